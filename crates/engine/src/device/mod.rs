@@ -1,0 +1,379 @@
+//! The device: all objects, and the way of packets in and out.
+
+mod multicast;
+mod objects;
+mod queue_pairs;
+mod timers;
+
+pub use multicast::MulticastError;
+pub use objects::ObjectError;
+pub use queue_pairs::NumberSpace;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use wire::{Checker, Fragmentation, Gid, Packet, PathMtu, Qpn, Transport};
+
+use crate::address::{Arrival, GidTable, SourcePort};
+use crate::completion::{Completion, CompletionQueue, Notify};
+use crate::counters::Counters;
+use crate::event::Event;
+use crate::memory::{Memory, ProtectionDomain};
+use crate::queue_pair::{
+    Attributes, ModifyError, QueuePair, Settings, WindowLimits, network_header,
+};
+use crate::random::Random;
+use crate::receive::{PostError, SharedReceiveQueue, XrcDomain};
+use crate::sabotage::{Bug, Sabotage};
+use crate::shared::Shared;
+use crate::table::{Id, Table};
+use crate::transmit::{Batch, BatchLimits, Transmit};
+use crate::work::{ReceiveRequest, SendRequest};
+use multicast::Groups;
+use queue_pairs::QueuePairs;
+use timers::Timers;
+
+/// How a device is set up.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Our own addresses by index; an all-zero entry is empty.
+    pub gids: Vec<Gid>,
+    /// The largest packet payload that the network takes.
+    pub active_mtu: PathMtu,
+    /// The numbers for queue pairs.
+    pub numbers: NumberSpace,
+    /// The UDP source port of packets.
+    pub source_port: SourcePort,
+    /// How many packets may go into one send.
+    pub batch: BatchLimits,
+    /// How much may be under way without an acknowledgement.
+    pub window: WindowLimits,
+    /// Whether acknowledgements tell the peer how many receives are posted.
+    pub advertise_credits: bool,
+    /// No shorter ACK timeout is used, whatever a queue pair asks for.
+    pub min_ack_timeout: Duration,
+    /// The most reads and atomics that a queue pair may have outstanding, each way.
+    pub max_responder_resources: u8,
+    /// Where keys come from; the driver draws it at random.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            gids: Vec::new(),
+            active_mtu: PathMtu::Mtu1024,
+            numbers: NumberSpace::default(),
+            source_port: SourcePort::OfFlow,
+            batch: BatchLimits::default(),
+            window: WindowLimits::default(),
+            advertise_credits: true,
+            min_ack_timeout: Duration::ZERO,
+            max_responder_resources: 128,
+            seed: 0,
+        }
+    }
+}
+
+/// The most objects of each simple kind.
+const MAX_OBJECTS: u32 = 1 << 20;
+
+/// What sockets send; only a planted bug needs it.
+const UNKNOWN_FRAGMENTATION: Fragmentation = Fragmentation {
+    identification: 0,
+    dont_fragment: true,
+};
+
+/// A RoCEv2 device without I/O or clock.
+///
+/// It is told the time and the datagrams that came, and asked for what to send, when to be called
+/// again, and what happened:
+/// [`handle_datagram`](Self::handle_datagram), [`handle_timeout`](Self::handle_timeout) and the
+/// posts change it; [`poll_transmit`](Self::poll_transmit), [`poll_timeout`](Self::poll_timeout),
+/// [`poll_event`](Self::poll_event) and [`poll_completion`](Self::poll_completion) give the outcome.
+pub struct Device {
+    gids: GidTable,
+    settings: Settings,
+    batch: BatchLimits,
+    domains: Table<ProtectionDomain>,
+    xrc_domains: Table<XrcDomain>,
+    queue_pairs: QueuePairs,
+    groups: Groups,
+    shared: Shared,
+    checker: Checker,
+    timers: Timers,
+    /// Queue pairs that may have something to send, in turn.
+    ready: VecDeque<Qpn>,
+}
+
+impl Device {
+    /// A device without any objects.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            gids: GidTable::new(config.gids),
+            settings: Settings {
+                ports: config.source_port,
+                active_mtu: config.active_mtu,
+                window: config.window,
+                advertise_credits: config.advertise_credits,
+                min_ack_timeout: config.min_ack_timeout,
+                max_responder_resources: config.max_responder_resources,
+            },
+            batch: config.batch,
+            domains: Table::with_capacity(MAX_OBJECTS),
+            xrc_domains: Table::with_capacity(MAX_OBJECTS),
+            queue_pairs: QueuePairs::new(config.numbers),
+            groups: Groups::default(),
+            shared: Shared {
+                memory: Memory::new(Random::new(config.seed)),
+                completion_queues: Table::with_capacity(MAX_OBJECTS),
+                receive_queues: Table::with_capacity(MAX_OBJECTS),
+                events: VecDeque::new(),
+                counters: Counters::default(),
+                sabotage: Sabotage::default(),
+                overrun: Vec::new(),
+            },
+            checker: Checker::new(),
+            timers: Timers::default(),
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// Plants a bug, to prove that a test finds it.
+    #[cfg(feature = "sabotage")]
+    pub fn sabotage(&mut self, bug: Bug) {
+        self.shared.sabotage.plant(bug);
+    }
+
+    /// Our own addresses by index.
+    #[must_use]
+    pub fn gids(&self) -> &[Gid] {
+        self.gids.entries()
+    }
+
+    /// What happened on the wire.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// A queue pair, to look at.
+    #[must_use]
+    pub fn queue_pair(&self, number: Qpn) -> Option<&QueuePair> {
+        self.queue_pairs.get(number)
+    }
+
+    /// Changes the state and attributes of a queue pair.
+    pub fn modify(&mut self, number: Qpn, attributes: &Attributes) -> Result<(), ModifyError> {
+        let queue_pair = self
+            .queue_pairs
+            .get_mut(number)
+            .ok_or(ModifyError::Unknown)?;
+        queue_pair.modify(attributes, &self.gids, &mut self.shared)?;
+        self.look_after(number);
+        Ok(())
+    }
+
+    /// Asks a queue pair to do something.
+    pub fn post_send(&mut self, number: Qpn, request: SendRequest) -> Result<(), PostError> {
+        let queue_pair = self.queue_pairs.get_mut(number).ok_or(PostError::Unknown)?;
+        queue_pair.post_send(request, &self.gids, &mut self.shared)?;
+        self.look_after(number);
+        Ok(())
+    }
+
+    /// Gives a queue pair room for a message.
+    pub fn post_receive(&mut self, number: Qpn, request: ReceiveRequest) -> Result<(), PostError> {
+        let queue_pair = self.queue_pairs.get_mut(number).ok_or(PostError::Unknown)?;
+        queue_pair.post_receive(request, &mut self.shared)?;
+        self.look_after(number);
+        Ok(())
+    }
+
+    /// Gives the queue pairs of a shared receive queue room for a message.
+    pub fn post_shared_receive(
+        &mut self,
+        queue: Id<SharedReceiveQueue>,
+        request: ReceiveRequest,
+    ) -> Result<(), PostError> {
+        self.shared
+            .receive_queues
+            .get_mut(queue)
+            .ok_or(PostError::Unknown)?
+            .queue
+            .post(request)
+    }
+
+    /// The oldest completion.
+    pub fn poll_completion(&mut self, queue: Id<CompletionQueue>) -> Option<Completion> {
+        self.shared.completion_queues.get_mut(queue)?.pop()
+    }
+
+    /// Asks for one [`Event::Completion`] when the next completion comes.
+    ///
+    /// Completions that are there already do not count: poll once more after arming.
+    pub fn arm(&mut self, queue: Id<CompletionQueue>, notify: Notify) {
+        if let Some(queue) = self.shared.completion_queues.get_mut(queue) {
+            queue.arm(notify);
+        }
+    }
+
+    /// What happened that nobody polls for.
+    #[must_use]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.shared.events.pop_front()
+    }
+
+    /// Takes a datagram that came to the RoCEv2 port: a UDP payload with its ICRC.
+    ///
+    /// What is wrong with it is counted, and answered where the protocol says so.
+    pub fn handle_datagram(&mut self, now: Instant, arrival: &Arrival, datagram: &[u8]) {
+        let packet = match Packet::parse(datagram) {
+            Ok(packet) => packet,
+            Err(_) => {
+                self.shared.counters.malformed += 1;
+                return;
+            }
+        };
+        let fragmentation = match self.checker.check(&arrival.flow, datagram) {
+            Ok(fragmentation) => fragmentation,
+            Err(_) if self.shared.sabotage.has(Bug::IcrcUnchecked) => UNKNOWN_FRAGMENTATION,
+            Err(_) => {
+                self.shared.counters.bad_checksum += 1;
+                return;
+            }
+        };
+        match packet.opcode.transport() {
+            Transport::Cnp => self.shared.counters.congestion_notifications += 1,
+            Transport::Ud => {
+                let header = network_header(arrival, fragmentation, datagram);
+                self.deliver_datagram(&packet, arrival, &header);
+            }
+            _ => self.deliver_packet(now, &packet, arrival),
+        }
+    }
+
+    fn deliver_packet(&mut self, now: Instant, packet: &Packet<'_>, arrival: &Arrival) {
+        let Some(queue_pair) = self.queue_pairs.get_mut(packet.destination) else {
+            self.shared.counters.unknown_queue_pair += 1;
+            return;
+        };
+        queue_pair.handle_packet(now, packet, arrival, &mut self.shared);
+        self.look_after(packet.destination);
+    }
+
+    fn deliver_datagram(&mut self, packet: &Packet<'_>, arrival: &Arrival, header: &[u8; 40]) {
+        if packet.destination != Qpn::MULTICAST {
+            return self.deliver_datagram_to(packet.destination, packet, arrival, header);
+        }
+        let members = self.groups.members(arrival.flow.destination.into());
+        if members.is_empty() {
+            self.shared.counters.unknown_group += 1;
+        }
+        for member in members {
+            self.deliver_datagram_to(member, packet, arrival, header);
+        }
+    }
+
+    fn deliver_datagram_to(
+        &mut self,
+        number: Qpn,
+        packet: &Packet<'_>,
+        arrival: &Arrival,
+        header: &[u8; 40],
+    ) {
+        let Some(queue_pair) = self.queue_pairs.get_mut(number) else {
+            self.shared.counters.unknown_queue_pair += 1;
+            return;
+        };
+        if let Err(count) = queue_pair.check_packet(packet, arrival) {
+            *count(&mut self.shared.counters) += 1;
+            return;
+        }
+        self.shared.counters.packets_received += 1;
+        queue_pair.handle_datagram(packet, arrival, header, &mut self.shared);
+        self.look_after(number);
+    }
+
+    /// Fills `buffer` with the packets of one send, if there is something to send.
+    #[must_use]
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        while let Some(number) = self.ready.pop_front() {
+            let Some(queue_pair) = self.queue_pairs.get_mut(number) else {
+                continue;
+            };
+            queue_pair.queued = false;
+            let mut batch = Batch::new(buffer, self.batch);
+            queue_pair.transmit(now, &self.gids, &mut batch, &mut self.shared);
+            let sent = !batch.is_empty();
+            self.shared.counters.packets_sent += batch.packets() as u64;
+            let transmit = batch.finish();
+            if sent {
+                // It may have more; others have their turn first.
+                self.look_after(number);
+                return transmit;
+            }
+            self.watch(number);
+        }
+        None
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called, at the latest.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// Acts on timers that ran out. Early or twice is harmless.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((at, number)) = self.timers.pop_due(now) {
+            let Some(queue_pair) = self.queue_pairs.get_mut(number) else {
+                continue;
+            };
+            if queue_pair.scheduled != Some(at) {
+                continue;
+            }
+            queue_pair.scheduled = None;
+            queue_pair.handle_timeout(now, &mut self.shared);
+            self.look_after(number);
+        }
+    }
+
+    /// After anything happened to a queue pair: does it want to send, and when to be called?
+    fn look_after(&mut self, number: Qpn) {
+        if let Some(queue_pair) = self.queue_pairs.get_mut(number)
+            && !queue_pair.queued
+            && queue_pair.wants_transmit()
+        {
+            queue_pair.queued = true;
+            self.ready.push_back(number);
+        }
+        self.watch(number);
+        self.break_overrun();
+    }
+
+    fn watch(&mut self, number: Qpn) {
+        if let Some(queue_pair) = self.queue_pairs.get_mut(number)
+            && let Some(deadline) = queue_pair.deadline()
+            && queue_pair.scheduled.is_none_or(|at| deadline < at)
+        {
+            queue_pair.scheduled = Some(deadline);
+            self.timers.push(deadline, number);
+        }
+    }
+
+    /// A completion queue that overran breaks every queue pair that completes into it.
+    fn break_overrun(&mut self) {
+        while let Some(queue) = self.shared.overrun.pop() {
+            let numbers: Vec<Qpn> = self.queue_pairs.numbers().collect();
+            for number in numbers {
+                if let Some(queue_pair) = self.queue_pairs.get_mut(number)
+                    && queue_pair.completes_into(queue)
+                {
+                    queue_pair.fail(&mut self.shared);
+                }
+            }
+        }
+    }
+}

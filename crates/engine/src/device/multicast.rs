@@ -1,0 +1,93 @@
+//! Multicast groups: which datagram queue pairs get what is sent to a group.
+
+use std::collections::BTreeMap;
+
+use wire::{Gid, Qpn};
+
+use super::Device;
+use crate::queue_pair::Kind;
+
+/// Why a group could not be joined or left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MulticastError {
+    /// Not a multicast address.
+    #[error("{0} is not a multicast address")]
+    NotMulticast(Gid),
+    /// Only datagrams can be multicast.
+    #[error("only datagram queue pairs can be in a multicast group")]
+    NotDatagram,
+    /// No such queue pair.
+    #[error("no such queue pair: it was destroyed or belongs to another device")]
+    UnknownQueuePair,
+    /// It is not a member.
+    #[error("the queue pair is not in the group {0}")]
+    NotMember(Gid),
+}
+
+/// The members of each group.
+#[derive(Default)]
+pub(super) struct Groups {
+    members: BTreeMap<[u8; 16], Vec<Qpn>>,
+}
+
+impl Groups {
+    pub(super) fn members(&self, group: Gid) -> Vec<Qpn> {
+        self.members
+            .get(&group.bytes())
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    fn join(&mut self, group: Gid, member: Qpn) {
+        let members = self.members.entry(group.bytes()).or_default();
+        if !members.contains(&member) {
+            members.push(member);
+        }
+    }
+
+    fn leave(&mut self, group: Gid, member: Qpn) -> bool {
+        let Some(members) = self.members.get_mut(&group.bytes()) else {
+            return false;
+        };
+        let before = members.len();
+        members.retain(|&other| other != member);
+        let left = members.len() < before;
+        if members.is_empty() {
+            self.members.remove(&group.bytes());
+        }
+        left
+    }
+
+    pub(super) fn leave_all(&mut self, member: Qpn) {
+        self.members.retain(|_, members| {
+            members.retain(|&other| other != member);
+            !members.is_empty()
+        });
+    }
+}
+
+impl Device {
+    /// Lets a queue pair receive what is sent to a group. The driver joins the IP group.
+    pub fn attach_multicast(&mut self, number: Qpn, group: Gid) -> Result<(), MulticastError> {
+        let queue_pair = self
+            .queue_pairs
+            .get(number)
+            .ok_or(MulticastError::UnknownQueuePair)?;
+        if queue_pair.init().kind != Kind::Ud {
+            return Err(MulticastError::NotDatagram);
+        }
+        if !group.is_multicast() {
+            return Err(MulticastError::NotMulticast(group));
+        }
+        self.groups.join(group, number);
+        Ok(())
+    }
+
+    /// Ends that.
+    pub fn detach_multicast(&mut self, number: Qpn, group: Gid) -> Result<(), MulticastError> {
+        match self.groups.leave(group, number) {
+            true => Ok(()),
+            false => Err(MulticastError::NotMember(group)),
+        }
+    }
+}

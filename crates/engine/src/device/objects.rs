@@ -1,0 +1,436 @@
+//! Making and destroying the objects of a device.
+
+use std::sync::Arc;
+
+use wire::{Key, Qpn};
+
+use super::Device;
+use crate::completion::CompletionQueue;
+use crate::memory::{
+    Access, Buffer, Extent, MemoryError, ProtectionDomain, Registration, WindowKind,
+};
+use crate::queue_pair::{Kind, QueuePair, QueuePairInit};
+use crate::receive::{SharedReceiveInit, SharedReceiveQueue, XrcDomain};
+use crate::table::Id;
+use crate::work::MAX_SEGMENTS;
+
+/// The most entries that a queue may have.
+const MAX_ENTRIES: u32 = 1 << 22;
+
+/// Why an object could not be made or destroyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectError {
+    /// There are as many as there may be.
+    #[error("the device has no room for another one: destroy something first")]
+    Exhausted,
+    /// No such object.
+    #[error("no such object: it was destroyed or belongs to another device")]
+    Unknown,
+    /// Others stand on it.
+    #[error("{0} other objects still use it: destroy them first")]
+    InUse(u32),
+    /// A size is zero or above the device's limit.
+    #[error("{what} is out of range: 1 to {max} are possible")]
+    OutOfRange {
+        /// Which size.
+        what: &'static str,
+        /// The limit.
+        max: u32,
+    },
+    /// The parts don't fit together.
+    #[error("{0}")]
+    Mismatch(&'static str),
+}
+
+impl Device {
+    /// A new protection domain.
+    pub fn allocate_domain(&mut self) -> Result<Id<ProtectionDomain>, ObjectError> {
+        let domain = ProtectionDomain { users: 0 };
+        self.domains.insert(domain).ok_or(ObjectError::Exhausted)
+    }
+
+    /// Ends a protection domain that nothing stands in.
+    pub fn free_domain(&mut self, id: Id<ProtectionDomain>) -> Result<(), ObjectError> {
+        let domain = self.domains.get(id).ok_or(ObjectError::Unknown)?;
+        unused(domain.users)?;
+        self.domains.remove(id);
+        Ok(())
+    }
+
+    /// A new XRC domain.
+    pub fn open_xrc_domain(&mut self) -> Result<Id<XrcDomain>, ObjectError> {
+        let domain = XrcDomain { users: 0 };
+        self.xrc_domains
+            .insert(domain)
+            .ok_or(ObjectError::Exhausted)
+    }
+
+    /// Ends an XRC domain that nothing stands in.
+    pub fn close_xrc_domain(&mut self, id: Id<XrcDomain>) -> Result<(), ObjectError> {
+        let domain = self.xrc_domains.get(id).ok_or(ObjectError::Unknown)?;
+        unused(domain.users)?;
+        self.xrc_domains.remove(id);
+        Ok(())
+    }
+
+    /// Registers memory; `address` is what its first byte is called in work requests.
+    pub fn register(
+        &mut self,
+        domain: Id<ProtectionDomain>,
+        extent: impl Into<Extent>,
+        address: u64,
+        access: Access,
+    ) -> Result<Registration, MemoryError> {
+        self.domains.get(domain).ok_or(MemoryError::UnknownDomain)?;
+        let registration = self
+            .shared
+            .memory
+            .register(domain, extent.into(), address, access)?;
+        self.count_in_domain(domain, 1);
+        Ok(registration)
+    }
+
+    /// Allocates on-device memory and registers it with addresses from 0 on.
+    ///
+    /// A software device keeps it in ordinary memory; the buffer is for copying in and out.
+    pub fn register_device_memory(
+        &mut self,
+        domain: Id<ProtectionDomain>,
+        length: usize,
+        access: Access,
+    ) -> Result<(Arc<Buffer>, Registration), MemoryError> {
+        let buffer = Buffer::zeroed(length);
+        let access = access | Access::ZERO_BASED;
+        let registration = self.register(domain, Arc::clone(&buffer), 0, access)?;
+        Ok((buffer, registration))
+    }
+
+    /// Changes a region in place; its keys stay. What is `None` stays too.
+    pub fn reregister(
+        &mut self,
+        key: Key,
+        domain: Option<Id<ProtectionDomain>>,
+        place: Option<(Extent, u64)>,
+        access: Option<Access>,
+    ) -> Result<(), MemoryError> {
+        if let Some(domain) = domain {
+            self.domains.get(domain).ok_or(MemoryError::UnknownDomain)?;
+        }
+        let former = self.shared.memory.reregister(key, domain, place, access)?;
+        self.count_in_domain(former, -1);
+        self.count_in_domain(domain.unwrap_or(former), 1);
+        Ok(())
+    }
+
+    /// Ends a region: its keys open nothing any more.
+    pub fn deregister(&mut self, key: Key) -> Result<(), MemoryError> {
+        let domain = self.shared.memory.deregister(key)?;
+        self.count_in_domain(domain, -1);
+        Ok(())
+    }
+
+    /// A new memory window, bound to nothing.
+    pub fn allocate_window(
+        &mut self,
+        domain: Id<ProtectionDomain>,
+        kind: WindowKind,
+    ) -> Result<Key, MemoryError> {
+        self.domains.get(domain).ok_or(MemoryError::UnknownDomain)?;
+        let key = self.shared.memory.allocate_window(domain, kind)?;
+        self.count_in_domain(domain, 1);
+        Ok(key)
+    }
+
+    /// Ends a memory window, bound or not.
+    pub fn free_window(&mut self, key: Key) -> Result<(), MemoryError> {
+        let domain = self.shared.memory.free_window(key)?;
+        self.count_in_domain(domain, -1);
+        Ok(())
+    }
+
+    /// The key that a window has now: binding changes it.
+    #[must_use]
+    pub fn window_key(&self, key: Key) -> Option<Key> {
+        self.shared.memory.window_key(key)
+    }
+
+    /// How many regions and windows there are.
+    #[must_use]
+    pub fn memory_count(&self) -> usize {
+        self.shared.memory.len()
+    }
+
+    /// A new completion queue.
+    pub fn create_completion_queue(
+        &mut self,
+        capacity: u32,
+    ) -> Result<Id<CompletionQueue>, ObjectError> {
+        in_range("the number of entries", capacity, MAX_ENTRIES)?;
+        self.shared
+            .completion_queues
+            .insert(CompletionQueue::new(capacity))
+            .ok_or(ObjectError::Exhausted)
+    }
+
+    /// A completion queue, to look at.
+    #[must_use]
+    pub fn completion_queue(&self, id: Id<CompletionQueue>) -> Option<&CompletionQueue> {
+        self.shared.completion_queues.get(id)
+    }
+
+    /// Changes how many completions fit.
+    pub fn resize_completion_queue(
+        &mut self,
+        id: Id<CompletionQueue>,
+        capacity: u32,
+    ) -> Result<(), ObjectError> {
+        in_range("the number of entries", capacity, MAX_ENTRIES)?;
+        let queue = self
+            .shared
+            .completion_queues
+            .get_mut(id)
+            .ok_or(ObjectError::Unknown)?;
+        match queue.resize(capacity) {
+            true => Ok(()),
+            false => Err(ObjectError::Mismatch(
+                "more completions wait in the queue than would fit: poll them first",
+            )),
+        }
+    }
+
+    /// Ends a completion queue that nothing completes into.
+    pub fn destroy_completion_queue(&mut self, id: Id<CompletionQueue>) -> Result<(), ObjectError> {
+        let queue = self
+            .shared
+            .completion_queues
+            .get(id)
+            .ok_or(ObjectError::Unknown)?;
+        unused(queue.users)?;
+        self.shared.completion_queues.remove(id);
+        Ok(())
+    }
+
+    /// A new shared receive queue.
+    pub fn create_shared_receive_queue(
+        &mut self,
+        init: SharedReceiveInit,
+    ) -> Result<Id<SharedReceiveQueue>, ObjectError> {
+        in_range("the number of receives", init.capacity, MAX_ENTRIES)?;
+        in_range("the number of segments", init.max_segments, MAX_SEGMENTS)?;
+        self.domains.get(init.domain).ok_or(ObjectError::Unknown)?;
+        if let Some((domain, queue)) = init.extended {
+            self.xrc_domains.get(domain).ok_or(ObjectError::Unknown)?;
+            let queues = &self.shared.completion_queues;
+            queues.get(queue).ok_or(ObjectError::Unknown)?;
+        }
+        let queue = SharedReceiveQueue::new(init);
+        let id = self
+            .shared
+            .receive_queues
+            .insert(queue)
+            .ok_or(ObjectError::Exhausted)?;
+        self.count_shared_receive(&init, 1);
+        Ok(id)
+    }
+
+    /// A shared receive queue, to look at.
+    #[must_use]
+    pub fn shared_receive_queue(&self, id: Id<SharedReceiveQueue>) -> Option<&SharedReceiveQueue> {
+        self.shared.receive_queues.get(id)
+    }
+
+    /// Asks for one event when fewer than `limit` receives are left; 0 takes that back.
+    pub fn set_shared_receive_limit(
+        &mut self,
+        id: Id<SharedReceiveQueue>,
+        limit: u32,
+    ) -> Result<(), ObjectError> {
+        let queue = self
+            .shared
+            .receive_queues
+            .get_mut(id)
+            .ok_or(ObjectError::Unknown)?;
+        if limit > queue.capacity() {
+            return Err(ObjectError::OutOfRange {
+                what: "the limit",
+                max: queue.capacity(),
+            });
+        }
+        queue.set_limit(limit);
+        Ok(())
+    }
+
+    /// Changes how many receives fit.
+    pub fn resize_shared_receive_queue(
+        &mut self,
+        id: Id<SharedReceiveQueue>,
+        capacity: u32,
+    ) -> Result<(), ObjectError> {
+        in_range("the number of receives", capacity, MAX_ENTRIES)?;
+        let queue = self
+            .shared
+            .receive_queues
+            .get_mut(id)
+            .ok_or(ObjectError::Unknown)?;
+        match queue.resize(capacity) {
+            true => Ok(()),
+            false => Err(ObjectError::Mismatch(
+                "more receives wait in the queue than would fit",
+            )),
+        }
+    }
+
+    /// Ends a shared receive queue that no queue pair receives from.
+    pub fn destroy_shared_receive_queue(
+        &mut self,
+        id: Id<SharedReceiveQueue>,
+    ) -> Result<(), ObjectError> {
+        let queue = self
+            .shared
+            .receive_queues
+            .get(id)
+            .ok_or(ObjectError::Unknown)?;
+        unused(queue.users)?;
+        let init = queue.init;
+        self.shared.receive_queues.remove(id);
+        self.count_shared_receive(&init, -1);
+        Ok(())
+    }
+
+    /// A new queue pair, in the reset state.
+    pub fn create_queue_pair(&mut self, init: QueuePairInit) -> Result<Qpn, ObjectError> {
+        self.check_queue_pair(&init)?;
+        let settings = self.settings;
+        let make = |number| QueuePair::new(number, init, settings);
+        let number = match init.kind {
+            Kind::Management => self.queue_pairs.insert_management(make),
+            _ => self.queue_pairs.insert(make),
+        };
+        let number = number.ok_or(ObjectError::Exhausted)?;
+        self.count_queue_pair(&init, 1);
+        Ok(number)
+    }
+
+    fn check_queue_pair(&self, init: &QueuePairInit) -> Result<(), ObjectError> {
+        let most = |what, value, max| match value > max {
+            true => Err(ObjectError::OutOfRange { what, max }),
+            false => Ok(()),
+        };
+        most("the number of sends", init.max_sends, MAX_ENTRIES)?;
+        most("the number of receives", init.max_receives, MAX_ENTRIES)?;
+        most(
+            "the number of segments",
+            init.max_send_segments,
+            MAX_SEGMENTS,
+        )?;
+        most(
+            "the number of segments",
+            init.max_receive_segments,
+            MAX_SEGMENTS,
+        )?;
+        most("the inline size", init.max_inline, 1 << 16)?;
+        self.domains.get(init.domain).ok_or(ObjectError::Unknown)?;
+        let queues = &self.shared.completion_queues;
+        queues
+            .get(init.send_completions)
+            .ok_or(ObjectError::Unknown)?;
+        queues
+            .get(init.receive_completions)
+            .ok_or(ObjectError::Unknown)?;
+        if let Some(queue) = init.shared_receive {
+            let queues = &self.shared.receive_queues;
+            queues.get(queue).ok_or(ObjectError::Unknown)?;
+        }
+        match (init.kind, init.xrc_domain) {
+            (Kind::XrcTarget, None) => Err(ObjectError::Mismatch(
+                "an XRC target queue pair needs an XRC domain",
+            )),
+            (Kind::XrcTarget, Some(domain)) => {
+                self.xrc_domains.get(domain).ok_or(ObjectError::Unknown)?;
+                Ok(())
+            }
+            (_, Some(_)) => Err(ObjectError::Mismatch(
+                "only an XRC target queue pair takes an XRC domain",
+            )),
+            (_, None) => Ok(()),
+        }
+    }
+
+    /// Ends a queue pair: outstanding requests and completions not yet polled are forgotten.
+    pub fn destroy_queue_pair(&mut self, number: Qpn) -> Result<(), ObjectError> {
+        let queue_pair = self
+            .queue_pairs
+            .remove(number)
+            .ok_or(ObjectError::Unknown)?;
+        let init = *queue_pair.init();
+        self.groups.leave_all(number);
+        self.shared.memory.release_queue_pair(number);
+        self.count_queue_pair(&init, -1);
+        for queue in [init.send_completions, init.receive_completions] {
+            if let Some(queue) = self.shared.completion_queues.get_mut(queue) {
+                queue.purge(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many queue pairs there are.
+    #[must_use]
+    pub fn queue_pair_count(&self) -> usize {
+        self.queue_pairs.len()
+    }
+
+    fn count_in_domain(&mut self, id: Id<ProtectionDomain>, change: i32) {
+        if let Some(domain) = self.domains.get_mut(id) {
+            domain.users = domain.users.saturating_add_signed(change);
+        }
+    }
+
+    fn count_completions(&mut self, id: Id<CompletionQueue>, change: i32) {
+        if let Some(queue) = self.shared.completion_queues.get_mut(id) {
+            queue.users = queue.users.saturating_add_signed(change);
+        }
+    }
+
+    fn count_xrc(&mut self, id: Id<XrcDomain>, change: i32) {
+        if let Some(domain) = self.xrc_domains.get_mut(id) {
+            domain.users = domain.users.saturating_add_signed(change);
+        }
+    }
+
+    fn count_shared_receive(&mut self, init: &SharedReceiveInit, change: i32) {
+        self.count_in_domain(init.domain, change);
+        if let Some((domain, queue)) = init.extended {
+            self.count_xrc(domain, change);
+            self.count_completions(queue, change);
+        }
+    }
+
+    fn count_queue_pair(&mut self, init: &QueuePairInit, change: i32) {
+        self.count_in_domain(init.domain, change);
+        self.count_completions(init.send_completions, change);
+        self.count_completions(init.receive_completions, change);
+        if let Some(domain) = init.xrc_domain {
+            self.count_xrc(domain, change);
+        }
+        if let Some(id) = init.shared_receive
+            && let Some(queue) = self.shared.receive_queues.get_mut(id)
+        {
+            queue.users = queue.users.saturating_add_signed(change);
+        }
+    }
+}
+
+fn unused(users: u32) -> Result<(), ObjectError> {
+    match users {
+        0 => Ok(()),
+        users => Err(ObjectError::InUse(users)),
+    }
+}
+
+fn in_range(what: &'static str, value: u32, max: u32) -> Result<(), ObjectError> {
+    match (1..=max).contains(&value) {
+        true => Ok(()),
+        false => Err(ObjectError::OutOfRange { what, max }),
+    }
+}

@@ -1,0 +1,42 @@
+//! The RDMA device without I/O or clock.
+//!
+//! [`Device`] is a complete RoCEv2 device that knows neither sockets nor time: it is told what
+//! datagrams came and what time it is, and asked for what to send and when to be called again. So
+//! the same code runs over real UDP and in a simulator where one seed decides everything.
+
+pub mod transmit;
+
+mod address;
+mod completion;
+mod counters;
+mod device;
+mod event;
+mod memory;
+mod queue_pair;
+mod random;
+mod receive;
+mod sabotage;
+mod shared;
+mod table;
+mod work;
+
+pub use address::{Address, AddressError, Arrival, Route, SourcePort};
+pub use completion::{CompletedWork, Completion, CompletionQueue, Notify, Source, Status};
+pub use counters::Counters;
+pub use device::{Config, Device, MulticastError, NumberSpace, ObjectError};
+pub use event::{AsyncEvent, Event};
+pub use memory::{
+    Access, AccessError, BindError, Binding, Buffer, Extent, MemoryError, ProtectionDomain,
+    Registration, Segment, Segments, WindowKind,
+};
+pub use queue_pair::{
+    Attribute, Attributes, Kind, ModifyError, QueuePair, QueuePairInit, State, WindowLimits,
+};
+pub use receive::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
+pub use sabotage::Bug;
+pub use table::Id;
+pub use transmit::{BatchLimits, Transmit};
+pub use work::{
+    Destination, MAX_MESSAGE, MAX_SEGMENTS, Payload, ReceiveRequest, Remote, SendFlags,
+    SendRequest, Work,
+};

@@ -1,0 +1,254 @@
+//! The one room of the engine where `unsafe` lives: bytes that others may be writing.
+//!
+//! Registered memory belongs to the application, and the application and the wire may both write
+//! it at any moment, just as with a NIC that does DMA. So no reference to its bytes is ever formed:
+//! everything goes through raw copies of an [`Extent`], whose bounds are checked here and nowhere
+//! else, and through 8-byte atomics.
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes that several parties may read and write: the safe kind of memory to register.
+///
+/// All access is by copy, so that a remote peer can write at any moment.
+pub struct Buffer {
+    // Atomics because they are interior-mutable and 8-byte aligned, as remote atomics need it.
+    words: Box<[AtomicU64]>,
+    length: usize,
+}
+
+impl Buffer {
+    /// `length` bytes of zeroes.
+    #[must_use]
+    pub fn zeroed(length: usize) -> Arc<Self> {
+        let words = (0..length.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Self { words, length })
+    }
+
+    /// A buffer that begins as a copy of `bytes`.
+    #[must_use]
+    pub fn copy_of(bytes: &[u8]) -> Arc<Self> {
+        let buffer = Self::zeroed(bytes.len());
+        buffer.write(0, bytes);
+        buffer
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it holds no bytes at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The address of its first byte, as work requests name it.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.start().as_ptr() as u64
+    }
+
+    /// Copies bytes out of it.
+    ///
+    /// # Panics
+    /// If `offset` and the length of `into` reach beyond its end.
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        assert!(within(offset as u64, into.len(), self.length as u64));
+        // SAFETY: the assertion keeps offset + len inside `words`, which `self` keeps alive; `into`
+        // is an exclusive reference, so it can't overlap memory that is shared here.
+        unsafe {
+            ptr::copy_nonoverlapping(self.at(offset), into.as_mut_ptr(), into.len());
+        }
+    }
+
+    /// Copies bytes into it.
+    ///
+    /// # Panics
+    /// If `offset` and the length of `from` reach beyond its end.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        assert!(within(offset as u64, from.len(), self.length as u64));
+        // SAFETY: as in `read`; the bytes are inside `UnsafeCell`s (the atomics), so writing them
+        // through a shared reference is allowed, and `from` can't overlap them.
+        unsafe {
+            ptr::copy_nonoverlapping(from.as_ptr(), self.at(offset), from.len());
+        }
+    }
+
+    /// A copy of all its bytes.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.length];
+        self.read(0, &mut bytes);
+        bytes
+    }
+
+    fn start(&self) -> NonNull<u8> {
+        NonNull::from(&*self.words).cast()
+    }
+
+    /// Where `offset` is. The caller has checked that it is inside.
+    fn at(&self, offset: usize) -> *mut u8 {
+        // Wrapping: computing it is harmless, and the caller's assertion makes it in bounds.
+        self.start().as_ptr().wrapping_add(offset)
+    }
+}
+
+/// Memory that a region covers: a [`Buffer`], or bytes that the caller vouches for.
+#[derive(Clone)]
+pub struct Extent {
+    start: NonNull<u8>,
+    length: u64,
+    /// Keeps a buffer alive for as long as a region stands on it.
+    owner: Option<Arc<Buffer>>,
+}
+
+// SAFETY: an extent is an address range; every access is a bounds-checked raw copy or an atomic, and
+// who created it vouched (`from_raw`) or proved by ownership that the bytes live that long.
+unsafe impl Send for Extent {}
+
+// SAFETY: as for `Send`: shared use makes the same raw copies.
+unsafe impl Sync for Extent {}
+
+impl From<Arc<Buffer>> for Extent {
+    fn from(buffer: Arc<Buffer>) -> Self {
+        Self {
+            start: buffer.start(),
+            length: buffer.len() as u64,
+            owner: Some(buffer),
+        }
+    }
+}
+
+impl Extent {
+    /// Memory of the caller's own, such as a C program passes to `ibv_reg_mr`.
+    ///
+    /// # Safety
+    /// `length` bytes from `start` must be readable, and writable if they are registered with any
+    /// write access, until the region is deregistered; nobody may hold a Rust reference to them
+    /// while the device may write them.
+    #[must_use]
+    pub unsafe fn from_raw(start: NonNull<u8>, length: u64) -> Self {
+        Self {
+            start,
+            length,
+            owner: None,
+        }
+    }
+
+    /// The address of its first byte.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether a [`Buffer`] backs it, so that nobody had to vouch for it.
+    #[must_use]
+    pub fn is_owned(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// Appends `length` bytes from `offset` on to `out`.
+    #[inline]
+    pub(crate) fn append_to(&self, out: &mut Vec<u8>, offset: u64, length: usize) {
+        assert!(within(offset, length, self.length));
+        out.reserve(length);
+        let end = out.len();
+        let room = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: source: the assertion keeps it inside the extent, which is valid by construction.
+        // Destination: `reserve` made room for `length` bytes behind `end`, where `room` begins.
+        // A `Vec` that is borrowed mutably here can't be registered memory.
+        unsafe { ptr::copy_nonoverlapping(self.at(offset), room, length) };
+        // SAFETY: those `length` bytes were initialised by the copy above.
+        unsafe { out.set_len(end + length) };
+    }
+
+    /// Copies `bytes` to `offset`.
+    #[inline]
+    pub(crate) fn store(&self, offset: u64, bytes: &[u8]) {
+        assert!(within(offset, bytes.len(), self.length));
+        // SAFETY: the assertion keeps the destination inside the extent, which is valid and (the
+        // region's access rights were checked) writable; `bytes` is a packet's payload or a local
+        // value, so it doesn't overlap registered memory.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset), bytes.len());
+        }
+    }
+
+    /// The atomic word at `offset`, or nothing if it is not 8-byte aligned.
+    #[inline]
+    pub(crate) fn update_word(&self, offset: u64, change: impl Fn(u64) -> u64) -> Option<u64> {
+        assert!(within(offset, 8, self.length));
+        let word = self.at(offset).cast::<u64>();
+        if !word.is_aligned() {
+            return None;
+        }
+        // SAFETY: inside the extent by the assertion, aligned by the check above, and touched from
+        // here on only atomically or by parties that accept a race, as with a NIC's atomics.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        let changed =
+            word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
+        Some(changed.expect("the closure always gives a value"))
+    }
+
+    /// Where `offset` is. The caller has checked that it is inside.
+    fn at(&self, offset: u64) -> *mut u8 {
+        // Wrapping, as in `Buffer::at`.
+        self.start.as_ptr().wrapping_add(offset as usize)
+    }
+}
+
+fn within(offset: u64, length: usize, size: u64) -> bool {
+    offset
+        .checked_add(length as u64)
+        .is_some_and(|end| end <= size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_gives_back_what_was_written() {
+        let buffer = Buffer::zeroed(13);
+        buffer.write(3, b"rocinante!");
+        assert_eq!(buffer.to_vec(), b"\0\0\0rocinante!");
+    }
+
+    #[test]
+    #[should_panic]
+    fn a_buffer_ends_at_its_length_not_at_its_last_word() {
+        Buffer::zeroed(13).write(10, b"four");
+    }
+
+    #[test]
+    fn an_extent_keeps_its_buffer_alive() {
+        let extent = Extent::from(Buffer::copy_of(b"alive"));
+        let mut out = b"still ".to_vec();
+        extent.append_to(&mut out, 0, 5);
+        assert_eq!(out, b"still alive");
+    }
+
+    #[test]
+    fn an_unaligned_word_is_no_atomic() {
+        let extent = Extent::from(Buffer::zeroed(32));
+        assert_eq!(extent.update_word(4, |word| word + 1), None);
+        assert_eq!(extent.update_word(8, |word| word + 1), Some(0));
+        assert_eq!(extent.update_word(8, |word| word + 1), Some(1));
+    }
+
+    #[test]
+    #[should_panic]
+    fn an_offset_that_overflows_is_outside() {
+        Extent::from(Buffer::zeroed(32)).store(u64::MAX - 1, b"no");
+    }
+}

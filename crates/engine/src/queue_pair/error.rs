@@ -1,0 +1,72 @@
+//! The way into the error state: everything outstanding is flushed, in order.
+
+use super::{Kind, QueuePair, State};
+use crate::completion::{CompletedWork, Completion, CompletionQueue, Status};
+use crate::event::AsyncEvent;
+use crate::shared::Shared;
+use crate::table::Id;
+
+impl QueuePair {
+    /// Breaks it: from now on, requests are flushed and packets are ignored.
+    pub(crate) fn fail(&mut self, shared: &mut Shared) {
+        if self.state == State::Error {
+            return;
+        }
+        self.state = State::Error;
+        self.requester.stop();
+        self.flush_sends(shared);
+        self.abandon_message(Status::Flushed, shared);
+        self.flush_receives(shared);
+        self.responder.keep_replies_before_final_nak();
+        if self.init.shared_receive.is_some() || self.init.kind == Kind::XrcTarget {
+            shared.raise(AsyncEvent::LastReceiveReached(self.number));
+        }
+    }
+
+    /// Breaks it, but what is to be told the peer is still told.
+    pub(super) fn fail_after_reply(&mut self, shared: &mut Shared) {
+        let replies = self.responder.take_replies();
+        self.fail(shared);
+        self.responder.put_replies(replies);
+    }
+
+    /// The oldest send request ends with `status`, and the queue pair breaks.
+    pub(super) fn fail_send(&mut self, status: Status, shared: &mut Shared) {
+        self.complete_send(status, shared);
+        self.fail(shared);
+    }
+
+    /// A send of an unreliable service failed: receiving goes on.
+    pub(super) fn fail_send_queue(&mut self, status: Status, shared: &mut Shared) {
+        self.complete_send(status, shared);
+        self.state = State::SendQueueError;
+        self.flush_sends(shared);
+    }
+
+    pub(super) fn flush_receives(&mut self, shared: &mut Shared) {
+        while let Some(request) = self.receive.take() {
+            let queue = self.init.receive_completions;
+            self.complete_receive_in_error(queue, request.id, Status::Flushed, shared);
+        }
+    }
+
+    pub(super) fn complete_receive_in_error(
+        &mut self,
+        queue: Id<CompletionQueue>,
+        id: u64,
+        status: Status,
+        shared: &mut Shared,
+    ) {
+        let completion = Completion {
+            id,
+            status,
+            work: CompletedWork::Receive,
+            length: 0,
+            queue_pair: self.number,
+            immediate: None,
+            invalidated: None,
+            source: None,
+        };
+        shared.complete(queue, completion, true);
+    }
+}

@@ -1,0 +1,105 @@
+//! What happens when answers do not come: timers, going back, giving up.
+
+use std::time::Instant;
+
+use wire::Psn;
+
+use super::super::{QueuePair, Timer};
+use super::Requester;
+use crate::completion::Status;
+use crate::sabotage::Bug;
+use crate::shared::Shared;
+
+impl Requester {
+    pub(in crate::queue_pair) fn deadline(&self) -> Option<Instant> {
+        match (self.acknowledgement_due, self.rnr_wait_until) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    pub(in crate::queue_pair) fn expired(&self, now: Instant) -> Option<Timer> {
+        let reached = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
+        if reached(self.rnr_wait_until) {
+            return Some(Timer::ReceiverNotReady);
+        }
+        reached(self.acknowledgement_due).then_some(Timer::Acknowledgement)
+    }
+
+    pub(in crate::queue_pair) fn end_rnr_wait(&mut self) {
+        self.rnr_wait_until = None;
+    }
+
+    pub(in crate::queue_pair) fn stop(&mut self) {
+        self.rnr_wait_until = None;
+        self.acknowledgement_due = None;
+        self.awaited.clear();
+        self.position = 0;
+    }
+
+    pub(super) fn begin_rnr_wait(&mut self, until: Instant) {
+        self.go_back();
+        self.rnr_wait_until = Some(until);
+    }
+
+    /// The next packet to send is the oldest that is not acknowledged.
+    fn go_back(&mut self) {
+        self.cursor = self.oldest;
+        self.position = 0;
+        self.awaited.clear();
+        self.unasked = 0;
+        self.acknowledgement_due = None;
+    }
+}
+
+impl QueuePair {
+    pub(super) fn arm_acknowledgement_timer(&mut self, now: Instant) {
+        if self.requester.acknowledgement_due.is_none() {
+            self.requester.acknowledgement_due = self.acknowledgement_deadline(now);
+        }
+    }
+
+    fn acknowledgement_deadline(&self, now: Instant) -> Option<Instant> {
+        let interval = self.attributes.ack_timeout?.interval()?;
+        Some(now + interval.max(self.settings.min_ack_timeout))
+    }
+
+    /// Something was acknowledged: patience is renewed.
+    pub(super) fn made_progress(&mut self, now: Instant, before: Psn) {
+        let packets = self.requester.oldest.ahead_of(before);
+        let mtu = self.link.map_or(0, |link| link.mtu());
+        self.requester.window.grow(packets, mtu);
+        self.requester.retries_left = self.attributes.retry_count.unwrap_or(0);
+        self.requester.rnr_retries_left = self.attributes.rnr_retry.unwrap_or(0);
+        self.requester.asked_again = None;
+        self.requester.acknowledgement_due = match self.requester.in_flight() {
+            0 => None,
+            _ => self.acknowledgement_deadline(now),
+        };
+    }
+
+    /// A packet or its response is known to be lost: go back to it, once.
+    pub(super) fn ask_again(&mut self, shared: &mut Shared) {
+        let missing = self.requester.oldest;
+        if self.requester.asked_again == Some(missing) {
+            return;
+        }
+        self.retry(shared);
+        self.requester.asked_again = Some(missing);
+    }
+
+    pub(in crate::queue_pair) fn acknowledgement_timed_out(&mut self, shared: &mut Shared) {
+        shared.counters.timeouts += 1;
+        self.retry(shared);
+        self.requester.asked_again = None;
+    }
+
+    fn retry(&mut self, shared: &mut Shared) {
+        if self.requester.retries_left == 0 && !shared.sabotage.has(Bug::RetriesForEver) {
+            return self.fail_send(Status::RetriesExhausted, shared);
+        }
+        self.requester.retries_left = self.requester.retries_left.saturating_sub(1);
+        self.requester.window.shrink();
+        self.requester.go_back();
+    }
+}

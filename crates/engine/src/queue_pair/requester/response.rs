@@ -1,0 +1,240 @@
+//! What the peer answers: acknowledgements, NAKs, and the data of reads and atomics.
+
+use std::time::Instant;
+
+use wire::{Aeth, NakCode, Operation, Packet, Psn, RnrTimer, Syndrome};
+
+use super::super::send_queue::{Outstanding, Progress};
+use super::super::{QueuePair, State};
+use crate::completion::Status;
+use crate::sabotage::Bug;
+use crate::shared::Shared;
+use crate::work::{Payload, Work};
+
+/// A response is missing: the peer answered something later first.
+struct Missing;
+
+impl QueuePair {
+    pub(in crate::queue_pair) fn handle_response(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        shared: &mut Shared,
+    ) {
+        let requester = &self.requester;
+        let acknowledged = packet.psn.since(requester.oldest) < 0;
+        if acknowledged || packet.psn.since(requester.next) >= 0 {
+            return self.handle_ghost(packet, shared);
+        }
+        match packet.opcode.operation() {
+            Operation::Acknowledge => self.handle_verdict(now, packet, shared),
+            Operation::AtomicAcknowledge | Operation::ReadResponse => {
+                self.handle_data(now, packet, shared);
+            }
+            _ => shared.counters.ghost_responses += 1,
+        }
+        if self.state != State::Error {
+            self.settle_front(shared);
+        }
+    }
+
+    /// Nothing that is outstanding is answered; at most there are new credits.
+    fn handle_ghost(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+        let repeats_newest = packet.psn + 1 == self.requester.oldest;
+        match packet.aeth() {
+            Some(aeth) if repeats_newest => self.take_credits(aeth),
+            _ => shared.counters.ghost_responses += 1,
+        }
+    }
+
+    fn handle_verdict(&mut self, now: Instant, packet: &Packet<'_>, shared: &mut Shared) {
+        let Some(aeth) = packet.aeth() else { return };
+        let syndrome = aeth.syndrome();
+        // A NAK acknowledges what is before it.
+        let end = match syndrome {
+            Syndrome::Acknowledge { .. } => packet.psn + 1,
+            _ => packet.psn,
+        };
+        if self.acknowledge_before(end, now, shared).is_err() {
+            shared.counters.implied_naks += 1;
+            return self.ask_again(shared);
+        }
+        match syndrome {
+            Syndrome::Acknowledge { .. } => self.take_credits(aeth),
+            Syndrome::ReceiverNotReady(timer) => self.wait_for_receiver(now, timer, shared),
+            Syndrome::Negative(NakCode::SequenceError) => {
+                shared.counters.sequence_naks_received += 1;
+                self.ask_again(shared);
+            }
+            Syndrome::Negative(code) => {
+                shared.counters.fatal_naks_received += 1;
+                self.fail_send(status_of(code), shared);
+            }
+            Syndrome::Reserved(_) => self.fail_send(Status::BadResponse, shared),
+        }
+    }
+
+    /// Data of a read, the result of an atomic, or the end of a flush or atomic write.
+    fn handle_data(&mut self, now: Instant, packet: &Packet<'_>, shared: &mut Shared) {
+        let gap = self.acknowledge_before(packet.psn, now, shared).is_err();
+        if gap && !shared.sabotage.has(Bug::ResponseGapAccepted) {
+            shared.counters.implied_naks += 1;
+            return self.ask_again(shared);
+        }
+        let Some((front, index)) = self.awaited_front(packet.psn) else {
+            shared.counters.ghost_responses += 1;
+            return;
+        };
+        let last = index + 1 == front.packets;
+        if let Err(status) = self.take_data(front, index, packet, shared) {
+            return self.fail_send(status, shared);
+        }
+        if let Some(aeth) = packet.aeth() {
+            self.take_credits(aeth);
+        }
+        let before = std::mem::replace(&mut self.requester.oldest, packet.psn + 1);
+        if last {
+            self.finish_front(Status::Success, shared);
+        }
+        self.catch_up();
+        self.made_progress(now, before);
+    }
+
+    /// The oldest request, if it waits for the response `psn`, and which of its packets that is.
+    fn awaited_front(&self, psn: Psn) -> Option<(&Outstanding, u32)> {
+        let front = self.send.front()?;
+        let index = psn.ahead_of(front.first()?);
+        (front.work().has_response() && index < front.packets).then_some((front, index))
+    }
+
+    fn take_data(
+        &self,
+        front: &Outstanding,
+        index: u32,
+        packet: &Packet<'_>,
+        shared: &Shared,
+    ) -> Result<(), Status> {
+        let mtu = self.link.map_or(0, |link| link.mtu()) as u32;
+        let is_read = packet.opcode.operation() == Operation::ReadResponse;
+        match front.work() {
+            Work::Read(_) if is_read => {
+                let offset = index * mtu;
+                let expected = mtu.min(front.length - offset);
+                if packet.payload.len() != expected as usize {
+                    return Err(Status::BadResponse);
+                }
+                self.store(front, offset, packet.payload, shared)
+            }
+            Work::AtomicWrite(_) | Work::Flush { .. } if is_read => Ok(()),
+            Work::CompareSwap { .. } | Work::FetchAdd { .. } if !is_read => {
+                let result = packet.atomic_acknowledge().ok_or(Status::BadResponse)?;
+                self.store(front, 0, &result.original().to_ne_bytes(), shared)
+            }
+            _ => Err(Status::BadResponse),
+        }
+    }
+
+    fn store(
+        &self,
+        front: &Outstanding,
+        offset: u32,
+        bytes: &[u8],
+        shared: &Shared,
+    ) -> Result<(), Status> {
+        let Payload::Segments(segments) = &front.request.payload else {
+            return Err(Status::LocalOperation);
+        };
+        shared
+            .memory
+            .scatter(self.init.domain, segments, u64::from(offset), bytes)
+            .map_err(|_| Status::LocalProtection)
+    }
+
+    /// Acknowledges all sequence numbers before `end`, and completes what that ends.
+    fn acknowledge_before(
+        &mut self,
+        end: Psn,
+        now: Instant,
+        shared: &mut Shared,
+    ) -> Result<(), Missing> {
+        let before = self.requester.oldest;
+        let mut outcome = Ok(());
+        while let Some(front) = self.send.front() {
+            let first = match front.progress {
+                Progress::Begun { first, .. } => first,
+                Progress::Done => {
+                    self.finish_front(Status::Success, shared);
+                    continue;
+                }
+                Progress::Posted | Progress::Failed(_) => break,
+            };
+            if end.since(self.requester.oldest) <= 0 {
+                break;
+            }
+            // A read or atomic is acknowledged by its response alone.
+            if front.work().has_response() {
+                outcome = Err(Missing);
+                break;
+            }
+            let after = first + front.packets;
+            if end.since(after) < 0 {
+                self.requester.oldest = end;
+                break;
+            }
+            self.requester.oldest = after;
+            self.finish_front(Status::Success, shared);
+        }
+        self.catch_up();
+        if self.requester.oldest != before {
+            self.made_progress(now, before);
+        }
+        outcome
+    }
+
+    /// Keeps cursor and waiting list at or behind what is now the oldest.
+    fn catch_up(&mut self) {
+        let requester = &mut self.requester;
+        if requester.oldest.since(requester.cursor) > 0 {
+            requester.cursor = requester.oldest;
+            requester.position = 0;
+        }
+        while requester
+            .awaited
+            .front()
+            .is_some_and(|last| last.since(requester.oldest) < 0)
+        {
+            requester.awaited.pop_front();
+        }
+    }
+
+    /// C9-148: the peer tells how many messages it completed and how many receives are left.
+    fn take_credits(&mut self, aeth: &Aeth) {
+        if let Syndrome::Acknowledge { credits } = aeth.syndrome() {
+            self.requester.credit_limit =
+                credits.map(|count| (aeth.message_sequence() + count) & 0xff_ffff);
+        }
+    }
+
+    fn wait_for_receiver(&mut self, now: Instant, timer: RnrTimer, shared: &mut Shared) {
+        if self.requester.rnr_wait_until.is_some() {
+            return;
+        }
+        shared.counters.rnr_naks_received += 1;
+        match self.requester.rnr_retries_left {
+            0 => return self.fail_send(Status::ReceiverNotReady, shared),
+            // 7 stands for ever.
+            7 => {}
+            _ => self.requester.rnr_retries_left -= 1,
+        }
+        self.requester.begin_rnr_wait(now + timer.delay());
+    }
+}
+
+const fn status_of(code: NakCode) -> Status {
+    match code {
+        NakCode::InvalidRequest => Status::RemoteInvalidRequest,
+        NakCode::RemoteAccess => Status::RemoteAccess,
+        NakCode::RemoteOperational => Status::RemoteOperation,
+        NakCode::SequenceError | NakCode::InvalidRdRequest => Status::BadResponse,
+    }
+}

@@ -1,0 +1,250 @@
+//! May this request be executed? The checks, in the order of the specification.
+
+use wire::{FlushPlacement, FlushRange, NakCode, Operation, Packet, Position};
+
+use super::super::{Kind, QueuePair};
+use super::Message;
+use crate::completion::Status;
+use crate::memory::{Access, Requirement};
+use crate::sabotage::Bug;
+use crate::shared::Shared;
+use crate::work::MAX_MESSAGE;
+
+/// Why a request is not executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::queue_pair) enum Refusal {
+    /// No receive is posted: the peer may try again.
+    NotReady,
+    /// The connection ends here.
+    Fatal {
+        /// What the peer is told.
+        nak: NakCode,
+        /// How the receive of the message ends, if it had one.
+        receive: Option<Status>,
+    },
+}
+
+impl Refusal {
+    pub(super) const INVALID: Self = Self::Fatal {
+        nak: NakCode::InvalidRequest,
+        receive: None,
+    };
+    pub(super) const ACCESS: Self = Self::Fatal {
+        nak: NakCode::RemoteAccess,
+        receive: None,
+    };
+    pub(super) const TOO_LONG: Self = Self::Fatal {
+        nak: NakCode::InvalidRequest,
+        receive: Some(Status::LocalLength),
+    };
+    pub(super) const RECEIVE_UNUSABLE: Self = Self::Fatal {
+        nak: NakCode::RemoteOperational,
+        receive: Some(Status::LocalProtection),
+    };
+}
+
+impl QueuePair {
+    /// All checks; none changes anything.
+    pub(super) fn admit(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Refusal> {
+        self.check_order(packet)?;
+        self.check_packet_length(packet)?;
+        self.check_service(packet)?;
+        self.check_responder_resources(packet)?;
+        self.check_receive(packet, shared)?;
+        self.check_message_length(packet)?;
+        self.check_key(packet, shared)
+    }
+
+    /// A message is a First, any number of Middles and a Last of the same kind, or an Only.
+    pub(in crate::queue_pair) fn check_order(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let operation = packet.opcode.operation();
+        let fits = match (&self.responder.message, packet.opcode.position()) {
+            (None, position) => position.starts(),
+            (Some(_), Position::First | Position::Only) => false,
+            (Some(Message::Send(_)), _) => operation == Operation::Send,
+            (Some(Message::Write(_)), _) => operation == Operation::Write,
+        };
+        fits.then_some(()).ok_or(Refusal::INVALID)
+    }
+
+    /// C9-92: First and Middle carry exactly one path MTU, Last at least a byte.
+    pub(in crate::queue_pair) fn check_packet_length(
+        &self,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let mtu = self.link.map_or(0, |link| link.mtu());
+        let length = packet.payload.len();
+        let fits = match packet.opcode.position() {
+            Position::First | Position::Middle => length == mtu,
+            Position::Last => (1..=mtu).contains(&length),
+            Position::Only => length <= mtu,
+        };
+        fits.then_some(()).ok_or(Refusal::INVALID)
+    }
+
+    /// The queue pair was told what its peer may do at all.
+    fn check_service(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let needed = match packet.opcode.operation() {
+            Operation::Send => Access::empty(),
+            Operation::Write | Operation::AtomicWrite => Access::REMOTE_WRITE,
+            Operation::ReadRequest => Access::REMOTE_READ,
+            Operation::CompareSwap | Operation::FetchAdd => Access::REMOTE_ATOMIC,
+            Operation::Flush => flush_rights(packet),
+            _ => return Err(Refusal::INVALID),
+        };
+        let granted = self.access().contains(needed);
+        granted.then_some(()).ok_or(Refusal::INVALID)
+    }
+
+    /// The peer may have only as many reads and atomics outstanding as was agreed.
+    fn check_responder_resources(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let uses = matches!(
+            packet.opcode.operation(),
+            Operation::ReadRequest
+                | Operation::CompareSwap
+                | Operation::FetchAdd
+                | Operation::AtomicWrite
+                | Operation::Flush
+        );
+        let limit = usize::from(self.attributes.responder_resources.unwrap_or(0));
+        let exhausted = self.responder.pending_responses() >= limit;
+        match uses && exhausted {
+            true => Err(Refusal::INVALID),
+            false => Ok(()),
+        }
+    }
+
+    fn check_receive(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Refusal> {
+        let position = packet.opcode.position();
+        let needs = match packet.opcode.operation() {
+            Operation::Send => position.starts(),
+            // Even an empty WRITE with immediate data consumes a receive.
+            Operation::Write => packet.immediate().is_some(),
+            _ => false,
+        };
+        if !needs || self.has_receive(packet, shared) {
+            return Ok(());
+        }
+        let unknown_queue =
+            self.init.kind == Kind::XrcTarget && self.named_receive_queue(packet, shared).is_none();
+        match unknown_queue {
+            true => Err(Refusal::INVALID),
+            false => Err(Refusal::NotReady),
+        }
+    }
+
+    /// What is announced, what has come and what this packet brings must agree.
+    pub(in crate::queue_pair) fn check_message_length(
+        &self,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let brought = packet.payload.len() as u32;
+        let announced = packet.reth().map(wire::Reth::dma_length);
+        let fits = match (packet.opcode.operation(), packet.opcode.position()) {
+            (Operation::Write, Position::Only) => announced == Some(brought),
+            (Operation::Write, Position::First) => {
+                announced.is_some_and(|total| total > brought && u64::from(total) <= MAX_MESSAGE)
+            }
+            (Operation::Write, position) => self.write_continues(position, brought),
+            (Operation::ReadRequest, _) => {
+                announced.is_some_and(|total| u64::from(total) <= MAX_MESSAGE)
+            }
+            (Operation::AtomicWrite, _) => brought == 8 && announced == Some(8),
+            _ => true,
+        };
+        fits.then_some(()).ok_or(Refusal::INVALID)
+    }
+
+    fn write_continues(&self, position: Position, brought: u32) -> bool {
+        let Some(Message::Write(writing)) = &self.responder.message else {
+            return false;
+        };
+        match position {
+            Position::Last => writing.remaining == brought,
+            _ => writing.remaining > brought,
+        }
+    }
+
+    /// The key must open what the whole message touches, for what it does.
+    pub(in crate::queue_pair) fn check_key(
+        &self,
+        packet: &Packet<'_>,
+        shared: &Shared,
+    ) -> Result<(), Refusal> {
+        if let Some(atomic) = packet.atomic() {
+            let address = atomic.virtual_address();
+            if !address.is_multiple_of(8) {
+                return Err(Refusal::INVALID);
+            }
+            let key = atomic.remote_key();
+            return self.check_range(key, address, 8, Requirement::REMOTE_ATOMIC, shared);
+        }
+        let Some(reth) = packet.reth() else {
+            return Ok(());
+        };
+        let requirement = match packet.opcode.operation() {
+            Operation::Write | Operation::AtomicWrite => Requirement::REMOTE_WRITE,
+            Operation::ReadRequest => Requirement::REMOTE_READ,
+            _ => Requirement::of(flush_rights(packet)),
+        };
+        let address = reth.virtual_address();
+        if packet.opcode.operation() == Operation::AtomicWrite && !address.is_multiple_of(8) {
+            return Err(Refusal::INVALID);
+        }
+        let whole_region = packet
+            .flush()
+            .is_some_and(|flush| flush.range() == Some(FlushRange::Region));
+        if whole_region {
+            return self.check_key_alone(reth.remote_key(), requirement, shared);
+        }
+        // C9-88: no bytes, no key check.
+        if reth.dma_length() == 0 {
+            return Ok(());
+        }
+        let length = u64::from(reth.dma_length());
+        self.check_range(reth.remote_key(), address, length, requirement, shared)
+    }
+
+    fn check_range(
+        &self,
+        key: wire::Key,
+        address: u64,
+        length: u64,
+        requirement: Requirement,
+        shared: &Shared,
+    ) -> Result<(), Refusal> {
+        let requirement = match shared.sabotage.has(Bug::RightsUnchecked) {
+            true => Requirement::NOTHING,
+            false => requirement,
+        };
+        shared
+            .memory
+            .remote(self.party(), key, address, length, requirement)
+            .map(drop)
+            .map_err(|_| Refusal::ACCESS)
+    }
+
+    fn check_key_alone(
+        &self,
+        key: wire::Key,
+        requirement: Requirement,
+        shared: &Shared,
+    ) -> Result<(), Refusal> {
+        shared
+            .memory
+            .permits(self.party(), key, requirement)
+            .map_err(|_| Refusal::ACCESS)
+    }
+}
+
+fn flush_rights(packet: &Packet<'_>) -> Access {
+    let mut needed = Access::empty();
+    if let Some(flush) = packet.flush() {
+        let placement = flush.placement();
+        let global = placement.contains(FlushPlacement::GLOBAL);
+        let persistent = placement.contains(FlushPlacement::PERSISTENT);
+        needed.set(Access::FLUSH_GLOBAL, global);
+        needed.set(Access::FLUSH_PERSISTENT, persistent);
+    }
+    needed
+}

@@ -1,0 +1,250 @@
+//! Doing what was admitted.
+
+use std::sync::atomic::{Ordering, fence};
+
+use wire::{NakCode, Operation, Packet};
+
+use super::super::QueuePair;
+use super::super::send_queue::in_packets;
+use super::admit::Refusal;
+use super::replay::{Result64, Saved};
+use super::reply::Reply;
+use super::{Message, Receiving, Writing};
+use crate::completion::{CompletedWork, Completion, Status};
+use crate::memory::Requirement;
+use crate::shared::Shared;
+
+impl QueuePair {
+    /// Carries the request out and moves on to the next sequence number.
+    pub(super) fn execute(
+        &mut self,
+        packet: &Packet<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), Refusal> {
+        let span = match packet.opcode.operation() {
+            Operation::Send => self.deliver_send(packet, shared).map(|()| 1)?,
+            Operation::Write => self.deliver_write(packet, shared).map(|()| 1)?,
+            Operation::ReadRequest => self.begin_read(packet),
+            Operation::CompareSwap | Operation::FetchAdd => self.do_atomic(packet, shared)?,
+            Operation::AtomicWrite => self.do_atomic_write(packet, shared)?,
+            Operation::Flush => self.do_flush(packet),
+            _ => return Err(Refusal::INVALID),
+        };
+        self.responder.expected = packet.psn + span;
+        self.responder.silent = false;
+        if packet.acknowledge && !has_response(packet.opcode.operation()) {
+            self.responder.push_acknowledge(packet.psn);
+        }
+        Ok(())
+    }
+
+    /// Puts the data of a SEND packet into its receive; the last one completes it.
+    pub(in crate::queue_pair) fn deliver_send(
+        &mut self,
+        packet: &Packet<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), Refusal> {
+        if packet.opcode.position().starts() {
+            let receiving = self.take_receive(packet, shared).ok_or(Refusal::NotReady)?;
+            self.responder.message = Some(Message::Send(receiving));
+        }
+        let Some(Message::Send(receiving)) = &mut self.responder.message else {
+            return Err(Refusal::INVALID);
+        };
+        let filled = receiving.filled + packet.payload.len() as u32;
+        if u64::from(filled) > receiving.request.capacity() {
+            return Err(Refusal::TOO_LONG);
+        }
+        let segments = &receiving.request.segments;
+        let offset = u64::from(receiving.filled);
+        shared
+            .memory
+            .scatter(receiving.domain, segments, offset, packet.payload)
+            .map_err(|_| Refusal::RECEIVE_UNUSABLE)?;
+        receiving.filled = filled;
+        if packet.opcode.position().ends() {
+            self.finish_send(packet, shared);
+        }
+        Ok(())
+    }
+
+    fn finish_send(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+        let Some(Message::Send(receiving)) = self.responder.message.take() else {
+            return;
+        };
+        self.responder.count_message();
+        let invalidated = packet.invalidate();
+        // The SEND is acknowledged even if its key can't be invalidated: only the receive fails.
+        let usable = invalidated.is_none_or(|key| {
+            let invalidated = shared.memory.invalidate(self.party(), key);
+            invalidated.is_ok()
+        });
+        if !usable {
+            let (queue, id) = (receiving.completions, receiving.request.id);
+            self.complete_receive_in_error(queue, id, Status::RemoteInvalidRequest, shared);
+            self.responder.push_acknowledge(packet.psn);
+            return self.fail_after_reply(shared);
+        }
+        let length = receiving.filled;
+        self.complete_receive(&receiving, CompletedWork::Receive, length, packet, shared);
+    }
+
+    /// Puts the data of a WRITE packet where its message says.
+    pub(in crate::queue_pair) fn deliver_write(
+        &mut self,
+        packet: &Packet<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), Refusal> {
+        let mut writing = self.writing(packet).ok_or(Refusal::INVALID)?;
+        let brought = packet.payload.len() as u32;
+        if brought > 0 {
+            let length = u64::from(brought);
+            // The key was compared when the message began, but memory may be gone since then.
+            shared
+                .memory
+                .remote(
+                    self.party(),
+                    writing.key,
+                    writing.address,
+                    length,
+                    Requirement::NOTHING,
+                )
+                .map_err(|_| Refusal::ACCESS)?
+                .store(0, packet.payload);
+        }
+        writing.address += u64::from(brought);
+        writing.remaining = writing.remaining.saturating_sub(brought);
+        if !packet.opcode.position().ends() {
+            self.responder.message = Some(Message::Write(writing));
+            return Ok(());
+        }
+        self.responder.message = None;
+        self.responder.count_message();
+        if packet.immediate().is_none() {
+            return Ok(());
+        }
+        let receiving = self.take_receive(packet, shared).ok_or(Refusal::NotReady)?;
+        let work = CompletedWork::ReceiveWriteImmediate;
+        self.complete_receive(&receiving, work, writing.total, packet, shared);
+        Ok(())
+    }
+
+    fn writing(&self, packet: &Packet<'_>) -> Option<Writing> {
+        if let Some(reth) = packet.reth() {
+            return Some(Writing {
+                key: reth.remote_key(),
+                address: reth.virtual_address(),
+                remaining: reth.dma_length(),
+                total: reth.dma_length(),
+            });
+        }
+        match &self.responder.message {
+            Some(Message::Write(writing)) => Some(*writing),
+            _ => None,
+        }
+    }
+
+    fn complete_receive(
+        &mut self,
+        receiving: &Receiving,
+        work: CompletedWork,
+        length: u32,
+        packet: &Packet<'_>,
+        shared: &mut Shared,
+    ) {
+        let completion = Completion {
+            id: receiving.request.id,
+            status: Status::Success,
+            work,
+            length,
+            queue_pair: self.number,
+            immediate: packet.immediate().map(wire::Immediate::bytes),
+            invalidated: packet.invalidate(),
+            source: None,
+        };
+        shared.complete(receiving.completions, completion, packet.solicited);
+    }
+
+    /// A read is answered as its responses are sent.
+    fn begin_read(&mut self, packet: &Packet<'_>) -> u32 {
+        let (Some(reth), Some(link)) = (packet.reth(), self.link) else {
+            return 1;
+        };
+        let packets = in_packets(reth.dma_length(), link.mtu);
+        self.responder.count_message();
+        self.remember(Saved::read(packet.psn, packets, reth));
+        let completed = self.responder.completed;
+        self.responder
+            .push_reply(Reply::read(packet.psn, packets, reth, completed));
+        packets
+    }
+
+    fn do_atomic(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> Result<u32, Refusal> {
+        let atomic = packet.atomic().ok_or(Refusal::INVALID)?;
+        let (operand, compare) = (atomic.swap_or_add(), atomic.compare());
+        let view = shared
+            .memory
+            .remote(
+                self.party(),
+                atomic.remote_key(),
+                atomic.virtual_address(),
+                8,
+                Requirement::NOTHING,
+            )
+            .map_err(|_| Refusal::ACCESS)?;
+        let original = match packet.opcode.operation() {
+            Operation::FetchAdd => view.update_word(|word| word.wrapping_add(operand)),
+            _ => view.update_word(|word| if word == compare { operand } else { word }),
+        };
+        let original = original.ok_or(Refusal::Fatal {
+            nak: NakCode::RemoteOperational,
+            receive: None,
+        })?;
+        self.answer(packet, Result64::Original(original));
+        Ok(1)
+    }
+
+    fn do_atomic_write(
+        &mut self,
+        packet: &Packet<'_>,
+        shared: &mut Shared,
+    ) -> Result<u32, Refusal> {
+        let reth = packet.reth().ok_or(Refusal::INVALID)?;
+        let bytes: [u8; 8] = packet.payload.try_into().map_err(|_| Refusal::INVALID)?;
+        let word = u64::from_ne_bytes(bytes);
+        shared
+            .memory
+            .remote(
+                self.party(),
+                reth.remote_key(),
+                reth.virtual_address(),
+                8,
+                Requirement::NOTHING,
+            )
+            .map_err(|_| Refusal::ACCESS)?
+            .update_word(|_| word)
+            .ok_or(Refusal::INVALID)?;
+        self.answer(packet, Result64::Nothing);
+        Ok(1)
+    }
+
+    /// Earlier writes are plain stores to memory: a fence makes them visible to everybody.
+    fn do_flush(&mut self, packet: &Packet<'_>) -> u32 {
+        fence(Ordering::SeqCst);
+        self.answer(packet, Result64::Nothing);
+        1
+    }
+
+    fn answer(&mut self, packet: &Packet<'_>, result: Result64) {
+        self.responder.count_message();
+        self.remember(Saved::result(packet.psn, result));
+        let completed = self.responder.completed;
+        self.responder
+            .push_reply(Reply::result(packet.psn, result, completed));
+    }
+}
+
+/// Whether the answer is more than an acknowledgement.
+fn has_response(operation: Operation) -> bool {
+    !matches!(operation, Operation::Send | Operation::Write)
+}

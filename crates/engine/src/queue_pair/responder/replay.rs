@@ -1,0 +1,152 @@
+//! Requests seen before: answered again, never executed again.
+
+use wire::{Operation, Packet, Psn, Reth};
+
+use super::super::QueuePair;
+use super::super::send_queue::in_packets;
+use super::reply::Reply;
+use crate::sabotage::Bug;
+use crate::shared::Shared;
+
+/// What a read or atomic was answered, for when it comes again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Saved {
+    psn: Psn,
+    packets: u32,
+    answer: Answer,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Answer {
+    /// Memory, which is read anew.
+    Read { address: u64, length: u32 },
+    /// What the operation gave the first time.
+    Result(Result64),
+}
+
+/// The result of an operation on one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Result64 {
+    /// What the word was before.
+    Original(u64),
+    /// That it is done.
+    Nothing,
+}
+
+impl Saved {
+    pub(super) fn read(psn: Psn, packets: u32, reth: &Reth) -> Self {
+        Self {
+            psn,
+            packets,
+            answer: Answer::Read {
+                address: reth.virtual_address(),
+                length: reth.dma_length(),
+            },
+        }
+    }
+
+    pub(super) fn result(psn: Psn, result: Result64) -> Self {
+        Self {
+            psn,
+            packets: 1,
+            answer: Answer::Result(result),
+        }
+    }
+
+    /// Whether `reth` asks for this read again, or for the rest of it from `psn` on.
+    fn covers(&self, psn: Psn, reth: &Reth, mtu: usize) -> bool {
+        let Answer::Read { address, length } = self.answer else {
+            return false;
+        };
+        let skipped = u64::from(psn.ahead_of(self.psn)) * mtu as u64;
+        let end = reth
+            .virtual_address()
+            .wrapping_add(u64::from(reth.dma_length()));
+        reth.virtual_address() == address.wrapping_add(skipped)
+            && end == address.wrapping_add(u64::from(length))
+            && skipped <= u64::from(length)
+    }
+}
+
+impl QueuePair {
+    /// Keeps an answer for as long as the peer may ask for it again.
+    pub(super) fn remember(&mut self, saved: Saved) {
+        let limit = usize::from(self.attributes.responder_resources.unwrap_or(0)).max(1);
+        while self.responder.saved.len() >= limit {
+            self.responder.saved.pop_front();
+        }
+        self.responder.saved.push_back(saved);
+    }
+
+    pub(super) fn repeat(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+        shared.counters.duplicate_requests += 1;
+        match packet.opcode.operation() {
+            Operation::Send | Operation::Write => self.acknowledge_again(packet, shared),
+            Operation::ReadRequest => self.read_again(packet),
+            _ => self.answer_again(packet, shared),
+        }
+    }
+
+    /// C9-105: a SEND or WRITE seen before is acknowledged with the newest sequence number.
+    fn acknowledge_again(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+        if shared.sabotage.has(Bug::DuplicateNotAcknowledged) {
+            return;
+        }
+        let again = shared.sabotage.has(Bug::DuplicateSendExecuted);
+        if again
+            && packet.opcode.operation() == Operation::Send
+            && self.admit(packet, shared).is_ok()
+        {
+            let _ = self.deliver_send(packet, shared);
+        }
+        self.responder.push_acknowledge(self.responder.expected - 1);
+    }
+
+    fn read_again(&mut self, packet: &Packet<'_>) {
+        let (Some(reth), Some(link)) = (packet.reth(), self.link) else {
+            return;
+        };
+        let known = self.responder.saved.iter().any(|saved| {
+            packet.psn.ahead_of(saved.psn) < saved.packets
+                && saved.covers(packet.psn, reth, link.mtu())
+        });
+        if known {
+            let packets = in_packets(reth.dma_length(), link.mtu);
+            let completed = self.responder.completed;
+            self.responder
+                .insert_reply(Reply::read(packet.psn, packets, reth, completed));
+        }
+    }
+
+    fn answer_again(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+        if shared.sabotage.has(Bug::AtomicNotReplayed) {
+            let _ = self.execute_again(packet, shared);
+            return;
+        }
+        let saved = self
+            .responder
+            .saved
+            .iter()
+            .find(|saved| saved.psn == packet.psn);
+        if let Some(Saved {
+            answer: Answer::Result(result),
+            ..
+        }) = saved
+        {
+            let reply = Reply::result(packet.psn, *result, self.responder.completed);
+            self.responder.insert_reply(reply);
+        }
+    }
+
+    /// The planted bug: as if it had not been seen before.
+    fn execute_again(
+        &mut self,
+        packet: &Packet<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), super::Refusal> {
+        let expected = self.responder.expected;
+        self.execute(packet, shared)?;
+        self.responder.expected = expected;
+        Ok(())
+    }
+}

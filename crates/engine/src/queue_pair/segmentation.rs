@@ -1,0 +1,182 @@
+//! From messages to packets: which opcode, which headers, which bytes.
+
+use wire::{
+    AtomicEth, Companion, Feth, Ieth, Immediate, Opcode, Operation, PacketHead, Position, Psn, Qpn,
+    Reth, Transport, Xrceth,
+};
+
+use super::send_queue::Outstanding;
+use crate::memory::{AccessError, Memory, ProtectionDomain};
+use crate::sabotage::{Bug, Sabotage};
+use crate::table::Id;
+use crate::work::{Payload, Remote, SendFlags, Work};
+
+/// One packet of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) opcode: Opcode,
+    /// Where in the message it begins.
+    pub(super) offset: u32,
+    /// How many bytes it asks for, for a read, or carries.
+    pub(super) length: u32,
+    /// How many sequence numbers it takes.
+    pub(super) span: u32,
+    /// How many bytes of data it carries.
+    pub(super) payload: usize,
+}
+
+impl Outstanding {
+    /// The packet number `index`. A read asks for at most `read_limit` packets at once, counted
+    /// from its beginning, so that a repeated request ends where the first one ended.
+    pub(super) fn piece(
+        &self,
+        transport: Transport,
+        index: u32,
+        mtu: usize,
+        read_limit: u32,
+    ) -> Piece {
+        let offset = index * mtu as u32;
+        let rest = self.length - offset;
+        let work = self.work();
+        if let Work::Read(_) = work {
+            let until_limit = read_limit - index % read_limit;
+            let span = until_limit.min(self.packets - index);
+            return Piece {
+                opcode: opcode(transport, Operation::ReadRequest, Position::Only, work),
+                offset,
+                length: rest.min(span.saturating_mul(mtu as u32)),
+                span,
+                payload: 0,
+            };
+        }
+        let position = match (index == 0, index + 1 == self.packets) {
+            (true, true) => Position::Only,
+            (true, false) => Position::First,
+            (false, true) => Position::Last,
+            (false, false) => Position::Middle,
+        };
+        let length = rest.min(mtu as u32);
+        let opcode = opcode(transport, operation(work), position, work);
+        Piece {
+            opcode,
+            offset,
+            length,
+            span: 1,
+            payload: if opcode.carries_payload() {
+                length as usize
+            } else {
+                0
+            },
+        }
+    }
+
+    /// The headers of `piece`, all but the pad.
+    pub(super) fn head(
+        &self,
+        piece: &Piece,
+        peer: Qpn,
+        psn: Psn,
+        sabotage: Sabotage,
+    ) -> PacketHead {
+        let ends = piece.opcode.position().ends();
+        let solicited = ends && self.request.flags.contains(SendFlags::SOLICITED);
+        let mut head = PacketHead::new(piece.opcode, peer, psn)
+            .solicited(solicited && self.work().takes_receive());
+        if let Some(queue) = self.request.shared_receive {
+            head = head.push(&Xrceth::new(queue));
+        }
+        let starts = piece.opcode.position().starts();
+        let head = match *self.work() {
+            Work::Write(remote) | Work::WriteImmediate(remote, _) if starts => {
+                head.push(&Reth::new(remote.address, remote.key, self.length))
+            }
+            Work::AtomicWrite(remote) => {
+                head.push(&Reth::new(remote.address, remote.key, self.length))
+            }
+            Work::Read(remote) => head.push(&read_reth(remote, piece, sabotage)),
+            Work::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => head.push(&AtomicEth::new(remote.address, remote.key, swap, compare)),
+            Work::FetchAdd { remote, add } => {
+                head.push(&AtomicEth::new(remote.address, remote.key, add, 0))
+            }
+            Work::Flush {
+                remote,
+                length,
+                placement,
+                range,
+            } => head.push(&Feth::new(placement, range)).push(&Reth::new(
+                remote.address,
+                remote.key,
+                length,
+            )),
+            _ => head,
+        };
+        match *self.work() {
+            Work::SendImmediate(bytes) | Work::WriteImmediate(_, bytes) if ends => {
+                head.push(&Immediate::new(bytes))
+            }
+            Work::SendInvalidate(key) if ends => head.push(&Ieth::new(key)),
+            _ => head,
+        }
+    }
+
+    /// Appends the data of `piece`.
+    #[inline]
+    pub(super) fn fill(
+        &self,
+        piece: &Piece,
+        memory: &Memory,
+        domain: Id<ProtectionDomain>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), AccessError> {
+        let offset = piece.offset as usize;
+        match &self.request.payload {
+            _ if piece.payload == 0 => Ok(()),
+            Payload::Segments(segments) => {
+                memory.gather(domain, segments, offset as u64, piece.payload, out)
+            }
+            Payload::Inline(bytes) => {
+                out.extend_from_slice(&bytes[offset..offset + piece.payload]);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn read_reth(remote: Remote, piece: &Piece, sabotage: Sabotage) -> Reth {
+    let moved_on = match sabotage.has(Bug::PartialReadRestartsWrongly) {
+        true => 0,
+        false => u64::from(piece.offset),
+    };
+    let address = remote.address.wrapping_add(moved_on);
+    Reth::new(address, remote.key, piece.length)
+}
+
+const fn operation(work: &Work) -> Operation {
+    match work {
+        Work::Send | Work::SendImmediate(_) | Work::SendInvalidate(_) => Operation::Send,
+        Work::Write(_) | Work::WriteImmediate(..) => Operation::Write,
+        Work::Read(_) => Operation::ReadRequest,
+        Work::CompareSwap { .. } => Operation::CompareSwap,
+        Work::FetchAdd { .. } => Operation::FetchAdd,
+        Work::AtomicWrite(_) => Operation::AtomicWrite,
+        Work::Flush { .. } => Operation::Flush,
+        Work::LocalInvalidate(_) | Work::BindWindow { .. } => {
+            panic!("local work has no packets")
+        }
+    }
+}
+
+fn opcode(transport: Transport, operation: Operation, position: Position, work: &Work) -> Opcode {
+    let companion = match work {
+        _ if !position.ends() => Companion::None,
+        Work::SendImmediate(_) | Work::WriteImmediate(..) => Companion::Immediate,
+        Work::SendInvalidate(_) => Companion::Invalidate,
+        _ => Companion::None,
+    };
+    Opcode::find(transport, operation, position, companion)
+        .expect("posting checked that the service has this operation")
+}

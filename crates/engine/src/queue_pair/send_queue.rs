@@ -1,0 +1,237 @@
+//! The send queue: requests from posting to completion.
+
+use std::collections::VecDeque;
+
+use wire::{PathMtu, Psn};
+
+use super::{Kind, QueuePair, QueuePairInit};
+use crate::address::GidTable;
+use crate::completion::{Completion, Status};
+use crate::receive::PostError;
+use crate::shared::Shared;
+use crate::work::{MAX_MESSAGE, Payload, SendFlags, SendRequest, Work};
+
+/// A send request under way.
+#[derive(Debug)]
+pub(super) struct Outstanding {
+    pub(super) request: SendRequest,
+    /// The message's length in bytes.
+    pub(super) length: u32,
+    /// How many sequence numbers it takes; none for local work.
+    pub(super) packets: u32,
+    pub(super) progress: Progress,
+}
+
+/// How far a send request has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It waits for its turn.
+    Posted,
+    /// It is on its way.
+    Begun {
+        /// The sequence number of its first packet.
+        first: Psn,
+        /// Its place among all messages, for the peer's credits.
+        sequence: u32,
+        /// A read is asked for in pieces of so many packets.
+        piece: u32,
+    },
+    /// Local work, done; it completes when all before it have.
+    Done,
+    /// It can't be done; it ends with this status when all before it have ended.
+    Failed(Status),
+}
+
+impl Outstanding {
+    /// The sequence number of its first packet, once it has one.
+    pub(super) fn first(&self) -> Option<Psn> {
+        match self.progress {
+            Progress::Begun { first, .. } => Some(first),
+            _ => None,
+        }
+    }
+
+    pub(super) fn work(&self) -> &Work {
+        &self.request.work
+    }
+}
+
+/// The requests of one send queue, oldest first.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    requests: VecDeque<Outstanding>,
+    capacity: u32,
+    max_segments: u32,
+    max_inline: u32,
+    signal_all: bool,
+}
+
+impl SendQueue {
+    pub(super) fn new(init: &QueuePairInit) -> Self {
+        Self {
+            requests: VecDeque::new(),
+            capacity: init.max_sends,
+            max_segments: init.max_send_segments,
+            max_inline: init.max_inline,
+            signal_all: init.signal_all,
+        }
+    }
+
+    pub(super) fn post(
+        &mut self,
+        request: SendRequest,
+        kind: Kind,
+        mtu: PathMtu,
+        gids: &GidTable,
+    ) -> Result<(), PostError> {
+        if self.requests.len() >= self.capacity as usize {
+            return Err(PostError::QueueFull);
+        }
+        self.check_payload(&request)?;
+        check_service(&request, kind, gids)?;
+        check_shape(&request)?;
+        let length = request.payload.length() as u32;
+        self.requests.push_back(Outstanding {
+            packets: packets_of(&request.work, length, mtu),
+            length,
+            request,
+            progress: Progress::Posted,
+        });
+        Ok(())
+    }
+
+    fn check_payload(&self, request: &SendRequest) -> Result<(), PostError> {
+        match &request.payload {
+            Payload::Segments(segments) if segments.len() > self.max_segments as usize => {
+                Err(PostError::TooManySegments {
+                    max: self.max_segments,
+                })
+            }
+            Payload::Inline(bytes) if bytes.len() > self.max_inline as usize => {
+                Err(PostError::InlineTooLong {
+                    max: self.max_inline,
+                })
+            }
+            payload if payload.length() > MAX_MESSAGE => Err(PostError::MessageTooLong),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    pub(super) fn front(&self) -> Option<&Outstanding> {
+        self.requests.front()
+    }
+
+    pub(super) fn at(&self, position: usize) -> Option<&Outstanding> {
+        self.requests.get(position)
+    }
+
+    pub(super) fn at_mut(&mut self, position: usize) -> Option<&mut Outstanding> {
+        self.requests.get_mut(position)
+    }
+
+    /// Whether any request is under way.
+    pub(super) fn has_begun(&self) -> bool {
+        self.front()
+            .is_some_and(|front| front.progress != Progress::Posted)
+    }
+
+    fn is_signaled(&self, request: &SendRequest) -> bool {
+        self.signal_all || request.flags.contains(SendFlags::SIGNALED)
+    }
+}
+
+impl QueuePair {
+    /// Ends the oldest send request.
+    pub(super) fn complete_send(&mut self, status: Status, shared: &mut Shared) {
+        let Some(ended) = self.send.requests.pop_front() else {
+            return;
+        };
+        // An error is told even when success would not have been.
+        if status == Status::Success && !self.send.is_signaled(&ended.request) {
+            return;
+        }
+        let completion = Completion {
+            id: ended.request.id,
+            status,
+            work: ended.request.work.kind(),
+            length: ended.length,
+            queue_pair: self.number,
+            immediate: None,
+            invalidated: None,
+            source: None,
+        };
+        shared.complete(self.init.send_completions, completion, false);
+    }
+
+    pub(super) fn flush_sends(&mut self, shared: &mut Shared) {
+        while !self.send.is_empty() {
+            self.complete_send(Status::Flushed, shared);
+        }
+    }
+}
+
+/// What each service can do.
+fn check_service(request: &SendRequest, kind: Kind, gids: &GidTable) -> Result<(), PostError> {
+    let inline = matches!(request.payload, Payload::Inline(_));
+    let fits = match request.work {
+        // Their segments say where a result goes.
+        Work::Read(_) | Work::CompareSwap { .. } | Work::FetchAdd { .. } if inline => false,
+        Work::Send | Work::SendImmediate(_) => kind != Kind::XrcTarget,
+        Work::SendInvalidate(_) => matches!(kind, Kind::Rc | Kind::XrcInitiator),
+        Work::Write(_) | Work::WriteImmediate(..) => {
+            matches!(kind, Kind::Rc | Kind::Uc | Kind::XrcInitiator)
+        }
+        Work::LocalInvalidate(_) | Work::BindWindow { .. } => {
+            matches!(kind, Kind::Rc | Kind::Uc | Kind::XrcInitiator)
+        }
+        _ => matches!(kind, Kind::Rc | Kind::XrcInitiator),
+    };
+    if !fits {
+        return Err(PostError::Unsupported);
+    }
+    if request.destination.is_some() != kind.is_datagram() {
+        return Err(PostError::Destination);
+    }
+    if let Some(destination) = &request.destination {
+        gids.resolve(&destination.address)?;
+    }
+    if request.shared_receive.is_some() != (kind == Kind::XrcInitiator) {
+        return Err(PostError::Destination);
+    }
+    Ok(())
+}
+
+/// Atomics work on eight aligned bytes, whoever asks.
+fn check_shape(request: &SendRequest) -> Result<(), PostError> {
+    let remote = match request.work {
+        Work::CompareSwap { remote, .. } | Work::FetchAdd { remote, .. } => remote,
+        Work::AtomicWrite(remote) => remote,
+        _ => return Ok(()),
+    };
+    match request.payload.length() == 8 && remote.address.is_multiple_of(8) {
+        true => Ok(()),
+        false => Err(PostError::AtomicShape),
+    }
+}
+
+fn packets_of(work: &Work, length: u32, mtu: PathMtu) -> u32 {
+    match work {
+        Work::LocalInvalidate(_) | Work::BindWindow { .. } => 0,
+        Work::Send | Work::SendImmediate(_) | Work::SendInvalidate(_) => in_packets(length, mtu),
+        Work::Write(_) | Work::WriteImmediate(..) | Work::Read(_) => in_packets(length, mtu),
+        _ => 1,
+    }
+}
+
+/// How many packets carry so many bytes; even none take one.
+pub(super) fn in_packets(length: u32, mtu: PathMtu) -> u32 {
+    length.div_ceil(mtu.bytes() as u32).max(1)
+}

@@ -1,0 +1,157 @@
+//! Unreliable connections: messages arrive whole and in order, or not at all.
+
+use wire::{NakCode, Operation, Packet};
+
+use super::responder::{Message, Refusal};
+use super::segmentation::Piece;
+use super::send_queue::Progress;
+use super::{Link, QueuePair};
+use crate::completion::Status;
+use crate::event::AsyncEvent;
+use crate::memory::Access;
+use crate::shared::Shared;
+use crate::transmit::Batch;
+
+impl QueuePair {
+    /// Sends messages; each is done when its last packet has left.
+    pub(super) fn transmit_unreliable(&mut self, batch: &mut Batch<'_>, shared: &mut Shared) {
+        let Some(link) = self.link else { return };
+        while let Some(front) = self.send.front() {
+            if front.work().is_local() {
+                if !self.may_start_message() {
+                    return;
+                }
+                self.do_local_work_now(shared);
+                continue;
+            }
+            let first = match front.first() {
+                Some(first) => first,
+                None if !self.may_start_message() => return,
+                None => self.number_message(),
+            };
+            let Some(front) = self.send.front() else {
+                return;
+            };
+            let index = self.requester.cursor().ahead_of(first);
+            let piece = front.piece(self.init.kind.transport(), index, link.mtu(), 1);
+            if !batch.admits(&link.route, piece.opcode.header_length(), piece.payload) {
+                return;
+            }
+            if self.send_unreliable(&piece, &link, batch, shared).is_err() {
+                return self.fail_send_queue(Status::LocalProtection, shared);
+            }
+            if piece.opcode.position().ends() {
+                self.complete_send(Status::Success, shared);
+                self.announce_drained(shared);
+            }
+        }
+    }
+
+    fn may_start_message(&self) -> bool {
+        self.state == super::State::ReadyToSend
+    }
+
+    fn number_message(&mut self) -> wire::Psn {
+        let first = self.requester.cursor();
+        if let Some(front) = self.send.at_mut(0) {
+            front.progress = Progress::Begun {
+                first,
+                sequence: 0,
+                piece: 1,
+            };
+        }
+        first
+    }
+
+    fn send_unreliable(
+        &mut self,
+        piece: &Piece,
+        link: &Link,
+        batch: &mut Batch<'_>,
+        shared: &Shared,
+    ) -> Result<(), crate::memory::AccessError> {
+        let Some(front) = self.send.front() else {
+            return Ok(());
+        };
+        let head = front
+            .head(piece, link.peer, self.requester.cursor(), shared.sabotage)
+            .partition(self.partition());
+        batch.push(&link.route, head, piece.payload, |out| {
+            front.fill(piece, &shared.memory, self.init.domain, out)
+        })?;
+        self.requester.step();
+        Ok(())
+    }
+
+    fn do_local_work_now(&mut self, shared: &mut Shared) {
+        let Some(work) = self.send.front().map(|front| *front.work()) else {
+            return;
+        };
+        match self.carry_out(&work, shared) {
+            Ok(()) => self.complete_send(Status::Success, shared),
+            Err(status) => self.fail_send_queue(status, shared),
+        }
+    }
+
+    /// Takes a packet of the peer's. What does not fit is dropped without a word.
+    pub(super) fn handle_unreliable(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+        let starts = packet.opcode.position().starts();
+        let in_sequence = packet.psn == self.responder.expected;
+        if starts || !in_sequence {
+            // A new message, or a gap: what was begun before will not be finished.
+            self.drop_message(shared);
+        }
+        self.responder.expected = packet.psn + 1;
+        if !starts && self.responder.message.is_none() {
+            return;
+        }
+        match self.take_unreliable(packet, shared) {
+            Ok(()) => {}
+            Err(Refusal::Fatal {
+                nak: NakCode::RemoteOperational,
+                ..
+            }) => {
+                // The receive itself is unusable: that is this side's own fault.
+                self.abandon_message(Status::LocalProtection, shared);
+                shared.raise(AsyncEvent::QueuePairFatal(self.number));
+                self.fail(shared);
+            }
+            Err(_) => {
+                shared.counters.dropped_messages += 1;
+                self.drop_message(shared);
+            }
+        }
+    }
+
+    fn take_unreliable(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> Result<(), Refusal> {
+        self.check_order(packet)?;
+        self.check_packet_length(packet)?;
+        self.check_message_length(packet)?;
+        if packet.opcode.operation() == Operation::Send {
+            return self.deliver_send(packet, shared);
+        }
+        if !self.access().contains(Access::REMOTE_WRITE) {
+            return Err(Refusal::NotReady);
+        }
+        self.check_key(packet, shared)?;
+        if packet.immediate().is_some() && !self.has_receive(packet, shared) {
+            return Err(Refusal::NotReady);
+        }
+        self.deliver_write(packet, shared)
+    }
+
+    /// Forgets a message that was begun; its receive waits for the next one.
+    fn drop_message(&mut self, shared: &mut Shared) {
+        let Some(Message::Send(receiving)) = self.responder.message.take() else {
+            return;
+        };
+        match receiving.origin {
+            Some(id) => {
+                if let Some(queue) = shared.receive_queues.get_mut(id) {
+                    queue.queue.put_back(receiving.request);
+                }
+            }
+            None => self.receive.put_back(receiving.request),
+        }
+    }
+}

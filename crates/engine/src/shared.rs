@@ -1,0 +1,61 @@
+//! What the queue pairs of a device have in common.
+
+use std::collections::VecDeque;
+
+use crate::completion::{Completion, CompletionQueue, Pushed};
+use crate::counters::Counters;
+use crate::event::{AsyncEvent, Event};
+use crate::memory::Memory;
+use crate::receive::SharedReceiveQueue;
+use crate::sabotage::{Bug, Sabotage};
+use crate::table::{Id, Table};
+
+pub(crate) struct Shared {
+    pub(crate) memory: Memory,
+    pub(crate) completion_queues: Table<CompletionQueue>,
+    pub(crate) receive_queues: Table<SharedReceiveQueue>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) counters: Counters,
+    pub(crate) sabotage: Sabotage,
+    /// Completion queues that overran and whose queue pairs must still be told.
+    pub(crate) overrun: Vec<Id<CompletionQueue>>,
+}
+
+impl Shared {
+    pub(crate) fn raise(&mut self, event: AsyncEvent) {
+        self.events.push_back(Event::Async(event));
+    }
+
+    /// Tells the end of a work request.
+    pub(crate) fn complete(
+        &mut self,
+        queue: Id<CompletionQueue>,
+        completion: Completion,
+        solicited: bool,
+    ) {
+        let entry = self
+            .completion_queues
+            .get_mut(queue)
+            .expect("a completion queue outlives its queue pairs");
+        let pushed = entry.push(completion, solicited);
+        if self.sabotage.has(Bug::CompletionOutOfOrder) {
+            overtake(entry);
+        }
+        match pushed {
+            Pushed::Quietly | Pushed::StillOverrun => {}
+            Pushed::Notifying => self.events.push_back(Event::Completion(queue)),
+            Pushed::Overrun => {
+                self.overrun.push(queue);
+                self.raise(AsyncEvent::CompletionQueueError(queue));
+            }
+        }
+    }
+}
+
+fn overtake(queue: &mut CompletionQueue) {
+    let (Some(newest), Some(before)) = (queue.pop_newest(), queue.pop_newest()) else {
+        return;
+    };
+    queue.push(newest, false);
+    queue.push(before, false);
+}

@@ -1,0 +1,152 @@
+//! Objects by number: a slab whose handles go stale instead of pointing at a stranger.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+
+/// A handle to one object of a device.
+///
+/// It stays valid until the object is destroyed and never names another one afterwards.
+pub struct Id<T> {
+    index: u32,
+    generation: u32,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T> Id<T> {
+    /// The place of the object in its table: small, dense, and reused after destruction.
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+}
+
+impl<T> Clone for Id<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Id<T> {}
+
+impl<T> PartialEq for Id<T> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.index, self.generation) == (other.index, other.generation)
+    }
+}
+
+impl<T> Eq for Id<T> {}
+
+impl<T> Hash for Id<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.index, self.generation).hash(state);
+    }
+}
+
+impl<T> fmt::Debug for Id<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}.{}", self.index, self.generation)
+    }
+}
+
+struct Entry<T> {
+    generation: u32,
+    object: Option<T>,
+}
+
+/// A slab of objects, each named by an [`Id`].
+pub(crate) struct Table<T> {
+    entries: Vec<Entry<T>>,
+    free: Vec<u32>,
+    capacity: u32,
+}
+
+impl<T> Table<T> {
+    pub(crate) fn with_capacity(capacity: u32) -> Self {
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+            capacity,
+        }
+    }
+
+    /// The new object's handle, or the object back when the table is full.
+    pub(crate) fn insert(&mut self, object: T) -> Option<Id<T>> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.entries.len() < self.capacity as usize => {
+                self.entries.push(Entry {
+                    generation: 0,
+                    object: None,
+                });
+                self.entries.len() as u32 - 1
+            }
+            None => return None,
+        };
+        let entry = &mut self.entries[index as usize];
+        entry.object = Some(object);
+        Some(Id {
+            index,
+            generation: entry.generation,
+            kind: PhantomData,
+        })
+    }
+
+    pub(crate) fn get(&self, id: Id<T>) -> Option<&T> {
+        let entry = self.entries.get(id.index as usize)?;
+        if entry.generation != id.generation {
+            return None;
+        }
+        entry.object.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: Id<T>) -> Option<&mut T> {
+        let entry = self.entries.get_mut(id.index as usize)?;
+        if entry.generation != id.generation {
+            return None;
+        }
+        entry.object.as_mut()
+    }
+
+    /// The object that stands at a place now, whatever stood there before.
+    pub(crate) fn at_index(&self, index: u32) -> Option<(Id<T>, &T)> {
+        let entry = self.entries.get(index as usize)?;
+        let id = Id {
+            index,
+            generation: entry.generation,
+            kind: PhantomData,
+        };
+        Some((id, entry.object.as_ref()?))
+    }
+
+    pub(crate) fn remove(&mut self, id: Id<T>) -> Option<T> {
+        self.get(id)?;
+        let entry = &mut self.entries[id.index as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(id.index);
+        entry.object.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_goes_stale_with_its_object() {
+        let mut table = Table::with_capacity(2);
+        let first = table.insert("first").expect("room for two");
+        assert_eq!(table.remove(first), Some("first"));
+        let second = table.insert("second").expect("room for two");
+        assert_eq!(second.index(), first.index());
+        assert_eq!(table.get(first), None);
+        assert_eq!(table.get(second), Some(&"second"));
+    }
+
+    #[test]
+    fn a_full_table_refuses() {
+        let mut table = Table::with_capacity(1);
+        assert!(table.insert(1).is_some());
+        assert!(table.insert(2).is_none());
+    }
+}

@@ -1,0 +1,118 @@
+//! How `rdma_cm` tells IP addresses to the other side.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The first 36 bytes of the private data in every REQ and SIDR_REQ that `rdma_cm` sends
+/// (IBA annex 11).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AddressHeader {
+    /// The port that the active side is bound to.
+    pub source_port: u16,
+    /// The address of the active side.
+    pub source: IpAddr,
+    /// The address that it connects to.
+    pub destination: IpAddr,
+}
+
+/// Why private data does not start with addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AddressHeaderError {
+    /// The header is of another version.
+    #[error("address header version {0:#04x}, the only known one is 0")]
+    Version(u8),
+    /// The addresses are of another kind.
+    #[error("IP version {0} in the address header")]
+    IpVersion(u8),
+}
+
+impl AddressHeader {
+    /// How much of the private data it takes.
+    pub const LENGTH: usize = 36;
+
+    const VERSION: u8 = 0;
+
+    /// Reads the header.
+    pub fn parse(bytes: &[u8; Self::LENGTH]) -> Result<Self, AddressHeaderError> {
+        if bytes[0] != Self::VERSION {
+            return Err(AddressHeaderError::Version(bytes[0]));
+        }
+        let address = match bytes[1] >> 4 {
+            4 => read_ipv4,
+            6 => read_ipv6,
+            other => return Err(AddressHeaderError::IpVersion(other)),
+        };
+        Ok(AddressHeader {
+            source_port: u16::from_be_bytes([bytes[2], bytes[3]]),
+            source: address(&bytes[4..20]),
+            destination: address(&bytes[20..36]),
+        })
+    }
+
+    /// Writes the header.
+    pub fn emit(&self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        let ip_version = if self.source.is_ipv4() { 4 } else { 6 };
+        bytes[0] = Self::VERSION;
+        bytes[1] = ip_version << 4;
+        bytes[2..4].copy_from_slice(&self.source_port.to_be_bytes());
+        bytes[4..20].copy_from_slice(&octets(self.source));
+        bytes[20..36].copy_from_slice(&octets(self.destination));
+        bytes
+    }
+}
+
+/// An IPv4 address is in the last four bytes; the twelve before it mean nothing.
+fn read_ipv4(bytes: &[u8]) -> IpAddr {
+    Ipv4Addr::new(bytes[12], bytes[13], bytes[14], bytes[15]).into()
+}
+
+fn read_ipv6(bytes: &[u8]) -> IpAddr {
+    let octets: [u8; 16] = bytes.try_into().expect("an address has sixteen bytes");
+    octets.into()
+}
+
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_compatible().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv4_is_at_the_end_of_its_place() {
+        let header = AddressHeader {
+            source_port: 0xabcd,
+            source: IpAddr::from([10, 200, 0, 2]),
+            destination: IpAddr::from([10, 200, 0, 3]),
+        };
+        let bytes = header.emit();
+        assert_eq!(bytes[..4], [0, 0x40, 0xab, 0xcd]);
+        assert_eq!(bytes[16..20], [10, 200, 0, 2]);
+        assert_eq!(bytes[32..], [10, 200, 0, 3]);
+        assert_eq!(AddressHeader::parse(&bytes), Ok(header));
+    }
+
+    #[test]
+    fn ipv6_takes_all_of_its_place() {
+        let header = AddressHeader {
+            source_port: 1,
+            source: "fe80::1".parse().unwrap(),
+            destination: "fe80::2".parse().unwrap(),
+        };
+        assert_eq!(AddressHeader::parse(&header.emit()), Ok(header));
+    }
+
+    #[test]
+    fn other_versions_are_refused() {
+        let mut bytes = [0; AddressHeader::LENGTH];
+        let ip_version = AddressHeader::parse(&bytes);
+        assert_eq!(ip_version, Err(AddressHeaderError::IpVersion(0)));
+        bytes[0] = 0x10;
+        let version = AddressHeader::parse(&bytes);
+        assert_eq!(version, Err(AddressHeaderError::Version(0x10)));
+    }
+}

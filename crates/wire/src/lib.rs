@@ -1,0 +1,67 @@
+//! RoCEv2 on the wire: bytes in, meaning out, and back again.
+//!
+//! A packet is parsed once into meaning, and nobody downstream checks a length again:
+//!
+//! ```
+//! use wire::{Checker, Flow, Key, Opcode, Packet, PacketHead, Psn, Qpn, ROCE_PORT, Reth, icrc};
+//!
+//! let flow = Flow {
+//!     source: "10.0.0.1".parse()?,
+//!     destination: "10.0.0.2".parse()?,
+//!     source_port: 0xc000,
+//!     destination_port: ROCE_PORT,
+//! };
+//!
+//! // Sending: a head on the stack, the payload, the checksum.
+//! let head = PacketHead::new(Opcode::RcWriteOnly, Qpn::new(0x11), Psn::new(1234))
+//!     .acknowledge(true)
+//!     .push(&Reth::new(0x7f00_0000, Key::new(0x2a), 8));
+//! let mut datagram = [head.bytes(), b"8 bytes!"].concat();
+//! datagram.extend(icrc::checksum(&flow, 0, &datagram));
+//!
+//! // Receiving: verify, parse, understand.
+//! Checker::new().check(&flow, &datagram)?;
+//! let packet = Packet::parse(&datagram)?;
+//! assert_eq!(packet.payload, b"8 bytes!");
+//! assert_eq!(packet.reth().map(Reth::remote_key), Some(Key::new(0x2a)));
+//! assert_eq!(
+//!     packet.to_string(),
+//!     "RC WRITE_ONLY qp 0x000011 psn 1234 ack va 0x7f000000 rkey 0x0000002a dma 8 len 8"
+//! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The modules, from the bottom up:
+//! - [`ip`]: Ethernet, IP and UDP, as far as captures need them;
+//! - [`number`]: sequence numbers, queue pair numbers, keys, addresses;
+//! - [`opcode`]: *the* table of opcodes, from which everything about them follows;
+//! - [`header`] and [`packet`]: the headers, and whole packets made of them;
+//! - [`icrc`]: the checksum, and how a UDP socket can verify it;
+//! - [`grh`]: the forty bytes before every received datagram;
+//! - [`mad`] and [`cm`]: management datagrams, and the connection manager's messages in them.
+//!
+//! There is no I/O here and no clock, and bytes from the network never cause a panic.
+#![forbid(unsafe_code)]
+
+pub mod cm;
+mod describe;
+pub mod grh;
+pub mod header;
+pub mod icrc;
+pub mod ip;
+pub mod mad;
+pub mod number;
+pub mod opcode;
+pub mod packet;
+
+pub use header::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ExtensionHeader, Feth, FlushPlacement, FlushRange,
+    Ieth, Immediate, NakCode, Reth, Syndrome, Xrceth,
+};
+pub use icrc::{Checker, Flow, Fragmentation, ICRC_LENGTH, IcrcError, ROCE_PORT};
+pub use ip::{Datagram, DatagramError};
+pub use number::{
+    AckTimeout, Gid, GidParseError, Key, PartitionKey, PathMtu, Psn, Qpn, QueueKey, RnrTimer,
+};
+pub use opcode::{Companion, Extension, Opcode, Operation, Position, Transport};
+pub use packet::{Layer, Packet, PacketHead, ParseError};

@@ -1,0 +1,423 @@
+//! The opcode table: one row per opcode, and everything else computed from it.
+
+use crate::header::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, Immediate, Reth, Xrceth,
+};
+
+/// The service a packet belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Transport {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// Extended reliable connection: the receive side is a shared receive queue.
+    Xrc,
+    /// Congestion notification, which has an opcode of its own outside all services.
+    Cnp,
+}
+
+/// What a packet asks for or answers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Operation {
+    /// Data for the next receive request of the peer.
+    Send,
+    /// Data for a named place in the peer's memory.
+    Write,
+    /// A request for data from the peer's memory.
+    ReadRequest,
+    /// The data that was requested; also the answer to [`Flush`](Self::Flush) and
+    /// [`AtomicWrite`](Self::AtomicWrite).
+    ReadResponse,
+    /// An acknowledgement, positive or negative.
+    Acknowledge,
+    /// The answer to an atomic operation: what the memory held before.
+    AtomicAcknowledge,
+    /// Compare eight bytes and swap them if equal.
+    CompareSwap,
+    /// Add to eight bytes.
+    FetchAdd,
+    /// Write eight bytes at once.
+    AtomicWrite,
+    /// Make earlier writes visible or persistent.
+    Flush,
+    /// "Slow down": a switch marked one of your packets.
+    CongestionNotification,
+}
+
+/// Where in its message a packet stands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Position {
+    /// The first of several.
+    First,
+    /// Neither first nor last.
+    Middle,
+    /// The last of several.
+    Last,
+    /// The whole message.
+    Only,
+}
+
+impl Position {
+    /// Whether a message begins here.
+    #[inline]
+    pub const fn starts(self) -> bool {
+        matches!(self, Position::First | Position::Only)
+    }
+
+    /// Whether a message ends here.
+    #[inline]
+    pub const fn ends(self) -> bool {
+        matches!(self, Position::Last | Position::Only)
+    }
+}
+
+/// What rides along with the last packet of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Companion {
+    /// Nothing.
+    None,
+    /// Four bytes for the peer's completion.
+    Immediate,
+    /// A memory key that the peer is to invalidate.
+    Invalidate,
+}
+
+/// A header between the BTH and the payload.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Extension {
+    /// The shared receive queue an XRC request is for.
+    Xrceth,
+    /// Who sent a datagram, and the key that lets it in.
+    Deth,
+    /// Where in the peer's memory.
+    Reth,
+    /// Where, and with which operands.
+    AtomicEth,
+    /// Acknowledgement: syndrome and message sequence number.
+    Aeth,
+    /// What an atomic operation found.
+    AtomicAckEth,
+    /// Immediate data.
+    Immediate,
+    /// The key to invalidate.
+    Ieth,
+    /// What to flush, and how far.
+    Feth,
+}
+
+impl Extension {
+    /// Its length in bytes.
+    #[inline]
+    pub const fn length(self) -> usize {
+        match self {
+            Extension::Xrceth => size_of::<Xrceth>(),
+            Extension::Deth => size_of::<Deth>(),
+            Extension::Reth => size_of::<Reth>(),
+            Extension::AtomicEth => size_of::<AtomicEth>(),
+            Extension::Aeth => size_of::<Aeth>(),
+            Extension::AtomicAckEth => size_of::<AtomicAckEth>(),
+            Extension::Immediate => size_of::<Immediate>(),
+            Extension::Ieth => size_of::<Ieth>(),
+            Extension::Feth => size_of::<Feth>(),
+        }
+    }
+}
+
+/// Turns the table below into [`Opcode`] and its columns.
+macro_rules! opcodes {
+    ($($name:ident = $byte:literal:
+        $transport:ident $operation:ident $position:ident
+        [$($extension:ident),*] $($payload:ident)?;)+) => {
+        /// What a packet is: the first byte of its BTH.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Opcode {
+            $(
+                #[doc = concat!(
+                    "`", stringify!($byte), "`: ", stringify!($transport), " ",
+                    stringify!($operation), ", ", stringify!($position), ".",
+                )]
+                $name = $byte,
+            )+
+        }
+
+        impl Opcode {
+            /// Every opcode, in the order of the table.
+            pub const ALL: &[Opcode] = &[$(Opcode::$name),+];
+
+            /// The service it belongs to.
+            #[inline]
+            pub const fn transport(self) -> Transport {
+                match self { $(Opcode::$name => Transport::$transport,)+ }
+            }
+
+            /// What it asks for or answers.
+            #[inline]
+            pub const fn operation(self) -> Operation {
+                match self { $(Opcode::$name => Operation::$operation,)+ }
+            }
+
+            /// Where in its message the packet stands.
+            #[inline]
+            pub const fn position(self) -> Position {
+                match self { $(Opcode::$name => Position::$position,)+ }
+            }
+
+            /// The headers between BTH and payload, in order.
+            #[inline]
+            pub const fn extensions(self) -> &'static [Extension] {
+                match self { $(Opcode::$name => const { &[$(Extension::$extension),*] },)+ }
+            }
+
+            /// What rides along with the packet.
+            #[inline]
+            pub const fn companion(self) -> Companion {
+                match self {
+                    $(Opcode::$name => const { companion_among(&[$(Extension::$extension),*]) },)+
+                }
+            }
+
+            /// The length of the BTH and all extension headers.
+            #[inline]
+            pub const fn header_length(self) -> usize {
+                match self {
+                    $(Opcode::$name => const {
+                        size_of::<Bth>() $(+ Extension::$extension.length())*
+                    },)+
+                }
+            }
+
+            /// Whether there may be data behind the headers.
+            #[inline]
+            pub const fn carries_payload(self) -> bool {
+                match self { $(Opcode::$name => payload!($($payload)?),)+ }
+            }
+        }
+    };
+}
+
+macro_rules! payload {
+    (payload) => {
+        true
+    };
+    () => {
+        false
+    };
+}
+
+// IBA vol. 1, "OpCode field" and the tables of extension headers per service. The operation is
+// in the low five bits, the service in the high three.
+opcodes! {
+    RcSendFirst = 0x00: Rc Send First [] payload;
+    RcSendMiddle = 0x01: Rc Send Middle [] payload;
+    RcSendLast = 0x02: Rc Send Last [] payload;
+    RcSendLastImmediate = 0x03: Rc Send Last [Immediate] payload;
+    RcSendOnly = 0x04: Rc Send Only [] payload;
+    RcSendOnlyImmediate = 0x05: Rc Send Only [Immediate] payload;
+    RcWriteFirst = 0x06: Rc Write First [Reth] payload;
+    RcWriteMiddle = 0x07: Rc Write Middle [] payload;
+    RcWriteLast = 0x08: Rc Write Last [] payload;
+    RcWriteLastImmediate = 0x09: Rc Write Last [Immediate] payload;
+    RcWriteOnly = 0x0a: Rc Write Only [Reth] payload;
+    RcWriteOnlyImmediate = 0x0b: Rc Write Only [Reth, Immediate] payload;
+    RcReadRequest = 0x0c: Rc ReadRequest Only [Reth];
+    RcReadResponseFirst = 0x0d: Rc ReadResponse First [Aeth] payload;
+    RcReadResponseMiddle = 0x0e: Rc ReadResponse Middle [] payload;
+    RcReadResponseLast = 0x0f: Rc ReadResponse Last [Aeth] payload;
+    RcReadResponseOnly = 0x10: Rc ReadResponse Only [Aeth] payload;
+    RcAcknowledge = 0x11: Rc Acknowledge Only [Aeth];
+    RcAtomicAcknowledge = 0x12: Rc AtomicAcknowledge Only [Aeth, AtomicAckEth];
+    RcCompareSwap = 0x13: Rc CompareSwap Only [AtomicEth];
+    RcFetchAdd = 0x14: Rc FetchAdd Only [AtomicEth];
+    RcSendLastInvalidate = 0x16: Rc Send Last [Ieth] payload;
+    RcSendOnlyInvalidate = 0x17: Rc Send Only [Ieth] payload;
+    RcFlush = 0x1c: Rc Flush Only [Feth, Reth];
+    RcAtomicWrite = 0x1d: Rc AtomicWrite Only [Reth] payload;
+
+    UcSendFirst = 0x20: Uc Send First [] payload;
+    UcSendMiddle = 0x21: Uc Send Middle [] payload;
+    UcSendLast = 0x22: Uc Send Last [] payload;
+    UcSendLastImmediate = 0x23: Uc Send Last [Immediate] payload;
+    UcSendOnly = 0x24: Uc Send Only [] payload;
+    UcSendOnlyImmediate = 0x25: Uc Send Only [Immediate] payload;
+    UcWriteFirst = 0x26: Uc Write First [Reth] payload;
+    UcWriteMiddle = 0x27: Uc Write Middle [] payload;
+    UcWriteLast = 0x28: Uc Write Last [] payload;
+    UcWriteLastImmediate = 0x29: Uc Write Last [Immediate] payload;
+    UcWriteOnly = 0x2a: Uc Write Only [Reth] payload;
+    UcWriteOnlyImmediate = 0x2b: Uc Write Only [Reth, Immediate] payload;
+
+    UdSendOnly = 0x64: Ud Send Only [Deth] payload;
+    UdSendOnlyImmediate = 0x65: Ud Send Only [Deth, Immediate] payload;
+
+    // RoCEv2 annex: the sixteen bytes behind the BTH are reserved.
+    CongestionNotification = 0x81: Cnp CongestionNotification Only [] payload;
+
+    // XRC annex: every request names its shared receive queue, no response does.
+    XrcSendFirst = 0xa0: Xrc Send First [Xrceth] payload;
+    XrcSendMiddle = 0xa1: Xrc Send Middle [Xrceth] payload;
+    XrcSendLast = 0xa2: Xrc Send Last [Xrceth] payload;
+    XrcSendLastImmediate = 0xa3: Xrc Send Last [Xrceth, Immediate] payload;
+    XrcSendOnly = 0xa4: Xrc Send Only [Xrceth] payload;
+    XrcSendOnlyImmediate = 0xa5: Xrc Send Only [Xrceth, Immediate] payload;
+    XrcWriteFirst = 0xa6: Xrc Write First [Xrceth, Reth] payload;
+    XrcWriteMiddle = 0xa7: Xrc Write Middle [Xrceth] payload;
+    XrcWriteLast = 0xa8: Xrc Write Last [Xrceth] payload;
+    XrcWriteLastImmediate = 0xa9: Xrc Write Last [Xrceth, Immediate] payload;
+    XrcWriteOnly = 0xaa: Xrc Write Only [Xrceth, Reth] payload;
+    XrcWriteOnlyImmediate = 0xab: Xrc Write Only [Xrceth, Reth, Immediate] payload;
+    XrcReadRequest = 0xac: Xrc ReadRequest Only [Xrceth, Reth];
+    XrcReadResponseFirst = 0xad: Xrc ReadResponse First [Aeth] payload;
+    XrcReadResponseMiddle = 0xae: Xrc ReadResponse Middle [] payload;
+    XrcReadResponseLast = 0xaf: Xrc ReadResponse Last [Aeth] payload;
+    XrcReadResponseOnly = 0xb0: Xrc ReadResponse Only [Aeth] payload;
+    XrcAcknowledge = 0xb1: Xrc Acknowledge Only [Aeth];
+    XrcAtomicAcknowledge = 0xb2: Xrc AtomicAcknowledge Only [Aeth, AtomicAckEth];
+    XrcCompareSwap = 0xb3: Xrc CompareSwap Only [Xrceth, AtomicEth];
+    XrcFetchAdd = 0xb4: Xrc FetchAdd Only [Xrceth, AtomicEth];
+    XrcSendLastInvalidate = 0xb6: Xrc Send Last [Xrceth, Ieth] payload;
+    XrcSendOnlyInvalidate = 0xb7: Xrc Send Only [Xrceth, Ieth] payload;
+    XrcFlush = 0xbc: Xrc Flush Only [Xrceth, Feth, Reth];
+    XrcAtomicWrite = 0xbd: Xrc AtomicWrite Only [Xrceth, Reth] payload;
+}
+
+impl Opcode {
+    /// The length of the longest head that any opcode has.
+    pub const MAX_HEADER_LENGTH: usize = longest_header();
+
+    /// The opcode behind a byte, if it is one we know.
+    #[inline]
+    pub const fn from_byte(byte: u8) -> Option<Opcode> {
+        static BY_BYTE: [Option<Opcode>; 256] = opcodes_by_byte();
+        BY_BYTE[byte as usize]
+    }
+
+    /// The byte as it stands in the BTH.
+    #[inline]
+    pub const fn byte(self) -> u8 {
+        self as u8
+    }
+
+    /// Whether it asks the peer for something.
+    #[inline]
+    pub const fn is_request(self) -> bool {
+        !self.is_response() && !matches!(self.transport(), Transport::Cnp)
+    }
+
+    /// Whether it answers a request.
+    #[inline]
+    pub const fn is_response(self) -> bool {
+        matches!(
+            self.operation(),
+            Operation::ReadResponse | Operation::Acknowledge | Operation::AtomicAcknowledge
+        )
+    }
+
+    /// The opcode of a packet with these properties, if there is one.
+    #[inline]
+    pub const fn find(
+        transport: Transport,
+        operation: Operation,
+        position: Position,
+        companion: Companion,
+    ) -> Option<Opcode> {
+        static BY_MEANING: [Option<Opcode>; MEANINGS] = opcodes_by_meaning();
+        BY_MEANING[meaning(transport, operation, position, companion)]
+    }
+
+    /// Where behind the BTH an extension header starts, if the opcode has it.
+    #[inline]
+    pub const fn offset_of(self, wanted: Extension) -> Option<usize> {
+        let extensions = self.extensions();
+        let mut offset = 0;
+        let mut index = 0;
+        while index < extensions.len() {
+            if extensions[index] as u8 == wanted as u8 {
+                return Some(offset);
+            }
+            offset += extensions[index].length();
+            index += 1;
+        }
+        None
+    }
+}
+
+/// One more than the largest value of [`meaning`].
+const MEANINGS: usize = meaning(
+    Transport::Cnp,
+    Operation::CongestionNotification,
+    Position::Only,
+    Companion::Invalidate,
+) + 1;
+
+/// A different small number for every combination of properties.
+#[inline]
+const fn meaning(
+    transport: Transport,
+    operation: Operation,
+    position: Position,
+    companion: Companion,
+) -> usize {
+    const OPERATIONS: usize = Operation::CongestionNotification as usize + 1;
+    const POSITIONS: usize = Position::Only as usize + 1;
+    const COMPANIONS: usize = Companion::Invalidate as usize + 1;
+    let service_and_operation = transport as usize * OPERATIONS + operation as usize;
+    (service_and_operation * POSITIONS + position as usize) * COMPANIONS + companion as usize
+}
+
+const fn opcodes_by_byte() -> [Option<Opcode>; 256] {
+    let mut table = [None; 256];
+    let mut index = 0;
+    while index < Opcode::ALL.len() {
+        let opcode = Opcode::ALL[index];
+        table[opcode.byte() as usize] = Some(opcode);
+        index += 1;
+    }
+    table
+}
+
+const fn opcodes_by_meaning() -> [Option<Opcode>; MEANINGS] {
+    let mut table = [None; MEANINGS];
+    let mut index = 0;
+    while index < Opcode::ALL.len() {
+        let opcode = Opcode::ALL[index];
+        let slot = meaning(
+            opcode.transport(),
+            opcode.operation(),
+            opcode.position(),
+            opcode.companion(),
+        );
+        assert!(table[slot].is_none(), "two opcodes mean the same");
+        table[slot] = Some(opcode);
+        index += 1;
+    }
+    table
+}
+
+const fn longest_header() -> usize {
+    let mut longest = 0;
+    let mut index = 0;
+    while index < Opcode::ALL.len() {
+        let length = Opcode::ALL[index].header_length();
+        if length > longest {
+            longest = length;
+        }
+        index += 1;
+    }
+    longest
+}
+
+const fn companion_among(extensions: &[Extension]) -> Companion {
+    let mut index = 0;
+    while index < extensions.len() {
+        match extensions[index] {
+            Extension::Immediate => return Companion::Immediate,
+            Extension::Ieth => return Companion::Invalidate,
+            _ => index += 1,
+        }
+    }
+    Companion::None
+}

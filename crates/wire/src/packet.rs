@@ -1,0 +1,384 @@
+//! One RoCEv2 packet: what lies in a UDP datagram, without the ICRC at its end.
+
+mod head;
+
+use std::fmt;
+
+use zerocopy::FromBytes;
+
+use crate::header::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ExtensionHeader, Feth, Ieth, Immediate, Reth, Xrceth,
+};
+use crate::icrc::ICRC_LENGTH;
+use crate::number::{Key, PartitionKey, Psn, Qpn};
+use crate::opcode::{Extension, Opcode};
+
+pub use head::PacketHead;
+
+const BTH_LENGTH: usize = size_of::<Bth>();
+
+/// A packet, parsed: its lengths are checked and its headers are typed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet<'a> {
+    /// What the packet is.
+    pub opcode: Opcode,
+    /// Whether the receiver is to raise a solicited event.
+    pub solicited: bool,
+    /// The state of path migration (MigReq).
+    pub migrated: bool,
+    /// How many bytes behind the payload fill it up to a multiple of four.
+    pub pad: u8,
+    /// The partition it belongs to.
+    pub partition: PartitionKey,
+    /// A switch on the way was congested (FECN).
+    pub forward_congestion: bool,
+    /// The packets that this one answers met congestion (BECN).
+    pub backward_congestion: bool,
+    /// The queue pair it is for.
+    pub destination: Qpn,
+    /// Whether the sender asks for an acknowledgement.
+    pub acknowledge: bool,
+    /// Its sequence number.
+    pub psn: Psn,
+    extensions: &'a [u8],
+    /// The data, without pad and ICRC.
+    pub payload: &'a [u8],
+}
+
+/// The part of a packet that was too short.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Layer {
+    /// The base transport header, and the ICRC that every packet ends with.
+    Base,
+    /// The extension headers that the opcode calls for.
+    Extensions(Opcode),
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layer::Base => f.write_str("the BTH"),
+            Layer::Extensions(opcode) => write!(f, "the headers of {opcode:?}"),
+        }
+    }
+}
+
+/// Why a datagram is not a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ParseError {
+    /// It ends before its headers do.
+    #[error("{layer} and the ICRC take {needed} bytes, the datagram has {found}")]
+    TooShort {
+        /// What did not fit.
+        layer: Layer,
+        /// How long the datagram must at least be.
+        needed: usize,
+        /// How long it is.
+        found: usize,
+    },
+    /// Nobody defined this opcode, or only for reliable datagrams.
+    #[error("unknown opcode {0:#04x}")]
+    UnknownOpcode(u8),
+    /// The headers are of a version that does not exist.
+    #[error("transport header version {0}, the only known one is 0")]
+    TransportVersion(u8),
+    /// The pad is longer than what it should fill up.
+    #[error("a pad of {pad} bytes in {found} bytes behind the headers")]
+    PadExceedsPayload {
+        /// The pad that the BTH names.
+        pad: u8,
+        /// What lies between headers and ICRC.
+        found: usize,
+    },
+    /// The opcode carries no data, but there is some.
+    #[error("{opcode:?} carries no payload, but {found} bytes follow its headers")]
+    UnexpectedPayload {
+        /// What the packet is.
+        opcode: Opcode,
+        /// What lies between headers and ICRC.
+        found: usize,
+    },
+    /// Payload and pad together are no multiple of four.
+    #[error("payload and pad take {found} bytes, which is no multiple of four")]
+    Misaligned {
+        /// What lies between headers and ICRC.
+        found: usize,
+    },
+}
+
+impl<'a> Packet<'a> {
+    /// Reads a UDP payload, ICRC included. The ICRC is not verified here:
+    /// that takes addresses, see [`Checker`](crate::Checker).
+    #[inline]
+    pub fn parse(datagram: &'a [u8]) -> Result<Packet<'a>, ParseError> {
+        let (base, opcode) = parse_base(datagram)?;
+        let (extensions, data) = split(datagram, opcode)?;
+        let payload = strip_pad(opcode, base.pad(), data)?;
+        Ok(Packet {
+            opcode,
+            solicited: base.solicited(),
+            migrated: base.migrated(),
+            pad: base.pad(),
+            partition: base.partition(),
+            forward_congestion: base.forward_congestion(),
+            backward_congestion: base.backward_congestion(),
+            destination: base.destination(),
+            acknowledge: base.acknowledge(),
+            psn: base.psn(),
+            extensions,
+            payload,
+        })
+    }
+
+    /// Where in memory, and how much.
+    #[inline]
+    pub fn reth(&self) -> Option<&'a Reth> {
+        self.extension()
+    }
+
+    /// The verdict and the message sequence number.
+    #[inline]
+    pub fn aeth(&self) -> Option<&'a Aeth> {
+        self.extension()
+    }
+
+    /// Who sent the datagram.
+    #[inline]
+    pub fn deth(&self) -> Option<&'a Deth> {
+        self.extension()
+    }
+
+    /// The operands of an atomic request.
+    #[inline]
+    pub fn atomic(&self) -> Option<&'a AtomicEth> {
+        self.extension()
+    }
+
+    /// What an atomic request found.
+    #[inline]
+    pub fn atomic_acknowledge(&self) -> Option<&'a AtomicAckEth> {
+        self.extension()
+    }
+
+    /// The immediate data.
+    #[inline]
+    pub fn immediate(&self) -> Option<&'a Immediate> {
+        self.extension()
+    }
+
+    /// The key to invalidate.
+    #[inline]
+    pub fn invalidate(&self) -> Option<Key> {
+        self.extension().map(Ieth::key)
+    }
+
+    /// The shared receive queue of an XRC request.
+    #[inline]
+    pub fn xrc_srq(&self) -> Option<Qpn> {
+        self.extension().map(Xrceth::shared_receive_queue)
+    }
+
+    /// What to flush, and how far.
+    #[inline]
+    pub fn flush(&self) -> Option<&'a Feth> {
+        self.extension()
+    }
+
+    /// The headers, written anew from what was understood of them.
+    pub fn head(&self) -> PacketHead {
+        let head = PacketHead::new(self.opcode, self.destination, self.psn)
+            .solicited(self.solicited)
+            .migrated(self.migrated)
+            .pad(self.pad)
+            .partition(self.partition)
+            .congestion(self.forward_congestion, self.backward_congestion)
+            .acknowledge(self.acknowledge);
+        let extensions = self.opcode.extensions().iter();
+        extensions.fold(head, |head, &extension| {
+            self.push_anew(head, extension).expect("the opcode has it")
+        })
+    }
+
+    /// Appends head, payload and pad to `out`. The ICRC is the caller's to add.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.head().bytes());
+        out.extend_from_slice(self.payload);
+        out.extend_from_slice(&[0; 3][..self.pad.into()]);
+    }
+
+    #[inline]
+    fn extension<T: ExtensionHeader>(&self) -> Option<&'a T> {
+        let offset = self.opcode.offset_of(T::KIND)?;
+        let bytes = self.extensions.get(offset..)?;
+        T::ref_from_prefix(bytes).ok().map(|(header, _)| header)
+    }
+
+    fn push_anew(&self, head: PacketHead, extension: Extension) -> Option<PacketHead> {
+        Some(match extension {
+            Extension::Xrceth => head.push(&Xrceth::new(self.xrc_srq()?)),
+            Extension::Deth => {
+                let deth = self.deth()?;
+                head.push(&Deth::new(deth.queue_key(), deth.source()))
+            }
+            Extension::Reth => {
+                let reth = self.reth()?;
+                let address = reth.virtual_address();
+                head.push(&Reth::new(address, reth.remote_key(), reth.dma_length()))
+            }
+            Extension::AtomicEth => {
+                let atomic = self.atomic()?;
+                head.push(&AtomicEth::new(
+                    atomic.virtual_address(),
+                    atomic.remote_key(),
+                    atomic.swap_or_add(),
+                    atomic.compare(),
+                ))
+            }
+            Extension::Aeth => {
+                let aeth = self.aeth()?;
+                head.push(&Aeth::new(aeth.syndrome(), aeth.message_sequence()))
+            }
+            Extension::AtomicAckEth => {
+                head.push(&AtomicAckEth::new(self.atomic_acknowledge()?.original()))
+            }
+            Extension::Immediate => head.push(&Immediate::new(self.immediate()?.bytes())),
+            Extension::Ieth => head.push(&Ieth::new(self.invalidate()?)),
+            Extension::Feth => head.push(self.flush()?),
+        })
+    }
+}
+
+#[inline]
+fn parse_base(datagram: &[u8]) -> Result<(&Bth, Opcode), ParseError> {
+    const NEEDED: usize = BTH_LENGTH + ICRC_LENGTH;
+    if datagram.len() < NEEDED {
+        return Err(ParseError::TooShort {
+            layer: Layer::Base,
+            needed: NEEDED,
+            found: datagram.len(),
+        });
+    }
+    let (base, _) = Bth::ref_from_prefix(datagram).expect("the length is checked above");
+    if base.transport_version() != 0 {
+        return Err(ParseError::TransportVersion(base.transport_version()));
+    }
+    match Opcode::from_byte(base.opcode()) {
+        Some(opcode) => Ok((base, opcode)),
+        None => Err(ParseError::UnknownOpcode(base.opcode())),
+    }
+}
+
+/// Finds extension headers, and what lies between them and the ICRC.
+#[inline]
+fn split(datagram: &[u8], opcode: Opcode) -> Result<(&[u8], &[u8]), ParseError> {
+    let needed = opcode.header_length() + ICRC_LENGTH;
+    if datagram.len() < needed {
+        return Err(ParseError::TooShort {
+            layer: Layer::Extensions(opcode),
+            needed,
+            found: datagram.len(),
+        });
+    }
+    let covered = &datagram[..datagram.len() - ICRC_LENGTH];
+    let (head, data) = covered.split_at(opcode.header_length());
+    Ok((&head[BTH_LENGTH..], data))
+}
+
+#[inline]
+fn strip_pad(opcode: Opcode, pad: u8, data: &[u8]) -> Result<&[u8], ParseError> {
+    let found = data.len();
+    if !opcode.carries_payload() && found != 0 {
+        return Err(ParseError::UnexpectedPayload { opcode, found });
+    }
+    if !found.is_multiple_of(4) {
+        return Err(ParseError::Misaligned { found });
+    }
+    match found.checked_sub(pad.into()) {
+        Some(length) => Ok(&data[..length]),
+        None => Err(ParseError::PadExceedsPayload { pad, found }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ICRC: [u8; ICRC_LENGTH] = [0; ICRC_LENGTH];
+
+    fn datagram(head: PacketHead, data: &[u8]) -> Vec<u8> {
+        [head.bytes(), data, &ICRC].concat()
+    }
+
+    fn head(opcode: Opcode) -> PacketHead {
+        PacketHead::new(opcode, Qpn::new(0x11), Psn::new(1234))
+    }
+
+    #[test]
+    fn payload_is_without_pad_and_icrc() {
+        let bytes = datagram(head(Opcode::RcSendOnly).pad(3), &[1, 2, 3, 4, 5, 0, 0, 0]);
+        let packet = Packet::parse(&bytes).expect("a packet");
+        assert_eq!(packet.payload, [1, 2, 3, 4, 5]);
+        assert_eq!(packet.pad, 3);
+    }
+
+    #[test]
+    fn a_packet_has_the_headers_of_its_opcode_and_no_other() {
+        let reth = Reth::new(0x1000, Key::new(7), 64);
+        let immediate = Immediate::new(*b"imm!");
+        let head = head(Opcode::RcWriteOnlyImmediate)
+            .push(&reth)
+            .push(&immediate);
+        let bytes = datagram(head, &[]);
+        let packet = Packet::parse(&bytes).expect("a packet");
+        assert_eq!(packet.reth(), Some(&reth));
+        assert_eq!(packet.immediate(), Some(&immediate));
+        assert_eq!((packet.aeth(), packet.deth()), (None, None));
+        assert_eq!((packet.invalidate(), packet.xrc_srq()), (None, None));
+    }
+
+    #[test]
+    fn too_short_says_what_was_needed() {
+        let bytes = datagram(head(Opcode::RcWriteOnly), &[0; 12]);
+        let error = Packet::parse(&bytes).unwrap_err();
+        let layer = Layer::Extensions(Opcode::RcWriteOnly);
+        let (needed, found) = (32, 28);
+        assert_eq!(
+            error,
+            ParseError::TooShort {
+                layer,
+                needed,
+                found
+            }
+        );
+        let error = Packet::parse(&bytes[..15]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the BTH and the ICRC take 16 bytes, the datagram has 15"
+        );
+    }
+
+    #[test]
+    fn opcode_and_version_must_be_known() {
+        let mut bytes = datagram(head(Opcode::RcSendOnly), &[]);
+        bytes[0] = 0x1f;
+        assert_eq!(Packet::parse(&bytes), Err(ParseError::UnknownOpcode(0x1f)));
+        bytes[1] |= 1;
+        assert_eq!(Packet::parse(&bytes), Err(ParseError::TransportVersion(1)));
+    }
+
+    #[test]
+    fn data_must_suit_opcode_and_pad() {
+        let opcode = Opcode::RcReadRequest;
+        let request = head(opcode).push(&Reth::new(0, Key::new(0), 0));
+        let unexpected = ParseError::UnexpectedPayload { opcode, found: 4 };
+        assert_eq!(Packet::parse(&datagram(request, &[0; 4])), Err(unexpected));
+
+        let misaligned = datagram(head(Opcode::RcSendOnly), &[0; 5]);
+        let error = ParseError::Misaligned { found: 5 };
+        assert_eq!(Packet::parse(&misaligned), Err(error));
+
+        let all_pad = datagram(head(Opcode::RcSendOnly).pad(1), &[]);
+        let error = ParseError::PadExceedsPayload { pad: 1, found: 0 };
+        assert_eq!(Packet::parse(&all_pad), Err(error));
+    }
+}

@@ -1,0 +1,144 @@
+//! Proof that the bans in `clippy.toml` bite.
+//!
+//! Clippy has only a warning for a ban whose path it cannot resolve, so a typing error or a name
+//! that moved could leave a hole. Here clippy reads a crate that breaks every ban once, and must
+//! object to each.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::command::CommandLine;
+
+/// Crates without I/O and clock, each with the same bans.
+const SEALED_CRATES: [&str; 2] = ["crates/engine", "crates/cm"];
+
+const OFFENCES: &str = include_str!("bans/offences.rs");
+
+const MANIFEST: &str = "\
+[package]
+name = \"offences\"
+edition = \"2024\"
+
+# A workspace of its own: it lies below the one it tests.
+[workspace]
+";
+
+/// Fails when a sealed crate lacks the bans or when a ban has no effect.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let bans = shared_bans(root)?;
+    let paths = banned_paths(&bans);
+    if paths.is_empty() {
+        return Err("clippy.toml bans nothing".into());
+    }
+    let told = what_clippy_tells(root, &bans).map_err(|error| error.to_string())?;
+    let toothless = unmentioned(&paths, &told);
+    if toothless.is_empty() {
+        println!(
+            "{} bans, each broken once, each told by clippy",
+            paths.len()
+        );
+        return Ok(());
+    }
+    Err(format!(
+        "{told}\nno effect, or no offence in xtask/src/bans/offences.rs: {}",
+        toothless.join(", ")
+    ))
+}
+
+/// The text of the one `clippy.toml` that all sealed crates carry.
+fn shared_bans(root: &Path) -> Result<String, String> {
+    let mut shared: Option<String> = None;
+    for name in SEALED_CRATES {
+        if !root.join(name).join("Cargo.toml").exists() {
+            continue;
+        }
+        let path = root.join(name).join("clippy.toml");
+        let text =
+            fs::read_to_string(path).map_err(|error| format!("{name}/clippy.toml: {error}"))?;
+        if shared.as_ref().is_some_and(|other| *other != text) {
+            return Err(format!(
+                "{name}/clippy.toml must equal {}'s",
+                SEALED_CRATES[0]
+            ));
+        }
+        shared = Some(text);
+    }
+    shared.ok_or_else(|| "no sealed crate was found".into())
+}
+
+fn banned_paths(bans: &str) -> Vec<&str> {
+    bans.lines()
+        .filter_map(|line| line.trim_start().strip_prefix("{ path = \""))
+        .filter_map(|rest| rest.split('"').next())
+        .collect()
+}
+
+/// The bans that clippy did not object to. The path alone is not enough to look for: clippy also
+/// quotes it when it says that it does not know it.
+fn unmentioned<'a>(paths: &[&'a str], told: &str) -> Vec<&'a str> {
+    let is_told = |path: &str| {
+        ["method", "type"]
+            .iter()
+            .any(|kind| told.contains(&format!("use of a disallowed {kind} `{path}`")))
+    };
+    paths
+        .iter()
+        .copied()
+        .filter(|path| !is_told(path))
+        .collect()
+}
+
+/// Everything clippy says about the crate full of offences.
+fn what_clippy_tells(root: &Path, bans: &str) -> io::Result<String> {
+    let scratch = scratch_folder()?;
+    fs::create_dir_all(scratch.join("src"))?;
+    fs::write(scratch.join("Cargo.toml"), MANIFEST)?;
+    fs::write(scratch.join("clippy.toml"), bans)?;
+    fs::write(scratch.join("src/lib.rs"), OFFENCES)?;
+    let clippy = CommandLine::cargo("clippy --quiet --offline --target-dir target -- -D warnings")
+        .directory(&scratch);
+    let output = clippy.capture(root)?;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() {
+        return Err(io::Error::other(format!(
+            "clippy let everything pass\n{told}"
+        )));
+    }
+    Ok(told)
+}
+
+/// Next to this program, hence in the target folder wherever that is.
+fn scratch_folder() -> io::Result<PathBuf> {
+    Ok(env::current_exe()?.with_file_name("offences"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BANS: &str = r#"
+        disallowed-methods = [
+            { path = "std::time::Instant::now", reason = "no" },
+            { path = "std::thread::spawn", reason = "no" },
+        ]"#;
+
+    #[test]
+    fn every_banned_path_is_read() {
+        assert_eq!(
+            banned_paths(BANS),
+            ["std::time::Instant::now", "std::thread::spawn"]
+        );
+    }
+
+    #[test]
+    fn a_ban_that_clippy_does_not_mention_is_noticed() {
+        let told = "error: use of a disallowed method `std::time::Instant::now`\n\
+                    warning: `std::thread::spawn` does not refer to a reachable function";
+        assert_eq!(
+            unmentioned(&banned_paths(BANS), told),
+            ["std::thread::spawn"]
+        );
+    }
+}

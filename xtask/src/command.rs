@@ -1,0 +1,114 @@
+//! A command line that can be run, and shown so that a reader can run it again.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A cargo command with its environment, run from the workspace's root unless told otherwise.
+#[derive(Clone, Debug)]
+pub(crate) struct CommandLine {
+    arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+    directory: Option<PathBuf>,
+}
+
+impl CommandLine {
+    /// `words` are what follows `cargo`, separated by spaces.
+    ///
+    /// The name is looked up in PATH rather than taken from `CARGO`: that variable names the
+    /// compiler set we were built with, and only rustup's own `cargo` understands `+nightly`.
+    pub(crate) fn cargo(words: &str) -> Self {
+        CommandLine {
+            arguments: words.split_whitespace().map(str::to_owned).collect(),
+            environment: Vec::new(),
+            directory: None,
+        }
+    }
+
+    pub(crate) fn arguments(mut self, more: &[String]) -> Self {
+        self.arguments.extend_from_slice(more);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.environment.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn directory(mut self, directory: &Path) -> Self {
+        self.directory = Some(directory.to_owned());
+        self
+    }
+
+    /// Runs with our own terminal; true when it succeeded.
+    pub(crate) fn run(&self, root: &Path) -> io::Result<bool> {
+        self.prepare(root).status().map(|status| status.success())
+    }
+
+    /// Runs quietly and returns everything it printed.
+    pub(crate) fn capture(&self, root: &Path) -> io::Result<Output> {
+        self.prepare(root).stdin(Stdio::null()).output()
+    }
+
+    /// Whether the command exists and works here: for probes such as `--version`.
+    pub(crate) fn works(&self, root: &Path) -> bool {
+        self.capture(root)
+            .is_ok_and(|output| output.status.success())
+    }
+
+    fn prepare(&self, root: &Path) -> Command {
+        let mut command = Command::new("cargo");
+        command
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.directory.as_deref().unwrap_or(root));
+        command
+    }
+}
+
+/// As one would type it into a shell.
+impl fmt::Display for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.environment {
+            write!(f, "{name}={} ", quoted(value))?;
+        }
+        f.write_str("cargo")?;
+        for argument in &self.arguments {
+            write!(f, " {}", quoted(argument))?;
+        }
+        Ok(())
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+-_=./:,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_as_one_would_type_it() {
+        let line = CommandLine::cargo("test  --workspace")
+            .arguments(&["it's here".to_owned()])
+            .env("PROPTEST_CASES", "8");
+        assert_eq!(
+            line.to_string(),
+            r"PROPTEST_CASES=8 cargo test --workspace 'it'\''s here'"
+        );
+    }
+
+    #[test]
+    fn a_command_that_does_not_exist_does_not_work() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert!(CommandLine::cargo("--version").works(root));
+        assert!(!CommandLine::cargo("no-such-command --version").works(root));
+    }
+}

@@ -1,0 +1,106 @@
+//! Running the targets of `fuzz/` with cargo-fuzz.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::command::CommandLine;
+
+/// What to tell whoever lacks the tool; nothing if it is there.
+pub(crate) fn missing(root: &Path) -> Option<String> {
+    let install = "rustup toolchain install nightly && cargo install cargo-fuzz";
+    let present = CommandLine::cargo("+nightly fuzz --version").works(root);
+    (!present).then(|| format!("cargo-fuzz is not installed (`{install}`)"))
+}
+
+/// The commands that fuzz one target or, without a name, all of them.
+pub(crate) fn commands(
+    root: &Path,
+    target: Option<&str>,
+    seconds: u32,
+) -> Result<Vec<CommandLine>, String> {
+    chosen(targets(root)?, target)?
+        .iter()
+        .map(|target| command(root, target, seconds))
+        .collect()
+}
+
+fn chosen(targets: Vec<String>, wanted: Option<&str>) -> Result<Vec<String>, String> {
+    match wanted {
+        None => Ok(targets),
+        Some(name) if targets.iter().any(|target| target == name) => Ok(vec![name.to_owned()]),
+        Some(name) => Err(format!(
+            "there is no fuzz target `{name}`, only {}",
+            targets.join(", ")
+        )),
+    }
+}
+
+/// A file in the folder is a target: no list to keep in step with it.
+fn targets(root: &Path) -> Result<Vec<String>, String> {
+    let folder = root.join("fuzz/fuzz_targets");
+    let names = || -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "rs") {
+                names.extend(path.file_stem().map(|name| name.to_string_lossy().into()));
+            }
+        }
+        names.sort();
+        Ok(names)
+    };
+    names().map_err(|error| format!("{}: {error}", folder.display()))
+}
+
+fn command(root: &Path, target: &str, seconds: u32) -> Result<CommandLine, String> {
+    // libFuzzer writes what it finds into the first folder and only reads the others, so the
+    // seeds under version control stay as they are.
+    let corpus = format!("fuzz/corpus/{target}");
+    fs::create_dir_all(root.join(&corpus)).map_err(|error| format!("{corpus}: {error}"))?;
+    let mut folders = vec![corpus];
+    let seeds = format!("fuzz/seeds/{target}");
+    if root.join(&seeds).is_dir() {
+        folders.push(seeds);
+    }
+    // Without a line for every new path and function: a finding must not drown.
+    let quiet = "-verbosity=0 -print_funcs=0 -print_final_stats=1";
+    Ok(CommandLine::cargo(&format!(
+        "+nightly fuzz run {target} {} -- -max_total_time={seconds} {quiet}",
+        folders.join(" ")
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root() -> &'static Path {
+        crate::workspace_root()
+    }
+
+    #[test]
+    fn every_file_is_a_target_that_cargo_knows() {
+        let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).expect("fuzz exists");
+        let targets = targets(root()).expect("the targets can be listed");
+        assert!(targets.contains(&"parse".to_owned()));
+        for target in targets {
+            assert!(
+                manifest.contains(&format!("name = \"{target}\"")),
+                "{target} has no [[bin]] in fuzz/Cargo.toml"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_target_is_refused_with_the_known_ones() {
+        let known = vec!["parse".to_owned(), "roundtrip".to_owned()];
+        assert_eq!(chosen(known.clone(), None), Ok(known.clone()));
+        assert_eq!(
+            chosen(known.clone(), Some("parse")),
+            Ok(vec!["parse".into()])
+        );
+        let refusal = chosen(known, Some("prase")).expect_err("there is no such target");
+        assert!(refusal.contains("parse, roundtrip"));
+    }
+}

@@ -1,0 +1,98 @@
+//! The project's own commands, the same for a person and for a machine that checks every change.
+//! `cargo xtask --help` lists them.
+
+#![forbid(unsafe_code)]
+
+mod bans;
+mod command;
+mod fuzz;
+mod plan;
+mod steps;
+mod style;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use command::CommandLine;
+use plan::Pace;
+use steps::{Step, Work};
+
+/// The project's own commands. `cargo xtask test` is the one to run before a change goes in.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Check everything that must hold before a change goes in
+    #[command(
+        after_help = "The steps run in the order of that list; the first one that fails ends the run."
+    )]
+    Test {
+        /// Stay below three minutes: fewer random cases and seeds, no fuzzing, no Miri
+        #[arg(long)]
+        quick: bool,
+        /// Run this step alone
+        #[arg(long, value_name = "STEP", value_parser = plan::STEP_NAMES)]
+        only: Option<String>,
+    },
+    /// Measure the datapath in a release build
+    Bench {
+        /// Handed to the benchmark as they are
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Fuzz one target, or every target in turn
+    #[command(after_help = "Targets are the files in fuzz/fuzz_targets.")]
+    Fuzz {
+        /// The target to fuzz; all of them when left out
+        target: Option<String>,
+        /// How long each target runs
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        seconds: u32,
+    },
+}
+
+fn main() -> ExitCode {
+    let steps = match Arguments::parse().task {
+        Task::Test { quick, only } => test(quick, only.as_deref()),
+        Task::Bench { arguments } => Ok(vec![bench(&arguments)]),
+        Task::Fuzz { target, seconds } => {
+            plan::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])
+        }
+    };
+    match steps {
+        Ok(steps) => steps::run(workspace_root(), &steps),
+        Err(refusal) => {
+            eprintln!("{refusal}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn test(quick: bool, only: Option<&str>) -> Result<Vec<Step>, String> {
+    let pace = if quick { Pace::Quick } else { Pace::Full };
+    let mut steps = plan::steps(workspace_root(), pace)?;
+    if let Some(name) = only {
+        steps.retain(|step| step.name == name);
+    }
+    Ok(steps)
+}
+
+fn bench(arguments: &[String]) -> Step {
+    let command = CommandLine::cargo("bench -p engine --bench datapath --").arguments(arguments);
+    let promise = "how fast the datapath is";
+    Step::new("bench", promise, Work::Commands(vec![command]))
+}
+
+/// Commands run here whatever directory they were called from, and findings name paths from here.
+fn workspace_root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask is a folder of the workspace")
+}

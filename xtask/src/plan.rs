@@ -1,0 +1,175 @@
+//! What `cargo xtask test` runs, cheapest first: a slip is told within seconds.
+
+use std::path::Path;
+
+use crate::command::CommandLine;
+use crate::steps::{Step, Work};
+use crate::{bans, fuzz, style};
+
+/// How much time the run may take.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Pace {
+    /// Below three minutes: between two edits.
+    Quick,
+    /// Everything: before a change goes in.
+    Full,
+}
+
+/// Every step, in the order they run.
+pub(crate) const STEP_NAMES: [&str; 9] = [
+    "style",
+    "format",
+    "bans",
+    "clippy",
+    "tests",
+    "docs",
+    "simulator",
+    "fuzz",
+    "miri",
+];
+
+/// Long enough to notice a target that is broken; real campaigns are run with `cargo xtask fuzz`.
+const FUZZ_SECONDS: u32 = 20;
+
+/// Miri interprets every instruction, some hundred times slower than the machine.
+const MIRI_CASES: &str = "2";
+
+const TOO_SLOW: &str = "too slow for --quick";
+
+const FUZZ_PROMISE: &str = "hostile bytes do no harm";
+
+/// The steps themselves; the error says what of the project could not be read.
+pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
+    Ok(vec![
+        Step::new(
+            "style",
+            "files and functions are short, unsafe code stays in its rooms",
+            Work::Check(style::check),
+        ),
+        Step::new(
+            "format",
+            "the code is formatted",
+            Work::command("fmt --all --check"),
+        ),
+        Step::new(
+            "bans",
+            "the crates without I/O or clock cannot reach for one",
+            Work::Check(bans::check),
+        ),
+        Step::new(
+            "clippy",
+            "the compiler and clippy have nothing to say",
+            Work::command("clippy --workspace --all-targets -- -D warnings"),
+        ),
+        Step::new(
+            "tests",
+            "every test and every example in the docs passes",
+            tests(pace),
+        ),
+        Step::new(
+            "docs",
+            "the documentation builds and its links lead somewhere",
+            docs(),
+        ),
+        Step::new("simulator", "no seed breaks the protocol", simulator(pace)),
+        Step::new("fuzz", FUZZ_PROMISE, short_fuzzing(root, pace)?),
+        Step::new("miri", "Miri sees no undefined behaviour", miri(root, pace)),
+    ])
+}
+
+/// What `cargo xtask fuzz` runs; the error says what is missing.
+pub(crate) fn fuzzing(root: &Path, target: Option<&str>, seconds: u32) -> Result<Step, String> {
+    match fuzz::missing(root) {
+        None => Ok(Step::new(
+            "fuzz",
+            FUZZ_PROMISE,
+            Work::Commands(fuzz::commands(root, target, seconds)?),
+        )),
+        Some(missing) => Err(missing),
+    }
+}
+
+fn tests(pace: Pace) -> Work {
+    let all = CommandLine::cargo("test --workspace");
+    let command = match pace {
+        Pace::Quick => all.env("PROPTEST_CASES", "32"),
+        Pace::Full => all,
+    };
+    Work::Commands(vec![command])
+}
+
+fn docs() -> Work {
+    let command = CommandLine::cargo("doc --workspace --no-deps");
+    Work::Commands(vec![command.env("RUSTDOCFLAGS", "-Dwarnings")])
+}
+
+fn simulator(pace: Pace) -> Work {
+    Work::command(match pace {
+        // The unoptimised build is there already, and checks arithmetic for overflow.
+        Pace::Quick => "run -p sim -- --seeds 300",
+        Pace::Full => "run --release -p sim -- --seeds 10000",
+    })
+}
+
+fn short_fuzzing(root: &Path, pace: Pace) -> Result<Work, String> {
+    if pace == Pace::Quick {
+        return Ok(Work::LeftOut(TOO_SLOW.into()));
+    }
+    match fuzz::missing(root) {
+        None => fuzz::commands(root, None, FUZZ_SECONDS).map(Work::Commands),
+        Some(missing) => Ok(Work::LeftOut(format!(
+            "{missing}; the same entry points ran under proptest in `cargo test`"
+        ))),
+    }
+}
+
+fn miri(root: &Path, pace: Pace) -> Work {
+    if pace == Pace::Quick {
+        return Work::LeftOut(TOO_SLOW.into());
+    }
+    if !CommandLine::cargo("+nightly miri --version").works(root) {
+        let install = "rustup toolchain install nightly --component miri";
+        return Work::LeftOut(format!("Miri is not installed (`{install}`)"));
+    }
+    Work::Commands(vec![
+        // Fetches the standard library's source by itself; `test` would stop and ask for it.
+        CommandLine::cargo("+nightly miri setup"),
+        miri_test("wire"),
+        miri_test("engine"),
+    ])
+}
+
+fn miri_test(package: &str) -> CommandLine {
+    // Miri keeps environment and files from the program: proptest is told what it needs to know
+    // through Miri, and must not look for a file with earlier failures.
+    let settings = [
+        format!("PROPTEST_CASES={MIRI_CASES}"),
+        "PROPTEST_DISABLE_FAILURE_PERSISTENCE=true".to_owned(),
+    ];
+    let flags = settings.map(|setting| format!("-Zmiri-env-set={setting}"));
+    CommandLine::cargo(&format!("+nightly miri test -p {package} --lib"))
+        .env("MIRIFLAGS", flags.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quick_steps() -> Vec<Step> {
+        steps(Path::new(env!("CARGO_MANIFEST_DIR")), Pace::Quick).expect("the project can be read")
+    }
+
+    #[test]
+    fn the_help_names_the_steps_that_run() {
+        let names: Vec<_> = quick_steps().iter().map(|step| step.name).collect();
+        assert_eq!(names, STEP_NAMES);
+    }
+
+    #[test]
+    fn quick_leaves_out_what_is_slow_and_says_so() {
+        for step in quick_steps() {
+            let slow = ["fuzz", "miri"].contains(&step.name);
+            assert_eq!(matches!(step.work, Work::LeftOut(_)), slow, "{}", step.name);
+        }
+    }
+}

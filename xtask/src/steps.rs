@@ -1,0 +1,197 @@
+//! Steps run one after the other: a header before each, a table behind the last one.
+
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::command::CommandLine;
+
+/// One thing that is checked.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    /// What is known once the step has passed.
+    pub(crate) promise: &'static str,
+    pub(crate) work: Work,
+}
+
+/// How a step finds out.
+pub(crate) enum Work {
+    /// Commands, one after the other; the first one that fails is the step's failure.
+    Commands(Vec<CommandLine>),
+    /// A check inside this program; the error is the text to show.
+    Check(fn(&Path) -> Result<(), String>),
+    /// Nothing to do on this machine or at this pace; the sentence says why.
+    LeftOut(String),
+}
+
+impl Step {
+    pub(crate) fn new(name: &'static str, promise: &'static str, work: Work) -> Self {
+        Step {
+            name,
+            promise,
+            work,
+        }
+    }
+}
+
+impl Work {
+    /// One cargo command, given as what follows `cargo`.
+    pub(crate) fn command(words: &str) -> Self {
+        Work::Commands(vec![CommandLine::cargo(words)])
+    }
+}
+
+/// How a step ended.
+#[derive(Debug, PartialEq)]
+enum Outcome {
+    Passed,
+    LeftOut(String),
+    /// The command that repeats the failure.
+    Failed(String),
+}
+
+struct Report {
+    name: &'static str,
+    duration: Duration,
+    outcome: Outcome,
+}
+
+/// Runs the steps up to the first that fails and prints the table.
+pub(crate) fn run(root: &Path, steps: &[Step]) -> ExitCode {
+    let reports = run_until_failure(root, steps);
+    print_table(&reports);
+    match reports.last() {
+        Some(Report {
+            name,
+            outcome: Outcome::Failed(repeat),
+            ..
+        }) => {
+            eprintln!("step {name} failed: run `{repeat}` to repeat it");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn run_until_failure(root: &Path, steps: &[Step]) -> Vec<Report> {
+    let mut reports = Vec::new();
+    for step in steps {
+        println!("\n=== {}: {}", step.name, step.promise);
+        let started = Instant::now();
+        let outcome = perform(root, step);
+        let failed = matches!(outcome, Outcome::Failed(_));
+        reports.push(Report {
+            name: step.name,
+            duration: started.elapsed(),
+            outcome,
+        });
+        if failed {
+            break;
+        }
+    }
+    reports
+}
+
+fn perform(root: &Path, step: &Step) -> Outcome {
+    match &step.work {
+        Work::Commands(commands) => run_commands(root, commands),
+        Work::Check(check) => run_check(root, step.name, *check),
+        Work::LeftOut(reason) => {
+            println!("left out: {reason}");
+            Outcome::LeftOut(reason.clone())
+        }
+    }
+}
+
+fn run_commands(root: &Path, commands: &[CommandLine]) -> Outcome {
+    for command in commands {
+        println!("$ {command}");
+        match command.run(root) {
+            Ok(true) => {}
+            Ok(false) => return Outcome::Failed(command.to_string()),
+            Err(error) => {
+                eprintln!("it could not be started: {error}");
+                return Outcome::Failed(command.to_string());
+            }
+        }
+    }
+    Outcome::Passed
+}
+
+fn run_check(root: &Path, name: &str, check: fn(&Path) -> Result<(), String>) -> Outcome {
+    match check(root) {
+        Ok(()) => Outcome::Passed,
+        Err(findings) => {
+            eprintln!("{findings}");
+            Outcome::Failed(format!("cargo xtask test --only {name}"))
+        }
+    }
+}
+
+fn print_table(reports: &[Report]) {
+    println!();
+    for report in reports {
+        println!("{report}");
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, seconds) = (self.name, self.duration.as_secs_f32());
+        match &self.outcome {
+            Outcome::Passed => write!(f, "{name:<10} {seconds:>7.1} s  passed"),
+            Outcome::Failed(_) => write!(f, "{name:<10} {seconds:>7.1} s  FAILED"),
+            Outcome::LeftOut(reason) => write!(f, "{name:<10} {:>9}  left out: {reason}", "-"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(name: &'static str, work: Work) -> Step {
+        Step::new(name, "a test", work)
+    }
+
+    fn outcomes(steps: &[Step]) -> Vec<Outcome> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        run_until_failure(root, steps)
+            .into_iter()
+            .map(|report| report.outcome)
+            .collect()
+    }
+
+    #[test]
+    fn the_first_failure_stops_the_run() {
+        let steps = [
+            step("good", Work::Check(|_| Ok(()))),
+            step("bad", Work::Check(|_| Err("found something".into()))),
+            step("never", Work::Check(|_| unreachable!("behind a failure"))),
+        ];
+        let repeat = "cargo xtask test --only bad".to_owned();
+        assert_eq!(outcomes(&steps), [Outcome::Passed, Outcome::Failed(repeat)]);
+    }
+
+    #[test]
+    fn a_failing_command_names_itself() {
+        let nowhere = Path::new("/no/such/folder");
+        let failing = CommandLine::cargo("--version").directory(nowhere);
+        let steps = [step("bad", Work::Commands(vec![failing]))];
+        let repeat = "cargo --version".to_owned();
+        assert_eq!(outcomes(&steps), [Outcome::Failed(repeat)]);
+    }
+
+    #[test]
+    fn a_step_left_out_does_not_stop_the_run() {
+        let steps = [
+            step("absent", Work::LeftOut("no tool".into())),
+            step("good", Work::Check(|_| Ok(()))),
+        ];
+        assert_eq!(
+            outcomes(&steps),
+            [Outcome::LeftOut("no tool".into()), Outcome::Passed]
+        );
+    }
+}
