@@ -170,6 +170,20 @@ mod tests {
     }
 
     #[test]
+    fn an_ipv6_address_that_looks_like_an_ipv4_header_is_no_such_header() {
+        let area = area(
+            &flow("fe80::4500:1", "fe80::2"),
+            0,
+            64,
+            Fragmentation::NONE,
+            100,
+        );
+        assert_eq!(area[IPV4_OFFSET], 0x45);
+        let route = route(&area).expect("an IPv6 header");
+        assert_eq!(route.source, "fe80::4500:1".parse().unwrap());
+    }
+
+    #[test]
     fn an_empty_area_is_no_route() {
         assert_eq!(route(&[0; LENGTH]), None);
     }

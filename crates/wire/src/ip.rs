@@ -452,6 +452,21 @@ mod tests {
     }
 
     #[test]
+    fn a_udp_checksum_of_zero_is_sent_as_ones() {
+        let checksum = |payload: [u8; 2]| {
+            let datagram = Datagram {
+                payload: &payload,
+                ..datagram("10.0.0.1", "10.0.0.2")
+            };
+            let bytes = emitted(&datagram);
+            [bytes[IPV4_HEADER + 6], bytes[IPV4_HEADER + 7]]
+        };
+        // A payload that makes up what is missing brings the sum to zero.
+        let missing = checksum([0, 0]);
+        assert_eq!(checksum(missing), [0xff, 0xff]);
+    }
+
+    #[test]
     fn vlan_tags_and_ethernet_padding_are_no_part_of_it() {
         let datagram = datagram("10.0.0.1", "10.0.0.2");
         let padded = [&emitted(&datagram)[..], &[0; 20]].concat();

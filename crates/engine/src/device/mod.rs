@@ -78,12 +78,6 @@ impl Default for Config {
 /// The most objects of each simple kind.
 const MAX_OBJECTS: u32 = 1 << 20;
 
-/// What sockets send; only a planted bug needs it.
-const UNKNOWN_FRAGMENTATION: Fragmentation = Fragmentation {
-    identification: 0,
-    dont_fragment: true,
-};
-
 /// A RoCEv2 device without I/O or clock.
 ///
 /// It is told the time and the datagrams that came, and asked for what to send, when to be called
@@ -238,7 +232,7 @@ impl Device {
         };
         let fragmentation = match self.checker.check(&arrival.flow, datagram) {
             Ok(fragmentation) => fragmentation,
-            Err(_) if self.shared.sabotage.has(Bug::IcrcUnchecked) => UNKNOWN_FRAGMENTATION,
+            Err(_) if self.shared.sabotage.has(Bug::IcrcUnchecked) => Fragmentation::NONE,
             Err(_) => {
                 self.shared.counters.bad_checksum += 1;
                 return;

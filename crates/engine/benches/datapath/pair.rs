@@ -1,0 +1,171 @@
+//! Two devices with connected queue pairs, and the wire between them: a buffer.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use engine::transmit::packets;
+use engine::{
+    Access, Address, Arrival, Attributes, Buffer, CompletionQueue, Config, Device, Id, Kind,
+    QueuePairInit, Registration, Remote, Segment, SendRequest, State, Status, Work,
+};
+use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, RnrTimer};
+
+/// One end: a device and what its queue pairs share.
+pub(crate) struct End {
+    pub(crate) device: Device,
+    pub(crate) completions: Id<CompletionQueue>,
+    pub(crate) queue_pairs: Vec<Qpn>,
+    pub(crate) regions: Vec<(Arc<Buffer>, Registration)>,
+    gid: Gid,
+}
+
+/// Both ends.
+pub(crate) struct Pair {
+    pub(crate) client: End,
+    pub(crate) server: End,
+    wire: Vec<u8>,
+    pub(crate) packets: u64,
+}
+
+impl End {
+    fn new(address: [u8; 4], mtu: PathMtu, connections: usize, size: usize) -> Self {
+        let gid = Gid::from(IpAddr::from(address));
+        let mut device = Device::new(Config {
+            gids: vec![gid],
+            active_mtu: mtu,
+            ..Config::default()
+        });
+        let domain = device.allocate_domain().expect("a new device has room");
+        let completions = device
+            .create_completion_queue(1 << 20)
+            .expect("a new device has room");
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let mut end = Self {
+            device,
+            completions,
+            queue_pairs: Vec::new(),
+            regions: Vec::new(),
+            gid,
+        };
+        for _ in 0..connections {
+            let init = QueuePairInit::new(Kind::Rc, domain, completions);
+            let number = end.device.create_queue_pair(init).expect("room for it");
+            end.queue_pairs.push(number);
+            let buffer = Buffer::zeroed(size);
+            let address = buffer.address();
+            let region = end
+                .device
+                .register(domain, Arc::clone(&buffer), address, access)
+                .expect("room for it");
+            end.regions.push((buffer, region));
+        }
+        end
+    }
+
+    fn connect(&mut self, local: Qpn, peer: Qpn, gid: Gid, mtu: PathMtu) {
+        let steps = [
+            Attributes {
+                state: Some(State::Initialized),
+                port: Some(1),
+                partition_index: Some(0),
+                access: Some(Access::REMOTE_WRITE),
+                ..Attributes::default()
+            },
+            Attributes {
+                state: Some(State::ReadyToReceive),
+                path: Some(Address::new(gid, 0)),
+                path_mtu: Some(mtu),
+                destination: Some(peer),
+                receive_psn: Some(Psn::ZERO),
+                responder_resources: Some(4),
+                rnr_timer: RnrTimer::new(12),
+                ..Attributes::default()
+            },
+            Attributes {
+                state: Some(State::ReadyToSend),
+                ack_timeout: AckTimeout::new(14),
+                retry_count: Some(7),
+                rnr_retry: Some(7),
+                initiator_depth: Some(4),
+                send_psn: Some(Psn::ZERO),
+                ..Attributes::default()
+            },
+        ];
+        for step in steps {
+            self.device.modify(local, &step).expect("all is given");
+        }
+    }
+}
+
+impl Pair {
+    pub(crate) fn connected(mtu: PathMtu, connections: usize, size: usize) -> Self {
+        let mut client = End::new([10, 0, 0, 1], mtu, connections, size);
+        let mut server = End::new([10, 0, 0, 2], mtu, connections, size);
+        for index in 0..connections {
+            let (ours, theirs) = (client.queue_pairs[index], server.queue_pairs[index]);
+            client.connect(ours, theirs, server.gid, mtu);
+            server.connect(theirs, ours, client.gid, mtu);
+        }
+        Self {
+            client,
+            server,
+            wire: Vec::with_capacity(1 << 17),
+            packets: 0,
+        }
+    }
+
+    /// Posts a WRITE of the whole region of connection `index`.
+    pub(crate) fn post_write(&mut self, index: usize, length: u32) {
+        let (_, local) = &self.client.regions[index];
+        let (_, remote) = &self.server.regions[index];
+        let work = Work::Write(Remote {
+            address: remote.address,
+            key: remote.remote_key,
+        });
+        let request = SendRequest::new(index as u64, work).with([Segment {
+            address: local.address,
+            length,
+            key: local.local_key,
+        }]);
+        self.client
+            .device
+            .post_send(self.client.queue_pairs[index], request)
+            .expect("the queue has room");
+    }
+
+    /// Carries packets until nobody has any more.
+    pub(crate) fn settle(&mut self, now: Instant) {
+        loop {
+            let there = carry(&mut self.client, &mut self.server, now, &mut self.wire);
+            let back = carry(&mut self.server, &mut self.client, now, &mut self.wire);
+            self.packets += there + back;
+            if there + back == 0 {
+                return;
+            }
+        }
+    }
+
+    /// How many requests completed; each must have succeeded.
+    pub(crate) fn drain_completions(&mut self) -> usize {
+        let mut count = 0;
+        while let Some(completion) = self.client.device.poll_completion(self.client.completions) {
+            assert_eq!(completion.status, Status::Success);
+            count += 1;
+        }
+        count
+    }
+}
+
+/// Everything that `from` has to send, one batch after the other; how many packets.
+fn carry(from: &mut End, to: &mut End, now: Instant, wire: &mut Vec<u8>) -> u64 {
+    let mut count = 0;
+    while let Some(transmit) = from.device.poll_transmit(now, wire) {
+        let arrival = Arrival::new(transmit.route.flow);
+        for packet in packets(&transmit, wire) {
+            to.device.handle_datagram(now, &arrival, packet);
+            count += 1;
+        }
+    }
+    count
+}
