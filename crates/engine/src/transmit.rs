@@ -1,6 +1,6 @@
 //! Packets on their way out: several in one buffer, as one segmented send takes them.
 
-use wire::{ICRC_LENGTH, PacketHead, icrc};
+use wire::{ICRC_LENGTH, PacketHead, Sealer};
 
 use crate::address::Route;
 
@@ -39,6 +39,7 @@ pub struct Transmit {
 /// Fills a buffer with packets for one send.
 pub(crate) struct Batch<'b> {
     buffer: &'b mut Vec<u8>,
+    sealer: &'b mut Sealer,
     limits: BatchLimits,
     route: Option<Route>,
     segment_size: usize,
@@ -48,10 +49,15 @@ pub(crate) struct Batch<'b> {
 }
 
 impl<'b> Batch<'b> {
-    pub(crate) fn new(buffer: &'b mut Vec<u8>, limits: BatchLimits) -> Self {
+    pub(crate) fn new(
+        buffer: &'b mut Vec<u8>,
+        sealer: &'b mut Sealer,
+        limits: BatchLimits,
+    ) -> Self {
         buffer.clear();
         Self {
             buffer,
+            sealer,
             limits,
             route: None,
             segment_size: 0,
@@ -112,7 +118,8 @@ impl<'b> Batch<'b> {
         }
         debug_assert_eq!(self.buffer.len() - start, head.bytes().len() + payload);
         self.buffer.extend_from_slice(&[0; 3][..pad]);
-        let seal = icrc::checksum(&route.flow, self.packets as u16, &self.buffer[start..]);
+        let packet = &self.buffer[start..];
+        let seal = self.sealer.seal(&route.flow, self.packets as u16, packet);
         self.buffer.extend_from_slice(&seal);
         self.account(route, self.buffer.len() - start);
         Ok(())

@@ -58,7 +58,7 @@ pub use header::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ExtensionHeader, Feth, FlushPlacement, FlushRange,
     Ieth, Immediate, NakCode, Reth, Syndrome, Xrceth,
 };
-pub use icrc::{Checker, Flow, Fragmentation, ICRC_LENGTH, IcrcError, ROCE_PORT};
+pub use icrc::{Checker, Flow, Fragmentation, ICRC_LENGTH, IcrcError, ROCE_PORT, Sealer};
 pub use ip::{Datagram, DatagramError};
 pub use number::{
     AckTimeout, Gid, GidParseError, Key, PartitionKey, PathMtu, Psn, Qpn, QueueKey, RnrTimer,

@@ -39,11 +39,21 @@ impl Spread {
 impl std::fmt::Display for Spread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { median, min, max } = self;
-        write!(f, "{median:8.2} ({min:.2}-{max:.2})")
+        write!(f, "{median:8.2} {:>16}", format!("({min:.2}-{max:.2})"))
     }
 }
 
 fn main() {
-    bulk::run();
-    scaling::run();
+    // Cargo adds flags of its own; a name chooses one table.
+    let chosen: Vec<String> = std::env::args().skip(1).collect();
+    let wants = |name: &str| {
+        let named = |table: &str| chosen.iter().any(|argument| argument == table);
+        named(name) || !(named("bulk") || named("scaling"))
+    };
+    if wants("bulk") {
+        bulk::run();
+    }
+    if wants("scaling") {
+        scaling::run();
+    }
 }

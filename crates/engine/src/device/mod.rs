@@ -12,7 +12,7 @@ pub use queue_pairs::NumberSpace;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use wire::{Checker, Fragmentation, Gid, Packet, PathMtu, Qpn, Transport};
+use wire::{Checker, Fragmentation, Gid, Packet, PathMtu, Qpn, Sealer, Transport};
 
 use crate::address::{Arrival, GidTable, SourcePort};
 use crate::completion::{Completion, CompletionQueue, Notify};
@@ -95,6 +95,7 @@ pub struct Device {
     groups: Groups,
     shared: Shared,
     checker: Checker,
+    sealer: Sealer,
     timers: Timers,
     /// Queue pairs that may have something to send, in turn.
     ready: VecDeque<Qpn>,
@@ -129,6 +130,7 @@ impl Device {
                 overrun: Vec::new(),
             },
             checker: Checker::new(),
+            sealer: Sealer::new(),
             timers: Timers::default(),
             ready: VecDeque::new(),
         }
@@ -298,7 +300,7 @@ impl Device {
                 continue;
             };
             queue_pair.queued = false;
-            let mut batch = Batch::new(buffer, self.batch);
+            let mut batch = Batch::new(buffer, &mut self.sealer, self.batch);
             queue_pair.transmit(now, &self.gids, &mut batch, &mut self.shared);
             let sent = !batch.is_empty();
             self.shared.counters.packets_sent += batch.packets() as u64;
@@ -309,6 +311,7 @@ impl Device {
                 return transmit;
             }
             self.watch(number);
+            self.break_overrun();
         }
         None
     }

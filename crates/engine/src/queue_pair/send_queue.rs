@@ -203,7 +203,8 @@ fn check_service(request: &SendRequest, kind: Kind, gids: &GidTable) -> Result<(
     if let Some(destination) = &request.destination {
         gids.resolve(&destination.address)?;
     }
-    if request.shared_receive.is_some() != (kind == Kind::XrcInitiator) {
+    let names_queue = kind == Kind::XrcInitiator && !request.work.is_local();
+    if request.shared_receive.is_some() != names_queue {
         return Err(PostError::Destination);
     }
     Ok(())

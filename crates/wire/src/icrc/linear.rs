@@ -55,6 +55,23 @@ impl Rewind {
     }
 }
 
+/// What each value of one byte adds to a CRC when `bytes_after` bytes follow it.
+pub(super) const fn shares(bytes_after: usize) -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut register = byte as u32;
+        let mut shifts = 0;
+        while shifts < 8 * (bytes_after + 1) {
+            register = times_x(register);
+            shifts += 1;
+        }
+        table[byte] = register;
+        byte += 1;
+    }
+    table
+}
+
 /// Completes a table that holds the products of single bits.
 fn fill_sums(table: &mut [u32; 256]) {
     for byte in 1..256_usize {

@@ -106,11 +106,13 @@ impl QueuePair {
                 | Operation::AtomicWrite
                 | Operation::Flush
         );
+        if !uses {
+            return Ok(());
+        }
         let limit = usize::from(self.attributes.responder_resources.unwrap_or(0));
-        let exhausted = self.responder.pending_responses() >= limit;
-        match uses && exhausted {
-            true => Err(Refusal::INVALID),
-            false => Ok(()),
+        match self.responder.pending_responses() < limit {
+            true => Ok(()),
+            false => Err(Refusal::INVALID),
         }
     }
 

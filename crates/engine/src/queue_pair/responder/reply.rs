@@ -24,6 +24,8 @@ pub(in crate::queue_pair) struct Reply {
     /// How many messages were complete when it was queued.
     completed: u32,
     content: Content,
+    /// Whether it was given before, so that it takes none of the peer's share of responses.
+    again: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +60,7 @@ impl Reply {
             psn,
             completed,
             content: Content::Read(reading),
+            again: false,
         }
     }
 
@@ -66,6 +69,7 @@ impl Reply {
             psn,
             completed,
             content: Content::Result(result),
+            again: false,
         }
     }
 
@@ -100,6 +104,7 @@ impl Responder {
     pub(super) fn pending_responses(&self) -> usize {
         self.replies
             .iter()
+            .filter(|reply| !reply.again)
             .filter(|reply| matches!(reply.content, Content::Read(_) | Content::Result(_)))
             .count()
     }
@@ -110,6 +115,7 @@ impl Responder {
             psn,
             completed: self.completed,
             content: Content::Acknowledge,
+            again: false,
         };
         match self.replies.back_mut() {
             Some(last) if matches!(last.content, Content::Acknowledge) => *last = reply,
@@ -122,6 +128,7 @@ impl Responder {
             psn,
             completed: self.completed,
             content: Content::Negative(syndrome),
+            again: false,
         });
     }
 
@@ -143,6 +150,10 @@ impl Responder {
         }
         let later = |queued: &Reply| queued.psn.since(reply.psn) > 0;
         let place = self.replies.iter().position(later);
+        let reply = Reply {
+            again: true,
+            ..reply
+        };
         self.replies
             .insert(place.unwrap_or(self.replies.len()), reply);
     }
