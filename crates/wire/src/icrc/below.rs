@@ -71,7 +71,7 @@ impl KnownBelow {
 fn compute(flow: &Flow, length: usize) -> u32 {
     let mut hasher = Hasher::new();
     below(flow, Fragmentation::NONE, length, |bytes| {
-        hasher.update(bytes)
+        hasher.update(bytes);
     });
     hasher.finalize()
 }

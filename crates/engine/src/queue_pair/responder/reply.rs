@@ -185,7 +185,10 @@ impl QueuePair {
                 Content::Read(reading) => {
                     match self.send_read(&reply, reading, &link, batch, shared) {
                         Ok(sent) => sent,
-                        Err(_) => return self.break_off_read(shared),
+                        Err(_) => {
+                            self.break_off_read(shared);
+                            continue;
+                        }
                     }
                 }
             };
