@@ -7,12 +7,12 @@ use crate::cm::{
     Message, ReceiptAcknowledge, Reject, ServiceReply, ServiceRequest,
 };
 use crate::header::{
-    Aeth, AtomicAckEth, AtomicEth, Deth, Feth, FlushPlacement, FlushRange, Immediate, NakCode,
-    Reth, Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Deth, Extension, Feth, FlushPlacement, FlushRange, Immediate,
+    NakCode, Reth, Syndrome,
 };
 use crate::mad;
 use crate::number::Qpn;
-use crate::opcode::{Companion, Extension, Opcode, Operation, Position, Transport};
+use crate::opcode::{Companion, Opcode, Operation, Position, Transport};
 use crate::packet::Packet;
 
 impl Display for Packet<'_> {

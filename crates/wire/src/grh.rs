@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::icrc::{Flow, Fragmentation};
+use crate::flow::{Flow, Fragmentation};
 use crate::ip::{IPV4_HEADER, Ipv4Header, Ipv6Header};
 use crate::number::Gid;
 

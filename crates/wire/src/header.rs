@@ -6,9 +6,49 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable as NoCells, IntoBytes, KnownLayout, Unaligned};
 
 use crate::number::{Key, PartitionKey, Psn, Qpn, QueueKey};
-use crate::opcode::Extension;
 
 pub use syndrome::{NakCode, Syndrome};
+
+/// A header between the BTH and the payload.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Extension {
+    /// The shared receive queue an XRC request is for.
+    Xrceth,
+    /// Who sent a datagram, and the key that lets it in.
+    Deth,
+    /// Where in the peer's memory.
+    Reth,
+    /// Where, and with which operands.
+    AtomicEth,
+    /// Acknowledgement: syndrome and message sequence number.
+    Aeth,
+    /// What an atomic operation found.
+    AtomicAckEth,
+    /// Immediate data.
+    Immediate,
+    /// The key to invalidate.
+    Ieth,
+    /// What to flush, and how far.
+    Feth,
+}
+
+impl Extension {
+    /// Its length in bytes.
+    #[inline]
+    pub const fn length(self) -> usize {
+        match self {
+            Extension::Xrceth => size_of::<Xrceth>(),
+            Extension::Deth => size_of::<Deth>(),
+            Extension::Reth => size_of::<Reth>(),
+            Extension::AtomicEth => size_of::<AtomicEth>(),
+            Extension::Aeth => size_of::<Aeth>(),
+            Extension::AtomicAckEth => size_of::<AtomicAckEth>(),
+            Extension::Immediate => size_of::<Immediate>(),
+            Extension::Ieth => size_of::<Ieth>(),
+            Extension::Feth => size_of::<Feth>(),
+        }
+    }
+}
 
 /// A header that can stand between the BTH and the payload.
 pub trait ExtensionHeader: FromBytes + IntoBytes + NoCells + KnownLayout + Unaligned {

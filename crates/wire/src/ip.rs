@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::icrc::{Flow, Fragmentation};
+use crate::flow::{Flow, Fragmentation};
 
 const UDP_PROTOCOL: u8 = 17;
 pub(crate) const UDP_HEADER: usize = size_of::<UdpHeader>();

@@ -45,6 +45,7 @@
 
 pub mod cm;
 mod describe;
+mod flow;
 pub mod grh;
 pub mod header;
 pub mod icrc;
@@ -54,14 +55,15 @@ pub mod number;
 pub mod opcode;
 pub mod packet;
 
+pub use flow::{Flow, Fragmentation, ROCE_PORT};
 pub use header::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ExtensionHeader, Feth, FlushPlacement, FlushRange,
-    Ieth, Immediate, NakCode, Reth, Syndrome, Xrceth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extension, ExtensionHeader, Feth, FlushPlacement,
+    FlushRange, Ieth, Immediate, NakCode, Reth, Syndrome, Xrceth,
 };
-pub use icrc::{Checker, Flow, Fragmentation, ICRC_LENGTH, IcrcError, ROCE_PORT, Sealer};
+pub use icrc::{Checker, ICRC_LENGTH, IcrcError, Sealer};
 pub use ip::{Datagram, DatagramError};
 pub use number::{
     AckTimeout, Gid, GidParseError, Key, PartitionKey, PathMtu, Psn, Qpn, QueueKey, RnrTimer,
 };
-pub use opcode::{Companion, Extension, Opcode, Operation, Position, Transport};
+pub use opcode::{Companion, Opcode, Operation, Position, Transport};
 pub use packet::{Layer, Packet, PacketHead, ParseError};

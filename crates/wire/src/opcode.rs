@@ -1,8 +1,6 @@
 //! The opcode table: one row per opcode, and everything else computed from it.
 
-use crate::header::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, Immediate, Reth, Xrceth,
-};
+use crate::header::{Bth, Extension};
 
 /// The service a packet belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -83,47 +81,6 @@ pub enum Companion {
     Immediate,
     /// A memory key that the peer is to invalidate.
     Invalidate,
-}
-
-/// A header between the BTH and the payload.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Extension {
-    /// The shared receive queue an XRC request is for.
-    Xrceth,
-    /// Who sent a datagram, and the key that lets it in.
-    Deth,
-    /// Where in the peer's memory.
-    Reth,
-    /// Where, and with which operands.
-    AtomicEth,
-    /// Acknowledgement: syndrome and message sequence number.
-    Aeth,
-    /// What an atomic operation found.
-    AtomicAckEth,
-    /// Immediate data.
-    Immediate,
-    /// The key to invalidate.
-    Ieth,
-    /// What to flush, and how far.
-    Feth,
-}
-
-impl Extension {
-    /// Its length in bytes.
-    #[inline]
-    pub const fn length(self) -> usize {
-        match self {
-            Extension::Xrceth => size_of::<Xrceth>(),
-            Extension::Deth => size_of::<Deth>(),
-            Extension::Reth => size_of::<Reth>(),
-            Extension::AtomicEth => size_of::<AtomicEth>(),
-            Extension::Aeth => size_of::<Aeth>(),
-            Extension::AtomicAckEth => size_of::<AtomicAckEth>(),
-            Extension::Immediate => size_of::<Immediate>(),
-            Extension::Ieth => size_of::<Ieth>(),
-            Extension::Feth => size_of::<Feth>(),
-        }
-    }
 }
 
 /// Turns the table below into [`Opcode`] and its columns.

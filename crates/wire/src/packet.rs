@@ -7,11 +7,12 @@ use std::fmt;
 use zerocopy::FromBytes;
 
 use crate::header::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ExtensionHeader, Feth, Ieth, Immediate, Reth, Xrceth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extension, ExtensionHeader, Feth, Ieth, Immediate,
+    Reth, Xrceth,
 };
 use crate::icrc::ICRC_LENGTH;
 use crate::number::{Key, PartitionKey, Psn, Qpn};
-use crate::opcode::{Extension, Opcode};
+use crate::opcode::Opcode;
 
 pub use head::PacketHead;
 

@@ -5,9 +5,9 @@ use std::fmt;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::BTH_LENGTH;
-use crate::header::{Bth, ExtensionHeader};
+use crate::header::{Bth, Extension, ExtensionHeader};
 use crate::number::{PartitionKey, Psn, Qpn};
-use crate::opcode::{Extension, Opcode};
+use crate::opcode::Opcode;
 
 /// BTH and extension headers of a packet to be sent, built on the stack.
 #[derive(Clone, Copy)]

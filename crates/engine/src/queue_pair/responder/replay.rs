@@ -4,7 +4,7 @@ use wire::{Operation, Packet, Psn, Reth};
 
 use super::super::QueuePair;
 use super::super::send_queue::in_packets;
-use super::reply::Reply;
+use super::reply::{Reply, Result64};
 use crate::sabotage::Bug;
 use crate::shared::Shared;
 
@@ -22,15 +22,6 @@ enum Answer {
     Read { address: u64, length: u32 },
     /// What the operation gave the first time.
     Result(Result64),
-}
-
-/// The result of an operation on one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Result64 {
-    /// What the word was before.
-    Original(u64),
-    /// That it is done.
-    Nothing,
 }
 
 impl Saved {

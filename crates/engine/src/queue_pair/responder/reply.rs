@@ -8,7 +8,6 @@ use wire::{
 };
 
 use super::super::{Link, QueuePair};
-use super::replay::Result64;
 use super::{Message, Responder};
 use crate::memory::{AccessError, Requirement};
 use crate::shared::Shared;
@@ -34,6 +33,15 @@ enum Content {
     Negative(Syndrome),
     Read(Reading),
     Result(Result64),
+}
+
+/// The result of an operation on one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Result64 {
+    /// What the word was before.
+    Original(u64),
+    /// That it is done.
+    Nothing,
 }
 
 /// Memory on its way to the peer.
