@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| engine::hostile::feed(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| sim::hostile::feed(bytes));

@@ -13,6 +13,15 @@ pub(crate) fn missing(root: &Path) -> Option<String> {
     (!present).then(|| format!("cargo-fuzz is not installed (`{install}`)"))
 }
 
+/// Whether only the tool is missing and not the compiler it needs.
+pub(crate) fn can_install(root: &Path) -> bool {
+    CommandLine::cargo("+nightly --version").works(root)
+}
+
+pub(crate) fn install() -> CommandLine {
+    CommandLine::cargo("install --quiet --locked cargo-fuzz")
+}
+
 /// The commands that fuzz one target or, without a name, all of them.
 pub(crate) fn commands(
     root: &Path,

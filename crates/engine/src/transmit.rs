@@ -1,6 +1,6 @@
 //! Packets on their way out: several in one buffer, as one segmented send takes them.
 
-use wire::{ICRC_LENGTH, PacketHead, Sealer};
+use wire::{ICRC_LENGTH, PacketHead, Qpn, Sealer};
 
 use crate::address::Route;
 
@@ -30,6 +30,8 @@ impl Default for BatchLimits {
 /// the kernel gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
+    /// The queue pair that sends.
+    pub queue_pair: Qpn,
     /// Where to.
     pub route: Route,
     /// The length of every packet but perhaps the last.
@@ -74,8 +76,9 @@ impl<'b> Batch<'b> {
         self.packets
     }
 
-    pub(crate) fn finish(self) -> Option<Transmit> {
+    pub(crate) fn finish(self, queue_pair: Qpn) -> Option<Transmit> {
         Some(Transmit {
+            queue_pair,
             route: self.route?,
             segment_size: self.segment_size,
         })

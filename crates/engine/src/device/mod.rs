@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use wire::{Checker, Fragmentation, Gid, Packet, PathMtu, Qpn, Sealer, Transport};
 
-use crate::address::{Arrival, GidTable, SourcePort};
+use crate::address::{Address, AddressError, Arrival, GidTable, SourcePort};
 use crate::completion::{Completion, CompletionQueue, Notify};
 use crate::counters::Counters;
 use crate::event::Event;
@@ -146,6 +146,16 @@ impl Device {
     #[must_use]
     pub fn gids(&self) -> &[Gid] {
         self.gids.entries()
+    }
+
+    /// Whether packets could be sent to an address.
+    pub fn check_address(&self, address: &Address) -> Result<(), AddressError> {
+        self.gids.resolve(address).map(drop)
+    }
+
+    /// Changes how many packets may go into one send, as when a socket turns out not to segment.
+    pub fn set_batch_limits(&mut self, limits: BatchLimits) {
+        self.batch = limits;
     }
 
     /// What happened on the wire.
@@ -304,7 +314,7 @@ impl Device {
             queue_pair.transmit(now, &self.gids, &mut batch, &mut self.shared);
             let sent = !batch.is_empty();
             self.shared.counters.packets_sent += batch.packets() as u64;
-            let transmit = batch.finish();
+            let transmit = batch.finish(number);
             if sent {
                 // It may have more; others have their turn first.
                 self.look_after(number);

@@ -23,10 +23,10 @@ pub use state::{ModifyError, State};
 
 use std::time::{Duration, Instant};
 
-use wire::{Packet, PartitionKey, PathMtu, Qpn, QueueKey, Transport};
+use wire::{Packet, PartitionKey, PathMtu, Psn, Qpn, QueueKey, Transport};
 
 use crate::address::{Arrival, GidTable, Route, SourcePort};
-use crate::completion::CompletionQueue;
+use crate::completion::{CompletedWork, CompletionQueue};
 use crate::counters::Counters;
 use crate::event::AsyncEvent;
 use crate::memory::{Access, Party, ProtectionDomain};
@@ -228,6 +228,14 @@ impl QueuePair {
     #[must_use]
     pub fn outstanding_sends(&self) -> usize {
         self.send.len()
+    }
+
+    /// Which send request a sequence number of ours belongs to, for captures: its number and kind.
+    ///
+    /// Slow: it looks through the send queue.
+    #[must_use]
+    pub fn request_at(&self, psn: Psn) -> Option<(u64, CompletedWork)> {
+        self.send.find(psn)
     }
 
     pub(crate) fn modify(

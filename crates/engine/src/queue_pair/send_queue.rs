@@ -6,7 +6,7 @@ use wire::{PathMtu, Psn};
 
 use super::{Kind, QueuePair, QueuePairInit};
 use crate::address::GidTable;
-use crate::completion::{Completion, Status};
+use crate::completion::{CompletedWork, Completion, Status};
 use crate::receive::PostError;
 use crate::shared::Shared;
 use crate::work::{MAX_MESSAGE, Payload, SendFlags, SendRequest, Work};
@@ -135,6 +135,16 @@ impl SendQueue {
 
     pub(super) fn at_mut(&mut self, position: usize) -> Option<&mut Outstanding> {
         self.requests.get_mut(position)
+    }
+
+    /// The request under way that `psn` belongs to.
+    pub(super) fn find(&self, psn: Psn) -> Option<(u64, CompletedWork)> {
+        let holds = |request: &&Outstanding| {
+            let first = request.first();
+            first.is_some_and(|first| psn.ahead_of(first) < request.packets)
+        };
+        let found = self.requests.iter().find(holds)?;
+        Some((found.request.id, found.work().kind()))
     }
 
     /// Whether any request is under way.
