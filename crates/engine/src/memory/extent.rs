@@ -139,6 +139,22 @@ impl Extent {
         }
     }
 
+    /// A part of it, or nothing if that reaches beyond its end.
+    #[must_use]
+    pub fn part(&self, offset: u64, length: u64) -> Option<Self> {
+        if offset.checked_add(length)? > self.length {
+            return None;
+        }
+        Some(Self {
+            start: self.start.map_addr(|start| {
+                // Cannot overflow or be zero: the part lies inside of memory that exists.
+                start.saturating_add(offset as usize)
+            }),
+            length,
+            owner: self.owner.clone(),
+        })
+    }
+
     /// The address of its first byte.
     #[must_use]
     pub fn address(&self) -> u64 {
@@ -236,6 +252,17 @@ mod tests {
         let mut out = b"still ".to_vec();
         extent.append_to(&mut out, 0, 5);
         assert_eq!(out, b"still alive");
+    }
+
+    #[test]
+    fn a_part_of_an_extent_ends_where_the_part_ends() {
+        let extent = Extent::from(Buffer::copy_of(b"rocinante"));
+        let part = extent.part(4, 3).expect("inside");
+        let mut out = Vec::new();
+        part.append_to(&mut out, 0, 3);
+        assert_eq!(out, b"nan");
+        assert!(extent.part(4, 6).is_none());
+        assert!(extent.part(u64::MAX, 2).is_none());
     }
 
     #[test]

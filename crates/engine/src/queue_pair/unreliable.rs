@@ -117,7 +117,8 @@ impl QueuePair {
                 self.fail(shared);
             }
             Err(_) => {
-                shared.counters.dropped_messages += 1;
+                // What a single packet would have brought is lost just the same.
+                shared.counters.dropped_messages += u64::from(self.responder.message.is_none());
                 self.drop_message(shared);
             }
         }
@@ -142,7 +143,11 @@ impl QueuePair {
 
     /// Forgets a message that was begun; its receive waits for the next one.
     fn drop_message(&mut self, shared: &mut Shared) {
-        let Some(Message::Send(receiving)) = self.responder.message.take() else {
+        let Some(message) = self.responder.message.take() else {
+            return;
+        };
+        shared.counters.dropped_messages += 1;
+        let Message::Send(receiving) = message else {
             return;
         };
         match receiving.origin {
