@@ -93,21 +93,30 @@ impl Arrival {
 }
 
 /// Which UDP source port packets carry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourcePort {
     /// This one: the port of the one socket that everything is sent from.
     Fixed(u16),
+    /// That of the GID which is sent from, by its index: each address has a socket of its own.
+    OfGid(Vec<u16>),
     /// One for each flow, as the kernel derives it from the flow label.
     OfFlow,
 }
 
 impl SourcePort {
     /// The port for packets of queue pair `local` to `remote`.
-    pub(crate) fn choose(self, flow_label: u32, local: Qpn, remote: Qpn) -> u16 {
+    fn choose(&self, address: &Address, local: Qpn, remote: Qpn) -> u16 {
+        let of_flow = || match address.flow_label {
+            0 => port_of_label(label_of_pair(local, remote)),
+            label => port_of_label(label),
+        };
         match self {
-            SourcePort::Fixed(port) => port,
-            SourcePort::OfFlow if flow_label != 0 => port_of_label(flow_label),
-            SourcePort::OfFlow => port_of_label(label_of_pair(local, remote)),
+            SourcePort::Fixed(port) => *port,
+            SourcePort::OfGid(ports) => {
+                let port = ports.get(usize::from(address.source_index));
+                port.copied().unwrap_or_else(of_flow)
+            }
+            SourcePort::OfFlow => of_flow(),
         }
     }
 }
@@ -125,14 +134,15 @@ fn label_of_pair(local: Qpn, remote: Qpn) -> u32 {
 }
 
 /// Our own addresses by index.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct GidTable {
     entries: Vec<Gid>,
+    ports: SourcePort,
 }
 
 impl GidTable {
-    pub(crate) fn new(entries: Vec<Gid>) -> Self {
-        Self { entries }
+    pub(crate) fn new(entries: Vec<Gid>, ports: SourcePort) -> Self {
+        Self { entries, ports }
     }
 
     pub(crate) fn entries(&self) -> &[Gid] {
@@ -164,7 +174,6 @@ impl GidTable {
     pub(crate) fn route(
         &self,
         address: &Address,
-        ports: SourcePort,
         local: Qpn,
         remote: Qpn,
     ) -> Result<Route, AddressError> {
@@ -173,7 +182,7 @@ impl GidTable {
             flow: Flow {
                 source,
                 destination,
-                source_port: ports.choose(address.flow_label, local, remote),
+                source_port: self.ports.choose(address, local, remote),
                 destination_port: ROCE_PORT,
             },
             traffic_class: address.traffic_class,
@@ -188,19 +197,18 @@ mod tests {
 
     #[test]
     fn source_ports_are_the_kernel_s() {
-        // From the golden captures: CM source port 7174's flow label and the port it led to would
-        // need the capture; the formula's corners are fixed here.
+        // Captured from a ping-pong between the kernel's queue pairs 0x2b and 0x2c.
+        assert_eq!(port_of_label(label_of_pair(Qpn::new(0x2b), Qpn::new(0x2c))), 51_044);
         assert_eq!(port_of_label(0), 0xc000);
         assert_eq!(port_of_label(0x3fff), 0xffff);
         assert_eq!(port_of_label(0xfffff), 0xc000 | (0x3fff ^ 0x3f));
-        assert_eq!(label_of_pair(Qpn::new(17), Qpn::new(18)), 17 * 18);
     }
 
     #[test]
     fn a_route_needs_a_gid_of_the_same_family() {
         let v4: Gid = IpAddr::from([10, 0, 0, 1]).into();
         let v6: Gid = IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 1]).into();
-        let table = GidTable::new(vec![v4, Gid::from_bytes([0; 16])]);
+        let table = GidTable::new(vec![v4, Gid::from_bytes([0; 16])], SourcePort::OfFlow);
         assert!(table.resolve(&Address::new(v4, 0)).is_ok());
         assert_eq!(
             table.resolve(&Address::new(v4, 1)),

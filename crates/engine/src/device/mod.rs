@@ -106,9 +106,8 @@ impl Device {
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
-            gids: GidTable::new(config.gids),
+            gids: GidTable::new(config.gids, config.source_port),
             settings: Settings {
-                ports: config.source_port,
                 active_mtu: config.active_mtu,
                 window: config.window,
                 advertise_credits: config.advertise_credits,

@@ -35,9 +35,8 @@ impl QueuePair {
             let Some(destination) = front.request.destination else {
                 return self.fail_send_queue(Status::LocalOperation, shared);
             };
-            let ports = self.settings.ports;
             let peer = destination.queue_pair;
-            let Ok(route) = gids.route(&destination.address, ports, self.number, peer) else {
+            let Ok(route) = gids.route(&destination.address, self.number, peer) else {
                 return self.fail_send_queue(Status::LocalOperation, shared);
             };
             let piece = datagram_piece(front.work(), front.length);

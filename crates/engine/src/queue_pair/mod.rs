@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use wire::{Packet, PartitionKey, PathMtu, Psn, Qpn, QueueKey, Transport};
 
-use crate::address::{Arrival, GidTable, Route, SourcePort};
+use crate::address::{Arrival, GidTable, Route};
 use crate::completion::{CompletedWork, CompletionQueue};
 use crate::counters::Counters;
 use crate::event::AsyncEvent;
@@ -128,7 +128,6 @@ impl QueuePairInit {
 /// What a device gives every queue pair to know of itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
-    pub(crate) ports: SourcePort,
     pub(crate) active_mtu: PathMtu,
     pub(crate) window: WindowLimits,
     pub(crate) advertise_credits: bool,
@@ -297,7 +296,7 @@ impl QueuePair {
         let peer = attributes
             .destination
             .ok_or(missing(Attribute::DESTINATION))?;
-        let route = gids.route(&path, self.settings.ports, self.number, peer)?;
+        let route = gids.route(&path, self.number, peer)?;
         Ok(Link { route, peer, mtu })
     }
 
