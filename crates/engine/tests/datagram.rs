@@ -1,0 +1,447 @@
+//! Unreliable datagrams: one packet to anybody who has the key.
+
+mod conversation;
+
+use conversation::*;
+use engine::{
+    Address, Arrival, AsyncEvent, CompletedWork, Config, Destination, Kind, MulticastError, Notify,
+    PostError, ReceiveRequest, SendFlags, SendRequest, Source, State, Status, Work,
+};
+use std::net::IpAddr;
+use wire::{Flow, Gid, PathMtu, Qpn, QueueKey, grh};
+
+const QUEUE_KEY: u32 = 0x1111_1111;
+
+fn datagrams() -> Setup {
+    Setup {
+        kind: Kind::Ud,
+        ..Setup::default()
+    }
+}
+
+fn with_inbox() -> (Conversation, Region) {
+    let mut peer = Conversation::with(datagrams());
+    let inbox = peer.registers(0x1000, &[0; 256]);
+    peer.receives(1, &inbox);
+    (peer, inbox)
+}
+
+fn to_peer(queue_key: u32) -> Destination {
+    Destination {
+        address: Address::new(gid(PEER_ADDRESS), 0),
+        queue_pair: PEER,
+        queue_key: QueueKey::new(queue_key),
+    }
+}
+
+fn hello(id: u64) -> SendRequest {
+    let request = SendRequest::new(id, Work::Send).inline(b"hello");
+    request.to(to_peer(0x2222_2222))
+}
+
+#[test]
+fn a_datagram_is_sent_and_done() {
+    let mut peer = Conversation::with(datagrams());
+    peer.posts(hello(1));
+    let work = Work::SendImmediate(*b"imm!");
+    let request = SendRequest::new(2, work).inline(b"hello");
+    peer.posts(
+        request
+            .to(to_peer(0x2222_2222))
+            .flags(SendFlags::SIGNALED | SendFlags::SOLICITED),
+    );
+    let heard = peer.listens(at(0));
+    let words: Vec<&str> = heard.iter().map(Heard::words).collect();
+    assert_eq!(
+        words,
+        [
+            "datagram +0 5B qkey=0x22222222",
+            "datagram +1 5B qkey=0x22222222 imm=imm! solicited",
+        ]
+    );
+    assert_eq!(heard[0].packet().destination, PEER);
+    assert_eq!(
+        heard[0].packet().deth().expect("a DETH").source(),
+        peer.number
+    );
+    assert_eq!(heard[0].route.flow.destination, IpAddr::from(PEER_ADDRESS));
+    peer.completes([(1, Status::Success), (2, Status::Success)]);
+    peer.hears_nothing(at(10_000));
+}
+
+#[test]
+fn datagrams_to_several_destinations_each_find_their_way() {
+    let mut peer = Conversation::with(datagrams());
+    for last in [2, 3, 2] {
+        let mut destination = to_peer(0x2222_2222);
+        destination.address = Address::new(gid([10, 0, 0, last]), 0);
+        destination.address.hop_limit = last;
+        let request = SendRequest::new(1, Work::Send).inline(b"hello");
+        peer.posts(request.to(destination));
+    }
+    let ways: Vec<(IpAddr, u8)> = peer
+        .listens(at(0))
+        .iter()
+        .map(|heard| (heard.route.flow.destination, heard.route.hop_limit))
+        .collect();
+    let way = |last| (IpAddr::from([10, 0, 0, last]), last);
+    assert_eq!(ways, [way(2), way(3), way(2)]);
+}
+
+#[test]
+fn a_datagram_as_long_as_the_mtu_is_sent() {
+    let mut peer = Conversation::with(datagrams());
+    let outbox = peer.registers(0x1000, &pattern(8192));
+    let request = SendRequest::new(1, Work::Send).with([outbox.segment(0, 4096)]);
+    peer.posts(request.to(to_peer(1)));
+    peer.hears(at(0), ["datagram +0 4096B qkey=0x1"]);
+    peer.completes([(1, Status::Success)]);
+}
+
+#[test]
+fn an_oversize_datagram_sends_nothing_and_stops_the_send_queue() {
+    let (mut peer, inbox) = with_inbox();
+    let outbox = peer.registers(0x9000, &pattern(8192));
+    let request = SendRequest::new(2, Work::Send).with([outbox.segment(0, 4097)]);
+    peer.posts(request.to(to_peer(1)));
+    peer.posts(hello(3));
+    peer.hears_nothing(at(0));
+    peer.completes([(2, Status::LocalLength), (3, Status::Flushed)]);
+    assert_eq!(peer.state(), State::SendQueueError);
+    // Receiving goes on.
+    peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"hi"));
+    peer.completes([(1, Status::Success)]);
+    assert_eq!(inbox.bytes()[40..42], *b"hi");
+    // What is posted now is flushed, until the application repairs it.
+    peer.posts(hello(4));
+    peer.completes([(4, Status::Flushed)]);
+    peer.goes_to(State::ReadyToSend);
+    peer.posts(hello(5));
+    peer.hears(at(2), ["datagram +0 5B qkey=0x22222222"]);
+    peer.completes([(5, Status::Success)]);
+}
+
+#[test]
+fn an_unusable_local_key_stops_the_send_queue() {
+    let mut peer = Conversation::with(datagrams());
+    let outbox = peer.registers(0x1000, &pattern(64));
+    let request = SendRequest::new(1, Work::Send).with([outbox.segment(60, 5)]);
+    peer.posts(request.to(to_peer(1)));
+    peer.posts(hello(2));
+    peer.hears_nothing(at(0));
+    peer.completes([(1, Status::LocalProtection), (2, Status::Flushed)]);
+    assert_eq!(peer.state(), State::SendQueueError);
+}
+
+#[test]
+fn a_datagram_needs_a_destination_that_can_be_reached() {
+    let mut peer = Conversation::with(datagrams());
+    let number = peer.number;
+    let nowhere = SendRequest::new(1, Work::Send).inline(b"hello");
+    let refused = peer.device.post_send(number, nowhere);
+    assert_eq!(refused, Err(PostError::Destination));
+    let mut destination = to_peer(1);
+    destination.address.source_index = 9;
+    let refused = peer.device.post_send(number, hello(1).to(destination));
+    assert!(matches!(refused, Err(PostError::Address(_))));
+    let write = SendRequest::new(1, Work::Write(remote(0x9000))).to(to_peer(1));
+    let refused = peer.device.post_send(number, write);
+    assert_eq!(refused, Err(PostError::Unsupported));
+}
+
+#[test]
+fn a_privileged_queue_key_stands_for_the_queue_pair_s_own() {
+    let mut peer = Conversation::with(datagrams());
+    peer.posts(hello(1).to(to_peer(0x8000_0000)));
+    peer.posts(hello(2).to(to_peer(0x7fff_ffff)));
+    peer.hears(
+        at(0),
+        [
+            "datagram +0 5B qkey=0x11111111",
+            "datagram +1 5B qkey=0x7fffffff",
+        ],
+    );
+}
+
+#[test]
+fn a_datagram_with_another_queue_key_is_not_let_in() {
+    let (mut peer, _) = with_inbox();
+    peer.says(at(1), datagram(PSN, QUEUE_KEY + 1, PEER, b"hello"));
+    peer.completes([]);
+    assert_eq!(peer.counters().bad_queue_key, 1);
+    peer.says(at(2), datagram(PSN, QUEUE_KEY, PEER, b"hello"));
+    peer.completes([(1, Status::Success)]);
+    peer.hears_nothing(at(3));
+}
+
+#[test]
+fn a_receive_begins_with_forty_bytes_that_show_the_way_back_over_ipv4() {
+    let (mut peer, inbox) = with_inbox();
+    let said = datagram(PSN, QUEUE_KEY, Qpn::new(0xabc), b"hello");
+    let bytes = said.sealed(peer.number, &flow());
+    let arrival = Arrival {
+        flow: flow(),
+        traffic_class: 0x20,
+        hop_limit: 63,
+    };
+    peer.device.handle_datagram(at(1), &arrival, &bytes);
+    let completion = peer.completion();
+    assert_eq!(completion.work, CompletedWork::Receive);
+    assert_eq!(completion.length, 45);
+    let source = Source {
+        queue_pair: Qpn::new(0xabc),
+        gid: gid(PEER_ADDRESS),
+    };
+    assert_eq!(completion.source, Some(source));
+    assert_eq!(inbox.bytes()[40..46], *b"hello\0");
+    let area: [u8; 40] = inbox.first(40).try_into().expect("forty bytes");
+    assert_eq!(area[..20], [0; 20]);
+    assert_eq!(area[20..22], [0x45, 0x20]);
+    // 20 IP + 8 UDP + 12 BTH + 8 DETH + 8 data and pad + 4 ICRC.
+    assert_eq!(area[22..24], 60_u16.to_be_bytes());
+    let route = grh::route(&area).expect("an IPv4 header");
+    assert_eq!(route.source, gid(PEER_ADDRESS));
+    assert_eq!(route.destination, gid(DEVICE_ADDRESS));
+    assert_eq!((route.traffic_class, route.hop_limit), (0x20, 63));
+}
+
+fn over_ipv6() -> (Setup, Flow) {
+    let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+    let flow = Flow {
+        source: address("fd00::2"),
+        destination: address("fd00::1"),
+        ..flow()
+    };
+    let setup = datagrams();
+    let config = Config {
+        gids: vec![flow.destination.into()],
+        ..setup.config.clone()
+    };
+    (Setup { config, ..setup }, flow)
+}
+
+#[test]
+fn a_receive_begins_with_forty_bytes_that_show_the_way_back_over_ipv6() {
+    let (setup, flow) = over_ipv6();
+    let mut peer = Conversation::with(setup);
+    let inbox = peer.registers(0x1000, &[0; 256]);
+    peer.receives(1, &inbox);
+    let said = datagram(PSN, QUEUE_KEY, Qpn::new(0xabc), b"hello");
+    let bytes = said.sealed(peer.number, &flow);
+    peer.delivers(at(1), &flow, &bytes);
+    let source = peer.completion().source.expect("datagrams have one");
+    assert_eq!(source.gid, Gid::from(flow.source));
+    let area: [u8; 40] = inbox.first(40).try_into().expect("forty bytes");
+    assert_eq!(area[0] >> 4, 6);
+    // 8 UDP + 12 BTH + 8 DETH + 8 data and pad + 4 ICRC.
+    assert_eq!(area[4..6], 40_u16.to_be_bytes());
+    let route = grh::route(&area).expect("an IPv6 header");
+    assert_eq!(route.source, Gid::from(flow.source));
+    assert_eq!(route.destination, Gid::from(flow.destination));
+    assert_eq!(inbox.bytes()[40..45], *b"hello");
+}
+
+#[test]
+fn a_datagram_is_sent_over_ipv6() {
+    let (setup, flow) = over_ipv6();
+    let mut peer = Conversation::with(setup);
+    let mut destination = to_peer(1);
+    destination.address.destination = flow.source.into();
+    peer.posts(hello(1).to(destination));
+    let heard = peer.listens(at(0));
+    assert_eq!(heard[0].words(), "datagram +0 5B qkey=0x1");
+    assert_eq!(heard[0].route.flow.destination, flow.source);
+}
+
+#[test]
+fn immediate_data_and_solicitation_arrive_with_a_datagram() {
+    let (mut peer, _) = with_inbox();
+    peer.arms(Notify::Solicited);
+    let said = Said::new(wire::Opcode::UdSendOnlyImmediate, PSN, b"x")
+        .push(&wire::Deth::new(QueueKey::new(QUEUE_KEY), PEER))
+        .push(&wire::Immediate::new(*b"imm!"))
+        .solicited();
+    peer.says(at(1), said);
+    assert!(peer.is_notified());
+    assert_eq!(peer.completion().immediate, Some(*b"imm!"));
+}
+
+#[test]
+fn a_datagram_without_a_receive_is_dropped_without_a_word() {
+    let (mut peer, _) = with_inbox();
+    peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"one"));
+    peer.says(at(1), datagram(PSN + 1, QUEUE_KEY, PEER, b"two"));
+    peer.hears_nothing(at(2));
+    peer.completes([(1, Status::Success)]);
+    assert_eq!(peer.counters().dropped_messages, 1);
+    assert_eq!(peer.state(), State::ReadyToSend);
+}
+
+#[test]
+fn sequence_numbers_of_datagrams_mean_nothing() {
+    let (mut peer, inbox) = with_inbox();
+    peer.receives(2, &inbox);
+    peer.says(at(1), datagram(PSN + 77, QUEUE_KEY, PEER, b"one"));
+    peer.says(at(1), datagram(PSN - 5, QUEUE_KEY, PEER, b"two"));
+    peer.completes([(1, Status::Success), (2, Status::Success)]);
+}
+
+#[test]
+fn a_receive_that_is_too_small_ends_with_a_length_error() {
+    let mut peer = Conversation::with(datagrams());
+    let inbox = peer.registers(0x1000, &[0; 256]);
+    peer.receives_by(ReceiveRequest::new(1, [inbox.segment(0, 44)]));
+    peer.receives(2, &inbox);
+    peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"five!"));
+    peer.completes([(1, Status::LocalLength), (2, Status::Flushed)]);
+    assert_eq!(peer.state(), State::Error);
+    assert_eq!(inbox.bytes(), [0; 256]);
+    let number = peer.number;
+    peer.raises([AsyncEvent::QueuePairFatal(number)]);
+}
+
+#[test]
+fn a_receive_that_just_fits_is_filled() {
+    let mut peer = Conversation::with(datagrams());
+    let inbox = peer.registers(0x1000, &[0; 256]);
+    peer.receives_by(ReceiveRequest::new(1, [inbox.segment(0, 45)]));
+    peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"five!"));
+    peer.completes([(1, Status::Success)]);
+}
+
+#[test]
+fn the_forty_bytes_are_scattered_like_the_rest() {
+    let mut peer = Conversation::with(datagrams());
+    let inbox = peer.registers(0x1000, &[0xee; 256]);
+    let segments = [inbox.segment(0, 30), inbox.segment(100, 100)];
+    peer.receives_by(ReceiveRequest::new(1, segments));
+    peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"hello"));
+    peer.completes([(1, Status::Success)]);
+    let bytes = inbox.bytes();
+    assert_eq!(bytes[20..22], [0x45, 0]);
+    assert_eq!(bytes[30..100], [0xee; 70]);
+    // The last ten of the forty: addresses of both ends, then the data.
+    assert_eq!(bytes[106..116], *b"\x0a\x00\x00\x01hello\xee");
+}
+
+const GROUP: [u8; 4] = [239, 1, 2, 3];
+
+fn to_group(payload: &[u8]) -> (Flow, Said) {
+    let flow = Flow {
+        destination: GROUP.into(),
+        ..flow()
+    };
+    let said = datagram(PSN, QUEUE_KEY, PEER, payload);
+    (flow, said.to(Qpn::MULTICAST))
+}
+
+#[test]
+fn a_multicast_datagram_goes_to_every_member_until_it_leaves() {
+    let (mut peer, inbox) = with_inbox();
+    let init = peer.init();
+    let second = peer.adds(init);
+    let outsider = peer.adds(init);
+    for (id, number) in [(2, second), (3, outsider)] {
+        let request = ReceiveRequest::new(id, [inbox.all()]);
+        peer.device.post_receive(number, request).expect("room");
+    }
+    let group = gid(GROUP);
+    let number = peer.number;
+    peer.device.attach_multicast(number, group).expect("joined");
+    peer.device.attach_multicast(number, group).expect("again");
+    peer.device.attach_multicast(second, group).expect("joined");
+    let (flow, said) = to_group(b"all");
+    peer.delivers(at(1), &flow, &said.sealed(number, &flow));
+    let completions = peer.completions();
+    let receivers: Vec<(u64, Qpn)> = completions
+        .iter()
+        .map(|completion| (completion.id, completion.queue_pair))
+        .collect();
+    assert_eq!(receivers, [(1, number), (2, second)]);
+    let area: [u8; 40] = inbox.first(40).try_into().expect("forty bytes");
+    let route = grh::route(&area).expect("an IPv4 header");
+    assert_eq!(route.destination, group);
+
+    peer.receives(4, &inbox);
+    peer.device.detach_multicast(number, group).expect("left");
+    peer.device.detach_multicast(second, group).expect("left");
+    peer.delivers(at(2), &flow, &said.sealed(number, &flow));
+    peer.completes([]);
+    assert_eq!(peer.counters().unknown_group, 1);
+}
+
+#[test]
+fn only_datagram_queue_pairs_join_and_only_groups_are_joined() {
+    let mut peer = Conversation::new();
+    let number = peer.number;
+    let refused = peer.device.attach_multicast(number, gid(GROUP));
+    assert_eq!(refused, Err(MulticastError::NotDatagram));
+    let mut peer = Conversation::with(datagrams());
+    let number = peer.number;
+    let refused = peer.device.attach_multicast(number, gid(PEER_ADDRESS));
+    assert_eq!(
+        refused,
+        Err(MulticastError::NotMulticast(gid(PEER_ADDRESS)))
+    );
+    let refused = peer.device.detach_multicast(number, gid(GROUP));
+    assert_eq!(refused, Err(MulticastError::NotMember(gid(GROUP))));
+    let refused = peer.device.attach_multicast(Qpn::new(999), gid(GROUP));
+    assert_eq!(refused, Err(MulticastError::UnknownQueuePair));
+}
+
+#[test]
+fn a_destroyed_queue_pair_leaves_its_groups() {
+    let (mut peer, _) = with_inbox();
+    let number = peer.number;
+    peer.device
+        .attach_multicast(number, gid(GROUP))
+        .expect("joined");
+    peer.device.destroy_queue_pair(number).expect("it ends");
+    let (flow, said) = to_group(b"all");
+    peer.delivers(at(1), &flow, &said.sealed(number, &flow));
+    assert_eq!(peer.counters().unknown_group, 1);
+}
+
+#[test]
+fn the_management_queue_pair_has_number_one_and_the_well_known_key() {
+    let mut peer = Conversation::with(Setup {
+        kind: Kind::Management,
+        ..Setup::default()
+    });
+    assert_eq!(peer.number, Qpn::GSI);
+    let inbox = peer.registers(0x1000, &[0; 512]);
+    peer.receives(1, &inbox);
+    peer.says(at(1), datagram(PSN, QUEUE_KEY, Qpn::GSI, b"wrong key"));
+    peer.completes([]);
+    peer.says(at(2), datagram(PSN, 0x8001_0000, Qpn::GSI, &[7; 256]));
+    let completion = peer.completion();
+    assert_eq!((completion.queue_pair, completion.length), (Qpn::GSI, 296));
+    let mut destination = to_peer(0x8001_0000);
+    destination.queue_pair = Qpn::GSI;
+    peer.posts(hello(2).to(destination));
+    peer.hears(at(3), ["datagram +0 5B qkey=0x80010000"]);
+    let second = peer.device.create_queue_pair(peer.init());
+    assert_eq!(second, Err(engine::ObjectError::Exhausted));
+}
+
+#[test]
+fn the_path_mtu_of_datagrams_is_the_port_s() {
+    let setup = datagrams();
+    let mut peer = Conversation::with(Setup {
+        config: Config {
+            active_mtu: PathMtu::Mtu256,
+            ..setup.config.clone()
+        },
+        path_mtu: PathMtu::Mtu256,
+        ..setup
+    });
+    let outbox = peer.registers(0x1000, &pattern(512));
+    let request = |id, length| {
+        let request = SendRequest::new(id, Work::Send).with([outbox.segment(0, length)]);
+        request.to(to_peer(1))
+    };
+    peer.posts(request(1, 256));
+    peer.posts(request(2, 257));
+    peer.hears(at(0), ["datagram +0 256B qkey=0x1"]);
+    peer.completes([(1, Status::Success), (2, Status::LocalLength)]);
+}

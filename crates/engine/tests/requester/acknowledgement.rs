@@ -1,0 +1,205 @@
+//! What acknowledgements and NAKs do.
+
+use engine::{SendRequest, State, Status, Work};
+use wire::NakCode;
+
+use crate::conversation::*;
+
+/// Three messages of one packet, sent.
+fn with_three_sends() -> Conversation {
+    let mut peer = Conversation::new();
+    for id in 1..=3 {
+        peer.posts(SendRequest::new(id, Work::Send).inline(b"hello"));
+    }
+    peer.hears(
+        at(0),
+        [
+            "send Only +0 5B ask",
+            "send Only +1 5B ask",
+            "send Only +2 5B ask",
+        ],
+    );
+    peer
+}
+
+#[test]
+fn an_acknowledgement_completes_its_message() {
+    let mut peer = with_three_sends();
+    peer.completes([]);
+    peer.says(at(1), ack(PSN));
+    peer.completes([(1, Status::Success)]);
+    peer.says(at(1), ack(PSN + 1));
+    peer.completes([(2, Status::Success)]);
+}
+
+#[test]
+fn a_coalesced_acknowledgement_completes_several() {
+    let mut peer = with_three_sends();
+    peer.says(at(1), ack(PSN + 2));
+    peer.completes([
+        (1, Status::Success),
+        (2, Status::Success),
+        (3, Status::Success),
+    ]);
+    peer.hears_nothing(at(1000));
+}
+
+#[test]
+fn an_acknowledgement_inside_a_message_completes_nothing() {
+    let mut peer = Conversation::new();
+    let outbox = peer.registers(0x1000, &pattern(4096));
+    peer.posts(SendRequest::new(1, Work::Send).with([outbox.segment(0, 2500)]));
+    assert_eq!(peer.listens(at(0)).len(), 3);
+    peer.says(at(1), ack(PSN + 1));
+    peer.completes([]);
+    peer.says(at(2), ack(PSN + 2));
+    peer.completes([(1, Status::Success)]);
+}
+
+#[test]
+fn ghost_acknowledgements_are_dropped() {
+    let mut peer = with_three_sends();
+    // Of what was never sent.
+    for psn in [PSN + 3, PSN + 4, PSN + 1000] {
+        peer.says(at(1), ack(psn));
+        peer.says(at(1), nak(psn, NakCode::RemoteAccess));
+    }
+    peer.completes([]);
+    peer.says(at(2), ack(PSN + 1));
+    peer.completes([(1, Status::Success), (2, Status::Success)]);
+    // Of what was acknowledged before.
+    peer.says(at(3), ack(PSN));
+    peer.says(at(3), nak(PSN, NakCode::InvalidRequest));
+    peer.says(at(3), nak_sequence(PSN + 1));
+    peer.says(at(3), not_ready(PSN, 12));
+    peer.completes([]);
+    peer.hears_nothing(at(3));
+    assert_eq!(peer.state(), State::ReadyToSend);
+    assert!(peer.counters().ghost_responses >= 8);
+}
+
+#[test]
+fn a_sequence_nak_acknowledges_what_is_before_it_and_the_rest_is_sent_again() {
+    let mut peer = with_three_sends();
+    peer.says(at(1), nak_sequence(PSN + 1));
+    peer.completes([(1, Status::Success)]);
+    peer.hears(at(1), ["send Only +1 5B ask", "send Only +2 5B ask"]);
+    peer.says(at(2), ack(PSN + 2));
+    peer.completes([(2, Status::Success), (3, Status::Success)]);
+    assert_eq!(peer.counters().retransmitted, 2);
+}
+
+#[test]
+fn a_sequence_nak_inside_a_message_sends_from_there_on() {
+    let mut peer = Conversation::new();
+    let outbox = peer.registers(0x1000, &pattern(4096));
+    peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
+    peer.posts(SendRequest::new(2, Work::Send).inline(b"behind"));
+    assert_eq!(peer.listens(at(0)).len(), 5);
+    peer.says(at(1), nak_sequence(PSN + 2));
+    let heard = peer.listens(at(1));
+    let words: Vec<&str> = heard.iter().map(Heard::words).collect();
+    assert_eq!(
+        words,
+        [
+            "write Middle +2 1024B",
+            "write Last +3 1024B ask",
+            "send Only +4 6B ask"
+        ]
+    );
+    assert_eq!(heard[0].payload(), &pattern(4096)[2048..3072]);
+    peer.says(at(2), ack(PSN + 4));
+    peer.completes([(1, Status::Success), (2, Status::Success)]);
+}
+
+#[test]
+fn a_second_nak_for_the_same_gap_sends_nothing_again() {
+    let mut peer = with_three_sends();
+    peer.says(at(1), nak_sequence(PSN + 1));
+    assert_eq!(peer.listens(at(1)).len(), 2);
+    peer.says(at(2), nak_sequence(PSN + 1));
+    peer.hears_nothing(at(2));
+}
+
+#[test]
+fn new_work_goes_behind_what_is_sent_again() {
+    let mut peer = with_three_sends();
+    peer.posts(SendRequest::new(4, Work::Send).inline(b"new"));
+    peer.says(at(1), nak_sequence(PSN + 2));
+    peer.hears(at(1), ["send Only +2 5B ask", "send Only +3 3B ask"]);
+}
+
+#[test]
+fn what_is_acknowledged_while_it_is_to_be_sent_again_is_not_sent_again() {
+    let mut peer = with_three_sends();
+    peer.says(at(1), nak_sequence(PSN));
+    peer.says(at(1), ack(PSN + 1));
+    peer.hears(at(1), ["send Only +2 5B ask"]);
+    peer.completes([(1, Status::Success), (2, Status::Success)]);
+}
+
+#[test]
+fn every_other_nak_ends_the_connection_with_its_status() {
+    for (code, status) in [
+        (NakCode::InvalidRequest, Status::RemoteInvalidRequest),
+        (NakCode::RemoteAccess, Status::RemoteAccess),
+        (NakCode::RemoteOperational, Status::RemoteOperation),
+    ] {
+        let mut peer = with_three_sends();
+        peer.says(at(1), nak(PSN + 1, code));
+        peer.completes([(1, Status::Success), (2, status), (3, Status::Flushed)]);
+        assert_eq!(peer.state(), State::Error);
+        assert_eq!(peer.counters().fatal_naks_received, 1);
+        peer.hears_nothing(at(1000));
+    }
+}
+
+#[test]
+fn the_statuses_have_the_numbers_of_verbs() {
+    assert_eq!(Status::RemoteInvalidRequest as u8, 9);
+    assert_eq!(Status::RemoteAccess as u8, 10);
+    assert_eq!(Status::RemoteOperation as u8, 11);
+    assert_eq!(Status::RetriesExhausted as u8, 12);
+    assert_eq!(Status::ReceiverNotReady as u8, 13);
+}
+
+#[test]
+fn an_atomic_completes_with_what_the_peer_s_memory_was() {
+    let mut peer = Conversation::new();
+    let result = peer.registers(0x1000, &[0; 8]);
+    let work = Work::FetchAdd {
+        remote: remote(0x9000),
+        add: 1,
+    };
+    peer.posts(SendRequest::new(1, work).with([result.all()]));
+    peer.hears(at(0), ["fetch-add +0 va=0x9000 add=1"]);
+    peer.says(at(1), atomic_ack(PSN, 41));
+    let completion = peer.completion();
+    assert_eq!((completion.status, completion.length), (Status::Success, 8));
+    assert_eq!(result.word(0), 41);
+}
+
+#[test]
+fn atomic_writes_and_flushes_complete_with_an_empty_read_response() {
+    let mut peer = Conversation::new();
+    let place = remote(0x9000);
+    peer.posts(SendRequest::new(1, Work::AtomicWrite(place)).inline(b"8 bytes!"));
+    let flush = Work::Flush {
+        remote: place,
+        length: 8,
+        placement: wire::FlushPlacement::PERSISTENT,
+        range: wire::FlushRange::Range,
+    };
+    peer.posts(SendRequest::new(2, flush));
+    peer.hears(
+        at(0),
+        [
+            "atomic-write +0 va=0x9000 len=8",
+            "flush +1 placement=2 va=0x9000 len=8",
+        ],
+    );
+    peer.says(at(1), response_only(PSN, b""));
+    peer.completes([(1, Status::Success)]);
+    peer.says(at(1), response_only(PSN + 1, b""));
+    peer.completes([(2, Status::Success)]);
+}

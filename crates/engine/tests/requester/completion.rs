@@ -1,0 +1,176 @@
+//! Which requests complete, when, and in which order.
+
+use engine::{Access, Notify, SendFlags, SendRequest, State, Status, Work};
+use wire::{Key, NakCode};
+
+use crate::conversation::*;
+
+fn hello(id: u64) -> SendRequest {
+    SendRequest::new(id, Work::Send).inline(b"hello")
+}
+
+fn quiet(id: u64) -> SendRequest {
+    hello(id).flags(SendFlags::empty())
+}
+
+#[test]
+fn an_unsignaled_success_is_not_told() {
+    let mut peer = Conversation::new();
+    peer.posts(quiet(1));
+    peer.posts(hello(2));
+    peer.listens(at(0));
+    peer.says(at(1), ack(PSN + 1));
+    peer.completes([(2, Status::Success)]);
+    let queue_pair = peer.device.queue_pair(peer.number).expect("it exists");
+    assert_eq!(queue_pair.outstanding_sends(), 0);
+}
+
+#[test]
+fn an_unsignaled_error_is_told() {
+    let mut peer = Conversation::new();
+    peer.posts(quiet(1));
+    peer.listens(at(0));
+    peer.says(at(1), nak(PSN, NakCode::RemoteAccess));
+    peer.completes([(1, Status::RemoteAccess)]);
+}
+
+#[test]
+fn a_queue_pair_may_signal_all_requests() {
+    let mut peer = Conversation::with(Setup {
+        queue_pair: |init| init.signal_all = true,
+        ..Setup::default()
+    });
+    peer.posts(quiet(1));
+    peer.listens(at(0));
+    peer.says(at(1), ack(PSN));
+    peer.completes([(1, Status::Success)]);
+}
+
+#[test]
+fn a_completed_send_notifies_who_waits_for_any_but_not_for_solicited() {
+    let mut peer = Conversation::new();
+    peer.posts(hello(1));
+    peer.posts(hello(2));
+    peer.listens(at(0));
+    peer.arms(Notify::Solicited);
+    peer.says(at(1), ack(PSN));
+    assert!(!peer.is_notified());
+    peer.arms(Notify::Any);
+    peer.says(at(2), ack(PSN + 1));
+    assert!(peer.is_notified());
+}
+
+#[test]
+fn a_local_protection_error_completes_only_after_earlier_requests() {
+    let mut peer = Conversation::new();
+    let outbox = peer.registers(0x1000, &pattern(64));
+    peer.posts(hello(1));
+    let mut segment = outbox.all();
+    segment.key = Key::new(0);
+    peer.posts(SendRequest::new(2, Work::Send).with([segment]));
+    peer.posts(hello(3));
+    // What can't be sent sends nothing, and neither does anything behind it.
+    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.completes([]);
+    assert_eq!(peer.state(), State::ReadyToSend);
+    peer.says(at(1), ack(PSN));
+    peer.completes([
+        (1, Status::Success),
+        (2, Status::LocalProtection),
+        (3, Status::Flushed),
+    ]);
+    assert_eq!(peer.state(), State::Error);
+    peer.hears_nothing(at(1000));
+}
+
+#[test]
+fn a_local_protection_error_of_the_only_request_completes_at_once() {
+    let mut peer = Conversation::new();
+    let outbox = peer.registers(0x1000, &pattern(64));
+    peer.posts(SendRequest::new(1, Work::Send).with([outbox.segment(60, 5)]));
+    peer.hears_nothing(at(0));
+    peer.completes([(1, Status::LocalProtection)]);
+    assert_eq!(peer.state(), State::Error);
+}
+
+#[test]
+fn earlier_requests_are_still_repeated_while_a_failed_one_waits() {
+    let mut peer = Conversation::new();
+    let outbox = peer.registers(0x1000, &pattern(64));
+    peer.posts(hello(1));
+    peer.posts(SendRequest::new(2, Work::Send).with([outbox.segment(60, 5)]));
+    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.hears(at(70), ["send Only +0 5B ask"]);
+    peer.says(at(71), ack(PSN));
+    peer.completes([(1, Status::Success), (2, Status::LocalProtection)]);
+}
+
+#[test]
+fn memory_that_is_only_sent_from_needs_no_right() {
+    let mut peer = Conversation::new();
+    let outbox = peer.registers_for(0x1000, &pattern(64), Access::empty());
+    peer.posts(SendRequest::new(1, Work::Send).with([outbox.all()]));
+    peer.hears(at(0), ["send Only +0 64B ask"]);
+}
+
+#[test]
+fn memory_that_goes_away_before_it_is_sent_again_is_a_local_protection_error() {
+    let mut peer = Conversation::new();
+    let outbox = peer.registers(0x1000, &pattern(64));
+    peer.posts(SendRequest::new(1, Work::Send).with([outbox.all()]));
+    peer.hears(at(0), ["send Only +0 64B ask"]);
+    peer.deregisters(&outbox);
+    peer.hears_nothing(at(70));
+    peer.completes([(1, Status::LocalProtection)]);
+}
+
+#[test]
+fn local_work_completes_in_its_turn() {
+    let mut peer = Conversation::new();
+    peer.posts(hello(1));
+    // No such window: an error of its own.
+    peer.posts(SendRequest::new(2, Work::LocalInvalidate(Key::new(5))));
+    peer.posts(hello(3));
+    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.completes([]);
+    peer.says(at(1), ack(PSN));
+    peer.completes([
+        (1, Status::Success),
+        (2, Status::LocalOperation),
+        (3, Status::Flushed),
+    ]);
+}
+
+#[test]
+fn going_to_error_flushes_sends_in_order_even_unsignaled() {
+    let mut peer = Conversation::new();
+    peer.posts(hello(1));
+    peer.posts(quiet(2));
+    peer.listens(at(0));
+    peer.posts(quiet(3));
+    peer.goes_to(State::Error);
+    peer.completes([
+        (1, Status::Flushed),
+        (2, Status::Flushed),
+        (3, Status::Flushed),
+    ]);
+    peer.hears_nothing(at(1000));
+    peer.says(at(1000), ack(PSN));
+    peer.completes([]);
+}
+
+#[test]
+fn going_to_reset_forgets_everything_without_a_word() {
+    let mut peer = Conversation::new();
+    peer.posts(hello(1));
+    peer.listens(at(0));
+    peer.goes_to(State::Reset);
+    peer.completes([]);
+    peer.hears_nothing(at(1000));
+    let number = peer.number;
+    peer.connects(number);
+    peer.posts(hello(2));
+    peer.hears(at(1000), ["send Only +0 5B ask"]);
+    peer.says(at(1001), ack(PSN));
+    peer.completes([(2, Status::Success)]);
+}

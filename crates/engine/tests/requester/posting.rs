@@ -1,0 +1,209 @@
+//! What the send queue takes and what it refuses.
+
+use engine::{Kind, PostError, Segment, SendRequest, State, Status, Work};
+use wire::Key;
+
+use crate::conversation::*;
+
+fn hello(id: u64) -> SendRequest {
+    SendRequest::new(id, Work::Send).inline(b"hello")
+}
+
+fn post(peer: &mut Conversation, request: SendRequest) -> Result<(), PostError> {
+    peer.device.post_send(peer.number, request)
+}
+
+fn bytes(length: u32) -> Segment {
+    Segment {
+        address: 0,
+        length,
+        key: Key::new(0),
+    }
+}
+
+#[test]
+fn a_queue_pair_takes_sends_only_when_it_may_send() {
+    for state in [State::Reset, State::Initialized, State::ReadyToReceive] {
+        let mut peer = Conversation::with(Setup {
+            state,
+            ..Setup::default()
+        });
+        let refused = post(&mut peer, hello(1));
+        assert_eq!(refused, Err(PostError::WrongState(state)));
+    }
+}
+
+#[test]
+fn a_queue_pair_takes_receives_as_soon_as_it_is_initialized() {
+    for state in [State::Initialized, State::ReadyToReceive] {
+        let mut peer = Conversation::with(Setup {
+            state,
+            ..Setup::default()
+        });
+        peer.receives_by(engine::ReceiveRequest::new(1, []));
+    }
+    let mut peer = Conversation::with(Setup {
+        state: State::Reset,
+        ..Setup::default()
+    });
+    let request = engine::ReceiveRequest::new(1, []);
+    let refused = peer.device.post_receive(peer.number, request);
+    assert_eq!(refused, Err(PostError::WrongState(State::Reset)));
+}
+
+#[test]
+fn a_queue_pair_in_error_takes_sends_to_flush_them() {
+    let mut peer = Conversation::new();
+    peer.goes_to(State::Error);
+    peer.posts(hello(1));
+    peer.completes([(1, Status::Flushed)]);
+}
+
+#[test]
+fn a_full_queue_takes_nothing_until_something_completes() {
+    let mut peer = Conversation::with(Setup {
+        queue_pair: |init| init.max_sends = 2,
+        ..Setup::default()
+    });
+    peer.posts(hello(1));
+    peer.posts(hello(2));
+    assert_eq!(post(&mut peer, hello(3)), Err(PostError::QueueFull));
+    peer.listens(at(0));
+    peer.says(at(1), ack(PSN));
+    peer.posts(hello(3));
+    assert_eq!(post(&mut peer, hello(4)), Err(PostError::QueueFull));
+}
+
+#[test]
+fn a_full_receive_queue_takes_nothing() {
+    let mut peer = Conversation::with(Setup {
+        queue_pair: |init| init.max_receives = 1,
+        ..Setup::default()
+    });
+    peer.receives_by(engine::ReceiveRequest::new(1, []));
+    let request = engine::ReceiveRequest::new(2, []);
+    let refused = peer.device.post_receive(peer.number, request);
+    assert_eq!(refused, Err(PostError::QueueFull));
+}
+
+#[test]
+fn a_request_has_at_most_the_segments_that_the_queue_was_made_for() {
+    let mut peer = Conversation::new();
+    peer.posts(SendRequest::new(1, Work::Send).with([bytes(1); 4]));
+    let refused = post(
+        &mut peer,
+        SendRequest::new(2, Work::Send).with([bytes(1); 5]),
+    );
+    assert_eq!(refused, Err(PostError::TooManySegments { max: 4 }));
+    let request = engine::ReceiveRequest::new(3, [bytes(1); 5]);
+    let refused = peer.device.post_receive(peer.number, request);
+    assert_eq!(refused, Err(PostError::TooManySegments { max: 4 }));
+}
+
+#[test]
+fn inline_data_is_at_most_as_long_as_the_queue_was_made_for() {
+    let mut peer = Conversation::new();
+    peer.posts(SendRequest::new(1, Work::Send).inline(&[0; 256]));
+    let refused = post(&mut peer, SendRequest::new(2, Work::Send).inline(&[0; 257]));
+    assert_eq!(refused, Err(PostError::InlineTooLong { max: 256 }));
+}
+
+#[test]
+fn two_to_the_31_bytes_are_taken_and_one_more_is_refused() {
+    let mut peer = Conversation::new();
+    let half = 1 << 30;
+    let place = Work::Write(remote(0));
+    for work in [Work::Send, place, Work::Read(remote(0))] {
+        peer.posts(SendRequest::new(1, work).with([bytes(1 << 31)]));
+        peer.posts(SendRequest::new(2, work).with([bytes(half), bytes(half)]));
+        for segments in [
+            vec![bytes((1 << 31) + 1)],
+            vec![bytes(half), bytes(half + 1)],
+        ] {
+            let refused = post(&mut peer, SendRequest::new(3, work).with(segments));
+            assert_eq!(refused, Err(PostError::MessageTooLong));
+        }
+    }
+    let request = engine::ReceiveRequest::new(3, [bytes(1 << 31), bytes(1)]);
+    let refused = peer.device.post_receive(peer.number, request);
+    assert_eq!(refused, Err(PostError::MessageTooLong));
+}
+
+#[test]
+fn a_read_of_two_to_the_31_bytes_is_asked_for() {
+    let mut peer = Conversation::new();
+    peer.posts(SendRequest::new(1, Work::Read(remote(0x9000))).with([bytes(1 << 31)]));
+    // Pieces of half a window of 256 KiB.
+    peer.hears(
+        at(0),
+        [
+            "read-request +0 va=0x9000 len=131072",
+            "read-request +128 va=0x29000 len=131072",
+        ],
+    );
+}
+
+#[test]
+fn an_atomic_works_on_eight_aligned_bytes() {
+    let mut peer = Conversation::new();
+    let fetch_add = |address, length| {
+        let work = Work::FetchAdd {
+            remote: remote(address),
+            add: 1,
+        };
+        SendRequest::new(1, work).with([bytes(length)])
+    };
+    for (address, length) in [(0x1001, 8), (0x1004, 8), (0x1000, 4), (0x1000, 16)] {
+        let refused = post(&mut peer, fetch_add(address, length));
+        assert_eq!(refused, Err(PostError::AtomicShape));
+    }
+    assert_eq!(post(&mut peer, fetch_add(0x1000, 8)), Ok(()));
+}
+
+#[test]
+fn a_result_needs_memory_to_go_to() {
+    let mut peer = Conversation::new();
+    let read = SendRequest::new(1, Work::Read(remote(0x9000))).inline(b"no place");
+    assert_eq!(post(&mut peer, read), Err(PostError::Unsupported));
+}
+
+#[test]
+fn only_datagrams_have_a_destination() {
+    let mut peer = Conversation::new();
+    let destination = engine::Destination {
+        address: engine::Address::new(gid(PEER_ADDRESS), 0),
+        queue_pair: PEER,
+        queue_key: wire::QueueKey::new(1),
+    };
+    let refused = post(&mut peer, hello(1).to(destination));
+    assert_eq!(refused, Err(PostError::Destination));
+}
+
+#[test]
+fn an_unreliable_connection_neither_reads_nor_invalidates() {
+    let mut peer = Conversation::with(Setup {
+        kind: Kind::Uc,
+        ..Setup::default()
+    });
+    let add = Work::FetchAdd {
+        remote: remote(0x9000),
+        add: 1,
+    };
+    for work in [
+        Work::Read(remote(0x9000)),
+        add,
+        Work::AtomicWrite(remote(0x9000)),
+        Work::SendInvalidate(Key::new(1)),
+    ] {
+        let request = SendRequest::new(1, work).with([bytes(8)]);
+        assert_eq!(post(&mut peer, request), Err(PostError::Unsupported));
+    }
+}
+
+#[test]
+fn nobody_posts_to_a_queue_pair_that_does_not_exist() {
+    let mut peer = Conversation::new();
+    let nobody = wire::Qpn::new(peer.number.value() + 1);
+    let refused = peer.device.post_send(nobody, hello(1));
+    assert_eq!(refused, Err(PostError::Unknown));
+}

@@ -1,0 +1,258 @@
+//! Reads: taken packet by packet, and asked for again from where something is missing.
+
+use engine::{Access, Config, Segment, SendRequest, State, Status, WindowLimits, Work};
+use wire::NakCode;
+
+use crate::conversation::*;
+
+const REMOTE: u64 = 0x9000;
+
+fn read(id: u64, into: Segment) -> SendRequest {
+    SendRequest::new(id, Work::Read(remote(REMOTE))).with([into])
+}
+
+fn hello(id: u64) -> SendRequest {
+    SendRequest::new(id, Work::Send).inline(b"hello")
+}
+
+/// A read of four packets that was asked for.
+fn reading() -> (Conversation, Region) {
+    let mut peer = Conversation::new();
+    let inbox = peer.registers(0x1000, &[0; 4096]);
+    peer.posts(read(1, inbox.segment(0, 3500)));
+    peer.hears(at(0), ["read-request +0 va=0x9000 len=3500"]);
+    (peer, inbox)
+}
+
+fn part(index: usize) -> Vec<u8> {
+    let whole = pattern(3500);
+    whole[index * 1024..whole.len().min((index + 1) * 1024)].to_vec()
+}
+
+#[test]
+fn responses_fill_the_memory_and_the_last_completes() {
+    let (mut peer, inbox) = reading();
+    peer.says(at(1), response_first(PSN, &part(0)));
+    peer.says(at(1), response_middle(PSN + 1, &part(1)));
+    peer.says(at(1), response_middle(PSN + 2, &part(2)));
+    peer.completes([]);
+    peer.says(at(1), response_last(PSN + 3, &part(3)));
+    let completion = peer.completion();
+    assert_eq!(completion.status, Status::Success);
+    assert_eq!((completion.id, completion.length), (1, 3500));
+    assert_eq!(inbox.first(3500), pattern(3500));
+    assert_eq!(inbox.bytes()[3500..], [0; 596]);
+    peer.hears_nothing(at(1000));
+}
+
+#[test]
+fn a_read_is_scattered_over_its_segments() {
+    let mut peer = Conversation::new();
+    let inbox = peer.registers(0x1000, &[0; 64]);
+    let segments = [inbox.segment(0, 2), inbox.segment(10, 3)];
+    peer.posts(SendRequest::new(1, Work::Read(remote(REMOTE))).with(segments));
+    peer.hears(at(0), ["read-request +0 va=0x9000 len=5"]);
+    peer.says(at(1), response_only(PSN, b"abcde"));
+    peer.completes([(1, Status::Success)]);
+    assert_eq!(inbox.first(13), b"ab\0\0\0\0\0\0\0\0cde");
+}
+
+#[test]
+fn a_later_response_is_an_implied_nak_and_only_the_missing_part_is_asked_again() {
+    let (mut peer, inbox) = reading();
+    peer.posts(hello(2));
+    peer.hears(at(0), ["send Only +4 5B ask"]);
+    peer.says(at(1), response_first(PSN, &part(0)));
+    // Number 1 is lost.
+    peer.says(at(1), response_middle(PSN + 2, &part(2)));
+    peer.hears(
+        at(1),
+        ["read-request +1 va=0x9400 len=2476", "send Only +4 5B ask"],
+    );
+    // What was under way still comes, and does not count as another loss.
+    peer.says(at(2), response_last(PSN + 3, &part(3)));
+    peer.says(at(2), ack(PSN + 4));
+    peer.hears_nothing(at(2));
+    peer.completes([]);
+    peer.says(at(3), response_first(PSN + 1, &part(1)));
+    peer.says(at(3), response_middle(PSN + 2, &part(2)));
+    peer.says(at(3), response_last(PSN + 3, &part(3)));
+    peer.says(at(3), ack(PSN + 4));
+    peer.completes([(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(inbox.first(3500), pattern(3500));
+    assert!(peer.counters().implied_naks >= 1);
+}
+
+#[test]
+fn an_acknowledgement_of_something_behind_a_read_is_an_implied_nak() {
+    let (mut peer, _) = reading();
+    peer.posts(hello(2));
+    peer.hears(at(0), ["send Only +4 5B ask"]);
+    peer.says(at(1), ack(PSN + 4));
+    peer.completes([]);
+    peer.hears(
+        at(1),
+        ["read-request +0 va=0x9000 len=3500", "send Only +4 5B ask"],
+    );
+}
+
+#[test]
+fn a_response_acknowledges_what_was_sent_before_the_read() {
+    let mut peer = Conversation::new();
+    let inbox = peer.registers(0x1000, &[0; 64]);
+    peer.posts(hello(1));
+    peer.posts(read(2, inbox.segment(0, 4)));
+    assert_eq!(peer.listens(at(0)).len(), 2);
+    peer.says(at(1), response_only(PSN + 1, b"data"));
+    peer.completes([(1, Status::Success), (2, Status::Success)]);
+}
+
+#[test]
+fn a_later_atomic_response_is_an_implied_nak_too() {
+    let (mut peer, inbox) = reading();
+    let work = Work::FetchAdd {
+        remote: remote(REMOTE),
+        add: 1,
+    };
+    peer.posts(SendRequest::new(2, work).with([inbox.segment(4088, 8)]));
+    peer.hears(at(0), ["fetch-add +4 va=0x9000 add=1"]);
+    peer.says(at(1), atomic_ack(PSN + 4, 7));
+    peer.completes([]);
+    peer.hears(
+        at(1),
+        [
+            "read-request +0 va=0x9000 len=3500",
+            "fetch-add +4 va=0x9000 add=1",
+        ],
+    );
+    assert_eq!(inbox.word(4088), 0);
+}
+
+#[test]
+fn a_timeout_asks_only_for_what_is_missing() {
+    let (mut peer, _) = reading();
+    peer.says(at(1), response_first(PSN, &part(0)));
+    peer.says(at(1), response_middle(PSN + 1, &part(1)));
+    peer.hears(at(70), ["read-request +2 va=0x9800 len=1452"]);
+}
+
+#[test]
+fn a_response_that_was_taken_already_is_a_ghost() {
+    let (mut peer, inbox) = reading();
+    peer.says(at(1), response_first(PSN, &part(0)));
+    peer.says(at(1), response_middle(PSN + 1, &part(1)));
+    peer.says(at(1), response_first(PSN, &[0xff; 1024]));
+    assert_eq!(inbox.first(1024), part(0));
+    assert_eq!(peer.counters().ghost_responses, 1);
+    peer.hears_nothing(at(1));
+}
+
+#[test]
+fn a_response_of_the_wrong_length_is_a_bad_response() {
+    for (index, length) in [(0, 1023), (0, 0), (0, 1028), (3, 427), (3, 429), (3, 1024)] {
+        let (mut peer, _) = reading();
+        peer.posts(hello(2));
+        for before in 0..index {
+            peer.says(at(1), response_middle(PSN + before, &part(0)));
+        }
+        peer.says(at(1), response_middle(PSN + index, &pattern(length)));
+        peer.completes([(1, Status::BadResponse), (2, Status::Flushed)]);
+        assert_eq!(peer.state(), State::Error);
+    }
+}
+
+#[test]
+fn a_response_of_the_wrong_kind_is_a_bad_response() {
+    let (mut peer, _) = reading();
+    peer.says(at(1), atomic_ack(PSN, 1));
+    peer.completes([(1, Status::BadResponse)]);
+}
+
+#[test]
+fn a_refused_read_ends_with_the_status_of_the_nak() {
+    let (mut peer, _) = reading();
+    peer.says(at(1), response_first(PSN, &part(0)));
+    peer.says(at(1), nak(PSN + 1, NakCode::RemoteAccess));
+    peer.completes([(1, Status::RemoteAccess)]);
+}
+
+#[test]
+fn a_read_into_memory_that_may_not_be_written_fails_locally() {
+    let mut peer = Conversation::new();
+    let inbox = peer.registers_for(0x1000, &[0; 64], Access::REMOTE_READ);
+    peer.posts(read(1, inbox.segment(0, 4)));
+    peer.posts(hello(2));
+    peer.listens(at(0));
+    peer.says(at(1), response_only(PSN, b"data"));
+    peer.completes([(1, Status::LocalProtection), (2, Status::Flushed)]);
+    assert_eq!(inbox.bytes(), [0; 64]);
+}
+
+#[test]
+fn an_empty_read_is_answered_by_an_empty_response() {
+    let mut peer = Conversation::new();
+    peer.posts(SendRequest::new(1, Work::Read(remote(REMOTE))));
+    peer.hears(at(0), ["read-request +0 va=0x9000 len=0"]);
+    peer.says(at(1), response_only(PSN, b""));
+    peer.completes([(1, Status::Success)]);
+}
+
+/// A window of eight packets: a long read is asked for in pieces of half a window.
+fn reading_in_pieces() -> (Conversation, Region) {
+    let setup = Setup::default();
+    let window = WindowLimits {
+        min: 8192,
+        initial: 8192,
+        max: 8192,
+    };
+    let mut peer = Conversation::with(Setup {
+        config: Config {
+            window,
+            ..setup.config.clone()
+        },
+        ..setup
+    });
+    let inbox = peer.registers(0x1000, &[0; 10240]);
+    peer.posts(read(1, inbox.segment(0, 10240)));
+    peer.hears(
+        at(0),
+        [
+            "read-request +0 va=0x9000 len=4096",
+            "read-request +4 va=0xa000 len=4096",
+        ],
+    );
+    (peer, inbox)
+}
+
+#[test]
+fn a_large_read_is_asked_for_in_pieces() {
+    let (mut peer, inbox) = reading_in_pieces();
+    let data = pattern(10240);
+    for index in 0..10_u32 {
+        let start = index as usize * 1024;
+        let said = response_middle(PSN + index, &data[start..start + 1024]);
+        peer.says(at(1), said);
+        match index {
+            // Two packets fit into the window again: the last piece.
+            1 => peer.hears(at(1), ["read-request +8 va=0xb000 len=2048"]),
+            _ => peer.hears_nothing(at(1)),
+        }
+    }
+    peer.completes([(1, Status::Success)]);
+    assert_eq!(inbox.bytes(), data);
+}
+
+#[test]
+fn a_piece_that_lost_a_response_is_asked_for_again_up_to_where_it_ended() {
+    let (mut peer, _) = reading_in_pieces();
+    let data = pattern(1024);
+    peer.says(at(1), response_first(PSN, &data));
+    peer.says(at(1), response_middle(PSN + 2, &data));
+    peer.hears(
+        at(1),
+        [
+            "read-request +1 va=0x9400 len=3072",
+            "read-request +4 va=0xa000 len=4096",
+        ],
+    );
+}

@@ -1,0 +1,217 @@
+//! When nothing is answered: waiting, trying again, giving up.
+
+use std::time::Duration;
+
+use engine::{Config, SendFlags, SendRequest, State, Status, Work};
+
+use crate::conversation::*;
+
+/// 4.096 µs · 2^14.
+const INTERVAL: u64 = 67_108_864;
+
+fn hello(id: u64) -> SendRequest {
+    SendRequest::new(id, Work::Send).inline(b"hello")
+}
+
+fn retrying(retry_count: u8) -> Conversation {
+    Conversation::with(Setup {
+        retry_count,
+        ..Setup::default()
+    })
+}
+
+#[test]
+fn an_acknowledgement_is_awaited_for_exactly_the_interval() {
+    for code in 1..=20_u8 {
+        let interval = 4096 << code;
+        let mut peer = Conversation::with(Setup {
+            ack_timeout: code,
+            ..Setup::default()
+        });
+        peer.wait_until(at_nanos(5));
+        peer.posts(hello(1));
+        peer.hears(at_nanos(5), ["send Only +0 5B ask"]);
+        peer.hears_nothing(at_nanos(5 + interval - 1));
+        peer.hears(at_nanos(5 + interval), ["send Only +0 5B ask"]);
+        assert_eq!(peer.counters().timeouts, 1);
+    }
+}
+
+#[test]
+fn a_timeout_of_zero_waits_for_ever() {
+    let mut peer = Conversation::with(Setup {
+        ack_timeout: 0,
+        ..Setup::default()
+    });
+    peer.posts(hello(1));
+    peer.hears(at(0), ["send Only +0 5B ask"]);
+    assert_eq!(peer.device.poll_timeout(), None);
+    peer.hears_nothing(at(1 << 40));
+    peer.completes([]);
+}
+
+#[test]
+fn no_shorter_timeout_is_used_than_the_device_allows() {
+    let setup = Setup::default();
+    let mut peer = Conversation::with(Setup {
+        ack_timeout: 1,
+        config: Config {
+            min_ack_timeout: Duration::from_millis(10),
+            ..setup.config.clone()
+        },
+        ..setup
+    });
+    peer.posts(hello(1));
+    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.hears_nothing(at(9));
+    peer.hears(at(10), ["send Only +0 5B ask"]);
+}
+
+// 7 means seven times, not for ever as with rxe.
+#[test]
+fn it_is_tried_again_as_often_as_was_agreed_and_then_given_up() {
+    for retry_count in [0, 1, 3, 7] {
+        let mut peer = retrying(retry_count);
+        peer.posts(hello(1));
+        let sent = peer.listens(at(10_000)).len();
+        assert_eq!(sent, 1 + usize::from(retry_count));
+        peer.completes([(1, Status::RetriesExhausted)]);
+        assert_eq!(peer.state(), State::Error);
+        assert_eq!(peer.counters().timeouts, u64::from(retry_count) + 1);
+        assert_eq!(peer.device.poll_timeout(), None);
+    }
+}
+
+#[test]
+fn it_is_given_up_one_interval_after_the_last_try() {
+    let mut peer = retrying(1);
+    peer.posts(hello(1));
+    assert_eq!(peer.listens(at_nanos(2 * INTERVAL - 1)).len(), 2);
+    peer.completes([]);
+    peer.wait_until(at_nanos(2 * INTERVAL));
+    peer.completes([(1, Status::RetriesExhausted)]);
+}
+
+#[test]
+fn giving_up_flushes_everything_behind_in_order_even_unsignaled() {
+    let mut peer = retrying(0);
+    let memory = peer.registers(0x1000, &[0; 64]);
+    peer.posts(hello(1).flags(SendFlags::empty()));
+    peer.posts(hello(2).flags(SendFlags::empty()));
+    peer.posts(SendRequest::new(3, Work::Read(remote(0x9000))).with([memory.all()]));
+    peer.posts(hello(4));
+    peer.posts(hello(5).flags(SendFlags::empty()));
+    peer.receives(6, &memory);
+    assert_eq!(peer.listens(at(1000)).len(), 5);
+    peer.completes([
+        (1, Status::RetriesExhausted),
+        (2, Status::Flushed),
+        (3, Status::Flushed),
+        (4, Status::Flushed),
+        (5, Status::Flushed),
+        (6, Status::Flushed),
+    ]);
+}
+
+#[test]
+fn a_timeout_sends_everything_again_that_is_not_acknowledged() {
+    let mut peer = retrying(3);
+    for id in 1..=3 {
+        peer.posts(hello(id));
+    }
+    assert_eq!(peer.listens(at(0)).len(), 3);
+    peer.says(at(0), ack(PSN));
+    peer.hears(
+        at_nanos(INTERVAL),
+        ["send Only +1 5B ask", "send Only +2 5B ask"],
+    );
+    peer.says(at(100), ack(PSN + 2));
+    assert_eq!(peer.completions().len(), 3);
+}
+
+#[test]
+fn progress_begins_the_wait_anew() {
+    let mut peer = retrying(1);
+    peer.posts(hello(1));
+    peer.posts(hello(2));
+    assert_eq!(peer.listens(at(0)).len(), 2);
+    peer.says(at(50), ack(PSN));
+    peer.hears_nothing(at_nanos(50_000_000 + INTERVAL - 1));
+    peer.hears(at_nanos(50_000_000 + INTERVAL), ["send Only +1 5B ask"]);
+}
+
+#[test]
+fn progress_renews_the_retries() {
+    let mut peer = retrying(1);
+    for id in 1..=4 {
+        peer.posts(hello(id));
+    }
+    assert_eq!(peer.listens(at(0)).len(), 4);
+    for round in 0..3_u32 {
+        // Each time the only retry is used up, and then something arrives after all.
+        let now = at(100 * u64::from(round + 1));
+        assert_eq!(peer.listens(now).len(), 4 - round as usize);
+        peer.says(now, ack(PSN + round));
+        assert_eq!(peer.completion().id, u64::from(round) + 1);
+    }
+    assert_eq!(peer.state(), State::ReadyToSend);
+}
+
+#[test]
+fn a_sequence_nak_uses_up_a_retry_too() {
+    let mut peer = retrying(0);
+    peer.posts(hello(1));
+    peer.posts(hello(2));
+    assert_eq!(peer.listens(at(0)).len(), 2);
+    peer.says(at(1), nak_sequence(PSN));
+    peer.completes([(1, Status::RetriesExhausted), (2, Status::Flushed)]);
+}
+
+#[test]
+fn a_read_that_is_not_answered_is_asked_again() {
+    let mut peer = retrying(2);
+    let memory = peer.registers(0x1000, &[0; 64]);
+    peer.posts(SendRequest::new(1, Work::Read(remote(0x9000))).with([memory.all()]));
+    let heard = peer.listens(at(10_000));
+    assert_eq!(heard.len(), 3);
+    for one in &heard {
+        assert_eq!(one.words(), "read-request +0 va=0x9000 len=64");
+    }
+    peer.completes([(1, Status::RetriesExhausted)]);
+}
+
+#[test]
+fn nothing_is_awaited_when_nothing_is_under_way() {
+    let mut peer = retrying(0);
+    peer.posts(hello(1));
+    assert_eq!(peer.listens(at(0)).len(), 1);
+    peer.says(at(1), ack(PSN));
+    peer.hears_nothing(at(100_000));
+    peer.completes([(1, Status::Success)]);
+    assert_eq!(peer.counters().timeouts, 0);
+}
+
+#[test]
+fn an_early_or_repeated_call_does_no_harm() {
+    let mut peer = retrying(0);
+    peer.posts(hello(1));
+    assert_eq!(peer.listens(at(0)).len(), 1);
+    for millis in [0, 1, 1, 50, 67] {
+        peer.device.handle_timeout(at(millis));
+    }
+    peer.completes([]);
+    for _ in 0..3 {
+        peer.device.handle_timeout(at(68));
+    }
+    peer.completes([(1, Status::RetriesExhausted)]);
+}
+
+#[test]
+fn a_late_acknowledgement_ends_the_retries() {
+    let mut peer = retrying(3);
+    peer.posts(hello(1));
+    assert_eq!(peer.listens(at(150)).len(), 3);
+    peer.says(at(150), ack(PSN));
+    peer.completes([(1, Status::Success)]);
+    peer.hears_nothing(at(100_000));
+}

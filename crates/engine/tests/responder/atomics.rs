@@ -1,0 +1,92 @@
+//! Atomics, atomic writes and flushes.
+
+use std::sync::Arc;
+
+use engine::{Buffer, Extent, State};
+use wire::{FlushPlacement, FlushRange, Key, Reth};
+
+use crate::conversation::*;
+
+fn with_word(word: u64) -> (Conversation, Region) {
+    let mut peer = Conversation::new();
+    let memory = peer.registers(0x1000, &word.to_ne_bytes().repeat(4));
+    (peer, memory)
+}
+
+#[test]
+fn fetch_and_add_adds_and_wraps() {
+    let (mut peer, memory) = with_word(u64::MAX);
+    let (address, key) = (memory.address(8), memory.key());
+    peer.says(at(1), fetch_add(PSN, address, key, 3));
+    peer.hears(at(1), ["atomic-ack +0 was=18446744073709551615"]);
+    assert_eq!(memory.word(8), 2);
+    assert_eq!((memory.word(0), memory.word(16)), (u64::MAX, u64::MAX));
+}
+
+#[test]
+fn compare_and_swap_swaps_only_when_equal() {
+    let (mut peer, memory) = with_word(5);
+    let (address, key) = (memory.address(0), memory.key());
+    peer.says(at(1), compare_swap(PSN, address, key, 6, 9));
+    peer.hears(at(1), ["atomic-ack +0 was=5"]);
+    assert_eq!(memory.word(0), 5);
+    peer.says(at(2), compare_swap(PSN + 1, address, key, 5, 9));
+    peer.hears(at(2), ["atomic-ack +1 was=5"]);
+    assert_eq!(memory.word(0), 9);
+}
+
+#[test]
+fn an_atomic_counts_as_a_message() {
+    let (mut peer, memory) = with_word(0);
+    peer.says(at(1), fetch_add(PSN, memory.address(0), memory.key(), 1));
+    assert_eq!(peer.listens(at(1))[0].messages(), Some(1));
+}
+
+// Alignment is of the memory, too: an address that looks aligned can name memory that is not.
+#[test]
+fn an_atomic_on_memory_that_is_not_aligned_is_refused_and_harmless() {
+    let mut peer = Conversation::new();
+    let buffer = Buffer::zeroed(64);
+    let whole = Extent::from(Arc::clone(&buffer));
+    let extent = whole.part(4, 32).expect("a part of it");
+    let registration = peer
+        .device
+        .register(peer.domain, extent, 0x1000, everything())
+        .expect("the memory is registered");
+    peer.says(at(1), fetch_add(PSN, 0x1000, registration.remote_key, 1));
+    peer.hears(at(1), ["nak operational +0"]);
+    assert_eq!(peer.state(), State::Error);
+    assert_eq!(buffer.to_vec(), [0; 64]);
+}
+
+#[test]
+fn an_atomic_write_writes_eight_bytes_and_is_answered_by_an_empty_read_response() {
+    let (mut peer, memory) = with_word(0);
+    let said = atomic_write(PSN, memory.address(8), memory.key(), b"8 bytes!");
+    peer.says(at(1), said);
+    peer.hears(at(1), ["read-response Only +0 0B"]);
+    assert_eq!(memory.bytes()[8..16], *b"8 bytes!");
+    assert_eq!((memory.word(0), memory.word(16)), (0, 0));
+}
+
+#[test]
+fn a_flush_is_answered_by_an_empty_read_response() {
+    let (mut peer, memory) = with_word(0);
+    let reth = Reth::new(memory.address(0), memory.key(), 32);
+    let both = FlushPlacement::new(3);
+    peer.says(at(1), flush(PSN, both, FlushRange::Range, reth));
+    peer.hears(at(1), ["read-response Only +0 0B"]);
+}
+
+#[test]
+fn a_flush_of_a_whole_region_needs_a_key_but_no_range() {
+    let (mut peer, memory) = with_word(0);
+    let reth = Reth::new(0, memory.key(), 0);
+    let said = flush(PSN, FlushPlacement::GLOBAL, FlushRange::Region, reth);
+    peer.says(at(1), said);
+    peer.hears(at(1), ["read-response Only +0 0B"]);
+    let reth = Reth::new(memory.address(0), Key::new(0), 8);
+    let said = flush(PSN + 1, FlushPlacement::GLOBAL, FlushRange::Region, reth);
+    peer.says(at(2), said);
+    peer.hears(at(2), ["nak access +1"]);
+}

@@ -1,0 +1,244 @@
+//! Requests that come again: answered again, never executed again.
+
+use engine::{State, Status};
+use wire::{FlushPlacement, FlushRange, Reth};
+
+use crate::conversation::*;
+
+fn with_memory() -> (Conversation, Region) {
+    let mut peer = Conversation::new();
+    let memory = peer.registers(0x1000, &pattern(8192));
+    (peer, memory)
+}
+
+// C9-105
+#[test]
+fn a_send_that_comes_again_is_acknowledged_and_consumes_no_receive() {
+    let (mut peer, memory) = with_memory();
+    peer.receives(1, &memory);
+    peer.receives(2, &memory);
+    peer.says(at(1), send_only(PSN, b"once").ask());
+    peer.hears(at(1), ["ack +0"]);
+    peer.says(at(2), send_only(PSN, b"ONCE").ask());
+    peer.hears(at(2), ["ack +0"]);
+    peer.completes([(1, Status::Success)]);
+    assert_eq!(memory.first(4), b"once");
+    assert_eq!(peer.counters().duplicate_requests, 1);
+}
+
+// C9-105: whether or not it asks.
+#[test]
+fn a_duplicate_that_does_not_ask_is_acknowledged_too() {
+    let (mut peer, memory) = with_memory();
+    peer.receives(1, &memory);
+    peer.says(at(1), send_only(PSN, b"once"));
+    peer.hears_nothing(at(1));
+    peer.says(at(2), send_only(PSN, b"once"));
+    peer.hears(at(2), ["ack +0"]);
+}
+
+// C9-105
+#[test]
+fn a_duplicate_is_acknowledged_with_the_newest_sequence_number() {
+    let (mut peer, memory) = with_memory();
+    peer.receives(1, &memory);
+    peer.says(at(1), send_first(PSN, &pattern(1024)));
+    peer.says(at(1), send_middle(PSN + 1, &pattern(1024)));
+    peer.says(at(1), send_last(PSN + 2, b"end"));
+    peer.says(at(2), send_first(PSN, &pattern(1024)));
+    let heard = peer.listens(at(2));
+    assert_eq!(heard[0].words(), "ack +2");
+    assert_eq!(heard[0].messages(), Some(1));
+    peer.completes([(1, Status::Success)]);
+}
+
+// C9-105
+#[test]
+fn a_write_that_comes_again_changes_nothing() {
+    let (mut peer, memory) = with_memory();
+    let reth = Reth::new(memory.address(0), memory.key(), 4);
+    peer.says(at(1), write_only(PSN, reth, b"peer").ask());
+    peer.hears(at(1), ["ack +0"]);
+    memory.buffer.write(0, b"mine");
+    peer.says(at(2), write_only(PSN, reth, b"peer").ask());
+    peer.hears(at(2), ["ack +0"]);
+    assert_eq!(memory.first(4), b"mine");
+}
+
+#[test]
+fn a_duplicate_inside_a_message_leaves_the_message_as_it_is() {
+    let (mut peer, memory) = with_memory();
+    peer.receives(1, &memory);
+    let (first, middle) = (pattern(1024), vec![7; 1024]);
+    peer.says(at(1), send_first(PSN, &first));
+    peer.says(at(1), send_middle(PSN + 1, &middle));
+    peer.says(at(2), send_first(PSN, &first));
+    peer.says(at(2), send_middle(PSN + 1, &middle));
+    peer.says(at(3), send_last(PSN + 2, b"end").ask());
+    peer.hears(at(3), ["ack +2"]);
+    assert_eq!(peer.completion().length, 2051);
+    assert_eq!(memory.first(2051), [&first[..], &middle, b"end"].concat());
+}
+
+#[test]
+fn a_duplicate_after_a_gap_was_reported_is_still_acknowledged() {
+    let (mut peer, memory) = with_memory();
+    peer.receives(1, &memory);
+    peer.says(at(1), send_only(PSN, b"one"));
+    peer.says(at(1), send_only(PSN + 2, b"three"));
+    peer.hears(at(1), ["nak sequence +1"]);
+    peer.says(at(2), send_only(PSN, b"one").ask());
+    peer.hears(at(2), ["ack +0"]);
+    // Acknowledging a duplicate does not end the silence.
+    peer.says(at(3), send_only(PSN + 2, b"three").ask());
+    peer.hears_nothing(at(3));
+}
+
+#[test]
+fn a_read_that_comes_again_is_read_again() {
+    let (mut peer, memory) = with_memory();
+    let reth = Reth::new(memory.address(0), memory.key(), 4);
+    peer.says(at(1), read_request(PSN, reth));
+    peer.hears(at(1), ["read-response Only +0 4B"]);
+    memory.buffer.write(0, b"new!");
+    peer.says(at(2), read_request(PSN, reth));
+    let heard = peer.listens(at(2));
+    assert_eq!(heard[0].words(), "read-response Only +0 4B");
+    assert_eq!(heard[0].payload(), b"new!");
+}
+
+#[test]
+fn only_the_tail_of_a_read_may_be_asked_for_again() {
+    let (mut peer, memory) = with_memory();
+    let whole = Reth::new(memory.address(0), memory.key(), 3500);
+    peer.says(at(1), read_request(PSN, whole));
+    peer.hears(
+        at(1),
+        [
+            "read-response First +0 1024B",
+            "read-response Middle +1 1024B",
+            "read-response Middle +2 1024B",
+            "read-response Last +3 428B",
+        ],
+    );
+    let tail = Reth::new(memory.address(2048), memory.key(), 3500 - 2048);
+    peer.says(at(2), read_request(PSN + 2, tail));
+    let heard = peer.listens(at(2));
+    let words: Vec<&str> = heard.iter().map(Heard::words).collect();
+    assert_eq!(
+        words,
+        ["read-response First +2 1024B", "read-response Last +3 428B"]
+    );
+    assert_eq!(heard[0].payload(), &pattern(8192)[2048..3072]);
+    assert_eq!(heard[1].payload(), &pattern(8192)[3072..3500]);
+    // The sequence goes on behind the whole read.
+    peer.says(at(3), read_request(PSN + 4, whole));
+    assert_eq!(
+        peer.listens(at(3))[0].words(),
+        "read-response First +4 1024B"
+    );
+}
+
+#[test]
+fn the_last_packet_of_a_read_may_be_asked_for_again() {
+    let (mut peer, memory) = with_memory();
+    let whole = Reth::new(memory.address(0), memory.key(), 2048);
+    peer.says(at(1), read_request(PSN, whole));
+    peer.listens(at(1));
+    let tail = Reth::new(memory.address(1024), memory.key(), 1024);
+    peer.says(at(2), read_request(PSN + 1, tail));
+    peer.hears(at(2), ["read-response Only +1 1024B"]);
+}
+
+#[test]
+fn a_repeated_read_that_is_answered_already_is_not_answered_twice() {
+    let (mut peer, memory) = with_memory();
+    let reth = Reth::new(memory.address(0), memory.key(), 4);
+    peer.says(at(1), read_request(PSN, reth));
+    peer.says(at(1), read_request(PSN, reth));
+    peer.hears(at(1), ["read-response Only +0 4B"]);
+}
+
+#[test]
+fn a_read_that_only_pretends_to_come_again_is_ignored() {
+    let (mut peer, memory) = with_memory();
+    let read = Reth::new(memory.address(0), memory.key(), 100);
+    peer.says(at(1), read_request(PSN, read));
+    peer.listens(at(1));
+    for (address, length) in [(0, 101), (0, 99_999), (4, 100), (4096, 100)] {
+        let other = Reth::new(memory.address(address), memory.key(), length);
+        peer.says(at(2), read_request(PSN, other));
+        peer.hears_nothing(at(2));
+    }
+    peer.says(at(3), read_request(PSN - 1, read));
+    peer.hears_nothing(at(3));
+    assert_eq!(peer.state(), State::ReadyToSend);
+}
+
+#[test]
+fn an_atomic_that_comes_again_is_answered_from_the_saved_result() {
+    let (mut peer, memory) = with_memory();
+    memory.buffer.write(8, &40_u64.to_ne_bytes());
+    let (address, key) = (memory.address(8), memory.key());
+    peer.says(at(1), fetch_add(PSN, address, key, 2));
+    peer.hears(at(1), ["atomic-ack +0 was=40"]);
+    peer.says(at(2), compare_swap(PSN + 1, address, key, 42, 7));
+    peer.hears(at(2), ["atomic-ack +1 was=42"]);
+    peer.says(at(3), fetch_add(PSN, address, key, 2));
+    peer.says(at(3), compare_swap(PSN + 1, address, key, 42, 7));
+    peer.hears(at(3), ["atomic-ack +0 was=40", "atomic-ack +1 was=42"]);
+    assert_eq!(memory.word(8), 7);
+}
+
+#[test]
+fn answers_given_again_come_in_sequence() {
+    let (mut peer, memory) = with_memory();
+    let reth = Reth::new(memory.address(0), memory.key(), 4);
+    let (address, key) = (memory.address(8), memory.key());
+    memory.buffer.write(8, &0_u64.to_ne_bytes());
+    peer.says(at(1), fetch_add(PSN, address, key, 1));
+    peer.says(at(1), read_request(PSN + 1, reth));
+    peer.hears(at(1), ["atomic-ack +0 was=0", "read-response Only +1 4B"]);
+    peer.says(at(2), read_request(PSN + 1, reth));
+    peer.says(at(2), fetch_add(PSN, address, key, 1));
+    peer.hears(at(2), ["atomic-ack +0 was=0", "read-response Only +1 4B"]);
+}
+
+#[test]
+fn results_are_kept_for_as_many_requests_as_were_agreed() {
+    let (mut peer, memory) = with_memory();
+    memory.buffer.write(0, &0_u64.to_ne_bytes());
+    let (address, key) = (memory.address(0), memory.key());
+    for step in 0..5 {
+        peer.says(at(1), fetch_add(PSN + step, address, key, 1));
+        peer.listens(at(1));
+    }
+    // Four were agreed, so the first of five is forgotten: nothing is guessed.
+    peer.says(at(2), fetch_add(PSN, address, key, 1));
+    peer.hears_nothing(at(2));
+    peer.says(at(3), fetch_add(PSN + 1, address, key, 1));
+    peer.hears(at(3), ["atomic-ack +1 was=1"]);
+    assert_eq!(memory.word(0), 5);
+}
+
+#[test]
+fn an_atomic_write_or_flush_that_comes_again_is_answered_but_not_done_again() {
+    let (mut peer, memory) = with_memory();
+    let (address, key) = (memory.address(0), memory.key());
+    let range = Reth::new(address, key, 8);
+    let visible = |psn| flush(psn, FlushPlacement::GLOBAL, FlushRange::Range, range);
+    peer.says(at(1), atomic_write(PSN, address, key, b"8 bytes!"));
+    peer.says(at(1), visible(PSN + 1));
+    peer.hears(
+        at(1),
+        ["read-response Only +0 0B", "read-response Only +1 0B"],
+    );
+    memory.buffer.write(0, b"mine now");
+    peer.says(at(2), atomic_write(PSN, address, key, b"8 bytes!"));
+    peer.says(at(2), visible(PSN + 1));
+    peer.hears(
+        at(2),
+        ["read-response Only +0 0B", "read-response Only +1 0B"],
+    );
+    assert_eq!(memory.first(8), b"mine now");
+}

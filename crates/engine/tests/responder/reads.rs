@@ -1,0 +1,153 @@
+//! Reads: cut into packets, read while they are sent, and broken off when memory goes away.
+
+use engine::{AsyncEvent, State};
+use wire::{PathMtu, Reth};
+
+use crate::conversation::*;
+
+fn with_memory(length: usize) -> (Conversation, Region) {
+    let mut peer = Conversation::new();
+    let memory = peer.registers(0x1000, &pattern(length));
+    (peer, memory)
+}
+
+#[test]
+fn a_short_read_is_answered_by_one_packet() {
+    let (mut peer, memory) = with_memory(100);
+    let reth = Reth::new(memory.address(10), memory.key(), 33);
+    peer.says(at(1), read_request(PSN, reth));
+    let heard = peer.listens(at(1));
+    assert_eq!(heard[0].words(), "read-response Only +0 33B");
+    assert_eq!(heard[0].payload(), &pattern(100)[10..43]);
+    assert_eq!(heard[0].packet().destination, PEER);
+}
+
+#[test]
+fn a_long_read_is_answered_by_first_middles_and_last() {
+    let (mut peer, memory) = with_memory(8192);
+    let reth = Reth::new(memory.address(1), memory.key(), 3073);
+    peer.says(at(1), read_request(PSN, reth));
+    let heard = peer.listens(at(1));
+    let words: Vec<&str> = heard.iter().map(Heard::words).collect();
+    assert_eq!(
+        words,
+        [
+            "read-response First +0 1024B",
+            "read-response Middle +1 1024B",
+            "read-response Middle +2 1024B",
+            "read-response Last +3 1B",
+        ]
+    );
+    let data: Vec<u8> = heard
+        .iter()
+        .flat_map(|one| one.payload().to_vec())
+        .collect();
+    assert_eq!(data, pattern(8192)[1..3074]);
+    // First and last carry an AETH, the middle ones have none.
+    let counts: Vec<Option<u32>> = heard.iter().map(Heard::messages).collect();
+    assert_eq!(counts, [Some(1), None, None, Some(1)]);
+}
+
+#[test]
+fn lengths_around_the_path_mtu_take_as_many_packets_as_they_need() {
+    for (length, packets) in [
+        (0, 1),
+        (1, 1),
+        (255, 1),
+        (256, 1),
+        (257, 2),
+        (512, 2),
+        (513, 3),
+    ] {
+        let mut peer = Conversation::with(Setup {
+            path_mtu: PathMtu::Mtu256,
+            ..Setup::default()
+        });
+        let memory = peer.registers(0x1000, &pattern(1024));
+        let reth = Reth::new(memory.address(0), memory.key(), length);
+        peer.says(at(1), read_request(PSN, reth));
+        let heard = peer.listens(at(1));
+        assert_eq!(heard.len(), packets, "{length} bytes");
+        let data: Vec<u8> = heard
+            .iter()
+            .flat_map(|one| one.payload().to_vec())
+            .collect();
+        assert_eq!(data, pattern(1024)[..length as usize]);
+        // The read took as many sequence numbers as it was answered with.
+        peer.says(at(2), read_request(PSN + packets as u32, reth));
+        assert_eq!(peer.listens(at(2)).len(), packets);
+    }
+}
+
+#[test]
+fn a_read_needs_no_acknowledgement_beside_its_responses() {
+    let (mut peer, memory) = with_memory(100);
+    let reth = Reth::new(memory.address(0), memory.key(), 100);
+    peer.says(at(1), read_request(PSN, reth).ask());
+    peer.hears(at(1), ["read-response Only +0 100B"]);
+}
+
+#[test]
+fn responses_keep_the_order_of_the_requests() {
+    let (mut peer, memory) = with_memory(4096);
+    let reth = Reth::new(memory.address(0), memory.key(), 1500);
+    peer.receives(1, &memory);
+    peer.says_all(
+        at(1),
+        [
+            read_request(PSN, reth),
+            send_only(PSN + 2, b"between").ask(),
+            read_request(PSN + 3, reth),
+        ],
+    );
+    peer.hears(
+        at(1),
+        [
+            "read-response First +0 1024B",
+            "read-response Last +1 476B",
+            "ack +2",
+            "read-response First +3 1024B",
+            "read-response Last +4 476B",
+        ],
+    );
+}
+
+#[test]
+fn a_request_behind_a_long_read_is_expected_behind_its_responses() {
+    let (mut peer, memory) = with_memory(4096);
+    let reth = Reth::new(memory.address(0), memory.key(), 3000);
+    peer.receives(1, &memory);
+    peer.says(at(1), read_request(PSN, reth));
+    peer.says(at(1), send_only(PSN + 4, b"one too far").ask());
+    let heard = peer.listens(at(1));
+    assert_eq!(heard[3].words(), "nak sequence +3");
+}
+
+#[test]
+fn memory_deregistered_in_the_middle_of_a_read_breaks_it_off() {
+    let (mut peer, memory) = with_memory(65536);
+    let reth = Reth::new(memory.address(0), memory.key(), 65536);
+    peer.says(at(1), read_request(PSN, reth));
+    let begun = peer.listens_to_one_batch(at(1)).expect("the first packets");
+    peer.deregisters(&memory);
+    let place = format!("nak access +{}", begun.len());
+    peer.hears(at(1), [&*place]);
+    let number = peer.number;
+    peer.raises([AsyncEvent::AccessError(number)]);
+    assert_eq!(peer.state(), State::Error);
+    peer.hears_nothing(at(2));
+}
+
+#[test]
+fn a_very_long_read_is_answered_in_batches() {
+    let (mut peer, memory) = with_memory(1 << 20);
+    let reth = Reth::new(memory.address(0), memory.key(), 1 << 20);
+    peer.says(at(1), read_request(PSN, reth));
+    let heard = peer.listens(at(1));
+    assert_eq!(heard.len(), 1024);
+    let data: Vec<u8> = heard
+        .iter()
+        .flat_map(|one| one.payload().to_vec())
+        .collect();
+    assert_eq!(data, pattern(1 << 20));
+}

@@ -1,0 +1,437 @@
+//! Receives that several queue pairs share, and extended reliable connections, which need them.
+
+mod conversation;
+
+use conversation::*;
+use engine::{
+    AsyncEvent, CompletionQueue, Event, Id, Kind, ObjectError, PostError, ReceiveRequest,
+    SendRequest, SharedReceiveInit, SharedReceiveQueue, State, Status, Work, XrcDomain,
+};
+use wire::{AtomicEth, Immediate, Opcode, Qpn, Reth, Xrceth};
+
+/// Two queue pairs on one shared receive queue.
+struct Sharing {
+    peer: Conversation,
+    inbox: Region,
+    queue: Id<SharedReceiveQueue>,
+    first: Qpn,
+    second: Qpn,
+}
+
+fn sharing() -> Sharing {
+    let mut peer = Conversation::new();
+    let inbox = peer.registers(0x1000, &[0; 4096]);
+    let queue = create(&mut peer, None);
+    let mut init = peer.init();
+    init.shared_receive = Some(queue);
+    let first = peer.adds(init);
+    let second = peer.adds(init);
+    Sharing {
+        peer,
+        inbox,
+        queue,
+        first,
+        second,
+    }
+}
+
+fn create(
+    peer: &mut Conversation,
+    extended: Option<(Id<XrcDomain>, Id<CompletionQueue>)>,
+) -> Id<SharedReceiveQueue> {
+    let init = SharedReceiveInit {
+        domain: peer.domain,
+        capacity: 16,
+        max_segments: 2,
+        extended,
+    };
+    peer.device
+        .create_shared_receive_queue(init)
+        .expect("a shared receive queue")
+}
+
+impl Sharing {
+    #[track_caller]
+    fn receives(&mut self, ids: impl IntoIterator<Item = u64>) {
+        for id in ids {
+            let request = ReceiveRequest::new(id, [self.inbox.all()]);
+            self.peer
+                .device
+                .post_shared_receive(self.queue, request)
+                .expect("there is room");
+        }
+    }
+
+    #[track_caller]
+    fn completes<const N: usize>(&mut self, expected: [(u64, Status, Qpn); N]) {
+        let completed: Vec<(u64, Status, Qpn)> = self
+            .peer
+            .completions()
+            .iter()
+            .map(|one| (one.id, one.status, one.queue_pair))
+            .collect();
+        assert_eq!(completed, expected);
+    }
+
+    fn limits(&mut self, limit: u32) {
+        self.peer
+            .device
+            .set_shared_receive_limit(self.queue, limit)
+            .expect("the limit is set");
+    }
+}
+
+#[test]
+fn two_queue_pairs_take_receives_in_the_order_in_which_their_messages_begin() {
+    let mut all = sharing();
+    let (first, second) = (all.first, all.second);
+    all.receives(1..=3);
+    let data = pattern(1024);
+    all.peer.says_to(first, at(1), send_first(PSN, &data));
+    all.peer.says_to(second, at(1), send_only(PSN, b"two"));
+    all.peer.says_to(first, at(1), send_last(PSN + 1, b"one"));
+    all.peer
+        .says_to(second, at(1), send_only(PSN + 1, b"three"));
+    all.completes([
+        (2, Status::Success, second),
+        (1, Status::Success, first),
+        (3, Status::Success, second),
+    ]);
+}
+
+#[test]
+fn without_a_shared_receive_the_peer_is_told_to_wait() {
+    let mut all = sharing();
+    let first = all.first;
+    all.peer.says_to(first, at(1), send_only(PSN, b"early"));
+    all.peer.hears(at(1), ["not-ready +0 0.64ms"]);
+    all.receives([1]);
+    all.peer
+        .says_to(first, at(2), send_only(PSN, b"early").ask());
+    all.peer.hears(at(2), ["ack +0"]);
+}
+
+#[test]
+fn a_queue_pair_with_a_shared_receive_queue_has_none_of_its_own() {
+    let mut all = sharing();
+    let request = ReceiveRequest::new(1, [all.inbox.all()]);
+    let refused = all.peer.device.post_receive(all.first, request);
+    assert_eq!(refused, Err(PostError::SharedReceive));
+}
+
+#[test]
+fn the_limit_is_told_once_when_fewer_receives_are_left() {
+    let mut all = sharing();
+    let (first, queue) = (all.first, all.queue);
+    all.receives(1..=5);
+    all.limits(3);
+    let says = |all: &mut Sharing, index| {
+        all.peer
+            .says_to(first, at(1), send_only(PSN + index, b"message"));
+    };
+    // Five, four, three are left: not fewer than three.
+    says(&mut all, 0);
+    says(&mut all, 1);
+    all.peer.raises([]);
+    says(&mut all, 2);
+    all.peer.raises([AsyncEvent::SharedReceiveLimit(queue)]);
+    // One-shot: it must be armed again.
+    says(&mut all, 3);
+    all.peer.raises([]);
+    all.limits(3);
+    says(&mut all, 4);
+    all.peer.raises([AsyncEvent::SharedReceiveLimit(queue)]);
+    let queue = all.peer.device.shared_receive_queue(queue).expect("it");
+    assert_eq!((queue.limit(), queue.len()), (0, 0));
+}
+
+#[test]
+fn a_limit_of_nought_disarms_and_one_beyond_the_capacity_is_refused() {
+    let mut all = sharing();
+    let first = all.first;
+    all.receives(1..=2);
+    all.limits(2);
+    all.limits(0);
+    all.peer.says_to(first, at(1), send_only(PSN, b"message"));
+    all.peer.raises([]);
+    let refused = all.peer.device.set_shared_receive_limit(all.queue, 17);
+    assert!(matches!(refused, Err(ObjectError::OutOfRange { .. })));
+}
+
+#[test]
+fn a_broken_queue_pair_says_that_it_takes_no_more_and_leaves_the_rest_to_others() {
+    let mut all = sharing();
+    let (first, second) = (all.first, all.second);
+    all.receives(1..=2);
+    all.peer
+        .says_to(first, at(1), send_first(PSN, &pattern(1024)));
+    all.peer
+        .says_to(first, at(1), send_first(PSN + 1, &pattern(1024)));
+    // Its message will not be finished, so the receive it was given ends.
+    all.completes([(1, Status::Flushed, first)]);
+    all.peer.raises([
+        AsyncEvent::RequestError(first),
+        AsyncEvent::LastReceiveReached(first),
+    ]);
+    all.peer.hears(at(1), ["nak invalid +1"]);
+    all.peer.says_to(second, at(2), send_only(PSN, b"mine"));
+    all.completes([(2, Status::Success, second)]);
+}
+
+#[test]
+fn going_to_error_by_hand_says_so_too() {
+    let mut all = sharing();
+    let attributes = engine::Attributes {
+        state: Some(State::Error),
+        ..engine::Attributes::default()
+    };
+    all.peer
+        .device
+        .modify(all.first, &attributes)
+        .expect("legal");
+    let first = all.first;
+    all.peer.raises([AsyncEvent::LastReceiveReached(first)]);
+}
+
+#[test]
+fn a_shared_receive_queue_takes_what_it_was_made_for() {
+    let mut all = sharing();
+    all.receives(1..=16);
+    let request = || ReceiveRequest::new(17, []);
+    let device = &mut all.peer.device;
+    let refused = device.post_shared_receive(all.queue, request());
+    assert_eq!(refused, Err(PostError::QueueFull));
+    device
+        .resize_shared_receive_queue(all.queue, 17)
+        .expect("17");
+    device
+        .post_shared_receive(all.queue, request())
+        .expect("room");
+    let refused = device.resize_shared_receive_queue(all.queue, 16);
+    assert!(matches!(refused, Err(ObjectError::Mismatch(_))));
+    let segments = [all.inbox.segment(0, 1); 3];
+    let three = ReceiveRequest::new(18, segments);
+    device
+        .resize_shared_receive_queue(all.queue, 32)
+        .expect("32");
+    let refused = device.post_shared_receive(all.queue, three);
+    assert_eq!(refused, Err(PostError::TooManySegments { max: 2 }));
+}
+
+#[test]
+fn a_shared_receive_queue_is_not_destroyed_under_its_queue_pairs() {
+    let mut all = sharing();
+    let device = &mut all.peer.device;
+    let refused = device.destroy_shared_receive_queue(all.queue);
+    assert_eq!(refused, Err(ObjectError::InUse(2)));
+    device.destroy_queue_pair(all.first).expect("it ends");
+    device.destroy_queue_pair(all.second).expect("it ends");
+    device
+        .destroy_shared_receive_queue(all.queue)
+        .expect("it ends");
+    let request = ReceiveRequest::new(1, []);
+    let refused = device.post_shared_receive(all.queue, request);
+    assert_eq!(refused, Err(PostError::Unknown));
+}
+
+/// An XRC target, and a shared receive queue that completes elsewhere.
+struct Extended {
+    peer: Conversation,
+    inbox: Region,
+    queue: Id<SharedReceiveQueue>,
+    completions: Id<CompletionQueue>,
+    target: Qpn,
+    number: Qpn,
+}
+
+fn extended() -> Extended {
+    let mut peer = Conversation::new();
+    let inbox = peer.registers(0x1000, &[0; 4096]);
+    let domain = peer.device.open_xrc_domain().expect("an XRC domain");
+    let completions = peer.device.create_completion_queue(64).expect("a queue");
+    // Not the first of its kind, so that its number is not by chance the right one.
+    create(&mut peer, None);
+    let queue = create(&mut peer, Some((domain, completions)));
+    let request = ReceiveRequest::new(1, [inbox.all()]);
+    peer.device
+        .post_shared_receive(queue, request)
+        .expect("room");
+    let mut init = peer.init();
+    init.kind = Kind::XrcTarget;
+    init.xrc_domain = Some(domain);
+    let target = peer.adds(init);
+    let number = SharedReceiveQueue::number(queue);
+    Extended {
+        peer,
+        inbox,
+        queue,
+        completions,
+        target,
+        number,
+    }
+}
+
+#[test]
+fn an_xrc_target_fills_the_queue_that_the_request_names_and_completes_there() {
+    let mut all = extended();
+    let said = xrc_send_only(PSN, all.number, b"extended").ask();
+    all.peer.says_to(all.target, at(1), said);
+    let heard = all.peer.listens(at(1));
+    assert_eq!(heard[0].words(), "ack +0");
+    assert_eq!(heard[0].packet().opcode, Opcode::XrcAcknowledge);
+    all.peer.completes([]);
+    let completion = all.peer.device.poll_completion(all.completions);
+    let completion = completion.expect("it completes in the queue of the shared receives");
+    assert_eq!((completion.id, completion.length), (1, 8));
+    assert_eq!(all.inbox.first(8), b"extended");
+}
+
+#[test]
+fn an_xrc_request_for_a_queue_that_it_may_not_fill_is_refused() {
+    // Nobody, a queue without XRC, and one of another XRC domain.
+    for which in 0..3 {
+        let mut all = extended();
+        let number = match which {
+            0 => Qpn::new(0x1234),
+            1 => Qpn::new(all.number.value() - 1),
+            _ => {
+                let other = all.peer.device.open_xrc_domain().expect("a domain");
+                let queue = create(&mut all.peer, Some((other, all.completions)));
+                SharedReceiveQueue::number(queue)
+            }
+        };
+        let said = xrc_send_only(PSN, number, b"refused").ask();
+        all.peer.says_to(all.target, at(1), said);
+        all.peer.hears(at(1), ["nak invalid +0"]);
+        assert_eq!(all.inbox.first(8), [0; 8]);
+        let left = all.peer.device.shared_receive_queue(all.queue);
+        assert_eq!(left.expect("it").len(), 1);
+    }
+}
+
+#[test]
+fn an_xrc_target_without_a_receive_tells_the_peer_to_wait() {
+    let mut all = extended();
+    let said = xrc_send_only(PSN, all.number, b"one").ask();
+    all.peer.says_to(all.target, at(1), said);
+    let said = xrc_send_only(PSN + 1, all.number, b"two").ask();
+    all.peer.says_to(all.target, at(1), said);
+    all.peer.hears(at(1), ["ack +0", "not-ready +1 0.64ms"]);
+}
+
+#[test]
+fn an_xrc_target_answers_writes_reads_and_atomics() {
+    let mut all = extended();
+    let queue = Xrceth::new(all.number);
+    let (address, key) = (all.inbox.address(0), all.inbox.key());
+    let reth = Reth::new(address, key, 8);
+    let write = Said::new(Opcode::XrcWriteOnly, PSN, b"8 bytes!");
+    let read = Said::new(Opcode::XrcReadRequest, PSN + 1, b"");
+    let add = Said::new(Opcode::XrcFetchAdd, PSN + 2, b"").push(&queue);
+    let atomic = AtomicEth::new(all.inbox.address(8), key, 5, 0);
+    for said in [
+        write.push(&queue).push(&reth).ask(),
+        read.push(&queue).push(&reth),
+        add.push(&atomic),
+    ] {
+        all.peer.says_to(all.target, at(1), said);
+    }
+    all.peer.hears(
+        at(1),
+        ["ack +0", "read-response Only +1 8B", "atomic-ack +2 was=0"],
+    );
+}
+
+#[test]
+fn an_xrc_write_with_immediate_consumes_a_receive_of_the_named_queue() {
+    let mut all = extended();
+    let reth = Reth::new(all.inbox.address(0), all.inbox.key(), 4);
+    let said = Said::new(Opcode::XrcWriteOnlyImmediate, PSN, b"data")
+        .push(&Xrceth::new(all.number))
+        .push(&reth)
+        .push(&Immediate::new(*b"imm!"));
+    all.peer.says_to(all.target, at(1), said);
+    let completion = all.peer.device.poll_completion(all.completions);
+    assert_eq!(completion.expect("it").immediate, Some(*b"imm!"));
+}
+
+#[test]
+fn a_broken_xrc_target_leaves_the_shared_receives_alone() {
+    let mut all = extended();
+    let attributes = engine::Attributes {
+        state: Some(State::Error),
+        ..engine::Attributes::default()
+    };
+    all.peer
+        .device
+        .modify(all.target, &attributes)
+        .expect("legal");
+    assert_eq!(
+        all.peer.events(),
+        [Event::Async(AsyncEvent::LastReceiveReached(all.target))]
+    );
+    let left = all.peer.device.shared_receive_queue(all.queue);
+    assert_eq!(left.expect("it").len(), 1);
+}
+
+#[test]
+fn an_xrc_target_neither_sends_nor_has_receives_of_its_own() {
+    let mut all = extended();
+    let send = SendRequest::new(1, Work::Send).inline(b"hello");
+    let refused = all.peer.device.post_send(all.target, send);
+    assert_eq!(refused, Err(PostError::Unsupported));
+    let request = ReceiveRequest::new(1, []);
+    let refused = all.peer.device.post_receive(all.target, request);
+    assert_eq!(refused, Err(PostError::Unsupported));
+}
+
+#[test]
+fn every_packet_of_an_xrc_initiator_names_the_shared_receive_queue() {
+    let mut peer = Conversation::with(Setup {
+        kind: Kind::XrcInitiator,
+        ..Setup::default()
+    });
+    let memory = peer.registers(0x1000, &pattern(4096));
+    let to_queue = |work, length| {
+        let mut request = SendRequest::new(1, work).with([memory.segment(0, length)]);
+        request.shared_receive = Some(Qpn::new(5));
+        request
+    };
+    peer.posts(to_queue(Work::Send, 1500));
+    peer.posts(to_queue(Work::Write(remote(0x9000)), 4));
+    peer.posts(to_queue(Work::Read(remote(0x9000)), 4));
+    peer.hears(
+        at(0),
+        [
+            "send First +0 1024B srq=5",
+            "send Last +1 476B srq=5 ask",
+            "write Only +2 4B srq=5 va=0x9000 ask",
+            "read-request +3 srq=5 va=0x9000 len=4",
+        ],
+    );
+    let ack = Said::new(Opcode::XrcAcknowledge, PSN + 2, b"")
+        .push(&wire::Aeth::new(wire::Syndrome::UNLIMITED, 0));
+    peer.says(at(1), ack);
+    peer.completes([(1, Status::Success), (1, Status::Success)]);
+    let response = Said::new(Opcode::XrcReadResponseOnly, PSN + 3, b"data")
+        .push(&wire::Aeth::new(wire::Syndrome::UNLIMITED, 0));
+    peer.says(at(2), response);
+    peer.completes([(1, Status::Success)]);
+    assert_eq!(memory.first(4), b"data");
+}
+
+#[test]
+fn an_xrc_initiator_must_name_a_shared_receive_queue_and_others_must_not() {
+    let mut peer = Conversation::with(Setup {
+        kind: Kind::XrcInitiator,
+        ..Setup::default()
+    });
+    let hello = || SendRequest::new(1, Work::Send).inline(b"hello");
+    let refused = peer.device.post_send(peer.number, hello());
+    assert_eq!(refused, Err(PostError::Destination));
+    let mut peer = Conversation::new();
+    let mut request = hello();
+    request.shared_receive = Some(Qpn::new(5));
+    let refused = peer.device.post_send(peer.number, request);
+    assert_eq!(refused, Err(PostError::Destination));
+}

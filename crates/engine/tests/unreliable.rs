@@ -1,0 +1,266 @@
+//! Unreliable connections: messages arrive whole and in order, or not at all.
+
+mod conversation;
+
+use conversation::*;
+use engine::{
+    Access, AsyncEvent, CompletedWork, Kind, ReceiveRequest, SendFlags, SendRequest, State, Status,
+    Work,
+};
+use wire::{Immediate, Key, Opcode, Psn, Reth};
+
+fn connected() -> (Conversation, Region) {
+    let mut peer = Conversation::with(Setup {
+        kind: Kind::Uc,
+        ..Setup::default()
+    });
+    let memory = peer.registers(0x1000, &[0; 8192]);
+    (peer, memory)
+}
+
+fn with_receives(count: u64) -> (Conversation, Region) {
+    let (mut peer, memory) = connected();
+    for id in 1..=count {
+        peer.receives(id, &memory);
+    }
+    (peer, memory)
+}
+
+fn only(psn: Psn, payload: &[u8]) -> Said {
+    Said::new(Opcode::UcSendOnly, psn, payload)
+}
+
+fn first(psn: Psn, payload: &[u8]) -> Said {
+    Said::new(Opcode::UcSendFirst, psn, payload)
+}
+
+fn middle(psn: Psn, payload: &[u8]) -> Said {
+    Said::new(Opcode::UcSendMiddle, psn, payload)
+}
+
+fn last(psn: Psn, payload: &[u8]) -> Said {
+    Said::new(Opcode::UcSendLast, psn, payload)
+}
+
+fn write(opcode: Opcode, psn: Psn, reth: Reth, payload: &[u8]) -> Said {
+    Said::new(opcode, psn, payload).push(&reth)
+}
+
+#[test]
+fn a_message_is_delivered_and_never_acknowledged() {
+    let (mut peer, memory) = with_receives(2);
+    let data = pattern(2500);
+    peer.says(at(1), only(PSN, b"hello").ask());
+    peer.says(at(1), first(PSN + 1, &data[..1024]).ask());
+    peer.says(at(1), middle(PSN + 2, &data[1024..2048]).ask());
+    peer.says(at(1), last(PSN + 3, &data[2048..]).ask());
+    peer.hears_nothing(at(2));
+    peer.completes([(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(memory.first(2500), data);
+}
+
+#[test]
+fn a_gap_between_messages_loses_nothing_else() {
+    let (mut peer, _) = with_receives(2);
+    peer.says(at(1), only(PSN, b"one"));
+    peer.says(at(1), only(PSN + 5, b"six"));
+    peer.hears_nothing(at(1));
+    peer.completes([(1, Status::Success), (2, Status::Success)]);
+}
+
+#[test]
+fn a_gap_inside_a_message_drops_it_and_its_receive_is_used_for_the_next() {
+    let (mut peer, memory) = with_receives(1);
+    peer.says(at(1), first(PSN, &pattern(1024)));
+    // Number 1 is lost.
+    peer.says(at(1), middle(PSN + 2, &pattern(1024)));
+    peer.says(at(1), last(PSN + 3, b"end"));
+    peer.completes([]);
+    peer.says(at(2), only(PSN + 4, b"next"));
+    peer.hears_nothing(at(2));
+    let completion = peer.completion();
+    assert_eq!((completion.id, completion.length), (1, 4));
+    assert_eq!(memory.first(4), b"next");
+    assert_eq!(peer.counters().dropped_messages, 1);
+}
+
+#[test]
+fn a_new_message_ends_one_that_was_not_finished() {
+    let (mut peer, _) = with_receives(1);
+    peer.says(at(1), first(PSN, &pattern(1024)));
+    peer.says(at(1), only(PSN + 1, b"next"));
+    assert_eq!(peer.completion().length, 4);
+    assert_eq!(peer.counters().dropped_messages, 1);
+}
+
+#[test]
+fn the_rest_of_a_message_whose_first_packet_was_lost_is_dropped() {
+    let (mut peer, _) = with_receives(1);
+    peer.says(at(1), middle(PSN + 1, &pattern(1024)));
+    peer.says(at(1), last(PSN + 2, b"end"));
+    peer.completes([]);
+    peer.raises([]);
+    peer.says(at(1), only(PSN + 3, b"next"));
+    peer.completes([(1, Status::Success)]);
+}
+
+#[test]
+fn a_message_without_a_receive_is_dropped() {
+    let (mut peer, memory) = connected();
+    peer.says(at(1), first(PSN, &pattern(1024)));
+    peer.receives(1, &memory);
+    peer.says(at(1), last(PSN + 1, b"end"));
+    peer.hears_nothing(at(1));
+    peer.completes([]);
+    assert_eq!(peer.counters().dropped_messages, 1);
+    peer.says(at(2), only(PSN + 2, b"next"));
+    peer.completes([(1, Status::Success)]);
+}
+
+#[test]
+fn a_message_longer_than_its_receive_is_dropped() {
+    let (mut peer, memory) = connected();
+    peer.receives_by(ReceiveRequest::new(1, [memory.segment(0, 4)]));
+    peer.says(at(1), only(PSN, b"five!"));
+    peer.hears_nothing(at(1));
+    peer.says(at(2), only(PSN + 1, b"four"));
+    assert_eq!(peer.completion().length, 4);
+    assert_eq!(peer.state(), State::ReadyToSend);
+}
+
+#[test]
+fn a_packet_of_the_wrong_length_drops_its_message() {
+    for length in [0, 1023, 1025] {
+        let (mut peer, _) = with_receives(1);
+        peer.says(at(1), first(PSN, &pattern(length)));
+        peer.says(at(1), last(PSN + 1, b"end"));
+        peer.completes([]);
+        peer.raises([]);
+        assert_eq!(peer.state(), State::ReadyToSend);
+    }
+}
+
+#[test]
+fn an_unusable_receive_is_this_side_s_own_fault() {
+    let (mut peer, memory) = connected();
+    peer.receives_by(ReceiveRequest::new(1, [memory.segment(8190, 4)]));
+    peer.receives(2, &memory);
+    peer.says(at(1), only(PSN, b"data"));
+    peer.hears_nothing(at(1));
+    peer.completes([(1, Status::LocalProtection), (2, Status::Flushed)]);
+    let number = peer.number;
+    peer.raises([AsyncEvent::QueuePairFatal(number)]);
+    assert_eq!(peer.state(), State::Error);
+}
+
+#[test]
+fn a_write_goes_into_memory() {
+    let (mut peer, memory) = connected();
+    let data = pattern(1500);
+    let reth = Reth::new(memory.address(4), memory.key(), 1500);
+    peer.says(at(1), write(Opcode::UcWriteFirst, PSN, reth, &data[..1024]));
+    let last = Said::new(Opcode::UcWriteLast, PSN + 1, &data[1024..]);
+    peer.says(at(1), last);
+    peer.hears_nothing(at(1));
+    peer.completes([]);
+    assert_eq!(memory.bytes()[4..1504], data);
+}
+
+#[test]
+fn a_write_with_immediate_consumes_a_receive() {
+    let (mut peer, memory) = with_receives(1);
+    let reth = Reth::new(memory.address(0), memory.key(), 4);
+    let said = write(Opcode::UcWriteOnlyImmediate, PSN, reth, b"data");
+    peer.says(at(1), said.push(&Immediate::new(*b"imm!")));
+    let completion = peer.completion();
+    assert_eq!(completion.work, CompletedWork::ReceiveWriteImmediate);
+    assert_eq!(completion.immediate, Some(*b"imm!"));
+    assert_eq!(completion.length, 4);
+    assert_eq!(memory.first(4), b"data");
+}
+
+#[test]
+fn a_write_that_is_not_allowed_is_dropped_without_a_word() {
+    let (_, memory) = connected();
+    let good = Reth::new(memory.address(0), memory.key(), 4);
+    let bad_key = Reth::new(memory.address(0), Key::new(0), 4);
+    let outside = Reth::new(memory.address(8190), memory.key(), 4);
+    for (reth, access) in [
+        (bad_key, everything()),
+        (outside, everything()),
+        (good, Access::empty()),
+    ] {
+        let mut peer = Conversation::with(Setup {
+            kind: Kind::Uc,
+            access,
+            ..Setup::default()
+        });
+        let memory = peer.registers(0x1000, &[0; 8192]);
+        assert_eq!(memory.key(), good.remote_key());
+        peer.says(at(1), write(Opcode::UcWriteOnly, PSN, reth, b"data"));
+        peer.hears_nothing(at(1));
+        assert_eq!(memory.bytes(), [0; 8192]);
+        assert_eq!(peer.counters().dropped_messages, 1);
+        assert_eq!(peer.state(), State::ReadyToSend);
+    }
+}
+
+#[test]
+fn a_gap_inside_a_write_stops_it() {
+    let (mut peer, memory) = connected();
+    let reth = Reth::new(memory.address(0), memory.key(), 3072);
+    peer.says(at(1), write(Opcode::UcWriteFirst, PSN, reth, &[1; 1024]));
+    peer.says(at(1), Said::new(Opcode::UcWriteLast, PSN + 2, &[3; 1024]));
+    assert_eq!(memory.bytes()[1024..], [0; 7168]);
+}
+
+#[test]
+fn messages_are_sent_without_asking_and_complete_when_they_have_left() {
+    let (mut peer, memory) = connected();
+    let send = SendRequest::new(1, Work::Send).with([memory.segment(0, 2500)]);
+    peer.posts(send.flags(SendFlags::SIGNALED | SendFlags::SOLICITED));
+    let work = Work::WriteImmediate(remote(0x9000), *b"imm!");
+    peer.posts(SendRequest::new(2, work).with([memory.segment(0, 5)]));
+    peer.hears(
+        at(0),
+        [
+            "send First +0 1024B",
+            "send Middle +1 1024B",
+            "send Last +2 452B solicited",
+            "write Only +3 5B va=0x9000 imm=imm!",
+        ],
+    );
+    peer.completes([(1, Status::Success), (2, Status::Success)]);
+    peer.hears_nothing(at(100_000));
+}
+
+#[test]
+fn a_failed_send_stops_the_send_queue_and_receiving_goes_on() {
+    let (mut peer, memory) = with_receives(2);
+    let hello = |id| SendRequest::new(id, Work::Send).inline(b"hello");
+    peer.posts(SendRequest::new(3, Work::Send).with([memory.segment(8190, 4)]));
+    peer.posts(hello(4));
+    peer.hears_nothing(at(0));
+    peer.completes([(3, Status::LocalProtection), (4, Status::Flushed)]);
+    assert_eq!(peer.state(), State::SendQueueError);
+    peer.says(at(1), only(PSN, b"still here"));
+    peer.completes([(1, Status::Success)]);
+    peer.posts(hello(5));
+    peer.completes([(5, Status::Flushed)]);
+    peer.goes_to(State::ReadyToSend);
+    peer.posts(hello(6));
+    peer.hears(at(2), ["send Only +0 5B"]);
+    peer.completes([(6, Status::Success)]);
+}
+
+#[test]
+fn a_long_message_that_fails_in_its_middle_can_be_followed_by_a_good_one() {
+    let (mut peer, memory) = connected();
+    let segments = [memory.segment(0, 1024), memory.segment(8190, 1024)];
+    peer.posts(SendRequest::new(1, Work::Send).with(segments));
+    peer.hears(at(0), ["send First +0 1024B"]);
+    peer.completes([(1, Status::LocalProtection)]);
+    peer.goes_to(State::ReadyToSend);
+    peer.posts(SendRequest::new(2, Work::Send).inline(b"next"));
+    peer.hears(at(1), ["send Only +1 4B"]);
+}
