@@ -33,6 +33,9 @@ pub enum Extension {
 }
 
 impl Extension {
+    /// How many kinds there are.
+    pub(crate) const COUNT: usize = Extension::Feth as usize + 1;
+
     /// Its length in bytes.
     #[inline]
     pub const fn length(self) -> usize {

@@ -83,6 +83,51 @@ pub enum Companion {
     Invalidate,
 }
 
+/// All that the table says of an opcode, and what follows from it.
+#[derive(Clone, Copy)]
+struct Row {
+    transport: Transport,
+    operation: Operation,
+    position: Position,
+    companion: Companion,
+    extensions: &'static [Extension],
+    /// Where behind the BTH each extension header starts, by its kind; `ABSENT` if it does not.
+    offsets: [u8; Extension::COUNT],
+    header_length: u8,
+    carries_payload: bool,
+}
+
+const ABSENT: u8 = u8::MAX;
+
+impl Row {
+    const fn new(
+        transport: Transport,
+        operation: Operation,
+        position: Position,
+        extensions: &'static [Extension],
+        carries_payload: bool,
+    ) -> Self {
+        let mut offsets = [ABSENT; Extension::COUNT];
+        let mut length = 0;
+        let mut index = 0;
+        while index < extensions.len() {
+            offsets[extensions[index] as usize] = length as u8;
+            length += extensions[index].length();
+            index += 1;
+        }
+        Row {
+            transport,
+            operation,
+            position,
+            companion: companion_among(extensions),
+            extensions,
+            offsets,
+            header_length: (size_of::<Bth>() + length) as u8,
+            carries_payload,
+        }
+    }
+}
+
 /// Turns the table below into [`Opcode`] and its columns.
 macro_rules! opcodes {
     ($($name:ident = $byte:literal:
@@ -105,52 +150,17 @@ macro_rules! opcodes {
             /// Every opcode, in the order of the table.
             pub const ALL: &[Opcode] = &[$(Opcode::$name),+];
 
-            /// The service it belongs to.
-            #[inline]
-            pub const fn transport(self) -> Transport {
-                match self { $(Opcode::$name => Transport::$transport,)+ }
-            }
-
-            /// What it asks for or answers.
-            #[inline]
-            pub const fn operation(self) -> Operation {
-                match self { $(Opcode::$name => Operation::$operation,)+ }
-            }
-
-            /// Where in its message the packet stands.
-            #[inline]
-            pub const fn position(self) -> Position {
-                match self { $(Opcode::$name => Position::$position,)+ }
-            }
-
-            /// The headers between BTH and payload, in order.
-            #[inline]
-            pub const fn extensions(self) -> &'static [Extension] {
-                match self { $(Opcode::$name => const { &[$(Extension::$extension),*] },)+ }
-            }
-
-            /// What rides along with the packet.
-            #[inline]
-            pub const fn companion(self) -> Companion {
+            /// Its row of the table.
+            const fn define(self) -> Row {
                 match self {
-                    $(Opcode::$name => const { companion_among(&[$(Extension::$extension),*]) },)+
+                    $(Opcode::$name => Row::new(
+                        Transport::$transport,
+                        Operation::$operation,
+                        Position::$position,
+                        const { &[$(Extension::$extension),*] },
+                        payload!($($payload)?),
+                    ),)+
                 }
-            }
-
-            /// The length of the BTH and all extension headers.
-            #[inline]
-            pub const fn header_length(self) -> usize {
-                match self {
-                    $(Opcode::$name => const {
-                        size_of::<Bth>() $(+ Extension::$extension.length())*
-                    },)+
-                }
-            }
-
-            /// Whether there may be data behind the headers.
-            #[inline]
-            pub const fn carries_payload(self) -> bool {
-                match self { $(Opcode::$name => payload!($($payload)?),)+ }
             }
         }
     };
@@ -285,21 +295,74 @@ impl Opcode {
         BY_MEANING[meaning(transport, operation, position, companion)]
     }
 
+    /// The service it belongs to.
+    #[inline]
+    pub const fn transport(self) -> Transport {
+        self.row().transport
+    }
+
+    /// What it asks for or answers.
+    #[inline]
+    pub const fn operation(self) -> Operation {
+        self.row().operation
+    }
+
+    /// Where in its message the packet stands.
+    #[inline]
+    pub const fn position(self) -> Position {
+        self.row().position
+    }
+
+    /// What rides along with the packet.
+    #[inline]
+    pub const fn companion(self) -> Companion {
+        self.row().companion
+    }
+
+    /// The headers between BTH and payload, in order.
+    #[inline]
+    pub const fn extensions(self) -> &'static [Extension] {
+        self.row().extensions
+    }
+
+    /// The length of the BTH and all extension headers.
+    #[inline]
+    pub const fn header_length(self) -> usize {
+        self.row().header_length as usize
+    }
+
+    /// Whether there may be data behind the headers.
+    #[inline]
+    pub const fn carries_payload(self) -> bool {
+        self.row().carries_payload
+    }
+
     /// Where behind the BTH an extension header starts, if the opcode has it.
     #[inline]
     pub const fn offset_of(self, wanted: Extension) -> Option<usize> {
-        let extensions = self.extensions();
-        let mut offset = 0;
-        let mut index = 0;
-        while index < extensions.len() {
-            if extensions[index] as u8 == wanted as u8 {
-                return Some(offset);
-            }
-            offset += extensions[index].length();
-            index += 1;
+        match self.row().offsets[wanted as usize] {
+            ABSENT => None,
+            offset => Some(offset as usize),
         }
-        None
     }
+
+    #[inline]
+    const fn row(self) -> &'static Row {
+        static ROWS: [Row; 256] = rows();
+        &ROWS[self as usize]
+    }
+}
+
+/// The rows by the byte of their opcode; bytes that are no opcode have a row that nobody asks for.
+const fn rows() -> [Row; 256] {
+    let mut table = [Opcode::ALL[0].define(); 256];
+    let mut index = 0;
+    while index < Opcode::ALL.len() {
+        let opcode = Opcode::ALL[index];
+        table[opcode as usize] = opcode.define();
+        index += 1;
+    }
+    table
 }
 
 /// One more than the largest value of [`meaning`].
