@@ -351,7 +351,7 @@ fn a_multicast_datagram_goes_to_every_member_until_it_leaves() {
     peer.device.attach_multicast(number, group).expect("again");
     peer.device.attach_multicast(second, group).expect("joined");
     let (flow, said) = to_group(b"all");
-    peer.delivers(at(1), &flow, &said.sealed(number, &flow));
+    peer.delivers(at(1), &flow, &said.clone().sealed(number, &flow));
     let completions = peer.completions();
     let receivers: Vec<(u64, Qpn)> = completions
         .iter()

@@ -104,7 +104,11 @@ impl Target {
             binding,
         };
         // Datagram queue pairs bind no windows.
-        if peer.device.post_send(peer.number, SendRequest::new(0, work)).is_ok() {
+        if peer
+            .device
+            .post_send(peer.number, SendRequest::new(0, work))
+            .is_ok()
+        {
             self.keys.push(key);
         }
     }
@@ -152,6 +156,14 @@ impl Target {
             self.cursor = PSN;
         }
         self.gives_work();
+    }
+
+    fn withstands(mut self, attacks: &[Attack]) {
+        for attack in attacks {
+            let said = attack.aimed(&mut self);
+            self.hears(said);
+        }
+        self.is_unharmed();
     }
 
     fn is_unharmed(&self) {
@@ -204,7 +216,11 @@ impl Attack {
             .extensions()
             .iter()
             .fold(said, |said, &extension| self.extended(said, extension, key));
-        if self.ask { said.ask().solicited() } else { said }
+        if self.ask {
+            said.ask().solicited()
+        } else {
+            said
+        }
     }
 
     fn data(&self) -> &[u8] {
@@ -218,10 +234,10 @@ impl Attack {
         let (address, word) = (self.address, self.word);
         match extension {
             Extension::Reth => said.push(&Reth::new(address, key, self.length)),
-            Extension::AtomicEth => said.push(&AtomicEth::new(address, key, word, self.length.into())),
-            Extension::Aeth => {
-                said.push(&Aeth::new(Syndrome::from_byte(word as u8), self.length))
+            Extension::AtomicEth => {
+                said.push(&AtomicEth::new(address, key, word, self.length.into()))
             }
+            Extension::Aeth => said.push(&Aeth::new(Syndrome::from_byte(word as u8), self.length)),
             Extension::AtomicAckEth => said.push(&AtomicAckEth::new(word)),
             Extension::Immediate => said.push(&Immediate::new(*b"evil")),
             Extension::Ieth => said.push(&Ieth::new(key)),
@@ -241,20 +257,40 @@ impl Attack {
 fn any_attack() -> impl Strategy<Value = Attack> {
     let psn = prop_oneof![6 => Just(0), 2 => -12..12_i32, 1 => -(1 << 23)..(1 << 23)];
     let end = BASE + OPEN as u64;
-    let edges = vec![0, 8, BASE - 8, BASE, BASE + 64, BASE + 8, end - 8, end, u64::MAX - 7];
+    let edges = vec![
+        0,
+        8,
+        BASE - 8,
+        BASE,
+        BASE + 64,
+        BASE + 8,
+        end - 8,
+        end,
+        u64::MAX - 7,
+    ];
     let address = prop_oneof![
         3 => (select(edges), -9..9_i64).prop_map(|(edge, step)| edge.wrapping_add_signed(step)),
         2 => BASE..BASE + OPEN as u64,
         1 => (BASE..BASE + OPEN as u64).prop_map(|address| address & !7),
         1 => any::<u64>(),
     ];
-    let sizes = vec![0, 1, 4, 8, 1023, 1024, 1025, 2048, 4096, 4097, 1 << 31, u32::MAX];
+    let sizes = vec![
+        0,
+        1,
+        4,
+        8,
+        1023,
+        1024,
+        1025,
+        2048,
+        4096,
+        4097,
+        1 << 31,
+        u32::MAX,
+    ];
     let length = prop_oneof![select(sizes), 0..6000_u32];
-    let payload = prop_oneof![
-        select(vec![0, 1, 8, 1023, 1024, 1025]),
-        0..1030_usize,
-    ]
-    .prop_map(|length| vec![0x5a; length]);
+    let payload = prop_oneof![select(vec![0, 1, 8, 1023, 1024, 1025]), 0..1030_usize,]
+        .prop_map(|length| vec![0x5a; length]);
     (
         select(Opcode::ALL),
         psn,
@@ -265,17 +301,19 @@ fn any_attack() -> impl Strategy<Value = Attack> {
         any::<u64>(),
         any::<bool>(),
     )
-        .prop_map(|(opcode, psn, key, address, length, payload, word, ask)| Attack {
-            opcode,
-            psn,
-            key,
-            address,
-            // A length that agrees with what comes gets furthest.
-            length: length.unwrap_or(payload.len() as u32),
-            payload,
-            word,
-            ask,
-        })
+        .prop_map(
+            |(opcode, psn, key, address, length, payload, word, ask)| Attack {
+                opcode,
+                psn,
+                key,
+                address,
+                // A length that agrees with what comes gets furthest.
+                length: length.unwrap_or(payload.len() as u32),
+                payload,
+                word,
+                ask,
+            },
+        )
 }
 
 /// Aimed at the services of one connection, so that most of it is looked at.
@@ -290,19 +328,14 @@ fn attack_on(transports: &'static [wire::Transport]) -> impl Strategy<Value = At
 
 fn config() -> ProptestConfig {
     ProptestConfig {
-        cases: 128,
+        cases: 256,
         failure_persistence: None,
         ..ProptestConfig::default()
     }
 }
 
 fn withstands(kind: Kind, attacks: &[Attack]) {
-    let mut target = Target::new(kind);
-    for attack in attacks {
-        let said = attack.aimed(&mut target);
-        target.hears(said);
-    }
-    target.is_unharmed();
+    Target::new(kind).withstands(attacks);
 }
 
 proptest! {
@@ -404,4 +437,18 @@ fn a_peer_that_asks_for_as_much_as_it_can_costs_only_what_is_polled() {
         assert!(peer.device.poll_transmit(at(0), &mut buffer).is_some());
         assert!(buffer.len() <= 65_536);
     }
+}
+
+/// Attacks that never hurt prove nothing: a device without its checks must be hurt by them.
+#[cfg(feature = "sabotage")]
+#[test]
+fn the_attacks_harm_a_device_that_does_not_look_at_rights() {
+    let attacks = vec(attack_on(&[wire::Transport::Rc]), 60);
+    let outcome = proptest::test_runner::TestRunner::new(config()).run(&attacks, |attacks| {
+        let mut target = Target::new(Kind::Rc);
+        target.peer.device.sabotage(engine::Bug::RightsUnchecked);
+        target.withstands(&attacks);
+        Ok(())
+    });
+    assert!(outcome.is_err());
 }

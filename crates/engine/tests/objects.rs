@@ -272,10 +272,13 @@ fn modified(kind: Kind, state: State, attributes: Attributes) -> Result<(), Modi
     peer.device.modify(peer.number, &attributes)
 }
 
+/// Takes one attribute away.
+type Less = fn(&mut Attributes);
+
 #[test]
 fn a_modify_that_lacks_an_attribute_names_it() {
     let setup = Setup::default();
-    let takes_away: [(fn(&mut Attributes), Attribute); 6] = [
+    let takes_away: [(Less, Attribute); 6] = [
         (|it| it.path = None, Attribute::PATH),
         (|it| it.path_mtu = None, Attribute::PATH_MTU),
         (|it| it.destination = None, Attribute::DESTINATION),
@@ -293,7 +296,7 @@ fn a_modify_that_lacks_an_attribute_names_it() {
         let (from, to) = (State::Initialized, State::ReadyToReceive);
         assert_eq!(error, Err(ModifyError::Missing { from, to, missing }));
     }
-    let takes_away: [(fn(&mut Attributes), Attribute); 5] = [
+    let takes_away: [(Less, Attribute); 5] = [
         (|it| it.send_psn = None, Attribute::SEND_PSN),
         (|it| it.ack_timeout = None, Attribute::ACK_TIMEOUT),
         (|it| it.retry_count = None, Attribute::RETRY_COUNT),

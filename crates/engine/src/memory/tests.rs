@@ -168,9 +168,8 @@ fn key_domain_and_right_are_checked_and_named() {
         queue_pair: Qpn::new(16),
     };
     let invented = Key::new(key.value() ^ 1);
-    let ask = |party, key, requirement| {
-        error(fixture.memory.remote(party, key, ADDRESS, 4, requirement))
-    };
+    let ask =
+        |party, key, requirement| error(fixture.memory.remote(party, key, ADDRESS, 4, requirement));
     let party = fixture.party();
     assert_eq!(ask(party, key, Requirement::REMOTE_READ), None);
     assert_eq!(
@@ -231,7 +230,16 @@ fn a_message_is_scattered_to_segments_of_any_shape() {
             };
             let [one, two] = [expected(0), expected(1)];
             assert_eq!(left.to_vec(), [b'.', one, two, b'.']);
-            let order = [Some(2), Some(3), Some(4), None, Some(5), Some(6), Some(7), Some(8)];
+            let order = [
+                Some(2),
+                Some(3),
+                Some(4),
+                None,
+                Some(5),
+                Some(6),
+                Some(7),
+                Some(8),
+            ];
             let wanted = order.map(|index| index.map_or(b'.', expected));
             assert_eq!(right.to_vec(), wanted);
         }
@@ -321,7 +329,7 @@ fn a_window_shows_a_part_of_its_region_and_hides_the_rest() {
     let party = fixture.party();
     let window = fixture
         .memory
-        .allocate_window(fixture.domain, WindowKind::One)
+        .allocate_window(fixture.domain, WindowKind::Two)
         .expect("a window");
     let binding = Binding {
         region,
@@ -329,8 +337,9 @@ fn a_window_shows_a_part_of_its_region_and_hides_the_rest() {
         length: 5,
         access: Access::REMOTE_READ | Access::ZERO_BASED,
     };
-    let bound = fixture.memory.bind_type_1(party, window, binding);
-    let key = bound.expect("it is bound");
+    let key = Key::new(window.value() ^ 1);
+    let bound = fixture.memory.bind_type_2(party, window, key, binding);
+    bound.expect("it is bound");
     let view = fixture.remote(key, 1, 4).expect("inside of the window");
     let mut out = Vec::new();
     view.append_to(&mut out, 0, 4);

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use engine::Route;
-use wire::{Extension, NakCode, Operation, Packet, Position, Reth, Syndrome, Transport};
+use wire::{
+    AtomicAckEth, Extension, NakCode, Operation, Packet, Position, Reth, Syndrome, Transport,
+};
 
 use super::PSN;
 
@@ -57,7 +59,7 @@ fn in_words(packet: &Packet<'_>) -> String {
     match packet.opcode.operation() {
         Operation::Acknowledge => verdict_in_words(packet),
         Operation::AtomicAcknowledge => {
-            let original = packet.atomic_acknowledge().map(|ack| ack.original());
+            let original = packet.atomic_acknowledge().map(AtomicAckEth::original);
             format!("atomic-ack {} was={}", place(packet), original.expect("it"))
         }
         Operation::ReadResponse => format!("read-response {}", position_and_length(packet)),

@@ -55,7 +55,7 @@ impl Said {
     }
 
     /// The datagram with its seal.
-    pub(crate) fn sealed(&self, destination: Qpn, flow: &Flow) -> Vec<u8> {
+    pub(crate) fn sealed(self, destination: Qpn, flow: &Flow) -> Vec<u8> {
         let pad = self.payload.len().wrapping_neg() % 4;
         let head = self.head.pad(pad as u8);
         let mut bytes = [head.bytes(), &self.payload, &[0; 3][..pad]].concat();

@@ -10,6 +10,9 @@ use crate::conversation::*;
 const ADDRESS: u64 = 0x1000;
 const SIZE: usize = 64;
 
+/// The last aligned word of the address space.
+const LAST_WORD: u64 = !7;
+
 fn ready(access: Access) -> (Conversation, Region) {
     let mut peer = Conversation::new();
     let memory = peer.registers_for(ADDRESS, &[0; SIZE], access);
@@ -64,7 +67,7 @@ fn a_key_that_was_never_given_out() {
 #[test]
 fn a_range_outside_of_the_region() {
     let end = ADDRESS + SIZE as u64;
-    for address in [ADDRESS - 8, end, end + 8, 0, u64::MAX & !7] {
+    for address in [ADDRESS - 8, end, end + 8, 0, LAST_WORD] {
         for index in 0..7 {
             let (peer, memory) = ready(everything());
             let (said, _) = all_requests(address, memory.key()).remove(index);

@@ -81,7 +81,9 @@ impl QueuePair {
     /// A packet or its response is known to be lost: go back to it, once.
     pub(super) fn ask_again(&mut self, shared: &mut Shared) {
         let missing = self.requester.oldest;
-        if self.requester.asked_again == Some(missing) {
+        // Who has gone back and not sent yet has nothing to go back for.
+        let is_back = self.requester.in_flight() == 0;
+        if is_back || self.requester.asked_again == Some(missing) {
             return;
         }
         self.retry(shared);

@@ -194,7 +194,7 @@ impl QueuePair {
                     match self.send_read(&reply, reading, &link, batch, shared) {
                         Ok(sent) => sent,
                         Err(_) => {
-                            self.break_off_read(shared);
+                            self.give_up_read(&reply, shared);
                             continue;
                         }
                     }
@@ -319,10 +319,14 @@ impl QueuePair {
     }
 
     /// Memory went away while it was read: the peer is told, and the connection ends.
-    fn break_off_read(&mut self, shared: &mut Shared) {
-        let Some(reply) = self.responder.replies.pop_front() else {
+    ///
+    /// Unless the read was answered before: then a late copy of the request asks for it, and the
+    /// peer may have closed the memory itself since then.
+    fn give_up_read(&mut self, reply: &Reply, shared: &mut Shared) {
+        self.responder.replies.pop_front();
+        if reply.again {
             return;
-        };
+        }
         self.responder.replies.clear();
         let nak = wire::NakCode::RemoteAccess;
         self.responder

@@ -1,0 +1,113 @@
+//! Our device in the place of the kernel's client.
+
+use engine::{Remote, Segment, SendRequest, Status, Work};
+use wire::{Operation, Packet, PathMtu};
+
+use crate::capture::{Capture, Frame};
+use crate::server::{Ends, Host};
+
+/// Where our own memory is.
+const ADDRESS: u64 = 0x10_0000;
+
+/// Given the same work, our requests are the kernel's, and its answers end the work with `status`.
+#[track_caller]
+pub(crate) fn asks_like_the_kernel(capture: &Capture, mtu: PathMtu, status: Status) {
+    let data: Vec<u8> = capture
+        .requests()
+        .flat_map(|frame| frame.packet().payload.to_vec())
+        .collect();
+    let (request, length) = posted(capture, data.len() as u32);
+    let mut host = host(capture, mtu, length.max(data.len() as u32));
+    host.buffer.write(0, &data);
+    let segment = Segment {
+        address: ADDRESS,
+        length,
+        key: host.memory.local_key,
+    };
+    let number = host.number;
+    host.device
+        .post_send(number, request.with([segment]))
+        .expect("the request is taken");
+    let ours = host.says();
+    let theirs: Vec<&Frame> = capture.requests().collect();
+    assert_eq!(ours.len(), theirs.len());
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        is_the_same(ours, theirs);
+    }
+    for frame in capture.responses() {
+        host.hears(frame, &frame.bytes);
+    }
+    let completion = host.device.poll_completion(host.completions);
+    assert_eq!(completion.expect("it ended").status, status);
+    was_read(capture, &host);
+}
+
+/// The work that the first request of a capture was made for, and how much local memory it has.
+fn posted(capture: &Capture, sent: u32) -> (SendRequest, u32) {
+    let first = capture.first_request();
+    let last = capture.requests().last().expect("a request");
+    let immediate = last.packet().immediate().map(wire::Immediate::bytes);
+    let (address, length, key) = first.place().unwrap_or_default();
+    let remote = Remote { address, key };
+    let packet = first.packet();
+    let operands = packet.atomic();
+    let work = match (packet.opcode.operation(), immediate, packet.invalidate()) {
+        (Operation::Send, Some(bytes), _) => Work::SendImmediate(bytes),
+        (Operation::Send, _, Some(key)) => Work::SendInvalidate(key),
+        (Operation::Send, ..) => Work::Send,
+        (Operation::Write, Some(bytes), _) => Work::WriteImmediate(remote, bytes),
+        (Operation::Write, ..) => Work::Write(remote),
+        (Operation::ReadRequest, ..) => Work::Read(remote),
+        (Operation::FetchAdd, ..) => Work::FetchAdd {
+            remote,
+            add: operands.expect("an atomic").swap_or_add(),
+        },
+        (Operation::CompareSwap, ..) => Work::CompareSwap {
+            remote,
+            compare: operands.expect("an atomic").compare(),
+            swap: operands.expect("an atomic").swap_or_add(),
+        },
+        other => panic!("no client asked for {other:?}"),
+    };
+    let local = if sent > 0 { sent } else { length };
+    (SendRequest::new(1, work), local)
+}
+
+fn host(capture: &Capture, mtu: PathMtu, length: u32) -> Host {
+    let ends = Ends {
+        flow: capture.first_request().flow,
+        local: capture.client(),
+        peer: capture.server(),
+        psn: capture.first_psn(),
+        mtu,
+    };
+    Host::new(&ends, ADDRESS, length.max(8) as usize)
+}
+
+/// All but what either side may choose: MigReq, and how often to ask inside of a message.
+fn is_the_same(ours: &[u8], theirs: &Frame) {
+    let ours = Packet::parse(ours).expect("a packet");
+    let theirs = theirs.packet();
+    let comparable = |packet: &Packet<'_>| {
+        let head = packet.head().migrated(false);
+        match packet.opcode.position().ends() {
+            true => head,
+            false => head.acknowledge(false),
+        }
+    };
+    assert_eq!(comparable(&ours), comparable(&theirs), "{ours}\n{theirs}");
+    assert_eq!(ours.payload, theirs.payload);
+}
+
+/// What the kernel's server answered is in our memory.
+fn was_read(capture: &Capture, host: &Host) {
+    let mut answered = Vec::new();
+    for frame in capture.responses() {
+        let packet = frame.packet();
+        match packet.atomic_acknowledge() {
+            Some(result) => answered.extend(result.original().to_ne_bytes()),
+            None => answered.extend(packet.payload),
+        }
+    }
+    assert_eq!(host.buffer.to_vec()[..answered.len()], answered);
+}
