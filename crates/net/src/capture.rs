@@ -1,0 +1,303 @@
+//! Captures: every packet that was sent and received, in a file that Wireshark reads.
+//!
+//! A packet sniffer needs privileges, sees nothing of what never leaves the machine by a network
+//! card, and knows nothing about verbs. This one sits in the process itself: it has every packet,
+//! and a comment can say which work request it belongs to.
+//!
+//! The format is pcapng, with nanoseconds and the direction of every packet. There is no Ethernet
+//! header, because a socket doesn't know one: packets start with IP (`LINKTYPE_RAW`), which
+//! Wireshark dissects just as well, and no address is made up. What IP and UDP say is what was on
+//! the wire as far as a socket can know it; in particular the identification of IPv4 is the true one,
+//! so that the ICRC at the end of a packet can be verified against the headers before it. The flow
+//! label of IPv6, which the kernel chooses and the ICRC doesn't cover, is shown as 0.
+
+mod file;
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::{DataLink, Endianness};
+use wire::{Datagram, Flow, Fragmentation};
+
+use crate::Direction;
+
+/// One packet as it was sent or received.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// When it happened.
+    pub time: SystemTime,
+    /// Whether we sent it or received it.
+    pub direction: Direction,
+    /// From whom to whom.
+    pub flow: &'a Flow,
+    /// What the IPv4 header says about fragments: how the packet was sealed, or what
+    /// [`wire::Checker`] recovered. [`Fragmentation::NONE`] over IPv6.
+    pub fragmentation: Fragmentation,
+    /// Type of service in IPv4, traffic class in IPv6.
+    pub traffic_class: u8,
+    /// Time to live in IPv4, hop limit in IPv6.
+    pub hop_limit: u8,
+    /// What UDP carries: the packet with its ICRC.
+    pub payload: &'a [u8],
+    /// What to say about it, such as the verb and the work request it belongs to.
+    pub comment: Option<&'a str>,
+}
+
+/// Why there is no capture, or no more of it.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The file cannot be created.
+    #[error("cannot write a capture to {}: {error}; choose another file", path.display())]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The file cannot be written any more. It is readable up to there.
+    #[error("the capture in {} ends early: {error}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+/// A capture file being written. It can be shared between threads.
+///
+/// What is recorded reaches the file with [`flush`](Self::flush), best called once per batch, and
+/// when the capture is dropped. Whatever ends the process, what was flushed before is readable.
+#[derive(Debug)]
+pub struct Capture {
+    path: PathBuf,
+    tape: Mutex<Tape>,
+}
+
+struct Tape {
+    file: File,
+    /// Blocks that are not in the file yet, always whole ones.
+    blocks: PcapNgWriter<Vec<u8>>,
+    /// The packet being recorded; kept for its memory.
+    packet: Vec<u8>,
+    state: State,
+}
+
+enum State {
+    Running,
+    Failed(io::Error),
+    /// Failed, and the error has been asked for.
+    Ended,
+}
+
+impl Capture {
+    /// More than a batch, so that who never flushes doesn't fill the memory.
+    const LONGEST_BUFFER: usize = 256 * 1024;
+
+    /// Starts a capture in the file of this name, replacing what is there.
+    ///
+    /// Several processes can be given the same name. `%p` in it stands for the process id. If
+    /// another process is writing to the file at the moment, this one takes a name with its own id
+    /// instead: `trace-4711.pcapng` instead of `trace.pcapng`. [`path`](Self::path) tells.
+    pub fn create(name: impl AsRef<Path>) -> Result<Self, CaptureError> {
+        let (path, file) = file::open(name.as_ref())?;
+        let blocks = beginning().map_err(|error| CaptureError::Create {
+            path: path.clone(),
+            error,
+        })?;
+        let capture = Capture {
+            path,
+            tape: Mutex::new(Tape {
+                file,
+                blocks,
+                packet: Vec::new(),
+                state: State::Running,
+            }),
+        };
+        capture.flush();
+        Ok(capture)
+    }
+
+    /// The file it is written to.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds one packet. This never fails: the packet goes its way whether or not it can be
+    /// recorded, and [`take_error`](Self::take_error) tells.
+    ///
+    /// # Panics
+    /// If the addresses of the flow are of two families.
+    pub fn record(&self, record: &Record<'_>) {
+        let mut tape = self.tape();
+        tape.record(record);
+        if tape.blocks.get_ref().len() >= Self::LONGEST_BUFFER {
+            tape.flush();
+        }
+    }
+
+    /// Brings everything recorded so far into the file.
+    pub fn flush(&self) {
+        self.tape().flush();
+    }
+
+    /// What ended the capture early; told once.
+    pub fn take_error(&self) -> Option<CaptureError> {
+        self.tape().take_error().map(|error| CaptureError::Write {
+            path: self.path.clone(),
+            error,
+        })
+    }
+
+    /// Every block is whole between two calls, also if a thread panicked in between.
+    fn tape(&self) -> MutexGuard<'_, Tape> {
+        self.tape.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+impl Tape {
+    fn record(&mut self, record: &Record<'_>) {
+        if !matches!(self.state, State::Running) {
+            return;
+        }
+        self.packet.clear();
+        record.datagram().emit(&mut self.packet);
+        let block = EnhancedPacketBlock {
+            interface_id: 0,
+            timestamp: record.time.duration_since(UNIX_EPOCH).unwrap_or_default(),
+            original_len: self.packet.len() as u32,
+            data: Cow::Borrowed(&self.packet),
+            options: record.options(),
+        };
+        self.blocks
+            .write_pcapng_block(block)
+            .expect("memory takes every block of the only interface");
+    }
+
+    fn flush(&mut self) {
+        let result = match self.state {
+            State::Running => self.file.write_all(self.blocks.get_ref()),
+            _ => return,
+        };
+        self.blocks.get_mut().clear();
+        if let Err(error) = result {
+            self.state = State::Failed(error);
+        }
+    }
+
+    fn take_error(&mut self) -> Option<io::Error> {
+        match std::mem::replace(&mut self.state, State::Ended) {
+            State::Failed(error) => Some(error),
+            other => {
+                self.state = other;
+                None
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Tape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tape").finish_non_exhaustive()
+    }
+}
+
+impl<'a> Record<'a> {
+    const INBOUND: u32 = 1;
+    const OUTBOUND: u32 = 2;
+
+    fn datagram(&self) -> Datagram<'a> {
+        Datagram {
+            flow: *self.flow,
+            traffic_class: self.traffic_class,
+            flow_label: 0,
+            hop_limit: self.hop_limit,
+            fragmentation: self.fragmentation,
+            payload: self.payload,
+        }
+    }
+
+    fn options(&self) -> Vec<EnhancedPacketOption<'a>> {
+        let comment = self.comment.map(|comment| {
+            let comment = Cow::Borrowed(clipped(comment));
+            EnhancedPacketOption::Comment(comment)
+        });
+        let direction = match self.direction {
+            Direction::Transmit => Self::OUTBOUND,
+            Direction::Receive => Self::INBOUND,
+        };
+        comment
+            .into_iter()
+            .chain([EnhancedPacketOption::Flags(direction)])
+            .collect()
+    }
+}
+
+/// The length of an option has sixteen bits.
+fn clipped(text: &str) -> &str {
+    let mut end = text.len().min(usize::from(u16::MAX));
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// What every capture begins with: who wrote it, and where the packets come from.
+fn beginning() -> io::Result<PcapNgWriter<Vec<u8>>> {
+    let section = SectionHeaderBlock {
+        endianness: Endianness::native(),
+        options: vec![
+            SectionHeaderOption::Hardware(std::env::consts::ARCH.into()),
+            SectionHeaderOption::OS(operating_system().into()),
+            SectionHeaderOption::UserApplication(application().into()),
+        ],
+        ..SectionHeaderBlock::default()
+    };
+    let interface = InterfaceDescriptionBlock {
+        linktype: DataLink::RAW,
+        // No limit.
+        snaplen: 0,
+        options: vec![
+            InterfaceDescriptionOption::IfName("roci".into()),
+            InterfaceDescriptionOption::IfDescription("RoCEv2 in user space".into()),
+            // Timestamps count units of 10^-9 seconds.
+            InterfaceDescriptionOption::IfTsResol(9),
+        ],
+    };
+    let mut blocks =
+        PcapNgWriter::with_section_header(Vec::new(), section).map_err(io::Error::other)?;
+    blocks
+        .write_pcapng_block(interface)
+        .map_err(io::Error::other)?;
+    Ok(blocks)
+}
+
+fn operating_system() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("Linux {}", release.trim()).trim_end().to_owned()
+}
+
+/// Names the process, because several of them leave several files.
+fn application() -> String {
+    let program = std::env::current_exe().unwrap_or_default();
+    let program = program.file_name().unwrap_or_default().to_string_lossy();
+    let version = env!("CARGO_PKG_VERSION");
+    let process = std::process::id();
+    format!("Rocinante {version} in {program} (process {process})")
+}

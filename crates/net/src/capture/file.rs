@@ -1,0 +1,106 @@
+//! A file of one's own, even if many processes are given the same name.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use super::CaptureError;
+
+/// One process can have as many captures under one name.
+const ATTEMPTS: u32 = 100;
+
+/// Opens the first of the possible files that nobody is writing to, and empties it.
+///
+/// A lock tells. The kernel releases it when its owner ends, however it ends, so that there is
+/// nothing to clean up.
+pub(super) fn open(name: &Path) -> Result<(PathBuf, File), CaptureError> {
+    let process = std::process::id();
+    let name = expanded(name, process);
+    let mut attempt = 0;
+    loop {
+        let path = candidate(&name, process, attempt);
+        let file = open_alone(&path, attempt);
+        match file.map_err(|error| CaptureError::Create {
+            path: path.clone(),
+            error,
+        })? {
+            Some(file) => return Ok((path, file)),
+            None => attempt += 1,
+        }
+    }
+}
+
+/// The file, or none if somebody else is writing to it.
+fn open_alone(path: &Path, attempt: u32) -> std::io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    // Emptied only behind the lock: it may be somebody's capture.
+    let file = options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) if attempt < ATTEMPTS => return Ok(None),
+        // A file system without locks: a name with the process id is unique enough.
+        Err(TryLockError::Error(_)) if attempt == 0 => return Ok(None),
+        Err(TryLockError::Error(_)) => {}
+        Err(TryLockError::WouldBlock) => return Err(std::io::ErrorKind::WouldBlock.into()),
+    }
+    // A pipe to a waiting Wireshark cannot and need not be emptied.
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(Some(file))
+}
+
+fn expanded(name: &Path, process: u32) -> PathBuf {
+    let mut bytes = Vec::new();
+    let mut rest = name.as_os_str().as_bytes();
+    while let Some(position) = rest.windows(2).position(|pair| pair == b"%p") {
+        bytes.extend_from_slice(&rest[..position]);
+        bytes.extend_from_slice(process.to_string().as_bytes());
+        rest = &rest[position + 2..];
+    }
+    bytes.extend_from_slice(rest);
+    OsString::from_vec(bytes).into()
+}
+
+/// `trace.pcapng`, `trace-4711.pcapng`, `trace-4711-2.pcapng` and so on.
+fn candidate(name: &Path, process: u32, attempt: u32) -> PathBuf {
+    let suffix = match attempt {
+        0 => return name.to_owned(),
+        1 => format!("-{process}"),
+        more => format!("-{process}-{more}"),
+    };
+    let mut file_name = name.file_stem().unwrap_or_default().to_owned();
+    file_name.push(suffix);
+    if let Some(extension) = name.extension() {
+        file_name.push(".");
+        file_name.push(extension);
+    }
+    name.with_file_name(file_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_id_replaces_its_mark() {
+        let name = |text: &str| expanded(Path::new(text), 42).display().to_string();
+        assert_eq!(name("a-%p.pcapng"), "a-42.pcapng");
+        assert_eq!(name("%p/%p"), "42/42");
+        assert_eq!(name("100%.pcapng"), "100%.pcapng");
+    }
+
+    #[test]
+    fn other_names_keep_the_extension() {
+        let name = |attempt| candidate(Path::new("/tmp/a.b.pcapng"), 42, attempt);
+        assert_eq!(name(0), Path::new("/tmp/a.b.pcapng"));
+        assert_eq!(name(1), Path::new("/tmp/a.b-42.pcapng"));
+        assert_eq!(name(2), Path::new("/tmp/a.b-42-2.pcapng"));
+        assert_eq!(candidate(Path::new("trace"), 42, 1), Path::new("trace-42"));
+    }
+}

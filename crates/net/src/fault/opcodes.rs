@@ -1,0 +1,173 @@
+//! Opcodes by name, the way people write them.
+
+use std::fmt;
+
+use wire::{Opcode, Transport};
+
+/// A set of opcodes that share a name or the beginning of one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpcodePattern {
+    name: String,
+    opcodes: Vec<Opcode>,
+}
+
+impl OpcodePattern {
+    /// The opcodes behind a name: those that are called exactly so, with or without their service
+    /// in front; if there are none, those whose name begins with it. None if there are none either.
+    pub fn find(name: &str) -> Option<Self> {
+        let name = canonical(name);
+        let opcodes = if name.is_empty() {
+            Vec::new()
+        } else {
+            find(&name)
+        };
+        (!opcodes.is_empty()).then_some(OpcodePattern { name, opcodes })
+    }
+
+    /// The opcodes it stands for.
+    pub fn opcodes(&self) -> &[Opcode] {
+        &self.opcodes
+    }
+
+    pub(super) fn matches(&self, byte: u8) -> bool {
+        self.opcodes.iter().any(|opcode| opcode.byte() == byte)
+    }
+}
+
+impl fmt::Display for OpcodePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// The name that comes closest to `wrong`, if one is close.
+pub(super) fn nearest(wrong: &str) -> Option<String> {
+    let wrong = canonical(wrong);
+    let all = Opcode::ALL.iter().copied();
+    let names = all.flat_map(|opcode| [full_name(opcode), short_name(opcode)]);
+    let (distance, name) = names
+        .map(|name| (distance(&wrong, &name), name))
+        .min_by_key(|(distance, _)| *distance)?;
+    (distance <= 2.max(wrong.len() / 3)).then_some(name)
+}
+
+fn find(name: &str) -> Vec<Opcode> {
+    let exact = select(|full, short| full == name || short == name);
+    if !exact.is_empty() {
+        return exact;
+    }
+    let beginning = format!("{name}_");
+    select(|full, short| full.starts_with(&beginning) || short.starts_with(&beginning))
+}
+
+fn select(wanted: impl Fn(&str, &str) -> bool) -> Vec<Opcode> {
+    let all = Opcode::ALL.iter().copied();
+    all.filter(|&opcode| wanted(&full_name(opcode), &short_name(opcode)))
+        .collect()
+}
+
+/// Capitals, and one word for what the specification, the kernel and Wireshark call differently.
+fn canonical(name: &str) -> String {
+    let name = name.to_ascii_uppercase().replace(['-', ' '], "_");
+    let words = name.split('_').filter_map(|word| match word {
+        "ACK" => Some("ACKNOWLEDGE"),
+        "CMP" => Some("COMPARE"),
+        "IMMEDIATE" => Some("IMM"),
+        "INVALIDATE" => Some("INV"),
+        "RDMA" | "WITH" => None,
+        word => Some(word),
+    });
+    words.collect::<Vec<_>>().join("_")
+}
+
+/// For example `RC_SEND_ONLY`.
+fn full_name(opcode: Opcode) -> String {
+    opcode.to_string().replace(' ', "_")
+}
+
+/// For example `SEND_ONLY`.
+fn short_name(opcode: Opcode) -> String {
+    match opcode.transport() {
+        Transport::Cnp => full_name(opcode),
+        transport => full_name(opcode)[transport.to_string().len() + 1..].to_owned(),
+    }
+}
+
+/// How many letters must be added, removed or replaced to get from one text to the other.
+pub(super) fn distance(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.bytes().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opcodes(name: &str) -> Vec<Opcode> {
+        OpcodePattern::find(name).expect("a name").opcodes
+    }
+
+    #[test]
+    fn every_opcode_is_found_by_its_full_name() {
+        for &opcode in Opcode::ALL {
+            assert_eq!(opcodes(&full_name(opcode)), [opcode]);
+        }
+    }
+
+    #[test]
+    fn without_service_every_service_is_meant() {
+        use Opcode::{RcSendOnly, UcSendOnly, UdSendOnly, XrcSendOnly};
+        let expected = [RcSendOnly, UcSendOnly, UdSendOnly, XrcSendOnly];
+        assert_eq!(opcodes("send_only"), expected);
+    }
+
+    #[test]
+    fn an_exact_name_is_no_beginning() {
+        assert_eq!(opcodes("RC_SEND_ONLY"), [Opcode::RcSendOnly]);
+    }
+
+    #[test]
+    fn a_beginning_means_all_that_begin_so() {
+        let responses = opcodes("RC_READ_RESPONSE");
+        assert_eq!(responses.len(), 4);
+        assert!(responses.iter().all(|opcode| opcode.is_response()));
+        let all_uc = opcodes("UC");
+        assert!(all_uc.iter().all(|op| op.transport() == Transport::Uc));
+    }
+
+    #[test]
+    fn other_spellings_are_understood() {
+        assert_eq!(
+            opcodes("RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE"),
+            [Opcode::RcWriteOnlyImmediate]
+        );
+        assert_eq!(
+            opcodes("ack"),
+            [Opcode::RcAcknowledge, Opcode::XrcAcknowledge]
+        );
+        assert_eq!(opcodes("RC_CMP_SWAP"), [Opcode::RcCompareSwap]);
+    }
+
+    #[test]
+    fn no_opcode_has_no_name() {
+        for name in ["", "_", "WITH", "RC_SEND_ONY", "SENDS"] {
+            assert_eq!(OpcodePattern::find(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_typing_error_finds_the_right_name() {
+        assert_eq!(nearest("RC_SEND_ONY").as_deref(), Some("RC_SEND_ONLY"));
+        assert_eq!(nearest("RC_WRTE_ONLY").as_deref(), Some("RC_WRITE_ONLY"));
+        assert_eq!(nearest("xyz"), None);
+    }
+}

@@ -1,0 +1,268 @@
+//! What is to go wrong, understood: rules and the seed of their chances.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use wire::{Bth, Psn, Qpn};
+
+use super::error::FaultError;
+use super::opcodes::OpcodePattern;
+use super::parse;
+use super::random::Random;
+use crate::Direction;
+
+/// Long enough that packets of the same burst overtake, far below any timeout.
+pub(super) const REORDER_HOLD: Duration = Duration::from_micros(200);
+
+/// A list of rules and a seed. It prints as text that reads back as the same list.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FaultSpec {
+    pub(super) rules: Vec<Rule>,
+    pub(super) seed: u64,
+}
+
+/// Which packets meet which fate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// Whether it is about packets we send or about packets we receive.
+    pub direction: Direction,
+    /// What happens to a packet.
+    pub action: Action,
+    /// Only packets with these opcodes.
+    pub opcode: Option<OpcodePattern>,
+    /// Only packets for this queue pair.
+    pub qp: Option<Qpn>,
+    /// Only packets with this sequence number.
+    pub psn: Option<Psn>,
+    /// Which of those packets.
+    pub when: When,
+}
+
+/// What happens to a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// It is lost.
+    Drop,
+    /// It comes twice.
+    Duplicate,
+    /// One of its bits is wrong.
+    Corrupt,
+    /// It is late by this much.
+    Delay(Duration),
+    /// It is held back for so long that others overtake it.
+    Reorder(Duration),
+}
+
+/// Which of the packets that a rule is about it strikes: all, unless something is said here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct When {
+    /// From this one on, counted from 1.
+    pub nth: Option<u64>,
+    /// Each whose number is a multiple of this.
+    pub every: Option<u64>,
+    /// Each with this chance.
+    pub rate: Option<Rate>,
+    /// Not more often than this.
+    pub times: Option<u64>,
+}
+
+impl When {
+    /// How often it strikes at most. Who names one packet means one packet.
+    pub(super) fn limit(&self) -> Option<u64> {
+        self.times.or(self.nth.and(Some(1)))
+    }
+}
+
+/// A chance, in steps of a ten thousandth of a percent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Rate {
+    per_million: u32,
+}
+
+impl Rate {
+    const CERTAIN: u32 = 1_000_000;
+    const PERCENT: u32 = Self::CERTAIN / 100;
+
+    /// None if it is more than a certainty.
+    pub fn per_million(value: u32) -> Option<Self> {
+        (value <= Self::CERTAIN).then_some(Rate { per_million: value })
+    }
+
+    pub(super) fn strikes(self, chance: &mut Random) -> bool {
+        chance.below(Self::CERTAIN.into()) < self.per_million.into()
+    }
+}
+
+impl FaultSpec {
+    /// The rules, in the order in which they were given.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What the chances depend on.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Whether nothing is to go wrong.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+}
+
+impl FromStr for FaultSpec {
+    type Err = FaultError;
+
+    fn from_str(text: &str) -> Result<Self, FaultError> {
+        parse::spec(text)
+    }
+}
+
+impl Rule {
+    /// Whether a packet with this BTH is one that the rule is about.
+    pub(super) fn concerns(&self, direction: Direction, base: Option<&Bth>) -> bool {
+        if self.direction != direction {
+            return false;
+        }
+        let Some(base) = base else {
+            return !self.looks_inside();
+        };
+        let opcode = self.opcode.as_ref();
+        opcode.is_none_or(|pattern| pattern.matches(base.opcode()))
+            && self.qp.is_none_or(|qp| qp == base.destination())
+            && self.psn.is_none_or(|psn| psn == base.psn())
+    }
+
+    fn looks_inside(&self) -> bool {
+        self.opcode.is_some() || self.qp.is_some() || self.psn.is_some()
+    }
+
+    /// The entry of a list of chances that says the same, if there is one.
+    fn as_chance(&self) -> Option<String> {
+        let any = When::default();
+        let chance = When {
+            rate: self.when.rate,
+            ..any
+        };
+        if self.looks_inside() || self.when != chance {
+            return None;
+        }
+        match (self.action, self.when.rate) {
+            (Action::Drop, Some(rate)) => Some(format!("loss={rate}")),
+            (Action::Duplicate, Some(rate)) => Some(format!("dup={rate}")),
+            (Action::Corrupt, Some(rate)) => Some(format!("corrupt={rate}")),
+            (Action::Reorder(REORDER_HOLD), Some(rate)) => Some(format!("reorder={rate}")),
+            (Action::Delay(by), None) => Some(format!("delay={}", Span(by))),
+            _ => None,
+        }
+    }
+
+    fn conditions(&self) -> Vec<String> {
+        let by = match self.action {
+            Action::Delay(by) => Some(by),
+            Action::Reorder(by) => Some(by).filter(|&by| by != REORDER_HOLD),
+            _ => None,
+        };
+        let When {
+            nth,
+            every,
+            rate,
+            times,
+        } = self.when;
+        let opcode = self.opcode.as_ref();
+        let conditions = [
+            opcode.map(|pattern| format!("opcode={pattern}")),
+            self.qp.map(|qp| format!("qp={:#x}", qp.value())),
+            self.psn.map(|psn| format!("psn={psn}")),
+            nth.map(|nth| format!("nth={nth}")),
+            every.map(|every| format!("every={every}")),
+            rate.map(|rate| format!("rate={rate}")),
+            times.map(|times| format!("times={times}")),
+            by.map(|by| format!("by={}", Span(by))),
+        ];
+        conditions.into_iter().flatten().collect()
+    }
+}
+
+impl fmt::Display for FaultSpec {
+    /// Neighbouring chances share a clause, everything else has its own.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut open_list = None;
+        let mut separator = "";
+        for rule in &self.rules {
+            match rule.as_chance() {
+                Some(entry) if open_list == Some(rule.direction) => write!(f, ",{entry}")?,
+                Some(_) => {
+                    write!(f, "{separator}{rule}")?;
+                    open_list = Some(rule.direction);
+                }
+                None => {
+                    write!(f, "{separator}{rule}")?;
+                    open_list = None;
+                }
+            }
+            separator = "; ";
+        }
+        match (self.seed, open_list) {
+            (0, _) => Ok(()),
+            (seed, Some(_)) => write!(f, ",seed={seed}"),
+            (seed, None) => write!(f, "{separator}seed={seed}"),
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    /// A clause by itself.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.direction == Direction::Receive {
+            f.write_str("rx:")?;
+        }
+        match self.as_chance() {
+            Some(entry) => f.write_str(&entry),
+            None => write!(f, "{}:{}", self.action, self.conditions().join(",")),
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    /// The name, without the time that it takes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Action::Drop => "drop",
+            Action::Duplicate => "dup",
+            Action::Corrupt => "corrupt",
+            Action::Delay(_) => "delay",
+            Action::Reorder(_) => "reorder",
+        })
+    }
+}
+
+impl fmt::Display for Rate {
+    /// For example `0.1%`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, rest) = (
+            self.per_million / Self::PERCENT,
+            self.per_million % Self::PERCENT,
+        );
+        let decimals = format!("{rest:04}");
+        match decimals.trim_end_matches('0') {
+            "" => write!(f, "{whole}%"),
+            decimals => write!(f, "{whole}.{decimals}%"),
+        }
+    }
+}
+
+/// A duration in the largest unit that needs no decimals.
+struct Span(Duration);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanoseconds = self.0.as_nanos();
+        let (unit, name) = parse::UNITS
+            .into_iter()
+            .find(|&(unit, _)| nanoseconds.is_multiple_of(unit.into()))
+            .expect("nanoseconds divide everything");
+        write!(f, "{}{name}", nanoseconds / u128::from(unit))
+    }
+}

@@ -1,0 +1,91 @@
+//! Interfaces become devices, without any configuration.
+//!
+//! Every interface that is up and has an address is a device, loopback included. It is called
+//! `roci_` and the name of the interface, its addresses are its GIDs, and its path MTU is the largest
+//! that fits. Loopback comes last, so that a program that takes the first device takes one that
+//! other machines can reach.
+//!
+//! `ROCI_DEVICES` says otherwise: a list of the devices there are to be.
+//!
+//! ```text
+//! eth0                            one device, roci_eth0
+//! rxe0=eth0,lo                    two: rxe0 and roci_lo
+//! mlx5_0=127.0.0.2,b=127.0.0.3    two hosts on one machine
+//! a=127.0.0.4+::1                 one device with two addresses
+//! ```
+//!
+//! An entry is an interface, or addresses joined by `+`, with an optional device name and `=` before
+//! it. All of 127.0.0.0/8 is there on every machine, so that one machine can play many hosts.
+//!
+//! Between the two stand [links](Links): named devices that a user has added once and for all. They
+//! come before the automatic ones and take their addresses from them.
+
+mod device;
+mod error;
+mod gid;
+mod link;
+mod netlink;
+mod select;
+mod spec;
+
+use std::net::IpAddr;
+
+pub use device::{Device, GidEntry, InterfaceId, LinkState};
+pub use error::DeviceError;
+pub use link::{Link, Links};
+pub use select::select;
+
+/// The environment variable that says which devices there are.
+pub const DEVICES_VARIABLE: &str = "ROCI_DEVICES";
+
+/// A network interface as the kernel describes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number, which IPv6 calls the scope of a link-local address.
+    pub index: u32,
+    /// The longest IP packet that it carries.
+    pub mtu: u32,
+    /// Whether somebody switched it on.
+    pub up: bool,
+    /// Whether something is at the other end of the cable.
+    pub carrier: bool,
+    /// Whether it leads back to this machine.
+    pub loopback: bool,
+    /// Its Ethernet address, if it has one.
+    pub mac: Option<[u8; 6]>,
+    /// Its addresses that can be used, in the kernel's order.
+    pub addresses: Vec<Address>,
+}
+
+/// An address of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// How many of its leading bits name the network.
+    pub prefix: u8,
+}
+
+/// The interfaces of this machine, in the kernel's order.
+pub fn interfaces() -> Result<Vec<Interface>, DeviceError> {
+    netlink::interfaces().map_err(|error| DeviceError::Unknown { error })
+}
+
+/// The devices of this machine: what `spec` lists, or else the user's links and every usable
+/// interface. The language of `spec` is described [above](self).
+pub fn devices(spec: Option<&str>) -> Result<Vec<Device>, DeviceError> {
+    let links = match (spec, Links::of_user()) {
+        (None, Some(links)) => links.list()?,
+        _ => Vec::new(),
+    };
+    select(&interfaces()?, &links, spec)
+}
+
+/// The devices that the environment asks for, see [`DEVICES_VARIABLE`].
+pub fn from_env() -> Result<Vec<Device>, DeviceError> {
+    let spec = std::env::var_os(DEVICES_VARIABLE).map(|spec| spec.to_string_lossy().into_owned());
+    let spec = spec.as_deref().map(str::trim);
+    devices(spec.filter(|spec| !spec.is_empty()))
+}

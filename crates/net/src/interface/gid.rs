@@ -1,0 +1,40 @@
+//! Addresses as a GID table.
+
+use std::net::IpAddr;
+
+use super::Interface;
+use super::device::{GidEntry, InterfaceId};
+use wire::Gid;
+
+/// The length of every GID table. Most of it is empty, and programs expect that.
+pub(super) const TABLE_LENGTH: usize = 256;
+
+/// The table of a device with these addresses: link-local IPv6 first, then IPv4, then the other
+/// IPv6 addresses, each kind in the kernel's order. This is how the tables of the kernel's own
+/// RoCE devices begin, so that an index learned there is right here.
+pub(super) fn table(addresses: &[(IpAddr, &Interface)]) -> Vec<GidEntry> {
+    let mut entries: Vec<GidEntry> = Vec::new();
+    let mut sorted = addresses.to_vec();
+    sorted.sort_by_key(|(address, _)| rank(*address));
+    for (address, interface) in sorted {
+        let gid = Gid::from(address);
+        let known = entries.iter().any(|entry| entry.gid == gid);
+        if !known && entries.len() < TABLE_LENGTH {
+            entries.push(GidEntry {
+                index: entries.len(),
+                gid,
+                address,
+                interface: InterfaceId::of(interface),
+            });
+        }
+    }
+    entries
+}
+
+fn rank(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => 0,
+        IpAddr::V4(_) => 1,
+        IpAddr::V6(_) => 2,
+    }
+}

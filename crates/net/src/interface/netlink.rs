@@ -1,0 +1,229 @@
+//! The kernel's interfaces and addresses, asked for over a netlink socket.
+//!
+//! `getifaddrs` asks the same way, but leaves out the MTU and which addresses cannot be used yet;
+//! `/sys` may show the interfaces of another network namespace.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::{Address, Interface};
+
+/// `struct nlmsghdr`: what every message starts with.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Header {
+    length: u32,
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    port: u32,
+}
+const _: () = assert!(size_of::<Header>() == 16);
+
+/// `struct ifinfomsg`: an interface.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct LinkHeader {
+    family: u8,
+    pad: u8,
+    kind: u16,
+    index: u32,
+    flags: u32,
+    change: u32,
+}
+const _: () = assert!(size_of::<LinkHeader>() == 16);
+
+/// `struct ifaddrmsg`: an address of an interface.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct AddressHeader {
+    family: u8,
+    prefix: u8,
+    flags: u8,
+    scope: u8,
+    index: u32,
+}
+const _: () = assert!(size_of::<AddressHeader>() == 8);
+
+/// `struct rtattr`: a value behind one of the above.
+#[derive(Clone, Copy, FromBytes)]
+#[repr(C)]
+struct AttributeHeader {
+    length: u16,
+    kind: u16,
+}
+const _: () = assert!(size_of::<AttributeHeader>() == 4);
+
+/// Longer than any datagram that the kernel fills when it lists things.
+const LONGEST_ANSWER: usize = 64 * 1024;
+
+/// Interfaces that come and go while they are listed make a list invalid.
+const ATTEMPTS: usize = 5;
+
+pub(super) fn interfaces() -> io::Result<Vec<Interface>> {
+    let socket = Socket::new(
+        Domain::from(libc::AF_NETLINK),
+        Type::RAW,
+        Some(Protocol::from(libc::NETLINK_ROUTE)),
+    )?;
+    let links = list(&socket, libc::RTM_GETLINK, &[0; size_of::<LinkHeader>()])?;
+    let addresses = list(&socket, libc::RTM_GETADDR, &[0; size_of::<AddressHeader>()])?;
+    Ok(joined(&links, &addresses))
+}
+
+/// Every message of a list, one body each.
+fn list(socket: &Socket, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    for _ in 1..ATTEMPTS {
+        if let List::Consistent(messages) = list_once(socket, kind, body)? {
+            return Ok(messages);
+        }
+    }
+    match list_once(socket, kind, body)? {
+        List::Consistent(messages) | List::Interrupted(messages) => Ok(messages),
+    }
+}
+
+enum List {
+    Consistent(Vec<Vec<u8>>),
+    /// Something changed in the middle.
+    Interrupted(Vec<Vec<u8>>),
+}
+
+fn list_once(mut socket: &Socket, kind: u16, body: &[u8]) -> io::Result<List> {
+    let request = Header {
+        length: (size_of::<Header>() + body.len()) as u32,
+        kind,
+        flags: (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16,
+        sequence: 1,
+        port: 0,
+    };
+    socket.send(&[request.as_bytes(), body].concat())?;
+    let mut buffer = vec![0; LONGEST_ANSWER];
+    let mut messages = Vec::new();
+    let mut interrupted = false;
+    loop {
+        let length = socket.read(&mut buffer)?;
+        for (header, body) in split(&buffer[..length]) {
+            interrupted |= header.flags & libc::NLM_F_DUMP_INTR as u16 != 0;
+            match i32::from(header.kind) {
+                libc::NLMSG_DONE if interrupted => return Ok(List::Interrupted(messages)),
+                libc::NLMSG_DONE => return Ok(List::Consistent(messages)),
+                libc::NLMSG_ERROR => return Err(refusal(body)),
+                _ => messages.push(body.to_vec()),
+            }
+        }
+    }
+}
+
+/// The messages in one datagram.
+fn split(mut datagram: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
+    std::iter::from_fn(move || {
+        let (header, _) = Header::read_from_prefix(datagram).ok()?;
+        let length = header.length as usize;
+        let body = datagram.get(size_of::<Header>()..length)?;
+        datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+        Some((header, body))
+    })
+}
+
+fn refusal(body: &[u8]) -> io::Error {
+    let code = i32::read_from_prefix(body).map_or(libc::EPROTO, |(code, _)| -code);
+    io::Error::from_raw_os_error(code)
+}
+
+fn joined(links: &[Vec<u8>], addresses: &[Vec<u8>]) -> Vec<Interface> {
+    let mut of_interface: HashMap<u32, Vec<Address>> = HashMap::new();
+    for (index, address) in addresses.iter().filter_map(|message| address(message)) {
+        of_interface.entry(index).or_default().push(address);
+    }
+    let interfaces = links.iter().filter_map(|message| interface(message));
+    interfaces
+        .map(|interface| Interface {
+            addresses: of_interface.remove(&interface.index).unwrap_or_default(),
+            ..interface
+        })
+        .collect()
+}
+
+fn interface(message: &[u8]) -> Option<Interface> {
+    let (header, rest) = LinkHeader::read_from_prefix(message).ok()?;
+    let has = |flag: i32| header.flags & flag.cast_unsigned() != 0;
+    let name = attribute(rest, libc::IFLA_IFNAME)?;
+    let name = name.strip_suffix(&[0]).unwrap_or(name);
+    let (mtu, _) = u32::read_from_prefix(attribute(rest, libc::IFLA_MTU)?).ok()?;
+    let mac = attribute(rest, libc::IFLA_ADDRESS).and_then(|mac| <[u8; 6]>::try_from(mac).ok());
+    Some(Interface {
+        name: String::from_utf8_lossy(name).into_owned(),
+        index: header.index,
+        mtu,
+        up: has(libc::IFF_UP),
+        carrier: has(libc::IFF_LOWER_UP | libc::IFF_RUNNING),
+        loopback: has(libc::IFF_LOOPBACK),
+        mac: mac.filter(|mac| *mac != [0; 6]),
+        addresses: Vec::new(),
+    })
+}
+
+fn address(message: &[u8]) -> Option<(u32, Address)> {
+    let (header, rest) = AddressHeader::read_from_prefix(message).ok()?;
+    if !is_usable(header.flags.into()) {
+        return None;
+    }
+    // On a point-to-point interface the other one is the peer's.
+    let bytes = attribute(rest, libc::IFA_LOCAL).or_else(|| attribute(rest, libc::IFA_ADDRESS))?;
+    let ip = match i32::from(header.family) {
+        libc::AF_INET => Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into(),
+        libc::AF_INET6 => Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into(),
+        _ => return None,
+    };
+    let prefix = header.prefix;
+    Some((header.index, Address { ip, prefix }))
+}
+
+/// Whether a socket can be bound to it: not while others are still asked whether it is theirs.
+fn is_usable(flags: u32) -> bool {
+    let tentative = flags & libc::IFA_F_TENTATIVE != 0 && flags & libc::IFA_F_OPTIMISTIC == 0;
+    !tentative && flags & libc::IFA_F_DADFAILED == 0
+}
+
+fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let (header, _) = AttributeHeader::read_from_prefix(bytes).ok()?;
+        let length = usize::from(header.length);
+        let value = bytes.get(size_of::<AttributeHeader>()..length)?;
+        if header.kind == wanted {
+            return Some(value);
+        }
+        bytes = bytes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_in_question_is_not_usable() {
+        assert!(is_usable(libc::IFA_F_PERMANENT));
+        assert!(is_usable(libc::IFA_F_TENTATIVE | libc::IFA_F_OPTIMISTIC));
+        assert!(!is_usable(libc::IFA_F_TENTATIVE));
+        assert!(!is_usable(libc::IFA_F_PERMANENT | libc::IFA_F_DADFAILED));
+    }
+
+    #[test]
+    fn attributes_are_found_and_cut_ones_are_not() {
+        let length = |n: u16| n.to_ne_bytes();
+        let first = [&length(5)[..], &length(1), &[0xaa, 0, 0, 0]].concat();
+        let second = [&length(8)[..], &length(2), b"four"].concat();
+        let both = [first, second].concat();
+        assert_eq!(attribute(&both, 1), Some(&[0xaa][..]));
+        assert_eq!(attribute(&both, 2), Some(&b"four"[..]));
+        assert_eq!(attribute(&both, 3), None);
+        assert_eq!(attribute(&both[..both.len() - 1], 2), None);
+        assert_eq!(attribute(&[0; 8], 1), None, "a length of zero ends it");
+    }
+}

@@ -1,0 +1,25 @@
+//! Datagrams in the real world.
+//!
+//! Everything here works for an ordinary user, without a kernel module and without a daemon:
+//! - [`socket`]: UDP sockets that send and receive many packets in one system call;
+//! - [`share`]: several processes on one address, each with its own queue pair numbers;
+//! - [`poll`]: waiting for sockets, for the time, and for another thread;
+//! - [`interface`]: the interfaces of this machine, as devices;
+//! - [`capture`]: every packet in a file that Wireshark reads;
+//! - [`fault`]: packets lost, doubled, damaged or late on purpose.
+#![deny(unsafe_code)]
+
+pub mod capture;
+mod direction;
+pub mod fault;
+pub mod interface;
+pub mod poll;
+pub mod share;
+pub mod socket;
+
+// The only room for unsafe code in this crate.
+#[allow(unsafe_code)]
+mod sys;
+
+pub use direction::Direction;
+pub use socket::Envelope;

@@ -1,0 +1,129 @@
+//! Which member listens for which service.
+
+use std::ops::RangeInclusive;
+
+use super::member::Member;
+use super::process::Identity;
+use super::registry::RegistryError;
+use super::slice::Slice;
+use super::table::{Listener, Table};
+
+/// Why a service can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// Somebody has it: `EADDRINUSE`.
+    #[error(
+        "service {service:#x} is taken by process {pid}: choose another port, or end that process"
+    )]
+    InUse {
+        /// The service id.
+        service: u64,
+        /// Whose it is; perhaps our own.
+        pid: u32,
+    },
+    /// All of a range are taken.
+    #[error("every port from {first} to {last} is taken: end some of the programs that listen")]
+    Exhausted {
+        /// The lowest.
+        first: u16,
+        /// The highest.
+        last: u16,
+    },
+    /// The registry.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+/// The services that the members of an address listen for, or have reserved.
+///
+/// A service is named by its 64-bit id; for the usual port spaces the port is in its low 16 bits.
+/// What a dead process had is free at once.
+#[derive(Debug)]
+pub struct Listeners<'m> {
+    member: &'m Member,
+}
+
+impl<'m> Listeners<'m> {
+    pub(super) fn new(member: &'m Member) -> Self {
+        Self { member }
+    }
+
+    /// Takes a service for us.
+    pub fn claim(&self, service: u64) -> Result<(), ServiceError> {
+        self.change(|table| match holder(table, service) {
+            Some(process) => Err(ServiceError::InUse {
+                service,
+                pid: process.pid,
+            }),
+            None => {
+                self.insert(table, service);
+                Ok(())
+            }
+        })
+    }
+
+    /// Takes a free port for us: a service whose id is `space` with the port in its low 16 bits.
+    pub fn claim_any(&self, space: u64, ports: RangeInclusive<u16>) -> Result<u64, ServiceError> {
+        self.change(|table| {
+            let (first, last) = (*ports.start(), *ports.end());
+            // From where the last claim left off, so that a port does not come up again at once.
+            let newest = table
+                .listeners
+                .last()
+                .map_or(0, |listener| listener.service as u16);
+            let later = newest.max(first.saturating_sub(1)).saturating_add(1);
+            let services = (later..=last)
+                .chain(first..=last)
+                .map(|port| space | u64::from(port));
+            let taken = |service: &u64| holder(table, *service).is_none();
+            let found = services.into_iter().find(taken);
+            let service = found.ok_or(ServiceError::Exhausted { first, last })?;
+            self.insert(table, service);
+            Ok(service)
+        })
+    }
+
+    /// Gives a service of ours back.
+    pub fn release(&self, service: u64) -> Result<(), RegistryError> {
+        let locked = self.member.registry.lock()?;
+        let mut table = locked.read()?;
+        let ours = self.member.slice;
+        (table.listeners).retain(|it| it.service != service || it.slice != ours);
+        locked.write(&table)
+    }
+
+    /// The slice of the member that listens for a service.
+    pub fn owner(&self, service: u64) -> Result<Option<Slice>, RegistryError> {
+        let table = self.member.registry.read()?;
+        let found = table.listeners.iter().find(|it| it.service == service);
+        let owner = found.and_then(|it| table.member(it.slice));
+        Ok(owner.filter(|it| it.process.is_alive()).map(|it| it.slice))
+    }
+
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Table) -> Result<T, ServiceError>,
+    ) -> Result<T, ServiceError> {
+        let locked = self.member.registry.lock()?;
+        let mut table = locked.read()?;
+        let result = change(&mut table)?;
+        locked.write(&table)?;
+        Ok(result)
+    }
+
+    fn insert(&self, table: &mut Table, service: u64) {
+        // Whoever had it is dead.
+        table.listeners.retain(|it| it.service != service);
+        table.listeners.push(Listener {
+            service,
+            slice: self.member.slice,
+        });
+    }
+}
+
+/// The living process that has a service.
+fn holder(table: &Table, service: u64) -> Option<Identity> {
+    let listener = table.listeners.iter().find(|it| it.service == service)?;
+    let process = table.member(listener.slice)?.process;
+    process.is_alive().then_some(process)
+}

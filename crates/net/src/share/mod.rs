@@ -1,0 +1,55 @@
+//! Several processes on one address, with nobody in charge.
+//!
+//! Each process that uses an address is a [`Member`]. All members bind the same port with
+//! `SO_REUSEPORT`, and a classic BPF program lets the kernel steer each packet by its destination
+//! queue pair to the member that owns the number: every member has a [`Slice`] of them. Who has
+//! which is written in a small file in the user's runtime directory.
+//!
+//! # Places, and how they are found
+//! The program names sockets by their place in the kernel's group. A new socket gets the last place;
+//! when one is closed, the last moves into its place. After a crash nobody can know in which order
+//! the sockets were closed, so places are *probed*: whoever notices writes a new round number to the
+//! registry and sends one probe to each place. The program delivers a probe to the place that is
+//! written in it, and the member that gets it knows where it is, writes that down and installs the
+//! program that follows. There is no leader and nobody waits for anybody: a member that has been
+//! stopped by a debugger only delays itself.
+//!
+//! When the group contains sockets of no member (a forked child that kept one), a member may find
+//! itself without a probe. It then starts a round of 64 probes. Those beyond the last socket reach
+//! anybody, but a member always gets the one for its own place too, so the lowest counts.
+//!
+//! # When steering is wrong
+//! For some milliseconds after a crash, packets reach the wrong member. They are not lost: it hands
+//! them over through the owner's mailbox, a Unix datagram socket, and takes them as a reason to
+//! look around. The same mailboxes serve connection management, where any member may get a message
+//! for any other: see [`Member::forward_to`] and [`Listeners`].
+//!
+//! Who dies is noticed by its predecessor in the order of slices, which looks every quarter of a
+//! second, and by whoever tries to forward to it.
+//!
+//! # Measured on Linux 6.18, as an ordinary user
+//! - Any member may replace the group's program, and it outlives who installed it.
+//! - A place that no socket has makes the kernel choose by addresses and ports.
+//! - A socket of another user on the same address and port is refused with `EADDRINUSE`.
+//! - A zombie has closed its sockets; a socket that a forked child still holds keeps its place.
+//! - A segmented send is steered whole by its first packet: one batch should have one destination.
+
+mod directory;
+mod listeners;
+mod mailbox;
+mod member;
+mod probe;
+mod process;
+mod registry;
+mod repair;
+mod several;
+mod slice;
+mod steering;
+mod table;
+
+pub use directory::{DirectoryError, RuntimeDirectory};
+pub use listeners::{Listeners, ServiceError};
+pub use member::{Counters, ForwardError, JoinError, Member};
+pub use registry::RegistryError;
+pub use several::{join_all, join_all_in};
+pub use slice::Slice;

@@ -1,0 +1,59 @@
+//! Probes: how a member learns its place in the group of sockets.
+//!
+//! A probe is no RoCE packet: its opcode does not exist and its transport version is 15.
+
+/// The first four bytes: opcode `0xff`, flags with transport version 15, and a name.
+pub(super) const MAGIC: u32 = u32::from_be_bytes([0xff, 0x0f, b'r', b'c']);
+
+/// Where in the probe its place stands.
+pub(super) const PLACE_OFFSET: u32 = 4;
+
+/// The length of a probe, which is the shortest that the program can't misread.
+pub(super) const LENGTH: usize = 16;
+
+/// Sent to one place; whoever gets it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Probe {
+    pub(super) place: u32,
+    /// The number of the round. Nobody can guess it who can't read the registry.
+    pub(super) round: u64,
+}
+
+impl Probe {
+    pub(super) fn bytes(self) -> [u8; LENGTH] {
+        let mut bytes = [0; LENGTH];
+        bytes[..4].copy_from_slice(&MAGIC.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.place.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.round.to_be_bytes());
+        bytes
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; LENGTH] = bytes.try_into().ok()?;
+        let [magic @ .., _, _, _, _, _, _, _, _, _, _, _, _] = *bytes;
+        let [_, _, _, _, place @ .., _, _, _, _, _, _, _, _] = *bytes;
+        let [_, _, _, _, _, _, _, _, round @ ..] = *bytes;
+        (u32::from_be_bytes(magic) == MAGIC).then_some(Self {
+            place: u32::from_be_bytes(place),
+            round: u64::from_be_bytes(round),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_is_no_packet_and_a_packet_no_probe() {
+        let probe = Probe {
+            place: 5,
+            round: 0x1234_5678_9abc_def0,
+        };
+        assert_eq!(Probe::parse(&probe.bytes()), Some(probe));
+        assert!(wire::Packet::parse(&probe.bytes()).is_err());
+        assert_eq!(wire::Opcode::from_byte(probe.bytes()[0]), None);
+        assert_eq!(Probe::parse(&[0; LENGTH]), None);
+        assert_eq!(Probe::parse(&probe.bytes()[..15]), None);
+    }
+}

@@ -1,0 +1,65 @@
+//! Addresses as the kernel writes them.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+/// A UDP socket of the address's family that does not block and is not inherited by other programs.
+pub(super) fn open(address: IpAddr) -> std::io::Result<Socket> {
+    let domain = match address {
+        IpAddr::V4(_) => Domain::IPV4,
+        IpAddr::V6(_) => Domain::IPV6,
+    };
+    let socket = Socket::new(
+        domain,
+        Type::DGRAM.nonblocking().cloexec(),
+        Some(Protocol::UDP),
+    )?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    Ok(socket)
+}
+
+/// An address and port for the kernel; `scope` says on which interface a link-local one is meant.
+pub(super) fn place(address: IpAddr, port: u16, scope: u32) -> SockAddr {
+    match address {
+        IpAddr::V6(address) if is_scoped(address) => {
+            SockAddr::from(SocketAddrV6::new(address, port, 0, scope))
+        }
+        _ => SockAddr::from(SocketAddr::new(address, port)),
+    }
+}
+
+fn is_scoped(address: Ipv6Addr) -> bool {
+    // Link-local addresses, and multicast groups of the link and the interface.
+    address.is_unicast_link_local() || matches!(address.segments()[0] & 0xff0f, 0xff01 | 0xff02)
+}
+
+/// The number of the interface that has this address; 0 if none has, or for IPv4.
+pub(super) fn interface_of(address: IpAddr) -> u32 {
+    let IpAddr::V6(address) = address else {
+        return 0;
+    };
+    // One line per address: 32 hexadecimal digits, the interface's number, and more.
+    let table = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+    let wanted = format!("{:032x}", address.to_bits());
+    let line = table.lines().find(|line| line.starts_with(&wanted));
+    line.and_then(|line| line.split_whitespace().nth(1))
+        .and_then(|number| u32::from_str_radix(number, 16).ok())
+        .unwrap_or(0)
+}
+
+/// Reads a socket address from its bytes.
+pub(super) fn parse(name: &[u8; 28]) -> Option<(IpAddr, u16)> {
+    let [family_low, family_high, port_high, port_low, ..] = *name;
+    let port = u16::from_be_bytes([port_high, port_low]);
+    let family = u16::from_ne_bytes([family_low, family_high]);
+    let address = match i32::from(family) {
+        libc::AF_INET => IpAddr::V4(Ipv4Addr::from(*name[4..].first_chunk::<4>()?)),
+        libc::AF_INET6 => IpAddr::V6(Ipv6Addr::from(*name[8..].first_chunk::<16>()?)),
+        _ => return None,
+    };
+    Some((address, port))
+}

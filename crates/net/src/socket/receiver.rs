@@ -1,0 +1,303 @@
+//! The socket that packets arrive at.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use socket2::Socket;
+use wire::Flow;
+
+use super::control::{Incoming, integer};
+use super::place::{interface_of, open, parse, place};
+use super::{Envelope, SocketError};
+use crate::sys::option::{self, UDP_GRO, UDP_NO_CHECK6_RX};
+use crate::sys::receive::{MAX_SLOTS, Slot, receive};
+
+/// The receive buffer that is asked for. The kernel reports what it grants doubled.
+const BUFFER: usize = 4 << 20;
+
+/// Below this, granted and doubled, a full window of one peer may not fit.
+const ENOUGH: usize = 2 << 20;
+
+/// Receives packets, many at a time.
+#[derive(Debug)]
+pub struct Receiver {
+    socket: Socket,
+    local: SocketAddr,
+    buffer: usize,
+}
+
+/// How a socket shares its port with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Not at all.
+    Alone,
+    /// Each packet goes to one of several sockets of this user.
+    Steered,
+    /// Each packet goes to all sockets: multicast.
+    Copied,
+}
+
+impl Receiver {
+    /// A receiver that has its address and port alone. The address may be unspecified: then each
+    /// packet's envelope says where it was sent to.
+    pub fn bind(local: SocketAddr) -> Result<Self, SocketError> {
+        Self::bind_with(local, Sharing::Alone)
+    }
+
+    /// A receiver for packets to a multicast group on the interface that has the given address.
+    /// Each receiver of a group, in any process of any user, gets every packet.
+    pub fn join_group(group: IpAddr, port: u16, interface: IpAddr) -> Result<Self, SocketError> {
+        let receiver = Self::bind_on(SocketAddr::new(group, port), Sharing::Copied, interface)?;
+        let joined = match (group, interface) {
+            (IpAddr::V4(group), IpAddr::V4(interface)) => {
+                receiver.socket.join_multicast_v4(&group, &interface)
+            }
+            (IpAddr::V6(group), _) => receiver
+                .socket
+                .join_multicast_v6(&group, interface_of(interface)),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        };
+        joined.map_err(|error| SocketError::new(group, port, error))?;
+        Ok(receiver)
+    }
+
+    pub(crate) fn bind_with(local: SocketAddr, sharing: Sharing) -> Result<Self, SocketError> {
+        Self::bind_on(local, sharing, local.ip())
+    }
+
+    fn bind_on(
+        local: SocketAddr,
+        sharing: Sharing,
+        interface: IpAddr,
+    ) -> Result<Self, SocketError> {
+        Self::try_bind(local, sharing, interface)
+            .map_err(|error| SocketError::new(local.ip(), local.port(), error))
+    }
+
+    fn try_bind(local: SocketAddr, sharing: Sharing, interface: IpAddr) -> io::Result<Self> {
+        let socket = open(local.ip())?;
+        match sharing {
+            Sharing::Alone => {}
+            // Never SO_REUSEADDR for steered packets: another user could take them.
+            Sharing::Steered => socket.set_reuse_port(true)?,
+            Sharing::Copied => socket.set_reuse_address(true)?,
+        }
+        match local {
+            SocketAddr::V4(_) => prepare_v4(&socket, local.ip().is_unspecified())?,
+            SocketAddr::V6(_) => prepare_v6(&socket, local.ip().is_unspecified())?,
+        }
+        // Old kernels don't join datagrams: then each comes alone.
+        let _ = option::set(socket.as_fd(), UDP_GRO, 1);
+        socket.set_recv_buffer_size(BUFFER)?;
+        let buffer = socket.recv_buffer_size()?;
+        socket.bind(&place(local.ip(), local.port(), interface_of(interface)))?;
+        Ok(Self {
+            local: socket.local_addr()?.as_socket().unwrap_or(local),
+            socket,
+            buffer,
+        })
+    }
+
+    /// The address and port it is bound to.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The size of the receive buffer in the kernel's bookkeeping, which counts a packet's overhead:
+    /// 8 MiB hold about 2,000 packets of 4 KB.
+    pub fn buffer(&self) -> usize {
+        self.buffer
+    }
+
+    /// What to tell the user when the receive buffer is far too small.
+    pub fn shortage(&self) -> Option<Shortage> {
+        (self.buffer < ENOUGH).then_some(Shortage {
+            granted: self.buffer,
+        })
+    }
+
+    /// How many times the kernel dropped something because the receive buffer was full. A batch that
+    /// came in one piece counts once.
+    pub fn dropped(&self) -> io::Result<u32> {
+        option::drops(self.socket.as_fd())
+    }
+
+    /// Takes what has arrived, up to the inbox's size. Never waits: nothing may have arrived.
+    pub fn receive<'i>(&self, inbox: &'i mut Inbox) -> io::Result<Batches<'i>> {
+        let count = match receive(self.socket.as_fd(), &mut inbox.slots) {
+            Ok(count) => count,
+            Err(error) if is_nothing(&error) => 0,
+            Err(error) => return Err(error),
+        };
+        Ok(Batches {
+            slots: inbox.slots[..count].iter(),
+            local: self.local,
+        })
+    }
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+fn prepare_v4(socket: &Socket, any_address: bool) -> io::Result<()> {
+    let fd = socket.as_fd();
+    option::set(fd, (libc::IPPROTO_IP, libc::IP_RECVTOS), 1)?;
+    option::set(fd, (libc::IPPROTO_IP, libc::IP_RECVTTL), 1)?;
+    if any_address {
+        option::set(fd, (libc::IPPROTO_IP, libc::IP_PKTINFO), 1)?;
+    }
+    Ok(())
+}
+
+fn prepare_v6(socket: &Socket, any_address: bool) -> io::Result<()> {
+    let fd = socket.as_fd();
+    option::set(fd, (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS), 1)?;
+    option::set(fd, (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT), 1)?;
+    // Other implementations send without UDP checksum: the ICRC says more.
+    option::set(fd, UDP_NO_CHECK6_RX, 1)?;
+    if any_address {
+        option::set(fd, (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO), 1)?;
+    }
+    Ok(())
+}
+
+/// The receive buffer is so small that packets will be lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    granted: usize,
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the system allows a receive buffer of only {} KiB, so packets will be lost under load: \
+             let an administrator run `sysctl -w net.core.rmem_max={BUFFER}`",
+            // The kernel reports the double of what it was asked for.
+            self.granted / 2 / 1024
+        )
+    }
+}
+
+/// Where packets come to lie.
+pub struct Inbox {
+    slots: Vec<Slot>,
+}
+
+impl Inbox {
+    /// Room for this many batches of up to 64 KB each, from 1 to 16.
+    #[must_use]
+    pub fn new(batches: usize) -> Self {
+        Self {
+            slots: (0..batches.clamp(1, MAX_SLOTS))
+                .map(|_| Slot::new())
+                .collect(),
+        }
+    }
+}
+
+impl Default for Inbox {
+    /// Half a megabyte: larger ones fall out of the processor's cache.
+    fn default() -> Self {
+        Self::new(8)
+    }
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox")
+            .field("batches", &self.slots.len())
+            .finish()
+    }
+}
+
+/// What has arrived.
+pub struct Batches<'i> {
+    slots: std::slice::Iter<'i, Slot>,
+    local: SocketAddr,
+}
+
+impl<'i> Iterator for Batches<'i> {
+    type Item = Batch<'i>;
+
+    fn next(&mut self) -> Option<Batch<'i>> {
+        self.slots.find_map(|slot| Batch::read(slot, self.local))
+    }
+}
+
+/// Packets of one flow that arrived together.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch<'i> {
+    /// What all of them have in common.
+    pub envelope: Envelope,
+    /// The length of every packet but perhaps the last.
+    pub segment_size: usize,
+    /// All of them, one after the other.
+    pub bytes: &'i [u8],
+}
+
+impl<'i> Batch<'i> {
+    /// The packets one by one.
+    pub fn packets(&self) -> impl Iterator<Item = &'i [u8]> + use<'i> {
+        self.bytes.chunks(self.segment_size)
+    }
+
+    fn read(slot: &'i Slot, local: SocketAddr) -> Option<Self> {
+        let (source, source_port) = parse(slot.name())?;
+        let bytes = slot.data();
+        let mut batch = Self {
+            envelope: Envelope::new(Flow {
+                source,
+                destination: local.ip(),
+                source_port,
+                destination_port: local.port(),
+            }),
+            // An empty datagram has no packets, but a chunk has a length.
+            segment_size: bytes.len().max(1),
+            bytes,
+        };
+        for (kind, data) in Incoming::new(slot.control()) {
+            batch.note(kind, data);
+        }
+        Some(batch)
+    }
+
+    fn note(&mut self, kind: (i32, i32), data: &[u8]) -> Option<()> {
+        match kind {
+            UDP_GRO => {
+                let size = usize::try_from(integer(data)?).ok()?;
+                self.segment_size = size.max(1);
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                self.envelope.traffic_class = integer(data)? as u8;
+            }
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                self.envelope.hop_limit = integer(data)? as u8;
+            }
+            // struct in_pktinfo: interface, local address, destination in the header.
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                let destination = data.get(8..)?.first_chunk::<4>()?;
+                self.envelope.flow.destination = Ipv4Addr::from(*destination).into();
+            }
+            // struct in6_pktinfo: destination, interface.
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                let destination = data.first_chunk::<16>()?;
+                self.envelope.flow.destination = Ipv6Addr::from(*destination).into();
+            }
+            _ => {}
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,289 @@
+//! The socket that packets leave from.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use socket2::{MsgHdr, SockAddr, Socket};
+use wire::Flow;
+
+use super::control::Outgoing;
+use super::place::{interface_of, open, place};
+use super::{Envelope, SocketError, reseal};
+use crate::sys::option::{self, UDP_SEGMENT};
+use crate::sys::send::send_each;
+
+/// Room for what waits for a slow network card.
+const BUFFER: usize = 4 << 20;
+
+/// Why packets were not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The kernel's buffer is full.
+    #[error(
+        "the send buffer is full: when the socket is writable again, send what follows the first \
+         {sent} bytes"
+    )]
+    Full {
+        /// How many bytes, a multiple of the segment size, were sent.
+        sent: usize,
+    },
+    /// A packet is too long for the way.
+    #[error(
+        "packets of {length} bytes are too long for the way to {destination}: choose a smaller \
+         path MTU"
+    )]
+    TooLong {
+        /// How long it is, with its ICRC but without IP and UDP headers.
+        length: usize,
+        /// Where it was to go.
+        destination: IpAddr,
+    },
+    /// Anything else.
+    #[error("the kernel does not send to {destination}: {source}")]
+    Refused {
+        /// Where it was to go.
+        destination: IpAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Sends packets, many at a time.
+///
+/// It may be used from several threads at once.
+#[derive(Debug)]
+pub struct Sender {
+    socket: Socket,
+    address: IpAddr,
+    port: u16,
+    scope: u32,
+    segmentation: AtomicBool,
+}
+
+impl Sender {
+    /// A sender with a port of its own on an address of this machine.
+    pub fn bind(address: IpAddr) -> Result<Self, SocketError> {
+        Self::try_bind(address).map_err(|error| SocketError::new(address, 0, error))
+    }
+
+    fn try_bind(address: IpAddr) -> io::Result<Self> {
+        let socket = open(address)?;
+        let scope = interface_of(address);
+        match address {
+            IpAddr::V4(address) => prepare_v4(&socket, address)?,
+            IpAddr::V6(_) => prepare_v6(&socket, scope)?,
+        }
+        // As much as the system allows; the window keeps within what is granted.
+        socket.set_send_buffer_size(BUFFER)?;
+        socket.bind(&place(address, 0, scope))?;
+        let local = socket.local_addr()?.as_socket();
+        Ok(Self {
+            port: local.expect("a UDP socket has an IP address").port(),
+            segmentation: AtomicBool::new(can_segment(&socket)),
+            socket,
+            address,
+            scope,
+        })
+    }
+
+    /// The address packets come from.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// The UDP port packets come from.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The flow of packets from here to a peer's RoCE port.
+    pub fn flow_to(&self, destination: IpAddr) -> Flow {
+        Flow {
+            source: self.address,
+            destination,
+            source_port: self.port,
+            destination_port: wire::ROCE_PORT,
+        }
+    }
+
+    /// Whether the kernel cuts a batch into packets. If not, batches of several packets work but
+    /// cost an ICRC more per packet: better make batches of one.
+    pub fn segmentation(&self) -> bool {
+        self.segmentation.load(Ordering::Relaxed)
+    }
+
+    /// Turns segmentation by the kernel on or off. The next refusal turns it off again.
+    pub fn set_segmentation(&self, on: bool) {
+        self.segmentation.store(on, Ordering::Relaxed);
+    }
+
+    /// Sends packets of `segment_size` bytes each, the last perhaps shorter, all to one peer.
+    ///
+    /// Over IPv4, packet *i* must be sealed for the identification *i*, which segmentation gives it.
+    /// When the kernel does not segment, each packet is resealed for the identification 0 and sent
+    /// alone; from then on [`segmentation`](Self::segmentation) is false.
+    ///
+    /// # Panics
+    /// If `segment_size` is 0.
+    pub fn send(
+        &self,
+        envelope: &Envelope,
+        segment_size: usize,
+        bytes: &mut [u8],
+    ) -> Result<(), SendError> {
+        debug_assert_eq!(
+            envelope.flow.source_port, self.port,
+            "sealed for another port"
+        );
+        let flow = &envelope.flow;
+        let to = place(flow.destination, flow.destination_port, self.scope);
+        let mut refused = false;
+        if self.segmentation() && bytes.len() > segment_size {
+            match self.send_segmented(&to, envelope, segment_size, bytes) {
+                Ok(()) => return Ok(()),
+                Err(error) if suggests_no_segmentation(&error) => refused = true,
+                Err(error) => return Err(failure(error, envelope, segment_size, 0)),
+            }
+        }
+        let sent = self.send_singly(&to, envelope, segment_size, bytes);
+        if refused
+            && !matches!(
+                sent,
+                Err(SendError::TooLong { .. } | SendError::Refused { .. })
+            )
+        {
+            // Alone they go: so it was the segmentation that the kernel did not like.
+            self.set_segmentation(false);
+        }
+        sent
+    }
+
+    fn send_segmented(
+        &self,
+        to: &SockAddr,
+        envelope: &Envelope,
+        segment_size: usize,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        // What does not fit the kernel's field is too long for any packet as well.
+        let size = u16::try_from(segment_size).map_err(|_| too_long())?;
+        let mut control = headers(envelope);
+        control.push(UDP_SEGMENT, &size.to_ne_bytes());
+        let piece = [IoSlice::new(bytes)];
+        let message = MsgHdr::new()
+            .with_addr(to)
+            .with_buffers(&piece)
+            .with_control(control.bytes());
+        self.socket.sendmsg(&message, libc::MSG_NOSIGNAL).map(drop)
+    }
+
+    /// Each packet in a send of its own.
+    fn send_singly(
+        &self,
+        to: &SockAddr,
+        envelope: &Envelope,
+        segment_size: usize,
+        bytes: &mut [u8],
+    ) -> Result<(), SendError> {
+        if bytes.len() > segment_size && envelope.flow.source.is_ipv4() {
+            for packet in bytes.chunks_mut(segment_size) {
+                reseal(&envelope.flow, packet);
+            }
+        }
+        let control = headers(envelope);
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let packets = bytes[sent..].chunks(segment_size);
+            let count = send_each(self.socket.as_fd(), to, control.bytes(), packets)
+                .map_err(|error| failure(error, envelope, segment_size.min(bytes.len()), sent))?;
+            sent += count * segment_size;
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Sender {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn prepare_v4(socket: &Socket, address: Ipv4Addr) -> io::Result<()> {
+    let hops = u32::from(Envelope::DEFAULT_HOP_LIMIT);
+    let discovery = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER);
+    // Identification 0 and no fragments: what packets are sealed for.
+    option::set(socket.as_fd(), discovery, libc::IP_PMTUDISC_PROBE)?;
+    socket.set_ttl_v4(hops)?;
+    socket.set_multicast_ttl_v4(hops)?;
+    socket.set_multicast_if_v4(&address)
+}
+
+fn prepare_v6(socket: &Socket, interface: u32) -> io::Result<()> {
+    let hops = u32::from(Envelope::DEFAULT_HOP_LIMIT);
+    let discovery = (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER);
+    option::set(socket.as_fd(), discovery, libc::IPV6_PMTUDISC_PROBE)?;
+    socket.set_unicast_hops_v6(hops)?;
+    socket.set_multicast_hops_v6(hops)?;
+    socket.set_multicast_if_v6(interface)
+}
+
+/// Whether this kernel knows segmentation at all; 0 asks for none.
+fn can_segment(socket: &Socket) -> bool {
+    option::set(socket.as_fd(), UDP_SEGMENT, 0).is_ok()
+}
+
+/// What the headers must say that they would not say anyway.
+fn headers(envelope: &Envelope) -> Outgoing {
+    let (traffic_class, hop_limit) = match envelope.flow.destination {
+        IpAddr::V4(_) => (
+            (libc::IPPROTO_IP, libc::IP_TOS),
+            (libc::IPPROTO_IP, libc::IP_TTL),
+        ),
+        IpAddr::V6(_) => (
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT),
+        ),
+    };
+    let mut control = Outgoing::new();
+    if envelope.traffic_class != 0 {
+        control.push(
+            traffic_class,
+            &i32::from(envelope.traffic_class).to_ne_bytes(),
+        );
+    }
+    if !matches!(envelope.hop_limit, 0 | Envelope::DEFAULT_HOP_LIMIT) {
+        control.push(hop_limit, &i32::from(envelope.hop_limit).to_ne_bytes());
+    }
+    control
+}
+
+/// Kernels and network cards say in many ways that they can't segment; some of these mean something
+/// else as well, so packets are tried alone before it is believed.
+fn suggests_no_segmentation(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE | libc::EOPNOTSUPP | libc::ENOPROTOOPT)
+    )
+}
+
+fn too_long() -> io::Error {
+    io::Error::from_raw_os_error(libc::EMSGSIZE)
+}
+
+fn failure(error: io::Error, envelope: &Envelope, length: usize, sent: usize) -> SendError {
+    let destination = envelope.flow.destination;
+    match error.raw_os_error() {
+        // ENOBUFS: the network card's queue, which comes after our buffer, was full.
+        Some(libc::EAGAIN | libc::ENOBUFS) => SendError::Full { sent },
+        Some(libc::EMSGSIZE) => SendError::TooLong {
+            length,
+            destination,
+        },
+        _ => SendError::Refused {
+            destination,
+            source: error,
+        },
+    }
+}

@@ -1,0 +1,17 @@
+//! System calls that the standard library and `socket2` do not offer, each behind a safe function.
+//!
+//! This is the only folder of the crate with unsafe code. What can be done in safe code, such as
+//! reading socket addresses and control messages from their bytes, is not done here with pointers.
+
+pub(crate) mod option;
+pub(crate) mod poll;
+pub(crate) mod process;
+pub(crate) mod receive;
+pub(crate) mod send;
+
+use std::io;
+
+/// The result of a system call that returns -1 and sets `errno` when it fails.
+fn check(result: libc::c_int) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}

@@ -1,0 +1,65 @@
+//! Waiting, and being woken.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+use super::check;
+
+/// Waits until a descriptor is ready or the time is over, to the nanosecond.
+pub(crate) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
+    let timeout = timeout.map(timespec);
+    let pointer = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the kernel reads and writes `set.len()` entries of the live slice; the time is either
+    // null or live; a null mask is allowed.
+    let result = unsafe {
+        libc::ppoll(
+            set.as_mut_ptr(),
+            set.len() as libc::nfds_t,
+            pointer,
+            ptr::null(),
+        )
+    };
+    check(result)
+}
+
+fn timespec(duration: Duration) -> libc::timespec {
+    libc::timespec {
+        // Longer than any clock runs: as good as for ever.
+        tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
+        // Below 10^9, which fits everywhere.
+        tv_nsec: duration.subsec_nanos().cast_signed().into(),
+    }
+}
+
+/// A counter that can be polled.
+pub(crate) fn event_counter() -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    let result = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    check(result)?;
+    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(result) })
+}
+
+/// Adds one to a counter. A counter that is full is as good as one more.
+pub(crate) fn event_add(counter: BorrowedFd<'_>) {
+    // SAFETY: takes no pointers.
+    unsafe { libc::eventfd_write(counter.as_raw_fd(), 1) };
+}
+
+/// Sets a counter to zero. One that is zero already stays so.
+pub(crate) fn event_clear(counter: BorrowedFd<'_>) {
+    let mut value = 0;
+    // SAFETY: writes eight bytes to the live variable.
+    unsafe { libc::eventfd_read(counter.as_raw_fd(), &raw mut value) };
+}
+
+/// Sets how late this thread may be woken, so that the kernel can wake several at once.
+pub(crate) fn set_timer_slack(slack: Duration) -> io::Result<()> {
+    // 0 would mean "as the parent had it".
+    let nanoseconds = slack.as_nanos().clamp(1, 1_000_000_000) as libc::c_ulong;
+    // SAFETY: this option takes a number and no pointers.
+    let result = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds) };
+    check(result).map(drop)
+}

@@ -1,0 +1,38 @@
+//! Who we are.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::check;
+
+/// The user whose rights this process has.
+pub(crate) fn user() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// A number that nobody can guess.
+pub(crate) fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    // SAFETY: writes at most the given number of bytes to the live array.
+    let result = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    // The kernel promises that eight bytes come whole or not at all.
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Puts an empty file behind a descriptor: its number stays valid, and what was behind it is gone
+/// from this process. Nothing is allocated and no lock is taken, as is right after a fork.
+pub(crate) fn replace_with_null(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    // SAFETY: takes no pointers. The owner of `fd`, from whom it is borrowed, still owns a valid
+    // descriptor of the same number afterwards.
+    let result = unsafe { libc::dup3(null.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
+    check(result).map(drop)
+}

@@ -1,0 +1,394 @@
+//! The language of faults, and what they do to packets.
+
+use std::time::{Duration, Instant};
+
+use net::Direction::{Receive, Transmit};
+use net::fault::{DelayLine, FaultCounts, FaultSpec, Faults, Verdict};
+use proptest::prelude::*;
+use wire::{Checker, Flow, Opcode, PacketHead, Psn, Qpn, icrc};
+
+const FLOW: Flow = Flow {
+    source: std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)),
+    destination: std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)),
+    source_port: 0xc001,
+    destination_port: 4791,
+};
+
+fn packet(opcode: Opcode, qp: u32, psn: u32) -> Vec<u8> {
+    let head = PacketHead::new(opcode, Qpn::new(qp), Psn::new(psn));
+    let mut bytes = [head.bytes(), b"payload!"].concat();
+    bytes.extend(icrc::checksum(&FLOW, 0, &bytes));
+    bytes
+}
+
+fn send(psn: u32) -> Vec<u8> {
+    packet(Opcode::RcSendOnly, 0x11, psn)
+}
+
+fn faults(text: &str) -> Faults {
+    Faults::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn refused(text: &str) -> String {
+    match text.parse::<FaultSpec>() {
+        Ok(spec) => panic!("{text} was understood as {spec}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Which of the given packets get lost.
+fn lost(faults: &mut Faults, packets: &[Vec<u8>]) -> Vec<usize> {
+    let now = Instant::now();
+    let mut lost = Vec::new();
+    for (index, packet) in packets.iter().enumerate() {
+        if faults.apply(now, Transmit, packet) == Verdict::DROP {
+            lost.push(index);
+        }
+    }
+    lost
+}
+
+#[test]
+fn nothing_said_is_nothing_done() {
+    for text in ["", " ; , ;", "seed=3"] {
+        let mut faults = faults(text);
+        assert!(faults.spec().is_empty());
+        assert_eq!(
+            faults.apply(Instant::now(), Transmit, &send(1)),
+            Verdict::PASS
+        );
+    }
+}
+
+#[test]
+fn the_third_packet_with_an_opcode_is_lost_and_no_other() {
+    let mut faults = faults("drop:opcode=RC_SEND_ONLY,nth=3");
+    let other = packet(Opcode::RcSendFirst, 0x11, 0);
+    let packets = [send(0), other, send(1), send(2), send(3), send(2)];
+    assert_eq!(lost(&mut faults, &packets), [3]);
+}
+
+#[test]
+fn a_packet_named_by_queue_pair_and_number_is_lost_once() {
+    let mut faults = faults("drop:qp=0x11,psn=5,times=1");
+    let elsewhere = packet(Opcode::RcSendOnly, 0x12, 5);
+    let packets = [send(4), elsewhere, send(5), send(6), send(5)];
+    assert_eq!(lost(&mut faults, &packets), [2], "the repetition passes");
+}
+
+#[test]
+fn from_the_nth_on_several_times() {
+    let packets: Vec<_> = (0..8).map(send).collect();
+    assert_eq!(lost(&mut faults("drop:nth=3,times=2"), &packets), [2, 3]);
+    assert_eq!(lost(&mut faults("drop:every=3"), &packets), [2, 5]);
+    assert_eq!(lost(&mut faults("drop:every=3,times=1"), &packets), [2]);
+    assert_eq!(lost(&mut faults("drop:times=2"), &packets), [0, 1]);
+    assert_eq!(lost(&mut faults("drop:rate=100%,times=1"), &packets), [0]);
+}
+
+#[test]
+fn each_direction_has_its_own_rules() {
+    let now = Instant::now();
+    let mut faults = faults("rx:drop:times=1; tx:dup:nth=2");
+    let doubled = Verdict {
+        copies: 2,
+        ..Verdict::PASS
+    };
+    assert_eq!(faults.apply(now, Transmit, &send(0)), Verdict::PASS);
+    assert_eq!(faults.apply(now, Receive, &send(0)), Verdict::DROP);
+    assert_eq!(faults.apply(now, Receive, &send(0)), Verdict::PASS);
+    assert_eq!(faults.apply(now, Transmit, &send(1)), doubled);
+}
+
+#[test]
+fn what_is_late_names_the_time() {
+    let now = Instant::now();
+    let mut faults = faults("delay:opcode=ACK,by=5ms; delay=1ms; reorder:nth=2");
+    let until = |verdict: Verdict| verdict.hold_until.map(|due| due - now);
+    let ack = packet(Opcode::RcAcknowledge, 0x11, 0);
+    let held = until(faults.apply(now, Transmit, &ack));
+    assert_eq!(held, Some(Duration::from_millis(6)), "delays add up");
+    let held = until(faults.apply(now, Transmit, &send(0)));
+    assert_eq!(held, Some(Duration::from_micros(1200)));
+    let held = until(faults.apply(now, Transmit, &send(0)));
+    assert_eq!(held, Some(Duration::from_millis(1)));
+}
+
+#[test]
+fn a_damaged_packet_differs_in_one_bit_and_never_gets_in() {
+    let now = Instant::now();
+    let mut faults = faults("corrupt:rate=100%");
+    let mut checker = Checker::new();
+    let original = send(7);
+    for _ in 0..20_000 {
+        let verdict = faults.apply(now, Transmit, &original);
+        let damaged = verdict.bytes(&original);
+        let differing: u32 = damaged
+            .iter()
+            .zip(&original)
+            .map(|(a, b)| (a ^ b).count_ones())
+            .sum();
+        assert_eq!(differing, 1);
+        assert!(checker.check(&FLOW, damaged).is_err());
+    }
+}
+
+#[test]
+fn short_garbage_meets_only_rules_that_do_not_look_inside() {
+    let now = Instant::now();
+    let mut faults = faults("drop:qp=0; corrupt:rate=100%");
+    for length in 0..20 {
+        let verdict = faults.apply(now, Transmit, &vec![0; length]);
+        let expected = if length < 12 { 1 } else { 0 };
+        assert_eq!(verdict.copies, expected, "{length} bytes");
+    }
+}
+
+#[test]
+fn a_damaged_packet_can_also_be_late_and_doubled() {
+    let now = Instant::now();
+    let mut faults = faults("dup=100%,corrupt=100%,delay=1ms");
+    let verdict = faults.apply(now, Transmit, &send(0));
+    assert_eq!(verdict.copies, 2);
+    assert!(verdict.damaged.is_some());
+    assert_eq!(verdict.hold_until, Some(now + Duration::from_millis(1)));
+}
+
+#[test]
+fn the_same_seed_does_the_same_and_another_does_not() {
+    let packets: Vec<_> = (0..2000).map(send).collect();
+    let run = |text: &str| lost(&mut faults(text), &packets);
+    assert_eq!(run("loss=5%,seed=7"), run("loss=5%,seed=7"));
+    assert_ne!(run("loss=5%,seed=7"), run("loss=5%,seed=8"));
+    let with_more = run("loss=5%,seed=7; dup:every=3; corrupt=50%");
+    assert_eq!(
+        with_more,
+        run("loss=5%,seed=7"),
+        "rules don't disturb each other"
+    );
+}
+
+#[test]
+fn chances_are_what_they_say() {
+    let packets: Vec<_> = (0..100_000).map(send).collect();
+    let count = lost(&mut faults("loss=1%,seed=1"), &packets).len();
+    assert!((900..1100).contains(&count), "{count} of 100000");
+    assert_eq!(lost(&mut faults("loss=0%"), &packets), []);
+}
+
+#[test]
+fn counts_tell_what_was_done() {
+    let mut faults = faults("drop:nth=1; dup:nth=2; corrupt:nth=2; delay:nth=3,by=1s");
+    assert_eq!(faults.counts().to_string(), "0 packets: none touched");
+    for psn in 0..4 {
+        let _ = faults.apply(Instant::now(), Transmit, &send(psn));
+    }
+    let expected = FaultCounts {
+        packets: 4,
+        dropped: 1,
+        duplicated: 1,
+        corrupted: 1,
+        delayed: 1,
+    };
+    assert_eq!(faults.counts(), expected);
+    assert_eq!(
+        faults.counts().to_string(),
+        "4 packets: 1 dropped, 1 duplicated, 1 corrupted, 1 delayed"
+    );
+    let fired: Vec<_> = faults.fired().map(|(_, times)| times).collect();
+    assert_eq!(fired, [1, 1, 1, 1]);
+}
+
+#[test]
+fn a_delay_line_gives_back_by_time_and_then_by_arrival() {
+    let start = Instant::now();
+    let at = |milliseconds| start + Duration::from_millis(milliseconds);
+    let mut line = DelayLine::new();
+    assert_eq!(line.next_due(), None);
+    line.push(at(5), "late");
+    line.push(at(2), "first");
+    line.push(at(2), "second");
+    assert_eq!((line.len(), line.next_due()), (3, Some(at(2))));
+    assert_eq!(line.poll_due(at(1)), None);
+    assert_eq!(line.poll_due(at(2)), Some("first"));
+    assert_eq!(line.poll_due(at(2)), Some("second"));
+    assert_eq!(line.poll_due(at(2)), None);
+    assert_eq!(line.poll_due(at(9)), Some("late"));
+    assert!(line.is_empty());
+}
+
+#[test]
+fn a_description_prints_as_it_is_best_written() {
+    let printed = |text: &str| text.parse::<FaultSpec>().map(|spec| spec.to_string());
+    for text in [
+        "loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=1ms,seed=7",
+        "drop:opcode=RC_SEND_ONLY,nth=3; drop:qp=0x11,psn=5,times=1",
+        "rx:loss=0.0001%; loss=100%; rx:delay:opcode=ACKNOWLEDGE,by=5ms",
+        "reorder:every=7,by=3us",
+        "drop:times=1; seed=18446744073709551615",
+    ] {
+        assert_eq!(printed(text).as_deref(), Ok(text));
+    }
+    let loose = " LOSS ".to_lowercase() + "= 1.50 % ; ; tx : drop : opcode = ack , qp = 17 ,";
+    assert_eq!(
+        printed(&loose).as_deref(),
+        Ok("loss=1.5%; drop:opcode=ACKNOWLEDGE,qp=0x11")
+    );
+    assert_eq!(printed("drop:rate=2%").as_deref(), Ok("loss=2%"));
+    assert_eq!(printed("delay=1500us").as_deref(), Ok("delay=1500us"));
+    assert_eq!(printed("delay=2000µs").as_deref(), Ok("delay=2ms"));
+}
+
+#[test]
+fn a_refused_description_says_where_and_what_would_be_right() {
+    let known = [
+        (
+            "los=1%",
+            "column 1: `los` is not known here; there is loss, dup, corrupt, reorder, delay and seed",
+        ),
+        (
+            "loss=1%; drip:nth=1",
+            "column 10: `drip` is not known here; there is drop, dup, corrupt, reorder and delay",
+        ),
+        (
+            "drop:qpn=1",
+            "column 6: `qpn` is not known here; there is opcode, qp, psn, nth, every, rate, times and by",
+        ),
+        (
+            "drop:nth=1,opcode=RC_SEND_ONY",
+            "column 19: `RC_SEND_ONY` is not an opcode; did you mean RC_SEND_ONLY?",
+        ),
+        (
+            "drop:opcode=xyz",
+            "column 13: `xyz` is not an opcode; names look like RC_SEND_ONLY, WRITE_FIRST or ACK",
+        ),
+        ("loss", "column 1: `loss` needs a value, such as `loss=1%`"),
+        (
+            "loss=0.01",
+            "column 6: `0.01` is no value for `loss`: expected a percentage such as 1% or 0.1%, with at most four decimals",
+        ),
+        (
+            "delay=5",
+            "column 7: `5` is no value for `delay`: expected a whole number with a unit, such as 1ms, 20us or 1s",
+        ),
+        (
+            "drop:qp=0x1000000",
+            "column 9: `0x1000000` is no value for `qp`: expected a number of at most 24 bits, such as 17 or 0x11",
+        ),
+        (
+            "drop:nth=0",
+            "column 10: `0` is no value for `nth`: expected a count such as 3, and 1 at least",
+        ),
+        (
+            "seed=1,seed=2",
+            "column 8: `seed` is given twice; keep one of them",
+        ),
+        (
+            "drop:psn=1,psn=2",
+            "column 12: `psn` is given twice; keep one of them",
+        ),
+        (
+            "drop:nth=1,rate=1%",
+            "column 6: `nth`, `every` and `rate` exclude each other; keep one of them",
+        ),
+        (
+            "loss=1%,drop:nth=1",
+            "column 9: a rule needs a clause of its own: write `;` instead of `,` before `drop:`",
+        ),
+        (
+            "rx:drop",
+            "column 4: `drop` needs a condition, such as `drop:times=1` for the first packet",
+        ),
+        (
+            "dup:",
+            "column 1: `dup` needs a condition, such as `dup:times=1` for the first packet",
+        ),
+        (
+            "delay:nth=1",
+            "column 1: `delay` must know for how long: add `by=5ms`",
+        ),
+        (
+            "drop:nth=1,by=1ms",
+            "column 6: `by` is how long `delay` and `reorder` hold a packet back; remove it from `drop`",
+        ),
+    ];
+    for (text, expected) in known {
+        assert_eq!(refused(text), format!("fault description, {expected}"));
+    }
+}
+
+/// Text that is nearly right more often than arbitrary text is.
+fn nearly_right() -> impl Strategy<Value = String> {
+    let word = prop::sample::select(vec![
+        "loss",
+        "dup",
+        "corrupt",
+        "reorder",
+        "delay",
+        "seed",
+        "drop",
+        "opcode",
+        "qp",
+        "psn",
+        "nth",
+        "every",
+        "rate",
+        "times",
+        "by",
+        "tx",
+        "rx",
+        ":",
+        ":",
+        "=",
+        "=",
+        ",",
+        ";",
+        " ",
+        "1%",
+        "0.5%",
+        "7",
+        "0x11",
+        "5ms",
+        "RC_SEND_ONLY",
+        "ACK",
+        "µ",
+    ]);
+    prop::collection::vec(word, 0..12).prop_map(|words| words.concat())
+}
+
+fn rule() -> impl Strategy<Value = String> {
+    let direction = prop::sample::select(vec!["", "tx:", "rx:"]);
+    let action = prop::sample::select(vec!["drop", "dup", "corrupt", "reorder", "delay"]);
+    let filter = prop::sample::select(vec!["", "opcode=UC_WRITE,", "qp=3,", "psn=0xff,"]);
+    let choice = prop_oneof![
+        (1_u64..9).prop_map(|n| format!("nth={n}")),
+        (1_u64..9).prop_map(|n| format!("every={n}")),
+        (0_u32..100).prop_map(|n| format!("rate={n}.{n:02}%")),
+        (1_u64..9).prop_map(|n| format!("times={n}")),
+    ];
+    let by = 0_u64..10_000_000;
+    (direction, action, filter, choice, by).prop_map(|(direction, action, filter, choice, by)| {
+        let by = match action {
+            "delay" | "reorder" => format!(",by={by}ns"),
+            _ => String::new(),
+        };
+        format!("{direction}{action}:{filter}{choice}{by}")
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_understood_or_refused(text in prop_oneof![any::<String>(), nearly_right()]) {
+        if let Ok(spec) = text.parse::<FaultSpec>() {
+            prop_assert_eq!(spec.to_string().parse::<FaultSpec>(), Ok(spec));
+        }
+    }
+
+    #[test]
+    fn what_is_printed_reads_back(rules in prop::collection::vec(rule(), 0..5), seed: u64) {
+        let text = format!("{};seed={seed}", rules.join(";"));
+        let spec: FaultSpec = text.parse().expect("right");
+        prop_assert_eq!(spec.rules().len(), rules.len());
+        prop_assert_eq!(spec.to_string().parse::<FaultSpec>(), Ok(spec));
+    }
+}

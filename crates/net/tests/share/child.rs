@@ -1,0 +1,231 @@
+//! A member in a process of its own, and how a test talks with it: a line for a line.
+
+use std::env;
+use std::io::{BufRead, BufReader, Write, stdin};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use net::poll::{Interest, Waker, wait};
+use net::share::{Member, Slice};
+use net::socket::Inbox;
+use wire::{Checker, Packet, Qpn};
+
+use crate::forks;
+
+const ADDRESS: &str = "ROCI_TEST_MEMBER_OF";
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a member has received.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// For its own queue pairs, steered or forwarded.
+    pub(crate) own: u64,
+    /// For queue pair 1.
+    pub(crate) general: u64,
+    /// Forwarded by others.
+    pub(crate) forwarded: u64,
+    /// Forwarded to others.
+    pub(crate) strays: u64,
+    /// Rounds of probes it started.
+    pub(crate) rounds: u64,
+}
+
+/// A child process, and the member in it. It is killed in the end.
+pub(crate) struct Process {
+    child: Child,
+    input: ChildStdin,
+    output: Receiver<String>,
+    pub(crate) slice: Slice,
+}
+
+impl Process {
+    /// Starts a process that joins.
+    pub(crate) fn join(address: IpAddr) -> Self {
+        let (mut process, joined) = Self::start(address, None);
+        let slice = joined
+            .strip_prefix("joined ")
+            .unwrap_or_else(|| panic!("{joined}"));
+        process.slice = Slice::new(slice.parse().unwrap()).unwrap();
+        process
+    }
+
+    /// Starts a process, perhaps of another user, that tries to join; and what it says.
+    pub(crate) fn start(address: IpAddr, user: Option<u32>) -> (Self, String) {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args([
+            "child::member",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+            "--quiet",
+        ]);
+        command.env(ADDRESS, address.to_string());
+        if let Some(user) = user {
+            command.uid(user);
+        }
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        let (sender, output) = mpsc::channel();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        thread::spawn(move || {
+            // The test harness prints lines of its own: ours have a mark.
+            let ours = lines.map_while(Result::ok);
+            ours.filter_map(|line| line.split_once("> ").map(|(_, text)| text.to_owned()))
+                .try_for_each(|text| sender.send(text))
+        });
+        let process = Self {
+            child,
+            input,
+            output,
+            slice: Slice::FIRST,
+        };
+        let first = process.answer();
+        (process, first)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn ask(&mut self, question: &str) -> String {
+        writeln!(self.input, "{question}").unwrap();
+        self.answer()
+    }
+
+    pub(crate) fn report(&mut self) -> Report {
+        let answer = self.ask("report");
+        let mut numbers = answer.split(' ').map(|number| number.parse().unwrap());
+        let mut next = || numbers.next().unwrap();
+        Report {
+            own: next(),
+            general: next(),
+            forwarded: next(),
+            strays: next(),
+            rounds: next(),
+        }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn answer(&self) -> String {
+        self.output
+            .recv_timeout(PATIENCE)
+            .expect("the child answers")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Not a test: what the children run.
+#[test]
+#[ignore = "started by other tests as a process of its own"]
+fn member() {
+    let Ok(address) = env::var(ADDRESS) else {
+        return;
+    };
+    match Member::join(address.parse().unwrap()) {
+        Ok(member) => {
+            say(&format!("joined {}", member.slice()));
+            serve(member);
+        }
+        Err(error) => say(&format!("refused: {error}")),
+    }
+}
+
+fn say(text: &str) {
+    println!("> {text}");
+}
+
+/// What a driver's engine thread does.
+fn serve(mut member: Member) {
+    let waker = Waker::new().unwrap();
+    let (sender, questions) = mpsc::channel();
+    let mut report = Report::default();
+    let mut inbox = Inbox::new(4);
+    let mut checker = Checker::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for line in stdin().lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+                waker.wake();
+            }
+            // The test is over, or does not want us any more.
+            let _ = sender.send("quit".into());
+            waker.wake();
+        });
+        loop {
+            let due = member.tend(Instant::now());
+            let [udp, mailbox] = member.fds();
+            let interests = [udp, mailbox, waker.as_fd()].map(Interest::readable);
+            wait(
+                &interests,
+                Some(due.saturating_duration_since(Instant::now())),
+            )
+            .unwrap();
+            waker.clear();
+            for _ in 0..16 {
+                let taken = member.receive(Instant::now(), &mut inbox, |envelope, bytes| {
+                    checker.check(&envelope.flow, bytes).unwrap();
+                    match Packet::parse(bytes).unwrap().destination {
+                        Qpn::GSI => report.general += 1,
+                        _ => report.own += 1,
+                    }
+                });
+                taken.unwrap();
+            }
+            match questions.try_recv() {
+                Ok(question) if question == "quit" => break,
+                Ok(question) => answer(&member, report, &question),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => break,
+            }
+        }
+        drop(member);
+        say("left");
+        std::process::exit(0);
+    });
+}
+
+fn answer(member: &Member, report: Report, question: &str) {
+    let counters = member.counters();
+    let (verb, service) = question.split_once(' ').unwrap_or((question, "0"));
+    let service: u64 = service.parse().unwrap();
+    match verb {
+        "report" => say(&format!(
+            "{} {} {} {} {}",
+            report.own,
+            report.general,
+            counters.forwarded_to_us,
+            counters.strays_forwarded,
+            counters.rounds
+        )),
+        "claim" => say(&match member.listeners().claim(service) {
+            Ok(()) => "claimed".to_owned(),
+            Err(error) => error.to_string(),
+        }),
+        "release" => {
+            member.listeners().release(service).unwrap();
+            say("released");
+        }
+        "fork" => say(&forks::fork_and_keep(member).to_string()),
+        "fork-disown" => say(&forks::fork_and_disown(member).to_string()),
+        _ => say("what?"),
+    }
+}

@@ -1,0 +1,191 @@
+//! Several members in one process, seen from inside.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use net::share::{ForwardError, JoinError, Member, RuntimeDirectory, Slice};
+use net::socket::{Inbox, SocketError};
+
+use crate::traffic::{Peer, address, packet};
+
+/// Everything that a member takes within some calls, and its upkeep.
+fn taken(member: &mut Member) -> Vec<Vec<u8>> {
+    let mut packets = Vec::new();
+    let mut inbox = Inbox::new(2);
+    for _ in 0..16 {
+        let now = Instant::now();
+        let take = |_: &_, packet: &[u8]| packets.push(packet.to_vec());
+        member.receive(now, &mut inbox, take).unwrap();
+        member.tend(now);
+    }
+    packets
+}
+
+/// A folder for one test.
+fn folder(name: &str) -> (PathBuf, RuntimeDirectory) {
+    let path = std::env::temp_dir().join(format!("roci-{name}-{}", std::process::id()));
+    let directory = RuntimeDirectory::at(&path).unwrap();
+    (path, directory)
+}
+
+#[test]
+fn a_member_may_move_to_another_thread() {
+    fn movable<T: Send>() {}
+    movable::<(Member, Inbox)>();
+}
+
+#[test]
+fn packets_in_a_batch_for_another_member_are_handed_over() {
+    let address = address(60);
+    let peer = Peer::new(address);
+    let members = [(); 2].map(|()| Member::join(address).unwrap());
+    let [mut first, mut second] = members;
+    for member in [&mut first, &mut second] {
+        taken(member);
+    }
+    let to_first = first.qpn_range().start;
+    let to_second = second.qpn_range().end - 1;
+    // Steered by its first packet, but the second and the fourth are for somebody else.
+    peer.send(&[to_first, to_second, to_first, to_second]);
+    let flow = &peer.envelope.flow;
+    let expected = |numbers: [u16; 2], to| numbers.map(|number| packet(flow, number, to));
+    assert_eq!(taken(&mut first), expected([0, 2], to_first));
+    assert_eq!(taken(&mut second), expected([1, 3], to_second));
+    assert_eq!(first.counters().strays_forwarded, 2);
+    assert_eq!(second.counters().forwarded_to_us, 2);
+    // That is the sender's choice, and no reason to search for places.
+    assert_eq!((first.counters().rounds, second.counters().rounds), (0, 0));
+}
+
+#[test]
+fn a_forwarded_packet_keeps_its_envelope() {
+    let address = address(61);
+    let members = [(); 2].map(|()| Member::join(address).unwrap());
+    let [first, mut second] = members;
+    let envelope = Peer::new(address).envelope;
+    let message = packet(&envelope.flow, 0, 1);
+    first
+        .forward_to(second.slice(), &envelope, &message)
+        .unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..16 {
+        let take = |envelope: &_, packet: &[u8]| seen.push((*envelope, packet.to_vec()));
+        second
+            .receive(Instant::now(), &mut Inbox::new(1), take)
+            .unwrap();
+    }
+    assert_eq!(seen, [(envelope, message.clone())]);
+    let nobody = first.forward_to(Slice::LAST, &envelope, &message);
+    assert!(matches!(nobody, Err(ForwardError::NoOwner(Slice::LAST))));
+    let mut brought = 0;
+    let full = loop {
+        match first.forward_to(second.slice(), &envelope, &message) {
+            Ok(()) => brought += 1,
+            Err(error) => break error,
+        }
+    };
+    println!("a mailbox holds {brought} packets");
+    assert!(matches!(full, ForwardError::Full(_)), "{full}");
+}
+
+/// There is only one IPv6 address on every machine, and another test run may be using it.
+fn join_patiently(directory: &RuntimeDirectory, address: IpAddr) -> Member {
+    let begin = Instant::now();
+    loop {
+        match Member::join_in(directory, address) {
+            Ok(member) => return member,
+            Err(error) => assert!(begin.elapsed() < Duration::from_secs(10), "{error}"),
+        }
+        sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn over_ipv6_members_share_as_well() {
+    let address: IpAddr = "::1".parse().unwrap();
+    let (path, directory) = folder("v6");
+    let mut members = [(); 3].map(|()| join_patiently(&directory, address));
+    let flow = members[0].sender().flow_to(address);
+    for (number, slice) in members
+        .each_ref()
+        .map(Member::slice)
+        .into_iter()
+        .enumerate()
+    {
+        let mut packet = packet(&flow, 0, slice.qpn_range().start);
+        let length = packet.len();
+        let envelope = net::Envelope::new(flow);
+        members[0].send(&envelope, length, &mut packet).unwrap();
+        for (other, member) in members.iter_mut().enumerate() {
+            assert_eq!(taken(member).len(), usize::from(other == number));
+        }
+    }
+    assert!(members.iter().all(|it| it.counters().strays_forwarded == 0));
+    drop(members);
+    fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn sixty_two_are_enough() {
+    let address = address(62);
+    let begin = Instant::now();
+    let mut members: Vec<_> = (0..62).map(|_| Member::join(address).unwrap()).collect();
+    println!("62 joins took {:?}", begin.elapsed());
+    let full = Member::join(address).unwrap_err();
+    assert!(matches!(full, JoinError::Full(_)), "{full}");
+    let peer = Peer::new(address);
+    for member in &members {
+        peer.send(&[member.qpn_range().start]);
+    }
+    for member in &mut members {
+        assert_eq!(taken(member).len(), 1);
+        assert_eq!(member.counters().forwarded_to_us, 0);
+    }
+    let left = members.swap_remove(10).slice();
+    let newcomer = Member::join(address).unwrap();
+    assert_eq!(newcomer.slice(), left);
+}
+
+#[test]
+fn a_removed_registry_is_written_again() {
+    let address = address(63);
+    let (path, directory) = folder("removed");
+    let members = [(); 2].map(|()| Member::join_in(&directory, address));
+    let mut members = members.map(Result::unwrap);
+    members.iter_mut().for_each(|it| _ = taken(it));
+    for file in fs::read_dir(&path).unwrap().map(Result::unwrap) {
+        // Cleaners leave sockets alone.
+        if file.file_type().unwrap().is_file() {
+            fs::remove_file(file.path()).unwrap();
+        }
+    }
+    let refused = Member::join_in(&directory, address).unwrap_err();
+    let taken_port = JoinError::Socket(SocketError::PortTaken {
+        address,
+        port: 4791,
+    });
+    assert_eq!(refused.to_string(), taken_port.to_string());
+    sleep(Duration::from_millis(260));
+    members.iter_mut().for_each(|it| _ = taken(it));
+    let newcomer = Member::join_in(&directory, address).unwrap();
+    assert!(members.iter().all(|it| it.slice() != newcomer.slice()));
+    drop((members, newcomer));
+    fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn an_address_of_nobody_is_refused() {
+    let refused = Member::join("192.0.2.7".parse().unwrap()).unwrap_err();
+    println!("{refused}");
+    assert!(matches!(
+        refused,
+        JoinError::Socket(SocketError::NotLocal(_))
+    ));
+    for address in ["0.0.0.0", "239.1.2.3", "::", "ff02::1"] {
+        let refused = Member::join(address.parse().unwrap()).unwrap_err();
+        assert!(matches!(refused, JoinError::NotUnicast(_)), "{refused}");
+    }
+}

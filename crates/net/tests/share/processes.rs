@@ -1,0 +1,208 @@
+//! Members that come, stay, leave and die.
+
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::child::{Process, Report};
+use crate::traffic::{Peer, address};
+
+/// Sends one packet to each member, and says whether each got it directly.
+fn each_gets_one_directly(peer: &Peer, members: &mut [Process]) -> bool {
+    let before: Vec<Report> = members.iter_mut().map(Process::report).collect();
+    for member in members.iter() {
+        peer.send(&[member.slice.qpn_range().start + 5]);
+    }
+    let after: Vec<Report> = members.iter_mut().map(Process::report).collect();
+    let pairs = before.iter().zip(&after);
+    pairs.clone().all(|(before, after)| {
+        after.own == before.own + 1
+            && after.forwarded == before.forwarded
+            && after.strays == before.strays
+    })
+}
+
+/// Goes on until every packet is steered right, several times in a row. How long it took until the
+/// first of these.
+pub(crate) fn settle(peer: &Peer, members: &mut [Process]) -> Duration {
+    let begin = Instant::now();
+    let mut right_since = None;
+    let mut in_a_row = 0;
+    while in_a_row < 5 {
+        if each_gets_one_directly(peer, members) {
+            right_since.get_or_insert(begin.elapsed());
+            in_a_row += 1;
+        } else {
+            right_since = None;
+            in_a_row = 0;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(5), "never settles");
+    }
+    right_since.unwrap()
+}
+
+/// Sends many packets to each member in batches: all arrive, and none at anybody else.
+pub(crate) fn all_get_their_own(peer: &Peer, members: &mut [Process]) {
+    let before: Vec<Report> = members.iter_mut().map(Process::report).collect();
+    for round in 0..20 {
+        for member in members.iter() {
+            let first = member.slice.qpn_range().start + round;
+            peer.send(&[first, first + 1, first + 2]);
+        }
+    }
+    sleep(Duration::from_millis(20));
+    for (member, before) in members.iter_mut().zip(before) {
+        let after = member.report();
+        assert_eq!(after.own, before.own + 60, "slice {}", member.slice);
+        assert_eq!(after.strays, before.strays);
+        assert_eq!(after.forwarded, before.forwarded);
+    }
+}
+
+#[test]
+fn three_of_eight_are_killed_and_three_new_ones_join() {
+    let address = address(1);
+    let peer = Peer::new(address);
+    let begin = Instant::now();
+    let mut members: Vec<_> = (0..8).map(|_| Process::join(address)).collect();
+    println!("eight processes started in {:?}", begin.elapsed());
+    println!("settled after {:?}", settle(&peer, &mut members));
+    all_get_their_own(&peer, &mut members);
+
+    let mut dead = Vec::new();
+    // Chosen by the clock: the order must not matter.
+    let mut seed = begin.elapsed().as_nanos() as usize;
+    for _ in 0..3 {
+        let mut victim = members.remove(seed % members.len());
+        seed /= 8;
+        victim.kill();
+        dead.push(victim.slice);
+    }
+    println!("killed {dead:?}");
+    let before: u64 = members.iter_mut().map(|it| it.report().own).sum();
+    let begin = Instant::now();
+    let mut sent = 0;
+    while begin.elapsed() < Duration::from_millis(600) {
+        for member in &members {
+            peer.send(&[member.slice.qpn_range().end - 1]);
+            sent += 1;
+        }
+        sleep(Duration::from_millis(1));
+    }
+    sleep(Duration::from_millis(20));
+    let after: u64 = members.iter_mut().map(|it| it.report().own).sum();
+    let strays: u64 = members.iter_mut().map(|it| it.report().strays).sum();
+    println!("of {sent} packets after the deaths {strays} had to be forwarded, and none was lost");
+    assert_eq!(after - before, sent);
+    all_get_their_own(&peer, &mut members);
+
+    members.extend((0..3).map(|_| Process::join(address)));
+    assert!(members.iter().all(|it| !dead.contains(&it.slice)));
+    println!(
+        "three new ones: settled after {:?}",
+        settle(&peer, &mut members)
+    );
+    all_get_their_own(&peer, &mut members);
+    for _ in 0..10 {
+        Peer::new(address).send(&[1, 1, 1]);
+    }
+    sleep(Duration::from_millis(20));
+    let general = members
+        .iter_mut()
+        .map(|it| it.report().general)
+        .sum::<u64>();
+    assert_eq!(general, 30, "queue pair 1 reaches one member each time");
+}
+
+#[test]
+fn the_time_to_repair() {
+    let address = address(2);
+    let peer = Peer::new(address);
+    let mut members: Vec<_> = (0..8).map(|_| Process::join(address)).collect();
+    settle(&peer, &mut members);
+    for _ in 0..4 {
+        members[0].kill();
+        members.remove(0);
+        let traffic = settle(&peer, &mut members);
+        println!(
+            "killed one of {}: steered right after {traffic:?}",
+            members.len() + 1
+        );
+        assert!(traffic < Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn whoever_leaves_disturbs_nobody() {
+    let address = address(3);
+    let peer = Peer::new(address);
+    let mut members: Vec<_> = (0..5).map(|_| Process::join(address)).collect();
+    settle(&peer, &mut members);
+    while members.len() > 1 {
+        let mut first = members.remove(0);
+        assert_eq!(first.ask("quit"), "left");
+        println!(
+            "left: steered right after {:?}",
+            settle(&peer, &mut members)
+        );
+    }
+    all_get_their_own(&peer, &mut members);
+}
+
+#[test]
+fn a_stopped_process_delays_only_itself() {
+    let address = address(4);
+    let peer = Peer::new(address);
+    let mut members: Vec<_> = (0..5).map(|_| Process::join(address)).collect();
+    settle(&peer, &mut members);
+    let mut stopped = members.remove(1);
+    signal("-STOP", stopped.pid());
+    members[0].kill();
+    members.remove(0);
+    println!(
+        "with one stopped: repaired after {:?}",
+        settle(&peer, &mut members)
+    );
+    let before = peer_sends_while_stopped(&peer, &stopped);
+    signal("-CONT", stopped.pid());
+    sleep(Duration::from_millis(100));
+    assert_eq!(stopped.report().own, before);
+    members.push(stopped);
+    println!("after it goes on: {:?}", settle(&peer, &mut members));
+}
+
+/// Nothing is lost: it waits in the socket or in the mailbox. How many it will have got in all.
+fn peer_sends_while_stopped(peer: &Peer, stopped: &Process) -> u64 {
+    for _ in 0..5 {
+        peer.send(&[stopped.slice.qpn_range().start]);
+    }
+    // Five from the settling before.
+    10
+}
+
+fn signal(name: &str, pid: u32) {
+    let status = Command::new("kill").args([name, &pid.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+fn another_user_is_told_why() {
+    let address = address(5);
+    let _first = Process::join(address);
+    let (mut other, said) = Process::start(address, None);
+    assert!(said.starts_with("joined"), "{said}");
+    other.kill();
+    if !is_root() {
+        println!("skipped: only root can start a process of another user");
+        return;
+    }
+    let (_other, said) = Process::start(address, Some(65_534));
+    println!("{said}");
+    let taken = format!("port 4791 of {address} is taken");
+    assert!(said.contains(&taken), "{said}");
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    id.stdout.trim_ascii() == b"0"
+}

@@ -1,0 +1,146 @@
+//! Completion queues and channels: learning what became of work requests.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::{Completion, Id, Notify, ObjectError};
+
+use crate::channel::QueueToken;
+use crate::context::Context;
+use crate::driver::{Bell, Driver};
+
+/// Completions, in the order in which they came.
+///
+/// Cheap to clone. Polling makes progress by itself: what has arrived is looked at, timers are
+/// served, and answers go out on the caller's thread.
+#[derive(Clone)]
+pub struct CompletionQueue(Arc<Owner>);
+
+struct Owner {
+    context: Context,
+    id: Id<engine::CompletionQueue>,
+    bell: Arc<Bell>,
+}
+
+/// Before sleeping, a waiting thread looks this long by itself: most answers come sooner than a
+/// thread can be woken.
+const SPIN: Duration = Duration::from_micros(20);
+
+impl CompletionQueue {
+    pub(crate) fn create(
+        context: &Context,
+        capacity: u32,
+        bell: Arc<Bell>,
+    ) -> Result<Self, ObjectError> {
+        let driver = context.driver();
+        let id = driver.call(|device| device.create_completion_queue(capacity))?;
+        driver.ring_for(id, &bell);
+        Ok(Self(Arc::new(Owner {
+            context: context.clone(),
+            id,
+            bell,
+        })))
+    }
+
+    /// The oldest completion, if there is one now.
+    #[must_use]
+    pub fn poll(&self) -> Option<Completion> {
+        self.driver().poll(self.0.id)
+    }
+
+    /// All completions that are there now, up to the capacity of `into`; how many.
+    pub fn poll_many(&self, into: &mut Vec<Completion>, limit: usize) -> usize {
+        let before = into.len();
+        while into.len() - before < limit
+            && let Some(completion) = self.poll()
+        {
+            into.push(completion);
+        }
+        into.len() - before
+    }
+
+    /// The oldest completion; waits for it, first awake and then asleep.
+    #[must_use]
+    pub fn wait(&self) -> Completion {
+        loop {
+            if let Some(completion) = self.wait_until(None) {
+                return completion;
+            }
+        }
+    }
+
+    /// As [`wait`](Self::wait), but nothing when it takes longer than `patience`.
+    #[must_use]
+    pub fn wait_for(&self, patience: Duration) -> Option<Completion> {
+        self.wait_until(Some(crate::clock::now() + patience))
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>) -> Option<Completion> {
+        let awake_until = crate::clock::now() + SPIN;
+        loop {
+            if let Some(completion) = self.poll() {
+                return Some(completion);
+            }
+            let now = crate::clock::now();
+            if deadline.is_some_and(|at| at <= now) {
+                return None;
+            }
+            if now >= awake_until {
+                self.sleep_until(deadline);
+            }
+        }
+    }
+
+    /// Sleeps until the next completion or the deadline; arming first loses no wakeup.
+    fn sleep_until(&self, deadline: Option<Instant>) {
+        self.notify(Notify::Any);
+        if self.driver().has_completions(self.0.id) {
+            return;
+        }
+        self.driver().sleep(&self.0.bell, deadline);
+        // Answered by polling again, which is what the caller does.
+        while self.0.bell.answer().is_some() {}
+    }
+
+    /// How the events of a channel name this queue.
+    #[must_use]
+    pub fn token(&self) -> QueueToken {
+        QueueToken(token(self.0.id))
+    }
+
+    /// Asks for one event in the channel when the next completion comes.
+    ///
+    /// Completions that are there already do not count: poll once more afterwards.
+    pub fn notify(&self, notify: Notify) {
+        self.driver().call(|device| device.arm(self.0.id, notify));
+    }
+
+    /// Changes how many completions fit.
+    pub fn resize(&self, capacity: u32) -> Result<(), ObjectError> {
+        let id = self.0.id;
+        self.driver()
+            .call(|device| device.resize_completion_queue(id, capacity))
+    }
+
+    pub(crate) fn id(&self) -> Id<engine::CompletionQueue> {
+        self.0.id
+    }
+
+    fn driver(&self) -> &Driver {
+        self.0.context.driver()
+    }
+}
+
+/// A number for a queue that is unique among those that exist.
+pub(crate) fn token(queue: Id<engine::CompletionQueue>) -> u64 {
+    u64::from(queue.index())
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let id = self.id;
+        let driver = self.context.driver();
+        driver.forget_bell(id);
+        let _ = driver.call(|device| device.destroy_completion_queue(id));
+    }
+}

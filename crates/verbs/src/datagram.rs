@@ -1,0 +1,112 @@
+//! Datagram queue pairs: single packets to anybody who has the key.
+
+use engine::{
+    Address, AddressError, Attributes, Destination, Kind, MulticastError, PostError, Segment, State,
+};
+use wire::{Gid, Qpn, QueueKey};
+
+use crate::context::Context;
+use crate::queue_pair::{Builder, Endpoint, Handle, SetupError};
+use crate::request::Request;
+
+/// A peer's address, checked once: where datagrams go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressHandle {
+    destination: Destination,
+}
+
+impl AddressHandle {
+    /// The datagram queue pair `queue_pair` at `gid`, reached from our GID number `gid_index`.
+    pub fn new(
+        context: &Context,
+        gid: Gid,
+        gid_index: u8,
+        queue_pair: Qpn,
+        queue_key: QueueKey,
+    ) -> Result<Self, AddressError> {
+        let address = Address::new(gid, gid_index);
+        context
+            .driver()
+            .call(|device| device.check_address(&address))?;
+        Ok(Self {
+            destination: Destination {
+                address,
+                queue_pair,
+                queue_key,
+            },
+        })
+    }
+}
+
+/// A queue pair for datagrams; it needs no connection.
+///
+/// Receives begin with 40 bytes of network header.
+pub struct DatagramQueuePair {
+    handle: Handle,
+    endpoint: Endpoint,
+}
+
+impl Builder {
+    /// A queue pair for datagrams that lets in who knows `key`.
+    pub fn datagram(self, key: QueueKey) -> Result<DatagramQueuePair, SetupError> {
+        let (handle, connection) = self.kind(Kind::Ud).create()?;
+        let endpoint = handle.endpoint(connection.gid_index)?;
+        handle.modify(&Attributes {
+            state: Some(State::Initialized),
+            port: Some(1),
+            partition_index: Some(0),
+            queue_key: Some(key),
+            ..Attributes::default()
+        })?;
+        handle.modify(&Attributes {
+            state: Some(State::ReadyToReceive),
+            ..Attributes::default()
+        })?;
+        handle.modify(&Attributes {
+            state: Some(State::ReadyToSend),
+            send_psn: Some(endpoint.psn),
+            ..Attributes::default()
+        })?;
+        Ok(DatagramQueuePair { handle, endpoint })
+    }
+}
+
+impl DatagramQueuePair {
+    /// What a peer must know, besides the key.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    /// Sends a datagram.
+    pub fn post(&self, to: &AddressHandle, request: Request) -> Result<(), PostError> {
+        self.handle.post_send(request.to(to.destination))
+    }
+
+    /// Gives it room for a datagram and 40 bytes of network header.
+    pub fn post_receive(
+        &self,
+        id: u64,
+        segments: impl IntoIterator<Item = Segment>,
+    ) -> Result<(), PostError> {
+        self.handle.post_receive(id, segments)
+    }
+
+    /// Receives what is sent to a multicast group.
+    pub fn join(&self, group: Gid) -> Result<(), MulticastError> {
+        let number = self.handle.number;
+        self.handle
+            .domain
+            .driver()
+            .call(|device| device.attach_multicast(number, group))
+    }
+
+    /// Ends that.
+    pub fn leave(&self, group: Gid) -> Result<(), MulticastError> {
+        let number = self.handle.number;
+        self.handle
+            .domain
+            .driver()
+            .call(|device| device.detach_multicast(number, group))
+    }
+}

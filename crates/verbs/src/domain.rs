@@ -1,0 +1,78 @@
+//! Protection domains: what belongs together.
+
+use std::sync::Arc;
+
+use engine::{Access, Id, MemoryError, ObjectError, WindowKind};
+
+use crate::completion::CompletionQueue;
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::memory::{MemoryRegion, MemoryWindow};
+use crate::queue_pair::Builder;
+
+/// Keeps queue pairs from memory that was not registered for them.
+///
+/// Cheap to clone; it ends when its last clone and everything made from it is gone.
+#[derive(Clone)]
+pub struct ProtectionDomain(Arc<Owner>);
+
+struct Owner {
+    context: Context,
+    id: Id<engine::ProtectionDomain>,
+}
+
+impl ProtectionDomain {
+    pub(crate) fn allocate(context: &Context) -> Result<Self, ObjectError> {
+        let id = context.driver().call(engine::Device::allocate_domain)?;
+        Ok(Self(Arc::new(Owner {
+            context: context.clone(),
+            id,
+        })))
+    }
+
+    /// Registers `length` bytes of zeroes.
+    pub fn register(&self, length: usize, access: Access) -> Result<MemoryRegion, MemoryError> {
+        MemoryRegion::register(self, length, access)
+    }
+
+    /// Allocates memory on the device and registers it; its addresses begin at 0.
+    pub fn register_on_device(
+        &self,
+        length: usize,
+        access: Access,
+    ) -> Result<MemoryRegion, MemoryError> {
+        MemoryRegion::on_device(self, length, access)
+    }
+
+    /// Allocates a memory window.
+    pub fn window(&self, kind: WindowKind) -> Result<MemoryWindow, MemoryError> {
+        MemoryWindow::allocate(self, kind)
+    }
+
+    /// Begins to describe a queue pair whose requests complete in `completions`.
+    #[must_use]
+    pub fn queue_pair(&self, completions: &CompletionQueue) -> Builder {
+        Builder::new(self, completions)
+    }
+
+    /// The device it belongs to.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    pub(crate) fn driver(&self) -> &Driver {
+        self.0.context.driver()
+    }
+
+    pub(crate) fn id(&self) -> Id<engine::ProtectionDomain> {
+        self.0.id
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let id = self.id;
+        let _ = self.context.driver().call(|device| device.free_domain(id));
+    }
+}

@@ -1,0 +1,199 @@
+//! What the driver's lock protects: the engine and the way to its sockets.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use engine::{
+    Arrival, AsyncEvent, BatchLimits, CompletionQueue, Config, Device, Event, Id, SourcePort,
+    Transmit, WindowLimits,
+};
+use net::Envelope;
+use net::socket::Inbox;
+
+use super::bell::Bell;
+use super::earliest;
+use super::port::Ports;
+use super::tap::Tap;
+use crate::completion::token;
+use crate::context::{OpenError, Options};
+
+/// So often may one turn look for packets: others wait for the lock.
+const MAX_LOOKS: usize = 4;
+
+pub(super) struct Core {
+    device: Device,
+    ports: Ports,
+    tap: Option<Tap>,
+    inbox: Inbox,
+    outbox: Vec<u8>,
+    segmentation: bool,
+    bells: HashMap<Id<CompletionQueue>, Arc<Bell>>,
+    events: VecDeque<AsyncEvent>,
+    event_bell: Arc<Bell>,
+}
+
+impl Core {
+    pub(super) fn new(
+        device: &net::interface::Device,
+        ports: Ports,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        let tap = Tap::new(options)?;
+        if !options.segmentation {
+            ports.set_segmentation(false);
+        }
+        let segmentation = ports.segmentation();
+        let one_by_one = !segmentation || tap.as_ref().is_some_and(Tap::needs_single_packets);
+        let config = Config {
+            gids: ports.gids(),
+            active_mtu: device.active_mtu,
+            numbers: ports.numbers(),
+            source_port: SourcePort::OfGid(ports.source_ports()),
+            batch: match one_by_one {
+                true => SINGLE,
+                false => BatchLimits::default(),
+            },
+            window: window_for(ports.receive_buffer()),
+            seed: getrandom::u64().map_err(|error| OpenError::System(error.into()))?,
+            ..Config::default()
+        };
+        Ok(Self {
+            device: Device::new(config),
+            ports,
+            tap,
+            inbox: Inbox::default(),
+            outbox: Vec::with_capacity(1 << 16),
+            segmentation,
+            bells: HashMap::new(),
+            events: VecDeque::new(),
+            event_bell: Arc::new(Bell::new().map_err(OpenError::System)?),
+        })
+    }
+
+    pub(super) fn device(&mut self) -> &mut Device {
+        &mut self.device
+    }
+
+    /// Takes what has arrived, serves timers, sends what comes of it.
+    pub(super) fn progress(&mut self, now: Instant) {
+        for _ in 0..MAX_LOOKS {
+            let arrived = self.receive(now);
+            if self.device.poll_timeout().is_some_and(|at| at <= now) {
+                self.device.handle_timeout(now);
+            }
+            self.transmit(now);
+            if !arrived {
+                return;
+            }
+        }
+    }
+
+    fn receive(&mut self, now: Instant) -> bool {
+        let Self {
+            device,
+            ports,
+            tap,
+            inbox,
+            ..
+        } = self;
+        let arrived = ports.receive(now, inbox, |envelope, packet| match tap {
+            None => device.handle_datagram(now, &arrival(envelope), packet),
+            Some(tap) => tap.receive(now, &arrival(envelope), packet, device),
+        });
+        if let Some(tap) = tap {
+            tap.release(now, device, ports);
+        }
+        ports.tend(now);
+        arrived > 0
+    }
+
+    /// Sends everything that the engine has to send, and tells what happened.
+    pub(super) fn transmit(&mut self, now: Instant) {
+        while let Some(transmit) = self.device.poll_transmit(now, &mut self.outbox) {
+            self.send(now, &transmit);
+        }
+        if let Some(tap) = &mut self.tap {
+            tap.flush();
+        }
+        self.tell_events();
+    }
+
+    fn send(&mut self, now: Instant, transmit: &Transmit) {
+        if let Some(tap) = &mut self.tap {
+            return tap.transmit(now, transmit, &mut self.outbox, &self.device, &self.ports);
+        }
+        // A packet that can't be sent is a packet lost: the protocol copes, the counters tell.
+        let _ = self.ports.send(transmit, &mut self.outbox);
+        if self.segmentation && !self.ports.segmentation() {
+            self.segmentation = false;
+            self.device.set_batch_limits(SINGLE);
+        }
+    }
+
+    fn tell_events(&mut self) {
+        while let Some(event) = self.device.poll_event() {
+            match event {
+                Event::Completion(queue) => {
+                    if let Some(bell) = self.bells.get(&queue) {
+                        bell.ring(token(queue));
+                    }
+                }
+                Event::Async(event) => {
+                    self.events.push_back(event);
+                    self.event_bell.ring(0);
+                }
+            }
+        }
+    }
+
+    pub(super) fn add_bell(&mut self, queue: Id<CompletionQueue>, bell: Arc<Bell>) {
+        self.bells.insert(queue, bell);
+    }
+
+    pub(super) fn remove_bell(&mut self, queue: Id<CompletionQueue>) {
+        self.bells.remove(&queue);
+    }
+
+    pub(super) fn event_bell(&self) -> Arc<Bell> {
+        Arc::clone(&self.event_bell)
+    }
+
+    pub(super) fn poll_event(&mut self) -> Option<AsyncEvent> {
+        self.events.pop_front()
+    }
+
+    /// When something must be done even if nothing arrives.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let held_back = self.tap.as_ref().and_then(Tap::next_due);
+        let due = earliest(self.device.poll_timeout(), held_back);
+        earliest(due, self.ports.tend_at())
+    }
+}
+
+const SINGLE: BatchLimits = BatchLimits {
+    packets: 1,
+    bytes: 65_000,
+};
+
+fn arrival(envelope: &Envelope) -> Arrival {
+    Arrival {
+        flow: envelope.flow,
+        traffic_class: envelope.traffic_class,
+        hop_limit: envelope.hop_limit,
+    }
+}
+
+/// A window that one peer's packets leave room beside in our kind of receive buffer.
+///
+/// The kernel counts about twice a packet's size, and the peer's buffer is as large as ours for all
+/// we know.
+fn window_for(receive_buffer: usize) -> WindowLimits {
+    let usual = WindowLimits::default();
+    let max = (receive_buffer / 8).clamp(usual.min as usize, usual.max as usize) as u32;
+    WindowLimits {
+        min: usual.min.min(max),
+        initial: usual.initial.min(max),
+        max,
+    }
+}

@@ -1,0 +1,251 @@
+//! The driver joins engine, sockets and clock.
+//!
+//! Whoever has something to do makes progress on its own thread: posting transmits, polling
+//! receives. Only when nobody polls, the device's own thread serves the sockets and the timers, so
+//! that a one-sided target answers while its application sleeps.
+//!
+//! There is one lock. It is held for as long as the engine works on what has arrived or is to be
+//! sent, never while somebody sleeps.
+
+mod bell;
+mod core;
+mod port;
+mod tap;
+mod thread;
+
+pub(crate) use bell::Bell;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use engine::{AsyncEvent, Completion, CompletionQueue, Counters, Device, Id};
+use net::poll::{Interest, Waker, wait};
+
+use self::core::Core;
+use crate::clock::now;
+use crate::context::{OpenError, Options};
+use port::{Doors, Ports};
+use thread::Thread;
+
+/// While somebody polled less than this ago, the device's own thread leaves the sockets alone.
+const POLLED_RECENTLY: Duration = Duration::from_millis(1);
+
+/// One open device.
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    _thread: Thread,
+}
+
+/// What the driver's users and its thread have in common.
+struct Shared {
+    core: Mutex<Core>,
+    /// The sockets, to sleep on without the lock.
+    doors: Doors,
+    /// Ends the thread's sleep: an earlier deadline, or the end.
+    waker: Waker,
+    /// The moment at which times are counted from.
+    epoch: Instant,
+    /// When somebody polled last, in nanoseconds from the epoch on.
+    polled: AtomicU64,
+    /// How many users sleep on the sockets themselves.
+    sleepers: AtomicUsize,
+    /// Until when the thread sleeps, in nanoseconds from the epoch on.
+    thread_sleeps_until: AtomicU64,
+    /// Whether the thread sleeps without looking at the sockets, because a sleeper does.
+    thread_parked: AtomicBool,
+    stopping: AtomicBool,
+}
+
+impl Driver {
+    pub(crate) fn open(
+        device: &net::interface::Device,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        let ports = Ports::open(device)?;
+        let doors = ports.doors().map_err(OpenError::System)?;
+        let core = Core::new(device, ports, options)?;
+        let shared = Arc::new(Shared {
+            core: Mutex::new(core),
+            doors,
+            waker: Waker::new().map_err(OpenError::System)?,
+            epoch: now(),
+            polled: AtomicU64::new(0),
+            sleepers: AtomicUsize::new(0),
+            thread_sleeps_until: AtomicU64::new(u64::MAX),
+            thread_parked: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+        });
+        let thread = Thread::start(Arc::clone(&shared)).map_err(OpenError::System)?;
+        Ok(Self {
+            shared,
+            _thread: thread,
+        })
+    }
+
+    /// Does something to the engine and sends what comes of it, on this thread.
+    pub(crate) fn call<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+        let now = now();
+        let mut core = self.shared.lock();
+        let result = work(core.device());
+        core.transmit(now);
+        let next = core.next_deadline();
+        drop(core);
+        self.shared.warn_thread(next);
+        result
+    }
+
+    /// Keeps the device from touching memory meanwhile.
+    pub(crate) fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
+        let _core = self.shared.lock();
+        work()
+    }
+
+    /// The oldest completion; when there is none, first looks at what has arrived.
+    pub(crate) fn poll(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+        let mut core = self.shared.try_lock()?;
+        if let Some(completion) = core.device().poll_completion(queue) {
+            return Some(completion);
+        }
+        let now = now();
+        self.shared.note_poll(now);
+        core.progress(now);
+        core.device().poll_completion(queue)
+    }
+
+    pub(crate) fn has_completions(&self, queue: Id<CompletionQueue>) -> bool {
+        let mut core = self.shared.lock();
+        let queue = core.device().completion_queue(queue);
+        queue.is_some_and(|queue| !queue.is_empty())
+    }
+
+    /// Sleeps until the bell rings or the time has come, and serves the device meanwhile.
+    ///
+    /// The sleeper itself waits on the sockets: a packet wakes it directly, without a detour over
+    /// another thread.
+    pub(crate) fn sleep(&self, bell: &Bell, until: Option<Instant>) {
+        self.shared.sleepers.fetch_add(1, Ordering::AcqRel);
+        loop {
+            let ready = self.shared.wait_with(bell, until);
+            let now = now();
+            self.shared.lock().progress(now);
+            let rung = ready || bell_rings(bell);
+            if rung || until.is_some_and(|at| at <= now) {
+                break;
+            }
+        }
+        self.shared.sleepers.fetch_sub(1, Ordering::AcqRel);
+        self.shared.note_poll(now());
+        if self.shared.thread_parked.load(Ordering::Acquire) {
+            // The thread had left the sockets to us for good.
+            self.shared.waker.wake();
+        }
+    }
+
+    /// Which bell rings when a completion queue that was armed gets its completion.
+    pub(crate) fn ring_for(&self, queue: Id<CompletionQueue>, bell: &Arc<Bell>) {
+        self.shared.lock().add_bell(queue, Arc::clone(bell));
+    }
+
+    pub(crate) fn forget_bell(&self, queue: Id<CompletionQueue>) {
+        self.shared.lock().remove_bell(queue);
+    }
+
+    /// The next asynchronous event.
+    pub(crate) fn poll_event(&self) -> Option<AsyncEvent> {
+        let now = now();
+        let mut core = self.shared.lock();
+        core.progress(now);
+        let event = core.poll_event();
+        if event.is_some() {
+            core.event_bell().answer();
+        }
+        event
+    }
+
+    /// The next asynchronous event; sleeps until there is one, or until the time has come.
+    pub(crate) fn wait_event(&self, until: Option<Instant>) -> Option<AsyncEvent> {
+        let bell = self.shared.lock().event_bell();
+        loop {
+            if let Some(event) = self.poll_event() {
+                return Some(event);
+            }
+            if until.is_some_and(|at| at <= now()) {
+                return None;
+            }
+            self.sleep(&bell, until);
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        *self.shared.lock().device().counters()
+    }
+
+    /// A number that nobody can guess.
+    pub(crate) fn random(&self) -> u64 {
+        getrandom::u64()
+            .unwrap_or_else(|_| now().duration_since(self.shared.epoch).as_nanos() as u64)
+    }
+}
+
+fn bell_rings(bell: &Bell) -> bool {
+    use std::os::fd::AsFd;
+    let interests = [Interest::readable(bell.as_fd())];
+    wait(&interests, Some(Duration::ZERO)).is_ok_and(|ready| !ready.is_empty())
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        // A panic in the engine is a bug of ours; the others' work is not worth losing for it.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
+        match self.core.try_lock() {
+            Ok(core) => Some(core),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn nanoseconds(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.epoch).as_nanos() as u64
+    }
+
+    fn note_poll(&self, now: Instant) {
+        self.polled.store(self.nanoseconds(now), Ordering::Release);
+    }
+
+    fn was_polled_recently(&self, now: Instant) -> bool {
+        let polled = self.polled.load(Ordering::Acquire);
+        let ago = self.nanoseconds(now).saturating_sub(polled);
+        u128::from(ago) < POLLED_RECENTLY.as_nanos()
+    }
+
+    /// Ends the thread's sleep if it would sleep beyond `next`.
+    fn warn_thread(&self, next: Option<Instant>) {
+        let Some(next) = next else { return };
+        let planned = self.thread_sleeps_until.load(Ordering::Acquire);
+        if self.nanoseconds(next) < planned {
+            self.waker.wake();
+        }
+    }
+
+    /// Waits for packets, the bell or the time; whether the bell rang.
+    fn wait_with(&self, bell: &Bell, until: Option<Instant>) -> bool {
+        use std::os::fd::AsFd;
+        let now = now();
+        let next = earliest(until, self.lock().next_deadline());
+        let timeout = next.map(|at| at.saturating_duration_since(now));
+        let mut interests = vec![Interest::readable(bell.as_fd())];
+        self.doors.add_to(&mut interests);
+        wait(&interests, timeout).is_ok_and(|ready| ready.contains(0))
+    }
+}
+
+fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,145 @@
+//! The addresses of a device: what is sent from them, and what arrives there.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use engine::{NumberSpace, Transmit};
+use net::poll::{Interest, wait};
+use net::share::{Member, join_all};
+use net::socket::{Envelope, Inbox, SendError};
+use wire::Gid;
+
+use crate::context::OpenError;
+
+/// Our part of each address of a device.
+pub(super) struct Ports {
+    members: Vec<Member>,
+    /// The GID table, with the place in `members` of each entry.
+    gids: Vec<(Gid, usize)>,
+    /// When the groups want to be looked after.
+    tend_at: Option<Instant>,
+}
+
+/// Something to sleep on until a packet comes, without holding the driver's lock.
+pub(super) struct Doors(Vec<OwnedFd>);
+
+impl Doors {
+    pub(super) fn add_to<'d>(&'d self, interests: &mut Vec<Interest<'d>>) {
+        interests.extend(self.0.iter().map(|fd| Interest::readable(fd.as_fd())));
+    }
+}
+
+impl Ports {
+    pub(super) fn open(device: &net::interface::Device) -> Result<Self, OpenError> {
+        let addresses: Vec<IpAddr> = device.gids.iter().map(|entry| entry.address).collect();
+        let members = join_all(&addresses)?;
+        let gids = device.gids.iter().map(|entry| entry.gid);
+        Ok(Self {
+            members,
+            gids: gids.zip(0..).collect(),
+            tend_at: None,
+        })
+    }
+
+    pub(super) fn doors(&self) -> io::Result<Doors> {
+        let fds = self.members.iter().flat_map(Member::fds);
+        let owned = fds.map(|fd| fd.try_clone_to_owned());
+        owned.collect::<io::Result<_>>().map(Doors)
+    }
+
+    pub(super) fn gids(&self) -> Vec<Gid> {
+        self.gids.iter().map(|(gid, _)| *gid).collect()
+    }
+
+    /// The numbers that the queue pairs may have: the same at every address.
+    pub(super) fn numbers(&self) -> NumberSpace {
+        let usual = NumberSpace::default();
+        match self.members.first() {
+            Some(member) => NumberSpace {
+                first: member.qpn_range().start,
+                ..usual
+            },
+            None => usual,
+        }
+    }
+
+    /// The UDP source port of each GID, by index.
+    pub(super) fn source_ports(&self) -> Vec<u16> {
+        let port = |place: usize| self.members[place].sender().port();
+        self.gids.iter().map(|(_, place)| port(*place)).collect()
+    }
+
+    /// Whether the kernel cuts batches into packets, at all addresses.
+    pub(super) fn segmentation(&self) -> bool {
+        self.members.iter().all(|member| member.sender().segmentation())
+    }
+
+    pub(super) fn set_segmentation(&self, on: bool) {
+        for member in &self.members {
+            member.sender().set_segmentation(on);
+        }
+    }
+
+    /// The smallest receive buffer, as the kernel counts it.
+    pub(super) fn receive_buffer(&self) -> usize {
+        let buffers = self.members.iter().map(|member| member.receiver().buffer());
+        buffers.min().unwrap_or(0)
+    }
+
+    /// Sends the packets of one batch; waits while the kernel's buffer is full.
+    pub(super) fn send(&self, transmit: &Transmit, mut bytes: &mut [u8]) -> Result<(), SendError> {
+        let route = &transmit.route;
+        let envelope = Envelope {
+            flow: route.flow,
+            traffic_class: route.traffic_class,
+            hop_limit: route.hop_limit,
+        };
+        let Some(member) = self.member_at(route.flow.source) else {
+            return Ok(());
+        };
+        loop {
+            match member.send(&envelope, transmit.segment_size, bytes) {
+                Err(SendError::Full { sent }) => {
+                    bytes = &mut bytes[sent..];
+                    let _ = wait(&[Interest::writable(member.sender().as_fd())], None);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Hands out what has arrived at each address; how many packets.
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        inbox: &mut Inbox,
+        mut take: impl FnMut(&Envelope, &[u8]),
+    ) -> usize {
+        let mut taken = 0;
+        for member in &mut self.members {
+            // A socket that fails has nothing for us; whoever sends will notice.
+            taken += member.receive(now, inbox, &mut take).unwrap_or(0);
+        }
+        taken
+    }
+
+    /// Looks after the other processes at our addresses, when that is due.
+    pub(super) fn tend(&mut self, now: Instant) {
+        if self.tend_at.is_none_or(|at| at <= now) {
+            let due = self.members.iter_mut().map(|member| member.tend(now));
+            self.tend_at = due.min();
+        }
+    }
+
+    pub(super) fn tend_at(&self) -> Option<Instant> {
+        self.tend_at
+    }
+
+    fn member_at(&self, address: IpAddr) -> Option<&Member> {
+        self.members
+            .iter()
+            .find(|member| member.address() == address)
+    }
+}

@@ -1,0 +1,180 @@
+//! Captures and faults: what happens to packets between the engine and the sockets.
+
+use std::time::{Instant, SystemTime};
+
+use engine::transmit::packets;
+use engine::{Arrival, Device, Route, Transmit};
+use net::Direction;
+use net::capture::{Capture, Record};
+use net::fault::{DelayLine, Faults, Verdict};
+use wire::{Checker, Fragmentation, Packet, Qpn};
+
+use super::port::Ports;
+use crate::context::{OpenError, Options};
+
+/// A packet that is late on purpose.
+enum Late {
+    Outgoing(Transmit, Vec<u8>),
+    Incoming(Arrival, Vec<u8>),
+}
+
+/// Sees every packet.
+pub(super) struct Tap {
+    capture: Option<Capture>,
+    faults: Option<Faults>,
+    late: DelayLine<Late>,
+    checker: Checker,
+}
+
+impl Tap {
+    /// Nothing if nobody wants to see or to break anything.
+    pub(super) fn new(options: &Options) -> Result<Option<Self>, OpenError> {
+        let capture = options.capture.as_ref().map(Capture::create).transpose()?;
+        let faults = options.faults.as_deref().map(Faults::parse).transpose()?;
+        if capture.is_none() && faults.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            capture,
+            faults,
+            late: DelayLine::new(),
+            checker: Checker::new(),
+        }))
+    }
+
+    /// Faults strike single packets, so each must be sealed to be sent alone.
+    pub(super) fn needs_single_packets(&self) -> bool {
+        self.faults.is_some()
+    }
+
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.late.next_due()
+    }
+
+    pub(super) fn flush(&mut self) {
+        if let Some(capture) = &self.capture {
+            capture.flush();
+        }
+    }
+
+    pub(super) fn transmit(
+        &mut self,
+        now: Instant,
+        transmit: &Transmit,
+        buffer: &mut [u8],
+        device: &Device,
+        ports: &Ports,
+    ) {
+        for (index, packet) in packets(transmit, buffer).enumerate() {
+            let fragmentation = Fragmentation {
+                identification: index as u16,
+                dont_fragment: true,
+            };
+            let comment = comment(device, transmit.queue_pair, packet);
+            self.record(
+                Direction::Transmit,
+                &transmit.route,
+                fragmentation,
+                packet,
+                comment.as_deref(),
+            );
+        }
+        let Some(faults) = &mut self.faults else {
+            let _ = ports.send(transmit, buffer);
+            return;
+        };
+        let verdict = faults.apply(now, Direction::Transmit, buffer);
+        let mut bytes = verdict.bytes(buffer).to_vec();
+        for _ in 0..verdict.copies {
+            match verdict.hold_until {
+                Some(due) => self
+                    .late
+                    .push(due, Late::Outgoing(*transmit, bytes.clone())),
+                None => drop(ports.send(transmit, &mut bytes)),
+            }
+        }
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        packet: &[u8],
+        device: &mut Device,
+    ) {
+        let verdict = match &mut self.faults {
+            Some(faults) => faults.apply(now, Direction::Receive, packet),
+            None => Verdict::PASS,
+        };
+        let bytes = verdict.bytes(packet);
+        for _ in 0..verdict.copies {
+            match verdict.hold_until {
+                Some(due) => self.late.push(due, Late::Incoming(*arrival, bytes.to_vec())),
+                None => self.hand_over(now, arrival, bytes, device),
+            }
+        }
+    }
+
+    /// Lets go of what is no longer held back.
+    pub(super) fn release(&mut self, now: Instant, device: &mut Device, ports: &Ports) {
+        while let Some(late) = self.late.poll_due(now) {
+            match late {
+                Late::Outgoing(transmit, mut bytes) => drop(ports.send(&transmit, &mut bytes)),
+                Late::Incoming(arrival, bytes) => self.hand_over(now, &arrival, &bytes, device),
+            }
+        }
+    }
+
+    fn hand_over(&mut self, now: Instant, arrival: &Arrival, bytes: &[u8], device: &mut Device) {
+        let route = Route {
+            flow: arrival.flow,
+            traffic_class: arrival.traffic_class,
+            hop_limit: arrival.hop_limit,
+        };
+        if self.capture.is_some() {
+            let checked = self.checker.check(&arrival.flow, bytes);
+            let fragmentation = checked.unwrap_or(Fragmentation::NONE);
+            let number = Packet::parse(bytes).map(|packet| packet.destination);
+            let comment = number
+                .ok()
+                .and_then(|number| comment(device, number, bytes));
+            self.record(
+                Direction::Receive,
+                &route,
+                fragmentation,
+                bytes,
+                comment.as_deref(),
+            );
+        }
+        device.handle_datagram(now, arrival, bytes);
+    }
+
+    fn record(
+        &self,
+        direction: Direction,
+        route: &Route,
+        fragmentation: Fragmentation,
+        payload: &[u8],
+        comment: Option<&str>,
+    ) {
+        let Some(capture) = &self.capture else { return };
+        capture.record(&Record {
+            time: SystemTime::now(),
+            direction,
+            flow: &route.flow,
+            fragmentation,
+            traffic_class: route.traffic_class,
+            hop_limit: route.hop_limit,
+            payload,
+            comment,
+        });
+    }
+}
+
+/// Which work request a packet belongs to: requests by whom they are from, answers by whom for.
+fn comment(device: &Device, ours: Qpn, packet: &[u8]) -> Option<String> {
+    let packet = Packet::parse(packet).ok()?;
+    let queue_pair = device.queue_pair(ours)?;
+    let (id, work) = queue_pair.request_at(packet.psn)?;
+    Some(format!("{work:?} wr_id {id} of QP {:#x}", ours.value()))
+}

@@ -1,0 +1,109 @@
+//! The device's own thread: there for when nobody polls.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+
+use net::poll::{Interest, wait};
+
+use super::{POLLED_RECENTLY, Shared};
+use crate::clock::now;
+
+/// Runs until it is dropped.
+pub(super) struct Thread {
+    shared: Arc<Shared>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Thread {
+    pub(super) fn start(shared: Arc<Shared>) -> io::Result<Self> {
+        let theirs = Arc::clone(&shared);
+        let handle = Builder::new()
+            .name("roci".to_owned())
+            .spawn(move || serve(&theirs))?;
+        Ok(Self {
+            shared,
+            handle: Some(handle),
+        })
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.waker.wake();
+        if let Some(handle) = self.handle.take() {
+            let _ = handle.join();
+        }
+    }
+}
+
+fn serve(shared: &Shared) {
+    while !shared.stopping.load(Ordering::Acquire) {
+        // From here on every earlier deadline rings: the bell is cleared before anything is read.
+        shared
+            .thread_sleeps_until
+            .store(u64::MAX, Ordering::Release);
+        shared.waker.clear();
+        let now = now();
+        let duty = Duty::at(shared, now);
+        let next = {
+            let mut core = shared.lock();
+            let due = core.next_deadline().is_some_and(|at| at <= now);
+            if duty == Duty::Everything || due {
+                core.progress(now);
+            }
+            core.next_deadline()
+        };
+        sleep(shared, duty, now, next);
+    }
+}
+
+/// What is left to do for the thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Duty {
+    /// Nobody else looks at the sockets.
+    Everything,
+    /// Somebody polls: look again soon whether that has ended.
+    Standby,
+    /// Somebody sleeps on the sockets, and will ring when that ends: only the timers are left.
+    Timers,
+}
+
+impl Duty {
+    fn at(shared: &Shared, now: Instant) -> Self {
+        if shared.was_polled_recently(now) {
+            return Duty::Standby;
+        }
+        match shared.sleepers.load(Ordering::Acquire) {
+            0 => Duty::Everything,
+            _ => Duty::Timers,
+        }
+    }
+}
+
+fn sleep(shared: &Shared, duty: Duty, now: Instant, next: Option<Instant>) {
+    let mut interests = vec![Interest::readable(shared.waker.as_fd())];
+    let until = match duty {
+        Duty::Everything => {
+            shared.doors.add_to(&mut interests);
+            next
+        }
+        Duty::Standby => Some(now + POLLED_RECENTLY),
+        Duty::Timers => next,
+    };
+    shared
+        .thread_parked
+        .store(duty == Duty::Timers, Ordering::Release);
+    let left_alone = duty == Duty::Timers && shared.sleepers.load(Ordering::Acquire) == 0;
+    if !left_alone {
+        let planned = until.map_or(u64::MAX, |at| shared.nanoseconds(at));
+        shared.thread_sleeps_until.store(planned, Ordering::Release);
+        let timeout = until.map(|at| at.saturating_duration_since(now));
+        let _ = wait(&interests, timeout);
+    }
+    shared.thread_parked.store(false, Ordering::Release);
+}

@@ -1,0 +1,217 @@
+//! Registered memory: regions, on-device memory, windows.
+//!
+//! The wire may write registered memory at any moment, so it can never be a Rust slice. It is read
+//! and written by copy, and each copy excludes the device for its duration: neither side ever sees
+//! half of the other's copy.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use engine::{
+    Access, Binding, Buffer, MemoryError, Registration, Remote, Segment, WindowKind, Work,
+};
+use wire::Key;
+
+use crate::domain::ProtectionDomain;
+use crate::request::Request;
+
+/// Memory that queue pairs may use.
+///
+/// Dropping it deregisters it: work requests under way that still need it fail.
+pub struct MemoryRegion {
+    domain: ProtectionDomain,
+    buffer: Arc<Buffer>,
+    registration: Registration,
+}
+
+impl MemoryRegion {
+    pub(crate) fn register(
+        domain: &ProtectionDomain,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, MemoryError> {
+        let buffer = Buffer::zeroed(length);
+        let address = buffer.address();
+        let id = domain.id();
+        let registration = domain
+            .driver()
+            .call(|device| device.register(id, Arc::clone(&buffer), address, access))?;
+        Ok(Self {
+            domain: domain.clone(),
+            buffer,
+            registration,
+        })
+    }
+
+    pub(crate) fn on_device(
+        domain: &ProtectionDomain,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, MemoryError> {
+        let id = domain.id();
+        let (buffer, registration) = domain
+            .driver()
+            .call(|device| device.register_device_memory(id, length, access))?;
+        Ok(Self {
+            domain: domain.clone(),
+            buffer,
+            registration,
+        })
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// A piece of it, for work requests.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Segment {
+        assert!(
+            range.start <= range.end && range.end <= self.len(),
+            "{range:?} is not inside of {} bytes",
+            self.len()
+        );
+        Segment {
+            address: self.registration.address + range.start as u64,
+            length: range.len() as u32,
+            key: self.registration.local_key,
+        }
+    }
+
+    /// All of it, for work requests.
+    #[must_use]
+    pub fn all(&self) -> Segment {
+        self.slice(0..self.len())
+    }
+
+    /// What a peer must know to reach it from `offset` on.
+    #[must_use]
+    pub fn remote(&self, offset: usize) -> Remote {
+        Remote {
+            address: self.registration.address + offset as u64,
+            key: self.registration.remote_key,
+        }
+    }
+
+    /// Copies bytes out of it.
+    ///
+    /// # Panics
+    /// If they are not inside.
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        self.domain
+            .driver()
+            .exclusively(|| self.buffer.read(offset, into));
+    }
+
+    /// Copies bytes into it.
+    ///
+    /// # Panics
+    /// If they are not inside.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        self.domain
+            .driver()
+            .exclusively(|| self.buffer.write(offset, from));
+    }
+
+    /// A copy of a part of it.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    #[must_use]
+    pub fn to_vec(&self, range: Range<usize>) -> Vec<u8> {
+        let mut bytes = vec![0; range.len()];
+        self.read(range.start, &mut bytes);
+        bytes
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        self.registration.local_key
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        let key = self.registration.local_key;
+        // Windows that are still bound keep the keys alive; the buffer is shared with the engine.
+        let _ = self.domain.driver().call(|device| device.deregister(key));
+    }
+}
+
+/// A second key to a part of a region, with rights of its own, that can be taken back quickly.
+pub struct MemoryWindow {
+    domain: ProtectionDomain,
+    key: Key,
+    kind: WindowKind,
+}
+
+impl MemoryWindow {
+    pub(crate) fn allocate(
+        domain: &ProtectionDomain,
+        kind: WindowKind,
+    ) -> Result<Self, MemoryError> {
+        let id = domain.id();
+        let key = domain
+            .driver()
+            .call(|device| device.allocate_window(id, kind))?;
+        Ok(Self {
+            domain: domain.clone(),
+            key,
+            kind,
+        })
+    }
+
+    /// The request that binds it to a part of a region. Post it to a queue pair; when it has
+    /// completed, [`remote_key`](Self::remote_key) gives the key for the peer.
+    ///
+    /// # Panics
+    /// If the range is not inside of the region.
+    #[must_use]
+    pub fn bind(&self, region: &MemoryRegion, range: Range<usize>, access: Access) -> Request {
+        let part = region.slice(range);
+        let binding = Binding {
+            region: region.key(),
+            address: part.address,
+            length: u64::from(part.length),
+            access,
+        };
+        Request::bind(Work::BindWindow {
+            window: self.key,
+            key: (self.kind == WindowKind::Two).then(|| self.next_key()),
+            binding,
+        })
+    }
+
+    /// The key that opens it now.
+    #[must_use]
+    pub fn remote_key(&self) -> Key {
+        let key = self.key;
+        self.domain
+            .driver()
+            .call(|device| device.window_key(key))
+            .expect("a window lives as long as its handle")
+    }
+
+    /// The key of the next binding: the low eight bits count.
+    fn next_key(&self) -> Key {
+        let value = self.remote_key().value();
+        Key::new(value & !0xff | value.wrapping_add(1) & 0xff)
+    }
+}
+
+impl Drop for MemoryWindow {
+    fn drop(&mut self) {
+        let key = self.key;
+        let _ = self.domain.driver().call(|device| device.free_window(key));
+    }
+}

@@ -1,0 +1,434 @@
+//! Queue pairs: described, prepared, connected.
+//!
+//! A queue pair that is not connected can't send, so it has no method for it: [`Builder`] describes
+//! one, [`Prepared`] has a number and takes receives, and only [`QueuePair`] can post sends.
+
+use std::fmt;
+use std::str::FromStr;
+
+use engine::{
+    Access, Address, Attributes, Kind, ModifyError, ObjectError, PostError, QueuePairInit,
+    ReceiveRequest, Segment, State,
+};
+use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, RnrTimer};
+
+use crate::completion::CompletionQueue;
+use crate::domain::ProtectionDomain;
+use crate::request::Request;
+use crate::shared_receive::SharedReceiveQueue;
+
+/// What a peer must know to connect to a queue pair: hand it over by any means.
+///
+/// Its text form has no spaces and parses back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The address.
+    pub gid: Gid,
+    /// The queue pair.
+    pub queue_pair: Qpn,
+    /// The first sequence number that it will send.
+    pub psn: Psn,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, psn) = (self.queue_pair.value(), self.psn.value());
+        write!(f, "{}/{number:#x}/{psn:#x}", self.gid)
+    }
+}
+
+/// A text that is no endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no endpoint: it looks like GID/0xQPN/0xPSN")]
+pub struct EndpointParseError(String);
+
+impl FromStr for Endpoint {
+    type Err = EndpointParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let mut parts = text.trim().split('/');
+            let gid = parts.next()?.parse().ok()?;
+            let number = hexadecimal(parts.next()?)?;
+            let psn = hexadecimal(parts.next()?)?;
+            parts.next().is_none().then_some(Self {
+                gid,
+                queue_pair: Qpn::new(number),
+                psn: Psn::new(psn),
+            })
+        };
+        parse().ok_or_else(|| EndpointParseError(text.to_owned()))
+    }
+}
+
+fn hexadecimal(text: &str) -> Option<u32> {
+    let value = u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()?;
+    (value < 1 << 24).then_some(value)
+}
+
+/// How patient and how generous a connection is.
+#[derive(Debug, Clone, Copy)]
+pub struct Connection {
+    /// Which of the device's GIDs to use.
+    pub gid_index: u8,
+    /// What the peer may do.
+    pub access: Access,
+    /// The largest payload of a packet; the device's own if left out.
+    pub path_mtu: Option<PathMtu>,
+    /// How long to wait for an acknowledgement: 4.096 µs times 2 to this power.
+    pub ack_timeout: AckTimeout,
+    /// How often to try again.
+    pub retry_count: u8,
+    /// How often to try again when the peer has no receive posted; 7 is for ever.
+    pub rnr_retry: u8,
+    /// What a peer is told to wait when no receive is posted.
+    pub rnr_timer: RnrTimer,
+    /// Reads and atomics under way, in each direction.
+    pub reads: u8,
+    /// The IP traffic class.
+    pub traffic_class: u8,
+}
+
+impl Default for Connection {
+    fn default() -> Self {
+        Self {
+            gid_index: 0,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+            path_mtu: None,
+            ack_timeout: AckTimeout::new(14).expect("a five-bit code"),
+            retry_count: 7,
+            rnr_retry: 7,
+            rnr_timer: RnrTimer::new(12).expect("a five-bit code"),
+            reads: 16,
+            traffic_class: 0,
+        }
+    }
+}
+
+/// Describes a queue pair.
+pub struct Builder {
+    domain: ProtectionDomain,
+    completions: CompletionQueue,
+    receive_completions: CompletionQueue,
+    shared: Option<SharedReceiveQueue>,
+    connection: Connection,
+    init: QueuePairInit,
+}
+
+impl Builder {
+    pub(crate) fn new(domain: &ProtectionDomain, completions: &CompletionQueue) -> Self {
+        Self {
+            domain: domain.clone(),
+            completions: completions.clone(),
+            receive_completions: completions.clone(),
+            shared: None,
+            connection: Connection::default(),
+            init: QueuePairInit::new(Kind::Rc, domain.id(), completions.id()),
+        }
+    }
+
+    /// Receives complete in a queue of their own.
+    #[must_use]
+    pub fn receive_completions(mut self, queue: &CompletionQueue) -> Self {
+        self.receive_completions = queue.clone();
+        self.init.receive_completions = queue.id();
+        self
+    }
+
+    /// Receives come from a shared queue.
+    #[must_use]
+    pub fn shared_receive(mut self, queue: &SharedReceiveQueue) -> Self {
+        self.init.shared_receive = Some(queue.id());
+        self.shared = Some(queue.clone());
+        self
+    }
+
+    /// How many sends and receives may be outstanding.
+    #[must_use]
+    pub fn depth(mut self, sends: u32, receives: u32) -> Self {
+        self.init.max_sends = sends;
+        self.init.max_receives = receives;
+        self
+    }
+
+    /// How many segments a request may have.
+    #[must_use]
+    pub fn segments(mut self, most: u32) -> Self {
+        self.init.max_send_segments = most;
+        self.init.max_receive_segments = most;
+        self
+    }
+
+    /// How many bytes may be inline in a request.
+    #[must_use]
+    pub fn inline(mut self, most: u32) -> Self {
+        self.init.max_inline = most;
+        self
+    }
+
+    /// How patient and generous the connection will be.
+    #[must_use]
+    pub fn connection(mut self, connection: Connection) -> Self {
+        self.connection = connection;
+        self
+    }
+
+    /// A reliable connection: everything arrives, once and in order.
+    pub fn reliable(self) -> Result<Prepared, SetupError> {
+        self.prepare(Kind::Rc)
+    }
+
+    /// An unreliable connection: messages may be lost.
+    pub fn unreliable(self) -> Result<Prepared, SetupError> {
+        self.prepare(Kind::Uc)
+    }
+
+    pub(crate) fn prepare(mut self, kind: Kind) -> Result<Prepared, SetupError> {
+        self.init.kind = kind;
+        let (handle, connection) = self.create()?;
+        let endpoint = handle.endpoint(connection.gid_index)?;
+        handle.modify(&Attributes {
+            state: Some(State::Initialized),
+            port: Some(1),
+            partition_index: Some(0),
+            access: Some(connection.access),
+            ..Attributes::default()
+        })?;
+        Ok(Prepared {
+            handle,
+            connection,
+            endpoint,
+        })
+    }
+
+    pub(crate) fn kind(mut self, kind: Kind) -> Self {
+        self.init.kind = kind;
+        self
+    }
+
+    pub(crate) fn create(self) -> Result<(Handle, Connection), ObjectError> {
+        let init = self.init;
+        let number = self
+            .domain
+            .driver()
+            .call(|device| device.create_queue_pair(init))?;
+        let handle = Handle {
+            number,
+            domain: self.domain,
+            _completions: [self.completions, self.receive_completions],
+            _shared: self.shared,
+        };
+        Ok((handle, self.connection))
+    }
+}
+
+/// Why a queue pair could not be set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// It could not be created.
+    #[error(transparent)]
+    Create(#[from] ObjectError),
+    /// An attribute was refused.
+    #[error(transparent)]
+    Modify(#[from] ModifyError),
+    /// The GID table has no such entry.
+    #[error("GID index {0} is empty: look at the GID table for the index to use")]
+    EmptyGid(u8),
+}
+
+/// A queue pair and what it stands on; the engine's object ends with it.
+pub(crate) struct Handle {
+    pub(crate) number: Qpn,
+    pub(crate) domain: ProtectionDomain,
+    _completions: [CompletionQueue; 2],
+    _shared: Option<SharedReceiveQueue>,
+}
+
+impl Handle {
+    pub(crate) fn modify(&self, attributes: &Attributes) -> Result<(), ModifyError> {
+        let number = self.number;
+        self.domain
+            .driver()
+            .call(|device| device.modify(number, attributes))
+    }
+
+    pub(crate) fn post_send(&self, request: Request) -> Result<(), PostError> {
+        let (number, request) = (self.number, request.into_engine());
+        self.domain
+            .driver()
+            .call(|device| device.post_send(number, request))
+    }
+
+    pub(crate) fn post_receive(
+        &self,
+        id: u64,
+        segments: impl IntoIterator<Item = Segment>,
+    ) -> Result<(), PostError> {
+        let (number, request) = (self.number, ReceiveRequest::new(id, segments));
+        self.domain
+            .driver()
+            .call(|device| device.post_receive(number, request))
+    }
+
+    pub(crate) fn state(&self) -> State {
+        let number = self.number;
+        self.domain
+            .driver()
+            .call(|device| device.queue_pair(number).map(engine::QueuePair::state))
+            .expect("a queue pair lives as long as its handle")
+    }
+
+    pub(crate) fn endpoint(&self, gid_index: u8) -> Result<Endpoint, SetupError> {
+        let gids = self.domain.context().gids();
+        let gid = gids
+            .get(usize::from(gid_index))
+            .copied()
+            .filter(|gid| !gid.is_zero())
+            .ok_or(SetupError::EmptyGid(gid_index))?;
+        Ok(Endpoint {
+            gid,
+            queue_pair: self.number,
+            psn: Psn::new(self.domain.driver().random() as u32),
+        })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let number = self.number;
+        let _ = self
+            .domain
+            .driver()
+            .call(|device| device.destroy_queue_pair(number));
+    }
+}
+
+/// A queue pair that has a number and takes receives, but has no peer yet.
+///
+/// It can't send, so it has no method for it:
+/// ```compile_fail
+/// # fn demo(prepared: rocinante::Prepared) {
+/// prepared.post(rocinante::Request::send());
+/// # }
+/// ```
+pub struct Prepared {
+    handle: Handle,
+    connection: Connection,
+    endpoint: Endpoint,
+}
+
+impl Prepared {
+    /// What the peer must know.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    /// Gives it room for a message. Doing that before connecting spares the peer a wait.
+    pub fn post_receive(
+        &self,
+        id: u64,
+        segments: impl IntoIterator<Item = Segment>,
+    ) -> Result<(), PostError> {
+        self.handle.post_receive(id, segments)
+    }
+
+    /// Connects it; the peer does the same with our endpoint.
+    pub fn connect(self, peer: Endpoint) -> Result<QueuePair, ModifyError> {
+        let reliable = self.handle.domain.driver().call(|device| {
+            let found = device.queue_pair(self.handle.number);
+            found.is_some_and(|queue_pair| queue_pair.init().kind == Kind::Rc)
+        });
+        self.handle
+            .modify(&self.receive_attributes(peer, reliable))?;
+        self.handle.modify(&self.send_attributes(reliable))?;
+        Ok(QueuePair {
+            handle: self.handle,
+            peer,
+        })
+    }
+
+    fn receive_attributes(&self, peer: Endpoint, reliable: bool) -> Attributes {
+        let connection = &self.connection;
+        let context = self.handle.domain.context();
+        Attributes {
+            state: Some(State::ReadyToReceive),
+            path: Some(Address {
+                traffic_class: connection.traffic_class,
+                ..Address::new(peer.gid, connection.gid_index)
+            }),
+            path_mtu: Some(connection.path_mtu.unwrap_or(context.active_mtu())),
+            destination: Some(peer.queue_pair),
+            receive_psn: Some(peer.psn),
+            responder_resources: reliable.then_some(connection.reads),
+            rnr_timer: reliable.then_some(connection.rnr_timer),
+            ..Attributes::default()
+        }
+    }
+
+    fn send_attributes(&self, reliable: bool) -> Attributes {
+        let connection = &self.connection;
+        Attributes {
+            state: Some(State::ReadyToSend),
+            send_psn: Some(self.endpoint.psn),
+            ack_timeout: reliable.then_some(connection.ack_timeout),
+            retry_count: reliable.then_some(connection.retry_count),
+            rnr_retry: reliable.then_some(connection.rnr_retry),
+            initiator_depth: reliable.then_some(connection.reads),
+            ..Attributes::default()
+        }
+    }
+}
+
+/// A connected queue pair.
+pub struct QueuePair {
+    handle: Handle,
+    peer: Endpoint,
+}
+
+impl QueuePair {
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> Qpn {
+        self.handle.number
+    }
+
+    /// The other end.
+    #[must_use]
+    pub fn peer(&self) -> Endpoint {
+        self.peer
+    }
+
+    /// Asks for something to be done. It is sent on this thread, before this returns.
+    pub fn post(&self, request: Request) -> Result<(), PostError> {
+        self.handle.post_send(request)
+    }
+
+    /// Gives it room for a message.
+    pub fn post_receive(
+        &self,
+        id: u64,
+        segments: impl IntoIterator<Item = Segment>,
+    ) -> Result<(), PostError> {
+        self.handle.post_receive(id, segments)
+    }
+
+    /// Its state: [`State::ReadyToSend`] unless something broke it.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.handle.state()
+    }
+
+    /// Changes attributes by hand, for what the other methods don't cover.
+    pub fn modify(&self, attributes: &Attributes) -> Result<(), ModifyError> {
+        self.handle.modify(attributes)
+    }
+
+    /// Breaks it: everything outstanding is flushed.
+    pub fn break_off(&self) -> Result<(), ModifyError> {
+        self.handle.modify(&Attributes {
+            state: Some(State::Error),
+            ..Attributes::default()
+        })
+    }
+}

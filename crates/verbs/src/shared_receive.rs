@@ -1,0 +1,77 @@
+//! Shared receive queues: room for messages of several queue pairs.
+
+use std::sync::Arc;
+
+use engine::{Id, ObjectError, PostError, ReceiveRequest, Segment, SharedReceiveInit};
+
+use crate::domain::ProtectionDomain;
+
+/// Receives that several queue pairs take from. Cheap to clone.
+#[derive(Clone)]
+pub struct SharedReceiveQueue(Arc<Owner>);
+
+struct Owner {
+    domain: ProtectionDomain,
+    id: Id<engine::SharedReceiveQueue>,
+}
+
+impl ProtectionDomain {
+    /// A receive queue for several queue pairs.
+    pub fn shared_receive_queue(
+        &self,
+        capacity: u32,
+        max_segments: u32,
+    ) -> Result<SharedReceiveQueue, ObjectError> {
+        let init = SharedReceiveInit {
+            domain: self.id(),
+            capacity,
+            max_segments,
+            extended: None,
+        };
+        let id = self
+            .driver()
+            .call(|device| device.create_shared_receive_queue(init))?;
+        Ok(SharedReceiveQueue(Arc::new(Owner {
+            domain: self.clone(),
+            id,
+        })))
+    }
+}
+
+impl SharedReceiveQueue {
+    /// Gives room for a message.
+    pub fn post_receive(
+        &self,
+        id: u64,
+        segments: impl IntoIterator<Item = Segment>,
+    ) -> Result<(), PostError> {
+        let (queue, request) = (self.0.id, ReceiveRequest::new(id, segments));
+        self.0
+            .domain
+            .driver()
+            .call(|device| device.post_shared_receive(queue, request))
+    }
+
+    /// Asks for one event when fewer than `limit` receives are left; 0 takes that back.
+    pub fn notify_below(&self, limit: u32) -> Result<(), ObjectError> {
+        let id = self.0.id;
+        self.0
+            .domain
+            .driver()
+            .call(|device| device.set_shared_receive_limit(id, limit))
+    }
+
+    pub(crate) fn id(&self) -> Id<engine::SharedReceiveQueue> {
+        self.0.id
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let id = self.id;
+        let _ = self
+            .domain
+            .driver()
+            .call(|device| device.destroy_shared_receive_queue(id));
+    }
+}

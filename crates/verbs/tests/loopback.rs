@@ -1,0 +1,224 @@
+//! The whole device over real sockets: two addresses of this machine.
+
+mod support;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rocinante::{
+    Access, AddressHandle, CompletedWork, Connection, Notify, Options, QueueKey, Request, State,
+    Status, WindowKind,
+};
+use support::{ALL, Couple, End, PATIENCE};
+
+#[test]
+fn send_reaches_the_next_receive() {
+    let couple = Couple::connected("127.51.1.1", "127.51.1.2");
+    let room = couple.right.memory.slice(100..200);
+    couple.from_right.post_receive(7, [room]).expect("room");
+    let request = Request::send_with_immediate(*b"imm!").inline(b"hello");
+    couple.from_left.post(request.id(3)).expect("room");
+
+    let received = couple.right.success();
+    assert_eq!((received.id, received.length), (7, 5));
+    assert_eq!(received.immediate, Some(*b"imm!"));
+    assert_eq!(couple.right.memory.to_vec(100..105), b"hello");
+    assert_eq!(couple.left.success().id, 3);
+}
+
+#[test]
+fn write_and_read_move_a_megabyte() {
+    let couple = Couple::connected("127.51.2.1", "127.51.2.2");
+    for length in [1, 4095, 4096, 4097, 65_536, 1 << 20] {
+        couple.write_and_compare(length);
+    }
+    couple.left.memory.write(0, &[0; 4096]);
+    let request = Request::read(couple.right.memory.remote(0));
+    let whole = couple.left.memory.all();
+    couple.from_left.post(request.data(whole)).expect("room");
+    couple.left.success();
+    assert!(couple.left.memory.to_vec(0..1 << 20) == couple.right.memory.to_vec(0..1 << 20));
+}
+
+#[test]
+fn a_target_is_served_while_its_application_sleeps() {
+    let couple = Couple::connected("127.51.3.1", "127.51.3.2");
+    // Longer than the time for which a poller is believed to come back.
+    thread::sleep(Duration::from_millis(30));
+    for _ in 0..50 {
+        couple.write_and_compare(10_000);
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn atomics_on_device_memory() {
+    let couple = Couple::connected("127.51.4.1", "127.51.4.2");
+    let on_device = couple
+        .right
+        .domain
+        .register_on_device(128 << 10, ALL)
+        .expect("room");
+    on_device.write(64, &41_u64.to_ne_bytes());
+    let result = couple.left.memory.slice(0..8);
+    let was = || u64::from_ne_bytes(couple.left.memory.to_vec(0..8).try_into().expect("eight"));
+
+    let add = Request::fetch_add(on_device.remote(64), 1).data(result);
+    couple.from_left.post(add).expect("room");
+    assert_eq!(couple.left.success().work, CompletedWork::FetchAdd);
+    assert_eq!(was(), 41);
+
+    let swap = Request::compare_swap(on_device.remote(64), 42, 7).data(result);
+    couple.from_left.post(swap).expect("room");
+    couple.left.success();
+    assert_eq!(was(), 42);
+    assert_eq!(on_device.to_vec(64..72), 7_u64.to_ne_bytes());
+}
+
+#[test]
+fn a_wrong_key_ends_the_connection_on_both_sides() {
+    let couple = Couple::connected("127.51.5.1", "127.51.5.2");
+    let mut remote = couple.right.memory.remote(0);
+    remote.key = rocinante::Key::new(remote.key.value() ^ 1);
+    let request = Request::write(remote).inline(b"no");
+    couple.from_left.post(request).expect("room");
+    let completion = couple.left.completions.wait_for(PATIENCE).expect("it ends");
+    assert_eq!(completion.status, Status::RemoteAccess);
+    assert_eq!(couple.from_left.state(), State::Error);
+    let event = couple.right.context.wait_event(PATIENCE);
+    let number = couple.from_right.number();
+    assert_eq!(event, Some(rocinante::AsyncEvent::AccessError(number)));
+}
+
+#[test]
+fn nobody_answers_is_status_12() {
+    let connection = Connection {
+        retry_count: 2,
+        ack_timeout: rocinante::AckTimeout::new(10).expect("a code"),
+        ..Connection::default()
+    };
+    let options = Options::default();
+    let couple = Couple::with("127.51.6.1", "127.51.6.2", &options, connection);
+    let Couple {
+        left,
+        right,
+        from_left,
+        from_right,
+    } = couple;
+    drop((from_right, right));
+    let begin = Instant::now();
+    from_left
+        .post(Request::send().inline(b"anybody?"))
+        .expect("room");
+    let completion = left.completions.wait_for(PATIENCE).expect("it ends");
+    assert_eq!(completion.status, Status::RetriesExhausted);
+    // Three times 4.2 ms, and not for ever.
+    assert!(begin.elapsed() >= Duration::from_millis(12));
+    assert_eq!(left.context.counters().timeouts, 3);
+}
+
+#[test]
+fn a_channel_wakes_who_waits_and_loses_nothing() {
+    let couple = Couple::connected("127.51.7.1", "127.51.7.2");
+    let channel = couple.right.context.completion_channel().expect("room");
+    let queue = channel.completion_queue(64).expect("room");
+    let builder = couple.right.domain.queue_pair(&queue);
+    let (here, there) = (
+        couple.left.prepare(Connection::default()),
+        builder.reliable().expect("room"),
+    );
+    let (our_end, their_end) = (here.endpoint(), there.endpoint());
+    let (here, there) = (
+        here.connect(their_end).expect("a peer"),
+        there.connect(our_end).expect("a peer"),
+    );
+    let rounds = 2000;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for id in 0..rounds {
+                here.post(Request::send().inline(b"ring").id(id)).expect("room");
+                couple.left.success();
+            }
+        });
+        for id in 0..8 {
+            let room = couple.right.memory.slice(0..64);
+            there.post_receive(id, [room]).expect("room");
+        }
+        let mut received = 0;
+        while received < rounds {
+            queue.notify(Notify::Any);
+            while let Some(completion) = queue.poll() {
+                assert_eq!(completion.status, Status::Success);
+                received += 1;
+                let room = couple.right.memory.slice(0..64);
+                there.post_receive(received, [room]).expect("room");
+            }
+            if received < rounds {
+                let token = channel.wait_for(PATIENCE).expect("a wakeup");
+                assert_eq!(token, queue.token());
+            }
+        }
+    });
+}
+
+#[test]
+fn datagrams_find_their_way() {
+    let options = Options::default();
+    let (left, right) = (End::at("127.51.8.1", &options), End::at("127.51.8.2", &options));
+    let key = QueueKey::new(0x1234);
+    let sender = left.domain.queue_pair(&left.completions).datagram(key);
+    let sender = sender.expect("room");
+    let receiver = right.domain.queue_pair(&right.completions).datagram(key);
+    let receiver = receiver.expect("room");
+    let room = right.memory.slice(0..1024);
+    receiver.post_receive(1, [room]).expect("room");
+    let there = receiver.endpoint();
+    let handle = AddressHandle::new(&left.context, there.gid, 0, there.queue_pair, key);
+    let request = Request::send().inline(b"datagram");
+    sender
+        .post(&handle.expect("an address"), request)
+        .expect("room");
+    left.success();
+    let received = right.success();
+    assert_eq!(received.length, 48);
+    assert_eq!(right.memory.to_vec(40..48), b"datagram");
+    let source = received.source.expect("datagrams have one");
+    assert_eq!(source.queue_pair, sender.endpoint().queue_pair);
+    assert_eq!(source.gid, sender.endpoint().gid);
+}
+
+#[test]
+fn a_window_opens_a_part_of_a_region() {
+    let couple = Couple::connected("127.51.9.1", "127.51.9.2");
+    let window = couple.right.domain.window(WindowKind::Two).expect("room");
+    let bind = window.bind(&couple.right.memory, 100..200, Access::REMOTE_WRITE);
+    couple.from_right.post(bind).expect("room");
+    assert_eq!(couple.right.success().work, CompletedWork::BindWindow);
+    let remote = rocinante::Remote {
+        key: window.remote_key(),
+        ..couple.right.memory.remote(100)
+    };
+    couple
+        .from_left
+        .post(Request::write(remote).inline(b"through the window"))
+        .expect("room");
+    couple.left.success();
+    assert_eq!(couple.right.memory.to_vec(100..118), b"through the window");
+}
+
+#[test]
+fn ipv6_works_as_well() {
+    let options = Options::default();
+    let left = End::at("::1", &options);
+    let (one, two) = (
+        left.prepare(Connection::default()),
+        left.prepare(Connection::default()),
+    );
+    let (first, second) = (one.endpoint(), two.endpoint());
+    let one = one.connect(second).expect("a peer");
+    let _two = two.connect(first).expect("a peer");
+    let request = Request::write(left.memory.remote(500)).inline(b"six");
+    one.post(request).expect("room");
+    left.success();
+    assert_eq!(left.memory.to_vec(500..503), b"six");
+}

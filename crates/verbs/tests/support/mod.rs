@@ -1,0 +1,95 @@
+//! Two ends on two loopback addresses, connected.
+
+// Each test file is a crate of its own and uses a part of this.
+#![allow(dead_code, unreachable_pub)]
+
+use std::time::Duration;
+
+use rocinante::{
+    Access, Completion, CompletionQueue, Connection, Context, MemoryRegion, Options, Prepared,
+    ProtectionDomain, QueuePair, Request, Status,
+};
+
+pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const ALL: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::WINDOW_BIND);
+
+/// A device with everything a test needs.
+pub struct End {
+    pub context: Context,
+    pub domain: ProtectionDomain,
+    pub completions: CompletionQueue,
+    pub memory: MemoryRegion,
+}
+
+impl End {
+    pub fn at(address: &str, options: &Options) -> Self {
+        let context = Context::open_with(address, options).expect("a loopback address");
+        let domain = context.protection_domain().expect("room");
+        let completions = context.completion_queue(1024).expect("room");
+        let memory = domain.register(1 << 20, ALL).expect("room");
+        Self {
+            context,
+            domain,
+            completions,
+            memory,
+        }
+    }
+
+    pub fn prepare(&self, connection: Connection) -> Prepared {
+        let builder = self.domain.queue_pair(&self.completions);
+        builder
+            .depth(256, 256)
+            .connection(connection)
+            .reliable()
+            .expect("room")
+    }
+
+    /// The next completion, which must be a success.
+    pub fn success(&self) -> Completion {
+        let completion = self.completions.wait_for(PATIENCE).expect("it completes");
+        assert_eq!(completion.status, Status::Success, "{completion:?}");
+        completion
+    }
+}
+
+/// Two connected ends.
+pub struct Couple {
+    pub left: End,
+    pub right: End,
+    pub from_left: QueuePair,
+    pub from_right: QueuePair,
+}
+
+impl Couple {
+    pub fn connected(left: &str, right: &str) -> Self {
+        Self::with(left, right, &Options::default(), Connection::default())
+    }
+
+    pub fn with(left: &str, right: &str, options: &Options, connection: Connection) -> Self {
+        let (left, right) = (End::at(left, options), End::at(right, &Options::default()));
+        let (here, there) = (left.prepare(connection), right.prepare(connection));
+        let (our_end, their_end) = (here.endpoint(), there.endpoint());
+        Self {
+            from_left: here.connect(their_end).expect("a peer"),
+            from_right: there.connect(our_end).expect("a peer"),
+            left,
+            right,
+        }
+    }
+
+    /// Writes `length` patterned bytes from left to right and compares.
+    pub fn write_and_compare(&self, length: usize) {
+        let pattern: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
+        self.left.memory.write(0, &pattern);
+        let request = Request::write(self.right.memory.remote(0));
+        self.from_left
+            .post(request.data(self.left.memory.slice(0..length)))
+            .expect("room");
+        self.left.success();
+        assert!(self.right.memory.to_vec(0..length) == pattern);
+    }
+}

@@ -1,0 +1,73 @@
+//! Faults and captures: breaking packets on purpose, and seeing all of them.
+
+mod support;
+
+use std::path::PathBuf;
+
+use rocinante::{AckTimeout, Connection, Options, Request};
+use support::Couple;
+
+fn patient() -> Connection {
+    Connection {
+        ack_timeout: AckTimeout::new(12).expect("a code"),
+        ..Connection::default()
+    }
+}
+
+#[test]
+fn everything_arrives_although_packets_are_lost_doubled_damaged_and_late() {
+    let options = Options {
+        faults: Some(
+            "loss=3%,dup=2%,reorder=2%,corrupt=1%,seed=7; rx:loss=3%,dup=2%,reorder=2%".into(),
+        ),
+        ..Options::default()
+    };
+    let couple = Couple::with("127.52.1.1", "127.52.1.2", &options, patient());
+    for length in [10, 5000, 65_536, 300_000] {
+        couple.write_and_compare(length);
+    }
+    let counters = couple.left.context.counters();
+    assert!(counters.retransmitted > 0, "nothing was lost: {counters:?}");
+}
+
+#[test]
+fn without_segmentation_everything_works_as_well() {
+    let options = Options {
+        segmentation: false,
+        ..Options::default()
+    };
+    let couple = Couple::with("127.52.2.1", "127.52.2.2", &options, Connection::default());
+    couple.write_and_compare(1 << 20);
+}
+
+#[test]
+fn a_bad_fault_is_refused_at_the_start() {
+    let options = Options {
+        faults: Some("loss=lots".into()),
+        ..Options::default()
+    };
+    let error = rocinante::Context::open_with("127.52.3.1", &options).err();
+    let text = error.expect("lots is no rate").to_string();
+    assert!(text.contains("lots"), "{text}");
+}
+
+#[test]
+fn a_capture_has_every_packet_with_its_work_request() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("write.pcapng");
+    let options = Options {
+        capture: Some(path.clone()),
+        ..Options::default()
+    };
+    let couple = Couple::with("127.52.4.1", "127.52.4.2", &options, Connection::default());
+    let request = Request::write(couple.right.memory.remote(0)).id(4711);
+    let data = couple.left.memory.slice(0..10_000);
+    couple.from_left.post(request.data(data)).expect("room");
+    couple.left.success();
+    drop(couple);
+
+    let bytes = std::fs::read(path).expect("the capture is there");
+    // First, middle and last packet, and the acknowledgement, each with its comment.
+    let comment = b"Write wr_id 4711";
+    let found = bytes.windows(comment.len()).filter(|part| part == comment);
+    assert_eq!(found.count(), 4);
+}
