@@ -136,7 +136,8 @@ fn a_channel_wakes_who_waits_and_loses_nothing() {
     thread::scope(|scope| {
         scope.spawn(|| {
             for id in 0..rounds {
-                here.post(Request::send().inline(b"ring").id(id)).expect("room");
+                here.post(Request::send().inline(b"ring").id(id))
+                    .expect("room");
                 couple.left.success();
             }
         });
@@ -164,7 +165,10 @@ fn a_channel_wakes_who_waits_and_loses_nothing() {
 #[test]
 fn datagrams_find_their_way() {
     let options = Options::default();
-    let (left, right) = (End::at("127.51.8.1", &options), End::at("127.51.8.2", &options));
+    let (left, right) = (
+        End::at("127.51.8.1", &options),
+        End::at("127.51.8.2", &options),
+    );
     let key = QueueKey::new(0x1234);
     let sender = left.domain.queue_pair(&left.completions).datagram(key);
     let sender = sender.expect("room");

@@ -141,7 +141,7 @@ impl Member {
         let registry = Arc::new(Registry::new(directory, address));
         let locked = registry.lock()?;
         let mut table = locked.read()?;
-        let someone_died = table.bury_dead();
+        let someone_died = locked.bury_dead(&mut table);
         let local = SocketAddr::new(address, ROCE_PORT);
         if table.members.is_empty() {
             // Whoever has the port now is no member, and sharing with him would lose packets.
@@ -399,5 +399,45 @@ fn sort(packet: &[u8], own: Slice) -> Kind {
         Some(owner) if owner == own => Kind::Ours,
         Some(owner) => Kind::Stray(owner),
         None => Probe::parse(packet).map_or(Kind::Ours, Kind::Probe),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sys::process::{end, fork};
+
+    /// Whether nobody has the port of a member's address any more.
+    fn is_free(local: SocketAddr) -> bool {
+        Receiver::bind(local).is_ok()
+    }
+
+    #[test]
+    fn a_forked_child_that_disowns_the_sockets_keeps_no_port() {
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        let address = IpAddr::from([127, 192 | high & 63, low, 1]);
+        let folder = std::env::temp_dir().join(format!("roci-fork-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&folder).unwrap();
+        for (disowns, expected) in [(false, false), (true, true)] {
+            let member = Member::join_in(&directory, address).unwrap();
+            let local = member.receiver().local();
+            let child = fork(|| {
+                if disowns && member.is_inherited() {
+                    member.disown_after_fork();
+                }
+            });
+            // In the parent it is without effect.
+            member.disown_after_fork();
+            assert!(!member.is_inherited() && !is_free(local));
+            sleep(Duration::from_millis(100));
+            drop(member);
+            assert_eq!(is_free(local), expected);
+            end(child);
+            assert!(is_free(local));
+        }
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

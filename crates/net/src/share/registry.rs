@@ -143,6 +143,16 @@ impl Locked {
         self.registry.read()
     }
 
+    /// Removes those that don't run any more from a table, and what they left behind; whether there
+    /// were any.
+    pub(super) fn bury_dead(&self, table: &mut Table) -> bool {
+        let dead = table.bury_dead();
+        for slice in &dead {
+            let _ = fs::remove_file(self.registry.mailbox(*slice));
+        }
+        !dead.is_empty()
+    }
+
     pub(super) fn write(&self, table: &Table) -> Result<(), RegistryError> {
         let new = self.registry.beside("new");
         fs::write(&new, table.print(&self.registry.boot))

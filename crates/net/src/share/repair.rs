@@ -157,7 +157,7 @@ impl Member {
     fn look_around(&mut self, now: Instant, owner: Slice) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         let mut table = locked.read()?;
-        let someone_died = table.bury_dead();
+        let someone_died = locked.bury_dead(&mut table);
         // Who has not been seen in this round yet will be: then strays are no surprise.
         let owner = table.member(owner);
         let misplaced = owner.is_some_and(|entry| entry.round == table.round);
@@ -265,7 +265,7 @@ impl Member {
         let locked = self.registry.lock_briefly()?;
         let mut table = locked.read()?;
         // Somebody else may have been faster.
-        if table.bury_dead() {
+        if locked.bury_dead(&mut table) {
             let reach = table.members.len() as u32;
             self.start_round(&locked, table, reach)?;
         }

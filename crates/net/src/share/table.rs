@@ -62,17 +62,13 @@ impl Table {
         self.listeners.retain(|listener| listener.slice != slice);
     }
 
-    /// Removes those that don't run any more; whether there were any.
-    pub(super) fn bury_dead(&mut self) -> bool {
-        let dead = self
-            .members
-            .iter()
-            .filter(|entry| !entry.process.is_alive());
+    /// Removes those that don't run any more, and says who they were.
+    pub(super) fn bury_dead(&mut self) -> Vec<Slice> {
+        let dead = self.members.iter();
+        let dead = dead.filter(|entry| !entry.process.is_alive());
         let dead: Vec<Slice> = dead.map(|entry| entry.slice).collect();
-        for slice in &dead {
-            self.remove(*slice);
-        }
-        !dead.is_empty()
+        dead.iter().for_each(|slice| self.remove(*slice));
+        dead
     }
 
     /// A slice that nobody has.

@@ -36,3 +36,29 @@ pub(crate) fn replace_with_null(fd: BorrowedFd<'_>) -> io::Result<()> {
     let result = unsafe { libc::dup3(null.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
     check(result).map(drop)
 }
+
+/// Forks. The child does what it is told and then nothing, until the returned process number is
+/// killed or ten seconds are over.
+#[cfg(test)]
+pub(crate) fn fork(in_child: impl FnOnce()) -> i32 {
+    // SAFETY: the child of a program with several threads must not need what another thread may
+    // have had in its hands: it must not allocate, as the callers see to, and it never returns.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no more processes");
+    if pid == 0 {
+        in_child();
+        std::thread::sleep(std::time::Duration::from_secs(10));
+        // SAFETY: takes no pointers and does not return.
+        unsafe { libc::_exit(0) };
+    }
+    pid
+}
+
+/// Ends a child that [`fork`] made.
+#[cfg(test)]
+pub(crate) fn end(child: i32) {
+    // SAFETY: takes no pointers.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    // SAFETY: a null pointer for the status is allowed.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+}

@@ -224,8 +224,7 @@ fn answer(member: &Member, report: Report, question: &str) {
             member.listeners().release(service).unwrap();
             say("released");
         }
-        "fork" => say(&forks::fork_and_keep(member).to_string()),
-        "fork-disown" => say(&forks::fork_and_disown(member).to_string()),
+        "keep" => say(&forks::keeper(member).id().to_string()),
         _ => say("what?"),
     }
 }

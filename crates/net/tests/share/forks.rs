@@ -1,6 +1,6 @@
-//! What a forked child does to the sockets it inherits.
+//! What a forked child does to the others when it keeps the sockets that it inherits.
 
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -8,50 +8,36 @@ use net::share::Member;
 
 use crate::child::Process;
 use crate::processes::{all_get_their_own, settle};
-use crate::traffic::{Peer, address};
+use crate::traffic::{Peer, Site};
 
-/// A child that keeps the sockets and does nothing.
-pub(crate) fn fork_and_keep(member: &Member) -> i32 {
-    fork(|| assert!(member.is_inherited()))
-}
-
-/// A child that knows what to do.
-pub(crate) fn fork_and_disown(member: &Member) -> i32 {
-    fork(|| member.disown_after_fork())
-}
-
-fn fork(in_child: impl FnOnce()) -> i32 {
-    // SAFETY: the child calls nothing that allocates or takes a lock, and never returns.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        in_child();
-        sleep(Duration::from_secs(20));
-        // SAFETY: takes no pointers and does not return.
-        unsafe { libc::_exit(0) };
-    }
-    assert!(pid > 0);
-    pid
+/// A process that keeps a member's socket and does nothing with it.
+pub(crate) fn keeper(member: &Member) -> Child {
+    let [socket, _] = member.fds();
+    let copy = socket.try_clone_to_owned().unwrap();
+    let mut sleeper = Command::new("sleep");
+    let sleeper = sleeper.arg("20").stdin(Stdio::from(copy));
+    // Nobody waits for the end of its output.
+    sleeper
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 /// Kills one process, whose number we got from our own child.
 fn kill(pid: &str) {
     assert!(pid.parse::<u32>().is_ok_and(|pid| pid > 1), "{pid}");
-    assert!(
-        Command::new("kill")
-            .args(["-9", pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    let status = Command::new("kill").args(["-9", pid]).status();
+    assert!(status.unwrap().success());
 }
 
 #[test]
-fn a_forked_child_that_keeps_the_sockets_does_not_harm_the_others() {
-    let address = address(20);
-    let peer = Peer::new(address);
-    let mut members: Vec<_> = (0..4).map(|_| Process::join(address)).collect();
+fn a_socket_of_nobody_does_not_harm_the_members() {
+    let site = Site::new(20);
+    let peer = Peer::new(site.address);
+    let mut members: Vec<_> = (0..4).map(|_| Process::join(site.address)).collect();
     settle(&peer, &mut members);
-    let grandchild = members[0].ask("fork");
+    let grandchild = members[0].ask("keep");
     members[0].kill();
     members.remove(0);
     let begin = Instant::now();
@@ -66,37 +52,17 @@ fn a_forked_child_that_keeps_the_sockets_does_not_harm_the_others() {
     let before: u64 = members.iter_mut().map(|it| it.report().general).sum();
     for _ in 0..20 {
         // Another port each time: the kernel would choose another socket.
-        Peer::new(address).send(&[1]);
+        Peer::new(site.address).send(&[1]);
     }
     sleep(Duration::from_millis(50));
     let after: u64 = members.iter_mut().map(|it| it.report().general).sum();
     assert_eq!(after - before, 20);
     // Newcomers live with it as well.
-    members.push(Process::join(address));
+    members.push(Process::join(site.address));
     let repaired = settle(&peer, &mut members);
     println!("and after another one joined: {repaired:?}");
     kill(&grandchild);
-    println!(
-        "and after the socket of nobody is gone: {:?}",
-        settle(&peer, &mut members)
-    );
+    let repaired = settle(&peer, &mut members);
+    println!("and after the socket of nobody is gone: {repaired:?}");
     assert!(begin.elapsed() < Duration::from_secs(10));
-}
-
-#[test]
-fn a_forked_child_that_disowns_the_sockets_leaves_no_trace() {
-    let address = address(21);
-    let peer = Peer::new(address);
-    let mut members: Vec<_> = (0..3).map(|_| Process::join(address)).collect();
-    let grandchild = members[2].ask("fork-disown");
-    settle(&peer, &mut members);
-    // The parent still works, and its death leaves no socket behind.
-    members[2].kill();
-    members.pop();
-    settle(&peer, &mut members);
-    all_get_their_own(&peer, &mut members);
-    drop(members);
-    let mut alone = [Process::join(address)];
-    settle(&peer, &mut alone);
-    kill(&grandchild);
 }

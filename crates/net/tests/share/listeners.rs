@@ -3,13 +3,14 @@
 use net::share::{Member, ServiceError};
 
 use crate::child::Process;
-use crate::traffic::address;
+use crate::traffic::Site;
 
 const TCP_SPACE: u64 = 0x0106_0000;
 
 #[test]
 fn a_service_has_one_owner_until_it_dies() {
-    let address = address(40);
+    let site = Site::new(40);
+    let address = site.address;
     let ours = Member::join(address).unwrap();
     let mut other = Process::join(address);
     let service = TCP_SPACE + 7471;
@@ -37,7 +38,8 @@ fn a_service_has_one_owner_until_it_dies() {
 
 #[test]
 fn free_ports_are_found_until_there_are_none() {
-    let address = address(41);
+    let site = Site::new(41);
+    let address = site.address;
     let members = [(); 2].map(|()| Member::join(address).unwrap());
     let [first, second] = members.each_ref().map(Member::listeners);
     first.claim(TCP_SPACE + 50_001).unwrap();
@@ -57,7 +59,8 @@ fn free_ports_are_found_until_there_are_none() {
 
 #[test]
 fn whoever_leaves_frees_its_services() {
-    let address = address(42);
+    let site = Site::new(42);
+    let address = site.address;
     let members = [(); 2].map(|()| Member::join(address).unwrap());
     let [stays, leaves] = members;
     leaves.listeners().claim(99).unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use net::share::{ForwardError, JoinError, Member, RuntimeDirectory, Slice};
 use net::socket::{Inbox, SocketError};
 
-use crate::traffic::{Peer, address, packet};
+use crate::traffic::{Peer, Site, packet};
 
 /// Everything that a member takes within some calls, and its upkeep.
 fn taken(member: &mut Member) -> Vec<Vec<u8>> {
@@ -39,7 +39,8 @@ fn a_member_may_move_to_another_thread() {
 
 #[test]
 fn packets_in_a_batch_for_another_member_are_handed_over() {
-    let address = address(60);
+    let site = Site::new(60);
+    let address = site.address;
     let peer = Peer::new(address);
     let members = [(); 2].map(|()| Member::join(address).unwrap());
     let [mut first, mut second] = members;
@@ -62,7 +63,8 @@ fn packets_in_a_batch_for_another_member_are_handed_over() {
 
 #[test]
 fn a_forwarded_packet_keeps_its_envelope() {
-    let address = address(61);
+    let site = Site::new(61);
+    let address = site.address;
     let members = [(); 2].map(|()| Member::join(address).unwrap());
     let [first, mut second] = members;
     let envelope = Peer::new(address).envelope;
@@ -130,7 +132,8 @@ fn over_ipv6_members_share_as_well() {
 
 #[test]
 fn sixty_two_are_enough() {
-    let address = address(62);
+    let site = Site::new(62);
+    let address = site.address;
     let begin = Instant::now();
     let mut members: Vec<_> = (0..62).map(|_| Member::join(address).unwrap()).collect();
     println!("62 joins took {:?}", begin.elapsed());
@@ -151,7 +154,8 @@ fn sixty_two_are_enough() {
 
 #[test]
 fn a_removed_registry_is_written_again() {
-    let address = address(63);
+    let site = Site::new(63);
+    let address = site.address;
     let (path, directory) = folder("removed");
     let members = [(); 2].map(|()| Member::join_in(&directory, address));
     let mut members = members.map(Result::unwrap);

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::child::{Process, Report};
-use crate::traffic::{Peer, address};
+use crate::traffic::{Peer, Site};
 
 /// Sends one packet to each member, and says whether each got it directly.
 fn each_gets_one_directly(peer: &Peer, members: &mut [Process]) -> bool {
@@ -61,7 +61,8 @@ pub(crate) fn all_get_their_own(peer: &Peer, members: &mut [Process]) {
 
 #[test]
 fn three_of_eight_are_killed_and_three_new_ones_join() {
-    let address = address(1);
+    let site = Site::new(1);
+    let address = site.address;
     let peer = Peer::new(address);
     let begin = Instant::now();
     let mut members: Vec<_> = (0..8).map(|_| Process::join(address)).collect();
@@ -116,7 +117,8 @@ fn three_of_eight_are_killed_and_three_new_ones_join() {
 
 #[test]
 fn the_time_to_repair() {
-    let address = address(2);
+    let site = Site::new(2);
+    let address = site.address;
     let peer = Peer::new(address);
     let mut members: Vec<_> = (0..8).map(|_| Process::join(address)).collect();
     settle(&peer, &mut members);
@@ -134,7 +136,8 @@ fn the_time_to_repair() {
 
 #[test]
 fn whoever_leaves_disturbs_nobody() {
-    let address = address(3);
+    let site = Site::new(3);
+    let address = site.address;
     let peer = Peer::new(address);
     let mut members: Vec<_> = (0..5).map(|_| Process::join(address)).collect();
     settle(&peer, &mut members);
@@ -151,7 +154,8 @@ fn whoever_leaves_disturbs_nobody() {
 
 #[test]
 fn a_stopped_process_delays_only_itself() {
-    let address = address(4);
+    let site = Site::new(4);
+    let address = site.address;
     let peer = Peer::new(address);
     let mut members: Vec<_> = (0..5).map(|_| Process::join(address)).collect();
     settle(&peer, &mut members);
@@ -187,7 +191,8 @@ fn signal(name: &str, pid: u32) {
 
 #[test]
 fn another_user_is_told_why() {
-    let address = address(5);
+    let site = Site::new(5);
+    let address = site.address;
     let _first = Process::join(address);
     let (mut other, said) = Process::start(address, None);
     assert!(said.starts_with("joined"), "{said}");

@@ -1,16 +1,38 @@
 //! Packets for members, as a peer on the same machine sends them.
 
+use std::fs;
 use std::net::IpAddr;
 use std::process;
 
 use net::Envelope;
+use net::share::RuntimeDirectory;
 use net::socket::Sender;
 use wire::{Flow, Opcode, PacketHead, Psn, Qpn, icrc};
 
 /// An address for one test of this run: another run at the same time has others.
-pub(crate) fn address(test: u8) -> IpAddr {
-    let [low, high, ..] = process::id().to_le_bytes();
-    IpAddr::from([127, 64 | high & 63, low, test])
+pub(crate) struct Site {
+    pub(crate) address: IpAddr,
+}
+
+impl Site {
+    pub(crate) fn new(test: u8) -> Self {
+        let [low, high, ..] = process::id().to_le_bytes();
+        let address = IpAddr::from([127, 64 | high & 63, low, test]);
+        Self { address }
+    }
+}
+
+impl Drop for Site {
+    /// Nobody will use the address again: removes its registry.
+    fn drop(&mut self) {
+        let directory = RuntimeDirectory::of_user().unwrap();
+        let prefix = format!("{}@", self.address);
+        for file in fs::read_dir(directory.path()).unwrap().flatten() {
+            if file.file_name().to_string_lossy().starts_with(&prefix) {
+                let _ = fs::remove_file(file.path());
+            }
+        }
+    }
 }
 
 /// A packet for a queue pair, sealed for an identification.

@@ -73,7 +73,9 @@ impl Ports {
 
     /// Whether the kernel cuts batches into packets, at all addresses.
     pub(super) fn segmentation(&self) -> bool {
-        self.members.iter().all(|member| member.sender().segmentation())
+        self.members
+            .iter()
+            .all(|member| member.sender().segmentation())
     }
 
     pub(super) fn set_segmentation(&self, on: bool) {

@@ -109,7 +109,9 @@ impl Tap {
         let bytes = verdict.bytes(packet);
         for _ in 0..verdict.copies {
             match verdict.hold_until {
-                Some(due) => self.late.push(due, Late::Incoming(*arrival, bytes.to_vec())),
+                Some(due) => self
+                    .late
+                    .push(due, Late::Incoming(*arrival, bytes.to_vec())),
                 None => self.hand_over(now, arrival, bytes, device),
             }
         }
