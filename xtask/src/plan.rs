@@ -59,7 +59,7 @@ pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
         Step::new(
             "clippy",
             "the compiler and clippy have nothing to say",
-            Work::command("clippy --workspace --all-targets -- -D warnings"),
+            Work::command("clippy --workspace --all-targets --all-features -- -D warnings"),
         ),
         Step::new(
             "tests",
@@ -90,7 +90,7 @@ pub(crate) fn fuzzing(root: &Path, target: Option<&str>, seconds: u32) -> Result
 }
 
 fn tests(pace: Pace) -> Work {
-    let all = CommandLine::cargo("test --workspace");
+    let all = CommandLine::cargo("test --workspace --all-features");
     let command = match pace {
         Pace::Quick => all.env("PROPTEST_CASES", "32"),
         Pace::Full => all,

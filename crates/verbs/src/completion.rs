@@ -126,8 +126,13 @@ impl CompletionQueue {
         self.0.id
     }
 
-    fn driver(&self) -> &Driver {
+    pub(crate) fn driver(&self) -> &Driver {
         self.0.context.driver()
+    }
+
+    #[cfg(feature = "async")]
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.0.bell
     }
 }
 

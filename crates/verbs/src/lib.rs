@@ -51,6 +51,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "async")]
+mod asynchronous;
 mod channel;
 mod clock;
 mod completion;
@@ -63,6 +65,8 @@ mod queue_pair;
 mod request;
 mod shared_receive;
 
+#[cfg(feature = "async")]
+pub use asynchronous::Next;
 pub use channel::{CompletionChannel, QueueToken};
 pub use completion::CompletionQueue;
 pub use context::{Context, OpenError, Options};

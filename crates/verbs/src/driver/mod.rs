@@ -113,6 +113,12 @@ impl Driver {
         core.device().poll_completion(queue)
     }
 
+    /// The oldest completion, without making progress: the device's own thread does that for tasks.
+    #[cfg(feature = "async")]
+    pub(crate) fn take(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+        self.shared.lock().device().poll_completion(queue)
+    }
+
     pub(crate) fn has_completions(&self, queue: Id<CompletionQueue>) -> bool {
         let mut core = self.shared.lock();
         let queue = core.device().completion_queue(queue);

@@ -1,0 +1,54 @@
+//! Completions awaited on a tiny executor: a thread that parks.
+#![cfg(feature = "async")]
+
+mod support;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use rocinante::{Request, Status};
+use support::Couple;
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+async fn echo(couple: &Couple, rounds: u64) {
+    for round in 0..rounds {
+        let room = couple.right.memory.slice(0..64);
+        couple.from_right.post_receive(round, [room]).expect("room");
+        let request = Request::send().inline(b"awaited").id(round);
+        couple.from_left.post(request).expect("room");
+        let (sent, received) = (
+            couple.left.completions.next().await,
+            couple.right.completions.next().await,
+        );
+        assert_eq!((sent.id, sent.status), (round, Status::Success));
+        assert_eq!((received.id, received.status), (round, Status::Success));
+    }
+}
+
+#[test]
+fn awaiting_a_completion_misses_none() {
+    let couple = Couple::connected("127.54.1.1", "127.54.1.2");
+    block_on(echo(&couple, 500));
+}
