@@ -198,7 +198,10 @@ mod tests {
     #[test]
     fn source_ports_are_the_kernel_s() {
         // Captured from a ping-pong between the kernel's queue pairs 0x2b and 0x2c.
-        assert_eq!(port_of_label(label_of_pair(Qpn::new(0x2b), Qpn::new(0x2c))), 51_044);
+        assert_eq!(
+            port_of_label(label_of_pair(Qpn::new(0x2b), Qpn::new(0x2c))),
+            51_044
+        );
         assert_eq!(port_of_label(0), 0xc000);
         assert_eq!(port_of_label(0x3fff), 0xffff);
         assert_eq!(port_of_label(0xfffff), 0xc000 | (0x3fff ^ 0x3f));

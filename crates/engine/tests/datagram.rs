@@ -445,3 +445,15 @@ fn the_path_mtu_of_datagrams_is_the_port_s() {
     peer.hears(at(0), ["datagram +0 256B qkey=0x1"]);
     peer.completes([(1, Status::Success), (2, Status::LocalLength)]);
 }
+
+#[test]
+fn a_draining_queue_keeps_what_was_not_begun_until_it_may_send_again() {
+    let mut peer = Conversation::with(datagrams());
+    peer.goes_to(State::SendQueueDrain);
+    peer.posts(hello(1));
+    peer.hears_nothing(at(0));
+    peer.completes([]);
+    peer.goes_to(State::ReadyToSend);
+    peer.hears(at(1), ["datagram +0 5B qkey=0x22222222"]);
+    peer.completes([(1, Status::Success)]);
+}

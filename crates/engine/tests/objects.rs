@@ -450,3 +450,15 @@ fn registrations_that_make_no_sense_are_refused() {
     let refused = peer.device.deregister(Key::new(0));
     assert_eq!(refused, Err(MemoryError::UnknownKey(Key::new(0))));
 }
+
+// In user space all memory is pageable: on demand is how it always is.
+#[test]
+fn memory_registered_on_demand_is_like_any_other() {
+    let mut peer = Conversation::new();
+    let hints = Access::ON_DEMAND | Access::HUGE_PAGES | Access::RELAXED_ORDERING;
+    let memory = peer.registers_for(0x1000, &[0; 64], everything() | hints);
+    let reth = Reth::new(memory.address(0), memory.key(), 4);
+    peer.says(at(1), write_only(PSN, reth, b"page").ask());
+    peer.hears(at(1), ["ack +0"]);
+    assert_eq!(memory.first(4), b"page");
+}

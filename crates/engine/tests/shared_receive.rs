@@ -234,6 +234,35 @@ fn a_shared_receive_queue_is_not_destroyed_under_its_queue_pairs() {
     assert_eq!(refused, Err(PostError::Unknown));
 }
 
+#[test]
+fn a_message_that_an_unreliable_connection_drops_gives_its_shared_receive_back() {
+    let mut all = sharing();
+    let mut init = all.peer.init();
+    init.kind = Kind::Uc;
+    init.shared_receive = Some(all.queue);
+    let unreliable = all.peer.adds(init);
+    all.receives(1..=2);
+    let first = Said::new(Opcode::UcSendFirst, PSN, &pattern(1024));
+    let behind_a_gap = Said::new(Opcode::UcSendOnly, PSN + 2, b"next");
+    all.peer.says_to(unreliable, at(1), first);
+    all.peer.says_to(unreliable, at(1), behind_a_gap);
+    all.completes([(1, Status::Success, unreliable)]);
+}
+
+#[test]
+fn a_datagram_goes_into_a_shared_receive() {
+    let mut all = sharing();
+    let mut init = all.peer.init();
+    init.kind = Kind::Ud;
+    init.shared_receive = Some(all.queue);
+    let number = all.peer.adds(init);
+    all.receives([1]);
+    let said = datagram(PSN, 0x1111_1111, PEER, b"hello");
+    all.peer.says_to(number, at(1), said);
+    all.completes([(1, Status::Success, number)]);
+    assert_eq!(all.inbox.bytes()[40..45], *b"hello");
+}
+
 /// An XRC target, and a shared receive queue that completes elsewhere.
 struct Extended {
     peer: Conversation,

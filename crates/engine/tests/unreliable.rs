@@ -4,8 +4,8 @@ mod conversation;
 
 use conversation::*;
 use engine::{
-    Access, AsyncEvent, CompletedWork, Kind, ReceiveRequest, SendFlags, SendRequest, State, Status,
-    Work,
+    Access, AsyncEvent, Attributes, CompletedWork, Kind, ReceiveRequest, SendFlags, SendRequest,
+    State, Status, Work,
 };
 use wire::{Immediate, Key, Opcode, Psn, Reth};
 
@@ -263,4 +263,25 @@ fn a_long_message_that_fails_in_its_middle_can_be_followed_by_a_good_one() {
     peer.goes_to(State::ReadyToSend);
     peer.posts(SendRequest::new(2, Work::Send).inline(b"next"));
     peer.hears(at(1), ["send Only +1 4B"]);
+}
+
+#[test]
+fn a_draining_queue_finishes_the_message_that_was_begun_and_tells_it() {
+    let (mut peer, _) = connected();
+    let outbox = peer.registers(0x8000, &pattern(100 << 10));
+    peer.posts(SendRequest::new(1, Work::Send).with([outbox.all()]));
+    peer.posts(SendRequest::new(2, Work::Send).inline(b"next"));
+    let begun = peer.listens_to_one_batch(at(0)).expect("the first packets");
+    peer.modifies(Attributes {
+        state: Some(State::SendQueueDrain),
+        drain_event: Some(true),
+        ..Attributes::default()
+    });
+    peer.raises([]);
+    assert_eq!(begun.len() + peer.listens(at(0)).len(), 100);
+    peer.completes([(1, Status::Success)]);
+    let number = peer.number;
+    peer.raises([AsyncEvent::SendQueueDrained(number)]);
+    peer.goes_to(State::ReadyToSend);
+    peer.hears(at(1), ["send Only +100 4B"]);
 }

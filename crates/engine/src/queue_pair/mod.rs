@@ -445,6 +445,8 @@ impl QueuePair {
             (Kind::Rc | Kind::XrcInitiator, true) if self.state.transmits() => {
                 self.handle_response(now, packet, shared);
             }
+            // Nothing was sent yet that could be answered.
+            (Kind::Rc | Kind::XrcInitiator, true) => shared.counters.wrong_state += 1,
             _ => shared.counters.wrong_service += 1,
         }
     }

@@ -58,6 +58,26 @@ fn a_fenced_request_still_waits_when_the_read_is_asked_again() {
 }
 
 #[test]
+fn a_long_read_is_outstanding_until_its_last_response() {
+    let mut peer = Conversation::with(Setup {
+        initiator_depth: 1,
+        ..Setup::default()
+    });
+    let memory = peer.registers(0x1000, &[0; 4096]);
+    let long = SendRequest::new(1, Work::Read(remote(0x9000))).with([memory.segment(0, 2048)]);
+    peer.posts(long);
+    peer.posts(read(2, &memory));
+    peer.posts(fenced(hello(3)));
+    peer.hears(at(0), ["read-request +0 va=0x9000 len=2048"]);
+    peer.says(at(1), response_first(PSN, &[1; 1024]));
+    peer.hears_nothing(at(1));
+    peer.says(at(2), response_last(PSN + 1, &[1; 1024]));
+    peer.hears(at(2), ["read-request +2 va=0x9000 len=8"]);
+    peer.says(at(3), response_only(PSN + 2, &[1; 8]));
+    peer.hears(at(3), ["send Only +3 5B ask"]);
+}
+
+#[test]
 fn a_request_without_fence_does_not_wait() {
     let mut peer = Conversation::new();
     let memory = peer.registers(0x1000, &[0; 64]);
@@ -186,6 +206,27 @@ fn what_takes_no_receive_needs_no_credit() {
     peer.posts(read(3, &memory));
     peer.posts(write(4));
     assert_eq!(peer.listens(at(1)).len(), 3);
+}
+
+// C9-148: the peer counts every request of a read as a message of its own.
+#[test]
+fn a_read_in_pieces_counts_as_many_messages_as_it_has_pieces() {
+    let (mut peer, memory) = with_window(8 << 10, 8 << 10, 8 << 10);
+    peer.posts(hello(1));
+    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.says(at(1), ack_with_credits(PSN, 1, 2));
+    let place = Work::Read(remote(0x9000));
+    peer.posts(SendRequest::new(2, place).with([memory.segment(0, 10_240)]));
+    // Messages 2, 3 and 4 are the read, so this is number 5, and there are receives up to number 3.
+    peer.posts(hello(3));
+    assert_eq!(peer.listens(at(1)).len(), 2);
+    for index in 1..=9 {
+        peer.says(at(2), response_middle(PSN + index, &[7; 1024]));
+        let expected = usize::from(index == 2);
+        assert_eq!(peer.listens(at(2)).len(), expected, "response {index}");
+    }
+    peer.says(at(3), response_middle(PSN + 10, &[7; 1024]));
+    peer.hears(at(3), ["send Only +11 5B ask"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod conversation;
 
 mod acknowledgement;
+mod batches;
 mod completion;
 mod drain;
 mod flow_control;

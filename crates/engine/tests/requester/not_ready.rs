@@ -120,3 +120,15 @@ fn an_acknowledgement_of_everything_while_waiting_ends_it() {
     peer.completes([(1, Status::Success), (2, Status::Success)]);
     peer.hears_nothing(at(1000));
 }
+
+#[test]
+fn while_it_waits_the_peer_is_answered_and_nothing_else_is_sent() {
+    let mut peer = patient(7);
+    let inbox = peer.registers(0x1000, &[0; 64]);
+    peer.receives(9, &inbox);
+    peer.says(at(1), not_ready(PSN, 0));
+    peer.says(at(2), send_only(PSN, b"meanwhile").ask());
+    peer.hears(at(2), ["ack +0"]);
+    peer.completes([(9, Status::Success)]);
+    assert_eq!(peer.listens(at(657)).len(), 2);
+}

@@ -102,6 +102,16 @@ fn an_acknowledgement_tells_completed_messages_and_posted_receives() {
     assert_eq!(tells(&mut peer, 5), (Some(4), Some(3)));
 }
 
+// C9-148: not every number can be said, and more than there is must not be promised.
+#[test]
+fn posted_receives_are_rounded_down() {
+    for (left, told) in [(0, 0), (4, 4), (5, 4), (7, 6), (15, 12), (100, 96)] {
+        let (mut peer, _) = with_receives(left + 1);
+        peer.says(at(1), send_only(PSN, b"one").ask());
+        assert_eq!(peer.listens(at(1))[0].credits(), Some(told));
+    }
+}
+
 #[test]
 fn a_nak_tells_completed_messages() {
     let (mut peer, _) = with_receives(4);
@@ -203,4 +213,22 @@ fn a_queue_pair_that_was_reset_begins_anew() {
     peer.hears(at(2), ["ack +0"]);
     // The receive number 2 was forgotten without a word.
     peer.completes([(1, Status::Success), (7, Status::Success)]);
+}
+
+#[test]
+fn a_queue_pair_that_is_told_to_break_says_nothing_more() {
+    let unsaid: [fn(&mut Conversation); 3] = [
+        |peer| peer.says(at(1), send_only(PSN, b"one").ask()),
+        |peer| peer.says(at(1), send_only(PSN + 1, b"gap").ask()),
+        |peer| {
+            peer.says(at(1), send_only(PSN, b"one"));
+            peer.says(at(1), send_only(PSN + 1, b"no receive").ask());
+        },
+    ];
+    for say in unsaid {
+        let (mut peer, _) = with_receives(1);
+        say(&mut peer);
+        peer.goes_to(State::Error);
+        peer.hears_nothing(at(2));
+    }
 }

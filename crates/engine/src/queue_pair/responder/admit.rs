@@ -152,6 +152,7 @@ impl QueuePair {
                 announced.is_some_and(|total| u64::from(total) <= MAX_MESSAGE)
             }
             (Operation::AtomicWrite, _) => brought == 8 && announced == Some(8),
+            (Operation::Flush, _) => packet.flush().is_some_and(|flush| flush.range().is_some()),
             _ => true,
         };
         fits.then_some(()).ok_or(Refusal::INVALID)

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use wire::{
-    Aeth, AtomicAckEth, Companion, Key, Opcode, Operation, PacketHead, Position, Psn, Reth,
-    Syndrome,
+    Aeth, AtomicAckEth, Companion, Key, NakCode, Opcode, Operation, PacketHead, Position, Psn,
+    Reth, Syndrome,
 };
 
 use super::super::{Link, QueuePair};
@@ -78,6 +78,14 @@ impl Reply {
             completed,
             content: Content::Result(result),
             again: false,
+        }
+    }
+
+    /// Whether it tells the end of the connection.
+    fn is_final(&self) -> bool {
+        match self.content {
+            Content::Negative(Syndrome::Negative(code)) => code != NakCode::SequenceError,
+            _ => false,
         }
     }
 
@@ -168,10 +176,7 @@ impl Responder {
 
     /// A broken queue pair still says why it broke, and what came before that.
     pub(in crate::queue_pair) fn keep_replies_before_final_nak(&mut self) {
-        let ends_in_nak = self
-            .replies
-            .back()
-            .is_some_and(|last| matches!(last.content, Content::Negative(_)));
+        let ends_in_nak = self.replies.back().is_some_and(Reply::is_final);
         if !ends_in_nak {
             self.replies.clear();
         }
@@ -328,7 +333,7 @@ impl QueuePair {
             return;
         }
         self.responder.replies.clear();
-        let nak = wire::NakCode::RemoteAccess;
+        let nak = NakCode::RemoteAccess;
         self.responder
             .push_verdict(reply.psn, Syndrome::Negative(nak));
         shared.raise(crate::event::AsyncEvent::AccessError(self.number));
