@@ -47,12 +47,9 @@ impl Mailbox {
         })
     }
 
-    /// Brings packets to the mailbox at `path`.
-    pub(super) fn bring(&self, path: &Path, batch: &Batch<'_>) -> io::Result<()> {
-        let mut letter = Vec::with_capacity(HEADER + batch.bytes.len());
-        letter.extend(print(&batch.envelope, batch.segment_size));
-        letter.extend(batch.bytes);
-        self.socket.send_to(&letter, path).map(drop)
+    /// Brings a letter to the mailbox at `path`.
+    pub(super) fn bring(&self, path: &Path, letter: &[u8]) -> io::Result<()> {
+        self.socket.send_to(letter, path).map(drop)
     }
 
     /// The next packets that somebody brought.
@@ -88,6 +85,14 @@ impl Drop for Mailbox {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// What is sent to a mailbox.
+pub(super) fn letter(batch: &Batch<'_>) -> Vec<u8> {
+    let mut letter = Vec::with_capacity(HEADER + batch.bytes.len());
+    letter.extend(print(&batch.envelope, batch.segment_size));
+    letter.extend(batch.bytes);
+    letter
 }
 
 fn print(envelope: &Envelope, segment_size: usize) -> [u8; HEADER] {

@@ -11,7 +11,8 @@ use wire::ROCE_PORT;
 
 use super::directory::{DirectoryError, RuntimeDirectory};
 use super::listeners::Listeners;
-use super::mailbox::Mailbox;
+use super::mailbox::{Mailbox, letter};
+use super::outbox::{Letter, Outbox};
 use super::probe::Probe;
 use super::process::Identity;
 use super::registry::{Registry, RegistryError};
@@ -113,6 +114,7 @@ pub struct Member {
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
     pub(super) mailbox: Mailbox,
+    pub(super) outbox: Outbox,
     pub(super) repair: Repair,
     pub(super) counters: Counters,
     turn: u32,
@@ -163,6 +165,7 @@ impl Member {
             receiver,
             sender,
             mailbox,
+            outbox: Outbox::default(),
             repair: Repair::new(),
             counters: Counters::default(),
             turn: 0,
@@ -239,6 +242,9 @@ impl Member {
         for batch in self.receiver.receive(inbox)? {
             taken += self.sort_out(&batch, &mut take);
         }
+        if !self.outbox.is_empty() {
+            self.empty_outbox();
+        }
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(MAILBOX_TURNS) {
             taken += self.empty_mailbox(&mut take)?;
@@ -254,14 +260,22 @@ impl Member {
         envelope: &Envelope,
         packet: &[u8],
     ) -> Result<(), ForwardError> {
-        self.bring(
-            owner,
-            &Batch {
-                envelope: *envelope,
-                segment_size: packet.len(),
-                bytes: packet,
+        let letter = letter(&Batch {
+            envelope: *envelope,
+            segment_size: packet.len(),
+            bytes: packet,
+        });
+        let path = self.registry.mailbox(owner);
+        (self.mailbox.bring(&path, &letter)).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ForwardError::NoOwner(owner)
+            }
+            io::ErrorKind::WouldBlock => ForwardError::Full(owner),
+            _ => ForwardError::Unreachable {
+                slice: owner,
+                source,
             },
-        )
+        })
     }
 
     /// Whether this is a copy that a fork made. The parent's packets are not ours to take: call
@@ -320,37 +334,32 @@ impl Member {
         let (packets, length) = run.fold((0, 0), |(count, bytes), packet| {
             (count + 1, bytes + packet.len())
         });
-        let forwarded = self.bring(
+        let bytes = letter(&Batch {
+            bytes: &batch.bytes[..length],
+            ..*batch
+        });
+        let kept = self.outbox.push(Letter {
             owner,
-            &Batch {
-                bytes: &batch.bytes[..length],
-                ..*batch
-            },
-        );
-        match &forwarded {
-            Ok(()) => self.counters.strays_forwarded += packets,
-            Err(_) => self.counters.strays_lost += packets,
-        }
-        if steered || forwarded.is_err() {
+            packets,
+            bytes,
+        });
+        self.counters.strays_lost += kept.lost;
+        let lost = self.empty_outbox();
+        if steered || lost {
             self.repair.suspect(owner);
         }
         length
     }
 
-    fn bring(&self, owner: Slice, batch: &Batch<'_>) -> Result<(), ForwardError> {
-        let path = self.registry.mailbox(owner);
-        self.mailbox
-            .bring(&path, batch)
-            .map_err(|source| match source.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                    ForwardError::NoOwner(owner)
-                }
-                io::ErrorKind::WouldBlock => ForwardError::Full(owner),
-                _ => ForwardError::Unreachable {
-                    slice: owner,
-                    source,
-                },
-            })
+    /// Delivers what waits for other members; whether something was lost because an owner is gone.
+    pub(super) fn empty_outbox(&mut self) -> bool {
+        let outcome = self.outbox.flush(|letter| {
+            let path = self.registry.mailbox(letter.owner);
+            self.mailbox.bring(&path, &letter.bytes)
+        });
+        self.counters.strays_forwarded += outcome.delivered;
+        self.counters.strays_lost += outcome.lost;
+        outcome.lost > 0
     }
 
     fn empty_mailbox(&mut self, take: &mut impl FnMut(&Envelope, &[u8])) -> io::Result<usize> {

@@ -21,8 +21,9 @@
 //! # When steering is wrong
 //! For some milliseconds after a crash, packets reach the wrong member. They are not lost: it hands
 //! them over through the owner's mailbox, a Unix datagram socket, and takes them as a reason to
-//! look around. The same mailboxes serve connection management, where any member may get a message
-//! for any other: see [`Member::forward_to`] and [`Listeners`].
+//! look around. A mailbox holds only eleven datagrams, so what does not fit waits at the sender.
+//! The same mailboxes serve connection management, where any member may get a message for any
+//! other: see [`Member::forward_to`] and [`Listeners`].
 //!
 //! Who dies is noticed by its predecessor in the order of slices, which looks every quarter of a
 //! second, and by whoever tries to forward to it.
@@ -38,6 +39,7 @@ mod directory;
 mod listeners;
 mod mailbox;
 mod member;
+mod outbox;
 mod probe;
 mod process;
 mod registry;

@@ -25,6 +25,9 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
 const CALM: Duration = Duration::from_millis(50);
 const CALM_AFTER_PROBES: Duration = Duration::from_millis(200);
 
+/// How soon to try again when another member's mailbox was full.
+const OUTBOX_PERIOD: Duration = Duration::from_millis(1);
+
 /// How many places a round covers when the group has sockets of no member.
 const ALL_PLACES: u32 = 64;
 
@@ -112,13 +115,17 @@ impl Member {
     /// returned. Before that time it does nothing.
     pub fn tend(&mut self, now: Instant) -> Instant {
         self.look_around_if_urgent(now);
-        if now < self.repair.next_due(now) {
-            return self.repair.next_due(now);
+        if now >= self.repair.next_due(now) {
+            self.repair.due = Some(now + PERIOD);
+            // What can't be done now is tried again: packets are forwarded meanwhile.
+            let _ = self.inspect(now);
         }
-        self.repair.due = Some(now + PERIOD);
-        // What can't be done now is tried again: packets are forwarded meanwhile.
-        let _ = self.inspect(now);
-        self.repair.next_due(now)
+        let due = self.repair.next_due(now);
+        if self.outbox.is_empty() {
+            return due;
+        }
+        self.empty_outbox();
+        due.min(now + OUTBOX_PERIOD)
     }
 
     fn inspect(&mut self, now: Instant) -> Result<(), JoinError> {

@@ -33,6 +33,8 @@ pub(crate) struct Report {
     pub(crate) strays: u64,
     /// Rounds of probes it started.
     pub(crate) rounds: u64,
+    /// For others, but their mailbox was full or gone.
+    pub(crate) lost: u64,
 }
 
 /// A child process, and the member in it. It is killed in the end.
@@ -111,6 +113,7 @@ impl Process {
             forwarded: next(),
             strays: next(),
             rounds: next(),
+            lost: next(),
         }
     }
 
@@ -209,12 +212,13 @@ fn answer(member: &Member, report: Report, question: &str) {
     let service: u64 = service.parse().unwrap();
     match verb {
         "report" => say(&format!(
-            "{} {} {} {} {}",
+            "{} {} {} {} {} {}",
             report.own,
             report.general,
             counters.forwarded_to_us,
             counters.strays_forwarded,
-            counters.rounds
+            counters.rounds,
+            counters.strays_lost
         )),
         "claim" => say(&match member.listeners().claim(service) {
             Ok(()) => "claimed".to_owned(),

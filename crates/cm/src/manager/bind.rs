@@ -1,0 +1,264 @@
+//! Addresses and ports: who has them, and who listens.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+
+use wire::cm::{PortSpace, ServiceId};
+
+use crate::error::{BindError, CallError};
+use crate::event::EventKind;
+use crate::id::{Backlog, Endpoint, Id, State};
+use crate::manager::Manager;
+
+impl Manager {
+    /// From now on this is an address of ours.
+    pub fn add_address(&mut self, address: IpAddr) {
+        self.addresses.insert(address);
+    }
+
+    /// From now on nothing can be bound to this address any more.
+    pub fn remove_address(&mut self, address: IpAddr) {
+        self.addresses.remove(&address);
+    }
+
+    /// The address moved to another interface: tells all ids that are bound to it.
+    pub fn address_changed(&mut self, address: IpAddr) {
+        for id in self.bound_to(|ip| ip == address) {
+            self.emit(id, EventKind::AddressChange);
+        }
+    }
+
+    /// The device is gone: all ids that are bound to an address of it are told so, and all they can
+    /// still do is to be destroyed. Peers are told nothing, because nothing can be sent.
+    pub fn device_removed(&mut self) {
+        for id in self.bound_to(|ip| !ip.is_unspecified()) {
+            self.forget_link(id);
+            self.leave_waiting_room(id);
+            self.known(id).state = State::DeviceRemoved;
+            self.emit(id, EventKind::DeviceRemoval);
+        }
+    }
+
+    /// Lets several ids share a port, as long as none of them listens.
+    pub fn set_reuse_address(&mut self, id: Id, reuse: bool) -> Result<(), CallError> {
+        let endpoint = self.endpoint_mut(id)?;
+        // Linux lets a bound id only turn it on again.
+        let allowed = match endpoint.state {
+            State::Idle => true,
+            State::AddressBound => reuse,
+            _ => false,
+        };
+        if !allowed {
+            return Err(CallError::WrongState(endpoint.state));
+        }
+        endpoint.options.reuse_address = reuse;
+        Ok(())
+    }
+
+    /// Whether a listener on all addresses takes requests of its own address family only.
+    pub fn set_family_only(&mut self, id: Id, only: bool) -> Result<(), CallError> {
+        let endpoint = self.endpoint_mut(id)?;
+        if !matches!(endpoint.state, State::Idle | State::AddressBound) {
+            return Err(CallError::WrongState(endpoint.state));
+        }
+        endpoint.options.family_only = Some(only);
+        Ok(())
+    }
+
+    /// Gives an id a local address and port. Port 0 leaves the choice to us. Returns what it got.
+    pub fn bind(&mut self, id: Id, address: SocketAddr) -> Result<SocketAddr, BindError> {
+        let endpoint = self.endpoints.get(&id).ok_or(BindError::UnknownId)?;
+        if endpoint.state != State::Idle {
+            return Err(BindError::WrongState(endpoint.state));
+        }
+        let space = endpoint.space;
+        let ip = address.ip();
+        if !ip.is_unspecified() && !self.addresses.contains(&ip) {
+            return Err(BindError::AddressNotAvailable(address));
+        }
+        let port = match address.port() {
+            0 => self.free_port(space)?,
+            port => self.check_port(id, address, port)?,
+        };
+        let bound = SocketAddr::new(ip, port);
+        self.ports.entry((space as u16, port)).or_default().push(id);
+        let endpoint = self.known(id);
+        endpoint.source = Some(bound);
+        endpoint.owns_port = true;
+        endpoint.state = State::AddressBound;
+        Ok(bound)
+    }
+
+    /// Waits for requests. As many may wait for the application as `backlog` says; 0 means as many
+    /// as the configuration allows. An idle id is bound to all IPv4 addresses first.
+    pub fn listen(&mut self, id: Id, backlog: usize) -> Result<(), CallError> {
+        let endpoint = self.endpoint(id)?;
+        if endpoint.state == State::Idle {
+            self.bind(id, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0))?;
+        }
+        let endpoint = self.endpoint(id)?;
+        let (State::AddressBound, Some(source)) = (endpoint.state, endpoint.source) else {
+            return Err(CallError::WrongState(endpoint.state));
+        };
+        if endpoint.options.reuse_address {
+            // Ids may share a port, but not while one of them listens.
+            let owners = self.owners(endpoint.space, source.port());
+            check_owners(endpoint, source, owners, false)?;
+        }
+        let most = self.config.max_backlog;
+        let limit = if backlog == 0 {
+            most
+        } else {
+            backlog.min(most)
+        };
+        let endpoint = self.known(id);
+        endpoint.state = State::Listening;
+        endpoint.backlog = Some(Backlog { limit, waiting: 0 });
+        Ok(())
+    }
+
+    /// The application has taken the event about a request, so the next one may come. Linux counts
+    /// this way; answering or destroying the id counts as well.
+    pub fn request_taken(&mut self, id: Id) -> Result<(), CallError> {
+        self.endpoint(id)?;
+        self.leave_waiting_room(id);
+        Ok(())
+    }
+
+    /// The services that are listened on, for a registry that tells other processes.
+    pub fn listening(&self) -> impl Iterator<Item = (ServiceId, IpAddr)> + '_ {
+        self.endpoints
+            .values()
+            .filter(|endpoint| endpoint.state == State::Listening)
+            .filter_map(|endpoint| {
+                let source = endpoint.source?;
+                let service = ServiceId::of_port(endpoint.space, source.port());
+                Some((service, source.ip()))
+            })
+    }
+
+    /// Who listens on a service at one of our addresses. An id that is bound to the address goes
+    /// before one that is bound to all.
+    pub(super) fn listener(&self, service: ServiceId, address: IpAddr) -> Option<Id> {
+        let (space, port) = service.port()?;
+        let owners = self.ports.get(&(space as u16, port))?;
+        let precedence = |id: &&Id| listening_precedence(self.endpoints.get(id)?, address);
+        owners
+            .iter()
+            .filter(|id| precedence(id).is_some())
+            .max_by_key(|id| precedence(id))
+            .copied()
+    }
+
+    pub(super) fn release_port(&mut self, id: Id) {
+        let endpoint = self.known(id);
+        let (true, Some(source)) = (endpoint.owns_port, endpoint.source) else {
+            return;
+        };
+        let port = (endpoint.space as u16, source.port());
+        let owners = self.ports.get_mut(&port).expect("a bound id has its port");
+        owners.retain(|&owner| owner != id);
+        if owners.is_empty() {
+            self.ports.remove(&port);
+        }
+    }
+
+    pub(super) fn leave_waiting_room(&mut self, id: Id) {
+        let Some(listener) = self.known(id).waits_at.take() else {
+            return;
+        };
+        let listener = self.known(listener);
+        if let Some(backlog) = &mut listener.backlog {
+            backlog.waiting -= 1;
+        }
+    }
+
+    fn bound_to(&self, matches: impl Fn(IpAddr) -> bool) -> Vec<Id> {
+        let bound = self.endpoints.iter().filter(|(_, endpoint)| {
+            let source = endpoint.source.map(|source| source.ip());
+            endpoint.state != State::DeviceRemoved && source.is_some_and(&matches)
+        });
+        bound.map(|(&id, _)| id).collect()
+    }
+
+    fn owners(&self, space: PortSpace, port: u16) -> impl Iterator<Item = &Endpoint> {
+        let owners = self.ports.get(&(space as u16, port));
+        owners
+            .into_iter()
+            .flatten()
+            .filter_map(|id| self.endpoints.get(id))
+    }
+
+    fn check_port(&self, id: Id, address: SocketAddr, port: u16) -> Result<u16, BindError> {
+        let endpoint = self.endpoints.get(&id).ok_or(BindError::UnknownId)?;
+        let owners = self.owners(endpoint.space, port);
+        check_owners(endpoint, address, owners, endpoint.options.reuse_address)?;
+        Ok(port)
+    }
+
+    /// Starts at a random port, and does not give the same one twice in a row.
+    fn free_port(&mut self, space: PortSpace) -> Result<u16, BindError> {
+        let range = self.config.ephemeral_ports.clone();
+        let first = *range.start() + self.random.below(length(&range)) as u16;
+        let in_order = (first..=*range.end()).chain(*range.start()..first);
+        let free = |port: &u16| {
+            *port != self.last_port && !self.ports.contains_key(&(space as u16, *port))
+        };
+        let port = in_order.into_iter().find(free);
+        self.last_port = port.ok_or(BindError::NoPortLeft)?;
+        Ok(self.last_port)
+    }
+}
+
+fn length(range: &RangeInclusive<u16>) -> u32 {
+    u32::from(range.end() - range.start()) + 1
+}
+
+/// Whether an id may have a port beside those that have it already.
+fn check_owners<'a>(
+    endpoint: &Endpoint,
+    address: SocketAddr,
+    owners: impl Iterator<Item = &'a Endpoint>,
+    reuse: bool,
+) -> Result<(), BindError> {
+    for owner in owners {
+        let Some(taken) = owner.source else { continue };
+        let is_itself = std::ptr::eq(owner, endpoint);
+        let shared = reuse && owner.options.reuse_address && owner.state != State::Listening;
+        if is_itself || shared || are_apart(endpoint, address, owner, taken) {
+            continue;
+        }
+        if address.ip().is_unspecified() || taken.ip().is_unspecified() {
+            return Err(BindError::AddressNotAvailable(address));
+        }
+        if address.ip() == taken.ip() {
+            return Err(BindError::AddressInUse(address));
+        }
+    }
+    Ok(())
+}
+
+/// Two ids that each keep to their own address family do not disturb each other.
+fn are_apart(
+    endpoint: &Endpoint,
+    address: SocketAddr,
+    owner: &Endpoint,
+    taken: SocketAddr,
+) -> bool {
+    let only = endpoint.options.family_only.unwrap_or(address.is_ipv4());
+    only && owner.family_only() && address.is_ipv4() != taken.is_ipv4()
+}
+
+/// How well a listener fits an address: not at all, as one for all addresses, or exactly.
+fn listening_precedence(endpoint: &Endpoint, address: IpAddr) -> Option<u8> {
+    let source = endpoint.source?.ip();
+    if endpoint.state != State::Listening {
+        return None;
+    }
+    if source == address {
+        return Some(2);
+    }
+    let same_family = source.is_ipv4() == address.is_ipv4();
+    let takes = source.is_unspecified() && (same_family || !endpoint.family_only());
+    takes.then_some(u8::from(same_family))
+}

@@ -1,0 +1,120 @@
+//! Multicast groups: the driver joins them, the id keeps the list.
+
+use std::net::IpAddr;
+
+use wire::Gid;
+
+use crate::attributes::PathAttributes;
+use crate::error::CallError;
+use crate::event::{EventKind, Failure, Group, Instruction};
+use crate::id::{Endpoint, Id, Kind, Membership, State};
+use crate::manager::Manager;
+use crate::manager::datagram::settle_queue_key;
+
+impl Manager {
+    /// Becomes a member of a multicast group, like `rdma_join_multicast`. Ends with an event.
+    pub fn join(&mut self, id: Id, group: IpAddr, send_only: bool) -> Result<(), CallError> {
+        let endpoint = self.endpoint_mut(id)?;
+        if endpoint.kind != Kind::Datagram {
+            return Err(CallError::NotDatagram);
+        }
+        let bound = matches!(endpoint.state, State::AddressBound | State::AddressResolved);
+        let source = endpoint.source.map(|source| source.ip());
+        let (true, Some(source)) = (bound, source.filter(|ip| !ip.is_unspecified())) else {
+            return Err(CallError::WrongState(endpoint.state));
+        };
+        if source.is_ipv4() != group.is_ipv4() {
+            return Err(CallError::FamilyMismatch);
+        }
+        if endpoint.memberships.iter().any(|m| m.group == group) {
+            return Err(CallError::AlreadyJoined);
+        }
+        endpoint.memberships.push(Membership {
+            group,
+            joined: false,
+        });
+        self.instructions.push_back(Instruction::JoinMulticast {
+            id,
+            source,
+            group,
+            send_only,
+        });
+        Ok(())
+    }
+
+    /// The driver's answer. Too late is harmless.
+    pub fn multicast_joined(&mut self, id: Id, group: IpAddr, result: Result<(), Failure>) {
+        let Ok(endpoint) = self.endpoint_mut(id) else {
+            return;
+        };
+        let memberships = &mut endpoint.memberships;
+        let Some(index) = memberships
+            .iter()
+            .position(|m| m.group == group && !m.joined)
+        else {
+            return;
+        };
+        let result = result.and_then(|()| {
+            let settled = settle_queue_key(endpoint, None);
+            settled.map_err(|_| Failure::QueueKeyMismatch)
+        });
+        let kind = match result {
+            Ok(queue_key) => {
+                endpoint.memberships[index].joined = true;
+                EventKind::MulticastJoin(Group {
+                    group,
+                    queue_key,
+                    path: path_to(group, endpoint),
+                })
+            }
+            Err(failure) => {
+                endpoint.memberships.remove(index);
+                EventKind::MulticastError { group, failure }
+            }
+        };
+        self.emit(id, kind);
+    }
+
+    /// Leaves a group, like `rdma_leave_multicast`.
+    pub fn leave(&mut self, id: Id, group: IpAddr) -> Result<(), CallError> {
+        let memberships = &mut self.endpoint_mut(id)?.memberships;
+        let index = memberships.iter().position(|m| m.group == group);
+        memberships.remove(index.ok_or(CallError::NotJoined)?);
+        self.leave_group(id, group);
+        Ok(())
+    }
+
+    pub(super) fn leave_all_groups(&mut self, id: Id) {
+        for membership in std::mem::take(&mut self.known(id).memberships) {
+            self.leave_group(id, membership.group);
+        }
+    }
+
+    /// Asks the driver to leave, unless it has not even been asked to join.
+    fn leave_group(&mut self, id: Id, left: IpAddr) {
+        let waiting = self.instructions.len();
+        self.instructions.retain(|instruction| {
+            !matches!(instruction,
+                Instruction::JoinMulticast { id: of, group, .. } if *of == id && *group == left)
+        });
+        if self.instructions.len() == waiting {
+            let group = left;
+            self.instructions
+                .push_back(Instruction::LeaveMulticast { id, group });
+        }
+    }
+}
+
+/// Linux lets packets for a group travel as far as others.
+fn path_to(group: IpAddr, endpoint: &Endpoint) -> PathAttributes {
+    let local = endpoint.source.map(|source| source.ip());
+    PathAttributes {
+        local_gid: local.map(Gid::from).unwrap_or_default(),
+        remote_gid: Gid::from(group),
+        flow_label: 0,
+        traffic_class: endpoint.options.traffic_class,
+        hop_limit: 64,
+        service_level: 0,
+        packet_rate: 0,
+    }
+}

@@ -1,0 +1,124 @@
+//! From a name to a path: the driver looks, the id keeps the place.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use crate::error::CallError;
+use crate::event::{EventKind, Failure, Instruction};
+use crate::id::{Id, Route, State};
+use crate::manager::Manager;
+
+/// Nobody waits longer than a day for an address.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Manager {
+    /// Starts to look for the way to a peer, like `rdma_resolve_addr`. An idle id is bound first:
+    /// to `source`, or to any port of any address. Ends with an event.
+    pub fn resolve_address(
+        &mut self,
+        now: Instant,
+        id: Id,
+        source: Option<SocketAddr>,
+        destination: SocketAddr,
+        timeout: Duration,
+    ) -> Result<(), CallError> {
+        let endpoint = self.endpoint(id)?;
+        let bound = endpoint.source.or(source);
+        if bound.is_some_and(|source| source.is_ipv4() != destination.is_ipv4()) {
+            return Err(CallError::FamilyMismatch);
+        }
+        match endpoint.state {
+            State::Idle => {
+                let source = source.unwrap_or_else(|| any_address(destination));
+                self.bind(id, source)?;
+            }
+            State::AddressBound => {}
+            state => return Err(CallError::WrongState(state)),
+        }
+        let endpoint = self.known(id);
+        endpoint.state = State::AddressQuery;
+        endpoint.destination = Some(destination);
+        let source = endpoint.source.expect("a bound id has an address");
+        self.instructions.push_back(Instruction::ResolveAddress {
+            id,
+            source,
+            destination,
+        });
+        self.set_timer(id, now + timeout.min(LONGEST));
+        Ok(())
+    }
+
+    /// The driver's answer: the local address that leads to the peer. Too late is harmless.
+    pub fn address_resolved(&mut self, id: Id, result: Result<IpAddr, Failure>) {
+        if self.state(id) != Some(State::AddressQuery) {
+            return;
+        }
+        self.clear_timer(id);
+        let endpoint = self.known(id);
+        let kind = match result {
+            Ok(local) => {
+                let bound = endpoint.source.as_mut().expect("a bound id has an address");
+                bound.set_ip(local);
+                endpoint.state = State::AddressResolved;
+                EventKind::AddressResolved
+            }
+            Err(failure) => {
+                endpoint.state = State::AddressBound;
+                EventKind::AddressError(failure)
+            }
+        };
+        self.emit(id, kind);
+    }
+
+    /// Starts to ask about the path, like `rdma_resolve_route`. Ends with an event.
+    pub fn resolve_route(
+        &mut self,
+        now: Instant,
+        id: Id,
+        timeout: Duration,
+    ) -> Result<(), CallError> {
+        let endpoint = self.endpoint_mut(id)?;
+        let (State::AddressResolved, Some(source), Some(destination)) =
+            (endpoint.state, endpoint.source, endpoint.destination)
+        else {
+            return Err(CallError::WrongState(endpoint.state));
+        };
+        endpoint.state = State::RouteQuery;
+        self.instructions.push_back(Instruction::ResolveRoute {
+            id,
+            source: source.ip(),
+            destination: destination.ip(),
+        });
+        self.set_timer(id, now + timeout.min(LONGEST));
+        Ok(())
+    }
+
+    /// The driver's answer: what it knows about the path. Too late is harmless.
+    pub fn route_resolved(&mut self, id: Id, result: Result<Route, Failure>) {
+        if self.state(id) != Some(State::RouteQuery) {
+            return;
+        }
+        self.clear_timer(id);
+        let endpoint = self.known(id);
+        let kind = match result {
+            Ok(route) => {
+                endpoint.route = Some(route);
+                endpoint.state = State::RouteResolved;
+                EventKind::RouteResolved
+            }
+            Err(failure) => {
+                endpoint.state = State::AddressResolved;
+                EventKind::RouteError(failure)
+            }
+        };
+        self.emit(id, kind);
+    }
+}
+
+fn any_address(destination: SocketAddr) -> SocketAddr {
+    let any: IpAddr = match destination {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(any, 0)
+}

@@ -1,0 +1,145 @@
+//! What outlives an id: answers that may be asked for again, and identifiers that must not be used
+//! again too early.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Instant;
+
+use wire::cm::CommunicationId;
+use wire::{Qpn, mad};
+
+use crate::timing;
+
+/// A peer's device. The address belongs to it, because anyone can claim a GUID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RemoteDevice {
+    pub(crate) address: IpAddr,
+    pub(crate) guid: u64,
+}
+
+/// What a peer calls a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RemoteName {
+    pub(crate) device: RemoteDevice,
+    pub(crate) id: CommunicationId,
+}
+
+/// A request that a peer may repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Asked {
+    Connection(RemoteName),
+    Service(IpAddr, CommunicationId),
+}
+
+/// The final answers of the last minutes, for peers that did not hear them. Without it, a request
+/// that was refused would come to the application a second time.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    answers: BTreeMap<Asked, (Instant, Box<[u8; mad::LENGTH]>)>,
+    first_to_go: BTreeSet<(Instant, Asked)>,
+}
+
+impl Answers {
+    const MOST: usize = 1024;
+
+    pub(crate) fn remember(&mut self, now: Instant, asked: Asked, datagram: [u8; mad::LENGTH]) {
+        if self.answers.len() == Self::MOST {
+            self.forget_first();
+        }
+        let until = now + timing::ANSWER_LIFE_TIME;
+        let before = self.answers.insert(asked, (until, Box::new(datagram)));
+        if let Some((until, _)) = before {
+            self.first_to_go.remove(&(until, asked));
+        }
+        self.first_to_go.insert((until, asked));
+    }
+
+    pub(crate) fn to(&self, asked: &Asked) -> Option<&[u8; mad::LENGTH]> {
+        self.answers
+            .get(asked)
+            .map(|(_, datagram)| datagram.as_ref())
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.first_to_go.first().map(|&(until, _)| until)
+    }
+
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while self.deadline().is_some_and(|until| until <= now) {
+            self.forget_first();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.answers.len()
+    }
+
+    fn forget_first(&mut self) {
+        if let Some((_, asked)) = self.first_to_go.pop_first() {
+            self.answers.remove(&asked);
+        }
+    }
+}
+
+/// A connection whose id is destroyed, but whose packets may still be under way.
+#[derive(Debug)]
+pub(crate) struct Ghost {
+    pub(crate) remote: RemoteName,
+    pub(crate) qpn: Qpn,
+    pub(crate) until: Instant,
+}
+
+/// All of those.
+#[derive(Debug, Default)]
+pub(crate) struct Ghosts {
+    ghosts: BTreeMap<CommunicationId, Ghost>,
+    by_remote: BTreeMap<RemoteName, CommunicationId>,
+    first_to_go: BTreeSet<(Instant, CommunicationId)>,
+}
+
+impl Ghosts {
+    pub(crate) fn add(&mut self, id: CommunicationId, ghost: Ghost, most: usize) {
+        if self.ghosts.len() >= most {
+            self.drop_first();
+        }
+        self.by_remote.insert(ghost.remote, id);
+        self.first_to_go.insert((ghost.until, id));
+        self.ghosts.insert(id, ghost);
+    }
+
+    pub(crate) fn contains(&self, id: CommunicationId) -> bool {
+        self.ghosts.contains_key(&id)
+    }
+
+    pub(crate) fn of_remote(&self, remote: &RemoteName) -> Option<CommunicationId> {
+        self.by_remote.get(remote).copied()
+    }
+
+    pub(crate) fn uses(&self, qpn: Qpn) -> bool {
+        self.ghosts.values().any(|ghost| ghost.qpn == qpn)
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.first_to_go.first().map(|&(until, _)| until)
+    }
+
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while self.deadline().is_some_and(|until| until <= now) {
+            self.drop_first();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ghosts.len()
+    }
+
+    fn drop_first(&mut self) {
+        let Some((_, id)) = self.first_to_go.pop_first() else {
+            return;
+        };
+        let ghost = self.ghosts.remove(&id).expect("a ghost is in both tables");
+        if self.by_remote.get(&ghost.remote) == Some(&id) {
+            self.by_remote.remove(&ghost.remote);
+        }
+    }
+}

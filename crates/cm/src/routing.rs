@@ -1,0 +1,82 @@
+//! Whose message it is, when several processes share an address.
+
+use wire::cm::{CommunicationId, Message, RejectReason, ServiceId};
+
+/// Who must get a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recipient {
+    /// Whoever gave out this identifier: see [`Slice::contains`](crate::Slice::contains).
+    Identifier(CommunicationId),
+    /// Whoever listens on this service.
+    Listener(ServiceId),
+    /// Whoever remembers the sender's identifier. A requester that gives up before it was answered
+    /// has never learned ours: Linux then leaves it out and names its own device instead. Give such
+    /// a message to every process; those that it does not concern ignore it.
+    Everyone,
+}
+
+/// Whom a message is for. The message is already parsed, so nobody has to do it twice:
+/// [`Manager::handle_message`](crate::Manager::handle_message) takes it as it is.
+pub const fn owner_of(message: &Message) -> Recipient {
+    let id = match message {
+        Message::ConnectRequest(request) => return Recipient::Listener(request.service_id),
+        Message::ServiceRequest(request) => return Recipient::Listener(request.service_id),
+        Message::Reject(reject) => match (reject.reason, reject.remote_id.value()) {
+            (RejectReason::Timeout, 0) => return Recipient::Everyone,
+            _ => reject.remote_id,
+        },
+        Message::ReceiptAcknowledge(receipt) => receipt.remote_id,
+        Message::ConnectReply(reply) => reply.remote_id,
+        Message::ReadyToUse(ready) => ready.remote_id,
+        Message::DisconnectRequest(request) => request.remote_id,
+        Message::DisconnectReply(reply) => reply.remote_id,
+        Message::ServiceReply(reply) => reply.request_id,
+        Message::LoadAlternatePath(load) => load.remote_id,
+        Message::AlternatePathResponse(response) => response.remote_id,
+    };
+    Recipient::Identifier(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::cm::{ConnectRequest, PortSpace, ReadyToUse, Reject, ServiceReply};
+
+    #[test]
+    fn requests_go_to_the_listener() {
+        let service_id = ServiceId::of_port(PortSpace::Tcp, 7174);
+        let request = ConnectRequest {
+            service_id,
+            ..ConnectRequest::default()
+        };
+        assert_eq!(owner_of(&request.into()), Recipient::Listener(service_id));
+    }
+
+    #[test]
+    fn answers_go_to_whoever_gave_the_identifier() {
+        let id = CommunicationId::new(0x1234);
+        let ready = ReadyToUse {
+            remote_id: id,
+            ..ReadyToUse::default()
+        };
+        assert_eq!(owner_of(&ready.into()), Recipient::Identifier(id));
+        let found = ServiceReply {
+            request_id: id,
+            ..ServiceReply::default()
+        };
+        assert_eq!(owner_of(&found.into()), Recipient::Identifier(id));
+    }
+
+    #[test]
+    fn a_requester_that_gave_up_does_not_know_us() {
+        let mut reject = Reject {
+            reason: RejectReason::Timeout,
+            local_id: CommunicationId::new(1),
+            ..Reject::default()
+        };
+        assert_eq!(owner_of(&reject.into()), Recipient::Everyone);
+        reject.remote_id = CommunicationId::new(2);
+        let known = Recipient::Identifier(reject.remote_id);
+        assert_eq!(owner_of(&reject.into()), known);
+    }
+}

@@ -1,0 +1,220 @@
+//! Peers that mean no good: floods, and whatever fits in 256 bytes.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use cm::{Arrival, Config, Load, Manager, Parameters};
+use proptest::prelude::*;
+use wire::cm::{
+    AddressHeader, CommunicationId, ConnectRequest, Message, PortSpace, PrivateData, ServiceId,
+    ServiceRequest,
+};
+use wire::{Gid, Qpn, mad};
+
+use crate::talk::{OUR_QPN, PEER, PORT, Talk, US, at, request};
+
+fn stranger(number: u32) -> IpAddr {
+    Ipv4Addr::from(0x0b00_0000 + number).into()
+}
+
+fn request_of(who: IpAddr, number: u32) -> ConnectRequest {
+    let header = AddressHeader {
+        source_port: 1,
+        source: who,
+        destination: US,
+    };
+    let mut request = request();
+    request.local_id = CommunicationId::new(number);
+    request.local_qpn = Qpn::new(number);
+    request.primary.local_gid = Gid::from(who);
+    request.private_data = PrivateData::new(&header.emit()).expect("room");
+    request
+}
+
+fn total(load: Load) -> usize {
+    load.ids + load.conversations + load.peers + load.services + load.timers + load.answers
+}
+
+#[test]
+fn a_flood_from_many_addresses_stops_at_the_backlog() {
+    let mut talk = Talk::new();
+    talk.listening(PortSpace::Tcp, 16);
+    for number in 0..20_000 {
+        let who = stranger(number);
+        talk.says_from(who, 0, request_of(who, number));
+    }
+    let load = talk.manager.load();
+    assert_eq!(load.ids, 1 + 16);
+    assert_eq!((load.conversations, load.peers), (16, 32));
+    talk.hears_nothing(0);
+    assert_eq!(talk.manager.counters().backlog_full, 20_000 - 16);
+}
+
+#[test]
+fn a_flood_that_the_application_takes_stops_at_the_limit_of_ids() {
+    let mut talk = Talk::with(|config| config.max_ids = 1000);
+    talk.listening(PortSpace::Tcp, 16);
+    for number in 0..5000 {
+        talk.says(0, request_of(PEER, number));
+        if let Some(event) = talk.manager.poll_event() {
+            talk.manager.request_taken(event.id).expect("an id");
+        }
+    }
+    assert_eq!(talk.manager.load().ids, 1000);
+    assert_eq!(talk.manager.counters().too_many_ids, 5000 - 999);
+}
+
+#[test]
+fn a_flood_of_refused_requests_is_forgotten() {
+    let mut talk = Talk::new();
+    talk.listening(PortSpace::Tcp, 0);
+    for number in 0..5000 {
+        talk.says(0, request_of(PEER, number));
+        let id = talk.asked();
+        talk.manager.destroy(at(0), id).expect("an id");
+        assert_eq!(talk.hears(0).len(), 1);
+    }
+    assert_eq!(talk.manager.load().answers, 1024);
+    talk.hears_nothing(1_088_000);
+    assert_eq!(talk.manager.load().answers, 0);
+    assert_eq!(talk.manager.load().ids, 1);
+}
+
+#[test]
+fn a_flood_of_questions_stops_at_the_backlog() {
+    let mut talk = Talk::new();
+    talk.listening(PortSpace::Udp, 8);
+    for number in 0..5000 {
+        let who = stranger(number);
+        let header = AddressHeader {
+            source_port: 1,
+            source: who,
+            destination: US,
+        };
+        let question = ServiceRequest {
+            request_id: CommunicationId::new(number),
+            service_id: ServiceId::of_port(PortSpace::Udp, PORT),
+            private_data: PrivateData::new(&header.emit()).expect("room"),
+            ..ServiceRequest::default()
+        };
+        talk.says_from(who, 0, question);
+    }
+    assert_eq!(talk.manager.load().services, 8);
+}
+
+#[test]
+fn answers_that_nobody_fetches_are_left_out() {
+    let mut talk = Talk::new();
+    for number in 0..10_000 {
+        talk.says(0, request_of(PEER, number));
+    }
+    assert_eq!(talk.manager.load().waiting, 4096);
+    assert_eq!(talk.manager.counters().outbox_full, 10_000 - 4096);
+}
+
+#[test]
+fn what_is_no_message_is_counted() {
+    let mut talk = Talk::new();
+    let arrival = Arrival {
+        source: PEER,
+        destination: US,
+    };
+    let datagram = Message::from(request()).emit(1);
+    let manager = &mut talk.manager;
+    manager.handle_datagram(at(0), arrival, &datagram[..255]);
+    manager.handle_datagram(at(0), arrival, &[]);
+    let mut other_class = datagram;
+    other_class[1] = 3;
+    manager.handle_datagram(at(0), arrival, &other_class);
+    assert_eq!(manager.counters().malformed, 3);
+    let mut unknown = datagram;
+    unknown[17] = 0x55;
+    manager.handle_datagram(at(0), arrival, &unknown);
+    assert_eq!(manager.counters().unknown_attribute, 1);
+    talk.hears_nothing(0);
+    assert_eq!(talk.manager.load(), Load::default());
+}
+
+/// A manager in which everything is going on at once.
+fn busy() -> Manager {
+    let mut talk = Talk::with(|config| config.max_ids = 64);
+    talk.listening(PortSpace::Udp, 4);
+    talk.accepted();
+    talk.connecting();
+    let id = talk.resolved(PortSpace::Udp);
+    let asked = talk.manager.connect(at(0), id, &Parameters::new(OUR_QPN));
+    asked.expect("resolved");
+    talk.hears(0);
+    talk.manager
+}
+
+/// The identifiers that occur in a busy manager, so that arbitrary messages hit them.
+fn identifiers() -> Vec<u32> {
+    let mut talk = Talk::new();
+    let mut next = || talk.connecting().1.local_id.value();
+    let mut all: Vec<u32> = (0..6).map(|_| next()).collect();
+    all.extend([0, 0xabcd, 0x2222, u32::MAX]);
+    all
+}
+
+fn arbitrary_message() -> impl Strategy<Value = [u8; mad::LENGTH]> {
+    let body = proptest::collection::vec(any::<u8>(), mad::LENGTH);
+    let identifier = proptest::sample::select(identifiers());
+    (body, 0x10_u8..0x1b, identifier.clone(), identifier).prop_map(
+        |(bytes, attribute, local, remote)| {
+            let mut datagram: [u8; mad::LENGTH] = bytes.try_into().expect("the length");
+            datagram[..4].copy_from_slice(&[1, 7, 2, 3]);
+            datagram[16..18].copy_from_slice(&[0, attribute]);
+            datagram[24..28].copy_from_slice(&local.to_be_bytes());
+            datagram[28..32].copy_from_slice(&remote.to_be_bytes());
+            datagram
+        },
+    )
+}
+
+/// A request with one byte changed: almost right is the most dangerous.
+fn almost_a_request() -> impl Strategy<Value = [u8; mad::LENGTH]> {
+    (0..mad::LENGTH, any::<u8>()).prop_map(|(place, value)| {
+        let mut datagram = Message::from(request()).emit(7);
+        datagram[place] = value;
+        datagram
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn arbitrary_bytes_do_no_harm(
+        datagrams in proptest::collection::vec(any::<[u8; 32]>(), 1..20),
+        length in 0_usize..300,
+    ) {
+        let mut manager = Manager::new(Config::new(1, 1));
+        let arrival = Arrival { source: PEER, destination: US };
+        for datagram in datagrams {
+            let bytes: Vec<u8> = datagram.into_iter().cycle().take(length).collect();
+            manager.handle_datagram(at(0), arrival, &bytes);
+        }
+        prop_assert_eq!(manager.load(), Load::default());
+    }
+
+    #[test]
+    fn arbitrary_messages_do_no_harm(
+        datagrams in proptest::collection::vec(
+            prop_oneof![3 => arbitrary_message(), 1 => almost_a_request()], 1..60),
+        steps in proptest::collection::vec(0_u64..10_000, 1..60),
+    ) {
+        let mut manager = busy();
+        let arrival = Arrival { source: PEER, destination: US };
+        let mut now = 0;
+        for (datagram, step) in datagrams.iter().zip(steps.iter().cycle()) {
+            now += step;
+            manager.handle_datagram(at(now), arrival, datagram);
+            manager.handle_timeout(at(now));
+            while manager.poll_transmit().is_some() {}
+            while manager.poll_event().is_some() {}
+            while manager.poll_instruction().is_some() {}
+        }
+        prop_assert!(total(manager.load()) < 500);
+        prop_assert!(manager.poll_timeout().is_none_or(|next| next > at(now)));
+    }
+}

@@ -1,0 +1,10 @@
+//! Conversations: at this time the peer says this and hears that.
+
+mod active;
+mod disorder;
+mod hostile;
+mod ids;
+mod leaving;
+mod passive;
+mod services;
+mod talk;

@@ -1,0 +1,435 @@
+//! Linux's own conversations, with one side replaced by ours.
+//!
+//! The captures are those of `wire`. Each conversation is played twice: once our manager listens and
+//! gets what Linux's requester said; once it connects with the same inputs and gets what Linux's
+//! acceptor said. Every message of ours must equal the one that Linux sent in its place, except for
+//! what each side chooses for itself:
+//! - communication identifiers and starting sequence numbers, which are random;
+//! - the transaction of messages that start something (Linux: the agent's number and the identifier
+//!   in the machine's byte order; we: 1 and the identifier). Answers repeat it, so those are equal.
+
+mod capture;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use capture::{
+    CONNECTIONS, Conversation, Said, conversations, datagrams, each_conversation, header_of,
+    messages, other,
+};
+use cm::{Config, EventKind, Id, Kind, Manager, Parameters, Route};
+use wire::cm::{
+    AddressHeader, CommunicationId, ConnectReply, ConnectRequest, DisconnectReply,
+    DisconnectRequest, Message, PortSpace, ReadyToUse, Reject, RejectReason, ServiceReply,
+    ServiceRequest,
+};
+use wire::{Packet, Psn, Qpn};
+
+/// A moment after the capture's beginning.
+fn at(after: Duration) -> Instant {
+    beginning() + after
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an `Instant` can't be made from nothing; which one it is does not matter"
+)]
+fn beginning() -> Instant {
+    static BEGINNING: OnceLock<Instant> = OnceLock::new();
+    *BEGINNING.get_or_init(Instant::now)
+}
+
+fn hear(manager: &mut Manager, said: &Said, message: impl Into<Message>) {
+    let datagram = message.into().emit(said.transaction);
+    manager.handle_datagram(at(said.after), said.arrival, &datagram);
+}
+
+fn speak(manager: &mut Manager) -> (u64, Message) {
+    let sent = manager.poll_transmit().expect("something to say");
+    let (header, message) = Message::parse(&sent.datagram).expect("a message");
+    assert_eq!(manager.poll_transmit(), None, "only one thing");
+    (header.transaction(), message)
+}
+
+fn event(manager: &mut Manager) -> cm::Event {
+    manager.poll_event().expect("an event")
+}
+
+fn manager(guid: u64, address: IpAddr) -> Manager {
+    let mut manager = Manager::new(Config::new(guid, 0x5eed));
+    manager.add_address(address);
+    manager
+}
+
+fn listening(guid: u64, address: IpAddr, space: PortSpace, port: u16) -> Manager {
+    let mut manager = manager(guid, address);
+    let id = manager.create(space, Kind::of(space)).expect("an id");
+    manager.bind(id, (address, port).into()).expect("free");
+    manager.listen(id, 0).expect("bound");
+    manager
+}
+
+#[test]
+fn the_starting_sequence_number_is_the_one_that_the_peer_starts_with() {
+    let (_, capture) = CONNECTIONS[0];
+    let conversation = &conversations(&messages(capture))[0];
+    let client = conversation.request.arrival.source;
+    let packets = datagrams(capture, |_, datagram| {
+        let packet = Packet::parse(datagram.payload).expect("a packet");
+        // Acknowledgements repeat the number of the request they are for: only requests count.
+        let is_request = packet.aeth().is_none() && packet.destination != Qpn::GSI;
+        is_request.then_some((datagram.flow.source == client, packet.psn))
+    });
+    let first = |from_client| -> Option<Psn> {
+        let found = packets.iter().find(|(from, _)| *from == from_client);
+        found.map(|&(_, psn)| psn)
+    };
+    // REQ's number is what the server starts with, REP's is what the client starts with.
+    assert_eq!(first(false), Some(conversation.asked.starting_psn));
+    assert_eq!(first(true), Some(conversation.agreed.starting_psn));
+}
+
+#[test]
+fn our_listener_answers_like_linux() {
+    each_conversation(|name, conversation| {
+        let (asked, agreed) = (&conversation.asked, &conversation.agreed);
+        let us = conversation.request.arrival.destination;
+        let (space, port) = asked.service_id.port().expect("a port");
+        let mut manager = listening(agreed.local_guid, us, space, port);
+        hear(&mut manager, &conversation.request, *asked);
+        let id = event(&mut manager).id;
+        let agreed_data = agreed.private_data.bytes();
+        let parameters = accepting_like(agreed, agreed_data);
+        let now = at(conversation.reply.after);
+        manager.accept(now, id, &parameters).expect("a request");
+        let (transaction, ours) = speak(&mut manager);
+        assert_eq!(transaction, conversation.reply.transaction);
+        let Message::ConnectReply(ours) = ours else {
+            panic!("{name}: {ours}");
+        };
+        let same = ConnectReply {
+            local_id: agreed.local_id,
+            starting_psn: agreed.starting_psn,
+            ..ours
+        };
+        assert_eq!(same, *agreed, "{name}");
+        let ready = ReadyToUse {
+            local_id: asked.local_id,
+            remote_id: ours.local_id,
+            ..ReadyToUse::default()
+        };
+        hear(&mut manager, &conversation.ready, ready);
+        assert_eq!(event(&mut manager).kind, EventKind::Established);
+        let names = (ours.local_id, asked.local_id);
+        part_like_linux(name, &mut manager, id, conversation, names);
+    });
+}
+
+#[test]
+fn our_requester_asks_like_linux() {
+    each_conversation(|name, conversation| {
+        let (asked, agreed) = (&conversation.asked, &conversation.agreed);
+        let (mut manager, id) = connecting_like(asked);
+        let (_, ours) = speak(&mut manager);
+        let Message::ConnectRequest(ours) = ours else {
+            panic!("{name}: {ours}");
+        };
+        let same = ConnectRequest {
+            local_id: asked.local_id,
+            starting_psn: asked.starting_psn,
+            ..ours
+        };
+        assert_eq!(same, *asked, "{name}");
+        let reply = ConnectReply {
+            remote_id: ours.local_id,
+            ..*agreed
+        };
+        hear(&mut manager, &conversation.reply, reply);
+        let response = event(&mut manager).kind;
+        assert!(matches!(response, EventKind::ConnectResponse(_)), "{name}");
+        manager.establish(id).expect("a response");
+        let (_, ready) = speak(&mut manager);
+        let linux = match conversation.ready.message {
+            Message::ReadyToUse(ready) => ready,
+            other => panic!("{name}: {other}"),
+        };
+        let expected = ReadyToUse {
+            local_id: ours.local_id,
+            ..linux
+        };
+        assert_eq!(ready, expected.into(), "{name}");
+        let names = (ours.local_id, agreed.local_id);
+        part_like_linux(name, &mut manager, id, conversation, names);
+    });
+}
+
+/// Ends a connection the way it ended in the capture. Our name for it replaces the one of whichever
+/// side of Linux we play.
+fn part_like_linux(
+    name: &str,
+    manager: &mut Manager,
+    id: Id,
+    conversation: &Conversation,
+    (ours, theirs): (CommunicationId, CommunicationId),
+) {
+    let (Some((said, part)), Some((answered, parted))) = (&conversation.part, &conversation.parted)
+    else {
+        return;
+    };
+    let now = at(said.after);
+    if part.local_id == theirs {
+        let remote_id = ours;
+        hear(manager, said, DisconnectRequest { remote_id, ..*part });
+        let ended = EventKind::Disconnected { timed_out: false };
+        assert_eq!(event(manager).kind, ended, "{name}");
+        manager.disconnect(now, id).expect("was connected");
+        let (transaction, answer) = speak(manager);
+        assert_eq!(transaction, said.transaction, "{name}");
+        let local_id = ours;
+        let expected = DisconnectReply {
+            local_id,
+            ..*parted
+        };
+        assert_eq!(answer, expected.into(), "{name}");
+    } else {
+        manager.disconnect(now, id).expect("connected");
+        let (_, good_bye) = speak(manager);
+        let local_id = ours;
+        let expected = DisconnectRequest { local_id, ..*part };
+        assert_eq!(good_bye, expected.into(), "{name}");
+        let remote_id = ours;
+        hear(
+            manager,
+            answered,
+            DisconnectReply {
+                remote_id,
+                ..*parted
+            },
+        );
+        let ended = EventKind::Disconnected { timed_out: false };
+        assert_eq!(event(manager).kind, ended, "{name}");
+    }
+}
+
+fn accepting_like<'a>(agreed: &ConnectReply, private_data: &'a [u8]) -> Parameters<'a> {
+    Parameters {
+        qpn: agreed.local_qpn,
+        shared_receive_queue: agreed.shared_receive_queue,
+        private_data,
+        responder_resources: agreed.responder_resources,
+        initiator_depth: agreed.initiator_depth,
+        flow_control: agreed.flow_control,
+        retry_count: 0,
+        rnr_retry_count: agreed.rnr_retry_count,
+        queue_key: None,
+    }
+}
+
+/// A manager that is given the same inputs as Linux's requester was.
+fn connecting_like(asked: &ConnectRequest) -> (Manager, Id) {
+    let data = asked.private_data.bytes();
+    let header = header_of(data);
+    let (space, port) = asked.service_id.port().expect("a port");
+    let mut manager = resolved(asked.local_guid, space, &header, port, &route_of(asked));
+    let id = event(&mut manager).id;
+    assert_eq!(event(&mut manager).kind, EventKind::RouteResolved);
+    let parameters = Parameters {
+        qpn: asked.local_qpn,
+        shared_receive_queue: asked.shared_receive_queue,
+        private_data: &data[AddressHeader::LENGTH..],
+        responder_resources: asked.responder_resources,
+        initiator_depth: asked.initiator_depth,
+        flow_control: asked.flow_control,
+        retry_count: asked.retry_count,
+        rnr_retry_count: asked.rnr_retry_count,
+        queue_key: None,
+    };
+    let now = at(Duration::ZERO);
+    manager.connect(now, id, &parameters).expect("resolved");
+    (manager, id)
+}
+
+fn route_of(asked: &ConnectRequest) -> Route {
+    Route {
+        mtu: asked.path_mtu.expect("an MTU"),
+        hop_limit: asked.primary.hop_limit,
+        packet_rate: asked.primary.packet_rate,
+        service_level: asked.primary.service_level,
+    }
+}
+
+fn resolved(
+    guid: u64,
+    space: PortSpace,
+    header: &AddressHeader,
+    port: u16,
+    route: &Route,
+) -> Manager {
+    let mut manager = manager(guid, header.source);
+    let id = manager.create(space, Kind::of(space)).expect("an id");
+    let source = Some((header.source, header.source_port).into());
+    let peer = (header.destination, port).into();
+    let (now, second) = (at(Duration::ZERO), Duration::from_secs(1));
+    let asked = manager.resolve_address(now, id, source, peer, second);
+    asked.expect("idle");
+    manager.address_resolved(id, Ok(header.source));
+    manager.resolve_route(now, id, second).expect("resolved");
+    manager.route_resolved(id, Ok(*route));
+    manager
+}
+
+#[test]
+fn our_application_refuses_like_that_of_linux() {
+    let all = other("gold-reject");
+    let (Message::ConnectRequest(asked), Message::Reject(refused)) =
+        (all[0].message, all[1].message)
+    else {
+        panic!("a request and a refusal");
+    };
+    let (space, port) = asked.service_id.port().expect("a port");
+    let mut manager = listening(1, all[0].arrival.destination, space, port);
+    hear(&mut manager, &all[0], asked);
+    let id = event(&mut manager).id;
+    let reason = RejectReason::Consumer;
+    let rejected = manager.reject(at(all[1].after), id, reason, b"no thanks");
+    rejected.expect("a request");
+    let (transaction, ours) = speak(&mut manager);
+    assert_eq!(transaction, all[1].transaction);
+    let Message::Reject(ours) = ours else {
+        panic!("{ours}");
+    };
+    let local_id = refused.local_id;
+    assert_eq!(Reject { local_id, ..ours }, refused);
+}
+
+#[test]
+fn nobody_listens_like_in_linux() {
+    let all = other("nolistener");
+    let mut manager = manager(1, all[0].arrival.destination);
+    hear(&mut manager, &all[0], all[0].message);
+    let (transaction, ours) = speak(&mut manager);
+    // There is nothing of our own in it: the datagrams are equal.
+    let linux = all[1].message.emit(all[1].transaction);
+    assert_eq!(ours.emit(transaction), linux);
+}
+
+#[test]
+fn our_service_answers_like_that_of_linux() {
+    let all = other("udaddy");
+    let (Message::ServiceRequest(asked), Message::ServiceReply(told)) =
+        (all[0].message, all[1].message)
+    else {
+        panic!("a question and an answer");
+    };
+    let (space, port) = asked.service_id.port().expect("a port");
+    let mut manager = listening(1, all[0].arrival.destination, space, port);
+    hear(&mut manager, &all[0], asked);
+    let id = event(&mut manager).id;
+    let parameters = Parameters::new(told.qpn);
+    let now = at(all[1].after);
+    manager.accept(now, id, &parameters).expect("a question");
+    let (transaction, ours) = speak(&mut manager);
+    assert_eq!(ours.emit(transaction), all[1].message.emit(transaction));
+}
+
+#[test]
+fn we_ask_for_a_service_like_linux() {
+    let all = other("udaddy");
+    let (Message::ServiceRequest(asked), Message::ServiceReply(told)) =
+        (all[0].message, all[1].message)
+    else {
+        panic!("a question and an answer");
+    };
+    let header = header_of(asked.private_data.bytes());
+    let (space, port) = asked.service_id.port().expect("a port");
+    let route = Route::new(wire::PathMtu::Mtu1024);
+    let mut manager = resolved(1, space, &header, port, &route);
+    let id = event(&mut manager).id;
+    event(&mut manager);
+    let parameters = Parameters::new(Qpn::new(0x2f));
+    let now = at(Duration::ZERO);
+    manager.connect(now, id, &parameters).expect("resolved");
+    let (_, Message::ServiceRequest(ours)) = speak(&mut manager) else {
+        panic!("a question");
+    };
+    let request_id = asked.request_id;
+    assert_eq!(ServiceRequest { request_id, ..ours }, asked);
+    let request_id = ours.request_id;
+    hear(&mut manager, &all[1], ServiceReply { request_id, ..told });
+    let EventKind::ServiceFound(found) = event(&mut manager).kind else {
+        panic!("the service was found");
+    };
+    assert_eq!(found.remote_qpn, told.qpn);
+    assert_eq!(found.queue_key, cm::DEFAULT_QUEUE_KEY);
+}
+
+/// Linux repeats after 6.144 s; in the capture its timer wheel makes that 6.27 to 6.40 s.
+#[test]
+fn we_repeat_a_request_when_linux_does_and_give_up_like_it() {
+    let all = other("vm-to-host-req-noanswer");
+    let (Message::ConnectRequest(asked), Message::Reject(given_up)) =
+        (all[0].message, all[all.len() - 1].message)
+    else {
+        panic!("requests and the end of them");
+    };
+    let (mut manager, id) = connecting_like(&asked);
+    let (_, ours) = speak(&mut manager);
+    let mut last = Duration::ZERO;
+    for repeated in &all[1..all.len() - 1] {
+        let due = manager.poll_timeout().expect("no answer came");
+        let after = due - at(Duration::ZERO);
+        let (we, linux) = (after - last, repeated.after - all[0].after - last);
+        assert!(we.abs_diff(linux) < Duration::from_millis(700), "{we:?}");
+        manager.handle_timeout(due);
+        assert_eq!(speak(&mut manager).1, ours);
+        last = after;
+    }
+    manager.destroy(at(last), id).expect("an id");
+    let (_, Message::Reject(ours)) = speak(&mut manager) else {
+        panic!("we gave up");
+    };
+    let local_id = given_up.local_id;
+    assert_eq!(Reject { local_id, ..ours }, given_up);
+}
+
+#[test]
+fn our_listener_hears_that_linux_gave_up() {
+    let all = other("vm-to-host-req-noanswer");
+    let Message::ConnectRequest(asked) = all[0].message else {
+        panic!("a request");
+    };
+    let (space, port) = asked.service_id.port().expect("a port");
+    let mut manager = listening(1, all[0].arrival.destination, space, port);
+    let mut answers = Vec::new();
+    for said in &all {
+        hear(&mut manager, said, said.message);
+        let sent = std::iter::from_fn(|| manager.poll_transmit());
+        answers.extend(sent.map(|t| Message::parse(&t.datagram).expect("ours").1.name()));
+    }
+    assert_eq!(
+        answers,
+        ["MRA", "MRA", "MRA"],
+        "the application still thinks"
+    );
+    let request = event(&mut manager).kind;
+    assert!(matches!(request, EventKind::ConnectRequest { .. }));
+    assert_eq!(event(&mut manager).kind.status(), 4);
+    assert_eq!(manager.poll_event(), None);
+}
+
+#[test]
+fn the_captures_are_different() {
+    let ids: BTreeSet<_> = CONNECTIONS
+        .iter()
+        .flat_map(|(_, capture)| conversations(&messages(capture)))
+        .map(|conversation| {
+            (
+                conversation.asked.local_id,
+                conversation.asked.starting_psn.value(),
+            )
+        })
+        .collect();
+    assert_eq!(ids.len(), 14);
+}
