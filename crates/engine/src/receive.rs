@@ -48,6 +48,9 @@ pub enum PostError {
     /// The queue pair receives from a shared receive queue.
     #[error("this queue pair receives from a shared queue: post there")]
     SharedReceive,
+    /// The device was opened by the parent process.
+    #[error("the device was opened before a fork and stays with the parent: open it again")]
+    Abandoned,
     /// No such object.
     #[error("no such queue: it was destroyed or belongs to another device")]
     Unknown,

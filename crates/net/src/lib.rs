@@ -6,12 +6,14 @@
 //! - [`poll`]: waiting for sockets, for the time, and for another thread;
 //! - [`interface`]: the interfaces of this machine, as devices;
 //! - [`capture`]: every packet in a file that Wireshark reads;
+//! - [`fork`]: keeping sockets from children;
 //! - [`fault`]: packets lost, doubled, damaged or late on purpose.
 #![deny(unsafe_code)]
 
 pub mod capture;
 mod direction;
 pub mod fault;
+pub mod fork;
 pub mod interface;
 pub mod poll;
 pub mod share;

@@ -99,6 +99,8 @@ pub struct Device {
     timers: Timers,
     /// Queue pairs that may have something to send, in turn.
     ready: VecDeque<Qpn>,
+    /// Whether it takes nothing any more.
+    abandoned: bool,
 }
 
 impl Device {
@@ -132,6 +134,16 @@ impl Device {
             sealer: Sealer::new(),
             timers: Timers::default(),
             ready: VecDeque::new(),
+            abandoned: false,
+        }
+    }
+
+    /// A device that refuses everything: what a forked child has of its parent's.
+    #[must_use]
+    pub fn abandoned() -> Self {
+        Self {
+            abandoned: true,
+            ..Self::new(Config::default())
         }
     }
 
@@ -174,7 +186,10 @@ impl Device {
         let queue_pair = self
             .queue_pairs
             .get_mut(number)
-            .ok_or(ModifyError::Unknown)?;
+            .ok_or(match self.abandoned {
+                true => ModifyError::Abandoned,
+                false => ModifyError::Unknown,
+            })?;
         queue_pair.modify(attributes, &self.gids, &mut self.shared)?;
         self.look_after(number);
         Ok(())
@@ -182,7 +197,8 @@ impl Device {
 
     /// Asks a queue pair to do something.
     pub fn post_send(&mut self, number: Qpn, request: SendRequest) -> Result<(), PostError> {
-        let queue_pair = self.queue_pairs.get_mut(number).ok_or(PostError::Unknown)?;
+        let unknown = self.unknown();
+        let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
         queue_pair.post_send(request, &self.gids, &mut self.shared)?;
         self.look_after(number);
         Ok(())
@@ -190,7 +206,8 @@ impl Device {
 
     /// Gives a queue pair room for a message.
     pub fn post_receive(&mut self, number: Qpn, request: ReceiveRequest) -> Result<(), PostError> {
-        let queue_pair = self.queue_pairs.get_mut(number).ok_or(PostError::Unknown)?;
+        let unknown = self.unknown();
+        let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
         queue_pair.post_receive(request, &mut self.shared)?;
         self.look_after(number);
         Ok(())
@@ -202,12 +219,20 @@ impl Device {
         queue: Id<SharedReceiveQueue>,
         request: ReceiveRequest,
     ) -> Result<(), PostError> {
+        let unknown = self.unknown();
         self.shared
             .receive_queues
             .get_mut(queue)
-            .ok_or(PostError::Unknown)?
+            .ok_or(unknown)?
             .queue
             .post(request)
+    }
+
+    fn unknown(&self) -> PostError {
+        match self.abandoned {
+            true => PostError::Abandoned,
+            false => PostError::Unknown,
+        }
     }
 
     /// The oldest completion.

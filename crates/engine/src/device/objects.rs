@@ -26,6 +26,9 @@ pub enum ObjectError {
     /// No such object.
     #[error("no such object: it was destroyed or belongs to another device")]
     Unknown,
+    /// The device was opened by the parent process.
+    #[error("the device was opened before a fork and stays with the parent: open it again")]
+    Abandoned,
     /// Others stand on it.
     #[error("{0} other objects still use it: destroy them first")]
     InUse(u32),
@@ -45,6 +48,9 @@ pub enum ObjectError {
 impl Device {
     /// A new protection domain.
     pub fn allocate_domain(&mut self) -> Result<Id<ProtectionDomain>, ObjectError> {
+        if self.abandoned {
+            return Err(ObjectError::Abandoned);
+        }
         let domain = ProtectionDomain { users: 0 };
         self.domains.insert(domain).ok_or(ObjectError::Exhausted)
     }
@@ -165,6 +171,9 @@ impl Device {
         &mut self,
         capacity: u32,
     ) -> Result<Id<CompletionQueue>, ObjectError> {
+        if self.abandoned {
+            return Err(ObjectError::Abandoned);
+        }
         in_range("the number of entries", capacity, MAX_ENTRIES)?;
         self.shared
             .completion_queues

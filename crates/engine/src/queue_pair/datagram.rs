@@ -24,6 +24,7 @@ impl QueuePair {
         batch: &mut Batch<'_>,
         shared: &mut Shared,
     ) {
+        let mut batched_for = None;
         while let Some(front) = self.send.front() {
             if self.state != State::ReadyToSend {
                 return;
@@ -40,9 +41,13 @@ impl QueuePair {
                 return self.fail_send_queue(Status::LocalOperation, shared);
             };
             let piece = datagram_piece(front.work(), front.length);
-            if !batch.admits(&route, piece.opcode.header_length(), piece.payload) {
+            // The receiving machine steers a batch as a whole, by its first packet.
+            let other_peer = batched_for.is_some_and(|first| first != peer);
+            let head = piece.opcode.header_length();
+            if other_peer || !batch.admits(&route, head, piece.payload) {
                 return;
             }
+            batched_for = Some(peer);
             if self
                 .send_datagram(&piece, &destination, &route, batch, shared)
                 .is_err()

@@ -58,6 +58,9 @@ pub enum ModifyError {
     /// No such queue pair.
     #[error("no such queue pair: it was destroyed or belongs to another device")]
     Unknown,
+    /// The device was opened by the parent process.
+    #[error("the device was opened before a fork and stays with the parent: open it again")]
+    Abandoned,
     /// There is no way from one state to the other.
     #[error("a {kind:?} queue pair can't go from {from:?} to {to:?}")]
     IllegalTransition {

@@ -3,6 +3,7 @@
 //! This is the only folder of the crate with unsafe code. What can be done in safe code, such as
 //! reading socket addresses and control messages from their bytes, is not done here with pointers.
 
+pub(crate) mod fork;
 pub(crate) mod option;
 pub(crate) mod poll;
 pub(crate) mod process;

@@ -16,7 +16,7 @@ mod thread;
 pub(crate) use bell::Bell;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use engine::{AsyncEvent, Completion, CompletionQueue, Counters, Device, Id};
@@ -39,9 +39,11 @@ pub(crate) struct Driver {
 
 /// What the driver's users and its thread have in common.
 struct Shared {
-    core: Mutex<Core>,
-    /// The sockets, to sleep on without the lock.
+    /// The sockets, to sleep on without the lock. Before the core, which owns what they guard.
     doors: Doors,
+    core: Mutex<Core>,
+    /// What a forked child gets to see instead: its parent's lock may be held for ever.
+    in_child: OnceLock<Mutex<Device>>,
     /// Ends the thread's sleep: an earlier deadline, or the end.
     waker: Waker,
     /// The moment at which times are counted from.
@@ -68,6 +70,7 @@ impl Driver {
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
             doors,
+            in_child: OnceLock::new(),
             waker: Waker::new().map_err(OpenError::System)?,
             epoch: now(),
             polled: AtomicU64::new(0),
@@ -85,6 +88,9 @@ impl Driver {
 
     /// Does something to the engine and sends what comes of it, on this thread.
     pub(crate) fn call<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+        if self.is_inherited() {
+            return work(&mut self.shared.lock_in_child());
+        }
         let now = now();
         let mut core = self.shared.lock();
         let result = work(core.device());
@@ -97,12 +103,19 @@ impl Driver {
 
     /// Keeps the device from touching memory meanwhile.
     pub(crate) fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
+        if self.is_inherited() {
+            // No device of this process touches it.
+            return work();
+        }
         let _core = self.shared.lock();
         work()
     }
 
     /// The oldest completion; when there is none, first looks at what has arrived.
     pub(crate) fn poll(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+        if self.is_inherited() {
+            return None;
+        }
         let mut core = self.shared.try_lock()?;
         if let Some(completion) = core.device().poll_completion(queue) {
             return Some(completion);
@@ -116,10 +129,13 @@ impl Driver {
     /// The oldest completion, without making progress: the device's own thread does that for tasks.
     #[cfg(feature = "async")]
     pub(crate) fn take(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
-        self.shared.lock().device().poll_completion(queue)
+        self.call(|device| device.poll_completion(queue))
     }
 
     pub(crate) fn has_completions(&self, queue: Id<CompletionQueue>) -> bool {
+        if self.is_inherited() {
+            return false;
+        }
         let mut core = self.shared.lock();
         let queue = core.device().completion_queue(queue);
         queue.is_some_and(|queue| !queue.is_empty())
@@ -129,7 +145,16 @@ impl Driver {
     ///
     /// The sleeper itself waits on the sockets: a packet wakes it directly, without a detour over
     /// another thread.
+    ///
+    /// # Panics
+    /// In a forked child, when nothing could ever end the sleep.
     pub(crate) fn sleep(&self, bell: &Bell, until: Option<Instant>) {
+        if self.is_inherited() {
+            let until = until.expect(
+                "the device was opened before a fork and stays with the parent: open it again",
+            );
+            return std::thread::sleep(until.saturating_duration_since(now()));
+        }
         self.shared.sleepers.fetch_add(1, Ordering::AcqRel);
         loop {
             let ready = self.shared.wait_with(bell, until);
@@ -150,15 +175,24 @@ impl Driver {
 
     /// Which bell rings when a completion queue that was armed gets its completion.
     pub(crate) fn ring_for(&self, queue: Id<CompletionQueue>, bell: &Arc<Bell>) {
+        if self.is_inherited() {
+            return;
+        }
         self.shared.lock().add_bell(queue, Arc::clone(bell));
     }
 
     pub(crate) fn forget_bell(&self, queue: Id<CompletionQueue>) {
+        if self.is_inherited() {
+            return;
+        }
         self.shared.lock().remove_bell(queue);
     }
 
     /// The next asynchronous event.
     pub(crate) fn poll_event(&self) -> Option<AsyncEvent> {
+        if self.is_inherited() {
+            return None;
+        }
         let now = now();
         let mut core = self.shared.lock();
         core.progress(now);
@@ -171,6 +205,9 @@ impl Driver {
 
     /// The next asynchronous event; sleeps until there is one, or until the time has come.
     pub(crate) fn wait_event(&self, until: Option<Instant>) -> Option<AsyncEvent> {
+        if self.is_inherited() {
+            return None;
+        }
         let bell = self.shared.lock().event_bell();
         loop {
             if let Some(event) = self.poll_event() {
@@ -184,7 +221,15 @@ impl Driver {
     }
 
     pub(crate) fn counters(&self) -> Counters {
+        if self.is_inherited() {
+            return Counters::default();
+        }
         *self.shared.lock().device().counters()
+    }
+
+    /// Whether it is a copy that a fork made: the device stays with the parent.
+    fn is_inherited(&self) -> bool {
+        self.shared.doors.are_inherited()
     }
 
     /// A number that nobody can guess.
@@ -201,6 +246,13 @@ fn bell_rings(bell: &Bell) -> bool {
 }
 
 impl Shared {
+    fn lock_in_child(&self) -> MutexGuard<'_, Device> {
+        let device = self
+            .in_child
+            .get_or_init(|| Mutex::new(Device::abandoned()));
+        device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Core> {
         // A panic in the engine is a bug of ours; the others' work is not worth losing for it.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use engine::{NumberSpace, Transmit};
+use net::fork::Guard;
 use net::poll::{Interest, wait};
 use net::share::{Member, join_all};
 use net::socket::{Envelope, Inbox, SendError};
@@ -23,11 +24,24 @@ pub(super) struct Ports {
 }
 
 /// Something to sleep on until a packet comes, without holding the driver's lock.
-pub(super) struct Doors(Vec<OwnedFd>);
+pub(super) struct Doors {
+    /// Before the descriptors: it must go first.
+    guard: Guard,
+    descriptors: Vec<OwnedFd>,
+}
 
 impl Doors {
+    /// Whether they are the parent's.
+    pub(super) fn are_inherited(&self) -> bool {
+        self.guard.is_inherited()
+    }
+
     pub(super) fn add_to<'d>(&'d self, interests: &mut Vec<Interest<'d>>) {
-        interests.extend(self.0.iter().map(|fd| Interest::readable(fd.as_fd())));
+        interests.extend(
+            self.descriptors
+                .iter()
+                .map(|fd| Interest::readable(fd.as_fd())),
+        );
     }
 }
 
@@ -46,7 +60,12 @@ impl Ports {
     pub(super) fn doors(&self) -> io::Result<Doors> {
         let fds = self.members.iter().flat_map(Member::fds);
         let owned = fds.map(|fd| fd.try_clone_to_owned());
-        owned.collect::<io::Result<_>>().map(Doors)
+        let descriptors: Vec<OwnedFd> = owned.collect::<io::Result<_>>()?;
+        let members = self.members.iter();
+        let theirs =
+            members.flat_map(|member| [member.sender().as_fd()].into_iter().chain(member.fds()));
+        let guard = Guard::new(theirs.chain(descriptors.iter().map(AsFd::as_fd)));
+        Ok(Doors { guard, descriptors })
     }
 
     pub(super) fn gids(&self) -> Vec<Gid> {

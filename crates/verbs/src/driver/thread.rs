@@ -33,6 +33,11 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
+        if self.shared.doors.are_inherited() {
+            // The thread is the parent's: there is nobody here to wait for.
+            std::mem::forget(self.handle.take());
+            return;
+        }
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.waker.wake();
         if let Some(handle) = self.handle.take() {

@@ -1,0 +1,73 @@
+//! Forks: a child must not hold what belongs to its parent.
+//!
+//! A socket that a forked child still holds keeps its place in the group of those who share an
+//! address, even when the parent is long gone: packets steered there vanish. So children get an
+//! empty file instead, at the moment of the fork.
+
+use std::os::fd::BorrowedFd;
+
+use crate::sys::fork;
+
+/// How many forks lie between the start of the program and this process: what was made under
+/// another number belongs to an ancestor.
+#[must_use]
+pub fn generation() -> u32 {
+    fork::forks()
+}
+
+/// Keeps descriptors from forked children for as long as it lives.
+#[derive(Debug)]
+pub struct Guard {
+    slots: Vec<usize>,
+    generation: u32,
+}
+
+impl Guard {
+    /// Guards these. They must stay open until the guard is dropped: declare it before them.
+    pub fn new<'f>(descriptors: impl IntoIterator<Item = BorrowedFd<'f>>) -> Self {
+        Self {
+            slots: descriptors
+                .into_iter()
+                .filter_map(fork::keep_from_children)
+                .collect(),
+            generation: generation(),
+        }
+    }
+
+    /// Whether this is a copy that a fork made.
+    #[must_use]
+    pub fn is_inherited(&self) -> bool {
+        self.generation != generation()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        for slot in self.slots.drain(..) {
+            fork::forget(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::sys::process;
+
+    #[test]
+    fn a_child_does_not_keep_a_guarded_socket_open() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let guard = Guard::new([theirs.as_fd()]);
+        assert!(!guard.is_inherited());
+        let child = process::fork(|| {});
+        drop((guard, theirs));
+        // The end of the stream comes only when nobody holds the other side any more.
+        let mut rest = Vec::new();
+        assert_eq!(ours.read_to_end(&mut rest).unwrap(), 0);
+        process::end(child);
+    }
+}

@@ -1,0 +1,53 @@
+//! What happens to descriptors in the child of a fork.
+
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Once;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use super::process::replace_with_null;
+
+/// So many descriptors can be looked after; more only lose the comfort.
+const SLOTS: usize = 4096;
+
+const FREE: RawFd = -1;
+
+static DESCRIPTORS: [AtomicI32; SLOTS] = [const { AtomicI32::new(FREE) }; SLOTS];
+static FORKS: AtomicU32 = AtomicU32::new(0);
+static HANDLER: Once = Once::new();
+
+/// How many forks lie between the start of the program and this process.
+pub(crate) fn forks() -> u32 {
+    FORKS.load(Ordering::Acquire)
+}
+
+/// From now on a forked child gets an empty file instead of this descriptor; the slot it has.
+pub(crate) fn keep_from_children(fd: BorrowedFd<'_>) -> Option<usize> {
+    HANDLER.call_once(|| {
+        // SAFETY: the handler is a function without arguments that lives as long as the program,
+        // and does only what is allowed in the child of a program with threads.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    DESCRIPTORS.iter().position(|slot| {
+        slot.compare_exchange(FREE, fd.as_raw_fd(), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    })
+}
+
+/// Ends that.
+pub(crate) fn forget(slot: usize) {
+    DESCRIPTORS[slot].store(FREE, Ordering::Release);
+}
+
+/// Allocates nothing and takes no lock: another thread may have had any lock at the fork.
+extern "C" fn in_child() {
+    FORKS.fetch_add(1, Ordering::AcqRel);
+    for slot in &DESCRIPTORS {
+        let fd = slot.load(Ordering::Acquire);
+        if fd != FREE {
+            // SAFETY: who put the number into the slot keeps the descriptor open until it takes it
+            // out again, and in this child no other thread runs.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            let _ = replace_with_null(fd);
+        }
+    }
+}
