@@ -392,15 +392,22 @@ impl QueuePair {
         batch: &mut Batch<'_>,
         shared: &mut Shared,
     ) {
-        self.transmit_replies(batch, shared);
-        if !self.state.transmits() {
-            return;
+        // A lone acknowledgement is shorter than what it follows: behind a request it fits into the
+        // same send, before it never.
+        let replies_last = self.responder.only_acknowledges();
+        if !replies_last {
+            self.transmit_replies(batch, shared);
         }
-        match self.init.kind {
-            Kind::Rc | Kind::XrcInitiator => self.transmit_requests(now, batch, shared),
-            Kind::XrcTarget => {}
-            Kind::Uc => self.transmit_unreliable(batch, shared),
-            Kind::Ud | Kind::Management => self.transmit_datagrams(gids, batch, shared),
+        if self.state.transmits() {
+            match self.init.kind {
+                Kind::Rc | Kind::XrcInitiator => self.transmit_requests(now, batch, shared),
+                Kind::XrcTarget => {}
+                Kind::Uc => self.transmit_unreliable(batch, shared),
+                Kind::Ud | Kind::Management => self.transmit_datagrams(gids, batch, shared),
+            }
+        }
+        if replies_last {
+            self.transmit_replies(batch, shared);
         }
     }
 

@@ -97,12 +97,20 @@ fn queue_pairs_take_turns() {
 }
 
 #[test]
-fn answers_leave_before_requests() {
+fn an_acknowledgement_alone_rides_behind_a_request_in_one_send() {
     let (mut peer, outbox) = with_limits(BatchLimits::default());
     peer.receives(1, &outbox);
     peer.posts(SendRequest::new(2, Work::Send).inline(b"request"));
     peer.says(at(0), send_only(PSN, b"hello").ask());
-    peer.hears(at(0), ["ack +0", "send Only +0 7B ask"]);
+    assert_eq!(sizes(&mut peer), [2]);
+}
+
+#[test]
+fn other_answers_leave_before_requests() {
+    let (mut peer, _) = with_limits(BatchLimits::default());
+    peer.posts(SendRequest::new(2, Work::Send).inline(b"request"));
+    peer.says(at(0), send_only(PSN + 1, b"hello").ask());
+    peer.hears(at(0), ["nak sequence +0", "send Only +0 7B ask"]);
 }
 
 #[test]

@@ -53,6 +53,11 @@ impl Bell {
         self.rang.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether somebody rang and was not answered.
+    pub(crate) fn is_ringing(&self) -> bool {
+        !self.lock().whom.is_empty()
+    }
+
     /// The oldest ring that nobody has answered. The descriptor is readable as long as there is one.
     pub(crate) fn answer(&self) -> Option<u64> {
         let mut rang = self.lock();

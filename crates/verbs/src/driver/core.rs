@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{
-    Arrival, AsyncEvent, BatchLimits, CompletionQueue, Config, Device, Event, Id, SourcePort,
-    Transmit, WindowLimits,
+    Arrival, AsyncEvent, BatchLimits, Completion, CompletionQueue, Config, Device, Event, Id,
+    SourcePort, Transmit, WindowLimits,
 };
 use net::Envelope;
 use net::socket::Inbox;
@@ -21,6 +21,9 @@ use crate::context::{OpenError, Options};
 /// So often may one turn look for packets: others wait for the lock.
 const MAX_LOOKS: usize = 4;
 
+/// After so many packets at once there are probably more.
+const MANY: usize = 64;
+
 pub(super) struct Core {
     device: Device,
     ports: Ports,
@@ -28,6 +31,7 @@ pub(super) struct Core {
     inbox: Inbox,
     outbox: Vec<u8>,
     segmentation: bool,
+    unsent: bool,
     bells: HashMap<Id<CompletionQueue>, Arc<Bell>>,
     events: VecDeque<AsyncEvent>,
     event_bell: Arc<Bell>,
@@ -65,6 +69,7 @@ impl Core {
             inbox: Inbox::default(),
             outbox: Vec::with_capacity(1 << 16),
             segmentation,
+            unsent: false,
             bells: HashMap::new(),
             events: VecDeque::new(),
             event_bell: Arc::new(Bell::new().map_err(OpenError::System)?),
@@ -79,17 +84,53 @@ impl Core {
     pub(super) fn progress(&mut self, now: Instant) {
         for _ in 0..MAX_LOOKS {
             let arrived = self.receive(now);
-            if self.device.poll_timeout().is_some_and(|at| at <= now) {
-                self.device.handle_timeout(now);
-            }
-            self.transmit(now);
-            if !arrived {
+            self.serve(now);
+            if arrived < MANY {
                 return;
             }
         }
     }
 
-    fn receive(&mut self, now: Instant) -> bool {
+    /// Makes progress until there is a completion.
+    ///
+    /// Answers wait when there is one: what its owner does next, at the latest looking for another,
+    /// sends them together with its own packets.
+    pub(super) fn progress_for(
+        &mut self,
+        now: Instant,
+        queue: Id<CompletionQueue>,
+    ) -> Option<Completion> {
+        self.receive(now);
+        if let Some(completion) = self.device.poll_completion(queue) {
+            self.unsent = true;
+            return Some(completion);
+        }
+        self.serve(now);
+        self.device.poll_completion(queue)
+    }
+
+    fn serve(&mut self, now: Instant) {
+        if self.device.poll_timeout().is_some_and(|at| at <= now) {
+            self.device.handle_timeout(now);
+        }
+        self.transmit(now);
+    }
+
+    /// Nobody sleeps on unsent answers; until when one may sleep.
+    pub(super) fn before_sleep(&mut self, now: Instant) -> Option<Instant> {
+        if self.unsent {
+            self.transmit(now);
+        }
+        self.next_deadline()
+    }
+
+    /// Whether answers wait to be sent.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.unsent
+    }
+
+    /// How many packets have arrived.
+    fn receive(&mut self, now: Instant) -> usize {
         let Self {
             device,
             ports,
@@ -105,11 +146,12 @@ impl Core {
             tap.release(now, device, ports);
         }
         ports.tend(now);
-        arrived > 0
+        arrived
     }
 
     /// Sends everything that the engine has to send, and tells what happened.
     pub(super) fn transmit(&mut self, now: Instant) {
+        self.unsent = false;
         while let Some(transmit) = self.device.poll_transmit(now, &mut self.outbox) {
             self.send(now, &transmit);
         }

@@ -58,7 +58,7 @@ fn serve(shared: &Shared) {
         let next = {
             let mut core = shared.lock();
             let due = core.next_deadline().is_some_and(|at| at <= now);
-            if duty == Duty::Everything || due {
+            if duty == Duty::Everything || due || core.has_unsent() {
                 core.progress(now);
             }
             core.next_deadline()

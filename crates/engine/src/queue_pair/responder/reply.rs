@@ -104,6 +104,11 @@ impl Responder {
         !self.replies.is_empty()
     }
 
+    /// Whether all there is to say is one acknowledgement.
+    pub(in crate::queue_pair) fn only_acknowledges(&self) -> bool {
+        self.replies.len() == 1 && matches!(self.replies[0].content, Content::Acknowledge)
+    }
+
     pub(in crate::queue_pair) fn take_replies(&mut self) -> VecDeque<Reply> {
         std::mem::take(&mut self.replies)
     }

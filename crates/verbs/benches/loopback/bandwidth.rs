@@ -1,0 +1,74 @@
+//! Bulk data beside TCP.
+
+use std::io::{Read, Write};
+use std::time::Instant;
+
+use rocinante::{Request, Status};
+
+use crate::peer::Peer;
+use crate::spread::in_turn;
+
+const BYTES: usize = 256 << 20;
+const ROUNDS: usize = 7;
+
+pub(crate) fn run(peer: &mut Peer) {
+    println!("bandwidth over loopback, one connection, two processes: GB/s, median (min-max)");
+    println!("{:>18}  {:>25}  {:>25}  ratio  goal", "", "RDMA", "TCP");
+    for (name, size, goal) in [
+        ("write", 64 << 10, 0.9),
+        ("write", 1 << 20, 0.9),
+        ("read", 64 << 10, 0.9),
+        ("read", 1 << 20, 0.9),
+        ("send", 64 << 10, 0.8),
+    ] {
+        // Both closures need the peer, one after the other.
+        let peer = std::cell::RefCell::new(&mut *peer);
+        let ours = || rdma(&mut peer.borrow_mut(), name, size);
+        let theirs = || tcp(&mut peer.borrow_mut(), size);
+        let (rdma, tcp) = in_turn(ROUNDS, ours, theirs);
+        let ratio = rdma.median / tcp.median;
+        println!(
+            "{name:>8} {:>5} KiB  {rdma}  {tcp}  {ratio:5.2}  {goal:.2}",
+            size >> 10
+        );
+    }
+    println!();
+}
+
+fn rdma(peer: &mut Peer, name: &str, size: usize) -> f64 {
+    let count = BYTES / size;
+    match name {
+        "send" => peer.be(&format!("receive {count} {size}")),
+        _ => peer.be("target"),
+    }
+    let depth = ((4 << 20) / size).clamp(2, 64);
+    let start = Instant::now();
+    let (mut posted, mut done) = (0, 0);
+    while done < count {
+        while posted < count && posted - done < depth {
+            let request = match name {
+                "write" => Request::write(peer.remote),
+                "read" => Request::read(peer.remote),
+                _ => Request::send(),
+            };
+            peer.end.post(request.data(peer.end.memory.slice(0..size)));
+            posted += 1;
+        }
+        while let Some(completion) = peer.end.completions.poll() {
+            assert_eq!(completion.status, Status::Success);
+            done += 1;
+        }
+    }
+    BYTES as f64 / start.elapsed().as_secs_f64() / 1e9
+}
+
+fn tcp(peer: &mut Peer, size: usize) -> f64 {
+    peer.be(&format!("sink {BYTES}"));
+    let buffer = vec![1; size];
+    let start = Instant::now();
+    for _ in 0..BYTES / size {
+        peer.tcp.write_all(&buffer).expect("it listens");
+    }
+    peer.tcp.read_exact(&mut [0]).expect("it answers");
+    BYTES as f64 / start.elapsed().as_secs_f64() / 1e9
+}

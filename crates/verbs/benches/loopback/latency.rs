@@ -1,0 +1,63 @@
+//! Round trips beside plain UDP.
+
+use std::cell::RefCell;
+use std::time::Instant;
+
+use rocinante::Request;
+
+use crate::peer::{End, Peer, receive_udp};
+use crate::spread::in_turn;
+
+const TRIPS: usize = 5_000;
+const ROUNDS: usize = 9;
+
+pub(crate) fn run(peer: &mut Peer) {
+    println!("round trip of 64 bytes, two processes: µs, median (min-max)");
+    println!(
+        "{:>18}  {:>25}  {:>25}  ratio  goal",
+        "", "RDMA SEND", "UDP"
+    );
+    let peer = RefCell::new(peer);
+    for (name, echo, udp, goal) in [
+        ("both spin", "echo-spin", "udp-spin", 1.3),
+        ("both sleep", "echo-sleep", "udp-sleep", 1.5),
+    ] {
+        let spin = name == "both spin";
+        let wait = match spin {
+            true => End::spin_for_receive,
+            false => End::sleep_for_receive,
+        };
+        let ours = || rdma(&mut peer.borrow_mut(), echo, wait);
+        let theirs = || plain(&mut peer.borrow_mut(), udp, spin);
+        let (ours, theirs) = in_turn(ROUNDS, ours, theirs);
+        let ratio = ours.median / theirs.median;
+        println!("{name:>18}  {ours}  {theirs}  {ratio:5.2}  {goal:.2}");
+    }
+    println!();
+}
+
+fn rdma(peer: &mut Peer, role: &str, wait: impl Fn(&End)) -> f64 {
+    peer.end.post_receive(64);
+    peer.be(&format!("{role} {TRIPS}"));
+    let start = Instant::now();
+    for trip in 0..TRIPS {
+        peer.end.post(Request::send().inline(&[1; 64]).unsignaled());
+        wait(&peer.end);
+        if trip + 1 < TRIPS {
+            peer.end.post_receive(64);
+        }
+    }
+    start.elapsed().as_secs_f64() * 1e6 / TRIPS as f64
+}
+
+fn plain(peer: &mut Peer, role: &str, spin: bool) -> f64 {
+    peer.be(&format!("{role} {TRIPS}"));
+    peer.udp.set_nonblocking(spin).expect("a socket");
+    let mut buffer = [1; 64];
+    let start = Instant::now();
+    for _ in 0..TRIPS {
+        peer.udp.send(&buffer).expect("it listens");
+        receive_udp(&peer.udp, &mut buffer);
+    }
+    start.elapsed().as_secs_f64() * 1e6 / TRIPS as f64
+}

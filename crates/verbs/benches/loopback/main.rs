@@ -1,0 +1,21 @@
+//! How fast the device is over loopback, beside TCP and plain UDP.
+//!
+//! Two processes: this one, and a copy of itself that it starts as the peer. Every figure stands
+//! beside one of another protocol over the same interface; both take turns within one run, and
+//! ratios are of medians with the smallest and largest beside them.
+
+mod bandwidth;
+mod latency;
+mod memory;
+mod peer;
+mod spread;
+
+fn main() {
+    if std::env::args().nth(1).as_deref() == Some("peer") {
+        return peer::run();
+    }
+    let mut peer = peer::Peer::start();
+    bandwidth::run(&mut peer);
+    latency::run(&mut peer);
+    memory::run();
+}

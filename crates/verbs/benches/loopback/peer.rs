@@ -1,0 +1,267 @@
+//! The other process: it is told by lines what to be, and answers with lines.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use rocinante::{
+    Access, CompletionChannel, CompletionQueue, Context, Endpoint, MemoryRegion, Notify, QueuePair,
+    Remote, Request, Status,
+};
+
+pub(crate) const ADDRESS: &str = "127.61.0.1";
+pub(crate) const PEER_ADDRESS: &str = "127.61.0.2";
+pub(crate) const MEMORY: usize = 1 << 20;
+const DEPTH: u32 = 256;
+
+/// One end of an RDMA connection, with everything it stands on.
+pub(crate) struct End {
+    pub(crate) channel: CompletionChannel,
+    pub(crate) completions: CompletionQueue,
+    pub(crate) memory: MemoryRegion,
+    prepared: Option<rocinante::Prepared>,
+    pub(crate) queue_pair: Option<QueuePair>,
+}
+
+impl End {
+    pub(crate) fn open(address: &str) -> Self {
+        let context = Context::open(address).expect("a loopback address");
+        let domain = context.protection_domain().expect("room");
+        let channel = context.completion_channel().expect("room");
+        let completions = channel.completion_queue(4 * DEPTH).expect("room");
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let memory = domain.register(MEMORY, access).expect("room");
+        let builder = domain.queue_pair(&completions).depth(DEPTH, DEPTH);
+        Self {
+            prepared: Some(builder.reliable().expect("room")),
+            channel,
+            completions,
+            memory,
+            queue_pair: None,
+        }
+    }
+
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        let prepared = self.prepared.as_ref();
+        prepared.expect("not connected yet").endpoint()
+    }
+
+    pub(crate) fn connect(&mut self, peer: Endpoint) {
+        let prepared = self.prepared.take().expect("connected once");
+        self.queue_pair = Some(prepared.connect(peer).expect("a peer"));
+    }
+
+    pub(crate) fn post(&self, request: Request) {
+        let queue_pair = self.queue_pair.as_ref().expect("connected");
+        queue_pair.post(request).expect("room");
+    }
+
+    pub(crate) fn post_receive(&self, length: usize) {
+        let queue_pair = self.queue_pair.as_ref().expect("connected");
+        let room = self.memory.slice(0..length);
+        queue_pair.post_receive(0, [room]).expect("room");
+    }
+
+    /// Spins for the next receive; sends in between only have to be good.
+    pub(crate) fn spin_for_receive(&self) {
+        loop {
+            if let Some(completion) = self.completions.poll() {
+                assert_eq!(completion.status, Status::Success);
+                if completion.work.is_receive() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sleeps for the next receive.
+    pub(crate) fn sleep_for_receive(&self) {
+        loop {
+            self.completions.notify(Notify::Any);
+            while let Some(completion) = self.completions.poll() {
+                assert_eq!(completion.status, Status::Success);
+                if completion.work.is_receive() {
+                    return;
+                }
+            }
+            let _ = self.channel.wait();
+        }
+    }
+}
+
+/// The peer, as this side sees it.
+pub(crate) struct Peer {
+    _process: Process,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    pub(crate) end: End,
+    pub(crate) remote: Remote,
+    pub(crate) tcp: TcpStream,
+    pub(crate) udp: UdpSocket,
+}
+
+/// A child that does not outlive us.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Peer {
+    pub(crate) fn start() -> Self {
+        let program = std::env::current_exe().expect("this program");
+        let mut child = Command::new(program)
+            .arg("peer")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a child");
+        let mut orders = child.stdin.take().expect("piped");
+        let mut answers = BufReader::new(child.stdout.take().expect("piped"));
+        let mut end = End::open(ADDRESS);
+        let udp = UdpSocket::bind((ADDRESS, 0)).expect("a port");
+        let ours = udp.local_addr().expect("it has one");
+        writeln!(orders, "{} {ours}", end.endpoint()).expect("it listens");
+        let line = next_line(&mut answers);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [endpoint, at, key, tcp, theirs] = words[..] else {
+            panic!("five words, not `{line}`");
+        };
+        end.connect(endpoint.parse().expect("an endpoint"));
+        udp.connect(theirs).expect("an address");
+        let tcp = TcpStream::connect(tcp).expect("it listens");
+        tcp.set_nodelay(true).expect("TCP");
+        let remote = Remote {
+            address: at.parse().expect("an address"),
+            key: rocinante::Key::new(key.parse().expect("a key")),
+        };
+        Self {
+            _process: Process(child),
+            orders,
+            answers,
+            end,
+            remote,
+            tcp,
+            udp,
+        }
+    }
+
+    /// Tells the peer what to be next, and waits until it is.
+    pub(crate) fn be(&mut self, role: &str) {
+        writeln!(self.orders, "{role}").expect("it listens");
+        assert_eq!(next_line(&mut self.answers), "ready");
+    }
+}
+
+fn next_line(answers: &mut BufReader<ChildStdout>) -> String {
+    let mut line = String::new();
+    answers.read_line(&mut line).expect("it answers");
+    line.trim().to_owned()
+}
+
+/// The peer itself.
+pub(crate) fn run() {
+    let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
+    let mut end = End::open(PEER_ADDRESS);
+    let listener = TcpListener::bind((PEER_ADDRESS, 0)).expect("a port");
+    let udp = UdpSocket::bind((PEER_ADDRESS, 0)).expect("a port");
+    let first = lines.next().expect("an endpoint and an address");
+    let (endpoint, address) = first.split_once(' ').expect("two words");
+    let remote = end.memory.remote(0);
+    println!(
+        "{} {} {} {} {}",
+        end.endpoint(),
+        remote.address,
+        remote.key.value(),
+        listener.local_addr().expect("it has one"),
+        udp.local_addr().expect("it has one"),
+    );
+    end.connect(endpoint.parse().expect("an endpoint"));
+    let address: SocketAddr = address.parse().expect("an address");
+    udp.connect(address).expect("an address");
+    let (mut tcp, _) = listener.accept().expect("a connection");
+    tcp.set_nodelay(true).expect("TCP");
+    for line in lines {
+        let mut words = line.split_whitespace();
+        let role = words.next().expect("a role");
+        let mut number = || {
+            words
+                .next()
+                .and_then(|word| word.parse().ok())
+                .expect("a number")
+        };
+        match role {
+            "target" => println!("ready"),
+            "sink" => sink(&mut tcp, number()),
+            "receive" => receive(&end, number(), number()),
+            "echo-spin" => echo(&end, number(), End::spin_for_receive),
+            "echo-sleep" => echo(&end, number(), End::sleep_for_receive),
+            "udp-spin" => echo_udp(&udp, number(), true),
+            "udp-sleep" => echo_udp(&udp, number(), false),
+            _ => panic!("what is `{role}`?"),
+        }
+    }
+}
+
+/// Reads so many bytes and answers with one.
+fn sink(tcp: &mut TcpStream, bytes: usize) {
+    println!("ready");
+    let mut buffer = vec![0; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        let limit = buffer.len().min(left);
+        left -= tcp.read(&mut buffer[..limit]).expect("it sends");
+    }
+    tcp.write_all(&[1]).expect("it listens");
+}
+
+/// Takes so many messages of a size.
+fn receive(end: &End, messages: usize, size: usize) {
+    let ahead = messages.min(DEPTH as usize);
+    for _ in 0..ahead {
+        end.post_receive(size);
+    }
+    println!("ready");
+    for taken in 0..messages {
+        end.spin_for_receive();
+        if taken + ahead < messages {
+            end.post_receive(size);
+        }
+    }
+}
+
+fn echo(end: &End, rounds: usize, wait: impl Fn(&End)) {
+    end.post_receive(64);
+    println!("ready");
+    for round in 0..rounds {
+        wait(end);
+        if round + 1 < rounds {
+            end.post_receive(64);
+        }
+        end.post(Request::send().inline(&[2; 64]).unsignaled());
+    }
+}
+
+fn echo_udp(udp: &UdpSocket, rounds: usize, spin: bool) {
+    udp.set_nonblocking(spin).expect("a socket");
+    println!("ready");
+    let mut buffer = [0; 64];
+    for _ in 0..rounds {
+        receive_udp(udp, &mut buffer);
+        udp.send(&buffer).expect("it listens");
+    }
+}
+
+/// The next datagram, spinning if the socket does not block.
+pub(crate) fn receive_udp(udp: &UdpSocket, buffer: &mut [u8]) {
+    loop {
+        match udp.recv(buffer) {
+            Ok(_) => return,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
