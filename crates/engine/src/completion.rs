@@ -1,6 +1,7 @@
 //! Completion queues: how the fate of every work request is told.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use wire::{Gid, Key, Qpn};
 
@@ -38,6 +39,40 @@ pub enum Status {
     ReceiverNotReady = 13,
     /// Anything else.
     General = 21,
+}
+
+impl fmt::Display for Status {
+    /// What it means, and where to look.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Status::Success => "success",
+            Status::LocalLength => "the message is too long for its buffer or for the service",
+            Status::LocalOperation => "the queue pair can't do that: look at its attributes",
+            Status::LocalProtection => {
+                "a local key, range or access right is wrong: look at the segments and the region"
+            }
+            Status::Flushed => {
+                "the queue pair is in error: look at the first completion that failed"
+            }
+            Status::WindowBind => "the memory window can't be bound like that",
+            Status::BadResponse => "the peer answered something that can't be",
+            Status::LocalAccess => "local memory could not be used for the peer's operation",
+            Status::RemoteInvalidRequest => {
+                "the peer refuses the request: is its receive large enough, does its queue pair \
+                 allow the operation?"
+            }
+            Status::RemoteAccess => {
+                "the peer's memory may not be used like that: look at key, address, length and \
+                 access rights"
+            }
+            Status::RemoteOperation => "the peer could not carry it out: look at its receives",
+            Status::RetriesExhausted => {
+                "the peer did not answer: is it there, with this GID, queue pair number and PSN?"
+            }
+            Status::ReceiverNotReady => "the peer had no receive posted, as often as it was tried",
+            Status::General => "something else went wrong",
+        })
+    }
 }
 
 /// What kind of work completed.

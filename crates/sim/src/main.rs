@@ -1,1 +1,84 @@
-fn main() {}
+//! Runs the simulation: one seed to look at, or many to find the one that fails.
+#![forbid(unsafe_code)]
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+use engine::Bug;
+use sim::{Options, campaign, run};
+
+/// Simulated hosts and networks for the engine: one seed is one run.
+#[derive(Parser)]
+struct Arguments {
+    /// Run this one seed and tell about it.
+    #[arg(long, conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+    /// Run so many seeds.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// Begin with this seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Print every packet: when, from and to which host, its fate, and what it is.
+    #[arg(long, requires = "seed")]
+    packets: bool,
+    /// Plant a known bug in every device, to see it found.
+    #[arg(long, value_name = "BUG", value_parser = parse_bug)]
+    plant: Option<Bug>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // A panic is caught and told with its seed; a trace is worth its lines for a single run only.
+    if arguments.seed.is_none() {
+        std::panic::set_hook(Box::new(|_| {}));
+    }
+    let options = Options {
+        bug: arguments.plant,
+        packets: arguments.packets,
+    };
+    match arguments.seed {
+        Some(seed) => run_one(seed, options),
+        None => run_many(&arguments, options),
+    }
+}
+
+fn run_one(seed: u64, options: Options) -> ExitCode {
+    match run(seed, options) {
+        Ok(summary) => {
+            println!("seed {seed}: {summary}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_many(arguments: &Arguments, options: Options) -> ExitCode {
+    let seeds = arguments.from..arguments.from + arguments.seeds;
+    let watched = std::io::stderr().is_terminal();
+    let campaign = campaign(seeds, options, |done| {
+        if watched && done.is_multiple_of(100) {
+            eprint!("\r{done} of {} ", arguments.seeds);
+        }
+    });
+    if watched {
+        eprintln!();
+    }
+    println!("{campaign}");
+    match campaign.failures.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+fn parse_bug(name: &str) -> Result<Bug, String> {
+    let named = |bug: &Bug| format!("{bug:?}").eq_ignore_ascii_case(name);
+    Bug::ALL
+        .into_iter()
+        .find(named)
+        .ok_or_else(|| format!("no such bug; there are {:?}", Bug::ALL))
+}

@@ -159,6 +159,13 @@ impl Context {
             .wait_event(Some(crate::clock::now() + patience))
     }
 
+    /// The file that packets are written to: it may have another name than was asked for, when
+    /// another process writes that one.
+    #[must_use]
+    pub fn capture_path(&self) -> Option<PathBuf> {
+        self.0.driver.capture_path()
+    }
+
     /// What happened on the wire.
     #[must_use]
     pub fn counters(&self) -> Counters {

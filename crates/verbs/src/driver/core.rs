@@ -1,6 +1,7 @@
 //! What the driver's lock protects: the engine and the way to its sockets.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -195,6 +196,10 @@ impl Core {
 
     pub(super) fn remove_bell(&mut self, queue: Id<CompletionQueue>) {
         self.bells.remove(&queue);
+    }
+
+    pub(super) fn capture_path(&self) -> Option<PathBuf> {
+        self.tap.as_ref().and_then(Tap::capture_path)
     }
 
     pub(super) fn event_bell(&self) -> Arc<Bell> {

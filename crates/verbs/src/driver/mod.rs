@@ -15,6 +15,7 @@ mod thread;
 
 pub(crate) use bell::Bell;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -215,6 +216,13 @@ impl Driver {
                 return None;
             }
             self.sleep(&bell, until);
+        }
+    }
+
+    pub(crate) fn capture_path(&self) -> Option<PathBuf> {
+        match self.is_inherited() {
+            true => None,
+            false => self.shared.lock().capture_path(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Captures and faults: what happens to packets between the engine and the sockets.
 
+use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
 use engine::transmit::packets;
@@ -45,6 +46,12 @@ impl Tap {
     /// Faults strike single packets, so each must be sealed to be sent alone.
     pub(super) fn needs_single_packets(&self) -> bool {
         self.faults.is_some()
+    }
+
+    /// The file that packets are written to.
+    pub(super) fn capture_path(&self) -> Option<PathBuf> {
+        let capture = self.capture.as_ref();
+        capture.map(|capture| capture.path().to_owned())
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {

@@ -1,0 +1,335 @@
+//! `roci demo`: two processes, every kind of RDMA operation, each byte checked.
+
+mod peer;
+
+use std::io::BufReader;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use rocinante::{
+    Access, CompletionQueue, Context, Endpoint, MemoryRegion, OpenError, QueuePair, Request, Status,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::{Exchange, RemoteMemory};
+use crate::loopback;
+use crate::output::{FAINT, GOOD, STRONG, grouped, print_line, styled};
+
+pub(crate) use peer::run as run_peer;
+
+/// How to show it.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  roci demo
+  roci demo --capture /tmp/first.pcapng && wireshark /tmp/first.pcapng
+  ROCI_FAULT=loss=5% roci demo        the same on a network that loses packets")]
+pub(crate) struct Options {
+    /// Where to write the packets
+    #[arg(long, value_name = "FILE", default_value = "roci-demo.pcapng")]
+    capture: PathBuf,
+}
+
+/// How much is written and read.
+const BULK: usize = 64 * 1024;
+/// Where the counter for compare-and-swap lies, behind the bulk.
+const COUNTER: usize = BULK;
+/// All of the device memory.
+const DEVICE_MEMORY: usize = BULK + 8;
+/// What the counter begins with.
+const BEFORE: u64 = 42;
+/// What it is to become.
+const AFTER: u64 = 1337;
+/// Longer than anything here takes, even where packets are lost on purpose.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// What the demo says to its other process.
+#[derive(Serialize, Deserialize)]
+enum Ask {
+    /// Come to life on another address than this one.
+    Start(IpAddr),
+    /// Connect to this endpoint.
+    Connect(String),
+    /// Which text did you receive?
+    Received,
+    /// Is this pattern in your memory?
+    Pattern(u32),
+    /// What is the counter now?
+    Counter,
+}
+
+/// Who the other process is.
+#[derive(Serialize, Deserialize)]
+struct Introduction {
+    address: IpAddr,
+    endpoint: String,
+    memory: RemoteMemory,
+}
+
+/// Shows it.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let (address, context, capture) = open(&options.capture)?;
+    let mut demo = Demo::start(address, &context)?;
+    print_line(format_args!(
+        "\n{}\n",
+        styled(
+            STRONG,
+            "Two processes on this machine talk RDMA, without RDMA hardware."
+        )
+    ))?;
+    demo.introduce()?;
+    demo.send()?;
+    demo.write()?;
+    demo.read()?;
+    demo.swap()?;
+    let packets = context.counters();
+    let count = grouped(packets.packets_sent + packets.packets_received);
+    demo.end()?;
+    let capture = capture.display();
+    print_line(format_args!(
+        "\nAll bytes are right. Each of the {count} packets is in {capture}:"
+    ))?;
+    print_line(format_args!("  wireshark {capture}"))?;
+    print_line(format_args!("  tshark -r {capture}"))
+}
+
+/// This process's device, with a capture where it was asked for, or where one may write.
+fn open(capture: &Path) -> anyhow::Result<(IpAddr, Context, PathBuf)> {
+    let options = |capture: &Path| rocinante::Options {
+        capture: Some(capture.to_owned()),
+        ..rocinante::Options::from_env()
+    };
+    match loopback::open(None, &options(capture)) {
+        Err(OpenError::Capture(_)) if capture.is_relative() => {
+            let elsewhere = std::env::temp_dir().join(capture);
+            let (address, context) = loopback::open(None, &options(&elsewhere))?;
+            Ok((address, context, elsewhere))
+        }
+        opened => opened
+            .map(|(address, context)| (address, context, capture.to_owned()))
+            .map_err(Into::into),
+    }
+}
+
+/// The other process; it ends with this handle.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Both processes, connected.
+struct Demo {
+    address: IpAddr,
+    other: Introduction,
+    process: Process,
+    exchange: Exchange<BufReader<ChildStdout>, ChildStdin>,
+    completions: CompletionQueue,
+    memory: MemoryRegion,
+    queue_pair: QueuePair,
+}
+
+impl Demo {
+    fn start(address: IpAddr, context: &Context) -> anyhow::Result<Self> {
+        let (process, mut exchange) = spawn()?;
+        exchange.say(&Ask::Start(address))?;
+        let domain = context.protection_domain()?;
+        let completions = context.completion_queue(16)?;
+        let memory = domain.register(2 * BULK + 8, Access::LOCAL_WRITE)?;
+        let prepared = domain.queue_pair(&completions).reliable()?;
+        let other: Introduction = exchange.hear()?;
+        exchange.say(&Ask::Connect(prepared.endpoint().to_string()))?;
+        let queue_pair = prepared.connect(other.endpoint.parse::<Endpoint>()?)?;
+        exchange.hear::<()>()?;
+        Ok(Self {
+            address,
+            other,
+            process,
+            exchange,
+            completions,
+            memory,
+            queue_pair,
+        })
+    }
+
+    fn introduce(&self) -> anyhow::Result<()> {
+        let line = |who: &str, process: u32, address: IpAddr, number: u32| {
+            print_line(format_args!(
+                "  {who}  process {process}, device on {address}, queue pair {number:#x}"
+            ))
+        };
+        let (here, there) = (self.queue_pair.number(), self.queue_pair.peer().queue_pair);
+        line("here ", std::process::id(), self.address, here.value())?;
+        line(
+            "there",
+            self.process.0.id(),
+            self.other.address,
+            there.value(),
+        )?;
+        print_line("")
+    }
+
+    /// Both sides take part.
+    fn send(&mut self) -> anyhow::Result<()> {
+        let text = format!("hello from process {}", std::process::id());
+        let took = self.carry_out("SEND", Request::send().inline(text.as_bytes()))?;
+        let received: String = self.ask(&Ask::Received)?;
+        ensure!(
+            received == text,
+            "SEND: `{text}` was sent and `{received}` arrived; please report this"
+        );
+        report(
+            "SEND",
+            took,
+            &format!("\"{text}\" landed in a buffer that `there` had set out for it"),
+        )
+    }
+
+    /// The other side does nothing.
+    fn write(&mut self) -> anyhow::Result<()> {
+        let seed = std::process::id();
+        self.memory.write(0, &pattern(seed));
+        let request = Request::write(self.other.memory.at(0)).data(self.memory.slice(0..BULK));
+        let took = self.carry_out("RDMA WRITE", request)?;
+        if let Some(offset) = self.ask::<Option<usize>>(&Ask::Pattern(seed))? {
+            bail!("RDMA WRITE: byte {offset} is wrong at the other side; please report this");
+        }
+        let bytes = grouped(BULK as u64);
+        report(
+            "RDMA WRITE",
+            took,
+            &format!("{bytes} bytes put into device memory there; its program took no part"),
+        )
+    }
+
+    fn read(&mut self) -> anyhow::Result<()> {
+        let seed = std::process::id();
+        let request =
+            Request::read(self.other.memory.at(0)).data(self.memory.slice(BULK..2 * BULK));
+        let took = self.carry_out("RDMA READ", request)?;
+        if let Some(offset) = difference(&self.memory.to_vec(BULK..2 * BULK), seed) {
+            bail!("RDMA READ: byte {offset} came back wrong; please report this");
+        }
+        let bytes = grouped(BULK as u64);
+        report(
+            "RDMA READ",
+            took,
+            &format!("{bytes} bytes fetched from there, each one as it was written"),
+        )
+    }
+
+    fn swap(&mut self) -> anyhow::Result<()> {
+        let (first, took) = self.compare_swap(BEFORE, AFTER)?;
+        let (second, _) = self.compare_swap(BEFORE, 0)?;
+        let counter: u64 = self.ask(&Ask::Counter)?;
+        ensure!(
+            (first, second, counter) == (BEFORE, AFTER, AFTER),
+            "COMPARE-AND-SWAP: found {first}, then {second}, and {counter} was left; \
+             expected {BEFORE}, {AFTER} and {AFTER}; please report this"
+        );
+        report(
+            "COMPARE-AND-SWAP",
+            took,
+            &format!(
+                "{BEFORE} became {AFTER}; a second one that expected {BEFORE} changed nothing"
+            ),
+        )
+    }
+
+    /// Carries out one compare-and-swap: what it found, and how long it took.
+    fn compare_swap(&mut self, compare: u64, swap: u64) -> anyhow::Result<(u64, Duration)> {
+        let found = 2 * BULK..2 * BULK + 8;
+        let remote = self.other.memory.at(COUNTER as u64);
+        let request = Request::compare_swap(remote, compare, swap);
+        let request = request.data(self.memory.slice(found.clone()));
+        let took = self.carry_out("COMPARE-AND-SWAP", request)?;
+        let mut bytes = [0; 8];
+        self.memory.read(found.start, &mut bytes);
+        Ok((u64::from_ne_bytes(bytes), took))
+    }
+
+    /// Posts a request and waits for its completion.
+    fn carry_out(&self, name: &str, request: Request) -> anyhow::Result<Duration> {
+        let begin = Instant::now();
+        self.queue_pair.post(request)?;
+        let completion = self.completions.wait_for(PATIENCE).with_context(|| {
+            format!("{name} did not complete in time; run `roci doctor` to find out why")
+        })?;
+        let status = completion.status;
+        ensure!(
+            status == Status::Success,
+            "{name} failed with status {status:?}; run `roci doctor` to find out why"
+        );
+        Ok(begin.elapsed())
+    }
+
+    fn ask<T: serde::de::DeserializeOwned>(&mut self, question: &Ask) -> anyhow::Result<T> {
+        self.exchange.say(question)?;
+        self.exchange.hear()
+    }
+
+    /// The other process ends when nobody asks any more.
+    fn end(self) -> anyhow::Result<()> {
+        drop(self.exchange);
+        let mut process = self.process;
+        let ended = process.0.wait()?;
+        ensure!(
+            ended.success(),
+            "the other process failed ({ended}); its complaint is above"
+        );
+        Ok(())
+    }
+}
+
+fn spawn() -> anyhow::Result<(Process, Exchange<BufReader<ChildStdout>, ChildStdin>)> {
+    let program = std::env::current_exe().context("this program can't find itself")?;
+    let mut child = Command::new(program)
+        .arg("demo-peer")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("a second process can't be started")?;
+    let output = child.stdout.take().expect("its output is a pipe");
+    let input = child.stdin.take().expect("its input is a pipe");
+    let exchange = Exchange::new(BufReader::new(output), input);
+    Ok((Process(child), exchange))
+}
+
+fn report(name: &str, took: Duration, sentence: &str) -> anyhow::Result<()> {
+    print_line(format_args!(
+        "  {} {} {sentence} {}",
+        styled(GOOD, "ok"),
+        styled(STRONG, format_args!("{name:<16}")),
+        styled(
+            FAINT,
+            format_args!("({} µs)", grouped(took.as_micros() as u64))
+        )
+    ))
+}
+
+/// Bytes without an obvious period: a packet in the wrong place shows.
+fn pattern(seed: u32) -> Vec<u8> {
+    let mut state = seed | 1;
+    let step = |_| {
+        // Xorshift, by Marsaglia.
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as u8
+    };
+    (0..BULK).map(step).collect()
+}
+
+/// Where the bytes first differ from the pattern.
+fn difference(bytes: &[u8], seed: u32) -> Option<usize> {
+    let expected = pattern(seed);
+    let mut pairs = bytes.iter().zip(&expected);
+    pairs.position(|(found, expected)| found != expected)
+}

@@ -1,0 +1,96 @@
+//! The process at the other end of the demo: it sets memory out and answers questions about it.
+
+use std::io::{BufReader, Stdin, Stdout};
+use std::net::IpAddr;
+
+use anyhow::{Context as _, bail};
+use rocinante::{Access, CompletionQueue, Endpoint, MemoryRegion, QueuePair, Status};
+
+use super::{Ask, BEFORE, BULK, COUNTER, DEVICE_MEMORY, Introduction, PATIENCE, difference};
+use crate::exchange::Exchange;
+use crate::loopback;
+
+/// Runs until nobody asks any more.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let streams = (BufReader::new(std::io::stdin()), std::io::stdout());
+    let mut exchange = Exchange::new(streams.0, streams.1);
+    let Ask::Start(taken) = exchange.hear()? else {
+        bail!("this is a part of `roci demo`; run that instead");
+    };
+    let peer = Peer::start(taken, &mut exchange)?;
+    exchange.say(&())?;
+    while let Ok(question) = exchange.hear::<Ask>() {
+        match question {
+            Ask::Received => exchange.say(&peer.received()?)?,
+            Ask::Pattern(seed) => exchange.say(&peer.wrong_byte(seed))?,
+            Ask::Counter => exchange.say(&peer.counter())?,
+            Ask::Start(_) | Ask::Connect(_) => bail!("the demo asks for the wrong thing"),
+        }
+    }
+    Ok(())
+}
+
+struct Peer {
+    completions: CompletionQueue,
+    /// Where messages go.
+    inbox: MemoryRegion,
+    /// What the other side writes, reads and swaps.
+    memory: MemoryRegion,
+    _queue_pair: QueuePair,
+}
+
+impl Peer {
+    fn start(
+        taken: IpAddr,
+        exchange: &mut Exchange<BufReader<Stdin>, Stdout>,
+    ) -> anyhow::Result<Self> {
+        let options = rocinante::Options {
+            // The asking side has every packet in its file already.
+            capture: None,
+            ..rocinante::Options::from_env()
+        };
+        let (address, context) = loopback::open(Some(taken), &options)?;
+        let domain = context.protection_domain()?;
+        let completions = context.completion_queue(16)?;
+        let inbox = domain.register(256, Access::LOCAL_WRITE)?;
+        let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let memory = domain.register_on_device(DEVICE_MEMORY, Access::LOCAL_WRITE | remote)?;
+        memory.write(COUNTER, &BEFORE.to_ne_bytes());
+        let prepared = domain.queue_pair(&completions).reliable()?;
+        prepared.post_receive(0, [inbox.all()])?;
+        exchange.say(&Introduction {
+            address,
+            endpoint: prepared.endpoint().to_string(),
+            memory: memory.remote(0).into(),
+        })?;
+        let Ask::Connect(endpoint) = exchange.hear()? else {
+            bail!("the demo asks for the wrong thing");
+        };
+        Ok(Self {
+            _queue_pair: prepared.connect(endpoint.parse::<Endpoint>()?)?,
+            completions,
+            inbox,
+            memory,
+        })
+    }
+
+    fn received(&self) -> anyhow::Result<String> {
+        let completion = self.completions.wait_for(PATIENCE);
+        let completion = completion.context("the message did not arrive in time")?;
+        if completion.status != Status::Success {
+            bail!("the receive failed with status {:?}", completion.status);
+        }
+        let bytes = self.inbox.to_vec(0..completion.length as usize);
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn wrong_byte(&self, seed: u32) -> Option<usize> {
+        difference(&self.memory.to_vec(0..BULK), seed)
+    }
+
+    fn counter(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.memory.read(COUNTER, &mut bytes);
+        u64::from_ne_bytes(bytes)
+    }
+}

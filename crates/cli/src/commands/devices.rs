@@ -1,0 +1,92 @@
+//! `roci devices`: what there is.
+
+use clap::Args;
+use net::interface::{Device, LinkState};
+use serde::Serialize;
+
+use crate::device;
+use crate::output::{Table, print, print_json};
+
+/// How to list devices.
+#[derive(Args)]
+#[command(after_help = "\
+Every interface that is up and has an address is a device. ROCI_DEVICES lists others instead, and
+`roci link` adds named ones.
+
+Examples:
+  roci devices
+  roci devices --json
+  ROCI_DEVICES=mlx5_0=127.0.0.2,mlx5_1=127.0.0.3 roci devices")]
+pub(crate) struct Options {
+    /// Write JSON, for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    interface: Option<String>,
+    state: &'static str,
+    node_guid: String,
+    active_mtu: usize,
+    addresses: Vec<String>,
+}
+
+/// Lists the devices.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let devices = device::all()?;
+    let rows: Vec<Row> = devices.iter().map(row).collect();
+    if options.json {
+        return print_json(&rows);
+    }
+    let mut table = Table::new([
+        "DEVICE",
+        "NODE GUID",
+        "INTERFACE",
+        "STATE",
+        "MTU",
+        "ADDRESSES",
+    ]);
+    for row in rows {
+        table.push([
+            row.name,
+            row.node_guid,
+            row.interface.unwrap_or_else(|| "several".to_owned()),
+            row.state.to_owned(),
+            row.active_mtu.to_string(),
+            row.addresses.join(" "),
+        ]);
+    }
+    print(table)
+}
+
+fn row(device: &Device) -> Row {
+    let addresses = device.gids.iter().map(|entry| entry.address.to_string());
+    Row {
+        name: device.name.clone(),
+        interface: device.interface.as_ref().map(|id| id.name.clone()),
+        state: match device.state {
+            LinkState::Active => "active",
+            LinkState::Down => "down",
+        },
+        node_guid: guid(device.guid),
+        active_mtu: device.active_mtu.bytes(),
+        addresses: addresses.collect(),
+    }
+}
+
+/// A GUID as the tools of the trade write it.
+pub(crate) fn guid(guid: u64) -> String {
+    let part = |shift: u32| format!("{:04x}", guid >> shift & 0xffff);
+    [48, 32, 16, 0].map(part).join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_guid_has_four_groups() {
+        assert_eq!(super::guid(0x5054_00ff_fe12_3456), "5054:00ff:fe12:3456");
+        assert_eq!(super::guid(1), "0000:0000:0000:0001");
+    }
+}

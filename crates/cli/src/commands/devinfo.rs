@@ -1,0 +1,134 @@
+//! `roci devinfo`: a device as `ibv_devinfo` shows it.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use net::interface::{Device, LinkState};
+use rocinante::PathMtu;
+use serde::Serialize;
+
+use super::devices::guid;
+use crate::device;
+use crate::output::{print, print_json};
+
+/// Which devices to describe, and how.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  roci devinfo                 all devices
+  roci devinfo -v roci_lo      one device, with its GIDs
+  roci devinfo eth0            by interface; an address will do as well")]
+pub(crate) struct Options {
+    /// The device, its interface or one of its addresses; all devices when left out
+    #[arg(value_name = "DEVICE")]
+    device: Option<String>,
+    /// Show the GIDs too
+    #[arg(short, long)]
+    verbose: bool,
+    /// Write JSON, for scripts; it always has everything
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Info {
+    hca_id: String,
+    transport: &'static str,
+    fw_ver: &'static str,
+    node_guid: String,
+    sys_image_guid: String,
+    phys_port_cnt: u8,
+    ports: [Port; 1],
+}
+
+#[derive(Serialize)]
+struct Port {
+    port: u8,
+    state: &'static str,
+    max_mtu: usize,
+    active_mtu: usize,
+    link_layer: &'static str,
+    gid_table_length: usize,
+    gids: Vec<String>,
+}
+
+/// Describes devices.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let devices = match &options.device {
+        Some(name) => vec![device::named(name)?],
+        None => device::all()?,
+    };
+    if options.json {
+        return print_json(&devices.iter().map(info).collect::<Vec<_>>());
+    }
+    let texts = devices.iter().map(|device| text(device, options.verbose));
+    print(texts.collect::<Vec<_>>().join("\n"))
+}
+
+fn info(device: &Device) -> Info {
+    Info {
+        hca_id: device.name.clone(),
+        transport: "InfiniBand",
+        fw_ver: env!("CARGO_PKG_VERSION"),
+        node_guid: guid(device.guid),
+        sys_image_guid: guid(device.guid),
+        phys_port_cnt: 1,
+        ports: [Port {
+            port: 1,
+            state: state(device).0,
+            max_mtu: PathMtu::Mtu4096.bytes(),
+            active_mtu: device.active_mtu.bytes(),
+            link_layer: "Ethernet",
+            gid_table_length: Device::GID_TABLE_LENGTH,
+            gids: device
+                .gids
+                .iter()
+                .map(|entry| entry.gid.to_string())
+                .collect(),
+        }],
+    }
+}
+
+/// The name and the number that the verbs give it.
+fn state(device: &Device) -> (&'static str, u8) {
+    match device.state {
+        LinkState::Active => ("PORT_ACTIVE", 4),
+        LinkState::Down => ("PORT_DOWN", 1),
+    }
+}
+
+/// Tabs and all, so that what reads `ibv_devinfo` reads this too.
+fn text(device: &Device, verbose: bool) -> String {
+    let info = info(device);
+    let port = &info.ports[0];
+    let mtu = |mtu: PathMtu| format!("{} ({})", mtu.bytes(), mtu.code());
+    let (state, number) = state(device);
+    let mut lines = vec![
+        format!("hca_id:\t{}", info.hca_id),
+        format!("\ttransport:\t\t\t{} (0)", info.transport),
+        format!("\tfw_ver:\t\t\t\t{}", info.fw_ver),
+        format!("\tnode_guid:\t\t\t{}", info.node_guid),
+        format!("\tsys_image_guid:\t\t\t{}", info.sys_image_guid),
+        format!("\tphys_port_cnt:\t\t\t{}", info.phys_port_cnt),
+        format!("\t\tport:\t{}", port.port),
+        format!("\t\t\tstate:\t\t\t{state} ({number})"),
+        format!("\t\t\tmax_mtu:\t\t{}", mtu(PathMtu::Mtu4096)),
+        format!("\t\t\tactive_mtu:\t\t{}", mtu(device.active_mtu)),
+        "\t\t\tsm_lid:\t\t\t0".to_owned(),
+        "\t\t\tport_lid:\t\t0".to_owned(),
+        "\t\t\tport_lmc:\t\t0x00".to_owned(),
+        format!("\t\t\tlink_layer:\t\t{}", port.link_layer),
+    ];
+    if verbose {
+        lines.push(format!("\t\t\tgid_tbl_len:\t\t{}", port.gid_table_length));
+        let gids = device.gids.iter();
+        lines.extend(
+            gids.map(|entry| format!("\t\t\tGID[{:3}]:\t\t{}, RoCE v2", entry.index, entry.gid)),
+        );
+    }
+    let mut text = String::new();
+    for line in lines {
+        let _ = writeln!(text, "{line}");
+    }
+    text
+}

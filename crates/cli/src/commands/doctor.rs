@@ -1,0 +1,116 @@
+//! `roci doctor`: is everything in order, and what to do where it is not.
+
+mod network;
+mod system;
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::output::{BAD, FAINT, GOOD, STRONG, WARNING, count, print_json, print_line, styled};
+
+/// How to report.
+#[derive(Args)]
+#[command(after_help = "\
+The exit code is 0 unless something does not work; warnings leave it at 0.
+
+Examples:
+  roci doctor
+  roci doctor --json | jq '.[] | select(.verdict != \"ok\")'
+  ROCI_DEVICES=lo roci doctor      look at one device only")]
+pub(crate) struct Options {
+    /// Write JSON, for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// How well it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// What was found out about one thing.
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    verdict: Verdict,
+    /// What is.
+    finding: String,
+    /// What to do about it.
+    advice: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &'static str, finding: impl Into<String>) -> Self {
+        Self::new(check, Verdict::Ok, finding, None)
+    }
+
+    fn warn(check: &'static str, finding: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(check, Verdict::Warn, finding, Some(advice.into()))
+    }
+
+    fn fail(check: &'static str, finding: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(check, Verdict::Fail, finding, Some(advice.into()))
+    }
+
+    fn new(
+        check: &'static str,
+        verdict: Verdict,
+        finding: impl Into<String>,
+        advice: Option<String>,
+    ) -> Self {
+        Self {
+            check,
+            verdict,
+            finding: finding.into(),
+            advice,
+        }
+    }
+}
+
+/// Checks everything.
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let mut findings = system::devices();
+    findings.extend(system::ports());
+    findings.push(system::kernel_module());
+    findings.push(system::runtime_directory());
+    findings.push(network::receive_buffer());
+    findings.push(network::segmentation());
+    findings.push(network::ping());
+    if options.json {
+        print_json(&findings)?;
+    } else {
+        print_findings(&findings)?;
+    }
+    let failed = findings.iter().any(|one| one.verdict == Verdict::Fail);
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+fn print_findings(findings: &[Finding]) -> anyhow::Result<()> {
+    for finding in findings {
+        let verdict = match finding.verdict {
+            Verdict::Ok => styled(GOOD, "ok  "),
+            Verdict::Warn => styled(WARNING, "warn"),
+            Verdict::Fail => styled(BAD, "fail"),
+        };
+        let check = styled(STRONG, format_args!("{:<15}", finding.check));
+        print_line(format_args!("{verdict}  {check}  {}", finding.finding))?;
+        if let Some(advice) = &finding.advice {
+            print_line(styled(FAINT, format_args!("{:23}{advice}", "")))?;
+        }
+    }
+    let of = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
+    print_line(match (of(Verdict::Fail), of(Verdict::Warn)) {
+        (0, 0) => "\nEverything is in order.".to_owned(),
+        (0, warnings) => format!(
+            "\nIt works; {} above.",
+            count(warnings, "warning", "warnings")
+        ),
+        (failures, _) => format!("\n{} not work.", count(failures, "thing does", "things do")),
+    })
+}

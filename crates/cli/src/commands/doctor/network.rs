@@ -1,0 +1,126 @@
+//! What the network does, tried out on loopback.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use net::poll::{Interest, wait};
+use net::socket::{Envelope, Inbox, Receiver, Sender};
+use rocinante::{Access, Options, Request, Status};
+use std::os::fd::AsFd;
+
+use super::Finding;
+use crate::loopback;
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const PATIENCE: Duration = Duration::from_secs(2);
+
+fn receiver() -> anyhow::Result<Receiver> {
+    Ok(Receiver::bind(SocketAddr::new(LOOPBACK, 0))?)
+}
+
+/// Room for packets that arrive faster than they are looked at.
+pub(super) fn receive_buffer() -> Finding {
+    let check = "receive buffer";
+    let receiver = match receiver() {
+        Ok(receiver) => receiver,
+        Err(error) => return Finding::fail(check, error.to_string(), "bring loopback up first"),
+    };
+    // The kernel reports the double of what it was asked for.
+    let granted = receiver.buffer() / 2 / 1024;
+    match receiver.shortage() {
+        None => Finding::ok(check, format!("{granted} KiB for each address")),
+        Some(shortage) => Finding::warn(
+            check,
+            format!("{granted} KiB for each address; windows adapt, so it is slower but works"),
+            shortage.to_string(),
+        ),
+    }
+}
+
+/// Whether the kernel cuts and joins batches of packets.
+pub(super) fn segmentation() -> Finding {
+    let check = "GSO and GRO";
+    match largest_batch() {
+        Ok(BATCH) => Finding::ok(
+            check,
+            format!("{BATCH} packets sent and received in one go"),
+        ),
+        Ok(joined) => Finding::warn(
+            check,
+            format!("of {BATCH} packets sent in one go, {joined} arrived together"),
+            "bandwidth will be about a third; use Linux 5.0 or later without a UDP filter on lo",
+        ),
+        Err(error) => Finding::fail(
+            check,
+            error.to_string(),
+            "see whether a firewall blocks UDP on lo",
+        ),
+    }
+}
+
+const BATCH: usize = 8;
+
+fn largest_batch() -> anyhow::Result<usize> {
+    const PACKET: usize = 1024;
+    let (sender, receiver) = (Sender::bind(LOOPBACK)?, receiver()?);
+    let mut flow = sender.flow_to(LOOPBACK);
+    flow.destination_port = receiver.local().port();
+    sender.send(&Envelope::new(flow), PACKET, &mut [0; BATCH * PACKET])?;
+    let ready = wait(&[Interest::readable(receiver.as_fd())], Some(PATIENCE))?;
+    ensure!(
+        !ready.is_empty(),
+        "a UDP packet to {LOOPBACK} did not arrive"
+    );
+    let mut inbox = Inbox::new(BATCH);
+    let batches = receiver.receive(&mut inbox)?;
+    let longest = batches.map(|batch| batch.packets().count()).max();
+    longest.context("a UDP packet to 127.0.0.1 did not arrive")
+}
+
+/// A reliable connection, there and back, through everything.
+pub(super) fn ping() -> Finding {
+    match round_trip() {
+        Ok((address, took)) => Finding::ok(
+            "RDMA ping",
+            format!("64 bytes to {address} and back in {} µs", took.as_micros()),
+        ),
+        Err(error) => Finding::fail(
+            "RDMA ping",
+            format!("{error:#}"),
+            "correct what failed above; if nothing did, please report this",
+        ),
+    }
+}
+
+fn round_trip() -> anyhow::Result<(IpAddr, Duration)> {
+    let (address, context) = loopback::open(None, &Options::from_env())?;
+    let domain = context.protection_domain()?;
+    let completions = context.completion_queue(16)?;
+    let memory = domain.register(128, Access::LOCAL_WRITE)?;
+    let here = domain.queue_pair(&completions).reliable()?;
+    let there = domain.queue_pair(&completions).reliable()?;
+    let ends = (here.endpoint(), there.endpoint());
+    let (here, there) = (here.connect(ends.1)?, there.connect(ends.0)?);
+    here.post_receive(0, [memory.slice(0..64)])?;
+    there.post_receive(0, [memory.slice(64..128)])?;
+    let begin = Instant::now();
+    for queue_pair in [&here, &there] {
+        queue_pair.post(Request::send().inline(&[0x52; 64]))?;
+        for _ in 0..2 {
+            let completion = completions.wait_for(PATIENCE);
+            let completion = completion.context("no answer within two seconds")?;
+            let status = completion.status;
+            ensure!(
+                status == Status::Success,
+                "it failed with status {status:?}"
+            );
+        }
+    }
+    let took = begin.elapsed();
+    ensure!(
+        memory.to_vec(0..128) == [0x52; 128],
+        "other bytes arrived than were sent"
+    );
+    Ok((address, took))
+}

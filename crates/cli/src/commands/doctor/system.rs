@@ -1,0 +1,132 @@
+//! What the system has and permits.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use net::interface::{Device, LinkState};
+use net::share::RuntimeDirectory;
+use net::socket::{Receiver, SocketError};
+use rocinante::Context;
+use wire::ROCE_PORT;
+
+use super::Finding;
+use crate::device;
+use crate::output::count;
+
+/// Interfaces with addresses, and what fits through them.
+pub(super) fn devices() -> Vec<Finding> {
+    match device::all() {
+        Err(error) => vec![Finding::fail(
+            "devices",
+            error.to_string(),
+            "without devices nothing else works; correct this first",
+        )],
+        Ok(devices) if devices.is_empty() => vec![Finding::fail(
+            "devices",
+            "no interface is up and has an address",
+            "bring loopback up with `ip link set lo up`",
+        )],
+        Ok(devices) => devices.iter().map(describe).collect(),
+    }
+}
+
+fn describe(device: &Device) -> Finding {
+    let interface = device
+        .interface
+        .as_ref()
+        .map_or("several interfaces", |id| &id.name);
+    let text = format!(
+        "{} on {interface}, {}, interface MTU {}, path MTU {}",
+        device.name,
+        count(device.gids.len(), "address", "addresses"),
+        device.mtu,
+        device.active_mtu
+    );
+    if device.state == LinkState::Down {
+        let advice = format!("nothing is connected to {interface}; check the cable or the peer");
+        return Finding::warn("device", text, advice);
+    }
+    Finding::ok("device", text)
+}
+
+/// The port on every address of every device.
+pub(super) fn ports() -> Vec<Finding> {
+    let devices = device::all().unwrap_or_default();
+    let addresses: Vec<IpAddr> = devices
+        .iter()
+        .flat_map(|device| device.gids.iter().map(|entry| entry.address))
+        .collect();
+    let held: Vec<(IpAddr, SocketError)> = addresses
+        .iter()
+        .filter_map(|&address| Some((address, bind(address).err()?)))
+        .collect();
+    let free = addresses.len() - held.len();
+    let mut findings: Vec<Finding> = held
+        .iter()
+        .map(|(at, error)| held_port(*at, error))
+        .collect();
+    if free > 0 {
+        let text = format!(
+            "UDP {ROCE_PORT} is free on {}",
+            count(free, "address", "addresses")
+        );
+        findings.push(Finding::ok("port", text));
+    }
+    findings
+}
+
+fn bind(address: IpAddr) -> Result<Receiver, SocketError> {
+    Receiver::bind(SocketAddr::new(address, ROCE_PORT))
+}
+
+/// A port that is not free may still be shared, if it is ours.
+fn held_port(address: IpAddr, error: &SocketError) -> Finding {
+    if Context::open(&address.to_string()).is_ok() {
+        let text = format!("UDP {ROCE_PORT} on {address} is shared with other processes of yours");
+        return Finding::ok("port", text);
+    }
+    let advice = "end who holds the port, or use another address, such as one of 127.0.0.0/8";
+    Finding::fail("port", error.to_string(), advice)
+}
+
+/// The kernel's own Soft-RoCE takes the port of all addresses.
+pub(super) fn kernel_module() -> Finding {
+    if !Path::new("/sys/module/rdma_rxe").exists() {
+        return Finding::ok(
+            "rdma_rxe",
+            "the kernel's Soft-RoCE is not loaded, so it holds no port",
+        );
+    }
+    let text = "the kernel's Soft-RoCE is loaded, and holds the port while it has a link";
+    let advice = "if the port is taken, run `sudo rdma link delete NAME`, or `sudo rmmod rdma_rxe`";
+    Finding::warn("rdma_rxe", text, advice)
+}
+
+/// Where processes on one address find each other.
+pub(super) fn runtime_directory() -> Finding {
+    let check = "runtime folder";
+    match RuntimeDirectory::of_user() {
+        Err(error) => Finding::fail(
+            check,
+            error.to_string(),
+            "without it one process has each address alone",
+        ),
+        Ok(directory) => {
+            let path = directory.path();
+            let probe = path.join(format!(".doctor-{}", std::process::id()));
+            let written = fs::write(&probe, []).and_then(|()| fs::remove_file(&probe));
+            match written {
+                Ok(()) => Finding::ok(
+                    check,
+                    format!("{} is yours alone and can be written", path.display()),
+                ),
+                Err(error) => Finding::fail(
+                    check,
+                    format!("{} can't be written: {error}", path.display()),
+                    "free some space, or set XDG_RUNTIME_DIR to a folder of your own",
+                ),
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `roci link`: devices with names of the user's own, kept for good.
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use net::interface::{self, Link, Links};
+use serde::Serialize;
+
+use crate::output::{Table, print, print_json, print_line};
+
+/// What to do with links.
+#[derive(Args)]
+#[command(after_help = "\
+A link is a device with a name of your own, as `rdma link add` makes one. It is kept in
+~/.config/roci/links until it is deleted, and takes its addresses from the automatic device.
+
+Examples:
+  roci link                                   show the links
+  roci link add rxe0 netdev eth0              a device called rxe0 on eth0
+  roci link add mlx5_0 netdev 127.0.0.2       another host on this machine
+  roci link del rxe0")]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Write JSON, for scripts
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Show the links
+    Show,
+    /// Add a link
+    #[command(override_usage = "roci link add NAME netdev INTERFACE|ADDRESS")]
+    Add {
+        /// What the device is to be called
+        name: String,
+        /// The word `netdev`, then an interface, or addresses joined by `+`
+        #[arg(required = true, num_args = 2..=4, value_names = ["netdev", "INTERFACE|ADDRESS"])]
+        netdev: Vec<String>,
+    },
+    /// Delete a link
+    #[command(visible_alias = "delete")]
+    Del {
+        /// What the device is called
+        name: String,
+    },
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    netdev: String,
+}
+
+/// Shows or changes the links.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let links = Links::of_user()
+        .context("there is no place to keep links; set HOME or XDG_CONFIG_HOME to a folder")?;
+    match &options.action {
+        None | Some(Action::Show) => show(&links, options.json),
+        Some(Action::Add { name, netdev }) => {
+            links.add(
+                &Link::new(name, target(netdev)?)?,
+                &interface::interfaces()?,
+            )?;
+            answer(
+                &links,
+                options.json,
+                &format!("{name} is a device now; `roci devinfo {name}` shows it"),
+            )
+        }
+        Some(Action::Del { name }) => {
+            links.remove(name)?;
+            answer(
+                &links,
+                options.json,
+                &format!("{name} is no device any more"),
+            )
+        }
+    }
+}
+
+/// What follows `netdev`. The words `type rxe` may stand before it, as `rdma link add` wants them.
+fn target(words: &[String]) -> anyhow::Result<&str> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["netdev", target] | ["type", _, "netdev", target] => Ok(target),
+        _ => bail!(
+            "`{}` is not how a link is described; write `roci link add NAME netdev INTERFACE`",
+            words.join(" ")
+        ),
+    }
+}
+
+fn answer(links: &Links, json: bool, sentence: &str) -> anyhow::Result<()> {
+    match json {
+        true => show(links, json),
+        false => print_line(sentence),
+    }
+}
+
+fn show(links: &Links, json: bool) -> anyhow::Result<()> {
+    let row = |link: &Link| Row {
+        name: link.name().to_owned(),
+        netdev: link.target(),
+    };
+    let rows: Vec<Row> = links.list()?.iter().map(row).collect();
+    if json {
+        return print_json(&rows);
+    }
+    if rows.is_empty() {
+        return print_line(
+            "There are no links; `roci link add NAME netdev INTERFACE` adds one. \
+             The other devices need none: see `roci devices`.",
+        );
+    }
+    let mut table = Table::new(["LINK", "NETDEV"]);
+    for row in rows {
+        table.push([row.name, row.netdev]);
+    }
+    print(table)
+}

@@ -1,0 +1,8 @@
+//! One module for each command.
+
+pub(crate) mod demo;
+pub(crate) mod devices;
+pub(crate) mod devinfo;
+pub(crate) mod doctor;
+pub(crate) mod gids;
+pub(crate) mod link;

@@ -1,0 +1,110 @@
+//! Finding devices, and the GID to use.
+
+use std::net::IpAddr;
+
+use anyhow::{Context as _, anyhow, bail};
+use net::interface::{self, Device, GidEntry};
+
+/// Every device of this machine.
+pub(crate) fn all() -> anyhow::Result<Vec<Device>> {
+    Ok(interface::from_env()?)
+}
+
+/// The device of this name; an interface or an address is a device too, without being listed.
+pub(crate) fn named(name: &str) -> anyhow::Result<Device> {
+    let devices = all()?;
+    let known: Vec<_> = devices.iter().map(|device| device.name.clone()).collect();
+    if let Some(device) = devices.into_iter().find(|device| device.name == name) {
+        return Ok(device);
+    }
+    match interface::devices(Some(name)) {
+        Ok(mut made) if made.len() == 1 => Ok(made.remove(0)),
+        _ => bail!(
+            "there is no device `{name}`; give an interface, an address or one of: {}",
+            known.join(", ")
+        ),
+    }
+}
+
+/// What to open so as to use this address: a listed device that has it, or the address by itself.
+pub(crate) fn having(address: IpAddr) -> anyhow::Result<(String, Device)> {
+    let listed = all()?
+        .into_iter()
+        .find(|device| device.gid_of(address).is_some());
+    if let Some(device) = listed {
+        return Ok((device.name.clone(), device));
+    }
+    let name = address.to_string();
+    let mut made = interface::devices(Some(&name))?;
+    let device = made.pop().context("an address makes one device")?;
+    Ok((name, device))
+}
+
+/// Why a GID is the one to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Every peer with RoCE v2 has such a GID.
+    V4,
+    /// There is no IPv4 address.
+    V6,
+    /// There is no other address.
+    LinkLocal,
+}
+
+impl Reason {
+    /// The sentence for people.
+    pub(crate) fn sentence(self) -> &'static str {
+        match self {
+            Self::V4 => {
+                "it stands for the IPv4 address, which is what peers usually have a route to"
+            }
+            Self::V6 => "it stands for a routable IPv6 address; there is no IPv4 address",
+            Self::LinkLocal => {
+                "it is the only kind there is, and reaches only machines on the same link"
+            }
+        }
+    }
+}
+
+/// The GID to use unless there are reasons for another one.
+pub(crate) fn recommended(device: &Device) -> Option<(&GidEntry, Reason)> {
+    let ranked = device
+        .gids
+        .iter()
+        .map(|entry| (entry, reason(entry.address)));
+    // The first of the best kind.
+    ranked.min_by_key(|(_, reason)| *reason as u8)
+}
+
+fn reason(address: IpAddr) -> Reason {
+    match address {
+        IpAddr::V4(_) => Reason::V4,
+        IpAddr::V6(address) if address.is_unicast_link_local() => Reason::LinkLocal,
+        IpAddr::V6(_) => Reason::V6,
+    }
+}
+
+/// The entry at this index, or the recommended one.
+pub(crate) fn gid(device: &Device, index: Option<u8>) -> anyhow::Result<&GidEntry> {
+    let entry = match index {
+        Some(index) => device.gid(usize::from(index)),
+        None => recommended(device).map(|(entry, _)| entry),
+    };
+    entry.ok_or_else(|| {
+        let index = index.unwrap_or(0);
+        let name = &device.name;
+        anyhow!("GID index {index} of {name} is empty; `roci gids` shows the index to use")
+    })
+}
+
+/// The entry for peers that are reached from this address: the address itself if the device has it,
+/// or else the best one of the same family.
+pub(crate) fn gid_towards(device: &Device, address: IpAddr) -> anyhow::Result<&GidEntry> {
+    let rank = |entry: &&GidEntry| {
+        let other = entry.address != address;
+        let family = entry.address.is_ipv4() != address.is_ipv4();
+        (other, family, reason(entry.address) as u8)
+    };
+    let best = device.gids.iter().min_by_key(rank);
+    best.with_context(|| format!("{} has no GID; `roci gids` shows the others", device.name))
+}

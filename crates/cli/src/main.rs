@@ -1,0 +1,103 @@
+//! `roci`: look at RDMA devices, try them, measure them.
+
+#![forbid(unsafe_code)]
+
+mod commands;
+mod device;
+mod exchange;
+mod loopback;
+mod output;
+mod perf;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// RDMA for any Linux machine: a RoCEv2 device in user space.
+///
+/// No RDMA hardware, no kernel module, no root, no daemon. Every network interface is a device;
+/// ROCI_DEVICES and `roci link` say otherwise.
+#[derive(Parser)]
+#[command(name = "roci", version, arg_required_else_help = true)]
+#[command(after_help = "\
+Start here:
+  roci demo                     two processes exchange data; see what happens
+  roci doctor                   is everything in order on this machine?
+  roci perf write-bw --local    how fast is it here?")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Watch two processes send, write, read and swap over RDMA
+    Demo(commands::demo::Options),
+    /// Check that everything is in order, and say what to do where it is not
+    Doctor(commands::doctor::Options),
+    /// List the devices
+    Devices(commands::devices::Options),
+    /// Describe devices, as ibv_devinfo does
+    Devinfo(commands::devinfo::Options),
+    /// List the GIDs, as show_gids does, and say which one to use
+    Gids(commands::gids::Options),
+    /// Give devices names of your own
+    Link(commands::link::Options),
+    /// Measure bandwidth and latency, as perftest does
+    Perf(Box<perf::Options>),
+    /// Write a completion script for a shell to the standard output
+    #[command(after_help = "\
+Examples:
+  roci completions bash > ~/.local/share/bash-completion/completions/roci
+  roci completions fish > ~/.config/fish/completions/roci.fish
+  roci completions zsh > \"${fpath[1]}/_roci\"")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// The other process of `roci demo`
+    #[command(hide = true)]
+    DemoPeer,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            output::complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let done = match command {
+        Command::Demo(options) => commands::demo::run(&options),
+        Command::Doctor(options) => return commands::doctor::run(&options),
+        Command::Devices(options) => commands::devices::run(&options),
+        Command::Devinfo(options) => commands::devinfo::run(&options),
+        Command::Gids(options) => commands::gids::run(&options),
+        Command::Link(options) => commands::link::run(&options),
+        Command::Perf(options) => perf::run(&options),
+        Command::Completions { shell } => completions(shell),
+        Command::DemoPeer => commands::demo::run_peer(),
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+fn completions(shell: Shell) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "roci", &mut script);
+    output::print(String::from_utf8_lossy(&script))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_make_sense() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,148 @@
+//! What people and scripts read: columns, colours, JSON.
+
+use std::fmt::{self, Display, Write as _};
+use std::io::{self, ErrorKind, Write as _};
+
+use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+
+/// What matters in a line.
+pub(crate) const STRONG: Style = Style::new().bold();
+/// What explains.
+pub(crate) const FAINT: Style = Style::new().dimmed();
+/// All is well.
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
+/// It works, but.
+pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+/// It does not work.
+pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
+
+/// A text in a style. What is printed with [`print()`] loses it where nobody could see it.
+pub(crate) fn styled(style: Style, text: impl Display) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// Writes to the standard output. Colours stay only on a terminal, and not with `NO_COLOR`; a
+/// reader who has seen enough, such as `head`, ends the program in peace.
+pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
+    let mut out = anstream::stdout().lock();
+    match write!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => Err(anyhow::anyhow!("the output can't be written: {error}")),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// As [`print()`], with the end of the line.
+pub(crate) fn print_line(text: impl Display) -> anyhow::Result<()> {
+    print(format_args!("{text}\n"))
+}
+
+/// Writes a value for a script.
+pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    print_line(serde_json::to_string_pretty(value)?)
+}
+
+/// Says what went wrong, in one line on the standard error.
+pub(crate) fn complain(error: &anyhow::Error) {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        // Many errors quote their cause already.
+        if !text.contains(&cause) {
+            let _ = write!(text, ": {cause}");
+        }
+    }
+    let _ = writeln!(
+        io::LineWriter::new(anstream::stderr()),
+        "{} {text}",
+        styled(BAD, "roci:")
+    );
+}
+
+/// Rows in columns as wide as they need to be.
+pub(crate) struct Table {
+    titles: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these titles above its columns.
+    pub(crate) fn new(titles: impl Into<Vec<&'static str>>) -> Self {
+        Self {
+            titles: titles.into(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row.
+    pub(crate) fn push(&mut self, row: impl Into<Vec<String>>) {
+        let row = row.into();
+        debug_assert_eq!(row.len(), self.titles.len(), "a cell for each title");
+        self.rows.push(row);
+    }
+
+    fn width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().map(|row| row[column].chars().count());
+        cells
+            .chain([self.titles[column].chars().count()])
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+impl Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widths: Vec<usize> = (0..self.titles.len()).map(|at| self.width(at)).collect();
+        let line = |cells: &mut dyn Iterator<Item = &str>| {
+            let padded = cells
+                .zip(&widths)
+                .map(|(cell, &width)| format!("{cell:width$}"));
+            padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        let titles = line(&mut self.titles.iter().copied());
+        writeln!(f, "{}", styled(STRONG, titles))?;
+        for row in &self.rows {
+            writeln!(f, "{}", line(&mut row.iter().map(String::as_str)))?;
+        }
+        Ok(())
+    }
+}
+
+/// `1 address`, `2 addresses`: a number with the right word.
+pub(crate) fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+/// A number with a comma after every three digits.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(["a", "long title"]);
+        table.push(["wide cell".to_owned(), "x".to_owned()]);
+        let plain = anstream::adapter::strip_str(&table.to_string()).to_string();
+        assert_eq!(plain, "a          long title\nwide cell  x\n");
+    }
+
+    #[test]
+    fn numbers_are_easy_to_read() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(65_536), "65,536");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+    }
+}

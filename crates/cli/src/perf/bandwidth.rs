@@ -1,0 +1,277 @@
+//! Bandwidth: as many messages as possible, and how long they took.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::options::Amount;
+use super::report::Progress;
+use super::station::{Done, Patience, Station};
+
+/// What went through in one measurement.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(super) struct Flow {
+    /// Own messages that completed.
+    pub(super) messages: u64,
+    /// From the first post to the last completion.
+    pub(super) seconds: f64,
+    /// Messages a second in the best part.
+    pub(super) peak: f64,
+    /// Messages of the peer's that arrived.
+    pub(super) received: u64,
+    /// From the first to the last of these.
+    pub(super) receive_seconds: f64,
+}
+
+impl Flow {
+    /// Own messages a second.
+    pub(super) fn rate(&self) -> f64 {
+        rate(self.messages, self.seconds)
+    }
+
+    /// Messages of the peer's a second.
+    pub(super) fn receive_rate(&self) -> f64 {
+        rate(self.received, self.receive_seconds)
+    }
+
+    /// Both measured as one.
+    pub(super) fn join(self, other: Self) -> Self {
+        Self {
+            messages: self.messages + other.messages,
+            seconds: self.seconds + other.seconds,
+            peak: self.peak.max(other.peak),
+            received: self.received + other.received,
+            receive_seconds: self.receive_seconds + other.receive_seconds,
+        }
+    }
+}
+
+fn rate(messages: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 {
+        messages as f64 / seconds
+    } else {
+        0.0
+    }
+}
+
+/// Sends an amount of messages; receives whatever comes meanwhile.
+pub(super) fn send(
+    station: &Station,
+    size: usize,
+    amount: Amount,
+    progress: &Progress,
+) -> anyhow::Result<Flow> {
+    let mut pump = Pump::new(station, size, Some(amount));
+    let mut patience = Patience::new();
+    while pump.has_work() {
+        pump.fill()?;
+        if pump.drain()? {
+            patience.restore();
+            progress.at(pump.meter.messages);
+        } else {
+            patience.lose()?;
+        }
+    }
+    Ok(pump.flow())
+}
+
+/// Receives until told to stop; also sends an amount, if there is one, to its end.
+pub(super) fn serve(
+    station: &Station,
+    size: usize,
+    amount: Option<Amount>,
+    stop: &AtomicBool,
+) -> anyhow::Result<Flow> {
+    let mut pump = Pump::new(station, size, amount);
+    loop {
+        pump.fill()?;
+        let idle = !pump.drain()?;
+        // What had arrived before the word to stop counts.
+        if idle && !pump.has_work() && stop.load(Ordering::Acquire) {
+            return Ok(pump.flow());
+        }
+    }
+}
+
+/// Keeps the send queues full and the completion queue empty.
+struct Pump<'s> {
+    station: &'s Station,
+    size: usize,
+    /// Nothing is posted after this.
+    end: Option<Instant>,
+    /// Every so many messages one completes visibly.
+    signal_every: u32,
+    lanes: Vec<Load>,
+    meter: Meter,
+    arrivals: Meter,
+}
+
+/// What one lane has to do.
+#[derive(Clone, Copy)]
+struct Load {
+    left: u64,
+    under_way: u32,
+    unsignaled: u32,
+}
+
+impl<'s> Pump<'s> {
+    fn new(station: &'s Station, size: usize, amount: Option<Amount>) -> Self {
+        let (lanes, depth) = (station.lanes() as u64, station.plan.depth);
+        let messages = match amount {
+            None => 0,
+            Some(Amount::Messages(messages)) => messages,
+            Some(Amount::Seconds(_)) => u64::MAX,
+        };
+        let load = |lane: u64| Load {
+            left: messages / lanes + u64::from(lane < messages % lanes),
+            under_way: 0,
+            unsignaled: 0,
+        };
+        let duration = amount.and_then(Amount::duration);
+        Self {
+            station,
+            size,
+            end: duration.map(|duration| Instant::now() + duration),
+            signal_every: (depth / 4).clamp(1, 64),
+            lanes: (0..lanes).map(load).collect(),
+            meter: Meter::new((messages / 10).max(u64::from(depth) * lanes)),
+            arrivals: Meter::new(u64::MAX),
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        self.end.is_some_and(|end| Instant::now() >= end)
+    }
+
+    fn has_work(&self) -> bool {
+        self.lanes
+            .iter()
+            .any(|load| load.left > 0 || load.under_way > 0)
+    }
+
+    /// Posts as much as fits.
+    fn fill(&mut self) -> anyhow::Result<()> {
+        let late = self.is_late();
+        for lane in 0..self.lanes.len() {
+            if late {
+                self.finish(lane);
+            }
+            while self.lanes[lane].left > 0 && self.lanes[lane].under_way < self.station.plan.depth
+            {
+                self.meter.begin();
+                self.post(lane)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Time has run out. Behind requests that complete invisibly one more makes them visible.
+    fn finish(&mut self, lane: usize) {
+        let load = &mut self.lanes[lane];
+        load.left = u64::from(load.unsignaled > 0);
+    }
+
+    fn post(&mut self, lane: usize) -> anyhow::Result<()> {
+        let load = &mut self.lanes[lane];
+        let messages = load.unsignaled + 1;
+        let full = load.under_way + 1 == self.station.plan.depth;
+        let signaled = full || load.left == 1 || messages >= self.signal_every;
+        self.station
+            .post(lane, self.size, signaled.then_some(messages))?;
+        load.left -= 1;
+        load.under_way += 1;
+        load.unsignaled = if signaled { 0 } else { messages };
+        Ok(())
+    }
+
+    /// Takes what completed; whether there was anything.
+    fn drain(&mut self) -> anyhow::Result<bool> {
+        const TURN: usize = 32;
+        for turn in 0..TURN {
+            match self.station.next()? {
+                None => return Ok(turn > 0),
+                Some(Done::Received) => {
+                    self.arrivals.begin();
+                    self.arrivals.count(1);
+                }
+                Some(Done::Sent { lane, messages }) => {
+                    self.lanes[lane].under_way -= messages;
+                    self.meter.count(messages);
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn flow(&self) -> Flow {
+        Flow {
+            messages: self.meter.messages,
+            seconds: self.meter.seconds(),
+            peak: self.meter.peak(),
+            received: self.arrivals.messages,
+            receive_seconds: self.arrivals.seconds(),
+        }
+    }
+}
+
+/// Counts messages against time.
+struct Meter {
+    messages: u64,
+    begin: Option<Instant>,
+    end: Option<Instant>,
+    /// The part that is being measured: how many messages it has, and when it began.
+    part: (u64, Option<Instant>),
+    part_size: u64,
+    best: f64,
+}
+
+impl Meter {
+    /// No part is longer than this.
+    const PART: Duration = Duration::from_millis(100);
+
+    /// The peak is looked for in parts of so many messages.
+    fn new(part_size: u64) -> Self {
+        Self {
+            messages: 0,
+            begin: None,
+            end: None,
+            part: (0, None),
+            part_size,
+            best: 0.0,
+        }
+    }
+
+    fn begin(&mut self) {
+        if self.begin.is_none() {
+            self.begin = Some(Instant::now());
+            self.part.1 = self.begin;
+        }
+    }
+
+    fn count(&mut self, messages: u32) {
+        let now = Instant::now();
+        self.messages += u64::from(messages);
+        self.part.0 += u64::from(messages);
+        self.end = Some(now);
+        let Some(since) = self.part.1 else { return };
+        let took = now - since;
+        if self.part.0 >= self.part_size || took >= Self::PART {
+            self.best = self.best.max(rate(self.part.0, took.as_secs_f64()));
+            self.part = (0, Some(now));
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        match (self.begin, self.end) {
+            (Some(begin), Some(end)) => (end - begin).as_secs_f64(),
+            _ => 0.0,
+        }
+    }
+
+    /// Never below the average: a part may have been too short to count.
+    fn peak(&self) -> f64 {
+        self.best.max(rate(self.messages, self.seconds()))
+    }
+}

@@ -1,0 +1,170 @@
+//! The side that is asked.
+
+use std::net::{IpAddr, TcpListener};
+
+use anyhow::{Context as _, ensure};
+
+use super::exchange::{Control, Hello, Order, Tally, Through, VERSION, Welcome, listen, over};
+use super::options::Options;
+use super::station::{Draft, Place, Side, Station, common_mtu};
+use super::{bandwidth, latency, place, tcp};
+use crate::device;
+use crate::loopback;
+use crate::output::print_line;
+
+/// Serves one client.
+pub(super) fn run(options: &Options) -> anyhow::Result<()> {
+    let (listener, ready) = prepare(options)?;
+    let served = serve_one(&listener, ready, options);
+    // Who started a server of its own sees from its side what went wrong, and says so.
+    if options.announce { Ok(()) } else { served }
+}
+
+fn serve_one(
+    listener: &TcpListener,
+    ready: Option<Place>,
+    options: &Options,
+) -> anyhow::Result<()> {
+    let (stream, _) = listener
+        .accept()
+        .context("no client could come in; try again")?;
+    let (control, local, _) = over(stream)?;
+    let place = match ready {
+        Some(place) => place,
+        None => place::open(None, options.gid_index, local.ip())?,
+    };
+    Server::meet(control, place, local.ip(), options.announce)?.serve()
+}
+
+/// What is known before a client comes: where to wait, and the device if one was named.
+fn prepare(options: &Options) -> anyhow::Result<(TcpListener, Option<Place>)> {
+    if options.announce {
+        std::thread::spawn(end_with_parent);
+        let (address, context) = loopback::open(None, &rocinante::Options::from_env())?;
+        let listener = listen(Some(address), 0)?;
+        print_line(listener.local_addr()?)?;
+        return Ok((listener, Some(place::on_loopback(context))));
+    }
+    let (address, ready) = match &options.device {
+        None => (None, None),
+        Some(name) => {
+            let address = device::gid(&device::named(name)?, options.gid_index)?.address;
+            let place = place::open(Some(name), options.gid_index, address)?;
+            (Some(address), Some(place))
+        }
+    };
+    let listener = listen(address, options.port)?;
+    let port = listener.local_addr()?.port();
+    let shown = address.map_or_else(|| "ADDRESS".to_owned(), |address| address.to_string());
+    let port = if port == 18515 {
+        String::new()
+    } else {
+        format!(" -p {port}")
+    };
+    let test = options.test.name();
+    print_line(format_args!("waiting for: roci perf {test} {shown}{port}"))?;
+    Ok((listener, ready))
+}
+
+/// The process that started this one holds the other end of its input.
+fn end_with_parent() {
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    std::process::exit(0);
+}
+
+struct Server {
+    control: Control,
+    station: Station,
+    address: IpAddr,
+}
+
+impl Server {
+    fn meet(
+        mut control: Control,
+        place: Place,
+        address: IpAddr,
+        quiet: bool,
+    ) -> anyhow::Result<Self> {
+        let hello: Hello = control.hear()?;
+        let draft = match draft(hello, place) {
+            Ok(draft) => draft,
+            Err(error) => {
+                control.say(&Welcome::Refused(error.to_string()))?;
+                return Err(error);
+            }
+        };
+        control.say(&Welcome::Here(draft.side()))?;
+        let theirs: Side = control.hear()?;
+        let station = draft.connect(&theirs)?;
+        control.say(&Through)?;
+        if let (false, Some(client)) = (quiet, theirs.address()) {
+            let (test, service) = (station.plan.test.name(), station.plan.service.name());
+            print_line(format_args!("{client} measures {test} over {service}"))?;
+        }
+        Ok(Self {
+            control,
+            station,
+            address,
+        })
+    }
+
+    /// Does what the client orders, until it has enough.
+    fn serve(&mut self) -> anyhow::Result<()> {
+        loop {
+            match self.control.hear()? {
+                Order::Rdma { size } => self.take_part(size)?,
+                Order::Tcp { size } => self.take_part_in_tcp(size)?,
+                Order::Finish => return Ok(()),
+            }
+        }
+    }
+
+    fn take_part(&mut self, size: usize) -> anyhow::Result<()> {
+        self.check(size)?;
+        let (station, plan) = (&self.station, &self.station.plan);
+        station.clear_last_byte(size);
+        self.control.say(&Through)?;
+        let own = plan.bidirectional.then_some(plan.amount);
+        let (Through, done) = self
+            .control
+            .hear_during(|stop| match plan.test.is_latency() {
+                true => latency::answer(station, size, stop).map(|()| Tally::Done),
+                false => bandwidth::serve(station, size, own, stop).map(Tally::Counted),
+            })?;
+        self.control.say(&tally(done))
+    }
+
+    fn take_part_in_tcp(&mut self, size: usize) -> anyhow::Result<()> {
+        self.check(size)?;
+        let listener = listen(Some(self.address), 0)?;
+        self.control.say(&listener.local_addr()?.port())?;
+        let done = tcp::serve(&listener, &self.station.plan, size);
+        self.control.say(&tally(done.map(|()| Tally::Done)))
+    }
+
+    fn check(&self, size: usize) -> anyhow::Result<()> {
+        let agreed = (1..=self.station.plan.largest()).contains(&size);
+        ensure!(
+            agreed,
+            "the client asks for {size} bytes, which it had not announced"
+        );
+        Ok(())
+    }
+}
+
+fn tally(done: anyhow::Result<Tally>) -> Tally {
+    done.unwrap_or_else(|error| Tally::Failed(error.to_string()))
+}
+
+fn draft(hello: Hello, place: Place) -> anyhow::Result<Draft> {
+    ensure!(
+        hello.version == VERSION,
+        "client and server are of different versions of roci"
+    );
+    let mut plan = hello.plan;
+    plan.check()?;
+    let here = place.context.active_mtu().bytes();
+    let mtu = common_mtu(plan.mtu, here, hello.active_mtu)?;
+    plan.fit(mtu)?;
+    Draft::new(place, &plan, mtu)
+}

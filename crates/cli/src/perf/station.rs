@@ -1,0 +1,414 @@
+//! One side of a measurement: its device, its memory, its queue pairs.
+
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use rocinante::{
+    Access, AddressHandle, Builder, Completion, CompletionQueue, Connection, Context,
+    DatagramQueuePair, Endpoint, MemoryRegion, PathMtu, PostError, Prepared, QueueKey, QueuePair,
+    Remote, Request, Segment, SetupError, Status,
+};
+use serde::{Deserialize, Serialize};
+
+use super::options::{Plan, Service, Verb};
+use crate::exchange::RemoteMemory;
+
+/// Both sides know it, and nobody else should.
+const QUEUE_KEY: u32 = 0x1111_1111;
+/// What stands before every received datagram.
+const NETWORK_HEADER: usize = 40;
+/// Longer than any retry takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Marks the completions of receives; the other bits are the lane.
+const RECEIVE: u64 = 1 << 63;
+
+/// A device that is open, and which of its addresses to use.
+pub(super) struct Place {
+    pub(super) context: Context,
+    pub(super) gid_index: u8,
+}
+
+/// What the other side must know.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Side {
+    pub(super) mtu: usize,
+    pub(super) endpoints: Vec<String>,
+    memory: RemoteMemory,
+}
+
+impl Side {
+    /// The address that its packets come from.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        let endpoint: Endpoint = self.endpoints.first()?.parse().ok()?;
+        endpoint.gid.ip()
+    }
+}
+
+/// A side that does not know its peer yet.
+pub(super) struct Draft {
+    place: Place,
+    completions: CompletionQueue,
+    memory: MemoryRegion,
+    layout: Layout,
+    lanes: Vec<DraftLane>,
+    mtu: PathMtu,
+    plan: Plan,
+}
+
+enum DraftLane {
+    Connected(Prepared),
+    Datagram(DatagramQueuePair),
+}
+
+impl DraftLane {
+    fn new(builder: Builder, service: Service) -> Result<Self, SetupError> {
+        match service {
+            Service::Rc => builder.reliable().map(Self::Connected),
+            Service::Uc => builder.unreliable().map(Self::Connected),
+            Service::Ud => builder
+                .datagram(QueueKey::new(QUEUE_KEY))
+                .map(Self::Datagram),
+        }
+    }
+}
+
+/// Where things lie in memory. Each lane has room to send from, then room to receive in.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    room: usize,
+}
+
+impl Layout {
+    fn new(plan: &Plan) -> Self {
+        // Atomics need eight bytes, and alignment is good for all.
+        let room = (plan.largest() + NETWORK_HEADER).next_multiple_of(64);
+        Self { room }
+    }
+
+    fn outgoing(self, lane: usize) -> usize {
+        2 * lane * self.room
+    }
+
+    fn incoming(self, lane: usize) -> usize {
+        self.outgoing(lane) + self.room
+    }
+
+    fn total(self, lanes: usize) -> usize {
+        2 * lanes * self.room
+    }
+}
+
+impl Draft {
+    /// Makes everything that a plan needs, with receives set out.
+    pub(super) fn new(place: Place, plan: &Plan, mtu: PathMtu) -> anyhow::Result<Self> {
+        let layout = Layout::new(plan);
+        let domain = place.context.protection_domain()?;
+        let entries = plan.queue_pairs * (plan.depth + plan.receive_depth);
+        let completions = place.context.completion_queue(entries)?;
+        let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let lanes = plan.queue_pairs as usize;
+        let memory = domain.register(layout.total(lanes), Access::LOCAL_WRITE | remote)?;
+        let connection = Connection {
+            gid_index: place.gid_index,
+            path_mtu: Some(mtu),
+            ..Connection::default()
+        };
+        let builder = || {
+            let builder = domain.queue_pair(&completions).connection(connection);
+            builder.depth(plan.depth, plan.receive_depth)
+        };
+        let draft = Self {
+            lanes: (0..lanes)
+                .map(|_| DraftLane::new(builder(), plan.service))
+                .collect::<Result<_, _>>()?,
+            place,
+            completions,
+            memory,
+            layout,
+            mtu,
+            plan: plan.clone(),
+        };
+        draft.set_out_receives()?;
+        Ok(draft)
+    }
+
+    fn set_out_receives(&self) -> anyhow::Result<()> {
+        if self.plan.test.verb() != Verb::Send {
+            return Ok(());
+        }
+        for (index, lane) in self.lanes.iter().enumerate() {
+            let room = incoming(&self.memory, self.layout, index);
+            for _ in 0..self.plan.receive_depth {
+                let id = RECEIVE | index as u64;
+                match lane {
+                    DraftLane::Connected(prepared) => prepared.post_receive(id, [room])?,
+                    DraftLane::Datagram(datagram) => datagram.post_receive(id, [room])?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What to tell the other side.
+    pub(super) fn side(&self) -> Side {
+        let endpoint = |lane: &DraftLane| match lane {
+            DraftLane::Connected(prepared) => prepared.endpoint().to_string(),
+            DraftLane::Datagram(datagram) => datagram.endpoint().to_string(),
+        };
+        Side {
+            mtu: self.mtu.bytes(),
+            endpoints: self.lanes.iter().map(endpoint).collect(),
+            memory: self.memory.remote(0).into(),
+        }
+    }
+
+    /// Connects every lane to its counterpart.
+    pub(super) fn connect(self, peer: &Side) -> anyhow::Result<Station> {
+        ensure!(
+            peer.endpoints.len() == self.lanes.len(),
+            "the other side has another number of queue pairs; use the same version of roci"
+        );
+        let mut lanes = Vec::new();
+        for (index, (lane, endpoint)) in self.lanes.into_iter().zip(&peer.endpoints).enumerate() {
+            let endpoint: Endpoint = endpoint.parse()?;
+            lanes.push(Lane {
+                ends: Ends::connect(lane, endpoint, &self.place)?,
+                remote: peer.memory.at(self.layout.incoming(index) as u64),
+            });
+        }
+        Ok(Station {
+            completions: self.completions,
+            memory: self.memory,
+            layout: self.layout,
+            lanes,
+            idle: Cell::new(0),
+            mtu: self.mtu,
+            plan: self.plan,
+            context: self.place.context,
+        })
+    }
+}
+
+fn incoming(memory: &MemoryRegion, layout: Layout, lane: usize) -> Segment {
+    let begin = layout.incoming(lane);
+    memory.slice(begin..begin + layout.room)
+}
+
+/// One queue pair and where its messages go.
+struct Lane {
+    ends: Ends,
+    remote: Remote,
+}
+
+enum Ends {
+    Connected(QueuePair),
+    Datagram(DatagramQueuePair, AddressHandle),
+}
+
+impl Ends {
+    fn connect(lane: DraftLane, peer: Endpoint, place: &Place) -> anyhow::Result<Self> {
+        Ok(match lane {
+            DraftLane::Connected(prepared) => Self::Connected(prepared.connect(peer)?),
+            DraftLane::Datagram(datagram) => {
+                let (number, key) = (peer.queue_pair, QueueKey::new(QUEUE_KEY));
+                let index = place.gid_index;
+                let to = AddressHandle::new(&place.context, peer.gid, index, number, key)?;
+                Self::Datagram(datagram, to)
+            }
+        })
+    }
+
+    fn post(&self, request: Request) -> Result<(), PostError> {
+        match self {
+            Self::Connected(queue_pair) => queue_pair.post(request),
+            Self::Datagram(queue_pair, to) => queue_pair.post(to, request),
+        }
+    }
+
+    fn post_receive(&self, id: u64, room: Segment) -> Result<(), PostError> {
+        match self {
+            Self::Connected(queue_pair) => queue_pair.post_receive(id, [room]),
+            Self::Datagram(queue_pair, _) => queue_pair.post_receive(id, [room]),
+        }
+    }
+}
+
+/// A side that is ready.
+pub(super) struct Station {
+    completions: CompletionQueue,
+    memory: MemoryRegion,
+    layout: Layout,
+    lanes: Vec<Lane>,
+    /// How many polls found nothing, since one found something or the processor was let go.
+    idle: Cell<u32>,
+    pub(super) mtu: PathMtu,
+    pub(super) plan: Plan,
+    pub(super) context: Context,
+}
+
+/// Something that completed.
+pub(super) enum Done {
+    /// So many messages of a lane's own.
+    Sent { lane: usize, messages: u32 },
+    /// A message of the peer's; its receive is set out again.
+    Received,
+}
+
+impl Station {
+    /// How many queue pairs there are.
+    pub(super) fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Posts one message. With `messages` its completion stands for so many; without, there is none.
+    pub(super) fn post(
+        &self,
+        lane: usize,
+        size: usize,
+        messages: Option<u32>,
+    ) -> anyhow::Result<()> {
+        let Lane { ends, remote } = &self.lanes[lane];
+        let begin = self.layout.outgoing(lane);
+        let request = match self.plan.test.verb() {
+            Verb::Send => Request::send(),
+            Verb::Write => Request::write(*remote),
+            Verb::Read => Request::read(*remote),
+            Verb::Atomic => Request::fetch_add(*remote, 1),
+        };
+        let request = request.data(self.memory.slice(begin..begin + size));
+        let request = match messages {
+            Some(messages) => request.id(u64::from(messages) << 32 | lane as u64),
+            None => request.unsignaled(),
+        };
+        Ok(ends.post(request)?)
+    }
+
+    /// What completed, if anything has; sleeps a while for it if the plan says so.
+    pub(super) fn next(&self) -> anyhow::Result<Option<Done>> {
+        let completion = match self.plan.events {
+            true => self.completions.wait_for(Duration::from_millis(50)),
+            false => self.poll(),
+        };
+        completion
+            .map(|completion| self.take(&completion))
+            .transpose()
+    }
+
+    /// Polls, but lets others run when nothing comes for long: on a busy machine the other side may
+    /// be waiting for this very processor.
+    fn poll(&self) -> Option<Completion> {
+        const LONG: u32 = 32;
+        let completion = self.completions.poll();
+        let idle = if completion.is_none() {
+            self.idle.get() + 1
+        } else {
+            0
+        };
+        self.idle.set(idle % LONG);
+        if idle == LONG {
+            std::thread::yield_now();
+        }
+        completion
+    }
+
+    fn take(&self, completion: &Completion) -> anyhow::Result<Done> {
+        if completion.status != Status::Success {
+            bail!("{}", explain(completion.status));
+        }
+        let lane = (completion.id & 0xffff_ffff) as usize;
+        if completion.id & RECEIVE == 0 {
+            let messages = (completion.id >> 32) as u32;
+            return Ok(Done::Sent { lane, messages });
+        }
+        let room = incoming(&self.memory, self.layout, lane);
+        self.lanes[lane].ends.post_receive(completion.id, room)?;
+        Ok(Done::Received)
+    }
+
+    /// The last byte that the peer writes with messages of this size.
+    pub(super) fn last_byte(&self, size: usize) -> u8 {
+        let mut byte = [0];
+        self.memory
+            .read(self.layout.incoming(0) + size - 1, &mut byte);
+        byte[0]
+    }
+
+    /// Forgets what the peer wrote there.
+    pub(super) fn clear_last_byte(&self, size: usize) {
+        self.memory.write(self.layout.incoming(0) + size - 1, &[0]);
+    }
+
+    /// What the last byte of the next messages of this size will be.
+    pub(super) fn set_last_byte(&self, size: usize, byte: u8) {
+        self.memory
+            .write(self.layout.outgoing(0) + size - 1, &[byte]);
+    }
+}
+
+/// Notices when nothing happens any more, without asking the clock every time.
+pub(super) struct Patience {
+    looks: u32,
+    since: Instant,
+}
+
+impl Patience {
+    pub(super) fn new() -> Self {
+        Self {
+            looks: 0,
+            since: Instant::now(),
+        }
+    }
+
+    /// Something happened.
+    pub(super) fn restore(&mut self) {
+        self.looks = 0;
+    }
+
+    /// Nothing happened.
+    pub(super) fn lose(&mut self) -> anyhow::Result<()> {
+        self.looks += 1;
+        if self.looks == 1 {
+            self.since = Instant::now();
+        }
+        let over = self.looks.is_multiple_of(64) && self.since.elapsed() > PATIENCE;
+        ensure!(
+            !over,
+            "nothing came for ten seconds: a message was lost, or the other side hangs; \
+             unreliable services may lose messages, so try again or use -c RC"
+        );
+        Ok(())
+    }
+}
+
+/// What a failed request means, and what to do.
+fn explain(status: Status) -> String {
+    match status {
+        Status::RetriesExhausted => {
+            "the other side does not answer; is it still running, and does a firewall let UDP port \
+             4791 through?"
+                .to_owned()
+        }
+        Status::ReceiverNotReady => "the other side has no receives left; raise -r".to_owned(),
+        Status::RemoteAccess | Status::RemoteInvalidRequest => {
+            format!("the other side refused a request ({status:?}); use the same version of roci")
+        }
+        other => format!("a request failed with status {other:?}; `roci doctor` may know why"),
+    }
+}
+
+/// The path MTU to use: the smallest of what is wanted and what both sides have.
+pub(super) fn common_mtu(
+    wanted: Option<usize>,
+    here: usize,
+    there: usize,
+) -> anyhow::Result<PathMtu> {
+    let most = here.min(there);
+    let mtu = wanted.unwrap_or(most);
+    ensure!(
+        mtu <= most,
+        "a path MTU of {mtu} is too large for the network; use -m {most} or less"
+    );
+    PathMtu::largest_within(mtu).context("the smallest path MTU is 256")
+}

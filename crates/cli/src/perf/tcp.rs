@@ -1,0 +1,183 @@
+//! The same over TCP: what a program would do without RDMA.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::Instant;
+
+use anyhow::Context as _;
+
+use super::options::{Amount, Plan, Verb};
+
+/// What a read operation asks with.
+const REQUEST: usize = 16;
+
+/// The server's part, once.
+pub(super) fn serve(listener: &TcpListener, plan: &Plan, size: usize) -> anyhow::Result<()> {
+    let (mut stream, _) = listener.accept().context("TCP: nobody came")?;
+    let served = match (plan.test.is_latency(), plan.test.verb()) {
+        (true, verb) => answer(&mut stream, plan, lengths(verb, size)),
+        (false, Verb::Read) => give(&mut stream, size),
+        (false, _) => swallow(&mut stream, size),
+    };
+    match served {
+        // The client has enough: that is how it ends.
+        Err(error) if is_end(error.kind()) => Ok(()),
+        served => served.context("TCP broke off"),
+    }
+}
+
+fn is_end(kind: ErrorKind) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(kind, BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// The lengths of a question and of its answer.
+fn lengths(verb: Verb, size: usize) -> (usize, usize) {
+    match verb {
+        Verb::Read | Verb::Atomic => (REQUEST, size),
+        Verb::Send | Verb::Write => (size, size),
+    }
+}
+
+fn answer(stream: &mut TcpStream, plan: &Plan, lengths: (usize, usize)) -> std::io::Result<()> {
+    let (mut question, answer) = (vec![0; lengths.0], vec![0; lengths.1]);
+    prepare(stream, plan)?;
+    loop {
+        read_exact(stream, &mut question)?;
+        write_all(stream, &answer)?;
+    }
+}
+
+fn give(stream: &mut TcpStream, size: usize) -> std::io::Result<()> {
+    let message = vec![0; size];
+    loop {
+        stream.write_all(&message)?;
+    }
+}
+
+fn swallow(stream: &mut TcpStream, size: usize) -> std::io::Result<()> {
+    let mut room = room(size);
+    while stream.read(&mut room)? > 0 {}
+    stream.write_all(&[0])
+}
+
+/// As much as a careful program would read at once.
+fn room(size: usize) -> Vec<u8> {
+    vec![0; size.clamp(64 << 10, 1 << 20)]
+}
+
+/// Messages a second.
+pub(super) fn bandwidth(server: SocketAddr, plan: &Plan, size: usize) -> anyhow::Result<f64> {
+    let mut stream = TcpStream::connect(server).context("TCP: the server can't be reached")?;
+    let measured = match plan.test.verb() {
+        Verb::Read => fetch(&mut stream, plan.amount, size),
+        _ => push(&mut stream, plan.amount, size),
+    };
+    measured.context("TCP broke off")
+}
+
+/// Counts messages until there are enough.
+struct Counter {
+    amount: Amount,
+    begin: Instant,
+    messages: u64,
+}
+
+impl Counter {
+    fn new(amount: Amount) -> Self {
+        Self {
+            amount,
+            begin: Instant::now(),
+            messages: 0,
+        }
+    }
+
+    fn wants_more(&self) -> bool {
+        match self.amount {
+            Amount::Messages(messages) => self.messages < messages,
+            Amount::Seconds(seconds) => self.begin.elapsed().as_secs_f64() < seconds,
+        }
+    }
+
+    fn rate(&self) -> f64 {
+        self.messages as f64 / self.begin.elapsed().as_secs_f64()
+    }
+}
+
+fn push(stream: &mut TcpStream, amount: Amount, size: usize) -> std::io::Result<f64> {
+    let message = vec![0; size];
+    let mut counter = Counter::new(amount);
+    while counter.wants_more() {
+        stream.write_all(&message)?;
+        counter.messages += 1;
+    }
+    stream.shutdown(Shutdown::Write)?;
+    // It is there when the other side says so.
+    stream.read_exact(&mut [0])?;
+    Ok(counter.rate())
+}
+
+fn fetch(stream: &mut TcpStream, amount: Amount, size: usize) -> std::io::Result<f64> {
+    let mut room = room(size);
+    let mut counter = Counter::new(amount);
+    let mut bytes = 0;
+    while counter.wants_more() {
+        bytes += stream.read(&mut room)? as u64;
+        counter.messages = bytes / size as u64;
+    }
+    Ok(counter.rate())
+}
+
+/// The typical time of an operation in nanoseconds, reckoned as [`super::latency`] does.
+pub(super) fn latency(server: SocketAddr, plan: &Plan, size: usize) -> anyhow::Result<f64> {
+    let mut stream = TcpStream::connect(server).context("TCP: the server can't be reached")?;
+    ping(&mut stream, plan, lengths(plan.test.verb(), size)).context("TCP broke off")
+}
+
+fn ping(stream: &mut TcpStream, plan: &Plan, lengths: (usize, usize)) -> std::io::Result<f64> {
+    let (question, mut answer) = (vec![0; lengths.0], vec![0; lengths.1]);
+    prepare(stream, plan)?;
+    let mut times = super::latency::histogram();
+    let mut counter = Counter::new(plan.amount);
+    while counter.wants_more() {
+        let begin = Instant::now();
+        write_all(stream, &question)?;
+        read_exact(stream, &mut answer)?;
+        times.saturating_record(begin.elapsed().as_nanos() as u64);
+        counter.messages += 1;
+    }
+    let ways = match plan.test.verb() {
+        Verb::Send | Verb::Write => 2.0,
+        Verb::Read | Verb::Atomic => 1.0,
+    };
+    Ok(times.value_at_quantile(0.5) as f64 / ways)
+}
+
+/// As fair as can be: without delay, and polling if the other side of the comparison polls.
+fn prepare(stream: &TcpStream, plan: &Plan) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(!plan.events)
+}
+
+fn read_exact(stream: &mut TcpStream, mut into: &mut [u8]) -> std::io::Result<()> {
+    while !into.is_empty() {
+        match stream.read(into) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(read) => into = &mut into[read..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn write_all(stream: &mut TcpStream, mut from: &[u8]) -> std::io::Result<()> {
+    while !from.is_empty() {
+        match stream.write(from) {
+            Ok(written) => from = &from[written..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! The demo works and leaves a capture of what it did.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::Path;
+
+use pcap_file::pcapng::{Block, PcapNgReader};
+use wire::{Opcode, Packet};
+
+use crate::run::{Folder, roci};
+
+/// The opcodes in a capture.
+fn opcodes(path: &Path) -> HashSet<Opcode> {
+    const IP_AND_UDP: usize = 28;
+    let mut reader = PcapNgReader::new(File::open(path).expect("a file")).expect("a capture");
+    let mut opcodes = HashSet::new();
+    while let Some(block) = reader.next_block() {
+        if let Block::EnhancedPacket(packet) = block.expect("a whole block") {
+            let packet = Packet::parse(&packet.data[IP_AND_UDP..]).expect("a packet");
+            opcodes.insert(packet.opcode);
+        }
+    }
+    opcodes
+}
+
+#[test]
+fn the_demo_checks_each_operation_and_leaves_a_capture() {
+    let folder = Folder::new("demo");
+    let text = roci(["demo"]).within(folder.path()).run().success();
+    for step in ["SEND", "RDMA WRITE", "RDMA READ", "COMPARE-AND-SWAP"] {
+        let good = format!("  ok {step}");
+        assert!(
+            text.lines().any(|line| line.starts_with(&good)),
+            "{step}: {text}"
+        );
+    }
+    assert!(text.contains("roci-demo.pcapng"), "{text}");
+    let found = opcodes(&folder.path().join("roci-demo.pcapng"));
+    for opcode in [
+        Opcode::RcSendOnly,
+        Opcode::RcWriteFirst,
+        Opcode::RcWriteLast,
+        Opcode::RcReadRequest,
+        Opcode::RcReadResponseFirst,
+        Opcode::RcCompareSwap,
+        Opcode::RcAtomicAcknowledge,
+        Opcode::RcAcknowledge,
+    ] {
+        assert!(found.contains(&opcode), "{opcode:?} is not among {found:?}");
+    }
+}
+
+#[test]
+fn the_demo_works_where_packets_are_lost() {
+    let folder = Folder::new("demo-lossy");
+    let demo = roci(["demo"]).within(folder.path());
+    demo.env("ROCI_FAULT", "loss=2%,seed=7").run().success();
+}
+
+#[test]
+fn the_demo_says_what_failed() {
+    let folder = Folder::new("demo-cut");
+    let demo = roci(["demo"]).within(folder.path());
+    let complaint = demo.env("ROCI_FAULT", "loss=100%").run().complaint();
+    assert!(complaint.contains("SEND failed"), "{complaint}");
+    assert!(complaint.contains("`roci doctor`"), "{complaint}");
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_is_a_sentence() {
+    let file = "/nonexistent/demo.pcapng";
+    let complaint = roci(["demo", "--capture", file]).run().complaint();
+    assert!(
+        complaint.contains(file) && complaint.contains("choose another file"),
+        "{complaint}"
+    );
+}

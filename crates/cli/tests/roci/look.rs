@@ -1,0 +1,129 @@
+//! Looking at devices and GIDs, and at the machine.
+
+use crate::run::{address, roci};
+
+#[test]
+fn devices_are_listed() {
+    let text = roci(["devices"]).run().success();
+    let mut lines = text.lines();
+    assert!(
+        lines
+            .next()
+            .is_some_and(|title| title.starts_with("DEVICE"))
+    );
+    for (name, host) in [("a", 1), ("b", 2)] {
+        let line = lines.next().expect("a line for each device");
+        assert!(
+            line.starts_with(name) && line.ends_with(&address(host)),
+            "{line}"
+        );
+    }
+    assert_eq!(lines.next(), None);
+}
+
+#[test]
+fn devices_are_listed_for_scripts() {
+    let devices = roci(["devices", "--json"]).run().json();
+    assert_eq!(devices[0]["name"], "a");
+    assert_eq!(devices[0]["state"], "active");
+    assert_eq!(devices[1]["addresses"][0], address(2));
+}
+
+#[test]
+fn pipes_see_no_colours() {
+    // The doctor takes ports, so it gets a device that no other test uses.
+    let device = format!("a={}", address(6));
+    for command in ["devices", "gids", "doctor"] {
+        let text = roci([command]).env("ROCI_DEVICES", &device).run().success();
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+}
+
+#[test]
+fn a_device_is_described_as_ibv_devinfo_does() {
+    let text = roci(["devinfo", "a"]).run().success();
+    for line in [
+        "hca_id:\ta",
+        "\ttransport:\t\t\tInfiniBand (0)",
+        "\t\tport:\t1",
+        "\t\t\tstate:\t\t\tPORT_ACTIVE (4)",
+        "\t\t\tmax_mtu:\t\t4096 (5)",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+    assert!(!text.contains("GID["));
+    let verbose = roci(["devinfo", "-v", "a"]).run().success();
+    assert!(verbose.contains("GID[  0]:"), "{verbose}");
+}
+
+#[test]
+fn a_device_is_found_by_its_address() {
+    let info = roci(["devinfo", "--json", &address(9)]).run().json();
+    let gids = &info[0]["ports"][0]["gids"];
+    assert_eq!(gids.as_array().map(Vec::len), Some(1), "{info}");
+}
+
+#[test]
+fn the_gid_to_use_is_marked_and_explained() {
+    let both = format!("a=::1+{}", address(3));
+    let text = roci(["gids"]).env("ROCI_DEVICES", &both).run().success();
+    let marked: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("*  "))
+        .collect();
+    assert!(
+        matches!(marked[..], [line] if line.contains(&address(3))),
+        "{text}"
+    );
+    assert!(
+        text.contains("* use index 0 of a: it stands for the IPv4 address"),
+        "{text}"
+    );
+    let rows = roci(["gids", "--json"])
+        .env("ROCI_DEVICES", &both)
+        .run()
+        .json();
+    assert_eq!(rows[0]["use"], true);
+    assert_eq!(rows[0]["ipv4"], address(3));
+    assert_eq!(rows[1]["use"], false);
+    assert_eq!(rows[1]["gid"], "0000:0000:0000:0000:0000:0000:0000:0001");
+}
+
+#[test]
+fn the_doctor_looks_at_everything() {
+    let device = format!("a={}", address(7));
+    let findings = roci(["doctor", "--json"]).env("ROCI_DEVICES", device);
+    let findings = findings.run().json();
+    let findings = findings.as_array().expect("a list");
+    for check in [
+        "device",
+        "port",
+        "runtime folder",
+        "receive buffer",
+        "GSO and GRO",
+        "RDMA ping",
+    ] {
+        let found = findings.iter().find(|finding| finding["check"] == check);
+        let found = found.unwrap_or_else(|| panic!("no {check} in {findings:?}"));
+        assert_ne!(found["verdict"], "fail", "{found}");
+    }
+}
+
+#[test]
+fn the_doctor_names_a_port_that_is_taken() {
+    let address = address(4);
+    let _holder = std::net::UdpSocket::bind((address.as_str(), 4791)).expect("the port is free");
+    let outcome = roci(["doctor"])
+        .env("ROCI_DEVICES", format!("a={address}"))
+        .run();
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stdout);
+    let line = outcome
+        .stdout
+        .lines()
+        .find(|line| line.starts_with("fail  port"));
+    assert!(
+        line.is_some_and(|line| line.contains(&address)),
+        "{}",
+        outcome.stdout
+    );
+}

@@ -1,0 +1,116 @@
+//! Measurements between two devices of this machine, with few messages.
+
+use serde_json::Value;
+
+use crate::run::{address, roci};
+
+/// Runs a test between two addresses of its own: what the client printed for scripts.
+fn measure(host: u8, test: &str, more: &[&str]) -> Value {
+    let (here, there) = (address(host), address(host + 1));
+    let mut server = roci(["perf", test, "-d", &there, "-p", "0"]).start();
+    let line = server.line();
+    let port = line
+        .rsplit(' ')
+        .next()
+        .expect("the line ends with the port");
+    let client = ["perf", test, &there, "-d", &here, "-p", port, "--json"];
+    let outcome = roci([&client, more].concat()).run();
+    let report = outcome.json();
+    let served = server.end().success();
+    assert!(served.contains(&format!("measures {test}")), "{served}");
+    report
+}
+
+#[track_caller]
+fn positive(value: &Value) -> f64 {
+    let number = value.as_f64().expect("a number");
+    assert!(number > 0.0, "{number}");
+    number
+}
+
+#[test]
+fn write_bandwidth() {
+    let report = measure(10, "write-bw", &["-s", "16K", "-n", "100", "-q", "3"]);
+    assert_eq!(report["test"], "write-bw");
+    assert_eq!(report["service"], "RC");
+    let row = &report["results"][0];
+    assert_eq!(
+        (&row["bytes"], &row["iterations"]),
+        (&16384.into(), &100.into())
+    );
+    let average = positive(&row["average_mib_per_second"]);
+    assert!(positive(&row["peak_mib_per_second"]) >= average, "{row}");
+}
+
+#[test]
+fn send_latency() {
+    let report = measure(12, "send-lat", &["-s", "64", "-n", "50"]);
+    let row = &report["results"][0];
+    assert_eq!(row["iterations"], 50);
+    let times = ["min_us", "typical_us", "p99_us", "max_us"].map(|name| positive(&row[name]));
+    assert!(times.is_sorted(), "{row}");
+}
+
+#[test]
+fn every_other_test_runs() {
+    for test in [
+        "send-bw",
+        "read-bw",
+        "atomic-bw",
+        "write-lat",
+        "read-lat",
+        "atomic-lat",
+    ] {
+        let report = measure(14, test, &["-n", "20", "-t", "4"]);
+        assert_eq!(report["results"][0]["iterations"], 20, "{test}: {report}");
+    }
+}
+
+#[test]
+fn unreliable_services_say_what_was_lost() {
+    for service in ["UC", "UD"] {
+        let report = measure(16, "send-bw", &["-c", service, "-s", "512", "-n", "50"]);
+        let lost = report["results"][0]["lost_percent"]
+            .as_f64()
+            .expect("a number");
+        assert!((0.0..=100.0).contains(&lost), "{service}: {report}");
+    }
+}
+
+#[test]
+fn sleeping_instead_of_polling() {
+    let report = measure(18, "send-lat", &["-e", "-n", "20"]);
+    positive(&report["results"][0]["typical_us"]);
+}
+
+#[test]
+fn both_ways_for_a_time() {
+    let report = measure(20, "send-bw", &["-b", "-D", "0.1", "-s", "4K"]);
+    positive(&report["results"][0]["average_mib_per_second"]);
+}
+
+#[test]
+fn one_command_compares_with_tcp() {
+    let arguments = [
+        "perf", "write-bw", "--local", "--vs-tcp", "-n", "50", "--rounds", "3",
+    ];
+    let text = roci(arguments).run().success();
+    assert!(
+        text.contains("BW average[MiB/sec]") && text.contains("RDMA/TCP"),
+        "{text}"
+    );
+    let row = text.lines().nth(2).expect("a row");
+    assert!(row.split_whitespace().count() == 8, "{row}");
+    let report = roci([&arguments[..], &["--json"]].concat()).run().json();
+    let tcp = &report["results"][0]["tcp"];
+    let ratios = ["ratio_min", "ratio", "ratio_max"].map(|name| positive(&tcp[name]));
+    assert!(ratios.is_sorted(), "{tcp}");
+}
+
+#[test]
+fn all_sizes_of_a_datagram_end_with_the_mtu() {
+    let report = measure(22, "send-lat", &["-c", "UD", "-a", "-n", "3", "-m", "1024"]);
+    let rows = report["results"].as_array().expect("rows");
+    assert_eq!(rows.len(), 10, "{report}");
+    assert_eq!(rows[9]["bytes"], 1024);
+}

@@ -1,0 +1,179 @@
+//! Running the command, and never longer than it may take.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Far more than anything here needs, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the command left behind.
+pub(crate) struct Outcome {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Outcome {
+    /// What it printed, if all went well.
+    #[track_caller]
+    pub(crate) fn success(self) -> String {
+        assert_eq!(self.code, Some(0), "{}{}", self.stdout, self.stderr);
+        self.stdout
+    }
+
+    /// What it complained about, which is one line.
+    #[track_caller]
+    pub(crate) fn complaint(self) -> String {
+        assert_eq!(self.code, Some(1), "{}{}", self.stdout, self.stderr);
+        assert_eq!(self.stderr.lines().count(), 1, "{}", self.stderr);
+        self.stderr.trim().to_owned()
+    }
+
+    /// What it printed for a script.
+    #[track_caller]
+    pub(crate) fn json(self) -> serde_json::Value {
+        serde_json::from_str(&self.success()).expect("it prints JSON")
+    }
+}
+
+/// The command, about to be run. It sees two devices, `a` and `b`, and no configuration.
+pub(crate) struct Roci(Command);
+
+pub(crate) fn roci<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Roci {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roci"));
+    let [a, b] = [address(1), address(2)];
+    command
+        .args(arguments)
+        .env("ROCI_DEVICES", format!("a={a},b={b}"))
+        .env("XDG_CONFIG_HOME", "/nonexistent")
+        .env_remove("ROCI_FAULT")
+        .env_remove("ROCI_PCAP")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    Roci(command)
+}
+
+/// An address for this run of the tests alone, as far as that can be.
+pub(crate) fn address(host: u8) -> String {
+    let run = std::process::id();
+    format!("127.{}.{}.{host}", 64 + (run >> 8) % 64, run % 256)
+}
+
+impl Roci {
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.0.env(name, value);
+        self
+    }
+
+    pub(crate) fn without_env(mut self, name: &str) -> Self {
+        self.0.env_remove(name);
+        self
+    }
+
+    pub(crate) fn within(mut self, folder: &Path) -> Self {
+        self.0.current_dir(folder);
+        self
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(self) -> Outcome {
+        self.start().end()
+    }
+
+    /// Starts it.
+    pub(crate) fn start(mut self) -> Running {
+        let mut child = self.0.spawn().expect("the command starts");
+        let stdout = child.stdout.take().map(BufReader::new);
+        let stderr = child.stderr.take().map(read_all);
+        Running {
+            child,
+            stdout,
+            stderr,
+        }
+    }
+}
+
+/// The command while it runs; it does not outlive this.
+pub(crate) struct Running {
+    child: Child,
+    stdout: Option<BufReader<ChildStdout>>,
+    stderr: Option<JoinHandle<String>>,
+}
+
+impl Running {
+    /// Its next line of output.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        let output = self.stdout.as_mut().expect("its output is a pipe");
+        output.read_line(&mut line).expect("its output is text");
+        line.trim_end().to_owned()
+    }
+
+    /// Waits for its end, but not for ever.
+    pub(crate) fn end(mut self) -> Outcome {
+        let stdout = self.stdout.take().map(read_all);
+        let code = self.wait();
+        let text = |reader: Option<JoinHandle<String>>| {
+            reader.map_or_else(String::new, |reader| reader.join().expect("reading works"))
+        };
+        Outcome {
+            code,
+            stdout: text(stdout),
+            stderr: text(self.stderr.take()),
+        }
+    }
+
+    fn wait(&mut self) -> Option<i32> {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.child.kill().expect("it can be ended");
+        panic!("the command ran longer than {PATIENCE:?}");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        from.read_to_string(&mut text).expect("it prints text");
+        text
+    })
+}
+
+/// A folder that disappears with the test.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("roci-cli-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,79 @@
+//! What is wrong is said in a sentence that helps, and what is right is explained.
+
+use crate::run::{address, roci};
+
+#[test]
+fn every_command_has_help_with_examples() {
+    for command in [
+        "demo",
+        "doctor",
+        "devices",
+        "devinfo",
+        "gids",
+        "link",
+        "perf",
+        "completions",
+    ] {
+        let text = roci([command, "--help"]).run().success();
+        assert!(text.contains("Examples:"), "{command}: {text}");
+    }
+}
+
+#[test]
+fn completions_are_generated() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = roci(["completions", shell]).run().success();
+        assert!(
+            script.contains("roci") && script.contains("doctor"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let refused = |arguments: &[&str]| roci([&["perf"], arguments].concat()).run().complaint();
+    for (arguments, hint) in [
+        (&["read-bw", "--local", "-c", "UC"][..], "use -c RC"),
+        (&["write-lat", "--local", "-e"], "measure send-lat"),
+        (&["send-lat", "--local", "-b"], "leave out -b"),
+        (&["atomic-bw", "--local", "-s", "64"], "leave out -s"),
+        (&["atomic-lat", "--local", "--vs-tcp"], "TCP has no atomics"),
+        (
+            &["send-bw", "--local", "-c", "UD", "-s", "64K"],
+            "-s 4096 or less",
+        ),
+    ] {
+        let complaint = refused(arguments);
+        assert!(complaint.contains(hint), "{complaint}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let complaint = roci(["perf", "send-bw", &address(30), "-p", "1"])
+        .run()
+        .complaint();
+    assert!(complaint.contains(&address(30)), "{complaint}");
+    assert!(
+        complaint.contains("start the same command without an address"),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn unknown_devices_and_words_are_refused() {
+    let complaint = roci(["gids", "nosuch"]).run().complaint();
+    assert!(complaint.contains("there is no device `nosuch`") && complaint.contains("a, b"));
+    let outcome = roci(["perf", "send-bandwidth"]).run();
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.contains("send-bw"), "{}", outcome.stderr);
+    let bad = roci(["devices"])
+        .env("ROCI_DEVICES", "a=")
+        .run()
+        .complaint();
+    assert!(
+        bad.contains("it names no interface and no address"),
+        "{bad}"
+    );
+}

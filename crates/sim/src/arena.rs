@@ -1,0 +1,286 @@
+//! Memory of a host next to what it must hold.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use engine::Buffer;
+
+use crate::Complaint;
+use crate::rng::Rng;
+
+/// A buffer of a host, and what the model knows about its bytes.
+///
+/// Two copies are kept: `settled` is what must be there, because every request that made it so is
+/// known to be done; `planned` is what will be there when everything posted is done. A request that
+/// ended in an error may or may not have had its effect: that goes to `maybe`.
+pub struct Arena {
+    /// The host's number.
+    pub host: usize,
+    /// What its first byte is called in work requests.
+    pub base: u64,
+    buffer: Arc<Buffer>,
+    settled: Vec<u8>,
+    planned: Vec<u8>,
+    maybe: Vec<(usize, Vec<u8>)>,
+    in_use: Vec<Range<usize>>,
+}
+
+/// Bytes of an arena that one request has for itself: pieces with gaps between them.
+#[derive(Debug, Clone)]
+pub struct Block {
+    /// All of it, gaps included.
+    pub range: Range<usize>,
+    /// The pieces in the order of the message.
+    pub pieces: Vec<Range<usize>>,
+}
+
+impl Arena {
+    /// Random bytes of a host.
+    #[must_use]
+    pub fn new(host: usize, length: usize, base: u64, rng: &mut Rng) -> Self {
+        let bytes = rng.bytes(length);
+        Self {
+            host,
+            base,
+            buffer: Buffer::copy_of(&bytes),
+            planned: bytes.clone(),
+            settled: bytes,
+            maybe: Vec::new(),
+            in_use: Vec::new(),
+        }
+    }
+
+    /// The memory itself, to register it.
+    #[must_use]
+    pub fn buffer(&self) -> Arc<Buffer> {
+        Arc::clone(&self.buffer)
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.settled.len()
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.settled.is_empty()
+    }
+
+    /// The address of the byte at `offset`.
+    #[must_use]
+    pub fn address(&self, offset: usize) -> u64 {
+        self.base.wrapping_add(offset as u64)
+    }
+
+    /// What will be there when everything posted is done.
+    #[must_use]
+    pub fn planned(&self, range: Range<usize>) -> &[u8] {
+        &self.planned[range]
+    }
+
+    /// The bytes of a block's pieces in message order, as planned.
+    #[must_use]
+    pub fn planned_message(&self, block: &Block) -> Vec<u8> {
+        let pieces = block.pieces.iter().cloned();
+        pieces
+            .flat_map(|piece| self.planned(piece))
+            .copied()
+            .collect()
+    }
+
+    /// The bytes of a block's pieces in message order, as they are.
+    #[must_use]
+    pub fn found_message(&self, block: &Block) -> Vec<u8> {
+        let read = |piece: &Range<usize>| {
+            let mut bytes = vec![0; piece.len()];
+            self.buffer.read(piece.start, &mut bytes);
+            bytes
+        };
+        block.pieces.iter().flat_map(read).collect()
+    }
+
+    /// Takes `length` bytes in so many pieces that nobody else uses; none if luck finds no room.
+    pub fn allocate(&mut self, length: usize, pieces: usize, rng: &mut Rng) -> Option<Block> {
+        let gaps: Vec<usize> = (0..pieces).map(|_| rng.below(12)).collect();
+        let whole = length + gaps.iter().sum::<usize>();
+        let start = self.find_room(whole, rng)?;
+        let mut cuts: Vec<usize> = (1..pieces).map(|_| rng.below(length + 1)).collect();
+        cuts.push(length);
+        cuts.sort_unstable();
+        let mut laid = Vec::with_capacity(pieces);
+        let (mut at, mut before) = (start, 0);
+        for (cut, gap) in cuts.into_iter().zip(gaps).take(pieces) {
+            at += gap;
+            laid.push(at..at + cut - before);
+            at += cut - before;
+            before = cut;
+        }
+        // Pieces need not lie in the order of the message.
+        if rng.percent(30) {
+            laid.reverse();
+        }
+        let range = start..start + whole;
+        self.in_use.push(range.clone());
+        Some(Block {
+            range,
+            pieces: laid,
+        })
+    }
+
+    fn find_room(&self, length: usize, rng: &mut Rng) -> Option<usize> {
+        const TRIES: usize = 8;
+        let room = self.len().checked_sub(length)?;
+        (0..TRIES).map(|_| rng.below(room + 1)).find(|&start| {
+            let wanted = start..start + length;
+            !self.in_use.iter().any(|used| overlap(used, &wanted))
+        })
+    }
+
+    /// Another request uses the same bytes; each frees them.
+    pub fn share(&mut self, block: &Block) -> Block {
+        self.in_use.push(block.range.clone());
+        block.clone()
+    }
+
+    /// Gives the bytes back.
+    pub fn free(&mut self, block: &Block) {
+        if let Some(place) = self.in_use.iter().position(|used| *used == block.range) {
+            self.in_use.swap_remove(place);
+        }
+    }
+
+    /// The application itself writes random bytes into a block that no request uses yet.
+    pub fn scribble(&mut self, block: &Block, rng: &mut Rng) {
+        for piece in &block.pieces {
+            let bytes = rng.bytes(piece.len());
+            self.buffer.write(piece.start, &bytes);
+            self.planned[piece.clone()].copy_from_slice(&bytes);
+            self.settled[piece.clone()].copy_from_slice(&bytes);
+        }
+    }
+
+    /// A request was posted that will put `bytes` there.
+    pub fn plan(&mut self, offset: usize, bytes: &[u8]) {
+        self.planned[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// A request that put `bytes` there is done.
+    pub fn settle(&mut self, offset: usize, bytes: &[u8]) {
+        self.settled[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// A request that was to put `bytes` there failed, perhaps only afterwards.
+    pub fn suspect(&mut self, offset: usize, bytes: Vec<u8>) {
+        self.maybe.push((offset, bytes));
+    }
+
+    /// Nobody can know what is there: whatever it is, it is right from now on.
+    pub fn accept(&mut self, range: Range<usize>) {
+        self.buffer
+            .read(range.start, &mut self.settled[range.clone()]);
+        let (settled, planned) = (&self.settled, &mut self.planned);
+        planned[range.clone()].copy_from_slice(&settled[range]);
+    }
+
+    /// Takes everything as it is: no request uses it, and nothing is under way.
+    pub fn accept_all(&mut self) {
+        self.maybe.clear();
+        self.in_use.clear();
+        self.accept(0..self.len());
+    }
+
+    /// Compares a range that no request is writing with what must be there.
+    pub fn check(&self, range: Range<usize>) -> Result<(), Complaint> {
+        let mut found = vec![0; range.len()];
+        self.buffer.read(range.start, &mut found);
+        let expected = &self.settled[range.clone()];
+        match found.iter().zip(expected).position(|(a, b)| a != b) {
+            None => Ok(()),
+            Some(place) => Err(self.wrong_byte(range.start + place, found[place])),
+        }
+    }
+
+    /// Compares all of it, when everything that can happen has happened.
+    pub fn check_all(&self) -> Result<(), Complaint> {
+        let found = self.buffer.to_vec();
+        if found == self.settled {
+            return Ok(());
+        }
+        for (offset, (&byte, &expected)) in found.iter().zip(&self.settled).enumerate() {
+            if byte != expected && !self.is_explained(offset, byte) {
+                return Err(self.wrong_byte(offset, byte));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_explained(&self, offset: usize, byte: u8) -> bool {
+        self.maybe.iter().any(|(start, bytes)| {
+            let place = offset.checked_sub(*start);
+            place.and_then(|place| bytes.get(place)) == Some(&byte)
+        })
+    }
+
+    fn wrong_byte(&self, offset: usize, found: u8) -> Complaint {
+        Complaint::new(format!(
+            "memory of host {} holds {found:#04x} at {:#x} (byte {offset} of {}), but {:#04x} is right",
+            self.host,
+            self.address(offset),
+            self.len(),
+            self.settled[offset],
+        ))
+    }
+}
+
+/// Whether two ranges have a byte in common.
+#[must_use]
+pub fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arena() -> (Arena, Rng) {
+        let mut rng = Rng::new(3);
+        (Arena::new(0, 1000, 0x1000, &mut rng), rng)
+    }
+
+    #[test]
+    fn blocks_do_not_overlap_and_pieces_make_up_the_message() {
+        let (mut arena, mut rng) = arena();
+        let mut blocks: Vec<Block> = Vec::new();
+        for _ in 0..100 {
+            let pieces = rng.between(0, 5);
+            let length = if pieces == 0 { 0 } else { rng.below(60) };
+            let Some(block) = arena.allocate(length, pieces, &mut rng) else {
+                continue;
+            };
+            let total: usize = block.pieces.iter().map(ExactSizeIterator::len).sum();
+            assert_eq!((block.pieces.len(), total), (pieces, length));
+            assert!(
+                !blocks
+                    .iter()
+                    .any(|other| overlap(&other.range, &block.range))
+            );
+            blocks.push(block);
+        }
+        assert!(blocks.len() > 10);
+    }
+
+    #[test]
+    fn a_byte_that_nobody_wrote_is_noticed() {
+        let (mut arena, _) = arena();
+        assert!(arena.check_all().is_ok());
+        let wrong = arena.planned(7..8)[0] ^ 1;
+        arena.buffer().write(7, &[wrong]);
+        assert!(arena.check(0..7).is_ok());
+        assert!(arena.check(7..8).is_err());
+        assert!(arena.check_all().is_err());
+        arena.suspect(6, vec![0, wrong]);
+        assert!(arena.check_all().is_ok());
+    }
+}

@@ -1,0 +1,257 @@
+//! Hosts with their memory and queues, as the dice fall.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use engine::{
+    Access, BatchLimits, Bug, CompletionQueue, Config, Device, Id, NumberSpace, ProtectionDomain,
+    SharedReceiveInit, SourcePort, WindowLimits, XrcDomain,
+};
+use wire::{Gid, Key, PathMtu};
+
+use super::end::Target;
+use super::pool::{Owner, Pool};
+use super::{Cluster, Profile, Queue, Service};
+use crate::Complaint;
+use crate::arena::Arena;
+use crate::network::Network;
+use crate::plain::ALL_RIGHTS;
+use crate::rng::Rng;
+use crate::world::World;
+
+/// Everything that queue pairs of a host are made of.
+pub(super) struct Site {
+    pub(super) host: usize,
+    pub(super) domain: Id<ProtectionDomain>,
+    pub(super) other_domain: Id<ProtectionDomain>,
+    pub(super) xrc_domain: Option<Id<XrcDomain>>,
+    pub(super) queues: Vec<Id<CompletionQueue>>,
+    /// Shared receive queues: places among all pools.
+    pub(super) shared: Vec<usize>,
+}
+
+/// More completions than any run has.
+const COMPLETIONS: u32 = 1 << 16;
+
+/// How many bytes the receives of one queue take.
+const POOL_MEMORY: usize = 128 << 10;
+
+impl Cluster {
+    /// Builds everything that the profile calls for.
+    pub(crate) fn build(
+        profile: Profile,
+        bug: Option<Bug>,
+        mut rng: Rng,
+    ) -> Result<Self, Complaint> {
+        let network = Network::new(profile.faults.clone(), rng.fork());
+        let mut world = World::new(network, profile.lag, rng.fork());
+        let faults = &profile.faults;
+        world.tap.watches_receiver_not_ready = faults.are_none();
+        let mut cluster = Self {
+            world,
+            rng,
+            arenas: Vec::new(),
+            ends: Vec::new(),
+            pools: Vec::new(),
+            queues: Vec::new(),
+            live_keys: Vec::new(),
+            next_id: 0,
+            steps: 0,
+            profile,
+        };
+        let sites = cluster.add_sites(bug)?;
+        for _ in 0..cluster.profile.pairs {
+            cluster.add_pair(&sites)?;
+        }
+        Ok(cluster)
+    }
+
+    fn add_sites(&mut self, bug: Option<Bug>) -> Result<Vec<Site>, Complaint> {
+        let over_ipv6 = self.rng.percent(40);
+        let mut sites = Vec::new();
+        for number in 0..self.profile.hosts {
+            let address = address_of(number, over_ipv6);
+            let mut config = draw_config(&mut self.rng, address);
+            if self.rng.percent(30) {
+                // The address is not always the first entry.
+                config.gids.insert(0, Gid::default());
+            }
+            let host = self.world.add_host(address, config);
+            if let (Some(bug), Some(device)) = (bug, self.world.device(host)) {
+                device.sabotage(bug);
+            }
+            sites.push(self.add_site(host)?);
+        }
+        Ok(sites)
+    }
+
+    fn add_site(&mut self, host: usize) -> Result<Site, Complaint> {
+        let extended = self.profile.service == Service::Extended;
+        let count = self.rng.between(1, 3);
+        let device = self.device(host)?;
+        let domain = device.allocate_domain()?;
+        let other_domain = device.allocate_domain()?;
+        let xrc_domain = match extended {
+            true => Some(device.open_xrc_domain()?),
+            false => None,
+        };
+        let queues = (0..count)
+            .map(|_| device.create_completion_queue(COMPLETIONS))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.queues.extend(queues.iter().map(|&id| Queue {
+            host,
+            id,
+            armed: None,
+            notifications: 0,
+        }));
+        let mut site = Site {
+            host,
+            domain,
+            other_domain,
+            xrc_domain,
+            queues,
+            shared: Vec::new(),
+        };
+        if extended || self.profile.shares_receives {
+            for _ in 0..self.rng.between(1, 2) {
+                let pool = self.add_shared_pool(&site)?;
+                site.shared.push(pool);
+            }
+        }
+        Ok(site)
+    }
+
+    /// The device of a host, while everything is built.
+    pub(super) fn device(&mut self, host: usize) -> Result<&mut Device, Complaint> {
+        let device = self.world.device(host);
+        device.ok_or_else(|| Complaint::new("a host died before it lived"))
+    }
+
+    /// Memory of a host, registered in a domain; its place among all arenas, and its key.
+    pub(super) fn add_arena(
+        &mut self,
+        host: usize,
+        domain: Id<ProtectionDomain>,
+        length: usize,
+        access: Access,
+    ) -> Result<(usize, Key), Complaint> {
+        // Aligned, so that aligned words of the region are aligned in memory.
+        let base = match self.rng.below(4) {
+            0 => 0,
+            1 => u64::MAX - (length as u64 | 7) - 8 * self.rng.below(100) as u64,
+            _ => self.rng.next() >> 8 & !7,
+        };
+        let arena = Arena::new(host, length, base, &mut self.rng);
+        let buffer = arena.buffer();
+        let registered = self.device(host)?.register(domain, buffer, base, access)?;
+        self.arenas.push(arena);
+        self.live_keys.push((host, registered.local_key));
+        Ok((self.arenas.len() - 1, registered.local_key))
+    }
+
+    /// Memory that peers may use: all of it in every way, and some with fewer rights.
+    pub(super) fn add_targets(&mut self, site: &Site) -> Result<Vec<Target>, Complaint> {
+        let mut targets = Vec::new();
+        for number in 0..self.rng.between(1, 3) {
+            let access = match number {
+                0 => ALL_RIGHTS | Access::WINDOW_BIND,
+                _ => Access::from_bits_truncate(self.rng.next() as u32) & ALL_RIGHTS,
+            } | Access::LOCAL_WRITE;
+            let length = self.profile.longest.max(256) + self.rng.below(self.profile.arena);
+            let (arena, key) = self.add_arena(site.host, site.domain, length, access)?;
+            targets.push(Target { arena, key, access });
+        }
+        Ok(targets)
+    }
+
+    fn add_shared_pool(&mut self, site: &Site) -> Result<usize, Complaint> {
+        let max_segments = self.rng.between(1, 8) as u32;
+        let completions = *self.rng.pick(&site.queues);
+        let domain = site.domain;
+        let extended = site.xrc_domain.map(|domain| (domain, completions));
+        let device = self.device(site.host)?;
+        let queue = device.create_shared_receive_queue(SharedReceiveInit {
+            domain,
+            capacity: 128,
+            max_segments,
+            extended,
+        })?;
+        self.add_pool(site, Owner::Shared(queue), max_segments as usize)
+    }
+
+    /// A pool whose receives lie in memory of its own.
+    pub(super) fn add_pool(
+        &mut self,
+        site: &Site,
+        owner: Owner,
+        max_segments: usize,
+    ) -> Result<usize, Complaint> {
+        // Nobody must ever find a queue empty whose owner is not late.
+        let late = self.profile.late_receives;
+        let depth = if late { self.rng.between(1, 12) } else { 64 };
+        let longest = self.profile.longest.min(POOL_MEMORY / depth);
+        let capacity = match self.rng.below(4) {
+            0 => longest,
+            1 => self.rng.below(64),
+            _ => self.rng.between(64, 64 + longest / 4),
+        };
+        // Three times what is used: room is found by luck.
+        let length = 3 * (depth + 2) * (capacity + 128);
+        let access = Access::LOCAL_WRITE;
+        let (arena, key) = self.add_arena(site.host, site.domain, length, access)?;
+        let mut pool = Pool::new(site.host, arena, key, owner);
+        pool.min_capacity = capacity;
+        pool.max_capacity = capacity + *self.rng.pick(&[0, 0, 7, 63]);
+        pool.max_segments = max_segments;
+        pool.eager = !late || self.rng.percent(30);
+        pool.depth = depth;
+        self.pools.push(pool);
+        Ok(self.pools.len() - 1)
+    }
+}
+
+fn address_of(number: usize, over_ipv6: bool) -> IpAddr {
+    let number = number as u8 + 1;
+    match over_ipv6 {
+        true => Ipv6Addr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)]).into(),
+        false => Ipv4Addr::from([10, 0, 0, number]).into(),
+    }
+}
+
+/// A device as somebody might set it up.
+pub(crate) fn draw_config(rng: &mut Rng, address: IpAddr) -> Config {
+    let batch = match rng.percent(50) {
+        true => BatchLimits::default(),
+        false => BatchLimits {
+            packets: *rng.pick(&[1, 1, 2, 7]),
+            bytes: rng.between(5000, 65_000),
+        },
+    };
+    let window = match rng.percent(50) {
+        true => WindowLimits::default(),
+        false => {
+            let min = rng.between(1, 20_000) as u32;
+            WindowLimits {
+                min,
+                initial: min + rng.below(20_000) as u32,
+                max: min + 20_000 + rng.below(100_000) as u32,
+            }
+        }
+    };
+    Config {
+        gids: vec![address.into()],
+        active_mtu: PathMtu::Mtu4096,
+        numbers: NumberSpace {
+            first: 16 + rng.below(1 << 20) as u32,
+            ..NumberSpace::default()
+        },
+        source_port: match rng.percent(50) {
+            true => SourcePort::OfFlow,
+            false => SourcePort::Fixed(rng.between(1024, 65_535) as u16),
+        },
+        batch,
+        window,
+        advertise_credits: rng.percent(60),
+        seed: rng.next(),
+        ..Config::default()
+    }
+}

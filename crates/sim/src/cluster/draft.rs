@@ -1,0 +1,412 @@
+//! Requests that must succeed, with what each must do.
+
+use std::ops::Range;
+
+use engine::{Access, CompletedWork, Remote, SendFlags, SendRequest, Work};
+use wire::{FlushPlacement, FlushRange, Key};
+
+use super::Cluster;
+use super::end::{Effect, Expected, Message, Target};
+use crate::arena::Block;
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Send,
+    SendImmediate,
+    Write,
+    WriteImmediate,
+    Read,
+    CompareSwap,
+    FetchAdd,
+    AtomicWrite,
+    Flush,
+    /// Sends on what an earlier read or atomic of the same queue brings.
+    Forward,
+    /// A read or write of no bytes, whose key nobody looks at.
+    Nothing,
+    /// Opens a window of this end.
+    Bind,
+    /// Closes a window of this end.
+    LocalInvalidate,
+    /// Closes a window of the peer's.
+    SendInvalidate,
+    /// Reads or writes through a window of the peer's.
+    ThroughWindow,
+}
+
+impl Verb {
+    /// What the peer's queue pair must offer.
+    pub(super) fn service(self) -> Access {
+        match self {
+            Verb::Send | Verb::SendImmediate | Verb::SendInvalidate => Access::empty(),
+            Verb::Bind | Verb::LocalInvalidate => Access::empty(),
+            Verb::Write | Verb::WriteImmediate | Verb::AtomicWrite | Verb::Forward => {
+                Access::REMOTE_WRITE
+            }
+            Verb::Read => Access::REMOTE_READ,
+            Verb::CompareSwap | Verb::FetchAdd => Access::REMOTE_ATOMIC,
+            Verb::Flush => Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT,
+            Verb::Nothing | Verb::ThroughWindow => Access::REMOTE_READ | Access::REMOTE_WRITE,
+        }
+    }
+}
+
+/// A request that is to be posted, and what it must do.
+pub(crate) struct Draft {
+    pub(crate) request: SendRequest,
+    pub(crate) expected: Expected,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) reads: Option<(usize, Range<usize>)>,
+    pub(crate) block: Option<Block>,
+    pub(crate) message: Option<Message>,
+    pub(crate) binds: Option<usize>,
+    pub(crate) invalidates: Option<usize>,
+}
+
+impl Draft {
+    pub(crate) fn new(work: Work) -> Self {
+        Self {
+            request: SendRequest::new(0, work),
+            expected: Expected::Success,
+            effects: Vec::new(),
+            reads: None,
+            block: None,
+            message: None,
+            binds: None,
+            invalidates: None,
+        }
+    }
+
+    fn fence_if(&mut self, needed: bool) {
+        if needed {
+            self.request.flags |= SendFlags::FENCE;
+        }
+    }
+}
+
+/// Bytes of the peer that a request names.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) arena: usize,
+    pub(crate) range: Range<usize>,
+    pub(crate) remote: Remote,
+}
+
+/// Data to send: bytes, and where they lie unless they are inline.
+pub(crate) struct Source {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) block: Option<Block>,
+}
+
+impl Cluster {
+    /// A length as programs have them, with the corners drawn often.
+    pub(super) fn draw_length(&mut self, mtu: usize, longest: usize) -> usize {
+        let rng = &mut self.rng;
+        let around = |rng: &mut crate::rng::Rng, middle: usize| middle - 1 + rng.below(3);
+        let length = match rng.below(20) {
+            0 => 0,
+            1 => 1,
+            2..=6 => rng.between(1, 64),
+            7..=9 => around(rng, mtu),
+            10..=12 => {
+                let packets = rng.between(2, 5);
+                around(rng, packets * mtu)
+            }
+            13..=17 => rng.between(1, 4 * mtu),
+            18 => rng.below(mtu),
+            _ => rng.below(longest + 1),
+        };
+        length.min(longest)
+    }
+
+    /// How many segments so many bytes lie in.
+    pub(super) fn draw_pieces(&mut self, length: usize, most: usize) -> usize {
+        let pieces = match self.rng.below(10) {
+            0..=5 => 1,
+            6..=8 => self.rng.between(1, 4),
+            _ => self.rng.between(1, most),
+        };
+        match length {
+            0 if self.rng.percent(50) => 0,
+            _ => pieces.min(most),
+        }
+    }
+
+    /// Data of the application, inline or in segments; none if there is no room for it.
+    pub(super) fn draw_source(&mut self, end: usize, length: usize) -> Option<Source> {
+        let limits = self.ends[end].limits;
+        if length <= limits.max_inline && self.rng.percent(30) {
+            return Some(Source {
+                bytes: self.rng.bytes(length),
+                block: None,
+            });
+        }
+        let pieces = self.draw_pieces(length, limits.max_segments);
+        let arena = &mut self.arenas[self.ends[end].local.0];
+        let block = arena.allocate(length, pieces, &mut self.rng)?;
+        arena.scribble(&block, &mut self.rng);
+        Some(Source {
+            bytes: arena.planned_message(&block),
+            block: Some(block),
+        })
+    }
+
+    /// A request with this data.
+    pub(super) fn with_source(&self, end: usize, work: Work, source: &Source) -> Draft {
+        let mut draft = Draft::new(work);
+        let request = draft.request;
+        draft.request = match &source.block {
+            None => request.inline(&source.bytes),
+            Some(block) => {
+                let (arena, key) = self.ends[end].local;
+                request.with(self.segments(arena, key, block))
+            }
+        };
+        draft.block = source.block.clone();
+        draft
+    }
+
+    /// Room for a result, as a request with it.
+    pub(super) fn with_result(&mut self, end: usize, work: Work, length: usize) -> Option<Draft> {
+        let pieces = self.draw_pieces(length, self.ends[end].limits.max_segments);
+        let (arena, key) = self.ends[end].local;
+        let block = self.arenas[arena].allocate(length, pieces, &mut self.rng)?;
+        let mut draft = Draft::new(work);
+        draft.request = draft.request.with(self.segments(arena, key, &block));
+        draft.block = Some(block);
+        Some(draft)
+    }
+
+    /// What a result puts into the pieces of its block.
+    pub(super) fn result_effects(&self, end: usize, block: &Block, bytes: &[u8]) -> Vec<Effect> {
+        let arena = self.ends[end].local.0;
+        let mut rest = bytes;
+        let mut effects = Vec::with_capacity(block.pieces.len());
+        for piece in &block.pieces {
+            let (now, later) = rest.split_at(piece.len());
+            effects.push(Effect {
+                arena,
+                offset: piece.start,
+                bytes: now.to_vec(),
+            });
+            rest = later;
+        }
+        effects
+    }
+
+    /// Memory of the peer that gives these rights.
+    pub(super) fn draw_target(&mut self, end: usize, rights: Access) -> Target {
+        let targets = &self.ends[self.ends[end].peer].targets;
+        let usable: Vec<Target> = targets
+            .iter()
+            .filter(|target| target.access.contains(rights))
+            .copied()
+            .collect();
+        *self.rng.pick(&usable)
+    }
+
+    /// So many bytes of the peer with these rights; `align` is what the offset is a multiple of.
+    pub(super) fn draw_place(
+        &mut self,
+        end: usize,
+        rights: Access,
+        length: usize,
+        align: usize,
+    ) -> Place {
+        let target = self.draw_target(end, rights);
+        let arena = &self.arenas[target.arena];
+        let room = (arena.len() - length) / align;
+        let offset = self.rng.below(room + 1) * align;
+        Place {
+            arena: target.arena,
+            range: offset..offset + length,
+            remote: Remote {
+                address: arena.address(offset),
+                key: target.key,
+            },
+        }
+    }
+
+    /// The longest message that the peer certainly has a receive for.
+    fn longest_message(&self, pool: usize) -> usize {
+        self.pools[pool].min_capacity.min(self.profile.longest)
+    }
+
+    pub(super) fn draw_pool(&mut self, end: usize) -> usize {
+        let peer = self.ends[end].peer;
+        *self.rng.pick(&self.ends[peer].pools)
+    }
+
+    pub(super) fn draft_send(&mut self, end: usize, immediate: Option<[u8; 4]>) -> Option<Draft> {
+        let pool = self.draw_pool(end);
+        let mtu = self.ends[end].limits.mtu.bytes();
+        let length = self.draw_length(mtu, self.longest_message(pool));
+        let source = self.draw_source(end, length)?;
+        let work = immediate.map_or(Work::Send, Work::SendImmediate);
+        let mut draft = self.with_source(end, work, &source);
+        draft.message = Some(Message {
+            pool,
+            work: CompletedWork::Receive,
+            length,
+            data: source.bytes,
+            immediate,
+            invalidates: None,
+            solicited: false,
+            receive_failure: None,
+        });
+        Some(draft)
+    }
+
+    pub(super) fn draft_write(&mut self, end: usize, immediate: Option<[u8; 4]>) -> Option<Draft> {
+        let length = self.draw_length(self.ends[end].limits.mtu.bytes(), self.profile.longest);
+        let place = self.draw_place(end, Access::REMOTE_WRITE, length, 1);
+        self.draft_write_to(end, &place, immediate)
+    }
+
+    pub(super) fn draft_write_to(
+        &mut self,
+        end: usize,
+        place: &Place,
+        immediate: Option<[u8; 4]>,
+    ) -> Option<Draft> {
+        let length = place.range.len();
+        let source = self.draw_source(end, length)?;
+        let work = match immediate {
+            None => Work::Write(place.remote),
+            Some(bytes) => Work::WriteImmediate(place.remote, bytes),
+        };
+        let mut draft = self.with_source(end, work, &source);
+        self.change(end, &mut draft, place, source.bytes);
+        if immediate.is_some() {
+            draft.message = Some(Message {
+                pool: self.draw_pool(end),
+                work: CompletedWork::ReceiveWriteImmediate,
+                length,
+                data: Vec::new(),
+                immediate,
+                invalidates: None,
+                solicited: false,
+                receive_failure: None,
+            });
+        }
+        Some(draft)
+    }
+
+    /// The request changes the peer's memory: it must not overtake reads of the same bytes.
+    pub(super) fn change(&self, end: usize, draft: &mut Draft, place: &Place, bytes: Vec<u8>) {
+        draft.fence_if(self.ends[end].is_reading(place.arena, &place.range));
+        draft.effects.push(Effect {
+            arena: place.arena,
+            offset: place.range.start,
+            bytes,
+        });
+    }
+
+    pub(super) fn draft_read(&mut self, end: usize) -> Option<Draft> {
+        let length = self.draw_length(self.ends[end].limits.mtu.bytes(), self.profile.longest);
+        let place = self.draw_place(end, Access::REMOTE_READ, length, 1);
+        self.draft_read_from(end, &place)
+    }
+
+    pub(super) fn draft_read_from(&mut self, end: usize, place: &Place) -> Option<Draft> {
+        let mut draft = self.with_result(end, Work::Read(place.remote), place.range.len())?;
+        let bytes = self.arenas[place.arena]
+            .planned(place.range.clone())
+            .to_vec();
+        if let Some(block) = &draft.block {
+            draft.effects = self.result_effects(end, block, &bytes);
+        }
+        draft.reads = Some((place.arena, place.range.clone()));
+        Some(draft)
+    }
+
+    pub(super) fn draft_atomic(&mut self, end: usize, verb: Verb) -> Option<Draft> {
+        let place = self.draw_place(end, Access::REMOTE_ATOMIC, 8, 8);
+        let original = self.word(&place);
+        let operand = self.rng.next();
+        let (work, result) = match verb {
+            Verb::FetchAdd => {
+                let (remote, add) = (place.remote, operand);
+                (Work::FetchAdd { remote, add }, original.wrapping_add(add))
+            }
+            _ => {
+                let hits = self.rng.percent(60);
+                let compare = if hits { original } else { self.rng.next() };
+                let swap = operand;
+                let remote = place.remote;
+                let swapped = if compare == original { swap } else { original };
+                let work = Work::CompareSwap {
+                    remote,
+                    compare,
+                    swap,
+                };
+                (work, swapped)
+            }
+        };
+        let mut draft = self.with_result(end, work, 8)?;
+        if let Some(block) = &draft.block {
+            draft.effects = self.result_effects(end, block, &original.to_ne_bytes());
+        }
+        self.change(end, &mut draft, &place, result.to_ne_bytes().to_vec());
+        Some(draft)
+    }
+
+    fn word(&self, place: &Place) -> u64 {
+        let bytes = self.arenas[place.arena].planned(place.range.clone());
+        u64::from_ne_bytes(bytes.try_into().expect("an atomic has eight bytes"))
+    }
+
+    pub(super) fn draft_atomic_write(&mut self, end: usize) -> Option<Draft> {
+        let place = self.draw_place(end, Access::REMOTE_WRITE, 8, 8);
+        let source = self.draw_source(end, 8)?;
+        let mut draft = self.with_source(end, Work::AtomicWrite(place.remote), &source);
+        self.change(end, &mut draft, &place, source.bytes);
+        Some(draft)
+    }
+
+    pub(super) fn draft_flush(&mut self, end: usize) -> Draft {
+        let choices = [FlushPlacement::GLOBAL, FlushPlacement::PERSISTENT];
+        let placement = *self.rng.pick(&choices);
+        let range = *self.rng.pick(&[FlushRange::Range, FlushRange::Region]);
+        let rights = Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT;
+        let length = self.rng.below(100);
+        let place = self.draw_place(end, rights, length, 1);
+        Draft::new(Work::Flush {
+            remote: place.remote,
+            length: length as u32,
+            placement,
+            range,
+        })
+    }
+
+    /// What a read brings is sent on by a request that waits for it.
+    pub(super) fn draft_forward(&mut self, end: usize) -> Option<Draft> {
+        let mut results = self.ends[end].outstanding.iter().filter(|posted| {
+            posted.has_result && posted.expected == Expected::Success && posted.length > 0
+        });
+        let earlier = results.next_back()?.block.clone()?;
+        let local = self.ends[end].local.0;
+        let bytes = self.arenas[local].planned_message(&earlier);
+        let block = Some(self.arenas[local].share(&earlier));
+        let place = self.draw_place(end, Access::REMOTE_WRITE, bytes.len(), 1);
+        let source = Source { bytes, block };
+        let mut draft = self.with_source(end, Work::Write(place.remote), &source);
+        self.change(end, &mut draft, &place, source.bytes);
+        draft.fence_if(true);
+        Some(draft)
+    }
+
+    /// C9-88: where no byte is touched, no key is looked at.
+    pub(super) fn draft_nothing(&mut self, end: usize) -> Draft {
+        let remote = Remote {
+            address: self.rng.next(),
+            key: Key::new(self.rng.next() as u32),
+        };
+        let reads = self.rng.percent(50) && self.ends[end].is_reliable();
+        Draft::new(match reads {
+            true => Work::Read(remote),
+            false => Work::Write(remote),
+        })
+    }
+}

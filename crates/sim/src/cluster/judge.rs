@@ -1,0 +1,329 @@
+//! Whether the completion of a send request is the right one, and what is known from it.
+
+use engine::{CompletedWork, Completion, Kind, State, Status};
+
+use super::Cluster;
+use super::end::{Cause, Drain, End, Expected, Fault, Opening, Posted};
+use crate::Complaint;
+
+impl Cluster {
+    /// A send request of `end` completed.
+    pub(crate) fn send_completed(
+        &mut self,
+        end: usize,
+        completion: &Completion,
+    ) -> Result<(), Complaint> {
+        if completion.status != Status::Success {
+            // Why it failed may be told at the peer's host, which nobody looked at since then.
+            self.drain_events(self.ends[self.ends[end].peer].host)?;
+        }
+        loop {
+            let Some(posted) = self.ends[end].outstanding.pop_front() else {
+                let text = format!("{completion:?}, but nothing is outstanding");
+                return Err(self.complain(end, &text));
+            };
+            if posted.id == completion.id {
+                return self.judge(end, posted, completion);
+            }
+            // It was passed over: it is done, and nobody wanted to know.
+            if posted.signaled || self.ends[end].flushing {
+                let text = format!(
+                    "{completion:?} came before that of {:?} {}",
+                    posted.work, posted.id
+                );
+                return Err(self.complain(end, &text));
+            }
+            self.settle(end, posted)?;
+        }
+    }
+
+    fn judge(
+        &mut self,
+        end: usize,
+        posted: Posted,
+        completion: &Completion,
+    ) -> Result<(), Complaint> {
+        if completion.work != posted.work {
+            let text = format!("{completion:?} is of a {:?}", posted.work);
+            return Err(self.complain(end, &text));
+        }
+        if completion.status == Status::Success {
+            return self.judge_success(end, posted, completion);
+        }
+        if self.ends[end].flushing && completion.status != Status::Flushed {
+            let text = format!("{completion:?} in a queue that is being flushed");
+            return Err(self.complain(end, &text));
+        }
+        if !self.ends[end].flushing {
+            self.judge_failure(end, &posted, completion.status)?;
+            self.ends[end].flushing = true;
+            self.ends[end].quota = 0;
+        }
+        self.give_up(end, posted);
+        Ok(())
+    }
+
+    fn judge_success(
+        &mut self,
+        end: usize,
+        posted: Posted,
+        completion: &Completion,
+    ) -> Result<(), Complaint> {
+        if !posted.signaled {
+            return Err(self.complain(end, "an unsignaled request told of its success"));
+        }
+        if self.ends[end].flushing {
+            return Err(self.complain(end, "a request succeeded behind one that failed"));
+        }
+        let state = &self.ends[end];
+        if state.drain != Drain::No && posted.id > state.last_before_drain {
+            return Err(self.complain(end, "a request was begun while the queue drains"));
+        }
+        if posted.has_result && completion.length as usize != posted.length {
+            let text = format!("{completion:?} of {} bytes", posted.length);
+            return Err(self.complain(end, &text));
+        }
+        self.settle(end, posted)
+    }
+
+    /// A request is done: its effects must be there from now on.
+    fn settle(&mut self, end: usize, posted: Posted) -> Result<(), Complaint> {
+        if let Expected::Failure(status, _) = posted.expected {
+            let text = format!(
+                "{:?} of {} bytes succeeded, but must end with {status:?}",
+                posted.work, posted.length
+            );
+            return Err(self.complain(end, &text));
+        }
+        let lossy = self.is_lossy(end);
+        let local = self.ends[end].local.0;
+        for effect in posted.effects {
+            match lossy && effect.arena != local {
+                true => self.arenas[effect.arena].suspect(effect.offset, effect.bytes),
+                false => self.arenas[effect.arena].settle(effect.offset, &effect.bytes),
+            }
+        }
+        if let Some(block) = posted.block {
+            if posted.has_result {
+                let found = self.arenas[local].check(block.range.clone());
+                found.map_err(|wrong| {
+                    let text = format!("{:?} brought the wrong data: {wrong}", posted.work);
+                    self.complain(end, &text)
+                })?;
+            }
+            self.arenas[local].free(&block);
+        }
+        self.windows_settled(end, posted.binds, posted.invalidates);
+        Ok(())
+    }
+
+    /// A request failed: it may have had its effects, or parts of them.
+    pub(super) fn give_up(&mut self, end: usize, posted: Posted) {
+        if let Expected::Failure(_, Some(fault)) = posted.expected {
+            self.ends[end].provoked.push(fault);
+        }
+        for effect in posted.effects {
+            self.arenas[effect.arena].suspect(effect.offset, effect.bytes);
+        }
+        let local = self.ends[end].local.0;
+        if let Some(block) = posted.block.filter(|_| posted.has_result) {
+            for piece in block.pieces {
+                self.arenas[local].accept(piece);
+            }
+        }
+        if let Some(window) = posted.binds {
+            self.ends[end].windows[window].opening = Opening::Closed;
+        }
+    }
+
+    /// The first failure of a send queue must have a reason.
+    fn judge_failure(
+        &mut self,
+        end: usize,
+        posted: &Posted,
+        status: Status,
+    ) -> Result<(), Complaint> {
+        match (status, posted.expected) {
+            (Status::Flushed, _) => return self.check_flush(end),
+            (_, Expected::Failure(expected, fault)) if status == expected => {
+                self.check_raised(end, fault)?;
+            }
+            (Status::RetriesExhausted, _) => self.check_exhausted(end)?,
+            (Status::ReceiverNotReady, _) => self.check_not_ready(end)?,
+            // A receive of the peer could not be used: its own completion told so.
+            (Status::RemoteOperation, _) if self.peer_receive_failed(end) => {}
+            _ => {
+                let text = format!(
+                    "{:?} of {} bytes ended with {status:?}, but {:?} was expected",
+                    posted.work, posted.length, posted.expected
+                );
+                return Err(self.complain(end, &text));
+            }
+        }
+        // An unreliable queue pair goes on receiving.
+        if self.ends[end].kind == Kind::Uc {
+            self.ends[end].doomed = true;
+            return Ok(());
+        }
+        self.fail_end(end, Cause::OwnRequest(status));
+        Ok(())
+    }
+
+    fn peer_receive_failed(&self, end: usize) -> bool {
+        let peer = &self.ends[self.ends[end].peer];
+        peer.raised == Some(Fault::Fatal)
+    }
+
+    fn check_raised(&self, end: usize, fault: Option<Fault>) -> Result<(), Complaint> {
+        let raised = self.ends[self.ends[end].peer].raised;
+        if fault.is_some() && raised != fault {
+            let text = format!("the peer refused a request with {raised:?} instead of {fault:?}");
+            return Err(self.complain(end, &text));
+        }
+        Ok(())
+    }
+
+    /// Giving up is right only when each try was spoiled by something.
+    fn check_exhausted(&self, end: usize) -> Result<(), Complaint> {
+        let End {
+            stream,
+            limits,
+            peer,
+            ..
+        } = self.ends[end];
+        let stream = self.world.tap.stream(stream);
+        let tries = u32::from(limits.retry_count) + 1;
+        if stream.most_sent() < tries {
+            let text = format!(
+                "gave up after sending a packet {} times, not {tries}",
+                stream.most_sent()
+            );
+            return Err(self.complain(end, &text));
+        }
+        if self.world.peek(self.ends[peer].host).is_none() {
+            return self.check_tries_of_the_dead(end);
+        }
+        if self.state(peer).is_none_or(|state| !state.receives()) {
+            return Ok(());
+        }
+        let timeout = limits.ack_timeout.unwrap_or_default() + self.world.slowest_round_trip();
+        let window = timeout * (tries + 1);
+        let since = stream.last_sent().saturating_sub(window);
+        let harmed = stream.harmed_since(since);
+        // A gap is noticed by a NAK and by the timeout: one lost packet may cost two tries. And where
+        // packets overtake each other, a NAK comes also when nothing is lost.
+        let overtaken = usize::from(!self.profile.faults.keeps_order());
+        if harmed < (tries as usize).div_ceil(2) - overtaken {
+            let text = format!(
+                "gave up after {tries} tries, though only {harmed} packets were harmed meanwhile"
+            );
+            return Err(self.complain(end, &text));
+        }
+        Ok(())
+    }
+
+    /// Who talked only to a dead host tried exactly as often as it was told, and as slowly.
+    fn check_tries_of_the_dead(&self, end: usize) -> Result<(), Complaint> {
+        let End { stream, limits, .. } = self.ends[end];
+        let stream = self.world.tap.stream(stream);
+        let (Some((_, death)), Some(first)) = (self.profile.death, stream.first_sent()) else {
+            return Ok(());
+        };
+        if first < death {
+            return Ok(());
+        }
+        let retries = u32::from(limits.retry_count);
+        let (sent, took) = (stream.most_sent(), stream.last_sent() - first);
+        let fastest = limits.ack_timeout.unwrap_or_default() * retries;
+        if sent == retries + 1 && took >= fastest {
+            return Ok(());
+        }
+        let text = format!(
+            "tried a dead host {sent} times within {took:?}; right are {} times within {fastest:?}",
+            retries + 1
+        );
+        Err(self.complain(end, &text))
+    }
+
+    fn check_not_ready(&self, end: usize) -> Result<(), Complaint> {
+        let End { stream, limits, .. } = self.ends[end];
+        let refusals = self.world.tap.stream(stream).most_not_ready();
+        let enough = limits.rnr_retry < 7 && refusals > u32::from(limits.rnr_retry);
+        if enough {
+            return Ok(());
+        }
+        let text = format!(
+            "gave up after {refusals} receiver-not-ready NAKs with a retry count of {}",
+            limits.rnr_retry
+        );
+        Err(self.complain(end, &text))
+    }
+
+    /// Where nothing is lost or overtaken, nobody is asked more often than the count allows.
+    pub(super) fn check_not_ready_bounds(&self) -> Result<(), Complaint> {
+        if !self.profile.faults.are_none() {
+            return Ok(());
+        }
+        for (place, end) in self.ends.iter().enumerate() {
+            let refusals = self.world.tap.stream(end.stream).most_not_ready();
+            let most = u32::from(end.limits.rnr_retry) + 1;
+            if end.limits.rnr_retry < 7 && refusals > most {
+                let text =
+                    format!("tried a receiver {refusals} times that was not ready, not {most}");
+                return Err(self.complain(place, &text));
+            }
+        }
+        Ok(())
+    }
+
+    /// A broken queue pair has told the end of every request that failed: the others succeeded.
+    pub(super) fn settle_silent(&mut self, end: usize) -> Result<(), Complaint> {
+        while let Some(posted) = self.ends[end].outstanding.pop_front() {
+            if posted.signaled || self.ends[end].flushing {
+                let text = format!("{:?} {} was never completed", posted.work, posted.id);
+                return Err(self.complain(end, &text));
+            }
+            self.settle(end, posted)?;
+        }
+        Ok(())
+    }
+
+    /// Only a broken queue pair flushes.
+    pub(crate) fn check_flush(&self, end: usize) -> Result<(), Complaint> {
+        match self.state(end) {
+            Some(State::Error) => Ok(()),
+            Some(State::SendQueueError) if self.ends[end].kind == Kind::Uc => Ok(()),
+            state => {
+                let text = format!("requests are flushed in state {state:?}");
+                Err(self.complain(end, &text))
+            }
+        }
+    }
+
+    /// An end raised an asynchronous error about a request of its peer.
+    pub(crate) fn peer_refused(&mut self, end: usize, fault: Fault) -> Result<(), Complaint> {
+        let sender = &self.ends[self.ends[end].peer];
+        let outstanding = sender.outstanding.iter().any(
+            |posted| matches!(posted.expected, Expected::Failure(_, Some(other)) if other == fault),
+        );
+        let expected = outstanding || sender.provoked.contains(&fault);
+        let spoiled = fault == Fault::Fatal && self.profile.poisoned_receives > 0;
+        if !expected && !spoiled {
+            let text = format!("raised {fault:?} without a request that calls for it");
+            return Err(self.complain(end, &text));
+        }
+        if self.ends[end].raised.replace(fault).is_some() {
+            return Err(self.complain(end, "raised two errors about its peer"));
+        }
+        self.fail_end(end, Cause::RefusedPeer);
+        Ok(())
+    }
+
+    /// Whether a kind of work brings something back into local memory.
+    pub(crate) fn brings_result(work: CompletedWork) -> bool {
+        matches!(
+            work,
+            CompletedWork::Read | CompletedWork::CompareSwap | CompletedWork::FetchAdd
+        )
+    }
+}

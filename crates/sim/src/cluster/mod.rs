@@ -1,0 +1,332 @@
+//! Hosts with connected queue pairs, applications that use them, and a model of what must happen.
+//!
+//! Every [`End`] has memory of its own at both sides, so that what a request must do is known when
+//! it is posted: requests of one send queue take effect in order, and those of two send queues never
+//! meet. The model notes it, and every completion, receive, event and byte of memory is compared.
+
+mod build;
+mod connect;
+mod draft;
+mod end;
+mod judge;
+mod nonsense;
+mod pool;
+mod profile;
+mod unreliable;
+mod upset;
+mod violate;
+mod watch;
+mod window;
+mod workload;
+
+pub(crate) use build::draw_config;
+pub(crate) use draft::Verb;
+pub(crate) use profile::{Profile, Service};
+
+use std::time::Duration;
+
+use engine::{CompletionQueue, Id, Notify, State};
+use wire::Key;
+
+use crate::Complaint;
+use crate::arena::Arena;
+use crate::rng::Rng;
+use crate::world::{Step, World};
+use end::{Cause, End};
+use pool::Pool;
+
+/// After the faults of the network have ended, everything must have ended within this time.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// More steps than this in one run mean that something goes round in circles.
+const MAX_STEPS: u64 = 5_000_000;
+
+/// Hosts, their queue pairs, and the model.
+pub(crate) struct Cluster {
+    pub(crate) world: World,
+    profile: Profile,
+    rng: Rng,
+    arenas: Vec<Arena>,
+    ends: Vec<End>,
+    pools: Vec<Pool>,
+    queues: Vec<Queue>,
+    /// Keys that open something, by host.
+    live_keys: Vec<(usize, Key)>,
+    next_id: u64,
+    steps: u64,
+}
+
+/// A completion queue, and whether a notification was asked for.
+struct Queue {
+    host: usize,
+    id: Id<CompletionQueue>,
+    armed: Option<Notify>,
+    notifications: u32,
+}
+
+/// What the application does at a moment that it chose before.
+#[derive(Debug, Clone, Copy)]
+enum Call {
+    /// An end posts requests.
+    Post(usize),
+    /// Receives are posted to a pool.
+    Refill(usize),
+    /// The peer of an end is gone: it is put into the error state.
+    Disconnect(usize),
+    /// An end is put into the error state in the middle of everything.
+    Break(usize),
+    /// The send queue of an end is told to drain.
+    Drain(usize),
+    /// A drained send queue goes on.
+    Resume(usize),
+    /// A host dies.
+    Kill(usize),
+    /// An end deregisters memory that its peer used.
+    Deregister(usize),
+    /// Two broken ends are connected again.
+    Reconnect(usize),
+}
+
+impl Call {
+    fn number(self) -> u64 {
+        let (kind, index) = match self {
+            Call::Post(end) => (0, end),
+            Call::Refill(pool) => (1, pool),
+            Call::Disconnect(end) => (2, end),
+            Call::Break(end) => (3, end),
+            Call::Drain(end) => (4, end),
+            Call::Resume(end) => (5, end),
+            Call::Kill(host) => (6, host),
+            Call::Deregister(end) => (7, end),
+            Call::Reconnect(end) => (8, end),
+        };
+        kind << 32 | index as u64
+    }
+
+    fn from_number(number: u64) -> Self {
+        let index = number as u32 as usize;
+        match number >> 32 {
+            0 => Call::Post(index),
+            1 => Call::Refill(index),
+            2 => Call::Disconnect(index),
+            3 => Call::Break(index),
+            4 => Call::Drain(index),
+            5 => Call::Resume(index),
+            6 => Call::Kill(index),
+            7 => Call::Deregister(index),
+            _ => Call::Reconnect(index),
+        }
+    }
+}
+
+impl Cluster {
+    /// Lets everything happen, and checks it.
+    pub(crate) fn run(&mut self) -> Result<(), Complaint> {
+        self.start()?;
+        self.run_until_idle()?;
+        self.check_all_done()?;
+        self.tear_down()?;
+        self.check_memory()?;
+        self.check_not_ready_bounds()?;
+        self.check_counters()
+    }
+
+    fn run_until_idle(&mut self) -> Result<(), Complaint> {
+        loop {
+            match self.world.step()? {
+                Some(Step::Host(host)) => self.look_at(host)?,
+                Some(Step::Call(number)) => self.act(Call::from_number(number))?,
+                None => {
+                    self.drain_all()?;
+                    if self.world.is_idle() {
+                        return Ok(());
+                    }
+                }
+            }
+            self.check_patience()?;
+        }
+    }
+
+    fn start(&mut self) -> Result<(), Complaint> {
+        for pool in 0..self.pools.len() {
+            if self.pools[pool].eager {
+                self.refill(pool, usize::MAX)?;
+            }
+            if self.profile.late_receives {
+                self.call_later(Call::Refill(pool));
+            }
+        }
+        for end in 0..self.ends.len() {
+            if self.ends[end].sends() {
+                self.start_end(end);
+            }
+        }
+        self.plan_upsets()
+    }
+
+    /// Where somebody will die, some begin to talk only afterwards.
+    fn start_end(&mut self, end: usize) {
+        let Some((_, death)) = self.profile.death.filter(|_| self.rng.percent(40)) else {
+            return self.call_later(Call::Post(end));
+        };
+        self.world.call(death, Call::Post(end).number());
+    }
+
+    fn call_later(&mut self, call: Call) {
+        let delay = self.rng.up_to(self.profile.pace);
+        self.world.call(delay, call.number());
+    }
+
+    fn act(&mut self, call: Call) -> Result<(), Complaint> {
+        match call {
+            Call::Post(end) => self.post_some(end),
+            Call::Refill(pool) => self.come_late(pool),
+            Call::Disconnect(end) | Call::Break(end) => self.break_end(end),
+            Call::Drain(end) => self.drain_send_queue(end),
+            Call::Resume(end) => self.resume(end),
+            Call::Kill(host) => self.kill(host),
+            Call::Deregister(end) => self.deregister(end),
+            Call::Reconnect(end) => self.reconnect(end),
+        }
+    }
+
+    fn come_late(&mut self, pool: usize) -> Result<(), Complaint> {
+        let most = self.rng.between(0, 3);
+        self.refill(pool, most)?;
+        if self.rng.percent(20) {
+            self.drain_all()?;
+        }
+        if !self.is_done() {
+            self.call_later(Call::Refill(pool));
+        }
+        Ok(())
+    }
+
+    fn state(&self, end: usize) -> Option<State> {
+        let End { host, number, .. } = self.ends[end];
+        let queue_pair = self.world.peek(host)?.queue_pair(number)?;
+        Some(queue_pair.state())
+    }
+
+    /// Whether requests of this end, and messages to it, may be lost without anybody being told.
+    fn is_lossy(&self, end: usize) -> bool {
+        !self.ends[end].is_reliable() && self.profile.is_lossy()
+    }
+
+    /// An end is in the error state, and its application knows why.
+    fn fail_end(&mut self, end: usize, cause: Cause) {
+        if self.ends[end].failure.is_some() {
+            return;
+        }
+        self.ends[end].failure = Some(cause);
+        self.ends[end].quota = 0;
+        let peer = self.ends[end].peer;
+        self.ends[peer].quota = 0;
+        // Whoever is still in order hears of it by other means, some time later.
+        let delay = 20 * self.world.slowest_round_trip() + self.rng.up_to(self.profile.pace);
+        self.world.call(delay, Call::Disconnect(peer).number());
+    }
+
+    fn is_done(&self) -> bool {
+        self.ends.iter().all(|end| {
+            let sent = end.quota == 0 && end.outstanding.is_empty();
+            let unread = !end.under_way.is_empty()
+                && end.is_reliable()
+                && self.ends[end.peer].is_alive()
+                && end.is_alive();
+            sent && !unread
+        })
+    }
+
+    fn check_patience(&mut self) -> Result<(), Complaint> {
+        self.steps += 1;
+        let late = self.world.now() > self.world.network.faults().until + PATIENCE;
+        if !late && self.steps < MAX_STEPS {
+            return Ok(());
+        }
+        self.drain_all()?;
+        self.check_all_done()?;
+        Err(Complaint::new(
+            "everything is done, but the devices never come to rest",
+        ))
+    }
+
+    fn check_all_done(&self) -> Result<(), Complaint> {
+        if self.is_done() {
+            return Ok(());
+        }
+        let stuck = self
+            .ends
+            .iter()
+            .position(|end| end.quota > 0 || !end.outstanding.is_empty());
+        let Some(place) = stuck else {
+            return Err(Complaint::new(
+                "a message was acknowledged but never received",
+            ));
+        };
+        let end = &self.ends[place];
+        let text = format!(
+            "hangs in state {:?}: {} requests to post, {} outstanding, the oldest {:?} of {} bytes",
+            self.state(place),
+            end.quota,
+            end.outstanding.len(),
+            end.outstanding.front().map(|posted| posted.work),
+            end.outstanding.front().map_or(0, |posted| posted.length),
+        );
+        Err(self.complain(place, &text))
+    }
+
+    fn check_memory(&self) -> Result<(), Complaint> {
+        self.arenas.iter().try_for_each(Arena::check_all)
+    }
+
+    /// A gap in the sequence is told, unless the peer was told to wait anyway.
+    fn check_gaps_told(&self) -> Result<(), Complaint> {
+        let silent = |counters: &engine::Counters| {
+            counters.out_of_sequence > 0
+                && counters.sequence_naks_sent == 0
+                && counters.rnr_naks_sent == 0
+        };
+        match self.world.counters().position(|counters| silent(&counters)) {
+            None => Ok(()),
+            Some(host) => Err(Complaint::new(format!(
+                "host {host} missed packets and never sent a sequence NAK"
+            ))),
+        }
+    }
+
+    /// Where the network did nothing wrong, nobody must have done anything again.
+    fn check_counters(&self) -> Result<(), Complaint> {
+        self.world.check_spoiled()?;
+        self.check_gaps_told()?;
+        if !self.profile.is_flawless() {
+            return Ok(());
+        }
+        let harmless = ["packets_sent", "packets_received"];
+        for (host, counters) in self.world.counters().enumerate() {
+            let mut wrong = counters.iter().filter(|(name, _)| !harmless.contains(name));
+            if let Some((name, count)) = wrong.find(|(_, count)| *count != 0) {
+                return Err(Complaint::new(format!(
+                    "on a faultless network, host {host} counts {count} {name}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what is wrong at an end.
+    fn complain(&self, end: usize, text: &str) -> Complaint {
+        let End { host, number, .. } = self.ends[end];
+        Complaint::new(format!(
+            "host {host} queue pair {number} at {:?}: {text}",
+            self.world.now()
+        ))
+    }
+}
+
+impl Cluster {
+    /// How many queue pairs there are.
+    pub(crate) fn queue_pairs(&self) -> usize {
+        self.ends.len()
+    }
+}

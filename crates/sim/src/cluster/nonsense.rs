@@ -1,0 +1,91 @@
+//! Requests that must be refused when they are posted.
+
+use engine::{Address, Destination, Kind, PostError, Remote, Segment, SendRequest, Work};
+use wire::{Gid, Key, QueueKey};
+
+use super::Cluster;
+use crate::Complaint;
+
+impl Cluster {
+    /// Posts something that makes no sense: it must be refused, and change nothing.
+    pub(super) fn post_nonsense(&mut self, end: usize) -> Result<(), Complaint> {
+        let (mut request, expected) = match self.rng.below(5) {
+            0 => self.unaligned_atomic(end),
+            1 => self.too_many_segments(end),
+            2 => self.too_much_inline(end),
+            3 => self.inline_read(),
+            _ => self.stray_destination(end),
+        };
+        let (host, number) = (self.ends[end].host, self.ends[end].number);
+        if self.ends[end].kind == Kind::XrcInitiator {
+            request.shared_receive = Some(number);
+        }
+        let Some(device) = self.world.device(host) else {
+            return Ok(());
+        };
+        let found = device.post_send(number, request);
+        match found == Err(expected) {
+            true => Ok(()),
+            false => {
+                let text = format!("a post gave {found:?}, but {expected:?} was expected");
+                Err(self.complain(end, &text))
+            }
+        }
+    }
+
+    fn unaligned_atomic(&mut self, end: usize) -> (SendRequest, PostError) {
+        let (arena, key) = self.ends[end].local;
+        let remote = Remote {
+            address: (self.rng.next() & !7) + self.rng.between(1, 7) as u64,
+            key: Key::new(0),
+        };
+        let segment = Segment {
+            address: self.arenas[arena].address(0),
+            length: 8,
+            key,
+        };
+        let request = SendRequest::new(0, Work::FetchAdd { remote, add: 1 }).with([segment]);
+        match self.ends[end].is_reliable() {
+            true => (request, PostError::AtomicShape),
+            false => (request, PostError::Unsupported),
+        }
+    }
+
+    fn too_many_segments(&mut self, end: usize) -> (SendRequest, PostError) {
+        let most = self.ends[end].limits.max_segments;
+        let segment = Segment {
+            address: 0,
+            length: 0,
+            key: Key::new(0),
+        };
+        let request = SendRequest::new(0, Work::Send).with(vec![segment; most + 1]);
+        (request, PostError::TooManySegments { max: most as u32 })
+    }
+
+    fn too_much_inline(&mut self, end: usize) -> (SendRequest, PostError) {
+        let most = self.ends[end].limits.max_inline;
+        let request = SendRequest::new(0, Work::Send).inline(&vec![0; most + 1]);
+        (request, PostError::InlineTooLong { max: most as u32 })
+    }
+
+    /// A read has nothing to send, so nothing can be inline.
+    fn inline_read(&mut self) -> (SendRequest, PostError) {
+        let remote = Remote {
+            address: self.rng.next(),
+            key: Key::new(0),
+        };
+        let request = SendRequest::new(0, Work::Read(remote)).inline(&[]);
+        (request, PostError::Unsupported)
+    }
+
+    /// Only datagrams have a destination of their own.
+    fn stray_destination(&mut self, end: usize) -> (SendRequest, PostError) {
+        let destination = Destination {
+            address: Address::new(Gid::default(), 0),
+            queue_pair: self.ends[end].number,
+            queue_key: QueueKey::new(1),
+        };
+        let request = SendRequest::new(0, Work::Send).to(destination);
+        (request, PostError::Destination)
+    }
+}

@@ -1,0 +1,376 @@
+//! Receive queues, of one queue pair or shared, and the receives posted to them.
+
+use std::collections::VecDeque;
+
+use engine::{CompletedWork, Completion, Id, ReceiveRequest, Segment, SharedReceiveQueue, Status};
+use wire::{Key, Qpn};
+
+use super::Cluster;
+use super::end::{Cause, Message};
+use super::watch::Due;
+use crate::Complaint;
+use crate::arena::Block;
+
+/// Where receives are posted.
+pub(crate) struct Pool {
+    pub(crate) host: usize,
+    pub(crate) arena: usize,
+    pub(crate) key: Key,
+    pub(crate) owner: Owner,
+    /// Every receive takes at least so many bytes; none takes more than `max_capacity`.
+    pub(crate) min_capacity: usize,
+    pub(crate) max_capacity: usize,
+    pub(crate) max_segments: usize,
+    /// How many receives the application likes to have posted.
+    pub(crate) depth: usize,
+    /// Whether the application keeps them posted, or comes late.
+    pub(crate) eager: bool,
+    /// Receives without a completion yet, oldest first.
+    pub(crate) posted: VecDeque<Receive>,
+    posts: u64,
+    /// Whether the limit of a shared queue is armed, and whether a receive was used since then.
+    armed: Option<u32>,
+    used: bool,
+}
+
+/// Whose receives they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    End(usize),
+    Shared(Id<SharedReceiveQueue>),
+}
+
+/// A receive that was posted.
+pub(crate) struct Receive {
+    id: u64,
+    pub(super) block: Block,
+    /// Its memory can't be used: only an empty message fits.
+    poisoned: bool,
+}
+
+impl Pool {
+    pub(crate) fn new(host: usize, arena: usize, key: Key, owner: Owner) -> Self {
+        Self {
+            host,
+            arena,
+            key,
+            owner,
+            min_capacity: 0,
+            max_capacity: 0,
+            max_segments: 1,
+            depth: 1,
+            eager: true,
+            posted: VecDeque::new(),
+            posts: 0,
+            armed: None,
+            used: false,
+        }
+    }
+
+    /// How XRC requests name it.
+    pub(crate) fn number(&self) -> Option<Qpn> {
+        match self.owner {
+            Owner::Shared(id) => Some(SharedReceiveQueue::number(id)),
+            Owner::End(_) => None,
+        }
+    }
+}
+
+const POOL_SHIFT: u32 = 40;
+
+impl Cluster {
+    /// Posts receives until the application has as many as it likes, or `most` more.
+    pub(crate) fn refill(&mut self, pool: usize, most: usize) -> Result<(), Complaint> {
+        for _ in 0..most {
+            if self.pools[pool].posted.len() >= self.pools[pool].depth || !self.is_usable(pool) {
+                break;
+            }
+            if !self.post_receive(pool)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_usable(&self, pool: usize) -> bool {
+        let pool = &self.pools[pool];
+        let open = match pool.owner {
+            Owner::End(end) => self.ends[end].is_alive(),
+            Owner::Shared(_) => true,
+        };
+        open && self.world.peek(pool.host).is_some()
+    }
+
+    /// False if the arena has no room.
+    fn post_receive(&mut self, pool: usize) -> Result<bool, Complaint> {
+        let Pool {
+            host,
+            arena,
+            key,
+            owner,
+            min_capacity,
+            max_capacity,
+            max_segments,
+            ..
+        } = self.pools[pool];
+        let length = self.rng.between(min_capacity, max_capacity);
+        let pieces = self.draw_pieces(length, max_segments);
+        let Some(block) = self.arenas[arena].allocate(length, pieces, &mut self.rng) else {
+            return Ok(false);
+        };
+        let poisoned = self.rng.per_mille(self.profile.poisoned_receives);
+        let key = match poisoned {
+            true => Key::new(key.value() ^ 0x0080_0000),
+            false => key,
+        };
+        self.pools[pool].posts += 1;
+        let id = (pool as u64) << POOL_SHIFT | self.pools[pool].posts;
+        let request = ReceiveRequest::new(id, self.segments(arena, key, &block));
+        let device = self.world.device(host).expect("the caller looked");
+        let posted = match owner {
+            Owner::End(end) => device.post_receive(self.ends[end].number, request),
+            Owner::Shared(queue) => device.post_shared_receive(queue, request),
+        };
+        posted.map_err(|error| Complaint::new(format!("a receive was not taken: {error}")))?;
+        self.pools[pool].posted.push_back(Receive {
+            id,
+            block,
+            poisoned,
+        });
+        Ok(true)
+    }
+
+    /// Asks to be told when a shared queue runs low.
+    pub(super) fn arm_limit(&mut self, pool: usize) -> Result<(), Complaint> {
+        let Owner::Shared(queue) = self.pools[pool].owner else {
+            return Ok(());
+        };
+        let limit = self.rng.between(1, self.pools[pool].depth) as u32;
+        self.pools[pool].armed = Some(limit);
+        self.pools[pool].used = false;
+        let host = self.pools[pool].host;
+        match self.world.device(host) {
+            Some(device) => Ok(device.set_shared_receive_limit(queue, limit)?),
+            None => Ok(()),
+        }
+    }
+
+    /// A shared queue runs low: that is told once.
+    pub(super) fn limit_reached(
+        &mut self,
+        host: usize,
+        queue: Id<SharedReceiveQueue>,
+    ) -> Result<(), Complaint> {
+        let owner = Owner::Shared(queue);
+        let mut pools = self.pools.iter_mut();
+        let pool = pools.find(|pool| pool.host == host && pool.owner == owner);
+        match pool.and_then(|pool| pool.armed.take()) {
+            Some(_) => Ok(()),
+            None => Err(Complaint::new(format!(
+                "shared receive queue {queue:?} of host {host} tells of a limit that is not armed"
+            ))),
+        }
+    }
+
+    /// A queue that fell below its limit, and stayed there, must have told so.
+    pub(super) fn check_limits(&self, host: usize) -> Result<(), Complaint> {
+        let Some(device) = self.world.peek(host) else {
+            return Ok(());
+        };
+        for pool in self.pools.iter().filter(|pool| pool.host == host) {
+            let (Owner::Shared(queue), Some(limit)) = (pool.owner, pool.armed) else {
+                continue;
+            };
+            let left = device
+                .shared_receive_queue(queue)
+                .map_or(0, SharedReceiveQueue::len);
+            if pool.used && left < limit as usize {
+                return Err(Complaint::new(format!(
+                    "shared receive queue {queue:?} of host {host} has {left} receives left and \
+                     keeps silent about its limit of {limit}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody will ever complete these receives; what they hold is anybody's guess.
+    pub(super) fn abandon_receives(&mut self, pool: usize) {
+        let arena = &mut self.arenas[self.pools[pool].arena];
+        for receive in self.pools[pool].posted.drain(..) {
+            for piece in receive.block.pieces {
+                arena.accept(piece);
+            }
+        }
+    }
+
+    /// The pieces of a block as a work request names them.
+    pub(crate) fn segments(&self, arena: usize, key: Key, block: &Block) -> Vec<Segment> {
+        let arena = &self.arenas[arena];
+        let segment = |piece: &std::ops::Range<usize>| Segment {
+            address: arena.address(piece.start),
+            length: piece.len() as u32,
+            key,
+        };
+        block.pieces.iter().map(segment).collect()
+    }
+
+    /// A receive of `end` completed; whether the sender solicited a notification.
+    pub(crate) fn receive_completed(
+        &mut self,
+        end: usize,
+        completion: &Completion,
+    ) -> Result<Due, Complaint> {
+        let pool = (completion.id >> POOL_SHIFT) as usize;
+        let receive = self.take_posted(end, pool, completion.id)?;
+        if completion.status != Status::Success {
+            self.receive_failed(end, pool, &receive, completion)?;
+            return Ok(Due::Yes);
+        }
+        let message = self.next_message(end, pool, &receive, completion)?;
+        self.check_message(end, &message, completion)?;
+        if receive.poisoned && !message.data.is_empty() {
+            return Err(self.complain(end, "a message came into memory that can't be used"));
+        }
+        self.store_message(end, pool, &receive, &message)?;
+        if let Some(key) = message.invalidates {
+            self.invalidated_by_peer(end, key);
+        }
+        Ok(match (self.is_lossy(end), message.solicited) {
+            (true, _) => Due::Perhaps,
+            (false, true) => Due::Yes,
+            (false, false) => Due::No,
+        })
+    }
+
+    fn take_posted(&mut self, end: usize, pool: usize, id: u64) -> Result<Receive, Complaint> {
+        let Some(found) = self.pools.get_mut(pool) else {
+            return Err(self.complain(end, "a receive completed that was never posted"));
+        };
+        found.used = true;
+        let place = found.posted.iter().position(|receive| receive.id == id);
+        let in_order = matches!(found.owner, Owner::Shared(_)) || place == Some(0);
+        match place.and_then(|place| found.posted.remove(place)) {
+            Some(receive) if in_order => Ok(receive),
+            Some(_) => Err(self.complain(end, "a receive overtook the one before it")),
+            None => Err(self.complain(end, "a receive completed twice or was never posted")),
+        }
+    }
+
+    /// The message that the completion must be about.
+    fn next_message(
+        &mut self,
+        end: usize,
+        pool: usize,
+        receive: &Receive,
+        completion: &Completion,
+    ) -> Result<Message, Complaint> {
+        if self.is_lossy(end) {
+            return self.find_message(end, pool, receive, completion);
+        }
+        let peer = self.ends[end].peer;
+        let sender = &mut self.ends[peer];
+        let place = sender
+            .under_way
+            .iter()
+            .position(|message| message.pool == pool);
+        match place.and_then(|place| sender.under_way.remove(place)) {
+            Some(message) => Ok(message),
+            None => Err(self.complain(end, "a receive completed, but no message is under way")),
+        }
+    }
+
+    fn check_message(
+        &self,
+        end: usize,
+        message: &Message,
+        completion: &Completion,
+    ) -> Result<(), Complaint> {
+        let found = (
+            completion.work,
+            completion.length as usize,
+            completion.immediate,
+            completion.invalidated,
+        );
+        let expected = (
+            message.work,
+            message.length,
+            message.immediate,
+            message.invalidates,
+        );
+        if message.receive_failure.is_some() {
+            return Err(self.complain(end, "a message was received that must be refused"));
+        }
+        if found != expected {
+            let text = format!("a receive shows {found:?}, but {expected:?} was sent");
+            return Err(self.complain(end, &text));
+        }
+        Ok(())
+    }
+
+    fn store_message(
+        &mut self,
+        end: usize,
+        pool: usize,
+        receive: &Receive,
+        message: &Message,
+    ) -> Result<(), Complaint> {
+        let lossy = self.is_lossy(end);
+        let arena = &mut self.arenas[self.pools[pool].arena];
+        let mut rest = &message.data[..];
+        for piece in &receive.block.pieces {
+            let (now, later) = rest.split_at(piece.len().min(rest.len()));
+            arena.plan(piece.start, now);
+            arena.settle(piece.start, now);
+            rest = later;
+            if lossy {
+                // Behind the message may lie a part of one that did not come whole.
+                arena.accept(piece.start + now.len()..piece.end);
+            }
+        }
+        arena.check(receive.block.range.clone())?;
+        arena.free(&receive.block);
+        if self.pools[pool].eager {
+            self.refill(pool, 2)?;
+        }
+        Ok(())
+    }
+
+    fn receive_failed(
+        &mut self,
+        end: usize,
+        pool: usize,
+        receive: &Receive,
+        completion: &Completion,
+    ) -> Result<(), Complaint> {
+        let arena = &mut self.arenas[self.pools[pool].arena];
+        if self.ends[self.ends[end].peer].under_way.is_empty() && !self.profile.is_lossy() {
+            arena.check(receive.block.range.clone())?;
+        } else {
+            // A message may have filled a part of it.
+            for piece in &receive.block.pieces {
+                arena.accept(piece.clone());
+            }
+            arena.check(receive.block.range.clone())?;
+        }
+        arena.free(&receive.block);
+        let status = completion.status;
+        let sender = self.ends[end].peer;
+        let expected = self.ends[sender]
+            .under_way
+            .iter()
+            .find(|message| message.pool == pool)
+            .and_then(|message| message.receive_failure);
+        let explained = match status {
+            Status::Flushed => return self.check_flush(end),
+            Status::LocalProtection => receive.poisoned,
+            status => expected == Some(status),
+        };
+        if !explained || completion.work != CompletedWork::Receive {
+            let text = format!("a receive ended with {status:?}, but {expected:?} was expected");
+            return Err(self.complain(end, &text));
+        }
+        self.fail_end(end, Cause::OwnReceive(status));
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! What happens to queue pairs and hosts in the middle of their work, and at the end of a run.
+
+use engine::{Attributes, State};
+
+use super::end::{Cause, Drain, Posted};
+use super::pool::Owner;
+use super::{Call, Cluster};
+use crate::Complaint;
+
+impl Cluster {
+    /// Decides when what will be upset.
+    pub(super) fn plan_upsets(&mut self) -> Result<(), Complaint> {
+        let span = self.profile.pace * self.profile.requests as u32 / 2;
+        for end in 0..self.ends.len() {
+            if self.rng.percent(self.profile.breaks) {
+                let delay = self.rng.up_to(span);
+                self.world.call(delay, Call::Break(end).number());
+            }
+            if self.rng.percent(self.profile.reconnections) {
+                // Long after everything of the old connection is gone.
+                let delay = 4 * span + 100 * self.world.slowest_round_trip();
+                self.world.call(delay, Call::Reconnect(end).number());
+            }
+            if self.rng.percent(self.profile.drains) {
+                let delay = self.rng.up_to(span);
+                self.world.call(delay, Call::Drain(end).number());
+            }
+            if self.rng.percent(self.profile.deregistrations) {
+                let delay = self.rng.up_to(span);
+                self.world.call(delay, Call::Deregister(end).number());
+            }
+        }
+        if let Some((host, at)) = self.profile.death {
+            self.world.call(at, Call::Kill(host).number());
+        }
+        (0..self.pools.len()).try_for_each(|pool| self.arm_limit(pool))
+    }
+
+    /// Ends a region while its peer rests. Packets that come late find nothing there.
+    pub(super) fn deregister(&mut self, end: usize) -> Result<(), Complaint> {
+        let (host, peer) = (self.ends[end].host, self.ends[end].peer);
+        // Requests of a broken peer are flushed there, but may still arrive here.
+        let busy = !self.ends[peer].outstanding.is_empty() || !self.ends[peer].is_alive();
+        // The first region has the windows, and everybody needs one.
+        if busy || self.ends[end].targets.len() == 1 || !self.ends[end].is_alive() {
+            return Ok(());
+        }
+        let Some(target) = self.ends[end].targets.pop() else {
+            return Ok(());
+        };
+        self.ends[end].stale_keys.push(target.key);
+        self.live_keys.retain(|live| *live != (host, target.key));
+        match self.world.device(host) {
+            Some(device) => Ok(device.deregister(target.key)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts an end into the error state: all its requests must be flushed.
+    pub(super) fn break_end(&mut self, end: usize) -> Result<(), Complaint> {
+        let host = self.ends[end].host;
+        // What happened before is judged before.
+        self.drain(host)?;
+        if !self.ends[end].is_alive() {
+            return Ok(());
+        }
+        self.fail_end(end, Cause::Told);
+        self.modify(end, State::Error, None)?;
+        self.drain(host)
+    }
+
+    fn modify(
+        &mut self,
+        end: usize,
+        state: State,
+        drain_event: Option<bool>,
+    ) -> Result<(), Complaint> {
+        let (host, number) = (self.ends[end].host, self.ends[end].number);
+        let attributes = Attributes {
+            state: Some(state),
+            drain_event,
+            ..Attributes::default()
+        };
+        match self.world.device(host) {
+            Some(device) => Ok(device.modify(number, &attributes)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells a send queue to finish what was begun and to begin nothing.
+    pub(super) fn drain_send_queue(&mut self, end: usize) -> Result<(), Complaint> {
+        if self.state(end) != Some(State::ReadyToSend) || self.ends[end].drain != Drain::No {
+            return Ok(());
+        }
+        self.ends[end].drain = Drain::Asked;
+        self.ends[end].last_before_drain = self.next_id;
+        self.modify(end, State::SendQueueDrain, Some(true))
+    }
+
+    /// The send queue said that it is drained.
+    pub(super) fn drained(&mut self, end: usize) -> Result<(), Complaint> {
+        if self.ends[end].drain != Drain::Asked {
+            return Err(self.complain(end, "is drained, but nobody asked for it"));
+        }
+        self.ends[end].drain = Drain::Done;
+        self.call_later(Call::Resume(end));
+        Ok(())
+    }
+
+    /// A drained send queue goes on.
+    pub(super) fn resume(&mut self, end: usize) -> Result<(), Complaint> {
+        if self.state(end) != Some(State::SendQueueDrain) {
+            return Ok(());
+        }
+        self.ends[end].drain = Drain::No;
+        self.modify(end, State::ReadyToSend, None)
+    }
+
+    /// A host dies without a word: what it had posted is never heard of again.
+    pub(super) fn kill(&mut self, host: usize) -> Result<(), Complaint> {
+        self.drain(host)?;
+        self.world.kill(host);
+        for end in 0..self.ends.len() {
+            if self.ends[end].host == host {
+                self.ends[end].quota = 0;
+                // Nobody tells the peer: it must find out by itself.
+                self.ends[end].failure.get_or_insert(Cause::Told);
+                let lost: Vec<Posted> = self.ends[end].outstanding.drain(..).collect();
+                lost.into_iter()
+                    .for_each(|posted| self.give_up(end, posted));
+            }
+        }
+        for pool in 0..self.pools.len() {
+            if self.pools[pool].host == host {
+                self.abandon_receives(pool);
+            }
+        }
+        Ok(())
+    }
+
+    /// Two broken ends begin anew, with the same queue pairs and other sequence numbers.
+    pub(super) fn reconnect(&mut self, end: usize) -> Result<(), Complaint> {
+        let pair = [end, self.ends[end].peer];
+        let hosts = pair.map(|end| self.ends[end].host);
+        if hosts.iter().any(|&host| self.world.peek(host).is_none()) {
+            return Ok(());
+        }
+        self.drain_all()?;
+        if pair.iter().any(|&end| self.ends[end].is_alive()) {
+            return Ok(());
+        }
+        for end in pair {
+            self.modify(end, State::Reset, None)?;
+            self.forget_failure(end);
+        }
+        self.join(pair)?;
+        for end in pair {
+            self.ends[end].quota = self.rng.between(1, self.profile.requests);
+            for pool in self.ends[end].pools.clone() {
+                self.refill(pool, usize::MAX)?;
+                if self.profile.late_receives {
+                    self.call_later(Call::Refill(pool));
+                }
+            }
+            self.call_later(Call::Post(end));
+        }
+        Ok(())
+    }
+
+    /// What the failure left in memory is taken as it is: nothing is under way any more.
+    fn forget_failure(&mut self, end: usize) {
+        let state = &mut self.ends[end];
+        let targets = state.targets.iter().map(|target| target.arena);
+        for arena in targets.chain([state.local.0]) {
+            self.arenas[arena].accept_all();
+        }
+        state.under_way.clear();
+        state.provoked.clear();
+        state.doomed = false;
+        state.failure = None;
+        state.flushing = false;
+        state.raised = None;
+        state.drain = Drain::No;
+    }
+
+    /// At the end, every queue pair is put into error: it must flush what is left, and only that.
+    pub(super) fn tear_down(&mut self) -> Result<(), Complaint> {
+        for end in 0..self.ends.len() {
+            if self.world.peek(self.ends[end].host).is_some() {
+                self.break_end(end)?;
+            }
+        }
+        self.run_until_idle()?;
+        for pool in &self.pools {
+            if let Owner::End(end) = pool.owner
+                && !pool.posted.is_empty()
+            {
+                let text = format!("{} receives were never flushed", pool.posted.len());
+                return Err(self.complain(end, &text));
+            }
+        }
+        Ok(())
+    }
+}

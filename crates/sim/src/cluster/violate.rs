@@ -1,0 +1,316 @@
+//! Requests that must fail, and how.
+
+use engine::{Access, Remote, Status, Work};
+use wire::Key;
+
+use super::Cluster;
+use super::build::Site;
+use super::draft::{Draft, Place, Verb};
+use super::end::{Expected, Fault, Target};
+use crate::Complaint;
+use crate::plain::ALL_RIGHTS;
+
+/// What is wrong with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Violation {
+    /// The key opens nothing.
+    WrongKey,
+    /// The key opened something once, or opens it in another protection domain.
+    StaleKey,
+    /// The range reaches outside of the region.
+    OutOfBounds,
+    /// The region does not give the right.
+    NoRight,
+    /// The queue pair does not offer the service.
+    NoService,
+    /// A message is longer than any receive.
+    TooLong,
+    /// Local memory has another key.
+    LocalKey,
+    /// Local memory may not be written.
+    LocalReadOnly,
+    /// A window of another queue pair.
+    ForeignWindow,
+    /// The range reaches outside of the window, though not of the region.
+    BeyondWindow,
+    /// The window does not give the right.
+    WindowWithoutRight,
+}
+
+const VIOLATIONS: &[(u32, Violation)] = &[
+    (3, Violation::WrongKey),
+    (2, Violation::StaleKey),
+    (4, Violation::OutOfBounds),
+    (4, Violation::NoRight),
+    (3, Violation::NoService),
+    (3, Violation::TooLong),
+    (3, Violation::LocalKey),
+    (2, Violation::LocalReadOnly),
+    (2, Violation::ForeignWindow),
+    (3, Violation::BeyondWindow),
+    (2, Violation::WindowWithoutRight),
+];
+
+const REMOTE_ACCESS: Expected = Expected::Failure(Status::RemoteAccess, Some(Fault::Access));
+const INVALID: Expected = Expected::Failure(Status::RemoteInvalidRequest, Some(Fault::Request));
+const LOCAL: Expected = Expected::Failure(Status::LocalProtection, None);
+
+impl Cluster {
+    /// A request that must fail; none if this end has nothing to fail with.
+    pub(super) fn draft_violation(&mut self, end: usize) -> Option<Draft> {
+        let violation = self.rng.weighted(VIOLATIONS);
+        let draft = match violation {
+            Violation::WrongKey => self.draft_wrong_key(end),
+            Violation::StaleKey => self.draft_stale_key(end),
+            Violation::OutOfBounds => self.draft_out_of_bounds(end),
+            Violation::NoRight => self.draft_without_right(end),
+            Violation::NoService => self.draft_without_service(end),
+            Violation::TooLong => self.draft_too_long(end),
+            Violation::LocalKey => self.draft_local_key(end),
+            Violation::LocalReadOnly => self.draft_local_read_only(end),
+            Violation::ForeignWindow => self.draft_foreign_window(end),
+            Violation::BeyondWindow => self.draft_beyond_window(end),
+            Violation::WindowWithoutRight => self.draft_window_without_right(end),
+        }?;
+        let local = matches!(draft.expected, LOCAL);
+        match self.ends[end].is_reliable() || local {
+            true => Some(draft),
+            false => Some(Self::unnoticed(draft)),
+        }
+    }
+
+    /// What a peer of an unreliable service refuses is dropped without a word.
+    fn unnoticed(mut draft: Draft) -> Draft {
+        draft.expected = Expected::Success;
+        draft.effects.clear();
+        draft.message = None;
+        draft
+    }
+
+    /// Something that touches this memory of the peer, and is refused there.
+    pub(super) fn draft_refused(&mut self, end: usize, place: &Place, verb: Verb) -> Option<Draft> {
+        let remote = place.remote;
+        let length = place.range.len();
+        let work = match verb {
+            Verb::Write => Work::Write(remote),
+            Verb::Read => Work::Read(remote),
+            Verb::FetchAdd => Work::FetchAdd { remote, add: 1 },
+            Verb::AtomicWrite => Work::AtomicWrite(remote),
+            _ => return None,
+        };
+        let mut draft = match verb {
+            Verb::Write | Verb::AtomicWrite => {
+                let source = self.draw_source(end, length)?;
+                self.with_source(end, work, &source)
+            }
+            _ => self.with_result(end, work, length)?,
+        };
+        draft.expected = REMOTE_ACCESS;
+        Some(draft)
+    }
+
+    /// A verb that touches memory, the right it needs, a length and an alignment for it.
+    fn draw_touch(&mut self, end: usize) -> (Verb, Access, usize, usize) {
+        let peer = self.ends[end].peer;
+        let offered = self.ends[peer].access;
+        let choices = [
+            (Verb::Write, Access::REMOTE_WRITE),
+            (Verb::Read, Access::REMOTE_READ),
+            (Verb::FetchAdd, Access::REMOTE_ATOMIC),
+            (Verb::AtomicWrite, Access::REMOTE_WRITE),
+        ];
+        let reliable = self.ends[end].is_reliable();
+        let possible: Vec<(Verb, Access)> = choices
+            .into_iter()
+            .filter(|&(verb, right)| offered.contains(right) && (reliable || verb == Verb::Write))
+            .collect();
+        let (verb, right) = match possible.is_empty() {
+            true => (Verb::Flush, Access::empty()),
+            false => *self.rng.pick(&possible),
+        };
+        let mtu = self.ends[end].limits.mtu.bytes();
+        match verb {
+            Verb::Write | Verb::Read => {
+                let length = self.draw_length(mtu, self.profile.longest).max(1);
+                (verb, right, length, 1)
+            }
+            _ => (verb, right, 8, 8),
+        }
+    }
+
+    fn draft_wrong_key(&mut self, end: usize) -> Option<Draft> {
+        let (verb, right, length, align) = self.draw_touch(end);
+        let mut place = self.draw_place(end, right, length, align);
+        // Another tag of the same slot, or a slot that no device of this size has.
+        let change = match self.rng.percent(50) {
+            true => self.rng.between(1, 0xfff) as u32,
+            false => 0x8000_0000,
+        };
+        place.remote.key = Key::new(place.remote.key.value() ^ change);
+        self.draft_refused(end, &place, verb)
+    }
+
+    fn draft_stale_key(&mut self, end: usize) -> Option<Draft> {
+        let peer = &self.ends[self.ends[end].peer];
+        let host = peer.host;
+        let dead: Vec<Key> = peer.stale_keys.clone();
+        let dead: Vec<Key> = dead
+            .into_iter()
+            .filter(|key| !self.live_keys.contains(&(host, *key)))
+            .collect();
+        if dead.is_empty() {
+            return None;
+        }
+        let (verb, right, length, align) = self.draw_touch(end);
+        let mut place = self.draw_place(end, right, length, align);
+        place.remote.key = *self.rng.pick(&dead);
+        self.draft_refused(end, &place, verb)
+    }
+
+    fn draft_out_of_bounds(&mut self, end: usize) -> Option<Draft> {
+        let (verb, right, length, align) = self.draw_touch(end);
+        let target = self.draw_target(end, right);
+        let arena = &self.arenas[target.arena];
+        let last_fitting = (arena.len() - length) / align * align;
+        let offset = match self.rng.percent(70) {
+            true => (last_fitting + align + align * self.rng.below(100)) as u64,
+            false => 0u64.wrapping_sub((align * self.rng.between(1, 100)) as u64),
+        };
+        let remote = Remote {
+            address: arena.base.wrapping_add(offset),
+            key: target.key,
+        };
+        let place = Place {
+            arena: target.arena,
+            range: 0..length,
+            remote,
+        };
+        self.draft_refused(end, &place, verb)
+    }
+
+    fn draft_without_right(&mut self, end: usize) -> Option<Draft> {
+        let (verb, right, length, align) = self.draw_touch(end);
+        let targets = &self.ends[self.ends[end].peer].targets;
+        let lacking: Vec<Target> = targets
+            .iter()
+            .filter(|target| !target.access.contains(right))
+            .copied()
+            .collect();
+        if lacking.is_empty() {
+            return None;
+        }
+        let target = *self.rng.pick(&lacking);
+        let arena = &self.arenas[target.arena];
+        let offset = self.rng.below((arena.len() - length) / align + 1) * align;
+        let place = Place {
+            arena: target.arena,
+            range: offset..offset + length,
+            remote: Remote {
+                address: arena.address(offset),
+                key: target.key,
+            },
+        };
+        self.draft_refused(end, &place, verb)
+    }
+
+    fn draft_without_service(&mut self, end: usize) -> Option<Draft> {
+        let denied = ALL_RIGHTS.difference(self.ends[self.ends[end].peer].access);
+        let draft = if denied.contains(Access::REMOTE_READ) && self.ends[end].is_reliable() {
+            let place = self.draw_place(end, Access::REMOTE_READ, 8, 8);
+            self.draft_refused(end, &place, Verb::Read)
+        } else if denied.contains(Access::REMOTE_WRITE) {
+            let place = self.draw_place(end, Access::REMOTE_WRITE, 8, 8);
+            self.draft_refused(end, &place, Verb::Write)
+        } else if denied.contains(Access::REMOTE_ATOMIC) && self.ends[end].is_reliable() {
+            let place = self.draw_place(end, Access::REMOTE_ATOMIC, 8, 8);
+            self.draft_refused(end, &place, Verb::FetchAdd)
+        } else {
+            None
+        };
+        draft.map(|mut draft| {
+            draft.expected = INVALID;
+            draft
+        })
+    }
+
+    fn draft_too_long(&mut self, end: usize) -> Option<Draft> {
+        let mut draft = self.draft_send(end, None)?;
+        let pool = draft.message.as_ref()?.pool;
+        let surplus = *self.rng.pick(&[1, 1, 2, 300]);
+        let length = self.pools[pool].max_capacity + surplus;
+        let source = self.draw_source(end, length)?;
+        let unused = draft.block.take();
+        if let Some(block) = unused {
+            self.arenas[self.ends[end].local.0].free(&block);
+        }
+        let mut long = self.with_source(end, Work::Send, &source);
+        long.message = draft.message.take().map(|mut message| {
+            message.receive_failure = Some(Status::LocalLength);
+            message
+        });
+        long.expected = INVALID;
+        Some(long)
+    }
+
+    fn draft_local_key(&mut self, end: usize) -> Option<Draft> {
+        let reliable = self.ends[end].is_reliable();
+        let offered = self.ends[self.ends[end].peer].access;
+        let mut draft = match self.rng.below(3) {
+            0 if reliable && offered.contains(Access::REMOTE_READ) => self.draft_read(end),
+            1 if offered.contains(Access::REMOTE_WRITE) => self.draft_write(end, None),
+            _ => self.draft_send(end, None),
+        }?;
+        let block = draft.block.clone()?;
+        if block.pieces.iter().all(std::ops::Range::is_empty) {
+            return None;
+        }
+        let (arena, key) = self.ends[end].local;
+        let wrong = Key::new(key.value() ^ self.rng.between(1, 0xfff) as u32);
+        let mut segments = self.segments(arena, key, &block);
+        // The last piece that has bytes: packets before it may be under way already.
+        let spoiled = segments.iter_mut().rev().find(|one| one.length > 0)?;
+        spoiled.key = wrong;
+        draft.request = draft.request.with(segments);
+        draft.expected = LOCAL;
+        if let Some(message) = &mut draft.message {
+            // It never comes whole.
+            message.receive_failure = Some(Status::Flushed);
+        }
+        Some(draft)
+    }
+
+    /// A result that must not go where it should.
+    fn draft_local_read_only(&mut self, end: usize) -> Option<Draft> {
+        let offered = self.ends[self.ends[end].peer].access;
+        if !self.ends[end].is_reliable() || !offered.contains(Access::REMOTE_READ) {
+            return None;
+        }
+        let length = self.rng.between(1, 100);
+        let place = self.draw_place(end, Access::REMOTE_READ, length, 1);
+        let (arena, key) = self.ends[end].constant;
+        let block = self.arenas[arena].allocate(length, 1, &mut self.rng)?;
+        let segments = self.segments(arena, key, &block);
+        self.arenas[arena].free(&block);
+        let mut draft = Draft::new(Work::Read(place.remote));
+        draft.request = draft.request.with(segments);
+        draft.expected = LOCAL;
+        Some(draft)
+    }
+
+    /// Keys that open nothing for the peer any more, or never did.
+    pub(super) fn draw_stale_keys(&mut self, site: &Site) -> Result<Vec<Key>, Complaint> {
+        if self.profile.violations == 0 {
+            return Ok(Vec::new());
+        }
+        let access = ALL_RIGHTS | Access::LOCAL_WRITE;
+        let length = self.profile.longest;
+        let (_, gone) = self.add_arena(site.host, site.domain, length, access)?;
+        self.device(site.host)?.deregister(gone)?;
+        self.live_keys.retain(|live| *live != (site.host, gone));
+        let (_, elsewhere) = self.add_arena(site.host, site.other_domain, length, access)?;
+        // It opens something, but not for queue pairs of this domain.
+        self.live_keys
+            .retain(|live| *live != (site.host, elsewhere));
+        Ok(vec![gone, elsewhere])
+    }
+}

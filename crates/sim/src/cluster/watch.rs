@@ -1,0 +1,189 @@
+//! What an application sees of a host: events, completions, states; all of it is compared.
+
+use engine::{AsyncEvent, Completion, Event, Notify, State, Status};
+use wire::Qpn;
+
+use super::end::Fault;
+use super::{Cluster, Queue};
+use crate::Complaint;
+
+/// Whether a notification must come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Due {
+    No,
+    /// Two messages that look the same differ in whether they call for one.
+    Perhaps,
+    Yes,
+}
+
+impl Cluster {
+    /// The application looks at a host where something happened, though not every time.
+    pub(super) fn look_at(&mut self, host: usize) -> Result<(), Complaint> {
+        if self.rng.below(self.profile.poll_every) == 0 {
+            self.drain(host)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn drain_all(&mut self) -> Result<(), Complaint> {
+        (0..self.world.hosts.len()).try_for_each(|host| self.drain(host))
+    }
+
+    /// Takes all events and completions of a host, and checks them.
+    pub(super) fn drain(&mut self, host: usize) -> Result<(), Complaint> {
+        self.drain_events(host)?;
+        for queue in 0..self.queues.len() {
+            if self.queues[queue].host == host {
+                self.drain_queue(queue)?;
+            }
+        }
+        self.check_limits(host)?;
+        self.check_states(host)?;
+        for end in 0..self.ends.len() {
+            if self.ends[end].host == host && self.state(end) == Some(State::Error) {
+                self.settle_silent(end)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn drain_events(&mut self, host: usize) -> Result<(), Complaint> {
+        while let Some(device) = &mut self.world.hosts[host].device
+            && let Some(event) = device.poll_event()
+        {
+            match event {
+                Event::Completion(id) => {
+                    let mut queues = self.queues.iter_mut();
+                    let queue = queues.find(|queue| queue.host == host && queue.id == id);
+                    let queue = queue.ok_or_else(|| Complaint::new("an unknown queue notifies"))?;
+                    queue.notifications += 1;
+                }
+                Event::Async(event) => self.handle_event(host, event)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn drain_queue(&mut self, queue: usize) -> Result<(), Complaint> {
+        let Queue {
+            host, id, armed, ..
+        } = self.queues[queue];
+        let mut due = Due::No;
+        while let Some(device) = &mut self.world.hosts[host].device
+            && let Some(completion) = device.poll_completion(id)
+        {
+            self.note(&completion);
+            let solicited = self.complete(host, &completion)?;
+            let failed = completion.status != Status::Success;
+            due = due.max(match armed {
+                None => Due::No,
+                Some(Notify::Any) => Due::Yes,
+                Some(Notify::Solicited) if failed => Due::Yes,
+                Some(Notify::Solicited) => solicited,
+            });
+        }
+        self.check_notification(queue, due)
+    }
+
+    fn note(&mut self, completion: &Completion) {
+        let digest = &mut self.world.digest;
+        digest.number(completion.id);
+        digest.number(u64::from(completion.queue_pair.value()));
+        digest.number(completion.status as u64);
+        digest.number(u64::from(completion.length));
+    }
+
+    /// A notification comes exactly when one was asked for and its completion is there.
+    fn check_notification(&mut self, queue: usize, due: Due) -> Result<(), Complaint> {
+        let Queue {
+            host,
+            id,
+            armed,
+            notifications,
+        } = self.queues[queue];
+        let right = match due {
+            Due::No => notifications == 0,
+            Due::Perhaps => notifications <= 1,
+            Due::Yes => notifications == 1,
+        };
+        if !right {
+            return Err(Complaint::new(format!(
+                "completion queue {id:?} of host {host}, armed for {armed:?}, notified \
+                 {notifications} times, was one due? {due:?}"
+            )));
+        }
+        let entry = &mut self.queues[queue];
+        entry.notifications = 0;
+        if notifications > 0 {
+            entry.armed = None;
+        }
+        if entry.armed.is_none() && self.rng.percent(40) {
+            let notify = *self.rng.pick(&[Notify::Any, Notify::Solicited]);
+            self.queues[queue].armed = Some(notify);
+            if let Some(device) = &mut self.world.hosts[host].device {
+                device.arm(id, notify);
+            }
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, host: usize, completion: &Completion) -> Result<Due, Complaint> {
+        let end = self.find_end(host, completion.queue_pair)?;
+        match completion.work.is_receive() {
+            true => self.receive_completed(end, completion),
+            false => self.send_completed(end, completion).map(|()| Due::No),
+        }
+    }
+
+    fn find_end(&self, host: usize, number: Qpn) -> Result<usize, Complaint> {
+        self.ends
+            .iter()
+            .position(|end| end.host == host && end.number == number)
+            .ok_or_else(|| Complaint::new(format!("host {host} speaks of unknown {number}")))
+    }
+
+    fn handle_event(&mut self, host: usize, event: AsyncEvent) -> Result<(), Complaint> {
+        match event {
+            AsyncEvent::AccessError(number) => {
+                self.peer_refused(self.find_end(host, number)?, Fault::Access)
+            }
+            AsyncEvent::RequestError(number) => {
+                self.peer_refused(self.find_end(host, number)?, Fault::Request)
+            }
+            AsyncEvent::QueuePairFatal(number) => {
+                self.peer_refused(self.find_end(host, number)?, Fault::Fatal)
+            }
+            AsyncEvent::SendQueueDrained(number) => self.drained(self.find_end(host, number)?),
+            AsyncEvent::LastReceiveReached(number) => {
+                self.check_flush(self.find_end(host, number)?)
+            }
+            AsyncEvent::SharedReceiveLimit(queue) => self.limit_reached(host, queue),
+            AsyncEvent::CommunicationEstablished(_) => Ok(()),
+            AsyncEvent::CompletionQueueError(queue) => Err(Complaint::new(format!(
+                "completion queue {queue:?} of host {host} overran, though it has room"
+            ))),
+        }
+    }
+
+    /// A queue pair is in error exactly when there is a reason for it.
+    fn check_states(&self, host: usize) -> Result<(), Complaint> {
+        let Some(device) = self.world.peek(host) else {
+            return Ok(());
+        };
+        for (place, end) in self.ends.iter().enumerate() {
+            if end.host != host {
+                continue;
+            }
+            let state = device.queue_pair(end.number).map(engine::QueuePair::state);
+            let broken = state == Some(State::Error);
+            if broken && end.is_alive() {
+                return Err(self.complain(place, "is in error without a reason"));
+            }
+            if !broken && let Some(cause) = end.failure {
+                let text = format!("works on after {cause:?} in state {state:?}");
+                return Err(self.complain(place, &text));
+            }
+        }
+        Ok(())
+    }
+}

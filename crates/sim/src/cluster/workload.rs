@@ -1,0 +1,158 @@
+//! When applications post, and how a posted request is noted in the model.
+
+use engine::{Kind, SendFlags};
+
+use super::draft::{Draft, Verb};
+use super::end::{Expected, Posted};
+use super::{Call, Cluster};
+use crate::Complaint;
+
+impl Cluster {
+    /// An application posts a few requests, and comes again until it has posted all.
+    pub(super) fn post_some(&mut self, end: usize) -> Result<(), Complaint> {
+        for _ in 0..self.rng.between(1, self.profile.burst) {
+            let state = &self.ends[end];
+            if state.quota == 0 || state.outstanding.len() >= state.limits.max_sends {
+                break;
+            }
+            self.post_one(end)?;
+        }
+        if self.ends[end].quota > 0 {
+            self.call_later(Call::Post(end));
+        }
+        // Who finds no room looks for completions.
+        self.look_at(self.ends[end].host)
+    }
+
+    fn post_one(&mut self, end: usize) -> Result<(), Complaint> {
+        let doomed = self.ends[end].doomed;
+        if !doomed && self.rng.per_mille(self.profile.bad_posts) {
+            self.post_nonsense(end)?;
+        }
+        let draft = match !doomed && self.rng.per_mille(self.profile.violations) {
+            true => self.draft_violation(end),
+            false => self.draft_legal(end),
+        };
+        let Some(mut draft) = draft else {
+            return Ok(());
+        };
+        self.draw_flags(end, &mut draft);
+        self.commit(end, draft)
+    }
+
+    fn draft_legal(&mut self, end: usize) -> Option<Draft> {
+        let verb = self.rng.weighted(self.profile.verbs);
+        let offered = self.ends[self.ends[end].peer].access;
+        // Whoever may not do it sends something instead.
+        let verb = if offered.contains(verb.service()) {
+            verb
+        } else {
+            Verb::Send
+        };
+        match verb {
+            Verb::Send => self.draft_send(end, None),
+            Verb::SendImmediate => {
+                let immediate = self.draw_immediate();
+                self.draft_send(end, Some(immediate))
+            }
+            Verb::Write => self.draft_write(end, None),
+            Verb::WriteImmediate => {
+                let immediate = self.draw_immediate();
+                self.draft_write(end, Some(immediate))
+            }
+            Verb::Read => self.draft_read(end),
+            verb @ (Verb::CompareSwap | Verb::FetchAdd) => self.draft_atomic(end, verb),
+            Verb::AtomicWrite => self.draft_atomic_write(end),
+            Verb::Flush => Some(self.draft_flush(end)),
+            Verb::Forward => self.draft_forward(end),
+            Verb::Nothing => Some(self.draft_nothing(end)),
+            Verb::Bind => self.draft_bind(end),
+            Verb::LocalInvalidate => self.draft_local_invalidate(end),
+            Verb::SendInvalidate => self.draft_send_invalidate(end),
+            Verb::ThroughWindow => self.draft_through_window(end),
+        }
+    }
+
+    fn draw_immediate(&mut self) -> [u8; 4] {
+        (self.rng.next() as u32).to_be_bytes()
+    }
+
+    /// Flags that don't change what a request does.
+    fn draw_flags(&mut self, end: usize, draft: &mut Draft) {
+        let state = &self.ends[end];
+        // Somebody must tell that a full queue has room again.
+        let last = state.quota == 1 || state.outstanding.len() + 1 >= state.limits.max_sends;
+        let flags = &mut draft.request.flags;
+        flags.set(SendFlags::SIGNALED, last || self.rng.percent(60));
+        flags.set(SendFlags::SOLICITED, self.rng.percent(30));
+        if self.rng.percent(4) {
+            *flags |= SendFlags::FENCE;
+        }
+        if let Some(message) = &mut draft.message {
+            message.solicited = flags.contains(SendFlags::SOLICITED);
+        }
+    }
+
+    /// Posts a request and notes what it must do.
+    fn commit(&mut self, end: usize, mut draft: Draft) -> Result<(), Complaint> {
+        self.next_id += 1;
+        draft.request.id = self.next_id;
+        self.name_receive_queue(end, &mut draft);
+        self.note_posted(end, &draft);
+        let (host, number) = (self.ends[end].host, self.ends[end].number);
+        let work = draft.request.work;
+        let posted = match self.world.device(host) {
+            Some(device) => device.post_send(number, draft.request),
+            None => Ok(()),
+        };
+        self.ends[end].quota -= 1;
+        posted.map_err(|error| self.complain(end, &format!("{work:?} was not taken: {error}")))
+    }
+
+    /// Every XRC request names a shared receive queue, also when it needs none.
+    fn name_receive_queue(&self, end: usize, draft: &mut Draft) {
+        if self.ends[end].kind != Kind::XrcInitiator {
+            return;
+        }
+        let peer = &self.ends[self.ends[end].peer];
+        let message = draft.message.as_ref();
+        let pool = message.map_or(peer.pools[0], |message| message.pool);
+        draft.request.shared_receive = self.pools[pool].number();
+    }
+
+    fn note_posted(&mut self, end: usize, draft: &Draft) {
+        let request = &draft.request;
+        let work = request.work.kind();
+        // Behind a request that must fail, nothing takes effect.
+        let doomed = self.ends[end].doomed;
+        let effects = if doomed {
+            Vec::new()
+        } else {
+            draft.effects.clone()
+        };
+        for effect in &effects {
+            self.arenas[effect.arena].plan(effect.offset, &effect.bytes);
+        }
+        let state = &mut self.ends[end];
+        let signal_all = state.limits.signal_all;
+        state.outstanding.push_back(Posted {
+            id: request.id,
+            signaled: signal_all || request.flags.contains(SendFlags::SIGNALED),
+            work,
+            length: request.payload.length() as usize,
+            expected: draft.expected,
+            effects,
+            reads: draft.reads.clone(),
+            block: draft.block.clone(),
+            has_result: Self::brings_result(work),
+            binds: draft.binds,
+            invalidates: draft.invalidates,
+        });
+        if !doomed && let Some(message) = &draft.message {
+            state.under_way.push_back(message.clone());
+        }
+        // What fails only when its result comes does not hold back those behind it.
+        state.doomed |= draft.expected != Expected::Success && !Self::brings_result(work);
+        state.doomed |= matches!(draft.expected, Expected::Failure(_, Some(_)));
+    }
+}

@@ -1,0 +1,39 @@
+//! What a checker says when something is wrong.
+
+use std::fmt;
+
+/// A broken promise, in a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Complaint(String);
+
+impl Complaint {
+    /// Complains.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A verb that must succeed did not.
+macro_rules! unexpected {
+    ($($error:ty),+) => {$(
+        impl From<$error> for Complaint {
+            fn from(error: $error) -> Self {
+                Self::new(format!("a verb failed that must succeed: {error}"))
+            }
+        }
+    )+};
+}
+
+unexpected!(
+    engine::ObjectError,
+    engine::MemoryError,
+    engine::ModifyError,
+    engine::MulticastError
+);

@@ -1,0 +1,181 @@
+//! Whether datagrams came as they were sent, and to whom they were sent.
+
+use engine::{Attributes, Completion, State, Status};
+use wire::{Gid, grh};
+
+use super::{Datagrams, Outstanding, Receiver, Sent, complain, dead};
+use crate::Complaint;
+
+impl Datagrams {
+    pub(super) fn drain(&mut self, host: usize) -> Result<(), Complaint> {
+        for member in 0..self.members.len() {
+            if self.members[member].host != host {
+                continue;
+            }
+            let queue = self.members[member].queue;
+            while let Some(device) = &mut self.world.hosts[host].device
+                && let Some(completion) = device.poll_completion(queue)
+            {
+                self.world.digest.number(completion.id);
+                match completion.work.is_receive() {
+                    true => self.received(member, &completion)?,
+                    false => self.send_completed(member, &completion)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send_completed(&mut self, member: usize, completion: &Completion) -> Result<(), Complaint> {
+        loop {
+            let state = &mut self.members[member];
+            let Some(posted) = state.outstanding.pop_front() else {
+                return Err(complain(member, "a send completed that was never posted"));
+            };
+            self.arenas[state.arena].free(&posted.block);
+            if posted.id != completion.id {
+                if posted.signaled || posted.oversize {
+                    return Err(complain(member, "a send has no completion"));
+                }
+                continue;
+            }
+            return self.judge(member, &posted, completion);
+        }
+    }
+
+    fn judge(
+        &mut self,
+        member: usize,
+        posted: &Outstanding,
+        completion: &Completion,
+    ) -> Result<(), Complaint> {
+        let host = self.members[member].host;
+        let device = self.world.device(host).ok_or_else(dead)?;
+        let queue_pair = device.queue_pair(completion.queue_pair);
+        let state = queue_pair.map(engine::QueuePair::state);
+        match (completion.status, posted.oversize) {
+            (Status::Success, false) if posted.signaled => Ok(()),
+            (Status::LocalLength, true) => Ok(()),
+            // Behind one that failed; none of these was sent.
+            (Status::Flushed, _) if state == Some(State::SendQueueError) => Ok(()),
+            _ => Err(complain(
+                member,
+                &format!("a send ended with {completion:?}"),
+            )),
+        }?;
+        if completion.status == Status::Flushed {
+            self.forget(posted.id);
+        }
+        let emptied = self.members[member].outstanding.is_empty();
+        if emptied && state == Some(State::SendQueueError) {
+            let attributes = Attributes {
+                state: Some(State::ReadyToSend),
+                ..Attributes::default()
+            };
+            let number = self.members[member].number;
+            let device = self.world.device(host).ok_or_else(dead)?;
+            device.modify(number, &attributes)?;
+        }
+        Ok(())
+    }
+
+    /// It was never sent after all.
+    fn forget(&mut self, id: u64) {
+        if let Some(sent) = self.sent.iter_mut().find(|sent| sent.id == id) {
+            sent.to = Receiver::Nobody;
+        }
+    }
+
+    fn received(&mut self, member: usize, completion: &Completion) -> Result<(), Complaint> {
+        let state = &mut self.members[member];
+        let Some((id, block)) = state.posted.pop_front() else {
+            return Err(complain(member, "received into nothing"));
+        };
+        if (completion.id, completion.status) != (id, Status::Success) {
+            let text = format!("{completion:?} instead of receive {id}");
+            return Err(complain(member, &text));
+        }
+        let arena = &mut self.arenas[state.arena];
+        let mut found = arena.found_message(&block);
+        found.truncate(completion.length as usize);
+        // Whatever is right or wrong with it, the rest of the block must be untouched.
+        let mut rest = found.len();
+        for piece in &block.pieces {
+            let filled = rest.min(piece.len());
+            arena.accept(piece.start..piece.start + filled);
+            rest -= filled;
+        }
+        arena.check(block.range.clone())?;
+        arena.free(&block);
+        self.recognise(member, completion, &found)
+    }
+
+    /// Finds the datagram among those sent.
+    fn recognise(
+        &mut self,
+        member: usize,
+        completion: &Completion,
+        found: &[u8],
+    ) -> Result<(), Complaint> {
+        let Some((header, data)) = found.split_first_chunk::<{ grh::LENGTH }>() else {
+            return Err(complain(member, "received less than a network header"));
+        };
+        let faults = self.world.network.faults();
+        let (ordered, once) = (faults.keeps_order(), faults.duplication == 0);
+        let fits = |sent: &Sent| {
+            let sender = &self.members[sent.from];
+            let gid: Gid = self.world.hosts[sender.host].address.into();
+            let source = completion.source;
+            self.is_for(sent, member)
+                && sent.data == data
+                && sent.immediate == completion.immediate
+                && source
+                    .is_some_and(|source| (source.queue_pair, source.gid) == (sender.number, gid))
+                && grh::route(header).is_some_and(|route| route.source == gid)
+        };
+        let newest = |sent: &Sent| self.members[member].newest.get(&sent.from).copied();
+        let place = self.sent.iter().enumerate().position(|(place, sent)| {
+            let again = sent.came.contains_key(&member);
+            let late = newest(sent).is_some_and(|newest| place < newest);
+            fits(sent) && !(once && again) && !(ordered && once && late)
+        });
+        let Some(place) = place else {
+            let text =
+                format!("received what was not sent to it, or twice or late: {completion:?}");
+            return Err(complain(member, &text));
+        };
+        let sent = &mut self.sent[place];
+        *sent.came.entry(member).or_default() += 1;
+        self.members[member].newest.insert(sent.from, place);
+        Ok(())
+    }
+
+    /// Whether a datagram should come to this queue pair.
+    fn is_for(&self, sent: &Sent, member: usize) -> bool {
+        let state = &self.members[member];
+        let addressed = match sent.to {
+            Receiver::Member(other) => other == member,
+            Receiver::Group(group) => state.groups.contains(&group),
+            Receiver::Nobody => false,
+        };
+        addressed && state.queue_key == sent.queue_key
+    }
+
+    /// Where nothing is lost, everything comes.
+    pub(super) fn check_all_came(&self) -> Result<(), Complaint> {
+        if self.late || !self.world.network.faults().are_none() {
+            return Ok(());
+        }
+        for sent in &self.sent {
+            for member in 0..self.members.len() {
+                let expected = u32::from(self.is_for(sent, member));
+                let came = sent.came.get(&member).copied().unwrap_or(0);
+                if came != expected {
+                    let text = format!("a datagram of member {} came {came} times", sent.from);
+                    return Err(complain(member, &text));
+                }
+            }
+        }
+        Ok(())
+    }
+}

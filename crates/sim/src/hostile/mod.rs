@@ -1,0 +1,302 @@
+//! A device that is attacked with whatever bytes there are: the entry point for fuzzing.
+//!
+//! The input is read as a sequence of steps: raw datagrams, packets that are sealed and numbered
+//! rightly so that they get deep, work that the victim posts itself, and time that passes. After
+//! every step, what must always be true is asserted.
+
+mod craft;
+mod input;
+mod victim;
+
+use std::time::Duration;
+
+use engine::{Arrival, Destination, Kind, Remote, Segment, SendRequest, State, Work, transmit};
+use wire::{NakCode, Packet, Syndrome};
+
+use craft::Knowledge;
+use input::Input;
+use victim::{Door, QUEUE_KEY, THEIRS, Victim, gid};
+
+/// More steps than this tell a fuzzer nothing new.
+const MAX_STEPS: usize = 400;
+
+/// More sends than this at once mean that a device never stops.
+const MAX_SENDS: usize = 10_000;
+
+/// Attacks a device with these bytes.
+///
+/// # Panics
+/// If the device breaks a promise: memory changed that no peer may write, memory left that no peer
+/// may read, a queue outgrew its bounds, or the device itself panicked.
+pub fn feed(data: &[u8]) {
+    attack(data);
+}
+
+fn attack(data: &[u8]) -> Attack {
+    let mut attack = Attack::new(data);
+    let mut input = Input::new(data);
+    for _ in 0..MAX_STEPS {
+        if input.is_empty() {
+            break;
+        }
+        attack.step(&mut input);
+        attack.listen();
+        attack.victim.drain();
+        attack.victim.check();
+    }
+    attack
+}
+
+struct Attack {
+    victim: Victim,
+    /// What is known of the conversation with each queue pair.
+    knowledge: Vec<Knowledge>,
+    buffer: Vec<u8>,
+    /// How many packets carried memory of the victim away.
+    read_responses: u32,
+}
+
+impl Attack {
+    fn new(data: &[u8]) -> Self {
+        let victim = Victim::new(data);
+        Self {
+            knowledge: vec![Knowledge::FRESH; victim.doors.len()],
+            victim,
+            buffer: Vec::new(),
+            read_responses: 0,
+        }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        let choice = input.byte();
+        let place = usize::from(choice) % self.victim.doors.len();
+        match choice {
+            0..48 => self.raw(input),
+            48..160 => self.crafted(place, input),
+            160..192 => self.post_send(place, input),
+            192..224 => {
+                let length = input.byte().into();
+                self.victim.post_receive(place, length);
+            }
+            224..240 => {
+                let time = Duration::from_micros(u64::from(input.number() % 10_000_000));
+                self.victim.wait(time);
+            }
+            240..248 => self.victim.bind_window(),
+            _ => self.reopen(place),
+        }
+    }
+
+    fn raw(&mut self, input: &mut Input<'_>) {
+        let length = usize::from(input.byte()) * 2;
+        let datagram = input.take(length);
+        let arrival = Arrival::new(self.victim.flow(THEIRS));
+        let now = self.victim.now;
+        self.victim.device.handle_datagram(now, &arrival, datagram);
+    }
+
+    fn crafted(&mut self, place: usize, input: &mut Input<'_>) {
+        if input.byte() < 230 {
+            self.reopen(place);
+        }
+        let door: Door = self.victim.doors[place];
+        let datagram = self.victim.craft(&door, &mut self.knowledge[place], input);
+        // Now and then from a host that the connection is not with.
+        let from = if input.byte() == 255 {
+            [10, 0, 0, 99]
+        } else {
+            THEIRS
+        };
+        let arrival = Arrival::new(self.victim.flow(from));
+        let now = self.victim.now;
+        self.victim.device.handle_datagram(now, &arrival, &datagram);
+    }
+
+    fn post_send(&mut self, place: usize, input: &mut Input<'_>) {
+        let door = self.victim.doors[place];
+        let remote = Remote {
+            address: u64::from(input.number()),
+            key: wire::Key::new(1),
+        };
+        let work = match input.byte() % 6 {
+            0 => Work::Send,
+            1 => Work::SendImmediate([1, 2, 3, 4]),
+            2 => Work::Write(remote),
+            3 => Work::Read(remote),
+            4 => Work::FetchAdd {
+                remote: Remote {
+                    address: remote.address & !7,
+                    ..remote
+                },
+                add: 1,
+            },
+            _ => Work::LocalInvalidate(self.victim.window_key()),
+        };
+        let room = &self.victim.inbox;
+        let length = match work {
+            Work::FetchAdd { .. } => 8,
+            _ => u32::from(input.byte()),
+        };
+        let segment = Segment {
+            address: room.address + 64,
+            length,
+            key: room.key,
+        };
+        let mut request = SendRequest::new(2, work).with([segment]);
+        if door.kind == Kind::Ud {
+            request = request.to(Destination {
+                address: engine::Address::new(gid(THEIRS), 0),
+                queue_pair: door.peer,
+                queue_key: QUEUE_KEY,
+            });
+        }
+        // What a queue pair can't do is refused, and that is all.
+        let _ = self.victim.device.post_send(door.number, request);
+    }
+
+    /// A broken queue pair is of no more use to anybody.
+    fn reopen(&mut self, place: usize) {
+        let number = self.victim.doors[place].number;
+        let state = self
+            .victim
+            .device
+            .queue_pair(number)
+            .map(engine::QueuePair::state);
+        if state == Some(State::Error) || state == Some(State::SendQueueError) {
+            self.victim.open_door(place);
+            self.knowledge[place] = Knowledge::FRESH;
+        }
+    }
+
+    /// Takes what the victim sends, and learns from it.
+    fn listen(&mut self) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut sends = 0;
+        while let Some(sent) = self
+            .victim
+            .device
+            .poll_transmit(self.victim.now, &mut buffer)
+        {
+            sends += 1;
+            assert!(sends < MAX_SENDS, "the device never stops sending");
+            for datagram in transmit::packets(&sent, &buffer) {
+                self.victim.check_sent(datagram);
+                self.learn(datagram);
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    fn learn(&mut self, datagram: &[u8]) {
+        let packet = Packet::parse(datagram).expect("a device sends packets");
+        let data = packet.opcode.operation() == wire::Operation::ReadResponse;
+        self.read_responses += u32::from(data && !packet.payload.is_empty());
+        let doors = self.victim.doors.iter();
+        let Some(place) = doors
+            .clone()
+            .position(|door| door.peer == packet.destination)
+        else {
+            return;
+        };
+        let knowledge = &mut self.knowledge[place];
+        if packet.opcode.is_request() {
+            knowledge.requested = packet.psn;
+        }
+        // A NAK names the number that is expected.
+        let syndrome = packet.aeth().map(wire::Aeth::syndrome);
+        if matches!(
+            syndrome,
+            Some(Syndrome::Negative(NakCode::SequenceError) | Syndrome::ReceiverNotReady(_))
+        ) {
+            knowledge.expected = packet.psn;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn nothing_is_harmless() {
+        feed(&[]);
+    }
+
+    #[test]
+    fn random_bytes_are_harmless() {
+        let mut rng = Rng::new(1);
+        for _ in 0..3000 {
+            let length = rng.below(600);
+            feed(&rng.bytes(length));
+        }
+    }
+
+    /// Steps that are mostly crafted packets, receives and posts: they get deeper than noise.
+    #[test]
+    fn plausible_packets_get_deep_and_are_harmless() {
+        let mut rng = Rng::new(2);
+        let mut reached = Depth::default();
+        for _ in 0..3000 {
+            let mut data = Vec::new();
+            for _ in 0..rng.between(1, 60) {
+                let step = *rng.pick(&[48, 49, 50, 51, 52, 53, 192, 193, 160, 161, 250, 251]);
+                data.push(step);
+                let details = rng.between(2, 24);
+                data.extend(rng.bytes(details));
+            }
+            reached.add(&attack(&data));
+        }
+        println!("{reached:?}");
+        let Depth {
+            written,
+            received,
+            through_window,
+            answered,
+            completed,
+        } = reached;
+        for times in [written, received, through_window, answered, completed] {
+            assert!(times > 10, "{reached:?}");
+        }
+    }
+
+    /// How often an attack got where it wanted.
+    #[derive(Debug, Default, Clone, Copy)]
+    struct Depth {
+        written: u32,
+        received: u32,
+        through_window: u32,
+        answered: u32,
+        completed: u32,
+    }
+
+    impl Depth {
+        fn add(&mut self, attack: &Attack) {
+            let victim = &attack.victim;
+            self.written += u32::from(victim.public.is_changed());
+            self.received += u32::from(victim.inbox.is_changed());
+            self.through_window += u32::from(victim.windowed.is_changed());
+            self.answered += attack.read_responses;
+            self.completed += victim.completed;
+        }
+    }
+
+    /// Every opcode, alone, against every queue pair, with a receive there.
+    #[test]
+    fn every_opcode_is_harmless() {
+        let mut rng = Rng::new(3);
+        for opcode in 0..wire::Opcode::ALL.len() as u8 {
+            for door in 0..4 {
+                for _ in 0..4 {
+                    let mut data = vec![192 + door, 255, 192 + door, 255];
+                    for _ in 0..3 {
+                        // No reopening, and any opcode of all.
+                        data.extend([48 + door, 255, 255, opcode, 0]);
+                        data.extend(rng.bytes(300));
+                    }
+                    feed(&data);
+                }
+            }
+        }
+    }
+}

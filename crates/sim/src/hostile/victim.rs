@@ -1,0 +1,307 @@
+//! The device that is attacked, and the memory around it that nobody may touch.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::{
+    Access, Attributes, Binding, Buffer, CompletionQueue, Config, Device, Id, Kind,
+    ProtectionDomain, QueuePairInit, ReceiveRequest, Segment, SendRequest, SharedReceiveInit,
+    SharedReceiveQueue, State, WindowKind, Work,
+};
+use wire::{Flow, Gid, Key, PathMtu, Psn, Qpn, QueueKey, ROCE_PORT};
+
+use crate::digest::Digest;
+use crate::plain::{ALL_RIGHTS, Peer, connect, open};
+use crate::rng::Rng;
+
+pub(super) const OURS: [u8; 4] = [10, 0, 0, 1];
+pub(super) const THEIRS: [u8; 4] = [10, 0, 0, 2];
+pub(super) const FIRST_PSN: Psn = Psn::new(0x00ff_fff0);
+pub(super) const MTU: PathMtu = PathMtu::Mtu256;
+pub(super) const QUEUE_KEY: QueueKey = QueueKey::new(0x1234);
+const MAX_SENDS: u32 = 16;
+const COMPLETIONS: u32 = 256;
+
+/// The bytes of each region.
+pub(super) const SIZE: usize = 2048;
+
+/// The part of the windowed region that its window opens.
+pub(super) const WINDOW: std::ops::Range<usize> = 512..1024;
+
+const ROOM: &str = "a new device has room";
+
+/// A queue pair of the victim.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Door {
+    pub(super) kind: Kind,
+    pub(super) number: Qpn,
+    /// The attacker's queue pair that it believes to talk to.
+    pub(super) peer: Qpn,
+}
+
+/// A region of the victim.
+pub(super) struct Room {
+    pub(super) buffer: Arc<Buffer>,
+    pub(super) key: Key,
+    pub(super) address: u64,
+    before: Vec<u8>,
+}
+
+/// The device and everything that is watched.
+pub(super) struct Victim {
+    pub(super) device: Device,
+    pub(super) now: Instant,
+    pub(super) doors: Vec<Door>,
+    /// Open to peers in every way.
+    pub(super) public: Room,
+    /// Registered, but for nobody else; no request names it.
+    pub(super) private: Room,
+    /// Open to peers only through its window.
+    pub(super) windowed: Room,
+    /// Where receives and results go.
+    pub(super) inbox: Room,
+    pub(super) window: Key,
+    queue: Id<CompletionQueue>,
+    shared: Id<SharedReceiveQueue>,
+    /// Memory that was never registered.
+    guards: Vec<(Arc<Buffer>, Vec<u8>)>,
+    /// What is in all memory that peers may not read.
+    secret: [u8; 16],
+    /// How many of its own requests succeeded.
+    pub(super) completed: u32,
+}
+
+impl Victim {
+    /// A device whose secret depends on the input, so that no input can contain it.
+    pub(super) fn new(input: &[u8]) -> Self {
+        let secret = secret_for(input);
+        let mut device = Device::new(Config {
+            gids: vec![gid(OURS)],
+            seed: 1,
+            ..Config::default()
+        });
+        let domain = device.allocate_domain().expect(ROOM);
+        let queue = device.create_completion_queue(COMPLETIONS).expect(ROOM);
+        let shared = device.create_shared_receive_queue(SharedReceiveInit {
+            domain,
+            capacity: 16,
+            max_segments: 4,
+            extended: None,
+        });
+        let window = device.allocate_window(domain, WindowKind::Two);
+        let all = ALL_RIGHTS | Access::LOCAL_WRITE;
+        let bindable = Access::LOCAL_WRITE | Access::WINDOW_BIND;
+        let own = Access::LOCAL_WRITE;
+        let mut room = |base, content: &[u8; 16], access| {
+            Room::new(&mut device, domain, base, content, access)
+        };
+        let mut victim = Self {
+            public: room(0x1_0000, &[0; 16], all),
+            private: room(0x2_0000, &secret, own),
+            windowed: room(0x3_0000, &[7; 16], bindable),
+            inbox: room(0x4_0000, &[9; 16], own),
+            guards: (0..3).map(|_| guard(&secret)).collect(),
+            device,
+            now: Instant::now(),
+            doors: Vec::new(),
+            window: window.expect(ROOM),
+            queue,
+            shared: shared.expect(ROOM),
+            secret,
+            completed: 0,
+        };
+        victim.add_doors(domain);
+        victim
+    }
+
+    fn add_doors(&mut self, domain: Id<ProtectionDomain>) {
+        for (place, kind) in [Kind::Rc, Kind::Rc, Kind::Uc, Kind::Ud]
+            .into_iter()
+            .enumerate()
+        {
+            let mut init = QueuePairInit::new(kind, domain, self.queue);
+            init.max_sends = MAX_SENDS;
+            init.max_receives = 16;
+            // The second one receives from the shared queue.
+            init.shared_receive = (place == 1).then_some(self.shared);
+            let number = self.device.create_queue_pair(init);
+            self.doors.push(Door {
+                kind,
+                number: number.expect(ROOM),
+                peer: Qpn::new(0x100 + place as u32),
+            });
+            self.open_door(place);
+        }
+        self.bind_window();
+    }
+
+    /// Takes a queue pair from wherever it is back to work.
+    pub(super) fn open_door(&mut self, place: usize) {
+        let Door { kind, number, peer } = self.doors[place];
+        let reset = Attributes {
+            state: Some(State::Reset),
+            ..Attributes::default()
+        };
+        let device = &mut self.device;
+        let opened = device.modify(number, &reset).and_then(|()| match kind {
+            Kind::Ud => open(device, number, QUEUE_KEY),
+            _ => {
+                let peer = Peer {
+                    gid: gid(THEIRS),
+                    number: peer,
+                    sends: FIRST_PSN,
+                    expects: FIRST_PSN,
+                };
+                connect(device, number, kind, MTU, &peer)
+            }
+        });
+        opened.expect("a queue pair can always be reset and opened again");
+    }
+
+    /// Opens the window again, if somebody closed it.
+    pub(super) fn bind_window(&mut self) {
+        let key = Key::new(self.window.value() ^ 0x55);
+        let request = SendRequest::new(
+            0,
+            Work::BindWindow {
+                window: self.window,
+                key: Some(key),
+                binding: Binding {
+                    region: self.windowed.key,
+                    address: self.windowed.address + WINDOW.start as u64,
+                    length: WINDOW.len() as u64,
+                    access: Access::REMOTE_WRITE | Access::REMOTE_READ,
+                },
+            },
+        );
+        // Refused while the queue is full, failed while the window is open: both are fine.
+        let _ = self.device.post_send(self.doors[0].number, request);
+    }
+
+    pub(super) fn window_key(&self) -> Key {
+        self.device.window_key(self.window).unwrap_or(self.window)
+    }
+
+    /// Gives a queue pair a receive in the inbox.
+    pub(super) fn post_receive(&mut self, place: usize, length: usize) {
+        // Two pieces with bytes between them that nothing may touch.
+        let half = (length % 256) as u32;
+        let segments = [(64, half), (1024, half)].map(|(offset, length)| Segment {
+            address: self.inbox.address + offset,
+            length,
+            key: self.inbox.key,
+        });
+        let request = ReceiveRequest::new(1, segments);
+        // Full queues and wrong states are the caller's fault, and told as such.
+        let _ = match place {
+            1 => self.device.post_shared_receive(self.shared, request),
+            _ => self.device.post_receive(self.doors[place].number, request),
+        };
+    }
+
+    pub(super) fn flow(&self, from: [u8; 4]) -> Flow {
+        Flow {
+            source: from.into(),
+            destination: OURS.into(),
+            source_port: 0xc000,
+            destination_port: ROCE_PORT,
+        }
+    }
+
+    pub(super) fn wait(&mut self, time: Duration) {
+        self.now += time;
+        self.device.handle_timeout(self.now);
+    }
+
+    /// Takes completions and events, so that no queue overruns.
+    pub(super) fn drain(&mut self) {
+        while let Some(completion) = self.device.poll_completion(self.queue) {
+            let done = completion.status == engine::Status::Success;
+            self.completed += u32::from(done && !completion.work.is_receive());
+        }
+        while self.device.poll_event().is_some() {}
+    }
+
+    /// What must be true whatever came.
+    pub(super) fn check(&self) {
+        for (buffer, before) in &self.guards {
+            assert_eq!(buffer.to_vec(), *before, "memory that nobody registered");
+        }
+        self.private
+            .assert_unchanged(0..SIZE, "memory without remote rights");
+        let outside = "memory outside of the window";
+        self.windowed.assert_unchanged(0..WINDOW.start, outside);
+        self.windowed.assert_unchanged(WINDOW.end..SIZE, outside);
+        let between = "memory between the pieces of a receive";
+        self.inbox.assert_unchanged(0..64, between);
+        self.inbox.assert_unchanged(320..1024, between);
+        self.inbox.assert_unchanged(1280..SIZE, between);
+        for door in &self.doors {
+            let queue_pair = self.device.queue_pair(door.number).expect("nobody ends it");
+            assert!(queue_pair.outstanding_sends() <= MAX_SENDS as usize);
+        }
+        let queue = self.device.completion_queue(self.queue);
+        assert!(queue.is_some_and(|queue| queue.len() <= COMPLETIONS as usize));
+    }
+
+    /// Nothing that leaves may contain what peers may not read.
+    pub(super) fn check_sent(&self, datagram: &[u8]) {
+        let mut windows = datagram.windows(self.secret.len());
+        // The secret repeats, so any sixteen bytes of it are a rotation of it.
+        let leaks = windows.any(|bytes| {
+            let doubled = self.secret.repeat(2);
+            doubled.windows(bytes.len()).any(|part| part == bytes)
+        });
+        assert!(!leaks, "a packet carries memory that peers may not read");
+    }
+}
+
+impl Room {
+    fn new(
+        device: &mut Device,
+        domain: Id<ProtectionDomain>,
+        address: u64,
+        content: &[u8; 16],
+        access: Access,
+    ) -> Self {
+        let before = content.repeat(SIZE / content.len());
+        let buffer = Buffer::copy_of(&before);
+        let registration = device.register(domain, Arc::clone(&buffer), address, access);
+        Self {
+            buffer,
+            key: registration.expect(ROOM).local_key,
+            address,
+            before,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_changed(&self) -> bool {
+        self.buffer.to_vec() != self.before
+    }
+
+    fn assert_unchanged(&self, range: std::ops::Range<usize>, what: &str) {
+        let mut now = vec![0; range.len()];
+        self.buffer.read(range.start, &mut now);
+        assert_eq!(now, self.before[range], "{what} was written");
+    }
+}
+
+/// Memory next to that of the device, which it was never told of.
+fn guard(content: &[u8; 16]) -> (Arc<Buffer>, Vec<u8>) {
+    let bytes = content.repeat(16);
+    (Buffer::copy_of(&bytes), bytes)
+}
+
+fn secret_for(input: &[u8]) -> [u8; 16] {
+    let mut digest = Digest::default();
+    digest.bytes(input);
+    let mut secret = [0; 16];
+    Rng::new(digest.value()).fill(&mut secret);
+    secret
+}
+
+pub(super) fn gid(address: [u8; 4]) -> Gid {
+    IpAddr::from(address).into()
+}

@@ -1,0 +1,36 @@
+//! A world for the engine in which one number decides everything.
+//!
+//! Any number of devices, the network between them, the clock, and the applications that use them
+//! live in one process and one thread. A seed decides what happens, so that a failure is one number:
+//!
+//! ```
+//! let summary = sim::run(42, sim::Options::default()).expect("the engine keeps its promises");
+//! let again = sim::run(42, sim::Options::default()).expect("and does so every time");
+//! assert_eq!(summary.digest, again.digest);
+//! ```
+//!
+//! From the bottom up: [`rng`] is the only source of chance, [`network`] loses and spoils datagrams,
+//! [`world`] lets one thing happen after the other, [`tap`] looks at the wire, and [`arena`] is
+//! memory next to what it must hold. On these stand the scenarios with their models and checkers.
+#![forbid(unsafe_code)]
+
+pub mod arena;
+mod campaign;
+mod cluster;
+mod complaint;
+mod datagrams;
+pub mod digest;
+pub mod hostile;
+pub mod network;
+mod overrun;
+mod plain;
+pub mod rng;
+mod run;
+mod scenario;
+pub mod tap;
+pub mod world;
+
+pub use campaign::{Campaign, campaign};
+pub use complaint::Complaint;
+pub use run::{Failure, Options, Summary, run};
+pub use scenario::Scenario;

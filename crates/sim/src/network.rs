@@ -1,0 +1,309 @@
+//! A network that does to datagrams what networks do.
+
+use std::time::Duration;
+
+use wire::{Checker, Flow, ICRC_LENGTH, icrc};
+
+use crate::rng::Rng;
+
+/// How a network treats datagrams.
+#[derive(Debug, Clone, Default)]
+pub struct Faults {
+    /// How many of a thousand are lost.
+    pub loss: u32,
+    /// How many of a thousand come twice.
+    pub duplication: u32,
+    /// How many of a thousand have bits flipped.
+    pub corruption: u32,
+    /// How long every datagram takes at least.
+    pub delay: Duration,
+    /// How much longer one may take: what differs overtakes.
+    pub jitter: Duration,
+    /// Between whom nothing passes for a while.
+    pub cuts: Vec<Cut>,
+    /// From when on the network is faultless.
+    pub until: Duration,
+}
+
+/// Two hosts that can't reach each other for a while.
+#[derive(Debug, Clone, Copy)]
+pub struct Cut {
+    /// The two.
+    pub hosts: [usize; 2],
+    /// When it begins.
+    pub from: Duration,
+    /// When it ends.
+    pub until: Duration,
+}
+
+impl Faults {
+    /// Whether datagrams arrive once, intact and in order.
+    #[must_use]
+    pub fn are_none(&self) -> bool {
+        self.loses_nothing() && self.duplication == 0 && self.keeps_order()
+    }
+
+    /// Whether every datagram arrives intact at least once.
+    #[must_use]
+    pub fn loses_nothing(&self) -> bool {
+        self.loss == 0 && self.corruption == 0 && self.cuts.is_empty()
+    }
+
+    /// Whether datagrams can't overtake each other.
+    #[must_use]
+    pub fn keeps_order(&self) -> bool {
+        self.jitter.is_zero()
+    }
+
+    /// The longest time that a datagram may take.
+    #[must_use]
+    pub fn slowest(&self) -> Duration {
+        self.delay + self.jitter
+    }
+}
+
+/// What became of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives as it was sent.
+    Delivered,
+    /// It arrives twice.
+    Duplicated,
+    /// It is lost.
+    Lost,
+    /// It arrives with bits flipped.
+    Corrupted,
+    /// Its way is cut.
+    Cut,
+    /// Nobody has its destination, or whoever had it is dead.
+    Nobody,
+}
+
+impl Fate {
+    /// Whether the receiver can make no use of it.
+    #[must_use]
+    pub fn is_harm(self) -> bool {
+        !matches!(self, Fate::Delivered | Fate::Duplicated)
+    }
+}
+
+/// One arrival of a datagram.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// When.
+    pub at: Duration,
+    /// What.
+    pub bytes: Vec<u8>,
+}
+
+/// The network between all hosts.
+pub struct Network {
+    faults: Faults,
+    rng: Rng,
+    checker: Checker,
+    /// Corruptions that the checksum could not have told from an intact packet, and so not made.
+    pub undetectable: u64,
+}
+
+impl Network {
+    /// A network with these faults.
+    #[must_use]
+    pub fn new(faults: Faults, rng: Rng) -> Self {
+        Self {
+            faults,
+            rng,
+            checker: Checker::new(),
+            undetectable: 0,
+        }
+    }
+
+    /// How it treats datagrams.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Decides what becomes of a datagram from one host to another, and when it arrives.
+    ///
+    /// `identification` is what the IPv4 header of the datagram says.
+    pub fn carry(
+        &mut self,
+        now: Duration,
+        hosts: [usize; 2],
+        flow: &Flow,
+        identification: u16,
+        datagram: &[u8],
+    ) -> (Fate, Vec<Delivery>) {
+        let fate = self.fate(now, hosts);
+        let copies = match fate {
+            Fate::Lost | Fate::Cut | Fate::Nobody => 0,
+            Fate::Delivered | Fate::Corrupted => 1,
+            Fate::Duplicated => 2,
+        };
+        let mut deliveries: Vec<Delivery> = (0..copies)
+            .map(|_| Delivery {
+                at: now + self.travel_time(now),
+                bytes: datagram.to_vec(),
+            })
+            .collect();
+        if fate == Fate::Corrupted && !self.corrupt(flow, identification, &mut deliveries[0].bytes)
+        {
+            self.undetectable += 1;
+            return (Fate::Delivered, deliveries);
+        }
+        (fate, deliveries)
+    }
+
+    fn fate(&mut self, now: Duration, hosts: [usize; 2]) -> Fate {
+        if now >= self.faults.until {
+            return Fate::Delivered;
+        }
+        if self.is_cut(now, hosts) {
+            return Fate::Cut;
+        }
+        // All three are drawn every time: a change of one share does not shift the others' luck.
+        let lost = self.rng.per_mille(self.faults.loss);
+        let corrupted = self.rng.per_mille(self.faults.corruption);
+        let duplicated = self.rng.per_mille(self.faults.duplication);
+        match (lost, corrupted, duplicated) {
+            (true, _, _) => Fate::Lost,
+            (_, true, _) => Fate::Corrupted,
+            (_, _, true) => Fate::Duplicated,
+            _ => Fate::Delivered,
+        }
+    }
+
+    fn is_cut(&self, now: Duration, [from, to]: [usize; 2]) -> bool {
+        self.faults.cuts.iter().any(|cut| {
+            (cut.hosts == [from, to] || cut.hosts == [to, from])
+                && (cut.from..cut.until).contains(&now)
+        })
+    }
+
+    fn travel_time(&mut self, now: Duration) -> Duration {
+        if now >= self.faults.until || self.faults.jitter.is_zero() {
+            return self.faults.delay;
+        }
+        self.faults.delay + self.rng.up_to(self.faults.jitter)
+    }
+
+    /// Flips bits; false, with the bytes as they were, if nobody could notice.
+    ///
+    /// Some flips are invisible to any receiver: the ICRC leaves out the congestion bits, and over
+    /// IPv4 a receiver does not know the identification field. Making them would blame the engine
+    /// for what it can't see.
+    fn corrupt(&mut self, flow: &Flow, identification: u16, bytes: &mut [u8]) -> bool {
+        let before = bytes.to_vec();
+        for _ in 0..self.rng.between(1, 3) {
+            let bit = self.rng.below(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        let (packet, seal) = bytes.split_at(bytes.len() - ICRC_LENGTH);
+        let visible = icrc::checksum(flow, identification, packet) != seal;
+        if visible && self.checker.check(flow, bytes).is_err() {
+            return true;
+        }
+        bytes.copy_from_slice(&before);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    fn flow() -> Flow {
+        Flow {
+            source: [10, 0, 0, 1].into(),
+            destination: [10, 0, 0, 2].into(),
+            source_port: 0xc000,
+            destination_port: wire::ROCE_PORT,
+        }
+    }
+
+    fn datagram() -> Vec<u8> {
+        let head = wire::PacketHead::new(
+            wire::Opcode::RcSendOnly,
+            wire::Qpn::new(17),
+            wire::Psn::ZERO,
+        );
+        let mut bytes = [head.bytes(), b"some payload"].concat();
+        bytes.extend(icrc::checksum(&flow(), 0, &bytes));
+        bytes
+    }
+
+    fn fates(faults: Faults, at: Duration) -> Vec<(Fate, Vec<Delivery>)> {
+        let mut network = Network::new(faults, Rng::new(1));
+        let carry = |_| network.carry(at, [0, 1], &flow(), 0, &datagram());
+        (0..1000).map(carry).collect()
+    }
+
+    fn count(outcomes: &[(Fate, Vec<Delivery>)], fate: Fate) -> usize {
+        outcomes.iter().filter(|(other, _)| *other == fate).count()
+    }
+
+    #[test]
+    fn a_faultless_network_delivers_everything_in_order() {
+        let faults = Faults {
+            delay: MILLISECOND,
+            ..Faults::default()
+        };
+        for (fate, deliveries) in fates(faults, MILLISECOND) {
+            assert_eq!(fate, Fate::Delivered);
+            assert_eq!(deliveries.len(), 1);
+            assert_eq!(deliveries[0].at, 2 * MILLISECOND);
+            assert_eq!(deliveries[0].bytes, datagram());
+        }
+    }
+
+    #[test]
+    fn shares_are_kept_until_the_faults_end() {
+        let faults = Faults {
+            loss: 100,
+            duplication: 100,
+            corruption: 100,
+            until: 2 * MILLISECOND,
+            ..Faults::default()
+        };
+        let outcomes = fates(faults.clone(), MILLISECOND);
+        for fate in [Fate::Lost, Fate::Duplicated, Fate::Corrupted] {
+            let share = count(&outcomes, fate);
+            assert!((50..150).contains(&share), "{fate:?}: {share}");
+        }
+        let later = fates(faults, 2 * MILLISECOND);
+        assert_eq!(count(&later, Fate::Delivered), 1000);
+    }
+
+    #[test]
+    fn what_is_corrupted_can_be_noticed() {
+        let faults = Faults {
+            corruption: 1000,
+            until: MILLISECOND,
+            ..Faults::default()
+        };
+        let outcomes = fates(faults, Duration::ZERO);
+        assert!(count(&outcomes, Fate::Corrupted) > 900);
+        for (fate, deliveries) in outcomes {
+            let intact = Checker::new().check(&flow(), &deliveries[0].bytes).is_ok();
+            assert_eq!(intact, fate == Fate::Delivered);
+        }
+    }
+
+    #[test]
+    fn a_cut_lasts_as_long_as_it_says_and_works_both_ways() {
+        let faults = Faults {
+            cuts: vec![Cut {
+                hosts: [1, 0],
+                from: MILLISECOND,
+                until: 2 * MILLISECOND,
+            }],
+            until: 9 * MILLISECOND,
+            ..Faults::default()
+        };
+        assert_eq!(count(&fates(faults.clone(), MILLISECOND), Fate::Cut), 1000);
+        assert_eq!(count(&fates(faults.clone(), Duration::ZERO), Fate::Cut), 0);
+        assert_eq!(count(&fates(faults, 2 * MILLISECOND), Fate::Cut), 0);
+    }
+}

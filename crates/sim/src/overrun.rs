@@ -1,0 +1,216 @@
+//! A completion queue that nobody polls until it overruns.
+
+use engine::{
+    Access, AsyncEvent, Bug, CompletedWork, CompletionQueue, Config, Event, Id, Kind,
+    QueuePairInit, Remote, SendRequest, State, Status, Work,
+};
+use std::time::Duration;
+use wire::{Gid, PathMtu, Psn, Qpn};
+
+use crate::Complaint;
+use crate::network::{Faults, Network};
+use crate::plain::{Peer, connect};
+use crate::rng::Rng;
+use crate::world::World;
+
+/// Two queue pairs that complete into the queue that overruns, and one that does not.
+const QUEUE_PAIRS: usize = 3;
+const SPARED: usize = 2;
+
+/// Everything of the run.
+pub(crate) struct Overrun {
+    pub(crate) world: World,
+    rng: Rng,
+    /// How many completions fit, and how many requests there will be.
+    capacity: usize,
+    requests: usize,
+    small: Id<CompletionQueue>,
+    large: Id<CompletionQueue>,
+    numbers: [Qpn; QUEUE_PAIRS],
+    target: Remote,
+}
+
+impl Overrun {
+    pub(crate) fn build(bug: Option<Bug>, mut rng: Rng) -> Result<Self, Complaint> {
+        let faults = Faults {
+            delay: Duration::from_micros(rng.between(1, 20) as u64),
+            ..Faults::default()
+        };
+        let network = Network::new(faults, rng.fork());
+        let mut world = World::new(network, Duration::ZERO, rng.fork());
+        let gids: [Gid; 2] = [1, 2].map(|last| std::net::IpAddr::from([10, 0, 0, last]).into());
+        for gid in gids {
+            let address = gid
+                .ip()
+                .ok_or_else(|| Complaint::new("a GID has an address"))?;
+            let host = world.add_host(address, config(gid, &mut rng));
+            if let (Some(bug), Some(device)) = (bug, world.device(host)) {
+                device.sabotage(bug);
+            }
+        }
+        let capacity = rng.between(1, 8);
+        let responder = Self::add_responder(&mut world)?;
+        let requester = Self::add_requester(&mut world, capacity as u32)?;
+        for (&number, &peer) in requester.2.iter().zip(&responder.1) {
+            Self::join(&mut world, gids, [number, peer])?;
+        }
+        let (small, large, numbers) = requester;
+        Ok(Self {
+            requests: capacity + rng.between(1, 20),
+            world,
+            rng,
+            capacity,
+            small,
+            large,
+            numbers,
+            target: responder.0,
+        })
+    }
+
+    fn add_responder(world: &mut World) -> Result<(Remote, [Qpn; QUEUE_PAIRS]), Complaint> {
+        let device = world.device(1).ok_or_else(dead)?;
+        let domain = device.allocate_domain()?;
+        let queue = device.create_completion_queue(100)?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let buffer = engine::Buffer::zeroed(64);
+        let region = device.register(domain, buffer, 0x1000, access)?;
+        let mut numbers = [Qpn::default(); QUEUE_PAIRS];
+        for number in &mut numbers {
+            *number = device.create_queue_pair(QueuePairInit::new(Kind::Rc, domain, queue))?;
+        }
+        let remote = Remote {
+            address: region.address,
+            key: region.remote_key,
+        };
+        Ok((remote, numbers))
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn add_requester(
+        world: &mut World,
+        capacity: u32,
+    ) -> Result<(Id<CompletionQueue>, Id<CompletionQueue>, [Qpn; QUEUE_PAIRS]), Complaint> {
+        let device = world.device(0).ok_or_else(dead)?;
+        let domain = device.allocate_domain()?;
+        let small = device.create_completion_queue(capacity)?;
+        let large = device.create_completion_queue(1000)?;
+        let mut numbers = [Qpn::default(); QUEUE_PAIRS];
+        for (place, number) in numbers.iter_mut().enumerate() {
+            let queue = if place == SPARED { large } else { small };
+            *number = device.create_queue_pair(QueuePairInit::new(Kind::Rc, domain, queue))?;
+        }
+        Ok((small, large, numbers))
+    }
+
+    fn join(world: &mut World, gids: [Gid; 2], numbers: [Qpn; 2]) -> Result<(), Complaint> {
+        for side in 0..2 {
+            let peer = Peer {
+                gid: gids[1 - side],
+                number: numbers[1 - side],
+                sends: Psn::ZERO,
+                expects: Psn::ZERO,
+            };
+            let device = world.device(side).ok_or_else(dead)?;
+            connect(device, numbers[side], Kind::Rc, PathMtu::Mtu1024, &peer)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn run(&mut self) -> Result<(), Complaint> {
+        for id in 1..=self.requests {
+            self.post(self.numbers[0], id as u64)?;
+            self.post(self.numbers[SPARED], id as u64)?;
+            for _ in 0..self.rng.below(20) {
+                self.world.step()?;
+            }
+        }
+        while self.world.step()?.is_some() {}
+        self.check_events()?;
+        self.check_states()?;
+        self.check_completions(self.small, self.capacity)?;
+        self.check_completions(self.large, self.requests)
+    }
+
+    fn post(&mut self, number: Qpn, id: u64) -> Result<(), Complaint> {
+        let request = SendRequest::new(id, Work::Write(self.target)).inline(b"overflow");
+        let device = self.world.device(0).ok_or_else(dead)?;
+        device
+            .post_send(number, request)
+            .map_err(|error| Complaint::new(format!("a post failed: {error}")))
+    }
+
+    /// The overrun is told once.
+    fn check_events(&mut self) -> Result<(), Complaint> {
+        let device = self.world.device(0).ok_or_else(dead)?;
+        let mut overruns = 0;
+        while let Some(event) = device.poll_event() {
+            if event != Event::Async(AsyncEvent::CompletionQueueError(self.small)) {
+                return Err(Complaint::new(format!("{event:?} after an overrun")));
+            }
+            overruns += 1;
+        }
+        match overruns {
+            1 => Ok(()),
+            count => Err(Complaint::new(format!(
+                "{count} events tell of one overrun"
+            ))),
+        }
+    }
+
+    /// Every queue pair of the queue is broken, also one that did nothing; the others are not.
+    fn check_states(&self) -> Result<(), Complaint> {
+        let device = self.world.peek(0).ok_or_else(dead)?;
+        for (place, &number) in self.numbers.iter().enumerate() {
+            let state = device.queue_pair(number).map(engine::QueuePair::state);
+            let expected = match place {
+                SPARED => State::ReadyToSend,
+                _ => State::Error,
+            };
+            if state != Some(expected) {
+                return Err(Complaint::new(format!(
+                    "after an overrun, queue pair {place} is in {state:?}, not {expected:?}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// What was there before the overrun is still there, in order.
+    fn check_completions(
+        &mut self,
+        queue: Id<CompletionQueue>,
+        expected: usize,
+    ) -> Result<(), Complaint> {
+        let device = self.world.device(0).ok_or_else(dead)?;
+        for id in 1..=expected as u64 {
+            let found = device.poll_completion(queue);
+            let right = found.is_some_and(|found| {
+                (found.id, found.status, found.work) == (id, Status::Success, CompletedWork::Write)
+            });
+            if !right {
+                return Err(Complaint::new(format!("{found:?} instead of request {id}")));
+            }
+        }
+        match device.poll_completion(queue) {
+            None => Ok(()),
+            Some(surplus) => Err(Complaint::new(format!("{surplus:?} beyond the capacity"))),
+        }
+    }
+
+    /// How many queue pairs there are.
+    pub(crate) fn queue_pairs(&self) -> usize {
+        2 * QUEUE_PAIRS
+    }
+}
+
+fn config(gid: Gid, rng: &mut Rng) -> Config {
+    Config {
+        gids: vec![gid],
+        seed: rng.next(),
+        ..Config::default()
+    }
+}
+
+fn dead() -> Complaint {
+    Complaint::new("nobody dies in this run")
+}

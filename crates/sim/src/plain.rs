@@ -1,0 +1,96 @@
+//! The plainest way from a new queue pair to one that sends, for runs that are about other things.
+
+use engine::{Access, Address, Attributes, Device, Kind, ModifyError, State};
+use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
+
+/// Whom a queue pair talks to, and from which sequence numbers on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer {
+    pub(crate) gid: Gid,
+    pub(crate) number: Qpn,
+    /// The first sequence number that we send.
+    pub(crate) sends: Psn,
+    /// The first that we expect.
+    pub(crate) expects: Psn,
+}
+
+/// Every right that a queue pair can give its peer.
+pub(crate) const ALL_RIGHTS: Access = Access::REMOTE_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::FLUSH_GLOBAL)
+    .union(Access::FLUSH_PERSISTENT);
+
+/// Takes an RC or UC queue pair from reset to sending.
+pub(crate) fn connect(
+    device: &mut Device,
+    number: Qpn,
+    kind: Kind,
+    mtu: PathMtu,
+    peer: &Peer,
+) -> Result<(), ModifyError> {
+    let reliable = kind == Kind::Rc;
+    device.modify(number, &initialized())?;
+    device.modify(number, &ready_to_receive(mtu, peer, reliable))?;
+    device.modify(number, &ready_to_send(peer, reliable))
+}
+
+fn initialized() -> Attributes {
+    Attributes {
+        state: Some(State::Initialized),
+        port: Some(1),
+        partition_index: Some(0),
+        access: Some(ALL_RIGHTS),
+        ..Attributes::default()
+    }
+}
+
+fn ready_to_receive(mtu: PathMtu, peer: &Peer, reliable: bool) -> Attributes {
+    Attributes {
+        state: Some(State::ReadyToReceive),
+        path: Some(Address::new(peer.gid, 0)),
+        path_mtu: Some(mtu),
+        destination: Some(peer.number),
+        receive_psn: Some(peer.expects),
+        responder_resources: reliable.then_some(4),
+        rnr_timer: RnrTimer::new(1).filter(|_| reliable),
+        ..Attributes::default()
+    }
+}
+
+fn ready_to_send(peer: &Peer, reliable: bool) -> Attributes {
+    Attributes {
+        state: Some(State::ReadyToSend),
+        send_psn: Some(peer.sends),
+        ack_timeout: AckTimeout::new(10).filter(|_| reliable),
+        retry_count: reliable.then_some(7),
+        rnr_retry: reliable.then_some(7),
+        initiator_depth: reliable.then_some(4),
+        ..Attributes::default()
+    }
+}
+
+/// Takes a UD queue pair from reset to sending.
+pub(crate) fn open(device: &mut Device, number: Qpn, key: QueueKey) -> Result<(), ModifyError> {
+    let to = |state| Attributes {
+        state: Some(state),
+        ..Attributes::default()
+    };
+    device.modify(
+        number,
+        &Attributes {
+            port: Some(1),
+            partition_index: Some(0),
+            queue_key: Some(key),
+            ..to(State::Initialized)
+        },
+    )?;
+    device.modify(number, &to(State::ReadyToReceive))?;
+    device.modify(
+        number,
+        &Attributes {
+            send_psn: Some(Psn::ZERO),
+            ..to(State::ReadyToSend)
+        },
+    )
+}

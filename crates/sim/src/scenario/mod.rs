@@ -1,0 +1,197 @@
+//! Which kinds of run there are, and how a seed draws one.
+
+mod draw;
+
+use std::time::Duration;
+
+use crate::Complaint;
+use crate::cluster::{Cluster, Profile, Service};
+use crate::datagrams::Datagrams;
+use crate::overrun::Overrun;
+use crate::rng::Rng;
+use crate::run::{Options, Summary};
+use draw::{MESSAGES, UNRELIABLE, WINDOWS, base, calm, storm};
+
+/// A kind of run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scenario {
+    /// Reliable connections over a faultless network: nothing may be repeated.
+    Calm,
+    /// Reliable connections over a network that does everything networks do.
+    Stormy,
+    /// A faultless network, but receives are posted late.
+    LateReceivers,
+    /// Requests that must be refused, over good and bad networks.
+    Violations,
+    /// Memory windows are opened, used and closed.
+    Windows,
+    /// Queue pairs are drained, or broken in the middle of their work.
+    Upsets,
+    /// A host dies.
+    Death,
+    /// Unreliable connections.
+    Unreliable,
+    /// Extended reliable connections with shared receive queues.
+    Extended,
+    /// Datagrams, to single queue pairs and to groups.
+    Datagrams,
+    /// A completion queue overruns.
+    Overrun,
+}
+
+impl Scenario {
+    /// What the seed draws.
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        rng.weighted(&[
+            (10, Scenario::Calm),
+            (30, Scenario::Stormy),
+            (8, Scenario::LateReceivers),
+            (15, Scenario::Violations),
+            (8, Scenario::Windows),
+            (8, Scenario::Upsets),
+            (5, Scenario::Death),
+            (8, Scenario::Unreliable),
+            (8, Scenario::Extended),
+            (6, Scenario::Datagrams),
+            (1, Scenario::Overrun),
+        ])
+    }
+
+    /// Lets a run of this kind happen.
+    pub(crate) fn play(self, mut rng: Rng, options: Options) -> Result<Summary, Complaint> {
+        let profile = match self {
+            Scenario::Calm => calm_sea(&mut rng),
+            Scenario::Stormy => stormy_sea(&mut rng),
+            Scenario::LateReceivers => late_receivers(&mut rng),
+            Scenario::Violations => violations(&mut rng),
+            Scenario::Windows => windows(&mut rng),
+            Scenario::Upsets => upsets(&mut rng),
+            Scenario::Death => death(&mut rng),
+            Scenario::Unreliable => unreliable(&mut rng),
+            Scenario::Extended => extended(&mut rng),
+            Scenario::Datagrams => return self.send_datagrams(rng, options),
+            Scenario::Overrun => return self.overrun(rng, options),
+        };
+        let mut cluster = Cluster::build(profile, options.bug, rng)?;
+        cluster.world.prints = options.packets;
+        cluster.run()?;
+        Ok(Summary::of(self, cluster.queue_pairs(), &cluster.world))
+    }
+
+    fn send_datagrams(self, mut rng: Rng, options: Options) -> Result<Summary, Complaint> {
+        let delay = Duration::from_micros(rng.between(1, 50) as u64);
+        let faults = match rng.percent(60) {
+            true => storm(&mut rng, 2, delay),
+            false => calm(delay),
+        };
+        let mut datagrams = Datagrams::build(faults, options.bug, rng)?;
+        datagrams.world.prints = options.packets;
+        datagrams.run()?;
+        Ok(Summary::of(self, datagrams.queue_pairs(), &datagrams.world))
+    }
+
+    fn overrun(self, rng: Rng, options: Options) -> Result<Summary, Complaint> {
+        let mut overrun = Overrun::build(options.bug, rng)?;
+        overrun.world.prints = options.packets;
+        overrun.run()?;
+        Ok(Summary::of(self, overrun.queue_pairs(), &overrun.world))
+    }
+}
+
+fn calm_sea(rng: &mut Rng) -> Profile {
+    Profile {
+        drains: rng.weighted(&[(1, 0), (1, 20)]),
+        bad_posts: 20,
+        ..base(rng)
+    }
+}
+
+fn stormy_sea(rng: &mut Rng) -> Profile {
+    let base = base(rng);
+    Profile {
+        faults: storm(rng, base.hosts, base.faults.delay),
+        late_receives: rng.percent(40),
+        ..base
+    }
+}
+
+fn late_receivers(rng: &mut Rng) -> Profile {
+    Profile {
+        late_receives: true,
+        verbs: MESSAGES,
+        ..base(rng)
+    }
+}
+
+/// Good or bad weather, with receivers in time or late.
+fn any_sea(rng: &mut Rng) -> Profile {
+    let base = base(rng);
+    let faults = match rng.percent(60) {
+        true => storm(rng, base.hosts, base.faults.delay),
+        false => base.faults,
+    };
+    Profile {
+        faults,
+        late_receives: rng.percent(30),
+        ..base
+    }
+}
+
+fn violations(rng: &mut Rng) -> Profile {
+    Profile {
+        violations: 100,
+        bad_posts: 50,
+        limits_access: true,
+        deregistrations: 20,
+        poisoned_receives: rng.weighted(&[(1, 0), (1, 30)]),
+        ..any_sea(rng)
+    }
+}
+
+fn windows(rng: &mut Rng) -> Profile {
+    let base = any_sea(rng);
+    Profile {
+        verbs: WINDOWS,
+        windows: true,
+        violations: rng.weighted(&[(1, 0), (1, 80)]),
+        requests: base.requests + 20,
+        ..base
+    }
+}
+
+fn upsets(rng: &mut Rng) -> Profile {
+    Profile {
+        breaks: 15,
+        drains: 40,
+        reconnections: 40,
+        deregistrations: 40,
+        ..any_sea(rng)
+    }
+}
+
+fn death(rng: &mut Rng) -> Profile {
+    let base = any_sea(rng);
+    let span = base.pace * base.requests as u32;
+    Profile {
+        death: Some((rng.below(base.hosts), rng.up_to(span))),
+        ..base
+    }
+}
+
+fn unreliable(rng: &mut Rng) -> Profile {
+    Profile {
+        service: Service::Unreliable,
+        verbs: UNRELIABLE,
+        shares_receives: false,
+        violations: rng.weighted(&[(2, 0), (1, 50)]),
+        ..any_sea(rng)
+    }
+}
+
+fn extended(rng: &mut Rng) -> Profile {
+    Profile {
+        service: Service::Extended,
+        violations: rng.weighted(&[(2, 0), (1, 50)]),
+        ..any_sea(rng)
+    }
+}

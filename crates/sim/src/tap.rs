@@ -1,0 +1,181 @@
+//! What can be learned from the wire alone: how often something was sent, and when.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use wire::{Packet, Psn, Qpn, Syndrome, Transport};
+
+use crate::Complaint;
+use crate::network::Fate;
+
+/// A queue pair of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// The host's number.
+    pub host: usize,
+    /// The queue pair's number.
+    pub queue_pair: Qpn,
+}
+
+/// The requests of one reliable queue pair, as the wire shows them.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    mtu: usize,
+    first: Option<Psn>,
+    /// How often each sequence number was asked for, counted from the first.
+    sent: Vec<u32>,
+    /// How often the peer was not ready for each sequence number.
+    not_ready: BTreeMap<u32, u32>,
+    /// Until when the peer asked for silence.
+    hold_until: Duration,
+    /// When packets between the two were harmed.
+    harmed: Vec<Duration>,
+    /// When the first and the last request packet was sent.
+    first_sent: Option<Duration>,
+    last_sent: Duration,
+}
+
+impl Stream {
+    /// How often the packet that was sent most often was sent.
+    #[must_use]
+    pub fn most_sent(&self) -> u32 {
+        self.sent.iter().copied().max().unwrap_or(0)
+    }
+
+    /// How often the peer said most often that it was not ready.
+    #[must_use]
+    pub fn most_not_ready(&self) -> u32 {
+        self.not_ready.values().copied().max().unwrap_or(0)
+    }
+
+    /// How many packets between the two were harmed since then.
+    #[must_use]
+    pub fn harmed_since(&self, since: Duration) -> usize {
+        self.harmed.iter().filter(|&&at| at >= since).count()
+    }
+
+    /// When the first request packet was sent, if one was.
+    #[must_use]
+    pub fn first_sent(&self) -> Option<Duration> {
+        self.first_sent
+    }
+
+    /// When the last request packet was sent.
+    #[must_use]
+    pub fn last_sent(&self) -> Duration {
+        self.last_sent
+    }
+
+    fn count(&mut self, packet: &Packet<'_>) {
+        let first = *self.first.get_or_insert(packet.psn);
+        let begin = packet.psn.ahead_of(first) as usize;
+        // A read asks for all sequence numbers of its responses.
+        let span = packet.reth().filter(|_| !packet.opcode.carries_payload());
+        let span = span.map_or(1, |reth| {
+            (reth.dma_length() as usize).div_ceil(self.mtu).max(1)
+        });
+        let end = begin + span;
+        // A number before the first one would be half the space away: no stream is that long.
+        if end < 1 << 20 {
+            self.sent.resize(self.sent.len().max(end), 0);
+            self.sent[begin..end]
+                .iter_mut()
+                .for_each(|count| *count += 1);
+        }
+    }
+}
+
+/// Looks at every packet that is sent or arrives.
+#[derive(Default)]
+pub struct Tap {
+    /// Whether a request that was refused for want of a receive must not be seen too early. Only
+    /// where nothing is lost or overtaken can the wire tell that.
+    pub watches_receiver_not_ready: bool,
+    streams: Vec<Stream>,
+    /// The stream of a queue pair's own requests.
+    own: BTreeMap<Endpoint, usize>,
+    /// The stream of the requests that come to a queue pair.
+    incoming: BTreeMap<Endpoint, usize>,
+}
+
+impl Tap {
+    /// Follows the requests of `local` to `peer`; gives the number of their stream.
+    pub fn follow(&mut self, local: Endpoint, peer: Endpoint, mtu: usize) -> usize {
+        self.streams.push(Stream {
+            mtu,
+            first: None,
+            sent: Vec::new(),
+            not_ready: BTreeMap::new(),
+            hold_until: Duration::ZERO,
+            harmed: Vec::new(),
+            first_sent: None,
+            last_sent: Duration::ZERO,
+        });
+        let stream = self.streams.len() - 1;
+        self.own.insert(local, stream);
+        self.incoming.insert(peer, stream);
+        stream
+    }
+
+    /// A stream that is followed.
+    #[must_use]
+    pub fn stream(&self, number: usize) -> &Stream {
+        &self.streams[number]
+    }
+
+    /// A packet is sent to `destination`.
+    pub fn sent(
+        &mut self,
+        now: Duration,
+        destination: Endpoint,
+        packet: &Packet<'_>,
+        fate: Fate,
+    ) -> Result<(), Complaint> {
+        if fate.is_harm() {
+            self.note_harm(now, destination);
+        }
+        let reliable = matches!(packet.opcode.transport(), Transport::Rc | Transport::Xrc);
+        if !reliable || packet.opcode.is_response() {
+            return Ok(());
+        }
+        let Some(&stream) = self.incoming.get(&destination) else {
+            return Ok(());
+        };
+        let stream = &mut self.streams[stream];
+        stream.count(packet);
+        stream.first_sent.get_or_insert(now);
+        stream.last_sent = now;
+        if self.watches_receiver_not_ready && now < stream.hold_until {
+            return Err(Complaint::new(format!(
+                "a request was repeated {:?} before the delay that the receiver asked for ended: {packet}",
+                stream.hold_until - now
+            )));
+        }
+        Ok(())
+    }
+
+    fn note_harm(&mut self, now: Duration, destination: Endpoint) {
+        for streams in [&self.own, &self.incoming] {
+            if let Some(&stream) = streams.get(&destination) {
+                self.streams[stream].harmed.push(now);
+            }
+        }
+    }
+
+    /// An intact packet arrives at `destination`.
+    pub fn arrived(&mut self, now: Duration, destination: Endpoint, packet: &Packet<'_>) {
+        let Some(Syndrome::ReceiverNotReady(timer)) = packet.aeth().map(wire::Aeth::syndrome)
+        else {
+            return;
+        };
+        let Some(&stream) = self.own.get(&destination) else {
+            return;
+        };
+        let stream = &mut self.streams[stream];
+        *stream.not_ready.entry(packet.psn.value()).or_default() += 1;
+        // Who waits already does not wait longer.
+        if now >= stream.hold_until {
+            stream.hold_until = now + timer.delay();
+        }
+    }
+}

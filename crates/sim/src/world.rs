@@ -1,0 +1,377 @@
+//! Hosts, the network between them, and a clock that jumps from one event to the next.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use engine::{Arrival, Config, Counters, Device, Transmit, transmit};
+use wire::{Flow, ICRC_LENGTH, Packet, icrc};
+
+use crate::Complaint;
+use crate::digest::Digest;
+use crate::network::{Fate, Network};
+use crate::rng::Rng;
+use crate::tap::{Endpoint, Tap};
+
+/// One machine with one device.
+pub struct Host {
+    /// The device; none when the host is dead.
+    pub device: Option<Device>,
+    /// The address at which it is reached.
+    pub address: IpAddr,
+    /// Multicast groups that it listens to.
+    pub groups: Vec<IpAddr>,
+    /// When its timers will be looked at.
+    timer_at: Option<Duration>,
+    /// Whether it will be asked for packets.
+    transmit_due: bool,
+    /// What it counted, also after its death.
+    pub counters: Counters,
+    /// How many datagrams reached it with bits flipped.
+    spoiled: u64,
+}
+
+/// What happens at a moment.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    Arrival { host: usize, datagram: Datagram },
+    Timeout { host: usize },
+    Transmit { host: usize },
+    Call { number: u64 },
+}
+
+/// A datagram under way. Never compared: no two happenings have the same turn.
+#[derive(Debug)]
+struct Datagram {
+    flow: Flow,
+    bytes: Vec<u8>,
+    intact: bool,
+}
+
+impl PartialEq for Datagram {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for Datagram {}
+
+impl PartialOrd for Datagram {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Datagram {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.bytes.cmp(&other.bytes)
+    }
+}
+
+/// What a step of the world was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Something at this host.
+    Host(usize),
+    /// A moment that was asked for with [`World::call`].
+    Call(u64),
+}
+
+/// Everything there is.
+pub struct World {
+    /// All hosts.
+    pub hosts: Vec<Host>,
+    /// The network between them.
+    pub network: Network,
+    /// Who looks at the wire.
+    pub tap: Tap,
+    /// The fingerprint of all that happened.
+    pub digest: Digest,
+    /// How many packets were sent.
+    pub packets: u64,
+    /// Whether packets are printed.
+    pub prints: bool,
+    base: Instant,
+    now: Duration,
+    agenda: BinaryHeap<Reverse<(Duration, u64, Happening)>>,
+    turns: u64,
+    /// How long a host may let packets wait for others before it sends or answers.
+    lag: Duration,
+    rng: Rng,
+    buffer: Vec<u8>,
+}
+
+impl World {
+    /// A world without hosts, whose network is `network` and whose hosts may answer after `lag`.
+    #[must_use]
+    pub fn new(network: Network, lag: Duration, rng: Rng) -> Self {
+        Self {
+            hosts: Vec::new(),
+            network,
+            tap: Tap::default(),
+            digest: Digest::default(),
+            packets: 0,
+            prints: false,
+            // The only look at a clock: all times are distances from here.
+            base: Instant::now(),
+            now: Duration::ZERO,
+            agenda: BinaryHeap::new(),
+            turns: 0,
+            lag,
+            rng,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Adds a host; gives its number.
+    pub fn add_host(&mut self, address: IpAddr, config: Config) -> usize {
+        self.hosts.push(Host {
+            device: Some(Device::new(config)),
+            address,
+            groups: Vec::new(),
+            timer_at: None,
+            transmit_due: false,
+            counters: Counters::default(),
+            spoiled: 0,
+        });
+        self.hosts.len() - 1
+    }
+
+    /// The time since the world began.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// The most that a request and its answer take on this network, with hosts as slow as here.
+    #[must_use]
+    pub fn slowest_round_trip(&self) -> Duration {
+        2 * (self.network.faults().slowest() + self.lag)
+    }
+
+    /// The device of a host, to do something with it; none if the host is dead.
+    pub fn device(&mut self, host: usize) -> Option<&mut Device> {
+        self.touch(host);
+        self.hosts[host].device.as_mut()
+    }
+
+    /// The device of a host, to look at.
+    #[must_use]
+    pub fn peek(&self, host: usize) -> Option<&Device> {
+        self.hosts[host].device.as_ref()
+    }
+
+    /// Ends a host: its device is gone, and packets to it vanish.
+    pub fn kill(&mut self, host: usize) {
+        if let Some(device) = self.hosts[host].device.take() {
+            self.hosts[host].counters = *device.counters();
+        }
+    }
+
+    /// All counters of all hosts, the dead included.
+    pub fn counters(&self) -> impl Iterator<Item = Counters> {
+        self.hosts.iter().map(|host| match &host.device {
+            Some(device) => *device.counters(),
+            None => host.counters,
+        })
+    }
+
+    /// Every host must have noticed every datagram that reached it with bits flipped, and no other.
+    pub fn check_spoiled(&self) -> Result<(), Complaint> {
+        for (host, counters) in self.counters().enumerate() {
+            let noticed = counters.bad_checksum + counters.malformed;
+            let spoiled = self.hosts[host].spoiled;
+            if noticed != spoiled {
+                return Err(Complaint::new(format!(
+                    "{spoiled} spoiled datagrams reached host {host}, which noticed {noticed}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes [`step`](Self::step) return [`Step::Call`] with this number after a delay.
+    pub fn call(&mut self, delay: Duration, number: u64) {
+        self.schedule(self.now + delay, Happening::Call { number });
+    }
+
+    /// Whether nothing will ever happen unless somebody does something.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.agenda.is_empty()
+    }
+
+    /// Lets the next thing happen; none if nothing ever will.
+    pub fn step(&mut self) -> Result<Option<Step>, Complaint> {
+        let Some(Reverse((at, _, happening))) = self.agenda.pop() else {
+            return Ok(None);
+        };
+        self.now = at;
+        self.digest.number(at.as_nanos() as u64);
+        let host = match happening {
+            Happening::Call { number } => return Ok(Some(Step::Call(number))),
+            Happening::Arrival { host, datagram } => {
+                self.arrive(host, &datagram);
+                host
+            }
+            Happening::Timeout { host } => {
+                self.time_out(host);
+                host
+            }
+            Happening::Transmit { host } => {
+                self.transmit(host)?;
+                host
+            }
+        };
+        Ok(Some(Step::Host(host)))
+    }
+
+    fn schedule(&mut self, at: Duration, happening: Happening) {
+        // The turn makes equal times happen in the order in which they were scheduled.
+        self.turns += 1;
+        self.agenda.push(Reverse((at, self.turns, happening)));
+    }
+
+    fn instant(&self) -> Instant {
+        self.base + self.now
+    }
+
+    /// Something was or will be done to a device: ask it for packets and timers soon.
+    fn touch(&mut self, host: usize) {
+        if self.hosts[host].device.is_some() && !self.hosts[host].transmit_due {
+            self.hosts[host].transmit_due = true;
+            let lag = self.rng.up_to(self.lag);
+            self.schedule(self.now + lag, Happening::Transmit { host });
+        }
+    }
+
+    fn arrive(&mut self, host: usize, datagram: &Datagram) {
+        let (now, instant) = (self.now, self.instant());
+        let Some(device) = &mut self.hosts[host].device else {
+            return;
+        };
+        device.handle_datagram(instant, &Arrival::new(datagram.flow), &datagram.bytes);
+        if self.rng.percent(3) {
+            // Early or twice is harmless, they say.
+            device.handle_timeout(instant);
+        }
+        self.hosts[host].spoiled += u64::from(!datagram.intact);
+        if datagram.intact
+            && let Ok(packet) = Packet::parse(&datagram.bytes)
+        {
+            let queue_pair = packet.destination;
+            self.tap
+                .arrived(now, Endpoint { host, queue_pair }, &packet);
+        }
+        self.touch(host);
+    }
+
+    fn time_out(&mut self, host: usize) {
+        let instant = self.instant();
+        self.hosts[host].timer_at = None;
+        if let Some(device) = &mut self.hosts[host].device {
+            device.handle_timeout(instant);
+        }
+        self.touch(host);
+    }
+
+    fn transmit(&mut self, host: usize) -> Result<(), Complaint> {
+        self.hosts[host].transmit_due = false;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let instant = self.instant();
+        while let Some(device) = &mut self.hosts[host].device
+            && let Some(transmit) = device.poll_transmit(instant, &mut buffer)
+        {
+            self.send(host, &transmit, &buffer)?;
+        }
+        self.buffer = buffer;
+        self.watch_timer(host);
+        Ok(())
+    }
+
+    fn watch_timer(&mut self, host: usize) {
+        let Some(device) = &self.hosts[host].device else {
+            return;
+        };
+        let Some(deadline) = device.poll_timeout() else {
+            return;
+        };
+        let at = deadline.saturating_duration_since(self.base).max(self.now);
+        if self.hosts[host].timer_at.is_none_or(|earlier| at < earlier) {
+            self.hosts[host].timer_at = Some(at);
+            self.schedule(at, Happening::Timeout { host });
+        }
+    }
+
+    fn send(&mut self, from: usize, transmit: &Transmit, buffer: &[u8]) -> Result<(), Complaint> {
+        let flow = transmit.route.flow;
+        let receivers: Vec<usize> = (0..self.hosts.len())
+            .filter(|&host| {
+                let host = &self.hosts[host];
+                host.address == flow.destination || host.groups.contains(&flow.destination)
+            })
+            .collect();
+        for (index, datagram) in transmit::packets(transmit, buffer).enumerate() {
+            let identification = index as u16;
+            let packet = check_sent(&flow, identification, datagram)?;
+            self.packets += 1;
+            for &to in &receivers {
+                self.carry([from, to], &flow, identification, datagram, &packet)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn carry(
+        &mut self,
+        hosts: [usize; 2],
+        flow: &Flow,
+        identification: u16,
+        datagram: &[u8],
+        packet: &Packet<'_>,
+    ) -> Result<(), Complaint> {
+        let now = self.now;
+        let [from, host] = hosts;
+        let (mut fate, mut deliveries) =
+            self.network
+                .carry(now, hosts, flow, identification, datagram);
+        if self.hosts[host].device.is_none() {
+            fate = Fate::Nobody;
+            deliveries.clear();
+        }
+        self.digest.bytes(datagram);
+        self.digest.number(fate as u64);
+        if self.prints {
+            println!("{now:>12?}  {from} -> {host}  {fate:<10?}  {packet}");
+        }
+        for delivery in deliveries {
+            let datagram = Datagram {
+                flow: *flow,
+                bytes: delivery.bytes,
+                intact: fate != Fate::Corrupted,
+            };
+            self.schedule(delivery.at, Happening::Arrival { host, datagram });
+        }
+        let queue_pair = packet.destination;
+        self.tap
+            .sent(now, Endpoint { host, queue_pair }, packet, fate)
+    }
+}
+
+/// Whatever a device sends must be a packet with the checksum that its place in the send calls for.
+fn check_sent<'a>(
+    flow: &Flow,
+    identification: u16,
+    datagram: &'a [u8],
+) -> Result<Packet<'a>, Complaint> {
+    let packet = Packet::parse(datagram)
+        .map_err(|error| Complaint::new(format!("a device sent what is no packet: {error}")))?;
+    let (content, seal) = datagram.split_at(datagram.len() - ICRC_LENGTH);
+    if icrc::checksum(flow, identification, content) != seal {
+        return Err(Complaint::new(format!(
+            "a device sent a packet with a wrong ICRC as number {identification} of a send: {packet}"
+        )));
+    }
+    Ok(packet)
+}
