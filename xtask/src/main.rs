@@ -41,9 +41,9 @@ enum Task {
         #[arg(long, value_name = "STEP", value_parser = plan::STEP_NAMES)]
         only: Option<String>,
     },
-    /// Measure the datapath in a release build
+    /// Measure the engine and the device in a release build, beside copy and CRC, TCP and UDP
     Bench {
-        /// Handed to the benchmark as they are
+        /// Handed to the engine's benchmark: `bulk` or `scaling` for one of its tables
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -85,9 +85,10 @@ fn test(quick: bool, only: Option<&str>) -> Result<Vec<Step>, String> {
 }
 
 fn bench(arguments: &[String]) -> Step {
-    let command = CommandLine::cargo("bench -p engine --bench datapath --").arguments(arguments);
-    let promise = "how fast the datapath is";
-    Step::new("bench", promise, Work::Commands(vec![command]))
+    let engine = CommandLine::cargo("bench -p engine --bench datapath --").arguments(arguments);
+    let device = CommandLine::cargo("bench -p rocinante --bench loopback");
+    let promise = "how fast the engine is alone, and the device over loopback";
+    Step::new("bench", promise, Work::Commands(vec![engine, device]))
 }
 
 /// Commands run here whatever directory they were called from, and findings name paths from here.

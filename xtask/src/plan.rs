@@ -144,12 +144,12 @@ fn miri(root: &Path, pace: Pace) -> Work {
     Work::Commands(vec![
         // Fetches the standard library's source by itself; `test` would stop and ask for it.
         CommandLine::cargo("+nightly miri setup"),
-        miri_test("wire"),
-        miri_test("engine"),
+        miri_test("wire --lib"),
+        miri_test("engine --lib --test memory_windows"),
     ])
 }
 
-fn miri_test(package: &str) -> CommandLine {
+fn miri_test(what: &str) -> CommandLine {
     // Miri keeps environment and files from the program: proptest is told what it needs to know
     // through Miri, and must not look for a file with earlier failures.
     let settings = [
@@ -157,8 +157,7 @@ fn miri_test(package: &str) -> CommandLine {
         "PROPTEST_DISABLE_FAILURE_PERSISTENCE=true".to_owned(),
     ];
     let flags = settings.map(|setting| format!("-Zmiri-env-set={setting}"));
-    CommandLine::cargo(&format!("+nightly miri test -p {package} --lib"))
-        .env("MIRIFLAGS", flags.join(" "))
+    CommandLine::cargo(&format!("+nightly miri test -p {what}")).env("MIRIFLAGS", flags.join(" "))
 }
 
 #[cfg(test)]

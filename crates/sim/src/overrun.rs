@@ -24,10 +24,15 @@ pub(crate) struct Overrun {
     /// How many completions fit, and how many requests there will be.
     capacity: usize,
     requests: usize,
+    requester: Requester,
+    target: Remote,
+}
+
+/// The side whose completion queue overruns.
+struct Requester {
     small: Id<CompletionQueue>,
     large: Id<CompletionQueue>,
     numbers: [Qpn; QUEUE_PAIRS],
-    target: Remote,
 }
 
 impl Overrun {
@@ -51,18 +56,15 @@ impl Overrun {
         let capacity = rng.between(1, 8);
         let responder = Self::add_responder(&mut world)?;
         let requester = Self::add_requester(&mut world, capacity as u32)?;
-        for (&number, &peer) in requester.2.iter().zip(&responder.1) {
+        for (&number, &peer) in requester.numbers.iter().zip(&responder.1) {
             Self::join(&mut world, gids, [number, peer])?;
         }
-        let (small, large, numbers) = requester;
         Ok(Self {
             requests: capacity + rng.between(1, 20),
             world,
             rng,
             capacity,
-            small,
-            large,
-            numbers,
+            requester,
             target: responder.0,
         })
     }
@@ -85,11 +87,7 @@ impl Overrun {
         Ok((remote, numbers))
     }
 
-    #[allow(clippy::type_complexity)]
-    fn add_requester(
-        world: &mut World,
-        capacity: u32,
-    ) -> Result<(Id<CompletionQueue>, Id<CompletionQueue>, [Qpn; QUEUE_PAIRS]), Complaint> {
+    fn add_requester(world: &mut World, capacity: u32) -> Result<Requester, Complaint> {
         let device = world.device(0).ok_or_else(dead)?;
         let domain = device.allocate_domain()?;
         let small = device.create_completion_queue(capacity)?;
@@ -99,7 +97,11 @@ impl Overrun {
             let queue = if place == SPARED { large } else { small };
             *number = device.create_queue_pair(QueuePairInit::new(Kind::Rc, domain, queue))?;
         }
-        Ok((small, large, numbers))
+        Ok(Requester {
+            small,
+            large,
+            numbers,
+        })
     }
 
     fn join(world: &mut World, gids: [Gid; 2], numbers: [Qpn; 2]) -> Result<(), Complaint> {
@@ -118,8 +120,8 @@ impl Overrun {
 
     pub(crate) fn run(&mut self) -> Result<(), Complaint> {
         for id in 1..=self.requests {
-            self.post(self.numbers[0], id as u64)?;
-            self.post(self.numbers[SPARED], id as u64)?;
+            self.post(self.requester.numbers[0], id as u64)?;
+            self.post(self.requester.numbers[SPARED], id as u64)?;
             for _ in 0..self.rng.below(20) {
                 self.world.step()?;
             }
@@ -127,8 +129,8 @@ impl Overrun {
         while self.world.step()?.is_some() {}
         self.check_events()?;
         self.check_states()?;
-        self.check_completions(self.small, self.capacity)?;
-        self.check_completions(self.large, self.requests)
+        self.check_completions(self.requester.small, self.capacity)?;
+        self.check_completions(self.requester.large, self.requests)
     }
 
     fn post(&mut self, number: Qpn, id: u64) -> Result<(), Complaint> {
@@ -144,7 +146,7 @@ impl Overrun {
         let device = self.world.device(0).ok_or_else(dead)?;
         let mut overruns = 0;
         while let Some(event) = device.poll_event() {
-            if event != Event::Async(AsyncEvent::CompletionQueueError(self.small)) {
+            if event != Event::Async(AsyncEvent::CompletionQueueError(self.requester.small)) {
                 return Err(Complaint::new(format!("{event:?} after an overrun")));
             }
             overruns += 1;
@@ -160,7 +162,7 @@ impl Overrun {
     /// Every queue pair of the queue is broken, also one that did nothing; the others are not.
     fn check_states(&self) -> Result<(), Complaint> {
         let device = self.world.peek(0).ok_or_else(dead)?;
-        for (place, &number) in self.numbers.iter().enumerate() {
+        for (place, &number) in self.requester.numbers.iter().enumerate() {
             let state = device.queue_pair(number).map(engine::QueuePair::state);
             let expected = match place {
                 SPARED => State::ReadyToSend,
@@ -206,7 +208,7 @@ impl Overrun {
 fn config(gid: Gid, rng: &mut Rng) -> Config {
     Config {
         gids: vec![gid],
-        seed: rng.next(),
+        seed: rng.word(),
         ..Config::default()
     }
 }

@@ -21,12 +21,11 @@ impl Rng {
     /// Another generator, so that one part of a run does not shift the luck of another.
     #[must_use]
     pub fn fork(&mut self) -> Self {
-        Self::new(self.next())
+        Self::new(self.word())
     }
 
     /// 64 random bits.
-    #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.state;
         let result = b.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let shifted = *b << 17;
@@ -41,7 +40,7 @@ impl Rng {
 
     /// A number below `bound`, or 0 when there is none.
     pub fn below(&mut self, bound: usize) -> usize {
-        let product = u128::from(self.next()) * bound as u128;
+        let product = u128::from(self.word()) * bound as u128;
         (product >> 64) as usize
     }
 
@@ -92,7 +91,7 @@ impl Rng {
     /// Overwrites `bytes` with random ones.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
-            let word = self.next().to_le_bytes();
+            let word = self.word().to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
         }
     }
@@ -122,9 +121,9 @@ mod tests {
         let mut one = Rng::new(42);
         let mut two = Rng::new(42);
         let mut other = Rng::new(43);
-        let numbers: Vec<u64> = (0..100).map(|_| one.next()).collect();
-        assert!(numbers.iter().all(|&number| number == two.next()));
-        assert!(numbers.iter().any(|&number| number != other.next()));
+        let numbers: Vec<u64> = (0..100).map(|_| one.word()).collect();
+        assert!(numbers.iter().all(|&number| number == two.word()));
+        assert!(numbers.iter().any(|&number| number != other.word()));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use wire::{Packet, Psn, Qpn, Syndrome, Transport};
+use wire::{Operation, Packet, Psn, Qpn, Syndrome, Transport};
 
 use crate::Complaint;
 use crate::network::Fate;
@@ -28,6 +28,12 @@ pub struct Stream {
     not_ready: BTreeMap<u32, u32>,
     /// Until when the peer asked for silence.
     hold_until: Duration,
+    /// How many messages were sent, as the peer counts them.
+    messages: u32,
+    /// How many sequence numbers are acknowledged, counted from the first.
+    acknowledged: usize,
+    /// The last message that the peer says to have a receive for.
+    credit_limit: Option<u32>,
     /// When packets between the two were harmed.
     harmed: Vec<Duration>,
     /// When the first and the last request packet was sent.
@@ -66,9 +72,46 @@ impl Stream {
         self.last_sent
     }
 
+    /// C9-148: a message that the peer has no receive for may be sent only when nothing else is
+    /// under way, to learn of new receives.
+    fn has_credit(&mut self, packet: &Packet<'_>) -> bool {
+        let begin = self.place(packet.psn);
+        let is_new = begin >= self.sent.len() && packet.opcode.position().starts();
+        if !is_new {
+            return true;
+        }
+        self.messages += 1;
+        let takes_receive =
+            packet.opcode.operation() == Operation::Send || packet.immediate().is_some();
+        let beyond = self
+            .credit_limit
+            .is_some_and(|limit| Psn::new(self.messages).since(Psn::new(limit)) > 0);
+        !takes_receive || !beyond || begin <= self.acknowledged
+    }
+
+    fn learn(&mut self, packet: &Packet<'_>) {
+        let syndrome = packet
+            .aeth()
+            .map(|aeth| (aeth.syndrome(), aeth.message_sequence()));
+        let end = match syndrome {
+            Some((Syndrome::Acknowledge { credits }, completed)) => {
+                self.credit_limit = credits.map(|count| completed + count);
+                self.place(packet.psn) + 1
+            }
+            Some(_) => self.place(packet.psn),
+            None => self.place(packet.psn) + 1,
+        };
+        self.acknowledged = self.acknowledged.max(end);
+    }
+
+    /// How many sequence numbers were before this one.
+    fn place(&mut self, psn: Psn) -> usize {
+        let first = *self.first.get_or_insert(psn);
+        psn.ahead_of(first) as usize
+    }
+
     fn count(&mut self, packet: &Packet<'_>) {
-        let first = *self.first.get_or_insert(packet.psn);
-        let begin = packet.psn.ahead_of(first) as usize;
+        let begin = self.place(packet.psn);
         // A read asks for all sequence numbers of its responses.
         let span = packet.reth().filter(|_| !packet.opcode.carries_payload());
         let span = span.map_or(1, |reth| {
@@ -91,6 +134,9 @@ pub struct Tap {
     /// Whether a request that was refused for want of a receive must not be seen too early. Only
     /// where nothing is lost or overtaken can the wire tell that.
     pub watches_receiver_not_ready: bool,
+    /// Whether nobody may send more than the peer has receives for. Only where nothing is lost or
+    /// overtaken does the sender know what was said last.
+    pub watches_credits: bool,
     streams: Vec<Stream>,
     /// The stream of a queue pair's own requests.
     own: BTreeMap<Endpoint, usize>,
@@ -107,6 +153,9 @@ impl Tap {
             sent: Vec::new(),
             not_ready: BTreeMap::new(),
             hold_until: Duration::ZERO,
+            messages: 0,
+            acknowledged: 0,
+            credit_limit: None,
             harmed: Vec::new(),
             first_sent: None,
             last_sent: Duration::ZERO,
@@ -142,6 +191,12 @@ impl Tap {
             return Ok(());
         };
         let stream = &mut self.streams[stream];
+        if !stream.has_credit(packet) && self.watches_credits {
+            return Err(Complaint::new(format!(
+                "message {} was sent, though the peer has receives only up to {:?}: {packet}",
+                stream.messages, stream.credit_limit
+            )));
+        }
         stream.count(packet);
         stream.first_sent.get_or_insert(now);
         stream.last_sent = now;
@@ -164,14 +219,18 @@ impl Tap {
 
     /// An intact packet arrives at `destination`.
     pub fn arrived(&mut self, now: Duration, destination: Endpoint, packet: &Packet<'_>) {
+        let Some(&stream) = self.own.get(&destination) else {
+            return;
+        };
+        if !packet.opcode.is_response() {
+            return;
+        }
+        let stream = &mut self.streams[stream];
+        stream.learn(packet);
         let Some(Syndrome::ReceiverNotReady(timer)) = packet.aeth().map(wire::Aeth::syndrome)
         else {
             return;
         };
-        let Some(&stream) = self.own.get(&destination) else {
-            return;
-        };
-        let stream = &mut self.streams[stream];
         *stream.not_ready.entry(packet.psn.value()).or_default() += 1;
         // Who waits already does not wait longer.
         if now >= stream.hold_until {

@@ -46,6 +46,7 @@ impl Cluster {
         let mut world = World::new(network, profile.lag, rng.fork());
         let faults = &profile.faults;
         world.tap.watches_receiver_not_ready = faults.are_none();
+        world.tap.watches_credits = faults.are_none();
         let mut cluster = Self {
             world,
             rng,
@@ -138,7 +139,7 @@ impl Cluster {
         let base = match self.rng.below(4) {
             0 => 0,
             1 => u64::MAX - (length as u64 | 7) - 8 * self.rng.below(100) as u64,
-            _ => self.rng.next() >> 8 & !7,
+            _ => self.rng.word() >> 8 & !7,
         };
         let arena = Arena::new(host, length, base, &mut self.rng);
         let buffer = arena.buffer();
@@ -154,7 +155,7 @@ impl Cluster {
         for number in 0..self.rng.between(1, 3) {
             let access = match number {
                 0 => ALL_RIGHTS | Access::WINDOW_BIND,
-                _ => Access::from_bits_truncate(self.rng.next() as u32) & ALL_RIGHTS,
+                _ => Access::from_bits_truncate(self.rng.word() as u32) & ALL_RIGHTS,
             } | Access::LOCAL_WRITE;
             let length = self.profile.longest.max(256) + self.rng.below(self.profile.arena);
             let (arena, key) = self.add_arena(site.host, site.domain, length, access)?;
@@ -175,7 +176,9 @@ impl Cluster {
             max_segments,
             extended,
         })?;
-        self.add_pool(site, Owner::Shared(queue), max_segments as usize)
+        let pool = self.add_pool(site, Owner::Shared(queue), max_segments as usize)?;
+        self.pools[pool].completions = extended.map(|(_, completions)| completions);
+        Ok(pool)
     }
 
     /// A pool whose receives lie in memory of its own.
@@ -251,7 +254,7 @@ pub(crate) fn draw_config(rng: &mut Rng, address: IpAddr) -> Config {
         batch,
         window,
         advertise_credits: rng.percent(60),
-        seed: rng.next(),
+        seed: rng.word(),
         ..Config::default()
     }
 }

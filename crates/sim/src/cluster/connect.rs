@@ -85,7 +85,7 @@ impl Cluster {
     fn draw_psn(&mut self) -> Psn {
         match self.rng.percent(60) {
             true => Psn::ZERO - self.rng.below(120) as u32,
-            false => Psn::new(self.rng.next() as u32),
+            false => Psn::new(self.rng.word() as u32),
         }
     }
 
@@ -117,6 +117,7 @@ impl Cluster {
             access: self.draw_access(),
             stale_keys: self.draw_stale_keys(site)?,
             windows: self.draw_windows(site)?,
+            completions: Some([init.send_completions, init.receive_completions]),
             pools,
             quota,
             ..End::new(site.host, number, kind, limits)
@@ -190,7 +191,7 @@ impl Cluster {
 
     fn draw_access(&mut self) -> Access {
         match self.profile.limits_access && self.rng.percent(40) {
-            true => Access::from_bits_truncate(self.rng.next() as u32) & ALL_RIGHTS,
+            true => Access::from_bits_truncate(self.rng.word() as u32) & ALL_RIGHTS,
             false => ALL_RIGHTS,
         }
     }

@@ -324,7 +324,7 @@ impl Cluster {
     pub(super) fn draft_atomic(&mut self, end: usize, verb: Verb) -> Option<Draft> {
         let place = self.draw_place(end, Access::REMOTE_ATOMIC, 8, 8);
         let original = self.word(&place);
-        let operand = self.rng.next();
+        let operand = self.rng.word();
         let (work, result) = match verb {
             Verb::FetchAdd => {
                 let (remote, add) = (place.remote, operand);
@@ -332,7 +332,7 @@ impl Cluster {
             }
             _ => {
                 let hits = self.rng.percent(60);
-                let compare = if hits { original } else { self.rng.next() };
+                let compare = if hits { original } else { self.rng.word() };
                 let swap = operand;
                 let remote = place.remote;
                 let swapped = if compare == original { swap } else { original };
@@ -400,8 +400,8 @@ impl Cluster {
     /// C9-88: where no byte is touched, no key is looked at.
     pub(super) fn draft_nothing(&mut self, end: usize) -> Draft {
         let remote = Remote {
-            address: self.rng.next(),
-            key: Key::new(self.rng.next() as u32),
+            address: self.rng.word(),
+            key: Key::new(self.rng.word() as u32),
         };
         let reads = self.rng.percent(50) && self.ends[end].is_reliable();
         Draft::new(match reads {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use engine::{Access, CompletedWork, Kind, Status};
+use engine::{Access, CompletedWork, CompletionQueue, Id, Kind, Status};
 use wire::{Key, PathMtu, Qpn};
 
 use crate::arena::Block;
@@ -27,6 +27,8 @@ pub(crate) struct End {
     pub(crate) access: Access,
     /// Keys that open nothing for the peer any more, or never did.
     pub(crate) stale_keys: Vec<Key>,
+    /// Where its sends and its receives complete.
+    pub(crate) completions: Option<[Id<CompletionQueue>; 2]>,
     /// Where messages to it go: places among all pools.
     pub(crate) pools: Vec<usize>,
     pub(crate) limits: Limits,
@@ -203,6 +205,7 @@ impl End {
             targets: Vec::new(),
             access: Access::empty(),
             stale_keys: Vec::new(),
+            completions: None,
             pools: Vec::new(),
             stream: 0,
             outstanding: VecDeque::new(),

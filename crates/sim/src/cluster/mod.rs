@@ -322,9 +322,7 @@ impl Cluster {
             self.world.now()
         ))
     }
-}
 
-impl Cluster {
     /// How many queue pairs there are.
     pub(crate) fn queue_pairs(&self) -> usize {
         self.ends.len()

@@ -36,7 +36,7 @@ impl Cluster {
     fn unaligned_atomic(&mut self, end: usize) -> (SendRequest, PostError) {
         let (arena, key) = self.ends[end].local;
         let remote = Remote {
-            address: (self.rng.next() & !7) + self.rng.between(1, 7) as u64,
+            address: (self.rng.word() & !7) + self.rng.between(1, 7) as u64,
             key: Key::new(0),
         };
         let segment = Segment {
@@ -71,7 +71,7 @@ impl Cluster {
     /// A read has nothing to send, so nothing can be inline.
     fn inline_read(&mut self) -> (SendRequest, PostError) {
         let remote = Remote {
-            address: self.rng.next(),
+            address: self.rng.word(),
             key: Key::new(0),
         };
         let request = SendRequest::new(0, Work::Read(remote)).inline(&[]);

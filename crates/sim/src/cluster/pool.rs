@@ -2,7 +2,10 @@
 
 use std::collections::VecDeque;
 
-use engine::{CompletedWork, Completion, Id, ReceiveRequest, Segment, SharedReceiveQueue, Status};
+use engine::{
+    CompletedWork, Completion, CompletionQueue, Id, ReceiveRequest, Segment, SharedReceiveQueue,
+    Status,
+};
 use wire::{Key, Qpn};
 
 use super::Cluster;
@@ -17,6 +20,8 @@ pub(crate) struct Pool {
     pub(crate) arena: usize,
     pub(crate) key: Key,
     pub(crate) owner: Owner,
+    /// Where its receives complete, if not where those of the queue pair do.
+    pub(crate) completions: Option<Id<CompletionQueue>>,
     /// Every receive takes at least so many bytes; none takes more than `max_capacity`.
     pub(crate) min_capacity: usize,
     pub(crate) max_capacity: usize,
@@ -55,6 +60,7 @@ impl Pool {
             arena,
             key,
             owner,
+            completions: None,
             min_capacity: 0,
             max_capacity: 0,
             max_segments: 1,
@@ -99,6 +105,20 @@ impl Cluster {
             Owner::Shared(_) => true,
         };
         open && self.world.peek(pool.host).is_some()
+    }
+
+    /// The queue that a completion must have come through.
+    pub(super) fn right_queue(
+        &self,
+        end: usize,
+        completion: &Completion,
+    ) -> Option<Id<CompletionQueue>> {
+        let [sends, receives] = self.ends[end].completions?;
+        if !completion.work.is_receive() {
+            return Some(sends);
+        }
+        let pool = self.pools.get((completion.id >> POOL_SHIFT) as usize)?;
+        pool.completions.or(Some(receives))
     }
 
     /// False if the arena has no room.

@@ -1,6 +1,6 @@
 //! What an application sees of a host: events, completions, states; all of it is compared.
 
-use engine::{AsyncEvent, Completion, Event, Notify, State, Status};
+use engine::{AsyncEvent, Completion, CompletionQueue, Event, Id, Notify, State, Status};
 use wire::Qpn;
 
 use super::end::Fault;
@@ -73,7 +73,7 @@ impl Cluster {
             && let Some(completion) = device.poll_completion(id)
         {
             self.note(&completion);
-            let solicited = self.complete(host, &completion)?;
+            let solicited = self.complete(host, id, &completion)?;
             let failed = completion.status != Status::Success;
             due = due.max(match armed {
                 None => Due::No,
@@ -127,8 +127,17 @@ impl Cluster {
         Ok(())
     }
 
-    fn complete(&mut self, host: usize, completion: &Completion) -> Result<Due, Complaint> {
+    fn complete(
+        &mut self,
+        host: usize,
+        queue: Id<CompletionQueue>,
+        completion: &Completion,
+    ) -> Result<Due, Complaint> {
         let end = self.find_end(host, completion.queue_pair)?;
+        if self.right_queue(end, completion) != Some(queue) {
+            let text = format!("{completion:?} came through {queue:?}");
+            return Err(self.complain(end, &text));
+        }
         match completion.work.is_receive() {
             true => self.receive_completed(end, completion),
             false => self.send_completed(end, completion).map(|()| Due::No),

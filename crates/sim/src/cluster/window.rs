@@ -55,7 +55,7 @@ impl Cluster {
         let stale = state.stale_keys.clone();
         let length = self.rng.between(1, self.profile.longest);
         let start = self.rng.below(self.arenas[target.arena].len() - length + 1);
-        let mut access = Access::from_bits_truncate(self.rng.next() as u32) & ALL_RIGHTS;
+        let mut access = Access::from_bits_truncate(self.rng.word() as u32) & ALL_RIGHTS;
         access.set(Access::ZERO_BASED, self.rng.percent(40));
         let chosen = (0..64)
             .map(|_| window.handle.value() & !0xff | self.rng.below(256) as u32)

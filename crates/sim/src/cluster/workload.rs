@@ -74,7 +74,7 @@ impl Cluster {
     }
 
     fn draw_immediate(&mut self) -> [u8; 4] {
-        (self.rng.next() as u32).to_be_bytes()
+        (self.rng.word() as u32).to_be_bytes()
     }
 
     /// Flags that don't change what a request does.

@@ -138,7 +138,7 @@ impl Datagrams {
     fn add_member(&mut self, host: usize) -> Result<(), Complaint> {
         // Three times what is used: room is found by luck.
         let length = 3 * (DEPTH + 16) * (self.longest + 80);
-        let arena = Arena::new(host, length, self.rng.next() >> 8, &mut self.rng);
+        let arena = Arena::new(host, length, self.rng.word() >> 8, &mut self.rng);
         let queue_key = *self.rng.pick(&KEYS);
         let joined: Vec<usize> = (0..self.groups.len())
             .filter(|_| self.rng.percent(50))
@@ -254,7 +254,7 @@ impl Datagrams {
         let immediate = self
             .rng
             .percent(50)
-            .then(|| (self.rng.next() as u32).to_be_bytes());
+            .then(|| (self.rng.word() as u32).to_be_bytes());
         self.next_id += 1;
         let signaled = self.rng.percent(70);
         let mut flags = SendFlags::empty();

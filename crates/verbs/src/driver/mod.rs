@@ -30,7 +30,7 @@ use port::{Doors, Ports};
 use thread::Thread;
 
 /// While somebody polled less than this ago, the device's own thread leaves the sockets alone.
-const POLLED_RECENTLY: Duration = Duration::from_millis(1);
+const POLLED_RECENTLY: Duration = Duration::from_micros(200);
 
 /// One open device.
 pub(crate) struct Driver {
