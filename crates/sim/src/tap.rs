@@ -1,6 +1,7 @@
 //! What can be learned from the wire alone: how often something was sent, and when.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use wire::{Operation, Packet, Psn, Qpn, Syndrome, Transport};
@@ -34,6 +35,11 @@ pub struct Stream {
     acknowledged: usize,
     /// The last message that the peer says to have a receive for.
     credit_limit: Option<u32>,
+    /// How many sequence numbers arrived at the peer without a gap.
+    arrived: usize,
+    /// Whether something came after a gap, and how often that began.
+    in_gap: bool,
+    gaps: u64,
     /// When packets between the two were harmed.
     harmed: Vec<Duration>,
     /// When the first and the last request packet was sent.
@@ -110,14 +116,30 @@ impl Stream {
         psn.ahead_of(first) as usize
     }
 
-    fn count(&mut self, packet: &Packet<'_>) {
+    /// The sequence numbers that a request takes: a read takes those of all its responses.
+    fn extent(&mut self, packet: &Packet<'_>) -> Range<usize> {
         let begin = self.place(packet.psn);
-        // A read asks for all sequence numbers of its responses.
-        let span = packet.reth().filter(|_| !packet.opcode.carries_payload());
-        let span = span.map_or(1, |reth| {
+        let read = packet.opcode.operation() == Operation::ReadRequest;
+        let span = packet.reth().filter(|_| read).map_or(1, |reth| {
             (reth.dma_length() as usize).div_ceil(self.mtu).max(1)
         });
-        let end = begin + span;
+        begin..begin + span
+    }
+
+    /// A request arrived at the peer, which tells of a gap when it begins and then keeps silent.
+    fn note_arrival(&mut self, packet: &Packet<'_>) {
+        let extent = self.extent(packet);
+        if extent.start == self.arrived {
+            self.arrived = extent.end;
+            self.in_gap = false;
+        } else if extent.start > self.arrived && !self.in_gap {
+            self.in_gap = true;
+            self.gaps += 1;
+        }
+    }
+
+    fn count(&mut self, packet: &Packet<'_>) {
+        let Range { start: begin, end } = self.extent(packet);
         // A number before the first one would be half the space away: no stream is that long.
         if end < 1 << 20 {
             self.sent.resize(self.sent.len().max(end), 0);
@@ -145,6 +167,12 @@ pub struct Tap {
 }
 
 impl Tap {
+    /// How often, in all streams, a request came after a gap for the first time.
+    #[must_use]
+    pub fn gaps(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.gaps).sum()
+    }
+
     /// Follows the requests of `local` to `peer`; gives the number of their stream.
     pub fn follow(&mut self, local: Endpoint, peer: Endpoint, mtu: usize) -> usize {
         self.streams.push(Stream {
@@ -156,6 +184,9 @@ impl Tap {
             messages: 0,
             acknowledged: 0,
             credit_limit: None,
+            arrived: 0,
+            in_gap: false,
+            gaps: 0,
             harmed: Vec::new(),
             first_sent: None,
             last_sent: Duration::ZERO,
@@ -183,10 +214,21 @@ impl Tap {
         if fate.is_harm() {
             self.note_harm(now, destination);
         }
-        let reliable = matches!(packet.opcode.transport(), Transport::Rc | Transport::Xrc);
-        if !reliable || packet.opcode.is_response() {
+        if !matches!(packet.opcode.transport(), Transport::Rc | Transport::Xrc) {
             return Ok(());
         }
+        match packet.opcode.is_response() {
+            true => self.check_response(destination, packet),
+            false => self.check_request(now, destination, packet),
+        }
+    }
+
+    fn check_request(
+        &mut self,
+        now: Duration,
+        destination: Endpoint,
+        packet: &Packet<'_>,
+    ) -> Result<(), Complaint> {
         let Some(&stream) = self.incoming.get(&destination) else {
             return Ok(());
         };
@@ -209,6 +251,20 @@ impl Tap {
         Ok(())
     }
 
+    /// Nobody can have completed more messages than were sent.
+    fn check_response(&self, destination: Endpoint, packet: &Packet<'_>) -> Result<(), Complaint> {
+        let (Some(&stream), Some(aeth)) = (self.own.get(&destination), packet.aeth()) else {
+            return Ok(());
+        };
+        let sent = self.streams[stream].messages;
+        match aeth.message_sequence() > sent {
+            true => Err(Complaint::new(format!(
+                "more messages were completed than the {sent} that were sent: {packet}"
+            ))),
+            false => Ok(()),
+        }
+    }
+
     fn note_harm(&mut self, now: Duration, destination: Endpoint) {
         for streams in [&self.own, &self.incoming] {
             if let Some(&stream) = streams.get(&destination) {
@@ -219,12 +275,15 @@ impl Tap {
 
     /// An intact packet arrives at `destination`.
     pub fn arrived(&mut self, now: Duration, destination: Endpoint, packet: &Packet<'_>) {
+        if !packet.opcode.is_response() {
+            if let Some(&stream) = self.incoming.get(&destination) {
+                self.streams[stream].note_arrival(packet);
+            }
+            return;
+        }
         let Some(&stream) = self.own.get(&destination) else {
             return;
         };
-        if !packet.opcode.is_response() {
-            return;
-        }
         let stream = &mut self.streams[stream];
         stream.learn(packet);
         let Some(Syndrome::ReceiverNotReady(timer)) = packet.aeth().map(wire::Aeth::syndrome)

@@ -1,8 +1,11 @@
 //! Datagram queue pairs: single packets to anybody who has the key.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use engine::{
     Address, AddressError, Attributes, Destination, Kind, MulticastError, PostError, Segment, State,
 };
+use net::socket::SocketError;
 use wire::{Gid, Qpn, QueueKey};
 
 use crate::context::Context;
@@ -44,6 +47,7 @@ impl AddressHandle {
 pub struct DatagramQueuePair {
     handle: Handle,
     endpoint: Endpoint,
+    groups: Mutex<Vec<Gid>>,
 }
 
 impl Builder {
@@ -67,7 +71,11 @@ impl Builder {
             send_psn: Some(endpoint.psn),
             ..Attributes::default()
         })?;
-        Ok(DatagramQueuePair { handle, endpoint })
+        Ok(DatagramQueuePair {
+            handle,
+            endpoint,
+            groups: Mutex::default(),
+        })
     }
 }
 
@@ -93,20 +101,49 @@ impl DatagramQueuePair {
     }
 
     /// Receives what is sent to a multicast group.
-    pub fn join(&self, group: Gid) -> Result<(), MulticastError> {
+    pub fn join(&self, group: Gid) -> Result<(), JoinGroupError> {
         let number = self.handle.number;
-        self.handle
-            .domain
-            .driver()
-            .call(|device| device.attach_multicast(number, group))
+        let driver = self.handle.domain.driver();
+        driver.call(|device| device.attach_multicast(number, group))?;
+        let mut groups = self.groups();
+        if !groups.contains(&group) {
+            driver.join(group)?;
+            groups.push(group);
+        }
+        Ok(())
     }
 
     /// Ends that.
     pub fn leave(&self, group: Gid) -> Result<(), MulticastError> {
         let number = self.handle.number;
-        self.handle
-            .domain
-            .driver()
-            .call(|device| device.detach_multicast(number, group))
+        let driver = self.handle.domain.driver();
+        driver.call(|device| device.detach_multicast(number, group))?;
+        self.groups().retain(|other| *other != group);
+        driver.leave(group);
+        Ok(())
     }
+
+    fn groups(&self) -> MutexGuard<'_, Vec<Gid>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for DatagramQueuePair {
+    fn drop(&mut self) {
+        let groups = std::mem::take(&mut *self.groups());
+        for group in groups {
+            self.handle.domain.driver().leave(group);
+        }
+    }
+}
+
+/// Why a multicast group can't be joined.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinGroupError {
+    /// The queue pair or the address does not fit.
+    #[error(transparent)]
+    Attach(#[from] MulticastError),
+    /// The network does not let us.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
 }

@@ -70,7 +70,7 @@ pub use asynchronous::Next;
 pub use channel::{CompletionChannel, QueueToken};
 pub use completion::CompletionQueue;
 pub use context::{Context, OpenError, Options};
-pub use datagram::{AddressHandle, DatagramQueuePair};
+pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
 pub use domain::ProtectionDomain;
 pub use memory::{MemoryRegion, MemoryWindow};
 pub use queue_pair::{

@@ -192,6 +192,41 @@ fn datagrams_find_their_way() {
 }
 
 #[test]
+fn a_multicast_reaches_every_member_and_nobody_else() {
+    let options = Options::default();
+    let (left, right) = (
+        End::at("127.51.10.1", &options),
+        End::at("127.51.10.2", &options),
+    );
+    let key = QueueKey::new(0x77);
+    let make = |end: &End| {
+        let builder = end.domain.queue_pair(&end.completions);
+        let made = builder.datagram(key).expect("room");
+        made.post_receive(1, [end.memory.slice(0..1024)])
+            .expect("room");
+        made
+    };
+    let (sender, member, stranger) = (make(&left), make(&right), make(&right));
+    let group = rocinante::Gid::from(std::net::IpAddr::from([239, 51, 10, 9]));
+    member.join(group).expect("a multicast address");
+    let handle = AddressHandle::new(&left.context, group, 0, rocinante::Qpn::MULTICAST, key);
+    let handle = handle.expect("an address");
+    let request = Request::send().inline(b"to all");
+    sender.post(&handle, request.clone()).expect("room");
+    left.success();
+    let received = right.success();
+    assert_eq!(received.queue_pair, member.endpoint().queue_pair);
+    assert_ne!(received.queue_pair, stranger.endpoint().queue_pair);
+    assert_eq!(right.memory.to_vec(40..46), b"to all");
+
+    member.leave(group).expect("it is in the group");
+    sender.post(&handle, request).expect("room");
+    left.success();
+    let nothing = right.completions.wait_for(Duration::from_millis(50));
+    assert_eq!(nothing, None);
+}
+
+#[test]
 fn a_window_opens_a_part_of_a_region() {
     let couple = Couple::connected("127.51.9.1", "127.51.9.2");
     let window = couple.right.domain.window(WindowKind::Two).expect("room");

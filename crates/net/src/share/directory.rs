@@ -45,7 +45,10 @@ pub struct RuntimeDirectory {
 
 impl RuntimeDirectory {
     /// The one that all processes of this user share: `$XDG_RUNTIME_DIR/roci` where the system
-    /// provides such a place, otherwise `/tmp/roci-UID`.
+    /// provides such a place, otherwise `/dev/shm/roci-UID`, or `/tmp/roci-UID` without that.
+    ///
+    /// In memory if possible: what is written here is written while packets wait, and replacing a
+    /// file on a busy disk was seen to take half a second.
     pub fn of_user() -> Result<Self, DirectoryError> {
         let user = user();
         let named = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -54,6 +57,9 @@ impl RuntimeDirectory {
         let mut bases = named.into_iter().chain([usual]);
         let path = match bases.find(|base| suits(base, user)) {
             Some(base) => base.join("roci"),
+            None if is_shared_memory(Path::new("/dev/shm")) => {
+                PathBuf::from(format!("/dev/shm/roci-{user}"))
+            }
             None => PathBuf::from(format!("/tmp/roci-{user}")),
         };
         Self::at(path)
@@ -78,6 +84,13 @@ impl RuntimeDirectory {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Whether everybody can make folders in it that others can't remove, as in `/tmp`.
+fn is_shared_memory(path: &Path) -> bool {
+    const OPEN_AND_STICKY: u32 = 0o1777;
+    fs::metadata(path)
+        .is_ok_and(|found| found.is_dir() && found.mode() & OPEN_AND_STICKY == OPEN_AND_STICKY)
 }
 
 /// A program that was started with `su` may carry the variable of another user.

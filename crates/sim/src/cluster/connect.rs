@@ -115,7 +115,7 @@ impl Cluster {
             constant: self.add_arena(site.host, site.domain, 512, Access::empty())?,
             targets: self.add_targets(site)?,
             access: self.draw_access(),
-            stale_keys: self.draw_stale_keys(site)?,
+            stale: self.draw_stale(site)?,
             windows: self.draw_windows(site)?,
             completions: Some([init.send_completions, init.receive_completions]),
             pools,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use engine::{Access, CompletedWork, CompletionQueue, Id, Kind, Status};
+use engine::{Access, CompletedWork, CompletionQueue, Id, Kind, Remote, Status};
 use wire::{Key, PathMtu, Qpn};
 
 use crate::arena::Block;
@@ -25,8 +25,8 @@ pub(crate) struct End {
     pub(crate) targets: Vec<Target>,
     /// What the queue pair lets its peer do at all.
     pub(crate) access: Access,
-    /// Keys that open nothing for the peer any more, or never did.
-    pub(crate) stale_keys: Vec<Key>,
+    /// Places that were open to the peer once, or that are open to others.
+    pub(crate) stale: Vec<Remote>,
     /// Where its sends and its receives complete.
     pub(crate) completions: Option<[Id<CompletionQueue>; 2]>,
     /// Where messages to it go: places among all pools.
@@ -204,7 +204,7 @@ impl End {
             constant: (0, Key::default()),
             targets: Vec::new(),
             access: Access::empty(),
-            stale_keys: Vec::new(),
+            stale: Vec::new(),
             completions: None,
             pools: Vec::new(),
             stream: 0,

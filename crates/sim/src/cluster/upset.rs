@@ -1,6 +1,6 @@
 //! What happens to queue pairs and hosts in the middle of their work, and at the end of a run.
 
-use engine::{Attributes, State};
+use engine::{Attributes, Remote, State};
 
 use super::end::{Cause, Drain, Posted};
 use super::pool::Owner;
@@ -48,7 +48,11 @@ impl Cluster {
         let Some(target) = self.ends[end].targets.pop() else {
             return Ok(());
         };
-        self.ends[end].stale_keys.push(target.key);
+        let stale = Remote {
+            address: self.arenas[target.arena].base,
+            key: target.key,
+        };
+        self.ends[end].stale.push(stale);
         self.live_keys.retain(|live| *live != (host, target.key));
         match self.world.device(host) {
             Some(device) => Ok(device.deregister(target.key)?),

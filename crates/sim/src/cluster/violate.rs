@@ -150,20 +150,20 @@ impl Cluster {
         self.draft_refused(end, &place, verb)
     }
 
+    /// What was open once must be closed now, at the very same place.
     fn draft_stale_key(&mut self, end: usize) -> Option<Draft> {
         let peer = &self.ends[self.ends[end].peer];
-        let host = peer.host;
-        let dead: Vec<Key> = peer.stale_keys.clone();
-        let dead: Vec<Key> = dead
-            .into_iter()
-            .filter(|key| !self.live_keys.contains(&(host, *key)))
-            .collect();
-        if dead.is_empty() {
+        let closed = |stale: &&Remote| !self.live_keys.contains(&(peer.host, stale.key));
+        let stale: Vec<Remote> = peer.stale.iter().filter(closed).copied().collect();
+        if stale.is_empty() {
             return None;
         }
-        let (verb, right, length, align) = self.draw_touch(end);
-        let mut place = self.draw_place(end, right, length, align);
-        place.remote.key = *self.rng.pick(&dead);
+        let place = Place {
+            arena: peer.targets[0].arena,
+            range: 0..1,
+            remote: *self.rng.pick(&stale),
+        };
+        let verb = self.draw_simple_touch(end, Access::all())?;
         self.draft_refused(end, &place, verb)
     }
 
@@ -297,20 +297,21 @@ impl Cluster {
         Some(draft)
     }
 
-    /// Keys that open nothing for the peer any more, or never did.
-    pub(super) fn draw_stale_keys(&mut self, site: &Site) -> Result<Vec<Key>, Complaint> {
+    /// Memory that was deregistered, and memory of another protection domain.
+    pub(super) fn draw_stale(&mut self, site: &Site) -> Result<Vec<Remote>, Complaint> {
         if self.profile.violations == 0 {
             return Ok(Vec::new());
         }
         let access = ALL_RIGHTS | Access::LOCAL_WRITE;
-        let length = self.profile.longest;
-        let (_, gone) = self.add_arena(site.host, site.domain, length, access)?;
-        self.device(site.host)?.deregister(gone)?;
-        self.live_keys.retain(|live| *live != (site.host, gone));
-        let (_, elsewhere) = self.add_arena(site.host, site.other_domain, length, access)?;
-        // It opens something, but not for queue pairs of this domain.
-        self.live_keys
-            .retain(|live| *live != (site.host, elsewhere));
-        Ok(vec![gone, elsewhere])
+        let mut stale = Vec::new();
+        for domain in [site.other_domain, site.domain] {
+            let (arena, key) = self.add_arena(site.host, domain, 256, access)?;
+            // It opens something, but not for queue pairs of this domain.
+            self.live_keys.retain(|live| *live != (site.host, key));
+            let address = self.arenas[arena].base;
+            stale.push(Remote { address, key });
+        }
+        self.device(site.host)?.deregister(stale[1].key)?;
+        Ok(stale)
     }
 }

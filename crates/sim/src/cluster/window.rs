@@ -52,7 +52,7 @@ impl Cluster {
         let place = state.windows.iter().position(closed)?;
         let window = state.windows[place].clone();
         let target = state.targets[0];
-        let stale = state.stale_keys.clone();
+        let stale: Vec<Key> = state.stale.iter().map(|stale| stale.key).collect();
         let length = self.rng.between(1, self.profile.longest);
         let start = self.rng.below(self.arenas[target.arena].len() - length + 1);
         let mut access = Access::from_bits_truncate(self.rng.word() as u32) & ALL_RIGHTS;
@@ -207,7 +207,7 @@ impl Cluster {
     }
 
     /// A read or a write, if its right is among these and the peer's queue pair offers it.
-    fn draw_simple_touch(&mut self, end: usize, among: Access) -> Option<Verb> {
+    pub(super) fn draw_simple_touch(&mut self, end: usize, among: Access) -> Option<Verb> {
         let offered = self.ends[self.ends[end].peer].access & among;
         let mut choices = [
             (Verb::Write, Access::REMOTE_WRITE),
@@ -216,9 +216,10 @@ impl Cluster {
         if self.rng.percent(50) {
             choices.reverse();
         }
+        let reliable = self.ends[end].is_reliable();
         let possible = choices
             .into_iter()
-            .find(|(_, right)| offered.contains(*right));
+            .find(|&(verb, right)| offered.contains(right) && (reliable || verb == Verb::Write));
         possible.map(|(verb, _)| verb)
     }
 
@@ -241,7 +242,8 @@ impl Cluster {
     fn close(&mut self, end: usize, place: usize) {
         let window = &mut self.ends[end].windows[place];
         if let Opening::Open(view) = std::mem::replace(&mut window.opening, Opening::Closing) {
-            self.ends[end].stale_keys.push(view.key);
+            let stale = view.remote(&self.arenas[view.arena], 0);
+            self.ends[end].stale.push(stale);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the driver's lock protects: the engine and the way to its sockets.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,11 +11,12 @@ use engine::{
     SourcePort, Transmit, WindowLimits,
 };
 use net::Envelope;
-use net::socket::Inbox;
+use net::socket::{Inbox, SocketError};
+use wire::Gid;
 
 use super::bell::Bell;
 use super::earliest;
-use super::port::Ports;
+use super::port::{Doors, Ports};
 use super::tap::Tap;
 use crate::completion::token;
 use crate::context::{OpenError, Options};
@@ -115,6 +117,18 @@ impl Core {
             self.device.handle_timeout(now);
         }
         self.transmit(now);
+    }
+
+    pub(super) fn join(&mut self, group: Gid) -> Result<(), SocketError> {
+        self.ports.join(group)
+    }
+
+    pub(super) fn leave(&mut self, group: Gid) {
+        self.ports.leave(group);
+    }
+
+    pub(super) fn doors(&self) -> io::Result<Doors> {
+        self.ports.doors()
     }
 
     /// Nobody sleeps on unsent answers; until when one may sleep.

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 use engine::{AsyncEvent, Completion, CompletionQueue, Counters, Device, Id};
 use net::poll::{Interest, Waker, wait};
+use net::socket::SocketError;
+use wire::Gid;
 
 use self::core::Core;
 use crate::clock::now;
@@ -40,8 +42,10 @@ pub(crate) struct Driver {
 
 /// What the driver's users and its thread have in common.
 struct Shared {
-    /// The sockets, to sleep on without the lock. Before the core, which owns what they guard.
-    doors: Doors,
+    /// The sockets, to sleep on without the core's lock. Before the core, which owns them.
+    doors: Mutex<Arc<Doors>>,
+    /// How many forks there were when it was opened.
+    generation: u32,
     core: Mutex<Core>,
     /// What a forked child gets to see instead: its parent's lock may be held for ever.
     in_child: OnceLock<Mutex<Device>>,
@@ -70,7 +74,8 @@ impl Driver {
         let core = Core::new(device, ports, options)?;
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
-            doors,
+            doors: Mutex::new(Arc::new(doors)),
+            generation: net::fork::generation(),
             in_child: OnceLock::new(),
             waker: Waker::new().map_err(OpenError::System)?,
             epoch: now(),
@@ -187,6 +192,38 @@ impl Driver {
         self.shared.lock().remove_bell(queue);
     }
 
+    /// Receives what is sent to a group, for one more queue pair.
+    pub(crate) fn join(&self, group: Gid) -> Result<(), SocketError> {
+        let mut core = self.shared.lock();
+        core.join(group)?;
+        self.change_doors(&core);
+        Ok(())
+    }
+
+    /// Ends that, for one queue pair.
+    pub(crate) fn leave(&self, group: Gid) {
+        if !self.is_inherited() {
+            let mut core = self.shared.lock();
+            core.leave(group);
+            self.change_doors(&core);
+        }
+    }
+
+    /// Who sleeps now sleeps on the old doors; the thread is told of the new ones.
+    fn change_doors(&self, core: &Core) {
+        // Without new doors a group is still served at every progress for another reason.
+        if let Ok(doors) = core.doors() {
+            let mut current = self
+                .shared
+                .doors
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *current = Arc::new(doors);
+            drop(current);
+            self.shared.waker.wake();
+        }
+    }
+
     /// The next asynchronous event.
     pub(crate) fn poll_event(&self) -> Option<AsyncEvent> {
         if self.is_inherited() {
@@ -235,7 +272,7 @@ impl Driver {
 
     /// Whether it is a copy that a fork made: the device stays with the parent.
     fn is_inherited(&self) -> bool {
-        self.shared.doors.are_inherited()
+        self.shared.is_inherited()
     }
 
     /// A number that nobody can guess.
@@ -246,6 +283,15 @@ impl Driver {
 }
 
 impl Shared {
+    fn is_inherited(&self) -> bool {
+        self.generation != net::fork::generation()
+    }
+
+    fn doors(&self) -> Arc<Doors> {
+        let doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&doors)
+    }
+
     fn lock_in_child(&self) -> MutexGuard<'_, Device> {
         let device = self
             .in_child
@@ -295,8 +341,9 @@ impl Shared {
         let now = now();
         let next = earliest(until, self.lock().before_sleep(now));
         let timeout = next.map(|at| at.saturating_duration_since(now));
+        let doors = self.doors();
         let mut interests = vec![Interest::readable(bell.as_fd())];
-        self.doors.add_to(&mut interests);
+        doors.add_to(&mut interests);
         let _ = wait(&interests, timeout);
     }
 }

@@ -2,15 +2,15 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use engine::{NumberSpace, Transmit};
 use net::fork::Guard;
 use net::poll::{Interest, wait};
 use net::share::{Member, join_all};
-use net::socket::{Envelope, Inbox, SendError};
-use wire::Gid;
+use net::socket::{Envelope, Inbox, Receiver, SendError, SocketError};
+use wire::{Gid, ROCE_PORT};
 
 use crate::context::OpenError;
 
@@ -19,23 +19,28 @@ pub(super) struct Ports {
     members: Vec<Member>,
     /// The GID table, with the place in `members` of each entry.
     gids: Vec<(Gid, usize)>,
-    /// When the groups want to be looked after.
+    /// The multicast groups that queue pairs are in.
+    groups: Vec<Group>,
+    /// When the other processes at our addresses want to be looked after.
     tend_at: Option<Instant>,
+}
+
+/// A multicast group, received on every interface address of its family.
+struct Group {
+    gid: Gid,
+    receivers: Vec<Receiver>,
+    /// How many queue pairs are in it.
+    users: usize,
 }
 
 /// Something to sleep on until a packet comes, without holding the driver's lock.
 pub(super) struct Doors {
     /// Before the descriptors: it must go first.
-    guard: Guard,
+    _guard: Guard,
     descriptors: Vec<OwnedFd>,
 }
 
 impl Doors {
-    /// Whether they are the parent's.
-    pub(super) fn are_inherited(&self) -> bool {
-        self.guard.is_inherited()
-    }
-
     pub(super) fn add_to<'d>(&'d self, interests: &mut Vec<Interest<'d>>) {
         interests.extend(
             self.descriptors
@@ -53,19 +58,61 @@ impl Ports {
         Ok(Self {
             members,
             gids: gids.zip(0..).collect(),
+            groups: Vec::new(),
             tend_at: None,
         })
     }
 
     pub(super) fn doors(&self) -> io::Result<Doors> {
-        let fds = self.members.iter().flat_map(Member::fds);
-        let owned = fds.map(|fd| fd.try_clone_to_owned());
+        let groups = self.groups.iter().flat_map(|group| &group.receivers);
+        let fds: Vec<_> = self
+            .members
+            .iter()
+            .flat_map(Member::fds)
+            .chain(groups.map(Receiver::as_fd))
+            .collect();
+        let owned = fds.iter().map(BorrowedFd::try_clone_to_owned);
         let descriptors: Vec<OwnedFd> = owned.collect::<io::Result<_>>()?;
-        let members = self.members.iter();
-        let theirs =
-            members.flat_map(|member| [member.sender().as_fd()].into_iter().chain(member.fds()));
-        let guard = Guard::new(theirs.chain(descriptors.iter().map(AsFd::as_fd)));
-        Ok(Doors { guard, descriptors })
+        let senders = self.members.iter().map(|member| member.sender().as_fd());
+        let all = fds.iter().copied().chain(senders);
+        let guard = Guard::new(all.chain(descriptors.iter().map(AsFd::as_fd)));
+        Ok(Doors {
+            _guard: guard,
+            descriptors,
+        })
+    }
+
+    /// Receives what is sent to a group, for one more queue pair.
+    pub(super) fn join(&mut self, gid: Gid) -> Result<(), SocketError> {
+        if let Some(group) = self.groups.iter_mut().find(|group| group.gid == gid) {
+            group.users += 1;
+            return Ok(());
+        }
+        let Some(address) = gid.ip() else {
+            return Ok(());
+        };
+        let same_family = self
+            .members
+            .iter()
+            .map(Member::address)
+            .filter(|ours| ours.is_ipv4() == address.is_ipv4());
+        let receivers = same_family
+            .map(|ours| Receiver::join_group(address, ROCE_PORT, ours))
+            .collect::<Result<_, _>>()?;
+        self.groups.push(Group {
+            gid,
+            receivers,
+            users: 1,
+        });
+        Ok(())
+    }
+
+    /// Ends that, for one queue pair.
+    pub(super) fn leave(&mut self, gid: Gid) {
+        if let Some(group) = self.groups.iter_mut().find(|group| group.gid == gid) {
+            group.users -= 1;
+        }
+        self.groups.retain(|group| group.users > 0);
     }
 
     pub(super) fn gids(&self) -> Vec<Gid> {
@@ -142,6 +189,17 @@ impl Ports {
         for member in &mut self.members {
             // A socket that fails has nothing for us; whoever sends will notice.
             taken += member.receive(now, inbox, &mut take).unwrap_or(0);
+        }
+        for receiver in self.groups.iter().flat_map(|group| &group.receivers) {
+            let Ok(batches) = receiver.receive(inbox) else {
+                continue;
+            };
+            for batch in batches {
+                for packet in batch.packets() {
+                    take(&batch.envelope, packet);
+                    taken += 1;
+                }
+            }
         }
         taken
     }

@@ -33,7 +33,7 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        if self.shared.doors.are_inherited() {
+        if self.shared.is_inherited() {
             // The thread is the parent's: there is nobody here to wait for.
             std::mem::forget(self.handle.take());
             return;
@@ -91,10 +91,11 @@ impl Duty {
 }
 
 fn sleep(shared: &Shared, duty: Duty, now: Instant, next: Option<Instant>) {
+    let doors = shared.doors();
     let mut interests = vec![Interest::readable(shared.waker.as_fd())];
     let until = match duty {
         Duty::Everything => {
-            shared.doors.add_to(&mut interests);
+            doors.add_to(&mut interests);
             next
         }
         Duty::Standby => Some(now + POLLED_RECENTLY),
