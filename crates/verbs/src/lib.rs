@@ -60,6 +60,7 @@ mod context;
 mod datagram;
 mod domain;
 mod driver;
+mod extended;
 mod memory;
 mod queue_pair;
 mod request;
@@ -72,6 +73,9 @@ pub use completion::CompletionQueue;
 pub use context::{Context, OpenError, Options};
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
 pub use domain::ProtectionDomain;
+pub use extended::{
+    PreparedInitiator, PreparedTarget, XrcDomain, XrcInitiator, XrcReceiveQueue, XrcTarget,
+};
 pub use memory::{MemoryRegion, MemoryWindow};
 pub use queue_pair::{
     Builder, Connection, Endpoint, EndpointParseError, Prepared, QueuePair, SetupError,

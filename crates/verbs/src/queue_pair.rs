@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use engine::{
-    Access, Address, Attributes, Kind, ModifyError, ObjectError, PostError, QueuePairInit,
+    Access, Address, Attributes, Id, Kind, ModifyError, ObjectError, PostError, QueuePairInit,
     ReceiveRequest, Segment, State,
 };
 use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, RnrTimer};
@@ -196,9 +196,16 @@ impl Builder {
         })?;
         Ok(Prepared {
             handle,
+            kind,
             connection,
             endpoint,
         })
+    }
+
+    /// Fills shared receive queues of this XRC domain.
+    pub(crate) fn xrc_domain(mut self, domain: Id<engine::XrcDomain>) -> Self {
+        self.init.xrc_domain = Some(domain);
+        self
     }
 
     pub(crate) fn kind(mut self, kind: Kind) -> Self {
@@ -326,6 +333,7 @@ impl Drop for Handle {
 /// ```
 pub struct Prepared {
     handle: Handle,
+    kind: Kind,
     connection: Connection,
     endpoint: Endpoint,
 }
@@ -348,20 +356,21 @@ impl Prepared {
 
     /// Connects it; the peer does the same with our endpoint.
     pub fn connect(self, peer: Endpoint) -> Result<QueuePair, ModifyError> {
-        let reliable = self.handle.domain.driver().call(|device| {
-            let found = device.queue_pair(self.handle.number);
-            found.is_some_and(|queue_pair| queue_pair.init().kind == Kind::Rc)
-        });
-        self.handle
-            .modify(&self.receive_attributes(peer, reliable))?;
-        self.handle.modify(&self.send_attributes(reliable))?;
         Ok(QueuePair {
-            handle: self.handle,
+            handle: self.bring_up(peer)?,
             peer,
         })
     }
 
-    fn receive_attributes(&self, peer: Endpoint, reliable: bool) -> Attributes {
+    /// Takes it through its states, with what its kind wants to be told.
+    pub(crate) fn bring_up(self, peer: Endpoint) -> Result<Handle, ModifyError> {
+        self.handle.modify(&self.receive_attributes(peer))?;
+        self.handle.modify(&self.send_attributes())?;
+        Ok(self.handle)
+    }
+
+    fn receive_attributes(&self, peer: Endpoint) -> Attributes {
+        let answers = matches!(self.kind, Kind::Rc | Kind::XrcTarget);
         let connection = &self.connection;
         let context = self.handle.domain.context();
         Attributes {
@@ -373,21 +382,23 @@ impl Prepared {
             path_mtu: Some(connection.path_mtu.unwrap_or(context.active_mtu())),
             destination: Some(peer.queue_pair),
             receive_psn: Some(peer.psn),
-            responder_resources: reliable.then_some(connection.reads),
-            rnr_timer: reliable.then_some(connection.rnr_timer),
+            responder_resources: answers.then_some(connection.reads),
+            rnr_timer: answers.then_some(connection.rnr_timer),
             ..Attributes::default()
         }
     }
 
-    fn send_attributes(&self, reliable: bool) -> Attributes {
+    fn send_attributes(&self) -> Attributes {
+        let asks = matches!(self.kind, Kind::Rc | Kind::XrcInitiator);
+        let waits = asks || self.kind == Kind::XrcTarget;
         let connection = &self.connection;
         Attributes {
             state: Some(State::ReadyToSend),
             send_psn: Some(self.endpoint.psn),
-            ack_timeout: reliable.then_some(connection.ack_timeout),
-            retry_count: reliable.then_some(connection.retry_count),
-            rnr_retry: reliable.then_some(connection.rnr_retry),
-            initiator_depth: reliable.then_some(connection.reads),
+            ack_timeout: waits.then_some(connection.ack_timeout),
+            retry_count: asks.then_some(connection.retry_count),
+            rnr_retry: asks.then_some(connection.rnr_retry),
+            initiator_depth: asks.then_some(connection.reads),
             ..Attributes::default()
         }
     }

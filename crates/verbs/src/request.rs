@@ -1,7 +1,7 @@
 //! Work requests, as sentences: what, with which data, how.
 
 use engine::{Destination, Payload, Remote, Segment, SendFlags, SendRequest, Work};
-use wire::{FlushPlacement, FlushRange, Key};
+use wire::{FlushPlacement, FlushRange, Key, Qpn};
 
 /// Something to ask of a queue pair.
 ///
@@ -146,6 +146,11 @@ impl Request {
 
     pub(crate) fn to(mut self, destination: Destination) -> Self {
         self.0.destination = Some(destination);
+        self
+    }
+
+    pub(crate) fn naming_receive_queue(mut self, queue: Qpn) -> Self {
+        self.0.shared_receive = Some(queue);
         self
     }
 

@@ -246,6 +246,43 @@ fn a_window_opens_a_part_of_a_region() {
 }
 
 #[test]
+fn one_extended_connection_fills_two_receive_queues() {
+    let options = Options::default();
+    let (left, right) = (
+        End::at("127.51.11.1", &options),
+        End::at("127.51.11.2", &options),
+    );
+    let xrc = right.context.xrc_domain().expect("room");
+    let make = || {
+        let queue = right
+            .domain
+            .xrc_receive_queue(&xrc, &right.completions, 16, 1);
+        queue.expect("room")
+    };
+    let (first, second) = (make(), make());
+    let builder = |end: &End| end.domain.queue_pair(&end.completions);
+    let initiator = builder(&left).xrc_initiator().expect("room");
+    let target = builder(&right).xrc_target(&xrc).expect("room");
+    let (our_end, their_end) = (initiator.endpoint(), target.endpoint());
+    let initiator = initiator.connect(their_end).expect("a peer");
+    let _target = target.connect(our_end).expect("a peer");
+    first
+        .post_receive(1, [right.memory.slice(0..64)])
+        .expect("room");
+    second
+        .post_receive(2, [right.memory.slice(64..128)])
+        .expect("room");
+    for (queue, text) in [(&second, b"second"), (&first, b"first!")] {
+        let request = Request::send().inline(text);
+        initiator.post(queue.number(), request).expect("room");
+        left.success();
+    }
+    assert_eq!((right.success().id, right.success().id), (2, 1));
+    assert_eq!(right.memory.to_vec(64..70), b"second");
+    assert_eq!(right.memory.to_vec(0..6), b"first!");
+}
+
+#[test]
 fn ipv6_works_as_well() {
     let options = Options::default();
     let left = End::at("::1", &options);

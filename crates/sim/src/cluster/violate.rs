@@ -172,9 +172,10 @@ impl Cluster {
         let target = self.draw_target(end, right);
         let arena = &self.arenas[target.arena];
         let last_fitting = (arena.len() - length) / align * align;
+        let steps = *self.rng.pick(&[1, 1, 2, 100]);
         let offset = match self.rng.percent(70) {
-            true => (last_fitting + align + align * self.rng.below(100)) as u64,
-            false => 0u64.wrapping_sub((align * self.rng.between(1, 100)) as u64),
+            true => (last_fitting + align * steps) as u64,
+            false => 0u64.wrapping_sub((align * steps) as u64),
         };
         let remote = Remote {
             address: arena.base.wrapping_add(offset),

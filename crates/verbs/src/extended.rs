@@ -1,0 +1,179 @@
+//! Extended reliable connections (XRC): one connection for all processes of a machine.
+//!
+//! The sending end names, with each request, the shared receive queue that its message goes to; the
+//! receiving end is only a target and has no queue of its own.
+
+use std::sync::Arc;
+
+use engine::{Id, Kind, ModifyError, ObjectError, PostError, ReceiveRequest, Segment};
+use engine::{SharedReceiveInit, SharedReceiveQueue};
+use wire::Qpn;
+
+use crate::completion::CompletionQueue;
+use crate::context::Context;
+use crate::domain::ProtectionDomain;
+use crate::queue_pair::{Builder, Endpoint, Handle, Prepared, SetupError};
+use crate::request::Request;
+
+/// Holds receive queues and the targets that may fill them. Cheap to clone.
+#[derive(Clone)]
+pub struct XrcDomain(Arc<OpenDomain>);
+
+struct OpenDomain {
+    context: Context,
+    id: Id<engine::XrcDomain>,
+}
+
+impl Context {
+    /// A new XRC domain.
+    pub fn xrc_domain(&self) -> Result<XrcDomain, ObjectError> {
+        let id = self.driver().call(engine::Device::open_xrc_domain)?;
+        Ok(XrcDomain(Arc::new(OpenDomain {
+            context: self.clone(),
+            id,
+        })))
+    }
+}
+
+impl Drop for OpenDomain {
+    fn drop(&mut self) {
+        let id = self.id;
+        let _ = self
+            .context
+            .driver()
+            .call(|device| device.close_xrc_domain(id));
+    }
+}
+
+/// A receive queue that peers name by its number.
+pub struct XrcReceiveQueue {
+    domain: ProtectionDomain,
+    _xrc_domain: XrcDomain,
+    _completions: CompletionQueue,
+    id: Id<SharedReceiveQueue>,
+}
+
+impl ProtectionDomain {
+    /// A receive queue for the targets of an XRC domain; its receives complete in `completions`.
+    pub fn xrc_receive_queue(
+        &self,
+        xrc_domain: &XrcDomain,
+        completions: &CompletionQueue,
+        capacity: u32,
+        max_segments: u32,
+    ) -> Result<XrcReceiveQueue, ObjectError> {
+        let init = SharedReceiveInit {
+            domain: self.id(),
+            capacity,
+            max_segments,
+            extended: Some((xrc_domain.0.id, completions.id())),
+        };
+        let create = |device: &mut engine::Device| device.create_shared_receive_queue(init);
+        Ok(XrcReceiveQueue {
+            id: self.driver().call(create)?,
+            domain: self.clone(),
+            _xrc_domain: xrc_domain.clone(),
+            _completions: completions.clone(),
+        })
+    }
+}
+
+impl XrcReceiveQueue {
+    /// How peers name it.
+    #[must_use]
+    pub fn number(&self) -> Qpn {
+        SharedReceiveQueue::number(self.id)
+    }
+
+    /// Gives room for a message.
+    pub fn post_receive(
+        &self,
+        id: u64,
+        segments: impl IntoIterator<Item = Segment>,
+    ) -> Result<(), PostError> {
+        let (queue, request) = (self.id, ReceiveRequest::new(id, segments));
+        self.domain
+            .driver()
+            .call(|device| device.post_shared_receive(queue, request))
+    }
+}
+
+impl Drop for XrcReceiveQueue {
+    fn drop(&mut self) {
+        let id = self.id;
+        let _ = self
+            .domain
+            .driver()
+            .call(|device| device.destroy_shared_receive_queue(id));
+    }
+}
+
+/// The sending end before it knows its peer.
+pub struct PreparedInitiator(Prepared);
+
+/// The sending end.
+pub struct XrcInitiator(Handle);
+
+/// The receiving end before it knows its peer.
+pub struct PreparedTarget {
+    prepared: Prepared,
+    domain: XrcDomain,
+}
+
+/// The receiving end: it only has to exist.
+pub struct XrcTarget {
+    _handle: Handle,
+    _domain: XrcDomain,
+}
+
+impl Builder {
+    /// The sending end of an extended reliable connection.
+    pub fn xrc_initiator(self) -> Result<PreparedInitiator, SetupError> {
+        self.prepare(Kind::XrcInitiator).map(PreparedInitiator)
+    }
+
+    /// The receiving end of an extended reliable connection.
+    pub fn xrc_target(self, domain: &XrcDomain) -> Result<PreparedTarget, SetupError> {
+        let prepared = self.xrc_domain(domain.0.id).prepare(Kind::XrcTarget)?;
+        Ok(PreparedTarget {
+            prepared,
+            domain: domain.clone(),
+        })
+    }
+}
+
+impl PreparedInitiator {
+    /// What the peer must know.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        self.0.endpoint()
+    }
+
+    /// Connects it to a target.
+    pub fn connect(self, target: Endpoint) -> Result<XrcInitiator, ModifyError> {
+        self.0.bring_up(target).map(XrcInitiator)
+    }
+}
+
+impl XrcInitiator {
+    /// Asks for something to be done, in the name of the peer's receive queue `to`.
+    pub fn post(&self, to: Qpn, request: Request) -> Result<(), PostError> {
+        self.0.post_send(request.naming_receive_queue(to))
+    }
+}
+
+impl PreparedTarget {
+    /// What the peer must know.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        self.prepared.endpoint()
+    }
+
+    /// Connects it to an initiator.
+    pub fn connect(self, initiator: Endpoint) -> Result<XrcTarget, ModifyError> {
+        Ok(XrcTarget {
+            _handle: self.prepared.bring_up(initiator)?,
+            _domain: self.domain,
+        })
+    }
+}
