@@ -16,7 +16,7 @@ use wire::Gid;
 
 use super::bell::Bell;
 use super::earliest;
-use super::port::{Doors, Ports};
+use super::port::{Doors, Look, Ports};
 use super::tap::Tap;
 use crate::completion::token;
 use crate::context::{OpenError, Options};
@@ -86,7 +86,7 @@ impl Core {
     /// Takes what has arrived, serves timers, sends what comes of it.
     pub(super) fn progress(&mut self, now: Instant) {
         for _ in 0..MAX_LOOKS {
-            let arrived = self.receive(now);
+            let arrived = self.receive(now, Look::Everywhere);
             self.serve(now);
             if arrived < MANY {
                 return;
@@ -103,7 +103,7 @@ impl Core {
         now: Instant,
         queue: Id<CompletionQueue>,
     ) -> Option<Completion> {
-        self.receive(now);
+        self.receive(now, Look::Again);
         if let Some(completion) = self.device.poll_completion(queue) {
             self.unsent = true;
             return Some(completion);
@@ -145,7 +145,7 @@ impl Core {
     }
 
     /// How many packets have arrived.
-    fn receive(&mut self, now: Instant) -> usize {
+    fn receive(&mut self, now: Instant, look: Look) -> usize {
         let Self {
             device,
             ports,
@@ -153,7 +153,7 @@ impl Core {
             inbox,
             ..
         } = self;
-        let arrived = ports.receive(now, inbox, |envelope, packet| match tap {
+        let arrived = ports.receive(now, look, inbox, |envelope, packet| match tap {
             None => device.handle_datagram(now, &arrival(envelope), packet),
             Some(tap) => tap.receive(now, &arrival(envelope), packet, device),
         });

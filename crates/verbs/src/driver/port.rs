@@ -14,6 +14,18 @@ use wire::{Gid, ROCE_PORT};
 
 use crate::context::OpenError;
 
+/// Where to look for packets: every look at a socket is a system call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// At all addresses.
+    Everywhere,
+    /// Where packets came last, and now and then everywhere: for who looks again and again.
+    Again,
+}
+
+/// Now and then is each so many times.
+const EVERYWHERE: u32 = 8;
+
 /// Our part of each address of a device.
 pub(super) struct Ports {
     members: Vec<Member>,
@@ -21,6 +33,9 @@ pub(super) struct Ports {
     gids: Vec<(Gid, usize)>,
     /// The multicast groups that queue pairs are in.
     groups: Vec<Group>,
+    /// The member that got packets last, and how often we looked only there.
+    busiest: usize,
+    looks: u32,
     /// When the other processes at our addresses want to be looked after.
     tend_at: Option<Instant>,
 }
@@ -59,6 +74,8 @@ impl Ports {
             members,
             gids: gids.zip(0..).collect(),
             groups: Vec::new(),
+            busiest: 0,
+            looks: 0,
             tend_at: None,
         })
     }
@@ -178,17 +195,27 @@ impl Ports {
         }
     }
 
-    /// Hands out what has arrived at each address; how many packets.
+    /// Hands out what has arrived; how many packets.
     pub(super) fn receive(
         &mut self,
         now: Instant,
+        look: Look,
         inbox: &mut Inbox,
         mut take: impl FnMut(&Envelope, &[u8]),
     ) -> usize {
-        let mut taken = 0;
-        for member in &mut self.members {
+        self.looks = self.looks.wrapping_add(1);
+        if look == Look::Again && !self.looks.is_multiple_of(EVERYWHERE) {
+            let member = self.members.get_mut(self.busiest);
             // A socket that fails has nothing for us; whoever sends will notice.
-            taken += member.receive(now, inbox, &mut take).unwrap_or(0);
+            return member.map_or(0, |member| member.receive(now, inbox, take).unwrap_or(0));
+        }
+        let mut taken = 0;
+        for (place, member) in self.members.iter_mut().enumerate() {
+            let here = member.receive(now, inbox, &mut take).unwrap_or(0);
+            if here > 0 {
+                self.busiest = place;
+            }
+            taken += here;
         }
         for receiver in self.groups.iter().flat_map(|group| &group.receivers) {
             let Ok(batches) = receiver.receive(inbox) else {
