@@ -94,7 +94,7 @@ impl XrcReceiveQueue {
         let (queue, request) = (self.id, ReceiveRequest::new(id, segments));
         self.domain
             .driver()
-            .call(|device| device.post_shared_receive(queue, request))
+            .tell(|device| device.post_shared_receive(queue, request))
     }
 }
 

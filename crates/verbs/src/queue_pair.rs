@@ -287,7 +287,7 @@ impl Handle {
         let (number, request) = (self.number, ReceiveRequest::new(id, segments));
         self.domain
             .driver()
-            .call(|device| device.post_receive(number, request))
+            .tell(|device| device.post_receive(number, request))
     }
 
     pub(crate) fn state(&self) -> State {

@@ -49,7 +49,7 @@ impl SharedReceiveQueue {
         self.0
             .domain
             .driver()
-            .call(|device| device.post_shared_receive(queue, request))
+            .tell(|device| device.post_shared_receive(queue, request))
     }
 
     /// Asks for one event when fewer than `limit` receives are left; 0 takes that back.

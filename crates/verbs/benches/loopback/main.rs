@@ -14,8 +14,18 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some("peer") {
         return peer::run();
     }
+    // Cargo adds flags of its own; names choose tables.
+    let chosen: Vec<String> = std::env::args().skip(1).collect();
+    let named = |table: &str| chosen.iter().any(|argument| argument == table);
+    let all = !["bandwidth", "latency", "memory"].into_iter().any(named);
     let mut peer = peer::Peer::start();
-    bandwidth::run(&mut peer);
-    latency::run(&mut peer);
-    memory::run();
+    if all || named("bandwidth") {
+        bandwidth::run(&mut peer);
+    }
+    if all || named("latency") {
+        latency::run(&mut peer);
+    }
+    if all || named("memory") {
+        memory::run();
+    }
 }

@@ -188,7 +188,8 @@ impl Core {
         }
     }
 
-    fn tell_events(&mut self) {
+    /// Passes on what happened.
+    pub(super) fn tell_events(&mut self) {
         while let Some(event) = self.device.poll_event() {
             match event {
                 Event::Completion(queue) => {

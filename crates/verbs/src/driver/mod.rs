@@ -107,6 +107,19 @@ impl Driver {
         result
     }
 
+    /// Does something to the engine that gives it nothing to send.
+    ///
+    /// Answers that wait to be sent go on waiting: what follows a receive is mostly a reply.
+    pub(crate) fn tell<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+        if self.is_inherited() {
+            return work(&mut self.shared.lock_in_child());
+        }
+        let mut core = self.shared.lock();
+        let result = work(core.device());
+        core.tell_events();
+        result
+    }
+
     /// Keeps the device from touching memory meanwhile.
     pub(crate) fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
         if self.is_inherited() {
