@@ -74,6 +74,6 @@ impl CompletionChannel {
 impl AsFd for CompletionChannel {
     /// Readable while there are notifications.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.bell.expose()
     }
 }

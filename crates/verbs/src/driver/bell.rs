@@ -8,8 +8,11 @@ use std::task;
 
 use net::poll::Waker;
 
-/// Rings when something happened: a descriptor that becomes readable, so that it can be waited for
-/// together with others, a list of who rang, and tasks to wake.
+/// Rings when something happened: a list of who rang, tasks to wake, and a descriptor that becomes
+/// readable, so that it can be waited for together with others.
+///
+/// The descriptor costs system calls, so it is only touched when somebody waits for it: a sleeper
+/// between [`sleep`](Self::sleep) and the drop of what that gives, or whoever was handed it.
 #[derive(Debug)]
 pub(crate) struct Bell {
     waker: Waker,
@@ -20,7 +23,16 @@ pub(crate) struct Bell {
 struct Rang {
     whom: VecDeque<u64>,
     tasks: Vec<task::Waker>,
+    /// How many wait for the descriptor.
+    sleepers: usize,
+    /// Whether the descriptor was given away, to be waited for at any time.
+    exposed: bool,
+    /// Whether the descriptor is readable.
+    signaled: bool,
 }
+
+/// As long as it lives, a ring makes the descriptor readable.
+pub(crate) struct Sleeper<'b>(&'b Bell);
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
@@ -34,7 +46,9 @@ impl Bell {
     pub(crate) fn ring(&self, whom: u64) {
         let mut rang = self.lock();
         rang.whom.push_back(whom);
-        self.waker.wake();
+        if rang.exposed || rang.sleepers > 0 {
+            self.signal(&mut rang);
+        }
         for task in rang.tasks.drain(..) {
             task.wake();
         }
@@ -49,28 +63,96 @@ impl Bell {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Rang> {
-        self.rang.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Begins to wait for the descriptor; nothing if somebody rang already.
+    pub(crate) fn sleep(&self) -> Option<Sleeper<'_>> {
+        let mut rang = self.lock();
+        if !rang.whom.is_empty() {
+            return None;
+        }
+        rang.sleepers += 1;
+        Some(Sleeper(self))
     }
 
-    /// Whether somebody rang and was not answered.
-    pub(crate) fn is_ringing(&self) -> bool {
-        !self.lock().whom.is_empty()
+    /// The descriptor, for somebody who waits for it at any time.
+    pub(crate) fn expose(&self) -> BorrowedFd<'_> {
+        let mut rang = self.lock();
+        rang.exposed = true;
+        if !rang.whom.is_empty() {
+            self.signal(&mut rang);
+        }
+        self.waker.as_fd()
     }
 
-    /// The oldest ring that nobody has answered. The descriptor is readable as long as there is one.
+    /// The oldest ring that nobody has answered.
     pub(crate) fn answer(&self) -> Option<u64> {
         let mut rang = self.lock();
         let oldest = rang.whom.pop_front();
-        if rang.whom.is_empty() {
+        if rang.whom.is_empty() && std::mem::take(&mut rang.signaled) {
             self.waker.clear();
         }
         oldest
     }
+
+    fn signal(&self, rang: &mut Rang) {
+        if !std::mem::replace(&mut rang.signaled, true) {
+            self.waker.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rang> {
+        self.rang.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl AsFd for Bell {
+impl AsFd for Sleeper<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waker.as_fd()
+        self.0.waker.as_fd()
+    }
+}
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        self.0.lock().sleepers -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use net::poll::{Interest, wait};
+
+    use super::*;
+
+    fn readable(descriptor: BorrowedFd<'_>) -> bool {
+        let ready = wait(&[Interest::readable(descriptor)], Some(Duration::ZERO));
+        !ready.expect("a descriptor").is_empty()
+    }
+
+    #[test]
+    fn who_sleeps_is_woken_and_who_comes_late_does_not_sleep() {
+        let bell = Bell::new().expect("a descriptor");
+        let sleeper = bell.sleep().expect("nobody rang");
+        assert!(!readable(sleeper.as_fd()));
+        bell.ring(7);
+        assert!(readable(sleeper.as_fd()));
+        drop(sleeper);
+        assert!(bell.sleep().is_none());
+        assert_eq!(bell.answer(), Some(7));
+        assert!(!readable(bell.sleep().expect("answered").as_fd()));
+    }
+
+    #[test]
+    fn a_descriptor_that_was_given_away_tells_every_ring() {
+        let bell = Bell::new().expect("a descriptor");
+        bell.ring(1);
+        assert!(readable(bell.expose()));
+        bell.ring(2);
+        assert_eq!(bell.answer(), Some(1));
+        assert!(readable(bell.expose()));
+        assert_eq!(bell.answer(), Some(2));
+        assert!(!readable(bell.expose()));
+        bell.ring(3);
+        assert!(readable(bell.expose()));
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct Core {
     ports: Ports,
     tap: Option<Tap>,
     inbox: Inbox,
+    /// For who looks again and again: the kernel looks once more for each place that is left.
+    small_inbox: Inbox,
     outbox: Vec<u8>,
     segmentation: bool,
     unsent: bool,
@@ -70,6 +72,7 @@ impl Core {
             ports,
             tap,
             inbox: Inbox::default(),
+            small_inbox: Inbox::new(1),
             outbox: Vec::with_capacity(1 << 16),
             segmentation,
             unsent: false,
@@ -151,8 +154,13 @@ impl Core {
             ports,
             tap,
             inbox,
+            small_inbox,
             ..
         } = self;
+        let inbox = match look {
+            Look::Everywhere => inbox,
+            Look::Again => small_inbox,
+        };
         let arrived = ports.receive(now, look, inbox, |envelope, packet| match tap {
             None => device.handle_datagram(now, &arrival(envelope), packet),
             Some(tap) => tap.receive(now, &arrival(envelope), packet, device),

@@ -15,6 +15,8 @@ mod thread;
 
 pub(crate) use bell::Bell;
 
+use bell::Sleeper;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -178,8 +180,12 @@ impl Driver {
             return std::thread::sleep(until.saturating_duration_since(now()));
         }
         self.shared.sleepers.fetch_add(1, Ordering::AcqRel);
-        while !bell.is_ringing() && until.is_none_or(|at| now() < at) {
-            self.shared.wait_with(bell, until);
+        while until.is_none_or(|at| now() < at)
+            && let Some(sleeper) = bell.sleep()
+        {
+            self.shared.wait_with(&sleeper, until);
+            // Awake: what rings now is seen without the detour over the descriptor.
+            drop(sleeper);
             self.shared.lock().progress(now());
         }
         self.shared.sleepers.fetch_sub(1, Ordering::AcqRel);
@@ -349,13 +355,13 @@ impl Shared {
     }
 
     /// Waits for packets, the bell or the time.
-    fn wait_with(&self, bell: &Bell, until: Option<Instant>) {
+    fn wait_with(&self, sleeper: &Sleeper<'_>, until: Option<Instant>) {
         use std::os::fd::AsFd;
         let now = now();
         let next = earliest(until, self.lock().before_sleep(now));
         let timeout = next.map(|at| at.saturating_duration_since(now));
         let doors = self.doors();
-        let mut interests = vec![Interest::readable(bell.as_fd())];
+        let mut interests = vec![Interest::readable(sleeper.as_fd())];
         doors.add_to(&mut interests);
         let _ = wait(&interests, timeout);
     }
