@@ -10,6 +10,7 @@ use std::time::Instant;
 use wire::ROCE_PORT;
 
 use super::directory::{DirectoryError, RuntimeDirectory};
+use super::holder::is_held;
 use super::listeners::Listeners;
 use super::mailbox::{Mailbox, letter};
 use super::outbox::{Letter, Outbox};
@@ -145,9 +146,10 @@ impl Member {
         let mut table = locked.read()?;
         let someone_died = locked.bury_dead(&mut table);
         let local = SocketAddr::new(address, ROCE_PORT);
-        if table.members.is_empty() {
-            // Whoever has the port now is no member, and sharing with him would lose packets.
-            Receiver::bind_with(local, Sharing::Alone)?;
+        // Whoever has the port now is no member, and sharing with him would lose packets.
+        if table.members.is_empty() && is_held(local) {
+            let port = ROCE_PORT;
+            return Err(SocketError::PortTaken { address, port }.into());
         }
         let slice = match wanted {
             Some(slice) if table.member(slice).is_some() => return Err(JoinError::SliceTaken),

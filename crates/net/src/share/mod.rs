@@ -36,6 +36,7 @@
 //! - A segmented send is steered whole by its first packet: one batch should have one destination.
 
 mod directory;
+mod holder;
 mod listeners;
 mod mailbox;
 mod member;
