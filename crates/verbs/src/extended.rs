@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use engine::{Id, Kind, ModifyError, ObjectError, PostError, ReceiveRequest, Segment};
-use engine::{SharedReceiveInit, SharedReceiveQueue};
+use engine::{Id, Kind, ModifyError, ObjectError, PostError, Segment, SharedReceiveInit};
 use wire::Qpn;
 
 use crate::completion::CompletionQueue;
@@ -14,6 +13,7 @@ use crate::context::Context;
 use crate::domain::ProtectionDomain;
 use crate::queue_pair::{Builder, Endpoint, Handle, Prepared, SetupError};
 use crate::request::Request;
+use crate::shared_receive::SharedReceiveQueue;
 
 /// Holds receive queues and the targets that may fill them. Cheap to clone.
 #[derive(Clone)]
@@ -47,10 +47,10 @@ impl Drop for OpenDomain {
 
 /// A receive queue that peers name by its number.
 pub struct XrcReceiveQueue {
-    domain: ProtectionDomain,
+    // Before what it stands on: it must go first.
+    queue: SharedReceiveQueue,
     _xrc_domain: XrcDomain,
     _completions: CompletionQueue,
-    id: Id<SharedReceiveQueue>,
 }
 
 impl ProtectionDomain {
@@ -68,10 +68,8 @@ impl ProtectionDomain {
             max_segments,
             extended: Some((xrc_domain.0.id, completions.id())),
         };
-        let create = |device: &mut engine::Device| device.create_shared_receive_queue(init);
         Ok(XrcReceiveQueue {
-            id: self.driver().call(create)?,
-            domain: self.clone(),
+            queue: SharedReceiveQueue::create(self, init)?,
             _xrc_domain: xrc_domain.clone(),
             _completions: completions.clone(),
         })
@@ -82,7 +80,7 @@ impl XrcReceiveQueue {
     /// How peers name it.
     #[must_use]
     pub fn number(&self) -> Qpn {
-        SharedReceiveQueue::number(self.id)
+        engine::SharedReceiveQueue::number(self.queue.id())
     }
 
     /// Gives room for a message.
@@ -91,20 +89,7 @@ impl XrcReceiveQueue {
         id: u64,
         segments: impl IntoIterator<Item = Segment>,
     ) -> Result<(), PostError> {
-        let (queue, request) = (self.id, ReceiveRequest::new(id, segments));
-        self.domain
-            .driver()
-            .tell(|device| device.post_shared_receive(queue, request))
-    }
-}
-
-impl Drop for XrcReceiveQueue {
-    fn drop(&mut self) {
-        let id = self.id;
-        let _ = self
-            .domain
-            .driver()
-            .call(|device| device.destroy_shared_receive_queue(id));
+        self.queue.post_receive(id, segments)
     }
 }
 

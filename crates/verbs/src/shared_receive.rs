@@ -28,17 +28,24 @@ impl ProtectionDomain {
             max_segments,
             extended: None,
         };
-        let id = self
-            .driver()
-            .call(|device| device.create_shared_receive_queue(init))?;
-        Ok(SharedReceiveQueue(Arc::new(Owner {
-            domain: self.clone(),
-            id,
-        })))
+        SharedReceiveQueue::create(self, init)
     }
 }
 
 impl SharedReceiveQueue {
+    pub(crate) fn create(
+        domain: &ProtectionDomain,
+        init: SharedReceiveInit,
+    ) -> Result<Self, ObjectError> {
+        let id = domain
+            .driver()
+            .call(|device| device.create_shared_receive_queue(init))?;
+        Ok(Self(Arc::new(Owner {
+            domain: domain.clone(),
+            id,
+        })))
+    }
+
     /// Gives room for a message.
     pub fn post_receive(
         &self,
