@@ -194,7 +194,7 @@ fn a_packet_over_the_mtu_is_refused_and_segmentation_stays() {
 fn every_receiver_of_a_group_gets_every_packet() {
     let interface: IpAddr = "127.0.0.1".parse().unwrap();
     // Of this process alone: another run on the same machine would be heard too.
-    let [.., high, low] = std::process::id().to_be_bytes();
+    let [.., high, low] = process::id().to_be_bytes();
     let group = IpAddr::from([239, 41, high, low]);
     let receivers = [(); 2].map(|()| Receiver::join_group(group, ROCE_PORT, interface).unwrap());
     let sender = Sender::bind(interface).unwrap();
