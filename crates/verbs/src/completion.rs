@@ -34,7 +34,7 @@ impl CompletionQueue {
     ) -> Result<Self, ObjectError> {
         let driver = context.driver();
         let id = driver.call(|device| device.create_completion_queue(capacity))?;
-        driver.ring_for(id, &bell);
+        driver.ring_for(id, &bell, token(id));
         Ok(Self(Arc::new(Owner {
             context: context.clone(),
             id,
@@ -50,18 +50,8 @@ impl CompletionQueue {
 
     /// Appends the completions that are there now, at most `limit`; how many.
     pub fn poll_many(&self, into: &mut Vec<Completion>, limit: usize) -> usize {
-        let before = into.len();
-        if limit > 0
-            && let Some(first) = self.poll()
-        {
-            into.push(first);
-            let id = self.0.id;
-            self.driver().call(|device| {
-                let more = std::iter::from_fn(|| device.poll_completion(id));
-                into.extend(more.take(limit - 1));
-            });
-        }
-        into.len() - before
+        let take = |completion| into.push(completion);
+        self.driver().poll_many(self.0.id, limit, take)
     }
 
     /// The oldest completion; waits for it, first awake and then asleep.

@@ -63,6 +63,7 @@ mod driver;
 mod extended;
 mod memory;
 mod queue_pair;
+pub mod raw;
 mod request;
 mod shared_receive;
 

@@ -14,7 +14,7 @@ use net::poll::Waker;
 /// The descriptor costs system calls, so it is only touched when somebody waits for it: a sleeper
 /// between [`sleep`](Self::sleep) and the drop of what that gives, or whoever was handed it.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub struct Bell {
     waker: Waker,
     rang: Mutex<Rang>,
 }
@@ -32,10 +32,11 @@ struct Rang {
 }
 
 /// As long as it lives, a ring makes the descriptor readable.
-pub(crate) struct Sleeper<'b>(&'b Bell);
+pub struct Sleeper<'b>(&'b Bell);
 
 impl Bell {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// A bell that nobody has rung.
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             waker: Waker::new()?,
             rang: Mutex::default(),
@@ -43,7 +44,7 @@ impl Bell {
     }
 
     /// Rings for `whom`.
-    pub(crate) fn ring(&self, whom: u64) {
+    pub fn ring(&self, whom: u64) {
         let mut rang = self.lock();
         rang.whom.push_back(whom);
         if rang.exposed || rang.sleepers > 0 {
@@ -64,7 +65,7 @@ impl Bell {
     }
 
     /// Begins to wait for the descriptor; nothing if somebody rang already.
-    pub(crate) fn sleep(&self) -> Option<Sleeper<'_>> {
+    pub fn sleep(&self) -> Option<Sleeper<'_>> {
         let mut rang = self.lock();
         if !rang.whom.is_empty() {
             return None;
@@ -74,7 +75,7 @@ impl Bell {
     }
 
     /// The descriptor, for somebody who waits for it at any time.
-    pub(crate) fn expose(&self) -> BorrowedFd<'_> {
+    pub fn expose(&self) -> BorrowedFd<'_> {
         let mut rang = self.lock();
         rang.exposed = true;
         if !rang.whom.is_empty() {
@@ -84,7 +85,7 @@ impl Bell {
     }
 
     /// The oldest ring that nobody has answered.
-    pub(crate) fn answer(&self) -> Option<u64> {
+    pub fn answer(&self) -> Option<u64> {
         let mut rang = self.lock();
         let oldest = rang.whom.pop_front();
         if rang.whom.is_empty() && std::mem::take(&mut rang.signaled) {

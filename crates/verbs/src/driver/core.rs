@@ -18,7 +18,6 @@ use super::bell::Bell;
 use super::earliest;
 use super::port::{Doors, Look, Ports};
 use super::tap::Tap;
-use crate::completion::token;
 use crate::context::{OpenError, Options};
 
 /// So often may one turn look for packets: others wait for the lock.
@@ -37,7 +36,8 @@ pub(super) struct Core {
     outbox: Vec<u8>,
     segmentation: bool,
     unsent: bool,
-    bells: HashMap<Id<CompletionQueue>, Arc<Bell>>,
+    /// Who is rung for when a completion queue has something, and where.
+    bells: HashMap<Id<CompletionQueue>, (Arc<Bell>, u64)>,
     events: VecDeque<AsyncEvent>,
     event_bell: Arc<Bell>,
 }
@@ -201,8 +201,8 @@ impl Core {
         while let Some(event) = self.device.poll_event() {
             match event {
                 Event::Completion(queue) => {
-                    if let Some(bell) = self.bells.get(&queue) {
-                        bell.ring(token(queue));
+                    if let Some((bell, whom)) = self.bells.get(&queue) {
+                        bell.ring(*whom);
                     }
                 }
                 Event::Async(event) => {
@@ -213,8 +213,8 @@ impl Core {
         }
     }
 
-    pub(super) fn add_bell(&mut self, queue: Id<CompletionQueue>, bell: Arc<Bell>) {
-        self.bells.insert(queue, bell);
+    pub(super) fn add_bell(&mut self, queue: Id<CompletionQueue>, bell: Arc<Bell>, whom: u64) {
+        self.bells.insert(queue, (bell, whom));
     }
 
     pub(super) fn remove_bell(&mut self, queue: Id<CompletionQueue>) {

@@ -13,7 +13,7 @@ mod port;
 mod tap;
 mod thread;
 
-pub(crate) use bell::Bell;
+pub use bell::Bell;
 
 use bell::Sleeper;
 
@@ -150,6 +150,29 @@ impl Driver {
         core.progress_for(now, queue)
     }
 
+    /// Hands out the completions that are there, at most `limit`; how many. When there is none, first
+    /// looks at what has arrived.
+    pub(crate) fn poll_many(
+        &self,
+        queue: Id<CompletionQueue>,
+        limit: usize,
+        mut take: impl FnMut(Completion),
+    ) -> usize {
+        if self.is_inherited() || limit == 0 {
+            return 0;
+        }
+        let mut core = self.shared.lock();
+        let first = core.device().poll_completion(queue).or_else(|| {
+            let now = now();
+            self.shared.note_poll(now);
+            core.progress_for(now, queue)
+        });
+        let Some(first) = first else { return 0 };
+        take(first);
+        let more = std::iter::from_fn(|| core.device().poll_completion(queue));
+        1 + more.take(limit - 1).map(take).count()
+    }
+
     /// The oldest completion, without making progress: the device's own thread does that for tasks.
     #[cfg(feature = "async")]
     pub(crate) fn take(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
@@ -196,12 +219,12 @@ impl Driver {
         }
     }
 
-    /// Which bell rings when a completion queue that was armed gets its completion.
-    pub(crate) fn ring_for(&self, queue: Id<CompletionQueue>, bell: &Arc<Bell>) {
+    /// Which bell rings, and for whom, when a completion queue that was armed gets its completion.
+    pub(crate) fn ring_for(&self, queue: Id<CompletionQueue>, bell: &Arc<Bell>, whom: u64) {
         if self.is_inherited() {
             return;
         }
-        self.shared.lock().add_bell(queue, Arc::clone(bell));
+        self.shared.lock().add_bell(queue, Arc::clone(bell), whom);
     }
 
     pub(crate) fn forget_bell(&self, queue: Id<CompletionQueue>) {
@@ -258,12 +281,17 @@ impl Driver {
         event
     }
 
+    /// The bell that rings for asynchronous events.
+    pub(crate) fn event_bell(&self) -> Option<Arc<Bell>> {
+        match self.is_inherited() {
+            true => None,
+            false => Some(self.shared.lock().event_bell()),
+        }
+    }
+
     /// The next asynchronous event; sleeps until there is one, or until the time has come.
     pub(crate) fn wait_event(&self, until: Option<Instant>) -> Option<AsyncEvent> {
-        if self.is_inherited() {
-            return None;
-        }
-        let bell = self.shared.lock().event_bell();
+        let bell = self.event_bell()?;
         loop {
             if let Some(event) = self.poll_event() {
                 return Some(event);
@@ -290,7 +318,7 @@ impl Driver {
     }
 
     /// Whether it is a copy that a fork made: the device stays with the parent.
-    fn is_inherited(&self) -> bool {
+    pub(crate) fn is_inherited(&self) -> bool {
         self.shared.is_inherited()
     }
 

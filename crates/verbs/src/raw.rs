@@ -1,0 +1,98 @@
+//! The device without handles: for who brings his own.
+//!
+//! The C libraries keep their objects by number and in the application's memory, so they talk to the
+//! engine directly, behind the driver's lock. Whoever ends an object here that one of this crate's
+//! handles stands for makes that handle panic; nothing here is unsound.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use engine::{AsyncEvent, Completion, CompletionQueue, Device, Id};
+use net::socket::SocketError;
+use wire::Gid;
+
+use crate::context::Context;
+pub use crate::driver::Bell;
+use crate::driver::Driver;
+
+/// An open device, object by object.
+pub struct Raw<'c>(&'c Driver);
+
+impl Context {
+    /// The device without handles.
+    #[must_use]
+    pub fn raw(&self) -> Raw<'_> {
+        Raw(self.driver())
+    }
+}
+
+impl Raw<'_> {
+    /// Does something to the engine and sends what comes of it, on this thread.
+    pub fn call<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+        self.0.call(work)
+    }
+
+    /// Does something to the engine that gives it nothing to send, such as posting a receive.
+    pub fn tell<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+        self.0.tell(work)
+    }
+
+    /// Keeps the device from touching memory meanwhile.
+    pub fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.0.exclusively(work)
+    }
+
+    /// Hands out the completions that are there now, at most `limit`; how many. When there is none,
+    /// first looks at what has arrived.
+    pub fn poll(
+        &self,
+        queue: Id<CompletionQueue>,
+        limit: usize,
+        take: impl FnMut(Completion),
+    ) -> usize {
+        self.0.poll_many(queue, limit, take)
+    }
+
+    /// Which bell rings, and for whom, when a completion queue that was armed gets its completion.
+    pub fn ring_for(&self, queue: Id<CompletionQueue>, bell: &Arc<Bell>, whom: u64) {
+        self.0.ring_for(queue, bell, whom);
+    }
+
+    /// Ends that.
+    pub fn forget_bell(&self, queue: Id<CompletionQueue>) {
+        self.0.forget_bell(queue);
+    }
+
+    /// Sleeps until the bell rings or the time has come, and serves the device meanwhile.
+    pub fn sleep(&self, bell: &Bell, until: Option<Instant>) {
+        self.0.sleep(bell, until);
+    }
+
+    /// The bell that rings for asynchronous events; `answer` is done by taking one.
+    #[must_use]
+    pub fn event_bell(&self) -> Option<Arc<Bell>> {
+        self.0.event_bell()
+    }
+
+    /// The next asynchronous event, if one happened.
+    #[must_use]
+    pub fn poll_event(&self) -> Option<AsyncEvent> {
+        self.0.poll_event()
+    }
+
+    /// Receives what is sent to a group, for one more queue pair.
+    pub fn join(&self, group: Gid) -> Result<(), SocketError> {
+        self.0.join(group)
+    }
+
+    /// Ends that, for one queue pair.
+    pub fn leave(&self, group: Gid) {
+        self.0.leave(group);
+    }
+
+    /// Whether a fork made this copy: the device stays with the parent.
+    #[must_use]
+    pub fn is_inherited(&self) -> bool {
+        self.0.is_inherited()
+    }
+}
