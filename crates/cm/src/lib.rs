@@ -103,6 +103,7 @@ mod memory;
 mod parameters;
 mod random;
 mod routing;
+mod sabotage;
 mod timing;
 
 pub use attributes::{
@@ -119,3 +120,4 @@ pub use id::{Id, Kind, Phase, Route, State};
 pub use manager::{Arrival, Load, Manager, Transmit};
 pub use parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
 pub use routing::{Recipient, owner_of};
+pub use sabotage::Bug;

@@ -26,6 +26,7 @@ use crate::id::{Endpoint, Id, Kind, Phase, State};
 use crate::link::{InFlight, Link, Peer};
 use crate::memory::{Answers, Ghosts, RemoteDevice, RemoteName};
 use crate::random::Random;
+use crate::sabotage::{Bug, Sabotage};
 
 /// A management datagram to send from queue pair 1 to queue pair 1, with Q_Key
 /// [`QueueKey::GSI`](wire::QueueKey::GSI).
@@ -120,6 +121,7 @@ pub struct Manager {
     events: VecDeque<Event>,
     instructions: VecDeque<Instruction>,
     counters: Counters,
+    sabotage: Sabotage,
 }
 
 impl Manager {
@@ -151,7 +153,14 @@ impl Manager {
             events: VecDeque::new(),
             instructions: VecDeque::new(),
             counters: Counters::default(),
+            sabotage: Sabotage::default(),
         }
+    }
+
+    /// Plants a bug, to prove that a test finds it.
+    #[cfg(feature = "sabotage")]
+    pub fn sabotage(&mut self, bug: Bug) {
+        self.sabotage.plant(bug);
     }
 
     /// A new id, like `rdma_create_id`. [`Kind::of`] gives the kind that goes with a port space.
@@ -170,6 +179,12 @@ impl Manager {
     /// How far its conversation with the peer has come; none if there is no conversation.
     pub fn phase(&self, id: Id) -> Option<Phase> {
         self.endpoints.get(&id)?.phase()
+    }
+
+    /// What an id was made for.
+    pub fn described(&self, id: Id) -> Result<(PortSpace, Kind), CallError> {
+        let endpoint = self.endpoint(id)?;
+        Ok((endpoint.space, endpoint.kind))
     }
 
     /// The local address of an id.
@@ -217,6 +232,12 @@ impl Manager {
     #[must_use]
     pub fn poll_instruction(&mut self) -> Option<Instruction> {
         self.instructions.pop_front()
+    }
+
+    /// Whether one of the three has something.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        !(self.events.is_empty() && self.outbox.is_empty() && self.instructions.is_empty())
     }
 
     /// What happened so far, in numbers.
@@ -291,13 +312,14 @@ impl Manager {
     fn ask(&mut self, now: Instant, id: Id, transaction: u64, message: impl Into<Message>) {
         let message = message.into();
         let datagram = message.emit(transaction);
+        let tires_at_once = self.sabotage.has(Bug::NothingRepeated);
         let link = self.link(id);
         let interval = link.response_interval;
         link.in_flight = Some(InFlight {
             datagram: Box::new(datagram),
             attribute: message.attribute(),
             interval,
-            retries_left: link.max_retries,
+            retries_left: if tires_at_once { 0 } else { link.max_retries },
         });
         let peer = link.peer;
         self.counters.sent.count(&message);

@@ -34,7 +34,7 @@ fn main() {
         drop(alone);
         let mut members = [(); 8].map(|()| Member::join(address).expect("a member"));
         // It learns its place.
-        let learned = members[7].receive(Instant::now(), &mut row.inbox, |_, _| {});
+        let learned = members[7].receive(Instant::now(), &mut row.inbox, |_| {});
         learned.expect("a working socket");
         row.destination = members[7].qpn_range().start;
         let steered = row.measure(members[7].receiver());
@@ -116,7 +116,7 @@ impl<'s> Row<'s> {
 
 /// What it costs to hand a packet to another member.
 fn forwarding(address: IpAddr) {
-    let [first, mut second] = [(); 2].map(|()| Member::join(address).expect("a member"));
+    let [mut first, mut second] = [(); 2].map(|()| Member::join(address).expect("a member"));
     let envelope = Envelope::new(first.sender().flow_to(address));
     let packet = [0; 64];
     let mut inbox = Inbox::new(1);
@@ -124,10 +124,10 @@ fn forwarding(address: IpAddr) {
     let mut taken = 0_u32;
     while begin.elapsed() < PATIENCE {
         for _ in 0..8 {
-            let _ = first.forward_to(second.slice(), &envelope, &packet);
+            first.forward_to(second.slice(), &envelope, &packet);
         }
         for _ in 0..16 {
-            let count = second.receive(begin, &mut inbox, |_, _| {});
+            let count = second.receive(begin, &mut inbox, |_| {});
             taken += count.expect("a working mailbox") as u32;
         }
     }

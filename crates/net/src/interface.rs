@@ -28,7 +28,8 @@ mod netlink;
 mod select;
 mod spec;
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 pub use device::{Device, GidEntry, InterfaceId, LinkState};
 pub use error::DeviceError;
@@ -88,4 +89,16 @@ pub fn from_env() -> Result<Vec<Device>, DeviceError> {
     let spec = std::env::var_os(DEVICES_VARIABLE).map(|spec| spec.to_string_lossy().into_owned());
     let spec = spec.as_deref().map(str::trim);
     devices(spec.filter(|spec| !spec.is_empty()))
+}
+
+/// The address of ours that the kernel would send from to reach a peer.
+pub fn source_towards(peer: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Connecting a datagram socket sends nothing, but chooses a route.
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(peer)?;
+    Ok(socket.local_addr()?.ip())
 }

@@ -1,8 +1,9 @@
 //! Devices, and opening them.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use engine::{AsyncEvent, Counters, ObjectError};
@@ -84,10 +85,17 @@ pub enum OpenError {
 #[derive(Clone)]
 pub struct Context(Arc<Open>);
 
-struct Open {
+/// What the clones of a context have in common.
+pub(crate) struct Open {
     driver: Driver,
     device: Device,
     gids: Vec<Gid>,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Context").field(&self.name()).finish()
+    }
 }
 
 impl Context {
@@ -101,7 +109,7 @@ impl Context {
         Self::of(find(name)?, options)
     }
 
-    fn of(device: Device, options: &Options) -> Result<Self, OpenError> {
+    pub(crate) fn of(device: Device, options: &Options) -> Result<Self, OpenError> {
         let driver = Driver::open(&device, options)?;
         let gids = device.gids.iter().map(|entry| entry.gid).collect();
         Ok(Self(Arc::new(Open {
@@ -174,6 +182,22 @@ impl Context {
 
     pub(crate) fn driver(&self) -> &Driver {
         &self.0.driver
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak<Open> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(crate) fn upgrade(weak: &Weak<Open>) -> Option<Self> {
+        weak.upgrade().map(Self)
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 

@@ -53,8 +53,8 @@ pub struct DatagramQueuePair {
 impl Builder {
     /// A queue pair for datagrams that lets in who knows `key`.
     pub fn datagram(self, key: QueueKey) -> Result<DatagramQueuePair, SetupError> {
-        let (handle, connection) = self.kind(Kind::Ud).create()?;
-        let endpoint = handle.endpoint(connection.gid_index)?;
+        let (handle, terms) = self.kind(Kind::Ud).create()?;
+        let endpoint = handle.endpoint(terms.gid_index)?;
         handle.modify(&Attributes {
             state: Some(State::Initialized),
             port: Some(1),

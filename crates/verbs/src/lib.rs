@@ -56,6 +56,7 @@ mod asynchronous;
 mod channel;
 mod clock;
 mod completion;
+mod connection;
 mod context;
 mod datagram;
 mod domain;
@@ -64,6 +65,7 @@ mod extended;
 mod memory;
 mod queue_pair;
 pub mod raw;
+pub mod rdma_cm;
 mod request;
 mod shared_receive;
 
@@ -71,6 +73,10 @@ mod shared_receive;
 pub use asynchronous::Next;
 pub use channel::{CompletionChannel, QueueToken};
 pub use completion::CompletionQueue;
+pub use connection::{
+    ConnectError, Connection, ConnectionRequest, Connector, Listener, PreparedAccept,
+    PreparedConnect,
+};
 pub use context::{Context, OpenError, Options};
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
 pub use domain::ProtectionDomain;
@@ -79,7 +85,7 @@ pub use extended::{
 };
 pub use memory::{MemoryRegion, MemoryWindow};
 pub use queue_pair::{
-    Builder, Connection, Endpoint, EndpointParseError, Prepared, QueuePair, SetupError,
+    Builder, Endpoint, EndpointParseError, Prepared, QueuePair, SetupError, Terms,
 };
 pub use request::Request;
 pub use shared_receive::SharedReceiveQueue;

@@ -13,6 +13,7 @@ use engine::{
 use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, RnrTimer};
 
 use crate::completion::CompletionQueue;
+use crate::context::Context;
 use crate::domain::ProtectionDomain;
 use crate::request::Request;
 use crate::shared_receive::SharedReceiveQueue;
@@ -68,7 +69,7 @@ fn hexadecimal(text: &str) -> Option<u32> {
 
 /// How patient and how generous a connection is.
 #[derive(Debug, Clone, Copy)]
-pub struct Connection {
+pub struct Terms {
     /// Which of the device's GIDs to use.
     pub gid_index: u8,
     /// What the peer may do.
@@ -89,7 +90,7 @@ pub struct Connection {
     pub traffic_class: u8,
 }
 
-impl Default for Connection {
+impl Default for Terms {
     fn default() -> Self {
         Self {
             gid_index: 0,
@@ -111,7 +112,7 @@ pub struct Builder {
     completions: CompletionQueue,
     receive_completions: CompletionQueue,
     shared: Option<SharedReceiveQueue>,
-    connection: Connection,
+    terms: Terms,
     init: QueuePairInit,
 }
 
@@ -122,7 +123,7 @@ impl Builder {
             completions: completions.clone(),
             receive_completions: completions.clone(),
             shared: None,
-            connection: Connection::default(),
+            terms: Terms::default(),
             init: QueuePairInit::new(Kind::Rc, domain.id(), completions.id()),
         }
     }
@@ -168,8 +169,8 @@ impl Builder {
 
     /// How patient and generous the connection will be.
     #[must_use]
-    pub fn connection(mut self, connection: Connection) -> Self {
-        self.connection = connection;
+    pub fn terms(mut self, terms: Terms) -> Self {
+        self.terms = terms;
         self
     }
 
@@ -185,21 +186,26 @@ impl Builder {
 
     pub(crate) fn prepare(mut self, kind: Kind) -> Result<Prepared, SetupError> {
         self.init.kind = kind;
-        let (handle, connection) = self.create()?;
-        let endpoint = handle.endpoint(connection.gid_index)?;
+        let (handle, terms) = self.create()?;
+        let endpoint = handle.endpoint(terms.gid_index)?;
         handle.modify(&Attributes {
             state: Some(State::Initialized),
             port: Some(1),
             partition_index: Some(0),
-            access: Some(connection.access),
+            access: Some(terms.access),
             ..Attributes::default()
         })?;
         Ok(Prepared {
             handle,
             kind,
-            connection,
+            terms,
             endpoint,
         })
+    }
+
+    /// Whether the queue pair will be of this device.
+    pub(crate) fn is_at(&self, context: &Context) -> bool {
+        self.domain.context().is(context)
     }
 
     /// Fills shared receive queues of this XRC domain.
@@ -213,7 +219,7 @@ impl Builder {
         self
     }
 
-    pub(crate) fn create(self) -> Result<(Handle, Connection), ObjectError> {
+    pub(crate) fn create(self) -> Result<(Handle, Terms), ObjectError> {
         let init = self.init;
         let number = self
             .domain
@@ -223,9 +229,9 @@ impl Builder {
             number,
             domain: self.domain,
             _completions: [self.completions, self.receive_completions],
-            _shared: self.shared,
+            shared: self.shared,
         };
-        Ok((handle, self.connection))
+        Ok((handle, self.terms))
     }
 }
 
@@ -248,7 +254,7 @@ pub(crate) struct Handle {
     pub(crate) number: Qpn,
     pub(crate) domain: ProtectionDomain,
     _completions: [CompletionQueue; 2],
-    _shared: Option<SharedReceiveQueue>,
+    shared: Option<SharedReceiveQueue>,
 }
 
 impl Handle {
@@ -290,6 +296,10 @@ impl Handle {
             .tell(|device| device.post_receive(number, request))
     }
 
+    pub(crate) fn has_shared_receive(&self) -> bool {
+        self.shared.is_some()
+    }
+
     pub(crate) fn state(&self) -> State {
         let number = self.number;
         self.domain
@@ -310,6 +320,15 @@ impl Handle {
             queue_pair: self.number,
             psn: Psn::new(self.domain.driver().random() as u32),
         })
+    }
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("number", &self.handle.number)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
     }
 }
 
@@ -334,7 +353,7 @@ impl Drop for Handle {
 pub struct Prepared {
     handle: Handle,
     kind: Kind,
-    connection: Connection,
+    terms: Terms,
     endpoint: Endpoint,
 }
 
@@ -371,19 +390,19 @@ impl Prepared {
 
     fn receive_attributes(&self, peer: Endpoint) -> Attributes {
         let answers = matches!(self.kind, Kind::Rc | Kind::XrcTarget);
-        let connection = &self.connection;
+        let terms = &self.terms;
         let context = self.handle.domain.context();
         Attributes {
             state: Some(State::ReadyToReceive),
             path: Some(Address {
-                traffic_class: connection.traffic_class,
-                ..Address::new(peer.gid, connection.gid_index)
+                traffic_class: terms.traffic_class,
+                ..Address::new(peer.gid, terms.gid_index)
             }),
-            path_mtu: Some(connection.path_mtu.unwrap_or(context.active_mtu())),
+            path_mtu: Some(terms.path_mtu.unwrap_or(context.active_mtu())),
             destination: Some(peer.queue_pair),
             receive_psn: Some(peer.psn),
-            responder_resources: answers.then_some(connection.reads),
-            rnr_timer: answers.then_some(connection.rnr_timer),
+            responder_resources: answers.then_some(terms.reads),
+            rnr_timer: answers.then_some(terms.rnr_timer),
             ..Attributes::default()
         }
     }
@@ -391,14 +410,14 @@ impl Prepared {
     fn send_attributes(&self) -> Attributes {
         let asks = matches!(self.kind, Kind::Rc | Kind::XrcInitiator);
         let waits = asks || self.kind == Kind::XrcTarget;
-        let connection = &self.connection;
+        let terms = &self.terms;
         Attributes {
             state: Some(State::ReadyToSend),
             send_psn: Some(self.endpoint.psn),
-            ack_timeout: waits.then_some(connection.ack_timeout),
-            retry_count: asks.then_some(connection.retry_count),
-            rnr_retry: asks.then_some(connection.rnr_retry),
-            initiator_depth: asks.then_some(connection.reads),
+            ack_timeout: waits.then_some(terms.ack_timeout),
+            retry_count: asks.then_some(terms.retry_count),
+            rnr_retry: asks.then_some(terms.rnr_retry),
+            initiator_depth: asks.then_some(terms.reads),
             ..Attributes::default()
         }
     }
@@ -411,6 +430,11 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
+    /// A queue pair that has been brought up to talk with `peer`.
+    pub(crate) fn connected(handle: Handle, peer: Endpoint) -> Self {
+        Self { handle, peer }
+    }
+
     /// Its number.
     #[must_use]
     pub fn number(&self) -> Qpn {

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rocinante::{
-    Access, AddressHandle, CompletedWork, Connection, Notify, Options, QueueKey, Request, State,
-    Status, WindowKind,
+    Access, AddressHandle, CompletedWork, Notify, Options, QueueKey, Request, State, Status, Terms,
+    WindowKind,
 };
 use support::{ALL, Couple, End, PATIENCE};
 
@@ -92,13 +92,13 @@ fn a_wrong_key_ends_the_connection_on_both_sides() {
 
 #[test]
 fn nobody_answers_is_status_12() {
-    let connection = Connection {
+    let terms = Terms {
         retry_count: 2,
         ack_timeout: rocinante::AckTimeout::new(10).expect("a code"),
-        ..Connection::default()
+        ..Terms::default()
     };
     let options = Options::default();
-    let couple = Couple::with("127.51.6.1", "127.51.6.2", &options, connection);
+    let couple = Couple::with("127.51.6.1", "127.51.6.2", &options, terms);
     let Couple {
         left,
         right,
@@ -124,7 +124,7 @@ fn a_channel_wakes_who_waits_and_loses_nothing() {
     let queue = channel.completion_queue(64).expect("room");
     let builder = couple.right.domain.queue_pair(&queue);
     let (here, there) = (
-        couple.left.prepare(Connection::default()),
+        couple.left.prepare(Terms::default()),
         builder.reliable().expect("room"),
     );
     let (our_end, their_end) = (here.endpoint(), there.endpoint());
@@ -289,8 +289,8 @@ fn ipv6_works_as_well() {
     let options = Options::default();
     let left = End::at("::1", &options);
     let (one, two) = (
-        left.prepare(Connection::default()),
-        left.prepare(Connection::default()),
+        left.prepare(Terms::default()),
+        left.prepare(Terms::default()),
     );
     let (first, second) = (one.endpoint(), two.endpoint());
     let one = one.connect(second).expect("a peer");

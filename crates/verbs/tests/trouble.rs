@@ -4,13 +4,13 @@ mod support;
 
 use std::path::PathBuf;
 
-use rocinante::{AckTimeout, Connection, Options, Request};
+use rocinante::{AckTimeout, Options, Request, Terms};
 use support::Couple;
 
-fn patient() -> Connection {
-    Connection {
+fn patient() -> Terms {
+    Terms {
         ack_timeout: AckTimeout::new(12).expect("a code"),
-        ..Connection::default()
+        ..Terms::default()
     }
 }
 
@@ -36,7 +36,7 @@ fn without_segmentation_everything_works_as_well() {
         segmentation: false,
         ..Options::default()
     };
-    let couple = Couple::with("127.52.2.1", "127.52.2.2", &options, Connection::default());
+    let couple = Couple::with("127.52.2.1", "127.52.2.2", &options, Terms::default());
     couple.write_and_compare(1 << 20);
 }
 
@@ -58,7 +58,7 @@ fn a_capture_has_every_packet_with_its_work_request() {
         capture: Some(path.clone()),
         ..Options::default()
     };
-    let couple = Couple::with("127.52.4.1", "127.52.4.2", &options, Connection::default());
+    let couple = Couple::with("127.52.4.1", "127.52.4.2", &options, Terms::default());
     let request = Request::write(couple.right.memory.remote(0)).id(4711);
     let data = couple.left.memory.slice(0..10_000);
     couple.from_left.post(request.data(data)).expect("room");

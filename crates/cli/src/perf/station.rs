@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use rocinante::{
-    Access, AddressHandle, Builder, Completion, CompletionQueue, Connection, Context,
+    Access, AddressHandle, Builder, Completion, CompletionQueue, Terms, Context,
     DatagramQueuePair, Endpoint, MemoryRegion, PathMtu, PostError, Prepared, QueueKey, QueuePair,
     Remote, Request, Segment, SetupError, Status,
 };
@@ -110,13 +110,13 @@ impl Draft {
         let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let lanes = plan.queue_pairs as usize;
         let memory = domain.register(layout.total(lanes), Access::LOCAL_WRITE | remote)?;
-        let connection = Connection {
+        let terms = Terms {
             gid_index: place.gid_index,
             path_mtu: Some(mtu),
-            ..Connection::default()
+            ..Terms::default()
         };
         let builder = || {
-            let builder = domain.queue_pair(&completions).connection(connection);
+            let builder = domain.queue_pair(&completions).terms(terms);
             builder.depth(plan.depth, plan.receive_depth)
         };
         let draft = Self {

@@ -15,6 +15,7 @@ use crate::id::{Endpoint, Id, Kind, Phase, Route, State};
 use crate::link::{self, Link, Peer};
 use crate::manager::{Arrival, Manager};
 use crate::parameters::{Parameters, private_data};
+use crate::sabotage::Bug;
 use crate::timing;
 
 impl Manager {
@@ -124,12 +125,14 @@ impl Manager {
 
     /// The peer has not heard our answer to its REP: say it again.
     fn handle_repeated_reply(&mut self, id: Id, reply: &ConnectReply) {
+        let is_mute = self.sabotage.has(Bug::ReadyNotRepeated);
         let link = self.link(id);
         let answer: Message = match link.phase {
             _ if link.remote_id != reply.local_id => {
                 self.counters.unmatched += 1;
                 return;
             }
+            Phase::Established if is_mute => return,
             Phase::Established => link.ready().into(),
             Phase::ReplyReceived => link.delay(AnsweredMessage::Reply).into(),
             _ => {

@@ -9,6 +9,7 @@ use crate::error::{BindError, CallError};
 use crate::event::EventKind;
 use crate::id::{Backlog, Endpoint, Id, State};
 use crate::manager::Manager;
+use crate::sabotage::Bug;
 
 impl Manager {
     /// From now on this is an address of ours.
@@ -137,6 +138,15 @@ impl Manager {
             })
     }
 
+    /// Whether anybody listens on a service, at whatever address.
+    pub fn is_listening(&self, service: ServiceId) -> bool {
+        let Some((space, port)) = service.port() else {
+            return false;
+        };
+        let mut owners = self.owners(space, port);
+        owners.any(|endpoint| endpoint.state == State::Listening)
+    }
+
     /// Who listens on a service at one of our addresses. An id that is bound to the address goes
     /// before one that is bound to all.
     pub(super) fn listener(&self, service: ServiceId, address: IpAddr) -> Option<Id> {
@@ -167,6 +177,9 @@ impl Manager {
         let Some(listener) = self.known(id).waits_at.take() else {
             return;
         };
+        if self.sabotage.has(Bug::BacklogLeaks) {
+            return;
+        }
         let listener = self.known(listener);
         if let Some(backlog) = &mut listener.backlog {
             backlog.waiting -= 1;

@@ -9,6 +9,7 @@ use crate::event::Instruction;
 use crate::id::{Id, Phase, State};
 use crate::link;
 use crate::manager::{Arrival, Manager};
+use crate::sabotage::Bug;
 
 impl Manager {
     /// Ends a connection, or agrees to its end, like `rdma_disconnect`. The queue pair is to be
@@ -97,8 +98,10 @@ impl Manager {
     }
 
     fn accept_farewell(&mut self, now: Instant, id: Id, part: &DisconnectRequest) {
+        let is_deaf = self.sabotage.has(Bug::CrossedFarewellsIgnored);
         let link = self.link(id);
         match link.phase {
+            Phase::DisconnectSent if is_deaf => {}
             // Both said good-bye at once: the application has nothing more to decide.
             Phase::DisconnectSent => {
                 self.agree_to_part(now, id);

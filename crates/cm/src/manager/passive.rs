@@ -16,6 +16,7 @@ use crate::link::{self, Link};
 use crate::manager::{Arrival, Manager};
 use crate::memory::Asked;
 use crate::parameters::{Parameters, private_data};
+use crate::sabotage::Bug;
 use crate::timing;
 
 /// A request that nothing speaks against.
@@ -150,8 +151,10 @@ impl Manager {
         let (peer, transaction) = (link.peer, link.transaction);
         let refusal = Message::from(link.refusal(reason, data));
         let datagram = refusal.emit(transaction);
-        self.answers
-            .remember(now, Asked::Connection(name), datagram);
+        if !self.sabotage.has(Bug::RefusalForgotten) {
+            self.answers
+                .remember(now, Asked::Connection(name), datagram);
+        }
         self.leave_waiting_room(id);
         self.forget_link(id);
         self.send(peer, transaction, refusal);

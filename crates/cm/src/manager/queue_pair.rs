@@ -10,6 +10,7 @@ use crate::id::{Endpoint, Id, Kind, Phase};
 use crate::link::Link;
 use crate::manager::Manager;
 use crate::manager::datagram::settle_queue_key;
+use crate::sabotage::Bug;
 
 impl Manager {
     /// For the step to INIT. It is possible at any time, but the peer may only do something once
@@ -40,11 +41,15 @@ impl Manager {
             responder_resources: link.responder_resources,
             min_rnr_timer: endpoint.options.min_rnr_timer.unwrap_or_default(),
         };
+        let receive_psn = match self.sabotage.has(Bug::SequenceNumbersSwapped) {
+            true => link.send_psn,
+            false => link.receive_psn,
+        };
         Ok(ReceiveAttributes {
             path: link.path_attributes(),
             mtu: link.mtu,
             remote_qpn: link.remote_qpn,
-            receive_psn: link.receive_psn,
+            receive_psn,
             reliable: is_reliable(endpoint).then_some(reliable),
         })
     }

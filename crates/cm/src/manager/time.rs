@@ -6,6 +6,7 @@ use crate::event::{EventKind, Failure, Unreachable};
 use crate::id::{Id, Phase, State};
 use crate::manager::Manager;
 use crate::memory::Ghost;
+use crate::sabotage::Bug;
 
 impl Manager {
     /// When to call [`handle_timeout`](Self::handle_timeout).
@@ -125,6 +126,9 @@ impl Manager {
         let Some(link) = self.forget_link(id) else {
             return;
         };
+        if self.sabotage.has(Bug::NoTimewait) {
+            return;
+        }
         let ghost = Ghost {
             remote: link.remote_name(),
             qpn: link.local_qpn,

@@ -1,7 +1,5 @@
 //! Which member listens for which service.
 
-use std::ops::RangeInclusive;
-
 use super::member::Member;
 use super::process::Identity;
 use super::registry::RegistryError;
@@ -20,14 +18,6 @@ pub enum ServiceError {
         service: u64,
         /// Whose it is; perhaps our own.
         pid: u32,
-    },
-    /// All of a range are taken.
-    #[error("every port from {first} to {last} is taken: end some of the programs that listen")]
-    Exhausted {
-        /// The lowest.
-        first: u16,
-        /// The highest.
-        last: u16,
     },
     /// The registry.
     #[error(transparent)]
@@ -59,27 +49,6 @@ impl<'m> Listeners<'m> {
                 self.insert(table, service);
                 Ok(())
             }
-        })
-    }
-
-    /// Takes a free port for us: a service whose id is `space` with the port in its low 16 bits.
-    pub fn claim_any(&self, space: u64, ports: RangeInclusive<u16>) -> Result<u64, ServiceError> {
-        self.change(|table| {
-            let (first, last) = (*ports.start(), *ports.end());
-            // From where the last claim left off, so that a port does not come up again at once.
-            let newest = table
-                .listeners
-                .last()
-                .map_or(0, |listener| listener.service as u16);
-            let later = newest.max(first.saturating_sub(1)).saturating_add(1);
-            let services = (later..=last)
-                .chain(first..=last)
-                .map(|port| space | u64::from(port));
-            let taken = |service: &u64| holder(table, *service).is_none();
-            let found = services.into_iter().find(taken);
-            let service = found.ok_or(ServiceError::Exhausted { first, last })?;
-            self.insert(table, service);
-            Ok(service)
         })
     }
 

@@ -71,23 +71,15 @@ pub enum JoinError {
     SliceTaken,
 }
 
-/// Why a packet was not handed to another member.
-#[derive(Debug, thiserror::Error)]
-pub enum ForwardError {
-    /// Nobody has that slice, or its owner has died.
-    #[error("nobody owns slice {0} of this address")]
-    NoOwner(Slice),
-    /// The other member does not keep up; as on any network, the packet is lost.
-    #[error("the mailbox of slice {0} is full")]
-    Full(Slice),
-    /// Anything else.
-    #[error("slice {slice} can't be reached: {source}")]
-    Unreachable {
-        /// Whose.
-        slice: Slice,
-        /// What the system said.
-        source: io::Error,
-    },
+/// A packet that has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrived<'p> {
+    /// Where it came from, as far as the sockets tell.
+    pub envelope: Envelope,
+    /// Its bytes, from the BTH on.
+    pub packet: &'p [u8],
+    /// Whether another member got it first, and decided that it is for us.
+    pub forwarded: bool,
 }
 
 /// What happened beside the ordinary.
@@ -238,7 +230,7 @@ impl Member {
         &mut self,
         now: Instant,
         inbox: &mut Inbox,
-        mut take: impl FnMut(&Envelope, &[u8]),
+        mut take: impl FnMut(Arrived<'_>),
     ) -> io::Result<usize> {
         let mut taken = 0;
         for batch in self.receiver.receive(inbox)? {
@@ -256,28 +248,23 @@ impl Member {
     }
 
     /// Hands a packet to the member that owns a slice. It takes it as if it had just arrived.
-    pub fn forward_to(
-        &self,
-        owner: Slice,
-        envelope: &Envelope,
-        packet: &[u8],
-    ) -> Result<(), ForwardError> {
-        let letter = letter(&Batch {
+    ///
+    /// What does not fit into its mailbox waits; if it has died the packet is lost, and counted.
+    pub fn forward_to(&mut self, owner: Slice, envelope: &Envelope, packet: &[u8]) {
+        let batch = Batch {
             envelope: *envelope,
             segment_size: packet.len(),
             bytes: packet,
-        });
-        let path = self.registry.mailbox(owner);
-        (self.mailbox.bring(&path, &letter)).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                ForwardError::NoOwner(owner)
-            }
-            io::ErrorKind::WouldBlock => ForwardError::Full(owner),
-            _ => ForwardError::Unreachable {
-                slice: owner,
-                source,
-            },
-        })
+        };
+        self.hand_over(owner, 1, &batch);
+    }
+
+    /// The slices of the other members that live.
+    pub fn others(&self) -> Result<Vec<Slice>, RegistryError> {
+        let table = self.registry.read()?;
+        let others = table.members.iter().filter(|it| it.slice != self.slice);
+        let living = others.filter(|it| it.process.is_alive());
+        Ok(living.map(|it| it.slice).collect())
     }
 
     /// Whether this is a copy that a fork made. The parent's packets are not ours to take: call
@@ -304,13 +291,17 @@ impl Member {
     }
 
     /// Takes what is ours from a batch, and passes on the rest.
-    fn sort_out(&mut self, batch: &Batch<'_>, take: &mut impl FnMut(&Envelope, &[u8])) -> usize {
+    fn sort_out(&mut self, batch: &Batch<'_>, take: &mut impl FnMut(Arrived<'_>)) -> usize {
         let mut taken = 0;
         let mut rest = *batch;
         while let Some(packet) = rest.packets().next() {
             let length = match sort(packet, self.slice) {
                 Kind::Ours => {
-                    take(&batch.envelope, packet);
+                    take(Arrived {
+                        envelope: batch.envelope,
+                        packet,
+                        forwarded: false,
+                    });
                     taken += 1;
                     packet.len()
                 }
@@ -336,21 +327,24 @@ impl Member {
         let (packets, length) = run.fold((0, 0), |(count, bytes), packet| {
             (count + 1, bytes + packet.len())
         });
-        let bytes = letter(&Batch {
-            bytes: &batch.bytes[..length],
-            ..*batch
-        });
-        let kept = self.outbox.push(Letter {
-            owner,
-            packets,
-            bytes,
-        });
-        self.counters.strays_lost += kept.lost;
-        let lost = self.empty_outbox();
+        let bytes = &batch.bytes[..length];
+        let lost = self.hand_over(owner, packets, &Batch { bytes, ..*batch });
         if steered || lost {
             self.repair.suspect(owner);
         }
         length
+    }
+
+    /// Puts packets into their owner's mailbox, or keeps them while it is full; whether something
+    /// was lost because an owner is gone.
+    fn hand_over(&mut self, owner: Slice, packets: u64, batch: &Batch<'_>) -> bool {
+        let kept = self.outbox.push(Letter {
+            owner,
+            packets,
+            bytes: letter(batch),
+        });
+        self.counters.strays_lost += kept.lost;
+        self.empty_outbox()
     }
 
     /// Delivers what waits for other members; whether something was lost because an owner is gone.
@@ -364,7 +358,7 @@ impl Member {
         outcome.lost > 0
     }
 
-    fn empty_mailbox(&mut self, take: &mut impl FnMut(&Envelope, &[u8])) -> io::Result<usize> {
+    fn empty_mailbox(&mut self, take: &mut impl FnMut(Arrived<'_>)) -> io::Result<usize> {
         let mut taken = 0;
         for _ in 0..MAILBOX_BATCH {
             let Some(batch) = self.mailbox.next()? else {
@@ -375,7 +369,11 @@ impl Member {
                 // What is not ours was forwarded by a stale table: passing it on again could go on
                 // for ever.
                 if matches!(sort(packet, self.slice), Kind::Ours) {
-                    take(&batch.envelope, packet);
+                    take(Arrived {
+                        envelope: batch.envelope,
+                        packet,
+                        forwarded: true,
+                    });
                     taken += 1;
                 }
             }

@@ -22,8 +22,9 @@
 //! For some milliseconds after a crash, packets reach the wrong member. They are not lost: it hands
 //! them over through the owner's mailbox, a Unix datagram socket, and takes them as a reason to
 //! look around. A mailbox holds only eleven datagrams, so what does not fit waits at the sender.
-//! The same mailboxes serve connection management, where any member may get a message for any
-//! other: see [`Member::forward_to`] and [`Listeners`].
+//! The same mailboxes serve connection management. Queue pair 1 belongs to all members: the kernel
+//! steers an answer by the communication id in it, but a request may reach anybody, who hands it to
+//! the member that listens: see [`Member::forward_to`] and [`Listeners`].
 //!
 //! Who dies is noticed by its predecessor in the order of slices, which looks every quarter of a
 //! second, and by whoever tries to forward to it.
@@ -52,7 +53,7 @@ mod table;
 
 pub use directory::{DirectoryError, RuntimeDirectory};
 pub use listeners::{Listeners, ServiceError};
-pub use member::{Counters, ForwardError, JoinError, Member};
+pub use member::{Arrived, Counters, JoinError, Member};
 pub use registry::RegistryError;
 pub use several::{join_all, join_all_in};
 pub use slice::Slice;

@@ -184,9 +184,9 @@ fn serve(mut member: Member) {
             .unwrap();
             waker.clear();
             for _ in 0..16 {
-                let taken = member.receive(Instant::now(), &mut inbox, |envelope, bytes| {
-                    checker.check(&envelope.flow, bytes).unwrap();
-                    match Packet::parse(bytes).unwrap().destination {
+                let taken = member.receive(Instant::now(), &mut inbox, |it| {
+                    checker.check(&it.envelope.flow, it.packet).unwrap();
+                    match Packet::parse(it.packet).unwrap().destination {
                         Qpn::GSI => report.general += 1,
                         _ => report.own += 1,
                     }

@@ -1,9 +1,11 @@
 //! Services: one owner each, and free when the owner dies.
 
 use net::share::{Member, ServiceError};
+use wire::cm::{CommunicationId, Message, ReadyToUse, ServiceReply};
 
 use crate::child::Process;
-use crate::traffic::Site;
+use crate::one_process::taken;
+use crate::traffic::{Peer, Site};
 
 const TCP_SPACE: u64 = 0x0106_0000;
 
@@ -37,27 +39,6 @@ fn a_service_has_one_owner_until_it_dies() {
 }
 
 #[test]
-fn free_ports_are_found_until_there_are_none() {
-    let site = Site::new(41);
-    let address = site.address;
-    let members = [(); 2].map(|()| Member::join(address).unwrap());
-    let [first, second] = members.each_ref().map(Member::listeners);
-    first.claim(TCP_SPACE + 50_001).unwrap();
-    let mut found = Vec::new();
-    for listeners in [&first, &second, &first] {
-        found.push(listeners.claim_any(TCP_SPACE, 50_000..=50_003).unwrap());
-    }
-    found.sort_unstable();
-    let expected = [50_000, 50_002, 50_003].map(|port| TCP_SPACE + port);
-    assert_eq!(found, expected);
-    let none = second.claim_any(TCP_SPACE, 50_000..=50_003).unwrap_err();
-    assert!(matches!(none, ServiceError::Exhausted { .. }), "{none}");
-    // Another port space has ports of its own.
-    second.claim_any(0x0111_0000, 50_000..=50_003).unwrap();
-    drop(members);
-}
-
-#[test]
 fn whoever_leaves_frees_its_services() {
     let site = Site::new(42);
     let address = site.address;
@@ -67,4 +48,33 @@ fn whoever_leaves_frees_its_services() {
     assert_eq!(stays.listeners().owner(99).unwrap(), Some(leaves.slice()));
     drop(leaves);
     assert_eq!(stays.listeners().owner(99).unwrap(), None);
+}
+
+#[test]
+fn answers_reach_whoever_chose_the_id_in_them() {
+    let site = Site::new(43);
+    let address = site.address;
+    let mut members = [(); 3].map(|()| Member::join(address).unwrap());
+    let slices = members.each_ref().map(Member::slice);
+    for (place, slice) in slices.into_iter().enumerate() {
+        let id = CommunicationId::new(slice.communication_ids().start + 7);
+        let ready = ReadyToUse {
+            remote_id: id,
+            ..ReadyToUse::default()
+        };
+        let found = ServiceReply {
+            request_id: id,
+            ..ServiceReply::default()
+        };
+        for message in [Message::from(ready), Message::from(found)] {
+            // Another port each time: chance would choose another member.
+            for _ in 0..8 {
+                Peer::new(address).send_message(&message);
+            }
+        }
+        let got = members.each_mut().map(|member| taken(member).len());
+        let mut expected = [0; 3];
+        expected[place] = 16;
+        assert_eq!(got, expected);
+    }
 }

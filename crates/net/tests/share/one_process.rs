@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use net::share::{ForwardError, JoinError, Member, RuntimeDirectory, Slice};
+use net::share::{Arrived, JoinError, Member, RuntimeDirectory, Slice};
 use net::socket::{Inbox, SocketError};
 
 use crate::traffic::{Peer, Site, packet};
 
 /// Everything that a member takes within some calls, and its upkeep.
-fn taken(member: &mut Member) -> Vec<Vec<u8>> {
+pub(crate) fn taken(member: &mut Member) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     let mut inbox = Inbox::new(2);
     for _ in 0..16 {
         let now = Instant::now();
-        let take = |_: &_, packet: &[u8]| packets.push(packet.to_vec());
+        let take = |it: Arrived<'_>| packets.push(it.packet.to_vec());
         member.receive(now, &mut inbox, take).unwrap();
         member.tend(now);
     }
@@ -66,31 +66,42 @@ fn a_forwarded_packet_keeps_its_envelope() {
     let site = Site::new(61);
     let address = site.address;
     let members = [(); 2].map(|()| Member::join(address).unwrap());
-    let [first, mut second] = members;
+    let [mut first, mut second] = members;
     let envelope = Peer::new(address).envelope;
     let message = packet(&envelope.flow, 0, 1);
-    first
-        .forward_to(second.slice(), &envelope, &message)
-        .unwrap();
+    first.forward_to(second.slice(), &envelope, &message);
     let mut seen = Vec::new();
     for _ in 0..16 {
-        let take = |envelope: &_, packet: &[u8]| seen.push((*envelope, packet.to_vec()));
+        let take = |it: Arrived<'_>| seen.push((it.envelope, it.packet.to_vec(), it.forwarded));
         second
             .receive(Instant::now(), &mut Inbox::new(1), take)
             .unwrap();
     }
-    assert_eq!(seen, [(envelope, message.clone())]);
-    let nobody = first.forward_to(Slice::LAST, &envelope, &message);
-    assert!(matches!(nobody, Err(ForwardError::NoOwner(Slice::LAST))));
-    let mut brought = 0;
-    let full = loop {
-        match first.forward_to(second.slice(), &envelope, &message) {
-            Ok(()) => brought += 1,
-            Err(error) => break error,
-        }
-    };
-    println!("a mailbox holds {brought} packets");
-    assert!(matches!(full, ForwardError::Full(_)), "{full}");
+    assert_eq!(seen, [(envelope, message.clone(), true)]);
+    assert_eq!(first.others().unwrap(), [second.slice()]);
+}
+
+#[test]
+fn what_is_forwarded_to_a_busy_member_waits_and_to_nobody_is_lost() {
+    let site = Site::new(65);
+    let address = site.address;
+    let members = [(); 2].map(|()| Member::join(address).unwrap());
+    let [mut first, mut second] = members;
+    let envelope = Peer::new(address).envelope;
+    let message = packet(&envelope.flow, 0, 1);
+    // Far more than a mailbox holds.
+    for _ in 0..100 {
+        first.forward_to(second.slice(), &envelope, &message);
+    }
+    assert!(first.counters().strays_forwarded < 100);
+    let mut arrived = 0;
+    for _ in 0..20 {
+        arrived += taken(&mut second).len();
+        first.tend(Instant::now());
+    }
+    assert_eq!((arrived, first.counters().strays_forwarded), (100, 100));
+    first.forward_to(Slice::LAST, &envelope, &message);
+    assert_eq!(first.counters().strays_lost, 1);
 }
 
 /// There is only one IPv6 address on every machine, and another test run may be using it.

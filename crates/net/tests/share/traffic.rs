@@ -7,7 +7,9 @@ use std::process;
 use net::Envelope;
 use net::share::RuntimeDirectory;
 use net::socket::Sender;
-use wire::{Flow, Opcode, PacketHead, Psn, Qpn, icrc};
+use wire::cm::Message;
+use wire::header::Deth;
+use wire::{Flow, Opcode, PacketHead, Psn, Qpn, QueueKey, icrc};
 
 /// An address for one test of this run: another run at the same time has others.
 pub(crate) struct Site {
@@ -55,6 +57,18 @@ impl Peer {
         let sender = Sender::bind("127.0.0.1".parse().unwrap()).unwrap();
         let envelope = Envelope::new(sender.flow_to(address));
         Self { sender, envelope }
+    }
+
+    /// A message of the connection manager, to queue pair 1.
+    pub(crate) fn send_message(&self, message: &Message) {
+        let head = PacketHead::new(Opcode::UdSendOnly, Qpn::GSI, Psn::ZERO)
+            .push(&Deth::new(QueueKey::GSI, Qpn::GSI));
+        let mut packet = [head.bytes(), &message.emit(1)[..]].concat();
+        packet.extend(icrc::checksum(&self.envelope.flow, 0, &packet));
+        let length = packet.len();
+        self.sender
+            .send(&self.envelope, length, &mut packet)
+            .unwrap();
     }
 
     /// One packet for each queue pair, all in one segmented send.

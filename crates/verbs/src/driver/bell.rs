@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task;
+use std::time::{Duration, Instant};
 
-use net::poll::Waker;
+use net::poll::{Interest, Waker};
 
 /// Rings when something happened: a list of who rang, tasks to wake, and a descriptor that becomes
 /// readable, so that it can be waited for together with others.
@@ -15,7 +16,7 @@ use net::poll::Waker;
 /// between [`sleep`](Self::sleep) and the drop of what that gives, or whoever was handed it.
 #[derive(Debug)]
 pub struct Bell {
-    waker: Waker,
+    waker: OnceLock<Waker>,
     rang: Mutex<Rang>,
 }
 
@@ -38,9 +39,17 @@ impl Bell {
     /// A bell that nobody has rung.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
-            waker: Waker::new()?,
+            waker: OnceLock::from(Waker::new()?),
             rang: Mutex::default(),
         })
+    }
+
+    /// A bell that gets its descriptor when somebody sleeps, for where there may be thousands.
+    pub(crate) fn without_descriptor() -> Self {
+        Self {
+            waker: OnceLock::new(),
+            rang: Mutex::default(),
+        }
     }
 
     /// Rings for `whom`.
@@ -70,33 +79,48 @@ impl Bell {
         if !rang.whom.is_empty() {
             return None;
         }
+        if self.waker.get().is_none()
+            && let Ok(waker) = Waker::new()
+        {
+            // Only under the lock: nobody else sets it.
+            let _ = self.waker.set(waker);
+        }
         rang.sleepers += 1;
         Some(Sleeper(self))
     }
 
     /// The descriptor, for somebody who waits for it at any time.
+    ///
+    /// # Panics
+    /// If it was made without one.
     pub fn expose(&self) -> BorrowedFd<'_> {
         let mut rang = self.lock();
         rang.exposed = true;
         if !rang.whom.is_empty() {
             self.signal(&mut rang);
         }
-        self.waker.as_fd()
+        let waker = self.waker.get();
+        waker.expect("a bell made with a descriptor").as_fd()
     }
 
     /// The oldest ring that nobody has answered.
     pub fn answer(&self) -> Option<u64> {
         let mut rang = self.lock();
         let oldest = rang.whom.pop_front();
-        if rang.whom.is_empty() && std::mem::take(&mut rang.signaled) {
-            self.waker.clear();
+        if rang.whom.is_empty()
+            && std::mem::take(&mut rang.signaled)
+            && let Some(waker) = self.waker.get()
+        {
+            waker.clear();
         }
         oldest
     }
 
     fn signal(&self, rang: &mut Rang) {
-        if !std::mem::replace(&mut rang.signaled, true) {
-            self.waker.wake();
+        if !std::mem::replace(&mut rang.signaled, true)
+            && let Some(waker) = self.waker.get()
+        {
+            waker.wake();
         }
     }
 
@@ -105,9 +129,17 @@ impl Bell {
     }
 }
 
-impl AsFd for Sleeper<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.waker.as_fd()
+impl Sleeper<'_> {
+    /// What comes true when somebody rings; nothing if the process has no descriptor left.
+    pub(crate) fn interest(&self) -> Option<Interest<'_>> {
+        let waker = self.0.waker.get();
+        waker.map(|waker| Interest::readable(waker.as_fd()))
+    }
+
+    /// When to look again by itself, because nothing would come true.
+    pub(crate) fn look_again(&self, now: Instant) -> Option<Instant> {
+        const PAUSE: Duration = Duration::from_millis(5);
+        self.0.waker.get().is_none().then(|| now + PAUSE)
     }
 }
 
@@ -119,9 +151,7 @@ impl Drop for Sleeper<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use net::poll::{Interest, wait};
+    use net::poll::wait;
 
     use super::*;
 
@@ -130,17 +160,23 @@ mod tests {
         !ready.expect("a descriptor").is_empty()
     }
 
+    fn woken(sleeper: &Sleeper<'_>) -> bool {
+        let interest = sleeper.interest().expect("a descriptor");
+        let ready = wait(&[interest], Some(Duration::ZERO));
+        !ready.expect("a descriptor").is_empty()
+    }
+
     #[test]
     fn who_sleeps_is_woken_and_who_comes_late_does_not_sleep() {
         let bell = Bell::new().expect("a descriptor");
         let sleeper = bell.sleep().expect("nobody rang");
-        assert!(!readable(sleeper.as_fd()));
+        assert!(!woken(&sleeper));
         bell.ring(7);
-        assert!(readable(sleeper.as_fd()));
+        assert!(woken(&sleeper));
         drop(sleeper);
         assert!(bell.sleep().is_none());
         assert_eq!(bell.answer(), Some(7));
-        assert!(!readable(bell.sleep().expect("answered").as_fd()));
+        assert!(!woken(&bell.sleep().expect("answered")));
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! What the driver's lock protects: the engine and the way to its sockets.
+//! What the driver's lock protects: the engine, the connection manager and the way to the sockets.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,11 +12,13 @@ use engine::{
     SourcePort, Transmit, WindowLimits,
 };
 use net::Envelope;
+use net::share::{Arrived, ServiceError};
 use net::socket::{Inbox, SocketError};
 use wire::Gid;
 
 use super::bell::Bell;
 use super::earliest;
+use super::management::{Management, is_management};
 use super::port::{Doors, Look, Ports};
 use super::tap::Tap;
 use crate::context::{OpenError, Options};
@@ -28,6 +31,7 @@ const MANY: usize = 64;
 
 pub(super) struct Core {
     device: Device,
+    management: Management,
     ports: Ports,
     tap: Option<Tap>,
     inbox: Inbox,
@@ -64,11 +68,15 @@ impl Core {
                 false => BatchLimits::default(),
             },
             window: window_for(ports.receive_buffer()),
-            seed: getrandom::u64().map_err(|error| OpenError::System(error.into()))?,
+            seed: random()?,
             ..Config::default()
         };
+        let mut engine = Device::new(config);
+        let management = Management::new(&mut engine, device, ports.slice(), random()?)
+            .expect("a new device has room for a queue pair");
         Ok(Self {
-            device: Device::new(config),
+            device: engine,
+            management,
             ports,
             tap,
             inbox: Inbox::default(),
@@ -119,7 +127,23 @@ impl Core {
         if self.device.poll_timeout().is_some_and(|at| at <= now) {
             self.device.handle_timeout(now);
         }
+        let manager = self.management.manager();
+        if manager.poll_timeout().is_some_and(|at| at <= now) {
+            manager.handle_timeout(now);
+        }
         self.transmit(now);
+    }
+
+    pub(super) fn management(&mut self) -> &mut Management {
+        &mut self.management
+    }
+
+    pub(super) fn claim(&mut self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
+        self.ports.claim(at, service)
+    }
+
+    pub(super) fn release(&mut self, at: Option<IpAddr>, service: u64) {
+        self.ports.release(at, service);
     }
 
     pub(super) fn join(&mut self, group: Gid) -> Result<(), SocketError> {
@@ -128,6 +152,11 @@ impl Core {
 
     pub(super) fn leave(&mut self, group: Gid) {
         self.ports.leave(group);
+    }
+
+    /// Whether there are other sockets to wait for than the last time this was asked.
+    pub(super) fn doors_changed(&mut self) -> bool {
+        self.ports.doors_changed()
     }
 
     pub(super) fn doors(&self) -> io::Result<Doors> {
@@ -151,6 +180,7 @@ impl Core {
     fn receive(&mut self, now: Instant, look: Look) -> usize {
         let Self {
             device,
+            management,
             ports,
             tap,
             inbox,
@@ -161,12 +191,25 @@ impl Core {
             Look::Everywhere => inbox,
             Look::Again => small_inbox,
         };
-        let arrived = ports.receive(now, look, inbox, |envelope, packet| match tap {
-            None => device.handle_datagram(now, &arrival(envelope), packet),
-            Some(tap) => tap.receive(now, &arrival(envelope), packet, device),
+        let arrived = ports.receive(now, look, inbox, |it| {
+            let managed = is_management(it.packet);
+            if managed && management.sets_aside(&it) {
+                return;
+            }
+            take(now, device, tap.as_mut(), &it);
+            if managed {
+                management.receive(now, device);
+            }
         });
+        for stray in management.take_strays() {
+            if ports.pass_on(&stray) {
+                take(now, device, tap.as_mut(), &stray.arrived());
+                management.receive(now, device);
+            }
+        }
         if let Some(tap) = tap {
             tap.release(now, device, ports);
+            management.receive(now, device);
         }
         ports.tend(now);
         arrived
@@ -175,13 +218,22 @@ impl Core {
     /// Sends everything that the engine has to send, and tells what happened.
     pub(super) fn transmit(&mut self, now: Instant) {
         self.unsent = false;
-        while let Some(transmit) = self.device.poll_transmit(now, &mut self.outbox) {
-            self.send(now, &transmit);
+        self.transmit_packets(now);
+        self.tell_events();
+        while self.management.has_work() {
+            self.management.serve(&mut self.device, &mut self.ports);
+            self.transmit_packets(now);
+            self.tell_events();
         }
         if let Some(tap) = &mut self.tap {
             tap.flush();
         }
-        self.tell_events();
+    }
+
+    fn transmit_packets(&mut self, now: Instant) {
+        while let Some(transmit) = self.device.poll_transmit(now, &mut self.outbox) {
+            self.send(now, &transmit);
+        }
     }
 
     fn send(&mut self, now: Instant, transmit: &Transmit) {
@@ -205,12 +257,17 @@ impl Core {
                         bell.ring(*whom);
                     }
                 }
-                Event::Async(event) => {
-                    self.events.push_back(event);
-                    self.event_bell.ring(0);
-                }
+                Event::Async(event) => self.tell_event(event),
             }
         }
+    }
+
+    fn tell_event(&mut self, event: AsyncEvent) {
+        if let AsyncEvent::CommunicationEstablished(number) = event {
+            self.management.manager().notify_established(number);
+        }
+        self.events.push_back(event);
+        self.event_bell.ring(0);
     }
 
     pub(super) fn add_bell(&mut self, queue: Id<CompletionQueue>, bell: Arc<Bell>, whom: u64) {
@@ -237,6 +294,7 @@ impl Core {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let held_back = self.tap.as_ref().and_then(Tap::next_due);
         let due = earliest(self.device.poll_timeout(), held_back);
+        let due = earliest(due, self.management.next_deadline());
         earliest(due, self.ports.tend_at())
     }
 }
@@ -245,6 +303,19 @@ const SINGLE: BatchLimits = BatchLimits {
     packets: 1,
     bytes: 65_000,
 };
+
+fn random() -> Result<u64, OpenError> {
+    getrandom::u64().map_err(|error| OpenError::System(error.into()))
+}
+
+/// Hands a packet to the engine, past whoever watches or breaks packets.
+fn take(now: Instant, device: &mut Device, tap: Option<&mut Tap>, arrived: &Arrived<'_>) {
+    let arrival = arrival(&arrived.envelope);
+    match tap {
+        None => device.handle_datagram(now, &arrival, arrived.packet),
+        Some(tap) => tap.receive(now, &arrival, arrived.packet, device),
+    }
+}
 
 fn arrival(envelope: &Envelope) -> Arrival {
     Arrival {

@@ -1,4 +1,4 @@
-//! The driver joins engine, sockets and clock.
+//! The driver joins engine, connection manager, sockets and clock.
 //!
 //! Whoever has something to do makes progress on its own thread: posting transmits, polling
 //! receives. Only when nobody polls, the device's own thread serves the sockets and the timers, so
@@ -9,21 +9,26 @@
 
 mod bell;
 mod core;
+mod management;
 mod port;
 mod tap;
 mod thread;
 
 pub use bell::Bell;
+pub(crate) use management::Watcher;
 
 use bell::Sleeper;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use cm::Manager;
 use engine::{AsyncEvent, Completion, CompletionQueue, Counters, Device, Id};
-use net::poll::{Interest, Waker, wait};
+use net::poll::{Waker, wait};
+use net::share::ServiceError;
 use net::socket::SocketError;
 use wire::Gid;
 
@@ -120,6 +125,47 @@ impl Driver {
         let result = work(core.device());
         core.tell_events();
         result
+    }
+
+    /// Asks something of the connection manager and sends what comes of it, on this thread; nothing
+    /// in a forked child, where there is none.
+    pub(crate) fn manage<R>(&self, work: impl FnOnce(&mut Manager, Instant) -> R) -> Option<R> {
+        if self.is_inherited() {
+            return None;
+        }
+        let now = now();
+        let mut core = self.shared.lock();
+        let result = work(core.management().manager(), now);
+        core.transmit(now);
+        if core.doors_changed() {
+            self.change_doors(&core);
+        }
+        let next = core.next_deadline();
+        drop(core);
+        self.shared.warn_thread(next);
+        Some(result)
+    }
+
+    /// Who is told from now on what happens to an id; or nobody.
+    pub(crate) fn watch(&self, id: cm::Id, watcher: Option<Watcher>) {
+        if !self.is_inherited() {
+            self.shared.lock().management().watch(id, watcher);
+        }
+    }
+
+    /// Takes a service for us at one of the device's addresses, or at all.
+    pub(crate) fn claim(&self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
+        match self.is_inherited() {
+            true => Ok(()),
+            false => self.shared.lock().claim(at, service),
+        }
+    }
+
+    /// Gives it back.
+    pub(crate) fn release(&self, at: Option<IpAddr>, service: u64) {
+        if !self.is_inherited() {
+            self.shared.lock().release(at, service);
+        }
     }
 
     /// Keeps the device from touching memory meanwhile.
@@ -238,7 +284,9 @@ impl Driver {
     pub(crate) fn join(&self, group: Gid) -> Result<(), SocketError> {
         let mut core = self.shared.lock();
         core.join(group)?;
-        self.change_doors(&core);
+        if core.doors_changed() {
+            self.change_doors(&core);
+        }
         Ok(())
     }
 
@@ -247,7 +295,9 @@ impl Driver {
         if !self.is_inherited() {
             let mut core = self.shared.lock();
             core.leave(group);
-            self.change_doors(&core);
+            if core.doors_changed() {
+                self.change_doors(&core);
+            }
         }
     }
 
@@ -384,12 +434,12 @@ impl Shared {
 
     /// Waits for packets, the bell or the time.
     fn wait_with(&self, sleeper: &Sleeper<'_>, until: Option<Instant>) {
-        use std::os::fd::AsFd;
         let now = now();
-        let next = earliest(until, self.lock().before_sleep(now));
+        let due = earliest(until, self.lock().before_sleep(now));
+        let next = earliest(due, sleeper.look_again(now));
         let timeout = next.map(|at| at.saturating_duration_since(now));
         let doors = self.doors();
-        let mut interests = vec![Interest::readable(sleeper.as_fd())];
+        let mut interests: Vec<_> = sleeper.interest().into_iter().collect();
         doors.add_to(&mut interests);
         let _ = wait(&interests, timeout);
     }

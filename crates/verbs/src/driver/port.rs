@@ -1,17 +1,20 @@
 //! The addresses of a device: what is sent from them, and what arrives there.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
+use cm::Recipient;
 use engine::{NumberSpace, Transmit};
 use net::fork::Guard;
 use net::poll::{Interest, wait};
-use net::share::{Member, join_all};
+use net::share::{Arrived, Member, ServiceError, Slice, join_all};
 use net::socket::{Envelope, Inbox, Receiver, SendError, SocketError};
 use wire::{Gid, ROCE_PORT};
 
+use super::management::Stray;
 use crate::context::OpenError;
 
 /// Where to look for packets: every look at a socket is a system call.
@@ -33,6 +36,10 @@ pub(super) struct Ports {
     gids: Vec<(Gid, usize)>,
     /// The multicast groups that queue pairs are in.
     groups: Vec<Group>,
+    /// How many of our ids have a service, by member.
+    claims: HashMap<(usize, u64), usize>,
+    /// Whether the number of groups has changed.
+    doors_changed: bool,
     /// The member that got packets last, and how often we looked only there.
     busiest: usize,
     looks: u32,
@@ -74,6 +81,8 @@ impl Ports {
             members,
             gids: gids.zip(0..).collect(),
             groups: Vec::new(),
+            claims: HashMap::new(),
+            doors_changed: false,
             busiest: 0,
             looks: 0,
             tend_at: None,
@@ -116,6 +125,7 @@ impl Ports {
         let receivers = same_family
             .map(|ours| Receiver::join_group(address, ROCE_PORT, ours))
             .collect::<Result<_, _>>()?;
+        self.doors_changed = true;
         self.groups.push(Group {
             gid,
             receivers,
@@ -129,7 +139,13 @@ impl Ports {
         if let Some(group) = self.groups.iter_mut().find(|group| group.gid == gid) {
             group.users -= 1;
         }
+        let before = self.groups.len();
         self.groups.retain(|group| group.users > 0);
+        self.doors_changed |= self.groups.len() != before;
+    }
+
+    pub(super) fn doors_changed(&mut self) -> bool {
+        std::mem::take(&mut self.doors_changed)
     }
 
     pub(super) fn gids(&self) -> Vec<Gid> {
@@ -146,6 +162,11 @@ impl Ports {
             },
             None => usual,
         }
+    }
+
+    /// Our slice: the same at every address.
+    pub(super) fn slice(&self) -> Option<Slice> {
+        self.members.first().map(Member::slice)
     }
 
     /// The UDP source port of each GID, by index.
@@ -201,7 +222,7 @@ impl Ports {
         now: Instant,
         look: Look,
         inbox: &mut Inbox,
-        mut take: impl FnMut(&Envelope, &[u8]),
+        mut take: impl FnMut(Arrived<'_>),
     ) -> usize {
         self.looks = self.looks.wrapping_add(1);
         if look == Look::Again && !self.looks.is_multiple_of(EVERYWHERE) {
@@ -223,7 +244,11 @@ impl Ports {
             };
             for batch in batches {
                 for packet in batch.packets() {
-                    take(&batch.envelope, packet);
+                    take(Arrived {
+                        envelope: batch.envelope,
+                        packet,
+                        forwarded: false,
+                    });
                     taken += 1;
                 }
             }
@@ -243,9 +268,90 @@ impl Ports {
         self.tend_at
     }
 
+    /// Hands a message to whom it is for; whether it is for us, too.
+    pub(super) fn pass_on(&mut self, stray: &Stray) -> bool {
+        let address = stray.envelope.flow.destination;
+        let Some(member) = self.members.iter_mut().find(|it| it.address() == address) else {
+            return true;
+        };
+        let owner = match stray.recipient {
+            Recipient::Identifier(id) => Slice::of_communication(id.value()),
+            // Nobody listens, or nobody knows: refusing is our part then.
+            Recipient::Listener(service) => {
+                let owner = member.listeners().owner(service.value());
+                owner
+                    .ok()
+                    .flatten()
+                    .filter(|owner| *owner != member.slice())
+            }
+            Recipient::Everyone => {
+                for other in member.others().unwrap_or_default() {
+                    member.forward_to(other, &stray.envelope, &stray.packet);
+                }
+                None
+            }
+        };
+        let Some(owner) = owner else { return true };
+        member.forward_to(owner, &stray.envelope, &stray.packet);
+        false
+    }
+
+    /// Takes a service for us at one address, or at all.
+    pub(super) fn claim(&mut self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
+        for place in 0..self.members.len() {
+            if is_at(&self.members[place], at)
+                && let Err(error) = self.claim_at(place, service)
+            {
+                for earlier in 0..place {
+                    self.release_at(earlier, at, service);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives it back.
+    pub(super) fn release(&mut self, at: Option<IpAddr>, service: u64) {
+        for place in 0..self.members.len() {
+            self.release_at(place, at, service);
+        }
+    }
+
+    /// Several of our ids may share a port; the manager decides that. Other processes see one.
+    fn claim_at(&mut self, place: usize, service: u64) -> Result<(), ServiceError> {
+        let users = self.claims.entry((place, service)).or_insert(0);
+        if *users == 0 {
+            self.members[place].listeners().claim(service)?;
+        }
+        *users += 1;
+        Ok(())
+    }
+
+    fn release_at(&mut self, place: usize, at: Option<IpAddr>, service: u64) {
+        let member = &self.members[place];
+        let Some(users) = self.claims.get_mut(&(place, service)) else {
+            return;
+        };
+        if !is_at(member, at) {
+            return;
+        }
+        *users = users.saturating_sub(1);
+        if *users == 0 {
+            self.claims.remove(&(place, service));
+            // What can't be given back now goes when this process ends.
+            let _ = member.listeners().release(service);
+        }
+    }
+
     fn member_at(&self, address: IpAddr) -> Option<&Member> {
         self.members
             .iter()
             .find(|member| member.address() == address)
     }
+}
+
+/// Whether a member is at this address, if one is asked for.
+fn is_at(member: &Member, address: Option<IpAddr>) -> bool {
+    address.is_none_or(|address| member.address() == address)
 }

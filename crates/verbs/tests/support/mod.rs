@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use rocinante::{
-    Access, Completion, CompletionQueue, Connection, Context, MemoryRegion, Options, Prepared,
-    ProtectionDomain, QueuePair, Request, Status,
+    Access, Completion, CompletionQueue, Context, MemoryRegion, Options, Prepared,
+    ProtectionDomain, QueuePair, Request, Status, Terms,
 };
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -39,11 +39,11 @@ impl End {
         }
     }
 
-    pub fn prepare(&self, connection: Connection) -> Prepared {
+    pub fn prepare(&self, terms: Terms) -> Prepared {
         let builder = self.domain.queue_pair(&self.completions);
         builder
             .depth(256, 256)
-            .connection(connection)
+            .terms(terms)
             .reliable()
             .expect("room")
     }
@@ -66,12 +66,12 @@ pub struct Couple {
 
 impl Couple {
     pub fn connected(left: &str, right: &str) -> Self {
-        Self::with(left, right, &Options::default(), Connection::default())
+        Self::with(left, right, &Options::default(), Terms::default())
     }
 
-    pub fn with(left: &str, right: &str, options: &Options, connection: Connection) -> Self {
+    pub fn with(left: &str, right: &str, options: &Options, terms: Terms) -> Self {
         let (left, right) = (End::at(left, options), End::at(right, &Options::default()));
-        let (here, there) = (left.prepare(connection), right.prepare(connection));
+        let (here, there) = (left.prepare(terms), right.prepare(terms));
         let (our_end, their_end) = (here.endpoint(), there.endpoint());
         Self {
             from_left: here.connect(their_end).expect("a peer"),

@@ -1,0 +1,196 @@
+//! The side that asks.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use cm::Failure;
+use engine::{PostError, Segment};
+use wire::cm::PortSpace;
+
+use super::terms::Candidate;
+use super::{ConnectError, Connection, failure};
+use crate::clock::now;
+use crate::context::Context;
+use crate::queue_pair::Builder;
+use crate::rdma_cm::{Event, EventChannel, EventKind, Identifier, Offer};
+
+/// How long finding the way may take: the kernel knows at once.
+const RESOLVE: Duration = Duration::from_secs(2);
+
+/// How long a peer may take to answer, unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Knows the way to a server.
+#[derive(Debug)]
+pub struct Connector {
+    id: Identifier,
+    channel: EventChannel,
+    context: Context,
+    peer: SocketAddr,
+    patience: Duration,
+}
+
+impl Connector {
+    /// Looks for the way to a server, by name or address.
+    pub fn resolve(peer: impl ToSocketAddrs + ToString) -> Result<Self, ConnectError> {
+        Self::resolve_id(resolve(&peer)?, None, |_| {})
+    }
+
+    /// The same, from one of our own addresses.
+    pub fn resolve_from(
+        source: SocketAddr,
+        peer: impl ToSocketAddrs + ToString,
+    ) -> Result<Self, ConnectError> {
+        Self::resolve_id(resolve(&peer)?, Some(source), |_| {})
+    }
+
+    /// The same, over one open device.
+    pub fn resolve_on(
+        context: &Context,
+        peer: impl ToSocketAddrs + ToString,
+    ) -> Result<Self, ConnectError> {
+        Self::resolve_id(resolve(&peer)?, None, |id| id.choose(context))
+    }
+
+    fn resolve_id(
+        peer: SocketAddr,
+        source: Option<SocketAddr>,
+        choose: impl FnOnce(&Identifier),
+    ) -> Result<Self, ConnectError> {
+        let channel = EventChannel::private();
+        let id = channel.create(PortSpace::Tcp);
+        choose(&id);
+        id.resolve_address(source, peer, RESOLVE)?;
+        expect(&channel, peer, &EventKind::AddressResolved)?;
+        id.resolve_route(RESOLVE)?;
+        expect(&channel, peer, &EventKind::RouteResolved)?;
+        Ok(Self {
+            context: id.context().ok_or(ConnectError::Gone)?,
+            id,
+            channel,
+            peer,
+            patience: PATIENCE,
+        })
+    }
+
+    /// The device that leads there: make the protection domain from it.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// How long the server may take to answer.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Makes the queue pair for it.
+    pub fn prepare(self, queue_pair: Builder) -> Result<PreparedConnect, ConnectError> {
+        let candidate = Candidate::new(&self.context, queue_pair)?;
+        Ok(PreparedConnect {
+            connector: self,
+            candidate,
+        })
+    }
+}
+
+/// The way to a server, and the queue pair for it.
+pub struct PreparedConnect {
+    connector: Connector,
+    candidate: Candidate,
+}
+
+impl PreparedConnect {
+    /// Gives the queue pair room for a message, before the first can come.
+    pub fn post_receive(
+        &self,
+        id: u64,
+        segments: impl IntoIterator<Item = Segment>,
+    ) -> Result<(), PostError> {
+        self.candidate.post_receive(id, segments)
+    }
+
+    /// Connects, and waits for the answer.
+    pub fn connect(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
+        let deadline = self.ask(private_data)?;
+        loop {
+            let Some(event) = self.connector.channel.wait_until(Some(deadline)) else {
+                return Err(ConnectError::Unreachable(self.connector.peer));
+            };
+            if let Some(answer) = self.answer(event) {
+                return self.finish(answer?);
+            }
+        }
+    }
+
+    /// As [`connect`](Self::connect), for tasks; it waits as long as the connection manager does.
+    #[cfg(feature = "async")]
+    pub async fn connect_async(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
+        self.ask(private_data)?;
+        loop {
+            let event = self.connector.channel.next().await;
+            if let Some(answer) = self.answer(event) {
+                return self.finish(answer?);
+            }
+        }
+    }
+
+    /// Sends the request; until when to wait for its answer.
+    fn ask(&self, private_data: &[u8]) -> Result<Instant, ConnectError> {
+        let parameters = self.candidate.parameters(private_data);
+        self.connector.id.connect(&parameters)?;
+        Ok(now() + self.connector.patience)
+    }
+
+    fn answer(&self, event: Event) -> Option<Result<Offer, ConnectError>> {
+        match event.kind {
+            EventKind::ConnectResponse(offer) => Some(Ok(offer)),
+            kind => failure(self.connector.peer, kind).map(Err),
+        }
+    }
+
+    fn finish(self, offer: Offer) -> Result<Connection, ConnectError> {
+        const INVALID: i32 = 22;
+        let Self {
+            connector,
+            candidate,
+        } = self;
+        let queue_pair = candidate.bring_up(&connector.id).inspect_err(|_| {
+            // The peer waits for us: it should not have to find out by itself.
+            let _ = connector.id.connect_failed(Failure::Os(INVALID));
+        })?;
+        connector.id.establish()?;
+        Ok(Connection {
+            id: connector.id,
+            queue_pair,
+            channel: connector.channel,
+            private_data: offer.private_data,
+        })
+    }
+}
+
+/// Waits for one step of the way.
+fn expect(channel: &EventChannel, peer: SocketAddr, step: &EventKind) -> Result<(), ConnectError> {
+    loop {
+        let event = channel.wait();
+        if event.kind == *step {
+            return Ok(());
+        }
+        if let Some(error) = failure(peer, event.kind) {
+            return Err(error);
+        }
+    }
+}
+
+/// The first address that a name stands for.
+pub(super) fn resolve(name: &(impl ToSocketAddrs + ToString)) -> Result<SocketAddr, ConnectError> {
+    let none = || std::io::Error::other("it stands for no address");
+    let found = name.to_socket_addrs();
+    let first = found.and_then(|mut addresses| addresses.next().ok_or_else(none));
+    first.map_err(|source| ConnectError::Name {
+        name: name.to_string(),
+        source,
+    })
+}

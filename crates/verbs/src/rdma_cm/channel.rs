@@ -1,0 +1,211 @@
+//! Event channels: learning what happened to ids.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use cm::{EventKind, Kind};
+use net::poll::wait;
+use wire::cm::PortSpace;
+
+use super::identifier::Identifier;
+use super::queue::{EventQueue, Notice};
+use crate::clock::now;
+use crate::context::{Context, Open};
+use crate::driver::Bell;
+
+/// The name of an id in events. No two ids of a process have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub(super) u64);
+
+impl Token {
+    /// As a number, for who keeps tables.
+    #[must_use]
+    pub const fn value(self) -> u64 {
+        self.0
+    }
+}
+
+/// Something that happened to an id.
+#[derive(Debug)]
+pub struct Event {
+    /// Whom it happened to.
+    pub id: Token,
+    /// For a request: the id that listened.
+    pub listener: Option<Token>,
+    /// For a request: the new id. Dropping it refuses the request.
+    pub request: Option<Identifier>,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// Where ids tell what happens to them.
+///
+/// Cheap to clone. Its descriptor is readable while there is an event.
+#[derive(Debug, Clone)]
+pub struct EventChannel(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    queue: Arc<EventQueue>,
+    /// The devices that its ids are at.
+    devices: Mutex<Vec<Weak<Open>>>,
+}
+
+impl EventChannel {
+    /// A channel without ids.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self::with(Bell::new()?))
+    }
+
+    /// A channel that nobody waits for together with other descriptors: it may cost none.
+    pub(crate) fn private() -> Self {
+        Self::with(Bell::without_descriptor())
+    }
+
+    fn with(bell: Bell) -> Self {
+        Self(Arc::new(Inner {
+            queue: Arc::new(EventQueue::new(bell)),
+            devices: Mutex::default(),
+        }))
+    }
+
+    /// A new id, for the kind of queue pair that goes with the port space.
+    #[must_use]
+    pub fn create(&self, space: PortSpace) -> Identifier {
+        self.create_for(space, Kind::of(space))
+    }
+
+    /// A new id for a kind of queue pair.
+    #[must_use]
+    pub fn create_for(&self, space: PortSpace, kind: Kind) -> Identifier {
+        Identifier::new(self, space, kind)
+    }
+
+    /// What happened, if anything has.
+    #[must_use]
+    pub fn poll(&self) -> Option<Event> {
+        // A request whose device has been closed since then is no event any more.
+        std::iter::from_fn(|| self.0.queue.pop()).find_map(|notice| self.event(notice))
+    }
+
+    /// What happened; waits for it, but not longer than `patience`.
+    #[must_use]
+    pub fn wait_for(&self, patience: Duration) -> Option<Event> {
+        self.wait_until(Some(now() + patience))
+    }
+
+    /// What happened; waits for it.
+    #[must_use]
+    pub fn wait(&self) -> Event {
+        loop {
+            if let Some(event) = self.wait_until(None) {
+                return event;
+            }
+        }
+    }
+
+    pub(crate) fn wait_until(&self, deadline: Option<Instant>) -> Option<Event> {
+        loop {
+            if let Some(event) = self.poll() {
+                return Some(event);
+            }
+            if deadline.is_some_and(|at| at <= now()) {
+                return None;
+            }
+            self.sleep(deadline);
+        }
+    }
+
+    /// The next event, as soon as there is one.
+    #[cfg(feature = "async")]
+    pub fn next(&self) -> NextEvent<'_> {
+        NextEvent(self)
+    }
+
+    /// Who is at a single device serves it himself while he waits, which saves waking a thread.
+    fn sleep(&self, deadline: Option<Instant>) {
+        let bell = self.0.queue.bell();
+        if let [context] = &self.contexts()[..] {
+            return context.driver().sleep(bell, deadline);
+        }
+        if let Some(sleeper) = bell.sleep() {
+            let now = now();
+            let again = sleeper.look_again(now);
+            let until = deadline.into_iter().chain(again).min();
+            let timeout = until.map(|at| at.saturating_duration_since(now));
+            let interests: Vec<_> = sleeper.interest().into_iter().collect();
+            let _ = wait(&interests, timeout);
+        }
+    }
+
+    fn contexts(&self) -> Vec<Context> {
+        let mut devices = self.devices();
+        devices.retain(|it| it.strong_count() > 0);
+        devices.iter().filter_map(Context::upgrade).collect()
+    }
+
+    fn devices(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Open>>> {
+        let devices = self.0.devices.lock();
+        devices.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One of its ids is at this device.
+    pub(super) fn note_device(&self, context: &Context) {
+        let weak = context.downgrade();
+        let mut devices = self.devices();
+        if !devices.iter().any(|it| it.ptr_eq(&weak)) {
+            devices.push(weak);
+        }
+    }
+
+    pub(super) fn queue(&self) -> &Arc<EventQueue> {
+        &self.0.queue
+    }
+
+    fn event(&self, notice: Notice) -> Option<Event> {
+        let request = match notice.listener {
+            Some(_) => Some(Identifier::of_request(self, &notice)?),
+            None => None,
+        };
+        Some(Event {
+            id: Token(notice.token),
+            listener: notice.listener.map(Token),
+            request,
+            kind: notice.kind,
+        })
+    }
+}
+
+impl AsFd for EventChannel {
+    /// Readable while there is an event.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.queue.bell().expose()
+    }
+}
+
+/// Waits for an event.
+#[cfg(feature = "async")]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct NextEvent<'c>(&'c EventChannel);
+
+#[cfg(feature = "async")]
+impl Future for NextEvent<'_> {
+    type Output = Event;
+
+    fn poll(
+        self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Event> {
+        if let Some(event) = self.0.poll() {
+            return std::task::Poll::Ready(event);
+        }
+        // First the waker, then another look: nothing can slip through between.
+        self.0.queue().bell().wake_at_next(context.waker());
+        match self.0.poll() {
+            Some(event) => std::task::Poll::Ready(event),
+            None => std::task::Poll::Pending,
+        }
+    }
+}

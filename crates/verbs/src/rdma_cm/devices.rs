@@ -1,0 +1,107 @@
+//! Which device leads where, and having each open only once.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+
+use net::interface::Device;
+
+use super::ConnectionError;
+use crate::context::{Context, Open, OpenError, Options};
+
+/// The devices that ids of this process are at. They close when nobody uses them any more.
+static OPEN: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
+
+/// The device that has an address of this machine.
+pub(super) fn at(address: IpAddr) -> Result<Context, ConnectionError> {
+    if let Some(context) = open_one(|device| device.gid_of(address).is_some()) {
+        return Ok(context);
+    }
+    let listed = net::interface::from_env().map_err(OpenError::from)?;
+    let mut having = listed.into_iter().filter(|it| it.gid_of(address).is_some());
+    let device = match having.next() {
+        Some(device) => device,
+        // All of 127.0.0.0/8 is there without being listed.
+        None => named_by(address).ok_or(ConnectionError::NoDevice(address))?,
+    };
+    open(device)
+}
+
+/// All devices that the environment asks for. One that can't be opened is left out, unless that
+/// leaves none.
+pub(super) fn all() -> Result<Vec<Context>, ConnectionError> {
+    let devices = net::interface::from_env().map_err(OpenError::from)?;
+    let (mut contexts, mut refused) = (Vec::new(), None);
+    for device in devices {
+        let known = open_one(|it| it.name == device.name);
+        match known.map_or_else(|| open(device), Ok) {
+            Ok(context) => contexts.push(context),
+            Err(error) => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) if contexts.is_empty() => Err(error),
+        _ => Ok(contexts),
+    }
+}
+
+/// The device and the address of ours from which a peer can be reached.
+pub(super) fn towards(peer: SocketAddr) -> Result<(Context, IpAddr), ConnectionError> {
+    let source = net::interface::source_towards(peer).map_err(|source| {
+        let peer = peer.ip();
+        ConnectionError::NoRoute { peer, source }
+    })?;
+    match at(source) {
+        Ok(context) => Ok((context, source)),
+        // The route may begin at an address that was left out of the devices: who talks to one of
+        // our own addresses can as well begin there.
+        Err(ConnectionError::NoDevice(_)) => Ok((at(peer.ip())?, peer.ip())),
+        Err(error) => Err(error),
+    }
+}
+
+/// An unspecified peer is this machine, as Linux has it.
+pub(super) fn or_loopback(peer: SocketAddr) -> SocketAddr {
+    let ip = match peer.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    match peer {
+        SocketAddr::V6(v6) if v6.ip() == &ip => peer,
+        _ => SocketAddr::new(ip, peer.port()),
+    }
+}
+
+fn open(device: Device) -> Result<Context, ConnectionError> {
+    let context = Context::of(device, &Options::from_env())?;
+    lock().push(context.downgrade());
+    Ok(context)
+}
+
+fn open_one(wanted: impl Fn(&Device) -> bool) -> Option<Context> {
+    let mut open = lock();
+    open.retain(|it| it.strong_count() > 0);
+    let mut living = open.iter().filter_map(Context::upgrade);
+    // What a fork copied stays with the parent.
+    living.find(|it| wanted(it.device()) && !it.driver().is_inherited())
+}
+
+fn named_by(address: IpAddr) -> Option<Device> {
+    let named = net::interface::devices(Some(&address.to_string())).ok()?;
+    named.into_iter().next()
+}
+
+fn lock() -> MutexGuard<'static, Vec<Weak<Open>>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of an operating system's error, for the event that tells it.
+pub(super) fn number(error: &ConnectionError) -> i32 {
+    const NO_DEVICE: i32 = 19;
+    let io_number = |error: &io::Error| error.raw_os_error().unwrap_or(NO_DEVICE);
+    match error {
+        ConnectionError::NoRoute { source, .. } => io_number(source),
+        _ => NO_DEVICE,
+    }
+}

@@ -1,0 +1,99 @@
+//! Connections the way `rdma_cm` has them: ids, event channels, and an event for everything.
+//!
+//! [`Listener`](crate::Listener) and [`Connector`](crate::Connector) are easier to use and stand on
+//! this. Here every step is an application's own, as `librdmacm` and event-driven programs want it:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use rocinante::rdma_cm::{EventChannel, EventKind, PortSpace};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let channel = EventChannel::new()?;
+//! let listener = channel.create(PortSpace::Tcp);
+//! let address = listener.bind("127.0.0.1:0".parse()?)?;
+//! listener.listen(16)?;
+//!
+//! let client = channel.create(PortSpace::Tcp);
+//! client.resolve_address(None, address, Duration::from_secs(1))?;
+//! assert_eq!(channel.wait().kind, EventKind::AddressResolved);
+//! client.resolve_route(Duration::from_secs(1))?;
+//! assert_eq!(channel.wait().kind, EventKind::RouteResolved);
+//! # Ok(())
+//! # }
+//! ```
+
+pub(crate) mod queue;
+
+mod attributes;
+mod channel;
+mod devices;
+mod identifier;
+mod seat;
+
+use std::io;
+use std::net::IpAddr;
+
+use net::share::ServiceError;
+
+#[cfg(feature = "async")]
+pub use channel::NextEvent;
+pub use channel::{Event, EventChannel, Token};
+pub use cm::{
+    BindError, CallError, EventKind, Failure, Group, Kind, Offer, Parameters, Request,
+    ServiceFound, State, TooManyIds, Unreachable, private_data,
+};
+pub use identifier::Identifier;
+pub use wire::cm::{PortSpace, RejectReason, ServiceStatus};
+
+use crate::context::{Context, OpenError};
+use engine::Address;
+
+/// Why something could not be asked of an id.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// No device has this address.
+    #[error(
+        "no RDMA device has the address {0}: `roci gids` shows those there are, and ROCI_DEVICES \
+         says what there should be"
+    )]
+    NoDevice(IpAddr),
+    /// The kernel knows no way to the peer.
+    #[error("there is no way to {peer}: {source}")]
+    NoRoute {
+        /// The peer.
+        peer: IpAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The device can't be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Another process has the port.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// The address can't be had.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The id has an address already.
+    #[error("the id is already bound")]
+    AlreadyBound,
+    /// The id is at no device yet.
+    #[error("the id is at no device yet: bind it or resolve an address first")]
+    NotBound,
+    /// The manager refuses.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// There is no room for another id.
+    #[error(transparent)]
+    TooManyIds(#[from] TooManyIds),
+    /// A fork made this copy.
+    #[error("the device was opened before a fork and stays with the parent: open it again")]
+    Inherited,
+}
+
+/// The content of an address handle that leads to a datagram service or a multicast group.
+#[must_use]
+pub fn address_of(context: &Context, path: &cm::PathAttributes) -> Address {
+    attributes::address(context, path)
+}

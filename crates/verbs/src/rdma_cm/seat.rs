@@ -1,0 +1,136 @@
+//! An id at one device.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use cm::{Kind, Manager};
+use wire::cm::{PortSpace, ServiceId};
+use wire::{AckTimeout, RnrTimer};
+
+use super::ConnectionError;
+use super::channel::EventChannel;
+use crate::context::Context;
+use crate::driver::Watcher;
+
+/// What an application sets before it is known at which device.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Wishes {
+    pub(super) traffic_class: Option<u8>,
+    pub(super) ack_timeout: Option<AckTimeout>,
+    pub(super) rnr_timer: Option<RnrTimer>,
+    pub(super) reuse_address: Option<bool>,
+    pub(super) family_only: Option<bool>,
+}
+
+impl Wishes {
+    /// What is newly wished for goes before what was.
+    pub(super) fn update(&mut self, new: &Self) {
+        self.traffic_class = new.traffic_class.or(self.traffic_class);
+        self.ack_timeout = new.ack_timeout.or(self.ack_timeout);
+        self.rnr_timer = new.rnr_timer.or(self.rnr_timer);
+        self.reuse_address = new.reuse_address.or(self.reuse_address);
+        self.family_only = new.family_only.or(self.family_only);
+    }
+}
+
+/// An id of a device's manager. It ends with this.
+pub(super) struct Seat {
+    pub(super) context: Context,
+    pub(super) id: cm::Id,
+    /// The port that other processes can't have meanwhile: where, and for which service.
+    claim: Option<(Option<IpAddr>, u64)>,
+}
+
+impl Seat {
+    pub(super) fn take(
+        context: &Context,
+        channel: &EventChannel,
+        token: u64,
+        (space, kind): (PortSpace, Kind),
+        wishes: &Wishes,
+    ) -> Result<Self, ConnectionError> {
+        let driver = context.driver();
+        let created = driver.manage(|manager, _| manager.create(space, kind));
+        let id = created.ok_or(ConnectionError::Inherited)??;
+        let seat = Self::of(context, id);
+        seat.watch(channel, token);
+        seat.wish(wishes)?;
+        Ok(seat)
+    }
+
+    /// The seat of an id that the manager made.
+    pub(super) fn of(context: &Context, id: cm::Id) -> Self {
+        Self {
+            context: context.clone(),
+            id,
+            claim: None,
+        }
+    }
+
+    /// From now on its events go to this channel.
+    pub(super) fn watch(&self, channel: &EventChannel, token: u64) {
+        channel.note_device(&self.context);
+        let watcher = Watcher {
+            queue: channel.queue().clone(),
+            token,
+            context: self.context.downgrade(),
+        };
+        self.context.driver().watch(self.id, Some(watcher));
+    }
+
+    pub(super) fn wish(&self, wishes: &Wishes) -> Result<(), ConnectionError> {
+        self.manage(|manager, _, id| {
+            if let Some(class) = wishes.traffic_class {
+                manager.set_traffic_class(id, class)?;
+            }
+            if let Some(timeout) = wishes.ack_timeout {
+                manager.set_ack_timeout(id, timeout)?;
+            }
+            if let Some(timer) = wishes.rnr_timer {
+                manager.set_min_rnr_timer(id, timer)?;
+            }
+            if let Some(reuse) = wishes.reuse_address {
+                manager.set_reuse_address(id, reuse)?;
+            }
+            if let Some(only) = wishes.family_only {
+                manager.set_family_only(id, only)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives it an address, which other processes then can't have. Port 0 leaves the choice to us.
+    pub(super) fn bind(
+        &mut self,
+        space: PortSpace,
+        address: SocketAddr,
+    ) -> Result<SocketAddr, ConnectionError> {
+        let bound = self.manage(|manager, _, id| Ok(manager.bind(id, address)?))?;
+        let at = Some(bound.ip()).filter(|ip| !ip.is_unspecified());
+        let service = ServiceId::of_port(space, bound.port()).value();
+        self.context.driver().claim(at, service)?;
+        self.claim = Some((at, service));
+        Ok(bound)
+    }
+
+    /// Asks something of the manager.
+    pub(super) fn manage<R>(
+        &self,
+        work: impl FnOnce(&mut Manager, Instant, cm::Id) -> Result<R, ConnectionError>,
+    ) -> Result<R, ConnectionError> {
+        let driver = self.context.driver();
+        let done = driver.manage(|manager, now| work(manager, now, self.id));
+        done.ok_or(ConnectionError::Inherited)?
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let driver = self.context.driver();
+        driver.watch(self.id, None);
+        driver.manage(|manager, now| manager.destroy(now, self.id));
+        if let Some((at, service)) = self.claim.take() {
+            driver.release(at, service);
+        }
+    }
+}

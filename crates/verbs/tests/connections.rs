@@ -1,0 +1,225 @@
+//! Connections by the connection manager, over loopback.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use rocinante::rdma_cm::{EventChannel, EventKind, PortSpace, RejectReason};
+use rocinante::{
+    Access, CompletionQueue, ConnectError, Connection, ConnectionRequest, Connector, Context,
+    Listener, MemoryRegion, ProtectionDomain, Request, Status,
+};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What one end needs besides the connection.
+struct Side {
+    domain: ProtectionDomain,
+    completions: CompletionQueue,
+    memory: MemoryRegion,
+}
+
+impl Side {
+    fn at(context: &Context) -> Self {
+        let domain = context.protection_domain().unwrap();
+        Self {
+            completions: context.completion_queue(64).unwrap(),
+            memory: domain
+                .register(
+                    4096,
+                    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
+                )
+                .unwrap(),
+            domain,
+        }
+    }
+
+    fn queue_pair(&self) -> rocinante::Builder {
+        self.domain.queue_pair(&self.completions)
+    }
+
+    fn succeeds(&self) {
+        let completion = self.completions.wait_for(PATIENCE).expect("a completion");
+        assert_eq!(completion.status, Status::Success);
+    }
+}
+
+fn accept(request: ConnectionRequest, reply: &[u8]) -> (Side, Connection) {
+    let side = Side::at(request.context());
+    let prepared = request.prepare(side.queue_pair()).unwrap();
+    prepared
+        .post_receive(1, [side.memory.slice(0..64)])
+        .unwrap();
+    let connection = prepared.accept(reply).unwrap();
+    (side, connection)
+}
+
+fn connect(address: SocketAddr, request: &[u8]) -> Result<(Side, Connection), ConnectError> {
+    let connector = Connector::resolve(address)?;
+    let side = Side::at(connector.context());
+    let prepared = connector.prepare(side.queue_pair())?;
+    let connection = prepared.connect(request)?;
+    Ok((side, connection))
+}
+
+#[test]
+fn a_client_finds_its_server_and_both_can_post() {
+    let listener = Listener::bind("127.54.1.1:7174").unwrap();
+    let address = listener.local_address();
+    let server = thread::spawn(move || {
+        let request = listener.wait();
+        assert_eq!(&request.private_data()[..5], b"hello");
+        let (side, connection) = accept(request, b"welcome");
+        side.succeeds();
+        assert_eq!(side.memory.to_vec(0..4), b"ping");
+        assert!(connection.wait_disconnected(PATIENCE));
+    });
+    let (side, connection) = connect(address, b"hello").unwrap();
+    assert_eq!(&connection.private_data()[..7], b"welcome");
+    assert_eq!(connection.peer_address(), Some(address));
+    connection.post(Request::send().inline(b"ping")).unwrap();
+    side.succeeds();
+    connection.disconnect().unwrap();
+    assert!(connection.wait_disconnected(PATIENCE));
+    server.join().unwrap();
+}
+
+#[test]
+fn over_ipv6_as_well_and_with_a_port_of_our_choice() {
+    let listener = Listener::bind("[::1]:0").unwrap();
+    let address = listener.local_address();
+    assert_ne!(address.port(), 0);
+    let server = thread::spawn(move || {
+        let (side, connection) = accept(listener.wait(), b"");
+        side.succeeds();
+        connection.disconnect().unwrap();
+    });
+    let (side, connection) = connect(address, b"").unwrap();
+    connection.post(Request::send().inline(b"six")).unwrap();
+    side.succeeds();
+    assert!(connection.wait_disconnected(PATIENCE));
+    server.join().unwrap();
+}
+
+#[test]
+fn a_refusal_says_why() {
+    let listener = Listener::bind("127.54.2.1:7174").unwrap();
+    let address = listener.local_address();
+    let server = thread::spawn(move || listener.wait().reject(b"not you").unwrap());
+    match connect(address, b"") {
+        Err(ConnectError::Rejected {
+            reason,
+            private_data,
+            ..
+        }) => {
+            assert_eq!(reason, RejectReason::Consumer);
+            assert_eq!(&private_data[..7], b"not you");
+        }
+        other => panic!("{:?}", other.map(|_| ())),
+    }
+    server.join().unwrap();
+}
+
+#[test]
+fn nobody_there_is_said_at_once() {
+    // Somebody is at the address, but does not listen on this port.
+    let _other = Listener::bind("127.54.3.1:7174").unwrap();
+    let refused = connect("127.54.3.1:7175".parse().unwrap(), b"");
+    assert!(matches!(refused, Err(ConnectError::NobodyListens(_))));
+}
+
+#[test]
+fn nobody_at_all_is_said_after_a_while() {
+    let connector = Connector::resolve("127.54.4.9:7174").unwrap();
+    let connector = connector.patience(Duration::from_millis(200));
+    let side = Side::at(connector.context());
+    let prepared = connector.prepare(side.queue_pair()).unwrap();
+    let refused = prepared.connect(b"");
+    assert!(matches!(refused, Err(ConnectError::Unreachable(_))));
+}
+
+#[test]
+fn a_name_that_means_nothing_is_named() {
+    let refused = Connector::resolve("no.such.host.invalid:7174").unwrap_err();
+    assert!(refused.to_string().contains("no.such.host.invalid"));
+}
+
+#[test]
+fn a_port_has_one_owner_and_is_free_afterwards() {
+    let first = Listener::bind("127.54.5.1:7174").unwrap();
+    assert!(Listener::bind("127.54.5.1:7174").is_err());
+    // Another address has ports of its own.
+    Listener::bind("127.54.5.2:7174").unwrap();
+    drop(first);
+    Listener::bind("127.54.5.1:7174").unwrap();
+}
+
+#[test]
+fn a_queue_pair_of_another_device_is_refused() {
+    let _listener = Listener::bind("127.54.6.1:7174").unwrap();
+    let connector = Connector::resolve("127.54.6.1:7174").unwrap();
+    let elsewhere = Side::at(&Context::open("127.54.6.2").unwrap());
+    let refused = connector.prepare(elsewhere.queue_pair());
+    assert!(matches!(refused, Err(ConnectError::OtherDevice)));
+}
+
+#[test]
+fn an_early_message_of_the_client_is_not_lost() {
+    let listener = Listener::bind("127.54.7.1:7174").unwrap();
+    let address = listener.local_address();
+    for round in 0..20_u8 {
+        let client = thread::spawn(move || {
+            let (side, connection) = connect(address, b"").unwrap();
+            connection.post(Request::send().inline(&[round])).unwrap();
+            side.succeeds();
+            connection.wait_disconnected(PATIENCE)
+        });
+        let (side, connection) = accept(listener.wait(), b"");
+        side.succeeds();
+        assert_eq!(side.memory.to_vec(0..1), [round]);
+        drop(connection);
+        assert!(client.join().unwrap());
+    }
+}
+
+#[test]
+fn a_client_that_ends_is_noticed() {
+    let listener = Listener::bind("127.54.8.1:7174").unwrap();
+    let address = listener.local_address();
+    let client = thread::spawn(move || drop(connect(address, b"").unwrap()));
+    let (_side, connection) = accept(listener.wait(), b"");
+    assert!(connection.wait_disconnected(PATIENCE));
+    client.join().unwrap();
+}
+
+#[test]
+fn events_move_with_their_id_to_another_channel() {
+    let [first, second] = [(); 2].map(|()| EventChannel::new().unwrap());
+    let id = first.create(PortSpace::Tcp);
+    id.bind("127.54.9.1:0".parse().unwrap()).unwrap();
+    id.resolve_address(None, "127.54.9.1:7174".parse().unwrap(), PATIENCE)
+        .unwrap();
+    id.migrate(&second);
+    assert!(first.poll().is_none());
+    let event = second.wait_for(PATIENCE).expect("an event");
+    assert_eq!(
+        (event.id, event.kind),
+        (id.token(), EventKind::AddressResolved)
+    );
+    id.resolve_route(PATIENCE).unwrap();
+    let event = second.wait_for(PATIENCE).expect("an event");
+    assert_eq!(event.kind, EventKind::RouteResolved);
+}
+
+#[test]
+fn an_address_without_a_way_is_an_event() {
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create(PortSpace::Tcp);
+    // A documentation prefix, from an address that is not ours.
+    let elsewhere = "192.0.2.7:0".parse().unwrap();
+    id.resolve_address(Some(elsewhere), "192.0.2.1:7174".parse().unwrap(), PATIENCE)
+        .unwrap();
+    let event = channel.wait_for(PATIENCE).expect("an event");
+    assert!(matches!(event.kind, EventKind::AddressError(_)));
+    assert!(event.kind.status() < 0);
+}
