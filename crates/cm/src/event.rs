@@ -74,6 +74,16 @@ pub enum EventKind {
     /// No stray packet of the connection can be under way any more: the queue pair's number may be
     /// used again.
     TimewaitExit,
+    /// The application told itself something, to wake a thread that waits for events. The manager
+    /// never does.
+    Application {
+        /// The kind of event, by the application's own numbers.
+        code: u32,
+        /// The status to report.
+        status: i32,
+        /// What it is about.
+        argument: u64,
+    },
 }
 
 /// What somebody wants who connects.
@@ -180,6 +190,7 @@ impl EventKind {
             EventKind::Unreachable(Unreachable::Refused(status)) => status.code() as i32,
             EventKind::Rejected { reason, .. } => reason.code() as i32,
             EventKind::Disconnected { timed_out: true } => TIMED_OUT,
+            EventKind::Application { status, .. } => *status,
             _ => 0,
         }
     }

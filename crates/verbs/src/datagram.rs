@@ -10,6 +10,7 @@ use wire::{Gid, Qpn, QueueKey};
 
 use crate::context::Context;
 use crate::queue_pair::{Builder, Endpoint, Handle, SetupError};
+use crate::rdma_cm::{self, Group, ServiceFound};
 use crate::request::Request;
 
 /// A peer's address, checked once: where datagrams go.
@@ -27,17 +28,40 @@ impl AddressHandle {
         queue_pair: Qpn,
         queue_key: QueueKey,
     ) -> Result<Self, AddressError> {
-        let address = Address::new(gid, gid_index);
-        context
-            .driver()
-            .call(|device| device.check_address(&address))?;
-        Ok(Self {
-            destination: Destination {
-                address,
+        Self::checked(
+            context,
+            Destination {
+                address: Address::new(gid, gid_index),
                 queue_pair,
                 queue_key,
             },
-        })
+        )
+    }
+
+    /// A datagram service that the connection manager has found.
+    pub fn of_service(context: &Context, found: &ServiceFound) -> Result<Self, AddressError> {
+        let destination = Destination {
+            address: rdma_cm::address_of(context, &found.path),
+            queue_pair: found.remote_qpn,
+            queue_key: found.queue_key,
+        };
+        Self::checked(context, destination)
+    }
+
+    /// A multicast group that the connection manager has joined.
+    pub fn of_group(context: &Context, joined: &Group) -> Result<Self, AddressError> {
+        let destination = Destination {
+            address: rdma_cm::address_of(context, &joined.path),
+            queue_pair: Qpn::MULTICAST,
+            queue_key: joined.queue_key,
+        };
+        Self::checked(context, destination)
+    }
+
+    fn checked(context: &Context, destination: Destination) -> Result<Self, AddressError> {
+        let check = |device: &mut engine::Device| device.check_address(&destination.address);
+        context.driver().call(check)?;
+        Ok(Self { destination })
     }
 }
 

@@ -3,7 +3,47 @@
 //! No RDMA hardware, no kernel module, no root, no daemon. Every network interface is a device, and
 //! on the wire it speaks the same bytes as the kernel's Soft-RoCE and as hardware NICs.
 //!
-//! A whole program, two ends in one process:
+//! A whole program: a server and a client that find each other by the connection manager, as
+//! `rdma_cm` programs do, also those on other machines that run on the kernel's devices.
+//!
+//! ```
+//! use rocinante::{Access, Connector, Listener, Request, Status};
+//!
+//! fn serve(listener: Listener) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+//!     let request = listener.wait();
+//!     let context = request.context().clone(); // the device that the client came to
+//!     let domain = context.protection_domain()?;
+//!     let completions = context.completion_queue(16)?;
+//!     let memory = domain.register(64, Access::LOCAL_WRITE)?;
+//!     let prepared = request.prepare(domain.queue_pair(&completions))?;
+//!     prepared.post_receive(1, [memory.all()])?; // before the client can send
+//!     let _connection = prepared.accept(b"welcome")?;
+//!     let received = completions.wait();
+//!     assert_eq!(received.status, Status::Success);
+//!     Ok(String::from_utf8(memory.to_vec(0..received.length as usize))?)
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! let listener = Listener::bind("127.0.0.1:0")?;
+//! let address = listener.local_address();
+//! let server = std::thread::spawn(|| serve(listener));
+//!
+//! let connector = Connector::resolve(address)?;
+//! let context = connector.context().clone();
+//! let domain = context.protection_domain()?;
+//! let completions = context.completion_queue(16)?;
+//! let prepared = connector.prepare(domain.queue_pair(&completions))?;
+//! let connection = prepared.connect(b"a few words for the server")?;
+//! assert!(connection.private_data().starts_with(b"welcome"));
+//! connection.post(Request::send().inline(b"hello"))?;
+//! assert_eq!(completions.wait().status, Status::Success);
+//! assert_eq!(server.join().expect("no panic")?, "hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Without a connection manager the two ends tell each other where they are by any other means, here
+//! within one process; and RDMA needs only an address and a key:
 //!
 //! ```
 //! use rocinante::{Access, Context, Request, Status};
@@ -14,24 +54,14 @@
 //! let completions = context.completion_queue(16)?;
 //! let memory = domain.register(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 //!
-//! // Two queue pairs, each told where the other is.
 //! let (left, right) = (
 //!     domain.queue_pair(&completions).reliable()?,
 //!     domain.queue_pair(&completions).reliable()?,
 //! );
 //! let (here, there) = (left.endpoint(), right.endpoint());
 //! let left = left.connect(there)?;
-//! let right = right.connect(here)?;
+//! let _right = right.connect(here)?;
 //!
-//! // SEND needs a receive on the other side.
-//! right.post_receive(1, [memory.slice(0..32)])?;
-//! left.post(Request::send().inline(b"hello").id(2))?;
-//! for _ in 0..2 {
-//!     assert_eq!(completions.wait().status, Status::Success);
-//! }
-//! assert_eq!(memory.to_vec(0..5), b"hello");
-//!
-//! // RDMA WRITE needs only an address and a key.
 //! left.post(Request::write(memory.remote(32)).inline(b"one-sided"))?;
 //! assert_eq!(completions.wait().status, Status::Success);
 //! assert_eq!(memory.to_vec(32..41), b"one-sided");

@@ -13,8 +13,10 @@ use engine::{
 use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, RnrTimer};
 
 use crate::completion::CompletionQueue;
+use crate::connection::ConnectError;
 use crate::context::Context;
 use crate::domain::ProtectionDomain;
+use crate::rdma_cm::{Identifier, Parameters};
 use crate::request::Request;
 use crate::shared_receive::SharedReceiveQueue;
 
@@ -203,11 +205,6 @@ impl Builder {
         })
     }
 
-    /// Whether the queue pair will be of this device.
-    pub(crate) fn is_at(&self, context: &Context) -> bool {
-        self.domain.context().is(context)
-    }
-
     /// Fills shared receive queues of this XRC domain.
     pub(crate) fn xrc_domain(mut self, domain: Id<engine::XrcDomain>) -> Self {
         self.init.xrc_domain = Some(domain);
@@ -296,10 +293,6 @@ impl Handle {
             .tell(|device| device.post_receive(number, request))
     }
 
-    pub(crate) fn has_shared_receive(&self) -> bool {
-        self.shared.is_some()
-    }
-
     pub(crate) fn state(&self) -> State {
         let number = self.number;
         self.domain
@@ -381,6 +374,53 @@ impl Prepared {
         })
     }
 
+    /// What the peer is told about it by the connection manager.
+    #[must_use]
+    pub fn parameters<'d>(&self, private_data: &'d [u8]) -> Parameters<'d> {
+        Parameters {
+            private_data,
+            responder_resources: self.terms.reads,
+            initiator_depth: self.terms.reads,
+            retry_count: self.terms.retry_count,
+            rnr_retry_count: self.terms.rnr_retry,
+            shared_receive_queue: self.handle.shared.is_some(),
+            ..Parameters::new(self.handle.number)
+        }
+    }
+
+    /// Connects it with the peer of a connection manager's id: before accepting a request, or after
+    /// the response to ours.
+    pub fn connect_by(self, id: &Identifier) -> Result<QueuePair, ConnectError> {
+        let receive = Attributes {
+            rnr_timer: Some(self.terms.rnr_timer),
+            ..id.receive_attributes()?
+        };
+        let send = Attributes {
+            ack_timeout: Some(self.terms.ack_timeout),
+            ..id.send_attributes()?
+        };
+        for attributes in [&receive, &send] {
+            self.handle.modify(attributes).map_err(SetupError::from)?;
+        }
+        let peer = Endpoint {
+            gid: receive
+                .path
+                .map(|path| path.destination)
+                .unwrap_or_default(),
+            queue_pair: receive.destination.unwrap_or_default(),
+            psn: receive.receive_psn.unwrap_or_default(),
+        };
+        Ok(QueuePair {
+            handle: self.handle,
+            peer,
+        })
+    }
+
+    /// Whether it is of this device.
+    pub(crate) fn is_at(&self, context: &Context) -> bool {
+        self.handle.domain.context().is(context)
+    }
+
     /// Takes it through its states, with what its kind wants to be told.
     pub(crate) fn bring_up(self, peer: Endpoint) -> Result<Handle, ModifyError> {
         self.handle.modify(&self.receive_attributes(peer))?;
@@ -430,11 +470,6 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    /// A queue pair that has been brought up to talk with `peer`.
-    pub(crate) fn connected(handle: Handle, peer: Endpoint) -> Self {
-        Self { handle, peer }
-    }
-
     /// Its number.
     #[must_use]
     pub fn number(&self) -> Qpn {

@@ -24,6 +24,12 @@ impl Context {
     pub fn raw(&self) -> Raw<'_> {
         Raw(self.driver())
     }
+
+    /// The device as it was when it was opened.
+    #[must_use]
+    pub fn description(&self) -> &net::interface::Device {
+        self.device()
+    }
 }
 
 impl Raw<'_> {

@@ -1,5 +1,7 @@
 //! Queue pairs by number.
 
+use std::collections::VecDeque;
+
 use wire::Qpn;
 
 use crate::queue_pair::QueuePair;
@@ -30,6 +32,10 @@ impl Default for NumberSpace {
     }
 }
 
+/// So many places rest before one is used again: a peer that remembers a connection for some seconds
+/// after its end would take its number for that connection.
+const RESTING: usize = 4096;
+
 #[derive(Default)]
 struct Slot {
     uses: u32,
@@ -41,7 +47,8 @@ struct Slot {
 pub(super) struct QueuePairs {
     space: NumberSpace,
     slots: Vec<Slot>,
-    free: Vec<u32>,
+    /// Places that were used, the longest unused first.
+    free: VecDeque<u32>,
     /// Queue pair 1, when somebody manages connections.
     management: Option<Box<QueuePair>>,
 }
@@ -55,7 +62,7 @@ impl QueuePairs {
         Self {
             space,
             slots: Vec::new(),
-            free: Vec::new(),
+            free: VecDeque::new(),
             management: None,
         }
     }
@@ -66,13 +73,12 @@ impl QueuePairs {
 
     /// Makes a queue pair under a number of its own; nothing when all are taken.
     pub(super) fn insert(&mut self, make: impl FnOnce(Qpn) -> QueuePair) -> Option<Qpn> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if (self.slots.len() as u32) < self.space.capacity => {
-                self.slots.push(Slot::default());
-                self.slots.len() as u32 - 1
-            }
-            None => return None,
+        let grows = (self.slots.len() as u32) < self.space.capacity;
+        let index = if grows && self.free.len() < RESTING {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        } else {
+            self.free.pop_front()?
         };
         let slot = &mut self.slots[index as usize];
         let cycle = slot.uses % self.space.reuse.max(1);
@@ -115,7 +121,7 @@ impl QueuePairs {
         }
         self.get(number)?;
         let index = self.index(number)?;
-        self.free.push(index as u32);
+        self.free.push_back(index as u32);
         self.slots[index].queue_pair.take()
     }
 

@@ -7,11 +7,10 @@ use cm::Failure;
 use engine::{PostError, Segment};
 use wire::cm::PortSpace;
 
-use super::terms::Candidate;
-use super::{ConnectError, Connection, failure};
+use super::{ConnectError, Connection, failure, prepare};
 use crate::clock::now;
 use crate::context::Context;
-use crate::queue_pair::Builder;
+use crate::queue_pair::{Builder, Prepared};
 use crate::rdma_cm::{Event, EventChannel, EventKind, Identifier, Offer};
 
 /// How long finding the way may take: the kernel knows at once.
@@ -88,10 +87,10 @@ impl Connector {
 
     /// Makes the queue pair for it.
     pub fn prepare(self, queue_pair: Builder) -> Result<PreparedConnect, ConnectError> {
-        let candidate = Candidate::new(&self.context, queue_pair)?;
+        let prepared = prepare(&self.context, queue_pair)?;
         Ok(PreparedConnect {
             connector: self,
-            candidate,
+            prepared,
         })
     }
 }
@@ -99,7 +98,7 @@ impl Connector {
 /// The way to a server, and the queue pair for it.
 pub struct PreparedConnect {
     connector: Connector,
-    candidate: Candidate,
+    prepared: Prepared,
 }
 
 impl PreparedConnect {
@@ -109,7 +108,7 @@ impl PreparedConnect {
         id: u64,
         segments: impl IntoIterator<Item = Segment>,
     ) -> Result<(), PostError> {
-        self.candidate.post_receive(id, segments)
+        self.prepared.post_receive(id, segments)
     }
 
     /// Connects, and waits for the answer.
@@ -139,7 +138,7 @@ impl PreparedConnect {
 
     /// Sends the request; until when to wait for its answer.
     fn ask(&self, private_data: &[u8]) -> Result<Instant, ConnectError> {
-        let parameters = self.candidate.parameters(private_data);
+        let parameters = self.prepared.parameters(private_data);
         self.connector.id.connect(&parameters)?;
         Ok(now() + self.connector.patience)
     }
@@ -155,9 +154,9 @@ impl PreparedConnect {
         const INVALID: i32 = 22;
         let Self {
             connector,
-            candidate,
+            prepared,
         } = self;
-        let queue_pair = candidate.bring_up(&connector.id).inspect_err(|_| {
+        let queue_pair = prepared.connect_by(&connector.id).inspect_err(|_| {
             // The peer waits for us: it should not have to find out by itself.
             let _ = connector.id.connect_failed(Failure::Os(INVALID));
         })?;

@@ -7,10 +7,9 @@ use engine::{PostError, Segment};
 use wire::cm::{PortSpace, RejectReason};
 
 use super::connector::resolve;
-use super::terms::Candidate;
-use super::{ConnectError, Connection, failure};
+use super::{ConnectError, Connection, failure, prepare};
 use crate::context::Context;
-use crate::queue_pair::{Builder, QueuePair};
+use crate::queue_pair::{Builder, Prepared, QueuePair};
 use crate::rdma_cm::{ConnectionError, Event, EventChannel, EventKind, Identifier, Offer, Request};
 
 /// How many requests may wait until the application takes them.
@@ -156,10 +155,10 @@ impl ConnectionRequest {
 
     /// Makes the queue pair for it.
     pub fn prepare(self, queue_pair: Builder) -> Result<PreparedAccept, ConnectError> {
-        let candidate = Candidate::new(&self.context, queue_pair)?;
+        let prepared = prepare(&self.context, queue_pair)?;
         Ok(PreparedAccept {
             request: self,
-            candidate,
+            prepared,
         })
     }
 }
@@ -167,7 +166,7 @@ impl ConnectionRequest {
 /// A request, and the queue pair for it.
 pub struct PreparedAccept {
     request: ConnectionRequest,
-    candidate: Candidate,
+    prepared: Prepared,
 }
 
 impl PreparedAccept {
@@ -177,7 +176,7 @@ impl PreparedAccept {
         id: u64,
         segments: impl IntoIterator<Item = Segment>,
     ) -> Result<(), PostError> {
-        self.candidate.post_receive(id, segments)
+        self.prepared.post_receive(id, segments)
     }
 
     /// Accepts, and waits until the client is ready.
@@ -204,15 +203,15 @@ impl PreparedAccept {
     }
 
     fn answer(self, private_data: &[u8]) -> Result<(ConnectionRequest, QueuePair), ConnectError> {
-        let Self { request, candidate } = self;
-        let mut parameters = candidate.parameters(private_data);
+        let Self { request, prepared } = self;
+        let mut parameters = prepared.parameters(private_data);
         // No more than what the client has.
         let offer = &request.offer;
         parameters.responder_resources = parameters
             .responder_resources
             .min(offer.responder_resources);
         parameters.initiator_depth = parameters.initiator_depth.min(offer.initiator_depth);
-        let queue_pair = candidate.bring_up(&request.id)?;
+        let queue_pair = prepared.connect_by(&request.id)?;
         request.id.accept(&parameters)?;
         Ok((request, queue_pair))
     }

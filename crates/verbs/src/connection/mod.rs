@@ -6,7 +6,6 @@
 
 mod connector;
 mod listener;
-mod terms;
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -17,7 +16,8 @@ use wire::cm::RejectReason;
 pub use connector::{Connector, PreparedConnect};
 pub use listener::{ConnectionRequest, Listener, PreparedAccept};
 
-use crate::queue_pair::{QueuePair, SetupError};
+use crate::context::Context;
+use crate::queue_pair::{Builder, Prepared, QueuePair, SetupError};
 use crate::rdma_cm::{ConnectionError, Event, EventChannel, EventKind, Identifier};
 
 /// Why there is no connection.
@@ -130,6 +130,15 @@ fn is_end(event: &Event) -> bool {
         event.kind,
         EventKind::Disconnected { .. } | EventKind::DeviceRemoval
     )
+}
+
+/// A queue pair for a connection over this device.
+fn prepare(context: &Context, queue_pair: Builder) -> Result<Prepared, ConnectError> {
+    let prepared = queue_pair.reliable()?;
+    match prepared.is_at(context) {
+        true => Ok(prepared),
+        false => Err(ConnectError::OtherDevice),
+    }
 }
 
 /// What a failure event means to who waits for a connection; nothing for other events.

@@ -107,13 +107,25 @@ impl Bell {
     pub fn answer(&self) -> Option<u64> {
         let mut rang = self.lock();
         let oldest = rang.whom.pop_front();
+        self.fall_silent(&mut rang);
+        oldest
+    }
+
+    /// Takes back what was rung for `whom`, who is gone.
+    pub fn forget(&self, whom: u64) {
+        let mut rang = self.lock();
+        rang.whom.retain(|other| *other != whom);
+        self.fall_silent(&mut rang);
+    }
+
+    /// When every ring is answered the descriptor is no longer readable.
+    fn fall_silent(&self, rang: &mut Rang) {
         if rang.whom.is_empty()
             && std::mem::take(&mut rang.signaled)
             && let Some(waker) = self.waker.get()
         {
             waker.clear();
         }
-        oldest
     }
 
     fn signal(&self, rang: &mut Rang) {
@@ -177,6 +189,19 @@ mod tests {
         assert!(bell.sleep().is_none());
         assert_eq!(bell.answer(), Some(7));
         assert!(!woken(&bell.sleep().expect("answered")));
+    }
+
+    #[test]
+    fn nobody_hears_of_who_is_gone() {
+        let bell = Bell::new().expect("a descriptor");
+        bell.expose();
+        bell.ring(1);
+        bell.ring(2);
+        bell.forget(1);
+        assert!(readable(bell.expose()));
+        bell.forget(2);
+        assert!(!readable(bell.expose()));
+        assert_eq!(bell.answer(), None);
     }
 
     #[test]

@@ -295,6 +295,16 @@ impl Identifier {
         Ok(attributes::send(&told))
     }
 
+    /// Puts an event of the application's own into its channel.
+    pub fn write_event(&self, code: u32, status: i32, argument: u64) {
+        let kind = EventKind::Application {
+            code,
+            status,
+            argument,
+        };
+        self.tell(&self.inner(), kind);
+    }
+
     /// Tells its events to another channel from now on, those too that nobody has taken yet.
     pub fn migrate(&self, channel: &EventChannel) {
         let mut inner = self.inner();
@@ -393,12 +403,18 @@ impl Identifier {
 
     /// No device leads to the peer: Linux tells that by an event, too.
     fn tell_unresolved(&self, inner: &Inner, error: &ConnectionError) {
+        let failure = Failure::Os(devices::number(error));
+        self.tell(inner, EventKind::AddressError(failure));
+    }
+
+    /// Puts an event into its channel that no manager knows of.
+    fn tell(&self, inner: &Inner, kind: EventKind) {
         inner.channel.queue().push(Notice {
             token: self.token,
             listener: None,
             id: None,
             context: std::sync::Weak::new(),
-            kind: EventKind::AddressError(Failure::Os(devices::number(error))),
+            kind,
         });
     }
 

@@ -40,8 +40,8 @@ use net::share::ServiceError;
 pub use channel::NextEvent;
 pub use channel::{Event, EventChannel, Token};
 pub use cm::{
-    BindError, CallError, EventKind, Failure, Group, Kind, Offer, Parameters, Request,
-    ServiceFound, State, TooManyIds, Unreachable, private_data,
+    BindError, CallError, DEFAULT_QUEUE_KEY, EventKind, Failure, Group, Kind, Offer, Parameters,
+    PathAttributes, Request, ServiceFound, State, TooManyIds, Unreachable, private_data,
 };
 pub use identifier::Identifier;
 pub use wire::cm::{PortSpace, RejectReason, ServiceStatus};
@@ -92,8 +92,13 @@ pub enum ConnectionError {
     Inherited,
 }
 
+/// The devices that ids of this process are at or could be at, each open once.
+pub fn contexts() -> Result<Vec<Context>, ConnectionError> {
+    devices::all()
+}
+
 /// The content of an address handle that leads to a datagram service or a multicast group.
 #[must_use]
-pub fn address_of(context: &Context, path: &cm::PathAttributes) -> Address {
+pub fn address_of(context: &Context, path: &PathAttributes) -> Address {
     attributes::address(context, path)
 }

@@ -1,6 +1,7 @@
 //! What happened to ids, on its way from the drivers to an event channel.
 
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
@@ -29,18 +30,71 @@ pub(crate) struct Notice {
     pub(crate) kind: EventKind,
 }
 
+impl Notice {
+    /// Whether it belongs to an id, or to one that it listened for.
+    fn is_of(&self, token: u64) -> bool {
+        self.token == token || self.listener == Some(token)
+    }
+}
+
 /// Notices in order, and the bell that rings for them.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     bell: Bell,
-    notices: Mutex<VecDeque<Notice>>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    notices: VecDeque<Notice>,
+    /// How many there are of each id: most ids that end have none, and thousands may wait.
+    of_ids: HashMap<u64, usize>,
+}
+
+impl Waiting {
+    fn push(&mut self, notice: Notice) {
+        for token in [Some(notice.token), notice.listener].into_iter().flatten() {
+            *self.of_ids.entry(token).or_default() += 1;
+        }
+        self.notices.push_back(notice);
+    }
+
+    fn pop(&mut self) -> Option<Notice> {
+        let notice = self.notices.pop_front()?;
+        self.forget(&notice);
+        Some(notice)
+    }
+
+    fn forget(&mut self, notice: &Notice) {
+        for token in [Some(notice.token), notice.listener].into_iter().flatten() {
+            if let Entry::Occupied(mut count) = self.of_ids.entry(token) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
+    }
+
+    fn take_of(&mut self, token: u64) -> Vec<Notice> {
+        if !self.of_ids.contains_key(&token) {
+            return Vec::new();
+        }
+        let all = std::mem::take(&mut self.notices);
+        let (its, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| it.is_of(token));
+        self.notices = others.into();
+        for notice in &its {
+            self.forget(notice);
+        }
+        its
+    }
 }
 
 impl EventQueue {
     pub(crate) fn new(bell: Bell) -> Self {
         Self {
             bell,
-            notices: Mutex::default(),
+            waiting: Mutex::default(),
         }
     }
 
@@ -50,32 +104,26 @@ impl EventQueue {
 
     pub(crate) fn push(&self, notice: Notice) {
         let token = notice.token;
-        self.lock().push_back(notice);
+        self.lock().push(notice);
         self.bell.ring(token);
     }
 
     pub(crate) fn pop(&self) -> Option<Notice> {
-        let notice = self.lock().pop_front()?;
+        let notice = self.lock().pop()?;
         self.bell.answer();
         Some(notice)
     }
 
     /// Takes out what happened to one id, or to those that it listened for, in order.
     pub(crate) fn take_of(&self, token: u64) -> Vec<Notice> {
-        let mut notices = self.lock();
-        let (its, others) = notices
-            .drain(..)
-            .partition(|it| it.token == token || it.listener == Some(token));
-        *notices = others;
-        drop(notices);
-        let its: VecDeque<Notice> = its;
+        let its = self.lock().take_of(token);
         for _ in &its {
             self.bell.answer();
         }
-        its.into()
+        its
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Notice>> {
-        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
