@@ -2,28 +2,17 @@
 
 use std::net::IpAddr;
 
-use anyhow::{Context as _, anyhow, bail};
-use net::interface::{self, Device, GidEntry};
+use anyhow::{Context as _, anyhow};
+use rocinante::{Device, GidEntry};
 
 /// Every device of this machine.
 pub(crate) fn all() -> anyhow::Result<Vec<Device>> {
-    Ok(interface::from_env()?)
+    Ok(rocinante::devices()?)
 }
 
 /// The device of this name; an interface or an address is a device too, without being listed.
 pub(crate) fn named(name: &str) -> anyhow::Result<Device> {
-    let devices = all()?;
-    let known: Vec<_> = devices.iter().map(|device| device.name.clone()).collect();
-    if let Some(device) = devices.into_iter().find(|device| device.name == name) {
-        return Ok(device);
-    }
-    match interface::devices(Some(name)) {
-        Ok(mut made) if made.len() == 1 => Ok(made.remove(0)),
-        _ => bail!(
-            "there is no device `{name}`; give an interface, an address or one of: {}",
-            known.join(", ")
-        ),
-    }
+    Ok(rocinante::device(name)?)
 }
 
 /// What to open so as to use this address: a listed device that has it, or the address by itself.
@@ -35,8 +24,7 @@ pub(crate) fn having(address: IpAddr) -> anyhow::Result<(String, Device)> {
         return Ok((device.name.clone(), device));
     }
     let name = address.to_string();
-    let mut made = interface::devices(Some(&name))?;
-    let device = made.pop().context("an address makes one device")?;
+    let device = named(&name)?;
     Ok((name, device))
 }
 

@@ -59,7 +59,10 @@ pub enum OpenError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// Its name is not among the devices.
-    #[error("there is no device `{name}`; there are: {}", known.join(", "))]
+    #[error(
+        "there is no device `{name}`; give an interface, an address or one of: {}",
+        known.join(", ")
+    )]
     Unknown {
         /// What was asked for.
         name: String,
@@ -106,7 +109,7 @@ impl Context {
 
     /// As [`open`](Self::open), with options.
     pub fn open_with(name: &str, options: &Options) -> Result<Self, OpenError> {
-        Self::of(find(name)?, options)
+        Self::of(device(name)?, options)
     }
 
     pub(crate) fn of(device: Device, options: &Options) -> Result<Self, OpenError> {
@@ -123,6 +126,12 @@ impl Context {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.device.name
+    }
+
+    /// What is known of it without opening it.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.0.device
     }
 
     /// Its addresses, by index; an all-zero one is empty.
@@ -184,10 +193,6 @@ impl Context {
         &self.0.driver
     }
 
-    pub(crate) fn device(&self) -> &Device {
-        &self.0.device
-    }
-
     pub(crate) fn downgrade(&self) -> Weak<Open> {
         Arc::downgrade(&self.0)
     }
@@ -201,9 +206,15 @@ impl Context {
     }
 }
 
-/// The device of that name, interface or address.
-fn find(name: &str) -> Result<Device, OpenError> {
-    let devices = net::interface::from_env()?;
+/// The devices of this machine: what `ROCI_DEVICES` lists, or else the user's links and every
+/// interface that is up and has an address.
+pub fn devices() -> Result<Vec<Device>, OpenError> {
+    Ok(net::interface::from_env()?)
+}
+
+/// The device of this name; an interface or an address is one too, without being listed.
+pub fn device(name: &str) -> Result<Device, OpenError> {
+    let devices = devices()?;
     let known = devices.iter().map(|device| device.name.clone()).collect();
     if let Some(device) = devices.into_iter().find(|device| device.name == name) {
         return Ok(device);

@@ -107,7 +107,7 @@ pub use connection::{
     ConnectError, Connection, ConnectionRequest, Connector, Listener, PreparedAccept,
     PreparedConnect,
 };
-pub use context::{Context, OpenError, Options};
+pub use context::{Context, OpenError, Options, device, devices};
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
 pub use domain::ProtectionDomain;
 pub use extended::{
@@ -125,6 +125,7 @@ pub use engine::{
     Counters, MemoryError, ModifyError, MulticastError, Notify, ObjectError, PostError, Remote,
     Segment, State, Status, WindowKind,
 };
+pub use net::interface::{Device, GidEntry, InterfaceId, LinkState};
 pub use wire::{
     AckTimeout, FlushPlacement, FlushRange, Gid, Key, PathMtu, Psn, Qpn, QueueKey, RnrTimer,
 };

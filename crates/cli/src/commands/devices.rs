@@ -1,7 +1,7 @@
 //! `roci devices`: what there is.
 
 use clap::Args;
-use net::interface::{Device, LinkState};
+use rocinante::{Device, LinkState};
 use serde::Serialize;
 
 use crate::device;

@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use net::interface::{Device, LinkState};
-use rocinante::PathMtu;
+use rocinante::{Device, LinkState, PathMtu};
 use serde::Serialize;
 
 use super::devices::guid;

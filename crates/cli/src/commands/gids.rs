@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use clap::Args;
-use net::interface::Device;
+use rocinante::Device;
 use serde::Serialize;
 
 use crate::device::{self, recommended};
@@ -74,7 +74,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 fn rows(device: &Device) -> Vec<Row> {
     let choice = recommended(device).map(|(entry, reason)| (entry.index, reason));
     let entries = device.gids.iter();
-    let row = |entry: &net::interface::GidEntry| {
+    let row = |entry: &rocinante::GidEntry| {
         let choice = choice.filter(|(index, _)| *index == entry.index);
         Row {
             device: device.name.clone(),
