@@ -24,6 +24,7 @@ mod device;
 mod error;
 mod gid;
 mod link;
+mod monitor;
 mod netlink;
 mod select;
 mod spec;
@@ -34,6 +35,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 pub use device::{Device, GidEntry, InterfaceId, LinkState};
 pub use error::DeviceError;
 pub use link::{Link, Links};
+pub use monitor::Monitor;
 pub use select::select;
 
 /// The environment variable that says which devices there are.

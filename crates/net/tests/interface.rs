@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
-use net::interface::{Address, Device, DeviceError, Interface, Link, LinkState, Links};
+use net::interface::{Address, Device, DeviceError, Interface, Link, LinkState, Links, Monitor};
 use net::interface::{devices, interfaces, select};
 use wire::PathMtu;
 
@@ -368,7 +368,23 @@ fn child_in_a_namespace() {
         devices(Some("d1")),
         Err(DeviceError::InterfaceDown { .. })
     ));
+    changes_are_noticed();
     println!("the namespace is as expected");
+}
+
+fn changes_are_noticed() {
+    let monitor = Monitor::new().expect("a netlink socket");
+    assert!(!monitor.has_changed());
+    for change in [
+        "address add 10.5.0.2/24 dev d0",
+        "link set d0 down",
+        "link del d0",
+    ] {
+        let words = change.split(' ');
+        assert!(Command::new("ip").args(words).status().unwrap().success());
+        assert!(monitor.has_changed(), "{change}");
+        assert!(!monitor.has_changed());
+    }
 }
 
 #[test]

@@ -64,15 +64,24 @@ const LONGEST_ANSWER: usize = 64 * 1024;
 /// Interfaces that come and go while they are listed make a list invalid.
 const ATTEMPTS: usize = 5;
 
-pub(super) fn interfaces() -> io::Result<Vec<Interface>> {
-    let socket = Socket::new(
+/// A socket that talks with the kernel about interfaces and addresses.
+pub(super) fn route_socket() -> io::Result<Socket> {
+    Socket::new(
         Domain::from(libc::AF_NETLINK),
         Type::RAW,
         Some(Protocol::from(libc::NETLINK_ROUTE)),
-    )?;
-    let links = list(&socket, libc::RTM_GETLINK, &[0; size_of::<LinkHeader>()])?;
+    )
+}
+
+pub(super) fn interfaces() -> io::Result<Vec<Interface>> {
+    let socket = route_socket()?;
+    let links = list_links(&socket)?;
     let addresses = list(&socket, libc::RTM_GETADDR, &[0; size_of::<AddressHeader>()])?;
     Ok(joined(&links, &addresses))
+}
+
+pub(super) fn list_links(socket: &Socket) -> io::Result<Vec<Vec<u8>>> {
+    list(socket, libc::RTM_GETLINK, &[0; size_of::<LinkHeader>()])
 }
 
 /// Every message of a list, one body each.

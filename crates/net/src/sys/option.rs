@@ -14,6 +14,8 @@ pub(crate) const UDP_NO_CHECK6_RX: Name = (libc::SOL_UDP, 102);
 pub(crate) const UDP_GRO: Name = (libc::SOL_UDP, 104);
 /// One piece is cut into datagrams of this size.
 pub(crate) const UDP_SEGMENT: Name = (libc::SOL_UDP, 103);
+/// Receives what the kernel tells a group.
+pub(crate) const NETLINK_ADD_MEMBERSHIP: Name = (libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP);
 
 /// Sets an option whose value is an integer.
 pub(crate) fn set(fd: BorrowedFd<'_>, (level, name): Name, value: libc::c_int) -> io::Result<()> {

@@ -5,6 +5,7 @@
 //! listens for is handed on before the engine sees it.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -14,6 +15,7 @@ use engine::{
     Kind, ObjectError, QueuePairInit, ReceiveRequest, Registration, Segment, SendFlags,
     SendRequest, State, Work,
 };
+use net::interface::{Interface, InterfaceId};
 use net::share::{Arrived, Slice};
 use net::socket::Envelope;
 use wire::cm::Message;
@@ -72,6 +74,8 @@ pub(super) struct Management {
     registration: Registration,
     watchers: HashMap<cm::Id, Watcher>,
     strays: Vec<Stray>,
+    /// On which interface each address is.
+    homes: Vec<(IpAddr, InterfaceId)>,
 }
 
 impl Management {
@@ -111,6 +115,7 @@ impl Management {
             registration,
             watchers: HashMap::new(),
             strays: Vec::new(),
+            homes: homes(described),
         };
         for slot in 0..RECEIVES {
             management.post_receive(device, slot.into());
@@ -127,6 +132,30 @@ impl Management {
             Some(watcher) => self.watchers.insert(id, watcher),
             None => self.watchers.remove(&id),
         };
+    }
+
+    /// Tells the manager when an address has moved to another interface, and when there is no
+    /// interface left.
+    pub(super) fn look_at(&mut self, interfaces: &[Interface]) {
+        for (address, home) in &mut self.homes {
+            let has = |it: &&Interface| it.addresses.iter().any(|known| known.ip == *address);
+            let elsewhere = interfaces
+                .iter()
+                .find(|it| it.index != home.index && has(it));
+            let still = interfaces
+                .iter()
+                .any(|it| it.index == home.index && has(&it));
+            if let (Some(new), false) = (elsewhere, still) {
+                home.index = new.index;
+                home.name.clone_from(&new.name);
+                self.manager.address_changed(*address);
+            }
+        }
+        let exists = |index| interfaces.iter().any(|it| it.index == index);
+        if !self.homes.is_empty() && !self.homes.iter().any(|(_, home)| exists(home.index)) {
+            self.homes.clear();
+            self.manager.device_removed();
+        }
     }
 
     /// Whether a message may be another process's; then it is kept as a stray.
@@ -299,6 +328,13 @@ impl Management {
         let posted = device.post_receive(Qpn::GSI, ReceiveRequest::new(slot, [segment]));
         posted.expect("as many receives as slots");
     }
+}
+
+fn homes(device: &net::interface::Device) -> Vec<(IpAddr, InterfaceId)> {
+    let entries = device.gids.iter();
+    entries
+        .map(|entry| (entry.address, entry.interface.clone()))
+        .collect()
 }
 
 /// `ENODEV`: no interface of ours takes part in the group.

@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use cm::Manager;
 use engine::{AsyncEvent, Completion, CompletionQueue, Counters, Device, Id};
+use net::interface::Monitor;
 use net::poll::{Waker, wait};
 use net::share::ServiceError;
 use net::socket::SocketError;
@@ -58,6 +59,8 @@ struct Shared {
     in_child: OnceLock<Mutex<Device>>,
     /// Ends the thread's sleep: an earlier deadline, or the end.
     waker: Waker,
+    /// Tells the thread that interfaces have changed; without it, nobody learns of that.
+    monitor: Option<Monitor>,
     /// The moment at which times are counted from.
     epoch: Instant,
     /// When somebody polled last, in nanoseconds from the epoch on.
@@ -85,6 +88,7 @@ impl Driver {
             generation: net::fork::generation(),
             in_child: OnceLock::new(),
             waker: Waker::new().map_err(OpenError::System)?,
+            monitor: Monitor::new().ok(),
             epoch: now(),
             polled: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),

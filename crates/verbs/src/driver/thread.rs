@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
-use net::poll::{Interest, wait};
+use net::interface::Monitor;
+use net::poll::{Interest, Ready, wait};
 
 use super::{POLLED_RECENTLY, Shared};
 use crate::clock::now;
@@ -63,7 +64,20 @@ fn serve(shared: &Shared) {
             }
             core.next_deadline()
         };
-        sleep(shared, duty, now, next);
+        if sleep(shared, duty, now, next) {
+            look_at_interfaces(shared);
+        }
+    }
+}
+
+/// An address that moved or an interface that is gone matters to whoever is connected over it.
+fn look_at_interfaces(shared: &Shared) {
+    if shared.monitor.as_ref().is_some_and(Monitor::has_changed)
+        && let Ok(interfaces) = net::interface::interfaces()
+    {
+        let mut core = shared.lock();
+        core.management().look_at(&interfaces);
+        core.transmit(now());
     }
 }
 
@@ -90,9 +104,13 @@ impl Duty {
     }
 }
 
-fn sleep(shared: &Shared, duty: Duty, now: Instant, next: Option<Instant>) {
+/// Whether something is to be known about interfaces.
+fn sleep(shared: &Shared, duty: Duty, now: Instant, next: Option<Instant>) -> bool {
+    const MONITOR: usize = 1;
     let doors = shared.doors();
     let mut interests = vec![Interest::readable(shared.waker.as_fd())];
+    let monitor = shared.monitor.as_ref().map(AsFd::as_fd);
+    interests.extend(monitor.map(Interest::readable));
     let until = match duty {
         Duty::Everything => {
             doors.add_to(&mut interests);
@@ -105,11 +123,13 @@ fn sleep(shared: &Shared, duty: Duty, now: Instant, next: Option<Instant>) {
         .thread_parked
         .store(duty == Duty::Timers, Ordering::Release);
     let left_alone = duty == Duty::Timers && shared.sleepers.load(Ordering::Acquire) == 0;
+    let mut ready = Ready::default();
     if !left_alone {
         let planned = until.map_or(u64::MAX, |at| shared.nanoseconds(at));
         shared.thread_sleeps_until.store(planned, Ordering::Release);
         let timeout = until.map(|at| at.saturating_duration_since(now));
-        let _ = wait(&interests, timeout);
+        ready = wait(&interests, timeout).unwrap_or_default();
     }
     shared.thread_parked.store(false, Ordering::Release);
+    monitor.is_some() && ready.contains(MONITOR)
 }
