@@ -48,6 +48,8 @@ pub(super) struct Repair {
     calm_until: Option<Instant>,
     /// When to look at the neighbour again.
     due: Option<Instant>,
+    /// Whether we are about to leave: others look after the group then.
+    withdrawn: bool,
 }
 
 impl Repair {
@@ -61,6 +63,7 @@ impl Repair {
             suspect: None,
             calm_until: None,
             due: None,
+            withdrawn: false,
         }
     }
 
@@ -114,6 +117,10 @@ impl Member {
     /// Looks after the group: call it whenever you wake up, and at the latest at the time that it
     /// returned. Before that time it does nothing.
     pub fn tend(&mut self, now: Instant) -> Instant {
+        if self.repair.withdrawn {
+            self.empty_outbox();
+            return now + PERIOD;
+        }
         self.look_around_if_urgent(now);
         if now >= self.repair.next_due(now) {
             self.repair.due = Some(now + PERIOD);
@@ -213,6 +220,26 @@ impl Member {
             return Ok(());
         }
         self.enter(&locked, table, false)
+    }
+
+    /// Nothing new is steered to us from now on; what has arrived can still be taken, and handed on.
+    /// Whoever leaves does this first, so that no request is lost in a socket that closes.
+    pub fn withdraw(&mut self) {
+        if self.is_inherited() {
+            return;
+        }
+        let Ok(locked) = self.registry.lock() else {
+            return;
+        };
+        let Ok(mut table) = locked.read() else {
+            return;
+        };
+        table.remove(self.slice);
+        self.repair.withdrawn = true;
+        if !table.members.is_empty() && locked.write(&table).is_ok() {
+            // If the kernel refuses, all is as it was without withdrawing.
+            let _ = self.steer(&table);
+        }
     }
 
     /// Takes ourselves out of the registry, closes the socket, and lets the others find their places.

@@ -21,6 +21,7 @@ use super::earliest;
 use super::management::{Management, is_management};
 use super::port::{Doors, Look, Ports};
 use super::tap::Tap;
+use crate::clock::now;
 use crate::context::{OpenError, Options};
 
 /// So often may one turn look for packets: others wait for the lock.
@@ -296,6 +297,14 @@ impl Core {
         let due = earliest(self.device.poll_timeout(), held_back);
         let due = earliest(due, self.management.next_deadline());
         earliest(due, self.ports.tend_at())
+    }
+}
+
+impl Drop for Core {
+    /// Requests for other processes may still lie in our sockets: they are handed on first.
+    fn drop(&mut self) {
+        self.ports.withdraw();
+        self.receive(now(), Look::Everywhere);
     }
 }
 

@@ -256,6 +256,11 @@ impl Ports {
         taken
     }
 
+    /// Nothing new comes from now on, except what is under way.
+    pub(super) fn withdraw(&mut self) {
+        self.members.iter_mut().for_each(Member::withdraw);
+    }
+
     /// Looks after the other processes at our addresses, when that is due.
     pub(super) fn tend(&mut self, now: Instant) {
         if self.tend_at.is_none_or(|at| at <= now) {
