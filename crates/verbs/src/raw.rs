@@ -86,6 +86,11 @@ impl Raw<'_> {
         self.0.poll_event()
     }
 
+    /// Takes back the asynchronous events of an object that is gone.
+    pub fn forget_events(&self, gone: impl Fn(&AsyncEvent) -> bool) {
+        self.0.forget_events(gone);
+    }
+
     /// Receives what is sent to a group, for one more queue pair.
     pub fn join(&self, group: Gid) -> Result<(), SocketError> {
         self.0.join(group)

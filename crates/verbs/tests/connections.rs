@@ -199,7 +199,10 @@ fn a_client_that_ends_is_noticed() {
     let listener = Listener::bind("127.54.8.1:7174").unwrap();
     let address = listener.local_address();
     let client = thread::spawn(move || drop(connect(address, b"").unwrap()));
-    let (_side, connection) = accept(listener.wait(), b"");
+    let (side, connection) = accept(listener.wait(), b"");
+    // Who only looks at completions hears of it, too: the receive is flushed.
+    let completion = side.completions.wait_for(PATIENCE).expect("a completion");
+    assert_eq!(completion.status, Status::Flushed);
     assert!(connection.wait_disconnected(PATIENCE));
     client.join().unwrap();
 }

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rocinante::{
-    Access, AddressHandle, CompletedWork, Notify, Options, QueueKey, Request, State, Status, Terms,
-    WindowKind,
+    Access, AckTimeout, AddressHandle, CompletedWork, Notify, Options, QueueKey, Request, State,
+    Status, Terms, WindowKind,
 };
 use support::{ALL, Couple, End, PATIENCE};
 
@@ -49,6 +49,30 @@ fn a_target_is_served_while_its_application_sleeps() {
         couple.write_and_compare(10_000);
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+#[test]
+fn acknowledgements_do_not_wait_for_an_owner_who_does_nothing_more() {
+    // So patient that no repetition helps within the time that is waited here.
+    let terms = Terms {
+        ack_timeout: AckTimeout::new(24).expect("a five-bit code"),
+        ..Terms::default()
+    };
+    let couple = Couple::with("127.51.13.1", "127.51.13.2", &Options::default(), terms);
+    let is_late = |_: &i32| {
+        let room = couple.right.memory.slice(0..64);
+        couple.from_right.post_receive(0, [room]).expect("room");
+        let request = Request::send().inline(b"hello");
+        couple.from_left.post(request).expect("room");
+        // Nothing is asked of this end again before the other has its answer.
+        while couple.right.completions.poll().is_none() {}
+        let received = Instant::now();
+        couple.left.success();
+        received.elapsed() > Duration::from_millis(50)
+    };
+    // A busy machine may make some late, but not most.
+    assert!((0..100).filter(is_late).count() < 50);
+    assert_eq!(couple.left.context.counters().retransmitted, 0);
 }
 
 #[test]
@@ -94,7 +118,7 @@ fn a_wrong_key_ends_the_connection_on_both_sides() {
 fn nobody_answers_is_status_12() {
     let terms = Terms {
         retry_count: 2,
-        ack_timeout: rocinante::AckTimeout::new(10).expect("a code"),
+        ack_timeout: AckTimeout::new(10).expect("a code"),
         ..Terms::default()
     };
     let options = Options::default();

@@ -32,7 +32,7 @@ pub struct Connector {
 impl Connector {
     /// Looks for the way to a server, by name or address.
     pub fn resolve(peer: impl ToSocketAddrs + ToString) -> Result<Self, ConnectError> {
-        Self::resolve_id(resolve(&peer)?, None, |_| {})
+        Self::resolve_id(resolve(peer)?, None, |_| {})
     }
 
     /// The same, from one of our own addresses.
@@ -40,7 +40,7 @@ impl Connector {
         source: SocketAddr,
         peer: impl ToSocketAddrs + ToString,
     ) -> Result<Self, ConnectError> {
-        Self::resolve_id(resolve(&peer)?, Some(source), |_| {})
+        Self::resolve_id(resolve(peer)?, Some(source), |_| {})
     }
 
     /// The same, over one open device.
@@ -48,7 +48,7 @@ impl Connector {
         context: &Context,
         peer: impl ToSocketAddrs + ToString,
     ) -> Result<Self, ConnectError> {
-        Self::resolve_id(resolve(&peer)?, None, |id| id.choose(context))
+        Self::resolve_id(resolve(peer)?, None, |id| id.choose(context))
     }
 
     fn resolve_id(
@@ -184,7 +184,11 @@ fn expect(channel: &EventChannel, peer: SocketAddr, step: &EventKind) -> Result<
 }
 
 /// The first address that a name stands for.
-pub(super) fn resolve(name: &(impl ToSocketAddrs + ToString)) -> Result<SocketAddr, ConnectError> {
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "names are given as to the standard library's sockets"
+)]
+pub(super) fn resolve(name: impl ToSocketAddrs + ToString) -> Result<SocketAddr, ConnectError> {
     let none = || std::io::Error::other("it stands for no address");
     let found = name.to_socket_addrs();
     let first = found.and_then(|mut addresses| addresses.next().ok_or_else(none));

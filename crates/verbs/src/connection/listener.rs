@@ -27,8 +27,7 @@ impl Listener {
     /// Listens at an address of this machine, or at all of them if it is unspecified. With port 0
     /// the choice is ours.
     pub fn bind(address: impl ToSocketAddrs + ToString) -> Result<Self, ConnectError> {
-        let address = resolve(&address)?;
-        Self::bind_id(address, |_| {})
+        Self::bind_id(resolve(address)?, |_| {})
     }
 
     /// Listens at the addresses of one open device.

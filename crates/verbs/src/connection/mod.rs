@@ -65,7 +65,8 @@ pub enum ConnectError {
 
 /// A connection: the queue pair, ready to post.
 ///
-/// Dropping it disconnects.
+/// When the peer disconnects, the queue pair breaks and what is outstanding is flushed, so whoever
+/// waits for a completion gets one. Dropping it disconnects.
 #[derive(Debug)]
 pub struct Connection {
     // Goes first: the peer hears of the end before the queue pair stops answering.
@@ -144,9 +145,10 @@ fn prepare(context: &Context, queue_pair: Builder) -> Result<Prepared, ConnectEr
 /// What a failure event means to who waits for a connection; nothing for other events.
 fn failure(peer: SocketAddr, kind: EventKind) -> Option<ConnectError> {
     match kind {
-        EventKind::Rejected { reason, .. } if reason == RejectReason::InvalidServiceId => {
-            Some(ConnectError::NobodyListens(peer))
-        }
+        EventKind::Rejected {
+            reason: RejectReason::InvalidServiceId,
+            ..
+        } => Some(ConnectError::NobodyListens(peer)),
         EventKind::Rejected {
             reason,
             private_data,

@@ -73,6 +73,11 @@ impl Bell {
         }
     }
 
+    /// Whether somebody rang whom nobody has answered.
+    pub(super) fn has_rung(&self) -> bool {
+        !self.lock().whom.is_empty()
+    }
+
     /// Begins to wait for the descriptor; nothing if somebody rang already.
     pub fn sleep(&self) -> Option<Sleeper<'_>> {
         let mut rang = self.lock();

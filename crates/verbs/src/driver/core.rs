@@ -17,9 +17,10 @@ use net::socket::{Inbox, SocketError};
 use wire::Gid;
 
 use super::bell::Bell;
+use super::doorstep::Doorstep;
 use super::earliest;
-use super::management::{Management, is_management};
-use super::port::{Doors, Look, Ports};
+use super::management::{Management, Stray, is_management};
+use super::port::{Doors, Look, Passed, Ports};
 use super::tap::Tap;
 use crate::clock::now;
 use crate::context::{OpenError, Options};
@@ -33,6 +34,7 @@ const MANY: usize = 64;
 pub(super) struct Core {
     device: Device,
     management: Management,
+    doorstep: Doorstep,
     ports: Ports,
     tap: Option<Tap>,
     inbox: Inbox,
@@ -78,6 +80,7 @@ impl Core {
         Ok(Self {
             device: engine,
             management,
+            doorstep: Doorstep::default(),
             ports,
             tap,
             inbox: Inbox::default(),
@@ -99,7 +102,8 @@ impl Core {
     pub(super) fn progress(&mut self, now: Instant) {
         for _ in 0..MAX_LOOKS {
             let arrived = self.receive(now, Look::Everywhere);
-            self.serve(now);
+            self.serve_timers(now);
+            self.transmit(now);
             if arrived < MANY {
                 return;
             }
@@ -116,15 +120,32 @@ impl Core {
         queue: Id<CompletionQueue>,
     ) -> Option<Completion> {
         self.receive(now, Look::Again);
+        self.serve_timers(now);
         if let Some(completion) = self.device.poll_completion(queue) {
             self.unsent = true;
             return Some(completion);
         }
-        self.serve(now);
+        self.transmit(now);
         self.device.poll_completion(queue)
     }
 
-    fn serve(&mut self, now: Instant) {
+    /// Makes progress for somebody who sleeps until the bell rings.
+    ///
+    /// When it rings, answers wait for what he does next, as in [`progress_for`](Self::progress_for).
+    pub(super) fn progress_until(&mut self, now: Instant, bell: &Bell) {
+        // Mostly one packet has come, and where the last one came.
+        if self.receive(now, Look::Again) == 0 {
+            self.receive(now, Look::Everywhere);
+        }
+        self.serve_timers(now);
+        self.tell_events();
+        match bell.has_rung() && !self.management.has_work() {
+            true => self.unsent = true,
+            false => self.transmit(now),
+        }
+    }
+
+    fn serve_timers(&mut self, now: Instant) {
         if self.device.poll_timeout().is_some_and(|at| at <= now) {
             self.device.handle_timeout(now);
         }
@@ -132,7 +153,6 @@ impl Core {
         if manager.poll_timeout().is_some_and(|at| at <= now) {
             manager.handle_timeout(now);
         }
-        self.transmit(now);
     }
 
     pub(super) fn management(&mut self) -> &mut Management {
@@ -202,12 +222,18 @@ impl Core {
                 management.receive(now, device);
             }
         });
-        for stray in management.take_strays() {
-            if ports.pass_on(&stray) {
-                take(now, device, tap.as_mut(), &stray.arrived());
-                management.receive(now, device);
-            }
+        let strays = management.take_strays();
+        for stray in strays {
+            self.find_recipient(now, stray);
         }
+        self.look_again(now);
+        let Self {
+            device,
+            management,
+            ports,
+            tap,
+            ..
+        } = self;
         if let Some(tap) = tap {
             tap.release(now, device, ports);
             management.receive(now, device);
@@ -216,13 +242,51 @@ impl Core {
         arrived
     }
 
+    /// Hands on a message that may be another process's. A request waits if nobody listens.
+    fn find_recipient(&mut self, now: Instant, stray: Stray) {
+        let refused = match self.ports.pass_on(&stray) {
+            Passed::On => return,
+            Passed::ForUs => stray,
+            Passed::Nobody => match self.doorstep.admit(now, stray) {
+                Ok(()) => return,
+                Err(stray) => stray,
+            },
+        };
+        self.take_stray(now, &refused);
+    }
+
+    /// Lets requests that waited look whether somebody listens by now.
+    fn look_again(&mut self, now: Instant) {
+        while let Some(waiting) = self.doorstep.due(now) {
+            if self.management.is_ours(waiting.stray.recipient) {
+                self.take_stray(now, &waiting.stray);
+                continue;
+            }
+            match self.ports.pass_on(&waiting.stray) {
+                Passed::On => {}
+                Passed::ForUs => self.take_stray(now, &waiting.stray),
+                Passed::Nobody => {
+                    if let Err(stray) = self.doorstep.again(now, waiting) {
+                        self.take_stray(now, &stray);
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_stray(&mut self, now: Instant, stray: &Stray) {
+        take(now, &mut self.device, self.tap.as_mut(), &stray.arrived());
+        self.management.receive(now, &mut self.device);
+    }
+
     /// Sends everything that the engine has to send, and tells what happened.
     pub(super) fn transmit(&mut self, now: Instant) {
         self.unsent = false;
         self.transmit_packets(now);
         self.tell_events();
         while self.management.has_work() {
-            self.management.serve(&mut self.device, &mut self.ports);
+            self.management
+                .serve(now, &mut self.device, &mut self.ports);
             self.transmit_packets(now);
             self.tell_events();
         }
@@ -291,11 +355,21 @@ impl Core {
         self.events.pop_front()
     }
 
+    /// Takes back the events of an object that is gone.
+    pub(super) fn forget_events(&mut self, gone: impl Fn(&AsyncEvent) -> bool) {
+        let before = self.events.len();
+        self.events.retain(|event| !gone(event));
+        for _ in self.events.len()..before {
+            self.event_bell.answer();
+        }
+    }
+
     /// When something must be done even if nothing arrives.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let held_back = self.tap.as_ref().and_then(Tap::next_due);
         let due = earliest(self.device.poll_timeout(), held_back);
         let due = earliest(due, self.management.next_deadline());
+        let due = earliest(due, self.doorstep.next_look());
         earliest(due, self.ports.tend_at())
     }
 }

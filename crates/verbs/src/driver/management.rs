@@ -201,12 +201,12 @@ impl Management {
 
     /// Does what the manager asks for, tells what happened, and hands messages to the engine as far
     /// as there is room.
-    pub(super) fn serve(&mut self, device: &mut Device, ports: &mut Ports) {
+    pub(super) fn serve(&mut self, now: Instant, device: &mut Device, ports: &mut Ports) {
         while let Some(instruction) = self.manager.poll_instruction() {
             self.perform(&instruction, device, ports);
         }
         while let Some(event) = self.manager.poll_event() {
-            self.tell(event);
+            self.tell(now, event);
         }
         for _ in 0..SENDS {
             let Some(message) = self.manager.poll_transmit() else {
@@ -216,7 +216,7 @@ impl Management {
         }
     }
 
-    fn is_ours(&self, recipient: Recipient) -> bool {
+    pub(super) fn is_ours(&self, recipient: Recipient) -> bool {
         match recipient {
             Recipient::Identifier(id) => match Slice::of_communication(id.value()) {
                 // An id that nobody can have chosen is ours to refuse.
@@ -274,7 +274,7 @@ impl Management {
         }
     }
 
-    fn tell(&mut self, event: cm::Event) {
+    fn tell(&mut self, now: Instant, event: cm::Event) {
         let listener = match event.kind {
             EventKind::ConnectRequest { listener, .. } => Some(listener),
             _ => None,
@@ -284,6 +284,11 @@ impl Management {
         };
         let mut watcher = watcher.clone();
         let from = watcher.token;
+        let ends = matches!(event.kind, EventKind::Disconnected { .. });
+        if ends && watcher.queue.parts_at_once() {
+            // It was there a moment ago.
+            let _ = self.manager.disconnect(now, event.id);
+        }
         if listener.is_some() {
             watcher.token = crate::rdma_cm::queue::next_token();
             self.watchers.insert(event.id, watcher.clone());

@@ -9,6 +9,7 @@
 
 mod bell;
 mod core;
+mod doorstep;
 mod management;
 mod port;
 mod tap;
@@ -195,9 +196,7 @@ impl Driver {
         if let Some(completion) = core.device().poll_completion(queue) {
             return Some(completion);
         }
-        let now = now();
-        self.shared.note_poll(now);
-        core.progress_for(now, queue)
+        self.shared.progress_for(&mut core, queue)
     }
 
     /// Hands out the completions that are there, at most `limit`; how many. When there is none, first
@@ -212,11 +211,8 @@ impl Driver {
             return 0;
         }
         let mut core = self.shared.lock();
-        let first = core.device().poll_completion(queue).or_else(|| {
-            let now = now();
-            self.shared.note_poll(now);
-            core.progress_for(now, queue)
-        });
+        let known = core.device().poll_completion(queue);
+        let first = known.or_else(|| self.shared.progress_for(&mut core, queue));
         let Some(first) = first else { return 0 };
         take(first);
         let more = std::iter::from_fn(|| core.device().poll_completion(queue));
@@ -259,7 +255,10 @@ impl Driver {
             self.shared.wait_with(&sleeper, until);
             // Awake: what rings now is seen without the detour over the descriptor.
             drop(sleeper);
-            self.shared.lock().progress(now());
+            let now = now();
+            let mut core = self.shared.lock();
+            core.progress_until(now, bell);
+            self.shared.watch_over_unsent(&core, now);
         }
         self.shared.sleepers.fetch_sub(1, Ordering::AcqRel);
         self.shared.note_poll(now());
@@ -333,6 +332,13 @@ impl Driver {
             core.event_bell().answer();
         }
         event
+    }
+
+    /// Takes back the events of an object that is gone.
+    pub(crate) fn forget_events(&self, gone: impl Fn(&AsyncEvent) -> bool) {
+        if !self.is_inherited() {
+            self.shared.lock().forget_events(gone);
+        }
     }
 
     /// The bell that rings for asynchronous events.
@@ -421,10 +427,34 @@ impl Shared {
         self.polled.store(self.nanoseconds(now), Ordering::Release);
     }
 
-    fn was_polled_recently(&self, now: Instant) -> bool {
-        let polled = self.polled.load(Ordering::Acquire);
-        let ago = self.nanoseconds(now).saturating_sub(polled);
-        u128::from(ago) < POLLED_RECENTLY.as_nanos()
+    /// Makes progress for somebody who polls.
+    fn progress_for(&self, core: &mut Core, queue: Id<CompletionQueue>) -> Option<Completion> {
+        let now = now();
+        self.note_poll(now);
+        let completion = core.progress_for(now, queue);
+        self.watch_over_unsent(core, now);
+        completion
+    }
+
+    /// When answers wait for their owner's next call, the thread sees to it that they don't wait
+    /// long. It may still sleep on the sockets, where everything has been taken already.
+    fn watch_over_unsent(&self, core: &Core, now: Instant) {
+        if core.has_unsent() {
+            self.warn_thread(Some(now + POLLED_RECENTLY));
+        }
+    }
+
+    /// Until when the device's own thread leaves the sockets alone, if somebody polled recently.
+    fn polled_recently(&self, now: Instant) -> Option<Instant> {
+        let polled = Duration::from_nanos(self.polled.load(Ordering::Acquire));
+        let until = self.epoch + polled + POLLED_RECENTLY;
+        (now < until).then_some(until)
+    }
+
+    /// The thread will sleep until then.
+    fn plan_thread(&self, until: Option<Instant>) {
+        let planned = until.map_or(u64::MAX, |at| self.nanoseconds(at));
+        self.thread_sleeps_until.store(planned, Ordering::Release);
     }
 
     /// Ends the thread's sleep if it would sleep beyond `next`.

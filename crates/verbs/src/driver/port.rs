@@ -26,6 +26,17 @@ pub(super) enum Look {
     Again,
 }
 
+/// What became of a message that may be another process's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Passed {
+    /// It is under way to whom it is for.
+    On,
+    /// It is for us, perhaps among others.
+    ForUs,
+    /// It is for a listener, and nobody listens.
+    Nobody,
+}
+
 /// Now and then is each so many times.
 const EVERYWHERE: u32 = 8;
 
@@ -273,21 +284,21 @@ impl Ports {
         self.tend_at
     }
 
-    /// Hands a message to whom it is for; whether it is for us, too.
-    pub(super) fn pass_on(&mut self, stray: &Stray) -> bool {
+    /// Hands a message to whom it is for.
+    pub(super) fn pass_on(&mut self, stray: &Stray) -> Passed {
         let address = stray.envelope.flow.destination;
         let Some(member) = self.members.iter_mut().find(|it| it.address() == address) else {
-            return true;
+            return Passed::ForUs;
         };
         let owner = match stray.recipient {
             Recipient::Identifier(id) => Slice::of_communication(id.value()),
-            // Nobody listens, or nobody knows: refusing is our part then.
             Recipient::Listener(service) => {
                 let owner = member.listeners().owner(service.value());
-                owner
-                    .ok()
-                    .flatten()
-                    .filter(|owner| *owner != member.slice())
+                match owner.ok().flatten() {
+                    Some(owner) if owner != member.slice() => Some(owner),
+                    // Reserved by us, or by nobody; but nobody listens.
+                    _ => return Passed::Nobody,
+                }
             }
             Recipient::Everyone => {
                 for other in member.others().unwrap_or_default() {
@@ -296,9 +307,11 @@ impl Ports {
                 None
             }
         };
-        let Some(owner) = owner else { return true };
+        let Some(owner) = owner else {
+            return Passed::ForUs;
+        };
         member.forward_to(owner, &stray.envelope, &stray.packet);
-        false
+        Passed::On
     }
 
     /// Takes a service for us at one address, or at all.

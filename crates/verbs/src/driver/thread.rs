@@ -10,7 +10,7 @@ use std::time::Instant;
 use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
-use super::{POLLED_RECENTLY, Shared};
+use super::Shared;
 use crate::clock::now;
 
 /// Runs until it is dropped.
@@ -49,22 +49,17 @@ impl Drop for Thread {
 
 fn serve(shared: &Shared) {
     while !shared.stopping.load(Ordering::Acquire) {
-        // From here on every earlier deadline rings: the bell is cleared before anything is read.
-        shared
-            .thread_sleeps_until
-            .store(u64::MAX, Ordering::Release);
-        shared.waker.clear();
         let now = now();
         let duty = Duty::at(shared, now);
-        let next = {
-            let mut core = shared.lock();
-            let due = core.next_deadline().is_some_and(|at| at <= now);
-            if duty == Duty::Everything || due || core.has_unsent() {
-                core.progress(now);
+        let until = match duty {
+            Duty::Standby(until) => {
+                // Nobody needs to ring: whatever comes, it is soon enough then.
+                shared.plan_thread(Some(now));
+                Some(until)
             }
-            core.next_deadline()
+            Duty::Everything | Duty::Timers => make_progress(shared, duty, now),
         };
-        if sleep(shared, duty, now, next) {
+        if sleep(shared, duty, now, until) {
             look_at_interfaces(shared);
         }
     }
@@ -81,21 +76,35 @@ fn look_at_interfaces(shared: &Shared) {
     }
 }
 
+/// Does what is due; until when there is nothing to do.
+fn make_progress(shared: &Shared, duty: Duty, now: Instant) -> Option<Instant> {
+    let mut core = shared.lock();
+    let due = core.next_deadline().is_some_and(|at| at <= now);
+    if duty == Duty::Everything || due || core.has_unsent() {
+        core.progress(now);
+    }
+    let next = core.next_deadline();
+    // Under the lock: who brings an earlier deadline afterwards sees what is planned, and rings.
+    shared.plan_thread(next);
+    next
+}
+
 /// What is left to do for the thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Duty {
     /// Nobody else looks at the sockets.
     Everything,
-    /// Somebody polls: look again soon whether that has ended.
-    Standby,
+    /// Somebody polls, and serves the timers too. Look again then whether that has ended; until
+    /// then not even the lock is touched.
+    Standby(Instant),
     /// Somebody sleeps on the sockets, and will ring when that ends: only the timers are left.
     Timers,
 }
 
 impl Duty {
     fn at(shared: &Shared, now: Instant) -> Self {
-        if shared.was_polled_recently(now) {
-            return Duty::Standby;
+        if let Some(until) = shared.polled_recently(now) {
+            return Duty::Standby(until);
         }
         match shared.sleepers.load(Ordering::Acquire) {
             0 => Duty::Everything,
@@ -105,30 +114,28 @@ impl Duty {
 }
 
 /// Whether something is to be known about interfaces.
-fn sleep(shared: &Shared, duty: Duty, now: Instant, next: Option<Instant>) -> bool {
+fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> bool {
+    const RING: usize = 0;
     const MONITOR: usize = 1;
     let doors = shared.doors();
     let mut interests = vec![Interest::readable(shared.waker.as_fd())];
     let monitor = shared.monitor.as_ref().map(AsFd::as_fd);
     interests.extend(monitor.map(Interest::readable));
-    let until = match duty {
-        Duty::Everything => {
-            doors.add_to(&mut interests);
-            next
-        }
-        Duty::Standby => Some(now + POLLED_RECENTLY),
-        Duty::Timers => next,
-    };
+    if duty == Duty::Everything {
+        doors.add_to(&mut interests);
+    }
     shared
         .thread_parked
         .store(duty == Duty::Timers, Ordering::Release);
     let left_alone = duty == Duty::Timers && shared.sleepers.load(Ordering::Acquire) == 0;
     let mut ready = Ready::default();
     if !left_alone {
-        let planned = until.map_or(u64::MAX, |at| shared.nanoseconds(at));
-        shared.thread_sleeps_until.store(planned, Ordering::Release);
         let timeout = until.map(|at| at.saturating_duration_since(now));
         ready = wait(&interests, timeout).unwrap_or_default();
+        // Before anything is read, so that no ring is lost; and only then, for it is a system call.
+        if ready.contains(RING) {
+            shared.waker.clear();
+        }
     }
     shared.thread_parked.store(false, Ordering::Release);
     monitor.is_some() && ready.contains(MONITOR)

@@ -56,17 +56,18 @@ struct Inner {
 impl EventChannel {
     /// A channel without ids.
     pub fn new() -> io::Result<Self> {
-        Ok(Self::with(Bell::new()?))
+        Ok(Self::with(EventQueue::new(Bell::new()?, false)))
     }
 
-    /// A channel that nobody waits for together with other descriptors: it may cost none.
+    /// A channel that nobody waits for together with other descriptors: it may cost none. Its ids
+    /// agree when their peer says good-bye.
     pub(crate) fn private() -> Self {
-        Self::with(Bell::without_descriptor())
+        Self::with(EventQueue::new(Bell::without_descriptor(), true))
     }
 
-    fn with(bell: Bell) -> Self {
+    fn with(queue: EventQueue) -> Self {
         Self(Arc::new(Inner {
-            queue: Arc::new(EventQueue::new(bell)),
+            queue: Arc::new(queue),
             devices: Mutex::default(),
         }))
     }

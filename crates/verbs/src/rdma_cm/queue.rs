@@ -41,6 +41,8 @@ impl Notice {
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     bell: Bell,
+    /// Whether an id whose peer says good-bye agrees at once, without asking the application.
+    parts_at_once: bool,
     waiting: Mutex<Waiting>,
 }
 
@@ -91,15 +93,20 @@ impl Waiting {
 }
 
 impl EventQueue {
-    pub(crate) fn new(bell: Bell) -> Self {
+    pub(crate) fn new(bell: Bell, parts_at_once: bool) -> Self {
         Self {
             bell,
+            parts_at_once,
             waiting: Mutex::default(),
         }
     }
 
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
+    }
+
+    pub(crate) fn parts_at_once(&self) -> bool {
+        self.parts_at_once
     }
 
     pub(crate) fn push(&self, notice: Notice) {
