@@ -140,8 +140,12 @@ impl Sender {
         );
         let flow = &envelope.flow;
         let to = place(flow.destination, flow.destination_port, self.scope);
+        if bytes.len() <= segment_size {
+            let sent = self.send_one(&to, envelope, bytes);
+            return sent.map_err(|error| failure(error, envelope, bytes.len(), 0));
+        }
         let mut refused = false;
-        if self.segmentation() && bytes.len() > segment_size {
+        if self.segmentation() {
             match self.send_segmented(&to, envelope, segment_size, bytes) {
                 Ok(()) => return Ok(()),
                 Err(error) if suggests_no_segmentation(&error) => refused = true,
@@ -180,6 +184,24 @@ impl Sender {
         self.socket.sendmsg(&message, libc::MSG_NOSIGNAL).map(drop)
     }
 
+    /// One packet by itself: what latency hangs on.
+    fn send_one(&self, to: &SockAddr, envelope: &Envelope, packet: &[u8]) -> io::Result<()> {
+        let control = headers(envelope);
+        if control.bytes().is_empty() {
+            // Without a header for the kernel to read.
+            let sent = self
+                .socket
+                .send_to_with_flags(packet, to, libc::MSG_NOSIGNAL);
+            return sent.map(drop);
+        }
+        let piece = [IoSlice::new(packet)];
+        let message = MsgHdr::new()
+            .with_addr(to)
+            .with_buffers(&piece)
+            .with_control(control.bytes());
+        self.socket.sendmsg(&message, libc::MSG_NOSIGNAL).map(drop)
+    }
+
     /// Each packet in a send of its own.
     fn send_singly(
         &self,
@@ -188,7 +210,7 @@ impl Sender {
         segment_size: usize,
         bytes: &mut [u8],
     ) -> Result<(), SendError> {
-        if bytes.len() > segment_size && envelope.flow.source.is_ipv4() {
+        if envelope.flow.source.is_ipv4() {
             for packet in bytes.chunks_mut(segment_size) {
                 reseal(&envelope.flow, packet);
             }

@@ -52,25 +52,57 @@ impl Slot {
     pub(crate) fn control(&self) -> &[u8] {
         &self.control[..self.control_length]
     }
+
+    /// Tells the kernel where to put things.
+    fn describe_in(&mut self, header: &mut libc::msghdr, piece: &mut libc::iovec) {
+        *piece = libc::iovec {
+            iov_base: self.data.as_mut_ptr().cast(),
+            iov_len: self.data.len(),
+        };
+        header.msg_name = self.name.as_mut_ptr().cast();
+        header.msg_namelen = NAME_LENGTH as libc::socklen_t;
+        header.msg_iov = piece;
+        header.msg_iovlen = 1;
+        header.msg_control = self.control.as_mut_ptr().cast();
+        header.msg_controllen = CONTROL_LENGTH as _;
+    }
+
+    /// Takes over how much the kernel has put there.
+    fn note(&mut self, length: usize, header: &libc::msghdr) {
+        self.length = length.min(self.data.len());
+        let control_length: usize = header.msg_controllen as _;
+        self.control_length = control_length.min(CONTROL_LENGTH);
+    }
 }
 
 /// Fills slots from the front, as many as there are datagrams. Never waits.
 pub(crate) fn receive(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> io::Result<usize> {
+    match slots {
+        // Cheaper than a list of one.
+        [slot] => receive_one(fd, slot).map(|()| 1),
+        _ => receive_several(fd, slots),
+    }
+}
+
+fn receive_one(fd: BorrowedFd<'_>, slot: &mut Slot) -> io::Result<()> {
+    let mut piece = NO_PIECE;
+    let mut header = NO_HEADER.msg_hdr;
+    slot.describe_in(&mut header, &mut piece);
+    // SAFETY: the header points to the name, data and control of the slot, with their sizes, and to
+    // `piece`. All of them outlive the call, and nobody else looks at them meanwhile, because the
+    // slot is borrowed mutably.
+    let result = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+    let length = usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
+    slot.note(length, &header);
+    Ok(())
+}
+
+fn receive_several(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> io::Result<usize> {
     let count = slots.len().min(MAX_SLOTS);
     let mut pieces = [const { NO_PIECE }; MAX_SLOTS];
     let mut headers = [const { NO_HEADER }; MAX_SLOTS];
     for ((slot, piece), header) in slots.iter_mut().zip(&mut pieces).zip(&mut headers) {
-        *piece = libc::iovec {
-            iov_base: slot.data.as_mut_ptr().cast(),
-            iov_len: slot.data.len(),
-        };
-        let header = &mut header.msg_hdr;
-        header.msg_name = slot.name.as_mut_ptr().cast();
-        header.msg_namelen = NAME_LENGTH as libc::socklen_t;
-        header.msg_iov = piece;
-        header.msg_iovlen = 1;
-        header.msg_control = slot.control.as_mut_ptr().cast();
-        header.msg_controllen = CONTROL_LENGTH as _;
+        slot.describe_in(&mut header.msg_hdr, piece);
     }
     // SAFETY: each of the first `count` headers points to the name, data and control of a slot of
     // its own, with their sizes, and to one entry of `pieces`. All of them outlive the call, and
@@ -86,9 +118,7 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> io::Result<usiz
     };
     let received = check(result)?;
     for (slot, header) in slots.iter_mut().zip(&headers).take(received) {
-        slot.length = (header.msg_len as usize).min(slot.data.len());
-        let control_length: usize = header.msg_hdr.msg_controllen as _;
-        slot.control_length = control_length.min(CONTROL_LENGTH);
+        slot.note(header.msg_len as usize, &header.msg_hdr);
     }
     Ok(received)
 }

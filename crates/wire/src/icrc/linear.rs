@@ -55,6 +55,11 @@ impl Rewind {
     }
 }
 
+/// What one byte adds to a CRC when `bytes_after` bytes follow it.
+pub(super) fn share(byte: u8, bytes_after: usize) -> u32 {
+    product(u32::from(byte), power_of_x(8 * (bytes_after as u64 + 1)))
+}
+
 /// What each value of one byte adds to a CRC when `bytes_after` bytes follow it.
 pub(super) const fn shares(bytes_after: usize) -> [u32; 256] {
     let mut table = [0; 256];
@@ -118,6 +123,13 @@ mod tests {
         assert_eq!(power_of_x(ORDER), ONE);
         assert_eq!(power_of_x(1), X);
         assert_eq!(product(power_of_x(ORDER - 5), power_of_x(5)), ONE);
+    }
+
+    #[test]
+    fn one_share_is_that_of_the_table() {
+        assert_eq!(share(0xff, 23), shares(23)[0xff]);
+        assert_eq!(share(0x5a, 1), shares(1)[0x5a]);
+        assert_eq!(share(0, 4000), 0);
     }
 
     #[test]
