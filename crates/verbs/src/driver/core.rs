@@ -18,9 +18,9 @@ use wire::Gid;
 
 use super::bell::Bell;
 use super::doorstep::Doorstep;
-use super::earliest;
 use super::management::{Management, Stray, is_management};
 use super::port::{Doors, Look, Passed, Ports};
+use super::shared::earliest;
 use super::tap::Tap;
 use crate::clock::now;
 use crate::context::{OpenError, Options};

@@ -12,24 +12,23 @@ mod core;
 mod doorstep;
 mod management;
 mod port;
+mod shared;
 mod tap;
 mod thread;
 
 pub use bell::Bell;
 pub(crate) use management::Watcher;
 
-use bell::Sleeper;
-
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use cm::Manager;
 use engine::{AsyncEvent, Completion, CompletionQueue, Counters, Device, Id};
 use net::interface::Monitor;
-use net::poll::{Waker, wait};
+use net::poll::Waker;
 use net::share::ServiceError;
 use net::socket::SocketError;
 use wire::Gid;
@@ -37,42 +36,14 @@ use wire::Gid;
 use self::core::Core;
 use crate::clock::now;
 use crate::context::{OpenError, Options};
-use port::{Doors, Ports};
+use port::Ports;
+use shared::Shared;
 use thread::Thread;
-
-/// While somebody polled less than this ago, the device's own thread leaves the sockets alone.
-const POLLED_RECENTLY: Duration = Duration::from_micros(200);
 
 /// One open device.
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     _thread: Thread,
-}
-
-/// What the driver's users and its thread have in common.
-struct Shared {
-    /// The sockets, to sleep on without the core's lock. Before the core, which owns them.
-    doors: Mutex<Arc<Doors>>,
-    /// How many forks there were when it was opened.
-    generation: u32,
-    core: Mutex<Core>,
-    /// What a forked child gets to see instead: its parent's lock may be held for ever.
-    in_child: OnceLock<Mutex<Device>>,
-    /// Ends the thread's sleep: an earlier deadline, or the end.
-    waker: Waker,
-    /// Tells the thread that interfaces have changed; without it, nobody learns of that.
-    monitor: Option<Monitor>,
-    /// The moment at which times are counted from.
-    epoch: Instant,
-    /// When somebody polled last, in nanoseconds from the epoch on.
-    polled: AtomicU64,
-    /// How many users sleep on the sockets themselves.
-    sleepers: AtomicUsize,
-    /// Until when the thread sleeps, in nanoseconds from the epoch on.
-    thread_sleeps_until: AtomicU64,
-    /// Whether the thread sleeps without looking at the sockets, because a sleeper does.
-    thread_parked: AtomicBool,
-    stopping: AtomicBool,
 }
 
 impl Driver {
@@ -386,102 +357,5 @@ impl Driver {
     pub(crate) fn random(&self) -> u64 {
         getrandom::u64()
             .unwrap_or_else(|_| now().duration_since(self.shared.epoch).as_nanos() as u64)
-    }
-}
-
-impl Shared {
-    fn is_inherited(&self) -> bool {
-        self.generation != net::fork::generation()
-    }
-
-    fn doors(&self) -> Arc<Doors> {
-        let doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&doors)
-    }
-
-    fn lock_in_child(&self) -> MutexGuard<'_, Device> {
-        let device = self
-            .in_child
-            .get_or_init(|| Mutex::new(Device::abandoned()));
-        device.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Core> {
-        // A panic in the engine is a bug of ours; the others' work is not worth losing for it.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
-        match self.core.try_lock() {
-            Ok(core) => Some(core),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    fn nanoseconds(&self, at: Instant) -> u64 {
-        at.saturating_duration_since(self.epoch).as_nanos() as u64
-    }
-
-    fn note_poll(&self, now: Instant) {
-        self.polled.store(self.nanoseconds(now), Ordering::Release);
-    }
-
-    /// Makes progress for somebody who polls.
-    fn progress_for(&self, core: &mut Core, queue: Id<CompletionQueue>) -> Option<Completion> {
-        let now = now();
-        self.note_poll(now);
-        let completion = core.progress_for(now, queue);
-        self.watch_over_unsent(core, now);
-        completion
-    }
-
-    /// When answers wait for their owner's next call, the thread sees to it that they don't wait
-    /// long. It may still sleep on the sockets, where everything has been taken already.
-    fn watch_over_unsent(&self, core: &Core, now: Instant) {
-        if core.has_unsent() {
-            self.warn_thread(Some(now + POLLED_RECENTLY));
-        }
-    }
-
-    /// Until when the device's own thread leaves the sockets alone, if somebody polled recently.
-    fn polled_recently(&self, now: Instant) -> Option<Instant> {
-        let polled = Duration::from_nanos(self.polled.load(Ordering::Acquire));
-        let until = self.epoch + polled + POLLED_RECENTLY;
-        (now < until).then_some(until)
-    }
-
-    /// The thread will sleep until then.
-    fn plan_thread(&self, until: Option<Instant>) {
-        let planned = until.map_or(u64::MAX, |at| self.nanoseconds(at));
-        self.thread_sleeps_until.store(planned, Ordering::Release);
-    }
-
-    /// Ends the thread's sleep if it would sleep beyond `next`.
-    fn warn_thread(&self, next: Option<Instant>) {
-        let Some(next) = next else { return };
-        let planned = self.thread_sleeps_until.load(Ordering::Acquire);
-        if self.nanoseconds(next) < planned {
-            self.waker.wake();
-        }
-    }
-
-    /// Waits for packets, the bell or the time.
-    fn wait_with(&self, sleeper: &Sleeper<'_>, until: Option<Instant>) {
-        let now = now();
-        let due = earliest(until, self.lock().before_sleep(now));
-        let next = earliest(due, sleeper.look_again(now));
-        let timeout = next.map(|at| at.saturating_duration_since(now));
-        let doors = self.doors();
-        let mut interests: Vec<_> = sleeper.interest().into_iter().collect();
-        doors.add_to(&mut interests);
-        let _ = wait(&interests, timeout);
-    }
-}
-
-fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
-use super::Shared;
+use super::shared::Shared;
 use crate::clock::now;
 
 /// Runs until it is dropped.

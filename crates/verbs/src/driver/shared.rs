@@ -1,0 +1,144 @@
+//! What the driver's users and its thread have in common.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use engine::{Completion, CompletionQueue, Device, Id};
+use net::interface::Monitor;
+use net::poll::{Waker, wait};
+
+use super::bell::Sleeper;
+use super::core::Core;
+use super::port::Doors;
+use crate::clock::now;
+
+/// While somebody polled less than this ago, the device's own thread leaves the sockets alone.
+const POLLED_RECENTLY: Duration = Duration::from_micros(200);
+
+/// One lock, and what must be known without it.
+pub(super) struct Shared {
+    /// The sockets, to sleep on without the core's lock. Before the core, which owns them.
+    pub(super) doors: Mutex<Arc<Doors>>,
+    /// How many forks there were when it was opened.
+    pub(super) generation: u32,
+    pub(super) core: Mutex<Core>,
+    /// What a forked child gets to see instead: its parent's lock may be held for ever.
+    pub(super) in_child: OnceLock<Mutex<Device>>,
+    /// Ends the thread's sleep: an earlier deadline, or the end.
+    pub(super) waker: Waker,
+    /// Tells the thread that interfaces have changed; without it, nobody learns of that.
+    pub(super) monitor: Option<Monitor>,
+    /// The moment at which times are counted from.
+    pub(super) epoch: Instant,
+    /// When somebody polled last, in nanoseconds from the epoch on.
+    pub(super) polled: AtomicU64,
+    /// How many users sleep on the sockets themselves.
+    pub(super) sleepers: AtomicUsize,
+    /// Until when the thread sleeps, in nanoseconds from the epoch on.
+    pub(super) thread_sleeps_until: AtomicU64,
+    /// Whether the thread sleeps without looking at the sockets, because a sleeper does.
+    pub(super) thread_parked: AtomicBool,
+    pub(super) stopping: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn is_inherited(&self) -> bool {
+        self.generation != net::fork::generation()
+    }
+
+    pub(super) fn doors(&self) -> Arc<Doors> {
+        let doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&doors)
+    }
+
+    pub(super) fn lock_in_child(&self) -> MutexGuard<'_, Device> {
+        let device = self
+            .in_child
+            .get_or_init(|| Mutex::new(Device::abandoned()));
+        device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+        // A panic in the engine is a bug of ours; the others' work is not worth losing for it.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
+        match self.core.try_lock() {
+            Ok(core) => Some(core),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub(super) fn nanoseconds(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.epoch).as_nanos() as u64
+    }
+
+    pub(super) fn note_poll(&self, now: Instant) {
+        self.polled.store(self.nanoseconds(now), Ordering::Release);
+    }
+
+    /// Makes progress for somebody who polls.
+    pub(super) fn progress_for(
+        &self,
+        core: &mut Core,
+        queue: Id<CompletionQueue>,
+    ) -> Option<Completion> {
+        let now = now();
+        self.note_poll(now);
+        let completion = core.progress_for(now, queue);
+        self.watch_over_unsent(core, now);
+        completion
+    }
+
+    /// When answers wait for their owner's next call, the thread sees to it that they don't wait
+    /// long. It may still sleep on the sockets, where everything has been taken already.
+    pub(super) fn watch_over_unsent(&self, core: &Core, now: Instant) {
+        if core.has_unsent() {
+            self.warn_thread(Some(now + POLLED_RECENTLY));
+        }
+    }
+
+    /// Until when the device's own thread leaves the sockets alone, if somebody polled recently.
+    pub(super) fn polled_recently(&self, now: Instant) -> Option<Instant> {
+        let polled = Duration::from_nanos(self.polled.load(Ordering::Acquire));
+        let until = self.epoch + polled + POLLED_RECENTLY;
+        (now < until).then_some(until)
+    }
+
+    /// The thread will sleep until then.
+    pub(super) fn plan_thread(&self, until: Option<Instant>) {
+        let planned = until.map_or(u64::MAX, |at| self.nanoseconds(at));
+        self.thread_sleeps_until.store(planned, Ordering::Release);
+    }
+
+    /// Ends the thread's sleep if it would sleep beyond `next`.
+    pub(super) fn warn_thread(&self, next: Option<Instant>) {
+        let Some(next) = next else { return };
+        let planned = self.thread_sleeps_until.load(Ordering::Acquire);
+        if self.nanoseconds(next) < planned {
+            self.waker.wake();
+        }
+    }
+
+    /// Waits for packets, the bell or the time.
+    pub(super) fn wait_with(&self, sleeper: &Sleeper<'_>, until: Option<Instant>) {
+        let now = now();
+        let due = earliest(until, self.lock().before_sleep(now));
+        let next = earliest(due, sleeper.look_again(now));
+        let timeout = next.map(|at| at.saturating_duration_since(now));
+        let doors = self.doors();
+        let mut interests: Vec<_> = sleeper.interest().into_iter().collect();
+        doors.add_to(&mut interests);
+        let _ = wait(&interests, timeout);
+    }
+}
+
+pub(super) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
