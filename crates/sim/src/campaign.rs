@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::connections::Census;
 use crate::run::{Failure, Options, Summary, run};
 use crate::scenario::Scenario;
 
@@ -24,6 +25,8 @@ pub struct Campaign {
     pub packets: u64,
     /// How many of those were repetitions.
     pub retransmitted: u64,
+    /// What happened to connections.
+    pub census: Census,
     /// The runs that went wrong, by seed.
     pub failures: Vec<Failure>,
     /// How long it took.
@@ -37,6 +40,7 @@ impl Campaign {
                 *self.scenarios.entry(summary.scenario).or_default() += 1;
                 self.packets += summary.packets;
                 self.retransmitted += summary.retransmitted;
+                self.census.merge(&summary.census);
             }
             Err(failure) => self.failures.push(*failure),
         }
@@ -56,6 +60,9 @@ impl fmt::Display for Campaign {
         }
         for (scenario, count) in &self.scenarios {
             writeln!(f, "{count:>8} {scenario:?}")?;
+        }
+        for (what, count) in self.census.iter() {
+            writeln!(f, "{count:>8} × {what}")?;
         }
         let seconds = self.elapsed.as_secs_f64();
         write!(

@@ -35,5 +35,8 @@ unexpected!(
     engine::ObjectError,
     engine::MemoryError,
     engine::ModifyError,
-    engine::MulticastError
+    engine::MulticastError,
+    cm::BindError,
+    cm::CallError,
+    cm::TooManyIds
 );

@@ -1,4 +1,4 @@
-//! A world for the engine in which one number decides everything.
+//! A world for the engine and the connection manager in which one number decides everything.
 //!
 //! Any number of devices, the network between them, the clock, and the applications that use them
 //! live in one process and one thread. A seed decides what happens, so that a failure is one number:
@@ -18,19 +18,25 @@ pub mod arena;
 mod campaign;
 mod cluster;
 mod complaint;
+mod connections;
 mod datagrams;
 pub mod digest;
 pub mod hostile;
+mod input;
 pub mod network;
 mod overrun;
 mod plain;
+mod plant;
 pub mod rng;
 mod run;
 mod scenario;
+pub mod siege;
 pub mod tap;
 pub mod world;
 
 pub use campaign::{Campaign, campaign};
 pub use complaint::Complaint;
+pub use connections::Census;
+pub use plant::Bug;
 pub use run::{Failure, Options, Summary, run};
 pub use scenario::Scenario;

@@ -5,10 +5,9 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
-use engine::Bug;
-use sim::{Options, campaign, run};
+use sim::{Bug, Options, campaign, run};
 
-/// Simulated hosts and networks for the engine: one seed is one run.
+/// Simulated hosts and networks for the engine and the connection manager: one seed is one run.
 #[derive(Parser)]
 struct Arguments {
     /// Run this one seed and tell about it.
@@ -23,7 +22,7 @@ struct Arguments {
     /// Print every packet: when, from and to which host, its fate, and what it is.
     #[arg(long, requires = "seed")]
     packets: bool,
-    /// Plant a known bug in every device, to see it found.
+    /// Plant a known bug in every device or connection manager, to see it found.
     #[arg(long, value_name = "BUG", value_parser = parse_bug)]
     plant: Option<Bug>,
 }
@@ -76,9 +75,9 @@ fn run_many(arguments: &Arguments, options: Options) -> ExitCode {
 }
 
 fn parse_bug(name: &str) -> Result<Bug, String> {
-    let named = |bug: &Bug| format!("{bug:?}").eq_ignore_ascii_case(name);
-    Bug::ALL
-        .into_iter()
-        .find(named)
-        .ok_or_else(|| format!("no such bug; there are {:?}", Bug::ALL))
+    let named = |bug: &Bug| bug.to_string().eq_ignore_ascii_case(name);
+    Bug::all().find(named).ok_or_else(|| {
+        let names: Vec<String> = Bug::all().map(|bug| bug.to_string()).collect();
+        format!("no such bug; there are {}", names.join(", "))
+    })
 }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use engine::Bug;
-
 use crate::Complaint;
+use crate::connections::Census;
+use crate::plant::Bug;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::world::World;
@@ -14,10 +14,16 @@ use crate::world::World;
 /// How a run is watched or spoiled.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// A bug to plant in all devices.
+    /// A bug to plant in all devices, or in all connection managers.
     pub bug: Option<Bug>,
     /// Whether every packet is printed.
     pub packets: bool,
+}
+
+impl Options {
+    pub(crate) fn device_bug(self) -> Option<engine::Bug> {
+        self.bug.and_then(Bug::of_device)
+    }
 }
 
 /// What a run was.
@@ -37,6 +43,8 @@ pub struct Summary {
     pub time: Duration,
     /// The fingerprint of everything that happened.
     pub digest: u64,
+    /// What happened to connections, if there were any.
+    pub census: Census,
 }
 
 impl Summary {
@@ -52,6 +60,7 @@ impl Summary {
                 .sum(),
             time: world.now(),
             digest: world.digest.value(),
+            census: Census::default(),
         }
     }
 }
@@ -96,7 +105,7 @@ impl fmt::Display for Failure {
         writeln!(f, "seed {seed} ({scenario:?}): {complaint}")?;
         write!(f, "replay: cargo run --release -p sim -- --seed {seed}")?;
         match bug {
-            Some(bug) => write!(f, " --plant {bug:?}"),
+            Some(bug) => write!(f, " --plant {bug}"),
             None => Ok(()),
         }
     }

@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use engine::{Arrival, Config, Counters, Device, Transmit, transmit};
-use wire::{Flow, ICRC_LENGTH, Packet, icrc};
+use wire::{Flow, ICRC_LENGTH, Packet, Qpn, icrc};
 
 use crate::Complaint;
 use crate::digest::Digest;
@@ -22,6 +23,9 @@ pub struct Host {
     pub address: IpAddr,
     /// Multicast groups that it listens to.
     pub groups: Vec<IpAddr>,
+    /// The queue pair numbers whose packets it gets; all of them, unless it is one of several
+    /// processes at its address.
+    pub numbers: Option<Range<u32>>,
     /// When its timers will be looked at.
     timer_at: Option<Duration>,
     /// Whether it will be asked for packets.
@@ -130,6 +134,7 @@ impl World {
             device: Some(Device::new(config)),
             address,
             groups: Vec::new(),
+            numbers: None,
             timer_at: None,
             transmit_due: false,
             counters: Counters::default(),
@@ -169,6 +174,15 @@ impl World {
         }
     }
 
+    /// A dead host begins a new life, with a new device.
+    pub fn revive(&mut self, host: usize, config: Config) -> Result<(), Complaint> {
+        self.check_spoiled_at(host, &self.hosts[host].counters)?;
+        let host = &mut self.hosts[host];
+        host.device = Some(Device::new(config));
+        host.spoiled = 0;
+        Ok(())
+    }
+
     /// All counters of all hosts, the dead included.
     pub fn counters(&self) -> impl Iterator<Item = Counters> {
         self.hosts.iter().map(|host| match &host.device {
@@ -180,15 +194,19 @@ impl World {
     /// Every host must have noticed every datagram that reached it with bits flipped, and no other.
     pub fn check_spoiled(&self) -> Result<(), Complaint> {
         for (host, counters) in self.counters().enumerate() {
-            let noticed = counters.bad_checksum + counters.malformed;
-            let spoiled = self.hosts[host].spoiled;
-            if noticed != spoiled {
-                return Err(Complaint::new(format!(
-                    "{spoiled} spoiled datagrams reached host {host}, which noticed {noticed}"
-                )));
-            }
+            self.check_spoiled_at(host, &counters)?;
         }
         Ok(())
+    }
+
+    fn check_spoiled_at(&self, host: usize, counters: &Counters) -> Result<(), Complaint> {
+        let noticed = counters.bad_checksum + counters.malformed;
+        match self.hosts[host].spoiled {
+            spoiled if spoiled == noticed => Ok(()),
+            spoiled => Err(Complaint::new(format!(
+                "{spoiled} spoiled datagrams reached host {host}, which noticed {noticed}"
+            ))),
+        }
     }
 
     /// Makes [`step`](Self::step) return [`Step::Call`] with this number after a delay.
@@ -233,7 +251,9 @@ impl World {
         self.agenda.push(Reverse((at, self.turns, happening)));
     }
 
-    fn instant(&self) -> Instant {
+    /// The same moment, as devices are told it.
+    #[must_use]
+    pub fn instant(&self) -> Instant {
         self.base + self.now
     }
 
@@ -317,10 +337,27 @@ impl World {
             let packet = check_sent(&flow, identification, datagram)?;
             self.packets += 1;
             for &to in &receivers {
+                if !self.is_steered_to(to, packet.destination) {
+                    continue;
+                }
                 self.carry([from, to], &flow, identification, datagram, &packet)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether a packet that has this address comes to this host. Of the processes that share an
+    /// address each has its numbers; what comes to queue pair 1 goes to any one that lives.
+    fn is_steered_to(&self, host: usize, number: Qpn) -> bool {
+        let Some(numbers) = &self.hosts[host].numbers else {
+            return true;
+        };
+        if number != Qpn::GSI {
+            return numbers.contains(&number.value());
+        }
+        let address = self.hosts[host].address;
+        let lives = |other: &Host| other.address == address && other.device.is_some();
+        self.hosts.iter().position(lives) == Some(host)
     }
 
     fn carry(

@@ -1,10 +1,44 @@
 //! A handful of seeds with every test run; thousands more run by the command.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use sim::{Options, campaign, run};
+use sim::{Options, Scenario, campaign, run};
 
 const SEEDS: u64 = 1500;
+
+/// How many further runs with connection managers there are.
+const CONNECTIONS: usize = 1000;
+
+/// What must happen in them.
+const EVERYTHING: &[&str] = &[
+    "Resolved",
+    "Failed",
+    "Request",
+    "Response",
+    "Established",
+    "Found",
+    "Rejected",
+    "Unreachable",
+    "Disconnected",
+    "TimewaitExit",
+    "asked for patience",
+    "backlog full",
+    "broken transport",
+    "data before RTU",
+    "datagram of a service",
+    "death",
+    "duplicate",
+    "farewell received",
+    "message passed on",
+    "message repeated",
+    "message without a conversation",
+    "nobody listening",
+    "no queue pair left",
+    "number used again",
+    "rebirth",
+    "stale connection",
+    "farewell without an answer",
+];
 
 #[test]
 fn the_engine_keeps_its_promises() {
@@ -13,6 +47,24 @@ fn the_engine_keeps_its_promises() {
     let failures: Vec<String> = campaign.failures.iter().map(ToString::to_string).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert_eq!(campaign.runs(), SEEDS);
+}
+
+/// More seeds of the kind in which a connection manager can go wrong in many ways, and a proof that
+/// they get everywhere.
+#[test]
+fn the_connection_manager_keeps_its_promises_wherever_it_gets() {
+    let connections = |seed: &u64| Scenario::of_seed(*seed) == Scenario::Connections;
+    let mut seen = BTreeMap::<String, u64>::new();
+    for seed in (SEEDS..).filter(connections).take(CONNECTIONS) {
+        let summary = run(seed, Options::default()).unwrap_or_else(|failure| panic!("{failure}"));
+        for (what, count) in summary.census.iter() {
+            *seen.entry(what.to_owned()).or_default() += count;
+        }
+    }
+    for what in EVERYTHING {
+        let count = seen.get(*what).copied().unwrap_or_default();
+        assert!(count >= 5, "{what} happened {count} times: {seen:?}");
+    }
 }
 
 #[test]

@@ -7,8 +7,8 @@ use wire::{
     Xrceth, icrc,
 };
 
-use super::input::Input;
 use super::victim::{Door, FIRST_PSN, MTU, QUEUE_KEY, SIZE, THEIRS, Victim, WINDOW};
+use crate::input::Input;
 
 /// How far a request reaches.
 struct Reach {

@@ -5,7 +5,6 @@
 //! every step, what must always be true is asserted.
 
 mod craft;
-mod input;
 mod victim;
 
 use std::time::Duration;
@@ -13,8 +12,8 @@ use std::time::Duration;
 use engine::{Arrival, Destination, Kind, Remote, Segment, SendRequest, State, Work, transmit};
 use wire::{NakCode, Packet, Syndrome};
 
+use crate::input::Input;
 use craft::Knowledge;
-use input::Input;
 use victim::{Door, QUEUE_KEY, THEIRS, Victim, gid};
 
 /// More steps than this tell a fuzzer nothing new.

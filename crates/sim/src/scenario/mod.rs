@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::Complaint;
 use crate::cluster::{Cluster, Profile, Service};
+use crate::connections::Connections;
 use crate::datagrams::Datagrams;
 use crate::overrun::Overrun;
 use crate::rng::Rng;
@@ -37,9 +38,17 @@ pub enum Scenario {
     Datagrams,
     /// A completion queue overruns.
     Overrun,
+    /// Processes that find each other by connection managers.
+    Connections,
 }
 
 impl Scenario {
+    /// The kind of run that a seed is.
+    #[must_use]
+    pub fn of_seed(seed: u64) -> Self {
+        Self::draw(&mut Rng::new(seed))
+    }
+
     /// What the seed draws.
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         rng.weighted(&[
@@ -54,6 +63,7 @@ impl Scenario {
             (8, Scenario::Extended),
             (6, Scenario::Datagrams),
             (1, Scenario::Overrun),
+            (30, Scenario::Connections),
         ])
     }
 
@@ -71,8 +81,9 @@ impl Scenario {
             Scenario::Extended => extended(&mut rng),
             Scenario::Datagrams => return self.send_datagrams(rng, options),
             Scenario::Overrun => return self.overrun(rng, options),
+            Scenario::Connections => return self.connect(rng, options),
         };
-        let mut cluster = Cluster::build(profile, options.bug, rng)?;
+        let mut cluster = Cluster::build(profile, options.device_bug(), rng)?;
         cluster.world.prints = options.packets;
         cluster.run()?;
         Ok(Summary::of(self, cluster.queue_pairs(), &cluster.world))
@@ -84,17 +95,27 @@ impl Scenario {
             true => storm(&mut rng, 2, delay),
             false => calm(delay),
         };
-        let mut datagrams = Datagrams::build(faults, options.bug, rng)?;
+        let mut datagrams = Datagrams::build(faults, options.device_bug(), rng)?;
         datagrams.world.prints = options.packets;
         datagrams.run()?;
         Ok(Summary::of(self, datagrams.queue_pairs(), &datagrams.world))
     }
 
     fn overrun(self, rng: Rng, options: Options) -> Result<Summary, Complaint> {
-        let mut overrun = Overrun::build(options.bug, rng)?;
+        let mut overrun = Overrun::build(options.device_bug(), rng)?;
         overrun.world.prints = options.packets;
         overrun.run()?;
         Ok(Summary::of(self, overrun.queue_pairs(), &overrun.world))
+    }
+
+    fn connect(self, rng: Rng, options: Options) -> Result<Summary, Complaint> {
+        let mut connections = Connections::build(options.bug, rng)?;
+        connections.world.prints = options.packets;
+        connections.run()?;
+        Ok(Summary {
+            census: std::mem::take(&mut connections.census),
+            ..Summary::of(self, connections.queue_pairs(), &connections.world)
+        })
     }
 }
 

@@ -1,0 +1,203 @@
+//! What every application saw, each event in its place.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cm::EventKind;
+use engine::Status;
+use wire::cm::RejectReason;
+use wire::{Psn, Qpn};
+
+use super::place::Service;
+use super::script::Side;
+use crate::Complaint;
+
+/// One id in one life of one process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Who {
+    pub(super) host: usize,
+    pub(super) life: u32,
+    pub(super) id: cm::Id,
+}
+
+/// An event, reduced to what matters for its place in the order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Step {
+    Resolved,
+    Failed,
+    Request,
+    Response,
+    Established,
+    Found,
+    Rejected,
+    Unreachable,
+    Disconnected,
+    TimewaitExit,
+}
+
+impl Step {
+    pub(super) fn of(kind: &EventKind) -> Result<Step, Complaint> {
+        Ok(match kind {
+            EventKind::AddressResolved | EventKind::RouteResolved => Step::Resolved,
+            EventKind::ConnectRequest { .. } => Step::Request,
+            EventKind::ConnectResponse(_) => Step::Response,
+            EventKind::ServiceFound(_) => Step::Found,
+            EventKind::Unreachable(_) => Step::Unreachable,
+            EventKind::Rejected { .. } => Step::Rejected,
+            EventKind::Established => Step::Established,
+            EventKind::Disconnected { .. } => Step::Disconnected,
+            EventKind::TimewaitExit => Step::TimewaitExit,
+            EventKind::AddressError(_) | EventKind::RouteError(_) | EventKind::ConnectError(_) => {
+                Step::Failed
+            }
+            EventKind::DeviceRemoval
+            | EventKind::MulticastJoin(_)
+            | EventKind::MulticastError { .. }
+            | EventKind::AddressChange
+            | EventKind::Application { .. } => {
+                return Err(Complaint::new(format!("nobody asked for {kind:?}")));
+            }
+        })
+    }
+
+    /// Whether it may come right after `before`.
+    fn may_follow(self, before: Option<Step>, side: Side) -> bool {
+        let client = side == Side::Client;
+        match self {
+            Step::Request => before.is_none() && !client,
+            Step::Resolved => client && matches!(before, None | Some(Step::Resolved)),
+            Step::Response | Step::Found => client && before == Some(Step::Resolved),
+            Step::Failed => {
+                client && matches!(before, None | Some(Step::Resolved | Step::Response))
+            }
+            Step::Established => !client && before == Some(Step::Request),
+            Step::Unreachable => matches!(before, Some(Step::Resolved | Step::Request)),
+            Step::Rejected => matches!(
+                before,
+                Some(Step::Resolved | Step::Request | Step::Response | Step::Established)
+            ),
+            Step::Disconnected => matches!(
+                before,
+                Some(Step::Response | Step::Request | Step::Established)
+            ),
+            Step::TimewaitExit => before == Some(Step::Disconnected),
+        }
+    }
+}
+
+/// What one side knows about the queue pairs of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ends {
+    pub(super) local_qpn: Qpn,
+    pub(super) remote_qpn: Qpn,
+    pub(super) send_psn: Psn,
+    pub(super) receive_psn: Psn,
+}
+
+impl Ends {
+    pub(super) fn seen_from_the_other_side(self) -> Ends {
+        Ends {
+            local_qpn: self.remote_qpn,
+            remote_qpn: self.local_qpn,
+            send_psn: self.receive_psn,
+            receive_psn: self.send_psn,
+        }
+    }
+}
+
+/// The life of one id.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub(super) number: u32,
+    pub(super) side: Side,
+    pub(super) service: Service,
+    /// The process that a client asks; for a guest, its own.
+    pub(super) server: usize,
+    pub(super) steps: Vec<Step>,
+    /// The application has said that it is ready (client) or agreed (guest), and with what.
+    pub(super) ends: Option<Ends>,
+    /// The application refused, or left without a word.
+    pub(super) broke_off: bool,
+    /// The application stays until everything is said.
+    pub(super) patient: bool,
+    /// How many of its messages arrived, as it knows, and how many it got.
+    pub(super) sent: usize,
+    pub(super) received: usize,
+    /// Why the queue pair broke, if it did by itself.
+    pub(super) broken: Option<Status>,
+    /// The peer never answered our good-bye.
+    pub(super) unanswered: bool,
+    /// When the connection ended.
+    pub(super) over: Option<Duration>,
+    /// Why the peer refused.
+    pub(super) refusal: Option<RejectReason>,
+}
+
+impl Record {
+    pub(super) fn new(number: u32, side: Side, service: Service, server: usize) -> Self {
+        Record {
+            number,
+            side,
+            service,
+            server,
+            steps: Vec::new(),
+            ends: None,
+            broke_off: false,
+            patient: false,
+            sent: 0,
+            received: 0,
+            broken: None,
+            unanswered: false,
+            over: None,
+            refusal: None,
+        }
+    }
+
+    pub(super) fn has(&self, step: Step) -> bool {
+        self.steps.contains(&step)
+    }
+
+    /// The peer took our queue pair for one of its dead connections. It buries that one and asks
+    /// again, so this one does not count.
+    pub(super) fn is_mistaken(&self) -> bool {
+        self.refusal == Some(RejectReason::StaleConnection)
+    }
+}
+
+/// All ids of a run.
+#[derive(Default, Debug)]
+pub(super) struct Ledger {
+    pub(super) records: BTreeMap<Who, Record>,
+}
+
+impl Ledger {
+    pub(super) fn open(&mut self, who: Who, record: Record) -> Result<(), Complaint> {
+        match self.records.insert(who, record) {
+            None => Ok(()),
+            Some(_) => Err(Complaint::new(format!("{who:?} was given twice"))),
+        }
+    }
+
+    pub(super) fn record(&mut self, who: Who) -> &mut Record {
+        self.records.get_mut(&who).expect("an id that was opened")
+    }
+
+    /// Notes an event, which must have its place.
+    pub(super) fn note(&mut self, who: Who, kind: &EventKind) -> Result<Step, Complaint> {
+        let step = Step::of(kind)?;
+        let Some(record) = self.records.get_mut(&who) else {
+            return Err(Complaint::new(format!("{kind:?} for an unknown {who:?}")));
+        };
+        if let EventKind::Rejected { reason, .. } = kind {
+            record.refusal = Some(*reason);
+        }
+        record.unanswered |= *kind == (EventKind::Disconnected { timed_out: true });
+        if !step.may_follow(record.steps.last().copied(), record.side) {
+            return Err(Complaint::new(format!(
+                "{step:?} came to {who:?}, which is {record:?}"
+            )));
+        }
+        record.steps.push(step);
+        Ok(step)
+    }
+}

@@ -1,0 +1,342 @@
+//! Processes that find each other by their connection managers, talk, part and die.
+//!
+//! Each process has a device and a manager, joined as a driver joins them: management datagrams go
+//! through queue pair 1 over the same network as everything else, and the manager's attributes
+//! bring queue pairs up. The last process may share the address of the first.
+
+mod application;
+mod bring_up;
+mod census;
+mod driver;
+mod ledger;
+mod place;
+mod process;
+mod script;
+mod socket;
+mod traffic;
+mod verdict;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cm::{Load, State};
+use engine::{Config, Device};
+
+use crate::Complaint;
+use crate::network::{Cut, Faults, Network};
+use crate::plant::Bug;
+use crate::rng::Rng;
+use crate::world::{Step, World};
+use application::Act;
+pub use census::Census;
+use ledger::{Ledger, Who};
+use place::{Place, Service};
+use process::Process;
+use script::Script;
+use verdict::{Circumstances, judge};
+
+/// After this time nothing may happen any more.
+const END: Duration = Duration::from_secs(10_000);
+
+/// When applications begin to do something, at the latest.
+const BUSY: Duration = Duration::from_secs(25);
+
+/// The run.
+pub(crate) struct Connections {
+    pub(crate) world: World,
+    pub(crate) census: Census,
+    rng: Rng,
+    bug: Option<Bug>,
+    /// The living processes by host; each host of the world is one.
+    processes: Vec<Option<Process>>,
+    places: Vec<Place>,
+    lives: Vec<u32>,
+    ledger: Ledger,
+    clients: BTreeMap<u32, Who>,
+    script: Script,
+    plans: BTreeMap<u64, Plan>,
+    planned: u64,
+    /// Processes that died or stopped to listen for a while.
+    unsteady: BTreeSet<usize>,
+    queue_pairs: usize,
+}
+
+/// Something that is going to happen.
+#[derive(Debug, Clone, Copy)]
+enum Plan {
+    Act { host: usize, life: u32, act: Act },
+    Wake { host: usize, life: u32 },
+    Death(usize),
+    Birth(usize),
+}
+
+impl Connections {
+    pub(crate) fn build(bug: Option<Bug>, mut rng: Rng) -> Result<Self, Complaint> {
+        let hosts = rng.between(2, 4);
+        let network = Network::new(draw_faults(&mut rng, hosts), rng.fork());
+        let lag = Duration::from_micros(rng.below(10) as u64);
+        let world = World::new(network, lag, rng.fork());
+        let (shared, ipv6) = (rng.percent(40), rng.percent(30));
+        let queue_pairs = *rng.pick(&[4, 8, 64]);
+        let place = |number| Place {
+            number,
+            shares_first: shared && number == hosts - 1,
+            ipv6,
+            queue_pairs,
+        };
+        let mut connections = Self {
+            world,
+            census: Census::default(),
+            bug,
+            processes: Vec::new(),
+            places: (0..hosts).map(place).collect(),
+            lives: vec![0; hosts],
+            ledger: Ledger::default(),
+            clients: BTreeMap::new(),
+            script: Script::new(&mut rng),
+            plans: BTreeMap::new(),
+            planned: 0,
+            unsteady: BTreeSet::new(),
+            queue_pairs: 0,
+            rng,
+        };
+        for host in 0..hosts {
+            connections.add_process(host, shared)?;
+        }
+        connections.make_plans(hosts);
+        Ok(connections)
+    }
+
+    fn add_process(&mut self, host: usize, shared: bool) -> Result<(), Complaint> {
+        let place = self.places[host];
+        let config = self.draw_config(place);
+        self.world.add_host(place.address(), config);
+        if shared && place.guid() == 1 {
+            self.world.hosts[host].numbers = Some(place.number_range());
+        }
+        self.processes.push(None);
+        self.start_process(host)
+    }
+
+    fn start_process(&mut self, host: usize) -> Result<(), Complaint> {
+        self.lives[host] += 1;
+        let device = self.world.device(host).expect("a new life has a device");
+        if let Some(bug) = self.bug.and_then(Bug::of_device) {
+            device.sabotage(bug);
+        }
+        let bug = self.bug.and_then(Bug::of_manager);
+        let process = Process::start(self.places[host], device, bug, &mut self.rng)?;
+        self.processes[host] = Some(process);
+        Ok(())
+    }
+
+    fn draw_config(&mut self, place: Place) -> Config {
+        Config {
+            numbers: place.numbers(),
+            ..crate::cluster::draw_config(&mut self.rng, place.address())
+        }
+    }
+
+    fn make_plans(&mut self, hosts: usize) {
+        for _ in 0..self.rng.between(3, 12) {
+            let host = self.rng.below(hosts);
+            self.plan_connection(host);
+        }
+        if self.rng.percent(40) {
+            let host = self.rng.below(hosts);
+            let death = self.rng.up_to(BUSY);
+            self.plan(death, Plan::Death(host));
+            if self.rng.percent(70) {
+                let absence = Duration::from_millis(self.rng.between(10, 5000) as u64);
+                self.plan(death + absence, Plan::Birth(host));
+            }
+        }
+        if self.rng.percent(15) {
+            let host = self.rng.below(hosts);
+            let after = self.rng.up_to(BUSY);
+            self.plan_act(host, after, Act::CloseListener);
+        }
+    }
+
+    fn plan_connection(&mut self, host: usize) {
+        let number = self.planned as u32;
+        let service = self.rng.weighted(&[
+            (70, Service::Reliable),
+            (10, Service::Unreliable),
+            (20, Service::Datagram),
+        ]);
+        let server = self.rng.below(self.places.len());
+        let begin = Act::Begin {
+            number,
+            server,
+            service,
+        };
+        let after = self.rng.up_to(BUSY);
+        self.plan_act(host, after, begin);
+    }
+
+    fn plan(&mut self, after: Duration, plan: Plan) {
+        self.planned += 1;
+        self.plans.insert(self.planned, plan);
+        self.world.call(after, self.planned);
+    }
+
+    /// An application will do this, if it lives then.
+    fn plan_act(&mut self, host: usize, after: Duration, act: Act) {
+        let life = self.lives[host];
+        self.plan(after, Plan::Act { host, life, act });
+    }
+
+    pub(crate) fn run(&mut self) -> Result<(), Complaint> {
+        while let Some(step) = self.world.step()? {
+            if self.world.now() > END {
+                return Err(Complaint::new("it does not come to an end"));
+            }
+            match step {
+                Step::Host(host) => self.pump(host)?,
+                Step::Call(number) => self.carry_out(number)?,
+            }
+        }
+        for host in 0..self.processes.len() {
+            self.close(host)?;
+        }
+        self.world.check_spoiled()?;
+        let faults = self.world.network.faults();
+        let circumstances = Circumstances {
+            is_steady: &|host| !self.unsteady.contains(&host),
+            is_faultless: faults.are_none(),
+            script: self.script,
+        };
+        judge(&self.ledger, &circumstances)
+    }
+
+    fn carry_out(&mut self, number: u64) -> Result<(), Complaint> {
+        let plan = self.plans.remove(&number).expect("a plan for each call");
+        let lives = |host: usize, life| self.lives[host] == life && self.processes[host].is_some();
+        match plan {
+            Plan::Act { host, life, act } if lives(host, life) => {
+                self.act(host, act)?;
+                self.pump(host)
+            }
+            Plan::Wake { host, life } if lives(host, life) => {
+                let now = self.world.instant();
+                let process = self.process(host);
+                process.wake = None;
+                process.manager.handle_timeout(now);
+                self.pump(host)
+            }
+            Plan::Act { .. } | Plan::Wake { .. } => Ok(()),
+            Plan::Death(host) => {
+                self.unsteady.insert(host);
+                self.world.kill(host);
+                if let Some(process) = self.processes[host].take() {
+                    self.census.note("death");
+                    self.census.take(process.manager.counters());
+                }
+                Ok(())
+            }
+            Plan::Birth(host) => self.bear(host),
+        }
+    }
+
+    /// A dead process lives again, and remembers nothing.
+    fn bear(&mut self, host: usize) -> Result<(), Complaint> {
+        let config = self.draw_config(self.places[host]);
+        self.world.revive(host, config)?;
+        self.start_process(host)?;
+        self.census.note("rebirth");
+        for _ in 0..self.rng.below(5) {
+            self.plan_connection(host);
+        }
+        self.pump(host)
+    }
+
+    /// In the end nothing is left but listeners, and without them nothing at all.
+    fn close(&mut self, host: usize) -> Result<(), Complaint> {
+        let now = self.world.instant();
+        let Some(mut process) = self.processes[host].take() else {
+            return Ok(());
+        };
+        let manager = &mut process.manager;
+        self.census.take(manager.counters());
+        for id in std::mem::take(&mut process.listeners).into_keys() {
+            if manager.state(id) != Some(State::Listening) {
+                return Err(Complaint::new("a listener does not listen any more"));
+            }
+            manager.destroy(now, id)?;
+        }
+        if manager.load() != Load::default() {
+            let left = format!("host {host} is left with {:?}", manager.load());
+            return Err(Complaint::new(left));
+        }
+        process.stop(self.device(host))
+    }
+
+    /// The device of a living process, to do something with it.
+    fn device(&mut self, host: usize) -> &mut Device {
+        let device = self.world.device(host);
+        device.expect("a living process has a device")
+    }
+
+    fn process(&mut self, host: usize) -> &mut Process {
+        let process = self.processes[host].as_mut();
+        process.expect("only the living do something")
+    }
+
+    /// A living process and its device.
+    fn both(&mut self, host: usize) -> (&mut Process, &mut Device) {
+        let process = self.processes[host].as_mut();
+        let device = self.world.device(host);
+        (
+            process.expect("only the living do something"),
+            device.expect("a living process has a device"),
+        )
+    }
+
+    fn who(&self, host: usize, id: cm::Id) -> Who {
+        let life = self.lives[host];
+        Who { host, life, id }
+    }
+
+    /// How many queue pairs were made.
+    pub(crate) fn queue_pairs(&self) -> usize {
+        self.queue_pairs
+    }
+}
+
+/// Networks as connection managers know them: their patience is counted in seconds, and no packet
+/// lives longer than the second that the protocol gives it.
+fn draw_faults(rng: &mut Rng, hosts: usize) -> Faults {
+    let millisecond = Duration::from_millis(1);
+    let until = Duration::from_secs(*rng.pick(&[5, 60, 2000]));
+    let cuts = match rng.percent(15) {
+        true => vec![draw_cut(rng, hosts)],
+        false => Vec::new(),
+    };
+    Faults {
+        loss: *rng.pick(&[0, 0, 50, 100, 200]),
+        duplication: *rng.pick(&[0, 100, 300]),
+        corruption: *rng.pick(&[0, 0, 30]),
+        delay: rng.up_to(5 * millisecond),
+        jitter: *rng.pick(&[
+            Duration::ZERO,
+            millisecond,
+            5 * millisecond,
+            900 * millisecond,
+        ]),
+        cuts,
+        until,
+    }
+}
+
+/// Shorter than the patience of whoever connects.
+fn draw_cut(rng: &mut Rng, hosts: usize) -> Cut {
+    let from = rng.up_to(BUSY);
+    let length = Duration::from_millis(rng.between(10, 40_000) as u64);
+    let first = rng.below(hosts);
+    Cut {
+        hosts: [first, (first + 1) % hosts],
+        from,
+        until: from + length,
+    }
+}

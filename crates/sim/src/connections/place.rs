@@ -1,0 +1,100 @@
+//! Where a process lives, and what belongs to it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+
+use cm::Slice;
+use engine::NumberSpace;
+use wire::cm::PortSpace;
+
+/// What a client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Service {
+    /// A reliable connection.
+    Reliable,
+    /// An unreliable connection.
+    Unreliable,
+    /// A datagram service.
+    Datagram,
+}
+
+impl Service {
+    pub(super) fn space(self) -> PortSpace {
+        match self {
+            Service::Reliable => PortSpace::Tcp,
+            Service::Unreliable => PortSpace::Infiniband,
+            Service::Datagram => PortSpace::Udp,
+        }
+    }
+
+    pub(super) fn kind(self) -> cm::Kind {
+        match self {
+            Service::Reliable => cm::Kind::ReliableConnection,
+            Service::Unreliable => cm::Kind::UnreliableConnection,
+            Service::Datagram => cm::Kind::Datagram,
+        }
+    }
+
+    pub(super) fn transport(self) -> engine::Kind {
+        match self {
+            Service::Reliable => engine::Kind::Rc,
+            Service::Unreliable => engine::Kind::Uc,
+            Service::Datagram => engine::Kind::Ud,
+        }
+    }
+}
+
+/// The place of one process. The last of several may be a second one at the address of the first:
+/// then it has a slice of the identifiers, other ports and other queue pair numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) number: usize,
+    pub(super) shares_first: bool,
+    pub(super) ipv6: bool,
+    /// How many queue pairs there may be at a time: a power of two, and also how many numbers.
+    pub(super) queue_pairs: u32,
+}
+
+impl Place {
+    /// The device's GUID. Processes that share an address share it.
+    pub(super) fn guid(self) -> u64 {
+        1 + match self.shares_first {
+            true => 0,
+            false => self.number as u64,
+        }
+    }
+
+    pub(super) fn address(self) -> IpAddr {
+        let device = self.guid() as u8;
+        match self.ipv6 {
+            true => Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, device.into()).into(),
+            false => Ipv4Addr::new(10, 0, 0, device).into(),
+        }
+    }
+
+    pub(super) fn slice(self) -> Slice {
+        Slice::new(4, u32::from(self.shares_first)).expect("one bit fits into four")
+    }
+
+    pub(super) fn port(self) -> u16 {
+        7000 + u16::from(self.shares_first)
+    }
+
+    /// The same on every host: a number alone says nothing.
+    pub(super) fn numbers(self) -> NumberSpace {
+        NumberSpace {
+            first: 16 + u32::from(self.shares_first) * self.queue_pairs,
+            capacity: self.queue_pairs,
+            reuse: 1,
+        }
+    }
+
+    pub(super) fn number_range(self) -> Range<u32> {
+        let NumberSpace {
+            first,
+            capacity,
+            reuse,
+        } = self.numbers();
+        first..first + capacity * reuse
+    }
+}

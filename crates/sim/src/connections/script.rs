@@ -1,0 +1,79 @@
+//! What is said over a connection: its number decides, so both ends know it without asking.
+
+use crate::rng::Rng;
+
+/// The longest message.
+pub(super) const LONGEST: usize = 2500;
+
+/// The most messages of one side.
+pub(super) const MOST_MESSAGES: usize = 4;
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Side {
+    /// Who asked for it.
+    Client,
+    /// Who was asked.
+    Guest,
+}
+
+impl Side {
+    pub(super) fn other(self) -> Side {
+        match self {
+            Side::Client => Side::Guest,
+            Side::Guest => Side::Client,
+        }
+    }
+}
+
+/// The words of all connections of a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Script {
+    salt: u64,
+}
+
+impl Script {
+    pub(super) fn new(rng: &mut Rng) -> Self {
+        Script { salt: rng.word() }
+    }
+
+    /// How many messages a side sends.
+    pub(super) fn count(self, number: u32, side: Side) -> usize {
+        self.rng(number, side, 0).below(MOST_MESSAGES + 1)
+    }
+
+    /// One of them.
+    pub(super) fn message(self, number: u32, side: Side, index: usize) -> Vec<u8> {
+        let mut rng = self.rng(number, side, 1 + index as u64);
+        let length = rng.weighted(&[(1, 0), (6, 200), (3, LONGEST)]);
+        let length = rng.below(length + 1);
+        rng.bytes(length)
+    }
+
+    /// The private data of a request or an answer: the number, and something of any length.
+    pub(super) fn greeting(self, number: u32, side: Side, room: usize) -> Vec<u8> {
+        let mut rng = self.rng(number, side, 100);
+        let length = rng.below(room - 3);
+        let mut greeting = number.to_be_bytes().to_vec();
+        greeting.extend(rng.bytes(length));
+        greeting
+    }
+
+    /// Whether this came as private data; behind it the wire has zeros.
+    pub(super) fn is_greeting(self, number: u32, side: Side, room: usize, data: &[u8]) -> bool {
+        let greeting = self.greeting(number, side, room);
+        data.strip_prefix(&*greeting)
+            .is_some_and(|rest| rest.iter().all(|&byte| byte == 0))
+    }
+
+    fn rng(self, number: u32, side: Side, what: u64) -> Rng {
+        Rng::new(self.salt ^ u64::from(number) << 16 ^ (side as u64) << 8 ^ what)
+    }
+}
+
+/// The number at the front of a greeting.
+pub(super) fn number_of(greeting: &[u8]) -> Option<u32> {
+    greeting
+        .first_chunk()
+        .map(|bytes| u32::from_be_bytes(*bytes))
+}

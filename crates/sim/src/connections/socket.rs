@@ -1,0 +1,220 @@
+//! Queue pairs with memory of their own, moved as a connection manager says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cm::{PathAttributes, ReceiveAttributes, SendAttributes};
+use engine::{
+    Access, Address, Attributes, Buffer, CompletionQueue, Device, Id, ObjectError,
+    ProtectionDomain, QueuePairInit, ReceiveRequest, Segment, SendRequest, State, Work,
+};
+use wire::{Key, Qpn, grh};
+
+use super::place::Service;
+use super::script::{LONGEST, MOST_MESSAGES};
+use crate::Complaint;
+
+/// What the memory of every queue pair begins with.
+const BASE: u64 = 0x10_0000;
+
+/// The bytes of one message, with room for what stands in front of a datagram.
+const SLOT: usize = LONGEST + grh::LENGTH;
+
+/// How many messages of each direction there is room for.
+const SLOTS: usize = MOST_MESSAGES + 1;
+
+/// A queue pair of a connection.
+pub(super) struct Socket {
+    pub(super) number: Qpn,
+    /// Whose it is; none when the id is destroyed and the number must wait.
+    pub(super) id: Option<cm::Id>,
+    /// When it last got on with its work.
+    pub(super) progress: Duration,
+    /// The stream of its requests on the wire.
+    pub(super) stream: Option<usize>,
+    buffer: Arc<Buffer>,
+    key: Key,
+}
+
+impl Socket {
+    /// None when the device has no number left.
+    pub(super) fn create(
+        device: &mut Device,
+        domain: Id<ProtectionDomain>,
+        queue: Id<CompletionQueue>,
+        service: Service,
+        id: Option<cm::Id>,
+    ) -> Result<Option<Socket>, Complaint> {
+        let init = QueuePairInit::new(service.transport(), domain, queue);
+        let number = match device.create_queue_pair(init) {
+            Err(ObjectError::Exhausted) => return Ok(None),
+            created => created?,
+        };
+        let buffer = Buffer::zeroed(2 * SLOTS * SLOT);
+        let region = device.register(domain, Arc::clone(&buffer), BASE, Access::LOCAL_WRITE)?;
+        Ok(Some(Socket {
+            number,
+            id,
+            progress: Duration::ZERO,
+            stream: None,
+            buffer,
+            key: region.local_key,
+        }))
+    }
+
+    /// Ends it for good.
+    pub(super) fn destroy(&self, device: &mut Device) -> Result<(), Complaint> {
+        device.destroy_queue_pair(self.number)?;
+        Ok(device.deregister(self.key)?)
+    }
+
+    pub(super) fn break_off(&self, device: &mut Device) -> Result<(), Complaint> {
+        Ok(device.modify(self.number, &to(State::Error))?)
+    }
+
+    pub(super) fn initialize(
+        &self,
+        device: &mut Device,
+        init: &cm::InitAttributes,
+    ) -> Result<(), Complaint> {
+        let access = access_of(init.access);
+        let attributes = Attributes {
+            port: Some(1),
+            partition_index: Some(0),
+            queue_key: init.queue_key,
+            access: init.queue_key.is_none().then_some(access),
+            ..to(State::Initialized)
+        };
+        Ok(device.modify(self.number, &attributes)?)
+    }
+
+    /// A datagram queue pair needs to know nothing more.
+    pub(super) fn open(&self, device: &mut Device) -> Result<(), Complaint> {
+        device.modify(self.number, &to(State::ReadyToReceive))?;
+        let ready = Attributes {
+            send_psn: Some(wire::Psn::ZERO),
+            ..to(State::ReadyToSend)
+        };
+        Ok(device.modify(self.number, &ready)?)
+    }
+
+    pub(super) fn receive(
+        &self,
+        device: &mut Device,
+        attributes: &ReceiveAttributes,
+    ) -> Result<(), Complaint> {
+        let ready = Attributes {
+            path: Some(address_of(&attributes.path)),
+            path_mtu: Some(attributes.mtu),
+            destination: Some(attributes.remote_qpn),
+            receive_psn: Some(attributes.receive_psn),
+            responder_resources: attributes.reliable.map(|r| r.responder_resources),
+            rnr_timer: attributes.reliable.map(|r| r.min_rnr_timer),
+            ..to(State::ReadyToReceive)
+        };
+        Ok(device.modify(self.number, &ready)?)
+    }
+
+    pub(super) fn send(
+        &self,
+        device: &mut Device,
+        attributes: &SendAttributes,
+    ) -> Result<(), Complaint> {
+        let reliable = attributes.reliable;
+        let ready = Attributes {
+            send_psn: Some(attributes.send_psn),
+            ack_timeout: reliable.map(|r| r.ack_timeout),
+            retry_count: reliable.map(|r| r.retry_count),
+            rnr_retry: reliable.map(|r| r.rnr_retry_count),
+            initiator_depth: reliable.map(|r| r.initiator_depth),
+            ..to(State::ReadyToSend)
+        };
+        Ok(device.modify(self.number, &ready)?)
+    }
+
+    /// Room for everything that the peer may send.
+    pub(super) fn post_receives(&self, device: &mut Device) -> Result<(), Complaint> {
+        (0..SLOTS).try_for_each(|slot| self.post_receive(device, slot))
+    }
+
+    pub(super) fn post_receive(&self, device: &mut Device, slot: usize) -> Result<(), Complaint> {
+        let request = ReceiveRequest::new(slot as u64, [self.segment(slot, SLOT)]);
+        device.post_receive(self.number, request).map_err(refused)
+    }
+
+    /// What a receive holds.
+    pub(super) fn received(&self, slot: u64, length: u32) -> Vec<u8> {
+        let mut bytes = vec![0; length as usize];
+        self.buffer.read(slot as usize * SLOT, &mut bytes);
+        bytes
+    }
+
+    /// Sends a message; it completes under its index.
+    pub(super) fn post_send(
+        &self,
+        device: &mut Device,
+        index: usize,
+        message: &[u8],
+        to: Option<engine::Destination>,
+    ) -> Result<(), Complaint> {
+        let slot = SLOTS + index;
+        self.buffer.write(slot * SLOT, message);
+        let mut request =
+            SendRequest::new(index as u64, Work::Send).with([self.segment(slot, message.len())]);
+        request.destination = to;
+        device.post_send(self.number, request).map_err(refused)
+    }
+
+    /// Whether it would answer its peer.
+    pub(super) fn listens(&self, device: &Device) -> bool {
+        let queue_pair = device.queue_pair(self.number);
+        queue_pair.is_some_and(|queue_pair| queue_pair.state().receives())
+    }
+
+    fn segment(&self, slot: usize, length: usize) -> Segment {
+        Segment {
+            address: BASE + (slot * SLOT) as u64,
+            length: length as u32,
+            key: self.key,
+        }
+    }
+}
+
+/// The way to a peer, from the only address that a process has.
+pub(super) fn address_of(path: &PathAttributes) -> Address {
+    Address {
+        flow_label: path.flow_label,
+        hop_limit: path.hop_limit,
+        traffic_class: path.traffic_class,
+        service_level: path.service_level,
+        ..Address::new(path.remote_gid, 0)
+    }
+}
+
+fn access_of(access: cm::Access) -> Access {
+    let mut rights = Access::empty();
+    rights.set(
+        Access::REMOTE_WRITE,
+        access.contains(cm::Access::REMOTE_WRITE),
+    );
+    rights.set(
+        Access::REMOTE_READ,
+        access.contains(cm::Access::REMOTE_READ),
+    );
+    rights.set(
+        Access::REMOTE_ATOMIC,
+        access.contains(cm::Access::REMOTE_ATOMIC),
+    );
+    rights
+}
+
+fn to(state: State) -> Attributes {
+    Attributes {
+        state: Some(state),
+        ..Attributes::default()
+    }
+}
+
+fn refused(error: engine::PostError) -> Complaint {
+    Complaint::new(format!("a request was not taken: {error}"))
+}

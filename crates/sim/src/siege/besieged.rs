@@ -1,0 +1,342 @@
+//! The manager that is attacked, and the application and driver around it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use cm::{Arrival, Config, EventKind, Id, Instruction, Manager, Route, Slice, Transmit};
+use wire::cm::{CommunicationId, Message, PortSpace, ServiceId};
+use wire::{PathMtu, Qpn};
+
+use super::oracle::{Expected, expected};
+use super::{FOR_EVER, OURS, nothing};
+use crate::input::Input;
+
+/// Our GUID, and that of all peers.
+pub(super) const GUID: u64 = 0x0a00_00ff_fe00_0001;
+pub(super) const THEIR_GUID: u64 = 0x0a00_00ff_fe00_0002;
+
+/// Few, so that the bounds are met.
+const MAX_IDS: usize = 48;
+
+/// How many answers are remembered, and how many datagrams wait, at most.
+const MOST_ANSWERS: usize = 1024;
+const MOST_WAITING: usize = 4096;
+
+/// An id is told a handful of things in its life, and the driver as much.
+const MOST_WAITING_OF_ID: usize = 16;
+
+/// A conversation, as the peer knows it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub(super) arrival: Arrival,
+    pub(super) ours: CommunicationId,
+    pub(super) theirs: CommunicationId,
+    pub(super) our_qpn: Qpn,
+    /// The attribute of what it was told last.
+    pub(super) heard: u16,
+}
+
+/// The manager and everything that is watched.
+pub(super) struct Besieged {
+    pub(super) manager: Manager,
+    pub(super) now: Instant,
+    pub(super) slice: Slice,
+    pub(super) ids: Vec<Id>,
+    /// Conversations that the attackers have heard of, oldest first.
+    pub(super) known: Vec<Known>,
+    /// For how many steps the driver fetches nothing.
+    pub(super) late_for: usize,
+    /// How often the application was told what.
+    pub(super) told: BTreeMap<&'static str, u32>,
+    /// Addresses that may be written to: peers that wrote, and those that the application named.
+    pub(super) met: BTreeSet<IpAddr>,
+    /// Names that peers have used.
+    pub(super) used: BTreeSet<(IpAddr, u32)>,
+    /// Ports that somebody listened on.
+    pub(super) services: BTreeSet<ServiceId>,
+    /// Guests that wait for the application, and the backlog of their listener.
+    pub(super) waiting: BTreeMap<Id, Id>,
+    pub(super) backlogs: BTreeMap<Id, usize>,
+    /// What was asked for, and how often the end of a connection was told.
+    pub(super) connecting: BTreeSet<Id>,
+    pub(super) accepted: BTreeSet<Id>,
+    pub(super) ended: BTreeSet<Id>,
+    pub(super) next_qpn: u32,
+    /// How many things the application itself asked for.
+    pub(super) calls: usize,
+}
+
+impl Besieged {
+    pub(super) fn new() -> Self {
+        let slice = Slice::new(4, 3).expect("a slice");
+        let mut config = Config::new(GUID, 7);
+        config.slice = slice;
+        config.max_ids = MAX_IDS;
+        let mut manager = Manager::new(config);
+        manager.add_address(OURS);
+        Besieged {
+            manager,
+            // All times are distances from here.
+            now: Instant::now(),
+            slice,
+            ids: Vec::new(),
+            known: Vec::new(),
+            late_for: 0,
+            told: BTreeMap::new(),
+            met: BTreeSet::new(),
+            used: BTreeSet::new(),
+            services: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            backlogs: BTreeMap::new(),
+            connecting: BTreeSet::new(),
+            accepted: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            next_qpn: 0x20,
+            calls: 0,
+        }
+    }
+
+    /// One of three services, or one that nobody can listen on.
+    pub(super) fn draw_service(&self, input: &mut Input<'_>) -> ServiceId {
+        input.pick(&[
+            service(PortSpace::Tcp),
+            service(PortSpace::Udp),
+            service(PortSpace::Infiniband),
+            ServiceId::of_port(PortSpace::Tcp, 9),
+            ServiceId::new(0x1234_5678_9abc_def0),
+        ])
+    }
+
+    /// A datagram that may be anything.
+    pub(super) fn receive(&mut self, arrival: Arrival, datagram: &[u8]) {
+        let whole = datagram.first_chunk().filter(|_| datagram.len() == 256);
+        if let Some(Ok((header, message))) = whole.map(Message::parse) {
+            return self.receive_message(arrival, header.transaction(), &message);
+        }
+        self.pump();
+        let before = self.manager.load().waiting;
+        self.manager.handle_datagram(self.now, arrival, datagram);
+        let after = self.manager.load().waiting;
+        assert_eq!(before, after, "what is no message has no effect");
+    }
+
+    /// A message, which is answered as the specification says.
+    pub(super) fn receive_message(
+        &mut self,
+        arrival: Arrival,
+        transaction: u64,
+        message: &Message,
+    ) {
+        self.pump();
+        let is_new = name_of(message).is_none_or(|name| self.used.insert((arrival.source, name)));
+        let is_listened = service_of(message).is_some_and(|s| self.services.contains(&s));
+        self.met.insert(arrival.source);
+        let manager = &mut self.manager;
+        manager.handle_datagram(self.now, arrival, &message.emit(transaction));
+        if self.late_for > 0 {
+            return;
+        }
+        let answers: Vec<Transmit> = std::iter::from_fn(|| self.manager.poll_transmit()).collect();
+        let words: Vec<Message> = answers.iter().map(|sent| self.learn(sent)).collect();
+        match expected(message, self.slice, is_listened, is_new) {
+            Expected::Silence => assert!(words.is_empty(), "{message} is answered: {words:?}"),
+            Expected::One(fits) => assert!(
+                matches!(&words[..], [only] if fits(message, only)),
+                "{message} is answered with {words:?}"
+            ),
+            Expected::First(fits) => assert!(
+                matches!(&words[..], [first] | [first, Message::DisconnectRequest(_)]
+                    if fits(message, first)),
+                "{message} is answered with {words:?}"
+            ),
+            Expected::Anything => assert!(words.len() <= 2, "{message} brings {words:?}"),
+        }
+    }
+
+    pub(super) fn wait(&mut self, time: Duration) {
+        self.now += time;
+        self.manager.handle_timeout(self.now);
+        self.pump();
+        let due = self.manager.poll_timeout();
+        assert!(due.is_none_or(|at| at > self.now), "a timer stays due");
+    }
+
+    pub(super) fn wait_for_timer(&mut self) {
+        if let Some(at) = self.manager.poll_timeout() {
+            self.wait(at.saturating_duration_since(self.now));
+        }
+    }
+
+    /// What a driver does, unless it is late.
+    pub(super) fn pump(&mut self) {
+        if self.late_for > 0 {
+            return;
+        }
+        while let Some(sent) = self.manager.poll_transmit() {
+            self.learn(&sent);
+        }
+        while let Some(instruction) = self.manager.poll_instruction() {
+            self.obey(instruction);
+        }
+        while let Some(event) = self.manager.poll_event() {
+            self.hear(event.id, &event.kind);
+        }
+    }
+
+    fn obey(&mut self, instruction: Instruction) {
+        match instruction {
+            Instruction::ResolveAddress { id, .. } => self.manager.address_resolved(id, Ok(OURS)),
+            Instruction::ResolveRoute { id, .. } => {
+                let route = Route::new(PathMtu::Mtu1024);
+                self.manager.route_resolved(id, Ok(route));
+            }
+            Instruction::JoinMulticast { id, group, .. } => {
+                self.manager.multicast_joined(id, group, Ok(()));
+            }
+            Instruction::LeaveMulticast { .. } | Instruction::BreakQueuePair { .. } => {}
+        }
+    }
+
+    /// Only what can be is told, and only about ids that exist.
+    fn hear(&mut self, id: Id, kind: &EventKind) {
+        assert!(self.manager.state(id).is_some(), "{kind:?} for nobody");
+        let what = match kind {
+            EventKind::ConnectRequest { listener, .. } => {
+                assert!(!self.ids.contains(&id), "a request comes once");
+                self.ids.push(id);
+                self.waiting.insert(id, *listener);
+                "request"
+            }
+            EventKind::ConnectResponse(_) => {
+                assert!(self.connecting.contains(&id), "{id:?} never connected");
+                "response"
+            }
+            EventKind::ServiceFound(_) => {
+                assert!(self.connecting.contains(&id), "{id:?} never connected");
+                "service found"
+            }
+            EventKind::Established => {
+                assert!(self.accepted.contains(&id), "{id:?} was never accepted");
+                "established"
+            }
+            EventKind::Disconnected { .. } => {
+                assert!(self.ended.insert(id), "{id:?} ends twice");
+                "disconnected"
+            }
+            EventKind::TimewaitExit => {
+                assert!(self.ended.contains(&id), "{id:?} has not ended");
+                "timewait exit"
+            }
+            EventKind::Rejected { .. } => "rejected",
+            EventKind::Unreachable(_) => "unreachable",
+            _ => "something else",
+        };
+        *self.told.entry(what).or_default() += 1;
+    }
+
+    /// What is sent is a message, to somebody who wrote or was named; and it tells attackers names.
+    fn learn(&mut self, sent: &Transmit) -> Message {
+        assert!(
+            self.met.contains(&sent.destination),
+            "a stranger gets {sent:?}"
+        );
+        assert_eq!(sent.source, OURS);
+        let (_, message) = Message::parse(&sent.datagram).expect("a manager sends messages");
+        let (ours, theirs, our_qpn) = match &message {
+            Message::ConnectRequest(m) => (m.local_id, CommunicationId::default(), m.local_qpn),
+            Message::ConnectReply(m) => (m.local_id, m.remote_id, m.local_qpn),
+            Message::ReadyToUse(m) => (m.local_id, m.remote_id, Qpn::default()),
+            Message::ReceiptAcknowledge(m) => (m.local_id, m.remote_id, Qpn::default()),
+            Message::ServiceRequest(m) => (m.request_id, m.request_id, Qpn::default()),
+            Message::DisconnectRequest(m) => (m.local_id, m.remote_id, Qpn::default()),
+            _ => return message,
+        };
+        let our_qpn = match our_qpn.value() {
+            0 => self.qpn_of(ours),
+            _ => our_qpn,
+        };
+        let arrival = Arrival {
+            source: sent.destination,
+            destination: sent.source,
+        };
+        self.known.push(Known {
+            arrival,
+            ours,
+            theirs,
+            our_qpn,
+            heard: message.attribute(),
+        });
+        message
+    }
+
+    fn qpn_of(&self, ours: CommunicationId) -> Qpn {
+        let mut known = self.known.iter().rev();
+        let found = known.find(|known| known.ours == ours);
+        found.map(|known| known.our_qpn).unwrap_or_default()
+    }
+
+    /// Whatever comes, only so much is remembered.
+    pub(super) fn check_load(&self) {
+        let load = self.manager.load();
+        assert!(load.ids <= MAX_IDS, "{load:?}");
+        for count in [
+            load.conversations,
+            load.services,
+            load.queue_pairs,
+            load.ports,
+            load.timers,
+        ] {
+            assert!(count <= load.ids, "{load:?}");
+        }
+        assert!(load.peers <= 2 * load.ids, "{load:?}");
+        assert!(load.ghosts <= MAX_IDS, "{load:?}");
+        assert!(load.answers <= MOST_ANSWERS, "{load:?}");
+        let most = MOST_WAITING + MOST_WAITING_OF_ID * MAX_IDS + MAX_IDS * self.calls;
+        assert!(load.waiting <= most, "{load:?}");
+        for (listener, &backlog) in &self.backlogs {
+            let waiting = self.waiting.values().filter(|at| *at == listener);
+            assert!(waiting.count() <= backlog, "a waiting room overflows");
+        }
+    }
+
+    /// Everybody goes, and time heals everything.
+    pub(super) fn leave(&mut self) {
+        self.late_for = 0;
+        self.pump();
+        while let Some(id) = self.ids.pop() {
+            if self.manager.state(id).is_some() {
+                self.manager.destroy(self.now, id).expect("it exists");
+            }
+        }
+        self.pump();
+        self.now += FOR_EVER;
+        self.manager.handle_timeout(self.now);
+        self.pump();
+        assert_eq!(self.manager.load(), nothing(), "something is left for ever");
+    }
+}
+
+pub(super) const PORT: u16 = 7174;
+
+pub(super) fn service(space: PortSpace) -> ServiceId {
+    ServiceId::of_port(space, PORT)
+}
+
+/// What a peer calls the connection that it asks for or agrees to.
+fn name_of(message: &Message) -> Option<u32> {
+    match message {
+        Message::ConnectReply(m) => Some(m.local_id.value()),
+        Message::ConnectRequest(m) => Some(m.local_id.value()),
+        Message::ServiceRequest(m) => Some(m.request_id.value()),
+        _ => None,
+    }
+}
+
+fn service_of(message: &Message) -> Option<ServiceId> {
+    match message {
+        Message::ConnectRequest(m) => Some(m.service_id),
+        Message::ServiceRequest(m) => Some(m.service_id),
+        _ => None,
+    }
+}

@@ -1,0 +1,188 @@
+//! What the application of a manager under siege does, in and out of turn.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use cm::{Failure, Id, Kind, Parameters, Phase, State};
+use wire::Qpn;
+use wire::cm::{PortSpace, RejectReason};
+
+use super::OURS;
+use super::besieged::{Besieged, PORT, service};
+use crate::input::Input;
+
+impl Besieged {
+    /// Something that an application does, in or out of turn. What has no place is refused, and that
+    /// is all.
+    pub(super) fn call(&mut self, input: &mut Input<'_>) {
+        self.calls += 1;
+        let choice = input.byte();
+        let newest = usize::from(input.byte() % 6);
+        let place = self.ids.len().checked_sub(1 + newest);
+        match (choice % 24, place.map(|place| self.ids[place])) {
+            (0..3, _) => self.listen(choice, input),
+            (3..8, _) | (_, None) => self.begin(input),
+            (8..10, Some(id)) => self.accept(id, input),
+            (10, Some(id)) => self.reject(id, input),
+            (11..20, Some(id)) => self.go_on(id, input),
+            (20 | 21, Some(id)) => self.toggle(id, input),
+            (_, Some(id)) if input.byte() < 128 => self.destroy(id),
+            (_, Some(id)) => drop(self.manager.disconnect(self.now, id)),
+        }
+        self.pump();
+    }
+
+    fn listen(&mut self, choice: u8, input: &mut Input<'_>) {
+        let space =
+            [PortSpace::Tcp, PortSpace::Udp, PortSpace::Infiniband][usize::from(choice % 3)];
+        let kind = match space {
+            PortSpace::Udp => Kind::Datagram,
+            PortSpace::Tcp => Kind::ReliableConnection,
+            PortSpace::Infiniband => Kind::UnreliableConnection,
+        };
+        let Ok(id) = self.manager.create(space, kind) else {
+            return;
+        };
+        self.ids.push(id);
+        let backlog = 1 + usize::from(input.byte() % 8);
+        if self.manager.bind(id, (OURS, PORT).into()).is_ok() {
+            let listens = self.manager.listen(id, backlog);
+            listens.expect("a bound id can listen");
+            self.services.insert(service(space));
+            self.backlogs.insert(id, backlog);
+        }
+    }
+
+    fn begin(&mut self, input: &mut Input<'_>) {
+        let space = input.pick(&[PortSpace::Tcp, PortSpace::Tcp, PortSpace::Udp]);
+        let Ok(id) = self.manager.create(space, Kind::of(space)) else {
+            return;
+        };
+        self.ids.push(id);
+        let peer = Ipv4Addr::new(10, 0, 0, 2 + input.byte() % 4);
+        self.met.insert(peer.into());
+        let timeout = Duration::from_millis(input.byte().into());
+        let asked = self
+            .manager
+            .resolve_address(self.now, id, None, (peer, PORT).into(), timeout);
+        asked.expect("a new id can look for its peer");
+    }
+
+    /// The next step of whatever the id is doing.
+    fn go_on(&mut self, id: Id, input: &mut Input<'_>) {
+        let length = input_length(input);
+        let private_data = input.take(length.into());
+        let qpn = self.new_qpn();
+        let parameters = Parameters {
+            private_data,
+            ..Parameters::new(qpn)
+        };
+        match (self.manager.state(id), self.manager.phase(id)) {
+            (Some(State::AddressResolved), _) => {
+                let timeout = Duration::from_secs(1);
+                let asked = self.manager.resolve_route(self.now, id, timeout);
+                asked.expect("the address is resolved");
+            }
+            (Some(State::RouteResolved), _) => {
+                if self.manager.connect(self.now, id, &parameters).is_ok() {
+                    self.connecting.insert(id);
+                }
+            }
+            (_, Some(Phase::ReplyReceived)) if input.byte() < 200 => {
+                self.manager.establish(id).expect("a reply has come");
+            }
+            (_, Some(Phase::ReplyReceived)) => {
+                let told = self.manager.connect_failed(id, Failure::Os(12));
+                told.expect("a reply has come");
+            }
+            (_, Some(Phase::RequestReceived)) if input.byte() < 64 => self.take(id),
+            (_, Some(Phase::RequestReceived | Phase::ServiceRequestReceived)) => {
+                self.accept(id, input);
+            }
+            (_, Some(Phase::Established)) if input.byte() < 128 => {}
+            (_, Some(Phase::ReplySent | Phase::ReplyDelayed)) if input.byte() < 64 => {
+                let qpn = self.known.last().map_or(Qpn::new(1), |known| known.our_qpn);
+                self.manager.notify_established(qpn);
+            }
+            _ => {
+                let _ = self.manager.disconnect(self.now, id);
+            }
+        }
+    }
+
+    fn accept(&mut self, id: Id, input: &mut Input<'_>) {
+        let length = usize::from(input_length(input));
+        let qpn = self.new_qpn();
+        let parameters = Parameters {
+            private_data: &vec![7; length],
+            ..Parameters::new(qpn)
+        };
+        if self.manager.phase(id) == Some(Phase::RequestReceived) {
+            let attributes = (
+                self.manager.init_attributes(id).is_ok(),
+                self.manager.receive_attributes(id).is_ok(),
+                self.manager.send_attributes(id).is_ok(),
+            );
+            assert_eq!(attributes, (true, true, true), "a request says all of it");
+        }
+        if self.manager.accept(self.now, id, &parameters).is_ok() {
+            self.accepted.insert(id);
+            self.waiting.remove(&id);
+        }
+    }
+
+    fn reject(&mut self, id: Id, input: &mut Input<'_>) {
+        let data = vec![9; usize::from(input_length(input))];
+        let rejected = self
+            .manager
+            .reject(self.now, id, RejectReason::Consumer, &data);
+        if rejected.is_ok() {
+            self.waiting.remove(&id);
+        }
+    }
+
+    fn take(&mut self, id: Id) {
+        self.manager.request_taken(id).expect("it exists");
+        self.waiting.remove(&id);
+    }
+
+    /// What is seldom done.
+    fn toggle(&mut self, id: Id, input: &mut Input<'_>) {
+        let group = Ipv4Addr::new(239, 0, 0, input.byte() % 4).into();
+        match input.byte() % 8 {
+            0 | 1 => drop(self.manager.join(id, group, false)),
+            2 => drop(self.manager.leave(id, group)),
+            3 => drop(self.manager.set_reuse_address(id, true)),
+            4 => self.manager.address_changed(OURS),
+            5 => drop(self.manager.set_traffic_class(id, input.byte())),
+            6 => drop(self.manager.init_attributes(id)),
+            _ if input.byte() == 255 => {
+                self.manager.device_removed();
+                self.waiting.clear();
+            }
+            _ => {}
+        }
+    }
+
+    fn destroy(&mut self, id: Id) {
+        self.manager.destroy(self.now, id).expect("it exists");
+        // With a listener go those who wait at it.
+        self.waiting
+            .retain(|&guest, listener| guest != id && *listener != id);
+        let manager = &self.manager;
+        self.ids.retain(|&id| manager.state(id).is_some());
+    }
+
+    fn new_qpn(&mut self) -> Qpn {
+        self.next_qpn += 1;
+        Qpn::new(self.next_qpn)
+    }
+}
+
+/// Any length, also one that does not fit.
+fn input_length(input: &mut Input<'_>) -> u8 {
+    match input.byte() {
+        0..200 => 0,
+        _ => input.byte(),
+    }
+}

@@ -1,0 +1,239 @@
+//! Messages that name the right things, mostly.
+
+use cm::Arrival;
+use wire::cm::{
+    AddressHeader, AlternatePathResponse, AnsweredMessage, CommunicationId, ConnectReply,
+    ConnectRequest, DisconnectReply, DisconnectRequest, LoadAlternatePath, Message, Path,
+    PrivateData, ReadyToUse, ReceiptAcknowledge, RefusedMessage, Reject, RejectReason, Service,
+    ServiceId, ServiceReply, ServiceRequest, ServiceStatus, Timeout,
+};
+use wire::{AckTimeout, Gid, PathMtu, Qpn, QueueKey};
+
+use super::besieged::{Besieged, GUID, Known, THEIR_GUID};
+use super::draw_arrival;
+use crate::input::Input;
+
+/// A request that nothing speaks against but its service.
+pub(super) fn request(arrival: Arrival, service: ServiceId, name: u32, qpn: u32) -> Message {
+    sound_request(arrival, service, name, qpn).into()
+}
+
+fn sound_request(arrival: Arrival, service: ServiceId, name: u32, qpn: u32) -> ConnectRequest {
+    ConnectRequest {
+        local_id: CommunicationId::new(name),
+        service_id: service,
+        local_guid: THEIR_GUID,
+        local_qpn: Qpn::new(qpn),
+        path_mtu: Some(PathMtu::Mtu1024),
+        local_response_timeout: Timeout::new(20).expect("a code has five bits"),
+        max_cm_retries: 3,
+        primary: Path {
+            local_gid: Gid::from(arrival.source),
+            remote_gid: Gid::from(arrival.destination),
+            hop_limit: 64,
+            ..Path::default()
+        },
+        private_data: PrivateData::new(&header(arrival)).expect("a header fits"),
+        ..ConnectRequest::default()
+    }
+}
+
+fn header(arrival: Arrival) -> [u8; AddressHeader::LENGTH] {
+    let header = AddressHeader {
+        source_port: 40_000,
+        source: arrival.source,
+        destination: arrival.destination,
+    };
+    header.emit()
+}
+
+impl Besieged {
+    /// A message of any kind; whole, damaged or cut.
+    pub(super) fn receive_letter(&mut self, input: &mut Input<'_>) {
+        let known = self.draw_known(input);
+        let arrival = match input.byte() {
+            0..220 => known.arrival,
+            _ => draw_arrival(input),
+        };
+        let message = self.draw_message(arrival, known, input);
+        let transaction = u64::from(input.byte());
+        let mut datagram = message.emit(transaction);
+        match input.byte() {
+            0..200 => return self.receive_message(arrival, transaction, &message),
+            200..240 => {
+                let place = usize::from(input.byte());
+                datagram[place] = input.byte();
+            }
+            _ => {
+                let length = usize::from(input.byte());
+                return self.receive(arrival, &datagram[..length]);
+            }
+        }
+        self.receive(arrival, &datagram);
+    }
+
+    fn draw_known(&mut self, input: &mut Input<'_>) -> Known {
+        let nobody = Known {
+            arrival: draw_arrival(input),
+            ours: CommunicationId::new(input.byte().into()),
+            theirs: CommunicationId::new(1 + u32::from(input.byte() % 8)),
+            our_qpn: Qpn::new(1 + u32::from(input.byte() % 8)),
+            heard: 0,
+        };
+        let newest = usize::from(input.byte() % 4);
+        let place = self.known.len().checked_sub(1 + newest);
+        place.map_or(nobody, |place| self.known[place])
+    }
+
+    fn draw_message(&mut self, arrival: Arrival, known: Known, input: &mut Input<'_>) -> Message {
+        let (local_id, remote_id) = (known.theirs, known.ours);
+        let kind = match input.byte() {
+            free @ 0..96 => free % 16,
+            other => fitting(known.heard).unwrap_or(other % 16),
+        };
+        match kind {
+            0..4 => self.draw_request(arrival, input).into(),
+            4 | 5 => self.draw_reply(known, input).into(),
+            6 | 7 => ReadyToUse {
+                local_id,
+                remote_id,
+                ..ReadyToUse::default()
+            }
+            .into(),
+            8 => draw_reject(known, input).into(),
+            9 => DisconnectRequest {
+                local_id,
+                remote_id,
+                remote_qpn: known.our_qpn,
+                ..DisconnectRequest::default()
+            }
+            .into(),
+            10 => DisconnectReply {
+                local_id,
+                remote_id,
+                ..DisconnectReply::default()
+            }
+            .into(),
+            11 => ReceiptAcknowledge {
+                local_id,
+                remote_id,
+                message: AnsweredMessage::from_code(input.byte() % 4),
+                service_timeout: Timeout::new(input.byte() % 32).expect("five bits"),
+                ..ReceiptAcknowledge::default()
+            }
+            .into(),
+            12 => self.draw_service_request(arrival, input).into(),
+            13 => ServiceReply {
+                request_id: remote_id,
+                status: ServiceStatus::from_code(input.byte() % 2),
+                qpn: Qpn::new(input.byte().into()),
+                queue_key: QueueKey::new(input.pick(&[0, 0x0123_4567, 7])),
+                ..ServiceReply::default()
+            }
+            .into(),
+            14 => LoadAlternatePath {
+                local_id,
+                remote_id,
+                ..LoadAlternatePath::default()
+            }
+            .into(),
+            _ => AlternatePathResponse {
+                local_id,
+                remote_id,
+                ..AlternatePathResponse::default()
+            }
+            .into(),
+        }
+    }
+
+    /// Sound, or contradicting itself in one place.
+    fn draw_request(&mut self, arrival: Arrival, input: &mut Input<'_>) -> ConnectRequest {
+        let service = self.draw_service(input);
+        let name = 1 + u32::from(input.byte() % 16);
+        let qpn = u32::from(input.byte() % 16);
+        let mut request = sound_request(arrival, service, name, qpn);
+        match input.byte() {
+            0..140 => {}
+            140..150 => request.path_mtu = None,
+            150..160 => request.primary.local_gid = request.primary.remote_gid,
+            160..170 => request.private_data = PrivateData::default(),
+            170..180 => request.service = Service::from_code(input.byte() % 4),
+            180..190 => request.local_guid = GUID,
+            190..200 => request.max_cm_retries = 15,
+            200..210 => request.primary.local_ack_timeout = draw_timeout(input),
+            210..220 => {
+                let code = input.byte() % 32;
+                request.local_response_timeout = Timeout::new(code).expect("five bits");
+            }
+            220..230 => request.local_id = CommunicationId::new(0),
+            _ => request.service = Service::UnreliableConnection,
+        }
+        request
+    }
+
+    fn draw_reply(&mut self, known: Known, input: &mut Input<'_>) -> ConnectReply {
+        ConnectReply {
+            local_id: CommunicationId::new(1 + u32::from(input.byte() % 8)),
+            remote_id: known.ours,
+            local_qpn: Qpn::new(u32::from(input.byte() % 16)),
+            local_guid: input.pick(&[THEIR_GUID, THEIR_GUID, GUID]),
+            target_ack_delay: Timeout::new(input.byte() % 32).expect("five bits"),
+            responder_resources: input.byte(),
+            initiator_depth: input.byte(),
+            ..ConnectReply::default()
+        }
+    }
+
+    fn draw_service_request(&mut self, arrival: Arrival, input: &mut Input<'_>) -> ServiceRequest {
+        let private_data = match input.byte() {
+            0..230 => PrivateData::new(&header(arrival)).expect("a header fits"),
+            _ => PrivateData::default(),
+        };
+        ServiceRequest {
+            request_id: CommunicationId::new(1 + u32::from(input.byte() % 8)),
+            service_id: self.draw_service(input),
+            private_data,
+            ..ServiceRequest::default()
+        }
+    }
+}
+
+/// The kind of message that a peer would answer with, by its number in `draw_message`.
+fn fitting(heard: u16) -> Option<u8> {
+    Some(match heard {
+        ConnectRequest::ATTRIBUTE => 4,
+        ConnectReply::ATTRIBUTE => 6,
+        ReadyToUse::ATTRIBUTE => 9,
+        DisconnectRequest::ATTRIBUTE => 10,
+        ServiceRequest::ATTRIBUTE => 13,
+        _ => return None,
+    })
+}
+
+fn draw_reject(known: Known, input: &mut Input<'_>) -> Reject {
+    let reasons = [
+        RejectReason::Consumer,
+        RejectReason::Timeout,
+        RejectReason::StaleConnection,
+        RejectReason::InvalidServiceId,
+    ];
+    let mut reject = Reject {
+        local_id: known.theirs,
+        remote_id: known.ours,
+        message: RefusedMessage::from_code(input.byte() % 4),
+        reason: input.pick(&reasons),
+        ..Reject::default()
+    };
+    if reject.message == RefusedMessage::Request {
+        reject.local_id = CommunicationId::default();
+    }
+    if reject.reason == RejectReason::Timeout {
+        reject.local_id = known.theirs;
+        reject.information = PrivateData::new(&THEIR_GUID.to_be_bytes()).expect("a GUID fits");
+    }
+    reject
+}
+
+fn draw_timeout(input: &mut Input<'_>) -> AckTimeout {
+    AckTimeout::new(input.byte() % 32).expect("a code has five bits")
+}

@@ -1,0 +1,168 @@
+//! A connection manager that is attacked with whatever bytes there are: an entry point for fuzzing.
+//!
+//! The input is read as a sequence of steps: raw datagrams, messages that name the right things so
+//! that they get deep, floods, what an application and a driver do, and time that passes. After
+//! every step, what must always be true is asserted; in the end nothing may be left.
+
+mod besieged;
+mod calls;
+mod letters;
+mod oracle;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use cm::{Arrival, Load};
+use wire::mad;
+
+use crate::input::Input;
+use besieged::Besieged;
+
+/// More steps than this tell a fuzzer nothing new.
+const MAX_STEPS: usize = 300;
+
+/// The address of the manager.
+const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+
+/// Longer than anything is remembered: ghosts and patience go up to hours if a peer says so.
+const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Attacks a manager with these bytes.
+///
+/// # Panics
+/// If the manager breaks a promise: it remembers more than it may, answers a stranger or not as the
+/// specification says, tells an application what can't be, or panics itself.
+pub fn feed(data: &[u8]) {
+    attack(data);
+}
+
+fn attack(data: &[u8]) -> Besieged {
+    let mut besieged = Besieged::new();
+    let mut input = Input::new(data);
+    for _ in 0..MAX_STEPS {
+        if input.is_empty() {
+            break;
+        }
+        besieged.late_for = besieged.late_for.saturating_sub(1);
+        step(&mut besieged, &mut input);
+        besieged.check_load();
+    }
+    besieged.leave();
+    besieged
+}
+
+fn step(besieged: &mut Besieged, input: &mut Input<'_>) {
+    match input.byte() {
+        0..24 => raw(besieged, input),
+        24..128 => besieged.receive_letter(input),
+        128..220 => besieged.call(input),
+        220..240 => {
+            let time = Duration::from_millis(u64::from(input.number() % 200_000));
+            besieged.wait(time);
+        }
+        240..248 => besieged.wait_for_timer(),
+        248..252 => flood(besieged, input),
+        // A driver that is late lets everything pile up.
+        _ => besieged.late_for = usize::from(input.byte()) % 16,
+    }
+}
+
+/// Bytes as they are: too short, too long, or with the header of a management datagram.
+fn raw(besieged: &mut Besieged, input: &mut Input<'_>) {
+    let arrival = draw_arrival(input);
+    let length = usize::from(input.byte());
+    let mut datagram = input.take(length).to_vec();
+    if input.byte() < 128 {
+        datagram.resize(mad::LENGTH, 0);
+        let header = [1, mad::COMMUNICATION_MANAGEMENT, 2, mad::SEND];
+        datagram[..4].copy_from_slice(&header);
+    }
+    besieged.receive(arrival, &datagram);
+}
+
+/// Requests from many addresses, each with another name and queue pair.
+fn flood(besieged: &mut Besieged, input: &mut Input<'_>) {
+    let count = 2 * u32::from(input.byte());
+    let service = besieged.draw_service(input);
+    for number in 0..count {
+        let [_, _, high, low] = number.to_be_bytes();
+        let arrival = Arrival {
+            source: Ipv4Addr::new(10, 1, high, low).into(),
+            destination: OURS,
+        };
+        let request = letters::request(arrival, service, 1000 + number, 0x100 + number);
+        besieged.receive(arrival, &request.emit(number.into()));
+    }
+}
+
+/// A handful of peers, so that they meet themselves.
+fn draw_arrival(input: &mut Input<'_>) -> Arrival {
+    Arrival {
+        source: Ipv4Addr::new(10, 0, 0, 2 + input.byte() % 4).into(),
+        destination: OURS,
+    }
+}
+
+fn nothing() -> Load {
+    Load::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn nothing_is_harmless() {
+        feed(&[]);
+    }
+
+    #[test]
+    fn random_bytes_are_harmless() {
+        let mut rng = Rng::new(1);
+        for _ in 0..2000 {
+            let length = rng.below(500);
+            feed(&rng.bytes(length));
+        }
+    }
+
+    /// Steps that are mostly letters and calls: they get deeper than noise.
+    #[test]
+    fn plausible_letters_get_deep_and_are_harmless() {
+        let mut rng = Rng::new(2);
+        let mut events = std::collections::BTreeMap::<&str, u32>::new();
+        for _ in 0..2000 {
+            let mut data = Vec::new();
+            for _ in 0..rng.between(50, 200) {
+                let step = *rng.pick(&[30, 60, 90, 120, 130, 150, 180, 200, 215, 241]);
+                data.push(step);
+                let details = rng.between(6, 14);
+                data.extend(rng.bytes(details));
+            }
+            for (what, count) in attack(&data).told {
+                *events.entry(what).or_default() += count;
+            }
+        }
+        println!("{events:?}");
+        for what in [
+            "request",
+            "response",
+            "established",
+            "service found",
+            "rejected",
+            "unreachable",
+            "disconnected",
+            "timewait exit",
+        ] {
+            let count = events.get(what).copied().unwrap_or_default();
+            assert!(count >= 10, "{what} only {count} times: {events:?}");
+        }
+    }
+
+    #[test]
+    fn a_flood_fills_a_backlog_and_no_more() {
+        // Listens on the reliable service with the smallest backlog, then floods it.
+        let besieged = attack(&[128, 0, 0, 0, 250, 255, 0]);
+        assert!(besieged.told.contains_key("request"), "{:?}", besieged.told);
+    }
+}

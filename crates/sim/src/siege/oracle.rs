@@ -1,0 +1,90 @@
+//! What the specification says about a message, as far as it can be told from outside.
+
+use cm::Slice;
+use wire::cm::{AlternatePathStatus, Message, RejectReason, ServiceStatus};
+
+/// What must be answered at once.
+pub(super) enum Expected {
+    /// Nothing at all.
+    Silence,
+    /// This, and only this.
+    One(fn(&Message, &Message) -> bool),
+    /// This; and a good-bye to a connection that is found dead may follow.
+    First(fn(&Message, &Message) -> bool),
+    /// It depends on what was before.
+    Anything,
+}
+
+/// What must follow a message. Names outside of `slice` are of no conversation; nobody ever
+/// listened on a service that `is_listened` does not know, and `is_new` tells that the peer never
+/// used this name before.
+pub(super) fn expected(
+    message: &Message,
+    slice: Slice,
+    is_listened: bool,
+    is_new: bool,
+) -> Expected {
+    match message {
+        Message::DisconnectRequest(m) if !slice.contains(m.remote_id) => {
+            Expected::One(is_farewell_to)
+        }
+        Message::LoadAlternatePath(m) if !slice.contains(m.remote_id) => {
+            Expected::One(knows_no_such_path)
+        }
+        Message::ConnectRequest(_) if is_new && !is_listened => Expected::First(finds_no_service),
+        Message::ServiceRequest(_) if is_new && !is_listened => Expected::One(serves_nothing),
+        Message::ConnectReply(m) => silence_unless(slice.contains(m.remote_id)),
+        Message::ReadyToUse(m) => silence_unless(slice.contains(m.remote_id)),
+        Message::DisconnectReply(_)
+        | Message::ServiceReply(_)
+        | Message::ReceiptAcknowledge(_)
+        | Message::Reject(_)
+        | Message::AlternatePathResponse(_) => Expected::Silence,
+        _ => Expected::Anything,
+    }
+}
+
+fn silence_unless(concerns_us: bool) -> Expected {
+    match concerns_us {
+        true => Expected::Anything,
+        false => Expected::Silence,
+    }
+}
+
+/// IBA 12.9.8.2: who knows nothing of a connection agrees to its end.
+fn is_farewell_to(asked: &Message, answer: &Message) -> bool {
+    let (Message::DisconnectRequest(asked), Message::DisconnectReply(answer)) = (asked, answer)
+    else {
+        return false;
+    };
+    (answer.local_id, answer.remote_id) == (asked.remote_id, asked.local_id)
+}
+
+fn knows_no_such_path(asked: &Message, answer: &Message) -> bool {
+    let (Message::LoadAlternatePath(asked), Message::AlternatePathResponse(answer)) =
+        (asked, answer)
+    else {
+        return false;
+    };
+    answer.remote_id == asked.local_id
+        && answer.status == AlternatePathStatus::InvalidCommunicationId
+}
+
+fn finds_no_service(asked: &Message, answer: &Message) -> bool {
+    let (Message::ConnectRequest(asked), Message::Reject(answer)) = (asked, answer) else {
+        return false;
+    };
+    // A queue pair that is connected already is found first.
+    let reasons = [
+        RejectReason::InvalidServiceId,
+        RejectReason::StaleConnection,
+    ];
+    answer.remote_id == asked.local_id && reasons.contains(&answer.reason)
+}
+
+fn serves_nothing(asked: &Message, answer: &Message) -> bool {
+    let (Message::ServiceRequest(asked), Message::ServiceReply(answer)) = (asked, answer) else {
+        return false;
+    };
+    answer.request_id == asked.request_id && answer.status == ServiceStatus::NotSupported
+}

@@ -1,0 +1,66 @@
+//! What the fuzz targets of engine and connection manager do, on a stable compiler: every seed as it
+//! is, then damaged at random, and noise.
+
+use std::fs;
+use std::path::Path;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+/// Sorted, so that a failing case that proptest wrote down means the same everywhere.
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+    let mut seeds: Vec<_> = fs::read_dir(folder.join(target))
+        .expect("the target has seeds")
+        .map(|entry| entry.expect("a seed has a name").path())
+        .map(|path| fs::read(path).expect("a seed is readable"))
+        .collect();
+    seeds.sort();
+    seeds
+}
+
+/// Several seeds one after the other, with some bytes changed.
+fn damaged(target: &str) -> impl Strategy<Value = Vec<u8>> {
+    let changes = vec((any::<Index>(), any::<u8>()), 0..8);
+    let several = vec(select(seeds(target)), 1..5);
+    (several, changes).prop_map(|(several, changes)| {
+        let mut bytes = several.concat();
+        for (position, value) in changes {
+            let position = position.index(bytes.len());
+            bytes[position] = value;
+        }
+        bytes
+    })
+}
+
+fn noise() -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>(), 0..600)
+}
+
+#[test]
+fn seeds_of_the_connection_manager_keep_every_promise() {
+    for seed in seeds("cm_manager") {
+        sim::siege::feed(&seed);
+    }
+}
+
+proptest! {
+    // PROPTEST_CASES overrules the number.
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn a_besieged_connection_manager_keeps_its_promises(bytes in damaged("cm_manager")) {
+        sim::siege::feed(&bytes);
+    }
+
+    #[test]
+    fn noise_is_harmless_to_the_connection_manager(bytes in noise()) {
+        sim::siege::feed(&bytes);
+    }
+
+    #[test]
+    fn noise_is_harmless_to_the_engine(bytes in noise()) {
+        sim::hostile::feed(&bytes);
+    }
+}
