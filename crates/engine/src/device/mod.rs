@@ -204,6 +204,22 @@ impl Device {
         Ok(())
     }
 
+    /// Asks a queue pair to do several things, all of them or none; takes the requests.
+    pub fn post_sends(
+        &mut self,
+        number: Qpn,
+        requests: &mut Vec<SendRequest>,
+    ) -> Result<(), PostError> {
+        let unknown = self.unknown();
+        let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
+        queue_pair.check_sends(requests, &self.gids)?;
+        for request in requests.drain(..) {
+            queue_pair.post_send(request, &self.gids, &mut self.shared)?;
+        }
+        self.look_after(number);
+        Ok(())
+    }
+
     /// Gives a queue pair room for a message.
     pub fn post_receive(&mut self, number: Qpn, request: ReceiveRequest) -> Result<(), PostError> {
         let unknown = self.unknown();

@@ -104,6 +104,8 @@ pub struct Extent {
     length: u64,
     /// Keeps a buffer alive for as long as a region stands on it.
     owner: Option<Arc<Buffer>>,
+    /// Whether there are no bytes at all behind it.
+    discards: bool,
 }
 
 // SAFETY: an extent is an address range; every access is a bounds-checked raw copy or an atomic, and
@@ -119,6 +121,7 @@ impl From<Arc<Buffer>> for Extent {
             start: buffer.start(),
             length: buffer.len() as u64,
             owner: Some(buffer),
+            discards: false,
         }
     }
 }
@@ -136,6 +139,18 @@ impl Extent {
             start,
             length,
             owner: None,
+            discards: false,
+        }
+    }
+
+    /// Memory that reads as zeroes and forgets what is written, of any length.
+    #[must_use]
+    pub fn discarding(length: u64) -> Self {
+        Self {
+            start: NonNull::dangling(),
+            length,
+            owner: None,
+            discards: true,
         }
     }
 
@@ -152,6 +167,7 @@ impl Extent {
             }),
             length,
             owner: self.owner.clone(),
+            discards: self.discards,
         })
     }
 
@@ -177,6 +193,9 @@ impl Extent {
     #[inline]
     pub(crate) fn append_to(&self, out: &mut Vec<u8>, offset: u64, length: usize) {
         assert!(within(offset, length, self.length));
+        if self.discards {
+            return out.resize(out.len() + length, 0);
+        }
         out.reserve(length);
         let end = out.len();
         let room = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
@@ -192,6 +211,9 @@ impl Extent {
     #[inline]
     pub(crate) fn store(&self, offset: u64, bytes: &[u8]) {
         assert!(within(offset, bytes.len(), self.length));
+        if self.discards {
+            return;
+        }
         // SAFETY: the assertion keeps the destination inside the extent, which is valid and (the
         // region's access rights were checked) writable; `bytes` is a packet's payload or a local
         // value, so it doesn't overlap registered memory.
@@ -204,6 +226,9 @@ impl Extent {
     #[inline]
     pub(crate) fn update_word(&self, offset: u64, change: impl Fn(u64) -> u64) -> Option<u64> {
         assert!(within(offset, 8, self.length));
+        if self.discards {
+            return Some(0);
+        }
         let word = self.at(offset).cast::<u64>();
         if !word.is_aligned() {
             return None;
@@ -263,6 +288,16 @@ mod tests {
         assert_eq!(out, b"nan");
         assert!(extent.part(4, 6).is_none());
         assert!(extent.part(u64::MAX, 2).is_none());
+    }
+
+    #[test]
+    fn what_is_discarded_reads_as_zeroes() {
+        let extent = Extent::discarding(u64::MAX);
+        extent.store(1 << 40, b"gone");
+        let mut out = b"zero".to_vec();
+        extent.append_to(&mut out, 1 << 40, 2);
+        assert_eq!(out, b"zero\0\0");
+        assert_eq!(extent.update_word(4, |word| word + 1), Some(0));
     }
 
     #[test]

@@ -303,7 +303,7 @@ impl QueuePair {
     fn enter(&mut self, to: State, attributes: &Attributes, shared: &mut Shared) {
         let from = std::mem::replace(&mut self.state, to);
         match (from, to) {
-            (_, State::Reset) => self.reset(),
+            (_, State::Reset) => self.reset(shared),
             (from, State::Error) => {
                 self.state = from;
                 self.fail(shared);
@@ -325,8 +325,14 @@ impl QueuePair {
         self.requester.renew_retries(&self.attributes);
     }
 
-    /// Back to how it was created: everything outstanding is forgotten without a completion.
-    fn reset(&mut self) {
+    /// Back to how it was created: everything outstanding is forgotten without a completion, and
+    /// so are completions that nobody has polled, which would look like those of its next life.
+    fn reset(&mut self, shared: &mut Shared) {
+        for queue in [self.init.send_completions, self.init.receive_completions] {
+            if let Some(queue) = shared.completion_queues.get_mut(queue) {
+                queue.purge(self.number);
+            }
+        }
         *self = Self {
             scheduled: self.scheduled,
             queued: self.queued,
@@ -349,6 +355,22 @@ impl QueuePair {
             self.flush_sends(shared);
         }
         Ok(())
+    }
+
+    /// Whether all of these would be taken.
+    pub(crate) fn check_sends(
+        &self,
+        requests: &[SendRequest],
+        gids: &GidTable,
+    ) -> Result<(), PostError> {
+        if !self.state.takes_sends() {
+            return Err(PostError::WrongState(self.state));
+        }
+        self.send.check_room(requests.len())?;
+        let mut checks = requests
+            .iter()
+            .map(|request| self.send.check(request, self.init.kind, gids));
+        checks.try_for_each(|check| check)
     }
 
     pub(crate) fn post_receive(
@@ -445,7 +467,6 @@ impl QueuePair {
             return;
         }
         shared.counters.packets_received += 1;
-        self.note_contact(shared);
         match (self.init.kind, packet.opcode.is_response()) {
             (Kind::Uc, false) => self.handle_unreliable(packet, shared),
             (Kind::Rc | Kind::XrcTarget, false) => self.handle_request(packet, shared),
@@ -489,7 +510,7 @@ impl QueuePair {
 
     fn party(&self) -> Party {
         Party {
-            domain: self.init.domain,
+            domain: self.responder.domain.unwrap_or(self.init.domain),
             queue_pair: self.number,
         }
     }

@@ -84,12 +84,8 @@ impl SendQueue {
         mtu: PathMtu,
         gids: &GidTable,
     ) -> Result<(), PostError> {
-        if self.requests.len() >= self.capacity as usize {
-            return Err(PostError::QueueFull);
-        }
-        self.check_payload(&request)?;
-        check_service(&request, kind, gids)?;
-        check_shape(&request)?;
+        self.check_room(1)?;
+        self.check(&request, kind, gids)?;
         let length = request.payload.length() as u32;
         self.requests.push_back(Outstanding {
             packets: packets_of(&request.work, length, mtu),
@@ -100,6 +96,26 @@ impl SendQueue {
         Ok(())
     }
 
+    /// Whether so many more fit.
+    pub(super) fn check_room(&self, count: usize) -> Result<(), PostError> {
+        match self.requests.len() + count <= self.capacity as usize {
+            true => Ok(()),
+            false => Err(PostError::QueueFull),
+        }
+    }
+
+    /// Whether the request makes sense here.
+    pub(super) fn check(
+        &self,
+        request: &SendRequest,
+        kind: Kind,
+        gids: &GidTable,
+    ) -> Result<(), PostError> {
+        self.check_payload(request)?;
+        check_service(request, kind, gids)?;
+        check_shape(request)
+    }
+
     fn check_payload(&self, request: &SendRequest) -> Result<(), PostError> {
         match &request.payload {
             Payload::Segments(segments) if segments.len() > self.max_segments as usize => {
@@ -107,6 +123,8 @@ impl SendQueue {
                     max: self.max_segments,
                 })
             }
+            // The eight bytes of an atomic write are part of the request itself.
+            Payload::Inline(_) if matches!(request.work, Work::AtomicWrite(_)) => Ok(()),
             Payload::Inline(bytes) if bytes.len() > self.max_inline as usize => {
                 Err(PostError::InlineTooLong {
                     max: self.max_inline,

@@ -172,11 +172,13 @@ static TRANSITIONS: &[Transition] = &[
     row(DATAGRAM,        Initialized,    Initialized,    NONE,                        PORT.union(QUEUE_KEY)),
 
     row(&[Rc, XrcTarget], Initialized,   ReadyToReceive, PEER.union(RESPONDER),       LATER),
-    row(&[Uc, XrcInitiator], Initialized, ReadyToReceive, PEER,                       LATER),
+    row(&[Uc],           Initialized,    ReadyToReceive, PEER,                        LATER),
+    // An XRC end may be told what only its other half needs: perftest tells both the same.
+    row(&[XrcInitiator], Initialized,    ReadyToReceive, PEER,                        LATER.union(RESPONDER)),
     row(DATAGRAM,        Initialized,    ReadyToReceive, NONE,                        Attribute::PARTITION.union(QUEUE_KEY)),
 
     row(&[Rc, XrcInitiator], ReadyToReceive, ReadyToSend, REQUESTER.union(SEND_PSN),  RUNNING),
-    row(&[XrcTarget],    ReadyToReceive, ReadyToSend,    Attribute::ACK_TIMEOUT.union(SEND_PSN), RUNNING),
+    row(&[XrcTarget],    ReadyToReceive, ReadyToSend,    Attribute::ACK_TIMEOUT.union(SEND_PSN), RUNNING.union(REQUESTER)),
     row(&[Uc],           ReadyToReceive, ReadyToSend,    SEND_PSN,                    RUNNING),
     row(DATAGRAM,        ReadyToReceive, ReadyToSend,    SEND_PSN,                    QUEUE_KEY.union(Attribute::CURRENT_STATE)),
 

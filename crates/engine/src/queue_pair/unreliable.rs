@@ -95,6 +95,7 @@ impl QueuePair {
 
     /// Takes a packet of the peer's. What does not fit is dropped without a word.
     pub(super) fn handle_unreliable(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+        self.note_contact(shared);
         let starts = packet.opcode.position().starts();
         let in_sequence = packet.psn == self.responder.expected;
         if starts || !in_sequence {

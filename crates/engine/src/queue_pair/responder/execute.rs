@@ -174,8 +174,8 @@ impl QueuePair {
         self.responder.count_message();
         self.remember(Saved::read(packet.psn, packets, reth));
         let completed = self.responder.completed;
-        self.responder
-            .push_reply(Reply::read(packet.psn, packets, reth, completed));
+        let reply = Reply::read(self.party(), packet.psn, packets, reth, completed);
+        self.responder.push_reply(reply);
         packets
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Responder {
     saved: VecDeque<Saved>,
     /// Whether the peer has been heard.
     established: bool,
+    /// For an XRC target: the domain of the shared receive queue that the last request names.
+    pub(super) domain: Option<Id<ProtectionDomain>>,
 }
 
 /// A message that arrives in several packets.
@@ -92,6 +94,7 @@ impl Responder {
             replies: VecDeque::new(),
             saved: VecDeque::new(),
             established: false,
+            domain: None,
         }
     }
 
@@ -115,16 +118,27 @@ impl Responder {
 
 impl QueuePair {
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+        self.note_domain(packet, shared);
         match self.responder.place(packet.psn, shared.sabotage) {
             Place::Duplicate => return self.repeat(packet, shared),
             Place::Ahead => return self.report_gap(shared),
-            Place::Expected => {}
+            Place::Expected => self.note_contact(shared),
         }
         if let Err(refusal) = self.admit(packet, shared) {
             return self.refuse(packet, refusal, shared);
         }
         if let Err(refusal) = self.execute(packet, shared) {
             self.refuse(packet, refusal, shared);
+        }
+    }
+
+    /// An XRC target has no memory of its own: a request reaches that of the queue it names.
+    fn note_domain(&mut self, packet: &Packet<'_>, shared: &Shared) {
+        if self.init.kind == Kind::XrcTarget
+            && let Some(id) = self.named_receive_queue(packet, shared)
+            && let Some(queue) = shared.receive_queues.get(id)
+        {
+            self.responder.domain = Some(queue.init.domain);
         }
     }
 
@@ -184,8 +198,9 @@ impl QueuePair {
         }
     }
 
-    /// The first packet from the peer tells that it is there.
-    pub(crate) fn note_contact(&mut self, shared: &mut Shared) {
+    /// The first packet from the peer tells that it is there. A stray packet of whoever was
+    /// connected to this number before tells nothing: it must be the one that is expected.
+    pub(super) fn note_contact(&mut self, shared: &mut Shared) {
         if self.state == State::ReadyToReceive && !self.responder.established {
             self.responder.established = true;
             shared.raise(AsyncEvent::CommunicationEstablished(self.number));

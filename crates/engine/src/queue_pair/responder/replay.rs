@@ -104,8 +104,8 @@ impl QueuePair {
         if known {
             let packets = in_packets(reth.dma_length(), link.mtu);
             let completed = self.responder.completed;
-            self.responder
-                .insert_reply(Reply::read(packet.psn, packets, reth, completed));
+            let reply = Reply::read(self.party(), packet.psn, packets, reth, completed);
+            self.responder.insert_reply(reply);
         }
     }
 

@@ -9,7 +9,7 @@ use wire::{
 
 use super::super::{Link, QueuePair};
 use super::{Message, Responder};
-use crate::memory::{AccessError, Requirement};
+use crate::memory::{AccessError, Party, Requirement};
 use crate::shared::Shared;
 use crate::transmit::Batch;
 
@@ -47,6 +47,8 @@ pub(super) enum Result64 {
 /// Memory on its way to the peer.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
+    /// On whose behalf.
+    party: Party,
     key: Key,
     address: u64,
     remaining: u32,
@@ -56,8 +58,15 @@ struct Reading {
 }
 
 impl Reply {
-    pub(super) fn read(psn: Psn, packets: u32, reth: &Reth, completed: u32) -> Self {
+    pub(super) fn read(
+        party: Party,
+        psn: Psn,
+        packets: u32,
+        reth: &Reth,
+        completed: u32,
+    ) -> Self {
         let reading = Reading {
+            party,
             key: reth.remote_key(),
             address: reth.virtual_address(),
             remaining: reth.dma_length(),
@@ -297,7 +306,7 @@ impl QueuePair {
         if position != Position::Middle {
             head = head.push(&Aeth::new(self.credits(), reply.completed));
         }
-        let party = self.party();
+        let party = reading.party;
         batch.push(&link.route, head, length, |out| {
             if length == 0 {
                 return Ok(());
