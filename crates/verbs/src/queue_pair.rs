@@ -259,7 +259,7 @@ impl Handle {
         let number = self.number;
         self.domain
             .driver()
-            .call(|device| device.modify(number, attributes))
+            .change(|device| device.modify(number, attributes))
     }
 
     pub(crate) fn post_send(&self, request: Request) -> Result<(), PostError> {
@@ -331,7 +331,7 @@ impl Drop for Handle {
         let _ = self
             .domain
             .driver()
-            .call(|device| device.destroy_queue_pair(number));
+            .change(|device| device.destroy_queue_pair(number));
     }
 }
 

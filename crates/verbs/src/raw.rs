@@ -38,6 +38,11 @@ impl Raw<'_> {
         self.0.call(work)
     }
 
+    /// Does something to a queue pair that may be its end; first sends what it owes its peer.
+    pub fn change<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+        self.0.change(work)
+    }
+
     /// Does something to the engine that gives it nothing to send, such as posting a receive.
     pub fn tell<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         self.0.tell(work)

@@ -186,10 +186,15 @@ impl Core {
 
     /// Nobody sleeps on unsent answers; until when one may sleep.
     pub(super) fn before_sleep(&mut self, now: Instant) -> Option<Instant> {
+        self.send_waiting(now);
+        self.next_deadline()
+    }
+
+    /// Sends the answers that wait.
+    pub(super) fn send_waiting(&mut self, now: Instant) {
         if self.unsent {
             self.transmit(now);
         }
-        self.next_deadline()
     }
 
     /// Whether answers wait to be sent.
@@ -375,8 +380,10 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// Requests for other processes may still lie in our sockets: they are handed on first.
+    /// Answers may wait to be sent, and requests for other processes may still lie in our sockets:
+    /// they are handed on first.
     fn drop(&mut self) {
+        self.send_waiting(now());
         self.ports.withdraw();
         self.receive(now(), Look::Everywhere);
     }

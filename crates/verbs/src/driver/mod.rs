@@ -90,6 +90,15 @@ impl Driver {
         result
     }
 
+    /// Does something to a queue pair that may be its end. An acknowledgement that waits goes first:
+    /// the peer would ask for it in vain.
+    pub(crate) fn change<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+        if !self.is_inherited() {
+            self.shared.lock().send_waiting(now());
+        }
+        self.call(work)
+    }
+
     /// Does something to the engine that gives it nothing to send.
     ///
     /// Answers that wait to be sent go on waiting: what follows a receive is mostly a reply.
