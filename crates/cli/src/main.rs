@@ -44,8 +44,14 @@ enum Command {
     Gids(commands::gids::Options),
     /// Give devices names of your own
     Link(commands::link::Options),
+    /// Ping by RDMA, as rping does
+    Ping(commands::ping::Options),
     /// Measure bandwidth and latency, as perftest does
     Perf(Box<perf::Options>),
+    /// Run an RDMA program on these devices, unmodified
+    Run(commands::run::Options),
+    /// Print the environment of `roci run`, for a shell
+    Env(commands::env::Options),
     /// Write a completion script for a shell to the standard output
     #[command(after_help = "\
 Examples:
@@ -79,7 +85,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Devinfo(options) => commands::devinfo::run(&options),
         Command::Gids(options) => commands::gids::run(&options),
         Command::Link(options) => commands::link::run(&options),
+        Command::Ping(options) => return commands::ping::run(&options),
         Command::Perf(options) => perf::run(&options),
+        Command::Run(options) => return Ok(commands::run::run(&options)),
+        Command::Env(options) => commands::env::run(&options),
         Command::Completions { shell } => completions(shell),
         Command::DemoPeer => commands::demo::run_peer(),
     };

@@ -59,6 +59,15 @@ pub(crate) fn complain(error: &anyhow::Error) {
     );
 }
 
+/// Says what is good to know, in one line on the standard error.
+pub(crate) fn remark(text: impl Display) {
+    let _ = writeln!(
+        io::LineWriter::new(anstream::stderr()),
+        "{} {text}",
+        styled(STRONG, "roci:")
+    );
+}
+
 /// Rows in columns as wide as they need to be.
 pub(crate) struct Table {
     titles: Vec<&'static str>,

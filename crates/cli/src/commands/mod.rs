@@ -4,5 +4,8 @@ pub(crate) mod demo;
 pub(crate) mod devices;
 pub(crate) mod devinfo;
 pub(crate) mod doctor;
+pub(crate) mod env;
 pub(crate) mod gids;
 pub(crate) mod link;
+pub(crate) mod ping;
+pub(crate) mod run;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use rocinante::{
-    Access, AddressHandle, Builder, Completion, CompletionQueue, Terms, Context,
-    DatagramQueuePair, Endpoint, MemoryRegion, PathMtu, PostError, Prepared, QueueKey, QueuePair,
-    Remote, Request, Segment, SetupError, Status,
+    Access, AddressHandle, Builder, Completion, CompletionQueue, Context, DatagramQueuePair,
+    Endpoint, MemoryRegion, PathMtu, PostError, Prepared, QueueKey, QueuePair, Remote, Request,
+    Segment, SetupError, Status, Terms,
 };
 use serde::{Deserialize, Serialize};
 

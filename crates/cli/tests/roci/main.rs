@@ -3,6 +3,8 @@
 mod demo;
 mod link;
 mod look;
+mod others;
 mod perf;
+mod ping;
 mod run;
 mod words;

@@ -94,6 +94,7 @@ impl Roci {
         Running {
             child,
             stdout,
+            rest: None,
             stderr,
         }
     }
@@ -103,6 +104,7 @@ impl Roci {
 pub(crate) struct Running {
     child: Child,
     stdout: Option<BufReader<ChildStdout>>,
+    rest: Option<JoinHandle<String>>,
     stderr: Option<JoinHandle<String>>,
 }
 
@@ -115,16 +117,36 @@ impl Running {
         line.trim_end().to_owned()
     }
 
+    /// Keeps what it prints from now on for its [`end`](Self::end): who prints much would wait for
+    /// a reader.
+    pub(crate) fn read_on(&mut self) {
+        self.rest = self.stdout.take().map(read_all);
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// As Ctrl-C does it.
+    pub(crate) fn interrupt(&self) {
+        let id = self.id().to_string();
+        let sent = Command::new("kill").args(["-INT", &id]).status();
+        assert!(sent.expect("`kill` is everywhere").success());
+    }
+
     /// Waits for its end, but not for ever.
     pub(crate) fn end(mut self) -> Outcome {
-        let stdout = self.stdout.take().map(read_all);
+        if self.rest.is_none() {
+            self.read_on();
+        }
         let code = self.wait();
         let text = |reader: Option<JoinHandle<String>>| {
             reader.map_or_else(String::new, |reader| reader.join().expect("reading works"))
         };
         Outcome {
             code,
-            stdout: text(stdout),
+            stdout: text(self.rest.take()),
             stderr: text(self.stderr.take()),
         }
     }

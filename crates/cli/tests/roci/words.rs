@@ -11,7 +11,10 @@ fn every_command_has_help_with_examples() {
         "devinfo",
         "gids",
         "link",
+        "ping",
         "perf",
+        "run",
+        "env",
         "completions",
     ] {
         let text = roci([command, "--help"]).run().success();

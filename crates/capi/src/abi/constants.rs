@@ -1,0 +1,126 @@
+//! The numbers of `infiniband/verbs.h`, where the engine doesn't have them already.
+
+use std::ffi::c_int;
+
+pub(crate) const IBV_NODE_CA: c_int = 1;
+pub(crate) const IBV_TRANSPORT_IB: c_int = 0;
+
+pub(crate) const IBV_PORT_DOWN: u32 = 1;
+pub(crate) const IBV_PORT_ACTIVE: u32 = 4;
+pub(crate) const IBV_LINK_LAYER_ETHERNET: u8 = 2;
+pub(crate) const IBV_PORT_CM_SUP: u32 = 1 << 16;
+pub(crate) const IBV_PORT_IP_BASED_GIDS: u32 = 1 << 26;
+pub(crate) const IBV_QPF_GRH_REQUIRED: u8 = 1;
+pub(crate) const IBV_GID_TYPE_ROCE_V2: u32 = 2;
+/// The private `ibv_query_gid_type` counts without InfiniBand.
+pub(crate) const IBV_GID_TYPE_SYSFS_ROCE_V2: u32 = 1;
+
+pub(crate) const IBV_DEVICE_CURR_QP_STATE_MOD: u32 = 1 << 7;
+pub(crate) const IBV_DEVICE_PORT_ACTIVE_EVENT: u32 = 1 << 10;
+pub(crate) const IBV_DEVICE_SYS_IMAGE_GUID: u32 = 1 << 11;
+pub(crate) const IBV_DEVICE_RC_RNR_NAK_GEN: u32 = 1 << 12;
+pub(crate) const IBV_DEVICE_SRQ_RESIZE: u32 = 1 << 13;
+pub(crate) const IBV_DEVICE_MEM_WINDOW: u32 = 1 << 17;
+pub(crate) const IBV_DEVICE_XRC: u32 = 1 << 20;
+pub(crate) const IBV_DEVICE_MEM_MGT_EXTENSIONS: u32 = 1 << 21;
+pub(crate) const IBV_DEVICE_MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
+pub(crate) const IBV_DEVICE_RESIZE_MAX_WR: u32 = 1;
+pub(crate) const IBV_ATOMIC_HCA: u32 = 1;
+
+/// Sends, receives, writes, reads, atomics and receives from shared queues may page.
+pub(crate) const IBV_ODP_SUPPORT_ALL: u32 = 0x3f;
+pub(crate) const IBV_ODP_SUPPORT_SEND_RECV: u32 = 0x23;
+/// On-demand paging, and for the whole address space at once.
+pub(crate) const IBV_ODP_SUPPORT_AND_IMPLICIT: u64 = 3;
+
+pub(crate) const IBV_ACCESS_OPTIONAL_RANGE: u32 = 0x3ff0_0000;
+
+pub(crate) const IBV_REREG_MR_CHANGE_TRANSLATION: c_int = 1;
+pub(crate) const IBV_REREG_MR_CHANGE_PD: c_int = 2;
+pub(crate) const IBV_REREG_MR_CHANGE_ACCESS: c_int = 4;
+pub(crate) const IBV_REREG_MR_ERR_INPUT: c_int = -1;
+pub(crate) const IBV_REREG_MR_ERR_CMD: c_int = -4;
+
+pub(crate) const IBV_MW_TYPE_1: u32 = 1;
+pub(crate) const IBV_MW_TYPE_2: u32 = 2;
+
+pub(crate) const IBV_SRQ_MAX_WR: c_int = 1;
+pub(crate) const IBV_SRQ_LIMIT: c_int = 2;
+pub(crate) const IBV_SRQT_BASIC: u32 = 0;
+pub(crate) const IBV_SRQT_XRC: u32 = 1;
+pub(crate) const IBV_SRQ_INIT_ATTR_TYPE: u32 = 1;
+pub(crate) const IBV_SRQ_INIT_ATTR_PD: u32 = 2;
+pub(crate) const IBV_SRQ_INIT_ATTR_XRCD: u32 = 4;
+pub(crate) const IBV_SRQ_INIT_ATTR_CQ: u32 = 8;
+pub(crate) const IBV_SRQ_INIT_ATTR_RESERVED: u32 = 32;
+
+pub(crate) const IBV_XRCD_INIT_ATTR_FD: u32 = 1;
+pub(crate) const IBV_XRCD_INIT_ATTR_OFLAGS: u32 = 2;
+
+pub(crate) const IBV_QPT_RC: u32 = 2;
+pub(crate) const IBV_QPT_UC: u32 = 3;
+pub(crate) const IBV_QPT_UD: u32 = 4;
+pub(crate) const IBV_QPT_XRC_SEND: u32 = 9;
+pub(crate) const IBV_QPT_XRC_RECV: u32 = 10;
+
+pub(crate) const IBV_QP_INIT_ATTR_PD: u32 = 1;
+pub(crate) const IBV_QP_INIT_ATTR_XRCD: u32 = 2;
+pub(crate) const IBV_QP_INIT_ATTR_CREATE_FLAGS: u32 = 4;
+pub(crate) const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 64;
+pub(crate) const IBV_QP_EX_WITH_ATOMIC_WRITE: u64 = 1 << 12;
+/// All operations of the new way to post, but for segmentation offload and flush.
+pub(crate) const IBV_QP_EX_SUPPORTED: u64 = 0x3ff | IBV_QP_EX_WITH_ATOMIC_WRITE;
+pub(crate) const IBV_QP_OPEN_ATTR_ALL: u32 = 0xf;
+pub(crate) const IBV_QP_OPEN_ATTR_CONTEXT: u32 = 4;
+
+pub(crate) const IBV_SEND_INLINE: u32 = 8;
+
+pub(crate) const IBV_WR_RDMA_WRITE: u32 = 0;
+pub(crate) const IBV_WR_RDMA_WRITE_WITH_IMM: u32 = 1;
+pub(crate) const IBV_WR_SEND: u32 = 2;
+pub(crate) const IBV_WR_SEND_WITH_IMM: u32 = 3;
+pub(crate) const IBV_WR_RDMA_READ: u32 = 4;
+pub(crate) const IBV_WR_ATOMIC_CMP_AND_SWP: u32 = 5;
+pub(crate) const IBV_WR_ATOMIC_FETCH_AND_ADD: u32 = 6;
+pub(crate) const IBV_WR_LOCAL_INV: u32 = 7;
+pub(crate) const IBV_WR_BIND_MW: u32 = 8;
+pub(crate) const IBV_WR_SEND_WITH_INV: u32 = 9;
+pub(crate) const IBV_WR_ATOMIC_WRITE: u32 = 15;
+
+pub(crate) const IBV_WC_GRH: u32 = 1;
+pub(crate) const IBV_WC_WITH_IMM: u32 = 2;
+pub(crate) const IBV_WC_WITH_INV: u32 = 8;
+
+/// All fields that completions of an extended queue may show, but for VLAN tags, flow tags and tag
+/// matching, which a software device does not have.
+pub(crate) const IBV_WC_EX_SUPPORTED: u64 = 0x7f | 1 << 7 | 1 << 11;
+
+pub(crate) const IBV_CQ_INIT_ATTR_MASK_FLAGS: u32 = 1;
+pub(crate) const IBV_CQ_INIT_ATTR_MASK_PD: u32 = 2;
+/// Single-threaded use, and that overruns are ignored.
+pub(crate) const IBV_CREATE_CQ_ATTR_ALL: u32 = 3;
+pub(crate) const IBV_CQ_ATTR_MODERATE: u32 = 1;
+
+pub(crate) const IBV_EVENT_CQ_ERR: u32 = 0;
+pub(crate) const IBV_EVENT_QP_FATAL: u32 = 1;
+pub(crate) const IBV_EVENT_QP_REQ_ERR: u32 = 2;
+pub(crate) const IBV_EVENT_QP_ACCESS_ERR: u32 = 3;
+pub(crate) const IBV_EVENT_COMM_EST: u32 = 4;
+pub(crate) const IBV_EVENT_SQ_DRAINED: u32 = 5;
+pub(crate) const IBV_EVENT_PATH_MIG_ERR: u32 = 7;
+pub(crate) const IBV_EVENT_SRQ_ERR: u32 = 14;
+pub(crate) const IBV_EVENT_SRQ_LIMIT_REACHED: u32 = 15;
+pub(crate) const IBV_EVENT_QP_LAST_WQE_REACHED: u32 = 16;
+
+/// Both kinds of prefetching, and prefetching only what is there.
+pub(crate) const IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE: u32 = 1;
+pub(crate) const IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT: u32 = 2;
+pub(crate) const IBV_ADVISE_MR_FLAG_FLUSH: u32 = 1;
+
+pub(crate) const IBV_VALUES_MASK_RAW_CLOCK: u32 = 1;
+
+pub(crate) const IBV_FORK_UNNEEDED: c_int = 2;
+
+/// `ibv_reg_mr_ex`: an I/O address and a virtual address are given.
+pub(crate) const IBV_REG_MR_MASK_IOVA: u64 = 1;
+pub(crate) const IBV_REG_MR_MASK_ADDR: u64 = 2;

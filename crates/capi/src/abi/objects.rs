@@ -1,0 +1,109 @@
+//! The handles that programs hold.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use libc::{pthread_cond_t, pthread_mutex_t};
+
+use super::layout::c_structs;
+use super::{ibv_context, ibv_device};
+
+/// `union ibv_gid`: sixteen bytes with the alignment of two words.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Default)]
+#[allow(non_camel_case_types, reason = "the name that it has in C")]
+pub(crate) struct ibv_gid {
+    pub(crate) raw: [u8; 16],
+}
+
+/// Moves bytes of a given number between a device's memory and the program's.
+pub(crate) type MemcpyToDm = unsafe extern "C" fn(*mut ibv_dm, u64, *const c_void, usize) -> c_int;
+pub(crate) type MemcpyFromDm = unsafe extern "C" fn(*mut c_void, *mut ibv_dm, u64, usize) -> c_int;
+
+c_structs! {
+    struct ibv_pd [16] {
+        context: *mut ibv_context,
+        handle: u32,
+    }
+
+    struct ibv_td [8] {
+        context: *mut ibv_context,
+    }
+
+    struct ibv_xrcd [8] {
+        context: *mut ibv_context,
+    }
+
+    struct ibv_mr [48] {
+        context: *mut ibv_context,
+        pd: *mut ibv_pd,
+        addr: *mut c_void,
+        length: usize,
+        handle: u32,
+        lkey: u32,
+        rkey: u32,
+    }
+
+    struct ibv_mw [32] {
+        context: *mut ibv_context,
+        pd: *mut ibv_pd,
+        rkey: u32,
+        handle: u32,
+        r#type: u32,
+    }
+
+    struct ibv_ah [24] {
+        context: *mut ibv_context,
+        pd: *mut ibv_pd,
+        handle: u32,
+    }
+
+    struct ibv_dm [32] {
+        context: *mut ibv_context,
+        memcpy_to_dm: Option<MemcpyToDm>,
+        memcpy_from_dm: Option<MemcpyFromDm>,
+        comp_mask: u32,
+        handle: u32,
+    }
+
+    struct ibv_comp_channel [16] {
+        context: *mut ibv_context,
+        fd: c_int,
+        refcnt: c_int,
+    }
+
+    struct ibv_srq [128] {
+        context: *mut ibv_context,
+        srq_context: *mut c_void,
+        pd: *mut ibv_pd,
+        handle: u32,
+        mutex: pthread_mutex_t,
+        cond: pthread_cond_t,
+        events_completed: u32,
+    }
+}
+
+/// What rdma-core keeps behind an `ibv_device`.
+///
+/// Its header is not installed, but its drivers compare `ops` to know their own devices.
+#[repr(C)]
+#[allow(non_camel_case_types, reason = "the name that it has in C")]
+pub(crate) struct verbs_device {
+    pub(crate) device: ibv_device,
+    pub(crate) ops: *const verbs_device_ops,
+    pub(crate) refcount: c_int,
+    pub(crate) entry: [*mut c_void; 2],
+    pub(crate) sysfs: *mut c_void,
+    pub(crate) core_support: u64,
+}
+
+/// How rdma-core asks a driver for its devices. Ours is never asked; it only has to be another one.
+#[repr(C)]
+#[allow(non_camel_case_types, reason = "the name that it has in C")]
+pub(crate) struct verbs_device_ops {
+    pub(crate) name: *const c_char,
+    pub(crate) abi_versions: [u32; 2],
+    pub(crate) callbacks: [*const c_void; 6],
+}
+
+// SAFETY: what it points to is constant.
+unsafe impl Sync for verbs_device_ops {}

@@ -1,0 +1,113 @@
+//! What C programs are told when something fails.
+
+use std::ffi::c_int;
+use std::io;
+
+use engine::{AddressError, MemoryError, ModifyError, MulticastError, ObjectError, PostError};
+use rocinante::OpenError;
+
+/// An error number of `<errno.h>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) c_int);
+
+impl Errno {
+    pub(crate) const BUSY: Self = Self(libc::EBUSY);
+    pub(crate) const FAULT: Self = Self(libc::EFAULT);
+    pub(crate) const INVALID: Self = Self(libc::EINVAL);
+    pub(crate) const NO_DATA: Self = Self(libc::ENODATA);
+    pub(crate) const NO_DEVICE: Self = Self(libc::ENODEV);
+    pub(crate) const NO_ENTRY: Self = Self(libc::ENOENT);
+    pub(crate) const NO_MEMORY: Self = Self(libc::ENOMEM);
+    pub(crate) const TRY_AGAIN: Self = Self(libc::EAGAIN);
+    /// The kernel has no such call.
+    pub(crate) const NO_CALL: Self = Self(libc::ENOSYS);
+    /// A software device can't have it.
+    pub(crate) const UNSUPPORTED: Self = Self(libc::EOPNOTSUPP);
+    /// The device stays with the parent of a fork.
+    pub(crate) const NOT_OURS: Self = Self(libc::EIO);
+
+    /// What the last system call of this thread said.
+    pub(crate) fn last() -> Self {
+        Self::from(io::Error::last_os_error())
+    }
+
+    /// Leaves it where C programs look.
+    pub(crate) fn set(self) {
+        // SAFETY: the C library gives each thread a place of its own.
+        let place = unsafe { libc::__errno_location() };
+        // SAFETY: that place lives as long as the thread.
+        unsafe { *place = self.0 };
+    }
+}
+
+impl From<io::Error> for Errno {
+    fn from(error: io::Error) -> Self {
+        Self(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+impl From<ObjectError> for Errno {
+    fn from(error: ObjectError) -> Self {
+        match error {
+            ObjectError::Exhausted => Self::NO_MEMORY,
+            ObjectError::InUse(_) => Self::BUSY,
+            ObjectError::Abandoned => Self::NOT_OURS,
+            ObjectError::Unknown | ObjectError::OutOfRange { .. } | ObjectError::Mismatch(_) => {
+                Self::INVALID
+            }
+        }
+    }
+}
+
+impl From<MemoryError> for Errno {
+    fn from(error: MemoryError) -> Self {
+        match error {
+            MemoryError::Exhausted => Self::NO_MEMORY,
+            // Also for windows that are still bound: this is what the kernel's software device
+            // says.
+            _ => Self::INVALID,
+        }
+    }
+}
+
+impl From<PostError> for Errno {
+    fn from(error: PostError) -> Self {
+        match error {
+            PostError::QueueFull => Self::NO_MEMORY,
+            PostError::Abandoned => Self::NOT_OURS,
+            _ => Self::INVALID,
+        }
+    }
+}
+
+impl From<ModifyError> for Errno {
+    fn from(error: ModifyError) -> Self {
+        match error {
+            ModifyError::Abandoned => Self::NOT_OURS,
+            _ => Self::INVALID,
+        }
+    }
+}
+
+impl From<AddressError> for Errno {
+    fn from(_: AddressError) -> Self {
+        Self::INVALID
+    }
+}
+
+impl From<MulticastError> for Errno {
+    fn from(_: MulticastError) -> Self {
+        Self::INVALID
+    }
+}
+
+impl From<OpenError> for Errno {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::System(error) => Self::from(error),
+            OpenError::Unknown { .. } | OpenError::Device(_) => Self::NO_DEVICE,
+            OpenError::Join(_) => Self(libc::EADDRINUSE),
+            OpenError::Capture(_) | OpenError::Fault(_) => Self::INVALID,
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Names of machines and services.
+//!
+//! Everything here is allocated as C does it, because programs put parts of their own into the list
+//! before they give it back.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use libc::{addrinfo, sockaddr, socklen_t};
+
+use super::id::Id;
+use crate::abi;
+use crate::entry::{MinusOne, Place, Pointer, entry};
+use crate::errno::Errno;
+
+type Found = Result<*mut abi::rdma_addrinfo, Errno>;
+
+entry! {
+    export fn rdma_getaddrinfo(
+        node: Pointer<c_char>,
+        service: Pointer<c_char>,
+        hints: Pointer<abi::rdma_addrinfo>,
+        found: Place<*mut abi::rdma_addrinfo>,
+    ) -> MinusOne {
+        let mut found = found;
+        found.put(look_up(node.0, service.0, hints.0)?);
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rdma_freeaddrinfo(list: Pointer<abi::rdma_addrinfo>) {
+        free_list(list.0);
+        Ok(())
+    }
+
+    /// Looks a name up and tells the outcome as an event. The calling thread does the work.
+    export fn rdma_resolve_addrinfo(
+        id: &Id,
+        node: Pointer<c_char>,
+        service: Pointer<c_char>,
+        hints: Pointer<abi::rdma_addrinfo>,
+    ) -> MinusOne {
+        const SUBNET_ADMINISTRATOR: c_int = 0x10;
+        // SAFETY: null, or by the header's promise a live structure.
+        let flags = unsafe { hints.0.as_ref() }.map_or(0, |hints| hints.ai_flags);
+        if flags & SUBNET_ADMINISTRATOR != 0 {
+            // Ethernet has nobody whom to ask.
+            return Err(Errno::UNSUPPORTED);
+        }
+        let (event, status) = match look_up(node.0, service.0, hints.0) {
+            Ok(list) => {
+                id.state().found.replace(list);
+                (abi::RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0)
+            }
+            Err(errno) => (abi::RDMA_CM_EVENT_ADDRINFO_ERROR, -errno.0),
+        };
+        id.identifier()?.write_event(event, status, 0);
+        super::resolve::complete(id)?;
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rdma_query_addrinfo(id: &Id, found: Place<*mut abi::rdma_addrinfo>) -> MinusOne {
+        let mut found = found;
+        found.put(id.state().found.take().ok_or(Errno::NO_DATA)?);
+        Ok(MinusOne::DONE)
+    }
+}
+
+/// What `rdma_query_addrinfo` will give.
+#[derive(Default)]
+pub(super) struct Answer(Option<Owned>);
+
+struct Owned(*mut abi::rdma_addrinfo);
+
+// SAFETY: a list belongs to whoever has it, on whatever thread.
+unsafe impl Send for Owned {}
+
+impl Answer {
+    fn replace(&mut self, list: *mut abi::rdma_addrinfo) {
+        self.0 = Some(Owned(list));
+    }
+
+    fn take(&mut self) -> Option<*mut abi::rdma_addrinfo> {
+        let owned = self.0.take()?;
+        let list = owned.0;
+        std::mem::forget(owned);
+        Some(list)
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        free_list(self.0);
+    }
+}
+
+fn look_up(node: *const c_char, service: *const c_char, hints: *const abi::rdma_addrinfo) -> Found {
+    if node.is_null() && service.is_null() && hints.is_null() {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: null, or by the header's promise a live structure.
+    let hints = unsafe { hints.as_ref() };
+    let list: *mut abi::rdma_addrinfo = allocate(size_of::<abi::rdma_addrinfo>())?.cast();
+    // SAFETY: just allocated, zeroed, and nobody else knows it.
+    let entry = unsafe { &mut *list };
+    let filled = match node.is_null() && service.is_null() {
+        true => repeat(entry, hints),
+        false => resolve(entry, node, service, hints),
+    };
+    let filled = filled.and_then(|()| add_source(entry, hints));
+    filled.inspect_err(|_| free_list(list))?;
+    Ok(list)
+}
+
+/// Without a name, what the program knows already is what it gets.
+fn repeat(entry: &mut abi::rdma_addrinfo, hints: Option<&abi::rdma_addrinfo>) -> Result<(), Errno> {
+    let Some(hints) = hints else { return Ok(()) };
+    entry.ai_flags = hints.ai_flags;
+    entry.ai_family = hints.ai_family;
+    entry.ai_qp_type = hints.ai_qp_type;
+    entry.ai_port_space = hints.ai_port_space;
+    if hints.ai_dst_len > 0 {
+        entry.ai_dst_addr = copy(hints.ai_dst_addr, hints.ai_dst_len)?;
+        entry.ai_dst_len = hints.ai_dst_len;
+    }
+    Ok(())
+}
+
+fn add_source(
+    entry: &mut abi::rdma_addrinfo,
+    hints: Option<&abi::rdma_addrinfo>,
+) -> Result<(), Errno> {
+    if let Some(hints) = hints.filter(|hints| hints.ai_src_len > 0)
+        && entry.ai_src_len == 0
+    {
+        entry.ai_src_addr = copy(hints.ai_src_addr, hints.ai_src_len)?;
+        entry.ai_src_len = hints.ai_src_len;
+    }
+    Ok(())
+}
+
+fn resolve(
+    entry: &mut abi::rdma_addrinfo,
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&abi::rdma_addrinfo>,
+) -> Result<(), Errno> {
+    let question = hints.map(question_of);
+    let question = question.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let mut answer = ptr::null_mut();
+    // SAFETY: texts or null as the program gave them, a question that lives or null, and a place for
+    // the answer.
+    let refused = unsafe { libc::getaddrinfo(node, service, question, &raw mut answer) };
+    if refused != 0 {
+        // As librdmacm has it: the number of the name service where error numbers are looked for.
+        return Err(Errno(refused));
+    }
+    // SAFETY: it succeeded, so that there is at least one entry, alive until it is freed below.
+    let filled = fill(entry, hints, unsafe { &*answer });
+    // SAFETY: `getaddrinfo` gave it to us.
+    unsafe { libc::freeaddrinfo(answer) };
+    filled
+}
+
+fn question_of(hints: &abi::rdma_addrinfo) -> addrinfo {
+    // SAFETY: it consists of integers and pointers, for which zero is a value.
+    let mut question: addrinfo = unsafe { std::mem::zeroed() };
+    if hints.ai_flags & abi::RAI_PASSIVE != 0 {
+        question.ai_flags |= libc::AI_PASSIVE;
+    }
+    if hints.ai_flags & abi::RAI_NUMERICHOST != 0 {
+        question.ai_flags |= libc::AI_NUMERICHOST;
+    }
+    question.ai_family = hints.ai_family;
+    let is_datagram = hints.ai_qp_type.cast_unsigned() == abi::IBV_QPT_UD;
+    question.ai_socktype = match hints.ai_qp_type {
+        0 => 0,
+        _ if is_datagram => libc::SOCK_DGRAM,
+        _ => libc::SOCK_STREAM,
+    };
+    question.ai_protocol = match hints.ai_port_space.cast_unsigned() {
+        abi::RDMA_PS_TCP => libc::IPPROTO_TCP,
+        abi::RDMA_PS_UDP => libc::IPPROTO_UDP,
+        abi::RDMA_PS_IB if question.ai_socktype == libc::SOCK_STREAM => libc::IPPROTO_TCP,
+        abi::RDMA_PS_IB if question.ai_socktype == libc::SOCK_DGRAM => libc::IPPROTO_UDP,
+        _ => 0,
+    };
+    question
+}
+
+/// The first answer counts.
+fn fill(
+    entry: &mut abi::rdma_addrinfo,
+    hints: Option<&abi::rdma_addrinfo>,
+    answer: &addrinfo,
+) -> Result<(), Errno> {
+    let is_datagram = answer.ai_socktype == libc::SOCK_DGRAM;
+    let (queue_pair, space) = match is_datagram {
+        true => (abi::IBV_QPT_UD, abi::RDMA_PS_UDP),
+        false => (abi::IBV_QPT_RC, abi::RDMA_PS_TCP),
+    };
+    let or =
+        |hint: Option<c_int>, usual: u32| hint.filter(|it| *it != 0).unwrap_or(usual.cast_signed());
+    entry.ai_qp_type = or(hints.map(|it| it.ai_qp_type), queue_pair);
+    entry.ai_port_space = or(hints.map(|it| it.ai_port_space), space);
+    entry.ai_family = answer.ai_family;
+    let address = copy(answer.ai_addr, answer.ai_addrlen)?;
+    let name = copy_text(answer.ai_canonname);
+    if hints.is_some_and(|hints| hints.ai_flags & abi::RAI_PASSIVE != 0) {
+        entry.ai_flags = abi::RAI_PASSIVE;
+        (entry.ai_src_addr, entry.ai_src_len) = (address, answer.ai_addrlen);
+        entry.ai_src_canonname = name;
+    } else {
+        (entry.ai_dst_addr, entry.ai_dst_len) = (address, answer.ai_addrlen);
+        entry.ai_dst_canonname = name;
+    }
+    Ok(())
+}
+
+fn copy(address: *const sockaddr, length: socklen_t) -> Result<*mut sockaddr, Errno> {
+    let length = length as usize;
+    let place = allocate(length)?;
+    if address.is_null() {
+        return Ok(place.cast());
+    }
+    // SAFETY: the address has this length, and the place was just made for as much.
+    unsafe { ptr::copy_nonoverlapping(address.cast::<u8>(), place.cast::<u8>(), length) };
+    Ok(place.cast())
+}
+
+fn copy_text(text: *const c_char) -> *mut c_char {
+    match text.is_null() {
+        true => ptr::null_mut(),
+        // SAFETY: a text with a zero at its end.
+        false => unsafe { libc::strdup(text) },
+    }
+}
+
+fn allocate(length: usize) -> Result<*mut c_void, Errno> {
+    // SAFETY: takes no pointers.
+    let place = unsafe { libc::calloc(1, length.max(1)) };
+    match place.is_null() {
+        true => Err(Errno::NO_MEMORY),
+        false => Ok(place),
+    }
+}
+
+fn free_list(list: *mut abi::rdma_addrinfo) {
+    let mut next = list;
+    // SAFETY: null ends the list; before that, each entry is one that `look_up` made, or that the
+    // program allocated in the same way.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        let parts: [*mut c_void; 6] = [
+            entry.ai_connect,
+            entry.ai_route,
+            entry.ai_src_canonname.cast(),
+            entry.ai_dst_canonname.cast(),
+            entry.ai_src_addr.cast(),
+            entry.ai_dst_addr.cast(),
+        ];
+        let this = next;
+        next = entry.ai_next;
+        for part in parts {
+            // SAFETY: null, or allocated as C does it.
+            unsafe { libc::free(part) };
+        }
+        // SAFETY: as above; nothing looks at it any more.
+        unsafe { libc::free(this.cast()) };
+    }
+}

@@ -1,0 +1,204 @@
+//! Asking for connections, agreeing to them, ending them.
+
+use std::ffi::{c_int, c_void};
+
+use rocinante::rdma_cm::{Kind, Parameters, RejectReason};
+use wire::Qpn;
+
+use super::address::bytes_at;
+use super::event;
+use super::id::Id;
+use super::ready::{self, Depths};
+use super::resolve::complete;
+use crate::abi;
+use crate::entry::{Given, MinusOne, Place, Pointer, entry};
+use crate::errno::Errno;
+use crate::object::behind;
+use crate::verbs::query::MAX_RESPONDER_RESOURCES;
+use crate::verbs::queue_pair::Qp;
+
+/// Stands for as many reads and atomics as the device allows, or as the peer wants.
+const AS_MANY_AS_POSSIBLE: u8 = 0xff;
+
+entry! {
+    export fn rdma_connect(id: &Id, parameters: Pointer<abi::rdma_conn_param>) -> MinusOne {
+        let given = given(id, parameters.0)?;
+        let wanted = |asked: fn(&abi::rdma_conn_param) -> u8| {
+            let asked = given.map(|given| asked(&given));
+            asked.filter(|it| *it != AS_MANY_AS_POSSIBLE).unwrap_or(MAX_RESPONDER_RESOURCES)
+        };
+        let depths = Depths {
+            responder_resources: wanted(|it| it.responder_resources),
+            initiator_depth: wanted(|it| it.initiator_depth),
+        };
+        let private_data = private_data(id, given.as_ref())?;
+        let identifier = id.identifier()?;
+        identifier.connect(&parameters_of(id, given.as_ref(), depths, &private_data))?;
+        id.state().preamble.clear();
+        complete(id)?;
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rdma_listen(id: &Id, backlog: c_int) -> MinusOne {
+        id.identifier()?.listen(usize::try_from(backlog).unwrap_or(0))?;
+        id.refresh()?;
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rdma_accept(id: &Id, parameters: Pointer<abi::rdma_conn_param>) -> MinusOne {
+        let given = given(id, parameters.0)?;
+        let depths = agreed(id, given.as_ref());
+        let private_data = private_data(id, given.as_ref())?;
+        let identifier = id.identifier()?;
+        let datagram = identifier.kind() == Kind::Datagram;
+        if !datagram {
+            ready::make_ready(id, Some(depths))?;
+        }
+        let accepted = identifier.accept(&parameters_of(id, given.as_ref(), depths, &private_data));
+        accepted.inspect_err(|_| ready::break_queue_pair(id))?;
+        if !datagram {
+            complete(id)?;
+        } else if id.state().sync {
+            event::acknowledge_kept(id);
+        }
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rdma_reject(id: &Id, data: Pointer<c_void>, length: u8) -> MinusOne {
+        let data = bytes_at(data.0, length.into());
+        id.identifier()?.reject(RejectReason::Consumer, &data)?;
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rdma_reject_ece(id: &Id, data: Pointer<c_void>, length: u8) -> MinusOne {
+        let data = bytes_at(data.0, length.into());
+        id.identifier()?.reject(RejectReason::VendorOptionNotSupported, &data)?;
+        Ok(MinusOne::DONE)
+    }
+
+    /// Only for programs that bring their own queue pairs: the others get it done with the event.
+    export fn rdma_establish(id: &Id) -> MinusOne {
+        if !id.read().qp.is_null() {
+            return Err(Errno::INVALID);
+        }
+        id.identifier()?.establish()?;
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rdma_notify(id: &Id, event: u32) -> MinusOne {
+        if event != abi::IBV_EVENT_COMM_EST {
+            return Err(Errno::INVALID);
+        }
+        let queue_pair: &Qp = behind(id.read().qp)?;
+        match id.identifier()?.notify_established(queue_pair.number)? {
+            true => Ok(MinusOne::DONE),
+            false => Err(Errno(libc::EISCONN)),
+        }
+    }
+
+    export fn rdma_disconnect(id: &Id) -> MinusOne {
+        if id.read().verbs.is_null() {
+            return Err(Errno::INVALID);
+        }
+        ready::break_queue_pair(id);
+        id.identifier()?.disconnect()?;
+        complete(id)?;
+        Ok(MinusOne::DONE)
+    }
+
+    /// Options of a vendor, for programs that bring their own queue pairs. Ours has none to offer: what
+    /// a program sets is as if the peer did not agree to it.
+    export fn rdma_set_local_ece(id: &Id, options: Given<abi::ibv_ece>) -> MinusOne {
+        let given = options.0;
+        match id.read().qp.is_null() && given.vendor_id != 0 && given.comp_mask == 0 {
+            true => Ok(MinusOne::DONE),
+            false => Err(Errno::INVALID),
+        }
+    }
+
+    export fn rdma_get_remote_ece(id: &Id, options: Place<abi::ibv_ece>) -> MinusOne {
+        let mut options = options;
+        if !id.read().qp.is_null() {
+            return Err(Errno::INVALID);
+        }
+        options.put(abi::ibv_ece::default());
+        Ok(MinusOne::DONE)
+    }
+}
+
+/// What a program says; a connection needs a queue pair, at the id or by its number.
+fn given(
+    id: &Id,
+    parameters: *const abi::rdma_conn_param,
+) -> Result<Option<abi::rdma_conn_param>, Errno> {
+    // SAFETY: null, or by the header's promise a live structure.
+    let given = unsafe { parameters.as_ref() }.copied();
+    let is_tcp = id.read().ps == abi::RDMA_PS_TCP;
+    let Some(parameters) = &given else {
+        return match id.read().qp.is_null() {
+            true => Err(Errno::INVALID),
+            false => Ok(None),
+        };
+    };
+    let allowed = |depth: u8| depth == AS_MANY_AS_POSSIBLE || depth <= MAX_RESPONDER_RESOURCES;
+    let fits = allowed(parameters.responder_resources) && allowed(parameters.initiator_depth);
+    match !is_tcp || fits {
+        true => Ok(given),
+        false => Err(Errno::INVALID),
+    }
+}
+
+/// What the accepting side does: what it says, or what the peer wants as far as possible.
+fn agreed(id: &Id, given: Option<&abi::rdma_conn_param>) -> Depths {
+    let mut state = id.state();
+    let settle = |said: Option<u8>, wanted: u8| {
+        let said = said.filter(|it| *it != AS_MANY_AS_POSSIBLE);
+        said.unwrap_or(wanted.min(MAX_RESPONDER_RESOURCES))
+    };
+    state.initiator_depth = settle(given.map(|it| it.initiator_depth), state.initiator_depth);
+    state.responder_resources = settle(
+        given.map(|it| it.responder_resources),
+        state.responder_resources,
+    );
+    Depths {
+        responder_resources: state.responder_resources,
+        initiator_depth: state.initiator_depth,
+    }
+}
+
+fn parameters_of<'d>(
+    id: &Id,
+    given: Option<&abi::rdma_conn_param>,
+    depths: Depths,
+    private_data: &'d [u8],
+) -> Parameters<'d> {
+    const FOR_EVER: u8 = 7;
+    let (number, shared) = match behind::<&Qp, _>(id.read().qp) {
+        Ok(queue_pair) => (queue_pair.number, !queue_pair.read().qp_base.srq.is_null()),
+        Err(_) => (
+            Qpn::new(given.map_or(0, |it| it.qp_num)),
+            given.is_some_and(|it| it.srq != 0),
+        ),
+    };
+    Parameters {
+        shared_receive_queue: shared,
+        private_data,
+        responder_resources: depths.responder_resources,
+        initiator_depth: depths.initiator_depth,
+        flow_control: given.is_some_and(|it| it.flow_control != 0),
+        retry_count: given.map_or(FOR_EVER, |it| it.retry_count),
+        rnr_retry_count: given.map_or(FOR_EVER, |it| it.rnr_retry_count),
+        ..Parameters::new(number)
+    }
+}
+
+fn private_data(id: &Id, given: Option<&abi::rdma_conn_param>) -> Result<Vec<u8>, Errno> {
+    let mut data = id.state().preamble.clone();
+    if let Some(given) = given {
+        data.extend(bytes_at(given.private_data, given.private_data_len.into()));
+    }
+    match u8::try_from(data.len()) {
+        Ok(_) => Ok(data),
+        Err(_) => Err(Errno::INVALID),
+    }
+}

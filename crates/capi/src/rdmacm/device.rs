@@ -1,0 +1,135 @@
+//! The devices of ids: each open once, with a protection domain for those who bring none.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rocinante::rdma_cm;
+
+use crate::abi;
+use crate::entry::{Pointer, entry};
+use crate::errno::Errno;
+use crate::verbs::context::{self, Context};
+use crate::verbs::{domain, xrc};
+
+/// A device that ids are at.
+pub(super) struct Shared {
+    context: &'static Context,
+    domain: *mut abi::ibv_pd,
+    extended: OnceLock<Handle<abi::ibv_xrcd>>,
+}
+
+/// A pointer to an object that lives as long as the process.
+#[derive(Clone, Copy)]
+struct Handle<T>(*mut T);
+
+// SAFETY: what it points to is made for any thread, and is never destroyed.
+unsafe impl<T> Send for Handle<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Handle<T> {}
+// SAFETY: the same is true for the context and the domain.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// Those that were ever used. Like librdmacm, they stay open: programs keep the pointers.
+static USED: Mutex<Vec<&'static Shared>> = Mutex::new(Vec::new());
+
+entry! {
+    export fn rdma_get_devices(count: Pointer<c_int>) -> *mut *mut abi::ibv_context {
+        let tell = |number: usize| {
+            if !count.0.is_null() {
+                // SAFETY: not null, so by the header's promise a place for a number.
+                unsafe { count.0.write(number as c_int) };
+            }
+        };
+        tell(0);
+        let contexts = rdma_cm::contexts()?;
+        let shared: Result<Vec<_>, Errno> = contexts.iter().map(of).collect();
+        let mut pointers: Vec<_> = shared?.iter().map(|it| it.context()).collect();
+        tell(pointers.len());
+        pointers.push(ptr::null_mut());
+        Ok(Box::into_raw(pointers.into_boxed_slice()).cast())
+    }
+
+    export fn rdma_free_devices(list: Pointer<*mut abi::ibv_context>) {
+        if list.0.is_null() {
+            return Ok(());
+        }
+        let mut length = 0;
+        // SAFETY: it ends with a null pointer, which is looked at last.
+        while !unsafe { list.0.wrapping_add(length).read() }.is_null() {
+            length += 1;
+        }
+        let whole = ptr::slice_from_raw_parts_mut(list.0, length + 1);
+        // SAFETY: `rdma_get_devices` made it as a boxed slice of this length.
+        drop(unsafe { Box::from_raw(whole) });
+        Ok(())
+    }
+}
+
+/// The device that ids at this context share. A context that a fork copied is never found again.
+pub(super) fn of(context: &rocinante::Context) -> Result<&'static Shared, Errno> {
+    let mut used = lock();
+    let same = |it: &&&Shared| {
+        it.context.context.name() == context.name() && !it.context.raw().is_inherited()
+    };
+    if let Some(shared) = used.iter().find(same) {
+        return Ok(shared);
+    }
+    let context = context::adopt(context.clone())?;
+    // SAFETY: the context was just made.
+    let domain = unsafe { domain::ibv_alloc_pd(context.pointer()) };
+    if domain.is_null() {
+        return Err(Errno::last());
+    }
+    let extended = OnceLock::new();
+    let shared: &'static Shared = Box::leak(Box::new(Shared {
+        context,
+        domain,
+        extended,
+    }));
+    used.push(shared);
+    Ok(shared)
+}
+
+/// Has all devices open, before something is bound to all of them. Opening takes milliseconds, and a
+/// program that listens again does not expect that a second time.
+pub(super) fn open_all() -> Result<(), Errno> {
+    for context in rdma_cm::contexts()? {
+        of(&context)?;
+    }
+    Ok(())
+}
+
+impl Shared {
+    pub(super) fn context(&self) -> *mut abi::ibv_context {
+        self.context.pointer()
+    }
+
+    pub(super) fn domain(&self) -> *mut abi::ibv_pd {
+        self.domain
+    }
+
+    /// The XRC domain for those who bring none.
+    pub(super) fn extended(&self) -> Result<*mut abi::ibv_xrcd, Errno> {
+        if let Some(known) = self.extended.get() {
+            return Ok(known.0);
+        }
+        let mut init = abi::ibv_xrcd_init_attr {
+            comp_mask: abi::IBV_XRCD_INIT_ATTR_FD | abi::IBV_XRCD_INIT_ATTR_OFLAGS,
+            fd: -1,
+            oflags: libc::O_CREAT,
+        };
+        // SAFETY: a live context, and a structure for the time of the call.
+        let opened = unsafe { xrc::open_xrcd(self.context.pointer(), &raw mut init) };
+        if opened.is_null() {
+            return Err(Errno::last());
+        }
+        Ok(self.extended.get_or_init(|| Handle(opened)).0)
+    }
+}
+
+fn lock() -> MutexGuard<'static, Vec<&'static Shared>> {
+    USED.lock().unwrap_or_else(PoisonError::into_inner)
+}

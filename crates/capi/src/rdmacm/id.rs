@@ -1,0 +1,327 @@
+//! Ids.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+
+use rocinante::rdma_cm::{Identifier, Kind, PortSpace, Token};
+use wire::Gid;
+
+use super::addrinfo::Answer;
+use super::channel::{self, Channel};
+use super::device::{self, Shared};
+use super::multicast::Membership;
+use super::{address, event};
+use crate::abi;
+use crate::entry::{MinusOne, Place, entry};
+use crate::errno::Errno;
+use crate::object::{Object, behind, from_pointer};
+use crate::verbs::async_event::Told;
+use crate::verbs::query::PORT;
+
+/// An id.
+pub(crate) type Id = Object<abi::rdma_cm_id, Inner>;
+
+from_pointer!(abi::rdma_cm_id => Id);
+
+pub(crate) struct Inner {
+    token: Token,
+    /// Gone as soon as the program destroys the id.
+    identifier: Mutex<Option<Arc<Identifier>>>,
+    /// Events about it that nobody has acknowledged.
+    pub(super) told: Arc<Told>,
+    state: Mutex<State>,
+}
+
+/// What the library remembers for a program.
+#[derive(Default)]
+pub(super) struct State {
+    /// Whether it has a channel of its own, and each call waits for its event.
+    pub(super) sync: bool,
+    shared: Option<&'static Shared>,
+    /// What `route.path_rec` points to.
+    path: Option<Box<abi::ibv_sa_path_rec>>,
+    /// What an address brought that is to go before a program's private data.
+    pub(super) preamble: Vec<u8>,
+    /// With what queue pairs for requests are made.
+    pub(super) init: Option<abi::ibv_qp_init_attr>,
+    pub(super) initiator_depth: u8,
+    pub(super) responder_resources: u8,
+    pub(super) memberships: Vec<Membership>,
+    /// What a name was found to stand for.
+    pub(super) found: Answer,
+}
+
+/// Where the ids are that events are about.
+static IDS: Mutex<Option<HashMap<Token, usize>>> = Mutex::new(None);
+
+entry! {
+    export fn rdma_create_id(
+        channel: Option<&Channel>,
+        id: Place<*mut abi::rdma_cm_id>,
+        context: *mut c_void,
+        space: u32,
+    ) -> MinusOne {
+        let mut id = id;
+        let queue_pair = match space_of(space)? {
+            PortSpace::Udp => abi::IBV_QPT_UD,
+            _ => abi::IBV_QPT_RC,
+        };
+        id.put(create(channel, context, space, queue_pair)?.c());
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rdma_destroy_id(id: &Id) -> MinusOne {
+        destroy(id);
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rdma_get_src_port(id: &Id) -> u16 {
+        let address = address::found(&id.read().route.addr.src_storage);
+        Ok(address.map_or(0, |it| it.port()).to_be())
+    }
+
+    export fn rdma_get_dst_port(id: &Id) -> u16 {
+        let address = address::found(&id.read().route.addr.dst_storage);
+        Ok(address.map_or(0, |it| it.port()).to_be())
+    }
+}
+
+/// Makes an id for a kind of queue pair; without a channel it gets its own.
+pub(super) fn create<'a>(
+    channel: Option<&Channel>,
+    context: *mut c_void,
+    space: u32,
+    queue_pair: u32,
+) -> Result<&'a Id, Errno> {
+    let port_space = space_of(space)?;
+    let sync = channel.is_none();
+    let channel = match channel {
+        Some(channel) => channel,
+        None => channel::create()?,
+    };
+    channel.check_ours()?;
+    let kind = match port_space {
+        PortSpace::Tcp => Kind::ReliableConnection,
+        PortSpace::Udp => Kind::Datagram,
+        PortSpace::Infiniband => kind_of(queue_pair)?,
+    };
+    let identifier = channel.events.create_for(port_space, kind);
+    let front = abi::rdma_cm_id {
+        channel: channel.c(),
+        context,
+        ps: space,
+        qp_type: queue_pair,
+        ..Default::default()
+    };
+    let state = State {
+        sync,
+        ..State::default()
+    };
+    Ok(give(front, identifier, state))
+}
+
+/// The id that a request brings, at the side of its listener.
+pub(super) fn of_request<'a>(listener: &Id, identifier: Identifier) -> &'a Id {
+    let of_listener = listener.read();
+    let front = abi::rdma_cm_id {
+        channel: of_listener.channel,
+        context: of_listener.context,
+        ps: of_listener.ps,
+        qp_type: of_listener.qp_type,
+        ..Default::default()
+    };
+    give(front, identifier, State::default())
+}
+
+fn give<'a>(front: abi::rdma_cm_id, identifier: Identifier, state: State) -> &'a Id {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: the function lives as long as the process: the library is never unloaded.
+        unsafe { libc::atexit(part_from_all) };
+    });
+    let token = identifier.token();
+    let id = Id::make(
+        front,
+        Inner {
+            token,
+            identifier: Mutex::new(Some(Arc::new(identifier))),
+            told: Arc::default(),
+            state: Mutex::new(state),
+        },
+    );
+    let place = id.c().expose_provenance();
+    ids().get_or_insert_default().insert(token, place);
+    id
+}
+
+/// The id that something happened to. Until its event is acknowledged, it can't be destroyed.
+pub(super) fn tell<'a>(token: Token) -> Option<&'a Id> {
+    let ids = ids();
+    let place = *ids.as_ref()?.get(&token)?;
+    let pointer = std::ptr::with_exposed_provenance_mut(place);
+    let id: &Id = behind(pointer).ok()?;
+    id.told.add();
+    Some(id)
+}
+
+/// Ends an id: nothing more happens to it, and all events about it have been acknowledged.
+pub(super) fn destroy(id: &Id) {
+    ids().get_or_insert_default().remove(&id.token);
+    let identifier = lock(&id.identifier).take();
+    drop(identifier);
+    event::acknowledge_kept(id);
+    id.told.wait();
+    if id.state().sync
+        && let Ok(channel) = behind::<&Channel, _>(id.read().channel)
+    {
+        channel.take_back();
+    }
+    id.take_back();
+}
+
+/// A program that ends says good-bye to its peers, as the kernel would do for it.
+extern "C" fn part_from_all() {
+    crate::entry::guard(|| {
+        let left: Vec<usize> = ids()
+            .take()
+            .into_iter()
+            .flat_map(HashMap::into_values)
+            .collect();
+        for place in left {
+            let pointer = std::ptr::with_exposed_provenance_mut(place);
+            drop(lock(&behind::<&Id, _>(pointer)?.identifier).take());
+        }
+        Ok(())
+    });
+}
+
+impl Inner {
+    pub(super) fn identifier(&self) -> Result<Arc<Identifier>, Errno> {
+        lock(&self.identifier).clone().ok_or(Errno::INVALID)
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The device that it is at.
+    pub(super) fn shared(&self) -> Result<&'static Shared, Errno> {
+        self.state().shared.ok_or(Errno::INVALID)
+    }
+}
+
+impl Id {
+    /// Shows C what is known by now: addresses and device.
+    pub(super) fn refresh(&self) -> Result<(), Errno> {
+        let identifier = self.identifier()?;
+        if let Some(local) = identifier.local_address() {
+            self.change(|c| {
+                c.route.addr.src_storage = address::stored(local);
+                c.route.addr.addr.sgid = gid(local);
+            });
+        }
+        if let Some(peer) = identifier.peer_address() {
+            self.change(|c| {
+                c.route.addr.dst_storage = address::stored(peer);
+                c.route.addr.addr.dgid = gid(peer);
+            });
+        }
+        match identifier.context() {
+            Some(context) => self.settle(&context),
+            None => Ok(()),
+        }
+    }
+
+    /// Shows C the path, once it is known.
+    pub(super) fn show_path(&self) {
+        let mut state = self.state();
+        let Some(path) = self.path() else { return };
+        let mut path = Box::new(path);
+        let pointer = &raw mut *path;
+        self.change(|c| {
+            c.route.path_rec = pointer;
+            c.route.num_paths = 1;
+        });
+        state.path = Some(path);
+    }
+
+    fn settle(&self, context: &rocinante::Context) -> Result<(), Errno> {
+        let mut state = self.state();
+        if state.shared.is_some() {
+            return Ok(());
+        }
+        let shared = device::of(context)?;
+        state.shared = Some(shared);
+        self.change(|c| {
+            c.verbs = shared.context();
+            c.pd = shared.domain();
+            c.port_num = PORT;
+            c.route.addr.addr.pkey = DEFAULT_PARTITION;
+        });
+        Ok(())
+    }
+
+    fn path(&self) -> Option<abi::ibv_sa_path_rec> {
+        /// Selectors of this value mean: exactly so.
+        const EXACTLY: u8 = 2;
+        /// Codes of a lifetime of 0.27 s and of a rate of 10 Gb/s, as Linux has them for RoCE.
+        const LIFE_TIME: u8 = 16;
+        const TEN_GIGABITS: u8 = 3;
+        let known = self.read().route.addr;
+        let context = self.identifier().ok()?.context()?;
+        Some(abi::ibv_sa_path_rec {
+            dgid: known.addr.dgid,
+            sgid: known.addr.sgid,
+            hop_limit: 64,
+            reversible: 1,
+            numb_path: 1,
+            pkey: DEFAULT_PARTITION,
+            mtu_selector: EXACTLY,
+            mtu: context.active_mtu().code(),
+            rate_selector: EXACTLY,
+            rate: TEN_GIGABITS,
+            packet_life_time_selector: EXACTLY,
+            packet_life_time: LIFE_TIME,
+            ..Default::default()
+        })
+    }
+}
+
+/// The same in both byte orders.
+const DEFAULT_PARTITION: u16 = 0xffff;
+
+fn gid(address: SocketAddr) -> abi::ibv_gid {
+    let raw = match address.ip().is_unspecified() {
+        true => [0; 16],
+        false => Gid::from(address.ip()).bytes(),
+    };
+    abi::ibv_gid { raw }
+}
+
+fn space_of(number: u32) -> Result<PortSpace, Errno> {
+    let spaces = [PortSpace::Tcp, PortSpace::Udp, PortSpace::Infiniband];
+    let space = spaces.into_iter().find(|it| *it as u32 == number);
+    // IPoIB needs an InfiniBand network.
+    space.ok_or(Errno(libc::EPROTONOSUPPORT))
+}
+
+fn kind_of(queue_pair: u32) -> Result<Kind, Errno> {
+    match queue_pair {
+        abi::IBV_QPT_RC | abi::IBV_QPT_XRC_SEND | abi::IBV_QPT_XRC_RECV => {
+            Ok(Kind::ReliableConnection)
+        }
+        abi::IBV_QPT_UC => Ok(Kind::UnreliableConnection),
+        abi::IBV_QPT_UD => Ok(Kind::Datagram),
+        _ => Err(Errno::INVALID),
+    }
+}
+
+fn ids() -> MutexGuard<'static, Option<HashMap<Token, usize>>> {
+    lock(&IDS)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,120 @@
+//! Multicast groups of ids.
+
+use std::ffi::c_void;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use libc::sockaddr;
+
+use super::address;
+use super::id::Id;
+use super::resolve::complete;
+use crate::abi;
+use crate::entry::{Given, MinusOne, Pointer, entry};
+use crate::errno::Errno;
+use crate::verbs::async_event::Told;
+use crate::verbs::multicast::{ibv_attach_mcast, ibv_detach_mcast};
+
+/// A group that an id is in, or is about to be in.
+pub(super) struct Membership {
+    pub(super) group: IpAddr,
+    /// What the program wants to be told with events.
+    pub(super) context: *mut c_void,
+    /// Whether it only sends: its queue pair receives nothing then.
+    send_only: bool,
+    /// The group's name, once the queue pair is in it.
+    attached: Option<abi::ibv_gid>,
+    /// Events about it that nobody has acknowledged.
+    pub(super) told: Arc<Told>,
+}
+
+entry! {
+    export fn rdma_join_multicast(
+        id: &Id,
+        group: Pointer<sockaddr>,
+        context: *mut c_void,
+    ) -> MinusOne {
+        join(id, group.0, false, context)?;
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rdma_join_multicast_ex(
+        id: &Id,
+        attributes: Given<abi::rdma_cm_join_mc_attr_ex>,
+        context: *mut c_void,
+    ) -> MinusOne {
+        const ADDRESS: u32 = 1;
+        const FLAGS: u32 = 2;
+        const SEND_ONLY: u32 = 1;
+        let wanted = attributes.0;
+        if wanted.comp_mask > ADDRESS | FLAGS {
+            return Err(Errno::UNSUPPORTED);
+        }
+        if wanted.comp_mask != ADDRESS | FLAGS || wanted.join_flags > SEND_ONLY {
+            return Err(Errno::INVALID);
+        }
+        join(id, wanted.addr, wanted.join_flags == SEND_ONLY, context)?;
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rdma_leave_multicast(id: &Id, group: Pointer<sockaddr>) -> MinusOne {
+        let group = address::ip_of(group.0)?;
+        let membership = take(id, group).ok_or(Errno(libc::EADDRNOTAVAIL))?;
+        let queue_pair = id.read().qp;
+        if let Some(mut name) = membership.attached
+            && !queue_pair.is_null()
+        {
+            // SAFETY: the id's own queue pair, and a name for the time of the call.
+            unsafe { ibv_detach_mcast(queue_pair, &raw mut name, 0) };
+        }
+        id.identifier()?.leave(group)?;
+        membership.told.wait();
+        Ok(MinusOne::DONE)
+    }
+}
+
+fn join(
+    id: &Id,
+    group: *const sockaddr,
+    send_only: bool,
+    context: *mut c_void,
+) -> Result<(), Errno> {
+    let group = address::ip_of(group)?;
+    id.state().memberships.push(Membership {
+        group,
+        context,
+        send_only,
+        attached: None,
+        told: Arc::default(),
+    });
+    let joined = id.identifier()?.join(group, send_only);
+    joined.inspect_err(|_| drop(id.state().memberships.pop()))?;
+    complete(id)
+}
+
+/// The network lets the group's datagrams in: now the queue pair gets them, too.
+pub(super) fn attach(id: &Id, group: IpAddr, name: &abi::ibv_gid) -> Result<(), Errno> {
+    let (queue_pair, mut name) = (id.read().qp, *name);
+    let mut state = id.state();
+    let found = state.memberships.iter_mut().find(|it| it.group == group);
+    let Some(membership) = found.filter(|it| !it.send_only) else {
+        return Ok(());
+    };
+    if queue_pair.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the id's own queue pair, and a name for the time of the call.
+    match unsafe { ibv_attach_mcast(queue_pair, &raw mut name, 0) } {
+        0 => {
+            membership.attached = Some(name);
+            Ok(())
+        }
+        number => Err(Errno(number)),
+    }
+}
+
+fn take(id: &Id, group: IpAddr) -> Option<Membership> {
+    let mut state = id.state();
+    let place = state.memberships.iter().position(|it| it.group == group)?;
+    Some(state.memberships.remove(place))
+}

@@ -1,0 +1,449 @@
+//! The calls.
+
+use std::ffi::{c_int, c_void};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use libc::{fd_set, iovec, msghdr, pollfd, sockaddr, socklen_t, timeval};
+
+use super::datagram::Datagram;
+use super::poll::{self, Sets};
+use super::stream::Stream;
+use super::table::{self, Socket};
+use crate::entry::{CountOrMinusOne, MinusOne, Pointer, entry};
+use crate::errno::Errno;
+use crate::rdmacm::address;
+
+entry! {
+    export fn rsocket(family: c_int, kind: c_int, protocol: c_int) -> MinusOne {
+        let _ = protocol;
+        if family != libc::AF_INET && family != libc::AF_INET6 {
+            return Err(Errno::UNSUPPORTED);
+        }
+        let socket = match kind {
+            libc::SOCK_STREAM => Socket::Stream(Arc::new(Stream::new()?)),
+            libc::SOCK_DGRAM => Socket::Datagram(Arc::new(Datagram::new(family)?)),
+            _ => return Err(Errno::UNSUPPORTED),
+        };
+        Ok(MinusOne(table::insert(socket)))
+    }
+
+    export fn rbind(number: c_int, local: Pointer<sockaddr>, _length: u32) -> MinusOne {
+        let local = address::given(local.0)?;
+        match table::socket(number)? {
+            Socket::Stream(stream) => stream.bind(local)?,
+            Socket::Datagram(datagram) => datagram.bind(local)?,
+        }
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rlisten(number: c_int, backlog: c_int) -> MinusOne {
+        table::stream(number)?.listen(backlog)?;
+        Ok(MinusOne::DONE)
+    }
+
+    export fn raccept(
+        number: c_int,
+        peer: Pointer<sockaddr>,
+        length: Pointer<socklen_t>,
+    ) -> MinusOne {
+        let accepted = table::stream(number)?.accept()?;
+        if let Some(from) = accepted.peer_address() {
+            put_address(peer.0, length.0, from);
+        }
+        Ok(MinusOne(table::insert(Socket::Stream(Arc::new(accepted)))))
+    }
+
+    export fn rconnect(number: c_int, peer: Pointer<sockaddr>, _length: u32) -> MinusOne {
+        let peer = address::given(peer.0)?;
+        match table::socket(number)? {
+            Socket::Stream(stream) => stream.connect(peer)?,
+            Socket::Datagram(datagram) => datagram.connect(peer)?,
+        }
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rshutdown(number: c_int, how: c_int) -> MinusOne {
+        table::stream(number)?.shut_down(how)?;
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rclose(number: c_int) -> MinusOne {
+        table::remove(number)?.close();
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rrecv(number: c_int, into: *mut c_void, length: usize, flags: c_int) -> CountOrMinusOne {
+        let (count, _) = receive(number, &mut [buffer_at(into, length)], flags)?;
+        Ok(count)
+    }
+
+    export fn rrecvfrom(
+        number: c_int,
+        into: *mut c_void,
+        length: usize,
+        flags: c_int,
+        from: Pointer<sockaddr>,
+        from_length: Pointer<socklen_t>,
+    ) -> CountOrMinusOne {
+        let (count, source) = receive(number, &mut [buffer_at(into, length)], flags)?;
+        if let Some(source) = source {
+            put_address(from.0, from_length.0, source);
+        }
+        Ok(count)
+    }
+
+    export fn rrecvmsg(number: c_int, message: Pointer<msghdr>, flags: c_int) -> CountOrMinusOne {
+        // SAFETY: null, or by the header's promise a live structure.
+        let message = unsafe { message.0.as_ref() }.ok_or(Errno::INVALID)?;
+        // Nothing can come beside the data.
+        if !message.msg_control.is_null() && message.msg_controllen > 0 {
+            return Err(Errno::UNSUPPORTED);
+        }
+        let (count, _) = receive(number, &mut buffers(message.msg_iov, message.msg_iovlen), flags)?;
+        Ok(count)
+    }
+
+    export fn rread(number: c_int, into: *mut c_void, length: usize) -> CountOrMinusOne {
+        let (count, _) = receive(number, &mut [buffer_at(into, length)], 0)?;
+        Ok(count)
+    }
+
+    export fn rreadv(number: c_int, list: Pointer<iovec>, count: c_int) -> CountOrMinusOne {
+        let count = usize::try_from(count).map_err(|_| Errno::INVALID)?;
+        let (count, _) = receive(number, &mut buffers(list.0, count), 0)?;
+        Ok(count)
+    }
+
+    export fn rsend(number: c_int, data: *const c_void, length: usize, flags: c_int) -> CountOrMinusOne {
+        send(number, &[data_at(data, length)], flags, None)
+    }
+
+    export fn rsendto(
+        number: c_int,
+        data: *const c_void,
+        length: usize,
+        flags: c_int,
+        to: Pointer<sockaddr>,
+        _to_length: u32,
+    ) -> CountOrMinusOne {
+        send(number, &[data_at(data, length)], flags, address::optional(to.0)?)
+    }
+
+    export fn rsendmsg(number: c_int, message: Pointer<msghdr>, flags: c_int) -> CountOrMinusOne {
+        // SAFETY: null, or by the header's promise a live structure.
+        let message = unsafe { message.0.as_ref() }.ok_or(Errno::INVALID)?;
+        if !message.msg_control.is_null() && message.msg_controllen > 0 {
+            return Err(Errno::UNSUPPORTED);
+        }
+        send(number, &data_of(message.msg_iov, message.msg_iovlen), flags, None)
+    }
+
+    export fn rwrite(number: c_int, data: *const c_void, length: usize) -> CountOrMinusOne {
+        send(number, &[data_at(data, length)], 0, None)
+    }
+
+    export fn rwritev(number: c_int, list: Pointer<iovec>, count: c_int) -> CountOrMinusOne {
+        let count = usize::try_from(count).map_err(|_| Errno::INVALID)?;
+        send(number, &data_of(list.0, count), 0, None)
+    }
+
+    export fn rpoll(entries: Pointer<pollfd>, count: usize, timeout: c_int) -> MinusOne {
+        let entries: &mut [pollfd] = match entries.0.is_null() {
+            true => &mut [],
+            // SAFETY: the program has so many entries there, and gives them up for this call.
+            false => unsafe { std::slice::from_raw_parts_mut(entries.0, count) },
+        };
+        let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
+        Ok(MinusOne(poll::poll(entries, timeout)? as c_int))
+    }
+
+    export fn rselect(
+        count: c_int,
+        read: Pointer<fd_set>,
+        write: Pointer<fd_set>,
+        except: Pointer<fd_set>,
+        timeout: Pointer<timeval>,
+    ) -> MinusOne {
+        let sets = Sets { read: read.0, write: write.0, except: except.0 };
+        // SAFETY: null, or by the header's promise a live structure.
+        let timeout = unsafe { timeout.0.as_ref() }.map(|it| {
+            let seconds = u64::try_from(it.tv_sec).unwrap_or(0);
+            Duration::from_secs(seconds) + Duration::from_micros(u64::try_from(it.tv_usec).unwrap_or(0))
+        });
+        Ok(MinusOne(poll::select(count, &sets, timeout)? as c_int))
+    }
+
+    export fn rgetpeername(
+        number: c_int,
+        peer: Pointer<sockaddr>,
+        length: Pointer<socklen_t>,
+    ) -> MinusOne {
+        let address = match table::socket(number)? {
+            Socket::Stream(stream) => stream.peer_address(),
+            Socket::Datagram(datagram) => datagram.peer_address(),
+        };
+        put_address(peer.0, length.0, address.ok_or(Errno(libc::ENOTCONN))?);
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rgetsockname(
+        number: c_int,
+        local: Pointer<sockaddr>,
+        length: Pointer<socklen_t>,
+    ) -> MinusOne {
+        let address = match table::socket(number)? {
+            Socket::Stream(stream) => stream.local_address(),
+            Socket::Datagram(datagram) => datagram.local_address(),
+        };
+        let nothing = SocketAddr::from(([0, 0, 0, 0], 0));
+        put_address(local.0, length.0, address.unwrap_or(nothing));
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rsetsockopt(
+        number: c_int,
+        level: c_int,
+        name: c_int,
+        value: *const c_void,
+        length: u32,
+    ) -> MinusOne {
+        if value.is_null() || (length as usize) < size_of::<c_int>() {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: not null, and the program says that there are at least as many bytes as an int has.
+        let value = unsafe { value.cast::<c_int>().read_unaligned() };
+        match table::socket(number)? {
+            Socket::Stream(stream) => stream.set_option(level, name, value)?,
+            // Its queues have one size; the sizes of its UDP socket matter to its first datagrams only.
+            Socket::Datagram(_) => {}
+        }
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rgetsockopt(
+        number: c_int,
+        level: c_int,
+        name: c_int,
+        value: Pointer<c_void>,
+        length: Pointer<socklen_t>,
+    ) -> MinusOne {
+        let found = match table::socket(number)? {
+            Socket::Stream(stream) => stream.option(level, name)?,
+            Socket::Datagram(_) => match (level, name) {
+                (libc::SOL_SOCKET, libc::SO_ERROR) => 0,
+                (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_DGRAM,
+                _ => return Err(Errno::UNSUPPORTED),
+            },
+        };
+        put_number(value.0, length.0, found)?;
+        Ok(MinusOne::DONE)
+    }
+
+    /// The third argument is one of a variable number; as an int it comes the same way.
+    export fn rfcntl(number: c_int, command: c_int, argument: c_int) -> MinusOne {
+        let socket = table::socket(number)?;
+        match (command, socket) {
+            (libc::F_GETFL, Socket::Stream(stream)) => Ok(MinusOne(stream.lock().options.flags)),
+            (libc::F_GETFL, Socket::Datagram(datagram)) => Ok(MinusOne(datagram.flags())),
+            (libc::F_SETFL, Socket::Stream(stream)) => {
+                stream.lock().options.set_flags(argument);
+                Ok(MinusOne::DONE)
+            }
+            (libc::F_SETFL, Socket::Datagram(datagram)) => {
+                datagram.set_flags(argument);
+                Ok(MinusOne::DONE)
+            }
+            _ => Err(Errno::UNSUPPORTED),
+        }
+    }
+
+    export fn riomap(
+        number: c_int,
+        start: *mut c_void,
+        length: usize,
+        protection: c_int,
+        _flags: c_int,
+        offset: i64,
+    ) -> CountOrMinusOne {
+        if protection & !(libc::PROT_WRITE | libc::PROT_NONE) != 0 {
+            return Err(Errno::INVALID);
+        }
+        let writable = protection & libc::PROT_WRITE != 0;
+        let offset = u64::try_from(offset).ok();
+        let mapped = table::stream(number)?.map(start, length, writable, offset)?;
+        Ok(CountOrMinusOne(mapped as isize))
+    }
+
+    export fn riounmap(number: c_int, start: *mut c_void, length: usize) -> MinusOne {
+        table::stream(number)?.unmap(start.addr(), length)?;
+        Ok(MinusOne::DONE)
+    }
+
+    export fn riowrite(
+        number: c_int,
+        data: *const c_void,
+        length: usize,
+        offset: i64,
+        flags: c_int,
+    ) -> CountOrMinusOne {
+        let offset = u64::try_from(offset).map_err(|_| Errno::INVALID)?;
+        let written = table::stream(number)?.write_at(data_at(data, length), offset, flags)?;
+        Ok(CountOrMinusOne(written as isize))
+    }
+
+    /// Epoll can't look behind the descriptors of these sockets.
+    export fn repoll_create1(_flags: c_int) -> MinusOne {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    export fn repoll_ctl(_set: c_int, _operation: c_int, _number: c_int, _event: *mut c_void) -> MinusOne {
+        Err(Errno::UNSUPPORTED)
+    }
+}
+
+fn send(
+    number: c_int,
+    parts: &[&[u8]],
+    flags: c_int,
+    to: Option<SocketAddr>,
+) -> Result<CountOrMinusOne, Errno> {
+    let sent = match table::socket(number)? {
+        Socket::Stream(stream) => {
+            let mut sent = 0;
+            for part in parts {
+                let flags = if sent > 0 {
+                    flags | libc::MSG_DONTWAIT
+                } else {
+                    flags
+                };
+                match stream.send(part, flags) {
+                    Ok(length) if length < part.len() => return Ok(count(sent + length)),
+                    Ok(length) => sent += length,
+                    Err(_) if sent > 0 => break,
+                    Err(errno) => return Err(errno),
+                }
+            }
+            sent
+        }
+        Socket::Datagram(datagram) => datagram.send(&parts.concat(), to)?,
+    };
+    Ok(count(sent))
+}
+
+/// Receives into one buffer after another; who sent it, if that is not always the same.
+fn receive(
+    number: c_int,
+    parts: &mut [&mut [u8]],
+    flags: c_int,
+) -> Result<(CountOrMinusOne, Option<SocketAddr>), Errno> {
+    match table::socket(number)? {
+        Socket::Stream(stream) => {
+            let mut received = 0;
+            for part in parts {
+                let flags = if received > 0 {
+                    flags | libc::MSG_DONTWAIT
+                } else {
+                    flags
+                };
+                match stream.receive(part, flags) {
+                    Ok(length) => {
+                        received += length;
+                        if length < part.len() {
+                            break;
+                        }
+                    }
+                    Err(_) if received > 0 => break,
+                    Err(errno) => return Err(errno),
+                }
+            }
+            Ok((count(received), None))
+        }
+        Socket::Datagram(datagram) => {
+            let mut whole = vec![0; parts.iter().map(|part| part.len()).sum()];
+            let (length, from) = datagram.receive(&mut whole, flags)?;
+            let mut rest = &whole[..length];
+            for part in parts {
+                let (head, tail) = rest.split_at(rest.len().min(part.len()));
+                part[..head.len()].copy_from_slice(head);
+                rest = tail;
+            }
+            Ok((count(length), Some(from)))
+        }
+    }
+}
+
+fn count(bytes: usize) -> CountOrMinusOne {
+    CountOrMinusOne(bytes as isize)
+}
+
+fn data_at<'a>(start: *const c_void, length: usize) -> &'a [u8] {
+    if start.is_null() || length == 0 {
+        return &[];
+    }
+    // SAFETY: the program says that it has so many bytes there, for this call.
+    unsafe { std::slice::from_raw_parts(start.cast(), length) }
+}
+
+fn buffer_at<'a>(start: *mut c_void, length: usize) -> &'a mut [u8] {
+    if start.is_null() || length == 0 {
+        return &mut [];
+    }
+    // SAFETY: the program says that there is so much room, and gives it up for this call.
+    unsafe { std::slice::from_raw_parts_mut(start.cast(), length) }
+}
+
+fn parts<'a>(list: *const iovec, length: usize) -> &'a [iovec] {
+    if list.is_null() || length == 0 {
+        return &[];
+    }
+    // SAFETY: the program says that it has so many entries there, for this call.
+    unsafe { std::slice::from_raw_parts(list, length) }
+}
+
+fn data_of<'a>(list: *const iovec, length: usize) -> Vec<&'a [u8]> {
+    let parts = parts(list, length).iter();
+    parts.map(|it| data_at(it.iov_base, it.iov_len)).collect()
+}
+
+fn buffers<'a>(list: *const iovec, length: usize) -> Vec<&'a mut [u8]> {
+    let parts = parts(list, length).iter();
+    parts.map(|it| buffer_at(it.iov_base, it.iov_len)).collect()
+}
+
+/// Puts an address where C wants it, as far as there is room, and says how long it is.
+fn put_address(place: *mut sockaddr, length: *mut socklen_t, found: SocketAddr) {
+    if place.is_null() || length.is_null() {
+        return;
+    }
+    let storage = address::stored(found);
+    let whole = address::length(&found);
+    // SAFETY: not null, so by the header's promise a place for a length.
+    let room = unsafe { length.read() } as usize;
+    // SAFETY: at most as much as the program has room for, from a structure that is long enough.
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            (&raw const storage).cast::<u8>(),
+            place.cast::<u8>(),
+            whole.min(room),
+        );
+    }
+    // SAFETY: as above.
+    unsafe { length.write(whole as socklen_t) };
+}
+
+fn put_number(place: *mut c_void, length: *mut socklen_t, found: c_int) -> Result<(), Errno> {
+    if place.is_null() || length.is_null() {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: not null, so by the header's promise a length.
+    if (unsafe { length.read() } as usize) < size_of::<c_int>() {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: there is room for it.
+    unsafe { place.cast::<c_int>().write_unaligned(found) };
+    // SAFETY: as above.
+    unsafe { length.write(size_of::<c_int>() as socklen_t) };
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Options of sockets.
+
+use std::ffi::c_int;
+
+use super::protocol::rounded;
+use super::sizes::Sizes;
+use super::stream::Stream;
+use crate::errno::Errno;
+
+const SOL_RDMA: c_int = 0x10000;
+const RDMA_SEND_QUEUE: c_int = 0;
+const RDMA_RECEIVE_QUEUE: c_int = 1;
+const RDMA_INLINE: c_int = 2;
+const RDMA_MAPPINGS: c_int = 3;
+
+const NOT_THERE: Errno = Errno::UNSUPPORTED;
+
+/// What a program has set that is not about sizes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Options {
+    /// The flags of `rfcntl`.
+    pub(super) flags: c_int,
+    pub(super) nonblocking: bool,
+    reuse_address: bool,
+    keep_alive: bool,
+    no_delay: bool,
+    out_of_band_inline: bool,
+    family_only: bool,
+    no_linger: bool,
+    idle: c_int,
+}
+
+impl Options {
+    pub(super) fn set_flags(&mut self, flags: c_int) {
+        self.flags = flags;
+        self.nonblocking = flags & libc::O_NONBLOCK != 0;
+    }
+}
+
+impl Stream {
+    /// Sets what is given as a number. Sizes count from the next connection on.
+    pub(super) fn set_option(&self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
+        let mut inner = self.lock();
+        let on = value != 0;
+        match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
+                inner.identifier.set_reuse_address(on)?;
+                inner.options.reuse_address = on;
+            }
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
+                inner.sizes.receive_buffer = Sizes::buffer(value);
+            }
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => inner.sizes.send_buffer = Sizes::buffer(value),
+            // The first number says whether there is lingering at all.
+            (libc::SOL_SOCKET, libc::SO_LINGER) => inner.options.no_linger = !on,
+            // The queue pair notices by itself when a peer is gone, as soon as there is traffic.
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => inner.options.keep_alive = on,
+            (libc::SOL_SOCKET, libc::SO_OOBINLINE) => inner.options.out_of_band_inline = on,
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => inner.options.no_delay = on,
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if value > 0 => inner.options.idle = value,
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL | libc::TCP_MAXSEG) => {}
+            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {
+                inner.identifier.set_family_only(on)?;
+                inner.options.family_only = on;
+            }
+            (SOL_RDMA, RDMA_SEND_QUEUE) => inner.sizes.send_queue = Sizes::queue(value),
+            (SOL_RDMA, RDMA_RECEIVE_QUEUE) => inner.sizes.receive_queue = Sizes::queue(value),
+            (SOL_RDMA, RDMA_INLINE) => {
+                inner.sizes.inline = u16::try_from(value).map_err(|_| Errno::INVALID)?;
+            }
+            (SOL_RDMA, RDMA_MAPPINGS) => {
+                inner.sizes.mappings = rounded(u16::try_from(value).map_err(|_| Errno::INVALID)?);
+            }
+            _ => return Err(NOT_THERE),
+        }
+        Ok(())
+    }
+
+    pub(super) fn option(&self, level: c_int, name: c_int) -> Result<c_int, Errno> {
+        let mut inner = self.lock();
+        let (sizes, options) = (inner.sizes, inner.options);
+        Ok(match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_REUSEADDR) => options.reuse_address.into(),
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => options.keep_alive.into(),
+            (libc::SOL_SOCKET, libc::SO_OOBINLINE) => options.out_of_band_inline.into(),
+            (libc::SOL_SOCKET, libc::SO_LINGER) => (!options.no_linger).into(),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => sizes.receive_buffer.cast_signed(),
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => sizes.send_buffer.cast_signed(),
+            (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,
+            (libc::SOL_SOCKET, libc::SO_ERROR) => inner.take_error(),
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => options.no_delay.into(),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => options.idle,
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => 1,
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
+                let pipe = inner.pipe.as_ref();
+                pipe.map_or(2048, |pipe| pipe.context.active_mtu().bytes() as c_int)
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => options.family_only.into(),
+            (SOL_RDMA, RDMA_SEND_QUEUE) => sizes.send_queue.into(),
+            (SOL_RDMA, RDMA_RECEIVE_QUEUE) => sizes.receive_queue.into(),
+            (SOL_RDMA, RDMA_INLINE) => sizes.inline.into(),
+            (SOL_RDMA, RDMA_MAPPINGS) => sizes.mappings.into(),
+            _ => return Err(NOT_THERE),
+        })
+    }
+}
+
+impl super::stream::Inner {
+    /// Why the last attempt failed; asked for once.
+    fn take_error(&mut self) -> c_int {
+        let of_pipe = self.pipe.as_mut().and_then(|pipe| pipe.open.error);
+        self.error.take().or(of_pipe).map_or(0, |errno| errno.0)
+    }
+}

@@ -1,0 +1,298 @@
+//! What stream sockets say to each other.
+//!
+//! Everything goes as RDMA writes with immediate data. The immediate data is the message; what is
+//! written is application data, or the description of a buffer that the peer may write next.
+
+/// The kinds of messages, in the top three bits.
+const DATA: u32 = 0;
+const CREDITS: u32 = 4;
+const MAP: u32 = 6;
+const CONTROL: u32 = 7;
+
+const KIND_AT: u32 = 29;
+const REST: u32 = (1 << KIND_AT) - 1;
+
+const DISCONNECT: u32 = 0;
+const KEEP_ALIVE: u32 = 1;
+const SHUTDOWN: u32 = 2;
+
+/// A message, as immediate data carries it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Message {
+    /// So many bytes were written into the buffer whose turn it is.
+    Data(u32),
+    /// Messages up to this number, counted from the beginning, find a receive. There may be a new
+    /// buffer, too.
+    Credits(u16),
+    /// An entry of the map of directly written memory has changed.
+    Map(u16),
+    /// The peer neither sends nor receives any more.
+    Disconnect,
+    /// Is anybody there?
+    KeepAlive,
+    /// The peer sends nothing any more.
+    Shutdown,
+}
+
+impl Message {
+    pub(super) fn emit(self) -> [u8; 4] {
+        let (kind, rest) = match self {
+            Self::Data(bytes) => (DATA, bytes & REST),
+            Self::Credits(number) => (CREDITS, number.into()),
+            Self::Map(entry) => (MAP, entry.into()),
+            Self::Disconnect => (CONTROL, DISCONNECT),
+            Self::KeepAlive => (CONTROL, KEEP_ALIVE),
+            Self::Shutdown => (CONTROL, SHUTDOWN),
+        };
+        (kind << KIND_AT | rest).to_be_bytes()
+    }
+
+    /// Nothing if it is none that we know.
+    pub(super) fn parse(bytes: [u8; 4]) -> Option<Self> {
+        let number = u32::from_be_bytes(bytes);
+        let rest = number & REST;
+        match (number >> KIND_AT, rest) {
+            (DATA, bytes) => Some(Self::Data(bytes)),
+            // The sender counts on beyond sixteen bits; both sides compare only those.
+            (CREDITS, number) => Some(Self::Credits(number as u16)),
+            (MAP, entry) => Some(Self::Map(entry as u16)),
+            (CONTROL, DISCONNECT) => Some(Self::Disconnect),
+            (CONTROL, KEEP_ALIVE) => Some(Self::KeepAlive),
+            (CONTROL, SHUTDOWN) => Some(Self::Shutdown),
+            _ => None,
+        }
+    }
+}
+
+/// A buffer that the peer may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Target {
+    pub(super) address: u64,
+    pub(super) key: u32,
+    pub(super) length: u32,
+}
+
+impl Target {
+    pub(super) const SIZE: usize = 16;
+
+    /// As it is written into the peer's memory, in the peer's own byte order.
+    pub(super) fn emit(self, big_endian: bool) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        match big_endian {
+            true => {
+                bytes[..8].copy_from_slice(&self.address.to_be_bytes());
+                bytes[8..12].copy_from_slice(&self.key.to_be_bytes());
+                bytes[12..].copy_from_slice(&self.length.to_be_bytes());
+            }
+            false => {
+                bytes[..8].copy_from_slice(&self.address.to_le_bytes());
+                bytes[8..12].copy_from_slice(&self.key.to_le_bytes());
+                bytes[12..].copy_from_slice(&self.length.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    pub(super) fn parse(bytes: &[u8; Self::SIZE], big_endian: bool) -> Self {
+        let (address, rest) = bytes.split_first_chunk().expect("eight of sixteen bytes");
+        let (key, rest) = rest.split_first_chunk().expect("four of eight bytes");
+        let length = rest.first_chunk().expect("the last four bytes");
+        match big_endian {
+            true => Self {
+                address: u64::from_be_bytes(*address),
+                key: u32::from_be_bytes(*key),
+                length: u32::from_be_bytes(*length),
+            },
+            false => Self {
+                address: u64::from_le_bytes(*address),
+                key: u32::from_le_bytes(*key),
+                length: u32::from_le_bytes(*length),
+            },
+        }
+    }
+}
+
+/// Memory that the peer may write directly, and what it calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Mapping {
+    pub(super) offset: u64,
+    pub(super) target: Target,
+}
+
+impl Mapping {
+    pub(super) const SIZE: usize = 8 + Target::SIZE;
+
+    pub(super) fn emit(self, big_endian: bool) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        let offset = match big_endian {
+            true => self.offset.to_be_bytes(),
+            false => self.offset.to_le_bytes(),
+        };
+        bytes[..8].copy_from_slice(&offset);
+        bytes[8..].copy_from_slice(&self.target.emit(big_endian));
+        bytes
+    }
+
+    pub(super) fn parse(bytes: &[u8; Self::SIZE], big_endian: bool) -> Self {
+        let (offset, rest) = bytes.split_first_chunk().expect("eight of the bytes");
+        let target = rest.first_chunk().expect("the other sixteen");
+        Self {
+            offset: match big_endian {
+                true => u64::from_be_bytes(*offset),
+                false => u64::from_le_bytes(*offset),
+            },
+            target: Target::parse(target, big_endian),
+        }
+    }
+}
+
+/// What each side tells of itself when a connection is made, as private data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Greeting {
+    /// Whether it writes its descriptions in big-endian order.
+    pub(super) big_endian: bool,
+    /// How many messages find a receive.
+    pub(super) credits: u16,
+    /// How many entries its map of directly written memory has.
+    pub(super) mappings: u16,
+    /// Where descriptions of buffers are to be written, and how many fit. The map lies behind.
+    pub(super) targets: Target,
+    /// The first buffer.
+    pub(super) buffer: Target,
+}
+
+const VERSION: u8 = 1;
+const FLAG_BIG_ENDIAN: u8 = 1;
+const FLAG_MAPPINGS: u8 = 2;
+
+impl Greeting {
+    pub(super) const SIZE: usize = 40;
+
+    pub(super) fn emit(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[0] = VERSION;
+        bytes[1] = match self.big_endian {
+            true => FLAG_BIG_ENDIAN,
+            false => 0,
+        };
+        if self.mappings > 0 {
+            bytes[1] |= FLAG_MAPPINGS;
+            bytes[7] = scale_of(self.mappings);
+        }
+        bytes[2..4].copy_from_slice(&self.credits.to_be_bytes());
+        bytes[8..24].copy_from_slice(&self.targets.emit(true));
+        bytes[24..].copy_from_slice(&self.buffer.emit(true));
+        bytes
+    }
+
+    /// Nothing if the peer is no socket, or speaks another version.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::SIZE] = bytes.first_chunk()?;
+        if bytes[0] != VERSION {
+            return None;
+        }
+        let has_mappings = bytes[1] & FLAG_MAPPINGS != 0;
+        Some(Self {
+            big_endian: bytes[1] & FLAG_BIG_ENDIAN != 0,
+            credits: u16::from_be_bytes([bytes[2], bytes[3]]),
+            mappings: if has_mappings { count_of(bytes[7]) } else { 0 },
+            targets: Target::parse(bytes[8..24].first_chunk()?, true),
+            buffer: Target::parse(bytes[24..].first_chunk()?, true),
+        })
+    }
+}
+
+/// Up to 128 a count stands for itself; beyond that, the byte counts in steps of 256.
+const LINEAR: u16 = 128;
+
+fn scale_of(count: u16) -> u8 {
+    match count <= LINEAR {
+        true => count as u8,
+        false => (LINEAR | count >> 8) as u8,
+    }
+}
+
+fn count_of(scale: u8) -> u16 {
+    let scale = u16::from(scale);
+    match scale <= LINEAR {
+        true => scale,
+        false => (scale & !LINEAR) << 8,
+    }
+}
+
+/// The next count that can be told to a peer.
+pub(super) fn rounded(count: u16) -> u16 {
+    count_of(scale_of(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_wire() {
+        let all = [
+            Message::Data(0),
+            Message::Data(REST),
+            Message::Credits(0xffff),
+            Message::Map(7),
+            Message::Disconnect,
+            Message::KeepAlive,
+            Message::Shutdown,
+        ];
+        for message in all {
+            assert_eq!(Message::parse(message.emit()), Some(message));
+        }
+        assert_eq!(Message::Credits(5).emit(), [0x80, 0, 0, 5]);
+        assert_eq!(Message::Shutdown.emit(), [0xe0, 0, 0, 2]);
+        assert_eq!(Message::parse([0x20, 0, 0, 1]), None);
+    }
+
+    #[test]
+    fn a_greeting_has_its_forty_bytes() {
+        let greeting = Greeting {
+            big_endian: false,
+            credits: 384,
+            mappings: 1024,
+            targets: Target {
+                address: 0x1122,
+                key: 3,
+                length: 2,
+            },
+            buffer: Target {
+                address: 0x3344,
+                key: 4,
+                length: 1 << 16,
+            },
+        };
+        let bytes = greeting.emit();
+        assert_eq!(bytes[..8], [1, 2, 1, 0x80, 0, 0, 0, 0x84]);
+        assert_eq!(bytes[14..24], [0x11, 0x22, 0, 0, 0, 3, 0, 0, 0, 2]);
+        assert_eq!(Greeting::parse(&bytes), Some(greeting));
+        assert_eq!(Greeting::parse(&bytes[..39]), None);
+        assert_eq!(Greeting::parse(&[2; 40]), None);
+    }
+
+    #[test]
+    fn descriptions_are_written_in_the_order_of_their_reader() {
+        let target = Target {
+            address: 1,
+            key: 2,
+            length: 3,
+        };
+        for big_endian in [false, true] {
+            assert_eq!(Target::parse(&target.emit(big_endian), big_endian), target);
+            let mapping = Mapping { offset: 9, target };
+            assert_eq!(
+                Mapping::parse(&mapping.emit(big_endian), big_endian),
+                mapping
+            );
+        }
+        assert_ne!(target.emit(false), target.emit(true));
+    }
+
+    #[test]
+    fn counts_of_mappings_are_rounded_to_what_a_byte_can_say() {
+        assert_eq!([0, 1, 128, 129, 600].map(rounded), [0, 1, 128, 128, 512]);
+    }
+}

@@ -1,0 +1,164 @@
+//! Address handles.
+
+use std::ffi::c_int;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use engine::Address;
+use wire::Gid;
+
+use super::context::{Context, Open};
+use super::domain::Pd;
+use super::query::PORT;
+use crate::abi;
+use crate::entry::{Given, MinusOne, Place, Pointer, entry};
+use crate::errno::Errno;
+use crate::object::{Object, behind, from_pointer, gid_of};
+
+/// An address handle.
+pub(crate) type Ah = Object<abi::ibv_ah, Handle>;
+
+from_pointer!(abi::ibv_ah => Ah);
+
+pub(crate) struct Handle {
+    pub(crate) address: Address,
+}
+
+entry! {
+    export fn ibv_create_ah(domain: &Pd, attributes: Given<abi::ibv_ah_attr>) -> *mut abi::ibv_ah {
+        create(domain, &attributes.0)
+    }
+
+    export fn ibv_destroy_ah(handle: &Ah) -> c_int {
+        behind::<&Pd, _>(handle.read().pd)?.release();
+        handle.take_back();
+        Ok(0)
+    }
+
+    export fn ibv_init_ah_from_wc(
+        context: &Context,
+        port: u8,
+        completion: Given<abi::ibv_wc>,
+        header: Pointer<abi::ibv_grh>,
+        attributes: Place<abi::ibv_ah_attr>,
+    ) -> MinusOne {
+        let mut attributes = attributes;
+        attributes.put(answer_to(context, port, &completion.0, header.0)?);
+        Ok(MinusOne::DONE)
+    }
+
+    export fn ibv_create_ah_from_wc(
+        domain: &Pd,
+        completion: Given<abi::ibv_wc>,
+        header: Pointer<abi::ibv_grh>,
+        port: u8,
+    ) -> *mut abi::ibv_ah {
+        let attributes = answer_to(&domain.open, port, &completion.0, header.0)?;
+        create(domain, &attributes)
+    }
+}
+
+fn create(domain: &Pd, attributes: &abi::ibv_ah_attr) -> Result<*mut abi::ibv_ah, Errno> {
+    let address = address_of(attributes)?;
+    domain.open.check_ours()?;
+    domain
+        .open
+        .raw()
+        .tell(|device| device.check_address(&address))?;
+    let front = abi::ibv_ah {
+        context: domain.read().context,
+        pd: domain.c(),
+        handle: domain.open.handle(),
+    };
+    domain.hold();
+    Ok(Ah::give(front, Handle { address }))
+}
+
+/// The address that a program describes.
+pub(super) fn address_of(attributes: &abi::ibv_ah_attr) -> Result<Address, Errno> {
+    // RoCE has no other addresses than global ones.
+    if attributes.is_global == 0 || attributes.port_num != PORT {
+        return Err(Errno::INVALID);
+    }
+    let route = &attributes.grh;
+    Ok(Address {
+        destination: gid_of(&route.dgid),
+        source_index: route.sgid_index,
+        flow_label: route.flow_label,
+        hop_limit: route.hop_limit,
+        traffic_class: route.traffic_class,
+        service_level: attributes.sl,
+    })
+}
+
+/// The same, the other way round.
+pub(crate) fn attributes_of(address: &Address) -> abi::ibv_ah_attr {
+    abi::ibv_ah_attr {
+        grh: abi::ibv_global_route {
+            dgid: abi::ibv_gid {
+                raw: address.destination.bytes(),
+            },
+            flow_label: address.flow_label,
+            sgid_index: address.source_index,
+            hop_limit: address.hop_limit,
+            traffic_class: address.traffic_class,
+        },
+        sl: address.service_level,
+        is_global: 1,
+        port_num: PORT,
+        ..Default::default()
+    }
+}
+
+/// How to answer a datagram whose completion and network header a program has.
+fn answer_to(
+    open: &Arc<Open>,
+    port: u8,
+    completion: &abi::ibv_wc,
+    header: *mut abi::ibv_grh,
+) -> Result<abi::ibv_ah_attr, Errno> {
+    if port != PORT || completion.wc_flags & abi::IBV_WC_GRH == 0 || header.is_null() {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: not null, so by the header's promise the 40 bytes at the front of a received
+    // datagram.
+    let bytes = unsafe { header.cast::<[u8; 40]>().read() };
+    let (source, destination, traffic_class, flow_label) = parties(&bytes);
+    let entry = open.device.description.gid_of(destination);
+    let index = entry.ok_or(Errno::INVALID)?.index;
+    Ok(abi::ibv_ah_attr {
+        sl: completion.sl,
+        ..attributes_of(&Address {
+            traffic_class,
+            flow_label,
+            hop_limit: u8::MAX,
+            ..Address::new(Gid::from(source), index as u8)
+        })
+    })
+}
+
+/// Who sent a datagram to whom, with which traffic class and flow label.
+///
+/// RoCEv2 over IPv4 leaves the first 20 of the 40 bytes empty.
+fn parties(header: &[u8; 40]) -> (IpAddr, IpAddr, u8, u32) {
+    const VERSION_4: u8 = 4;
+    let version_of_rest = header[20] >> 4;
+    let is_v6 = header[0] >> 4 == 6;
+    let four = |at: usize| [header[at], header[at + 1], header[at + 2], header[at + 3]];
+    if !is_v6 && version_of_rest == VERSION_4 {
+        let address = |at| IpAddr::from(Ipv4Addr::from(four(at)));
+        return (address(32), address(36), header[21], 0);
+    }
+    let address = |at: usize| {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&header[at..at + 16]);
+        Ipv6Addr::from(bytes).to_canonical()
+    };
+    let first = u32::from_be_bytes(four(0));
+    (
+        address(8),
+        address(24),
+        (first >> 20) as u8,
+        first & 0x000f_ffff,
+    )
+}

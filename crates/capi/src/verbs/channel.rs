@@ -1,0 +1,84 @@
+//! Completion channels: a descriptor that tells which queues have something.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use rocinante::raw::Bell;
+
+use super::completion::Cq;
+use super::context::{Context, Open, blocking, is_nonblocking};
+use crate::abi;
+use crate::entry::{MinusOne, Place, entry};
+use crate::errno::Errno;
+use crate::object::{Object, behind, from_pointer};
+
+/// A completion channel.
+pub(crate) type Channel = Object<abi::ibv_comp_channel, Ringing>;
+
+from_pointer!(abi::ibv_comp_channel => Channel);
+
+pub(crate) struct Ringing {
+    open: Arc<Open>,
+    /// Rings for the address of a queue.
+    pub(crate) bell: Arc<Bell>,
+}
+
+entry! {
+    export fn ibv_create_comp_channel(context: &Context) -> *mut abi::ibv_comp_channel {
+        context.check_ours()?;
+        let bell = Arc::new(Bell::new()?);
+        let front = abi::ibv_comp_channel {
+            context: context.pointer(),
+            fd: blocking(&bell),
+            refcnt: 0,
+        };
+        let open = Arc::clone(context);
+        Ok(Channel::give(front, Ringing { open, bell }))
+    }
+
+    export fn ibv_destroy_comp_channel(channel: &Channel) -> c_int {
+        if channel.read().refcnt > 0 {
+            return Err(Errno::BUSY);
+        }
+        channel.take_back();
+        Ok(0)
+    }
+
+    export fn ibv_get_cq_event(
+        channel: &Channel,
+        queue: Place<*mut abi::ibv_cq>,
+        queue_context: Place<*mut c_void>,
+    ) -> MinusOne {
+        let (mut queue, mut queue_context) = (queue, queue_context);
+        let rang = channel.wait()?;
+        let pointer = std::ptr::with_exposed_provenance_mut::<abi::ibv_cq>(rang as usize);
+        let found: &Cq = behind(pointer)?;
+        found.told.add();
+        queue.put(pointer);
+        queue_context.put(found.read().cq_context);
+        Ok(MinusOne::DONE)
+    }
+
+    export fn ibv_ack_cq_events(queue: &Cq, count: u32) {
+        queue.change(|c| c.comp_events_completed = c.comp_events_completed.wrapping_add(count));
+        queue.told.acknowledge(u64::from(count));
+        Ok(())
+    }
+}
+
+impl Ringing {
+    /// The queue that rang first.
+    fn wait(&self) -> Result<u64, Errno> {
+        loop {
+            self.open.check_ours()?;
+            if let Some(rang) = self.bell.answer() {
+                return Ok(rang);
+            }
+            if is_nonblocking(self.bell.expose().as_raw_fd()) {
+                return Err(Errno::TRY_AGAIN);
+            }
+            self.open.raw().sleep(&self.bell, None);
+        }
+    }
+}

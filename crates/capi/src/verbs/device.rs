@@ -1,0 +1,161 @@
+//! The devices that there are: ours, and no others.
+//!
+//! Real devices are hidden: a program that runs on this library must never get hold of one of which
+//! half the calls would go elsewhere.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use net::interface;
+
+use crate::abi;
+use crate::entry::{Pointer, entry};
+use crate::errno::Errno;
+use crate::object::{Object, from_pointer};
+
+/// A device of the list. It is never freed, because programs keep pointers to it for as long as
+/// they like; there are not many.
+pub(crate) type Device = Object<abi::verbs_device, Listed>;
+
+from_pointer!(abi::ibv_device => Device);
+
+/// A device as it was when it was listed.
+pub(crate) struct Listed {
+    pub(crate) place: usize,
+    pub(crate) description: interface::Device,
+}
+
+/// Every device that was ever listed.
+static KNOWN: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
+
+// SAFETY: its C part is constant after it was made, but for what programs write there at their own
+// risk; the rest can be shared.
+unsafe impl Sync for Device {}
+
+static DRIVER: abi::verbs_device_ops = abi::verbs_device_ops {
+    name: c"rocinante".as_ptr(),
+    abi_versions: [0; 2],
+    callbacks: [ptr::null(); 6],
+};
+
+entry! {
+    export fn ibv_get_device_list(count: Pointer<c_int>) -> *mut *mut abi::ibv_device {
+        let devices = list()?;
+        if !count.0.is_null() {
+            // SAFETY: not null, so by the header's promise a place for a number.
+            unsafe { count.0.write(devices.len() as c_int) };
+        }
+        let mut pointers: Vec<*mut abi::ibv_device> =
+            devices.iter().map(|device| device.c().cast()).collect();
+        pointers.push(ptr::null_mut());
+        Ok(Box::into_raw(pointers.into_boxed_slice()).cast())
+    }
+
+    export fn ibv_free_device_list(list: Pointer<*mut abi::ibv_device>) {
+        if list.0.is_null() {
+            return Ok(());
+        }
+        let mut length = 0;
+        // SAFETY: it ends with a null pointer, which is looked at last.
+        while !unsafe { *list.0.wrapping_add(length) }.is_null() {
+            length += 1;
+        }
+        let whole = ptr::slice_from_raw_parts_mut(list.0, length + 1);
+        // SAFETY: `ibv_get_device_list` made it as a boxed slice of this length.
+        drop(unsafe { Box::from_raw(whole) });
+        Ok(())
+    }
+
+    export fn ibv_get_device_name(device: &Device) -> *const c_char {
+        Ok(device.c_device().name.as_ptr())
+    }
+
+    export fn ibv_get_device_guid(device: &Device) -> u64 {
+        Ok(device.description.guid.to_be())
+    }
+
+    export fn ibv_get_device_index(device: &Device) -> c_int {
+        Ok(device.place as c_int)
+    }
+}
+
+impl Device {
+    /// What C sees, which doesn't change.
+    fn c_device(&self) -> &abi::ibv_device {
+        // SAFETY: devices live for ever and are not changed after they were made.
+        unsafe { &(*self.c()).device }
+    }
+}
+
+/// The devices that there are now.
+fn list() -> Result<Vec<&'static Device>, Errno> {
+    let found = interface::from_env().map_err(|_| Errno::NO_DEVICE)?;
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let listed = found.into_iter().enumerate().map(|(place, description)| {
+        let same = |device: &&&Device| device.place == place && device.description == description;
+        if let Some(device) = known.iter().find(same) {
+            return *device;
+        }
+        let device = Device::make(front(place, &description), Listed { place, description });
+        known.push(device);
+        device
+    });
+    Ok(listed.collect())
+}
+
+/// The device of this description. One that is not listed, such as a single address, is known
+/// behind those that are.
+pub(crate) fn described(description: &interface::Device) -> Result<&'static Device, Errno> {
+    let listed = list()?;
+    if let Some(device) = listed
+        .iter()
+        .find(|it| it.description.name == description.name)
+    {
+        return Ok(*device);
+    }
+    let place = listed.len();
+    let description = description.clone();
+    Ok(Device::make(
+        front(place, &description),
+        Listed { place, description },
+    ))
+}
+
+fn front(place: usize, description: &interface::Device) -> abi::verbs_device {
+    let character_device = format!("uverbs{place}");
+    abi::verbs_device {
+        device: abi::ibv_device {
+            node_type: abi::IBV_NODE_CA,
+            transport_type: abi::IBV_TRANSPORT_IB,
+            name: text(&description.name),
+            dev_path: text(&format!("/sys/class/infiniband_verbs/{character_device}")),
+            dev_name: text(&character_device),
+            ibdev_path: text(&format!("/sys/class/infiniband/{}", description.name)),
+            ..Default::default()
+        },
+        ops: &raw const DRIVER,
+        refcount: 1,
+        entry: [ptr::null_mut(); 2],
+        sysfs: ptr::null_mut(),
+        core_support: 0,
+    }
+}
+
+/// A text in a field of fixed size, cut off if it is too long, and with a zero at its end.
+pub(crate) fn text<const N: usize>(value: &str) -> [c_char; N] {
+    let mut field = [0; N];
+    for (place, byte) in field[..N - 1].iter_mut().zip(value.bytes()) {
+        *place = byte.cast_signed();
+    }
+    field
+}
+
+/// The text that C passes.
+pub(crate) fn text_of<'a>(pointer: *const c_char) -> Option<&'a str> {
+    if pointer.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so by the header's promise a text with a zero at its end.
+    unsafe { CStr::from_ptr(pointer) }.to_str().ok()
+}

@@ -1,0 +1,53 @@
+//! Multicast groups.
+
+use std::ffi::c_int;
+use std::sync::PoisonError;
+
+use wire::Gid;
+
+use super::queue_pair::{Pair, Qp};
+use crate::abi;
+use crate::entry::{Given, entry};
+use crate::errno::Errno;
+use crate::object::gid_of;
+
+entry! {
+    export fn ibv_attach_mcast(queue_pair: &Qp, group: Given<abi::ibv_gid>, _lid: u16) -> c_int {
+        let group = gid_of(&group.0);
+        let raw = queue_pair.open.raw();
+        queue_pair.open.check_ours()?;
+        raw.tell(|device| device.attach_multicast(queue_pair.number, group))?;
+        let mut groups = queue_pair.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if groups.contains(&group) {
+            return Ok(0);
+        }
+        if raw.join(group).is_err() {
+            let _ = raw.tell(|device| device.detach_multicast(queue_pair.number, group));
+            return Err(Errno::INVALID);
+        }
+        groups.push(group);
+        Ok(0)
+    }
+
+    export fn ibv_detach_mcast(queue_pair: &Qp, group: Given<abi::ibv_gid>, _lid: u16) -> c_int {
+        let group = gid_of(&group.0);
+        let raw = queue_pair.open.raw();
+        raw.tell(|device| device.detach_multicast(queue_pair.number, group))?;
+        let mut groups = queue_pair.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.retain(|other| *other != group);
+        raw.leave(group);
+        Ok(0)
+    }
+}
+
+/// A queue pair that ends leaves its groups.
+pub(super) fn leave_all(queue_pair: &Pair) {
+    let mut groups = queue_pair
+        .groups
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let left: Vec<Gid> = groups.drain(..).collect();
+    for group in left {
+        queue_pair.open.raw().leave(group);
+    }
+}

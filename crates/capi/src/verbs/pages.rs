@@ -1,0 +1,65 @@
+//! Whether memory is there, before somebody else finds out that it isn't.
+
+use engine::Access;
+
+use crate::errno::Errno;
+
+/// Fails with EFAULT unless the memory can be read, and written if the access asks for it.
+///
+/// It faults the pages in, which is what pinning them for a NIC does too. Memory on demand is left
+/// alone: it may come later.
+pub(super) fn check(address: usize, length: usize, access: Access) -> Result<(), Errno> {
+    if length == 0 {
+        return Err(Errno::INVALID);
+    }
+    let end = address.checked_add(length).ok_or(Errno::INVALID)?;
+    if access.contains(Access::ON_DEMAND) {
+        return Ok(());
+    }
+    let page = page_size();
+    let first = address & !(page - 1);
+    let last = end.checked_next_multiple_of(page).ok_or(Errno::INVALID)?;
+    let advice = match access.contains(Access::LOCAL_WRITE) {
+        true => libc::MADV_POPULATE_WRITE,
+        false => libc::MADV_POPULATE_READ,
+    };
+    match populate(first, last - first, advice) {
+        Ok(()) => Ok(()),
+        // Kernels before 5.14 don't know the advice at all, not even for no memory.
+        Err(libc::EINVAL) if populate(first, 0, advice).is_err() => {
+            match is_mapped(first, (last - first) / page) {
+                true => Ok(()),
+                false => Err(Errno::FAULT),
+            }
+        }
+        Err(_) => Err(Errno::FAULT),
+    }
+}
+
+fn page_size() -> usize {
+    // SAFETY: takes no pointers.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
+fn populate(address: usize, length: usize, advice: i32) -> Result<(), i32> {
+    loop {
+        let pointer = std::ptr::with_exposed_provenance_mut(address);
+        // SAFETY: the kernel looks at the range and at most makes pages present; it changes nothing
+        // that a program could see.
+        if unsafe { libc::madvise(pointer, length, advice) } == 0 {
+            return Ok(());
+        }
+        match Errno::last().0 {
+            libc::EAGAIN | libc::EINTR => {}
+            other => return Err(other),
+        }
+    }
+}
+
+fn is_mapped(address: usize, pages: usize) -> bool {
+    let mut resident = vec![0; pages];
+    let pointer = std::ptr::with_exposed_provenance_mut(address);
+    let length = pages * page_size();
+    // SAFETY: the kernel writes one byte for each page of the range, for which there is room.
+    unsafe { libc::mincore(pointer, length, resident.as_mut_ptr()) == 0 }
+}

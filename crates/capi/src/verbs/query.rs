@@ -1,0 +1,351 @@
+//! What a device and its one port can do. The child of a fork may still ask.
+
+use std::ffi::c_int;
+
+use engine::{MAX_MESSAGE, MAX_SEGMENTS};
+use net::interface::{self, LinkState};
+use wire::PathMtu;
+
+use super::context::Context;
+use super::device::text;
+use crate::abi;
+use crate::clock;
+use crate::entry::{CountOrErrno, MinusOne, Place, entry};
+use crate::errno::Errno;
+
+/// The only port.
+pub(crate) const PORT: u8 = 1;
+
+/// The only partition.
+const DEFAULT_PARTITION: u16 = 0xffff;
+
+/// Nobody's number, as the kernel's software device has it.
+const VENDOR: u32 = 0x00ff_ffff;
+
+/// How much device memory there is; it is ordinary memory, so that this is only a promise.
+pub(crate) const MAX_DEVICE_MEMORY: u64 = 1 << 26;
+
+pub(crate) const MAX_COMPLETIONS: u32 = 1 << 22;
+pub(crate) const MAX_REQUESTS: u32 = 1 << 20;
+const MAX_OBJECTS: c_int = 1 << 20;
+pub(crate) const MAX_RESPONDER_RESOURCES: u8 = 128;
+
+const CAPABILITIES: u32 = abi::IBV_DEVICE_RESIZE_MAX_WR
+    | abi::IBV_DEVICE_CURR_QP_STATE_MOD
+    | abi::IBV_DEVICE_PORT_ACTIVE_EVENT
+    | abi::IBV_DEVICE_SYS_IMAGE_GUID
+    | abi::IBV_DEVICE_RC_RNR_NAK_GEN
+    | abi::IBV_DEVICE_SRQ_RESIZE
+    | abi::IBV_DEVICE_MEM_WINDOW
+    | abi::IBV_DEVICE_XRC
+    | abi::IBV_DEVICE_MEM_MGT_EXTENSIONS
+    | abi::IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+
+entry! {
+    export fn ibv_query_device(
+        context: &Context,
+        attributes: Place<abi::ibv_device_attr>,
+    ) -> c_int {
+        let mut attributes = attributes;
+        attributes.put(device_attributes(&context.device.description));
+        Ok(0)
+    }
+
+    op fn query_device_ex(
+        context: &Context,
+        input: *const abi::ibv_query_device_ex_input,
+        attributes: Place<abi::ibv_device_attr_ex>,
+        size: usize,
+    ) -> c_int {
+        // SAFETY: null, or by the header's promise a live structure.
+        if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0) {
+            return Err(Errno::INVALID);
+        }
+        if size < size_of::<abi::ibv_device_attr>() {
+            return Err(Errno::INVALID);
+        }
+        fill(&attributes, &extended_attributes(&context.device.description), size);
+        Ok(0)
+    }
+
+    op fn query_port(
+        context: &Context,
+        port: u8,
+        attributes: Place<abi::ibv_port_attr>,
+        size: usize,
+    ) -> c_int {
+        check_port(port)?;
+        fill(&attributes, &port_attributes(&context.device.description), size);
+        Ok(0)
+    }
+
+    /// For programs that were compiled when the structure was shorter: it ends before
+    /// `port_cap_flags2`.
+    export fn ibv_query_port(
+        context: &Context,
+        port: u8,
+        attributes: Place<abi::ibv_port_attr>,
+    ) -> c_int {
+        check_port(port)?;
+        let known_then = std::mem::offset_of!(abi::ibv_port_attr, link_layer);
+        fill(&attributes, &port_attributes(&context.device.description), known_then + 2);
+        Ok(0)
+    }
+
+    export fn ibv_query_gid(
+        context: &Context,
+        port: u8,
+        index: c_int,
+        gid: Place<abi::ibv_gid>,
+    ) -> MinusOne {
+        let mut gid = gid;
+        check_port(port)?;
+        let index = usize::try_from(index).map_err(|_| Errno::INVALID)?;
+        if index >= interface::Device::GID_TABLE_LENGTH {
+            return Err(Errno::INVALID);
+        }
+        let entry = context.device.description.gid(index);
+        gid.put(abi::ibv_gid {
+            raw: entry.map_or([0; 16], |entry| entry.gid.bytes()),
+        });
+        Ok(MinusOne::DONE)
+    }
+
+    export fn _ibv_query_gid_ex(
+        context: &Context,
+        port: u32,
+        index: u32,
+        entry: Place<abi::ibv_gid_entry>,
+        flags: u32,
+        size: usize,
+    ) -> c_int {
+        if flags != 0 || port != u32::from(PORT) {
+            return Err(Errno::INVALID);
+        }
+        if index as usize >= interface::Device::GID_TABLE_LENGTH {
+            return Err(Errno::INVALID);
+        }
+        let found = context.device.description.gid(index as usize);
+        fill(&entry, &gid_entry(found.ok_or(Errno::NO_DATA)?), size);
+        Ok(0)
+    }
+
+    export fn _ibv_query_gid_table(
+        context: &Context,
+        entries: Place<abi::ibv_gid_entry>,
+        capacity: usize,
+        flags: u32,
+        size: usize,
+    ) -> CountOrErrno {
+        if flags != 0 || size < size_of::<abi::ibv_gid_entry>() {
+            return Err(Errno::INVALID);
+        }
+        let found = &context.device.description.gids;
+        if capacity < found.len() {
+            return Err(Errno::INVALID);
+        }
+        for (place, entry) in found.iter().enumerate() {
+            let into = entries.pointer().wrapping_byte_add(place * size);
+            // SAFETY: the program says that there is room for `capacity` entries of `size` bytes,
+            // and `place` is below.
+            unsafe { into.write(gid_entry(entry)) };
+        }
+        Ok(CountOrErrno(found.len() as isize))
+    }
+
+    export fn ibv_query_gid_type(
+        _context: &Context,
+        port: u8,
+        index: u32,
+        kind: Place<u32>,
+    ) -> MinusOne {
+        let mut kind = kind;
+        check_port(port)?;
+        if index as usize >= interface::Device::GID_TABLE_LENGTH {
+            return Err(Errno::INVALID);
+        }
+        kind.put(abi::IBV_GID_TYPE_SYSFS_ROCE_V2);
+        Ok(MinusOne::DONE)
+    }
+
+    export fn ibv_query_pkey(
+        _context: &Context,
+        port: u8,
+        index: c_int,
+        partition: Place<u16>,
+    ) -> MinusOne {
+        let mut partition = partition;
+        check_port(port)?;
+        if index != 0 {
+            return Err(Errno::INVALID);
+        }
+        partition.put(DEFAULT_PARTITION.to_be());
+        Ok(MinusOne::DONE)
+    }
+
+    export fn ibv_get_pkey_index(_context: &Context, port: u8, partition: u16) -> MinusOne {
+        check_port(port)?;
+        match u16::from_be(partition) {
+            DEFAULT_PARTITION => Ok(MinusOne::DONE),
+            _ => Err(Errno::INVALID),
+        }
+    }
+
+    op fn query_rt_values(_context: &Context, values: Place<abi::ibv_values_ex>) -> c_int {
+        let mut values = values;
+        values.change(|values| {
+            values.comp_mask &= abi::IBV_VALUES_MASK_RAW_CLOCK;
+            if values.comp_mask != 0 {
+                // Ticks of the clock that stamps completions, in the field for the smaller unit.
+                values.raw_clock.tv_sec = 0;
+                values.raw_clock.tv_nsec = clock::device().cast_signed();
+            }
+        });
+        Ok(0)
+    }
+
+    /// In units of 100 Mbit/s.
+    export fn ibv_query_port_speed(_context: &Context, port: u32, speed: Place<u64>) -> c_int {
+        let mut speed = speed;
+        if port != u32::from(PORT) {
+            return Err(Errno::INVALID);
+        }
+        speed.put(SPEED_IN_100_MBPS);
+        Ok(0)
+    }
+}
+
+/// What a port of one lane at ten gigabits a second is called; a software device has no speed.
+const WIDTH_ONE_LANE: u8 = 1;
+const SPEED_TEN_GIGABITS: u8 = 4;
+const SPEED_IN_100_MBPS: u64 = 100;
+
+const LINK_UP: u8 = 5;
+const LINK_DISABLED: u8 = 3;
+
+impl crate::entry::FromC for *const abi::ibv_query_device_ex_input {
+    type Raw = Self;
+
+    unsafe fn from_c(raw: Self) -> Result<Self, Errno> {
+        Ok(raw)
+    }
+}
+
+fn check_port(port: u8) -> Result<(), Errno> {
+    match port {
+        PORT => Ok(()),
+        _ => Err(Errno::INVALID),
+    }
+}
+
+/// Fills in as much of a structure as the program knows of.
+fn fill<T>(place: &Place<T>, value: &T, known: usize) {
+    let length = known.min(size_of::<T>());
+    let source = std::ptr::from_ref(value).cast::<u8>();
+    let destination = place.pointer().cast::<u8>();
+    // SAFETY: `length` bytes are inside of `value`, and the program says that it has that many.
+    unsafe { std::ptr::copy_nonoverlapping(source, destination, length) };
+    if known > length {
+        // SAFETY: the program knows a longer structure than we do, and gave that many bytes.
+        let rest = unsafe { destination.add(length) };
+        // SAFETY: as above.
+        unsafe { rest.write_bytes(0, known - length) };
+    }
+}
+
+fn gid_entry(entry: &interface::GidEntry) -> abi::ibv_gid_entry {
+    abi::ibv_gid_entry {
+        gid: abi::ibv_gid {
+            raw: entry.gid.bytes(),
+        },
+        gid_index: entry.index as u32,
+        port_num: u32::from(PORT),
+        gid_type: abi::IBV_GID_TYPE_ROCE_V2,
+        ndev_ifindex: entry.interface.index,
+    }
+}
+
+fn device_attributes(device: &interface::Device) -> abi::ibv_device_attr {
+    abi::ibv_device_attr {
+        fw_ver: text(env!("CARGO_PKG_VERSION")),
+        node_guid: device.guid.to_be(),
+        sys_image_guid: device.guid.to_be(),
+        max_mr_size: u64::MAX,
+        page_size_cap: 0xffff_f000,
+        vendor_id: VENDOR,
+        vendor_part_id: 1,
+        hw_ver: 1,
+        max_qp: 1 << 16,
+        max_qp_wr: MAX_REQUESTS as c_int,
+        device_cap_flags: CAPABILITIES,
+        max_sge: MAX_SEGMENTS as c_int,
+        max_sge_rd: MAX_SEGMENTS as c_int,
+        max_cq: MAX_OBJECTS,
+        max_cqe: MAX_COMPLETIONS as c_int,
+        max_mr: MAX_OBJECTS,
+        max_pd: MAX_OBJECTS,
+        max_qp_rd_atom: MAX_RESPONDER_RESOURCES.into(),
+        max_res_rd_atom: c_int::from(MAX_RESPONDER_RESOURCES) << 16,
+        max_qp_init_rd_atom: MAX_RESPONDER_RESOURCES.into(),
+        atomic_cap: abi::IBV_ATOMIC_HCA,
+        max_mw: MAX_OBJECTS,
+        max_mcast_grp: 8192,
+        max_mcast_qp_attach: 1 << 16,
+        max_total_mcast_qp_attach: 8192 << 4,
+        max_ah: MAX_OBJECTS,
+        max_srq: MAX_OBJECTS,
+        max_srq_wr: MAX_REQUESTS as c_int,
+        max_srq_sge: MAX_SEGMENTS as c_int,
+        max_pkeys: 1,
+        local_ca_ack_delay: 15,
+        phys_port_cnt: PORT,
+        ..Default::default()
+    }
+}
+
+fn extended_attributes(device: &interface::Device) -> abi::ibv_device_attr_ex {
+    abi::ibv_device_attr_ex {
+        orig_attr: device_attributes(device),
+        // In user space, all memory is pageable.
+        odp_caps: abi::ibv_odp_caps {
+            general_caps: abi::IBV_ODP_SUPPORT_AND_IMPLICIT,
+            per_transport_caps: [
+                abi::IBV_ODP_SUPPORT_ALL,
+                abi::IBV_ODP_SUPPORT_ALL,
+                abi::IBV_ODP_SUPPORT_SEND_RECV,
+            ],
+        },
+        completion_timestamp_mask: u64::MAX,
+        // In kHz: the clock counts nanoseconds.
+        hca_core_clock: 1_000_000,
+        device_cap_flags_ex: u64::from(CAPABILITIES),
+        max_dm_size: MAX_DEVICE_MEMORY,
+        xrc_odp_caps: abi::IBV_ODP_SUPPORT_ALL,
+        phys_port_cnt_ex: u32::from(PORT),
+        ..Default::default()
+    }
+}
+
+fn port_attributes(device: &interface::Device) -> abi::ibv_port_attr {
+    let active = device.state == LinkState::Active;
+    abi::ibv_port_attr {
+        state: if active {
+            abi::IBV_PORT_ACTIVE
+        } else {
+            abi::IBV_PORT_DOWN
+        },
+        max_mtu: u32::from(PathMtu::Mtu4096.code()),
+        active_mtu: u32::from(device.active_mtu.code()),
+        gid_tbl_len: interface::Device::GID_TABLE_LENGTH as c_int,
+        port_cap_flags: abi::IBV_PORT_CM_SUP | abi::IBV_PORT_IP_BASED_GIDS,
+        max_msg_sz: MAX_MESSAGE as u32,
+        pkey_tbl_len: 1,
+        max_vl_num: 1,
+        active_width: WIDTH_ONE_LANE,
+        active_speed: SPEED_TEN_GIGABITS,
+        phys_state: if active { LINK_UP } else { LINK_DISABLED },
+        link_layer: abi::IBV_LINK_LAYER_ETHERNET,
+        flags: abi::IBV_QPF_GRH_REQUIRED,
+        ..Default::default()
+    }
+}

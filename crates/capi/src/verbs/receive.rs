@@ -1,0 +1,101 @@
+//! Posting receives.
+
+use std::ffi::c_int;
+
+use engine::{ReceiveRequest, Segment, Segments};
+use wire::Key;
+
+use super::queue_pair::Qp;
+use super::shared_receive::Srq;
+use crate::abi;
+use crate::entry::{Pointer, entry};
+use crate::errno::Errno;
+
+entry! {
+    op fn post_recv(
+        queue_pair: &Qp,
+        list: Pointer<abi::ibv_recv_wr>,
+        bad: Pointer<*mut abi::ibv_recv_wr>,
+    ) -> c_int {
+        queue_pair.open.raw().tell(|device| {
+            for_each(list.0, bad.0, |request| {
+                Ok(device.post_receive(queue_pair.number, request)?)
+            })
+        })
+    }
+
+    op fn post_srq_recv(
+        queue: &Srq,
+        list: Pointer<abi::ibv_recv_wr>,
+        bad: Pointer<*mut abi::ibv_recv_wr>,
+    ) -> c_int {
+        queue.open.raw().tell(|device| {
+            for_each(list.0, bad.0, |request| {
+                Ok(device.post_shared_receive(queue.id, request)?)
+            })
+        })
+    }
+}
+
+/// Posts a list of requests up to the first that is refused, which `bad` is set to.
+fn for_each(
+    list: *mut abi::ibv_recv_wr,
+    bad: *mut *mut abi::ibv_recv_wr,
+    mut post: impl FnMut(ReceiveRequest) -> Result<(), Errno>,
+) -> Result<c_int, Errno> {
+    let mut next = list;
+    // SAFETY: the program's list ends with a null pointer, and its entries live for this call.
+    while let Some(wanted) = unsafe { next.as_ref() } {
+        let posted = segments_of(wanted.sg_list, wanted.num_sge).and_then(|segments| {
+            post(ReceiveRequest {
+                id: wanted.wr_id,
+                segments,
+            })
+        });
+        if let Err(errno) = posted {
+            set_bad(bad, next);
+            return Err(errno);
+        }
+        next = wanted.next;
+    }
+    Ok(0)
+}
+
+/// Says which request was refused, to who wants to know.
+pub(super) fn set_bad<T>(bad: *mut *mut T, which: *mut T) {
+    if !bad.is_null() {
+        // SAFETY: not null, so by the header's promise a place for a pointer.
+        unsafe { bad.write(which) };
+    }
+}
+
+/// The program's list of segments.
+#[inline]
+pub(super) fn segments_of(list: *const abi::ibv_sge, count: c_int) -> Result<Segments, Errno> {
+    Ok(slice_of(list, count)?.iter().map(segment_of).collect())
+}
+
+/// The program's list of segments, as it lies there.
+pub(super) fn slice_of<'a>(
+    list: *const abi::ibv_sge,
+    count: c_int,
+) -> Result<&'a [abi::ibv_sge], Errno> {
+    let count = usize::try_from(count).map_err(|_| Errno::INVALID)?;
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if list.is_null() || count > engine::MAX_SEGMENTS as usize {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: not null, so by the header's promise `count` segments, which live for this call.
+    Ok(unsafe { std::slice::from_raw_parts(list, count) })
+}
+
+#[inline]
+pub(super) fn segment_of(segment: &abi::ibv_sge) -> Segment {
+    Segment {
+        address: segment.addr,
+        length: segment.length,
+        key: Key::new(segment.lkey),
+    }
+}

@@ -1,0 +1,173 @@
+//! Posting sends, in the old way. The new way builds the same requests (`extended_send`).
+
+use std::ffi::c_int;
+
+use engine::{Destination, Kind, Payload, Remote, SendFlags, SendRequest, Work};
+use smallvec::SmallVec;
+use wire::{Key, Qpn, QueueKey};
+
+use super::address::Ah;
+use super::queue_pair::Qp;
+use super::receive::{segments_of, set_bad, slice_of};
+use super::window::{Mw, binding_of};
+use crate::abi;
+use crate::entry::{Pointer, entry};
+use crate::errno::Errno;
+use crate::object::behind;
+
+entry! {
+    op fn post_send(
+        queue_pair: &Qp,
+        list: Pointer<abi::ibv_send_wr>,
+        bad: Pointer<*mut abi::ibv_send_wr>,
+    ) -> c_int {
+        queue_pair.open.raw().call(|device| {
+            let mut next = list.0;
+            // SAFETY: the program's list ends with a null pointer, and its entries live for this
+            // call.
+            while let Some(wanted) = unsafe { next.as_ref() } {
+                let posted = request_of(wanted, queue_pair.kind)
+                    .and_then(|request| Ok(device.post_send(queue_pair.number, request)?));
+                if let Err(errno) = posted {
+                    set_bad(bad.0, next);
+                    return Err(errno);
+                }
+                next = wanted.next;
+            }
+            Ok(0)
+        })
+    }
+}
+
+/// The program's request as the engine has it.
+#[inline]
+fn request_of(wanted: &abi::ibv_send_wr, kind: Kind) -> Result<SendRequest, Errno> {
+    let is_inline = wanted.send_flags & abi::IBV_SEND_INLINE != 0;
+    let payload = match wanted.opcode {
+        abi::IBV_WR_LOCAL_INV | abi::IBV_WR_BIND_MW => Payload::empty(),
+        _ if is_inline => copy_of(wanted.sg_list, wanted.num_sge)?,
+        _ => Payload::Segments(segments_of(wanted.sg_list, wanted.num_sge)?),
+    };
+    let work = work_of(wanted)?;
+    Ok(SendRequest {
+        id: wanted.wr_id,
+        payload,
+        flags: SendFlags::from_bits_truncate(wanted.send_flags),
+        destination: match kind {
+            Kind::Ud => Some(destination_of(wanted)?),
+            _ => None,
+        },
+        shared_receive: (kind == Kind::XrcInitiator && !work.is_local())
+            .then(|| Qpn::new(wanted.remote_srqn)),
+        work,
+    })
+}
+
+fn work_of(wanted: &abi::ibv_send_wr) -> Result<Work, Errno> {
+    // A key to invalidate shares its place with the immediate data, in the machine's order.
+    let key = Key::new(u32::from_ne_bytes(wanted.imm_data));
+    Ok(match wanted.opcode {
+        abi::IBV_WR_SEND => Work::Send,
+        abi::IBV_WR_SEND_WITH_IMM => Work::SendImmediate(wanted.imm_data),
+        abi::IBV_WR_SEND_WITH_INV => Work::SendInvalidate(key),
+        abi::IBV_WR_RDMA_WRITE => Work::Write(remote_of(wanted)),
+        abi::IBV_WR_RDMA_WRITE_WITH_IMM => Work::WriteImmediate(remote_of(wanted), wanted.imm_data),
+        abi::IBV_WR_RDMA_READ => Work::Read(remote_of(wanted)),
+        abi::IBV_WR_ATOMIC_WRITE => Work::AtomicWrite(remote_of(wanted)),
+        abi::IBV_WR_ATOMIC_CMP_AND_SWP => {
+            let (remote, compare, swap) = atomic_of(wanted);
+            Work::CompareSwap {
+                remote,
+                compare,
+                swap,
+            }
+        }
+        abi::IBV_WR_ATOMIC_FETCH_AND_ADD => {
+            let (remote, add, _) = atomic_of(wanted);
+            Work::FetchAdd { remote, add }
+        }
+        abi::IBV_WR_LOCAL_INV => Work::LocalInvalidate(key),
+        abi::IBV_WR_BIND_MW => bind_of(wanted)?,
+        _ => return Err(Errno::INVALID),
+    })
+}
+
+fn remote_of(wanted: &abi::ibv_send_wr) -> Remote {
+    // SAFETY: all members of the union are plain numbers; the opcode says that this one is meant.
+    let target = unsafe { wanted.wr.rdma };
+    Remote {
+        address: target.remote_addr,
+        key: Key::new(target.rkey),
+    }
+}
+
+fn atomic_of(wanted: &abi::ibv_send_wr) -> (Remote, u64, u64) {
+    // SAFETY: as in `remote_of`.
+    let target = unsafe { wanted.wr.atomic };
+    let remote = Remote {
+        address: target.remote_addr,
+        key: Key::new(target.rkey),
+    };
+    (remote, target.compare_add, target.swap)
+}
+
+fn destination_of(wanted: &abi::ibv_send_wr) -> Result<Destination, Errno> {
+    // SAFETY: the members of the union are numbers and a pointer; the kind of queue pair says that
+    // this one is meant.
+    let target = unsafe { wanted.wr.ud };
+    destination(target.ah, target.remote_qpn, target.remote_qkey)
+}
+
+/// Where a datagram goes.
+pub(super) fn destination(
+    handle: *mut abi::ibv_ah,
+    queue_pair: u32,
+    queue_key: u32,
+) -> Result<Destination, Errno> {
+    let handle: &Ah = behind(handle)?;
+    Ok(Destination {
+        address: handle.address,
+        queue_pair: Qpn::new(queue_pair),
+        queue_key: QueueKey::new(queue_key),
+    })
+}
+
+fn bind_of(wanted: &abi::ibv_send_wr) -> Result<Work, Errno> {
+    let bind = &wanted.bind_mw;
+    bind_window(bind.mw, bind.rkey, &bind.bind_info)
+}
+
+/// Binds a window of type 2, under a key of the program's choice.
+pub(super) fn bind_window(
+    window: *mut abi::ibv_mw,
+    key: u32,
+    info: &abi::ibv_mw_bind_info,
+) -> Result<Work, Errno> {
+    let window: &Mw = behind(window)?;
+    if window.read().r#type != abi::IBV_MW_TYPE_2 {
+        return Err(Errno::INVALID);
+    }
+    Ok(Work::BindWindow {
+        window: window.key,
+        key: Some(Key::new(key)),
+        binding: binding_of(info)?,
+    })
+}
+
+/// A copy of the data, made now: the program may reuse its memory at once.
+fn copy_of(list: *const abi::ibv_sge, count: c_int) -> Result<Payload, Errno> {
+    let mut bytes = SmallVec::new();
+    for segment in slice_of(list, count)? {
+        let start = std::ptr::with_exposed_provenance::<u8>(segment.addr as usize);
+        append(&mut bytes, start, segment.length as usize);
+    }
+    Ok(Payload::Inline(bytes))
+}
+
+/// Copies inline data.
+pub(super) fn append(bytes: &mut SmallVec<[u8; 16]>, start: *const u8, length: usize) {
+    if length > 0 {
+        // SAFETY: the program says that its data is there, for this call; keys are not looked at.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, length) });
+    }
+}

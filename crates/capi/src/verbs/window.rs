@@ -1,0 +1,95 @@
+//! Memory windows.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use engine::{Binding, SendFlags, SendRequest, WindowKind, Work};
+use wire::Key;
+
+use super::context::Open;
+use super::domain::Pd;
+use super::memory;
+use super::queue_pair::Qp;
+use crate::abi;
+use crate::entry::{Given, entry};
+use crate::errno::Errno;
+use crate::object::{Object, from_pointer};
+
+/// A memory window.
+pub(crate) type Mw = Object<abi::ibv_mw, Window>;
+
+from_pointer!(abi::ibv_mw => Mw);
+
+pub(crate) struct Window {
+    open: Arc<Open>,
+    /// The key that it was born with. The engine knows it by every key that it ever had.
+    pub(crate) key: Key,
+}
+
+entry! {
+    op fn alloc_mw(domain: &Pd, kind: u32) -> *mut abi::ibv_mw {
+        let window_kind = match kind {
+            abi::IBV_MW_TYPE_1 => WindowKind::One,
+            abi::IBV_MW_TYPE_2 => WindowKind::Two,
+            _ => return Err(Errno::INVALID),
+        };
+        domain.open.check_ours()?;
+        let key = domain
+            .open
+            .raw()
+            .tell(|device| device.allocate_window(domain.id, window_kind))?;
+        let front = abi::ibv_mw {
+            context: domain.read().context,
+            pd: domain.c(),
+            rkey: key.value(),
+            handle: domain.open.handle(),
+            r#type: kind,
+        };
+        let open = Arc::clone(&domain.open);
+        Ok(Mw::give(front, Window { open, key }))
+    }
+
+    op fn dealloc_mw(window: &Mw) -> c_int {
+        window.open.raw().tell(|device| device.free_window(window.key))?;
+        window.take_back();
+        Ok(0)
+    }
+
+    /// For windows of type 1: the device chooses the new key, which is the next one.
+    op fn bind_mw(queue_pair: &Qp, window: &Mw, bind: Given<abi::ibv_mw_bind>) -> c_int {
+        let bind = bind.0;
+        let mut request = SendRequest::new(bind.wr_id, Work::BindWindow {
+            window: window.key,
+            key: None,
+            binding: binding_of(&bind.bind_info)?,
+        });
+        request.flags = SendFlags::from_bits_truncate(bind.send_flags);
+        queue_pair
+            .open
+            .raw()
+            .call(|device| device.post_send(queue_pair.number, request))?;
+        window.change(|c| c.rkey = next_key(c.rkey));
+        Ok(0)
+    }
+}
+
+/// What a window is to open.
+pub(super) fn binding_of(info: &abi::ibv_mw_bind_info) -> Result<Binding, Errno> {
+    let region = match info.mr.is_null() {
+        // Nothing: a window without length closes.
+        true if info.length == 0 => Key::new(0),
+        true => return Err(Errno::INVALID),
+        false => memory::region_at(info.mr)?.registration.local_key,
+    };
+    Ok(Binding {
+        region,
+        address: info.addr,
+        length: info.length,
+        access: memory::access_of(info.mw_access_flags)?,
+    })
+}
+
+/// As `ibv_inc_rkey` counts: only the low eight bits belong to the program.
+fn next_key(key: u32) -> u32 {
+    key & !0xff | key.wrapping_add(1) & 0xff
+}

@@ -1,0 +1,80 @@
+//! C programs against our library: compiling, linking, running.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The shared object that belongs to the running test.
+pub(crate) fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows where it is");
+    let folder = test.parent().expect("a file is in a folder");
+    let library = folder.join("librocinante_c.so");
+    assert!(library.exists(), "cargo makes {} first", library.display());
+    library
+}
+
+/// A folder of this test's own.
+pub(crate) fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).expect("the target folder can be written");
+    folder
+}
+
+/// Whether there is a C compiler with the headers of libibverbs and librdmacm; says so if not.
+pub(crate) fn can_compile() -> bool {
+    let folder = folder("probe");
+    let source = folder.join("probe.c");
+    let text =
+        "#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\nint main(void) { return 0; }\n";
+    std::fs::write(&source, text).expect("the folder can be written");
+    let compiled = Command::new("cc")
+        .arg("-fsyntax-only")
+        .arg(&source)
+        .output();
+    let there = compiled.is_ok_and(|output| output.status.success());
+    if !there {
+        println!("left out: needs a C compiler, libibverbs-dev and librdmacm-dev");
+    }
+    there
+}
+
+/// A folder with both names of our library, to be found by the linker and by the loader.
+pub(crate) fn library_folder(name: &str) -> PathBuf {
+    let folder = folder(name);
+    for link in [
+        "libibverbs.so.1",
+        "libibverbs.so",
+        "librdmacm.so.1",
+        "librdmacm.so",
+    ] {
+        let path = folder.join(link);
+        let _ = std::fs::remove_file(&path);
+        std::os::unix::fs::symlink(library(), path).expect("the folder can be written");
+    }
+    folder
+}
+
+/// Compiles a C program, against our library if `link` says where it is.
+pub(crate) fn compile(source: &Path, program: &Path, link: Option<&Path>) {
+    let mut command = Command::new("cc");
+    command
+        .args([
+            "-std=gnu11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-g",
+            "-pthread",
+            "-o",
+        ])
+        .arg(program)
+        .arg(source);
+    if let Some(folder) = link {
+        command
+            .arg("-L")
+            .arg(folder)
+            .args(["-libverbs", "-lrdmacm"]);
+    }
+    let output = command.output().expect("there is a compiler");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {messages}", source.display());
+}

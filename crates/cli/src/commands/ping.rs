@@ -1,0 +1,149 @@
+//! `roci ping`: what rping does, with the same words on the wire and at the prompt.
+//!
+//! For each ping the client advertises a buffer, the server fetches it by RDMA READ and says "go
+//! ahead"; then the client advertises a second buffer, the server puts the data there by RDMA WRITE
+//! and says "go ahead" again. So one ping tries SEND, READ and WRITE.
+
+mod advertisement;
+mod client;
+mod interrupt;
+mod reason;
+mod server;
+mod session;
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{ArgGroup, Args};
+
+/// How large a ping may be.
+const LARGEST: usize = 64 * 1024;
+
+/// How small: the number of the ping must fit in.
+const SMALLEST: usize = 26;
+
+/// Whom to ping, and how.
+#[derive(Args)]
+#[command(args_override_self = true)]
+#[command(group = ArgGroup::new("side").required(true).args(["server", "client"]))]
+#[command(after_help = "\
+The other side may be rping on a machine with RDMA hardware or the kernel's Soft-RoCE. A client
+without -C pings until Ctrl-C; a server without -P ends with its client.
+
+Examples:
+  roci ping -s                             wait for a client, at all of our addresses
+  roci ping -c -a 10.0.0.7 -v -C 10        ping it ten times, and see the data
+  roci ping -c -a fe80::7%eth0 -V -S 64K   64 KiB each way, compared byte by byte
+  roci ping -s -P -a ::1 -p 9000           serve any number of clients, at one address")]
+pub(crate) struct Options {
+    /// Wait for a client
+    #[arg(short, long)]
+    server: bool,
+    /// Ping a server
+    #[arg(short, long, requires = "address")]
+    client: bool,
+    /// The server's address or name; without it a server listens at all of its addresses
+    #[arg(short, long, value_name = "ADDR")]
+    address: Option<String>,
+    /// The server's port
+    #[arg(short, long, default_value_t = 7174)]
+    port: u16,
+    /// Ping from this address of ours
+    #[arg(short = 'I', long, value_name = "ADDR")]
+    source: Option<String>,
+    /// Print the data of each ping
+    #[arg(short, long)]
+    verbose: bool,
+    /// Compare what comes back with what was sent
+    #[arg(short = 'V', long)]
+    validate: bool,
+    /// How many pings; 0 is without end
+    #[arg(short = 'C', long, default_value_t = 0)]
+    count: u32,
+    /// Bytes of a ping, from 26 to 64K
+    #[arg(short = 'S', long, default_value = "64", value_parser = parse_size)]
+    size: usize,
+    /// Serve several clients, until Ctrl-C
+    #[arg(short = 'P', long)]
+    persistent: bool,
+    /// Say each step
+    #[arg(short, long)]
+    debug: bool,
+    /// Accepted for rping's sake: here the queue pair is always made by hand
+    #[arg(short = 'q', long)]
+    own_queue_pair: bool,
+}
+
+/// Pings, or waits for pings.
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    interrupt::watch()?;
+    match options.server {
+        true => server::run(options)?,
+        false => client::run(options)?,
+    }
+    Ok(interrupt::exit_code())
+}
+
+impl Options {
+    /// The server's address and port.
+    fn server_address(&self) -> anyhow::Result<SocketAddr> {
+        let like = self.source_address()?.map(|source| source.ip());
+        match &self.address {
+            Some(name) => resolve(name, self.port, like),
+            // This stands for all IPv4 addresses, too.
+            None => Ok((Ipv6Addr::UNSPECIFIED, self.port).into()),
+        }
+    }
+
+    /// The address to ping from, if one was named.
+    fn source_address(&self) -> anyhow::Result<Option<SocketAddr>> {
+        let source = self.source.as_deref();
+        source.map(|name| resolve(name, 0, None)).transpose()
+    }
+}
+
+/// The address that a name stands for; if it has several, one that is like `other`.
+fn resolve(name: &str, port: u16, other: Option<IpAddr>) -> anyhow::Result<SocketAddr> {
+    let found = (name, port).to_socket_addrs();
+    let found: Vec<SocketAddr> = found.map(Iterator::collect).unwrap_or_default();
+    let fits = |it: &&SocketAddr| other.is_none_or(|other| other.is_ipv4() == it.is_ipv4());
+    let best = found.iter().find(fits).or(found.first());
+    best.copied().with_context(|| {
+        format!("`{name}` is no address, and nobody knows it as a name; check how it is written")
+    })
+}
+
+fn parse_size(text: &str) -> Result<usize, String> {
+    let (digits, factor) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1024),
+        None => (text, 1),
+    };
+    let size = digits.parse::<usize>().ok();
+    size.and_then(|size| size.checked_mul(factor))
+        .filter(|size| (SMALLEST..=LARGEST).contains(size))
+        .ok_or_else(|| format!("give a number from {SMALLEST} to 64K"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_rping_and_64_kib() {
+        for (text, size) in [("26", 26), ("65535", 65535), ("64K", LARGEST), ("1k", 1024)] {
+            assert_eq!(parse_size(text), Ok(size));
+        }
+        for wrong in ["25", "65537", "65K", "", "K", "-64", "many"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn addresses_need_no_brackets() {
+        let resolved = |name| resolve(name, 7174, None).expect("an address").to_string();
+        assert_eq!(resolved("127.0.0.9"), "127.0.0.9:7174");
+        assert_eq!(resolved("::1"), "[::1]:7174");
+        assert_eq!(resolved("::0"), "[::]:7174");
+    }
+}

@@ -1,0 +1,69 @@
+//! Ctrl-C: a conversation ends with a farewell, everything else at once.
+
+use std::io::{self, Read as _};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::low_level::pipe;
+
+/// How long farewells may take.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The signal that came; 0 if none did.
+static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// Whether a signal ends the program on the spot: there is nobody to say good-bye to.
+static ON_THE_SPOT: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(true.into()));
+
+/// Listens for signals from now on.
+pub(super) fn watch() -> anyhow::Result<()> {
+    try_watch().context("the system lets nobody listen for Ctrl-C")
+}
+
+fn try_watch() -> io::Result<()> {
+    let (mut came, tell) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        // In this order, so that a second one does not wait for farewells.
+        flag::register_conditional_shutdown(signal, code_of(signal), Arc::clone(&ON_THE_SPOT))?;
+        flag::register(signal, Arc::clone(&ON_THE_SPOT))?;
+        flag::register_usize(signal, Arc::clone(&SIGNAL), signal as usize)?;
+        pipe::register(signal, tell.try_clone()?)?;
+    }
+    thread::Builder::new().spawn(move || {
+        // A thread may wait for a peer or for who reads its output, and look at no signal.
+        if came.read_exact(&mut [0]).is_ok() {
+            thread::sleep(GRACE);
+            std::process::exit(code_of(SIGNAL.load(Ordering::Acquire) as i32));
+        }
+    })?;
+    Ok(())
+}
+
+/// From now on somebody looks at [`is_asked`] often, and has to say good-bye.
+pub(super) fn expect_farewell() {
+    ON_THE_SPOT.store(false, Ordering::Release);
+}
+
+/// Whether somebody wants this to end.
+pub(super) fn is_asked() -> bool {
+    SIGNAL.load(Ordering::Acquire) != 0
+}
+
+/// What the program ends with: as shells do, 128 and the signal if one came.
+pub(super) fn exit_code() -> ExitCode {
+    match SIGNAL.load(Ordering::Acquire) {
+        0 => ExitCode::SUCCESS,
+        signal => ExitCode::from(code_of(signal as i32) as u8),
+    }
+}
+
+fn code_of(signal: i32) -> i32 {
+    128 + signal
+}

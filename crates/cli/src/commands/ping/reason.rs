@@ -1,0 +1,68 @@
+//! Why there is no connection, in a sentence for who typed the command.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::anyhow;
+use net::interface::source_towards;
+use net::share::ServiceError;
+use rocinante::rdma_cm::{ConnectionError, RejectReason};
+use rocinante::{ConnectError, Context};
+
+use crate::device;
+
+/// What to say about an error.
+pub(super) fn explain(error: ConnectError) -> anyhow::Error {
+    match error {
+        ConnectError::Connection(ConnectionError::Service(ServiceError::InUse {
+            service,
+            pid,
+        })) => {
+            // The port is the low half of the service id's last word.
+            let port = service as u16;
+            anyhow!("port {port} is taken by process {pid}: choose another with -p, or end it")
+        }
+        ConnectError::Rejected {
+            peer,
+            reason: RejectReason::Consumer,
+            ..
+        } => anyhow!(
+            "{peer} refused the connection: it may be busy with another client, or about to end; \
+             a server with -P takes several"
+        ),
+        other => other.into(),
+    }
+}
+
+/// What to say when no way to the server was found: looks again, step by step.
+pub(super) fn no_way(
+    source: Option<SocketAddr>,
+    server: SocketAddr,
+    error: ConnectError,
+) -> anyhow::Error {
+    let server = server.ip();
+    let source = match source {
+        Some(source) => Ok(source.ip()),
+        None => source_towards((server, 0).into()),
+    };
+    let Ok(source) = source else {
+        return anyhow!(
+            "there is no route to {server}: check the address; `ip route` shows where ways lead"
+        );
+    };
+    if source.is_ipv4() != server.is_ipv4() {
+        return anyhow!("{source} can't talk to {server}: one is IPv4, the other IPv6");
+    }
+    match open(source) {
+        Ok(()) => explain(error),
+        Err(reason) => reason,
+    }
+}
+
+/// Whether the device with this address of ours can be opened.
+fn open(source: IpAddr) -> anyhow::Result<()> {
+    device::all()?;
+    let found = device::having(source).map_err(|_| ConnectionError::NoDevice(source));
+    let (name, _) = found?;
+    Context::open(&name)?;
+    Ok(())
+}

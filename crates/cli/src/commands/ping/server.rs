@@ -1,0 +1,134 @@
+//! The side that is pinged.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use rocinante::{Access, CompletedWork, ConnectionRequest, Listener, MemoryRegion, Request};
+
+use super::client::text;
+use super::session::{Session, Side, Station, Stop, debug};
+use super::{LARGEST, Options, interrupt, reason};
+use crate::output::{complain, print_line};
+
+/// How often to look for Ctrl-C while no client comes.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// Serves one client, or all that come.
+pub(super) fn run(options: &Options) -> anyhow::Result<()> {
+    let address = options.server_address()?;
+    let listener = Listener::bind(address).map_err(reason::explain)?;
+    interrupt::expect_farewell();
+    debug(options.debug, || {
+        "rdma_bind_addr successful\nrdma_listen".to_owned()
+    })?;
+    match options.persistent {
+        true => serve_all(&listener, options),
+        false => serve_one(listener, options)?,
+    }
+    Ok(())
+}
+
+fn serve_one(listener: Listener, options: &Options) -> anyhow::Result<()> {
+    let Some(request) = next_client(&listener) else {
+        return Ok(());
+    };
+    // Others shall hear at once that they are not served, instead of waiting.
+    drop(listener);
+    serve(request, options)
+}
+
+/// A client that fails is complained about and changes nothing for the others.
+fn serve_all(listener: &Listener, options: &Options) {
+    thread::scope(|scope| {
+        while let Some(request) = next_client(listener) {
+            scope.spawn(move || {
+                if let Err(error) = serve(request, options) {
+                    complain(&error);
+                }
+            });
+        }
+    });
+}
+
+/// The next client; nothing when somebody wants this to end.
+fn next_client(listener: &Listener) -> Option<ConnectionRequest> {
+    while !interrupt::is_asked() {
+        let request = listener.wait_for(GLANCE);
+        if request.is_some() {
+            return request;
+        }
+    }
+    None
+}
+
+fn serve(request: ConnectionRequest, options: &Options) -> anyhow::Result<()> {
+    let (session, buffer) = accept(request, options)?;
+    let outcome = answer(&session, &buffer, options);
+    session.end(outcome)
+}
+
+fn accept(
+    request: ConnectionRequest,
+    options: &Options,
+) -> anyhow::Result<(Session, MemoryRegion)> {
+    let station = Station::at(request.context(), options.debug)?;
+    // Whatever size the client has chosen.
+    let buffer = station.memory(LARGEST, Access::empty())?;
+    debug(options.debug, || {
+        "allocated & registered buffers...\naccepting client connection request".to_owned()
+    })?;
+    let prepared = request.prepare(station.queue_pair())?;
+    prepared.post_receive(0, station.inbox())?;
+    let connection = prepared.accept(&[]).map_err(reason::explain)?;
+    debug(options.debug, || "ESTABLISHED".to_owned())?;
+    Ok((Session::new(Side::Server, connection, station), buffer))
+}
+
+/// Answers pings until the client leaves.
+fn answer(session: &Session, buffer: &MemoryRegion, options: &Options) -> Result<(), Stop> {
+    loop {
+        let length = fetch(session, buffer)?;
+        let data = buffer.to_vec(0..length);
+        let text = text(&data);
+        if options.verbose {
+            print_line(format_args!("server ping data: {text}"))?;
+        }
+        session.go_ahead()?;
+        // As rping does: the text and the zero behind it.
+        put_back(session, buffer, (text.len() + 1).min(length))?;
+        session.go_ahead()?;
+    }
+}
+
+/// Reads the client's buffer; how much there was.
+fn fetch(session: &Session, buffer: &MemoryRegion) -> Result<usize, Stop> {
+    let start = session.hear("RDMA_READ_ADV")?;
+    session.debug(|| "server received sink adv".to_owned())?;
+    let length = start.length as usize;
+    if length > LARGEST {
+        return Err(Stop::Failed(anyhow!(
+            "{} pings with {length} bytes, more than the {LARGEST} of rping",
+            session.peer()
+        )));
+    }
+    session.transfer(Request::read(start.remote), buffer.slice(0..length))?;
+    session.debug(|| "server posted rdma read req ".to_owned())?;
+    session.wait(CompletedWork::Read, "RDMA_READ_COMPLETE")?;
+    session.debug(|| "server received read complete".to_owned())?;
+    Ok(length)
+}
+
+/// Writes the ping's data to the client's second buffer.
+fn put_back(session: &Session, buffer: &MemoryRegion, length: usize) -> Result<(), Stop> {
+    let sink = session.hear("RDMA_WRITE_ADV")?;
+    session.debug(|| "server received sink adv".to_owned())?;
+    let data = buffer.slice(0..length);
+    session.debug(|| {
+        let (key, address) = (data.key.value(), data.address);
+        format!("rdma write from lkey {key:x} laddr {address:x} len {length}")
+    })?;
+    session.transfer(Request::write(sink.remote), data)?;
+    session.wait(CompletedWork::Write, "RDMA_WRITE_COMPLETE")?;
+    session.debug(|| "server rdma write complete ".to_owned())
+}

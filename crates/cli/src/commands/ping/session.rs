@@ -1,0 +1,296 @@
+//! A connection to the other side, and what has to be around it.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use rocinante::{
+    Access, Builder, CompletedWork, Completion, CompletionQueue, Connection, Context, Key,
+    MemoryRegion, PostError, ProtectionDomain, Remote, Request, Segment, Status, Terms,
+};
+
+use super::advertisement::Advertisement;
+use super::interrupt;
+use crate::output::print_line;
+
+/// How long to wait for a completion before looking whether the peer has left. Each time twice as
+/// long: who leaves does so soon after the last ping, and waits for our answer.
+const FIRST_GLANCE: Duration = Duration::from_millis(1);
+const LONGEST_GLANCE: Duration = Duration::from_millis(64);
+
+/// After so long without a completion, see whether the peer is still there.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// How long the peer may take to agree to the end.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The numbers of work requests.
+const MESSAGE: u64 = 0;
+const TRANSFER: u64 = 1;
+const PROBE: u64 = 2;
+
+/// Which side this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Server,
+}
+
+/// Why a conversation does not go on.
+pub(super) enum Stop {
+    /// The peer has ended the connection while this was awaited.
+    Left(&'static str),
+    /// The user has had enough.
+    Interrupted,
+    /// Something is wrong.
+    Failed(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Stop {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<PostError> for Stop {
+    fn from(error: PostError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// What is needed before there is a connection.
+pub(super) struct Station {
+    domain: ProtectionDomain,
+    completions: CompletionQueue,
+    inbox: MemoryRegion,
+    debug: bool,
+}
+
+impl Station {
+    pub(super) fn at(context: &Context, debug: bool) -> anyhow::Result<Self> {
+        let domain = context.protection_domain()?;
+        Ok(Self {
+            completions: context.completion_queue(32)?,
+            inbox: domain.register(Advertisement::LENGTH, Access::LOCAL_WRITE)?,
+            domain,
+            debug,
+        })
+    }
+
+    /// Memory that the peer may use as far as `access` says.
+    pub(super) fn memory(&self, size: usize, access: Access) -> anyhow::Result<MemoryRegion> {
+        Ok(self.domain.register(size, Access::LOCAL_WRITE | access)?)
+    }
+
+    /// As rping has it: one read at a time.
+    pub(super) fn queue_pair(&self) -> Builder {
+        let terms = Terms {
+            reads: 1,
+            ..Terms::default()
+        };
+        let builder = self.domain.queue_pair(&self.completions);
+        builder.depth(16, 2).terms(terms)
+    }
+
+    /// Where the next message goes.
+    pub(super) fn inbox(&self) -> [Segment; 1] {
+        [self.inbox.all()]
+    }
+}
+
+/// Says a step, if anybody wants to hear it.
+pub(super) fn debug(wanted: bool, step: impl FnOnce() -> String) -> anyhow::Result<()> {
+    match wanted {
+        true => print_line(step()),
+        false => Ok(()),
+    }
+}
+
+/// A conversation.
+pub(super) struct Session {
+    side: Side,
+    connection: Connection,
+    station: Station,
+}
+
+impl Session {
+    pub(super) fn new(side: Side, connection: Connection, station: Station) -> Self {
+        Self {
+            side,
+            connection,
+            station,
+        }
+    }
+
+    /// Tells the peer about a buffer.
+    pub(super) fn advertise(&self, memory: &MemoryRegion) -> Result<(), Stop> {
+        let told = Advertisement::of(memory);
+        self.debug(|| {
+            let Remote { address, key } = told.remote;
+            let (key, length) = (key.value(), told.length);
+            format!("RDMA addr {address:x} rkey {key:x} len {length}")
+        })?;
+        self.say(told.to_bytes())
+    }
+
+    /// Tells the peer to go ahead.
+    pub(super) fn go_ahead(&self) -> Result<(), Stop> {
+        self.say(Advertisement::NOTHING)?;
+        self.debug(|| "server posted go ahead".to_owned())
+    }
+
+    /// Waits for the peer's message, which `awaited` names as rping does.
+    pub(super) fn hear(&self, awaited: &'static str) -> Result<Advertisement, Stop> {
+        let completion = self.wait(CompletedWork::Receive, awaited)?;
+        let length = completion.length;
+        if length as usize != Advertisement::LENGTH {
+            return Err(Stop::Failed(anyhow!(
+                "{} sends messages of {length} bytes, which is not rping's way: what runs there?",
+                self.peer()
+            )));
+        }
+        let mut bytes = Advertisement::NOTHING;
+        self.station.inbox.read(0, &mut bytes);
+        self.connection.post_receive(0, self.station.inbox())?;
+        Ok(Advertisement::from_bytes(bytes))
+    }
+
+    /// Posts a READ or WRITE; [`wait`](Self::wait) tells when it is done.
+    pub(super) fn transfer(&self, request: Request, data: Segment) -> Result<(), Stop> {
+        Ok(self.connection.post(request.data(data).id(TRANSFER))?)
+    }
+
+    /// Waits until a work request of this kind is done.
+    pub(super) fn wait(
+        &self,
+        work: CompletedWork,
+        awaited: &'static str,
+    ) -> Result<Completion, Stop> {
+        loop {
+            let completion = self.next(awaited)?;
+            if completion.status != Status::Success {
+                return Err(self.failure(&completion, awaited));
+            }
+            if completion.id == PROBE {
+                continue;
+            }
+            self.debug(|| format!("{} completion", name(completion.work)))?;
+            if completion.work == work {
+                return Ok(completion);
+            }
+            if completion.work != CompletedWork::Send {
+                return Err(Stop::Failed(anyhow!(
+                    "{} sends messages out of turn: is it rping that runs there?",
+                    self.peer()
+                )));
+            }
+        }
+    }
+
+    /// Says each step on request.
+    pub(super) fn debug(&self, step: impl FnOnce() -> String) -> Result<(), Stop> {
+        Ok(debug(self.station.debug, step)?)
+    }
+
+    /// Who is at the other end.
+    pub(super) fn peer(&self) -> String {
+        let peer = self.connection.peer_address();
+        peer.map_or_else(|| "the peer".to_owned(), |peer| peer.to_string())
+    }
+
+    /// Ends the conversation, for whatever reason, with the words of rping.
+    pub(super) fn end(self, outcome: Result<(), Stop>) -> anyhow::Result<()> {
+        let has_left = matches!(outcome, Err(Stop::Left(_)));
+        // A connection that has broken can't be ended any more: then there is nothing to do.
+        let _ = self.connection.disconnect();
+        let over = has_left || self.connection.wait_disconnected(FAREWELL);
+        match outcome {
+            Ok(()) if over => self.note_end(),
+            Ok(()) | Err(Stop::Interrupted) => {}
+            Err(Stop::Left(awaited)) => {
+                self.note_end();
+                // The number of the state in which rping is after a disconnect.
+                note(&format!("wait for {awaited} state 10"));
+            }
+            Err(Stop::Failed(error)) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn say(&self, message: [u8; Advertisement::LENGTH]) -> Result<(), Stop> {
+        let request = Request::send().inline(&message).id(MESSAGE);
+        Ok(self.connection.post(request)?)
+    }
+
+    fn next(&self, awaited: &'static str) -> Result<Completion, Stop> {
+        let (mut glance, mut silence) = (FIRST_GLANCE, Duration::ZERO);
+        loop {
+            if interrupt::is_asked() {
+                return Err(Stop::Interrupted);
+            }
+            if let Some(completion) = self.station.completions.wait_for(glance) {
+                return Ok(completion);
+            }
+            if self.has_left() {
+                return Err(Stop::Left(awaited));
+            }
+            silence += glance;
+            if silence >= SILENCE {
+                self.probe()?;
+                silence = Duration::ZERO;
+            }
+            glance = LONGEST_GLANCE.min(2 * glance);
+        }
+    }
+
+    fn has_left(&self) -> bool {
+        self.connection.wait_disconnected(Duration::ZERO)
+    }
+
+    /// Writes nothing (C9-88: that needs no key). Its completion fails if nobody is there any more.
+    fn probe(&self) -> Result<(), Stop> {
+        let nowhere = Remote {
+            address: 0,
+            key: Key::new(0),
+        };
+        Ok(self.connection.post(Request::write(nowhere).id(PROBE))?)
+    }
+
+    fn failure(&self, completion: &Completion, awaited: &'static str) -> Stop {
+        // Who leaves does not answer: that is no failure.
+        if self.has_left() {
+            return Stop::Left(awaited);
+        }
+        let peer = self.peer();
+        Stop::Failed(match completion.status {
+            Status::RetriesExhausted => anyhow!(
+                "{peer} does not answer any more: has its program ended, or the network been cut?"
+            ),
+            status => anyhow!("the RDMA {} failed: {status}", name(completion.work)),
+        })
+    }
+
+    fn note_end(&self) {
+        let side = match self.side {
+            Side::Client => "client",
+            Side::Server => "server",
+        };
+        note(&format!("{side} DISCONNECT EVENT..."));
+    }
+}
+
+/// Where rping says how a connection ended.
+fn note(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// What rping calls a piece of work.
+fn name(work: CompletedWork) -> &'static str {
+    match work {
+        CompletedWork::Send => "send",
+        CompletedWork::Read => "rdma read",
+        CompletedWork::Write => "rdma write",
+        CompletedWork::Receive => "recv",
+        _ => "unknown",
+    }
+}

@@ -1,0 +1,109 @@
+//! `roci run`: an RDMA program that knows nothing of us, on our devices.
+
+mod elf;
+pub(crate) mod environment;
+mod explain;
+mod folder;
+mod libraries;
+mod program;
+mod tree;
+mod watch;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use clap::Args;
+
+use crate::output::{complain, remark};
+use environment::{Environment, Settings};
+use explain::Recording;
+use program::{Program, ProgramError};
+
+/// What `env`, `nohup` and `timeout` end with when they themselves fail.
+const FAILED: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Which program to run, and how.
+#[derive(Args)]
+#[command(after_help = "\
+The program loads our libibverbs and librdmacm instead of the machine's, and so does everything that
+it starts: scripts, Python, mpirun. Its exit code, signals and terminal are its own; roci itself
+fails with 125, or with 126 or 127 if the program can't be executed or is not there.
+
+Examples:
+  roci run -- ibv_devinfo -v
+  roci run -- ib_write_bw                                    the server, and in another terminal:
+  roci run -- ib_write_bw 127.0.0.1                          the client
+  roci run --pcap trace.pcapng -- rping -c -a 10.0.0.7 -C 3  every packet in a file for Wireshark
+  roci run --fault loss=1% -- ibv_rc_pingpong 10.0.0.7       on a network that loses packets
+  roci run --devices mlx5_0=127.0.0.2 -- ./my-program        on a device with this name
+  roci run --explain -- rping -c -a 10.0.0.7 -C 3            and say what went wrong on the wire")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    settings: Settings,
+    /// When the program has ended, say what went wrong on the wire
+    #[arg(long)]
+    explain: bool,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    program: Vec<OsString>,
+}
+
+/// Becomes the program; returns only if that is impossible, or to explain.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    match start(options) {
+        Ok(code) => code,
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<ProgramError>() {
+        Some(ProgramError::NotFound { .. }) => NOT_FOUND,
+        Some(_) => NOT_EXECUTABLE,
+        None => FAILED,
+    }
+}
+
+fn start(options: &Options) -> anyhow::Result<ExitCode> {
+    let (name, arguments) = (&options.program[0], &options.program[1..]);
+    let program = Program::find(name)?;
+    if let Some(note) = program.note()? {
+        remark(note);
+    }
+    let mut environment = Environment::new(&options.settings)?;
+    let recording = match options.explain {
+        true => Some(Recording::new(&mut environment)?),
+        false => None,
+    };
+    let mut command = Command::new(program.path());
+    command.arg0(name).args(arguments).envs(environment.set());
+    let failed = match recording {
+        Some(recording) => match watch::run(&mut command) {
+            Ok(status) => {
+                remark(recording.explanation());
+                return Ok(watch::end_like(status));
+            }
+            Err(error) => error,
+        },
+        None => command.exec(),
+    };
+    Err(refused(&program, failed).into())
+}
+
+/// What the system has against a program in which we found nothing wrong.
+fn refused(program: &Program, source: io::Error) -> ProgramError {
+    let path = program.path().to_owned();
+    ProgramError::Refused { path, source }
+}

@@ -1,0 +1,187 @@
+//! The environment in which a program finds our libraries and devices.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use net::fault::{FAULT_VARIABLE, Faults};
+use net::interface::{self, DEVICES_VARIABLE, Device};
+
+use super::libraries::Libraries;
+use super::tree;
+
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+const PRELOAD: &str = "LD_PRELOAD";
+const TREE: &str = "ROCI_TREE";
+const PCAP: &str = "ROCI_PCAP";
+
+/// What the loader takes for the end of a path.
+const PATH_SEPARATORS: &[u8] = b":;";
+const PRELOAD_SEPARATORS: &[u8] = b": ";
+
+/// What the devices are, and what happens to their packets.
+#[derive(Args)]
+pub(crate) struct Settings {
+    /// Write every packet to this file; `%p` in its name becomes the process id
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// Break packets on purpose, as ROCI_FAULT does: loss=1%, drop:opcode=ACK,nth=3, …
+    #[arg(long, value_name = "SPEC")]
+    fault: Option<String>,
+    /// Have these devices, as ROCI_DEVICES does: eth0, mlx5_0=127.0.0.2, …
+    #[arg(long, value_name = "SPEC")]
+    devices: Option<String>,
+}
+
+impl Settings {
+    /// The devices there will be.
+    fn devices(&self) -> anyhow::Result<Vec<Device>> {
+        let found = match &self.devices {
+            Some(spec) => interface::devices(Some(spec)),
+            None => interface::from_env(),
+        };
+        Ok(found?)
+    }
+
+    /// Fails if the faults make no sense, wherever they come from.
+    fn check_faults(&self) -> anyhow::Result<()> {
+        let inherited = || env::var(FAULT_VARIABLE).ok();
+        let spec = self.fault.clone().or_else(inherited).unwrap_or_default();
+        if !spec.is_empty() {
+            Faults::parse(&spec)?;
+        }
+        Ok(())
+    }
+
+    /// The file for packets, wherever the program goes.
+    fn capture(&self) -> anyhow::Result<Option<PathBuf>> {
+        let Some(name) = &self.pcap else {
+            return Ok(None);
+        };
+        let path = std::path::absolute(name).context("the capture needs a name")?;
+        match path.parent() {
+            Some(folder) if !folder.is_dir() => bail!(
+                "there is no folder {} for the capture; make it, or choose another file",
+                folder.display()
+            ),
+            _ => Ok(Some(path)),
+        }
+    }
+}
+
+/// Variables to set.
+pub(crate) struct Environment(Vec<(&'static str, OsString)>);
+
+impl Environment {
+    /// What makes programs use our libraries, with these settings.
+    pub(crate) fn new(settings: &Settings) -> anyhow::Result<Self> {
+        settings.check_faults()?;
+        let capture = settings.capture()?;
+        let tree = tree::write(&settings.devices()?)?;
+        let libraries = Libraries::find()?;
+        let mut variables = vec![
+            (
+                LIBRARY_PATH,
+                in_front(LIBRARY_PATH, &libraries.folder, PATH_SEPARATORS),
+            ),
+            (
+                PRELOAD,
+                in_front(PRELOAD, &libraries.shim, PRELOAD_SEPARATORS),
+            ),
+            (TREE, tree.into()),
+        ];
+        let given = [
+            (PCAP, capture.map(OsString::from)),
+            (FAULT_VARIABLE, settings.fault.as_ref().map(OsString::from)),
+            (
+                DEVICES_VARIABLE,
+                settings.devices.as_ref().map(OsString::from),
+            ),
+        ];
+        let given = given
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)));
+        variables.extend(given);
+        Ok(Self(variables))
+    }
+
+    /// Every variable with its value.
+    pub(crate) fn set(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
+        self.0
+            .iter()
+            .map(|(name, value)| (*name, value.as_os_str()))
+    }
+
+    /// The file for packets: the one asked for, or else this one.
+    pub(super) fn capture_or(&mut self, other: impl FnOnce() -> PathBuf) -> PathBuf {
+        if let Some((_, path)) = self.0.iter().find(|(name, _)| *name == PCAP) {
+            return path.into();
+        }
+        let inherited = env::var_os(PCAP).filter(|path| !path.is_empty());
+        let path = inherited.map_or_else(other, PathBuf::from);
+        self.0.push((PCAP, path.clone().into()));
+        path
+    }
+}
+
+/// What takes our libraries away again: variables with what remains of them, if anything.
+pub(crate) fn without_ours() -> anyhow::Result<Vec<(&'static str, Option<OsString>)>> {
+    let libraries = Libraries::find()?;
+    let rest = |name, entry: &Path, separators| {
+        let rest = without(&env::var_os(name).unwrap_or_default(), entry, separators);
+        (name, Some(rest).filter(|rest| !rest.is_empty()))
+    };
+    let mut changes = vec![
+        rest(LIBRARY_PATH, &libraries.folder, PATH_SEPARATORS),
+        rest(PRELOAD, &libraries.shim, PRELOAD_SEPARATORS),
+    ];
+    changes.extend([TREE, PCAP, FAULT_VARIABLE, DEVICES_VARIABLE].map(|name| (name, None)));
+    Ok(changes)
+}
+
+/// The list in a variable with this entry first, and nowhere else.
+fn in_front(variable: &str, entry: &Path, separators: &[u8]) -> OsString {
+    let rest = without(
+        &env::var_os(variable).unwrap_or_default(),
+        entry,
+        separators,
+    );
+    let mut list = entry.as_os_str().to_owned();
+    if !rest.is_empty() {
+        list.push(":");
+        list.push(rest);
+    }
+    list
+}
+
+fn without(list: &OsStr, entry: &Path, separators: &[u8]) -> OsString {
+    let entries = list.as_bytes().split(|byte| separators.contains(byte));
+    let others = entries.filter(|other| *other != entry.as_os_str().as_bytes());
+    let others: Vec<&[u8]> = others.collect();
+    OsStr::from_bytes(&others.join(&b':')).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_taken_out_wherever_it_stands() {
+        let rest = |list: &str| without(OsStr::new(list), Path::new("/ours"), b": ");
+        for list in [
+            "/a:/b",
+            "/ours:/a:/b",
+            "/a:/ours:/b",
+            "/a /b /ours",
+            "/ours:/a:/ours:/b",
+        ] {
+            assert_eq!(rest(list), "/a:/b", "{list}");
+        }
+        assert_eq!(rest("/ours"), "");
+        assert_eq!(rest(""), "");
+        assert_eq!(rest("/ours2:/a"), "/ours2:/a");
+    }
+}

@@ -1,0 +1,144 @@
+//! Folders whose name follows from what is in them.
+//!
+//! They lie in the user's runtime directory, are made once and never changed: two builds, or two
+//! lists of devices, have two of them, and whoever wants the same one finds it whole or not at all.
+
+use std::collections::hash_map::RandomState;
+use std::fs;
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use net::share::RuntimeDirectory;
+
+/// What is to be in a folder, each thing by its path from there.
+#[derive(Default, Hash, Debug, PartialEq)]
+pub(super) struct Contents {
+    folders: Vec<PathBuf>,
+    files: Vec<(PathBuf, String)>,
+    links: Vec<(PathBuf, PathBuf)>,
+    /// More names for files.
+    names: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Contents {
+    pub(super) fn folder(&mut self, path: impl Into<PathBuf>) {
+        self.folders.push(path.into());
+    }
+
+    /// A file with one line in it.
+    pub(super) fn line(&mut self, path: impl Into<PathBuf>, line: impl std::fmt::Display) {
+        self.files.push((path.into(), format!("{line}\n")));
+    }
+
+    pub(super) fn link(&mut self, path: impl Into<PathBuf>, target: impl Into<PathBuf>) {
+        self.links.push((path.into(), target.into()));
+    }
+
+    /// Another name for a file that is there: it takes no room.
+    pub(super) fn name(&mut self, path: impl Into<PathBuf>, file: impl Into<PathBuf>) {
+        self.names.push((path.into(), file.into()));
+    }
+
+    /// The folder with these contents; made if there is none yet.
+    pub(super) fn publish(&self, kind: &str) -> anyhow::Result<PathBuf> {
+        let directory = RuntimeDirectory::of_user()?;
+        let name = format!("{kind}-{:016x}", self.fingerprint());
+        let path = directory.path().join(name);
+        self.publish_at(&path)
+            .with_context(|| format!("the folder {} can't be made", path.display()))?;
+        Ok(path)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Writes everything under a name that nobody else has, and then gives it its real one.
+    fn publish_at(&self, path: &Path) -> io::Result<()> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        let mut draft = path.to_owned().into_os_string();
+        draft.push(format!(".{:016x}", RandomState::new().hash_one(path)));
+        let draft = PathBuf::from(draft);
+        let published = self
+            .write_to(&draft)
+            .and_then(|()| fs::rename(&draft, path));
+        if published.is_err() {
+            let _ = fs::remove_dir_all(&draft);
+        }
+        match published {
+            // Somebody else was faster.
+            Err(_) if path.is_dir() => Ok(()),
+            result => result,
+        }
+    }
+
+    fn write_to(&self, base: &Path) -> io::Result<()> {
+        fs::create_dir(base)?;
+        for path in &self.folders {
+            fs::create_dir_all(base.join(path))?;
+        }
+        for (path, text) in &self.files {
+            fs::write(with_parent(base, path)?, text)?;
+        }
+        for (path, target) in &self.links {
+            symlink(target, with_parent(base, path)?)?;
+        }
+        for (path, file) in &self.names {
+            fs::hard_link(base.join(file), with_parent(base, path)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn with_parent(base: &Path, path: &Path) -> io::Result<PathBuf> {
+    let path = base.join(path);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contents(line: &str) -> Contents {
+        let mut contents = Contents::default();
+        contents.folder("empty");
+        contents.line("deep/down/file", line);
+        contents.link("link", "/dev/null");
+        contents.name("file", "deep/down/file");
+        contents
+    }
+
+    #[test]
+    fn other_contents_have_another_name() {
+        assert_eq!(contents("a").fingerprint(), contents("a").fingerprint());
+        assert_ne!(contents("a").fingerprint(), contents("b").fingerprint());
+    }
+
+    #[test]
+    fn many_at_once_make_one_folder() {
+        let base = std::env::temp_dir().join(format!("roci-folder-test-{}", std::process::id()));
+        fs::create_dir_all(&base).expect("a folder");
+        let path = base.join("published");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| contents("here").publish_at(&path).expect("published"));
+            }
+        });
+        let file = fs::read_to_string(path.join("file"));
+        assert_eq!(file.expect("a file"), "here\n");
+        assert!(path.join("empty").is_dir() && path.join("link").is_symlink());
+        let left = fs::read_dir(&base).expect("a folder").count();
+        assert_eq!(left, 1, "no drafts are left behind");
+        fs::remove_dir_all(&base).expect("removed");
+    }
+}

@@ -1,0 +1,125 @@
+//! Where the libraries are, and how the loader finds them under the names that programs ask for.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context as _, bail};
+
+use super::folder::Contents;
+
+/// The shared object as cargo calls it.
+const BUILT: &str = "librocinante_c.so";
+
+/// What programs call it: both libraries are one object. The names without a number are those that
+/// some programs look for at run time.
+const NAMES: [&str; 4] = [
+    "libibverbs.so.1",
+    "librdmacm.so.1",
+    "libibverbs.so",
+    "librdmacm.so",
+];
+
+const SHIM: &str = "librocinante_preload.so";
+
+/// What the loader can't have in a path: its separators, and what it replaces.
+const SEPARATORS: &[u8] = b" \t\n:;$";
+
+/// The libraries, ready for the loader.
+pub(super) struct Libraries {
+    /// Has both libraries under their names.
+    pub(super) folder: PathBuf,
+    /// What is to be preloaded.
+    pub(super) shim: PathBuf,
+}
+
+impl Libraries {
+    /// Those that belong to this program: built beside it, or installed with it.
+    pub(super) fn find() -> anyhow::Result<Self> {
+        let program = env::current_exe().context("where roci itself is, the system won't tell")?;
+        let here = program.parent().context("a program is in a folder")?;
+        let libraries = match (built(here, BUILT), built(here, SHIM)) {
+            (Some(library), Some(shim)) => linked(&library, &shim)?,
+            _ => installed(here)?,
+        };
+        if suits_loader(&libraries.folder) && suits_loader(&libraries.shim) {
+            return Ok(libraries);
+        }
+        let path = libraries.folder.display();
+        bail!(
+            "the loader can't take the path {path}; set XDG_RUNTIME_DIR to one without separators"
+        )
+    }
+
+    fn in_folder(folder: PathBuf) -> Self {
+        Self {
+            shim: folder.join(SHIM),
+            folder,
+        }
+    }
+}
+
+/// The newer of two: `cargo build` leaves a library beside the program, `cargo test` below.
+fn built(here: &Path, name: &str) -> Option<PathBuf> {
+    let candidates = [here.join(name), here.join("deps").join(name)];
+    candidates
+        .into_iter()
+        .rev()
+        .max_by_key(|path| modified(path))
+        .filter(|path| path.is_file())
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|found| found.modified()).ok()
+}
+
+/// What `cargo xtask install` leaves behind.
+fn installed(here: &Path) -> anyhow::Result<Libraries> {
+    let folder = here.parent().unwrap_or(here).join("lib/rocinante");
+    let libraries = Libraries::in_folder(folder);
+    for path in [&libraries.folder.join(NAMES[0]), &libraries.shim] {
+        if !path.is_file() {
+            bail!(
+                "the libraries of roci are neither in {} nor in {}; run `cargo build` there, or \
+                 `cargo xtask install --prefix DIR`",
+                here.display(),
+                libraries.folder.display()
+            );
+        }
+    }
+    if suits_loader(&libraries.folder) {
+        return Ok(libraries);
+    }
+    linked(&libraries.folder.join(NAMES[0]), &libraries.shim)
+}
+
+/// A folder of links to them.
+fn linked(library: &Path, shim: &Path) -> anyhow::Result<Libraries> {
+    let mut contents = Contents::default();
+    for name in NAMES {
+        contents.link(name, library);
+    }
+    contents.link(SHIM, shim);
+    Ok(Libraries::in_folder(contents.publish("lib")?))
+}
+
+fn suits_loader(path: &Path) -> bool {
+    let bytes = OsStr::as_bytes(path.as_os_str());
+    !bytes.iter().any(|byte| SEPARATORS.contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loader_takes_no_separators() {
+        assert!(suits_loader(Path::new("/run/user/1000/roci/lib-1")));
+        for path in ["/my programs/lib", "/a:b", "/a;b", "/$ORIGIN"] {
+            assert!(!suits_loader(Path::new(path)), "{path}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The program to run: where it is, and whether our libraries reach it.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::elf::Executable;
+
+/// What the system itself allows.
+const DEEPEST_SCRIPT: usize = 4;
+
+const SET_USER: u32 = 0o4000;
+const SET_GROUP: u32 = 0o2000;
+const ANY_EXECUTE: u32 = 0o111;
+
+/// Why a program can't be run, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProgramError {
+    #[error("there is no program `{name}`; check its name, and PATH if it has no `/`")]
+    NotFound { name: String },
+    #[error("{} is not executable; name a program, or make it one with `chmod +x`", path.display())]
+    NotExecutable { path: PathBuf },
+    #[error(
+        "{} changes to another user (setuid or setgid), so the loader keeps our libraries out; \
+         run roci as that user instead, such as `sudo roci run -- PROGRAM`", path.display()
+    )]
+    Privileged { path: PathBuf },
+    #[error(
+        "{} is for another processor or word size than roci ({}); use a build of it for this one",
+        path.display(), env::consts::ARCH
+    )]
+    Foreign { path: PathBuf },
+    #[error(
+        "{} uses the C library musl, our libraries need glibc; use a build of it for glibc",
+        path.display()
+    )]
+    OtherLibc { path: PathBuf },
+    #[error("{} can't be run: {source}", path.display())]
+    Refused { path: PathBuf, source: io::Error },
+}
+
+/// A program that exists.
+#[derive(Debug)]
+pub(super) struct Program {
+    path: PathBuf,
+}
+
+impl Program {
+    /// Looks for it as a shell does.
+    pub(super) fn find(name: &OsStr) -> Result<Self, ProgramError> {
+        if name.as_bytes().contains(&b'/') || name.is_empty() {
+            return Self::at(PathBuf::from(name));
+        }
+        let folders = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+        let candidates = env::split_paths(&folders).map(|folder| folder.join(name));
+        // A file that can't be executed hides none that can.
+        let mut found = candidates.map(Self::at).filter(|found| !is_missing(found));
+        let first = found.next();
+        match first {
+            Some(Err(refused)) => found.find(Result::is_ok).unwrap_or(Err(refused)),
+            Some(found) => found,
+            None => Err(not_found(name)),
+        }
+    }
+
+    fn at(path: PathBuf) -> Result<Self, ProgramError> {
+        match fs::metadata(&path) {
+            Ok(found) if found.is_file() && found.mode() & ANY_EXECUTE != 0 => Ok(Self { path }),
+            Ok(_) => Err(ProgramError::NotExecutable { path }),
+            Err(_) => Err(not_found(path.as_os_str())),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Fails if our libraries can't reach it; says so if they only reach what it starts.
+    pub(super) fn note(&self) -> Result<Option<String>, ProgramError> {
+        let mut path = self.path.clone();
+        for _ in 0..DEEPEST_SCRIPT {
+            match look_at(&path)? {
+                Executable::Script { interpreter } => path = interpreter.into(),
+                Executable::Native { loader: None } => return Ok(Some(static_note(&path))),
+                _ => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What a file is. One that can't be read can still be executed; then nobody can tell.
+fn look_at(path: &Path) -> Result<Executable, ProgramError> {
+    let of = |path: &Path| path.to_owned();
+    let found = match fs::metadata(path) {
+        Ok(found) => found,
+        Err(_) => return Ok(Executable::Other),
+    };
+    let executable = Executable::read(path).unwrap_or(Executable::Other);
+    match &executable {
+        // The system ignores the privileges of a script.
+        Executable::Script { .. } => {}
+        Executable::Foreign => return Err(ProgramError::Foreign { path: of(path) }),
+        _ if is_privileged(&found) => return Err(ProgramError::Privileged { path: of(path) }),
+        Executable::Native {
+            loader: Some(loader),
+        } if loader.contains("ld-musl") => {
+            return Err(ProgramError::OtherLibc { path: of(path) });
+        }
+        _ => {}
+    }
+    Ok(executable)
+}
+
+/// Whether it would run with other rights than ours.
+fn is_privileged(found: &Metadata) -> bool {
+    let Ok(ours) = fs::metadata("/proc/self") else {
+        return found.mode() & (SET_USER | SET_GROUP) != 0;
+    };
+    (found.mode() & SET_USER != 0 && found.uid() != ours.uid())
+        || (found.mode() & SET_GROUP != 0 && found.gid() != ours.gid())
+}
+
+fn static_note(path: &Path) -> String {
+    format!(
+        "{} is linked statically: it can't load our libraries, only programs that it starts can",
+        path.display()
+    )
+}
+
+fn is_missing(found: &Result<Program, ProgramError>) -> bool {
+    matches!(found, Err(ProgramError::NotFound { .. }))
+}
+
+fn not_found(name: &OsStr) -> ProgramError {
+    let name = name.to_string_lossy().into_owned();
+    ProgramError::NotFound { name }
+}

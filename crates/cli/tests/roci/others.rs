@@ -1,0 +1,344 @@
+//! Other people's programs under `roci run`, and what is said about those that can't.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::run::{Folder, Outcome, Roci, address, roci};
+
+/// Somebody else, whoever runs the tests.
+const NOBODY: u32 = 65534;
+
+fn under<'a>(program: impl IntoIterator<Item = &'a str>) -> Roci {
+    roci(["run", "--"].into_iter().chain(program))
+}
+
+fn shell(script: &str) -> Roci {
+    under(["sh", "-c", script])
+}
+
+/// One line on the standard error, and the code of a failure of our own.
+#[track_caller]
+fn refusal(outcome: Outcome, code: i32) -> String {
+    assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
+    assert_eq!(outcome.stdout, "");
+    assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    outcome.stderr
+}
+
+#[test]
+fn exit_code_and_signal_are_those_of_the_program() {
+    assert_eq!(shell("exit 0").run().code, Some(0));
+    assert_eq!(shell("exit 7").run().code, Some(7));
+    assert_eq!(shell("kill -TERM $$").run().code, None);
+}
+
+#[test]
+fn arguments_reach_the_program_as_they_are() {
+    let script = "printf '%s|' \"$@\"";
+    let words = [
+        "sh", "-c", script, "sh", "--pcap", "a b", "", "-h", "--", "$x",
+    ];
+    assert_eq!(under(words).run().success(), "--pcap|a b||-h|--|$x|");
+}
+
+#[test]
+fn the_program_is_the_process_that_was_started() {
+    let running = shell("echo $$").start();
+    let id = running.id().to_string();
+    assert_eq!(running.end().success().trim(), id);
+}
+
+#[test]
+fn twice_is_once() {
+    let variables = "echo $LD_LIBRARY_PATH $LD_PRELOAD $ROCI_TREE";
+    let once = shell(variables)
+        .env("LD_LIBRARY_PATH", "/theirs")
+        .run()
+        .success();
+    assert!(once.contains(":/theirs"), "{once}");
+    let command = env!("CARGO_BIN_EXE_roci");
+    let twice = under([
+        command, "run", "--", command, "run", "--", "sh", "-c", variables,
+    ]);
+    let twice = twice.env("LD_LIBRARY_PATH", "/theirs").run().success();
+    assert_eq!(once, twice);
+}
+
+/// Each must print the same as without us.
+#[test]
+fn ordinary_programs_notice_nothing() {
+    let programs: [&[&str]; 6] = [
+        &["ls", "-la", "/usr"],
+        &[
+            "bash",
+            "-c",
+            "cd /; for f in *; do [ -d $f ] && echo $f; done; cat < /etc/passwd",
+        ],
+        &["find", "/etc/ssl", "-name", "*.cnf"],
+        &[
+            "python3",
+            "-c",
+            "import os, json; print(sorted(os.listdir('/')), os.stat('/').st_ino)",
+        ],
+        &["git", "--git-dir", "/nonexistent", "status"],
+        &[
+            "perl",
+            "-e",
+            "print -d '/etc' ? 'yes' : 'no'; open(F, '</etc/hostname'); print <F>",
+        ],
+    ];
+    for program in programs {
+        let Ok(alone) = Command::new(program[0]).args(&program[1..]).output() else {
+            continue;
+        };
+        let outcome = under(program.iter().copied()).run();
+        assert_eq!(outcome.code, alone.status.code(), "{program:?}");
+        assert_eq!(
+            outcome.stdout,
+            String::from_utf8_lossy(&alone.stdout),
+            "{program:?}"
+        );
+        assert_eq!(
+            outcome.stderr,
+            String::from_utf8_lossy(&alone.stderr),
+            "{program:?}"
+        );
+    }
+}
+
+#[test]
+fn the_libraries_are_found_under_both_names_and_are_one() {
+    let script = "
+import ctypes
+libraries = [ctypes.CDLL(name) for name in ('libibverbs.so.1', 'librdmacm.so.1')]
+assert len({library._handle for library in libraries}) == 1
+assert libraries[1].ibv_get_device_list and libraries[0].rdma_create_id
+print('one')";
+    assert_eq!(under(["python3", "-c", script]).run().success(), "one\n");
+}
+
+#[test]
+fn device_files_are_there_for_who_looks() {
+    let script = "
+ls /sys/class/infiniband
+cat /sys/class/infiniband/a/ports/1/gid_attrs/types/0 /sys/class/infiniband/b/node_type
+cat /sys/class/infiniband_verbs/uverbs1/ibdev
+ls /sys/class/infiniband/a/device/net
+test -c /dev/infiniband/uverbs1 && test -w /dev/infiniband/rdma_cm && echo characters";
+    let expected = "a\nb\nRoCE v2\n1: CA\nb\nlo\ncharacters\n";
+    assert_eq!(shell(script).run().success(), expected);
+    let gid = shell("cat /sys/class/infiniband/a/ports/1/gids/0")
+        .run()
+        .success();
+    assert!(gid.starts_with("0000:0000:0000:0000:0000:ffff:7f"), "{gid}");
+}
+
+#[test]
+fn specifications_are_refused_before_the_program_starts() {
+    let refused = |option, value| {
+        refusal(
+            roci(["run", option, value, "--", "echo", "started"]).run(),
+            125,
+        )
+    };
+    let faults = refused("--fault", "loss=everything");
+    assert!(faults.contains("expected a percentage"), "{faults}");
+    let devices = refused("--devices", "a=nosuch0");
+    assert!(
+        devices.contains("there is no interface `nosuch0`"),
+        "{devices}"
+    );
+    let capture = refused("--pcap", "/no/such/folder/file");
+    assert!(
+        capture.contains("there is no folder /no/such/folder"),
+        "{capture}"
+    );
+}
+
+#[test]
+fn options_become_variables() {
+    let options = [
+        "run",
+        "--fault",
+        "loss=1%",
+        "--devices",
+        "c=127.0.0.9",
+        "--pcap",
+        "x.pcapng",
+    ];
+    let script = [
+        "--",
+        "sh",
+        "-c",
+        "echo $ROCI_FAULT $ROCI_DEVICES $ROCI_PCAP",
+    ];
+    let folder = Folder::new("variables");
+    let printed = roci([&options[..], &script].concat())
+        .within(folder.path())
+        .run()
+        .success();
+    let capture = fs::canonicalize(folder.path())
+        .expect("a folder")
+        .join("x.pcapng");
+    assert_eq!(
+        printed,
+        format!("loss=1% c=127.0.0.9 {}\n", capture.display())
+    );
+}
+
+#[test]
+fn a_program_that_is_not_there_or_is_none_is_named() {
+    let missing = refusal(under(["no-such-program"]).run(), 127);
+    assert!(
+        missing.contains("there is no program `no-such-program`"),
+        "{missing}"
+    );
+    let missing = refusal(under(["./no/such/program"]).run(), 127);
+    assert!(missing.contains("./no/such/program"), "{missing}");
+    let folder = refusal(under(["/etc"]).run(), 126);
+    assert!(folder.contains("/etc is not executable"), "{folder}");
+}
+
+/// The header of this very program with some bytes changed.
+fn altered(folder: &Path, name: &str, changes: &[(usize, u8)]) -> PathBuf {
+    let mut bytes = fs::read("/proc/self/exe").expect("readable");
+    bytes.truncate(4096);
+    for &(at, value) in changes {
+        bytes[at] = value;
+    }
+    let path = folder.join(name);
+    fs::write(&path, bytes).expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("ours");
+    path
+}
+
+#[test]
+fn programs_that_cannot_load_the_libraries_are_explained() {
+    let folder = Folder::new("unloadable");
+    let run = |path: &Path| under([path.to_str().expect("text")]).run();
+    // The processor's number, and the number of program headers.
+    let foreign = run(&altered(
+        folder.path(),
+        "foreign",
+        &[(18, 0xff), (19, 0xff)],
+    ));
+    let foreign = refusal(foreign, 126);
+    assert!(foreign.contains("for another processor"), "{foreign}");
+    let fixed = run(&altered(folder.path(), "static", &[(56, 0), (57, 0)]));
+    assert!(
+        fixed.stderr.contains("is linked statically"),
+        "{}",
+        fixed.stderr
+    );
+
+    // A script is what its interpreter is.
+    let script = folder.path().join("script");
+    let line = format!("#!{}/foreign\n", folder.path().display());
+    fs::write(&script, line).expect("written");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("ours");
+    let complaint = refusal(run(&script), 126);
+    assert!(
+        complaint.contains("/foreign is for another processor"),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn a_program_with_other_rights_is_explained() {
+    let folder = Folder::new("privileged");
+    let path = altered(folder.path(), "privileged", &[]);
+    let ours = fs::metadata(folder.path()).expect("a folder").uid();
+    let path = match ours {
+        0 => {
+            chown(&path, Some(NOBODY), None).expect("root may");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).expect("root may");
+            path
+        }
+        _ => PathBuf::from("/usr/bin/passwd"),
+    };
+    let complaint = refusal(under([path.to_str().expect("text")]).run(), 126);
+    assert!(complaint.contains("setuid"), "{complaint}");
+}
+
+#[test]
+fn packets_are_written_where_the_user_wants_them() {
+    let folder = Folder::new("packets");
+    let command = env!("CARGO_BIN_EXE_roci");
+    let perf = [command, "perf", "send-lat", "--local", "-n", "5"];
+    let options = ["run", "--pcap", "trace-%p.pcapng", "--"];
+    roci([&options[..], &perf].concat())
+        .within(folder.path())
+        .run()
+        .success();
+    let written = fs::read_dir(folder.path()).expect("a folder").count();
+    assert!(written > 0, "no capture");
+}
+
+#[test]
+fn what_went_wrong_is_explained_and_the_end_stays_the_same() {
+    let explained = |options: &[&str], program: &[&str]| {
+        let words = [&["run", "--explain"], options, &["--"], program].concat();
+        roci(words).run()
+    };
+    let quiet = explained(&[], &["sh", "-c", "exit 3"]);
+    assert_eq!(quiet.code, Some(3));
+    assert!(
+        quiet.stderr.contains("neither sent nor received"),
+        "{}",
+        quiet.stderr
+    );
+    assert_eq!(explained(&[], &["sh", "-c", "kill -TERM $$"]).code, None);
+
+    let command = env!("CARGO_BIN_EXE_roci");
+    let perf = [command, "perf", "send-lat", "--local", "-n", "20"];
+    let good = explained(&[], &perf);
+    assert_eq!(good.code, Some(0), "{}", good.stderr);
+    assert!(
+        good.stderr.contains("Nothing went wrong"),
+        "{}",
+        good.stderr
+    );
+    let lossy = explained(&["--fault", "drop:opcode=RC_SEND_ONLY,nth=3"], &perf);
+    assert_eq!(lossy.code, Some(0), "{}", lossy.stderr);
+    assert!(lossy.stderr.contains("sent again"), "{}", lossy.stderr);
+}
+
+/// A signal that is sent to roci is for the program.
+#[test]
+fn signals_reach_a_program_that_is_explained() {
+    let script = "trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.05; done";
+    let mut running = roci(["run", "--explain", "--", "sh", "-c", script]).start();
+    assert_eq!(running.line(), "ready");
+    running.interrupt();
+    let outcome = running.end();
+    assert_eq!(
+        (outcome.code, outcome.stdout.as_str()),
+        (Some(5), "caught\n")
+    );
+}
+
+#[test]
+fn a_shell_takes_the_environment_and_gives_it_back() {
+    let script = "
+before=\"$LD_PRELOAD|$LD_LIBRARY_PATH|$ROCI_TREE\"
+eval \"$($roci env)\"
+ls /sys/class/infiniband
+eval \"$($roci env)\"
+eval \"$($roci env --unset)\"
+[ \"$before\" = \"$LD_PRELOAD|$LD_LIBRARY_PATH|$ROCI_TREE\" ] && echo as before";
+    let output = Command::new("sh")
+        .args(["-c", script])
+        .env("roci", env!("CARGO_BIN_EXE_roci"))
+        .env("ROCI_DEVICES", format!("a={}", address(1)))
+        .env("LD_LIBRARY_PATH", "/theirs")
+        .output()
+        .expect("a shell");
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "a\nas before\n",
+        "{complaints}"
+    );
+}

@@ -1,0 +1,336 @@
+//! `roci ping` says what rping says, on both sides, and gives up in a sentence.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::run::{Roci, Running, address, roci};
+
+/// What rping sends first and second.
+const FIRST: &str = r"rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\]^_`abcdefghijklmnopqr";
+const SECOND: &str = r"rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\]^_`abcdefghijklmnopqrs";
+
+/// What an rping server says when its client has left.
+const SERVER_END: &str = "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\n";
+
+/// What a client says in the end.
+const CLIENT_END: &str = "client DISCONNECT EVENT...\n";
+
+/// Starts a server that prints data, and waits until it listens, which only `-d` tells.
+fn server(at: &str, more: &[&str]) -> Running {
+    let mut server = roci([&["ping", "-s", "-d", "-v", "-a", at], more].concat()).start();
+    assert_eq!(server.line(), "rdma_bind_addr successful");
+    assert_eq!(server.line(), "rdma_listen");
+    server.read_on();
+    server
+}
+
+/// A client that pings from an address of its own.
+fn client(from: &str, to: &str, more: &[&str]) -> Roci {
+    roci([&["ping", "-c", "-a", to, "-I", from], more].concat())
+}
+
+/// The data that a server has printed, without the steps between.
+fn data(output: &str) -> Vec<&str> {
+    let lines = output.lines();
+    lines
+        .filter_map(|line| line.strip_prefix("server ping data: "))
+        .collect()
+}
+
+#[test]
+fn both_sides_say_what_rping_says() {
+    let there = address(40);
+    let server = server(&there, &[]);
+    let outcome = client(&address(41), &there, &["-vV", "-C", "2"]).run();
+    assert_eq!(outcome.stderr, CLIENT_END);
+    assert_eq!(
+        outcome.success(),
+        format!("ping data: {FIRST}\nping data: {SECOND}\n")
+    );
+    let outcome = server.end();
+    assert_eq!(outcome.stderr, SERVER_END);
+    assert_eq!(data(&outcome.success()), [FIRST, SECOND]);
+}
+
+#[test]
+fn every_step_is_said_in_rpings_words() {
+    let there = address(42);
+    let server = server(&there, &[]);
+    let said = client(&address(43), &there, &["-d", "-C", "1", "-S", "100"]);
+    let said = said.run().success();
+    assert!(said.contains("\nrdma_connect successful\nRDMA addr "));
+    assert!(said.contains(" len 100\n"), "{said}");
+    let said = server.end().success();
+    let mut rest = said.as_str();
+    for step in [
+        "accepting client connection request",
+        "ESTABLISHED",
+        "recv completion",
+        "server received sink adv",
+        "server posted rdma read req ",
+        "rdma read completion",
+        "server received read complete",
+        "server posted go ahead",
+        "server received sink adv",
+        "rdma write from lkey ",
+        "rdma write completion",
+        "server rdma write complete ",
+        "server posted go ahead",
+    ] {
+        let at = rest.find(step);
+        let at = at.unwrap_or_else(|| panic!("no `{step}` in its place in {said}"));
+        rest = &rest[at + step.len()..];
+    }
+}
+
+#[test]
+fn sizes_from_the_smallest_to_the_largest() {
+    let there = address(44);
+    let server = server(&there, &["-P"]);
+    for size in ["26", "1000", "4097", "65535", "64K"] {
+        let pings = client(&address(45), &there, &["-v", "-V", "-C", "3", "-S", size]);
+        let bytes = match size {
+            "64K" => 65536,
+            size => size.parse::<usize>().expect("a number"),
+        };
+        let printed = pings.run().success();
+        let lengths: Vec<usize> = printed.lines().map(str::len).collect();
+        // The zero at the end is not printed.
+        assert_eq!(lengths, ["ping data: ".len() + bytes - 1; 3]);
+    }
+    server.interrupt();
+    assert_eq!(server.end().code, Some(130));
+}
+
+#[test]
+fn over_ipv6_as_well() {
+    // There is only one loopback address, so the port must be this run's own.
+    let port = (20_000 + std::process::id() % 20_000).to_string();
+    let server = server("::1", &["-p", &port]);
+    let pings = [
+        "ping", "-c", "-a", "::1", "-p", &port, "-v", "-V", "-C", "1",
+    ];
+    let printed = roci(pings).run().success();
+    assert_eq!(printed, format!("ping data: {FIRST}\n"));
+    let outcome = server.end();
+    assert_eq!(outcome.stderr, SERVER_END);
+    assert_eq!(data(&outcome.success()), [FIRST]);
+}
+
+#[test]
+fn a_server_without_an_address_listens_at_all_of_them() {
+    let devices = format!("a=::1+{}", address(46));
+    let port = (40_000 + std::process::id() % 20_000).to_string();
+    let server = roci(["ping", "-s", "-P", "-d", "-p", &port]).env("ROCI_DEVICES", &devices);
+    let mut server = server.start();
+    assert_eq!(server.line(), "rdma_bind_addr successful");
+    for at in [&address(46), "::1"] {
+        let pings = roci(["ping", "-c", "-V", "-C", "1", "-a", at, "-p", &port]);
+        pings.env("ROCI_DEVICES", &devices).run().success();
+    }
+    server.interrupt();
+    assert_eq!(server.end().code, Some(130));
+}
+
+#[test]
+fn a_persistent_server_has_three_clients_at_once_and_one_later() {
+    let there = address(50);
+    let server = server(&there, &["-P"]);
+    let pings = ["-v", "-V", "-C", "200", "-S", "3000"];
+    let clients = [51, 52, 53].map(|host| client(&address(host), &there, &pings).start());
+    for client in clients {
+        let outcome = client.end();
+        assert_eq!(outcome.stderr, CLIENT_END);
+        assert_eq!(outcome.success().lines().count(), 200);
+    }
+    client(&address(51), &there, &["-C", "1"]).run().success();
+    server.interrupt();
+    let outcome = server.end();
+    assert_eq!(outcome.stderr, SERVER_END.repeat(4));
+    assert_eq!(data(&outcome.stdout).len(), 601);
+}
+
+#[test]
+fn a_lossy_network_changes_nothing() {
+    let there = address(54);
+    let server = server(&there, &[]);
+    let pings = client(&address(55), &there, &["-v", "-V", "-C", "20", "-S", "8K"]);
+    let printed = pings.env("ROCI_FAULT", "loss=3%,seed=5").run().success();
+    assert_eq!(printed.lines().count(), 20);
+    assert_eq!(data(&server.end().success()).len(), 20);
+}
+
+#[test]
+fn a_client_that_is_interrupted_says_good_bye() {
+    let there = address(56);
+    let server = server(&there, &[]);
+    let mut client = client(&address(57), &there, &["-v"]).start();
+    assert_eq!(client.line(), format!("ping data: {FIRST}"));
+    client.interrupt();
+    let outcome = client.end();
+    assert_eq!((outcome.code, &*outcome.stderr), (Some(130), ""));
+    let said = server.end();
+    assert!(
+        said.stderr
+            .starts_with("server DISCONNECT EVENT...\nwait for RDMA_")
+    );
+    said.success();
+}
+
+#[test]
+fn a_server_that_is_interrupted_says_good_bye() {
+    let there = address(58);
+    let server = server(&there, &[]);
+    let mut endless = client(&address(59), &there, &["-v"]).start();
+    assert_eq!(endless.line(), format!("ping data: {FIRST}"));
+    server.interrupt();
+    assert_eq!(server.end().code, Some(130));
+    // Who pings without end is content; who has counted is not.
+    let outcome = endless.end();
+    assert!(
+        outcome
+            .stderr
+            .starts_with("client DISCONNECT EVENT...\nwait for RDMA_")
+    );
+    outcome.success();
+}
+
+#[test]
+fn a_server_that_ends_too_early_is_a_failure_of_who_counts() {
+    let there = address(60);
+    let server = server(&there, &[]);
+    let mut counting = client(&address(61), &there, &["-v", "-C", "1000000"]).start();
+    counting.line();
+    server.interrupt();
+    let outcome = counting.end();
+    assert_eq!(outcome.code, Some(1));
+    let complaint = outcome.stderr.lines().last().expect("a complaint");
+    assert!(
+        complaint.contains("ended the connection after") && complaint.contains("of 1000000 pings"),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn a_peer_that_dies_is_noticed() {
+    let there = address(62);
+    let server = server(&there, &["-P"]);
+    let mut client = client(&address(63), &there, &["-v"]).start();
+    client.line();
+    drop(server);
+    let complaint = client.end().complaint();
+    let expected = format!("roci: {there}:7174 does not answer any more");
+    assert!(complaint.starts_with(&expected), "{complaint}");
+}
+
+#[test]
+fn nobody_listening_is_said_at_once() {
+    let there = address(64);
+    let _server = server(&there, &["-P"]);
+    let begin = Instant::now();
+    let complaint = client(&address(65), &there, &["-p", "7175"]).run();
+    assert_eq!(
+        complaint.complaint(),
+        format!(
+            "roci: nobody listens at {there}:7175: start the server first, and check address and port"
+        )
+    );
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_busy_server_refuses_a_second_client() {
+    let there = address(66);
+    let _server = server(&there, &[]);
+    let mut first = client(&address(67), &there, &["-v"]).start();
+    first.line();
+    let complaint = client(&address(68), &there, &["-C", "1"]).run().complaint();
+    assert!(complaint.contains("nobody listens at"), "{complaint}");
+}
+
+#[test]
+fn a_silent_host_is_given_up() {
+    let begin = Instant::now();
+    let complaint = client(&address(69), &address(70), &[]).run().complaint();
+    assert!(
+        complaint.contains("does not answer: is the machine up"),
+        "{complaint}"
+    );
+    assert!(begin.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn names_and_addresses_that_lead_nowhere_are_named() {
+    let refused = |arguments: &[&str]| roci([&["ping"], arguments].concat()).run().complaint();
+    for (arguments, complaint) in [
+        (
+            &["-c", "-a", "no.such.host.invalid"][..],
+            "roci: `no.such.host.invalid` is no address, and nobody knows it as a name",
+        ),
+        (
+            &["-s", "-a", "300.0.0.1"],
+            "roci: `300.0.0.1` is no address",
+        ),
+        (
+            &["-s", "-a", "192.0.2.1"],
+            "roci: no RDMA device has the address 192.0.2.1",
+        ),
+        (
+            &["-c", "-a", "127.0.0.1", "-I", "192.0.2.1"],
+            "roci: no RDMA device has the address 192.0.2.1",
+        ),
+        (
+            &["-c", "-a", "::1", "-I", "127.0.0.1"],
+            "roci: 127.0.0.1 can't talk to ::1",
+        ),
+    ] {
+        let said = refused(arguments);
+        assert!(said.starts_with(complaint), "{said}");
+        assert!(!said.contains("os error"), "{said}");
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_names_its_process() {
+    let there = address(71);
+    let first = server(&there, &["-P"]);
+    let complaint = roci(["ping", "-s", "-a", &there]).run().complaint();
+    let expected = format!("roci: port 7174 is taken by process {}", first.id());
+    assert!(complaint.starts_with(&expected), "{complaint}");
+}
+
+#[test]
+fn without_a_route_there_is_a_sentence() {
+    let empty = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        let command = command.args(["--user", "--map-root-user", "--net", program]);
+        command.args(arguments).env_remove("ROCI_DEVICES").output()
+    };
+    if !empty("true", &[]).is_ok_and(|output| output.status.success()) {
+        println!("skipped: no network namespace here");
+        return;
+    }
+    for server in ["192.0.2.1", "2001:db8::1"] {
+        let pings = ["ping", "-c", "-a", server];
+        let output = empty(env!("CARGO_BIN_EXE_roci"), &pings).expect("it runs");
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).expect("text");
+        let expected = format!("roci: there is no route to {server}: check the address");
+        assert!(
+            said.starts_with(&expected) && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_side_and_a_server_must_be_named() {
+    for wrong in [
+        &["ping"][..],
+        &["ping", "-c"],
+        &["ping", "-s", "-c", "-a", "::1"],
+        &["ping", "-s", "-S", "25"],
+    ] {
+        assert_eq!(roci(wrong).run().code, Some(2), "{wrong:?}");
+    }
+}

@@ -1,0 +1,117 @@
+//! The functions that stand before those of the C library.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem::transmute;
+
+use libc::{mode_t, size_t, ssize_t};
+
+use crate::detour;
+use crate::real::{Real, missing};
+
+/// Makes a function of each row. A row is the C declaration, with `=>` before the path.
+macro_rules! interposed {
+    ($(fn $name:ident(
+        $($before:ident: $before_type:ty,)* => $path:ident $(, $after:ident: $after_type:ty)*
+    ) -> $result:ty;)+) => {$(
+        /// # Safety
+        /// What the function of this name in the C library asks for.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            $($before: $before_type,)* $path: *const c_char $(, $after: $after_type)*
+        ) -> $result {
+            type Function = unsafe extern "C" fn(
+                $($before_type,)* *const c_char $(, $after_type)*
+            ) -> $result;
+            static REAL: Real = Real::new(name(concat!(stringify!($name), "\0")));
+            let address = REAL.address();
+            if address.is_null() {
+                return missing();
+            }
+            // SAFETY: the function of this name, whose declaration the row repeats.
+            let real = unsafe { transmute::<*mut c_void, Function>(address) };
+            // SAFETY: the caller's promises, with whatever path.
+            let call = |$path| unsafe { real($($before,)* $path $(, $after)*) };
+            // SAFETY: a text, or something for which the caller expects an error.
+            if unsafe { detour::is_shown($path) } {
+                // SAFETY: it begins like a path of ours, so it is a text.
+                return unsafe { detour::take($path, call) };
+            }
+            call($path)
+        }
+    )+};
+}
+
+const fn name(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a name ends with its only zero"),
+    }
+}
+
+// Structures are handed on and never looked at, so that any pointer stands for them.
+//
+// The mode is optional in C. On the 64-bit systems of Linux an optional number travels in the same
+// register as one that is not; if the caller left it out, what happens to be there is handed on, and
+// nobody reads it. Names with underscores are what compilers make of the plain ones: for checked
+// sizes, and in programs that were linked before version 2.33 of the C library.
+interposed! {
+    fn open(=> path, flags: c_int, mode: mode_t) -> c_int;
+    fn open64(=> path, flags: c_int, mode: mode_t) -> c_int;
+    fn openat(folder: c_int, => path, flags: c_int, mode: mode_t) -> c_int;
+    fn openat64(folder: c_int, => path, flags: c_int, mode: mode_t) -> c_int;
+    fn __open_2(=> path, flags: c_int) -> c_int;
+    fn __open64_2(=> path, flags: c_int) -> c_int;
+    fn __openat_2(folder: c_int, => path, flags: c_int) -> c_int;
+    fn __openat64_2(folder: c_int, => path, flags: c_int) -> c_int;
+    fn fopen(=> path, mode: *const c_char) -> *mut c_void;
+    fn fopen64(=> path, mode: *const c_char) -> *mut c_void;
+
+    fn stat(=> path, result: *mut c_void) -> c_int;
+    fn stat64(=> path, result: *mut c_void) -> c_int;
+    fn lstat(=> path, result: *mut c_void) -> c_int;
+    fn lstat64(=> path, result: *mut c_void) -> c_int;
+    fn fstatat(folder: c_int, => path, result: *mut c_void, flags: c_int) -> c_int;
+    fn fstatat64(folder: c_int, => path, result: *mut c_void, flags: c_int) -> c_int;
+    fn __xstat(version: c_int, => path, result: *mut c_void) -> c_int;
+    fn __xstat64(version: c_int, => path, result: *mut c_void) -> c_int;
+    fn __lxstat(version: c_int, => path, result: *mut c_void) -> c_int;
+    fn __lxstat64(version: c_int, => path, result: *mut c_void) -> c_int;
+    fn __fxstatat(
+        version: c_int, folder: c_int, => path, result: *mut c_void, flags: c_int
+    ) -> c_int;
+    fn __fxstatat64(
+        version: c_int, folder: c_int, => path, result: *mut c_void, flags: c_int
+    ) -> c_int;
+    fn statx(
+        folder: c_int, => path, flags: c_int, mask: c_uint, result: *mut c_void
+    ) -> c_int;
+
+    fn access(=> path, mode: c_int) -> c_int;
+    fn eaccess(=> path, mode: c_int) -> c_int;
+    fn euidaccess(=> path, mode: c_int) -> c_int;
+    fn faccessat(folder: c_int, => path, mode: c_int, flags: c_int) -> c_int;
+
+    fn readlink(=> path, buffer: *mut c_char, size: size_t) -> ssize_t;
+    fn readlinkat(folder: c_int, => path, buffer: *mut c_char, size: size_t) -> ssize_t;
+    fn __readlink_chk(=> path, buffer: *mut c_char, size: size_t, room: size_t) -> ssize_t;
+    fn __readlinkat_chk(
+        folder: c_int, => path, buffer: *mut c_char, size: size_t, room: size_t
+    ) -> ssize_t;
+    fn realpath(=> path, resolved: *mut c_char) -> *mut c_char;
+    fn __realpath_chk(=> path, resolved: *mut c_char, room: size_t) -> *mut c_char;
+    fn canonicalize_file_name(=> path) -> *mut c_char;
+
+    fn opendir(=> path) -> *mut c_void;
+    fn scandir(
+        => path, list: *mut c_void, choose: *const c_void, compare: *const c_void
+    ) -> c_int;
+    fn scandir64(
+        => path, list: *mut c_void, choose: *const c_void, compare: *const c_void
+    ) -> c_int;
+
+    fn chdir(=> path) -> c_int;
+    fn getxattr(=> path, name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t;
+    fn lgetxattr(=> path, name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t;
+    fn listxattr(=> path, list: *mut c_char, size: size_t) -> ssize_t;
+    fn llistxattr(=> path, list: *mut c_char, size: size_t) -> ssize_t;
+}

@@ -1,0 +1,67 @@
+//! The functions of the C library behind the ones here.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A function of the C library, found when it is called for the first time.
+pub(crate) struct Real {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Real {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            address: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// Where it is; null if this C library has no such function.
+    #[inline]
+    pub(crate) fn address(&self) -> *mut c_void {
+        let known = self.address.load(Ordering::Relaxed);
+        if known.is_null() { self.find() } else { known }
+    }
+
+    /// Two threads at once find the same.
+    #[cold]
+    fn find(&self) -> *mut c_void {
+        // SAFETY: the name is a text, and the library that asks stands before the C library.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.address.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// What a function returns when it fails.
+pub(crate) trait Failure {
+    const FAILURE: Self;
+}
+
+impl Failure for c_int {
+    const FAILURE: Self = -1;
+}
+
+impl Failure for isize {
+    const FAILURE: Self = -1;
+}
+
+impl Failure for *mut c_void {
+    const FAILURE: Self = ptr::null_mut();
+}
+
+impl Failure for *mut c_char {
+    const FAILURE: Self = ptr::null_mut();
+}
+
+/// The answer of a function that this C library doesn't have.
+#[cold]
+pub(crate) fn missing<T: Failure>() -> T {
+    // SAFETY: the address of this thread's error number, which is always there.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    unsafe { *errno = libc::ENOSYS };
+    T::FAILURE
+}
