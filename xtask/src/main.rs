@@ -6,11 +6,14 @@
 mod bans;
 mod command;
 mod fuzz;
+mod install;
+mod interop;
 mod plan;
+mod programs;
 mod steps;
 mod style;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -56,6 +59,27 @@ enum Task {
         #[arg(long, value_name = "N", default_value_t = 60)]
         seconds: u32,
     },
+    /// Build the command and its libraries, and put them where you want them
+    #[command(after_help = "The command goes to DIR/bin, the libraries to DIR/lib/rocinante.")]
+    Install {
+        /// The folder, such as ~/.local or /usr/local
+        #[arg(long, value_name = "DIR")]
+        prefix: PathBuf,
+    },
+    /// Talk to a real Linux kernel's Soft-RoCE, in both directions, and print the matrix
+    #[command(
+        after_help = "The kernel is Debian's, in QEMU, on a network of its own that ends with the run."
+    )]
+    Interop(interop::Options),
+    /// Run other people's RDMA programs, unmodified, and write docs/programs.md
+    #[command(
+        after_help = "Packages are installed as root; without root, namespaces are left out."
+    )]
+    Programs {
+        /// Only programs with this in their name; then nothing is written
+        #[arg(default_value = "")]
+        name: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -65,9 +89,19 @@ fn main() -> ExitCode {
         Task::Fuzz { target, seconds } => {
             plan::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])
         }
+        Task::Install { prefix } => return done(install::install(workspace_root(), &prefix)),
+        Task::Interop(options) => return done(interop::run(workspace_root(), &options)),
+        Task::Programs { name } => return done(programs::write(workspace_root(), &name)),
     };
     match steps {
         Ok(steps) => steps::run(workspace_root(), &steps),
+        Err(refusal) => done(Err(refusal)),
+    }
+}
+
+fn done(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
         Err(refusal) => {
             eprintln!("{refusal}");
             ExitCode::FAILURE
@@ -87,8 +121,13 @@ fn test(quick: bool, only: Option<&str>) -> Result<Vec<Step>, String> {
 fn bench(arguments: &[String]) -> Step {
     let engine = CommandLine::cargo("bench -p engine --bench datapath --").arguments(arguments);
     let device = CommandLine::cargo("bench -p rocinante --bench loopback");
+    let connections = CommandLine::cargo("bench -p rocinante --bench connections");
     let promise = "how fast the engine is alone, and the device over loopback";
-    Step::new("bench", promise, Work::Commands(vec![engine, device]))
+    Step::new(
+        "bench",
+        promise,
+        Work::Commands(vec![engine, device, connections]),
+    )
 }
 
 /// Commands run here whatever directory they were called from, and findings name paths from here.

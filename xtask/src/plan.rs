@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::command::CommandLine;
 use crate::steps::{Step, Work};
-use crate::{bans, fuzz, style};
+use crate::{bans, fuzz, programs, style};
 
 /// How much time the run may take.
 #[derive(Clone, Copy, PartialEq)]
@@ -16,7 +16,7 @@ pub(crate) enum Pace {
 }
 
 /// Every step, in the order they run.
-pub(crate) const STEP_NAMES: [&str; 9] = [
+pub(crate) const STEP_NAMES: [&str; 10] = [
     "style",
     "format",
     "bans",
@@ -24,6 +24,7 @@ pub(crate) const STEP_NAMES: [&str; 9] = [
     "tests",
     "docs",
     "simulator",
+    "programs",
     "fuzz",
     "miri",
 ];
@@ -72,6 +73,11 @@ pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
             docs(),
         ),
         Step::new("simulator", "no seed breaks the protocol", simulator(pace)),
+        Step::new(
+            "programs",
+            "other people's RDMA programs run unmodified",
+            other_programs(pace),
+        ),
         Step::new("fuzz", FUZZ_PROMISE, short_fuzzing(root, pace)?),
         Step::new("miri", "Miri sees no undefined behaviour", miri(root, pace)),
     ])
@@ -109,6 +115,16 @@ fn simulator(pace: Pace) -> Work {
         Pace::Quick => "run -p sim -- --seeds 300",
         Pace::Full => "run --release -p sim -- --seeds 10000",
     })
+}
+
+fn other_programs(pace: Pace) -> Work {
+    if pace == Pace::Quick {
+        return Work::LeftOut(TOO_SLOW.into());
+    }
+    match programs::missing() {
+        None => Work::Check(programs::check),
+        Some(missing) => Work::LeftOut(missing),
+    }
 }
 
 fn short_fuzzing(root: &Path, pace: Pace) -> Result<Work, String> {
@@ -177,7 +193,7 @@ mod tests {
     #[test]
     fn quick_leaves_out_what_is_slow_and_says_so() {
         for step in quick_steps() {
-            let slow = ["fuzz", "miri"].contains(&step.name);
+            let slow = ["programs", "fuzz", "miri"].contains(&step.name);
             assert_eq!(matches!(step.work, Work::LeftOut(_)), slow, "{}", step.name);
         }
     }

@@ -1,0 +1,15 @@
+#!/bin/dash
+# await-listener PIDFILE: until that process listens, with rdma_cm or with a socket.
+
+listens() {
+    { rdma resource show cm_id | grep -q LISTEN; } || grep -q ' 0A ' /proc/net/tcp /proc/net/tcp6
+}
+
+# The kernel says LISTEN a little before it does so. Then the server sleeps.
+sleeps() {
+    grep -q '^State:.S' "/proc/$(cat "$1")/status"
+}
+
+until listens && sleeps "$1"; do
+    sleep 0.05
+done

@@ -1,0 +1,133 @@
+//! `cargo xtask install`: the command and its libraries, in a place of the user's choice.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::command::CommandLine;
+
+const BUILD: &str = "build --release -p roci -p capi -p preload";
+
+/// Both libraries are one object; the file has the name that is in it.
+const LIBRARY: &str = "libibverbs.so.1";
+const OTHER_NAMES: [&str; 3] = ["librdmacm.so.1", "libibverbs.so", "librdmacm.so"];
+
+/// A shell, and where it looks for completions below a prefix.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "share/bash-completion/completions/roci"),
+    ("zsh", "share/zsh/site-functions/_roci"),
+    ("fish", "share/fish/vendor_completions.d/roci.fish"),
+];
+
+/// Builds everything and puts it below the prefix.
+pub(crate) fn install(root: &Path, prefix: &Path) -> Result<(), String> {
+    let build = CommandLine::cargo(BUILD);
+    println!("$ {build}");
+    match build.run(root) {
+        Ok(true) => {}
+        Ok(false) => return Err(format!("`{build}` failed")),
+        Err(error) => return Err(format!("cargo can't be started: {error}")),
+    }
+    let prefix = std::path::absolute(prefix).map_err(|error| error.to_string())?;
+    let built = release_folder().map_err(|error| error.to_string())?;
+    copy_everything(&built, &prefix)
+        .map_err(|error| format!("nothing can be put into {}: {error}", prefix.display()))?;
+    println!("installed below {}", prefix.display());
+    Ok(())
+}
+
+fn copy_everything(built: &Path, prefix: &Path) -> io::Result<()> {
+    let libraries = prefix.join("lib/rocinante");
+    let command = prefix.join("bin/roci");
+    place(
+        &built.join("librocinante_c.so"),
+        &libraries.join(LIBRARY),
+        0o644,
+    )?;
+    for name in OTHER_NAMES {
+        link(LIBRARY, &libraries.join(name))?;
+    }
+    let shim = "librocinante_preload.so";
+    place(&built.join(shim), &libraries.join(shim), 0o644)?;
+    place(&built.join("roci"), &command, 0o755)?;
+    for (shell, path) in COMPLETIONS {
+        let script = Command::new(&command)
+            .args(["completions", shell])
+            .output()?;
+        write(&prefix.join(path), &script.stdout)?;
+    }
+    Ok(())
+}
+
+/// Replaces a file as a whole: programs that have the old one open keep it.
+fn place(from: &Path, to: &Path, mode: u32) -> io::Result<()> {
+    write(to, &fs::read(from)?)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(mode))
+}
+
+fn write(to: &Path, bytes: &[u8]) -> io::Result<()> {
+    let draft = draft(to)?;
+    fs::write(&draft, bytes)?;
+    fs::rename(&draft, to)
+}
+
+fn link(target: &str, to: &Path) -> io::Result<()> {
+    let draft = draft(to)?;
+    symlink(target, &draft)?;
+    fs::rename(&draft, to)
+}
+
+/// A name beside the final one, free to be used.
+fn draft(to: &Path) -> io::Result<PathBuf> {
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let mut draft = to.as_os_str().to_owned();
+    draft.push(".new");
+    match fs::remove_file(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(draft.into()),
+    }
+}
+
+/// Beside the folder of the unoptimised build, in which we are.
+fn release_folder() -> io::Result<PathBuf> {
+    let ours = std::env::current_exe()?;
+    let target = ours.ancestors().nth(2);
+    Ok(target.unwrap_or(Path::new("target")).join("release"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_replaced_as_a_whole() {
+        let base = std::env::temp_dir().join(format!("roci-install-{}", std::process::id()));
+        let built = base.join("built");
+        fs::create_dir_all(&built).expect("a folder");
+        let names = ["librocinante_c.so", "librocinante_preload.so"];
+        let script = "#!/bin/sh\necho completions for $2\n";
+        let prefix = base.join("prefix");
+        for round in ["old", "new"] {
+            for name in names {
+                fs::write(built.join(name), round).expect("written");
+            }
+            fs::write(built.join("roci"), script).expect("written");
+            copy_everything(&built, &prefix).expect("installed");
+            let read = |path: &str| fs::read_to_string(prefix.join(path)).expect("a file");
+            assert_eq!(read("lib/rocinante/libibverbs.so.1"), round);
+            assert_eq!(read("lib/rocinante/librdmacm.so.1"), round);
+            assert_eq!(read("lib/rocinante/librocinante_preload.so"), round);
+            assert_eq!(
+                read("share/zsh/site-functions/_roci"),
+                "completions for zsh\n"
+            );
+        }
+        let installed = fs::read_dir(prefix.join("lib/rocinante")).expect("a folder");
+        assert_eq!(installed.count(), 5, "no drafts are left behind");
+        fs::remove_dir_all(&base).expect("removed");
+    }
+}

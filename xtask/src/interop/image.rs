@@ -1,0 +1,231 @@
+//! The kernel, and the file system in memory that it starts with.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::host;
+use super::packages::Packages;
+use super::place::Place;
+
+const INIT: &str = include_str!("../../guest/init.sh");
+const AWAIT_LISTENER: &str = include_str!("../../guest/await-listener.sh");
+const PROBE: &str = include_str!("../../guest/probe.c");
+
+/// With these come the modules that they need.
+const MODULES: [&str; 12] = [
+    "virtio_pci",
+    "virtio_net",
+    "virtio_console",
+    "rdma_rxe",
+    "rdma_ucm",
+    "ib_uverbs",
+    "crc32_generic",
+    "sch_netem",
+    "sch_ingress",
+    "cls_matchall",
+    "act_mirred",
+    "ifb",
+];
+
+/// Links by which packages that know only `/bin` and `/lib` agree with those that know `/usr`.
+const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
+
+/// What a machine boots.
+pub(crate) struct Image {
+    pub(crate) kernel: PathBuf,
+    pub(crate) initramfs: PathBuf,
+    /// The machine's file system as it was packed: this side runs the same programs.
+    pub(crate) root: PathBuf,
+    /// `uname -r` over there.
+    pub(crate) release: String,
+}
+
+impl Image {
+    pub(crate) fn new(place: &Place, kernel: &str) -> Self {
+        let release = kernel.trim_start_matches("linux-image-").to_owned();
+        Self {
+            kernel: place.file("kernel/boot").join(format!("vmlinuz-{release}")),
+            initramfs: place.file("initramfs.cpio"),
+            root: place.file("root"),
+            release,
+        }
+    }
+
+    /// Builds what an earlier run has not built.
+    pub(crate) fn build(&self, place: &Place, packages: &Packages) -> Result<(), String> {
+        let base = place.file("base.cpio");
+        if !base.is_file() {
+            println!("unpacking the kernel and the programs");
+            self.unpack(place, packages)?;
+            pack(&self.root, &base)?;
+        }
+        // Ours are few and change: an archive behind the other.
+        let overlay = place.file("overlay");
+        fresh_folder(&overlay)?;
+        write_program(&overlay.join("init"), INIT)?;
+        fs::create_dir_all(overlay.join("usr/bin")).map_err(said("overlay"))?;
+        write_program(&overlay.join("usr/bin/await-listener"), AWAIT_LISTENER)?;
+        self.compile_probe(place)?;
+        fs::copy(probe(place), overlay.join("usr/bin/probe")).map_err(said("probe"))?;
+        let packed = place.file("overlay.cpio");
+        pack(&overlay, &packed)?;
+        concatenate(&[&base, &packed], &self.initramfs)
+    }
+
+    fn unpack(&self, place: &Place, packages: &Packages) -> Result<(), String> {
+        let kernel = place.file("kernel");
+        fresh_folder(&kernel)?;
+        packages.unpack(&packages.kernel, &kernel)?;
+        let headers = place.file("headers");
+        fresh_folder(&headers)?;
+        packages.unpack_headers(&headers)?;
+        self.lay_out_root()?;
+        for name in &packages.programs {
+            packages.unpack(name, &self.root)?;
+        }
+        self.add_modules(&kernel)
+    }
+
+    fn lay_out_root(&self) -> Result<(), String> {
+        fresh_folder(&self.root)?;
+        for name in ["proc", "sys", "dev", "tmp", "run", "etc", "root"] {
+            fs::create_dir(self.root.join(name)).map_err(said(name))?;
+        }
+        for name in MERGED {
+            let target = Path::new("usr").join(name);
+            fs::create_dir_all(self.root.join(&target)).map_err(said(name))?;
+            symlink(target, self.root.join(name)).map_err(said(name))?;
+        }
+        let user = "root:x:0:0:root:/root:/bin/sh\n";
+        fs::write(self.root.join("etc/passwd"), user).map_err(said("passwd"))?;
+        fs::write(self.root.join("etc/hosts"), "127.0.0.1 localhost\n").map_err(said("hosts"))
+    }
+
+    fn add_modules(&self, kernel: &Path) -> Result<(), String> {
+        run(tool("depmod").arg("-b").arg(kernel).arg(&self.release))?;
+        let modules = Path::new("lib/modules").join(&self.release);
+        fs::create_dir_all(self.root.join(&modules)).map_err(said("modules"))?;
+        for list in [
+            "modules.order",
+            "modules.builtin",
+            "modules.builtin.modinfo",
+        ] {
+            let (from, to) = (kernel.join(&modules), self.root.join(&modules));
+            fs::copy(from.join(list), to.join(list)).map_err(said(list))?;
+        }
+        let needs = kernel.join(&modules).join("modules.dep");
+        let needs = fs::read_to_string(needs).map_err(said("modules.dep"))?;
+        for module in MODULES {
+            // One that is missing is built into the kernel.
+            for file in with_needed(&needs, module) {
+                let copy = self.root.join(&modules).join(file);
+                let folder = copy.parent().expect("a file is in a folder");
+                fs::create_dir_all(folder).map_err(said(module))?;
+                fs::copy(kernel.join(&modules).join(file), &copy).map_err(said(module))?;
+            }
+        }
+        run(tool("depmod").arg("-b").arg(&self.root).arg(&self.release))
+    }
+
+    fn compile_probe(&self, place: &Place) -> Result<(), String> {
+        let source = place.file("probe.c");
+        fs::write(&source, PROBE).map_err(said("probe.c"))?;
+        let libraries = self.root.join("usr/lib/x86_64-linux-gnu");
+        run(Command::new("cc")
+            .args(["-O1", "-Wall", "-Werror", "-o"])
+            .arg(probe(place))
+            .arg(&source)
+            .arg("-I")
+            .arg(place.file("headers/usr/include"))
+            .arg("-L")
+            .arg(&libraries)
+            .args(["-l:libibverbs.so.1", "-l:librdmacm.so.1"])
+            // The libraries' own libraries are found at run time.
+            .arg("-Wl,--allow-shlib-undefined"))
+    }
+}
+
+/// The C program that speaks for either side.
+pub(crate) fn probe(place: &Place) -> PathBuf {
+    place.file("probe")
+}
+
+/// The files of a module and of those it needs, from lines such as `a/b.ko: c/d.ko e/f.ko`.
+fn with_needed<'a>(needs: &'a str, module: &str) -> Vec<&'a str> {
+    let names = |line: &&str| {
+        let (file, _) = line.split_once(':').unwrap_or_default();
+        let name = file.rsplit('/').next().unwrap_or_default();
+        // The kernel takes a hyphen for an underscore; the file may be compressed.
+        name.replace('-', "_").split('.').next() == Some(module)
+    };
+    let line = needs.lines().find(names).unwrap_or_default();
+    line.split([':', ' '])
+        .filter(|file| !file.is_empty())
+        .collect()
+}
+
+fn tool(name: &str) -> Command {
+    let mut command = Command::new(name);
+    command.env("PATH", host::search_path());
+    command
+}
+
+fn pack(folder: &Path, archive: &Path) -> Result<(), String> {
+    let unfinished = archive.with_extension("unfinished");
+    let file = fs::File::create(&unfinished).map_err(said("the archive"))?;
+    run(Command::new("sh")
+        .args(["-c", "find . | cpio --create --format=newc --quiet -R 0:0"])
+        .current_dir(folder)
+        .stdout(Stdio::from(file)))?;
+    fs::rename(&unfinished, archive).map_err(said("the archive"))
+}
+
+/// The kernel takes archives that follow each other.
+fn concatenate(parts: &[&Path], whole: &Path) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    for part in parts {
+        bytes.extend(fs::read(part).map_err(said("an archive"))?);
+    }
+    fs::write(whole, bytes).map_err(said("the archives"))
+}
+
+fn write_program(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(said("a program"))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(said("a program"))
+}
+
+fn fresh_folder(folder: &Path) -> Result<(), String> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(said("an old folder"))?;
+    }
+    fs::create_dir_all(folder).map_err(said("a folder"))
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{command:?} failed: {status}")),
+        Err(error) => Err(format!("{command:?} can't be started: {error}")),
+    }
+}
+
+fn said(what: &str) -> impl Fn(std::io::Error) -> String + use<'_> {
+    move |error| format!("{what}: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_needed;
+
+    #[test]
+    fn a_module_comes_with_what_it_needs() {
+        let needs = "net/ifb.ko.xz:\nib/rdma_rxe.ko: ib/ib-core.ko net/udp.ko\nib/ib-core.ko:\n";
+        let rxe = ["ib/rdma_rxe.ko", "ib/ib-core.ko", "net/udp.ko"];
+        assert_eq!(with_needed(needs, "rdma_rxe"), rxe);
+        assert_eq!(with_needed(needs, "ib_core"), ["ib/ib-core.ko"]);
+        assert_eq!(with_needed(needs, "ifb"), ["net/ifb.ko.xz"]);
+        assert!(with_needed(needs, "crc32_generic").is_empty());
+    }
+}

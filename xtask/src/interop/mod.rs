@@ -1,0 +1,286 @@
+//! `cargo xtask interop`: we and the Linux kernel's Soft-RoCE, in both directions.
+//!
+//! A stock kernel of Debian with `rdma_rxe` boots in an emulated machine, with the distribution's own
+//! RDMA programs in it. A cable joins it with a network namespace in which our programs run. Each row
+//! of the matrix runs with us as the client and as the server.
+
+mod evidence;
+mod host;
+mod image;
+mod machine;
+mod namespace;
+mod network;
+mod packages;
+mod place;
+mod program;
+mod rows;
+mod seat;
+mod stage;
+mod table;
+mod verdict;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::command::CommandLine;
+use evidence::{Tally, Traffic};
+use image::Image;
+use machine::Machine;
+use packages::Packages;
+use place::Place;
+use program::Programs;
+use rows::{Judge, Role, Row};
+use stage::Stage;
+use table::{Cell, Line};
+
+pub(crate) use host::missing;
+
+/// The usual run is a step of `cargo xtask test`: all of it ends within this time.
+const TIME_LIMIT: Duration = Duration::from_secs(8 * 60);
+
+/// What to run.
+#[derive(Args, Clone, Default)]
+pub(crate) struct Options {
+    /// Run the rows that take long, too: lost packets, every path MTU
+    #[arg(long)]
+    full: bool,
+    /// Run only rows whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Write the table into docs/interop.md
+    #[arg(long)]
+    record: bool,
+    /// We are in the namespace already
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+/// The step of `cargo xtask test`.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    run(root, &Options::default())
+}
+
+/// Whether what is missing may be installed, as on machines that only check changes.
+pub(crate) fn can_install() -> bool {
+    host::may_install()
+}
+
+/// Runs the matrix and prints it; the error lists what failed.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
+    if options.inside {
+        return run_inside(root, options);
+    }
+    if host::may_install() {
+        host::install()?;
+    }
+    if let Some(missing) = missing() {
+        return Err(missing);
+    }
+    prepare(root)?;
+    let status = namespace::run_inside(&options.words());
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err("not every row is as it should be".into()),
+        Err(error) => Err(format!("unshare can't be started: {error}")),
+    }
+}
+
+impl Options {
+    /// The arguments of the process inside.
+    fn words(&self) -> Vec<String> {
+        let mut words = vec!["interop".to_owned(), "--inside".to_owned()];
+        let flags = [(self.full, "--full"), (self.record, "--record")];
+        words.extend(flags.iter().filter(|it| it.0).map(|it| it.1.to_owned()));
+        if let Some(only) = &self.only {
+            words.extend(["--only".to_owned(), only.clone()]);
+        }
+        words
+    }
+
+    fn wants(&self, row: &Row) -> bool {
+        match &self.only {
+            Some(text) => row.name.contains(text),
+            None => self.full || !row.long,
+        }
+    }
+}
+
+/// Everything that needs the outside: packages, and our own programs.
+fn prepare(root: &Path) -> Result<(), String> {
+    let build = CommandLine::cargo("build -p roci -p capi -p preload");
+    if !build.run(root).is_ok_and(|built| built) {
+        return Err(format!("`{build}` failed"));
+    }
+    let place = Place::find()?;
+    fs::create_dir_all(place.folder()).map_err(|error| error.to_string())?;
+    let packages = Packages::fetch(&place)?;
+    Image::new(&place, &packages.kernel).build(&place, &packages)
+}
+
+fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
+    namespace::end_with_the_outside();
+    let start = Instant::now();
+    own_run_folder()?;
+    network::lay()?;
+    let place = Place::find()?;
+    let packages = Packages::fetch(&place)?;
+    let image = Image::new(&place, &packages.kernel);
+    let machine = Machine::boot(&place, &image)?;
+    println!(
+        "Linux {} is up after {:.0?}",
+        image.release,
+        start.elapsed()
+    );
+    let programs = Programs::new(&place, &image)?;
+    let mut matrix = Matrix::new(Stage::new(machine, programs)?, start, options.clone());
+    matrix.run()?;
+    let remarks = matrix.weigh_evidence()?;
+    for remark in &remarks {
+        println!("{remark}");
+    }
+    if options.record {
+        table::record(&root.join("docs/interop.md"), &matrix.lines, &remarks)?;
+    }
+    matrix.complaints()
+}
+
+/// A `/run` that goes with the namespace.
+fn own_run_folder() -> Result<(), String> {
+    let mount = ["-t", "tmpfs", "-o", "mode=0700", "tmpfs", "/run"];
+    let status = Command::new("mount").args(mount).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err("a folder in memory can't be mounted".into()),
+    }
+}
+
+/// The rows as they are run.
+struct Matrix {
+    stage: Stage,
+    options: Options,
+    start: Instant,
+    lines: Vec<Line>,
+    /// What the kernel said of the packets between two kernels, which never were on the cable.
+    among_kernels: Tally,
+    faults: Vec<String>,
+}
+
+impl Matrix {
+    fn new(stage: Stage, start: Instant, options: Options) -> Self {
+        Self {
+            stage,
+            options,
+            start,
+            lines: Vec::new(),
+            among_kernels: Tally::default(),
+            faults: Vec::new(),
+        }
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        println!("{}", table::head());
+        let mut rows = rows::all();
+        rows.retain(|row| self.options.wants(row));
+        for row in &rows {
+            let line = self.try_row(row)?;
+            println!("{}", table::line(&line));
+            for complaint in line.complaints() {
+                println!("    {complaint}");
+            }
+            self.lines.push(line);
+        }
+        Ok(())
+    }
+
+    fn try_row(&mut self, row: &Row) -> Result<Line, String> {
+        let kernels = match row.judge {
+            Judge::LikeKernels(_) => Some(self.listen_to_kernels(row)?),
+            _ => None,
+        };
+        let mut cell = |ours| {
+            if !self.options.full && self.start.elapsed() > TIME_LIMIT {
+                return Cell::Bad("no time was left".into());
+            }
+            let said = match self.stage.play(row, Some(ours)) {
+                Ok(said) => said,
+                Err(reason) => return Cell::Bad(reason),
+            };
+            match verdict::judge(&row.judge, ours, &said, kernels.as_ref()) {
+                Ok(()) => Cell::Good(said.took),
+                Err(reason) => Cell::Bad(reason),
+            }
+        };
+        Ok(Line {
+            name: row.name.clone(),
+            as_client: cell(Role::Client),
+            as_server: cell(Role::Server),
+        })
+    }
+
+    fn listen_to_kernels(&mut self, row: &Row) -> Result<stage::Conversation, String> {
+        let before = evidence::kernels_opinion(&mut self.stage.machine)?;
+        let said = self.stage.play(row, None)?;
+        let after = evidence::kernels_opinion(&mut self.stage.machine)?;
+        self.among_kernels.packets += after.packets - before.packets;
+        self.among_kernels.wrong += after.wrong - before.wrong;
+        Ok(said)
+    }
+
+    /// What the packets prove, in sentences.
+    fn weigh_evidence(&mut self) -> Result<Vec<String>, String> {
+        let traffic = Traffic::read(&self.stage.machine.capture)?;
+        let opinion = evidence::kernels_opinion(&mut self.stage.machine)?;
+        let checked = opinion.packets - self.among_kernels.packets;
+        let refused = opinion.wrong - self.among_kernels.wrong;
+        let (ours, theirs) = (traffic.from_us, traffic.from_kernel);
+        self.demand(
+            ours.wrong == 0 && theirs.wrong == 0,
+            "an ICRC on the cable is wrong",
+        );
+        self.demand(refused == 0, "the kernel has refused an ICRC of ours");
+        self.demand(
+            ours.packets > 0 && theirs.packets > 0,
+            "nothing was captured",
+        );
+        evidence::send_damaged()?;
+        let noticed = evidence::kernels_opinion(&mut self.stage.machine)?.wrong > opinion.wrong;
+        self.demand(
+            noticed,
+            "the kernel's check was not seen to refuse a damaged packet",
+        );
+        Ok(vec![
+            format!(
+                "Packets that we sent: {} on the cable, {} with a wrong ICRC; the kernel checked \
+                 {checked} and refused {refused}.",
+                ours.packets, ours.wrong
+            ),
+            format!(
+                "Packets that the kernel sent: {} on the cable, {} with an ICRC that is wrong for us.",
+                theirs.packets, theirs.wrong
+            ),
+            "A packet that we damaged on purpose was refused.".to_owned(),
+        ])
+    }
+
+    fn demand(&mut self, holds: bool, otherwise: &str) {
+        if !holds {
+            self.faults.push(otherwise.to_owned());
+        }
+    }
+
+    fn complaints(&self) -> Result<(), String> {
+        let bad = self.lines.iter().filter(|line| !line.is_good()).count();
+        let mut complaints = self.faults.clone();
+        if bad > 0 {
+            complaints.push(format!("{bad} of {} rows failed", self.lines.len()));
+        }
+        match complaints.is_empty() {
+            true => Ok(()),
+            false => Err(complaints.join("\n")),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The cable between the two: a tap, in a network that has nothing else.
+
+use std::fmt;
+use std::process::Command;
+
+use super::host;
+
+pub(crate) const TAP: &str = "tap0";
+
+/// The largest that rows ask for; the machine is started with it.
+pub(crate) const LARGEST_MTU: u32 = 9000;
+
+/// Long enough for a whole window of small packets: the emulated machine reads slowly.
+const TRANSMIT_QUEUE: &str = "10000";
+
+/// Which internet protocol a row uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Family {
+    Ipv4,
+    Ipv6,
+}
+
+/// Who has an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Kernel,
+    Ours,
+}
+
+impl Side {
+    pub(crate) fn address(self, family: Family) -> &'static str {
+        match (self, family) {
+            (Side::Ours, Family::Ipv4) => "10.211.0.1",
+            (Side::Kernel, Family::Ipv4) => "10.211.0.2",
+            (Side::Ours, Family::Ipv6) => "fd00:211::1",
+            (Side::Kernel, Family::Ipv6) => "fd00:211::2",
+        }
+    }
+
+    /// The address and the length of its network's prefix.
+    pub(crate) fn place(self, family: Family) -> String {
+        let prefix = match family {
+            Family::Ipv4 => 24,
+            Family::Ipv6 => 64,
+        };
+        format!("{}/{prefix}", self.address(family))
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Family::Ipv4 => "IPv4",
+            Family::Ipv6 => "IPv6",
+        })
+    }
+}
+
+/// Lays the cable; it goes with the namespace.
+pub(crate) fn lay() -> Result<(), String> {
+    ip("link set lo up")?;
+    ip(&format!("tuntap add dev {TAP} mode tap"))?;
+    let queue = format!("txqueuelen {TRANSMIT_QUEUE}");
+    ip(&format!("link set {TAP} mtu {LARGEST_MTU} {queue} up"))?;
+    let (ipv4, ipv6) = (
+        Side::Ours.place(Family::Ipv4),
+        Side::Ours.place(Family::Ipv6),
+    );
+    ip(&format!("addr add {ipv4} dev {TAP}"))?;
+    ip(&format!("addr add {ipv6} dev {TAP} nodad"))
+}
+
+/// Changes the longest packet at our end of the cable.
+pub(crate) fn set_mtu(mtu: u32) -> Result<(), String> {
+    ip(&format!("link set {TAP} mtu {mtu}"))
+}
+
+fn ip(words: &str) -> Result<(), String> {
+    let output = Command::new("ip")
+        .env("PATH", host::search_path())
+        .args(words.split_whitespace())
+        .output()
+        .map_err(|error| format!("ip can't be started: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let reason = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`ip {words}` failed: {}", reason.trim()))
+}

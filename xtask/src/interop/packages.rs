@@ -1,0 +1,182 @@
+//! Debian's packages: which, from where, and unpacked.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::host;
+use super::place::Place;
+
+/// What the kernel peer runs; the libraries that these need come along.
+const PROGRAMS: [&str; 7] = [
+    "busybox-static",
+    "dash",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "iproute2",
+    "perftest",
+    "rdmacm-utils",
+];
+
+/// What a C program needs to be compiled for it.
+const HEADERS: [&str; 2] = ["libibverbs-dev", "librdmacm-dev"];
+
+/// Names the newest kernel of the release.
+const NEWEST_KERNEL: &str = "linux-image-amd64";
+
+/// Packages on this disk.
+pub(crate) struct Packages {
+    folder: PathBuf,
+    pub(crate) kernel: String,
+    pub(crate) programs: Vec<String>,
+}
+
+impl Packages {
+    /// Those of an earlier run, or else those that apt knows now.
+    pub(crate) fn fetch(place: &Place) -> Result<Self, String> {
+        let folder = place.file("packages");
+        let list = folder.join("list");
+        if let Ok(known) = fs::read_to_string(&list) {
+            return Ok(Self::from_list(folder, &known));
+        }
+        println!("fetching Debian's kernel and programs");
+        let kernel = newest_kernel()?;
+        let mut wanted = vec![kernel];
+        wanted.extend(with_libraries());
+        wanted.extend(HEADERS.map(str::to_owned));
+        fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        download(&folder, &wanted)?;
+        // Written last: without it the packages are not complete.
+        let known = wanted.join("\n");
+        fs::write(&list, &known).map_err(|error| error.to_string())?;
+        Ok(Self::from_list(folder, &known))
+    }
+
+    fn from_list(folder: PathBuf, list: &str) -> Self {
+        let mut names = list.lines().map(str::to_owned);
+        let kernel = names.next().unwrap_or_default();
+        let programs = names
+            .filter(|name| !HEADERS.contains(&name.as_str()))
+            .collect();
+        Self {
+            folder,
+            kernel,
+            programs,
+        }
+    }
+
+    /// Unpacks the headers.
+    pub(crate) fn unpack_headers(&self, target: &Path) -> Result<(), String> {
+        let mut headers = HEADERS.iter();
+        headers.try_for_each(|name| self.unpack(name, target))
+    }
+
+    /// Unpacks one package, without its documentation.
+    pub(crate) fn unpack(&self, name: &str, target: &Path) -> Result<(), String> {
+        let file = self.file(name)?;
+        let mut open = Command::new("dpkg-deb")
+            .arg("--fsys-tarfile")
+            .arg(&file)
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("dpkg-deb can't be started: {error}"))?;
+        let contents = open.stdout.take().expect("the output was asked for");
+        let unpacked = Command::new("tar")
+            .arg("-x")
+            // Older packages have /bin and /lib, which here are links into /usr.
+            .arg("--keep-directory-symlink")
+            .arg("--no-same-owner")
+            .args(["--exclude=./usr/share/*", "--exclude=*/gconv/*"])
+            .arg("-C")
+            .arg(target)
+            .stdin(contents)
+            .status();
+        let opened = open.wait();
+        match (opened, unpacked) {
+            (Ok(opened), Ok(unpacked)) if opened.success() && unpacked.success() => Ok(()),
+            _ => Err(format!(
+                "{} can't be unpacked: remove {} and run again",
+                file.display(),
+                self.folder.display()
+            )),
+        }
+    }
+
+    /// A package's file: its name, an underscore, its version.
+    fn file(&self, name: &str) -> Result<PathBuf, String> {
+        let prefix = format!("{name}_");
+        let entries = fs::read_dir(&self.folder).map_err(|error| error.to_string())?;
+        let mut paths = entries.flatten().map(|entry| entry.path());
+        let found = paths.find(|path| {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            file.starts_with(&prefix) && file.ends_with(".deb")
+        });
+        found.ok_or_else(|| {
+            let folder = self.folder.display();
+            format!("{folder} lacks {name}: remove that folder and run again")
+        })
+    }
+}
+
+fn newest_kernel() -> Result<String, String> {
+    let found = |names: Vec<String>| names.into_iter().find(|it| it.starts_with("linux-image-"));
+    if let Some(kernel) = found(depends(&[NEWEST_KERNEL.to_owned()])) {
+        return Ok(kernel);
+    }
+    if host::may_install() {
+        host::update_lists()?;
+    }
+    found(depends(&[NEWEST_KERNEL.to_owned()]))
+        .ok_or_else(|| format!("apt knows no {NEWEST_KERNEL}: run `apt-get update`"))
+}
+
+/// The programs and every library below them.
+fn with_libraries() -> BTreeSet<String> {
+    let mut all: BTreeSet<String> = PROGRAMS.map(str::to_owned).into();
+    let mut new: Vec<String> = all.iter().cloned().collect();
+    while !new.is_empty() {
+        new = depends(&new)
+            .into_iter()
+            .filter(|name| is_library(name))
+            .filter(|name| all.insert(name.clone()))
+            .collect();
+    }
+    all
+}
+
+/// Programs that configure packages are not needed: nothing is configured.
+fn is_library(name: &str) -> bool {
+    (name.starts_with("lib") || name.starts_with("zlib")) && !name.ends_with("-bin")
+}
+
+/// What these packages depend on, as apt tells it.
+fn depends(names: &[String]) -> Vec<String> {
+    let output = Command::new("apt-cache")
+        .arg("depends")
+        .args(names)
+        .output();
+    let text = output.map(|output| output.stdout).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines = text.lines().filter_map(|line| {
+        let (kind, name) = line.split_once(": ")?;
+        let needed = kind.ends_with("Depends");
+        // Virtual packages are in angle brackets.
+        (needed && !name.starts_with('<')).then(|| name.to_owned())
+    });
+    lines.collect()
+}
+
+fn download(folder: &Path, names: &[String]) -> Result<(), String> {
+    let output = Command::new("apt-get")
+        .args(["-q", "download"])
+        .args(names)
+        .current_dir(folder)
+        .output()
+        .map_err(|error| format!("apt-get can't be started: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let reason = String::from_utf8_lossy(&output.stderr);
+    Err(format!("Debian's packages can't be fetched: {reason}"))
+}

@@ -1,0 +1,195 @@
+//! A program on our side.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::image::{self, Image};
+use super::place::Place;
+use super::rows::Role;
+use super::seat::Outcome;
+
+/// How often to look at a program that runs.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// How many looks in a row find a server asleep before it is taken to wait for clients.
+const ASLEEP: u32 = 3;
+
+/// Packets to the queue pair of the connection manager are late.
+const LATE_MANAGEMENT: &str = "delay:qp=1,by=500ms";
+
+/// How a program of this side comes to its RDMA device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// `roci ping` in the place of rping: it takes the same words.
+    Ping,
+    /// The distribution's program on our libraries.
+    Run,
+    /// The same, with connections that take their time: the other side is emulated and slow.
+    RunUnhurried,
+}
+
+/// The programs of this side.
+pub(crate) struct Programs {
+    roci: PathBuf,
+    programs: PathBuf,
+    libraries: PathBuf,
+    probe: PathBuf,
+    outputs: PathBuf,
+}
+
+impl Programs {
+    pub(crate) fn new(place: &Place, image: &Image) -> Result<Self, String> {
+        let outputs = place.file("outputs");
+        fs::create_dir_all(&outputs).map_err(|error| error.to_string())?;
+        let programs = Self {
+            roci: place.roci(),
+            programs: image.root.join("usr/bin"),
+            libraries: place.file("libraries"),
+            probe: image::probe(place),
+            outputs,
+        };
+        programs.link_libraries(image)?;
+        Ok(programs)
+    }
+
+    /// What perftest needs beside RDMA. Not the whole folder: its C library is not ours.
+    fn link_libraries(&self, image: &Image) -> Result<(), String> {
+        fs::create_dir_all(&self.libraries).map_err(|error| error.to_string())?;
+        for name in ["libibumad.so.3", "libpci.so.3"] {
+            let library = image.root.join("usr/lib/x86_64-linux-gnu").join(name);
+            let copy = self.libraries.join(name);
+            fs::copy(&library, &copy).map_err(|error| format!("{name}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Starts a command line, given as for the kernel's side.
+    pub(crate) fn start(&self, way: Way, line: &str, role: &str) -> Result<Running, String> {
+        let output = self.outputs.join(role);
+        let file = File::create(&output).map_err(|error| error.to_string())?;
+        let errors = output.with_extension("err");
+        let errors = File::create(&errors).map_err(|error| error.to_string())?;
+        let child = self
+            .command(way, line)
+            .env("LD_LIBRARY_PATH", &self.libraries)
+            // `/run` belongs to our namespace.
+            .env("XDG_RUNTIME_DIR", "/run")
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(errors)
+            .spawn()
+            .map_err(|error| format!("`{line}` can't be started here: {error}"))?;
+        Ok(Running { child, output })
+    }
+
+    /// Keeps what both sides said, for who wants to know why a row failed.
+    pub(crate) fn keep(&self, row: &str, ours: Option<Role>, said: [&Outcome; 2]) {
+        let ours = ours.map_or("kernels".into(), |role| format!("{role:?}"));
+        for (role, outcome) in [Role::Server, Role::Client].iter().zip(said) {
+            let name = format!("{row} - {ours} - {role:?}.txt").replace('/', " ");
+            // Nobody needs it if all is well, and a full disk will be noticed elsewhere.
+            let _ = fs::write(self.outputs.join(name), &outcome.text);
+        }
+    }
+
+    fn command(&self, way: Way, line: &str) -> Command {
+        let mut words = line.split_whitespace();
+        let program = words.next().expect("a command line names a program");
+        let mut command = Command::new(&self.roci);
+        match (way, program) {
+            (Way::Ping, _) => command.arg("ping"),
+            (_, "probe") => command.args(["run", "--"]).arg(&self.probe),
+            (Way::Run | Way::RunUnhurried, _) => command.args(["run", "--"]).arg(self.programs.join(program)),
+        };
+        if way == Way::RunUnhurried {
+            command.env("ROCI_FAULT", LATE_MANAGEMENT);
+        }
+        command.args(words);
+        command
+    }
+}
+
+/// A program of this side that runs.
+pub(crate) struct Running {
+    child: Child,
+    output: PathBuf,
+}
+
+impl Running {
+    /// Waits until a server waits for clients: it has its port, and all of its threads sleep.
+    pub(crate) fn wait_for_listener(&mut self, patience: Duration) -> bool {
+        let start = Instant::now();
+        let mut asleep = 0;
+        while start.elapsed() < patience && asleep < ASLEEP {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return false;
+            }
+            asleep = match has_port() && self.sleeps() {
+                true => asleep + 1,
+                false => 0,
+            };
+            sleep(GLANCE);
+        }
+        asleep == ASLEEP
+    }
+
+    fn sleeps(&self) -> bool {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let Ok(tasks) = fs::read_dir(tasks) else {
+            return false;
+        };
+        let states = tasks.flatten().map(|task| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            // The name before the state is in parentheses and may contain anything.
+            stat.rsplit(')')
+                .next()
+                .is_some_and(|rest| rest.starts_with(" S"))
+        });
+        states.fold(true, |all, sleeping| all && sleeping)
+    }
+
+    /// Waits for the end; a program that takes too long is killed.
+    pub(crate) fn finish(mut self, patience: Duration) -> Result<Outcome, String> {
+        let start = Instant::now();
+        let code = loop {
+            match self.child.try_wait().map_err(|error| error.to_string())? {
+                // As a shell tells a signal.
+                Some(status) => break status.code().unwrap_or(137),
+                None if start.elapsed() > patience => break self.kill(),
+                None => sleep(GLANCE),
+            }
+        };
+        let mut text = fs::read(&self.output).map_err(|error| error.to_string())?;
+        // Complaints come last, as from the other side.
+        let errors = fs::read(self.output.with_extension("err"));
+        text.extend(errors.map_err(|error| error.to_string())?);
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Ok(Outcome { code, text })
+    }
+
+    fn kill(&mut self) -> i32 {
+        // It may have ended in this moment; that is fine, too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        137
+    }
+}
+
+/// Whether anybody in this network has the port of RoCE, or listens with TCP.
+fn has_port() -> bool {
+    let lines = |name: &str| fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default();
+    let roce = format!(":{:04X} ", wire::ROCE_PORT);
+    let bound = ["udp", "udp6"]
+        .map(lines)
+        .iter()
+        .any(|it| it.contains(&roce));
+    // 0A is the state LISTEN.
+    bound
+        || ["tcp", "tcp6"]
+            .map(lines)
+            .iter()
+            .any(|it| it.contains(" 0A "))
+}

@@ -1,0 +1,79 @@
+//! Scenes of `probe.c`: each opcode, each size, each refusal, compared with two kernels.
+
+use super::super::network::Family;
+use super::{Cable, Difference, Judge, Role, Row};
+
+/// We tell the server's application of a request that violates a key (C9-222.1.1); rxe does not.
+const VIOLATION: &[Difference] = &[Difference {
+    we_are: Role::Server,
+    kernels: "server: asynchronous event: none",
+    with_us: "server: asynchronous event: local access violation work queue error",
+}];
+
+/// A SEND that is longer than its receive is an invalid request, and the receive has the wrong
+/// length; rxe calls both an operational error.
+const TOO_LONG: &[Difference] = &[
+    Difference {
+        we_are: Role::Server,
+        kernels: "server: asynchronous event: none",
+        with_us: "server: asynchronous event: invalid request local work queue error",
+    },
+    Difference {
+        we_are: Role::Server,
+        kernels: "server: receive: status 2 local QP operation error",
+        with_us: "server: receive: status 1 local length error",
+    },
+    Difference {
+        we_are: Role::Server,
+        kernels: "client: request: status 11 remote operation error",
+        with_us: "client: request: status 9 remote invalid request error",
+    },
+];
+
+/// rxe sets the flag and loses the key.
+const INVALIDATED: &[Difference] = &[Difference {
+    we_are: Role::Server,
+    kernels: "server: invalidation is told, the key is WRONG",
+    with_us: "server: invalidation is told, the key is right",
+}];
+
+/// Scenes, and what differs in them.
+const SCENES: [(&str, &[Difference]); 16] = [
+    ("sizes", &[]),
+    ("immediate", &[]),
+    ("reads", &[]),
+    ("atomics", &[]),
+    ("inline", &[]),
+    ("invalidate", INVALIDATED),
+    ("wrong-key", VIOLATION),
+    ("wrong-key-read", VIOLATION),
+    ("out-of-bounds", VIOLATION),
+    ("no-permission", VIOLATION),
+    ("too-long", TOO_LONG),
+    ("rnr-recovered", &[]),
+    ("rnr-exhausted", &[]),
+    ("no-listener", &[]),
+    ("reject", &[]),
+    ("killed", &[]),
+];
+
+pub(super) fn rows() -> Vec<Row> {
+    let scenes = SCENES.iter().map(|(scene, known)| row(scene, scene, known));
+    let mut rows: Vec<Row> = scenes.collect();
+    rows.push(row("sizes, IPv6", "sizes", &[]).over(Family::Ipv6));
+    rows.push(row("sizes, jumbo", "sizes", &[]).cable(Cable::JUMBO));
+    for scene in ["smaller-sizes", "reads", "atomics"] {
+        let row = row(&format!("{scene}, lossy"), scene, &[]);
+        rows.push(row.cable(Cable::LOSSY).long());
+    }
+    rows
+}
+
+fn row(name: &str, scene: &str, differences: &'static [Difference]) -> Row {
+    Row::new(
+        format!("probe: {name}"),
+        format!("probe server {{server}} {scene}"),
+        format!("probe client {{server}} {scene}"),
+    )
+    .judge(Judge::LikeKernels(differences))
+}

@@ -1,0 +1,77 @@
+//! Commands for the kernel peer, through a serial port of the machine.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// How a program ended, and everything that it printed.
+#[derive(Debug, Clone)]
+pub(crate) struct Outcome {
+    pub(crate) code: i32,
+    pub(crate) text: String,
+}
+
+impl Outcome {
+    pub(crate) fn succeeded(&self) -> bool {
+        self.code == 0
+    }
+}
+
+/// A place in the machine where one command runs at a time.
+pub(crate) struct Seat {
+    stream: BufReader<UnixStream>,
+}
+
+impl Seat {
+    pub(crate) fn connect(socket: &Path) -> io::Result<Self> {
+        let stream = BufReader::new(UnixStream::connect(socket)?);
+        Ok(Self { stream })
+    }
+
+    /// Starts a shell command; its outcome must be fetched before the next one.
+    pub(crate) fn begin(&mut self, command: &str) -> io::Result<()> {
+        debug_assert!(!command.contains('\n'), "a command is a line");
+        self.stream.get_mut().write_all(command.as_bytes())?;
+        self.stream.get_mut().write_all(b"\n")
+    }
+
+    /// Waits for the end of the command; nothing if that takes too long.
+    pub(crate) fn finish(&mut self, patience: Duration) -> io::Result<Option<Outcome>> {
+        self.stream.get_mut().set_read_timeout(Some(patience))?;
+        let mut line = String::new();
+        match self.stream.read_line(&mut line) {
+            Ok(_) => {}
+            Err(error) if is_timeout(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let (code, length) = header(&line)
+            .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("answered {line:?}")))?;
+        let mut text = vec![0; length];
+        self.stream.read_exact(&mut text)?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Ok(Some(Outcome { code, text }))
+    }
+}
+
+/// The exit code and the length of what follows.
+fn header(line: &str) -> Option<(i32, usize)> {
+    let (code, length) = line.trim().split_once(' ')?;
+    Some((code.parse().ok()?, length.parse().ok()?))
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::header;
+
+    #[test]
+    fn an_answer_begins_with_code_and_length() {
+        assert_eq!(header("0 12\n"), Some((0, 12)));
+        assert_eq!(header("137 0\n"), Some((137, 0)));
+        assert_eq!(header("sh: not found\n"), None);
+    }
+}

@@ -1,0 +1,189 @@
+//! Where two programs meet, one on each side.
+
+use std::time::{Duration, Instant};
+
+use super::machine::Machine;
+use super::network::{self, Family, Side};
+use super::program::{Programs, Running};
+use super::rows::{Cable, Role, Row};
+use super::seat::Outcome;
+
+/// How long a server may take until it listens.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(40);
+
+/// How long a conversation may take. Lost packets cost time.
+const PATIENCE: Duration = Duration::from_secs(40);
+const LOSSY_PATIENCE: Duration = Duration::from_secs(180);
+
+/// How long a server may stay when its client has gone.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// The device of either side.
+const KERNEL_DEVICE: &str = "rxe0";
+const OUR_DEVICE: &str = "roci_tap0";
+
+/// What both programs came to.
+pub(crate) struct Conversation {
+    pub(crate) server: Outcome,
+    pub(crate) client: Outcome,
+    pub(crate) took: Duration,
+}
+
+/// The two sides, and the cable between them.
+pub(crate) struct Stage {
+    pub(crate) machine: Machine,
+    programs: Programs,
+    cable: Option<Cable>,
+    gids: Gids,
+}
+
+/// A program that runs on either side.
+enum Started {
+    There { seat: usize },
+    Here(Running),
+}
+
+impl Stage {
+    pub(crate) fn new(mut machine: Machine, programs: Programs) -> Result<Self, String> {
+        let gids = Gids::read(&mut machine)?;
+        Ok(Self {
+            machine,
+            programs,
+            cable: None,
+            gids,
+        })
+    }
+
+    /// Lets server and client talk; `ours` is the part we play, if any.
+    pub(crate) fn play(&mut self, row: &Row, ours: Option<Role>) -> Result<Conversation, String> {
+        self.lay(row.cable)?;
+        let start = Instant::now();
+        let mut server = self.start(row, Role::Server, ours)?;
+        if !self.wait_for_listener(&mut server)? {
+            let server = self.finish(server, Duration::from_millis(1))?;
+            let text = server.text.trim();
+            return Err(format!("the server does not listen; it said: {text}"));
+        }
+        let client = self.start(row, Role::Client, ours)?;
+        let patience = match row.cable.lossy {
+            true => LOSSY_PATIENCE,
+            false => PATIENCE,
+        };
+        let client = self.finish(client, patience)?;
+        let server = self.finish(server, FAREWELL)?;
+        self.programs.keep(&row.name, ours, [&server, &client]);
+        Ok(Conversation {
+            server,
+            client,
+            took: start.elapsed(),
+        })
+    }
+
+    fn start(&mut self, row: &Row, role: Role, ours: Option<Role>) -> Result<Started, String> {
+        let side = ours.map_or(Side::Kernel, |ours| role.side(ours));
+        let server = ours.map_or(Side::Kernel, |ours| Role::Server.side(ours));
+        let line = match role {
+            Role::Server => &row.server,
+            Role::Client => &row.client,
+        };
+        let line = self.fill_in(line, row.family, side, server);
+        match side {
+            Side::Ours => {
+                let name = match role {
+                    Role::Server => "server",
+                    Role::Client => "client",
+                };
+                self.programs.start(row.way, &line, name).map(Started::Here)
+            }
+            Side::Kernel => {
+                let seat = match role {
+                    Role::Server => 0,
+                    Role::Client => 1,
+                };
+                self.machine.begin(seat, &line)?;
+                Ok(Started::There { seat })
+            }
+        }
+    }
+
+    fn fill_in(&self, line: &str, family: Family, side: Side, server: Side) -> String {
+        let device = match side {
+            Side::Kernel => KERNEL_DEVICE,
+            Side::Ours => OUR_DEVICE,
+        };
+        line.replace("{server}", server.address(family))
+            .replace("{server4}", server.address(Family::Ipv4))
+            .replace("{here}", side.address(family))
+            .replace("{device}", device)
+            .replace("{gid}", &self.gids.index(side, family).to_string())
+    }
+
+    fn wait_for_listener(&mut self, server: &mut Started) -> Result<bool, String> {
+        match server {
+            Started::There { seat } => self.machine.wait_for_listener(*seat, LISTEN_PATIENCE),
+            Started::Here(running) => Ok(running.wait_for_listener(LISTEN_PATIENCE)),
+        }
+    }
+
+    fn finish(&mut self, started: Started, patience: Duration) -> Result<Outcome, String> {
+        match started {
+            Started::There { seat } => self.machine.finish(seat, patience),
+            Started::Here(running) => running.finish(patience),
+        }
+    }
+
+    /// Makes the cable what a row asks for.
+    fn lay(&mut self, cable: Cable) -> Result<(), String> {
+        if self.cable == Some(cable) {
+            return Ok(());
+        }
+        let mtu = cable.mtu;
+        network::set_mtu(mtu)?;
+        self.machine.must(&format!("ip link set eth0 mtu {mtu}"))?;
+        self.machine.must(if cable.lossy { SPOIL } else { MEND })?;
+        self.cable = Some(cable);
+        Ok(())
+    }
+}
+
+/// Both directions are spoiled over there: what goes out directly, what comes in on its way through
+/// a second interface.
+const SPOIL: &str = "modprobe ifb numifbs=1; ip link set ifb0 up; \
+    tc qdisc replace dev eth0 root netem loss 5% duplicate 5% delay 2ms reorder 95% \
+    && tc qdisc replace dev eth0 ingress \
+    && tc filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0 \
+    && tc qdisc replace dev ifb0 root netem loss 5% duplicate 5% delay 2ms reorder 95%";
+
+const MEND: &str = "tc qdisc del dev eth0 root; tc qdisc del dev eth0 ingress; true";
+
+/// Where each side's addresses stand in its GID table.
+struct Gids {
+    kernel: Vec<String>,
+}
+
+impl Gids {
+    fn read(machine: &mut Machine) -> Result<Self, String> {
+        let list = "for i in 0 1 2 3 4 5; do cat /sys/class/infiniband/rxe0/ports/1/gids/$i; done";
+        let text = machine.must(list)?;
+        let kernel = text.lines().map(str::to_owned).collect();
+        Ok(Self { kernel })
+    }
+
+    fn index(&self, side: Side, family: Family) -> usize {
+        match side {
+            Side::Kernel => {
+                let wanted = match family {
+                    Family::Ipv4 => "0000:0000:0000:0000:0000:ffff:",
+                    Family::Ipv6 => "fd00:",
+                };
+                let mut entries = self.kernel.iter();
+                entries.position(|gid| gid.starts_with(wanted)).unwrap_or(0)
+            }
+            // Link-local, IPv4, the others: the order of the kernel's own tables.
+            Side::Ours => match family {
+                Family::Ipv4 => 1,
+                Family::Ipv6 => 2,
+            },
+        }
+    }
+}

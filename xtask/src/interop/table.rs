@@ -1,0 +1,135 @@
+//! The table of the matrix, for the terminal and for the docs.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// How one direction of a row ended.
+pub(crate) enum Cell {
+    Good(Duration),
+    /// What is wrong.
+    Bad(String),
+}
+
+/// A row with both directions.
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) as_client: Cell,
+    pub(crate) as_server: Cell,
+}
+
+impl Line {
+    pub(crate) fn is_good(&self) -> bool {
+        matches!(
+            (&self.as_client, &self.as_server),
+            (Cell::Good(_), Cell::Good(_))
+        )
+    }
+
+    /// What is wrong, a line each.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        let cells = [("client", &self.as_client), ("server", &self.as_server)];
+        let complaints = cells.iter().filter_map(|(role, cell)| match cell {
+            Cell::Good(_) => None,
+            Cell::Bad(reason) => Some(format!("{}, we are the {role}: {reason}", self.name)),
+        });
+        complaints.collect()
+    }
+}
+
+const NAME_WIDTH: usize = 38;
+
+/// The head of the table, as it is printed before the first row.
+pub(crate) fn head() -> String {
+    format!(
+        "{:<NAME_WIDTH$} {:>14} {:>14}",
+        "", "we are client", "we are server"
+    )
+}
+
+/// A row as it is printed.
+pub(crate) fn line(line: &Line) -> String {
+    let (client, server) = (short(&line.as_client), short(&line.as_server));
+    format!("{:<NAME_WIDTH$} {client:>14} {server:>14}", line.name)
+}
+
+fn short(cell: &Cell) -> String {
+    match cell {
+        Cell::Good(took) => format!("ok {:.1} s", took.as_secs_f32()),
+        Cell::Bad(_) => "FAILED".into(),
+    }
+}
+
+/// Between these two lines of the document stands the table.
+const BEGIN: &str = "<!-- the table: written by `cargo xtask interop --record` -->";
+const END: &str = "<!-- the end of the table -->";
+
+/// Writes the table into the docs.
+pub(crate) fn record(document: &Path, lines: &[Line], remarks: &[String]) -> Result<(), String> {
+    let unusable = |error: std::io::Error| format!("{}: {error}", document.display());
+    let text = fs::read_to_string(document).map_err(unusable)?;
+    let replaced = replaced(&text, &markdown(lines, remarks));
+    let text = replaced.ok_or_else(|| format!("{} has no place for it", document.display()))?;
+    fs::write(document, text).map_err(unusable)
+}
+
+fn replaced(document: &str, table: &str) -> Option<String> {
+    let (before, rest) = document.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n\n{table}\n{END}{after}"))
+}
+
+fn markdown(lines: &[Line], remarks: &[String]) -> String {
+    let mut text = String::from("| row | we are client | we are server |\n|---|---|---|\n");
+    for line in lines {
+        let (client, server) = (plain(&line.as_client), plain(&line.as_server));
+        writeln!(text, "| {} | {client} | {server} |", line.name).expect("memory takes all");
+    }
+    for remark in remarks {
+        write!(text, "\n- {remark}").expect("memory takes all");
+    }
+    text.push('\n');
+    text
+}
+
+/// Without times: the document changes only when the outcome does.
+fn plain(cell: &Cell) -> &'static str {
+    match cell {
+        Cell::Good(_) => "ok",
+        Cell::Bad(_) => "FAILED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Line {
+        Line {
+            name: "rping".into(),
+            as_client: Cell::Good(Duration::from_millis(1250)),
+            as_server: Cell::Bad("no answer".into()),
+        }
+    }
+
+    #[test]
+    fn a_bad_cell_is_seen_and_explained() {
+        assert!(!example().is_good());
+        assert!(line(&example()).ends_with("ok 1.2 s         FAILED"));
+        assert_eq!(
+            example().complaints(),
+            ["rping, we are the server: no answer"]
+        );
+    }
+
+    #[test]
+    fn the_document_keeps_what_is_around_the_table() {
+        let document = format!("above\n{BEGIN}\nold\n{END}\nbelow\n");
+        let new = replaced(&document, &markdown(&[example()], &["a remark".into()]));
+        let new = new.expect("it has a place");
+        assert!(new.starts_with("above\n") && new.ends_with("\nbelow\n"));
+        assert!(new.contains("| rping | ok | FAILED |\n\n- a remark\n"));
+        assert!(!new.contains("old"));
+    }
+}

@@ -1,0 +1,158 @@
+//! Whether a conversation was good.
+
+use super::rows::{Difference, Judge, Role};
+use super::seat::Outcome;
+use super::stage::Conversation;
+
+/// Judges what was said when we played `ours`; the error says what is wrong.
+///
+/// `kernels` is what two kernels said to each other, for rows that are compared.
+pub(crate) fn judge(
+    judge: &Judge,
+    ours: Role,
+    said: &Conversation,
+    kernels: Option<&Conversation>,
+) -> Result<(), String> {
+    match (judge, kernels) {
+        (Judge::BothSucceed, _) => both_succeed(said),
+        (Judge::Pings(count), _) => both_succeed(said).and_then(|()| pings(said, *count)),
+        (Judge::LikeKernels(differences), Some(kernels)) => {
+            like_kernels(differences, ours, said, kernels)
+        }
+        (Judge::LikeKernels(_), None) => Err("two kernels have nothing to compare with".into()),
+    }
+}
+
+fn both_succeed(said: &Conversation) -> Result<(), String> {
+    for (who, outcome) in [("client", &said.client), ("server", &said.server)] {
+        if !outcome.succeeded() {
+            let (code, text) = (outcome.code, last_lines(&outcome.text));
+            return Err(format!("the {who} ended with {code}: {text}"));
+        }
+    }
+    Ok(())
+}
+
+/// The client has compared its data; the server must have printed the same.
+fn pings(said: &Conversation, count: usize) -> Result<(), String> {
+    let lines = |text: &str, start: &str| -> Vec<String> {
+        let found = text.lines().filter_map(|line| line.strip_prefix(start));
+        found.map(str::to_owned).collect()
+    };
+    let sent = lines(&said.client.text, "ping data: ");
+    let seen = lines(&said.server.text, "server ping data: ");
+    match (sent.len() == count, sent == seen) {
+        (true, true) => Ok(()),
+        (false, _) => Err(format!("{} pings of {count}", sent.len())),
+        (true, false) => Err(format!(
+            "the server saw {seen:.200?}, the client sent {sent:.200?}"
+        )),
+    }
+}
+
+fn like_kernels(
+    differences: &[Difference],
+    ours: Role,
+    said: &Conversation,
+    kernels: &Conversation,
+) -> Result<(), String> {
+    if !kernels.client.succeeded() {
+        let text = last_lines(&kernels.client.text);
+        return Err(format!("two kernels can't do it either: {text}"));
+    }
+    let expected = transcript(kernels);
+    let known = differences.iter().filter(|it| it.we_are == ours);
+    let expected = known.fold(expected, |lines, it| {
+        let replace = |line: String| match line == it.kernels {
+            true => it.with_us.to_owned(),
+            false => line,
+        };
+        lines.into_iter().map(replace).collect()
+    });
+    let found = transcript(said);
+    if expected == found {
+        return Ok(());
+    }
+    Err(format!(
+        "kernels say «{}», here it is «{}»",
+        expected.join(" | "),
+        found.join(" | ")
+    ))
+}
+
+/// What server and client said, one after the other, and how they ended. What their shells said of
+/// it is left out.
+fn transcript(said: &Conversation) -> Vec<String> {
+    let part = |name: &str, outcome: &Outcome| {
+        let own = format!("{name}: ");
+        let lines = outcome.text.lines().filter(|line| line.starts_with(&own));
+        let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+        lines.push(format!("{name} ends with {}", outcome.code));
+        lines
+    };
+    let mut lines = part("server", &said.server);
+    lines.extend(part("client", &said.client));
+    lines
+}
+
+/// The end of what a program printed is where the reason is.
+fn last_lines(text: &str) -> String {
+    let lines: Vec<_> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(3)..].join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn conversation(server: (i32, &str), client: (i32, &str)) -> Conversation {
+        let outcome = |(code, text): (i32, &str)| Outcome {
+            code,
+            text: text.to_owned(),
+        };
+        Conversation {
+            server: outcome(server),
+            client: outcome(client),
+            took: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_failed_side_is_named() {
+        let said = conversation((0, ""), (1, "a\nno route\n"));
+        let verdict = judge(&Judge::BothSucceed, Role::Client, &said, None);
+        assert!(
+            verdict
+                .expect_err("it failed")
+                .contains("client ended with 1: a | no route")
+        );
+    }
+
+    #[test]
+    fn pings_are_counted_and_compared() {
+        let good = conversation((0, "server ping data: a\n"), (0, "ping data: a\n"));
+        assert_eq!(judge(&Judge::Pings(1), Role::Client, &good, None), Ok(()));
+        assert!(judge(&Judge::Pings(2), Role::Client, &good, None).is_err());
+        let wrong = conversation((0, "server ping data: b\n"), (0, "ping data: a\n"));
+        assert!(judge(&Judge::Pings(1), Role::Client, &wrong, None).is_err());
+    }
+
+    #[test]
+    fn only_a_known_difference_is_accepted() {
+        const KNOWN: Judge = Judge::LikeKernels(&[Difference {
+            we_are: Role::Server,
+            kernels: "client: status 11",
+            with_us: "client: status 9",
+        }]);
+        let kernels = conversation((0, ""), (0, "client: status 11\n"));
+        let ours = conversation((0, ""), (0, "client: status 9\n"));
+        assert_eq!(judge(&KNOWN, Role::Server, &ours, Some(&kernels)), Ok(()));
+        assert!(judge(&KNOWN, Role::Client, &ours, Some(&kernels)).is_err());
+        assert!(judge(&KNOWN, Role::Server, &kernels, Some(&kernels)).is_err());
+    }
+}

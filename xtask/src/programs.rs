@@ -1,0 +1,264 @@
+//! Programs of others, unmodified, under `roci run`.
+
+mod list;
+mod network;
+mod packages;
+mod report;
+mod session;
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use crate::command::CommandLine;
+use list::Row;
+use network::Laboratory;
+use report::{COLUMNS, Line, Outcome};
+use session::{Session, Tools};
+
+pub(crate) use packages::missing;
+
+/// What is built before anything runs.
+const BUILD: &str = "build -p roci -p capi -p preload";
+
+/// The table in the docs.
+const DOCUMENT: &str = "docs/programs.md";
+
+/// At most so many runs at once. Each is two processes that poll: with fewer cores than that, they
+/// take turns of milliseconds, and a run alone is faster than two at a time.
+const MOST_WORKERS: usize = 2;
+
+/// Runs everything; fails if a program does, or if the table in the docs says otherwise.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let results = run(root, "")?;
+    let document = results.document();
+    results.verdict()?;
+    let written = fs::read_to_string(root.join(DOCUMENT)).unwrap_or_default();
+    match results.is_complete() && written != document {
+        true => Err(format!(
+            "{DOCUMENT} is not up to date: run `cargo xtask programs`"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Runs what has this in its name, and writes the table if that was everything.
+pub(crate) fn write(root: &Path, part: &str) -> Result<(), String> {
+    let results = run(root, part)?;
+    if part.is_empty() && results.is_complete() {
+        let path = root.join(DOCUMENT);
+        fs::write(&path, results.document())
+            .map_err(|error| format!("{DOCUMENT} can't be written: {error}"))?;
+        println!("the table is in {DOCUMENT}");
+    }
+    results.verdict()
+}
+
+/// Every row with what became of it.
+struct Results {
+    rows: Vec<Row>,
+    outcomes: Vec<[Outcome; COLUMNS.len()]>,
+    failures: Vec<String>,
+}
+
+impl Results {
+    fn lines(&self) -> Vec<Line<'_>> {
+        let rows = self.rows.iter().zip(&self.outcomes);
+        rows.map(|(row, &outcomes)| Line { row, outcomes })
+            .collect()
+    }
+
+    fn document(&self) -> String {
+        report::document(&self.lines())
+    }
+
+    fn is_complete(&self) -> bool {
+        !self.outcomes.as_flattened().contains(&Outcome::LeftOut)
+    }
+
+    fn verdict(&self) -> Result<(), String> {
+        match self.failures.len() {
+            0 => Ok(()),
+            number => Err(format!(
+                "{}\n\n{number} runs failed",
+                self.failures.join("\n\n")
+            )),
+        }
+    }
+}
+
+fn run(root: &Path, part: &str) -> Result<Results, String> {
+    packages::install()?;
+    build(root)?;
+    let mut rows = list::rows();
+    rows.retain(|row| row.program.contains(part));
+    if rows.is_empty() {
+        return Err(format!("no program has `{part}` in its name"));
+    }
+    let scratch = Scratch::new()?;
+    let tools = Tools {
+        roci: program_beside_us("roci")?,
+        scripts: root.join("xtask/src/programs/pyverbs"),
+        scratch: scratch.0.clone(),
+    };
+    let started = Instant::now();
+    let (outcomes, failures) = run_rows(&tools, &rows)?;
+    let results = Results {
+        rows,
+        outcomes,
+        failures,
+    };
+    print!("\n{}", report::table(&results.lines()));
+    println!("{:.0} s", started.elapsed().as_secs_f32());
+    Ok(results)
+}
+
+fn build(root: &Path) -> Result<(), String> {
+    let build = CommandLine::cargo(BUILD);
+    println!("$ {build}");
+    match build.run(root) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!("`{build}` failed")),
+        Err(error) => Err(format!("cargo can't be started: {error}")),
+    }
+}
+
+/// We are in the folder of the unoptimised build ourselves.
+fn program_beside_us(name: &str) -> Result<PathBuf, String> {
+    let ours = std::env::current_exe().map_err(|error| error.to_string())?;
+    Ok(ours.with_file_name(name))
+}
+
+/// Results by row and column, and what failed.
+type Found = (Vec<[Outcome; COLUMNS.len()]>, Vec<String>);
+
+/// Each worker has networks of its own, so that runs can't disturb each other.
+fn run_rows(tools: &Tools, rows: &[Row]) -> Result<Found, String> {
+    let laboratories = laboratories()?;
+    let next = AtomicUsize::new(0);
+    let empty = vec![[Outcome::NoRun; COLUMNS.len()]; rows.len()];
+    let found = Mutex::new((empty, Vec::new()));
+    thread::scope(|scope| {
+        for laboratory in &laboratories {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(row) = rows.get(number) else { break };
+                    let (outcomes, failures) = run_row(tools, row, number, laboratory);
+                    let mut found = found.lock().expect("no worker panics while it reports");
+                    found.0[number] = outcomes;
+                    found.1.extend(failures);
+                }
+            });
+        }
+    });
+    Ok(found
+        .into_inner()
+        .expect("no worker panics while it reports"))
+}
+
+fn laboratories() -> Result<Vec<Laboratory>, String> {
+    if !packages::are_we_root() {
+        println!("left out: network namespaces, which only root can make");
+        return Ok(vec![Laboratory::without_namespaces()]);
+    }
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let workers = 0..(cores / 2).clamp(1, MOST_WORKERS);
+    workers.map(Laboratory::with_namespaces).collect()
+}
+
+/// Runs one row over everything it can use.
+fn run_row(
+    tools: &Tools,
+    row: &Row,
+    number: usize,
+    laboratory: &Laboratory,
+) -> ([Outcome; COLUMNS.len()], Vec<String>) {
+    let mut failures = Vec::new();
+    let outcomes = COLUMNS.map(|(name, family, title)| {
+        if !row.families.contains(&family) || (row.is_alone() && name != network::LOOPBACK) {
+            return Outcome::NoRun;
+        }
+        let mut networks = laboratory.networks.iter();
+        let Some(network) = networks.find(|network| network.name == name) else {
+            return Outcome::LeftOut;
+        };
+        let session = Session {
+            tools,
+            row,
+            network,
+            family,
+            number,
+        };
+        let started = Instant::now();
+        let (outcome, complaint) = judge(row, session.run());
+        let seconds = started.elapsed().as_secs_f32();
+        let run = format!("{} {} ({title})", row.program, row.options);
+        println!("{:<8} {seconds:>5.1} s  {run}", outcome.word());
+        failures.extend(complaint.map(|why| format!("--- {run}\n{why}")));
+        outcome
+    });
+    (outcomes, failures)
+}
+
+/// What a result means, and what is to be said about it if it is not what must be.
+fn judge(row: &Row, result: Result<(), String>) -> (Outcome, Option<String>) {
+    match (result, row.hopeless) {
+        (Ok(()), None) => (Outcome::Works, None),
+        (Ok(()), Some(_)) => {
+            let news = "it works, although the list says that it can't: correct the list";
+            (Outcome::Fails, Some(news.to_owned()))
+        }
+        (Err(why), None) => (Outcome::Fails, Some(why)),
+        (Err(_), Some(_)) => (Outcome::Hopeless, None),
+    }
+}
+
+/// A folder for this run alone, with a short name: sockets live in it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, String> {
+        let path = PathBuf::from(format!("/tmp/roci-programs-{}", std::process::id()));
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|error| format!("{} can't be made: {error}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_work_must_not() {
+        let rows = list::rows();
+        let good = rows
+            .iter()
+            .find(|row| row.hopeless.is_none())
+            .expect("most are");
+        let hopeless = rows
+            .iter()
+            .find(|row| row.hopeless.is_some())
+            .expect("some are");
+        let failed = || Err("no answer".to_owned());
+        assert_eq!(judge(good, Ok(())), (Outcome::Works, None));
+        assert_eq!(judge(good, failed()), (Outcome::Fails, failed().err()));
+        assert_eq!(judge(hopeless, failed()), (Outcome::Hopeless, None));
+        assert!(
+            judge(hopeless, Ok(()))
+                .1
+                .is_some_and(|news| news.contains("correct the list"))
+        );
+    }
+}

@@ -1,0 +1,187 @@
+//! Where programs meet: on one host, or on two that are network namespaces with a cable between.
+
+use std::fs;
+use std::process::Command;
+
+/// Which of its addresses a server is reached at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+/// One machine, as a program sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Host {
+    /// The namespace to enter; none for the machine that we run on.
+    namespace: Option<String>,
+    pub(super) v4: String,
+    pub(super) v6: String,
+}
+
+impl Host {
+    const DEVICE: &str = "roci0";
+
+    /// The name of its only device.
+    pub(super) fn device() -> &'static str {
+        Self::DEVICE
+    }
+
+    /// What `roci run --devices` is told: the GID of IPv4 comes first.
+    pub(super) fn devices(&self) -> String {
+        format!("{}={}+{}", Self::DEVICE, self.v4, self.v6)
+    }
+
+    pub(super) fn gid(family: Family) -> &'static str {
+        match family {
+            Family::V4 => "0",
+            Family::V6 => "1",
+        }
+    }
+
+    pub(super) fn address(&self, family: Family) -> &str {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+
+    /// A command that runs on it, without arguments so far.
+    pub(super) fn command(&self, program: &str) -> Command {
+        let Some(namespace) = &self.namespace else {
+            return Command::new(program);
+        };
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace, program]);
+        command
+    }
+
+    fn loopback(namespace: Option<String>) -> Self {
+        Self {
+            namespace,
+            v4: "127.0.0.1".to_owned(),
+            v6: "::1".to_owned(),
+        }
+    }
+}
+
+/// Two hosts, which may be one.
+#[derive(Clone, Debug)]
+pub(super) struct Network {
+    pub(super) name: &'static str,
+    pub(super) server: Host,
+    pub(super) client: Host,
+}
+
+/// What a network is called in the table.
+pub(super) const LOOPBACK: &str = "loopback";
+pub(super) const CABLE: &str = "veth";
+
+/// Our namespaces are called by this, our process, and what they are.
+const PREFIX: &str = "roci-programs-";
+
+/// The networks of one worker, who shares them with nobody. They disappear with this.
+pub(super) struct Laboratory {
+    namespaces: Vec<String>,
+    pub(super) networks: Vec<Network>,
+}
+
+impl Laboratory {
+    /// Namespaces of its own, which only root may make.
+    pub(super) fn with_namespaces(worker: usize) -> Result<Self, String> {
+        remove_leftovers();
+        let process = std::process::id();
+        let name = |side: &str| format!("{PREFIX}{process}-{worker}{side}");
+        let (left, right) = (name("a"), name("b"));
+        let mut laboratory = Self {
+            namespaces: Vec::new(),
+            networks: Vec::new(),
+        };
+        for namespace in [&left, &right] {
+            ip(&format!("netns add {namespace}"))?;
+            laboratory.namespaces.push(namespace.clone());
+            ip(&format!("-n {namespace} link set lo up"))?;
+        }
+        ip(&format!(
+            "-n {left} link add cable0 type veth peer name cable0 netns {right}"
+        ))?;
+        let here = Host::loopback(Some(left.clone()));
+        laboratory.networks.push(Network {
+            name: LOOPBACK,
+            server: here.clone(),
+            client: here,
+        });
+        laboratory.networks.push(Network {
+            name: CABLE,
+            server: plug_in(&left, 1)?,
+            client: plug_in(&right, 2)?,
+        });
+        Ok(laboratory)
+    }
+
+    /// This machine's loopback, for everybody.
+    pub(super) fn without_namespaces() -> Self {
+        let here = Host::loopback(None);
+        Self {
+            namespaces: Vec::new(),
+            networks: vec![Network {
+                name: LOOPBACK,
+                server: here.clone(),
+                client: here,
+            }],
+        }
+    }
+}
+
+impl Drop for Laboratory {
+    fn drop(&mut self) {
+        for namespace in &self.namespaces {
+            if let Err(error) = ip(&format!("netns delete {namespace}")) {
+                eprintln!("{error}");
+            }
+        }
+    }
+}
+
+/// A run that was interrupted could not clean up.
+fn remove_leftovers() {
+    let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
+        let process = name
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split('-').next());
+        let is_left = process.is_some_and(|id| fs::metadata(format!("/proc/{id}")).is_err());
+        if is_left && let Err(error) = ip(&format!("netns delete {name}")) {
+            eprintln!("{error}");
+        }
+    }
+}
+
+/// Gives one end of the cable its addresses.
+fn plug_in(namespace: &str, number: u8) -> Result<Host, String> {
+    let host = Host {
+        v4: format!("10.77.0.{number}"),
+        v6: format!("fd77::{number}"),
+        namespace: Some(namespace.to_owned()),
+    };
+    let (v4, v6) = (&host.v4, &host.v6);
+    ip(&format!("-n {namespace} address add {v4}/24 dev cable0"))?;
+    // Nobody else can have the address, so that there is nothing to wait for.
+    ip(&format!(
+        "-n {namespace} address add {v6}/64 dev cable0 nodad"
+    ))?;
+    ip(&format!("-n {namespace} link set cable0 mtu 9000 up"))?;
+    Ok(host)
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let output = Command::new("ip")
+        .args(arguments.split_whitespace())
+        .output();
+    let output = output.map_err(|error| format!("`ip` can't be started: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`ip {arguments}` failed: {}", complaint.trim()))
+}

@@ -1,0 +1,163 @@
+//! The table of programs and results, for the terminal and for the docs.
+
+use std::fmt::Write as _;
+
+use super::list::Row;
+use super::network::{CABLE, Family, LOOPBACK};
+
+/// The columns: a network and a family.
+pub(super) const COLUMNS: [(&str, Family, &str); 4] = [
+    (LOOPBACK, Family::V4, "127.0.0.1"),
+    (LOOPBACK, Family::V6, "::1"),
+    (CABLE, Family::V4, "veth, IPv4"),
+    (CABLE, Family::V6, "veth, IPv6"),
+];
+
+const INTRODUCTION: &str = "\
+# Programs that run unmodified
+
+`cargo xtask programs` runs these programs of Debian 12 under `roci run`, as two processes on one
+machine and on two network namespaces with a veth pair between them, and writes this table. It is a part
+of `cargo xtask test`.
+
+A dash: the program has no such way to run, or its result would be the same.
+
+";
+
+/// What became of one run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// There is no such run.
+    NoRun,
+    /// It could not be tried on this machine.
+    LeftOut,
+    Works,
+    Fails,
+    /// It fails, and must.
+    Hopeless,
+}
+
+impl Outcome {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::NoRun => "–",
+            Self::LeftOut => "left out",
+            Self::Works => "works",
+            Self::Fails => "fails",
+            Self::Hopeless => "can't",
+        }
+    }
+}
+
+/// The results of one row, by column.
+pub(super) struct Line<'a> {
+    pub(super) row: &'a Row,
+    pub(super) outcomes: [Outcome; COLUMNS.len()],
+}
+
+/// The file for the docs.
+pub(super) fn document(lines: &[Line<'_>]) -> String {
+    let mut text = INTRODUCTION.to_owned();
+    let titles = COLUMNS.map(|(.., title)| title);
+    let _ = writeln!(text, "| program | options | {} |", titles.join(" | "));
+    let _ = writeln!(text, "|---|---|{}", "---|".repeat(COLUMNS.len()));
+    for Line { row, outcomes } in lines {
+        let words = outcomes.map(Outcome::word).join(" | ");
+        let _ = writeln!(text, "{} {words} |", beginning(row));
+    }
+    for (program, why) in reasons(lines) {
+        let _ = writeln!(text, "\nWhere {program} can't: {why}.");
+    }
+    text
+}
+
+/// The first two cells of a row.
+fn beginning(row: &Row) -> String {
+    let options = match row.options.as_str() {
+        "" => String::new(),
+        options if options.starts_with('-') => format!("`{options}`"),
+        options => options.to_owned(),
+    };
+    format!("| {} | {options} |", row.program)
+}
+
+/// Each reason once.
+fn reasons<'a>(lines: &[Line<'a>]) -> Vec<(&'a str, &'static str)> {
+    let reasons = lines
+        .iter()
+        .filter_map(|line| Some((line.row.program, line.row.hopeless?)));
+    let mut reasons: Vec<_> = reasons.collect();
+    reasons.dedup();
+    reasons
+}
+
+/// The same for the terminal.
+pub(super) fn table(lines: &[Line<'_>]) -> String {
+    let mut text = String::new();
+    let titles = COLUMNS.map(|(.., title)| title);
+    let line = |text: &mut String, program: &str, options: &str, cells: [&str; 4]| {
+        let _ = write!(text, "{program:<27} {options:<25}");
+        for cell in cells {
+            let _ = write!(text, " {cell:<10}");
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    };
+    line(&mut text, "program", "options", titles);
+    for Line { row, outcomes } in lines {
+        line(
+            &mut text,
+            row.program,
+            &row.options,
+            outcomes.map(Outcome::word),
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::programs::list::rows;
+
+    #[test]
+    fn the_table_in_the_docs_has_the_rows_of_the_list() {
+        let document = include_str!("../../../docs/programs.md");
+        let written: Vec<&str> = document
+            .lines()
+            .filter(|line| line.starts_with("| "))
+            .collect();
+        let rows = rows();
+        assert_eq!(written.len(), rows.len() + 1, "run `cargo xtask programs`");
+        for (line, row) in written[1..].iter().zip(&rows) {
+            assert!(
+                line.starts_with(&beginning(row)),
+                "{line}: run `cargo xtask programs`"
+            );
+        }
+    }
+
+    #[test]
+    fn reasons_are_told_once_below_the_table() {
+        let rows = rows();
+        let lines: Vec<Line<'_>> = (rows.iter())
+            .map(|row| Line {
+                row,
+                outcomes: [Outcome::Hopeless; COLUMNS.len()],
+            })
+            .collect();
+        let document = document(&lines);
+        assert_eq!(
+            document.matches("Where qperf can't").count(),
+            1,
+            "{document}"
+        );
+        assert_eq!(
+            document
+                .lines()
+                .filter(|line| line.starts_with("| "))
+                .count(),
+            rows.len() + 1
+        );
+    }
+}

@@ -1,0 +1,286 @@
+//! One run: a server, its clients, and what became of them.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::list::{Ready, Row, Server};
+use super::network::{Family, Host, Network};
+
+/// Longer than any of them needs on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between two looks at a process.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The states of a listening socket in `/proc/net/tcp`, and of an open one in `/proc/net/udp`.
+const LISTENING: &str = "0A";
+const UNCONNECTED: &str = "07";
+
+/// What every run needs to know.
+pub(super) struct Tools {
+    /// The command under test.
+    pub(super) roci: PathBuf,
+    /// Our Python scripts.
+    pub(super) scripts: PathBuf,
+    /// A folder for outputs, and for the processes to find each other.
+    pub(super) scratch: PathBuf,
+}
+
+/// A row over one network and one family.
+pub(super) struct Session<'a> {
+    pub(super) tools: &'a Tools,
+    pub(super) row: &'a Row,
+    pub(super) network: &'a Network,
+    pub(super) family: Family,
+    /// A name that no other session has.
+    pub(super) number: usize,
+}
+
+impl Session<'_> {
+    /// Runs it; the error is what a reader needs to find out why it failed.
+    pub(super) fn run(&self) -> Result<(), String> {
+        let end = Instant::now() + PATIENCE;
+        let mut server = self.start_server()?;
+        if let Some((server, ready)) = &mut server {
+            server.wait_until(end, |server| server.is_ready(*ready, &self.registry()))?;
+        }
+        let clients = self.start_clients(end)?;
+        let mut outputs = Vec::new();
+        for mut client in clients {
+            client.wait_for_success(end)?;
+            outputs.push(client.output());
+        }
+        if let Some((mut server, _)) = server {
+            if let Server::Ends(..) = self.row.server {
+                server.wait_for_success(end)?;
+            }
+            outputs.push(server.output());
+        }
+        match outputs.iter().any(|output| output.contains(self.row.says)) {
+            true => Ok(()),
+            false => Err(format!(
+                "nobody says `{}`:\n{}",
+                self.row.says,
+                outputs.join("\n")
+            )),
+        }
+    }
+
+    fn start_server(&self) -> Result<Option<(Running, Ready)>, String> {
+        let (line, ready) = match &self.row.server {
+            Server::None => return Ok(None),
+            Server::Ends(line, ready) | Server::Stays(line, ready) => (line, *ready),
+        };
+        let mut line = self.filled_in(line);
+        if let Ready::Says(_) = ready {
+            // Into a file, programs write in large pieces; what one says must be seen at once.
+            line.insert_str(0, "stdbuf -oL ");
+        }
+        let server = self.start(&self.network.server, &line, "server")?;
+        Ok(Some((server, ready)))
+    }
+
+    fn start_clients(&self, end: Instant) -> Result<Vec<Running>, String> {
+        let Some(line) = &self.row.client else {
+            return Ok(Vec::new());
+        };
+        let line = self.filled_in(line);
+        let (number, next_when) = self.row.clients;
+        let mut clients: Vec<Running> = Vec::new();
+        for number in 0..number {
+            if let Some(before) = clients.last_mut() {
+                before.wait_until(end, |before| before.output().contains(next_when))?;
+            }
+            let role = format!("client{number}");
+            clients.push(self.start(&self.network.client, &line, &role)?);
+        }
+        Ok(clients)
+    }
+
+    fn filled_in(&self, line: &str) -> String {
+        let (server, client) = (&self.network.server, &self.network.client);
+        line.replace("{device}", Host::device())
+            .replace("{gid}", Host::gid(self.family))
+            .replace("{address}", server.address(self.family))
+            .replace("{own}", client.address(self.family))
+            .replace("{v4}", &server.v4)
+            .replace("{scripts}", &self.tools.scripts.to_string_lossy())
+    }
+
+    fn start(&self, host: &Host, line: &str, role: &str) -> Result<Running, String> {
+        let path = self.tools.scratch.join(format!("{}-{role}", self.number));
+        let failed = |error| format!("{role} can't be started: {error}");
+        let output = File::create(&path).map_err(failed)?;
+        let both = output.try_clone().map_err(failed)?;
+        let devices = host.devices();
+        let mut command = host.command(&self.tools.roci.to_string_lossy());
+        command
+            .args(["run", "--devices", &devices, "--"])
+            .args(line.split_whitespace())
+            .env("XDG_RUNTIME_DIR", &self.tools.scratch)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(both);
+        Ok(Running {
+            shown: shown(&command),
+            child: command.spawn().map_err(failed)?,
+            output: path,
+        })
+    }
+
+    fn registry(&self) -> PathBuf {
+        self.tools.scratch.join("roci")
+    }
+}
+
+/// As one would type it.
+fn shown(command: &Command) -> String {
+    let words = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
+/// A process that does not outlive this.
+struct Running {
+    shown: String,
+    child: Child,
+    output: PathBuf,
+}
+
+impl Running {
+    fn output(&self) -> String {
+        let bytes = fs::read(&self.output).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn failed(&self, how: &str) -> String {
+        format!("$ {}\n{}\n{how}", self.shown, self.output().trim_end())
+    }
+
+    fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits for something to become true of a process that must not end before.
+    fn wait_until(
+        &mut self,
+        end: Instant,
+        mut holds: impl FnMut(&Self) -> bool,
+    ) -> Result<(), String> {
+        while !holds(self) {
+            if let Some(status) = self.ended() {
+                return Err(self.failed(&format!("ended before it was ready: {status}")));
+            }
+            if Instant::now() > end {
+                return Err(self.failed("did not become ready in time"));
+            }
+            sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    fn wait_for_success(&mut self, end: Instant) -> Result<(), String> {
+        loop {
+            match self.ended() {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(self.failed(&status.to_string())),
+                None if Instant::now() > end => return Err(self.failed("did not end in time")),
+                None => sleep(PAUSE),
+            }
+        }
+    }
+
+    fn is_ready(&self, ready: Ready, registry: &Path) -> bool {
+        match ready {
+            Ready::Tcp(port) => self.has_socket(["tcp", "tcp6"], port, LISTENING),
+            Ready::Udp(port) => self.has_socket(["udp", "udp6"], port, UNCONNECTED),
+            Ready::Service => self.has_service(registry) && self.waits(),
+            Ready::BusyService => self.has_service(registry),
+            Ready::Says(text) => self.output().contains(text),
+        }
+    }
+
+    /// Whether it sleeps, and did nothing else for a moment.
+    fn waits(&self) -> bool {
+        let before = self.switches();
+        sleep(PAUSE);
+        before.is_some() && before == self.switches()
+    }
+
+    /// How often it went to sleep, if it sleeps now.
+    fn switches(&self) -> Option<String> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let sleeps = field("State:")?.trim_start().starts_with('S');
+        let switches = field("voluntary_ctxt_switches:")?.trim().to_owned();
+        sleeps.then_some(switches)
+    }
+
+    /// Looks into the process's own network namespace.
+    fn has_socket(&self, tables: [&str; 2], port: u16, state: &str) -> bool {
+        let port = format!(":{port:04X}");
+        tables.iter().any(|table| {
+            let path = format!("/proc/{}/net/{table}", self.child.id());
+            let sockets = fs::read_to_string(path).unwrap_or_default();
+            sockets.lines().any(|line| {
+                let mut fields = line.split_whitespace().skip(1);
+                let ours = fields.next().is_some_and(|local| local.ends_with(&port));
+                ours && fields.nth(1) == Some(state)
+            })
+        })
+    }
+
+    /// Whether one of the registries names the process as one that listens.
+    fn has_service(&self, registry: &Path) -> bool {
+        let files = fs::read_dir(registry).into_iter().flatten().flatten();
+        files
+            .filter(|entry| {
+                entry
+                    .metadata()
+                    .is_ok_and(|found| found.is_file() && found.size() > 0)
+            })
+            .filter_map(|entry| fs::read_to_string(entry.path()).ok())
+            .any(|table| listens(&table, self.child.id()))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a table of an address has a service of this process.
+fn listens(table: &str, process: u32) -> bool {
+    let process = process.to_string();
+    let words = |line: &'static str| move |text: &str| text.starts_with(line);
+    let members = table.lines().filter(|line| words("member ")(line));
+    let mut slices = members.filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let slice = words.next()?;
+        (words.nth(1) == Some(process.as_str())).then_some(slice)
+    });
+    slices.any(|slice| {
+        let mut listeners = table.lines().filter(|line| words("listener ")(line));
+        listeners.any(|line| line.ends_with(&format!(" member {slice}")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_listener_is_found_by_its_process() {
+        let table = "roci 3 boot\nround 00 last 4\nmember 2 pid 71 start 9 round 00 place 0\n\
+                     member 12 pid 72 start 9 round 00\nlistener 0000000001061c06 member 12\n";
+        assert!(super::listens(table, 72));
+        assert!(!super::listens(table, 71));
+        assert!(!super::listens(table, 7));
+    }
+}
