@@ -32,23 +32,23 @@ const DOCUMENT: &str = "docs/programs.md";
 /// take turns of milliseconds, and a run alone is faster than two at a time.
 const MOST_WORKERS: usize = 2;
 
-/// Runs everything; fails if a program does, or if the table in the docs says otherwise.
+/// One program of each kind, for `cargo xtask test`: the whole list takes a quarter of an hour.
+const EXAMPLES: [&str; 5] = [
+    "ibv_devices",
+    "ibv_devinfo",
+    "ibv_rc_pingpong",
+    "rping",
+    "rdma_server, rdma_client",
+];
+
+/// Runs the examples; fails if one does.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
-    let results = run(root, "")?;
-    let document = results.document();
-    results.verdict()?;
-    let written = fs::read_to_string(root.join(DOCUMENT)).unwrap_or_default();
-    match results.is_complete() && written != document {
-        true => Err(format!(
-            "{DOCUMENT} is not up to date: run `cargo xtask programs`"
-        )),
-        false => Ok(()),
-    }
+    run(root, |row| EXAMPLES.contains(&row.program))?.verdict()
 }
 
 /// Runs what has this in its name, and writes the table if that was everything.
 pub(crate) fn write(root: &Path, part: &str) -> Result<(), String> {
-    let results = run(root, part)?;
+    let results = run(root, |row| row.program.contains(part))?;
     if part.is_empty() && results.is_complete() {
         let path = root.join(DOCUMENT);
         fs::write(&path, results.document())
@@ -91,13 +91,13 @@ impl Results {
     }
 }
 
-fn run(root: &Path, part: &str) -> Result<Results, String> {
+fn run(root: &Path, wanted: impl Fn(&Row) -> bool) -> Result<Results, String> {
     packages::install()?;
     build(root)?;
     let mut rows = list::rows();
-    rows.retain(|row| row.program.contains(part));
+    rows.retain(wanted);
     if rows.is_empty() {
-        return Err(format!("no program has `{part}` in its name"));
+        return Err("no program has that in its name".into());
     }
     let scratch = Scratch::new()?;
     let tools = Tools {

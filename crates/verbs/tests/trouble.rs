@@ -31,6 +31,19 @@ fn everything_arrives_although_packets_are_lost_doubled_damaged_and_late() {
 }
 
 #[test]
+fn a_message_is_acknowledged_although_its_receiver_ends_at_once() {
+    let quiet = Options::default();
+    let couple = Couple::with("127.52.5.1", "127.52.5.2", &quiet, patient());
+    let room = couple.right.memory.slice(0..64);
+    couple.from_right.post_receive(1, [room]).expect("room");
+    let message = Request::send().data(couple.left.memory.slice(0..64));
+    couple.from_left.post(message).expect("room");
+    couple.right.success();
+    drop(couple.from_right);
+    couple.left.success();
+}
+
+#[test]
 fn without_segmentation_everything_works_as_well() {
     let options = Options {
         segmentation: false,

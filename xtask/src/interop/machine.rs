@@ -90,8 +90,12 @@ impl Machine {
         command: &str,
         patience: Duration,
     ) -> Result<Outcome, String> {
-        self.seats[seat].begin(command).map_err(lost)?;
-        let outcome = self.seats[seat].finish(patience).map_err(lost)?;
+        self.seats[seat]
+            .begin(command)
+            .map_err(|error| lost(&error))?;
+        let outcome = self.seats[seat]
+            .finish(patience)
+            .map_err(|error| lost(&error))?;
         outcome.ok_or_else(|| format!("`{command}` over there takes too long"))
     }
 
@@ -99,18 +103,25 @@ impl Machine {
     pub(crate) fn begin(&mut self, seat: usize, command: &str) -> Result<(), String> {
         // In the shell's place, so that the seat's process is the program.
         let command = format!("exec {command}");
-        self.seats[seat].begin(&command).map_err(lost)
+        self.seats[seat]
+            .begin(&command)
+            .map_err(|error| lost(&error))
     }
 
     /// Waits for the program in a seat, and stops it if it takes too long.
     pub(crate) fn finish(&mut self, seat: usize, patience: Duration) -> Result<Outcome, String> {
-        if let Some(outcome) = self.seats[seat].finish(patience).map_err(lost)? {
+        if let Some(outcome) = self.seats[seat]
+            .finish(patience)
+            .map_err(|error| lost(&error))?
+        {
             return Ok(outcome);
         }
         // The seat's process is the first of its group.
         let group = pid_file(seat);
         self.ask(&format!("busybox kill -KILL -- -$(cat {group})"))?;
-        let outcome = self.seats[seat].finish(QUESTION_PATIENCE).map_err(lost)?;
+        let outcome = self.seats[seat]
+            .finish(QUESTION_PATIENCE)
+            .map_err(|error| lost(&error))?;
         outcome.ok_or_else(|| "a program over there can't be killed".into())
     }
 
@@ -134,7 +145,7 @@ impl Drop for Machine {
     }
 }
 
-fn lost(error: std::io::Error) -> String {
+fn lost(error: &std::io::Error) -> String {
     format!("the machine does not answer: {error}")
 }
 

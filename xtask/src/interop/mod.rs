@@ -39,7 +39,7 @@ use table::{Cell, Line};
 
 pub(crate) use host::missing;
 
-/// The usual run is a step of `cargo xtask test`: all of it ends within this time.
+/// All of the usual run ends within this time.
 const TIME_LIMIT: Duration = Duration::from_secs(8 * 60);
 
 /// What to run.
@@ -57,16 +57,6 @@ pub(crate) struct Options {
     /// We are in the namespace already
     #[arg(long, hide = true)]
     inside: bool,
-}
-
-/// The step of `cargo xtask test`.
-pub(crate) fn check(root: &Path) -> Result<(), String> {
-    run(root, &Options::default())
-}
-
-/// Whether what is missing may be installed, as on machines that only check changes.
-pub(crate) fn can_install() -> bool {
-    host::may_install()
 }
 
 /// Runs the matrix and prints it; the error lists what failed.

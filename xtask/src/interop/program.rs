@@ -102,7 +102,9 @@ impl Programs {
         match (way, program) {
             (Way::Ping, _) => command.arg("ping"),
             (_, "probe") => command.args(["run", "--"]).arg(&self.probe),
-            (Way::Run | Way::RunUnhurried, _) => command.args(["run", "--"]).arg(self.programs.join(program)),
+            (Way::Run | Way::RunUnhurried, _) => {
+                command.args(["run", "--"]).arg(self.programs.join(program))
+            }
         };
         if way == Way::RunUnhurried {
             command.env("ROCI_FAULT", LATE_MANAGEMENT);
@@ -141,14 +143,13 @@ impl Running {
         let Ok(tasks) = fs::read_dir(tasks) else {
             return false;
         };
-        let states = tasks.flatten().map(|task| {
+        tasks.flatten().all(|task| {
             let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
             // The name before the state is in parentheses and may contain anything.
             stat.rsplit(')')
                 .next()
                 .is_some_and(|rest| rest.starts_with(" S"))
-        });
-        states.fold(true, |all, sleeping| all && sleeping)
+        })
     }
 
     /// Waits for the end; a program that takes too long is killed.

@@ -39,16 +39,29 @@ pub(super) fn install() -> Result<(), String> {
     if let Some(missing) = missing() {
         return Err(missing);
     }
-    println!("$ apt-get install --yes {}", absent.join(" "));
+    let install = [
+        &["install", "--yes", "--no-install-recommends"],
+        &absent[..],
+    ]
+    .concat();
+    if apt_get(&install).is_ok() {
+        return Ok(());
+    }
+    // A new machine may not know the packages yet.
+    apt_get(&["update"])?;
+    apt_get(&install)
+}
+
+fn apt_get(words: &[&str]) -> Result<(), String> {
+    println!("$ apt-get {}", words.join(" "));
     let status = Command::new("apt-get")
-        .args(["install", "--yes", "--no-install-recommends"])
-        .args(&absent)
+        .args(words)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .stdout(Stdio::null())
         .status();
     match status {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(format!("apt-get could not install {}", absent.join(" "))),
+        Ok(_) => Err(format!("apt-get {} failed", words.join(" "))),
         Err(error) => Err(format!("apt-get can't be started: {error}")),
     }
 }

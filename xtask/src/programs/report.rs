@@ -17,8 +17,8 @@ const INTRODUCTION: &str = "\
 # Programs that run unmodified
 
 `cargo xtask programs` runs these programs of Debian 12 under `roci run`, as two processes on one
-machine and on two network namespaces with a veth pair between them, and writes this table. It is a part
-of `cargo xtask test`.
+machine and on two network namespaces with a veth pair between them, and writes this table. `cargo xtask
+test` runs one program of each kind.
 
 A dash: the program has no such way to run, or its result would be the same.
 

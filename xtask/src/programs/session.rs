@@ -48,12 +48,10 @@ impl Session<'_> {
         if let Some((server, ready)) = &mut server {
             server.wait_until(end, |server| server.is_ready(*ready, &self.registry()))?;
         }
-        let clients = self.start_clients(end)?;
-        let mut outputs = Vec::new();
-        for mut client in clients {
-            client.wait_for_success(end)?;
-            outputs.push(client.output());
-        }
+        let mut outputs = self.run_clients(end).map_err(|why| match &server {
+            Some((server, _)) => format!("{why}\n{}", server.failed("served it")),
+            None => why,
+        })?;
         if let Some((mut server, _)) = server {
             if let Server::Ends(..) = self.row.server {
                 server.wait_for_success(end)?;
@@ -80,8 +78,18 @@ impl Session<'_> {
             // Into a file, programs write in large pieces; what one says must be seen at once.
             line.insert_str(0, "stdbuf -oL ");
         }
-        let server = self.start(&self.network.server, &line, "server")?;
+        let server = self.start(&self.network.server, &line, "server", None)?;
         Ok(Some((server, ready)))
+    }
+
+    /// What they said, when all have ended well.
+    fn run_clients(&self, end: Instant) -> Result<Vec<String>, String> {
+        let mut outputs = Vec::new();
+        for mut client in self.start_clients(end)? {
+            client.wait_for_success(end)?;
+            outputs.push(client.output());
+        }
+        Ok(outputs)
     }
 
     fn start_clients(&self, end: Instant) -> Result<Vec<Running>, String> {
@@ -96,7 +104,8 @@ impl Session<'_> {
                 before.wait_until(end, |before| before.output().contains(next_when))?;
             }
             let role = format!("client{number}");
-            clients.push(self.start(&self.network.client, &line, &role)?);
+            let host = &self.network.client;
+            clients.push(self.start(host, &line, &role, self.row.fault)?);
         }
         Ok(clients)
     }
@@ -109,9 +118,16 @@ impl Session<'_> {
             .replace("{own}", client.address(self.family))
             .replace("{v4}", &server.v4)
             .replace("{scripts}", &self.tools.scripts.to_string_lossy())
+            .replace("{scratch}", &self.tools.scratch.to_string_lossy())
     }
 
-    fn start(&self, host: &Host, line: &str, role: &str) -> Result<Running, String> {
+    fn start(
+        &self,
+        host: &Host,
+        line: &str,
+        role: &str,
+        fault: Option<&str>,
+    ) -> Result<Running, String> {
         let path = self.tools.scratch.join(format!("{}-{role}", self.number));
         let failed = |error| format!("{role} can't be started: {error}");
         let output = File::create(&path).map_err(failed)?;
@@ -119,7 +135,9 @@ impl Session<'_> {
         let devices = host.devices();
         let mut command = host.command(&self.tools.roci.to_string_lossy());
         command
-            .args(["run", "--devices", &devices, "--"])
+            .args(["run", "--devices", &devices])
+            .args(fault.iter().flat_map(|fault| ["--fault", fault]))
+            .arg("--")
             .args(line.split_whitespace())
             .env("XDG_RUNTIME_DIR", &self.tools.scratch)
             .stdin(Stdio::null())

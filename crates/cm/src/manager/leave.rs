@@ -205,7 +205,11 @@ impl Manager {
     /// Those who came to a listener and were not noticed by the application yet.
     fn guests_of(&self, listener: Id) -> Vec<Id> {
         // Most ids never listened, and there may be many ids.
-        if self.endpoints.get(&listener).is_none_or(|it| it.backlog.is_none()) {
+        if self
+            .endpoints
+            .get(&listener)
+            .is_none_or(|it| it.backlog.is_none())
+        {
             return Vec::new();
         }
         let waiting = |waits_at: Option<Id>| waits_at == Some(listener);

@@ -58,13 +58,7 @@ struct Reading {
 }
 
 impl Reply {
-    pub(super) fn read(
-        party: Party,
-        psn: Psn,
-        packets: u32,
-        reth: &Reth,
-        completed: u32,
-    ) -> Self {
+    pub(super) fn read(party: Party, psn: Psn, packets: u32, reth: &Reth, completed: u32) -> Self {
         let reading = Reading {
             party,
             key: reth.remote_key(),
