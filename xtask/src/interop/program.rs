@@ -27,7 +27,7 @@ pub(crate) enum Way {
     Ping,
     /// The distribution's program on our libraries.
     Run,
-    /// The same, with connections that take their time: the other side is emulated and slow.
+    /// The same; but a client connects without haste, because the other side is emulated and slow.
     RunUnhurried,
 }
 
@@ -67,13 +67,16 @@ impl Programs {
     }
 
     /// Starts a command line, given as for the kernel's side.
-    pub(crate) fn start(&self, way: Way, line: &str, role: &str) -> Result<Running, String> {
-        let output = self.outputs.join(role);
+    pub(crate) fn start(&self, way: Way, line: &str, role: Role) -> Result<Running, String> {
+        let output = self.outputs.join(format!("{role:?}"));
         let file = File::create(&output).map_err(|error| error.to_string())?;
         let errors = output.with_extension("err");
         let errors = File::create(&errors).map_err(|error| error.to_string())?;
-        let child = self
-            .command(way, line)
+        let mut command = self.command(way, line);
+        if (way, role) == (Way::RunUnhurried, Role::Client) {
+            command.env("ROCI_FAULT", LATE_MANAGEMENT);
+        }
+        let child = command
             .env("LD_LIBRARY_PATH", &self.libraries)
             // `/run` belongs to our namespace.
             .env("XDG_RUNTIME_DIR", "/run")
@@ -106,9 +109,6 @@ impl Programs {
                 command.args(["run", "--"]).arg(self.programs.join(program))
             }
         };
-        if way == Way::RunUnhurried {
-            command.env("ROCI_FAULT", LATE_MANAGEMENT);
-        }
         command.args(words);
         command
     }

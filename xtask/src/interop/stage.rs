@@ -88,13 +88,7 @@ impl Stage {
         };
         let line = self.fill_in(line, row.family, side, server);
         match side {
-            Side::Ours => {
-                let name = match role {
-                    Role::Server => "server",
-                    Role::Client => "client",
-                };
-                self.programs.start(row.way, &line, name).map(Started::Here)
-            }
+            Side::Ours => self.programs.start(row.way, &line, role).map(Started::Here),
             Side::Kernel => {
                 let seat = match role {
                     Role::Server => 0,

@@ -3,8 +3,6 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{TryRecvError, channel};
-use std::thread;
 
 use rocinante::{ConnectError, Connector, Context, Listener};
 
@@ -79,25 +77,6 @@ fn ask(context: &Context, port: u16) -> Result<String, ConnectError> {
     Ok(answer.trim_end_matches('\0').to_owned())
 }
 
-/// Requests also reach processes that have just come, and such as are about to leave: they hand
-/// them on.
-fn nobody_is_lost_where_others_come_and_go() {
-    thread::scope(|scope| {
-        let (stay, leave) = channel::<()>();
-        scope.spawn(move || {
-            while leave.try_recv() == Err(TryRecvError::Empty) {
-                drop(Context::open(SHARED_ADDRESS).expect("an address of this machine"));
-            }
-        });
-        let context = Context::open(ELSEWHERE).expect("an address of this machine");
-        for port in PORTS.into_iter().cycle().take(200) {
-            let answer = ask(&context, port).expect("an answer");
-            assert_eq!(answer, port.to_string());
-        }
-        drop(stay);
-    });
-}
-
 pub(crate) fn run() {
     let mut servers = PORTS.map(Server::start);
     for server in &servers {
@@ -112,7 +91,6 @@ pub(crate) fn run() {
         let nobody = ask(&context, 7004);
         assert!(matches!(nobody, Err(ConnectError::NobodyListens(_))));
     }
-    nobody_is_lost_where_others_come_and_go();
     let second = Server::start(PORTS[0]);
     assert!(second.said.contains("taken"), "{}", second.said);
 

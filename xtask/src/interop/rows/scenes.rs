@@ -30,10 +30,10 @@ const TOO_LONG: &[Difference] = &[
     },
 ];
 
-/// rxe sets the flag and loses the key.
+/// rxe gives the key, and forgets the flag that says so.
 const INVALIDATED: &[Difference] = &[Difference {
     we_are: Role::Server,
-    kernels: "server: invalidation is told, the key is WRONG",
+    kernels: "server: invalidation is NOT told, the key is right",
     with_us: "server: invalidation is told, the key is right",
 }];
 
