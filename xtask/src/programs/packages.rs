@@ -5,7 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 /// Debian's packages with a file by which each is known to be there.
-const PACKAGES: [(&str, &str); 7] = [
+const PACKAGES: [(&str, &str); 9] = [
+    ("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
+    ("librdmacm-dev", "/usr/include/rdma/rdma_cma.h"),
     ("ibverbs-utils", "/usr/bin/ibv_rc_pingpong"),
     ("rdmacm-utils", "/usr/bin/rping"),
     ("perftest", "/usr/bin/ib_send_bw"),

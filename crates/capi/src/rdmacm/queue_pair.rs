@@ -14,7 +14,7 @@ use crate::object::behind;
 use crate::verbs::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::verbs::completion::{ibv_create_cq, ibv_destroy_cq};
 use crate::verbs::modify::{state_of, told_of};
-use crate::verbs::queue_pair::{create_qp_ex, ibv_destroy_qp};
+use crate::verbs::queue_pair::{create_qp_ex, extended, ibv_destroy_qp};
 use crate::verbs::shared_receive::{create_srq_ex, ibv_destroy_srq};
 
 entry! {
@@ -118,18 +118,7 @@ pub(super) fn create(
     domain: *mut abi::ibv_pd,
     init: &mut abi::ibv_qp_init_attr,
 ) -> Result<(), Errno> {
-    let mut wanted = abi::ibv_qp_init_attr_ex {
-        qp_context: init.qp_context,
-        send_cq: init.send_cq,
-        recv_cq: init.recv_cq,
-        srq: init.srq,
-        cap: init.cap,
-        qp_type: init.qp_type,
-        sq_sig_all: init.sq_sig_all,
-        comp_mask: abi::IBV_QP_INIT_ATTR_PD,
-        pd: domain,
-        ..Default::default()
-    };
+    let mut wanted = extended(init, domain);
     let created = create_extended(id, &mut wanted);
     init.send_cq = wanted.send_cq;
     init.recv_cq = wanted.recv_cq;

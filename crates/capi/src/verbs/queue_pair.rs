@@ -49,7 +49,7 @@ unsafe impl Sync for Pair {}
 entry! {
     export fn ibv_create_qp(domain: &Pd, init: Place<abi::ibv_qp_init_attr>) -> *mut abi::ibv_qp {
         let mut init = init;
-        let wanted = extended(&init.get(), domain);
+        let wanted = extended(&init.get(), domain.c());
         let queue_pair = create(domain.read().context, &wanted)?;
         init.change(|init| init.cap = queue_pair.init.cap);
         Ok(queue_pair.c().cast())
@@ -83,7 +83,10 @@ entry! {
 }
 
 /// The long form of what the old call is told.
-fn extended(init: &abi::ibv_qp_init_attr, domain: &Pd) -> abi::ibv_qp_init_attr_ex {
+pub(crate) fn extended(
+    init: &abi::ibv_qp_init_attr,
+    domain: *mut abi::ibv_pd,
+) -> abi::ibv_qp_init_attr_ex {
     abi::ibv_qp_init_attr_ex {
         qp_context: init.qp_context,
         send_cq: init.send_cq,
@@ -93,7 +96,7 @@ fn extended(init: &abi::ibv_qp_init_attr, domain: &Pd) -> abi::ibv_qp_init_attr_
         qp_type: init.qp_type,
         sq_sig_all: init.sq_sig_all,
         comp_mask: abi::IBV_QP_INIT_ATTR_PD,
-        pd: domain.c(),
+        pd: domain,
         ..Default::default()
     }
 }
