@@ -12,6 +12,9 @@ use crate::link::Link;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub(crate) u64);
 
+/// The code of XRC among the extended services.
+const EXTENDED_RELIABLE: u8 = 1;
+
 /// What kind of queue pair an id is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -19,6 +22,8 @@ pub enum Kind {
     ReliableConnection,
     /// An unreliable connection.
     UnreliableConnection,
+    /// An extended reliable connection (XRC): the side that asks sends, the other one receives.
+    ExtendedConnection,
     /// Datagrams: nothing is connected, but the peer's queue pair and its Q_Key are found.
     Datagram,
 }
@@ -35,7 +40,26 @@ impl Kind {
     pub(crate) const fn service(self) -> Service {
         match self {
             Kind::UnreliableConnection => Service::UnreliableConnection,
+            Kind::ExtendedConnection => Service::Extended,
             Kind::ReliableConnection | Kind::Datagram => Service::ReliableConnection,
+        }
+    }
+
+    /// What stands beside [`Service::Extended`].
+    pub(crate) const fn extended_transport(self) -> u8 {
+        match self {
+            Kind::ExtendedConnection => EXTENDED_RELIABLE,
+            _ => 0,
+        }
+    }
+
+    /// The kind that a peer asks for, if it is one that can be connected.
+    pub(crate) const fn asked_for(service: Service, extended_transport: u8) -> Option<Kind> {
+        match (service, extended_transport) {
+            (Service::ReliableConnection, _) => Some(Kind::ReliableConnection),
+            (Service::UnreliableConnection, _) => Some(Kind::UnreliableConnection),
+            (Service::Extended, EXTENDED_RELIABLE) => Some(Kind::ExtendedConnection),
+            _ => None,
         }
     }
 }

@@ -10,7 +10,7 @@ use wire::cm::{
 use wire::{PartitionKey, PathMtu, Psn, Qpn, mad};
 
 use crate::attributes::PathAttributes;
-use crate::id::Phase;
+use crate::id::{Kind, Phase};
 use crate::memory::{RemoteDevice, RemoteName};
 use crate::parameters::Parameters;
 use crate::timing;
@@ -113,8 +113,8 @@ impl Link {
         timing::interval(self.ack_timeout)
     }
 
-    pub(crate) fn reply(&self, parameters: &Parameters<'_>, guid: u64) -> ConnectReply {
-        ConnectReply {
+    pub(crate) fn reply(&self, kind: Kind, parameters: &Parameters<'_>, guid: u64) -> ConnectReply {
+        let reply = ConnectReply {
             local_id: self.local_id,
             remote_id: self.remote_id,
             local_qpn: parameters.qpn,
@@ -126,6 +126,18 @@ impl Link {
             shared_receive_queue: parameters.shared_receive_queue,
             local_guid: guid,
             ..ConnectReply::default()
+        };
+        match kind {
+            // An XRC target sends nothing, receives into a shared queue, and is named elsewhere.
+            Kind::ExtendedConnection => ConnectReply {
+                local_qpn: Qpn::default(),
+                local_eecn: parameters.qpn,
+                initiator_depth: 0,
+                flow_control: false,
+                shared_receive_queue: true,
+                ..reply
+            },
+            _ => reply,
         }
     }
 

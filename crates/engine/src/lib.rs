@@ -11,6 +11,7 @@ mod completion;
 mod counters;
 mod device;
 mod event;
+pub mod incident;
 mod memory;
 mod queue_pair;
 mod random;
@@ -25,9 +26,10 @@ pub use completion::{CompletedWork, Completion, CompletionQueue, Notify, Source,
 pub use counters::Counters;
 pub use device::{Config, Device, MulticastError, NumberSpace, ObjectError};
 pub use event::{AsyncEvent, Event};
+pub use incident::Incident;
 pub use memory::{
-    Access, AccessError, BindError, Binding, Buffer, Extent, MemoryError, ProtectionDomain,
-    Registration, Segment, Segments, WindowKind,
+    Access, AccessError, BindError, Binding, Buffer, Extent, MemoryError, Presence,
+    ProtectionDomain, Registration, Segment, Segments, WindowKind,
 };
 pub use queue_pair::{
     Attribute, Attributes, Kind, ModifyError, QueuePair, QueuePairInit, State, WindowLimits,

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::completion::{Completion, CompletionQueue, Pushed};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
+use crate::incident::{Incident, Incidents};
 use crate::memory::Memory;
 use crate::receive::SharedReceiveQueue;
 use crate::sabotage::{Bug, Sabotage};
@@ -15,6 +16,7 @@ pub(crate) struct Shared {
     pub(crate) completion_queues: Table<CompletionQueue>,
     pub(crate) receive_queues: Table<SharedReceiveQueue>,
     pub(crate) events: VecDeque<Event>,
+    pub(crate) incidents: Incidents,
     pub(crate) counters: Counters,
     pub(crate) sabotage: Sabotage,
     /// Completion queues that overran and whose queue pairs must still be told.
@@ -45,6 +47,12 @@ impl Shared {
             Pushed::Quietly | Pushed::StillOverrun => {}
             Pushed::Notifying => self.events.push_back(Event::Completion(queue)),
             Pushed::Overrun => {
+                let capacity = entry.capacity();
+                self.incidents.note(|| Incident::CompletionsOverran {
+                    queue: queue.index(),
+                    capacity,
+                    queue_pair: completion.queue_pair,
+                });
                 self.overrun.push(queue);
                 self.raise(AsyncEvent::CompletionQueueError(queue));
             }

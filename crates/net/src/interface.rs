@@ -88,9 +88,14 @@ pub fn devices(spec: Option<&str>) -> Result<Vec<Device>, DeviceError> {
 
 /// The devices that the environment asks for, see [`DEVICES_VARIABLE`].
 pub fn from_env() -> Result<Vec<Device>, DeviceError> {
-    let spec = std::env::var_os(DEVICES_VARIABLE).map(|spec| spec.to_string_lossy().into_owned());
-    let spec = spec.as_deref().map(str::trim);
-    devices(spec.filter(|spec| !spec.is_empty()))
+    devices(listed_by_env().as_deref())
+}
+
+/// What the environment lists; nothing if it leaves the choice to us.
+pub fn listed_by_env() -> Option<String> {
+    let spec = std::env::var_os(DEVICES_VARIABLE)?;
+    let spec = spec.to_string_lossy().trim().to_owned();
+    Some(spec).filter(|spec| !spec.is_empty())
 }
 
 /// The address of ours that the kernel would send from to reach a peer.

@@ -36,18 +36,26 @@ impl<'f> Interest<'f> {
 
 /// Which of the interests came true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Ready(u64);
+pub struct Ready {
+    places: u64,
+    interrupted: bool,
+}
 
 impl Ready {
+    /// Whether a signal ended the wait.
+    pub fn was_interrupted(self) -> bool {
+        self.interrupted
+    }
+
     /// Whether none did: the time was over, or a signal came.
     pub fn is_empty(self) -> bool {
-        self.0 == 0
+        self.places == 0
     }
 
     /// Whether the interest at this place in the list did. An error counts: the next call on the
     /// descriptor tells it.
     pub fn contains(self, place: usize) -> bool {
-        place < MAX_DESCRIPTORS && self.0 >> place & 1 == 1
+        place < MAX_DESCRIPTORS && self.places >> place & 1 == 1
     }
 }
 
@@ -71,11 +79,19 @@ pub fn wait(interests: &[Interest<'_>], timeout: Option<Duration>) -> io::Result
     }
     match sys::poll::poll(set, timeout) {
         Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Ready(0)),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            return Ok(Ready {
+                places: 0,
+                interrupted: true,
+            });
+        }
         Err(error) => return Err(error),
     }
     let ready = (set.iter().enumerate()).filter(|(_, entry)| entry.revents != 0);
-    Ok(Ready(ready.fold(0, |bits, (place, _)| bits | 1 << place)))
+    Ok(Ready {
+        places: ready.fold(0, |bits, (place, _)| bits | 1 << place),
+        interrupted: false,
+    })
 }
 
 /// Makes the kernel wake this thread on time instead of up to 50 µs later, which saves power.

@@ -27,6 +27,9 @@ pub struct Options {
     pub faults: Option<String>,
     /// Whether the kernel may cut batches into packets; much faster.
     pub segmentation: bool,
+    /// Says on stderr what went wrong and what to do, a short paragraph each time. See
+    /// [`explain`](crate::explain()) for all devices of a process.
+    pub explain: bool,
 }
 
 impl Default for Options {
@@ -35,12 +38,14 @@ impl Default for Options {
             capture: None,
             faults: None,
             segmentation: true,
+            explain: false,
         }
     }
 }
 
 impl Options {
-    /// What the environment asks for: `ROCI_PCAP`, `ROCI_FAULT`, and `ROCI_GSO=0`.
+    /// What the environment asks for: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, and `ROCI_EXPLAIN=1`
+    /// (or the program, with [`explain`](crate::explain())).
     #[must_use]
     pub fn from_env() -> Self {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -48,6 +53,7 @@ impl Options {
             capture: text("ROCI_PCAP").map(PathBuf::from),
             faults: text("ROCI_FAULT"),
             segmentation: text("ROCI_GSO").is_none_or(|value| value != "0"),
+            explain: crate::narrator::is_wanted(),
         }
     }
 }

@@ -93,6 +93,7 @@ mod domain;
 mod driver;
 mod extended;
 mod memory;
+mod narrator;
 mod queue_pair;
 pub mod raw;
 pub mod rdma_cm;
@@ -114,6 +115,7 @@ pub use extended::{
     PreparedInitiator, PreparedTarget, XrcDomain, XrcInitiator, XrcReceiveQueue, XrcTarget,
 };
 pub use memory::{MemoryRegion, MemoryWindow};
+pub use narrator::explain;
 pub use queue_pair::{
     Builder, Endpoint, EndpointParseError, Prepared, QueuePair, SetupError, Terms,
 };

@@ -98,8 +98,8 @@ impl Default for Terms {
             gid_index: 0,
             access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
             path_mtu: None,
-            // 268 ms, eight times: a peer in user space may have to wait for a processor.
-            ack_timeout: AckTimeout::new(16).expect("a five-bit code"),
+            // 134 ms, then longer, four seconds in all: a peer in user space may have to wait for a processor.
+            ack_timeout: AckTimeout::new(15).expect("a five-bit code"),
             retry_count: 7,
             rnr_retry: 7,
             rnr_timer: RnrTimer::new(12).expect("a five-bit code"),

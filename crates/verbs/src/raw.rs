@@ -7,13 +7,34 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use engine::{AsyncEvent, Completion, CompletionQueue, Device, Id};
+use engine::{
+    Address, AddressError, AsyncEvent, Attribute, Completion, CompletionQueue, Device, Id,
+};
 use net::socket::SocketError;
-use wire::Gid;
+use wire::{Gid, Qpn};
 
 use crate::context::Context;
 pub use crate::driver::Bell;
 use crate::driver::Driver;
+use crate::narrator::News;
+
+/// What a C program asked for that has no words in the engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Misuse {
+    /// An address without a global route.
+    NoGlobalRoute,
+    /// Bits of an attribute mask that mean nothing here.
+    UnknownAttributes(u32),
+    /// A number that stands for nothing.
+    BadValue {
+        /// Of which attribute.
+        attribute: Attribute,
+        /// The number.
+        value: u64,
+    },
+    /// An address handle that leads nowhere.
+    Address(Address, AddressError),
+}
 
 /// An open device, object by object.
 pub struct Raw<'c>(&'c Driver);
@@ -74,9 +95,10 @@ impl Raw<'_> {
         self.0.forget_bell(queue);
     }
 
-    /// Sleeps until the bell rings or the time has come, and serves the device meanwhile.
-    pub fn sleep(&self, bell: &Bell, until: Option<Instant>) {
-        self.0.sleep(bell, until);
+    /// Sleeps until the bell rings or the time has come, and serves the device meanwhile. A signal
+    /// ends it, too; whether one did.
+    pub fn sleep(&self, bell: &Bell, until: Option<Instant>) -> bool {
+        self.0.sleep(bell, until)
     }
 
     /// The bell that rings for asynchronous events; `answer` is done by taking one.
@@ -104,6 +126,11 @@ impl Raw<'_> {
     /// Ends that, for one queue pair.
     pub fn leave(&self, group: Gid) {
         self.0.leave(group);
+    }
+
+    /// Explains to the user why a call is refused, if he wants to know.
+    pub fn explain(&self, queue_pair: Option<Qpn>, misuse: Misuse) {
+        self.0.remark(News::Misuse(queue_pair, misuse));
     }
 
     /// Whether a fork made this copy: the device stays with the parent.

@@ -6,7 +6,7 @@ use wire::cm::{
     AddressHeader, AnsweredMessage, CommunicationId, ConnectReply, ConnectRequest, Message, Path,
     PrivateData, RefusedMessage, Reject, RejectReason, ServiceId,
 };
-use wire::{AckTimeout, Gid};
+use wire::{AckTimeout, Gid, Qpn};
 
 use crate::config::Config;
 use crate::error::CallError;
@@ -104,7 +104,8 @@ impl Manager {
             self.counters.unmatched += 1;
             return;
         }
-        let remote_qpn = (arrival.device(reply.local_guid), reply.local_qpn);
+        let kind = self.known(id).kind;
+        let remote_qpn = (arrival.device(reply.local_guid), replying_qpn(kind, reply));
         if let Some(&stale) = self.by_remote_qpn.get(&remote_qpn) {
             let refusal = Reject {
                 local_id: reply.remote_id,
@@ -119,8 +120,8 @@ impl Manager {
         self.by_remote_name.insert(name, id);
         self.by_remote_qpn.insert(remote_qpn, id);
         self.stop_asking(id);
-        self.link(id).take_reply(reply);
-        self.emit(id, EventKind::ConnectResponse(offer_of_reply(reply)));
+        self.link(id).take_reply(kind, reply);
+        self.emit(id, EventKind::ConnectResponse(offer_of_reply(kind, reply)));
     }
 
     /// The peer has not heard our answer to its REP: say it again.
@@ -180,11 +181,11 @@ impl Link {
         self.retry_count = parameters.retry_count.min(7);
     }
 
-    fn take_reply(&mut self, reply: &ConnectReply) {
+    fn take_reply(&mut self, kind: Kind, reply: &ConnectReply) {
         self.phase = Phase::ReplyReceived;
         self.remote_id = reply.local_id;
         self.remote_guid = reply.local_guid;
-        self.remote_qpn = reply.local_qpn;
+        self.remote_qpn = replying_qpn(kind, reply);
         self.send_psn = reply.starting_psn;
         self.initiator_depth = reply.responder_resources;
         self.responder_resources = reply.initiator_depth;
@@ -290,7 +291,7 @@ fn request(
     parameters: &Parameters<'_>,
     private_data: PrivateData<92>,
 ) -> ConnectRequest {
-    ConnectRequest {
+    let request = ConnectRequest {
         local_id: link.local_id,
         service_id: link.service,
         local_qpn: link.local_qpn,
@@ -298,6 +299,7 @@ fn request(
         initiator_depth: link.initiator_depth,
         remote_response_timeout: timing::RESPONSE,
         service: kind.service(),
+        extended_transport: kind.extended_transport(),
         flow_control: parameters.flow_control,
         starting_psn: link.receive_psn,
         local_response_timeout: timing::RESPONSE,
@@ -310,13 +312,32 @@ fn request(
         primary: link.path,
         private_data,
         ..ConnectRequest::default()
+    };
+    match kind {
+        // An XRC initiator receives nothing: what the peer would need for sending is left out.
+        Kind::ExtendedConnection => ConnectRequest {
+            responder_resources: 0,
+            retry_count: 0,
+            rnr_retry_count: 0,
+            shared_receive_queue: false,
+            ..request
+        },
+        _ => request,
+    }
+}
+
+/// The queue pair of who agrees to a connection. An XRC target stands in a field of its own.
+fn replying_qpn(kind: Kind, reply: &ConnectReply) -> Qpn {
+    match kind {
+        Kind::ExtendedConnection => reply.local_eecn,
+        _ => reply.local_qpn,
     }
 }
 
 /// The peer's words from our side: what it wants outstanding, we must serve.
-fn offer_of_reply(reply: &ConnectReply) -> Offer {
+fn offer_of_reply(kind: Kind, reply: &ConnectReply) -> Offer {
     Offer {
-        remote_qpn: reply.local_qpn,
+        remote_qpn: replying_qpn(kind, reply),
         shared_receive_queue: reply.shared_receive_queue,
         responder_resources: reply.initiator_depth,
         initiator_depth: reply.responder_resources,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use wire::cm::{
     AddressHeader, AnsweredMessage, CommunicationId, ConnectReply, ConnectRequest, Message,
-    PrivateData, ReadyToUse, RefusedMessage, Reject, RejectReason, Service, ServiceId,
+    PrivateData, ReadyToUse, RefusedMessage, Reject, RejectReason, ServiceId,
 };
 use wire::{Gid, PathMtu, Qpn};
 
@@ -59,6 +59,7 @@ impl Manager {
         }
         let data = PrivateData::<{ private_data::REPLY }>::new(parameters.private_data)?;
         let (guid, ack_delay) = (self.config.guid, self.config.ack_delay);
+        let kind = endpoint.kind;
         self.leave_waiting_room(id);
         self.known(id).qpn = parameters.qpn;
         let link = self.link(id);
@@ -70,7 +71,7 @@ impl Manager {
         let reply = ConnectReply {
             target_ack_delay: ack_delay,
             private_data: data,
-            ..link.reply(parameters, guid)
+            ..link.reply(kind, parameters, guid)
         };
         self.by_local_qpn.insert(parameters.qpn, id);
         self.ask(now, id, transaction, reply);
@@ -203,7 +204,8 @@ impl Manager {
         if !names_addresses(request, &header, arrival) {
             return Err(Refused::Because(RejectReason::PrimaryGidRejected));
         }
-        if kind_of(request) != self.endpoints.get(&listener).map(|listener| listener.kind) {
+        let asked_for = Kind::asked_for(request.service, request.extended_transport);
+        if asked_for != self.endpoints.get(&listener).map(|listener| listener.kind) {
             // Linux leaves it to the consumer to find a connection of the wrong kind.
             return Err(Refused::Because(RejectReason::Consumer));
         }
@@ -378,14 +380,6 @@ pub(super) fn are_addresses_of(header: &AddressHeader, arrival: Arrival) -> bool
 /// The addresses in front of the application's bytes.
 pub(super) fn addresses(data: &[u8]) -> Option<AddressHeader> {
     AddressHeader::parse(data.first_chunk()?).ok()
-}
-
-fn kind_of(request: &ConnectRequest) -> Option<Kind> {
-    match request.service {
-        Service::ReliableConnection => Some(Kind::ReliableConnection),
-        Service::UnreliableConnection => Some(Kind::UnreliableConnection),
-        _ => None,
-    }
 }
 
 /// A refusal by somebody who has no name for the connection.

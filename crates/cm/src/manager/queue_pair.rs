@@ -89,7 +89,10 @@ impl Manager {
 }
 
 fn is_reliable(endpoint: &Endpoint) -> bool {
-    endpoint.kind == Kind::ReliableConnection
+    matches!(
+        endpoint.kind,
+        Kind::ReliableConnection | Kind::ExtendedConnection
+    )
 }
 
 fn access(link: &Link) -> Access {

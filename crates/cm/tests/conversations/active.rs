@@ -1,11 +1,11 @@
 //! The side that connects.
 
-use cm::{CallError, EventKind, Failure, Instruction, Parameters, Phase, State, Unreachable};
+use cm::{CallError, EventKind, Failure, Instruction, Kind, Parameters, Phase, State, Unreachable};
 use wire::cm::{
     AnsweredMessage, CommunicationId, Message, PortSpace, ReceiptAcknowledge, RefusedMessage,
-    Reject, RejectReason,
+    Reject, RejectReason, Service,
 };
-use wire::{AckTimeout, Psn};
+use wire::{AckTimeout, Psn, Qpn};
 
 use crate::talk::{
     OUR_QPN, PEER, PEER_GUID, PEER_ID, PEER_QPN, REQUEST_INTERVAL, TIMEWAIT, Talk, as_reject,
@@ -19,6 +19,40 @@ fn refusal(request: &wire::cm::ConnectRequest, reason: RejectReason) -> Reject {
         reason,
         ..Reject::default()
     }
+}
+
+#[test]
+fn an_xrc_initiator_asks_for_its_kind() {
+    let mut talk = Talk::new();
+    let id = talk.resolved_for(PortSpace::Infiniband, Kind::ExtendedConnection);
+    let parameters = Parameters {
+        responder_resources: 3,
+        initiator_depth: 2,
+        shared_receive_queue: true,
+        ..Parameters::new(OUR_QPN)
+    };
+    let asked = talk.manager.connect(at(0), id, &parameters);
+    asked.expect("a resolved id");
+    let request = as_request(talk.hears_one(0));
+    assert_eq!(
+        (request.service, request.extended_transport),
+        (Service::Extended, 1)
+    );
+    assert_eq!(
+        (request.responder_resources, request.initiator_depth),
+        (0, 2)
+    );
+    assert_eq!((request.retry_count, request.rnr_retry_count), (0, 0));
+    assert!(!request.shared_receive_queue);
+    let mut reply = reply_to(&request);
+    (reply.local_qpn, reply.local_eecn) = (Qpn::default(), PEER_QPN);
+    talk.says(10, reply);
+    let EventKind::ConnectResponse(offer) = talk.learns_one() else {
+        panic!("the peer agreed");
+    };
+    assert_eq!(offer.remote_qpn, PEER_QPN);
+    let receive = talk.manager.receive_attributes(id).expect("a response");
+    assert_eq!(receive.remote_qpn, PEER_QPN);
 }
 
 #[test]

@@ -244,6 +244,34 @@ fn unreliable_connections_need_less() {
 }
 
 #[test]
+fn an_xrc_target_is_named_in_a_field_of_its_own() {
+    let mut talk = Talk::new();
+    let manager = &mut talk.manager;
+    let id = manager
+        .create(PortSpace::Infiniband, Kind::ExtendedConnection)
+        .expect("an id");
+    manager.bind(id, (US, PORT).into()).expect("a free port");
+    manager.listen(id, 0).expect("a bound id");
+    let mut request = request();
+    request.service_id = ServiceId::of_port(PortSpace::Infiniband, PORT);
+    request.service = Service::Extended;
+    request.extended_transport = 1;
+    talk.says(0, request);
+    let guest = talk.asked();
+    let receive = talk.manager.receive_attributes(guest).expect("a request");
+    assert!(receive.reliable.is_some());
+    let accepted = talk.manager.accept(at(0), guest, &Parameters::new(OUR_QPN));
+    accepted.expect("a request");
+    let reply = as_reply(talk.hears_one(0));
+    assert_eq!(
+        (reply.local_qpn, reply.local_eecn),
+        (Qpn::default(), OUR_QPN)
+    );
+    assert_eq!((reply.responder_resources, reply.initiator_depth), (1, 0));
+    assert!(reply.shared_receive_queue);
+}
+
+#[test]
 fn a_request_that_contradicts_its_packet_is_refused() {
     let mut talk = Talk::new();
     talk.listening(PortSpace::Tcp, 0);

@@ -117,8 +117,13 @@ impl Talk {
 
     /// An id that is ready to connect to the peer.
     pub(crate) fn resolved(&mut self, space: PortSpace) -> Id {
+        self.resolved_for(space, Kind::of(space))
+    }
+
+    /// The same for a kind of its own.
+    pub(crate) fn resolved_for(&mut self, space: PortSpace, kind: Kind) -> Id {
         let manager = &mut self.manager;
-        let id = manager.create(space, Kind::of(space)).expect("an id");
+        let id = manager.create(space, kind).expect("an id");
         let second = Duration::from_secs(1);
         let peer = (PEER, PORT).into();
         let asked = manager.resolve_address(at(0), id, None, peer, second);

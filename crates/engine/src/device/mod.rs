@@ -18,6 +18,7 @@ use crate::address::{Address, AddressError, Arrival, GidTable, SourcePort};
 use crate::completion::{Completion, CompletionQueue, Notify};
 use crate::counters::Counters;
 use crate::event::Event;
+use crate::incident::{Incident, Incidents};
 use crate::memory::{Memory, ProtectionDomain};
 use crate::queue_pair::{
     Attributes, ModifyError, QueuePair, Settings, WindowLimits, network_header,
@@ -54,6 +55,8 @@ pub struct Config {
     pub min_ack_timeout: Duration,
     /// The most reads and atomics that a queue pair may have outstanding, each way.
     pub max_responder_resources: u8,
+    /// Whether what goes wrong is recorded, to be explained.
+    pub incidents: bool,
     /// Where keys come from; the driver draws it at random.
     pub seed: u64,
 }
@@ -70,6 +73,7 @@ impl Default for Config {
             advertise_credits: true,
             min_ack_timeout: Duration::ZERO,
             max_responder_resources: 128,
+            incidents: false,
             seed: 0,
         }
     }
@@ -126,6 +130,7 @@ impl Device {
                 completion_queues: Table::with_capacity(MAX_OBJECTS),
                 receive_queues: Table::with_capacity(MAX_OBJECTS),
                 events: VecDeque::new(),
+                incidents: Incidents::new(config.incidents),
                 counters: Counters::default(),
                 sabotage: Sabotage::default(),
                 overrun: Vec::new(),
@@ -190,7 +195,10 @@ impl Device {
                 true => ModifyError::Abandoned,
                 false => ModifyError::Unknown,
             })?;
-        queue_pair.modify(attributes, &self.gids, &mut self.shared)?;
+        if let Err(error) = queue_pair.modify(attributes, &self.gids, &mut self.shared) {
+            queue_pair.note_refused_change(attributes, error, &mut self.shared);
+            return Err(error);
+        }
         self.look_after(number);
         Ok(())
     }
@@ -212,7 +220,13 @@ impl Device {
     ) -> Result<(), PostError> {
         let unknown = self.unknown();
         let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
-        queue_pair.check_sends(requests, &self.gids)?;
+        if let Err(error) = queue_pair.check_sends(requests, &self.gids) {
+            if let Some(first) = requests.first() {
+                let work = first.work.kind();
+                queue_pair.note_refused_post(first.id, work, error, &mut self.shared);
+            }
+            return Err(error);
+        }
         for request in requests.drain(..) {
             queue_pair.post_send(request, &self.gids, &mut self.shared)?;
         }
@@ -271,6 +285,18 @@ impl Device {
         self.shared.events.pop_front()
     }
 
+    /// Whether something went wrong that can be explained.
+    #[must_use]
+    pub fn has_incidents(&self) -> bool {
+        !self.shared.incidents.is_empty()
+    }
+
+    /// What went wrong, if it is [recorded](Config::incidents).
+    #[must_use]
+    pub fn poll_incident(&mut self) -> Option<Incident> {
+        self.shared.incidents.pop()
+    }
+
     /// Takes a datagram that came to the RoCEv2 port: a UDP payload with its ICRC.
     ///
     /// What is wrong with it is counted, and answered where the protocol says so.
@@ -302,11 +328,23 @@ impl Device {
 
     fn deliver_packet(&mut self, now: Instant, packet: &Packet<'_>, arrival: &Arrival) {
         let Some(queue_pair) = self.queue_pairs.get_mut(packet.destination) else {
-            self.shared.counters.unknown_queue_pair += 1;
+            self.count_unknown(packet, arrival);
             return;
         };
         queue_pair.handle_packet(now, packet, arrival, &mut self.shared);
         self.look_after(packet.destination);
+    }
+
+    #[cold]
+    fn count_unknown(&mut self, packet: &Packet<'_>, arrival: &Arrival) {
+        self.shared.counters.unknown_queue_pair += 1;
+        let number = packet.destination;
+        if packet.opcode.is_request() && !self.queue_pairs.has_been(number) {
+            self.shared.incidents.note(|| Incident::UnknownQueuePair {
+                number,
+                from: arrival.flow.source,
+            });
+        }
     }
 
     fn deliver_datagram(&mut self, packet: &Packet<'_>, arrival: &Arrival, header: &[u8; 40]) {
@@ -330,7 +368,7 @@ impl Device {
         header: &[u8; 40],
     ) {
         let Some(queue_pair) = self.queue_pairs.get_mut(number) else {
-            self.shared.counters.unknown_queue_pair += 1;
+            self.count_unknown(packet, arrival);
             return;
         };
         if let Err(count) = queue_pair.check_packet(packet, arrival) {

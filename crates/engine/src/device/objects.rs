@@ -6,6 +6,7 @@ use wire::{Key, Qpn};
 
 use super::Device;
 use crate::completion::CompletionQueue;
+use crate::incident::Incident;
 use crate::memory::{
     Access, Buffer, Extent, MemoryError, ProtectionDomain, Registration, WindowKind,
 };
@@ -88,12 +89,18 @@ impl Device {
         access: Access,
     ) -> Result<Registration, MemoryError> {
         self.domains.get(domain).ok_or(MemoryError::UnknownDomain)?;
-        let registration = self
+        let registered = self
             .shared
             .memory
-            .register(domain, extent.into(), address, access)?;
-        self.count_in_domain(domain, 1);
-        Ok(registration)
+            .register(domain, extent.into(), address, access);
+        match registered {
+            Ok(_) => self.count_in_domain(domain, 1),
+            Err(error) => self
+                .shared
+                .incidents
+                .note(|| Incident::RegisterRefused { access, error }),
+        }
+        registered
     }
 
     /// Allocates on-device memory and registers it with addresses from 0 on.

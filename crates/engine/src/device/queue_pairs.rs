@@ -125,6 +125,15 @@ impl QueuePairs {
         self.slots[index].queue_pair.take()
     }
 
+    /// Whether there was a queue pair of this number, now or before.
+    pub(super) fn has_been(&self, number: Qpn) -> bool {
+        let Some(index) = self.index(number) else {
+            return false;
+        };
+        let cycle = (number.value() - self.space.first) / self.space.capacity;
+        self.slots.get(index).is_some_and(|slot| slot.uses > cycle)
+    }
+
     /// The numbers of all queue pairs, in the order of their slots.
     pub(super) fn numbers(&self) -> impl Iterator<Item = Qpn> {
         self.slots

@@ -1,5 +1,6 @@
 //! Rights, and the window onto memory that passing the checks gives.
 
+use super::extent::Absent;
 use super::{Extent, Memory, ProtectionDomain, Segment};
 use crate::table::Id;
 
@@ -52,6 +53,15 @@ pub enum AccessError {
     /// The range is not inside.
     #[error("the range reaches outside of the registered memory")]
     OutOfRange,
+    /// The range is inside of memory on demand, but the program has none there.
+    #[error("the program has no memory there, or not for this")]
+    Absent,
+}
+
+impl From<Absent> for AccessError {
+    fn from(Absent: Absent) -> Self {
+        Self::Absent
+    }
 }
 
 /// The right that an operation needs.
@@ -61,7 +71,6 @@ pub(crate) struct Requirement(Access);
 impl Requirement {
     pub(crate) const NOTHING: Self = Self(Access::empty());
     pub(crate) const LOCAL_WRITE: Self = Self(Access::LOCAL_WRITE);
-    pub(crate) const REMOTE_WRITE: Self = Self(Access::REMOTE_WRITE);
     pub(crate) const REMOTE_READ: Self = Self(Access::REMOTE_READ);
     pub(crate) const REMOTE_ATOMIC: Self = Self(Access::REMOTE_ATOMIC);
 
@@ -97,23 +106,31 @@ impl<'a> View<'a> {
 
     /// Appends `length` bytes from `offset` on to `out`.
     #[inline]
-    pub(crate) fn append_to(&self, out: &mut Vec<u8>, offset: u64, length: usize) {
+    pub(crate) fn append_to(
+        &self,
+        out: &mut Vec<u8>,
+        offset: u64,
+        length: usize,
+    ) -> Result<(), AccessError> {
         assert!(offset + length as u64 <= self.length);
-        self.extent.append_to(out, self.offset + offset, length);
+        Ok(self.extent.append_to(out, self.offset + offset, length)?)
     }
 
     /// Copies `bytes` to `offset`.
     #[inline]
-    pub(crate) fn store(&self, offset: u64, bytes: &[u8]) {
+    pub(crate) fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), AccessError> {
         assert!(offset + bytes.len() as u64 <= self.length);
-        self.extent.store(self.offset + offset, bytes);
+        Ok(self.extent.store(self.offset + offset, bytes)?)
     }
 
     /// Changes its first eight bytes atomically and gives their former value, or nothing when they
     /// are not aligned.
-    pub(crate) fn update_word(&self, change: impl Fn(u64) -> u64) -> Option<u64> {
+    pub(crate) fn update_word(
+        &self,
+        change: impl Fn(u64) -> u64,
+    ) -> Result<Option<u64>, AccessError> {
         assert!(self.length >= 8);
-        self.extent.update_word(self.offset, change)
+        Ok(self.extent.update_word(self.offset, change)?)
     }
 }
 
@@ -130,7 +147,7 @@ impl Memory {
     ) -> Result<(), AccessError> {
         for piece in pieces(segments, offset, length) {
             let view = self.local(domain, piece.segment, Requirement::NOTHING)?;
-            view.append_to(out, piece.offset, piece.length);
+            view.append_to(out, piece.offset, piece.length)?;
         }
         Ok(())
     }
@@ -148,7 +165,7 @@ impl Memory {
         for piece in pieces(segments, offset, bytes.len()) {
             let (now, later) = rest.split_at(piece.length);
             let view = self.local(domain, piece.segment, Requirement::LOCAL_WRITE)?;
-            view.store(piece.offset, now);
+            view.store(piece.offset, now)?;
             rest = later;
         }
         debug_assert!(rest.is_empty(), "the caller compared the lengths");

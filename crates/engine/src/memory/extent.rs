@@ -97,6 +97,15 @@ impl Buffer {
     }
 }
 
+/// Says whether bytes can be read, or written, at this very moment; brings them in if need be.
+///
+/// It gets the address of the first byte, how many there are, and whether they will be written.
+pub type Presence = fn(usize, usize, bool) -> bool;
+
+/// There is no memory where memory on demand should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Absent;
+
 /// Memory that a region covers: a [`Buffer`], or bytes that the caller vouches for.
 #[derive(Clone)]
 pub struct Extent {
@@ -106,6 +115,8 @@ pub struct Extent {
     owner: Option<Arc<Buffer>>,
     /// Whether there are no bytes at all behind it.
     discards: bool,
+    /// For memory that comes and goes: whom to ask before each use.
+    presence: Option<Presence>,
 }
 
 // SAFETY: an extent is an address range; every access is a bounds-checked raw copy or an atomic, and
@@ -122,6 +133,7 @@ impl From<Arc<Buffer>> for Extent {
             length: buffer.len() as u64,
             owner: Some(buffer),
             discards: false,
+            presence: None,
         }
     }
 }
@@ -140,6 +152,23 @@ impl Extent {
             length,
             owner: None,
             discards: false,
+            presence: None,
+        }
+    }
+
+    /// Memory of the caller's own that may come and go, as on-demand paging allows it.
+    ///
+    /// # Safety
+    /// Bytes of which `presence` says that they are there must be, until the copy that follows is
+    /// done. Nobody may hold a Rust reference to any of them while the device may write them.
+    #[must_use]
+    pub unsafe fn on_demand(start: NonNull<u8>, length: u64, presence: Presence) -> Self {
+        Self {
+            start,
+            length,
+            owner: None,
+            discards: false,
+            presence: Some(presence),
         }
     }
 
@@ -151,6 +180,7 @@ impl Extent {
             length,
             owner: None,
             discards: true,
+            presence: None,
         }
     }
 
@@ -168,6 +198,7 @@ impl Extent {
             length,
             owner: self.owner.clone(),
             discards: self.discards,
+            presence: self.presence,
         })
     }
 
@@ -191,11 +222,18 @@ impl Extent {
 
     /// Appends `length` bytes from `offset` on to `out`.
     #[inline]
-    pub(crate) fn append_to(&self, out: &mut Vec<u8>, offset: u64, length: usize) {
+    pub(crate) fn append_to(
+        &self,
+        out: &mut Vec<u8>,
+        offset: u64,
+        length: usize,
+    ) -> Result<(), Absent> {
         assert!(within(offset, length, self.length));
         if self.discards {
-            return out.resize(out.len() + length, 0);
+            out.resize(out.len() + length, 0);
+            return Ok(());
         }
+        self.find(offset, length, false)?;
         out.reserve(length);
         let end = out.len();
         let room = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
@@ -205,40 +243,57 @@ impl Extent {
         unsafe { ptr::copy_nonoverlapping(self.at(offset), room, length) };
         // SAFETY: those `length` bytes were initialised by the copy above.
         unsafe { out.set_len(end + length) };
+        Ok(())
     }
 
     /// Copies `bytes` to `offset`.
     #[inline]
-    pub(crate) fn store(&self, offset: u64, bytes: &[u8]) {
+    pub(crate) fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), Absent> {
         assert!(within(offset, bytes.len(), self.length));
         if self.discards {
-            return;
+            return Ok(());
         }
+        self.find(offset, bytes.len(), true)?;
         // SAFETY: the assertion keeps the destination inside the extent, which is valid and (the
         // region's access rights were checked) writable; `bytes` is a packet's payload or a local
         // value, so it doesn't overlap registered memory.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset), bytes.len());
         }
+        Ok(())
     }
 
     /// The atomic word at `offset`, or nothing if it is not 8-byte aligned.
     #[inline]
-    pub(crate) fn update_word(&self, offset: u64, change: impl Fn(u64) -> u64) -> Option<u64> {
+    pub(crate) fn update_word(
+        &self,
+        offset: u64,
+        change: impl Fn(u64) -> u64,
+    ) -> Result<Option<u64>, Absent> {
         assert!(within(offset, 8, self.length));
         if self.discards {
-            return Some(0);
+            return Ok(Some(0));
         }
         let word = self.at(offset).cast::<u64>();
         if !word.is_aligned() {
-            return None;
+            return Ok(None);
         }
+        self.find(offset, 8, true)?;
         // SAFETY: inside the extent by the assertion, aligned by the check above, and touched from
         // here on only atomically or by parties that accept a race, as with a NIC's atomics.
         let word = unsafe { AtomicU64::from_ptr(word) };
         let changed =
             word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
-        Some(changed.expect("the closure always gives a value"))
+        Ok(Some(changed.expect("the closure always gives a value")))
+    }
+
+    /// Makes sure that memory on demand is there.
+    #[inline]
+    fn find(&self, offset: u64, length: usize, writing: bool) -> Result<(), Absent> {
+        match self.presence {
+            Some(is_there) if !is_there(self.at(offset).addr(), length, writing) => Err(Absent),
+            _ => Ok(()),
+        }
     }
 
     /// Where `offset` is. The caller has checked that it is inside.
@@ -275,7 +330,7 @@ mod tests {
     fn an_extent_keeps_its_buffer_alive() {
         let extent = Extent::from(Buffer::copy_of(b"alive"));
         let mut out = b"still ".to_vec();
-        extent.append_to(&mut out, 0, 5);
+        extent.append_to(&mut out, 0, 5).expect("it is there");
         assert_eq!(out, b"still alive");
     }
 
@@ -284,7 +339,7 @@ mod tests {
         let extent = Extent::from(Buffer::copy_of(b"rocinante"));
         let part = extent.part(4, 3).expect("inside");
         let mut out = Vec::new();
-        part.append_to(&mut out, 0, 3);
+        part.append_to(&mut out, 0, 3).expect("it is there");
         assert_eq!(out, b"nan");
         assert!(extent.part(4, 6).is_none());
         assert!(extent.part(u64::MAX, 2).is_none());
@@ -293,24 +348,43 @@ mod tests {
     #[test]
     fn what_is_discarded_reads_as_zeroes() {
         let extent = Extent::discarding(u64::MAX);
-        extent.store(1 << 40, b"gone");
+        extent.store(1 << 40, b"gone").expect("anything goes");
         let mut out = b"zero".to_vec();
-        extent.append_to(&mut out, 1 << 40, 2);
+        extent
+            .append_to(&mut out, 1 << 40, 2)
+            .expect("anything goes");
         assert_eq!(out, b"zero\0\0");
-        assert_eq!(extent.update_word(4, |word| word + 1), Some(0));
+        assert_eq!(extent.update_word(4, |word| word + 1), Ok(Some(0)));
+    }
+
+    #[test]
+    fn memory_on_demand_is_touched_only_while_it_is_there() {
+        let buffer = Buffer::copy_of(b"0123456789abcdef");
+        let for_reading: Presence = |_, length, writing| length <= 4 && !writing;
+        // SAFETY: the buffer outlives the extent, and nobody has a reference to its bytes.
+        let extent = unsafe { Extent::on_demand(buffer.start(), 16, for_reading) };
+        let mut out = Vec::new();
+        assert_eq!(extent.append_to(&mut out, 2, 4), Ok(()));
+        assert_eq!(extent.append_to(&mut out, 2, 5), Err(Absent));
+        assert_eq!(extent.store(0, b"no"), Err(Absent));
+        assert_eq!(extent.update_word(8, |_| 0), Err(Absent));
+        let part = extent.part(8, 8).expect("inside");
+        assert_eq!(part.store(0, b"no"), Err(Absent));
+        assert_eq!(out, b"2345");
+        assert_eq!(buffer.to_vec(), b"0123456789abcdef");
     }
 
     #[test]
     fn an_unaligned_word_is_no_atomic() {
         let extent = Extent::from(Buffer::zeroed(32));
-        assert_eq!(extent.update_word(4, |word| word + 1), None);
-        assert_eq!(extent.update_word(8, |word| word + 1), Some(0));
-        assert_eq!(extent.update_word(8, |word| word + 1), Some(1));
+        assert_eq!(extent.update_word(4, |word| word + 1), Ok(None));
+        assert_eq!(extent.update_word(8, |word| word + 1), Ok(Some(0)));
+        assert_eq!(extent.update_word(8, |word| word + 1), Ok(Some(1)));
     }
 
     #[test]
     #[should_panic]
     fn an_offset_that_overflows_is_outside() {
-        Extent::from(Buffer::zeroed(32)).store(u64::MAX - 1, b"no");
+        let _ = Extent::from(Buffer::zeroed(32)).store(u64::MAX - 1, b"no");
     }
 }

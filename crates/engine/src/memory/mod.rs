@@ -9,10 +9,11 @@ mod extent;
 mod keys;
 
 pub use access::{Access, AccessError};
-pub use extent::{Buffer, Extent};
+pub use extent::{Buffer, Extent, Presence};
 
 pub(crate) use access::{Requirement, View};
 
+use crate::incident::{Opened, SegmentFault};
 use crate::random::Random;
 use crate::table::Id;
 use keys::Keys;
@@ -430,6 +431,45 @@ impl Memory {
             },
         };
         self.remote(party, key, base, 0, requirement).map(drop)
+    }
+
+    /// The first of a message's segments that can't be used, for whoever wants to know.
+    #[cold]
+    pub(crate) fn fault_in(
+        &self,
+        domain: Id<ProtectionDomain>,
+        segments: &[Segment],
+        requirement: Requirement,
+    ) -> Option<SegmentFault> {
+        let used = segments.iter().filter(|segment| segment.length > 0);
+        used.map(|segment| (*segment, self.local(domain, segment, requirement)))
+            .find_map(|(segment, tried)| {
+                Some(SegmentFault {
+                    segment,
+                    error: tried.err()?,
+                    opened: self.opened(segment.key),
+                })
+            })
+    }
+
+    /// What a key opens, for whoever wants to know.
+    #[cold]
+    pub(crate) fn opened(&self, key: Key) -> Option<Opened> {
+        match self.keys.get(key)? {
+            Holder::Region(region) => Some(Opened {
+                address: region.address,
+                length: region.extent.length(),
+                access: region.access,
+            }),
+            Holder::Window(window) => window.bound.map(|bound| Opened {
+                address: match bound.binding.access.contains(Access::ZERO_BASED) {
+                    true => 0,
+                    false => bound.binding.address,
+                },
+                length: bound.binding.length,
+                access: bound.binding.access,
+            }),
+        }
     }
 
     fn through_window(

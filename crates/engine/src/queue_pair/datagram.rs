@@ -2,11 +2,13 @@
 
 use wire::{Companion, Deth, Immediate, Opcode, Operation, Packet, PacketHead, Position, grh};
 
+use super::diagnosis::peer;
 use super::segmentation::Piece;
 use super::{QueuePair, State};
 use crate::address::{Arrival, GidTable, Route};
 use crate::completion::{CompletedWork, Completion, Source, Status};
 use crate::event::AsyncEvent;
+use crate::incident::Incident;
 use crate::shared::Shared;
 use crate::transmit::Batch;
 use crate::work::{Destination, SendFlags, Work};
@@ -102,6 +104,12 @@ impl QueuePair {
         let Some(deth) = packet.deth() else { return };
         if deth.queue_key() != self.queue_key() {
             shared.counters.bad_queue_key += 1;
+            shared.incidents.note(|| Incident::WrongQueueKey {
+                queue_pair: self.number,
+                sender: peer(arrival.flow.source, deth.source()),
+                given: deth.queue_key(),
+                wanted: self.queue_key(),
+            });
             return;
         }
         let Some(receiving) = self.take_receive(packet, shared) else {
@@ -128,6 +136,8 @@ impl QueuePair {
                 true => Status::LocalProtection,
                 false => Status::LocalLength,
             };
+            let sender = peer(arrival.flow.source, deth.source());
+            self.note_failed_receive(sender, &receiving, length as u64, shared);
             self.complete_receive_in_error(receiving.completions, id, status, shared);
             shared.raise(AsyncEvent::QueuePairFatal(self.number));
             return self.fail(shared);

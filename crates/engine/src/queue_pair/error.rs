@@ -32,12 +32,14 @@ impl QueuePair {
 
     /// The oldest send request ends with `status`, and the queue pair breaks.
     pub(super) fn fail_send(&mut self, status: Status, shared: &mut Shared) {
+        self.note_failed_send(status, shared);
         self.complete_send(status, shared);
         self.fail(shared);
     }
 
     /// A send of an unreliable service failed: receiving goes on.
     pub(super) fn fail_send_queue(&mut self, status: Status, shared: &mut Shared) {
+        self.note_failed_send(status, shared);
         self.complete_send(status, shared);
         self.state = State::SendQueueError;
         self.flush_sends(shared);

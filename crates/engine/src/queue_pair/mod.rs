@@ -6,6 +6,7 @@
 
 mod attributes;
 mod datagram;
+mod diagnosis;
 mod error;
 mod local_work;
 mod requester;
@@ -346,15 +347,24 @@ impl QueuePair {
         gids: &GidTable,
         shared: &mut Shared,
     ) -> Result<(), PostError> {
-        if !self.state.takes_sends() {
-            return Err(PostError::WrongState(self.state));
+        if let Err(error) = self.check_send(&request, gids) {
+            self.note_refused_post(request.id, request.work.kind(), error, shared);
+            return Err(error);
         }
         let mtu = self.link.map_or(self.settings.active_mtu, |link| link.mtu);
-        self.send.post(request, self.init.kind, mtu, gids)?;
+        self.send.push(request, mtu);
         if matches!(self.state, State::Error | State::SendQueueError) {
             self.flush_sends(shared);
         }
         Ok(())
+    }
+
+    fn check_send(&self, request: &SendRequest, gids: &GidTable) -> Result<(), PostError> {
+        if !self.state.takes_sends() {
+            return Err(PostError::WrongState(self.state));
+        }
+        self.send.check_room(1)?;
+        self.send.check(request, self.init.kind, gids)
     }
 
     /// Whether all of these would be taken.
@@ -378,6 +388,22 @@ impl QueuePair {
         request: ReceiveRequest,
         shared: &mut Shared,
     ) -> Result<(), PostError> {
+        let id = request.id;
+        let posted = self
+            .check_receives()
+            .and_then(|()| self.receive.post(request));
+        if let Err(error) = posted {
+            self.note_refused_post(id, CompletedWork::Receive, error, shared);
+            return Err(error);
+        }
+        if self.state == State::Error {
+            self.flush_receives(shared);
+        }
+        Ok(())
+    }
+
+    /// Whether it takes receives of its own at all.
+    fn check_receives(&self) -> Result<(), PostError> {
         if self.state == State::Reset {
             return Err(PostError::WrongState(self.state));
         }
@@ -386,10 +412,6 @@ impl QueuePair {
         }
         if matches!(self.init.kind, Kind::XrcInitiator | Kind::XrcTarget) {
             return Err(PostError::Unsupported);
-        }
-        self.receive.post(request)?;
-        if self.state == State::Error {
-            self.flush_receives(shared);
         }
         Ok(())
     }
@@ -464,6 +486,7 @@ impl QueuePair {
     ) {
         if let Err(count) = self.check_packet(packet, arrival) {
             *count(&mut shared.counters) += 1;
+            self.note_stranger(packet, arrival, shared);
             return;
         }
         shared.counters.packets_received += 1;

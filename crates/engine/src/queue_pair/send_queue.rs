@@ -77,15 +77,8 @@ impl SendQueue {
         }
     }
 
-    pub(super) fn post(
-        &mut self,
-        request: SendRequest,
-        kind: Kind,
-        mtu: PathMtu,
-        gids: &GidTable,
-    ) -> Result<(), PostError> {
-        self.check_room(1)?;
-        self.check(&request, kind, gids)?;
+    /// Takes a request that was checked.
+    pub(super) fn push(&mut self, request: SendRequest, mtu: PathMtu) {
         let length = request.payload.length() as u32;
         self.requests.push_back(Outstanding {
             packets: packets_of(&request.work, length, mtu),
@@ -93,7 +86,6 @@ impl SendQueue {
             request,
             progress: Progress::Posted,
         });
-        Ok(())
     }
 
     /// Whether so many more fit.

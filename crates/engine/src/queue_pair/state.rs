@@ -120,6 +120,7 @@ const DATAGRAM: &[Kind] = &[Ud, Management];
 const UNRELIABLE: &[Kind] = &[Uc, Ud, Management];
 
 const NONE: Attribute = Attribute::empty();
+const ALWAYS: Attribute = Attribute::STATE.union(Attribute::CURRENT_STATE);
 const PORT: Attribute = Attribute::PORT.union(Attribute::PARTITION);
 const ACCESS: Attribute = Attribute::ACCESS;
 const QUEUE_KEY: Attribute = Attribute::QUEUE_KEY;
@@ -192,6 +193,30 @@ static TRANSITIONS: &[Transition] = &[
     row(UNRELIABLE,      SendQueueError, ReadyToSend,    NONE,                        QUEUE_KEY.union(ACCESS).union(Attribute::CURRENT_STATE)),
 ];
 
+/// What a transition takes: required and optional.
+fn terms(kind: Kind, from: State, to: State) -> Option<(Attribute, Attribute)> {
+    match to {
+        Reset | Error => Some((NONE, NONE)),
+        _ => TRANSITIONS
+            .iter()
+            .find(|row| row.kinds.contains(&kind) && row.from == from && row.to == to)
+            .map(|row| (row.required, row.optional)),
+    }
+}
+
+/// All that a transition needs besides `attributes`, and all of them that it does not take.
+pub(super) fn misfits(kind: Kind, from: State, attributes: &Attributes) -> (Attribute, Attribute) {
+    let given = attributes.given();
+    let to = attributes.state.unwrap_or(from);
+    match terms(kind, from, to) {
+        Some((required, optional)) => (
+            required.difference(given),
+            given.difference(required | optional | ALWAYS),
+        ),
+        None => (NONE, NONE),
+    }
+}
+
 /// Checks `attributes` against the table and gives the state that they lead to.
 pub(super) fn check(
     kind: Kind,
@@ -203,19 +228,13 @@ pub(super) fn check(
         return Err(ModifyError::OtherState(from));
     }
     let to = attributes.state.unwrap_or(from);
-    let (required, optional) = match to {
-        Reset | Error => (NONE, NONE),
-        _ => TRANSITIONS
-            .iter()
-            .find(|row| row.kinds.contains(&kind) && row.from == from && row.to == to)
-            .map(|row| (row.required, row.optional))
-            .ok_or(ModifyError::IllegalTransition { kind, from, to })?,
-    };
+    let (required, optional) =
+        terms(kind, from, to).ok_or(ModifyError::IllegalTransition { kind, from, to })?;
     let missing = required.difference(given);
     if let Some(missing) = missing.iter().next() {
         return Err(ModifyError::Missing { from, to, missing });
     }
-    let allowed = required | optional | Attribute::STATE | Attribute::CURRENT_STATE;
+    let allowed = required | optional | ALWAYS;
     if let Some(surplus) = given.difference(allowed).iter().next() {
         return Err(ModifyError::NotAllowed { from, to, surplus });
     }

@@ -108,16 +108,22 @@ impl QueuePair {
         }
         match self.take_unreliable(packet, shared) {
             Ok(()) => {}
-            Err(Refusal::Fatal {
-                nak: NakCode::RemoteOperational,
-                ..
-            }) => {
+            Err(
+                refusal @ Refusal::Fatal {
+                    nak: NakCode::RemoteOperational,
+                    ..
+                },
+            ) => {
+                self.note_refusal(packet, refusal, None, shared);
                 // The receive itself is unusable: that is this side's own fault.
                 self.abandon_message(Status::LocalProtection, shared);
                 shared.raise(AsyncEvent::QueuePairFatal(self.number));
                 self.fail(shared);
             }
-            Err(_) => {
+            Err(refusal) => {
+                if matches!(refusal, Refusal::ACCESS | Refusal::TOO_LONG) {
+                    self.note_refusal(packet, refusal, None, shared);
+                }
                 // What a single packet would have brought is lost just the same.
                 shared.counters.dropped_messages += u64::from(self.responder.message.is_none());
                 self.drop_message(shared);

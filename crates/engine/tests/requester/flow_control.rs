@@ -286,8 +286,8 @@ fn the_window_halves_with_every_loss_down_to_its_floor() {
     let (mut peer, outbox) = with_window(8 << 10, 32 << 10, 32 << 10);
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
     assert_eq!(peer.listens(at(0)).len(), 32);
-    for (round, window) in [16, 8, 8].into_iter().enumerate() {
-        assert_eq!(peer.listens(at(70 * (round as u64 + 1))).len(), window);
+    for (millis, window) in [(70, 16), (210, 8), (490, 8)] {
+        assert_eq!(peer.listens(at(millis)).len(), window);
     }
 }
 

@@ -83,13 +83,29 @@ fn it_is_tried_again_as_often_as_was_agreed_and_then_given_up() {
 }
 
 #[test]
-fn it_is_given_up_one_interval_after_the_last_try() {
-    let mut peer = retrying(1);
+fn patience_doubles_with_every_silence_up_to_four_intervals() {
+    let mut peer = retrying(4);
     peer.posts(hello(1));
-    assert_eq!(peer.listens(at_nanos(2 * INTERVAL - 1)).len(), 2);
+    peer.hears(at(0), ["send Only +0 5B ask"]);
+    for intervals in [1, 3, 7, 11] {
+        peer.hears_nothing(at_nanos(intervals * INTERVAL - 1));
+        peer.hears(at_nanos(intervals * INTERVAL), ["send Only +0 5B ask"]);
+    }
+    peer.wait_until(at_nanos(15 * INTERVAL - 1));
     peer.completes([]);
-    peer.wait_until(at_nanos(2 * INTERVAL));
+    peer.wait_until(at_nanos(15 * INTERVAL));
     peer.completes([(1, Status::RetriesExhausted)]);
+}
+
+#[test]
+fn progress_ends_the_patience() {
+    let mut peer = retrying(7);
+    peer.posts(hello(1));
+    peer.posts(hello(2));
+    assert_eq!(peer.listens(at_nanos(3 * INTERVAL)).len(), 6);
+    peer.says(at_nanos(4 * INTERVAL), ack(PSN));
+    peer.hears_nothing(at_nanos(5 * INTERVAL - 1));
+    peer.hears(at_nanos(5 * INTERVAL), ["send Only +1 5B ask"]);
 }
 
 #[test]
@@ -210,8 +226,8 @@ fn an_early_or_repeated_call_does_no_harm() {
 fn a_late_acknowledgement_ends_the_retries() {
     let mut peer = retrying(3);
     peer.posts(hello(1));
-    assert_eq!(peer.listens(at(150)).len(), 3);
-    peer.says(at(150), ack(PSN));
+    assert_eq!(peer.listens(at(250)).len(), 3);
+    peer.says(at(250), ack(PSN));
     peer.completes([(1, Status::Success)]);
     peer.hears_nothing(at(100_000));
 }

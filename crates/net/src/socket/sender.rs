@@ -1,18 +1,18 @@
 //! The socket that packets leave from.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use socket2::{MsgHdr, SockAddr, Socket};
+use socket2::{SockAddr, Socket};
 use wire::Flow;
 
 use super::control::Outgoing;
 use super::place::{interface_of, open, place};
 use super::{Envelope, SocketError, reseal};
 use crate::sys::option::{self, UDP_SEGMENT};
-use crate::sys::send::send_each;
+use crate::sys::send::{send, send_each};
 
 /// Room for what waits for a slow network card.
 const BUFFER: usize = 4 << 20;
@@ -141,7 +141,7 @@ impl Sender {
         let flow = &envelope.flow;
         let to = place(flow.destination, flow.destination_port, self.scope);
         if bytes.len() <= segment_size {
-            let sent = self.send_one(&to, envelope, bytes);
+            let sent = send(self.socket.as_fd(), &to, headers(envelope).bytes(), bytes);
             return sent.map_err(|error| failure(error, envelope, bytes.len(), 0));
         }
         let mut refused = false;
@@ -176,30 +176,7 @@ impl Sender {
         let size = u16::try_from(segment_size).map_err(|_| too_long())?;
         let mut control = headers(envelope);
         control.push(UDP_SEGMENT, &size.to_ne_bytes());
-        let piece = [IoSlice::new(bytes)];
-        let message = MsgHdr::new()
-            .with_addr(to)
-            .with_buffers(&piece)
-            .with_control(control.bytes());
-        self.socket.sendmsg(&message, libc::MSG_NOSIGNAL).map(drop)
-    }
-
-    /// One packet by itself: what latency hangs on.
-    fn send_one(&self, to: &SockAddr, envelope: &Envelope, packet: &[u8]) -> io::Result<()> {
-        let control = headers(envelope);
-        if control.bytes().is_empty() {
-            // Without a header for the kernel to read.
-            let sent = self
-                .socket
-                .send_to_with_flags(packet, to, libc::MSG_NOSIGNAL);
-            return sent.map(drop);
-        }
-        let piece = [IoSlice::new(packet)];
-        let message = MsgHdr::new()
-            .with_addr(to)
-            .with_buffers(&piece)
-            .with_control(control.bytes());
-        self.socket.sendmsg(&message, libc::MSG_NOSIGNAL).map(drop)
+        send(self.socket.as_fd(), to, control.bytes(), bytes)
     }
 
     /// Each packet in a send of its own.

@@ -2,6 +2,10 @@
 //!
 //! This is the only folder of the crate with unsafe code. What can be done in safe code, such as
 //! reading socket addresses and control messages from their bytes, is not done here with pointers.
+//!
+//! Datagrams go by `syscall` and not by the C library's functions of the same names: those are points
+//! where a thread of a C program can be cancelled, in the middle of our work and with our lock held;
+//! looking for that also takes time with every packet.
 
 pub(crate) mod fork;
 pub(crate) mod option;
@@ -13,6 +17,6 @@ pub(crate) mod send;
 use std::io;
 
 /// The result of a system call that returns -1 and sets `errno` when it fails.
-fn check(result: libc::c_int) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+fn check(result: impl Into<libc::c_long>) -> io::Result<usize> {
+    usize::try_from(result.into()).map_err(|_| io::Error::last_os_error())
 }

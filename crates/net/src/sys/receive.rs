@@ -91,8 +91,15 @@ fn receive_one(fd: BorrowedFd<'_>, slot: &mut Slot) -> io::Result<()> {
     // SAFETY: the header points to the name, data and control of the slot, with their sizes, and to
     // `piece`. All of them outlive the call, and nobody else looks at them meanwhile, because the
     // slot is borrowed mutably.
-    let result = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
-    let length = usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_recvmsg,
+            fd.as_raw_fd(),
+            &raw mut header,
+            libc::MSG_DONTWAIT,
+        )
+    };
+    let length = check(result)?;
     slot.note(length, &header);
     Ok(())
 }
@@ -108,12 +115,13 @@ fn receive_several(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> io::Result<usize> 
     // its own, with their sizes, and to one entry of `pieces`. All of them outlive the call, and
     // nobody else looks at them meanwhile, because the slots are borrowed mutably.
     let result = unsafe {
-        libc::recvmmsg(
+        libc::syscall(
+            libc::SYS_recvmmsg,
             fd.as_raw_fd(),
             headers.as_mut_ptr(),
             count as libc::c_uint,
-            libc::MSG_DONTWAIT as _,
-            ptr::null_mut(),
+            libc::MSG_DONTWAIT,
+            ptr::null_mut::<libc::timespec>(),
         )
     };
     let received = check(result)?;

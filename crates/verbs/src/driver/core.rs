@@ -1,5 +1,7 @@
 //! What the driver's lock protects: the engine, the connection manager and the way to the sockets.
 
+mod news;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
@@ -19,11 +21,13 @@ use wire::Gid;
 use super::bell::Bell;
 use super::doorstep::Doorstep;
 use super::management::{Management, Stray, is_management};
+use super::pace::Pace;
 use super::port::{Doors, Look, Passed, Ports};
 use super::shared::earliest;
 use super::tap::Tap;
 use crate::clock::now;
 use crate::context::{OpenError, Options};
+use crate::narrator::News;
 
 /// So often may one turn look for packets: others wait for the lock.
 const MAX_LOOKS: usize = 4;
@@ -35,6 +39,7 @@ pub(super) struct Core {
     device: Device,
     management: Management,
     doorstep: Doorstep,
+    pace: Pace,
     ports: Ports,
     tap: Option<Tap>,
     inbox: Inbox,
@@ -47,6 +52,8 @@ pub(super) struct Core {
     bells: HashMap<Id<CompletionQueue>, (Arc<Bell>, u64)>,
     events: VecDeque<AsyncEvent>,
     event_bell: Arc<Bell>,
+    /// Packets that the kernel did not send, to be explained; nothing if nobody does.
+    unsendable: Option<Vec<News>>,
 }
 
 impl Core {
@@ -61,6 +68,7 @@ impl Core {
         }
         let segmentation = ports.segmentation();
         let one_by_one = !segmentation || tap.as_ref().is_some_and(Tap::needs_single_packets);
+        let window = window_for(ports.receive_buffer());
         let config = Config {
             gids: ports.gids(),
             active_mtu: device.active_mtu,
@@ -70,17 +78,25 @@ impl Core {
                 true => SINGLE,
                 false => BatchLimits::default(),
             },
-            window: window_for(ports.receive_buffer()),
+            window,
+            incidents: options.explain,
             seed: random()?,
             ..Config::default()
         };
         let mut engine = Device::new(config);
-        let management = Management::new(&mut engine, device, ports.slice(), random()?)
-            .expect("a new device has room for a queue pair");
+        let management = Management::new(
+            &mut engine,
+            device,
+            ports.slice(),
+            random()?,
+            options.explain,
+        )
+        .expect("a new device has room for a queue pair");
         Ok(Self {
             device: engine,
             management,
             doorstep: Doorstep::default(),
+            pace: Pace::new(window.max),
             ports,
             tap,
             inbox: Inbox::default(),
@@ -91,6 +107,7 @@ impl Core {
             bells: HashMap::new(),
             events: VecDeque::new(),
             event_bell: Arc::new(Bell::new().map_err(OpenError::System)?),
+            unsendable: options.explain.then(Vec::new),
         })
     }
 
@@ -98,16 +115,19 @@ impl Core {
         &mut self.device
     }
 
-    /// Takes what has arrived, serves timers, sends what comes of it.
-    pub(super) fn progress(&mut self, now: Instant) {
+    /// Takes what has arrived, serves timers, sends what comes of it; how many packets there were.
+    pub(super) fn progress(&mut self, now: Instant) -> usize {
+        let mut all = 0;
         for _ in 0..MAX_LOOKS {
             let arrived = self.receive(now, Look::Everywhere);
             self.serve_timers(now);
             self.transmit(now);
+            all += arrived;
             if arrived < MANY {
-                return;
+                break;
             }
         }
+        all
     }
 
     /// Makes progress until there is a completion.
@@ -307,11 +327,15 @@ impl Core {
     }
 
     fn send(&mut self, now: Instant, transmit: &Transmit) {
-        if let Some(tap) = &mut self.tap {
-            return tap.transmit(now, transmit, &mut self.outbox, &self.device, &self.ports);
-        }
+        self.pace.wait_for(&self.outbox);
         // A packet that can't be sent is a packet lost: the protocol copes, the counters tell.
-        let _ = self.ports.send(transmit, &mut self.outbox);
+        let sent = match &mut self.tap {
+            Some(tap) => tap.transmit(now, transmit, &mut self.outbox, &self.device, &self.ports),
+            None => self.ports.send(transmit, &mut self.outbox),
+        };
+        if let Err(error) = sent {
+            self.note_unsent(transmit, error);
+        }
         if self.segmentation && !self.ports.segmentation() {
             self.segmentation = false;
             self.device.set_batch_limits(SINGLE);

@@ -2,7 +2,8 @@
 //!
 //! Two programs that have agreed to talk often race: one connects while the other begins to listen. To
 //! ask takes a kernel long enough for the listener to win; here it takes microseconds. So a request
-//! that nobody listens for waits a little before it is refused.
+//! that nobody listens for waits a little before it is refused: long enough for a listener on a busy
+//! machine, and far shorter than the four seconds after which who asked would ask again.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::management::Stray;
 
 /// How often a request looks whether somebody listens, and how long in between.
-const ATTEMPTS: u32 = 50;
+const ATTEMPTS: u32 = 500;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// More than these are refused at once.

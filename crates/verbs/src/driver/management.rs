@@ -23,6 +23,7 @@ use wire::{Gid, Packet, PathMtu, Qpn, QueueKey, grh, mad};
 
 use super::port::Ports;
 use crate::context::Open;
+use crate::narrator::Setback;
 use crate::rdma_cm::queue::{EventQueue, Notice};
 
 /// How many messages may have arrived before the first is looked at.
@@ -76,6 +77,8 @@ pub(super) struct Management {
     strays: Vec<Stray>,
     /// On which interface each address is.
     homes: Vec<(IpAddr, InterfaceId)>,
+    /// Connections that failed, to be explained; nothing if nobody does.
+    setbacks: Option<Vec<Setback>>,
 }
 
 impl Management {
@@ -84,6 +87,7 @@ impl Management {
         described: &net::interface::Device,
         slice: Option<Slice>,
         seed: u64,
+        explain: bool,
     ) -> Result<Self, ObjectError> {
         let mut config = cm::Config::new(described.guid, seed);
         if let Some(ours) = slice.and_then(|it| cm::Slice::new(SLICE_BITS, it.number().into())) {
@@ -116,6 +120,7 @@ impl Management {
             watchers: HashMap::new(),
             strays: Vec::new(),
             homes: homes(described),
+            setbacks: explain.then(Vec::new),
         };
         for slot in 0..RECEIVES {
             management.post_receive(device, slot.into());
@@ -160,13 +165,15 @@ impl Management {
 
     /// Whether a message may be another process's; then it is kept as a stray.
     pub(super) fn sets_aside(&mut self, arrived: &Arrived<'_>) -> bool {
-        if arrived.forwarded {
-            return false;
-        }
         let recipient = match recipient(arrived.packet) {
             Some(recipient) if !self.is_ours(recipient) => recipient,
             _ => return false,
         };
+        // Who handed it on had looked up whose it is; but who has reserved a service may not listen
+        // yet, and then a request waits here.
+        if arrived.forwarded && !matches!(recipient, Recipient::Listener(_)) {
+            return false;
+        }
         self.strays.push(Stray {
             envelope: arrived.envelope,
             packet: arrived.packet.to_vec(),
@@ -186,6 +193,28 @@ impl Management {
                 self.take(now, &completion);
                 self.post_receive(device, completion.id);
             }
+        }
+    }
+
+    /// Whether a connection failed and that is to be explained.
+    pub(super) fn has_setbacks(&self) -> bool {
+        self.setbacks.as_ref().is_some_and(|it| !it.is_empty())
+    }
+
+    pub(super) fn take_setbacks(&mut self) -> impl Iterator<Item = Setback> {
+        let setbacks = self.setbacks.as_mut().map(std::mem::take);
+        setbacks.unwrap_or_default().into_iter()
+    }
+
+    fn note_setback(&mut self, event: &cm::Event) {
+        if let Some(setbacks) = &mut self.setbacks
+            && Setback::is(&event.kind)
+        {
+            setbacks.push(Setback {
+                kind: event.kind.clone(),
+                local: self.manager.local_address(event.id),
+                peer: self.manager.peer_address(event.id),
+            });
         }
     }
 
@@ -275,6 +304,7 @@ impl Management {
     }
 
     fn tell(&mut self, now: Instant, event: cm::Event) {
+        self.note_setback(&event);
         let listener = match event.kind {
             EventKind::ConnectRequest { listener, .. } => Some(listener),
             _ => None,

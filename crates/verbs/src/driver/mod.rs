@@ -11,6 +11,7 @@ mod bell;
 mod core;
 mod doorstep;
 mod management;
+mod pace;
 mod port;
 mod shared;
 mod tap;
@@ -21,7 +22,7 @@ pub(crate) use management::Watcher;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -36,6 +37,7 @@ use wire::Gid;
 use self::core::Core;
 use crate::clock::now;
 use crate::context::{OpenError, Options};
+use crate::narrator::{Narrator, News};
 use port::Ports;
 use shared::Shared;
 use thread::Thread;
@@ -55,6 +57,7 @@ impl Driver {
         let doors = ports.doors().map_err(OpenError::System)?;
         let core = Core::new(device, ports, options)?;
         let shared = Arc::new(Shared {
+            narrator: options.explain.then(|| Narrator::new(device)),
             core: Mutex::new(core),
             doors: Mutex::new(Arc::new(doors)),
             generation: net::fork::generation(),
@@ -63,6 +66,7 @@ impl Driver {
             monitor: Monitor::new().ok(),
             epoch: now(),
             polled: AtomicU64::new(0),
+            vain_polls: AtomicU32::new(0),
             sleepers: AtomicUsize::new(0),
             thread_sleeps_until: AtomicU64::new(u64::MAX),
             thread_parked: AtomicBool::new(false),
@@ -193,7 +197,11 @@ impl Driver {
         let mut core = self.shared.lock();
         let known = core.device().poll_completion(queue);
         let first = known.or_else(|| self.shared.progress_for(&mut core, queue));
-        let Some(first) = first else { return 0 };
+        let Some(first) = first else {
+            drop(core);
+            self.shared.polled_in_vain();
+            return 0;
+        };
         take(first);
         let more = std::iter::from_fn(|| core.device().poll_completion(queue));
         1 + more.take(limit - 1).map(take).count()
@@ -214,25 +222,29 @@ impl Driver {
         queue.is_some_and(|queue| !queue.is_empty())
     }
 
-    /// Sleeps until the bell rings or the time has come, and serves the device meanwhile.
+    /// Sleeps until the bell rings or the time has come, and serves the device meanwhile. A signal
+    /// ends it, too; whether one did.
     ///
     /// The sleeper itself waits on the sockets: a packet wakes it directly, without a detour over
     /// another thread.
     ///
     /// # Panics
     /// In a forked child, when nothing could ever end the sleep.
-    pub(crate) fn sleep(&self, bell: &Bell, until: Option<Instant>) {
+    pub(crate) fn sleep(&self, bell: &Bell, until: Option<Instant>) -> bool {
         if self.is_inherited() {
             let until = until.expect(
                 "the device was opened before a fork and stays with the parent: open it again",
             );
-            return std::thread::sleep(until.saturating_duration_since(now()));
+            std::thread::sleep(until.saturating_duration_since(now()));
+            return false;
         }
+        let mut interrupted = false;
         self.shared.sleepers.fetch_add(1, Ordering::AcqRel);
-        while until.is_none_or(|at| now() < at)
+        while !interrupted
+            && until.is_none_or(|at| now() < at)
             && let Some(sleeper) = bell.sleep()
         {
-            self.shared.wait_with(&sleeper, until);
+            interrupted = self.shared.wait_with(&sleeper, until);
             // Awake: what rings now is seen without the detour over the descriptor.
             drop(sleeper);
             let now = now();
@@ -246,6 +258,7 @@ impl Driver {
             // The thread had left the sockets to us for good.
             self.shared.waker.wake();
         }
+        interrupted
     }
 
     /// Which bell rings, and for whom, when a completion queue that was armed gets its completion.
@@ -360,6 +373,15 @@ impl Driver {
     /// Whether it is a copy that a fork made: the device stays with the parent.
     pub(crate) fn is_inherited(&self) -> bool {
         self.shared.is_inherited()
+    }
+
+    /// Tells what the C libraries found out themselves, if it is to be told.
+    pub(crate) fn remark(&self, news: News) {
+        if let Some(narrator) = &self.shared.narrator
+            && !self.is_inherited()
+        {
+            narrator.tell(vec![news]);
+        }
     }
 
     /// A number that nobody can guess.

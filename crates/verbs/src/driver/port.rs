@@ -12,7 +12,7 @@ use net::fork::Guard;
 use net::poll::{Interest, wait};
 use net::share::{Arrived, Member, ServiceError, Slice, join_all};
 use net::socket::{Envelope, Inbox, Receiver, SendError, SocketError};
-use wire::{Gid, ROCE_PORT};
+use wire::{Gid, Qpn, ROCE_PORT};
 
 use super::management::Stray;
 use crate::context::OpenError;
@@ -173,6 +173,12 @@ impl Ports {
             },
             None => usual,
         }
+    }
+
+    /// Whether a queue pair of this number would be ours.
+    pub(super) fn owns(&self, number: Qpn) -> bool {
+        let range = self.members.first().map(Member::qpn_range);
+        range.is_some_and(|range| range.contains(&number.value()))
     }
 
     /// Our slice: the same at every address.

@@ -1,20 +1,23 @@
 //! What the driver's users and its thread have in common.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use engine::{Completion, CompletionQueue, Device, Id};
 use net::interface::Monitor;
-use net::poll::{Waker, wait};
+use net::poll::{Ready, Waker, wait};
 
 use super::bell::Sleeper;
 use super::core::Core;
 use super::port::Doors;
 use crate::clock::now;
+use crate::narrator::Narrator;
 
-/// While somebody polled less than this ago, the device's own thread leaves the sockets alone.
-const POLLED_RECENTLY: Duration = Duration::from_micros(200);
+/// While somebody polled less than this ago, the device's own thread leaves the sockets alone; or less
+/// long, if that proves wrong.
+pub(super) const POLLED_RECENTLY: Duration = Duration::from_micros(200);
 
 /// One lock, and what must be known without it.
 pub(super) struct Shared {
@@ -23,6 +26,8 @@ pub(super) struct Shared {
     /// How many forks there were when it was opened.
     pub(super) generation: u32,
     pub(super) core: Mutex<Core>,
+    /// Who explains what goes wrong, if anybody does.
+    pub(super) narrator: Option<Narrator>,
     /// What a forked child gets to see instead: its parent's lock may be held for ever.
     pub(super) in_child: OnceLock<Mutex<Device>>,
     /// Ends the thread's sleep: an earlier deadline, or the end.
@@ -33,6 +38,8 @@ pub(super) struct Shared {
     pub(super) epoch: Instant,
     /// When somebody polled last, in nanoseconds from the epoch on.
     pub(super) polled: AtomicU64,
+    /// How often somebody polled and found nothing.
+    pub(super) vain_polls: AtomicU32,
     /// How many users sleep on the sockets themselves.
     pub(super) sleepers: AtomicUsize,
     /// Until when the thread sleeps, in nanoseconds from the epoch on.
@@ -59,16 +66,23 @@ impl Shared {
         device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+    pub(super) fn lock(&self) -> Locked<'_> {
         // A panic in the engine is a bug of ours; the others' work is not worth losing for it.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.locked(self.core.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
+    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
         match self.core.try_lock() {
-            Ok(core) => Some(core),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Ok(core) => Some(self.locked(core)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.locked(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn locked<'s>(&'s self, core: MutexGuard<'s, Core>) -> Locked<'s> {
+        Locked {
+            core: Some(core),
+            narrator: self.narrator.as_ref(),
         }
     }
 
@@ -78,6 +92,16 @@ impl Shared {
 
     pub(super) fn note_poll(&self, now: Instant) {
         self.polled.store(self.nanoseconds(now), Ordering::Release);
+    }
+
+    /// Lets others run now and then: on a machine with fewer processors than pollers, the peer may be
+    /// waiting for this very one.
+    pub(super) fn polled_in_vain(&self) {
+        const PATIENCE: u32 = 32;
+        let polls = self.vain_polls.fetch_add(1, Ordering::Relaxed);
+        if polls % PATIENCE == PATIENCE - 1 {
+            std::thread::yield_now();
+        }
     }
 
     /// Makes progress for somebody who polls.
@@ -101,10 +125,10 @@ impl Shared {
         }
     }
 
-    /// Until when the device's own thread leaves the sockets alone, if somebody polled recently.
-    pub(super) fn polled_recently(&self, now: Instant) -> Option<Instant> {
+    /// Until when somebody will have polled so recently, if that is so now.
+    pub(super) fn polled_within(&self, recently: Duration, now: Instant) -> Option<Instant> {
         let polled = Duration::from_nanos(self.polled.load(Ordering::Acquire));
-        let until = self.epoch + polled + POLLED_RECENTLY;
+        let until = self.epoch + polled + recently;
         (now < until).then_some(until)
     }
 
@@ -123,8 +147,8 @@ impl Shared {
         }
     }
 
-    /// Waits for packets, the bell or the time.
-    pub(super) fn wait_with(&self, sleeper: &Sleeper<'_>, until: Option<Instant>) {
+    /// Waits for packets, the bell or the time; whether a signal ended it.
+    pub(super) fn wait_with(&self, sleeper: &Sleeper<'_>, until: Option<Instant>) -> bool {
         let now = now();
         let due = earliest(until, self.lock().before_sleep(now));
         let next = earliest(due, sleeper.look_again(now));
@@ -132,7 +156,40 @@ impl Shared {
         let doors = self.doors();
         let mut interests: Vec<_> = sleeper.interest().into_iter().collect();
         doors.add_to(&mut interests);
-        let _ = wait(&interests, timeout);
+        wait(&interests, timeout).is_ok_and(Ready::was_interrupted)
+    }
+}
+
+/// The lock, held. Once it is released, what went wrong meanwhile is told: words take their time.
+pub(super) struct Locked<'s> {
+    core: Option<MutexGuard<'s, Core>>,
+    narrator: Option<&'s Narrator>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        self.core.as_ref().expect("it is held until it is dropped")
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Core {
+        self.core.as_mut().expect("it is held until it is dropped")
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if let Some(narrator) = self.narrator
+            && let Some(mut core) = self.core.take()
+            && core.has_news()
+        {
+            let news = core.take_news();
+            drop(core);
+            narrator.tell(news);
+        }
     }
 }
 

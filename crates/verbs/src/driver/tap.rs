@@ -8,6 +8,7 @@ use engine::{Arrival, Device, Route, Transmit};
 use net::Direction;
 use net::capture::{Capture, Record};
 use net::fault::{DelayLine, Faults, Verdict};
+use net::socket::SendError;
 use wire::{Checker, Fragmentation, Packet, Qpn};
 
 use super::port::Ports;
@@ -71,7 +72,7 @@ impl Tap {
         buffer: &mut [u8],
         device: &Device,
         ports: &Ports,
-    ) {
+    ) -> Result<(), SendError> {
         for (index, packet) in packets(transmit, buffer).enumerate() {
             let fragmentation = Fragmentation {
                 identification: index as u16,
@@ -87,8 +88,7 @@ impl Tap {
             );
         }
         let Some(faults) = &mut self.faults else {
-            let _ = ports.send(transmit, buffer);
-            return;
+            return ports.send(transmit, buffer);
         };
         let verdict = faults.apply(now, Direction::Transmit, buffer);
         let mut bytes = verdict.bytes(buffer).to_vec();
@@ -97,9 +97,10 @@ impl Tap {
                 Some(due) => self
                     .late
                     .push(due, Late::Outgoing(*transmit, bytes.clone())),
-                None => drop(ports.send(transmit, &mut bytes)),
+                None => ports.send(transmit, &mut bytes)?,
             }
         }
+        Ok(())
     }
 
     pub(super) fn receive(

@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
-use super::shared::Shared;
+use super::shared::{POLLED_RECENTLY, Shared};
 use crate::clock::now;
 
 /// Runs until it is dropped.
@@ -48,21 +48,77 @@ impl Drop for Thread {
 }
 
 fn serve(shared: &Shared) {
+    let mut deference = Deference::default();
+    let mut woken = Woken::default();
+    let mut duty = Duty::Everything;
     while !shared.stopping.load(Ordering::Acquire) {
         let now = now();
-        let duty = Duty::at(shared, now);
+        let before = std::mem::replace(&mut duty, Duty::at(shared, now, deference.0));
         let until = match duty {
             Duty::Standby(until) => {
+                if let Duty::Standby(_) = before {
+                    deference.was_right();
+                }
                 // Nobody needs to ring: whatever comes, it is soon enough then.
                 shared.plan_thread(Some(now));
                 Some(until)
             }
-            Duty::Everything | Duty::Timers => make_progress(shared, duty, now),
+            Duty::Everything | Duty::Timers => {
+                let (next, arrived) = make_progress(shared, duty, now);
+                deference.learn(woken.by_packets, arrived);
+                next
+            }
         };
-        if sleep(shared, duty, now, until) {
+        woken = sleep(shared, duty, now, until);
+        if woken.by_interfaces {
             look_at_interfaces(shared);
         }
     }
+}
+
+/// How long the sockets are left to somebody who polled.
+///
+/// Who polls all the time is only disturbed by a second one. But there are programs that poll once and
+/// then look at memory, where data appears only if somebody takes it from the sockets.
+struct Deference(Duration);
+
+impl Default for Deference {
+    fn default() -> Self {
+        Self(Self::LONGEST)
+    }
+}
+
+impl Deference {
+    const LONGEST: Duration = POLLED_RECENTLY;
+    const SHORTEST: Duration = Duration::from_micros(10);
+
+    /// Packets that are still there have waited for somebody who did not come; those that are gone
+    /// woke us for nothing.
+    fn learn(&mut self, woken: bool, arrived: usize) {
+        match (woken, arrived) {
+            (_, 1..) => self.was_wrong(),
+            (true, 0) => self.was_right(),
+            (false, 0) => {}
+        }
+    }
+
+    fn was_right(&mut self) {
+        self.0 = (self.0 * 2).clamp(Self::SHORTEST, Self::LONGEST);
+    }
+
+    fn was_wrong(&mut self) {
+        self.0 = match self.0 / 2 {
+            half if half < Self::SHORTEST => Duration::ZERO,
+            half => half,
+        };
+    }
+}
+
+/// What ended a sleep.
+#[derive(Default)]
+struct Woken {
+    by_interfaces: bool,
+    by_packets: bool,
 }
 
 /// An address that moved or an interface that is gone matters to whoever is connected over it.
@@ -76,17 +132,18 @@ fn look_at_interfaces(shared: &Shared) {
     }
 }
 
-/// Does what is due; until when there is nothing to do.
-fn make_progress(shared: &Shared, duty: Duty, now: Instant) -> Option<Instant> {
+/// Does what is due; until when there is nothing to do, and how many packets there were.
+fn make_progress(shared: &Shared, duty: Duty, now: Instant) -> (Option<Instant>, usize) {
     let mut core = shared.lock();
     let due = core.next_deadline().is_some_and(|at| at <= now);
-    if duty == Duty::Everything || due || core.has_unsent() {
-        core.progress(now);
-    }
+    let arrived = match duty == Duty::Everything || due || core.has_unsent() {
+        true => core.progress(now),
+        false => 0,
+    };
     let next = core.next_deadline();
     // Under the lock: who brings an earlier deadline afterwards sees what is planned, and rings.
     shared.plan_thread(next);
-    next
+    (next, arrived)
 }
 
 /// What is left to do for the thread.
@@ -102,8 +159,8 @@ enum Duty {
 }
 
 impl Duty {
-    fn at(shared: &Shared, now: Instant) -> Self {
-        if let Some(until) = shared.polled_recently(now) {
+    fn at(shared: &Shared, now: Instant, deference: Duration) -> Self {
+        if let Some(until) = shared.polled_within(deference, now) {
             return Duty::Standby(until);
         }
         match shared.sleepers.load(Ordering::Acquire) {
@@ -113,14 +170,14 @@ impl Duty {
     }
 }
 
-/// Whether something is to be known about interfaces.
-fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> bool {
+fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> Woken {
     const RING: usize = 0;
     const MONITOR: usize = 1;
     let doors = shared.doors();
     let mut interests = vec![Interest::readable(shared.waker.as_fd())];
     let monitor = shared.monitor.as_ref().map(AsFd::as_fd);
     interests.extend(monitor.map(Interest::readable));
+    let first_door = interests.len();
     if duty == Duty::Everything {
         doors.add_to(&mut interests);
     }
@@ -138,5 +195,28 @@ fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> b
         }
     }
     shared.thread_parked.store(false, Ordering::Release);
-    monitor.is_some() && ready.contains(MONITOR)
+    Woken {
+        by_interfaces: monitor.is_some() && ready.contains(MONITOR),
+        by_packets: (first_door..interests.len()).any(|door| ready.contains(door)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_left_to_who_polls_and_taken_from_who_does_not() {
+        let mut deference = Deference::default();
+        for _ in 0..8 {
+            deference.learn(true, 1);
+        }
+        assert_eq!(deference.0, Duration::ZERO, "packets had to wait");
+        deference.learn(false, 0);
+        assert_eq!(deference.0, Duration::ZERO, "a timer says nothing");
+        for _ in 0..8 {
+            deference.learn(true, 0);
+        }
+        assert_eq!(deference.0, Deference::LONGEST, "somebody else was first");
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use cm::{EventKind, Kind};
-use net::poll::wait;
+use net::poll::{Ready, wait};
 use wire::cm::PortSpace;
 
 use super::identifier::Identifier;
@@ -119,6 +119,12 @@ impl EventChannel {
         }
     }
 
+    /// Sleeps until there may be an event, but not longer than `patience`. A signal ends it, too;
+    /// whether one did.
+    pub fn sleep_for(&self, patience: Duration) -> bool {
+        self.sleep(Some(now() + patience))
+    }
+
     /// The next event, as soon as there is one.
     #[cfg(feature = "async")]
     pub fn next(&self) -> NextEvent<'_> {
@@ -126,19 +132,20 @@ impl EventChannel {
     }
 
     /// Who is at a single device serves it himself while he waits, which saves waking a thread.
-    fn sleep(&self, deadline: Option<Instant>) {
+    fn sleep(&self, deadline: Option<Instant>) -> bool {
         let bell = self.0.queue.bell();
         if let [context] = &self.contexts()[..] {
             return context.driver().sleep(bell, deadline);
         }
-        if let Some(sleeper) = bell.sleep() {
-            let now = now();
-            let again = sleeper.look_again(now);
-            let until = deadline.into_iter().chain(again).min();
-            let timeout = until.map(|at| at.saturating_duration_since(now));
-            let interests: Vec<_> = sleeper.interest().into_iter().collect();
-            let _ = wait(&interests, timeout);
-        }
+        let Some(sleeper) = bell.sleep() else {
+            return false;
+        };
+        let now = now();
+        let again = sleeper.look_again(now);
+        let until = deadline.into_iter().chain(again).min();
+        let timeout = until.map(|at| at.saturating_duration_since(now));
+        let interests: Vec<_> = sleeper.interest().into_iter().collect();
+        wait(&interests, timeout).is_ok_and(Ready::was_interrupted)
     }
 
     fn contexts(&self) -> Vec<Context> {

@@ -12,6 +12,24 @@ use crate::context::{Context, Open, OpenError, Options};
 /// The devices that ids of this process are at. They close when nobody uses them any more.
 static OPEN: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
 
+/// The devices that have an address to bind to, and what to bind to there.
+pub(super) fn having(address: SocketAddr) -> Result<(Vec<Context>, SocketAddr), ConnectionError> {
+    if address.ip().is_unspecified() {
+        return Ok((all()?, address));
+    }
+    match at(address.ip()) {
+        // Linux takes a loopback address for any address.
+        Err(ConnectionError::NoDevice(ip)) if ip.is_loopback() => {
+            let any = match ip {
+                IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            Ok((all()?, SocketAddr::new(any, address.port())))
+        }
+        device => Ok((vec![device?], address)),
+    }
+}
+
 /// The device that has an address of this machine.
 pub(super) fn at(address: IpAddr) -> Result<Context, ConnectionError> {
     if let Some(context) = open_one(|device| device.gid_of(address).is_some()) {
@@ -21,10 +39,18 @@ pub(super) fn at(address: IpAddr) -> Result<Context, ConnectionError> {
     let mut having = listed.into_iter().filter(|it| it.gid_of(address).is_some());
     let device = match having.next() {
         Some(device) => device,
-        // All of 127.0.0.0/8 is there without being listed.
-        None => named_by(address).ok_or(ConnectionError::NoDevice(address))?,
+        None => unlisted(address).ok_or(ConnectionError::NoDevice(address))?,
     };
     open(device)
+}
+
+/// All of 127.0.0.0/8 is there without being listed, unless somebody says which devices there are:
+/// programs go through the addresses of a machine to find out which of them have one.
+fn unlisted(address: IpAddr) -> Option<Device> {
+    match net::interface::listed_by_env() {
+        Some(_) => None,
+        None => named_by(address),
+    }
 }
 
 /// All devices that the environment asks for. One that can't be opened is left out, unless that

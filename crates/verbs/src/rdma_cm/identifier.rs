@@ -15,6 +15,7 @@ use super::queue::{self, Notice};
 use super::seat::{Seat, Wishes};
 use super::{ConnectionError, attributes, devices};
 use crate::context::Context;
+use crate::narrator;
 
 /// How often another port is tried when the choice is ours and another process has it.
 const ATTEMPTS: usize = 64;
@@ -165,10 +166,9 @@ impl Identifier {
         if !matches!(inner.place, Place::Nowhere) {
             return Err(ConnectionError::AlreadyBound);
         }
-        let contexts = match &inner.chosen {
-            Some(context) => vec![context.clone()],
-            None if address.ip().is_unspecified() => devices::all()?,
-            None => vec![devices::at(address.ip())?],
+        let (contexts, address) = match &inner.chosen {
+            Some(context) => (vec![context.clone()], address),
+            None => devices::having(address)?,
         };
         let (seats, bound) = self.bind_at(&contexts, &inner, address)?;
         inner.place = place(seats, address.ip());
@@ -209,7 +209,7 @@ impl Identifier {
                 | ConnectionError::NoDevice(_)
                 | ConnectionError::Open(_)),
             ) => {
-                self.tell_unresolved(&inner, &error);
+                self.tell_unresolved(&inner, source, peer, &error);
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -402,8 +402,15 @@ impl Identifier {
     }
 
     /// No device leads to the peer: Linux tells that by an event, too.
-    fn tell_unresolved(&self, inner: &Inner, error: &ConnectionError) {
+    fn tell_unresolved(
+        &self,
+        inner: &Inner,
+        source: Option<SocketAddr>,
+        peer: SocketAddr,
+        error: &ConnectionError,
+    ) {
         let failure = Failure::Os(devices::number(error));
+        narrator::tell_unresolved(source, peer, failure.status(), error);
         self.tell(inner, EventKind::AddressError(failure));
     }
 

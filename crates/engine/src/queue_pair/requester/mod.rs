@@ -53,10 +53,14 @@ pub(super) struct Requester {
     unasked: u32,
     retries_left: u8,
     rnr_retries_left: u8,
+    /// Timeouts since something was acknowledged.
+    timeouts: u32,
     acknowledgement_due: Option<Instant>,
     rnr_wait_until: Option<Instant>,
     /// A lost response was noticed here and asked for again: once is enough.
     asked_again: Option<Psn>,
+    /// What the peer seems to expect, by an answer that fits nothing outstanding.
+    misfit: Option<Psn>,
     window: Window,
     /// Whether draining the send queue raises an event.
     pub(super) announce_drain: bool,
@@ -86,9 +90,11 @@ impl Requester {
             unasked: 0,
             retries_left: 0,
             rnr_retries_left: 0,
+            timeouts: 0,
             acknowledgement_due: None,
             rnr_wait_until: None,
             asked_again: None,
+            misfit: None,
             window: Window::new(limits),
             announce_drain: false,
         }
@@ -113,6 +119,16 @@ impl Requester {
     /// The sequence number to send now.
     pub(super) fn cursor(&self) -> Psn {
         self.cursor
+    }
+
+    /// The first sequence number that is not acknowledged.
+    pub(super) fn oldest(&self) -> Psn {
+        self.oldest
+    }
+
+    /// The sequence number that the peer seems to expect, by an answer that fitted nothing.
+    pub(super) fn misfit(&self) -> Option<Psn> {
+        self.misfit
     }
 
     /// Moves on by one packet that nobody will acknowledge.

@@ -10,6 +10,9 @@ use crate::completion::Status;
 use crate::sabotage::Bug;
 use crate::shared::Shared;
 
+/// How often the interval between two attempts doubles.
+const MAX_DOUBLINGS: u32 = 2;
+
 impl Requester {
     pub(in crate::queue_pair) fn deadline(&self) -> Option<Instant> {
         match (self.acknowledgement_due, self.rnr_wait_until) {
@@ -59,9 +62,13 @@ impl QueuePair {
         }
     }
 
+    /// A requester may wait between one and four times the interval that it was given. The first time
+    /// it doesn't, so that a loss is mended soon; but who gets no answer at all talks to a peer
+    /// that waits for a processor, and more patience costs nothing.
     fn acknowledgement_deadline(&self, now: Instant) -> Option<Instant> {
         let interval = self.attributes.ack_timeout?.interval()?;
-        Some(now + interval.max(self.settings.min_ack_timeout))
+        let patience = 1 << self.requester.timeouts.min(MAX_DOUBLINGS);
+        Some(now + interval.max(self.settings.min_ack_timeout) * patience)
     }
 
     /// Something was acknowledged: patience is renewed.
@@ -72,6 +79,7 @@ impl QueuePair {
         self.requester.retries_left = self.attributes.retry_count.unwrap_or(0);
         self.requester.rnr_retries_left = self.attributes.rnr_retry.unwrap_or(0);
         self.requester.asked_again = None;
+        self.requester.timeouts = 0;
         self.requester.acknowledgement_due = match self.requester.in_flight() {
             0 => None,
             _ => self.acknowledgement_deadline(now),
@@ -92,6 +100,7 @@ impl QueuePair {
 
     pub(in crate::queue_pair) fn acknowledgement_timed_out(&mut self, shared: &mut Shared) {
         shared.counters.timeouts += 1;
+        self.requester.timeouts += 1;
         self.retry(shared);
         self.requester.asked_again = None;
     }

@@ -43,7 +43,13 @@ impl QueuePair {
         let repeats_newest = packet.psn + 1 == self.requester.oldest;
         match packet.aeth() {
             Some(aeth) if repeats_newest => self.take_credits(aeth),
-            _ => shared.counters.ghost_responses += 1,
+            aeth => {
+                shared.counters.ghost_responses += 1;
+                self.requester.misfit = aeth.map(|aeth| match aeth.syndrome() {
+                    Syndrome::Acknowledge { .. } => packet.psn + 1,
+                    _ => packet.psn,
+                });
+            }
         }
     }
 

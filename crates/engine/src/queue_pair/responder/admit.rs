@@ -25,19 +25,19 @@ pub(in crate::queue_pair) enum Refusal {
 }
 
 impl Refusal {
-    pub(super) const INVALID: Self = Self::Fatal {
+    pub(in crate::queue_pair) const INVALID: Self = Self::Fatal {
         nak: NakCode::InvalidRequest,
         receive: None,
     };
-    pub(super) const ACCESS: Self = Self::Fatal {
+    pub(in crate::queue_pair) const ACCESS: Self = Self::Fatal {
         nak: NakCode::RemoteAccess,
         receive: None,
     };
-    pub(super) const TOO_LONG: Self = Self::Fatal {
+    pub(in crate::queue_pair) const TOO_LONG: Self = Self::Fatal {
         nak: NakCode::InvalidRequest,
         receive: Some(Status::LocalLength),
     };
-    pub(super) const RECEIVE_UNUSABLE: Self = Self::Fatal {
+    pub(in crate::queue_pair) const RECEIVE_UNUSABLE: Self = Self::Fatal {
         nak: NakCode::RemoteOperational,
         receive: Some(Status::LocalProtection),
     };
@@ -83,21 +83,16 @@ impl QueuePair {
     }
 
     /// The queue pair was told what its peer may do at all.
-    fn check_service(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
-        let needed = match packet.opcode.operation() {
-            Operation::Send => Access::empty(),
-            Operation::Write | Operation::AtomicWrite => Access::REMOTE_WRITE,
-            Operation::ReadRequest => Access::REMOTE_READ,
-            Operation::CompareSwap | Operation::FetchAdd => Access::REMOTE_ATOMIC,
-            Operation::Flush => flush_rights(packet),
-            _ => return Err(Refusal::INVALID),
-        };
+    #[inline]
+    pub(super) fn check_service(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let needed = needed_right(packet).ok_or(Refusal::INVALID)?;
         let granted = self.access().contains(needed);
         granted.then_some(()).ok_or(Refusal::INVALID)
     }
 
     /// The peer may have only as many reads and atomics outstanding as was agreed.
-    fn check_responder_resources(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+    #[inline]
+    pub(super) fn check_responder_resources(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
         let uses = matches!(
             packet.opcode.operation(),
             Operation::ReadRequest
@@ -185,11 +180,7 @@ impl QueuePair {
         let Some(reth) = packet.reth() else {
             return Ok(());
         };
-        let requirement = match packet.opcode.operation() {
-            Operation::Write | Operation::AtomicWrite => Requirement::REMOTE_WRITE,
-            Operation::ReadRequest => Requirement::REMOTE_READ,
-            _ => Requirement::of(flush_rights(packet)),
-        };
+        let requirement = requirement(packet);
         let address = reth.virtual_address();
         if packet.opcode.operation() == Operation::AtomicWrite && !address.is_multiple_of(8) {
             return Err(Refusal::INVALID);
@@ -238,6 +229,23 @@ impl QueuePair {
             .permits(self.party(), key, requirement)
             .map_err(|_| Refusal::ACCESS)
     }
+}
+
+/// The right that a request needs, if it is one that a peer may make.
+pub(super) fn needed_right(packet: &Packet<'_>) -> Option<Access> {
+    Some(match packet.opcode.operation() {
+        Operation::Send => Access::empty(),
+        Operation::Write | Operation::AtomicWrite => Access::REMOTE_WRITE,
+        Operation::ReadRequest => Access::REMOTE_READ,
+        Operation::CompareSwap | Operation::FetchAdd => Access::REMOTE_ATOMIC,
+        Operation::Flush => flush_rights(packet),
+        _ => return None,
+    })
+}
+
+/// The right that a request needs of the memory it names.
+pub(super) fn requirement(packet: &Packet<'_>) -> Requirement {
+    Requirement::of(needed_right(packet).unwrap_or_default())
 }
 
 fn flush_rights(packet: &Packet<'_>) -> Access {

@@ -109,8 +109,8 @@ impl QueuePair {
                     length,
                     Requirement::NOTHING,
                 )
-                .map_err(|_| Refusal::ACCESS)?
-                .store(0, packet.payload);
+                .and_then(|view| view.store(0, packet.payload))
+                .map_err(|_| Refusal::ACCESS)?;
         }
         writing.address += u64::from(brought);
         writing.remaining = writing.remaining.saturating_sub(brought);
@@ -196,10 +196,12 @@ impl QueuePair {
             Operation::FetchAdd => view.update_word(|word| word.wrapping_add(operand)),
             _ => view.update_word(|word| if word == compare { operand } else { word }),
         };
-        let original = original.ok_or(Refusal::Fatal {
-            nak: NakCode::RemoteOperational,
-            receive: None,
-        })?;
+        let original = original
+            .map_err(|_| Refusal::ACCESS)?
+            .ok_or(Refusal::Fatal {
+                nak: NakCode::RemoteOperational,
+                receive: None,
+            })?;
         self.answer(packet, Result64::Original(original));
         Ok(1)
     }
@@ -221,8 +223,8 @@ impl QueuePair {
                 8,
                 Requirement::NOTHING,
             )
+            .and_then(|view| view.update_word(|_| word))
             .map_err(|_| Refusal::ACCESS)?
-            .update_word(|_| word)
             .ok_or(Refusal::INVALID)?;
         self.answer(packet, Result64::Nothing);
         Ok(1)

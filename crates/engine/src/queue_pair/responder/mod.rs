@@ -5,6 +5,7 @@
 //! specification names, and what was seen before is answered again but never executed again.
 
 mod admit;
+mod diagnosis;
 mod execute;
 mod replay;
 mod reply;
@@ -167,6 +168,7 @@ impl QueuePair {
             }
             Refusal::Fatal { nak, receive } => {
                 shared.counters.fatal_naks_sent += 1;
+                self.note_refusal(packet, refusal, Some(nak), shared);
                 if let Some(status) = receive {
                     self.spoil_receive(packet, status, shared);
                 }

@@ -9,6 +9,7 @@ use wire::{
 
 use super::super::{Link, QueuePair};
 use super::{Message, Responder};
+use crate::incident::Target;
 use crate::memory::{AccessError, Party, Requirement};
 use crate::shared::Shared;
 use crate::transmit::Batch;
@@ -309,8 +310,7 @@ impl QueuePair {
             let rights = Requirement::REMOTE_READ;
             let (key, address) = (reading.key, reading.address);
             let view = shared.memory.remote(party, key, address, size, rights)?;
-            view.append_to(out, 0, length);
-            Ok(())
+            view.append_to(out, 0, length)
         })?;
         self.advance_read(reading, length as u32);
         Ok(true)
@@ -339,6 +339,14 @@ impl QueuePair {
         self.responder.replies.pop_front();
         if reply.again {
             return;
+        }
+        if let Content::Read(reading) = reply.content {
+            let target = Target {
+                key: reading.key,
+                address: reading.address,
+                length: reading.remaining,
+            };
+            self.note_lost_read(reply.psn, target, shared);
         }
         self.responder.replies.clear();
         let nak = NakCode::RemoteAccess;

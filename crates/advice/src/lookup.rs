@@ -1,0 +1,167 @@
+//! Finding an entry by what somebody has of it: a number or a name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::Entry;
+use crate::catalogue::CATALOGUE;
+
+/// The kinds of code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Topic {
+    /// The status of a completion.
+    Completion,
+    /// An asynchronous event of a device.
+    Event,
+    /// What a responder answers on the wire instead of an acknowledgement.
+    Nak,
+    /// An event of the connection manager.
+    Connection,
+    /// Why a connection was rejected.
+    Reject,
+    /// The error number of a call, or the status of an address event.
+    Errno,
+}
+
+impl Topic {
+    /// All of them.
+    pub const ALL: [Topic; 6] = [
+        Topic::Completion,
+        Topic::Event,
+        Topic::Nak,
+        Topic::Connection,
+        Topic::Reject,
+        Topic::Errno,
+    ];
+
+    /// Its title.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Topic::Completion => "Completion statuses",
+            Topic::Event => "Asynchronous events",
+            Topic::Nak => "Negative acknowledgements on the wire",
+            Topic::Connection => "Events of the connection manager",
+            Topic::Reject => "Reasons of rejected connections",
+            Topic::Errno => "Error numbers of calls",
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Topic::Completion => "wc",
+            Topic::Event => "event",
+            Topic::Nak => "nak",
+            Topic::Connection => "cm",
+            Topic::Reject => "reject",
+            Topic::Errno => "errno",
+        }
+    }
+}
+
+impl fmt::Display for Topic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Nothing is known by that name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unknown {
+    /// No such kind of code.
+    Topic(String),
+    /// No such code of this kind.
+    Code(Topic, String),
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unknown::Topic(word) => {
+                let known = Topic::ALL.map(Topic::word).join(", ");
+                write!(f, "there is no kind of code `{word}`; there are {known}")
+            }
+            Unknown::Code(topic, code) => write!(
+                f,
+                "there is no {topic} `{code}`; `roci explain {topic}` lists those there are"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Unknown {}
+
+impl FromStr for Topic {
+    type Err = Unknown;
+
+    fn from_str(word: &str) -> Result<Self, Unknown> {
+        let wanted = plain(word);
+        let named = Topic::ALL.into_iter().find(|topic| topic.word() == wanted);
+        named.ok_or_else(|| Unknown::Topic(word.to_owned()))
+    }
+}
+
+/// All entries of a kind, by their codes.
+pub fn entries(topic: Topic) -> impl Iterator<Item = &'static Entry> {
+    CATALOGUE
+        .iter()
+        .copied()
+        .flatten()
+        .filter(move |entry| entry.topic == topic)
+}
+
+/// The entry with this code or name. Signs, letter case and underscores don't matter; for a NAK the
+/// whole syndrome or the code in it will do.
+pub fn find(topic: Topic, code: &str) -> Result<&'static Entry, Unknown> {
+    let by_number = number(code).and_then(|number| {
+        let number = normal(topic, number);
+        entries(topic).find(|entry| entry.code == number)
+    });
+    let found = by_number.or_else(|| {
+        let wanted = plain(code);
+        entries(topic).find(|entry| names(entry).any(|name| name == wanted))
+    });
+    found.ok_or_else(|| Unknown::Code(topic, code.to_owned()))
+}
+
+/// What an entry may be called: its names, also without the prefix that all of its kind share.
+fn names(entry: &Entry) -> impl Iterator<Item = String> {
+    const PREFIXES: [&str; 5] = ["ibvwc", "ibvevent", "rdmacmevent", "ibcmrej", "ibnak"];
+    let c_name = plain(entry.c_name);
+    let short = PREFIXES
+        .iter()
+        .find_map(|prefix| c_name.strip_prefix(prefix))
+        .map(str::to_owned);
+    let last = entry.rust_name.map(|name| match name.rsplit_once("::") {
+        Some((_, variant)) => plain(variant),
+        None => plain(name),
+    });
+    [Some(c_name), short, last].into_iter().flatten()
+}
+
+/// Letters and digits alone, in lower case.
+fn plain(text: &str) -> String {
+    let kept = text.chars().filter(char::is_ascii_alphanumeric);
+    kept.map(|letter| letter.to_ascii_lowercase()).collect()
+}
+
+/// A number in decimal or after `0x`; CM statuses are error numbers with a minus sign.
+fn number(text: &str) -> Option<u32> {
+    let text = text.strip_prefix('-').unwrap_or(text);
+    match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The catalogue has whole syndromes: 0x60 to 0x64 for NAKs, and 0x20 for "receiver not ready" with
+/// any timer.
+fn normal(topic: Topic, number: u32) -> u32 {
+    const NEGATIVE: u32 = 0x60;
+    const NOT_READY: u32 = 0x20;
+    match (topic, number) {
+        (Topic::Nak, 0..=4) => NEGATIVE | number,
+        (Topic::Nak, 0x20..=0x3f) => NOT_READY,
+        _ => number,
+    }
+}

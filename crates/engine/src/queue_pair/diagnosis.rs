@@ -1,0 +1,207 @@
+//! Why it failed: looked up again, once it has, for whoever wants to know.
+
+use wire::{Packet, Psn, Qpn};
+
+use super::responder::Receiving;
+use super::{QueuePair, state};
+use crate::address::Arrival;
+use crate::completion::{CompletedWork, Status};
+use crate::incident::{
+    FailedSend, Heard, Incident, Peer, ReceiveFault, RefusedChange, SegmentFault, SendFault,
+};
+use crate::memory::Requirement;
+use crate::queue_pair::{Attributes, ModifyError};
+use crate::receive::PostError;
+use crate::shared::Shared;
+use crate::work::{Payload, Work};
+
+impl QueuePair {
+    #[cold]
+    pub(crate) fn note_refused_change(
+        &self,
+        attributes: &Attributes,
+        error: ModifyError,
+        shared: &mut Shared,
+    ) {
+        let (missing, surplus) = state::misfits(self.init.kind, self.state, attributes);
+        shared.incidents.note(|| {
+            Incident::ModifyRefused(Box::new(RefusedChange {
+                queue_pair: self.number,
+                kind: self.init.kind,
+                state: self.state,
+                attributes: *attributes,
+                missing,
+                surplus,
+                error,
+            }))
+        });
+    }
+
+    #[cold]
+    pub(crate) fn note_refused_post(
+        &self,
+        id: u64,
+        work: CompletedWork,
+        error: PostError,
+        shared: &mut Shared,
+    ) {
+        shared.incidents.note(|| Incident::PostRefused {
+            queue_pair: self.number,
+            state: self.state,
+            id,
+            work,
+            error,
+        });
+    }
+
+    /// A packet was dropped: perhaps it came from another address than the peer's.
+    #[cold]
+    pub(super) fn note_stranger(
+        &self,
+        packet: &Packet<'_>,
+        arrival: &Arrival,
+        shared: &mut Shared,
+    ) {
+        let from = arrival.flow.source;
+        if let Some(peer) = self.peer()
+            && peer.address != from
+            && packet.opcode.is_request()
+        {
+            shared.incidents.note(|| Incident::WrongPath {
+                queue_pair: self.number,
+                from,
+                peer,
+            });
+        }
+    }
+
+    /// A datagram breaks the receive that it was to go into.
+    #[cold]
+    pub(super) fn note_failed_receive(
+        &self,
+        sender: Peer,
+        receiving: &Receiving,
+        needed: u64,
+        shared: &mut Shared,
+    ) {
+        let (id, capacity) = (receiving.request.id, receiving.request.capacity());
+        let segments = &receiving.request.segments;
+        let memory = &shared.memory;
+        let fault = match needed > capacity {
+            true => ReceiveFault::TooSmall {
+                id,
+                capacity,
+                needed,
+            },
+            false => ReceiveFault::Unusable {
+                id,
+                fault: memory.fault_in(receiving.domain, segments, Requirement::LOCAL_WRITE),
+            },
+        };
+        shared.incidents.note(|| Incident::DatagramFailed {
+            queue_pair: self.number,
+            sender,
+            fault,
+        });
+    }
+
+    /// The oldest send request is about to end with `status`.
+    #[cold]
+    pub(super) fn note_failed_send(&self, status: Status, shared: &mut Shared) {
+        if !shared.incidents.are_recorded() {
+            return;
+        }
+        let Some(front) = self.send.front() else {
+            return;
+        };
+        let failed = FailedSend {
+            queue_pair: self.number,
+            path: self.path(),
+            id: front.request.id,
+            work: *front.work(),
+            length: front.length,
+            status,
+            fault: self.send_fault(status, shared),
+        };
+        shared.incidents.note(|| Incident::SendFailed(failed));
+    }
+
+    fn path(&self) -> Option<(std::net::IpAddr, Peer)> {
+        let link = self.link.as_ref()?;
+        let flow = &link.route.flow;
+        Some((flow.source, peer(flow.destination, link.peer)))
+    }
+
+    pub(super) fn peer(&self) -> Option<Peer> {
+        self.path().map(|(_, peer)| peer)
+    }
+
+    fn send_fault(&self, status: Status, shared: &Shared) -> SendFault {
+        match status {
+            Status::LocalProtection => {
+                let fault = self.segment_fault(shared);
+                fault.map_or(SendFault::Other, SendFault::Segment)
+            }
+            Status::RetriesExhausted => SendFault::NoAnswer {
+                retries: self.attributes.retry_count.unwrap_or(0),
+                timeout: self.attributes.ack_timeout,
+                heard: self.heard(),
+            },
+            Status::ReceiverNotReady => SendFault::NotReady {
+                retries: self.attributes.rnr_retry.unwrap_or(0),
+            },
+            Status::LocalOperation if self.asks_without_depth() => SendFault::NoReads,
+            Status::LocalLength => SendFault::TooLong {
+                max: self.settings.active_mtu.bytes() as u32,
+            },
+            _ => SendFault::Other,
+        }
+    }
+
+    fn asks_without_depth(&self) -> bool {
+        let front = self.send.front();
+        let has_response = front.is_some_and(|front| front.work().has_response());
+        has_response && self.attributes.initiator_depth.unwrap_or(0) == 0
+    }
+
+    /// The first segment of the oldest send request that can't be used.
+    fn segment_fault(&self, shared: &Shared) -> Option<SegmentFault> {
+        let front = self.send.front()?;
+        let Payload::Segments(segments) = &front.request.payload else {
+            return None;
+        };
+        let requirement = match front.work() {
+            Work::Read(_) | Work::CompareSwap { .. } | Work::FetchAdd { .. } => {
+                Requirement::LOCAL_WRITE
+            }
+            _ => Requirement::NOTHING,
+        };
+        shared
+            .memory
+            .fault_in(self.init.domain, segments, requirement)
+    }
+
+    fn heard(&self) -> Heard {
+        let started = self.attributes.send_psn.unwrap_or_default();
+        if self.requester.oldest() != started {
+            return Heard::EarlierAnswers;
+        }
+        match self.requester.misfit() {
+            Some(expected) => Heard::Misfit { expected, started },
+            None => Heard::Nothing,
+        }
+    }
+
+    /// The sequence number that its peer should send next.
+    #[must_use]
+    pub fn expected_psn(&self) -> Psn {
+        self.responder.expected
+    }
+}
+
+pub(super) fn peer(address: std::net::IpAddr, queue_pair: Qpn) -> Peer {
+    Peer {
+        address,
+        queue_pair,
+    }
+}

@@ -1,0 +1,176 @@
+//! Why a request was refused: the checks once more, once it was, for whoever wants to know.
+
+use wire::{NakCode, Operation, Packet, Psn};
+
+use super::super::QueuePair;
+use super::admit::{needed_right, requirement};
+use super::{Message, Refusal};
+use crate::incident::{Incident, ReceiveFault, RefusedRequest, RequestFault, Target};
+use crate::memory::Requirement;
+use crate::shared::Shared;
+
+impl QueuePair {
+    /// A request is about to be refused.
+    #[cold]
+    pub(in crate::queue_pair) fn note_refusal(
+        &self,
+        packet: &Packet<'_>,
+        refusal: Refusal,
+        nak: Option<NakCode>,
+        shared: &mut Shared,
+    ) {
+        if !shared.incidents.are_recorded() {
+            return;
+        }
+        let refused = RefusedRequest {
+            queue_pair: self.number,
+            peer: self.peer(),
+            operation: packet.opcode.operation(),
+            psn: packet.psn,
+            target: self.target(packet),
+            nak,
+            fault: self.request_fault(packet, refusal, shared),
+        };
+        shared.incidents.note(|| Incident::RequestRefused(refused));
+    }
+
+    /// Memory went away while a peer was reading it.
+    #[cold]
+    pub(super) fn note_lost_read(&self, psn: Psn, target: Target, shared: &mut Shared) {
+        let operation = Operation::ReadRequest;
+        let requirement = Requirement::REMOTE_READ;
+        let Some(fault) = self.fault_at(target, requirement, shared) else {
+            return;
+        };
+        shared.incidents.note(|| {
+            Incident::RequestRefused(RefusedRequest {
+                queue_pair: self.number,
+                peer: self.peer(),
+                operation,
+                psn,
+                target: Some(target),
+                nak: Some(NakCode::RemoteAccess),
+                fault,
+            })
+        });
+    }
+
+    fn target(&self, packet: &Packet<'_>) -> Option<Target> {
+        if let Some(atomic) = packet.atomic() {
+            return Some(Target {
+                key: atomic.remote_key(),
+                address: atomic.virtual_address(),
+                length: 8,
+            });
+        }
+        if let Some(reth) = packet.reth() {
+            return Some(Target {
+                key: reth.remote_key(),
+                address: reth.virtual_address(),
+                length: reth.dma_length(),
+            });
+        }
+        match &self.responder.message {
+            Some(Message::Write(writing)) => Some(Target {
+                key: writing.key,
+                address: writing.address,
+                length: writing.remaining,
+            }),
+            _ => None,
+        }
+    }
+
+    fn request_fault(
+        &self,
+        packet: &Packet<'_>,
+        refusal: Refusal,
+        shared: &Shared,
+    ) -> RequestFault {
+        match refusal {
+            Refusal::TOO_LONG => self.too_small(packet).map(RequestFault::Receive),
+            Refusal::RECEIVE_UNUSABLE => self.unusable(shared).map(RequestFault::Receive),
+            Refusal::ACCESS => self.memory_fault(packet, shared),
+            _ => self.invalidity(packet),
+        }
+        .unwrap_or(RequestFault::Malformed)
+    }
+
+    fn too_small(&self, packet: &Packet<'_>) -> Option<ReceiveFault> {
+        let Some(Message::Send(receiving)) = &self.responder.message else {
+            return None;
+        };
+        Some(ReceiveFault::TooSmall {
+            id: receiving.request.id,
+            capacity: receiving.request.capacity(),
+            needed: u64::from(receiving.filled) + packet.payload.len() as u64,
+        })
+    }
+
+    fn unusable(&self, shared: &Shared) -> Option<ReceiveFault> {
+        let Some(Message::Send(receiving)) = &self.responder.message else {
+            return None;
+        };
+        let segments = &receiving.request.segments;
+        let fault = shared
+            .memory
+            .fault_in(receiving.domain, segments, Requirement::LOCAL_WRITE);
+        Some(ReceiveFault::Unusable {
+            id: receiving.request.id,
+            fault,
+        })
+    }
+
+    fn memory_fault(&self, packet: &Packet<'_>, shared: &Shared) -> Option<RequestFault> {
+        self.fault_at(self.target(packet)?, requirement(packet), shared)
+    }
+
+    fn fault_at(
+        &self,
+        target: Target,
+        requirement: Requirement,
+        shared: &Shared,
+    ) -> Option<RequestFault> {
+        let length = u64::from(target.length);
+        let (key, address) = (target.key, target.address);
+        let tried = shared
+            .memory
+            .remote(self.party(), key, address, length, requirement);
+        Some(RequestFault::Memory {
+            error: tried.err()?,
+            opened: shared.memory.opened(key),
+        })
+    }
+
+    /// Which of the checks says that the request is invalid.
+    fn invalidity(&self, packet: &Packet<'_>) -> Option<RequestFault> {
+        self.check_order(packet).ok()?;
+        if self.check_packet_length(packet).is_err() {
+            return Some(RequestFault::PacketLength {
+                length: packet.payload.len(),
+                mtu: self.link.map_or(0, |link| link.mtu()),
+            });
+        }
+        if let Some(needed) = needed_right(packet)
+            && self.check_service(packet).is_err()
+        {
+            return Some(RequestFault::NotGranted(needed.difference(self.access())));
+        }
+        if self.check_responder_resources(packet).is_err() {
+            let limit = self.attributes.responder_resources.unwrap_or(0);
+            return Some(RequestFault::TooManyReads { limit });
+        }
+        self.check_message_length(packet).ok()?;
+        is_unaligned(packet).then_some(RequestFault::Unaligned)
+    }
+}
+
+fn is_unaligned(packet: &Packet<'_>) -> bool {
+    let address = match packet.atomic() {
+        Some(atomic) => Some(atomic.virtual_address()),
+        None if packet.opcode.operation() == Operation::AtomicWrite => {
+            packet.reth().map(wire::Reth::virtual_address)
+        }
+        None => None,
+    };
+    address.is_some_and(|address| !address.is_multiple_of(8))
+}

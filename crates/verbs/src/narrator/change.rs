@@ -1,0 +1,213 @@
+//! Calls that were refused.
+
+use std::net::IpAddr;
+
+use advice::{Cause, Topic, cause};
+use engine::incident::RefusedChange;
+use engine::{
+    Access, Address, AddressError, Attribute, CompletedWork, MemoryError, ModifyError, PostError,
+    State,
+};
+use net::interface::Device;
+use wire::Qpn;
+
+use super::{Tale, row_towards, words};
+use crate::raw::Misuse;
+
+/// `EINVAL` and `ENOMEM`: what C programs see.
+const INVALID: u32 = 22;
+const NO_MEMORY: u32 = 12;
+
+pub(super) fn modify(device: &Device, change: &RefusedChange) -> Tale {
+    let about = words::queue_pair(change.queue_pair);
+    let to = change.attributes.state.unwrap_or(change.state);
+    let kind = words::kind(change.kind);
+    let from = words::state(change.state);
+    let asked = format!(
+        "{about} ({kind}) can't go from {from} to {}",
+        words::state(to)
+    );
+    let (wrong, cause) = wrong_with(device, change);
+    Tale::new(about, format!("{asked}: {wrong}"), cause).code(Topic::Errno, INVALID)
+}
+
+fn wrong_with(device: &Device, change: &RefusedChange) -> (String, &'static Cause) {
+    match change.error {
+        ModifyError::Path(error) => wrong_path(device, change.attributes.path, error),
+        ModifyError::OutOfRange { attribute } => out_of_range(device, change, attribute),
+        ModifyError::OtherState(state) => {
+            let now = words::state(state);
+            let wrong = format!("it is in {now}, and not where cur_qp_state says.");
+            (wrong, &cause::OTHER_STATE)
+        }
+        ModifyError::Missing { .. } | ModifyError::NotAllowed { .. } => masks(change),
+        _ => (
+            "there is no such way.".to_owned(),
+            &cause::NO_SUCH_TRANSITION,
+        ),
+    }
+}
+
+fn masks(change: &RefusedChange) -> (String, &'static Cause) {
+    let missing = words::attributes(change.missing);
+    let surplus = words::attributes(change.surplus);
+    match (missing.is_empty(), surplus.is_empty()) {
+        (true, _) => (
+            format!("the mask has {surplus}, which this step does not take."),
+            &cause::SURPLUS_ATTRIBUTES,
+        ),
+        (false, true) => (
+            format!("the mask lacks {missing}."),
+            &cause::MISSING_ATTRIBUTES,
+        ),
+        (false, false) => (
+            format!("the mask lacks {missing}, and has {surplus}, which this step does not take."),
+            &cause::MISSING_ATTRIBUTES,
+        ),
+    }
+}
+
+fn out_of_range(
+    device: &Device,
+    change: &RefusedChange,
+    attribute: Attribute,
+) -> (String, &'static Cause) {
+    if attribute == Attribute::PATH_MTU {
+        let asked = change.attributes.path_mtu.map_or(0, wire::PathMtu::bytes);
+        let (most, mtu) = (device.active_mtu.bytes(), device.mtu);
+        let name = &device.name;
+        let wrong = format!(
+            "a path MTU of {asked} is more than the {most} that {name} carries (interface MTU {mtu})."
+        );
+        return (wrong, &cause::MTU_ABOVE_PORT);
+    }
+    let name = words::attributes(attribute);
+    let wrong = format!("the value of {name} is out of range.");
+    (wrong, &cause::VALUE_OUT_OF_RANGE)
+}
+
+fn wrong_path(
+    device: &Device,
+    path: Option<Address>,
+    error: AddressError,
+) -> (String, &'static Cause) {
+    let peer = path.and_then(|path| path.destination.ip());
+    match error {
+        AddressError::NoDestination => (
+            "the peer's GID is zero.".to_owned(),
+            &cause::NO_GLOBAL_ROUTE,
+        ),
+        AddressError::EmptySourceIndex(index) => (
+            format!("GID index {index} is empty.{}", better_row(device, peer)),
+            &cause::EMPTY_GID,
+        ),
+        AddressError::FamilyMismatch { source_index, .. } => (
+            format!(
+                "GID index {source_index}{} can't reach the peer{}.{}",
+                address_of_row(device, source_index),
+                peer.map_or(String::new(), |peer| format!(" at {peer}")),
+                better_row(device, peer)
+            ),
+            &cause::UNREACHABLE_FROM_GID,
+        ),
+    }
+}
+
+fn address_of_row(device: &Device, index: u8) -> String {
+    let row = device.gid(usize::from(index));
+    row.map_or(String::new(), |row| format!(" ({})", row.address))
+}
+
+/// Which row of the GID table to use instead, if there is one.
+pub(super) fn better_row(device: &Device, peer: Option<IpAddr>) -> String {
+    let Some(peer) = peer else {
+        return String::new();
+    };
+    match row_towards(device, peer) {
+        Some(row) => {
+            let (index, address) = (row.index, row.address);
+            let interface = &row.interface.name;
+            format!(" Index {index} ({address} on {interface}) can reach it.")
+        }
+        None => format!(" {} has no address that can.", device.name),
+    }
+}
+
+pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) -> Tale {
+    let about = match queue_pair {
+        Some(number) => words::queue_pair(number),
+        None => "an address handle".to_owned(),
+    };
+    let (wrong, cause) = match misuse {
+        Misuse::NoGlobalRoute => {
+            let rows = device.gids.iter();
+            let rows = words::listed(rows.map(|row| format!("{} ({})", row.index, row.address)));
+            let wrong = format!(
+                "the address has no global route (is_global is 0); GID indexes here are {rows}."
+            );
+            (wrong, &cause::NO_GLOBAL_ROUTE)
+        }
+        Misuse::UnknownAttributes(bits) => {
+            let wrong = format!("the mask has the bits {bits:#x}, which mean nothing here.");
+            (wrong, &cause::UNKNOWN_ATTRIBUTE)
+        }
+        Misuse::BadValue { attribute, value } => {
+            let name = words::attributes(*attribute);
+            let wrong = format!("{value} is no value for {name}.");
+            (wrong, &cause::VALUE_OUT_OF_RANGE)
+        }
+        Misuse::Address(address, error) => wrong_path(device, Some(*address), *error),
+    };
+    let verb = match queue_pair {
+        Some(_) => "can't be modified",
+        None => "can't be made",
+    };
+    Tale::new(about.clone(), format!("{about} {verb}: {wrong}"), cause).code(Topic::Errno, INVALID)
+}
+
+pub(super) fn post(
+    queue_pair: Qpn,
+    state: State,
+    id: u64,
+    work: CompletedWork,
+    error: PostError,
+) -> Option<Tale> {
+    // The connection manager tries again by itself.
+    if queue_pair == Qpn::GSI {
+        return None;
+    }
+    let (cause, code) = match error {
+        PostError::WrongState(_) => (&cause::POSTED_TOO_EARLY, INVALID),
+        PostError::QueueFull => (&cause::QUEUE_FULL, NO_MEMORY),
+        PostError::TooManySegments { .. } => (&cause::TOO_MANY_SEGMENTS, INVALID),
+        PostError::MessageTooLong => (&cause::MESSAGE_TOO_LONG, INVALID),
+        PostError::InlineTooLong { .. } => (&cause::INLINE_TOO_LONG, INVALID),
+        PostError::Unsupported => (&cause::WRONG_SERVICE, INVALID),
+        PostError::Destination => (&cause::WRONG_DESTINATION, INVALID),
+        PostError::Address(_) => (&cause::UNREACHABLE_FROM_GID, INVALID),
+        PostError::AtomicShape => (&cause::ATOMIC_SHAPE, INVALID),
+        PostError::SharedReceive => (&cause::SHARED_RECEIVE, INVALID),
+        PostError::Abandoned | PostError::Unknown => return None,
+    };
+    let about = words::queue_pair(queue_pair);
+    let work = words::completed(work);
+    let reason = match error {
+        PostError::WrongState(_) => format!("the queue pair is in {}.", words::state(state)),
+        PostError::QueueFull => "the queue is full.".to_owned(),
+        PostError::SharedReceive => "it has a shared receive queue.".to_owned(),
+        other => format!("{other}."),
+    };
+    let what = format!("{about} did not take {work} (wr_id {id}): {reason}");
+    Some(Tale::new(about, what, cause).code(Topic::Errno, code))
+}
+
+pub(super) fn register(device: &Device, access: Access, error: MemoryError) -> Tale {
+    let cause = match error {
+        MemoryError::NeedsLocalWrite => &cause::NEEDS_LOCAL_WRITE,
+        MemoryError::Exhausted => &cause::EXHAUSTED,
+        _ => &cause::REGISTRATION_REFUSED,
+    };
+    let rights = words::rights(access);
+    let what = format!("Memory can't be registered with {rights}: {error}.");
+    Tale::new(device.name.clone(), what, cause).code(Topic::Errno, INVALID)
+}

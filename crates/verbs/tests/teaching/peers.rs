@@ -1,0 +1,198 @@
+//! Scenes in which the peer is not what it is taken for.
+
+use std::time::Instant;
+
+use rocinante::rdma_cm::{EventChannel, EventKind, PortSpace};
+use rocinante::{
+    AddressHandle, Connector, Endpoint, Listener, Psn, Qpn, QueueKey, Request, Status,
+};
+
+use crate::stage::{Scene, Stage, calls_in_vain, end, impatient, terms};
+use crate::support::{End, PATIENCE};
+
+pub(crate) const SCENES: &[Scene] = &[
+    ("no receive", || {
+        let stage = Stage::set("127.57.2.1", "127.57.2.2");
+        let request = Request::send().inline(b"anybody?");
+        stage.fails(request, Status::ReceiverNotReady);
+    }),
+    ("nobody there", || {
+        let end = end("127.57.3.1");
+        let prepared = end.prepare(impatient());
+        let peer = Endpoint {
+            gid: "127.57.3.9".parse().expect("a GID"),
+            ..prepared.endpoint()
+        };
+        calls_in_vain(&end, prepared, peer);
+    }),
+    ("unknown number here", || {
+        let end = end("127.57.4.1");
+        let prepared = end.prepare(impatient());
+        let peer = beyond(prepared.endpoint());
+        calls_in_vain(&end, prepared, peer);
+    }),
+    ("unknown number there", || {
+        let (left, right) = (end("127.57.5.1"), end("127.57.5.2"));
+        let peer = beyond(right.prepare(impatient()).endpoint());
+        calls_in_vain(&left, left.prepare(impatient()), peer);
+    }),
+    ("PSN ahead", || {
+        misnumbered("127.57.6.1", "127.57.6.2", |ours| ours - 100);
+    }),
+    ("PSN behind", || {
+        misnumbered("127.57.6.3", "127.57.6.4", |ours| ours + 100);
+    }),
+    ("peer not ready", || {
+        let end = end("127.57.7.1");
+        let unready = end.prepare(impatient());
+        calls_in_vain(&end, end.prepare(impatient()), unready.endpoint());
+    }),
+    ("connected elsewhere", || {
+        let (left, right) = (end("127.57.8.1"), end("127.57.8.2"));
+        let there = right.prepare(impatient());
+        let taken = there.endpoint();
+        let friend = Endpoint {
+            gid: "127.57.8.3".parse().expect("a GID"),
+            ..taken
+        };
+        let _elsewhere = there.connect(friend).expect("an address");
+        calls_in_vain(&left, left.prepare(impatient()), taken);
+    }),
+    ("wrong queue key", wrong_queue_key),
+    ("long datagram", || {
+        let end = end("127.57.9.3");
+        let builder = end.domain.queue_pair(&end.completions);
+        let queue_pair = builder.datagram(QueueKey::new(1)).expect("room");
+        let to = handle(&end, queue_pair.endpoint(), QueueKey::new(1));
+        let request = Request::send().data(end.memory.slice(0..5000));
+        queue_pair.post(&to, request).expect("room");
+        let outcome = end.completions.wait_for(PATIENCE).expect("it completes");
+        assert_eq!(outcome.status, Status::LocalLength);
+    }),
+    ("overrun", || {
+        let (left, right) = (end("127.57.9.5"), end("127.57.9.6"));
+        let small = left.context.completion_queue(1).expect("room");
+        let here = left.domain.queue_pair(&small).terms(terms());
+        let (here, there) = (here.reliable().expect("room"), right.prepare(terms()));
+        let (ours, theirs) = (here.endpoint(), there.endpoint());
+        let here = here.connect(theirs).expect("a peer");
+        let _there = there.connect(ours).expect("a peer");
+        for _ in 0..3 {
+            let request = Request::write(right.memory.remote(0)).inline(b"one of three");
+            here.post(request).expect("room");
+        }
+        let event = left.context.wait_event(PATIENCE);
+        assert!(event.is_some(), "no event");
+    }),
+    ("nobody listens", || {
+        let _server = end("127.57.10.2");
+        rejected("127.57.10.1", "127.57.10.2");
+    }),
+    ("server refuses", || {
+        let listener = Listener::bind("127.57.11.2:7199").expect("a port");
+        let server = std::thread::spawn(move || {
+            let request = listener.wait();
+            request.reject(b"no").expect("it waits for an answer");
+        });
+        rejected("127.57.11.1", "127.57.11.2");
+        server.join().expect("no panic");
+    }),
+    ("no device", || {
+        let channel = EventChannel::new().expect("a channel");
+        let id = channel.create(PortSpace::Tcp);
+        let from = "192.0.2.77:0".parse().expect("an address");
+        let to = "127.57.12.1:7199".parse().expect("an address");
+        id.resolve_address(Some(from), to, PATIENCE)
+            .expect("an event");
+        let event = channel.wait_for(PATIENCE).expect("an event");
+        assert!(matches!(event.kind, EventKind::AddressError(_)));
+    }),
+    ("healthy", || {
+        let stage = Stage::set("127.57.13.1", "127.57.13.2");
+        let room = stage.right.memory.slice(0..64);
+        stage.from_right.post_receive(3, [room]).expect("room");
+        let data = stage.left.memory.slice(0..64);
+        stage
+            .from_left
+            .post(Request::send().data(data))
+            .expect("room");
+        stage.left.success();
+        stage.right.success();
+        let request = Request::read(stage.right.memory.remote(0)).data(data);
+        stage.from_left.post(request).expect("room");
+        stage.left.success();
+    }),
+    ("lowered MTU", lowered_mtu),
+];
+
+/// A queue pair number far from all that exist.
+fn beyond(endpoint: Endpoint) -> Endpoint {
+    Endpoint {
+        queue_pair: Qpn::new(endpoint.queue_pair.value() + 4000),
+        ..endpoint
+    }
+}
+
+/// We begin with one sequence number, and the peer expects another.
+fn misnumbered(left: &str, right: &str, expected: fn(Psn) -> Psn) {
+    let (left, right) = (end(left), end(right));
+    let (here, there) = (left.prepare(impatient()), right.prepare(impatient()));
+    let ours = here.endpoint();
+    let told = Endpoint {
+        psn: expected(ours.psn),
+        ..ours
+    };
+    let peer = there.endpoint();
+    let _there = there.connect(told).expect("a peer");
+    calls_in_vain(&left, here, peer);
+}
+
+fn wrong_queue_key() {
+    let (left, right) = (end("127.57.9.1"), end("127.57.9.2"));
+    let make = |end: &End| {
+        let builder = end.domain.queue_pair(&end.completions);
+        builder.datagram(QueueKey::new(1)).expect("room")
+    };
+    let (here, there) = (make(&left), make(&right));
+    let to = handle(&left, there.endpoint(), QueueKey::new(2));
+    here.post(&to, Request::send().inline(b"hello"))
+        .expect("room");
+    left.success();
+    // The device's own thread takes it, sooner or later; nobody is told.
+    let deadline = Instant::now() + PATIENCE;
+    while right.context.counters().bad_queue_key == 0 {
+        assert!(Instant::now() < deadline, "the datagram did not come");
+        std::thread::yield_now();
+    }
+}
+
+fn handle(from: &End, to: Endpoint, key: QueueKey) -> AddressHandle {
+    let made = AddressHandle::new(&from.context, to.gid, 0, to.queue_pair, key);
+    made.expect("an address")
+}
+
+/// A connection that the other end does not want.
+fn rejected(from: &str, to: &str) {
+    let peer = format!("{to}:7199");
+    let from = format!("{from}:0").parse().expect("an address");
+    let connector = Connector::resolve_from(from, peer).expect("a device");
+    let context = connector.context().clone();
+    let domain = context.protection_domain().expect("room");
+    let completions = context.completion_queue(16).expect("room");
+    let prepared = connector
+        .prepare(domain.queue_pair(&completions))
+        .expect("room");
+    assert!(prepared.connect(b"").is_err());
+}
+
+/// The interface carries less than when the device was opened.
+fn lowered_mtu() {
+    let stage = Stage::set("127.57.30.1", "127.57.30.2");
+    let lowered = std::process::Command::new("ip")
+        .args(["link", "set", "lo", "mtu", "1500"])
+        .status();
+    assert!(lowered.expect("iproute2").success());
+    let request = Request::write(stage.right.memory.remote(0));
+    let request = request.data(stage.left.memory.slice(0..4000));
+    stage.fails(request, Status::RetriesExhausted);
+}

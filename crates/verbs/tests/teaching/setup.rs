@@ -1,0 +1,127 @@
+//! Scenes in which a queue pair is set up wrongly.
+
+use engine::{Kind, QueuePairInit, SendRequest, Work};
+use rocinante::{
+    Access, Address, Attributes, Context, Gid, Options, PathMtu, PostError, Psn, Qpn, QueueKey,
+    Request, RnrTimer, State,
+};
+
+use crate::stage::{Scene, Stage};
+
+pub(crate) const SCENES: &[Scene] = &[
+    ("missing attributes", || {
+        let (context, number) = fresh("127.57.20.1");
+        let incomplete = Attributes {
+            access: None,
+            partition_index: None,
+            ..init()
+        };
+        refused(&context, number, &incomplete);
+    }),
+    ("surplus attributes", || {
+        let (context, number) = fresh("127.57.20.2");
+        let surplus = Attributes {
+            queue_key: Some(QueueKey::new(1)),
+            send_psn: Some(Psn::new(1)),
+            ..init()
+        };
+        refused(&context, number, &surplus);
+    }),
+    ("illegal step", || {
+        let (context, number) = fresh("127.57.20.3");
+        let leap = Attributes {
+            state: Some(State::ReadyToSend),
+            ..Attributes::default()
+        };
+        refused(&context, number, &leap);
+    }),
+    ("empty gid", || {
+        let (context, number) = initialized("127.57.21.1");
+        refused(&context, number, &towards("127.57.21.2", 5));
+    }),
+    ("other family", || {
+        let (context, number) = initialized("127.57.22.1");
+        refused(&context, number, &towards("2001:db8::7", 0));
+    }),
+    ("no peer gid", || {
+        let (context, number) = initialized("127.57.23.1");
+        refused(&context, number, &towards("::", 0));
+    }),
+    ("early post", || {
+        let (context, number) = initialized("127.57.24.1");
+        let request = SendRequest::new(7, Work::Send);
+        let posted = context
+            .raw()
+            .call(|device| device.post_send(number, request));
+        assert_eq!(posted, Err(PostError::WrongState(State::Initialized)));
+    }),
+    ("full queue", || {
+        let stage = Stage::set("127.57.25.1", "127.57.25.2");
+        let builder = stage.left.domain.queue_pair(&stage.left.completions);
+        let small = builder.depth(4, 4).reliable().expect("room");
+        let alone = small.endpoint();
+        let small = small.connect(alone).expect("itself");
+        for id in 0..20 {
+            // Without a receive they stay under way.
+            let _ = small.post(Request::send().inline(b"one of many").id(id));
+        }
+    }),
+    ("wanted by the program", || {
+        rocinante::explain();
+        let context = Context::open("127.57.26.1").expect("a loopback address");
+        let domain = context.protection_domain().expect("room");
+        assert!(domain.register(64, Access::REMOTE_WRITE).is_err());
+    }),
+];
+
+/// A queue pair as it was created.
+fn fresh(address: &str) -> (Context, Qpn) {
+    let context = Context::open_with(address, &Options::from_env()).expect("a loopback address");
+    let number = context.raw().call(|device| {
+        let domain = device.allocate_domain().expect("room");
+        let completions = device.create_completion_queue(16).expect("room");
+        let init = QueuePairInit::new(Kind::Rc, domain, completions);
+        device.create_queue_pair(init).expect("room")
+    });
+    (context, number)
+}
+
+fn initialized(address: &str) -> (Context, Qpn) {
+    let (context, number) = fresh(address);
+    let modified = context
+        .raw()
+        .change(|device| device.modify(number, &init()));
+    modified.expect("all that it needs");
+    (context, number)
+}
+
+fn init() -> Attributes {
+    Attributes {
+        state: Some(State::Initialized),
+        port: Some(1),
+        partition_index: Some(0),
+        access: Some(Access::REMOTE_WRITE),
+        ..Attributes::default()
+    }
+}
+
+fn towards(peer: &str, source_index: u8) -> Attributes {
+    let peer: Gid = peer.parse().expect("a GID");
+    Attributes {
+        state: Some(State::ReadyToReceive),
+        path: Some(Address::new(peer, source_index)),
+        path_mtu: Some(PathMtu::Mtu1024),
+        destination: Some(Qpn::new(17)),
+        receive_psn: Some(Psn::new(0)),
+        responder_resources: Some(1),
+        rnr_timer: RnrTimer::new(12),
+        ..Attributes::default()
+    }
+}
+
+fn refused(context: &Context, number: Qpn, attributes: &Attributes) {
+    let modified = context
+        .raw()
+        .change(|device| device.modify(number, attributes));
+    assert!(modified.is_err());
+}
