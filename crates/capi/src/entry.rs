@@ -8,6 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errno::Errno;
+use crate::interruption::Uncancelled;
 
 /// An argument as C passes it.
 pub(crate) trait FromC: Sized {
@@ -204,6 +205,7 @@ impl<T> FromC for Place<T> {
 /// Runs the inside of a call; a panic must not reach C.
 #[inline]
 pub(crate) fn guard<R: ToC>(inside: impl FnOnce() -> Result<R, Errno>) -> R {
+    let _uncancelled = Uncancelled::begin();
     // Unwind safety: what a panic leaves behind is what a bug of ours leaves behind; the locks
     // recover from it, and the program gets to know.
     match catch_unwind(AssertUnwindSafe(inside)) {
@@ -213,12 +215,51 @@ pub(crate) fn guard<R: ToC>(inside: impl FnOnce() -> Result<R, Errno>) -> R {
     }
 }
 
+/// Runs a part of a call that waits; nothing if it has to wait longer.
+pub(crate) fn guard_wait<R: ToC>(inside: impl FnOnce() -> Result<Option<R>, Errno>) -> Option<R> {
+    let mut waits = false;
+    let result = guard(|| match inside() {
+        Ok(Some(result)) => Ok(result),
+        Ok(None) => {
+            waits = true;
+            Err(Errno::TRY_AGAIN)
+        }
+        Err(errno) => Err(errno),
+    });
+    (!waits).then_some(result)
+}
+
 /// Defines functions that C can call.
 ///
 /// `export fn` makes it a symbol of the library, under a private name that the table of symbols
-/// gives its public name and version; `op fn` is reached through a pointer in a structure.
+/// gives its public name and version; `op fn` is reached through a pointer in a structure. `wait fn`
+/// is exported, too, and called again and again while it gives nothing.
 macro_rules! entry {
     () => {};
+    ($(#[$meta:meta])* wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $out:ty
+        $body:block $($rest:tt)*
+    ) => {
+        $(#[$meta])*
+        #[unsafe(export_name = concat!("roci_", stringify!($name)))]
+        pub(crate) unsafe extern "C" fn $name(
+            $($arg: <$type as $crate::entry::FromC>::Raw),*
+        ) -> $out {
+            loop {
+                let result = $crate::entry::guard_wait(|| {
+                    $(
+                        // SAFETY: who calls from C promises what the header says of its arguments.
+                        let $arg = unsafe { <$type as $crate::entry::FromC>::from_c($arg) }?;
+                    )*
+                    $body
+                });
+                if let Some(result) = result {
+                    return result;
+                }
+                $crate::interruption::cancellation_point();
+            }
+        }
+        $crate::entry::entry!($($rest)*);
+    };
     ($(#[$meta:meta])* export fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)?
         $body:block $($rest:tt)*
     ) => {

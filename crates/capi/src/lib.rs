@@ -37,6 +37,7 @@ mod abi;
 mod clock;
 mod entry;
 mod errno;
+mod interruption;
 mod object;
 mod rdmacm;
 mod rsocket;

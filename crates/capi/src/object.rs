@@ -16,6 +16,9 @@ pub(crate) struct Object<C, R> {
 }
 
 impl<C, R> Object<C, R> {
+    /// Where our part begins.
+    pub(crate) const BEHIND: usize = std::mem::offset_of!(Self, inner);
+
     /// Makes an object and gives C a pointer to it.
     pub(crate) fn give(c: C, inner: R) -> *mut C {
         Self::make(c, inner).c()

@@ -16,25 +16,23 @@ const UDPONG_PORT: u16 = 7174;
 /// In command lines, `{device}` is the device, `{gid}` the index of its GID in the family of the run,
 /// `{address}` the server's address in that family, `{own}` the client's, `{v4}` the server's IPv4
 /// address whatever the family, `{scripts}` the folder of our Python scripts, `{scratch}` one to write to.
-pub(super) struct Row {
-    pub(super) program: &'static str,
+pub(crate) struct Row {
+    pub(crate) program: &'static str,
     /// What is special about this run, for the table.
-    pub(super) options: String,
-    pub(super) server: Server,
-    pub(super) client: Option<String>,
+    pub(crate) options: String,
+    pub(crate) server: Server,
+    pub(crate) client: Option<String>,
     /// How many clients run at once, each started when the one before has said this.
-    pub(super) clients: (usize, &'static str),
-    pub(super) families: &'static [Family],
+    pub(crate) clients: (usize, &'static str),
+    pub(crate) families: &'static [Family],
     /// What one of the outputs must contain; every client must end with success in any case.
-    pub(super) says: &'static str,
-    /// What happens to the packets of the client, in the words of `--fault`.
-    pub(super) fault: Option<&'static str>,
+    pub(crate) says: &'static str,
     /// Why it can't work, with any library, over this kind of network.
-    pub(super) hopeless: Option<&'static str>,
+    pub(crate) hopeless: Option<&'static str>,
 }
 
 /// The side that waits.
-pub(super) enum Server {
+pub(crate) enum Server {
     None,
     /// It must end with success when its client has ended.
     Ends(String, Ready),
@@ -44,7 +42,7 @@ pub(super) enum Server {
 
 /// How to know that a server can be reached.
 #[derive(Clone, Copy)]
-pub(super) enum Ready {
+pub(crate) enum Ready {
     /// It listens at this TCP port.
     Tcp(u16),
     /// It has a socket at this UDP port.
@@ -59,11 +57,11 @@ pub(super) enum Ready {
 
 impl Row {
     /// Whether it is one process, which no network can matter to.
-    pub(super) fn is_alone(&self) -> bool {
+    pub(crate) fn is_alone(&self) -> bool {
         matches!(self.server, Server::None) || self.client.is_none()
     }
 
-    fn alone(program: &'static str, options: &str, says: &'static str) -> Self {
+    pub(crate) fn alone(program: &'static str, options: &str, says: &'static str) -> Self {
         Self {
             program,
             options: options.to_owned(),
@@ -72,12 +70,11 @@ impl Row {
             clients: (1, ""),
             families: ONLY_V4,
             says,
-            fault: None,
             hopeless: None,
         }
     }
 
-    fn pair(program: &'static str, server: Server, client: &str) -> Self {
+    pub(crate) fn pair(program: &'static str, server: Server, client: &str) -> Self {
         Self {
             program,
             options: String::new(),
@@ -86,17 +83,16 @@ impl Row {
             clients: (1, ""),
             families: BOTH,
             says: "",
-            fault: None,
             hopeless: None,
         }
     }
 
-    fn options(mut self, options: &str) -> Self {
+    pub(crate) fn options(mut self, options: &str) -> Self {
         options.clone_into(&mut self.options);
         self
     }
 
-    fn says(mut self, text: &'static str) -> Self {
+    pub(crate) fn says(mut self, text: &'static str) -> Self {
         self.says = text;
         self
     }
@@ -106,7 +102,7 @@ impl Row {
         self
     }
 
-    fn hopeless(mut self, why: &'static str) -> Self {
+    pub(crate) fn hopeless(mut self, why: &'static str) -> Self {
         self.hopeless = Some(why);
         self
     }
@@ -117,11 +113,11 @@ impl Row {
     }
 }
 
-fn ends(command: &str, ready: Ready) -> Server {
+pub(crate) fn ends(command: &str, ready: Ready) -> Server {
     Server::Ends(command.to_owned(), ready)
 }
 
-fn stays(command: &str, ready: Ready) -> Server {
+pub(crate) fn stays(command: &str, ready: Ready) -> Server {
     Server::Stays(command.to_owned(), ready)
 }
 
@@ -281,10 +277,10 @@ fn rsockets() -> Vec<Row> {
 }
 
 fn perftest() -> Vec<Row> {
-    // Nothing slows a UC sender down: what waits for a receiver must fit into a socket.
     const SEND_BW: &[&str] = &[
         "",
-        "-c UC -s 4096",
+        "-c UC",
+        "-c UC -q 4",
         "-c UD",
         "-c XRC",
         "-R",
@@ -326,18 +322,12 @@ fn measurement(program: &'static str, options: &str) -> Row {
     let count = if options == "-a" { 10 } else { 100 };
     let line = format!("{program} -d {{device}} -x {{gid}} -F -n {count} {options}");
     let client = format!("{line} {{v4}}");
-    if options == "-R" {
-        // Even the options of the test travel over a connection. Then the server opens a second port
-        // while its client calls there already, with any library: it needs a client that is late.
-        return Row {
-            fault: Some("delay:qp=1,by=200ms"),
-            ..Row::pair(program, ends(&line, Ready::Service), &client)
-        }
-        .options(options)
-        .says("#bytes")
-        .only_v4();
-    }
-    let row = Row::pair(program, ends(&line, Ready::Tcp(EXCHANGE_PORT)), &client);
+    let ready = match options {
+        // Even the options of the test travel over a connection.
+        "-R" => Ready::Service,
+        _ => Ready::Tcp(EXCHANGE_PORT),
+    };
+    let row = Row::pair(program, ends(&line, ready), &client);
     let row = row.options(options).says("#bytes");
     if options.is_empty() {
         row
@@ -370,7 +360,8 @@ fn qperf() -> Vec<Row> {
     };
     let connected = CONNECTED.iter().map(|test| run(test, "-cm 1"));
     let unconnected = UNCONNECTED.iter().map(|test| {
-        let why = "it addresses peers of UC and UD by LID, which RoCE devices don't have";
+        let why = "for UC and UD its two sides tell each other LIDs and no GIDs, and it warns that \
+                   `-cm` is not used there; RoCE devices have no LIDs";
         run(test, "").hopeless(why)
     });
     connected.chain(unconnected).collect()

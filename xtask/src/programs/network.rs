@@ -5,41 +5,41 @@ use std::process::Command;
 
 /// Which of its addresses a server is reached at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Family {
+pub(crate) enum Family {
     V4,
     V6,
 }
 
 /// One machine, as a program sees it.
 #[derive(Clone, Debug)]
-pub(super) struct Host {
+pub(crate) struct Host {
     /// The namespace to enter; none for the machine that we run on.
     namespace: Option<String>,
-    pub(super) v4: String,
-    pub(super) v6: String,
+    pub(crate) v4: String,
+    pub(crate) v6: String,
 }
 
 impl Host {
     const DEVICE: &str = "roci0";
 
     /// The name of its only device.
-    pub(super) fn device() -> &'static str {
+    pub(crate) fn device() -> &'static str {
         Self::DEVICE
     }
 
     /// What `roci run --devices` is told: the GID of IPv4 comes first.
-    pub(super) fn devices(&self) -> String {
+    pub(crate) fn devices(&self) -> String {
         format!("{}={}+{}", Self::DEVICE, self.v4, self.v6)
     }
 
-    pub(super) fn gid(family: Family) -> &'static str {
+    pub(crate) fn gid(family: Family) -> &'static str {
         match family {
             Family::V4 => "0",
             Family::V6 => "1",
         }
     }
 
-    pub(super) fn address(&self, family: Family) -> &str {
+    pub(crate) fn address(&self, family: Family) -> &str {
         match family {
             Family::V4 => &self.v4,
             Family::V6 => &self.v6,
@@ -47,7 +47,7 @@ impl Host {
     }
 
     /// A command that runs on it, without arguments so far.
-    pub(super) fn command(&self, program: &str) -> Command {
+    pub(crate) fn command(&self, program: &str) -> Command {
         let Some(namespace) = &self.namespace else {
             return Command::new(program);
         };
@@ -67,28 +67,28 @@ impl Host {
 
 /// Two hosts, which may be one.
 #[derive(Clone, Debug)]
-pub(super) struct Network {
-    pub(super) name: &'static str,
-    pub(super) server: Host,
-    pub(super) client: Host,
+pub(crate) struct Network {
+    pub(crate) name: &'static str,
+    pub(crate) server: Host,
+    pub(crate) client: Host,
 }
 
 /// What a network is called in the table.
-pub(super) const LOOPBACK: &str = "loopback";
-pub(super) const CABLE: &str = "veth";
+pub(crate) const LOOPBACK: &str = "loopback";
+pub(crate) const CABLE: &str = "veth";
 
 /// Our namespaces are called by this, our process, and what they are.
 const PREFIX: &str = "roci-programs-";
 
 /// The networks of one worker, who shares them with nobody. They disappear with this.
-pub(super) struct Laboratory {
+pub(crate) struct Laboratory {
     namespaces: Vec<String>,
-    pub(super) networks: Vec<Network>,
+    pub(crate) networks: Vec<Network>,
 }
 
 impl Laboratory {
     /// Namespaces of its own, which only root may make.
-    pub(super) fn with_namespaces(worker: usize) -> Result<Self, String> {
+    pub(crate) fn with_namespaces(worker: usize) -> Result<Self, String> {
         remove_leftovers();
         let process = std::process::id();
         let name = |side: &str| format!("{PREFIX}{process}-{worker}{side}");
@@ -120,7 +120,7 @@ impl Laboratory {
     }
 
     /// This machine's loopback, for everybody.
-    pub(super) fn without_namespaces() -> Self {
+    pub(crate) fn without_namespaces() -> Self {
         let here = Host::loopback(None);
         Self {
             namespaces: Vec::new(),

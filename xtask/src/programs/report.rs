@@ -17,8 +17,8 @@ const INTRODUCTION: &str = "\
 # Programs that run unmodified
 
 `cargo xtask programs` runs these programs of Debian 12 under `roci run`, as two processes on one
-machine and on two network namespaces with a veth pair between them, and writes this table. `cargo xtask
-test` runs one program of each kind.
+machine and on two network namespaces with a veth pair between them, and writes this table.
+`cargo xtask test` runs them all, too.
 
 A dash: the program has no such way to run, or its result would be the same.
 
@@ -26,7 +26,7 @@ A dash: the program has no such way to run, or its result would be the same.
 
 /// What became of one run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// There is no such run.
     NoRun,
     /// It could not be tried on this machine.
@@ -38,7 +38,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    pub(super) fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::NoRun => "–",
             Self::LeftOut => "left out",

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
@@ -11,7 +12,10 @@ use super::list::{Ready, Row, Server};
 use super::network::{Family, Host, Network};
 
 /// Longer than any of them needs on a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Run with explanations of what goes wrong: nothing does, so nothing must be explained.
+const EXPLAINED: [&str; 2] = ["ibv_rc_pingpong", "rping"];
 
 /// Between two looks at a process.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -21,28 +25,28 @@ const LISTENING: &str = "0A";
 const UNCONNECTED: &str = "07";
 
 /// What every run needs to know.
-pub(super) struct Tools {
+pub(crate) struct Tools {
     /// The command under test.
-    pub(super) roci: PathBuf,
+    pub(crate) roci: PathBuf,
     /// Our Python scripts.
-    pub(super) scripts: PathBuf,
+    pub(crate) scripts: PathBuf,
     /// A folder for outputs, and for the processes to find each other.
-    pub(super) scratch: PathBuf,
+    pub(crate) scratch: PathBuf,
 }
 
 /// A row over one network and one family.
-pub(super) struct Session<'a> {
-    pub(super) tools: &'a Tools,
-    pub(super) row: &'a Row,
-    pub(super) network: &'a Network,
-    pub(super) family: Family,
+pub(crate) struct Session<'a> {
+    pub(crate) tools: &'a Tools,
+    pub(crate) row: &'a Row,
+    pub(crate) network: &'a Network,
+    pub(crate) family: Family,
     /// A name that no other session has.
-    pub(super) number: usize,
+    pub(crate) number: usize,
 }
 
 impl Session<'_> {
     /// Runs it; the error is what a reader needs to find out why it failed.
-    pub(super) fn run(&self) -> Result<(), String> {
+    pub(crate) fn run(&self) -> Result<(), String> {
         let end = Instant::now() + PATIENCE;
         let mut server = self.start_server()?;
         if let Some((server, ready)) = &mut server {
@@ -57,6 +61,16 @@ impl Session<'_> {
                 server.wait_for_success(end)?;
             }
             outputs.push(server.output());
+        }
+        let explained = |line: &str| line.starts_with("roci:");
+        if let Some(line) = outputs
+            .iter()
+            .flat_map(|it| it.lines())
+            .find(|it| explained(it))
+        {
+            return Err(format!(
+                "all went well, and yet something is explained: {line}"
+            ));
         }
         match outputs.iter().any(|output| output.contains(self.row.says)) {
             true => Ok(()),
@@ -78,8 +92,26 @@ impl Session<'_> {
             // Into a file, programs write in large pieces; what one says must be seen at once.
             line.insert_str(0, "stdbuf -oL ");
         }
-        let server = self.start(&self.network.server, &line, "server", None)?;
+        if let Ready::Tcp(port) = ready {
+            self.wait_until_free(port)?;
+        }
+        let server = self.start(&self.network.server, &line, "server")?;
         Ok(Some((server, ready)))
+    }
+
+    /// Some servers have children, which end a moment later than they do and keep their port that long.
+    fn wait_until_free(&self, port: u16) -> Result<(), String> {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            let mut look = self.network.server.command("cat");
+            let tables = look.args(["/proc/net/tcp", "/proc/net/tcp6"]).output();
+            let tables = tables.map_err(|error| format!("ports can't be looked at: {error}"))?;
+            if !has_socket(&String::from_utf8_lossy(&tables.stdout), port, LISTENING) {
+                return Ok(());
+            }
+            sleep(PAUSE);
+        }
+        Err(format!("somebody else listens at port {port}"))
     }
 
     /// What they said, when all have ended well.
@@ -105,7 +137,7 @@ impl Session<'_> {
             }
             let role = format!("client{number}");
             let host = &self.network.client;
-            clients.push(self.start(host, &line, &role, self.row.fault)?);
+            clients.push(self.start(host, &line, &role)?);
         }
         Ok(clients)
     }
@@ -121,13 +153,7 @@ impl Session<'_> {
             .replace("{scratch}", &self.tools.scratch.to_string_lossy())
     }
 
-    fn start(
-        &self,
-        host: &Host,
-        line: &str,
-        role: &str,
-        fault: Option<&str>,
-    ) -> Result<Running, String> {
+    fn start(&self, host: &Host, line: &str, role: &str) -> Result<Running, String> {
         let path = self.tools.scratch.join(format!("{}-{role}", self.number));
         let failed = |error| format!("{role} can't be started: {error}");
         let output = File::create(&path).map_err(failed)?;
@@ -136,10 +162,11 @@ impl Session<'_> {
         let mut command = host.command(&self.tools.roci.to_string_lossy());
         command
             .args(["run", "--devices", &devices])
-            .args(fault.iter().flat_map(|fault| ["--fault", fault]))
+            .args(EXPLAINED.contains(&self.row.program).then_some("--explain"))
             .arg("--")
             .args(line.split_whitespace())
             .env("XDG_RUNTIME_DIR", &self.tools.scratch)
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(both);
@@ -242,15 +269,9 @@ impl Running {
 
     /// Looks into the process's own network namespace.
     fn has_socket(&self, tables: [&str; 2], port: u16, state: &str) -> bool {
-        let port = format!(":{port:04X}");
         tables.iter().any(|table| {
             let path = format!("/proc/{}/net/{table}", self.child.id());
-            let sockets = fs::read_to_string(path).unwrap_or_default();
-            sockets.lines().any(|line| {
-                let mut fields = line.split_whitespace().skip(1);
-                let ours = fields.next().is_some_and(|local| local.ends_with(&port));
-                ours && fields.nth(1) == Some(state)
-            })
+            has_socket(&fs::read_to_string(path).unwrap_or_default(), port, state)
         })
     }
 
@@ -269,10 +290,25 @@ impl Running {
 }
 
 impl Drop for Running {
+    /// Its children end with it.
     fn drop(&mut self) {
+        if self.ended().is_none() {
+            let group = format!("kill -KILL -{}", self.child.id());
+            let _ = Command::new("sh").args(["-c", &group]).status();
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Whether a table of sockets has one at this port, in this state.
+fn has_socket(table: &str, port: u16, state: &str) -> bool {
+    let port = format!(":{port:04X}");
+    table.lines().any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let ours = fields.next().is_some_and(|local| local.ends_with(&port));
+        ours && fields.nth(1) == Some(state)
+    })
 }
 
 /// Whether a table of an address has a service of this process.
@@ -293,6 +329,16 @@ fn listens(table: &str, process: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_port_that_is_listened_at_is_found() {
+        let table = "  sl  local_address rem_address   st tx_queue\n   \
+                     0: 0100007F:4853 00000000:0000 0A 00000000:00000000\n   \
+                     1: 0100007F:4854 0100007F:9999 01 00000000:00000000\n";
+        assert!(super::has_socket(table, 18515, super::LISTENING));
+        assert!(!super::has_socket(table, 18516, super::LISTENING));
+        assert!(!super::has_socket(table, 39321, super::LISTENING));
+    }
+
     #[test]
     fn a_listener_is_found_by_its_process() {
         let table = "roci 3 boot\nround 00 last 4\nmember 2 pid 71 start 9 round 00 place 0\n\

@@ -67,9 +67,15 @@ pub(crate) const IBV_QP_INIT_ATTR_PD: u32 = 1;
 pub(crate) const IBV_QP_INIT_ATTR_XRCD: u32 = 2;
 pub(crate) const IBV_QP_INIT_ATTR_CREATE_FLAGS: u32 = 4;
 pub(crate) const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 64;
+pub(crate) const IBV_FLUSH_GLOBAL: u8 = 1;
+pub(crate) const IBV_FLUSH_PERSISTENT: u8 = 2;
+pub(crate) const IBV_FLUSH_RANGE: u8 = 0;
+pub(crate) const IBV_FLUSH_MR: u8 = 1;
+pub(crate) const IBV_QP_EX_WITH_FLUSH: u64 = 1 << 11;
 pub(crate) const IBV_QP_EX_WITH_ATOMIC_WRITE: u64 = 1 << 12;
-/// All operations of the new way to post, but for segmentation offload and flush.
-pub(crate) const IBV_QP_EX_SUPPORTED: u64 = 0x3ff | IBV_QP_EX_WITH_ATOMIC_WRITE;
+/// All operations of the new way to post, but for segmentation offload.
+pub(crate) const IBV_QP_EX_SUPPORTED: u64 =
+    0x3ff | IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE;
 pub(crate) const IBV_QP_OPEN_ATTR_ALL: u32 = 0xf;
 pub(crate) const IBV_QP_OPEN_ATTR_CONTEXT: u32 = 4;
 

@@ -56,3 +56,6 @@ c_structs! {
         wr_atomic_write: Option<unsafe extern "C" fn(Me, u32, u64, *const c_void)>,
     }
 }
+
+/// What newer headers have behind `ibv_qp_ex`.
+pub(crate) type Flush = unsafe extern "C" fn(Me, u32, u64, usize, u8, u8);

@@ -3,7 +3,6 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use engine::Address;
 use rocinante::rdma_cm::{
@@ -17,6 +16,7 @@ use super::{multicast, ready};
 use crate::abi;
 use crate::entry::{MinusOne, Place, entry};
 use crate::errno::Errno;
+use crate::interruption;
 use crate::object::{Object, behind, from_pointer};
 use crate::verbs::address::attributes_of;
 use crate::verbs::async_event::Told;
@@ -36,13 +36,16 @@ pub(super) struct Brought {
 }
 
 entry! {
-    export fn rdma_get_cm_event(
+    wait fn rdma_get_cm_event(
         channel: &Channel,
         event: Place<*mut abi::rdma_cm_event>,
     ) -> MinusOne {
         let mut event = event;
-        event.put(next(channel)?);
-        Ok(MinusOne::DONE)
+        let Some(happened) = next_soon(channel)? else {
+            return Ok(None);
+        };
+        event.put(happened);
+        Ok(Some(MinusOne::DONE))
     }
 
     export fn rdma_ack_cm_event(event: &Event) -> MinusOne {
@@ -89,22 +92,30 @@ const NAMES: [&CStr; 20] = [
     c"RDMA_CM_EVENT_INTERNAL",
 ];
 
-/// The next event of a channel; waits for it, unless the program has made the channel nonblocking.
+/// What happened; waits for it.
 pub(super) fn next(channel: &Channel) -> Result<*mut abi::rdma_cm_event, Errno> {
-    /// Nobody is kept waiting by this: it only bounds how long a change to nonblocking goes unseen.
-    const PATIENCE: Duration = Duration::from_secs(1);
     loop {
-        channel.check_ours()?;
-        let happened = match channel.events.poll() {
-            Some(happened) => Some(happened),
-            None if is_nonblocking(channel.events.as_fd().as_raw_fd()) => {
-                return Err(Errno::TRY_AGAIN);
-            }
-            None => channel.events.wait_for(PATIENCE),
-        };
-        if let Some(event) = happened.and_then(tell) {
+        if let Some(event) = next_soon(channel)? {
             return Ok(event);
         }
+    }
+}
+
+/// What happened; nothing if nothing did for a while.
+fn next_soon(channel: &Channel) -> Result<Option<*mut abi::rdma_cm_event>, Errno> {
+    channel.check_ours()?;
+    while let Some(happened) = channel.events.poll() {
+        if let Some(event) = tell(happened) {
+            return Ok(Some(event));
+        }
+    }
+    if is_nonblocking(channel.events.as_fd().as_raw_fd()) {
+        return Err(Errno::TRY_AGAIN);
+    }
+    let signal = channel.events.sleep_for(interruption::PATIENCE);
+    match signal && interruption::signals_end_calls() {
+        true => Err(Errno(libc::EINTR)),
+        false => Ok(None),
     }
 }
 

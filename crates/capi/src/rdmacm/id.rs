@@ -229,8 +229,8 @@ impl Id {
             });
         }
         match identifier.context() {
-            Some(context) => self.settle(&context),
-            None => Ok(()),
+            Some(context) if !could_be_anywhere(&identifier) => self.settle(&context),
+            _ => Ok(()),
         }
     }
 
@@ -289,6 +289,13 @@ impl Id {
     }
 }
 
+/// Whether it is bound to a loopback address and has no peer. Linux takes such an address for any, and
+/// programs that look for devices that way expect to be told none.
+fn could_be_anywhere(identifier: &Identifier) -> bool {
+    let is_loopback = |address: SocketAddr| address.ip().is_loopback();
+    identifier.local_address().is_some_and(is_loopback) && identifier.peer_address().is_none()
+}
+
 /// The same in both byte orders.
 const DEFAULT_PARTITION: u16 = 0xffff;
 
@@ -309,9 +316,8 @@ fn space_of(number: u32) -> Result<PortSpace, Errno> {
 
 fn kind_of(queue_pair: u32) -> Result<Kind, Errno> {
     match queue_pair {
-        abi::IBV_QPT_RC | abi::IBV_QPT_XRC_SEND | abi::IBV_QPT_XRC_RECV => {
-            Ok(Kind::ReliableConnection)
-        }
+        abi::IBV_QPT_RC => Ok(Kind::ReliableConnection),
+        abi::IBV_QPT_XRC_SEND | abi::IBV_QPT_XRC_RECV => Ok(Kind::ExtendedConnection),
         abi::IBV_QPT_UC => Ok(Kind::UnreliableConnection),
         abi::IBV_QPT_UD => Ok(Kind::Datagram),
         _ => Err(Errno::INVALID),

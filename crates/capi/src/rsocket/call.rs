@@ -358,7 +358,8 @@ fn receive(
                     Err(errno) => return Err(errno),
                 }
             }
-            Ok((count(received), None))
+            let peer = stream.peer_address().filter(|_| received > 0);
+            Ok((count(received), peer))
         }
         Socket::Datagram(datagram) => {
             let mut whole = vec![0; parts.iter().map(|part| part.len()).sum()];

@@ -16,8 +16,8 @@ use net::interface::source_towards;
 use wire::{Gid, QueueKey};
 
 use super::message::{Introduction, Purpose, Sender};
+use super::poll::Readiness;
 use super::station::Station;
-use super::stream::Readiness;
 use crate::errno::Errno;
 use crate::rdmacm::address::{length, stored};
 

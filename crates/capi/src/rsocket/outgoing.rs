@@ -12,7 +12,7 @@ use crate::errno::Errno;
 const LOW_WATER: u32 = 2048;
 
 /// The first piece of a long transfer, and the longest: the peer begins early, and then goes on.
-pub(super) const FIRST_PIECE: usize = 2048;
+pub(super) const FIRST_PIECE: usize = 16384;
 pub(super) const LONGEST_PIECE: usize = 65536;
 
 pub(super) struct SendSide {

@@ -294,7 +294,7 @@ impl Pipe {
         Ok(self
             .context
             .raw()
-            .call(|device| device.modify(number, changes))?)
+            .change(|device| device.modify(number, changes))?)
     }
 }
 

@@ -5,9 +5,19 @@ use std::time::{Duration, Instant};
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, pollfd};
 
-use super::stream::Readiness;
 use super::table::{self, Socket};
 use crate::errno::Errno;
+
+/// What a socket is ready for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Readiness {
+    pub(super) reading: bool,
+    pub(super) writing: bool,
+    /// Whether data has come that nobody read.
+    pub(super) unread: bool,
+    pub(super) hung_up: bool,
+    pub(super) error: bool,
+}
 
 /// Waits until one of the entries is ready or the time is over; how many are.
 pub(super) fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize, Errno> {
@@ -54,8 +64,11 @@ fn look(entries: &mut [pollfd], sockets: &[Option<Socket>]) -> Result<usize, Err
 fn events_of(ready: Readiness, wanted: i16) -> i16 {
     let event = |is: bool, event: i16| if is { event } else { 0 };
     let asked = event(ready.reading, POLLIN) | event(ready.writing, POLLOUT);
-    let always = event(ready.hung_up, POLLHUP) | event(ready.error, POLLERR);
-    asked & wanted | always
+    // Many a program takes a hang-up for an error at once. What the peer sent before it left comes
+    // with its farewell here, where a slower network has them one by one: it is read first.
+    let reads_first = ready.unread && wanted & POLLIN != 0;
+    let left = event(ready.hung_up && !reads_first, POLLHUP);
+    asked & wanted | left | event(ready.error, POLLERR)
 }
 
 fn wait(

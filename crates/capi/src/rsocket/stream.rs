@@ -14,6 +14,7 @@ use super::opening::RESOLVING;
 use super::option::Options;
 use super::outgoing::{FIRST_PIECE, LONGEST_PIECE};
 use super::pipe::Pipe;
+use super::poll::Readiness;
 use super::protocol::{Greeting, Message};
 use super::sizes::Sizes;
 use crate::errno::Errno;
@@ -56,15 +57,6 @@ pub(super) enum Phase {
     Accepting,
     Connected,
     Failed,
-}
-
-/// What a socket is ready for.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Readiness {
-    pub(super) reading: bool,
-    pub(super) writing: bool,
-    pub(super) hung_up: bool,
-    pub(super) error: bool,
 }
 
 impl Stream {
@@ -408,6 +400,7 @@ impl Stream {
                 Readiness {
                     reading: pipe.has_data() || !pipe.open.reading,
                     writing: pipe.can_send(),
+                    unread: pipe.has_data(),
                     hung_up: !pipe.open.connected,
                     error: pipe.open.error.is_some(),
                 }

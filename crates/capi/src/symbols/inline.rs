@@ -46,7 +46,7 @@ operations! {
     Status::Real =>
         ibv_wr_start ibv_wr_complete ibv_wr_abort ibv_wr_send ibv_wr_send_imm ibv_wr_send_inv
         ibv_wr_rdma_write ibv_wr_rdma_write_imm ibv_wr_rdma_read ibv_wr_atomic_cmp_swp
-        ibv_wr_atomic_fetch_add ibv_wr_atomic_write ibv_wr_local_inv ibv_wr_bind_mw
+        ibv_wr_atomic_fetch_add ibv_wr_atomic_write ibv_wr_flush ibv_wr_local_inv ibv_wr_bind_mw
         ibv_wr_set_ud_addr ibv_wr_set_xrc_srqn ibv_wr_set_inline_data
         ibv_wr_set_inline_data_list ibv_wr_set_sge ibv_wr_set_sge_list;
 
@@ -55,7 +55,6 @@ operations! {
     Status::Refused("segmentation offload is for raw packets") => ibv_wr_send_tso;
     Status::Refused("VLAN and flow tags belong to raw packets") =>
         ibv_wc_read_cvlan ibv_wc_read_flow_tag;
-    Status::Refused("not there yet") => ibv_wr_flush;
     TAGS => ibv_post_srq_ops ibv_wc_read_tm_info;
     FLOWS =>
         ibv_create_flow ibv_destroy_flow ibv_create_flow_action_esp ibv_modify_flow_action_esp

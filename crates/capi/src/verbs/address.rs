@@ -4,7 +4,8 @@ use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use engine::Address;
+use engine::{Address, Attribute};
+use rocinante::raw::Misuse;
 use wire::Gid;
 
 use super::context::{Context, Open};
@@ -59,12 +60,17 @@ entry! {
 }
 
 fn create(domain: &Pd, attributes: &abi::ibv_ah_attr) -> Result<*mut abi::ibv_ah, Errno> {
-    let address = address_of(attributes)?;
+    let refuse = |misuse| {
+        domain.open.raw().explain(None, misuse);
+        Errno::INVALID
+    };
+    let address = address_of(attributes).map_err(refuse)?;
     domain.open.check_ours()?;
     domain
         .open
         .raw()
-        .tell(|device| device.check_address(&address))?;
+        .tell(|device| device.check_address(&address))
+        .map_err(|error| refuse(Misuse::Address(address, error)))?;
     let front = abi::ibv_ah {
         context: domain.read().context,
         pd: domain.c(),
@@ -75,10 +81,16 @@ fn create(domain: &Pd, attributes: &abi::ibv_ah_attr) -> Result<*mut abi::ibv_ah
 }
 
 /// The address that a program describes.
-pub(super) fn address_of(attributes: &abi::ibv_ah_attr) -> Result<Address, Errno> {
+pub(super) fn address_of(attributes: &abi::ibv_ah_attr) -> Result<Address, Misuse> {
     // RoCE has no other addresses than global ones.
-    if attributes.is_global == 0 || attributes.port_num != PORT {
-        return Err(Errno::INVALID);
+    if attributes.is_global == 0 {
+        return Err(Misuse::NoGlobalRoute);
+    }
+    if attributes.port_num != PORT {
+        return Err(Misuse::BadValue {
+            attribute: Attribute::PORT,
+            value: attributes.port_num.into(),
+        });
     }
     let route = &attributes.grh;
     Ok(Address {
@@ -126,15 +138,13 @@ fn answer_to(
     let (source, destination, traffic_class, flow_label) = parties(&bytes);
     let entry = open.device.description.gid_of(destination);
     let index = entry.ok_or(Errno::INVALID)?.index;
-    Ok(abi::ibv_ah_attr {
-        sl: completion.sl,
-        ..attributes_of(&Address {
-            traffic_class,
-            flow_label,
-            hop_limit: u8::MAX,
-            ..Address::new(Gid::from(source), index as u8)
-        })
-    })
+    // The completion has the kind of packet where InfiniBand has the service level.
+    Ok(attributes_of(&Address {
+        traffic_class,
+        flow_label,
+        hop_limit: u8::MAX,
+        ..Address::new(Gid::from(source), index as u8)
+    }))
 }
 
 /// Who sent a datagram to whom, with which traffic class and flow label.

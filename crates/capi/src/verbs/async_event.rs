@@ -71,13 +71,16 @@ impl Told {
 }
 
 entry! {
-    export fn ibv_get_async_event(
+    wait fn ibv_get_async_event(
         context: &Context,
         event: Place<abi::ibv_async_event>,
     ) -> MinusOne {
         let mut event = event;
-        event.put(next(context)?);
-        Ok(MinusOne::DONE)
+        let Some(happened) = next(context)? else {
+            return Ok(None);
+        };
+        event.put(happened);
+        Ok(Some(MinusOne::DONE))
     }
 
     export fn ibv_ack_async_event(event: Given<abi::ibv_async_event>) {
@@ -105,19 +108,19 @@ entry! {
     }
 }
 
-fn next(open: &Open) -> Result<abi::ibv_async_event, Errno> {
-    loop {
-        open.check_ours()?;
-        while let Some(event) = open.raw().poll_event() {
-            if let Some(event) = open.explain(event) {
-                return Ok(event);
-            }
+/// What happened; nothing if nothing did for a while.
+fn next(open: &Open) -> Result<Option<abi::ibv_async_event>, Errno> {
+    open.check_ours()?;
+    while let Some(event) = open.raw().poll_event() {
+        if let Some(event) = open.explain(event) {
+            return Ok(Some(event));
         }
-        if is_nonblocking(open.event_bell.expose().as_raw_fd()) {
-            return Err(Errno::TRY_AGAIN);
-        }
-        open.raw().sleep(&open.event_bell, None);
     }
+    if is_nonblocking(open.event_bell.expose().as_raw_fd()) {
+        return Err(Errno::TRY_AGAIN);
+    }
+    open.sleep(&open.event_bell)?;
+    Ok(None)
 }
 
 /// The queue pair that an event is about.

@@ -45,19 +45,21 @@ entry! {
         Ok(0)
     }
 
-    export fn ibv_get_cq_event(
+    wait fn ibv_get_cq_event(
         channel: &Channel,
         queue: Place<*mut abi::ibv_cq>,
         queue_context: Place<*mut c_void>,
     ) -> MinusOne {
         let (mut queue, mut queue_context) = (queue, queue_context);
-        let rang = channel.wait()?;
+        let Some(rang) = channel.wait()? else {
+            return Ok(None);
+        };
         let pointer = std::ptr::with_exposed_provenance_mut::<abi::ibv_cq>(rang as usize);
         let found: &Cq = behind(pointer)?;
         found.told.add();
         queue.put(pointer);
         queue_context.put(found.read().cq_context);
-        Ok(MinusOne::DONE)
+        Ok(Some(MinusOne::DONE))
     }
 
     export fn ibv_ack_cq_events(queue: &Cq, count: u32) {
@@ -68,17 +70,16 @@ entry! {
 }
 
 impl Ringing {
-    /// The queue that rang first.
-    fn wait(&self) -> Result<u64, Errno> {
-        loop {
-            self.open.check_ours()?;
-            if let Some(rang) = self.bell.answer() {
-                return Ok(rang);
-            }
-            if is_nonblocking(self.bell.expose().as_raw_fd()) {
-                return Err(Errno::TRY_AGAIN);
-            }
-            self.open.raw().sleep(&self.bell, None);
+    /// The queue that rang first; nothing if none did for a while.
+    fn wait(&self) -> Result<Option<u64>, Errno> {
+        self.open.check_ours()?;
+        if let Some(rang) = self.bell.answer() {
+            return Ok(Some(rang));
         }
+        if is_nonblocking(self.bell.expose().as_raw_fd()) {
+            return Err(Errno::TRY_AGAIN);
+        }
+        self.open.sleep(&self.bell)?;
+        Ok(None)
     }
 }

@@ -1,6 +1,7 @@
 //! Completion queues, polled in the old way.
 
 use std::ffi::{c_int, c_void};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use engine::{CompletedWork, Completion, CompletionQueue, Id, Notify, Status};
@@ -165,7 +166,7 @@ pub(super) fn work_completion(completion: &Completion) -> abi::ibv_wc {
         wc_flags: flags_of(completion),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: network_of(completion),
         dlid_path_bits: 0,
     }
 }
@@ -196,6 +197,19 @@ pub(super) fn source_of(completion: &Completion) -> u32 {
     completion
         .source
         .map_or(0, |source| source.queue_pair.value())
+}
+
+/// What kind of packet a datagram came in: Mellanox's devices, and programs that know them, have this in
+/// the place of the service level, which RoCE doesn't need. Annex A17.4.5.1 wants it told somewhere.
+pub(super) fn network_of(completion: &Completion) -> u8 {
+    const UDP: u8 = 0b1000;
+    const IPV6: u8 = 1;
+    const IPV4: u8 = 2;
+    match completion.source.and_then(|source| source.gid.ip()) {
+        None => 0,
+        Some(IpAddr::V4(_)) => UDP | IPV4,
+        Some(IpAddr::V6(_)) => UDP | IPV6,
+    }
 }
 
 pub(super) fn flags_of(completion: &Completion) -> u32 {

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::time::Instant;
 
 use engine::{CompletionQueue, Id, SharedReceiveQueue, XrcDomain};
 use rocinante::raw::{Bell, Raw};
@@ -20,6 +21,7 @@ use super::{
 use crate::abi;
 use crate::entry::{FromC, Pointer, entry, guard};
 use crate::errno::Errno;
+use crate::interruption;
 use crate::object::Object;
 
 /// An open device, as C sees it. Its address is that of the `ibv_context` inside.
@@ -184,6 +186,15 @@ impl Open {
     /// ends they must not wait any longer: the peer would believe that nothing arrived.
     pub(crate) fn settle(&self) {
         self.raw().call(|_| ());
+    }
+
+    /// Sleeps until the bell rings, but not for long. A signal may end the whole call.
+    pub(crate) fn sleep(&self, bell: &Bell) -> Result<(), Errno> {
+        let until = Instant::now() + interruption::PATIENCE;
+        match self.raw().sleep(bell, Some(until)) && interruption::signals_end_calls() {
+            true => Err(Errno(libc::EINTR)),
+            false => Ok(()),
+        }
     }
 
     /// Fails in the child of a fork: the device stays with the parent.

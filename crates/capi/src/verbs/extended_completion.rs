@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use engine::Completion;
 
-use super::completion::{Cq, create, flags_of, immediate_of, opcode_of, source_of};
+use super::completion::{Cq, create, flags_of, immediate_of, network_of, opcode_of, source_of};
 use super::context::Context;
 use crate::abi;
 use crate::clock;
@@ -120,8 +120,8 @@ entry! {
         Ok(0)
     }
 
-    op fn read_sl(_queue: Extended<'_>) -> u8 {
-        Ok(0)
+    op fn read_sl(queue: Extended<'_>) -> u8 {
+        queue.read(network_of)
     }
 
     op fn read_dlid_path_bits(_queue: Extended<'_>) -> u8 {

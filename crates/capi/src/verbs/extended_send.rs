@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_void};
 
 use engine::{Payload, Remote, Segment, Segments, SendFlags, SendRequest, Work};
 use smallvec::SmallVec;
-use wire::{Key, Qpn};
+use wire::{FlushPlacement, FlushRange, Key, Qpn};
 
 use super::queue_pair::Qp;
-use super::receive::{segment_of, slice_of};
+use super::receive::{list_of, segment_of};
 use super::send::{append, bind_window, destination};
 use crate::abi;
 use crate::entry::{FromC, Given, Pointer, entry};
@@ -118,6 +118,33 @@ entry! {
         queue_pair.set_inline(|bytes| append(bytes, value.cast(), 8))
     }
 
+    /// Makes what was written there before visible, or durable.
+    op fn wr_flush(
+        queue_pair: Extended<'_>,
+        key: u32,
+        address: u64,
+        length: usize,
+        placement: u8,
+        level: u8,
+    ) {
+        let range = match level {
+            abi::IBV_FLUSH_RANGE => FlushRange::Range,
+            abi::IBV_FLUSH_MR => FlushRange::Region,
+            _ => return queue_pair.fail(Errno::INVALID),
+        };
+        let known = abi::IBV_FLUSH_GLOBAL | abi::IBV_FLUSH_PERSISTENT;
+        let length = u32::try_from(length);
+        let (Ok(length), 0) = (length, placement & !known) else {
+            return queue_pair.fail(Errno::INVALID);
+        };
+        queue_pair.add(Work::Flush {
+            remote: remote(key, address),
+            length,
+            placement: FlushPlacement::new(placement),
+            range,
+        })
+    }
+
     op fn wr_local_inv(queue_pair: Extended<'_>, key: u32) {
         queue_pair.add(Work::LocalInvalidate(Key::new(key)))
     }
@@ -189,8 +216,8 @@ entry! {
         list: *const abi::ibv_sge,
     ) {
         let count = c_int::try_from(count).unwrap_or(c_int::MAX);
-        match slice_of(list, count) {
-            Ok(segments) => queue_pair.set_segments(segments.iter().map(segment_of).collect()),
+        match list_of(list, count) {
+            Ok(segments) => queue_pair.set_segments(segments.map(segment_of).collect()),
             Err(errno) => queue_pair.fail(errno),
         }
     }

@@ -221,10 +221,16 @@ pub(crate) fn extent(
     if !everything {
         pages::check(address.addr(), length as usize, access)?;
     }
-    // SAFETY: the pages are there, with the rights that the registration needs, or are promised to
-    // be when they are needed; that they stay there until the region ends is the program's promise,
-    // which the manual of `ibv_reg_mr` asks for. It is C's memory: nobody has Rust references to
-    // it.
+    if on_demand {
+        // SAFETY: the pages are looked for before each use. Who unmaps them in that very moment does
+        // so while a request of his own or of his peer's is at work there, which the manual forbids.
+        // It is C's memory: nobody has Rust references to it.
+        let extent = unsafe { Extent::on_demand(start, length, pages::are_present) };
+        return Ok((extent, called));
+    }
+    // SAFETY: the pages are there, with the rights that the registration needs; that they stay there
+    // until the region ends is the program's promise, which the manual of `ibv_reg_mr` asks for. It
+    // is C's memory: nobody has Rust references to it.
     Ok((unsafe { Extent::from_raw(start, length) }, called))
 }
 

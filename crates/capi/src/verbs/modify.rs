@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use engine::{Access, Attribute, Attributes, State};
+use rocinante::raw::Misuse;
 use wire::{AckTimeout, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 use super::address::{address_of, attributes_of};
@@ -18,7 +19,8 @@ entry! {
         attributes: Given<abi::ibv_qp_attr>,
         mask: c_int,
     ) -> c_int {
-        let changes = changes_of(&attributes.0, mask.cast_unsigned())?;
+        let changes = changes_of(&attributes.0, mask.cast_unsigned())
+            .map_err(|misuse| explain(queue_pair, misuse))?;
         if matches!(changes.state, Some(State::Reset | State::Error)) {
             queue_pair.open.settle();
         }
@@ -81,10 +83,18 @@ pub(crate) fn apply(queue_pair: &Qp, changes: &Attributes) -> Result<(), Errno> 
     Ok(())
 }
 
+/// Tells the user, if he wants to know; the program is only told that it is wrong.
+fn explain(queue_pair: &Qp, misuse: Misuse) -> Errno {
+    let raw = queue_pair.open.raw();
+    raw.explain(Some(queue_pair.number), misuse);
+    Errno::INVALID
+}
+
 /// The attributes that a program gives.
-fn changes_of(given: &abi::ibv_qp_attr, mask: u32) -> Result<Attributes, Errno> {
+fn changes_of(given: &abi::ibv_qp_attr, mask: u32) -> Result<Attributes, Misuse> {
     // Sizes can't be changed, rates can't be limited: what is not an attribute here is refused.
-    let mask = Attribute::from_bits(mask).ok_or(Errno::INVALID)?;
+    let unknown = mask & !Attribute::all().bits();
+    let mask = Attribute::from_bits(mask).ok_or(Misuse::UnknownAttributes(unknown))?;
     let mut changes = Attributes::default();
     for attribute in mask.iter() {
         change(&mut changes, attribute, given)?;
@@ -96,10 +106,15 @@ fn change(
     changes: &mut Attributes,
     attribute: Attribute,
     given: &abi::ibv_qp_attr,
-) -> Result<(), Errno> {
+) -> Result<(), Misuse> {
+    let bad = |value: u32| Misuse::BadValue {
+        attribute,
+        value: value.into(),
+    };
+    let state = |number: u32| state_of(number).map_err(|_| bad(number));
     match attribute {
-        Attribute::STATE => changes.state = Some(state_of(given.qp_state)?),
-        Attribute::CURRENT_STATE => changes.current_state = Some(state_of(given.cur_qp_state)?),
+        Attribute::STATE => changes.state = Some(state(given.qp_state)?),
+        Attribute::CURRENT_STATE => changes.current_state = Some(state(given.cur_qp_state)?),
         Attribute::DRAIN_EVENT => changes.drain_event = Some(given.en_sqd_async_notify != 0),
         Attribute::ACCESS => changes.access = Some(access_of(given.qp_access_flags)),
         Attribute::PARTITION => changes.partition_index = Some(given.pkey_index),
@@ -107,11 +122,13 @@ fn change(
         Attribute::QUEUE_KEY => changes.queue_key = Some(QueueKey::new(given.qkey)),
         Attribute::PATH => changes.path = Some(address_of(&given.ah_attr)?),
         Attribute::PATH_MTU => {
-            let code = u8::try_from(given.path_mtu).map_err(|_| Errno::INVALID)?;
-            changes.path_mtu = Some(PathMtu::from_code(code).ok_or(Errno::INVALID)?);
+            let code = u8::try_from(given.path_mtu).ok();
+            let mtu = code.and_then(PathMtu::from_code);
+            changes.path_mtu = Some(mtu.ok_or(bad(given.path_mtu))?);
         }
         Attribute::ACK_TIMEOUT => {
-            changes.ack_timeout = Some(AckTimeout::new(given.timeout).ok_or(Errno::INVALID)?);
+            let timeout = AckTimeout::new(given.timeout);
+            changes.ack_timeout = Some(timeout.ok_or(bad(given.timeout.into()))?);
         }
         Attribute::RETRY_COUNT => changes.retry_count = Some(given.retry_cnt),
         Attribute::RNR_RETRY => changes.rnr_retry = Some(given.rnr_retry),
@@ -121,7 +138,8 @@ fn change(
             changes.alternate_path = Some(address_of(&given.alt_ah_attr)?);
         }
         Attribute::RNR_TIMER => {
-            changes.rnr_timer = Some(RnrTimer::new(given.min_rnr_timer).ok_or(Errno::INVALID)?);
+            let timer = RnrTimer::new(given.min_rnr_timer);
+            changes.rnr_timer = Some(timer.ok_or(bad(given.min_rnr_timer.into()))?);
         }
         Attribute::SEND_PSN => changes.send_psn = Some(Psn::new(given.sq_psn)),
         Attribute::RESPONDER_RESOURCES => {
@@ -129,7 +147,7 @@ fn change(
         }
         Attribute::MIGRATION => changes.migration = Some(given.path_mig_state as u8),
         Attribute::DESTINATION => changes.destination = Some(Qpn::new(given.dest_qp_num)),
-        _ => return Err(Errno::INVALID),
+        other => return Err(Misuse::UnknownAttributes(other.bits())),
     }
     Ok(())
 }

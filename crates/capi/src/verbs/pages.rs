@@ -36,6 +36,15 @@ pub(super) fn check(address: usize, length: usize, access: Access) -> Result<(),
     }
 }
 
+/// Whether memory on demand is there now, for reading or for writing; faults it in.
+pub(super) fn are_present(address: usize, length: usize, writing: bool) -> bool {
+    let access = match writing {
+        true => Access::LOCAL_WRITE,
+        false => Access::empty(),
+    };
+    length == 0 || check(address, length, access).is_ok()
+}
+
 fn page_size() -> usize {
     // SAFETY: takes no pointers.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }

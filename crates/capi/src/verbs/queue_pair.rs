@@ -22,9 +22,15 @@ use crate::object::{Object, behind, from_pointer};
 /// A queue pair, always with room for the new way to post.
 pub(crate) type Qp = Object<abi::ibv_qp_ex, Pair>;
 
+const _: () = assert!(Qp::BEHIND == size_of::<abi::ibv_qp_ex>());
+const _: () = assert!(std::mem::offset_of!(Pair, wr_flush) == 0);
+
 from_pointer!(abi::ibv_qp => Qp);
 
+#[repr(C)]
 pub(crate) struct Pair {
+    /// Programs that were compiled with newer headers look for it here, behind the rest.
+    pub(super) wr_flush: Option<abi::Flush>,
     pub(crate) open: Arc<Open>,
     pub(crate) number: Qpn,
     pub(crate) kind: Kind,
@@ -143,6 +149,7 @@ impl Pair {
         init: abi::ibv_qp_init_attr,
     ) -> Self {
         Self {
+            wr_flush: Some(extended_send::wr_flush),
             open: Arc::clone(open),
             number,
             kind,

@@ -44,8 +44,7 @@ fn for_each(
     mut post: impl FnMut(ReceiveRequest) -> Result<(), Errno>,
 ) -> Result<c_int, Errno> {
     let mut next = list;
-    // SAFETY: the program's list ends with a null pointer, and its entries live for this call.
-    while let Some(wanted) = unsafe { next.as_ref() } {
+    while let Some(wanted) = entry_of(next) {
         let posted = segments_of(wanted.sg_list, wanted.num_sge).and_then(|segments| {
             post(ReceiveRequest {
                 id: wanted.wr_id,
@@ -61,6 +60,14 @@ fn for_each(
     Ok(0)
 }
 
+/// An entry of a program's list, nothing behind its end. Some programs keep requests and segments in
+/// packed structures, where no address is a round one.
+#[inline]
+pub(super) fn entry_of<T: Copy>(entry: *const T) -> Option<T> {
+    // SAFETY: the program's list ends with a null pointer, and its entries live for this call.
+    (!entry.is_null()).then(|| unsafe { entry.read_unaligned() })
+}
+
 /// Says which request was refused, to who wants to know.
 pub(super) fn set_bad<T>(bad: *mut *mut T, which: *mut T) {
     if !bad.is_null() {
@@ -72,27 +79,24 @@ pub(super) fn set_bad<T>(bad: *mut *mut T, which: *mut T) {
 /// The program's list of segments.
 #[inline]
 pub(super) fn segments_of(list: *const abi::ibv_sge, count: c_int) -> Result<Segments, Errno> {
-    Ok(slice_of(list, count)?.iter().map(segment_of).collect())
+    Ok(list_of(list, count)?.map(segment_of).collect())
 }
 
-/// The program's list of segments, as it lies there.
-pub(super) fn slice_of<'a>(
+/// The program's list of segments, one by one.
+#[inline]
+pub(super) fn list_of(
     list: *const abi::ibv_sge,
     count: c_int,
-) -> Result<&'a [abi::ibv_sge], Errno> {
+) -> Result<impl Iterator<Item = abi::ibv_sge>, Errno> {
     let count = usize::try_from(count).map_err(|_| Errno::INVALID)?;
-    if count == 0 {
-        return Ok(&[]);
-    }
-    if list.is_null() || count > engine::MAX_SEGMENTS as usize {
+    if count > engine::MAX_SEGMENTS as usize || (list.is_null() && count > 0) {
         return Err(Errno::INVALID);
     }
-    // SAFETY: not null, so by the header's promise `count` segments, which live for this call.
-    Ok(unsafe { std::slice::from_raw_parts(list, count) })
+    Ok((0..count).filter_map(move |place| entry_of(list.wrapping_add(place))))
 }
 
 #[inline]
-pub(super) fn segment_of(segment: &abi::ibv_sge) -> Segment {
+pub(super) fn segment_of(segment: abi::ibv_sge) -> Segment {
     Segment {
         address: segment.addr,
         length: segment.length,

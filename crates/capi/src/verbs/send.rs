@@ -8,7 +8,7 @@ use wire::{Key, Qpn, QueueKey};
 
 use super::address::Ah;
 use super::queue_pair::Qp;
-use super::receive::{segments_of, set_bad, slice_of};
+use super::receive::{entry_of, list_of, segments_of, set_bad};
 use super::window::{Mw, binding_of};
 use crate::abi;
 use crate::entry::{Pointer, entry};
@@ -23,10 +23,8 @@ entry! {
     ) -> c_int {
         queue_pair.open.raw().call(|device| {
             let mut next = list.0;
-            // SAFETY: the program's list ends with a null pointer, and its entries live for this
-            // call.
-            while let Some(wanted) = unsafe { next.as_ref() } {
-                let posted = request_of(wanted, queue_pair.kind)
+            while let Some(wanted) = entry_of(next) {
+                let posted = request_of(&wanted, queue_pair.kind)
                     .and_then(|request| Ok(device.post_send(queue_pair.number, request)?));
                 if let Err(errno) = posted {
                     set_bad(bad.0, next);
@@ -157,7 +155,7 @@ pub(super) fn bind_window(
 /// A copy of the data, made now: the program may reuse its memory at once.
 fn copy_of(list: *const abi::ibv_sge, count: c_int) -> Result<Payload, Errno> {
     let mut bytes = SmallVec::new();
-    for segment in slice_of(list, count)? {
+    for segment in list_of(list, count)? {
         let start = std::ptr::with_exposed_provenance::<u8>(segment.addr as usize);
         append(&mut bytes, start, segment.length as usize);
     }

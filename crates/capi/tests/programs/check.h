@@ -47,6 +47,13 @@
 	 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |                   \
 	 IBV_ACCESS_MW_BIND)
 
+/* The address of the device `left`; on another library's device it is another one. */
+static inline const char *own_address(void)
+{
+	const char *given = getenv("LEFT_ADDRESS");
+	return given ? given : "127.0.0.31";
+}
+
 struct end {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
@@ -70,6 +77,14 @@ static inline struct ibv_context *open_by_name(const char *name)
 	ibv_free_device_list(list);
 	CHECK(context != NULL);
 	return context;
+}
+
+/* Whether it is a device of this library, which must have what others may lack. */
+static inline int is_ours(struct ibv_context *context)
+{
+	struct ibv_device_attr attr;
+	CHECK(ibv_query_device(context, &attr) == 0);
+	return attr.vendor_id == 0xffffff;
 }
 
 static inline void open_end(struct end *end, const char *name)
@@ -159,6 +174,13 @@ static inline void connect_ends(struct end *a, struct end *b)
 	to_init(b->qp);
 	to_rts(a->qp, b->qp->qp_num, b->gid);
 	to_rts(b->qp, a->qp->qp_num, a->gid);
+}
+
+/* After an error: both begin again. */
+static inline void reconnect_ends(struct end *a, struct end *b)
+{
+	CHECK(ibv_destroy_qp(a->qp) == 0 && ibv_destroy_qp(b->qp) == 0);
+	connect_ends(a, b);
 }
 
 static inline struct ibv_wc wait_for(struct ibv_cq *cq)

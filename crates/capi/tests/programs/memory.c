@@ -128,6 +128,53 @@ static struct ibv_wc write_through(struct end *from, uint32_t key, uint64_t to)
 	return wait_for(from->cq);
 }
 
+/* What the program has unmapped is refused, and comes to life with its pages. */
+static void use_memory_on_demand(struct end *a, struct end *b)
+{
+	int access = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_LOCAL_WRITE |
+		     IBV_ACCESS_REMOTE_WRITE;
+	char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(page != MAP_FAILED);
+	struct ibv_mr *mr = ibv_reg_mr(b->pd, page, 4096, access);
+	if (mr == NULL && !is_ours(b->context))
+		return;
+	CHECK(mr != NULL);
+	memcpy(a->memory, "arrived", 8);
+	struct ibv_wc wc = write_through(a, mr->rkey, (uintptr_t)page);
+	CHECK(wc.status == IBV_WC_SUCCESS && strcmp(page, "arrived") == 0);
+	CHECK(munmap(page, 4096) == 0);
+	CHECK(mmap(page, 4096, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page);
+	wc = write_through(a, mr->rkey, (uintptr_t)page);
+	CHECK(wc.status == IBV_WC_SUCCESS && strcmp(page, "arrived") == 0);
+	CHECK(mprotect(page, 4096, PROT_READ) == 0);
+	wc = write_through(a, mr->rkey, (uintptr_t)page);
+	CHECK(wc.status == IBV_WC_REM_ACCESS_ERR);
+	CHECK(munmap(page, 4096) == 0);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	reconnect_ends(a, b);
+
+	/* The sender's own memory is not there either. */
+	mr = ibv_reg_mr(a->pd, page, 4096, access);
+	CHECK(mr != NULL);
+	struct ibv_sge sge = { .addr = (uintptr_t)page, .length = 8,
+			       .lkey = mr->lkey };
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = { .remote_addr = (uintptr_t)b->memory,
+			     .rkey = b->mr->rkey },
+	};
+	struct ibv_send_wr *bad;
+	CHECK(ibv_post_send(a->qp, &wr, &bad) == 0);
+	CHECK(wait_for(a->cq).status == IBV_WC_LOC_PROT_ERR);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	reconnect_ends(a, b);
+}
+
 static void use_windows(struct end *a, struct end *b)
 {
 	struct ibv_mw *one = ibv_alloc_mw(b->pd, IBV_MW_TYPE_1);
@@ -188,6 +235,7 @@ int main(void)
 	register_with_rights(&a);
 	use_device_memory(&a);
 	use_null_region(&a, &b);
+	use_memory_on_demand(&a, &b);
 	use_windows(&a, &b);
 	close_end(&a);
 	close_end(&b);

@@ -56,7 +56,10 @@ static void receive(struct end *end, struct ibv_qp *qp, uint64_t id)
 		  .length = 60,
 		  .lkey = end->mr->lkey },
 	};
-	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = sge, .num_sge = 2 };
+	/* Some programs have them in packed structures. */
+	_Alignas(8) char odd[1 + sizeof sge];
+	memcpy(odd + 1, sge, sizeof sge);
+	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = (void *)(odd + 1), .num_sge = 2 };
 	struct ibv_recv_wr *bad;
 	CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
 }
@@ -144,6 +147,64 @@ static void several_at_once(struct end *a, struct end *b, struct ibv_cq_ex *cq)
 	ibv_wr_rdma_write(qp, b->mr->rkey, (uintptr_t)b->memory + 1024);
 	ibv_wr_abort(qp);
 	CHECK(memcmp(b->memory + 1024, "twelve bytes", 12) == 0);
+}
+
+/* Newer headers have it behind the rest of the structure. */
+typedef void flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t address,
+		   size_t length, uint8_t type, uint8_t level);
+enum { FLUSH_AT = 352, WITH_FLUSH = 1 << 11, MAY_FLUSH = 1 << 8, VISIBLE = 1 };
+
+static struct ibv_qp *make_flushing_qp(struct end *end)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.send_cq = end->cq,
+		.recv_cq = end->cq,
+		.cap = { .max_send_wr = 8, .max_send_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+		.comp_mask = IBV_QP_INIT_ATTR_PD |
+			     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = end->pd,
+		.send_ops_flags = WITH_FLUSH | IBV_QP_EX_WITH_RDMA_WRITE,
+	};
+	return ibv_create_qp_ex(end->context, &init);
+}
+
+static void flush_writes(struct end *a, struct end *b)
+{
+	struct ibv_qp *from = make_flushing_qp(a);
+	/* Other libraries may not have it. */
+	if (from == NULL && !is_ours(a->context))
+		return;
+	CHECK(from != NULL);
+	struct ibv_mr *mr = ibv_reg_mr(b->pd, b->memory, 4096,
+				       EVERYTHING | MAY_FLUSH);
+	CHECK(mr != NULL);
+	struct ibv_qp *to = make_qp(b, IBV_QPT_RC);
+	to_init(from);
+	to_init(to);
+	struct ibv_qp_attr more = { .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
+						       MAY_FLUSH };
+	CHECK(ibv_modify_qp(to, &more, IBV_QP_ACCESS_FLAGS) == 0);
+	to_rts(from, to->qp_num, b->gid);
+	to_rts(to, from->qp_num, a->gid);
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(from);
+	flush *wr_flush = *(flush **)((char *)qp + FLUSH_AT);
+	ibv_wr_start(qp);
+	qp->wr_flags = 0;
+	ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)b->memory + 3072);
+	ibv_wr_set_sge(qp, a->mr->lkey, (uintptr_t)a->memory, 12);
+	qp->wr_id = 50;
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	wr_flush(qp, mr->rkey, (uintptr_t)b->memory + 3072, 12, VISIBLE, 0);
+	CHECK(ibv_wr_complete(qp) == 0);
+	struct ibv_wc wc = wait_for(a->cq);
+	CHECK(wc.wr_id == 50 && wc.status == IBV_WC_SUCCESS);
+	CHECK(memcmp(b->memory + 3072, "twelve bytes", 12) == 0);
+	ibv_wr_start(qp);
+	wr_flush(qp, mr->rkey, (uintptr_t)b->memory, 12, VISIBLE, 2);
+	CHECK(ibv_wr_complete(qp) == EINVAL);
+	CHECK(ibv_destroy_qp(from) == 0 && ibv_destroy_qp(to) == 0);
+	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
 static void datagrams(struct end *a, struct end *b)
@@ -253,6 +314,7 @@ int main(void)
 	to_rts(b.qp, a.qp->qp_num, a.gid);
 	send_both_ways(&a, &b, cq);
 	several_at_once(&a, &b, cq);
+	flush_writes(&a, &b);
 	datagrams(&a, &b);
 	shared_receives(&a, &b);
 	CHECK(ibv_destroy_qp(a.qp) == 0);

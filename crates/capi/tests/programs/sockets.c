@@ -11,7 +11,7 @@
 static struct sockaddr_in here(int port)
 {
 	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port) };
-	CHECK(inet_pton(AF_INET, "127.0.0.31", &address.sin_addr) == 1);
+	CHECK(inet_pton(AF_INET, own_address(), &address.sin_addr) == 1);
 	return address;
 }
 

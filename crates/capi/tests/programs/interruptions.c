@@ -1,0 +1,113 @@
+/* Threads that wait, and are cancelled or get a signal. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <signal.h>
+#include "check.h"
+
+static struct end end;
+static struct rdma_event_channel *connections;
+static int cleaned_up;
+static volatile sig_atomic_t signals;
+
+static void clean_up(void *unused)
+{
+	(void)unused;
+	cleaned_up++;
+}
+
+static void *errno_of(int result)
+{
+	return (void *)(intptr_t)(result == -1 ? errno : 0);
+}
+
+static void *wait_for_completion(void *unused)
+{
+	struct ibv_cq *cq;
+	void *context, *result;
+	pthread_cleanup_push(clean_up, unused);
+	result = errno_of(ibv_get_cq_event(end.channel, &cq, &context));
+	pthread_cleanup_pop(0);
+	return result;
+}
+
+static void *wait_for_trouble(void *unused)
+{
+	struct ibv_async_event event;
+	void *result;
+	pthread_cleanup_push(clean_up, unused);
+	result = errno_of(ibv_get_async_event(end.context, &event));
+	pthread_cleanup_pop(0);
+	return result;
+}
+
+static void *wait_for_connection(void *unused)
+{
+	struct rdma_cm_event *event;
+	void *result;
+	pthread_cleanup_push(clean_up, unused);
+	result = errno_of(rdma_get_cm_event(connections, &event));
+	pthread_cleanup_pop(0);
+	return result;
+}
+
+static void count(int signal)
+{
+	(void)signal;
+	signals++;
+}
+
+static void handle_signal(int flags)
+{
+	struct sigaction action = { .sa_handler = count, .sa_flags = flags };
+	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+	signals = 0;
+}
+
+static void cancel(void *(*waiting)(void *))
+{
+	pthread_t thread;
+	void *result;
+	handle_signal(SA_RESTART);
+	cleaned_up = 0;
+	CHECK(pthread_create(&thread, NULL, waiting, NULL) == 0);
+	/* A call that is to be begun again goes on waiting. */
+	while (signals < 20) {
+		CHECK(pthread_kill(thread, SIGUSR1) == 0);
+		usleep(1000);
+	}
+	CHECK(pthread_tryjoin_np(thread, &result) == EBUSY);
+	CHECK(pthread_cancel(thread) == 0);
+	CHECK(pthread_join(thread, &result) == 0);
+	CHECK(result == PTHREAD_CANCELED && cleaned_up == 1);
+}
+
+static void interrupt(void *(*waiting)(void *))
+{
+	pthread_t thread;
+	void *result;
+	handle_signal(0);
+	CHECK(pthread_create(&thread, NULL, waiting, NULL) == 0);
+	/* One that comes before the thread waits is lost. */
+	while (pthread_tryjoin_np(thread, &result) == EBUSY) {
+		CHECK(pthread_kill(thread, SIGUSR1) == 0);
+		usleep(1000);
+	}
+	CHECK((intptr_t)result == EINTR);
+}
+
+int main(void)
+{
+	void *(*waits[])(void *) = { wait_for_completion, wait_for_trouble,
+				     wait_for_connection };
+	open_end(&end, "left");
+	connections = rdma_create_event_channel();
+	CHECK(connections != NULL);
+	for (int i = 0; i < 3; i++) {
+		cancel(waits[i]);
+		interrupt(waits[i]);
+	}
+	rdma_destroy_event_channel(connections);
+	close_end(&end);
+	return finish();
+}
