@@ -5,12 +5,15 @@
 mod commands;
 mod device;
 mod exchange;
+mod explain;
 mod loopback;
 mod output;
 mod perf;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -48,6 +51,8 @@ enum Command {
     Ping(commands::ping::Options),
     /// Measure bandwidth and latency, as perftest does
     Perf(Box<perf::Options>),
+    /// Tell what happened in a capture, and what a code means
+    Explain(explain::Options),
     /// Run an RDMA program on these devices, unmodified
     Run(commands::run::Options),
     /// Print the environment of `roci run`, for a shell
@@ -61,6 +66,12 @@ Examples:
     Completions {
         /// The shell
         shell: Shell,
+    },
+    /// Write the manual pages into a folder
+    #[command(hide = true)]
+    Manual {
+        /// The folder, which must be there
+        folder: PathBuf,
     },
     /// The other process of `roci demo`
     #[command(hide = true)]
@@ -87,9 +98,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Link(options) => commands::link::run(&options),
         Command::Ping(options) => return commands::ping::run(&options),
         Command::Perf(options) => perf::run(&options),
+        Command::Explain(options) => explain::run(&options),
         Command::Run(options) => return Ok(commands::run::run(&options)),
         Command::Env(options) => commands::env::run(&options),
         Command::Completions { shell } => completions(shell),
+        Command::Manual { folder } => manual(&folder),
         Command::DemoPeer => commands::demo::run_peer(),
     };
     done.map(|()| ExitCode::SUCCESS)
@@ -99,6 +112,11 @@ fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "roci", &mut script);
     output::print(String::from_utf8_lossy(&script))
+}
+
+fn manual(folder: &Path) -> anyhow::Result<()> {
+    commands::manual::write(Arguments::command(), folder)
+        .with_context(|| format!("no manual can be written into {}", folder.display()))
 }
 
 #[cfg(test)]

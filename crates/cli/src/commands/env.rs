@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 
 use super::run::environment::{Environment, Settings, without_ours};
@@ -17,13 +17,17 @@ From then on, every program that the shell starts runs as under `roci run`.
 Examples:
   eval \"$(roci env)\"                             all programs of this shell
   eval \"$(roci env --devices mlx5_0=127.0.0.2)\"  on a device with this name
-  eval \"$(roci env --unset)\"                     back to the machine's own libraries")]
+  eval \"$(roci env --unset)\"                     back to the machine's own libraries
+  roci env --lines >> \"$GITHUB_ENV\"              all later steps of a job")]
 pub(crate) struct Options {
     #[command(flatten)]
     settings: Settings,
     /// Take it all back, ROCI_PCAP, ROCI_FAULT and ROCI_DEVICES included
     #[arg(long, conflicts_with_all = ["pcap", "fault", "devices"])]
     unset: bool,
+    /// Print lines of NAME=value instead of commands, for what reads environments from a file
+    #[arg(long, conflicts_with = "unset")]
+    lines: bool,
 }
 
 /// Prints commands for a shell.
@@ -38,17 +42,35 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
     } else {
         for (name, value) in Environment::new(&options.settings)?.set() {
-            export(&mut script, name, value)?;
+            match options.lines {
+                true => line(&mut script, name, value)?,
+                false => export(&mut script, name, value)?,
+            }
         }
     }
     print(script)
 }
 
 fn export(script: &mut String, name: &str, value: &OsStr) -> anyhow::Result<()> {
-    let value = value
+    Ok(writeln!(
+        script,
+        "export {name}={}",
+        quoted(text(name, value)?)
+    )?)
+}
+
+fn line(script: &mut String, name: &str, value: &OsStr) -> anyhow::Result<()> {
+    let value = text(name, value)?;
+    if value.contains('\n') {
+        bail!("{name} would have two lines; choose paths of one");
+    }
+    Ok(writeln!(script, "{name}={value}")?)
+}
+
+fn text<'a>(name: &str, value: &'a OsStr) -> anyhow::Result<&'a str> {
+    value
         .to_str()
-        .with_context(|| format!("{name} would be no text; choose paths that are"))?;
-    Ok(writeln!(script, "export {name}={}", quoted(value))?)
+        .with_context(|| format!("{name} would be no text; choose paths that are"))
 }
 
 /// In quotes that leave nothing for the shell to do.
@@ -58,9 +80,19 @@ fn quoted(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn a_shell_reads_what_was_meant() {
-        assert_eq!(super::quoted("/a b:$c"), "'/a b:$c'");
-        assert_eq!(super::quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted("/a b:$c"), "'/a b:$c'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+
+    #[test]
+    fn a_line_is_the_value_as_it_is() {
+        let mut lines = String::new();
+        line(&mut lines, "A", OsStr::new("/a b'")).expect("one line");
+        assert_eq!(lines, "A=/a b'\n");
+        line(&mut lines, "A", OsStr::new("/a\nB=")).expect_err("two lines");
     }
 }

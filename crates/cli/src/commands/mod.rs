@@ -7,5 +7,6 @@ pub(crate) mod doctor;
 pub(crate) mod env;
 pub(crate) mod gids;
 pub(crate) mod link;
+pub(crate) mod manual;
 pub(crate) mod ping;
 pub(crate) mod run;

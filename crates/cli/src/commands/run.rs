@@ -2,13 +2,12 @@
 
 mod elf;
 pub(crate) mod environment;
-mod explain;
 mod folder;
 mod libraries;
 mod program;
 mod tree;
-mod watch;
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -18,7 +17,6 @@ use clap::Args;
 
 use crate::output::{complain, remark};
 use environment::{Environment, Settings};
-use explain::Recording;
 use program::{Program, ProgramError};
 
 /// What `env`, `nohup` and `timeout` end with when they themselves fail.
@@ -40,13 +38,10 @@ Examples:
   roci run --pcap trace.pcapng -- rping -c -a 10.0.0.7 -C 3  every packet in a file for Wireshark
   roci run --fault loss=1% -- ibv_rc_pingpong 10.0.0.7       on a network that loses packets
   roci run --devices mlx5_0=127.0.0.2 -- ./my-program        on a device with this name
-  roci run --explain -- rping -c -a 10.0.0.7 -C 3            and say what went wrong on the wire")]
+  roci run --explain -- rping -c -a 10.0.0.7 -C 3            and say what goes wrong, and what to do")]
 pub(crate) struct Options {
     #[command(flatten)]
     settings: Settings,
-    /// When the program has ended, say what went wrong on the wire
-    #[arg(long)]
-    explain: bool,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -57,10 +52,10 @@ pub(crate) struct Options {
     program: Vec<OsString>,
 }
 
-/// Becomes the program; returns only if that is impossible, or to explain.
+/// Becomes the program; returns only if that is impossible.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match start(options) {
-        Ok(code) => code,
+        Ok(never) => match never {},
         Err(error) => {
             complain(&error);
             ExitCode::from(exit_code(&error))
@@ -76,29 +71,16 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     }
 }
 
-fn start(options: &Options) -> anyhow::Result<ExitCode> {
+fn start(options: &Options) -> anyhow::Result<Infallible> {
     let (name, arguments) = (&options.program[0], &options.program[1..]);
     let program = Program::find(name)?;
     if let Some(note) = program.note()? {
         remark(note);
     }
-    let mut environment = Environment::new(&options.settings)?;
-    let recording = match options.explain {
-        true => Some(Recording::new(&mut environment)?),
-        false => None,
-    };
+    let environment = Environment::new(&options.settings)?;
     let mut command = Command::new(program.path());
     command.arg0(name).args(arguments).envs(environment.set());
-    let failed = match recording {
-        Some(recording) => match watch::run(&mut command) {
-            Ok(status) => {
-                remark(recording.explanation());
-                return Ok(watch::end_like(status));
-            }
-            Err(error) => error,
-        },
-        None => command.exec(),
-    };
+    let failed = command.exec();
     Err(refused(&program, failed).into())
 }
 

@@ -17,6 +17,7 @@ const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const PRELOAD: &str = "LD_PRELOAD";
 const TREE: &str = "ROCI_TREE";
 const PCAP: &str = "ROCI_PCAP";
+const EXPLAIN: &str = "ROCI_EXPLAIN";
 
 /// What the loader takes for the end of a path.
 const PATH_SEPARATORS: &[u8] = b":;";
@@ -34,6 +35,9 @@ pub(crate) struct Settings {
     /// Have these devices, as ROCI_DEVICES does: eth0, mlx5_0=127.0.0.2, …
     #[arg(long, value_name = "SPEC")]
     devices: Option<String>,
+    /// Say on stderr what goes wrong and what to do, as ROCI_EXPLAIN=1 does
+    #[arg(long)]
+    explain: bool,
 }
 
 impl Settings {
@@ -95,6 +99,7 @@ impl Environment {
         ];
         let given = [
             (PCAP, capture.map(OsString::from)),
+            (EXPLAIN, settings.explain.then(|| "1".into())),
             (FAULT_VARIABLE, settings.fault.as_ref().map(OsString::from)),
             (
                 DEVICES_VARIABLE,
@@ -114,17 +119,6 @@ impl Environment {
             .iter()
             .map(|(name, value)| (*name, value.as_os_str()))
     }
-
-    /// The file for packets: the one asked for, or else this one.
-    pub(super) fn capture_or(&mut self, other: impl FnOnce() -> PathBuf) -> PathBuf {
-        if let Some((_, path)) = self.0.iter().find(|(name, _)| *name == PCAP) {
-            return path.into();
-        }
-        let inherited = env::var_os(PCAP).filter(|path| !path.is_empty());
-        let path = inherited.map_or_else(other, PathBuf::from);
-        self.0.push((PCAP, path.clone().into()));
-        path
-    }
 }
 
 /// What takes our libraries away again: variables with what remains of them, if anything.
@@ -138,7 +132,8 @@ pub(crate) fn without_ours() -> anyhow::Result<Vec<(&'static str, Option<OsStrin
         rest(LIBRARY_PATH, &libraries.folder, PATH_SEPARATORS),
         rest(PRELOAD, &libraries.shim, PRELOAD_SEPARATORS),
     ];
-    changes.extend([TREE, PCAP, FAULT_VARIABLE, DEVICES_VARIABLE].map(|name| (name, None)));
+    changes
+        .extend([TREE, PCAP, EXPLAIN, FAULT_VARIABLE, DEVICES_VARIABLE].map(|name| (name, None)));
     Ok(changes)
 }
 

@@ -1,0 +1,88 @@
+//! `roci explain wc 12`: a code, in words.
+
+use std::fmt::Write;
+
+use advice::{Entry, Topic, entries, find};
+
+use crate::output;
+
+/// Whether `word` asks for a code and is not the name of a capture.
+pub(crate) fn is_topic(word: &str) -> bool {
+    word.parse::<Topic>().is_ok()
+}
+
+/// Prints what is known of a code, by its number or name; without one, all codes of the kind.
+pub(crate) fn print(kind: &str, code: Option<&str>) -> anyhow::Result<()> {
+    let topic: Topic = kind.parse()?;
+    output::print(match code {
+        Some(code) => format!("{}\n", wrapped(find(topic, code)?)),
+        None => list(topic),
+    })
+}
+
+/// Every code of a kind, a line each.
+fn list(topic: Topic) -> String {
+    let mut text = format!("{}:\n", topic.title());
+    let widest = |length: fn(&Entry) -> usize| entries(topic).map(length).max().unwrap_or(0);
+    let code = widest(|entry| entry.reference().len());
+    let name = widest(|entry| entry.c_name.len());
+    for entry in entries(topic) {
+        let reference = entry.reference();
+        let first = entry.meaning.split_inclusive(". ").next();
+        let first = first.unwrap_or(entry.meaning).trim_end();
+        let _ = writeln!(text, "  {reference:code$}  {:name$}  {first}", entry.c_name);
+    }
+    text
+}
+
+/// An entry in lines that fit a terminal.
+fn wrapped(entry: &Entry) -> String {
+    let lines = entry.to_string();
+    let lines: Vec<String> = lines.lines().map(wrap).collect();
+    lines.join("\n")
+}
+
+/// Breaks a line at the last space before it gets too long; what follows is indented as it is.
+fn wrap(line: &str) -> String {
+    const WIDTH: usize = 96;
+    let indent = match line.starts_with("- ") || line.starts_with("  ") {
+        true => "  ",
+        false => "",
+    };
+    let mut wrapped = String::new();
+    let mut column = 0;
+    for (index, word) in line.split_inclusive(' ').enumerate() {
+        if index > 0 && column + word.trim_end().chars().count() > WIDTH {
+            wrapped.truncate(wrapped.trim_end().len());
+            wrapped.push('\n');
+            wrapped.push_str(indent);
+            column = indent.len();
+        }
+        wrapped.push_str(word);
+        column += word.chars().count();
+    }
+    wrapped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_printed_in_lines_that_fit() {
+        let entry = find(Topic::Completion, "12").expect("there is one");
+        let text = wrapped(entry);
+        assert!(text.starts_with("wc 12  IBV_WC_RETRY_EXC_ERR  (Status::RetriesExhausted)\n"));
+        let longest = text.lines().map(|line| line.chars().count()).max();
+        assert!(longest.is_some_and(|longest| longest <= 96), "{text}");
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words(&text), words(&entry.to_string()));
+    }
+
+    #[test]
+    fn every_code_of_a_kind_has_a_line() {
+        let text = list(Topic::Event);
+        assert_eq!(text.lines().count(), 21);
+        assert!(text.contains("event 3   IBV_EVENT_QP_ACCESS_ERR"), "{text}");
+    }
+}

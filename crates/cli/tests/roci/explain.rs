@@ -1,0 +1,68 @@
+//! `roci explain` tells what was captured.
+
+use crate::run::{Folder, roci};
+
+/// A capture of the demo, in a folder of its own.
+fn captured(name: &str) -> (Folder, String) {
+    let folder = Folder::new(name);
+    roci(["demo", "--capture", "demo.pcapng"])
+        .within(folder.path())
+        .run()
+        .success();
+    let path = folder.path().join("demo.pcapng").display().to_string();
+    (folder, path)
+}
+
+#[test]
+fn a_capture_of_the_demo_is_explained() {
+    let (_folder, path) = captured("explain");
+    let text = roci(["explain", &path]).run().success();
+    for word in [
+        "Connections",
+        "SEND",
+        "RDMA WRITE",
+        "RDMA READ",
+        "COMPARE & SWAP",
+        "Ladder of connection 1",
+    ] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let json = roci(["explain", &path, "--json"]).run().json();
+    assert_eq!(json["version"], 1);
+    let messages = json["messages"].as_array().expect("a list");
+    // One SEND, one WRITE, one READ, perhaps in pieces, and two swaps.
+    assert!(messages.len() >= 5, "{messages:?}");
+    assert!(messages.iter().all(|message| message["outcome"] == "done"));
+}
+
+#[test]
+fn a_ladder_and_a_queue_pair_can_be_chosen() {
+    let (_folder, path) = captured("explain-choice");
+    let none = roci(["explain", &path, "--qp", "0x123"]).run().success();
+    assert!(
+        none.contains("No connection has that queue pair."),
+        "{none}"
+    );
+    let plain = roci(["explain", &path, "--ladder", "0"]).run().success();
+    assert!(!plain.contains("Ladder"), "{plain}");
+}
+
+#[test]
+fn a_page_is_written_and_said_where() {
+    let (folder, path) = captured("explain-page");
+    let page = folder.path().join("page.html");
+    let name = page.display().to_string();
+    let text = roci(["explain", &path, "--html", &name]).run().success();
+    assert!(text.contains(&name), "{text}");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    assert!(page.contains("<h1>demo.pcapng</h1>"));
+}
+
+#[test]
+fn what_can_t_be_explained_is_said() {
+    let complaint = roci(["explain", "/nonexistent.pcapng"]).run().complaint();
+    assert!(complaint.contains("can't be opened"), "{complaint}");
+    let program = env!("CARGO_BIN_EXE_roci");
+    let complaint = roci(["explain", program]).run().complaint();
+    assert!(complaint.contains("neither pcapng nor pcap"), "{complaint}");
+}

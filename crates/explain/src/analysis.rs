@@ -1,0 +1,204 @@
+//! What the packets mean: messages, their fate, and what went wrong.
+
+mod answers;
+mod management;
+mod requests;
+mod states;
+mod stream;
+mod trouble;
+mod verdict;
+
+use wire::Transport;
+
+use crate::anomaly::{Anomaly, Kind};
+use crate::collect::{Collection, Malformed};
+use crate::connection::{Connection, Endpoint, QueuePair, Side};
+use crate::head::Heads;
+use crate::id::{ConnectionId, PacketId};
+use crate::message::Message;
+use crate::packet::{Marks, Packet, Role};
+use crate::pairing::Paired;
+use crate::words::{Cast, count};
+
+use stream::Stream;
+
+/// What comes of it.
+pub(crate) struct Findings {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) anomalies: Vec<Anomaly>,
+}
+
+/// Everything that the streams of packets look at and write to.
+struct Scene<'a> {
+    packets: &'a mut [Packet],
+    heads: &'a Heads,
+    endpoints: &'a [Endpoint],
+    connections: &'a mut [Connection],
+    queue_pairs: &'a [QueuePair],
+    messages: Vec<Message>,
+    anomalies: Vec<Anomaly>,
+    /// When the capture ends.
+    end: u64,
+}
+
+impl Scene<'_> {
+    fn cast(&self) -> Cast<'_> {
+        Cast {
+            endpoints: self.endpoints,
+            queue_pairs: self.queue_pairs,
+            connections: self.connections,
+        }
+    }
+
+    /// The name of one end of a connection.
+    fn name(&self, connection: ConnectionId, side: Side) -> String {
+        self.cast().name(connection, side).to_string()
+    }
+
+    fn report(&mut self, anomaly: Anomaly) {
+        self.anomalies.push(anomaly);
+    }
+}
+
+/// Finds messages and anomalies, and marks packets.
+pub(crate) fn analyse(collection: &mut Collection, paired: &mut Paired) -> Findings {
+    let end = collection.summary.duration;
+    let mut scene = Scene {
+        packets: &mut collection.packets,
+        heads: &collection.heads,
+        endpoints: &collection.endpoints,
+        connections: &mut paired.connections,
+        queue_pairs: &paired.queue_pairs,
+        messages: Vec::new(),
+        anomalies: Vec::new(),
+        end,
+    };
+    management::tell(&mut scene, &collection.dialogues, &paired.of_dialogue);
+    let streams = follow(&mut scene);
+    for stream in streams.into_iter().flatten() {
+        stream.finish(&mut scene);
+    }
+    report_damage(&mut scene);
+    report_congestion(&mut scene);
+    let (messages, mut anomalies) = (scene.messages, scene.anomalies);
+    states::tell(&collection.packets, &messages, &anomalies, paired);
+    anomalies.extend(collection.malformed.iter().map(malformed));
+    anomalies.extend(copies(collection));
+    anomalies.sort_by_key(|anomaly| anomaly.time);
+    Findings {
+        messages,
+        anomalies,
+    }
+}
+
+/// Goes through all packets once.
+fn follow(scene: &mut Scene<'_>) -> Vec<[Stream; 2]> {
+    let ids = (0..scene.connections.len()).map(ConnectionId::new);
+    let mut streams: Vec<[Stream; 2]> = ids
+        .map(|id| {
+            let connection = &scene.connections[id.index()];
+            Side::BOTH.map(|side| Stream::new(id, side, connection))
+        })
+        .collect();
+    for index in 0..scene.packets.len() {
+        let packet = &scene.packets[index];
+        // RoCEv2 annex: a receiver drops what is damaged, so it means nothing here.
+        if packet.marks.contains(Marks::DAMAGED) {
+            continue;
+        }
+        let (connection, from) = (packet.connection, packet.from);
+        let pair = &mut streams[connection.index()];
+        let id = PacketId::new(index);
+        match packet.role {
+            Role::Manage | Role::Congestion => {}
+            Role::Request if packet.opcode.transport() == Transport::Ud => {
+                pair[from.index()].datagram(id, scene);
+            }
+            Role::Request => pair[from.index()].request(id, scene),
+            Role::Response | Role::Acknowledge | Role::Refuse | Role::NotReady => {
+                pair[from.other().index()].answer(id, scene);
+            }
+        }
+    }
+    streams
+}
+
+/// One report for each connection that has damaged packets.
+fn report_damage(scene: &mut Scene<'_>) {
+    let damaged = of_each_connection(scene, |packet| packet.marks.contains(Marks::DAMAGED));
+    for (first, number) in damaged {
+        let packet = scene.packets[first.index()];
+        let sender = scene.name(packet.connection, packet.from);
+        let packets = count(number, "packet", "packets");
+        let verb = if number == 1 { "has" } else { "have" };
+        scene.report(Anomaly {
+            kind: Kind::BadIcrc,
+            time: packet.time,
+            sentence: format!(
+                "{packets} from {sender} {verb} an ICRC that does not fit; the first is PSN {} in frame {}. The receiver drops such packets without a word.",
+                packet.psn, packet.frame
+            ),
+            connection: Some(packet.connection),
+            message: packet.message,
+            packet: Some(first),
+        });
+    }
+}
+
+fn report_congestion(scene: &mut Scene<'_>) {
+    let marked = of_each_connection(scene, |packet| {
+        packet.marks.contains(Marks::CONGESTED) || packet.role == Role::Congestion
+    });
+    for (first, number) in marked {
+        let packet = scene.packets[first.index()];
+        let sender = scene.name(packet.connection, packet.from);
+        let packets = count(number, "packet tells", "packets tell");
+        scene.report(Anomaly {
+            kind: Kind::Congestion,
+            time: packet.time,
+            sentence: format!("{packets} of congestion on the way between {sender} and its peer."),
+            connection: Some(packet.connection),
+            message: None,
+            packet: Some(first),
+        });
+    }
+}
+
+/// For each direction of each connection: the first such packet, and how many there are.
+fn of_each_connection(scene: &Scene<'_>, is_one: impl Fn(&Packet) -> bool) -> Vec<(PacketId, u64)> {
+    let mut found: Vec<[Option<(PacketId, u64)>; 2]> = vec![[None; 2]; scene.connections.len()];
+    for (index, packet) in scene.packets.iter().enumerate() {
+        if is_one(packet) {
+            let slot = &mut found[packet.connection.index()][packet.from.index()];
+            slot.get_or_insert((PacketId::new(index), 0)).1 += 1;
+        }
+    }
+    found.into_iter().flatten().flatten().collect()
+}
+
+fn malformed(malformed: &Malformed) -> Anomaly {
+    Anomaly {
+        kind: Kind::Malformed,
+        time: malformed.time,
+        sentence: format!("Frame {} is no packet: {}.", malformed.frame, malformed.why),
+        connection: None,
+        message: None,
+        packet: None,
+    }
+}
+
+/// A sentence about packets that the network delivered more than once.
+fn copies(collection: &Collection) -> Option<Anomaly> {
+    let copies: u64 = collection.lanes.list.iter().map(|lane| lane.copies).sum();
+    (copies > 0).then(|| Anomaly {
+        kind: Kind::DeliveredTwice,
+        time: 0,
+        sentence: format!(
+            "{} again although sent once; they are left out here.",
+            count(copies, "packet arrived", "packets arrived")
+        ),
+        connection: None,
+        message: None,
+        packet: None,
+    })
+}

@@ -1,0 +1,267 @@
+//! What is not as it should be, and why that may be.
+
+use serde::Serialize;
+
+use crate::id::{ConnectionId, MessageId, PacketId};
+
+/// Something worth a sentence.
+#[derive(Clone, Debug)]
+pub struct Anomaly {
+    /// Of which kind it is.
+    pub kind: Kind,
+    /// When, in nanoseconds since the first packet of the capture.
+    pub time: u64,
+    /// What happened, in one sentence.
+    pub sentence: String,
+    /// Between whom; none for what belongs to no connection.
+    pub connection: Option<ConnectionId>,
+    /// The message it befell.
+    pub message: Option<MessageId>,
+    /// The packet that shows it.
+    pub packet: Option<PacketId>,
+}
+
+/// How bad something is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Good to know.
+    Note,
+    /// It costs time.
+    Warning,
+    /// Something failed.
+    Error,
+}
+
+/// What the specification says, and what lies behind it most often.
+#[derive(Clone, Copy, Debug)]
+pub struct Explanation {
+    /// The name for programs and for people.
+    pub name: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The rule that the ends follow or break here.
+    pub rule: &'static str,
+    /// What is likely to be behind it, the likeliest first.
+    pub causes: &'static [&'static str],
+}
+
+/// Declares the kinds of anomalies, each with its explanation in one place.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident: $name:literal $severity:ident, $rule:literal, [$($cause:literal),+];)+) => {
+        /// A kind of anomaly.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)+
+        }
+
+        impl Kind {
+            /// Every kind, in the order of the table.
+            pub const ALL: &[Kind] = &[$(Kind::$kind),+];
+
+            /// What the specification says about it, and what is likely behind it.
+            pub const fn explanation(self) -> &'static Explanation {
+                match self {
+                    $(Kind::$kind => const { &Explanation {
+                        name: $name,
+                        severity: Severity::$severity,
+                        rule: $rule,
+                        causes: &[$($cause),+],
+                    } },)+
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A key, a range or a right was wrong.
+    RemoteAccess: "remote-access-error" Error,
+        "C9-222.1.1: a request that its key does not allow gets NAK 0x62 and breaks the queue pair.",
+        [
+            "the rkey is not the one of the region: a stale one, or one of another protection domain",
+            "the address or the length reaches outside of the region",
+            "the region or the queue pair does not allow this operation (remote write, read, atomic)"
+        ];
+    /// The request made no sense to the responder.
+    InvalidRequest: "invalid-request" Error,
+        "IBA vol. 1, 9.7: a request that can't be right gets NAK 0x61 and breaks the queue pair.",
+        [
+            "a SEND is longer than the receive that was posted for it",
+            "the two ends have different path MTUs",
+            "more reads and atomics are outstanding than the responder agreed to (max_dest_rd_atomic)"
+        ];
+    /// The responder failed at its own side.
+    RemoteOperational: "remote-operational-error" Error,
+        "IBA vol. 1, 9.7: a responder that can't carry out a valid request says NAK 0x63 and breaks.",
+        [
+            "a SEND is longer than the receive that was posted for it (Linux rdma_rxe answers like this)",
+            "the receive's own buffer is not registered, or its lkey is wrong",
+            "the responder's memory is gone"
+        ];
+    /// The receiver was never ready.
+    NotReadyForEver: "rnr-exhausted" Error,
+        "IBA vol. 1, 9.7: after rnr_retry refusals the request ends with \"RNR retry exceeded\"; 7 means for ever.",
+        [
+            "the receiving program posts no receives on this queue pair, or too few",
+            "the receiving program is stuck between two receives",
+            "the sender's rnr_retry is too small for the receiver's pace"
+        ];
+    /// Nobody answered, however often it was asked.
+    RetriesExhausted: "retries-exhausted" Error,
+        "IBA vol. 1, 9.9: a request without an answer is repeated retry_cnt times and then ends with \"retry exceeded\".",
+        [
+            "no queue pair with this number is ready at the other end, or it broke before",
+            "the other end expects another PSN, which it answers with silence when it looks like a duplicate far back",
+            "packets of this size do not get through: path MTU larger than the interface's",
+            "the network or a firewall drops UDP port 4791"
+        ];
+    /// The connection was refused.
+    Rejected: "connection-rejected" Error,
+        "IBA vol. 1, chapter 12: a REJ ends the attempt, its reason is a number.",
+        [
+            "the application refused on purpose: its private data may say why",
+            "the two sides disagree on parameters",
+            "the application is gone, or too busy to accept in time"
+        ];
+    /// Nobody listens there.
+    NobodyListens: "nobody-listens" Error,
+        "IBA vol. 1, chapter 12: a REQ for a service id that nobody registered is rejected with reason 8.",
+        [
+            "the server has not started yet, or has ended",
+            "it listens on another port, or in another port space",
+            "it listens on another address of the machine"
+        ];
+    /// The connection manager got no answer.
+    HandshakeUnanswered: "connection-unanswered" Error,
+        "IBA vol. 1, chapter 12: a message that needs an answer is repeated max_cm_retries times.",
+        [
+            "no RDMA device is active at this address",
+            "the network or a firewall drops UDP port 4791",
+            "the other end's program accepts too slowly (it can send MRA to gain time)"
+        ];
+    /// A message of the connection manager had to be repeated.
+    HandshakeRepeated: "connection-message-repeated" Warning,
+        "IBA vol. 1, chapter 12: a message that needs an answer is repeated until it comes.",
+        [
+            "the message or its answer was lost",
+            "the other end's program is slow to accept"
+        ];
+    /// A request was never answered.
+    Unanswered: "unanswered-request" Warning,
+        "IBA vol. 1, 9.7: every message of a reliable connection is acknowledged.",
+        [
+            "the capture ends before the answer comes",
+            "the capture sees only one direction",
+            "the other end is gone, or has no such queue pair"
+        ];
+    /// Something before was missing at the responder.
+    SequenceError: "sequence-error" Warning,
+        "IBA vol. 1, 9.7: a packet ahead of its turn gets one NAK 0x60 with the expected PSN; then there is silence until that comes.",
+        [
+            "the network lost a packet: a full switch buffer, no flow control (PFC) or no ECN",
+            "the receiver's socket or ring buffer overflowed",
+            "packets overtook each other on several paths"
+        ];
+    /// A requester started again without having been told to.
+    TimedOut: "timeout-retransmission" Warning,
+        "IBA vol. 1, 9.9: without an answer for the acknowledge timeout the requester sends again from the oldest request.",
+        [
+            "the last packet of a message, or its acknowledgement, was lost: nothing behind it could show the gap",
+            "the acknowledge timeout is shorter than the other end takes to answer",
+            "the other end is overloaded or stopped"
+        ];
+    /// A requester went back because it was told to, or because answers were missing.
+    WentBack: "retransmission" Warning,
+        "IBA vol. 1, 9.7: the requester sends again everything from the packet that was missed (go-back-N).",
+        [
+            "a packet was lost on the way: see the NAK before it",
+            "a response was lost, which shows when a later one comes (implied NAK)"
+        ];
+    /// The receiver was not ready, and then it was.
+    ReceiverNotReady: "receiver-not-ready" Warning,
+        "IBA vol. 1, 9.7: without a receive the responder says RNR NAK; the requester waits for the time it names and sends again.",
+        [
+            "the receiving program posted its receive later than the sender sent",
+            "too few receives are posted for the messages under way"
+        ];
+    /// The packet was changed on the way.
+    BadIcrc: "bad-icrc" Warning,
+        "RoCEv2 annex: a packet whose invariant CRC is wrong is dropped in silence.",
+        [
+            "a device or driver on the way changed what must not change",
+            "the sender computes the ICRC over another IP identification than it sends",
+            "faults were injected on purpose"
+        ];
+    /// Packets that must have existed are not in the capture.
+    NeverSeen: "never-seen" Note,
+        "IBA vol. 1, 9.7: PSNs have no holes, so packets between two others must have existed.",
+        [
+            "the capture lost packets (a larger buffer helps: tcpdump -B)",
+            "they were lost before they came to the place of the capture",
+            "the filter of the capture leaves some out"
+        ];
+    /// A message of an unreliable connection has lost a packet.
+    UnreliableLoss: "unreliable-loss" Warning,
+        "IBA vol. 1, 9.8: an unreliable connection drops the whole message when one of its packets is missing, and nobody is told.",
+        [
+            "the network lost a packet",
+            "the capture lost a packet, and the receiver did not"
+        ];
+    /// An acknowledgement of something that was never asked.
+    GhostAcknowledge: "ghost-acknowledge" Warning,
+        "IBA vol. 1, 9.7: a requester drops responses to PSNs that it has not sent.",
+        [
+            "a packet of an earlier connection with the same queue pair number is still under way",
+            "the capture lost the request",
+            "the other end uses a wrong PSN"
+        ];
+    /// The first request has another number than was agreed.
+    WrongFirstPsn: "wrong-starting-psn" Error,
+        "IBA vol. 1, chapter 12: the starting PSN in REQ and REP is the first that the receiver of the message sends.",
+        [
+            "the program took its own starting PSN instead of the peer's",
+            "the capture begins in the middle of the connection"
+        ];
+    /// A First or Middle packet is not filled.
+    WrongPacketSize: "wrong-packet-size" Error,
+        "C9-92: First and Middle packets carry exactly one path MTU.",
+        [
+            "the two ends have different path MTUs",
+            "the sender's device has a fault"
+        ];
+    /// The network delivered a packet more than once.
+    DeliveredTwice: "delivered-twice" Note,
+        "C9-105: a duplicate of a SEND or WRITE is acknowledged and not carried out again.",
+        [
+            "the network makes copies: a loop in a bridge, a bond, a mirror port",
+            "faults were injected on purpose"
+        ];
+    /// Bytes on the port of RoCE that are none.
+    Malformed: "malformed-packet" Warning,
+        "IBA vol. 1, 9.2: a packet has a BTH, the headers of its opcode and an ICRC.",
+        [
+            "another program uses UDP port 4791",
+            "the packet was damaged"
+        ];
+    /// Congestion on the way.
+    Congestion: "congestion" Note,
+        "RoCEv2 annex: who receives packets marked by a switch answers with a CNP, and the sender slows down.",
+        [
+            "several senders share a link",
+            "the switch marks early on purpose"
+        ];
+}
+
+impl Kind {
+    /// How bad it is.
+    pub const fn severity(self) -> Severity {
+        self.explanation().severity
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.explanation().name)
+    }
+}

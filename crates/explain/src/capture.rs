@@ -1,0 +1,116 @@
+//! Capture files: pcapng and classic pcap, whoever wrote them.
+//!
+//! A file that is damaged or cut off gives what can be read, and a sentence about the rest.
+
+mod classic;
+mod link;
+mod next_generation;
+
+use std::io::{self, Cursor, ErrorKind, Read};
+
+use pcap_file::PcapError;
+
+pub(crate) use link::{LinkError, network};
+
+/// Why a file tells nothing at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It has no bytes.
+    #[error("the file is empty: was the capture stopped before it was written?")]
+    Empty,
+    /// It is compressed.
+    #[error("the file is compressed with gzip: unpack it first, with gunzip")]
+    Compressed,
+    /// It is something else.
+    #[error(
+        "this is neither pcapng nor pcap: capture with tcpdump -w FILE, Wireshark or ROCI_PCAP"
+    )]
+    NotACapture,
+    /// Its beginning makes no sense.
+    #[error("the beginning of the capture is damaged ({0}): capture again")]
+    Beginning(String),
+    /// The system can't read it.
+    #[error("the file can't be read: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// One frame of a capture.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame<'a> {
+    /// In nanoseconds since 1970; none if the format has no room for it.
+    pub(crate) time: Option<u64>,
+    /// What was captured of it.
+    pub(crate) bytes: &'a [u8],
+    /// How long it was.
+    pub(crate) original_length: usize,
+    /// What it begins with: a number of the registry of link types.
+    pub(crate) link: u32,
+    /// Which interface of the file it came by.
+    pub(crate) interface: u32,
+    /// Whether it left or came, if that is known.
+    pub(crate) direction: Option<Direction>,
+    /// What somebody said about it.
+    pub(crate) comment: Option<&'a str>,
+}
+
+/// Which way a frame went, seen from where it was captured.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Direction {
+    Inbound,
+    Outbound,
+}
+
+/// How reading went.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    /// `pcap` or `pcapng`.
+    pub(crate) format: &'static str,
+    /// What ended it early, as a sentence.
+    pub(crate) remark: Option<String>,
+}
+
+/// Hands every frame of a file to `take`.
+pub(crate) fn read(
+    mut source: impl Read,
+    take: impl FnMut(Frame<'_>),
+) -> Result<Ending, ReadError> {
+    let mut magic = Vec::new();
+    source.by_ref().take(4).read_to_end(&mut magic)?;
+    let whole = Cursor::new(magic.clone()).chain(source);
+    match *magic.as_slice() {
+        [] => Err(ReadError::Empty),
+        [0x1f, 0x8b, ..] => Err(ReadError::Compressed),
+        [0x0a, 0x0d, 0x0d, 0x0a] => next_generation::read(whole, take),
+        [0xa1, 0xb2, 0xc3, 0xd4]
+        | [0xd4, 0xc3, 0xb2, 0xa1]
+        | [0xa1, 0xb2, 0x3c, 0x4d]
+        | [0x4d, 0x3c, 0xb2, 0xa1] => classic::read(whole, take),
+        _ => Err(ReadError::NotACapture),
+    }
+}
+
+/// Why the first bytes of a capture can't be read.
+fn beginning(error: PcapError) -> ReadError {
+    match error {
+        PcapError::IoError(error) if error.kind() != ErrorKind::UnexpectedEof => error.into(),
+        error => ReadError::Beginning(reason(&error)),
+    }
+}
+
+/// What to say about a capture that ends early.
+fn ended_early(frames: u64, error: &PcapError) -> String {
+    let reason = reason(error);
+    format!("The capture can be read up to frame {frames}; behind it {reason}.")
+}
+
+fn reason(error: &PcapError) -> String {
+    match error {
+        PcapError::IncompleteBuffer => "it is cut off".to_owned(),
+        PcapError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            "it is cut off".to_owned()
+        }
+        PcapError::IoError(error) => format!("it can't be read ({error})"),
+        PcapError::InvalidField(field) => format!("it is damaged ({field})"),
+        other => format!("it is damaged ({other})"),
+    }
+}

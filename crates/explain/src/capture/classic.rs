@@ -1,0 +1,64 @@
+//! Classic pcap: one header, then frames.
+
+use std::io::Read;
+
+use pcap_file::TsResolution;
+use pcap_file::pcap::{PcapReader, RawPcapPacket};
+
+use super::{Ending, Frame, ReadError, beginning, ended_early};
+
+/// The higher bits of the link type say how long the checksum at the end of a frame is.
+const LINK_TYPE: u32 = 0xffff;
+
+/// Longer than any frame: what claims to be longer is damaged.
+const LONGEST_FRAME: u32 = 1 << 20;
+
+pub(super) fn read(
+    source: impl Read,
+    mut take: impl FnMut(Frame<'_>),
+) -> Result<Ending, ReadError> {
+    let mut reader = PcapReader::new(source).map_err(beginning)?;
+    let header = reader.header();
+    let nanoseconds = match header.ts_resolution {
+        TsResolution::MicroSecond => 1000,
+        TsResolution::NanoSecond => 1,
+    };
+    let link = u32::from(header.datalink) & LINK_TYPE;
+    let mut frames = 0;
+    let mut remark = None;
+    // The raw form is without the library's checks: tcpdump writes lengths above the snap length.
+    while let Some(next) = reader.next_raw_packet() {
+        match next {
+            Ok(packet) if packet.incl_len <= LONGEST_FRAME => {
+                frames += 1;
+                take(frame(&packet, nanoseconds, link));
+            }
+            Ok(_) => {
+                let text = format!("The capture is damaged behind frame {frames}.");
+                remark = Some(text);
+                break;
+            }
+            Err(error) => {
+                remark = Some(ended_early(frames, &error));
+                break;
+            }
+        }
+    }
+    Ok(Ending {
+        format: "pcap",
+        remark,
+    })
+}
+
+fn frame<'a>(packet: &'a RawPcapPacket<'a>, nanoseconds: u64, link: u32) -> Frame<'a> {
+    let second = u64::from(packet.ts_sec) * 1_000_000_000;
+    Frame {
+        time: Some(second + u64::from(packet.ts_frac) * nanoseconds),
+        bytes: &packet.data,
+        original_length: packet.orig_len as usize,
+        link,
+        interface: 0,
+        direction: None,
+        comment: None,
+    }
+}

@@ -1,0 +1,174 @@
+//! What lies before IP in a frame: Ethernet, Linux's "cooked" headers, loopback, nothing.
+
+use super::Direction;
+
+/// Numbers of the registry of link types.
+mod number {
+    pub(super) const NULL: u32 = 0;
+    pub(super) const ETHERNET: u32 = 1;
+    /// What some systems call raw IP in their files.
+    pub(super) const OTHER_RAW: [u32; 2] = [12, 14];
+    pub(super) const RAW: u32 = 101;
+    pub(super) const LOOP: u32 = 108;
+    pub(super) const LINUX_SLL: u32 = 113;
+    pub(super) const IPV4: u32 = 228;
+    pub(super) const IPV6: u32 = 229;
+    pub(super) const LINUX_SLL2: u32 = 276;
+}
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+/// Tags of virtual networks: four bytes each.
+const ETHERTYPES_OF_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+
+/// Linux's code for frames that were sent, not received.
+const SLL_OUTGOING: u8 = 4;
+
+/// The packet in a frame, and what the header before it says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Network<'a> {
+    /// From the IP header on.
+    pub(crate) packet: &'a [u8],
+    /// Whether it left or came, if the header says so.
+    pub(crate) direction: Option<Direction>,
+    /// The interface, if the header says so.
+    pub(crate) interface: Option<u32>,
+}
+
+/// Why there is no IP packet in a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LinkError {
+    /// It carries something else, or is too short.
+    NotIp,
+    /// Nobody taught us this kind of header.
+    Unknown(u32),
+}
+
+/// Finds the IP packet in a frame.
+pub(crate) fn network(link: u32, frame: &[u8]) -> Result<Network<'_>, LinkError> {
+    let plain = |packet| Network {
+        packet,
+        direction: None,
+        interface: None,
+    };
+    let found = match link {
+        number::ETHERNET => ethernet(frame).map(plain),
+        number::RAW | number::IPV4 | number::IPV6 => Some(plain(frame)),
+        other if number::OTHER_RAW.contains(&other) => Some(plain(frame)),
+        // The address family before the packet has other numbers on other systems: IP tells itself.
+        number::NULL | number::LOOP => frame.get(4..).map(plain),
+        number::LINUX_SLL => cooked(frame),
+        number::LINUX_SLL2 => cooked_2(frame),
+        other => return Err(LinkError::Unknown(other)),
+    };
+    found.ok_or(LinkError::NotIp)
+}
+
+fn ethernet(frame: &[u8]) -> Option<&[u8]> {
+    const ADDRESSES: usize = 12;
+    let (ethertype, behind) = word(frame.get(ADDRESSES..)?)?;
+    behind_tags(ethertype, behind)
+}
+
+/// Packet type, hardware type, length of the address, address, ethertype.
+fn cooked(frame: &[u8]) -> Option<Network<'_>> {
+    let (ethertype, behind) = word(frame.get(14..)?)?;
+    Some(Network {
+        packet: behind_tags(ethertype, behind)?,
+        direction: Some(cooked_direction(frame[1])),
+        interface: None,
+    })
+}
+
+/// Ethertype, two reserved bytes, interface, hardware type, packet type, length of the address, address.
+fn cooked_2(frame: &[u8]) -> Option<Network<'_>> {
+    let (header, behind) = frame.split_first_chunk::<20>()?;
+    let ethertype = u16::from_be_bytes([header[0], header[1]]);
+    let interface = [header[4], header[5], header[6], header[7]];
+    Some(Network {
+        packet: behind_tags(ethertype, behind)?,
+        direction: Some(cooked_direction(header[10])),
+        interface: Some(u32::from_be_bytes(interface)),
+    })
+}
+
+fn cooked_direction(packet_type: u8) -> Direction {
+    if packet_type == SLL_OUTGOING {
+        Direction::Outbound
+    } else {
+        Direction::Inbound
+    }
+}
+
+fn behind_tags(mut ethertype: u16, mut bytes: &[u8]) -> Option<&[u8]> {
+    while ETHERTYPES_OF_TAGS.contains(&ethertype) {
+        (ethertype, bytes) = word(bytes.get(2..)?)?;
+    }
+    matches!(ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6).then_some(bytes)
+}
+
+fn word(bytes: &[u8]) -> Option<(u16, &[u8])> {
+    let (word, behind) = bytes.split_first_chunk()?;
+    Some((u16::from_be_bytes(*word), behind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IP: &[u8] = &[0x45, 0, 0, 20];
+
+    fn packet_in(link: u32, before: &[u8]) -> Result<Vec<u8>, LinkError> {
+        let frame = [before, IP].concat();
+        network(link, &frame).map(|network| network.packet.to_vec())
+    }
+
+    #[test]
+    fn ethernet_with_and_without_tags() {
+        let plain = [&[0; 12][..], &[8, 0]].concat();
+        assert_eq!(packet_in(number::ETHERNET, &plain).unwrap(), IP);
+        let tagged = [&[0; 12][..], &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0]].concat();
+        assert_eq!(packet_in(number::ETHERNET, &tagged).unwrap(), IP);
+        let arp = [&[0; 12][..], &[8, 6]].concat();
+        assert_eq!(packet_in(number::ETHERNET, &arp), Err(LinkError::NotIp));
+    }
+
+    #[test]
+    fn nothing_or_a_family_before_ip() {
+        for link in [number::RAW, number::IPV4, number::IPV6] {
+            assert_eq!(packet_in(link, &[]).unwrap(), IP);
+        }
+        assert_eq!(packet_in(number::NULL, &[2, 0, 0, 0]).unwrap(), IP);
+        assert_eq!(packet_in(number::LOOP, &[0, 0, 0, 24]).unwrap(), IP);
+    }
+
+    #[test]
+    fn cooked_headers_tell_the_direction() {
+        let mut header = [0; 16];
+        header[1] = 4;
+        header[14..].copy_from_slice(&[0x86, 0xdd]);
+        let frame = [&header[..], IP].concat();
+        let found = network(number::LINUX_SLL, &frame).expect("an IP packet");
+        assert_eq!(found.direction, Some(Direction::Outbound));
+        let mut header = [0; 20];
+        header[..2].copy_from_slice(&[8, 0]);
+        header[7] = 3;
+        let frame = [&header[..], IP].concat();
+        let found = network(number::LINUX_SLL2, &frame).expect("an IP packet");
+        assert_eq!(found.direction, Some(Direction::Inbound));
+        assert_eq!((found.interface, found.packet), (Some(3), IP));
+    }
+
+    #[test]
+    fn short_frames_and_strange_links() {
+        for link in [
+            number::ETHERNET,
+            number::NULL,
+            number::LINUX_SLL,
+            number::LINUX_SLL2,
+        ] {
+            assert_eq!(network(link, &[0; 3]), Err(LinkError::NotIp));
+        }
+        assert_eq!(network(147, IP), Err(LinkError::Unknown(147)));
+    }
+}

@@ -1,0 +1,414 @@
+//! From frames to packets: what the file holds, before anybody thinks about it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io::Read;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use wire::{
+    Checker, Datagram, Fragmentation, Operation, Packet as WirePacket, ROCE_PORT, Syndrome,
+    Transport,
+};
+
+use crate::capture::{self, Direction, Frame, LinkError, ReadError, network};
+use crate::connection::{Endpoint, Side};
+use crate::dialogue::Dialogues;
+use crate::head::Heads;
+use crate::id::{ConnectionId, EndpointId, PacketId};
+use crate::lane::{Lane, LaneKey, Lanes};
+use crate::packet::{Marks, Packet, Role};
+use crate::segment::Divider;
+use crate::sight::{Sight, Sights, Vantage};
+use crate::story::CaptureSummary;
+
+/// Longer than any IP packet with what lies before it.
+const LONGEST_FRAME: usize = 66_000;
+
+/// What was read.
+#[derive(Default)]
+pub(crate) struct Collection {
+    pub(crate) summary: CaptureSummary,
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// In the place of connections they have lanes.
+    pub(crate) packets: Vec<Packet>,
+    pub(crate) heads: Heads,
+    pub(crate) lanes: Lanes,
+    pub(crate) dialogues: Dialogues,
+    pub(crate) malformed: Vec<Malformed>,
+}
+
+/// Bytes on the port of RoCEv2 that are no packet.
+pub(crate) struct Malformed {
+    pub(crate) time: u64,
+    pub(crate) frame: u32,
+    pub(crate) why: String,
+}
+
+/// Where and when a packet was captured.
+#[derive(Clone, Copy)]
+struct Moment<'a> {
+    time: u64,
+    frame: u32,
+    vantage: Vantage,
+    comment: Option<&'a str>,
+}
+
+/// How much of a datagram can be trusted.
+#[derive(Clone, Copy, PartialEq)]
+enum Integrity {
+    Intact,
+    Damaged,
+    Cut,
+}
+
+/// Reads a whole capture.
+pub(crate) fn collect(source: impl Read) -> Result<Collection, ReadError> {
+    let mut collector = Collector::default();
+    let ending = capture::read(source, |frame| collector.take(&frame))?;
+    let mut collection = collector.collection;
+    collection.summary.format = ending.format;
+    collection.summary.remarks.extend(ending.remark);
+    if !collector.strange_links.is_empty() {
+        let remark = strange_links(&collector.strange_links);
+        collection.summary.remarks.push(remark);
+    }
+    if collector.headless > 0 {
+        let remark = headless(collector.headless);
+        collection.summary.remarks.push(remark);
+    }
+    collection.finish();
+    Ok(collection)
+}
+
+#[derive(Default)]
+struct Collector {
+    collection: Collection,
+    by_address: HashMap<IpAddr, EndpointId>,
+    sights: Sights,
+    checker: Checker,
+    divider: Divider,
+    strange_links: BTreeSet<u32>,
+    /// Packets of which not even the headers were captured.
+    headless: u64,
+    last_time: u64,
+    /// For frames of which only the beginning was captured; kept for its memory.
+    whole_frame: Vec<u8>,
+}
+
+impl Collector {
+    fn take(&mut self, frame: &Frame<'_>) {
+        self.collection.summary.frames += 1;
+        self.last_time = frame.time.unwrap_or(self.last_time);
+        if frame.bytes.len() >= frame.original_length || frame.original_length > LONGEST_FRAME {
+            return self.take_bytes(frame, frame.bytes, None);
+        }
+        let mut whole = std::mem::take(&mut self.whole_frame);
+        whole.clear();
+        whole.extend_from_slice(frame.bytes);
+        whole.resize(frame.original_length, 0);
+        self.take_bytes(frame, &whole, Some(frame.bytes.len()));
+        self.whole_frame = whole;
+    }
+
+    /// `captured` is how much of the bytes is true, if not all.
+    fn take_bytes(&mut self, frame: &Frame<'_>, bytes: &[u8], captured: Option<usize>) {
+        let network = match network(frame.link, bytes) {
+            Ok(network) => network,
+            Err(error) => {
+                self.collection.summary.foreign += 1;
+                if let LinkError::Unknown(link) = error {
+                    self.strange_links.insert(link);
+                }
+                return;
+            }
+        };
+        let datagram = match Datagram::parse_ip(network.packet) {
+            Ok(datagram) if is_roce(&datagram) => datagram,
+            _ => {
+                self.collection.summary.foreign += 1;
+                return;
+            }
+        };
+        let moment = Moment {
+            time: self.last_time,
+            frame: u32::try_from(self.collection.summary.frames).unwrap_or(u32::MAX),
+            vantage: Vantage {
+                interface: network.interface.unwrap_or(frame.interface),
+                direction: frame.direction.or(network.direction),
+            },
+            comment: frame.comment,
+        };
+        match captured {
+            None => self.take_whole(&moment, &datagram),
+            Some(captured) => {
+                let before = datagram.payload.as_ptr().addr() - bytes.as_ptr().addr();
+                self.take_beginning(&moment, &datagram, captured.saturating_sub(before));
+            }
+        }
+    }
+
+    fn take_beginning(&mut self, moment: &Moment<'_>, datagram: &Datagram<'_>, captured: usize) {
+        match WirePacket::parse(datagram.payload) {
+            Ok(packet) if packet.opcode.header_length() <= captured => {
+                self.take_packet(moment, datagram, &packet, Integrity::Cut);
+            }
+            _ => self.headless += 1,
+        }
+    }
+
+    fn take_whole(&mut self, moment: &Moment<'_>, datagram: &Datagram<'_>) {
+        let sealed_for = self.checker.check(&datagram.flow, datagram.payload);
+        if sealed_for == Ok(datagram.fragmentation) {
+            return self.take_datagram(moment, datagram, Integrity::Intact);
+        }
+        let Some(size) = self.divider.size(&datagram.flow, datagram.payload) else {
+            return self.take_datagram(moment, datagram, Integrity::Damaged);
+        };
+        for (index, payload) in datagram.payload.chunks(size).enumerate() {
+            let fragmentation = Fragmentation {
+                identification: index as u16,
+                dont_fragment: true,
+            };
+            let segment = Datagram {
+                payload,
+                fragmentation,
+                ..*datagram
+            };
+            self.take_datagram(moment, &segment, Integrity::Intact);
+        }
+    }
+
+    fn take_datagram(
+        &mut self,
+        moment: &Moment<'_>,
+        datagram: &Datagram<'_>,
+        integrity: Integrity,
+    ) {
+        match WirePacket::parse(datagram.payload) {
+            Ok(packet) => self.take_packet(moment, datagram, &packet, integrity),
+            Err(error) => self.collection.malformed.push(Malformed {
+                time: moment.time,
+                frame: moment.frame,
+                why: error.to_string(),
+            }),
+        }
+    }
+
+    fn take_packet(
+        &mut self,
+        moment: &Moment<'_>,
+        datagram: &Datagram<'_>,
+        packet: &WirePacket<'_>,
+        integrity: Integrity,
+    ) {
+        let number = self.collection.packets.len();
+        match self.sights.look(datagram, moment.vantage, number) {
+            Sight::First => {}
+            Sight::Elsewhere(first) => return self.collection.seen_again(first, moment),
+            Sight::Copy(first) => {
+                let lane = self.collection.packets[first].connection;
+                self.collection.lanes.list[lane.index()].copies += 1;
+                return;
+            }
+        }
+        let Some(head) = self.collection.heads.keep(packet, datagram.payload) else {
+            return;
+        };
+        let lane = self.lane_of(datagram, packet, number);
+        let length = packet.payload.len() as u16;
+        if integrity != Integrity::Damaged {
+            self.collection.lanes.learn(lane, packet.opcode, length);
+        }
+        self.collection.packets.push(Packet {
+            time: moment.time,
+            flight: None,
+            frame: moment.frame,
+            connection: ConnectionId::new(lane),
+            message: None,
+            destination: packet.destination,
+            psn: packet.psn,
+            head,
+            length,
+            source_port: datagram.flow.source_port,
+            opcode: packet.opcode,
+            from: Side::Left,
+            role: role(packet),
+            marks: marks(moment, datagram, packet, integrity),
+        });
+        if let Some(comment) = moment.comment {
+            let comment = (PacketId::new(number), comment.to_owned());
+            self.collection.summary.comments.push(comment);
+        }
+    }
+
+    fn lane_of(
+        &mut self,
+        datagram: &Datagram<'_>,
+        packet: &WirePacket<'_>,
+        number: usize,
+    ) -> usize {
+        let from = self.endpoint(datagram.flow.source);
+        let to = self.endpoint(datagram.flow.destination);
+        let Collection {
+            lanes, dialogues, ..
+        } = &mut self.collection;
+        if let Some(message) = packet.message() {
+            return dialogues.hear(&message, from, to, number, lanes);
+        }
+        let key = LaneKey {
+            from,
+            to,
+            number: packet.destination,
+            source: packet.deth().map(wire::Deth::source),
+        };
+        lanes.of(key, packet.opcode)
+    }
+
+    fn endpoint(&mut self, address: IpAddr) -> EndpointId {
+        let endpoints = &mut self.collection.endpoints;
+        *self.by_address.entry(address).or_insert_with(|| {
+            endpoints.push(Endpoint { address });
+            EndpointId::new(endpoints.len() - 1)
+        })
+    }
+}
+
+impl Collection {
+    fn seen_again(&mut self, first: usize, moment: &Moment<'_>) {
+        self.summary.seen_twice += 1;
+        let packet = &mut self.packets[first];
+        packet.marks |= Marks::SEEN_TWICE | passed(moment.vantage.direction);
+        if packet.marks.contains(Marks::LEFT_HERE | Marks::CAME_HERE) {
+            self.lanes.list[packet.connection.index()].seen_twice += 1;
+            let flight = moment.time.saturating_sub(packet.time);
+            packet.flight = u32::try_from(flight).ok().and_then(NonZeroU32::new);
+        }
+    }
+
+    /// Brings packets into the order of time, and time to the first of them.
+    fn finish(&mut self) {
+        self.sort();
+        self.mark_lost();
+        let start = self.packets.first().map_or(0, |packet| packet.time);
+        for packet in &mut self.packets {
+            packet.time -= start;
+        }
+        for malformed in &mut self.malformed {
+            malformed.time = malformed.time.saturating_sub(start);
+        }
+        self.summary.start = Duration::from_nanos(start);
+        self.summary.duration = self.packets.last().map_or(0, |packet| packet.time);
+    }
+
+    /// Files with several interfaces or writers are not quite in the order of time.
+    fn sort(&mut self) {
+        if self.packets.is_sorted_by_key(|packet| packet.time) {
+            return;
+        }
+        let mut order: Vec<usize> = (0..self.packets.len()).collect();
+        order.sort_by_key(|&place| self.packets[place].time);
+        let mut new_place = vec![0; order.len()];
+        for (new, &old) in order.iter().enumerate() {
+            new_place[old] = new;
+        }
+        self.packets = order.iter().map(|&place| self.packets[place]).collect();
+        for (packet, _) in &mut self.summary.comments {
+            *packet = PacketId::new(new_place[packet.index()]);
+        }
+        self.summary.comments.sort_by_key(|(packet, _)| *packet);
+        for dialogue in &mut self.dialogues.list {
+            for said in &mut dialogue.said {
+                said.packet = new_place[said.packet];
+            }
+            dialogue.said.sort_by_key(|said| said.packet);
+        }
+    }
+
+    /// Where packets are captured at both ends, one that only left was lost.
+    fn mark_lost(&mut self) {
+        let lanes = &self.lanes.list;
+        let both_ends = |lane: &Lane| (lane.from.min(lane.to), lane.from.max(lane.to));
+        let watched: HashSet<_> = lanes
+            .iter()
+            .filter(|lane| lane.seen_twice > 0)
+            .map(both_ends)
+            .collect();
+        if watched.is_empty() {
+            return;
+        }
+        for packet in &mut self.packets {
+            let left = packet.marks.contains(Marks::LEFT_HERE);
+            let came = packet.marks.contains(Marks::CAME_HERE);
+            if left && !came && watched.contains(&both_ends(&lanes[packet.connection.index()])) {
+                packet.marks |= Marks::LOST;
+            }
+        }
+    }
+}
+
+/// Processes of Rocinante that share an address find each other with datagrams of their own, which
+/// no RoCE device takes for packets.
+fn is_roce(datagram: &Datagram<'_>) -> bool {
+    const PROBE: [u8; 4] = [0xff, 0x0f, b'r', b'c'];
+    datagram.flow.destination_port == ROCE_PORT && !datagram.payload.starts_with(&PROBE)
+}
+
+fn passed(direction: Option<Direction>) -> Marks {
+    match direction {
+        Some(Direction::Outbound) => Marks::LEFT_HERE,
+        Some(Direction::Inbound) => Marks::CAME_HERE,
+        None => Marks::empty(),
+    }
+}
+
+fn marks(
+    moment: &Moment<'_>,
+    datagram: &Datagram<'_>,
+    packet: &WirePacket<'_>,
+    integrity: Integrity,
+) -> Marks {
+    /// RFC 3168: both bits set mean that congestion was met.
+    const CONGESTION_EXPERIENCED: u8 = 3;
+    let congested = datagram.traffic_class & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED
+        || packet.forward_congestion
+        || packet.backward_congestion;
+    let mut marks = passed(moment.vantage.direction);
+    marks.set(Marks::DAMAGED, integrity == Integrity::Damaged);
+    marks.set(Marks::CUT, integrity == Integrity::Cut);
+    marks.set(Marks::ASKS, packet.acknowledge);
+    marks.set(Marks::CONGESTED, congested);
+    marks
+}
+
+fn role(packet: &WirePacket<'_>) -> Role {
+    match packet.opcode.operation() {
+        Operation::CongestionNotification => Role::Congestion,
+        Operation::ReadResponse | Operation::AtomicAcknowledge => Role::Response,
+        Operation::Acknowledge => match packet.aeth().map(wire::Aeth::syndrome) {
+            Some(Syndrome::ReceiverNotReady(_)) => Role::NotReady,
+            Some(Syndrome::Negative(_) | Syndrome::Reserved(_)) => Role::Refuse,
+            Some(Syndrome::Acknowledge { .. }) | None => Role::Acknowledge,
+        },
+        _ if is_management(packet) => Role::Manage,
+        _ => Role::Request,
+    }
+}
+
+fn is_management(packet: &WirePacket<'_>) -> bool {
+    packet.opcode.transport() == Transport::Ud && packet.message().is_some()
+}
+
+fn strange_links(links: &BTreeSet<u32>) -> String {
+    let links: Vec<_> = links.iter().map(ToString::to_string).collect();
+    format!(
+        "Frames of link type {} are left out: capture on an Ethernet or loopback interface, or with -i any.",
+        links.join(", ")
+    )
+}
+
+fn headless(packets: u64) -> String {
+    format!(
+        "{packets} packets were captured without all of their headers: capture with a longer snap length (tcpdump -s 0)."
+    )
+}

@@ -1,0 +1,327 @@
+//! Messages of the connection manager, sorted by what they are about.
+
+use std::collections::HashMap;
+
+use wire::cm::{
+    CommunicationId, Message, RefusedMessage, RejectReason, Service, ServiceId, ServiceStatus,
+};
+use wire::{PathMtu, Psn, Qpn, Transport};
+
+use crate::head::{application_data, filled};
+use crate::id::EndpointId;
+use crate::lane::{LaneId, LaneKey, Lanes, Speaker};
+
+/// What two connection managers said about one connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialogue {
+    /// Who asked, and who was asked.
+    pub(crate) ends: [Party; 2],
+    pub(crate) service: Option<ServiceId>,
+    pub(crate) transport: Transport,
+    pub(crate) path_mtu: Option<PathMtu>,
+    pub(crate) said: Vec<Said>,
+    lanes: [LaneId; 2],
+}
+
+/// One of the two.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Party {
+    pub(crate) endpoint: EndpointId,
+    pub(crate) number: Option<Qpn>,
+    /// The PSN that it was told to start with.
+    pub(crate) starts_with: Option<Psn>,
+}
+
+/// One message.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub(crate) packet: usize,
+    pub(crate) by: Speaker,
+    pub(crate) name: &'static str,
+    pub(crate) words: String,
+    pub(crate) in_short: String,
+    pub(crate) private_data: Vec<u8>,
+    pub(crate) repeated: bool,
+    /// The reason of a refusal.
+    pub(crate) refusal: Option<Refusal>,
+}
+
+/// Why a connection is refused.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) reason: u16,
+    pub(crate) words: String,
+    pub(crate) nobody_listens: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Dialogues {
+    pub(crate) list: Vec<Dialogue>,
+    /// By what one side calls the connection.
+    names: HashMap<(EndpointId, CommunicationId), usize>,
+}
+
+impl Dialogues {
+    /// Takes a message, and tells the lane of the packet that carried it.
+    pub(crate) fn hear(
+        &mut self,
+        message: &Message,
+        from: EndpointId,
+        to: EndpointId,
+        packet: usize,
+        lanes: &mut Lanes,
+    ) -> LaneId {
+        let (local, remote) = ids(message);
+        let known = local.and_then(|id| self.names.get(&(from, id)).copied());
+        let known = known.or_else(|| remote.and_then(|id| self.names.get(&(to, id)).copied()));
+        let known = known.filter(|&index| !self.list[index].is_over_before(message, from));
+        let index = known.unwrap_or_else(|| self.begin(message, from, to, lanes));
+        if let Some(id) = local {
+            self.names.insert((from, id), index);
+        }
+        let dialogue = &mut self.list[index];
+        let speaker = dialogue.speaker(from, message);
+        dialogue.take(message, speaker, packet);
+        dialogue.settle(index, message, lanes);
+        dialogue.lanes[speaker as usize]
+    }
+
+    fn begin(
+        &mut self,
+        message: &Message,
+        from: EndpointId,
+        to: EndpointId,
+        lanes: &mut Lanes,
+    ) -> usize {
+        let index = self.list.len();
+        // In a capture that begins late the first message may be an answer.
+        let (active, passive) = if spoken_by(message) == Some(Speaker::Passive) {
+            (to, from)
+        } else {
+            (from, to)
+        };
+        let mut lane = |from, to, speaker| {
+            let key = LaneKey {
+                from,
+                to,
+                number: Qpn::GSI,
+                source: Some(Qpn::GSI),
+            };
+            lanes.add(key, Transport::Ud, Some((index, speaker)))
+        };
+        let lanes = [
+            lane(active, passive, Speaker::Active),
+            lane(passive, active, Speaker::Passive),
+        ];
+        let party = |endpoint| Party {
+            endpoint,
+            number: None,
+            starts_with: None,
+        };
+        self.list.push(Dialogue {
+            ends: [party(active), party(passive)],
+            service: None,
+            transport: Transport::Rc,
+            path_mtu: None,
+            said: Vec::new(),
+            lanes,
+        });
+        index
+    }
+}
+
+impl Dialogue {
+    /// Whether something was said in it.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.said.iter().any(|said| said.name == name)
+    }
+
+    /// A request that uses a name again after its connection has ended starts something new.
+    fn is_over_before(&self, message: &Message, from: EndpointId) -> bool {
+        match message {
+            Message::ConnectRequest(request) => {
+                self.ends[0].endpoint != from || self.ends[0].number != Some(request.local_qpn)
+            }
+            Message::ServiceRequest(request) => self.service != Some(request.service_id),
+            _ => false,
+        }
+    }
+
+    /// Who said a message. Where both are at one address, only the message itself can tell.
+    fn speaker(&self, from: EndpointId, message: &Message) -> Speaker {
+        if self.ends[0].endpoint != self.ends[1].endpoint {
+            return if self.ends[0].endpoint == from {
+                Speaker::Active
+            } else {
+                Speaker::Passive
+            };
+        }
+        let first_to_part = match message {
+            Message::DisconnectRequest(request) => self.ends[0].number == Some(request.remote_qpn),
+            Message::DisconnectReply(_) => self.last_was_by(Speaker::Active),
+            _ => false,
+        };
+        let default = if first_to_part {
+            Speaker::Passive
+        } else {
+            Speaker::Active
+        };
+        spoken_by(message).unwrap_or(default)
+    }
+
+    fn last_was_by(&self, speaker: Speaker) -> bool {
+        self.said.last().is_some_and(|said| said.by == speaker)
+    }
+
+    fn take(&mut self, message: &Message, by: Speaker, packet: usize) {
+        let words = message.to_string();
+        let before = self.said.iter().filter(|said| said.by == by);
+        let repeated = before.into_iter().any(|said| said.words == words);
+        self.said.push(Said {
+            packet,
+            by,
+            name: message.name(),
+            in_short: in_short(message),
+            private_data: filled(private_data(message)).to_vec(),
+            repeated,
+            refusal: refusal(message),
+            words,
+        });
+    }
+
+    /// Learns what was agreed on.
+    fn settle(&mut self, index: usize, message: &Message, lanes: &mut Lanes) {
+        let [active, passive] = &mut self.ends;
+        match message {
+            Message::ConnectRequest(request) => {
+                active.number = Some(request.local_qpn);
+                passive.starts_with = Some(request.starting_psn);
+                self.service = Some(request.service_id);
+                self.path_mtu = request.path_mtu;
+                self.transport = transport(request.service);
+            }
+            Message::ConnectReply(reply) if passive.number != Some(reply.local_qpn) => {
+                passive.number = Some(reply.local_qpn);
+                active.starts_with = Some(reply.starting_psn);
+                let (a, p) = (active.endpoint, passive.endpoint);
+                lanes.agree(a, p, reply.local_qpn, (index, Speaker::Active));
+                if let Some(number) = active.number {
+                    lanes.agree(p, a, number, (index, Speaker::Passive));
+                }
+            }
+            Message::ServiceRequest(request) => {
+                self.service = Some(request.service_id);
+                self.transport = Transport::Ud;
+            }
+            Message::ServiceReply(reply) if reply.status == ServiceStatus::Valid => {
+                self.transport = Transport::Ud;
+                passive.number = Some(reply.qpn);
+                let (a, p) = (active.endpoint, passive.endpoint);
+                lanes.agree(a, p, reply.qpn, (index, Speaker::Active));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn transport(service: Service) -> Transport {
+    match service {
+        Service::UnreliableConnection => Transport::Uc,
+        Service::Extended => Transport::Xrc,
+        _ => Transport::Rc,
+    }
+}
+
+/// Who says messages of this kind, if only one side does.
+fn spoken_by(message: &Message) -> Option<Speaker> {
+    match message {
+        Message::ConnectRequest(_) | Message::ReadyToUse(_) | Message::ServiceRequest(_) => {
+            Some(Speaker::Active)
+        }
+        Message::ConnectReply(_) | Message::ServiceReply(_) => Some(Speaker::Passive),
+        Message::Reject(reject) if reject.message == RefusedMessage::Request => {
+            Some(Speaker::Passive)
+        }
+        _ => None,
+    }
+}
+
+/// What the sender and the receiver of a message call the connection.
+fn ids(message: &Message) -> (Option<CommunicationId>, Option<CommunicationId>) {
+    let (local, remote) = match message {
+        Message::ConnectRequest(message) => return (Some(message.local_id), None),
+        Message::ServiceRequest(message) => return (Some(message.request_id), None),
+        Message::ServiceReply(message) => return (None, Some(message.request_id)),
+        Message::ConnectReply(message) => (message.local_id, message.remote_id),
+        Message::ReadyToUse(message) => (message.local_id, message.remote_id),
+        Message::Reject(message) => (message.local_id, message.remote_id),
+        Message::ReceiptAcknowledge(message) => (message.local_id, message.remote_id),
+        Message::DisconnectRequest(message) => (message.local_id, message.remote_id),
+        Message::DisconnectReply(message) => (message.local_id, message.remote_id),
+        Message::LoadAlternatePath(message) => (message.local_id, message.remote_id),
+        Message::AlternatePathResponse(message) => (message.local_id, message.remote_id),
+    };
+    // 0 stands for a connection that has no name yet.
+    let named = |id: CommunicationId| (id.value() != 0).then_some(id);
+    (named(local), named(remote))
+}
+
+fn private_data(message: &Message) -> &[u8] {
+    match message {
+        Message::ConnectRequest(message) => application_data(message.private_data.bytes()),
+        Message::ConnectReply(message) => message.private_data.bytes(),
+        Message::ReadyToUse(message) => message.private_data.bytes(),
+        Message::Reject(message) => message.private_data.bytes(),
+        Message::ReceiptAcknowledge(message) => message.private_data.bytes(),
+        Message::DisconnectRequest(message) => message.private_data.bytes(),
+        Message::DisconnectReply(message) => message.private_data.bytes(),
+        Message::ServiceRequest(message) => application_data(message.private_data.bytes()),
+        Message::ServiceReply(message) => message.private_data.bytes(),
+        Message::LoadAlternatePath(_) | Message::AlternatePathResponse(_) => &[],
+    }
+}
+
+fn refusal(message: &Message) -> Option<Refusal> {
+    match message {
+        Message::Reject(reject) => Some(Refusal {
+            reason: reject.reason.code(),
+            words: reject.reason.to_string(),
+            nobody_listens: reject.reason == RejectReason::InvalidServiceId,
+        }),
+        Message::ServiceReply(reply) if reply.status != ServiceStatus::Valid => Some(Refusal {
+            reason: reply.status.code().into(),
+            words: reply.status.to_string(),
+            nobody_listens: reply.status == ServiceStatus::NotSupported,
+        }),
+        _ => None,
+    }
+}
+
+/// A message in a few words.
+fn in_short(message: &Message) -> String {
+    let name = message.name();
+    match message {
+        Message::ConnectRequest(request) => {
+            let number = request.local_qpn.value();
+            format!("CM {name} from QP {number:#x} to {}", request.service_id)
+        }
+        Message::ConnectReply(reply) => {
+            format!("CM {name} from QP {:#x}", reply.local_qpn.value())
+        }
+        Message::Reject(reject) => format!("CM {name}: {}", reject.reason),
+        Message::ReceiptAcknowledge(receipt) => {
+            format!("CM {name}: answer within {}", receipt.service_timeout)
+        }
+        Message::ServiceRequest(request) => format!("CM {name} for {}", request.service_id),
+        Message::ServiceReply(reply) if reply.status == ServiceStatus::Valid => {
+            format!("CM {name}: QP {:#x}", reply.qpn.value())
+        }
+        Message::ServiceReply(reply) => format!("CM {name}: {}", reply.status),
+        Message::AlternatePathResponse(response) => format!("CM {name}: {}", response.status),
+        Message::ReadyToUse(_)
+        | Message::DisconnectRequest(_)
+        | Message::DisconnectReply(_)
+        | Message::LoadAlternatePath(_) => format!("CM {name}"),
+    }
+}

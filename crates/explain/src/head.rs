@@ -1,0 +1,116 @@
+//! The headers of all packets, kept as bytes and read again when somebody looks.
+
+mod fields;
+mod manager;
+
+use std::fmt::Display;
+
+use serde::Serialize;
+use wire::{Bth, Extension, ICRC_LENGTH, Packet as WirePacket, Qpn, Syndrome, Transport};
+
+pub(crate) use manager::{application_data, filled, readable};
+
+use crate::packet::Packet;
+
+/// One header of a packet, in words.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Layer {
+    /// What the specification calls it.
+    pub name: &'static str,
+    /// What it says.
+    pub fields: Vec<Field>,
+}
+
+/// One field of a header, in words.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Field {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it says.
+    pub value: String,
+}
+
+impl Field {
+    pub(crate) fn new(name: &'static str, value: impl Display) -> Self {
+        Field {
+            name,
+            value: format!("{value}"),
+        }
+    }
+}
+
+/// Headers, one behind the other, each with its length before it.
+#[derive(Default)]
+pub(crate) struct Heads {
+    bytes: Vec<u8>,
+}
+
+const LENGTH: usize = 2;
+
+impl Heads {
+    /// Keeps what must be kept of a datagram, and tells where. None when 4 GiB are full.
+    pub(crate) fn keep(&mut self, packet: &WirePacket<'_>, datagram: &[u8]) -> Option<u32> {
+        let place = u32::try_from(self.bytes.len()).ok()?;
+        let head = packet.opcode.header_length();
+        let kept = if is_management(packet) {
+            head + packet.payload.len()
+        } else {
+            head
+        };
+        let length = u16::try_from(kept).ok()?;
+        self.bytes.extend(length.to_ne_bytes());
+        self.bytes.extend_from_slice(&datagram[..kept]);
+        Some(place)
+    }
+
+    /// The bytes that were kept of a packet.
+    pub(crate) fn bytes(&self, packet: &Packet) -> &[u8] {
+        let (length, behind) = self.bytes[packet.head as usize..]
+            .split_first_chunk::<LENGTH>()
+            .expect("each head has a length before it");
+        &behind[..usize::from(u16::from_ne_bytes(*length))]
+    }
+
+    /// The verdict in a packet, if it carries one.
+    pub(crate) fn syndrome(&self, packet: &Packet) -> Option<Syndrome> {
+        let header = self.extension(packet, Extension::Aeth)?;
+        header.first().map(|&byte| Syndrome::from_byte(byte))
+    }
+
+    /// How many bytes a packet asks for or announces.
+    pub(crate) fn dma_length(&self, packet: &Packet) -> Option<u32> {
+        let header = self.extension(packet, Extension::Reth)?;
+        header
+            .last_chunk()
+            .map(|length| u32::from_be_bytes(*length))
+    }
+
+    fn extension(&self, packet: &Packet, wanted: Extension) -> Option<&[u8]> {
+        let offset = size_of::<Bth>() + packet.opcode.offset_of(wanted)?;
+        self.bytes(packet).get(offset..offset + wanted.length())
+    }
+
+    /// Reads the headers of a packet again. The data is all zero, except that of the connection
+    /// manager.
+    pub(crate) fn read<T>(&self, packet: &Packet, look: impl FnOnce(&WirePacket<'_>) -> T) -> T {
+        let mut datagram = self.bytes(packet).to_vec();
+        let data = usize::from(packet.length).next_multiple_of(4);
+        datagram.resize(packet.opcode.header_length() + data + ICRC_LENGTH, 0);
+        look(&WirePacket::parse(&datagram).expect("it was parsed before it was kept"))
+    }
+
+    /// The headers of a packet, field by field.
+    pub(crate) fn layers(&self, packet: &Packet) -> Vec<Layer> {
+        self.read(packet, fields::layers)
+    }
+}
+
+impl std::fmt::Debug for Heads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Heads({} bytes)", self.bytes.len())
+    }
+}
+
+fn is_management(packet: &WirePacket<'_>) -> bool {
+    packet.destination == Qpn::GSI && packet.opcode.transport() == Transport::Ud
+}

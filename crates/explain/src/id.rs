@@ -1,0 +1,60 @@
+//! Numbers of things in a [`Story`](crate::Story), each kind with its own type.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+/// Declares kinds of numbers. An `Option` of one is as small as the number itself, because there
+/// may be millions of them.
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident;)+) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(NonZeroU32);
+
+        impl $name {
+            /// The number of what has this place in its list.
+            ///
+            /// # Panics
+            /// If the list is longer than 2^32 - 1.
+            #[inline]
+            pub fn new(index: usize) -> Self {
+                let number = u32::try_from(index).ok().and_then(|index| index.checked_add(1));
+                let number = number.and_then(NonZeroU32::new);
+                $name(number.expect("a list of less than 2^32 entries"))
+            }
+
+            /// The place in its list.
+            #[inline]
+            pub const fn index(self) -> usize {
+                self.0.get() as usize - 1
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($name), self.index())
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_u64(self.index() as u64)
+            }
+        }
+    )+ };
+}
+
+ids! {
+    /// A place in [`Story::endpoints`](crate::Story::endpoints).
+    EndpointId;
+    /// A place in [`Story::queue_pairs`](crate::Story::queue_pairs).
+    QueuePairId;
+    /// A place in [`Story::connections`](crate::Story::connections).
+    ConnectionId;
+    /// A place in [`Story::messages`](crate::Story::messages).
+    MessageId;
+    /// A place in [`Story::packets`](crate::Story::packets).
+    PacketId;
+    /// A place in [`Story::anomalies`](crate::Story::anomalies).
+    AnomalyId;
+}

@@ -1,0 +1,144 @@
+//! One way of a conversation, before it is known who belongs together.
+
+use std::collections::HashMap;
+
+use wire::{Opcode, Position, Qpn, Transport};
+
+use crate::id::EndpointId;
+
+/// A place in the list of lanes.
+pub(crate) type LaneId = usize;
+
+/// All packets from one address to one queue pair at another. A packet of a connection doesn't
+/// name the queue pair that sent it.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    pub(crate) from: EndpointId,
+    pub(crate) to: EndpointId,
+    pub(crate) number: Qpn,
+    /// The queue pair that sent it: datagrams name it.
+    pub(crate) source: Option<Qpn>,
+    pub(crate) transport: Transport,
+    /// The handshake that it belongs to, and which of the two sides speaks.
+    pub(crate) dialogue: Option<(usize, Speaker)>,
+    /// The most data that a packet had which must be full.
+    pub(crate) full: u16,
+    /// How many packets were seen leaving and arriving.
+    pub(crate) seen_twice: u64,
+    /// How many copies of packets arrived.
+    pub(crate) copies: u64,
+}
+
+/// Who speaks in a handshake: the one who asked, or the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Speaker {
+    Active,
+    Passive,
+}
+
+/// What makes a lane.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct LaneKey {
+    pub(crate) from: EndpointId,
+    pub(crate) to: EndpointId,
+    pub(crate) number: Qpn,
+    /// Only of datagrams.
+    pub(crate) source: Option<Qpn>,
+}
+
+impl LaneKey {
+    /// The key of what comes back, if the sender is known.
+    pub(crate) fn reverse(self) -> Option<LaneKey> {
+        Some(LaneKey {
+            from: self.to,
+            to: self.from,
+            number: self.source?,
+            source: Some(self.number),
+        })
+    }
+}
+
+/// All lanes.
+#[derive(Debug, Default)]
+pub(crate) struct Lanes {
+    pub(crate) list: Vec<Lane>,
+    open: HashMap<LaneKey, LaneId>,
+    /// Who talks to whom because the connection manager said so.
+    agreed: HashMap<(EndpointId, EndpointId, Qpn), (usize, Speaker)>,
+}
+
+impl Lanes {
+    /// The lane of a packet, a new one if there is none.
+    pub(crate) fn of(&mut self, key: LaneKey, opcode: Opcode) -> LaneId {
+        if let Some(&lane) = self.open.get(&key) {
+            return lane;
+        }
+        let dialogue = self.agreed.get(&(key.from, key.to, key.number)).copied();
+        if let (Some((dialogue, speaker)), Some(source)) = (dialogue, key.source) {
+            // The answers to datagrams go to whoever asked first.
+            let back = (key.to, key.from, source);
+            self.agreed
+                .entry(back)
+                .or_insert((dialogue, speaker.other()));
+        }
+        let lane = self.add(key, opcode.transport(), dialogue);
+        self.open.insert(key, lane);
+        lane
+    }
+
+    /// A lane that no other packet will find.
+    pub(crate) fn add(
+        &mut self,
+        key: LaneKey,
+        transport: Transport,
+        dialogue: Option<(usize, Speaker)>,
+    ) -> LaneId {
+        self.list.push(Lane {
+            from: key.from,
+            to: key.to,
+            number: key.number,
+            source: key.source,
+            transport,
+            dialogue,
+            full: 0,
+            seen_twice: 0,
+            copies: 0,
+        });
+        self.list.len() - 1
+    }
+
+    /// From now on, packets to this queue pair belong to a handshake. What came before belongs to
+    /// an earlier queue pair with the same number.
+    pub(crate) fn agree(
+        &mut self,
+        from: EndpointId,
+        to: EndpointId,
+        number: Qpn,
+        dialogue: (usize, Speaker),
+    ) {
+        self.agreed.insert((from, to, number), dialogue);
+        self.open
+            .retain(|key, _| (key.from, key.to, key.number) != (from, to, number));
+    }
+
+    /// Takes note of what a packet tells about its lane.
+    pub(crate) fn learn(&mut self, lane: LaneId, opcode: Opcode, length: u16) {
+        let lane = &mut self.list[lane];
+        if lane.transport == Transport::Cnp {
+            lane.transport = opcode.transport();
+        }
+        // C9-92: First and Middle carry exactly one path MTU.
+        if matches!(opcode.position(), Position::First | Position::Middle) {
+            lane.full = lane.full.max(length);
+        }
+    }
+}
+
+impl Speaker {
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Speaker::Active => Speaker::Passive,
+            Speaker::Passive => Speaker::Active,
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Reads captures of RoCEv2 and tells what happened.
+//!
+//! ```no_run
+//! let file = std::fs::File::open("trace.pcapng")?;
+//! let story = explain::Story::read(file)?;
+//! for anomaly in &story.anomalies {
+//!     println!("{} ({})", anomaly.sentence, anomaly.kind.explanation().rule);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The way of a packet: a frame of the file (`capture`) becomes a packet in a lane (`collect`),
+//! lanes become connections (`pairing`), and packets messages with their fate (`analysis`). What
+//! comes out is a [`Story`], from which the terminal's text, JSON and the page are made.
+#![forbid(unsafe_code)]
+
+mod analysis;
+mod anomaly;
+mod capture;
+mod collect;
+mod connection;
+mod dialogue;
+mod handshake;
+mod head;
+mod id;
+mod json;
+mod lane;
+mod message;
+mod packet;
+mod page;
+mod pairing;
+mod segment;
+mod sight;
+mod statistics;
+mod story;
+pub mod terminal;
+mod words;
+
+pub use anomaly::{Anomaly, Explanation, Kind, Severity};
+pub use capture::ReadError;
+pub use connection::{Connection, End, Endpoint, Pairing, QueuePair, Side, State, StateChange};
+pub use handshake::{Handshake, HandshakeOutcome, Step};
+pub use head::{Field, Layer};
+pub use id::{AnomalyId, ConnectionId, EndpointId, MessageId, PacketId, QueuePairId};
+pub use message::{Message, Outcome, describe};
+pub use packet::{Marks, Packet, Role};
+pub use statistics::{AnswerTimes, OpcodeCount, Statistics};
+pub use story::{CaptureSummary, Story};

@@ -1,0 +1,274 @@
+//! What the page's script is given.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use wire::{Extension, Opcode, Operation, Position, Syndrome, Transport};
+
+use super::columns::{MessageColumns, PacketColumns};
+use super::lifeline::{Lifeline, Lifelines};
+use crate::anomaly::{Anomaly, Kind, Severity};
+use crate::connection::{Connection, End, Side, State};
+use crate::head::{Field, Layer};
+use crate::id::PacketId;
+use crate::message::describe;
+use crate::packet::{Marks, Role};
+use crate::story::Story;
+
+/// All of it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Content<'a> {
+    capture: Capture<'a>,
+    /// The vertical lines of the diagram.
+    lifelines: Vec<Lifeline>,
+    connections: Vec<Talk>,
+    /// By their bytes.
+    opcodes: BTreeMap<u8, OpcodeRow>,
+    /// In words, by their bytes.
+    syndromes: Vec<String>,
+    marks: BTreeMap<&'static str, u16>,
+    roles: BTreeMap<&'static str, u8>,
+    /// Messages of the connection manager, by packet.
+    managed: BTreeMap<usize, Managed>,
+    comments: BTreeMap<usize, &'a str>,
+    anomaly_kinds: Vec<Explained>,
+    anomalies: Vec<Told<'a>>,
+    packets: PacketColumns<'a>,
+    messages: MessageColumns<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Capture<'a> {
+    /// Milliseconds since 1970, as JavaScript counts.
+    start: f64,
+    remarks: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Talk {
+    service: String,
+    ends: [TalkEnd; 2],
+    packets: u64,
+    note: String,
+}
+
+#[derive(Serialize)]
+struct TalkEnd {
+    name: String,
+    lifeline: usize,
+    qpn: Option<u32>,
+    states: Vec<(u64, State)>,
+}
+
+#[derive(Serialize)]
+struct OpcodeRow {
+    /// As the BTH is shown.
+    name: String,
+    /// As an arrow is labelled.
+    title: String,
+    headers: Vec<&'static str>,
+    /// Of an atomic operation: whether its operand is added.
+    adds: bool,
+    /// Whether its neighbours in the same message have the sequence numbers beside its own.
+    continues: bool,
+}
+
+#[derive(Serialize)]
+struct Managed {
+    title: String,
+    name: &'static str,
+    fields: Vec<(&'static str, String)>,
+}
+
+#[derive(Serialize)]
+struct Explained {
+    name: &'static str,
+    severity: Severity,
+    rule: &'static str,
+    causes: &'static [&'static str],
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    kind: usize,
+    time: u64,
+    sentence: &'a str,
+    packet: Option<PacketId>,
+}
+
+impl<'a> Content<'a> {
+    pub(super) fn of(story: &'a Story) -> Self {
+        let comments = story.capture.comments.iter();
+        let lifelines = Lifelines::of_story(story);
+        Content {
+            capture: Capture {
+                start: story.capture.start.as_secs_f64() * 1000.0,
+                remarks: &story.capture.remarks,
+            },
+            connections: talks(story, &lifelines),
+            lifelines: lifelines.list,
+            opcodes: opcodes(story),
+            syndromes: (0..=u8::MAX).map(syndrome).collect(),
+            marks: marks(),
+            roles: ROLES
+                .iter()
+                .map(|&(name, role)| (name, role as u8))
+                .collect(),
+            managed: managed(story),
+            comments: comments
+                .map(|(id, text)| (id.index(), text.as_str()))
+                .collect(),
+            anomaly_kinds: Kind::ALL.iter().map(|&kind| explained(kind)).collect(),
+            anomalies: story.anomalies.iter().map(told).collect(),
+            packets: PacketColumns(story),
+            messages: MessageColumns(&story.messages),
+        }
+    }
+}
+
+const ROLES: [(&str, Role); 7] = [
+    ("request", Role::Request),
+    ("response", Role::Response),
+    ("acknowledge", Role::Acknowledge),
+    ("refuse", Role::Refuse),
+    ("not-ready", Role::NotReady),
+    ("manage", Role::Manage),
+    ("congestion", Role::Congestion),
+];
+
+fn marks() -> BTreeMap<&'static str, u16> {
+    let each = Marks::all().iter();
+    each.flat_map(|mark| mark.names().map(move |name| (name, mark.bits())))
+        .collect()
+}
+
+fn talks(story: &Story, lifelines: &Lifelines) -> Vec<Talk> {
+    let connections = story.connections.iter();
+    connections
+        .map(|connection| Talk {
+            service: connection.transport.to_string(),
+            ends: Side::BOTH.map(|side| talk_end(story, lifelines, connection, side)),
+            packets: connection.packets,
+            note: note(connection),
+        })
+        .collect()
+}
+
+fn note(connection: &Connection) -> String {
+    let service = connection
+        .handshake
+        .as_ref()
+        .and_then(|handshake| handshake.service);
+    service
+        .map(|service| service.to_string())
+        .unwrap_or_default()
+}
+
+fn talk_end(story: &Story, lifelines: &Lifelines, connection: &Connection, side: Side) -> TalkEnd {
+    let end: &End = &connection.ends[side.index()];
+    let queue_pair = end.queue_pair.map(|id| &story[id]);
+    let changes = queue_pair
+        .map(|pair| pair.states.as_slice())
+        .unwrap_or_default();
+    TalkEnd {
+        name: story[end.endpoint].address.to_string(),
+        lifeline: lifelines.of(connection, side),
+        qpn: queue_pair.map(|pair| pair.number.value()),
+        states: changes
+            .iter()
+            .map(|change| (change.time, change.state))
+            .collect(),
+    }
+}
+
+/// Only those that occur.
+fn opcodes(story: &Story) -> BTreeMap<u8, OpcodeRow> {
+    let mut rows = BTreeMap::new();
+    for packet in &story.packets {
+        let opcode = packet.opcode;
+        rows.entry(opcode.byte())
+            .or_insert_with(|| opcode_row(opcode));
+    }
+    rows
+}
+
+fn opcode_row(opcode: Opcode) -> OpcodeRow {
+    let extensions = opcode.extensions().iter();
+    OpcodeRow {
+        name: opcode.to_string(),
+        title: title(opcode),
+        headers: extensions
+            .map(|&extension| header_name(extension))
+            .collect(),
+        adds: opcode.operation() == Operation::FetchAdd,
+        continues: opcode.position() != Position::Only,
+    }
+}
+
+/// With the service, unless it is the usual one.
+fn title(opcode: Opcode) -> String {
+    match opcode.transport() {
+        Transport::Rc | Transport::Cnp => describe(opcode),
+        other => format!("{other} {}", describe(opcode)),
+    }
+}
+
+fn header_name(extension: Extension) -> &'static str {
+    match extension {
+        Extension::Xrceth => "XRCETH",
+        Extension::Deth => "DETH",
+        Extension::Reth => "RETH",
+        Extension::AtomicEth => "AtomicETH",
+        Extension::Aeth => "AETH",
+        Extension::AtomicAckEth => "AtomicAckETH",
+        Extension::Immediate => "ImmDt",
+        Extension::Ieth => "IETH",
+        Extension::Feth => "FETH",
+    }
+}
+
+fn syndrome(byte: u8) -> String {
+    Syndrome::from_byte(byte).to_string()
+}
+
+fn managed(story: &Story) -> BTreeMap<usize, Managed> {
+    let ids = story
+        .packet_ids()
+        .filter(|&id| story[id].role == Role::Manage);
+    ids.filter_map(|id| {
+        // Behind BTH and DETH.
+        let message = story.layers(id).into_iter().nth(2)?;
+        Some((id.index(), manager_message(message)))
+    })
+    .collect()
+}
+
+fn manager_message(layer: Layer) -> Managed {
+    let fields = layer.fields.into_iter();
+    Managed {
+        title: format!("CM {}", layer.name),
+        name: layer.name,
+        fields: fields.map(|Field { name, value }| (name, value)).collect(),
+    }
+}
+
+fn explained(kind: Kind) -> Explained {
+    let explanation = kind.explanation();
+    Explained {
+        name: explanation.name,
+        severity: explanation.severity,
+        rule: explanation.rule,
+        causes: explanation.causes,
+    }
+}
+
+fn told(anomaly: &Anomaly) -> Told<'_> {
+    Told {
+        kind: anomaly.kind as usize,
+        time: anomaly.time,
+        sentence: &anomaly.sentence,
+        packet: anomaly.packet,
+    }
+}

@@ -1,0 +1,81 @@
+// Which packets are shown.
+
+const CHOICES = [
+  { key: "request", label: "Requests", test: (packet) => packets.role[packet] === ROLE.request },
+  { key: "answer", label: "Answers", test: (packet) => [ROLE.response, ROLE.acknowledge].includes(packets.role[packet]) },
+  { key: "manage", label: "CM", test: (packet) => packets.role[packet] === ROLE.manage },
+  { key: "repeated", label: "Repeated", test: (packet) => hasMark(packet, MARK.repeated) },
+  { key: "lost", label: "Lost", test: (packet) => hasMark(packet, MARK.lost | MARK.damaged) },
+  { key: "refused", label: "NAK and RNR", test: isRefusal },
+];
+
+const filter = {
+  /** Index of a connection, or null for all. */
+  connection: null,
+  /** Keys of choices; a packet must suit one of them. None means all. */
+  choices: new Set(),
+  /** Byte of an opcode, or null for all. */
+  opcode: null,
+  text: "",
+};
+
+/** Indices of the packets that pass, in the order of the capture. */
+function passing() {
+  const found = new Uint32Array(packets.count);
+  const tests = filterTests();
+  let count = 0;
+  for (let packet = 0; packet < packets.count; packet++) {
+    if (tests.every((test) => test(packet))) found[count++] = packet;
+  }
+  return found.subarray(0, count);
+}
+
+function filterTests() {
+  const tests = [];
+  if (filter.connection !== null) tests.push((packet) => packets.connection[packet] === filter.connection);
+  if (filter.opcode !== null) tests.push((packet) => opcodeByte(packet) === filter.opcode);
+  const wanted = CHOICES.filter((choice) => filter.choices.has(choice.key));
+  if (wanted.length) tests.push((packet) => wanted.some((choice) => choice.test(packet)));
+  for (const word of filter.text.toLowerCase().split(/\s+/).filter(Boolean)) tests.push(wordTest(word));
+  return tests;
+}
+
+/** A word is a number, of a packet or a queue pair, or a part of a name, an address or a remark. */
+function wordTest(word) {
+  const named = /^(psn|qp|frame|len)[:=](.+)$/.exec(word);
+  if (named) return fieldTest(named[1], Number(named[2]));
+  if (Number.isInteger(Number(word))) return numberTest(Number(word));
+  const matches = (text) => text.toLowerCase().includes(word);
+  const opcodes = Array.from({ length: 256 }, (_, byte) => byte in story.opcodes && opcodeMatches(story.opcodes[byte], matches));
+  const connections = story.connections.map((one) => one.ends.some((end) => matches(end.name)));
+  return (packet) => opcodes[opcodeByte(packet)] || connections[packets.connection[packet]] || textMatches(packet, matches);
+}
+
+function numberTest(number) {
+  const tests = ["psn", "qp", "frame"].map((name) => fieldTest(name, number));
+  return (packet) => tests.some((test) => test(packet));
+}
+
+const opcodeMatches = (opcode, matches) => matches(opcode.title) || matches(opcode.name);
+
+function textMatches(packet, matches) {
+  const managed = story.managed[packet];
+  if (managed && (matches(managed.title) || managed.fields.some(([, value]) => matches(value)))) return true;
+  if (packet in story.comments && matches(story.comments[packet])) return true;
+  return isRefusal(packet) && matches(titleOf(packet));
+}
+
+function fieldTest(name, value) {
+  switch (name) {
+    case "psn": return (packet) => psnOf(packet) === value;
+    case "qp": return queuePairTest(value);
+    case "frame": return (packet) => packets.frame[packet] === value;
+    default: return (packet) => packets.length[packet] === value;
+  }
+}
+
+/** All packets of its connections, and what was sent to it from elsewhere. */
+function queuePairTest(number) {
+  const connections = story.connections.map((one) => one.ends.some((end) => end.qpn === number));
+  return (packet) => connections[packets.connection[packet]] || destinationOf(packet) === number;
+}

@@ -1,0 +1,122 @@
+// Sums over what is shown.
+
+function countShown(rows) {
+  const counted = { packets: rows.length, bytes: 0, repeated: 0, lost: 0, refused: 0, notReady: 0, first: Infinity, last: 0 };
+  const opcodes = new Map();
+  for (const packet of rows) {
+    counted.bytes += packets.length[packet];
+    const marks = packets.marks[packet];
+    if (marks & MARK.repeated) counted.repeated++;
+    if (marks & (MARK.lost | MARK.damaged)) counted.lost++;
+    if (packets.role[packet] === ROLE.refuse) counted.refused++;
+    if (packets.role[packet] === ROLE["not-ready"]) counted.notReady++;
+    counted.first = Math.min(counted.first, packets.time[packet]);
+    counted.last = Math.max(counted.last, packets.time[packet]);
+    const byte = opcodeByte(packet);
+    opcodes.set(byte, (opcodes.get(byte) ?? 0) + 1);
+  }
+  counted.opcodes = [...opcodes].sort((a, b) => b[1] - a[1]);
+  return counted;
+}
+
+/** How long the answers took to the messages that begin in what is shown; repeated ones tell nothing. */
+function roundTrips(rows) {
+  const times = [];
+  for (const packet of rows) {
+    const message = packets.message[packet];
+    if (message === NONE || messages.first[message] !== packet || messages.repeated[message]) continue;
+    const time = messages.answered[message] - messages.sent[message];
+    if (time >= 0) times.push(time);
+  }
+  return Float64Array.from(times).sort();
+}
+
+function fillStatistics() {
+  const { rows } = ladder;
+  const counted = countShown(rows);
+  const times = roundTrips(rows);
+  part("statistics").replaceChildren(
+    table(filteredTitle(rows), countFields(counted)),
+    roundTripPart(times),
+    ratePart(rows, counted),
+    opcodePart(counted),
+  );
+}
+
+const filteredTitle = (rows) => (rows.length === packets.count ? "Whole capture" : "Filtered");
+
+function countFields(counted) {
+  const duration = Math.max(0, counted.last - counted.first);
+  const counts = (number) => `${grouped(number)}  ${shareText(number, counted.packets)}`;
+  return [
+    ["Packets", grouped(counted.packets)],
+    ["Payload", scaledText(counted.bytes, "B")],
+    ["Duration", counted.packets ? timeText(duration) : "–"],
+    ["Rate", duration ? scaledText((counted.bytes * 8e9) / duration, "bit/s") : "–"],
+    ["Repeated", counts(counted.repeated)],
+    ["Lost", counts(counted.lost)],
+    ["NAK", counts(counted.refused)],
+    ["RNR NAK", counts(counted.notReady)],
+  ];
+}
+
+// Drawings: bars in the size of the panel.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function drawing(tag, attributes, ...children) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+function bars(values, titles) {
+  const [width, height] = [300, 64];
+  const tallest = Math.max(...values, 1);
+  const step = width / values.length;
+  const shapes = values.map((value, index) => {
+    const length = value ? Math.max(1.5, (value / tallest) * height) : 0;
+    const shape = { x: index * step + 0.5, y: height - length, width: Math.max(0.5, step - 1), height: length };
+    return drawing("rect", shape, drawing("title", {}, document.createTextNode(titles(index))));
+  });
+  return drawing("svg", { viewBox: `0 0 ${width} ${height}`, class: "bars", role: "img", preserveAspectRatio: "none" }, ...shapes);
+}
+
+function chart(title, note, picture, left, right) {
+  const scale = element("p", { className: "scale" }, element("span", {}, left), element("span", {}, right));
+  return element("section", { className: "chart" }, element("h3", {}, `${title} `, element("small", {}, note)), picture, scale);
+}
+
+const BINS = 30;
+
+function roundTripPart(times) {
+  if (!times.length) return element("section", { className: "chart" }, element("h3", {}, "Time to the answer"), element("p", { className: "hint" }, "No message with an answer is shown."));
+  const low = Math.log(Math.max(1, times[0]));
+  const high = Math.max(low + 0.01, Math.log(Math.max(1, times[times.length - 1])));
+  const bins = new Array(BINS).fill(0);
+  for (const time of times) bins[Math.min(BINS - 1, Math.floor(((Math.log(Math.max(1, time)) - low) / (high - low)) * BINS))]++;
+  const edge = (index) => timeText(Math.exp(low + ((high - low) * index) / BINS));
+  const titles = (index) => `${edge(index)} to ${edge(index + 1)}: ${grouped(bins[index])}`;
+  const quantile = (share) => timeText(times[Math.min(times.length - 1, Math.floor(share * times.length))]);
+  const note = `median ${quantile(0.5)}, 99 % below ${quantile(0.99)}`;
+  return chart("Time to the answer", note, bars(bins, titles), timeText(times[0]), timeText(times[times.length - 1]));
+}
+
+function ratePart(rows, counted) {
+  const slots = 60;
+  const duration = Math.max(1, counted.last - counted.first);
+  const sums = new Array(slots).fill(0);
+  for (const packet of rows) {
+    sums[Math.min(slots - 1, Math.floor(((packets.time[packet] - counted.first) / duration) * slots))] += packets.length[packet];
+  }
+  const rate = (bytes) => scaledText((bytes * 8e9 * slots) / duration, "bit/s");
+  const titles = (index) => `${momentText(counted.first + (duration * index) / slots)}: ${rate(sums[index])}`;
+  const right = rows.length ? momentText(counted.last) : "";
+  return chart("Rate", `at most ${rate(Math.max(...sums))}`, bars(sums, titles), rows.length ? momentText(counted.first) : "", right);
+}
+
+function opcodePart(counted) {
+  const rows = counted.opcodes.map(([byte, count]) => [story.opcodes[byte].title, `${grouped(count)}  ${shareText(count, counted.packets)}`]);
+  return table("By opcode", rows);
+}

@@ -1,0 +1,265 @@
+//! Which two lanes are the two ways of one conversation.
+//!
+//! A packet names the queue pair it is for and not the one that sent it. The connection manager tells
+//! who belongs together; datagrams name their sender; otherwise answers have the sequence numbers
+//! of the requests, and that is rarely a coincidence twice.
+
+mod votes;
+
+use std::collections::HashMap;
+
+use wire::{PathMtu, Qpn, Transport};
+
+use crate::collect::Collection;
+use crate::connection::{Connection, End, Pairing, QueuePair, Side};
+use crate::dialogue::Dialogue;
+use crate::id::{ConnectionId, EndpointId, PacketId, QueuePairId};
+use crate::lane::{Lane, LaneId, LaneKey, Speaker};
+
+/// What lanes turned out to be.
+#[derive(Default)]
+pub(crate) struct Paired {
+    pub(crate) connections: Vec<Connection>,
+    pub(crate) queue_pairs: Vec<QueuePair>,
+    /// The connection of each dialogue.
+    pub(crate) of_dialogue: Vec<Option<ConnectionId>>,
+    by_number: HashMap<(EndpointId, Qpn), QueuePairId>,
+}
+
+/// Where a lane belongs.
+#[derive(Clone, Copy)]
+enum Place {
+    /// All of its packets come from one side.
+    Way(ConnectionId, Side),
+    /// A queue pair that talks with itself: requests from the left, answers from the right.
+    Circle(ConnectionId),
+}
+
+/// Finds connections, and tells every packet its own.
+pub(crate) fn pair(collection: &mut Collection) -> Paired {
+    let partners = partners(collection);
+    let mut paired = Paired {
+        of_dialogue: vec![None; collection.dialogues.list.len()],
+        ..Paired::default()
+    };
+    let mut places: Vec<Option<Place>> = vec![None; collection.lanes.list.len()];
+    for index in 0..collection.packets.len() {
+        let id = PacketId::new(index);
+        let lane = collection.packets[index].connection.index();
+        let place = places[lane]
+            .unwrap_or_else(|| paired.place(lane, id, collection, &partners, &mut places));
+        let packet = &mut collection.packets[index];
+        (packet.connection, packet.from) = match place {
+            Place::Way(connection, side) => (connection, side),
+            Place::Circle(connection) if packet.opcode.is_response() => (connection, Side::Right),
+            Place::Circle(connection) => (connection, Side::Left),
+        };
+        let connection = &mut paired.connections[packet.connection.index()];
+        connection.last = id;
+        connection.packets += 1;
+    }
+    paired
+}
+
+/// The partner of every lane that has no handshake.
+fn partners(collection: &Collection) -> Vec<Option<(LaneId, Pairing)>> {
+    let lanes = &collection.lanes.list;
+    let mut partners = vec![None; lanes.len()];
+    pair_datagrams(lanes, &mut partners);
+    for (one, other) in votes::pairs(collection) {
+        partners[one] = Some((other, Pairing::SequenceNumbers));
+        partners[other] = Some((one, Pairing::SequenceNumbers));
+    }
+    pair_the_only_ones(lanes, &mut partners);
+    partners
+}
+
+fn pair_datagrams(lanes: &[Lane], partners: &mut [Option<(LaneId, Pairing)>]) {
+    let key = |lane: &Lane| LaneKey {
+        from: lane.from,
+        to: lane.to,
+        number: lane.number,
+        source: lane.source,
+    };
+    let datagrams = lanes.iter().enumerate();
+    let datagrams = datagrams.filter(|(_, lane)| lane.source.is_some() && lane.dialogue.is_none());
+    let by_key: HashMap<_, _> = datagrams.map(|(id, lane)| (key(lane), id)).collect();
+    for (&forth, &id) in &by_key {
+        let back = forth.reverse().and_then(|back| by_key.get(&back).copied());
+        partners[id] = back.map(|back| (back, Pairing::Datagram));
+    }
+}
+
+/// Where one connection is left in each direction, the two are one.
+fn pair_the_only_ones(lanes: &[Lane], partners: &mut [Option<(LaneId, Pairing)>]) {
+    let mut left: HashMap<(EndpointId, EndpointId, Transport), Vec<LaneId>> = HashMap::new();
+    for (id, lane) in lanes.iter().enumerate() {
+        let connected = lane.source.is_none() && lane.dialogue.is_none();
+        if connected && partners[id].is_none() {
+            let way = (lane.from, lane.to, lane.transport);
+            left.entry(way).or_default().push(id);
+        }
+    }
+    for (&(from, to, transport), forth) in &left {
+        let Some(back) = left.get(&(to, from, transport)) else {
+            continue;
+        };
+        let pair = match (forth.as_slice(), back.as_slice()) {
+            (&[one], &[other]) if from != to => Some((one, other)),
+            (&[one, other], _) if from == to => Some((one, other)),
+            _ => None,
+        };
+        if let Some((one, other)) = pair {
+            partners[one] = Some((other, Pairing::OnlyChoice));
+            partners[other] = Some((one, Pairing::OnlyChoice));
+        }
+    }
+}
+
+impl Paired {
+    /// Makes the connection of a lane that has none yet.
+    fn place(
+        &mut self,
+        lane: LaneId,
+        packet: PacketId,
+        collection: &Collection,
+        partners: &[Option<(LaneId, Pairing)>],
+        places: &mut [Option<Place>],
+    ) -> Place {
+        let lanes = &collection.lanes.list;
+        let place = match (lanes[lane].dialogue, partners[lane]) {
+            (Some((dialogue, speaker)), _) => {
+                let side = match speaker {
+                    Speaker::Active => Side::Left,
+                    Speaker::Passive => Side::Right,
+                };
+                let known = self.of_dialogue[dialogue];
+                let connection = known.unwrap_or_else(|| {
+                    self.connect_dialogue(&collection.dialogues.list[dialogue], packet)
+                });
+                self.of_dialogue[dialogue] = Some(connection);
+                self.learn(connection, side, &lanes[lane]);
+                Place::Way(connection, side)
+            }
+            (None, Some((partner, paired_by))) if partner == lane => {
+                Place::Circle(self.connect(&lanes[lane], Some(&lanes[lane]), paired_by, packet))
+            }
+            (None, Some((partner, paired_by))) => {
+                let (forth, back) = (&lanes[lane], &lanes[partner]);
+                let connection = self.connect(forth, Some(back), paired_by, packet);
+                places[partner] = Some(Place::Way(connection, Side::Right));
+                Place::Way(connection, Side::Left)
+            }
+            (None, None) => {
+                let paired_by = match lanes[lane].source {
+                    Some(_) => Pairing::Datagram,
+                    None => Pairing::Alone,
+                };
+                let connection = self.connect(&lanes[lane], None, paired_by, packet);
+                Place::Way(connection, Side::Left)
+            }
+        };
+        places[lane] = Some(place);
+        place
+    }
+
+    fn connect(
+        &mut self,
+        forth: &Lane,
+        back: Option<&Lane>,
+        paired_by: Pairing,
+        packet: PacketId,
+    ) -> ConnectionId {
+        let id = ConnectionId::new(self.connections.len());
+        let source = forth.source.or(back.map(|back| back.number));
+        let left = source.map(|number| self.queue_pair(forth.from, number, forth.transport, id));
+        let right = self.queue_pair(forth.to, forth.number, forth.transport, id);
+        let full = forth.full.max(back.map_or(0, |back| back.full));
+        self.connections.push(Connection {
+            transport: forth.transport,
+            ends: [end(forth.from, left), end(forth.to, Some(right))],
+            handshake: None,
+            paired_by,
+            path_mtu: exactly(full),
+            first: packet,
+            last: packet,
+            packets: 0,
+        });
+        id
+    }
+
+    fn connect_dialogue(&mut self, dialogue: &Dialogue, packet: PacketId) -> ConnectionId {
+        let id = ConnectionId::new(self.connections.len());
+        let ends = dialogue.ends.map(|party| {
+            let queue_pair = party
+                .number
+                .map(|number| self.queue_pair(party.endpoint, number, dialogue.transport, id));
+            End {
+                agreed_psn: party.starts_with,
+                ..end(party.endpoint, queue_pair)
+            }
+        });
+        self.connections.push(Connection {
+            transport: dialogue.transport,
+            ends,
+            handshake: None,
+            paired_by: Pairing::Handshake,
+            path_mtu: dialogue.path_mtu,
+            first: packet,
+            last: packet,
+            packets: 0,
+        });
+        id
+    }
+
+    /// Datagrams name the queue pair that a handshake did not.
+    fn learn(&mut self, connection: ConnectionId, side: Side, lane: &Lane) {
+        let Some(number) = lane.source.filter(|&number| number != Qpn::GSI) else {
+            return;
+        };
+        let here = &self.connections[connection.index()].ends[side.index()];
+        if here.queue_pair.is_none() {
+            let id = self.queue_pair(lane.from, number, lane.transport, connection);
+            self.connections[connection.index()].ends[side.index()].queue_pair = Some(id);
+        }
+    }
+
+    fn queue_pair(
+        &mut self,
+        endpoint: EndpointId,
+        number: Qpn,
+        transport: Transport,
+        connection: ConnectionId,
+    ) -> QueuePairId {
+        let list = &mut self.queue_pairs;
+        let id = *self.by_number.entry((endpoint, number)).or_insert_with(|| {
+            list.push(QueuePair {
+                endpoint,
+                number,
+                transport,
+                connections: Vec::new(),
+                states: Vec::new(),
+            });
+            QueuePairId::new(list.len() - 1)
+        });
+        let connections = &mut list[id.index()].connections;
+        if connections.last() != Some(&connection) {
+            connections.push(connection);
+        }
+        id
+    }
+}
+
+fn end(endpoint: EndpointId, queue_pair: Option<QueuePairId>) -> End {
+    End {
+        endpoint,
+        queue_pair,
+        agreed_psn: None,
+        first_psn: None,
+    }
+}
+
+/// The path MTU that full packets show.
+fn exactly(full: u16) -> Option<PathMtu> {
+    PathMtu::largest_within(full.into()).filter(|mtu| mtu.bytes() == usize::from(full))
+}

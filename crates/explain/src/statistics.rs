@@ -1,0 +1,135 @@
+//! A capture in numbers.
+
+use serde::Serialize;
+use wire::{ICRC_LENGTH, Opcode};
+
+use crate::message::{Message, describe};
+use crate::packet::{Marks, Packet, Role};
+
+/// A capture in numbers.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Statistics {
+    /// Packets, each one once.
+    pub packets: u64,
+    /// Their bytes, from the BTH to the ICRC.
+    pub bytes: u64,
+    /// Data in them.
+    pub payload: u64,
+    /// Packets that were sent before.
+    pub repeated: u64,
+    /// Packets that did not arrive, as far as the capture shows.
+    pub lost: u64,
+    /// Packets with a wrong ICRC.
+    pub damaged: u64,
+    /// Acknowledgements of any kind.
+    pub acknowledgements: u64,
+    /// Refusals.
+    pub refusals: u64,
+    /// "Receiver not ready".
+    pub not_ready: u64,
+    /// How long answers took, in nanoseconds.
+    pub answer_times: AnswerTimes,
+    /// How many packets there are of each opcode, the most frequent first.
+    pub opcodes: Vec<OpcodeCount>,
+}
+
+/// How many packets have an opcode.
+#[derive(Clone, Debug, Serialize)]
+pub struct OpcodeCount {
+    /// Its byte.
+    pub opcode: u8,
+    /// Its name.
+    pub name: String,
+    /// How many.
+    pub packets: u64,
+}
+
+/// How long answers took, from the last packet of a message on, in nanoseconds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct AnswerTimes {
+    /// How many there are.
+    pub count: u64,
+    /// The shortest.
+    pub minimum: u64,
+    /// Half of them took at most this long.
+    pub median: u64,
+    /// 99 of 100 took at most this long.
+    pub percentile_99: u64,
+    /// The longest.
+    pub maximum: u64,
+    /// How many took less than 2^n nanoseconds but not less than half of that, by n.
+    pub histogram: Vec<u64>,
+}
+
+impl Statistics {
+    pub(crate) fn of(packets: &[Packet], messages: &[Message]) -> Self {
+        let mut statistics = Statistics::default();
+        let mut opcodes = [0; 256];
+        for packet in packets {
+            statistics.add(packet);
+            opcodes[usize::from(packet.opcode.byte())] += 1;
+        }
+        statistics.opcodes = by_frequency(&opcodes);
+        let times = messages.iter().filter_map(Message::answer_time);
+        statistics.answer_times = AnswerTimes::of(times.collect());
+        statistics
+    }
+
+    fn add(&mut self, packet: &Packet) {
+        let head = packet.opcode.header_length() + ICRC_LENGTH;
+        let padded = usize::from(packet.length).next_multiple_of(4);
+        self.packets += 1;
+        self.bytes += (head + padded) as u64;
+        self.payload += u64::from(packet.length);
+        self.repeated += u64::from(packet.marks.contains(Marks::REPEATED));
+        self.lost += u64::from(packet.marks.contains(Marks::LOST));
+        self.damaged += u64::from(packet.marks.contains(Marks::DAMAGED));
+        match packet.role {
+            Role::Acknowledge => self.acknowledgements += 1,
+            Role::Refuse => self.refusals += 1,
+            Role::NotReady => self.not_ready += 1,
+            Role::Request | Role::Response | Role::Manage | Role::Congestion => {}
+        }
+    }
+}
+
+impl AnswerTimes {
+    fn of(mut times: Vec<u64>) -> Self {
+        times.sort_unstable();
+        let (Some(&minimum), Some(&maximum)) = (times.first(), times.last()) else {
+            return AnswerTimes::default();
+        };
+        let at = |part: f64| times[(times.len() as f64 * part) as usize];
+        let mut histogram = vec![0; power_above(maximum) + 1];
+        for &time in &times {
+            histogram[power_above(time)] += 1;
+        }
+        AnswerTimes {
+            count: times.len() as u64,
+            minimum,
+            median: at(0.5),
+            percentile_99: at(0.99),
+            maximum,
+            histogram,
+        }
+    }
+}
+
+/// The smallest power of two that is larger.
+fn power_above(number: u64) -> usize {
+    (u64::BITS - number.leading_zeros()) as usize
+}
+
+fn by_frequency(counts: &[u64; 256]) -> Vec<OpcodeCount> {
+    let seen = Opcode::ALL
+        .iter()
+        .map(|&opcode| (opcode, counts[usize::from(opcode.byte())]));
+    let mut seen: Vec<_> = seen.filter(|&(_, packets)| packets > 0).collect();
+    seen.sort_by_key(|&(opcode, packets)| (std::cmp::Reverse(packets), opcode.byte()));
+    let counts = seen.into_iter().map(|(opcode, packets)| OpcodeCount {
+        opcode: opcode.byte(),
+        name: format!("{} {}", opcode.transport(), describe(opcode)),
+        packets,
+    });
+    counts.collect()
+}

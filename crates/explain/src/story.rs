@@ -1,0 +1,150 @@
+//! All that a capture tells.
+
+use std::io::Read;
+use std::time::Duration;
+
+use wire::Qpn;
+
+use crate::analysis;
+use crate::anomaly::Anomaly;
+use crate::capture::ReadError;
+use crate::collect;
+use crate::connection::{Connection, End, Endpoint, QueuePair, Side};
+use crate::head::{Heads, Layer};
+use crate::id::{ConnectionId, EndpointId, MessageId, PacketId, QueuePairId};
+use crate::message::Message;
+use crate::packet::Packet;
+use crate::pairing;
+use crate::statistics::Statistics;
+
+/// All that a capture tells. Its lists refer to each other by their numbers.
+#[derive(Debug)]
+pub struct Story {
+    /// What was read.
+    pub capture: CaptureSummary,
+    /// Every address.
+    pub endpoints: Vec<Endpoint>,
+    /// Every queue pair.
+    pub queue_pairs: Vec<QueuePair>,
+    /// Every connection.
+    pub connections: Vec<Connection>,
+    /// Every message, in the order in which they began.
+    pub messages: Vec<Message>,
+    /// Every packet of RoCEv2, in the order of time, each one once.
+    pub packets: Vec<Packet>,
+    /// What is not as it should be, in the order of time.
+    pub anomalies: Vec<Anomaly>,
+    /// The whole in numbers.
+    pub statistics: Statistics,
+    pub(crate) heads: Heads,
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default)]
+pub struct CaptureSummary {
+    /// `pcap` or `pcapng`.
+    pub format: &'static str,
+    /// When the first packet was captured, since 1970.
+    pub start: Duration,
+    /// From the first to the last packet of RoCEv2, in nanoseconds.
+    pub duration: u64,
+    /// How many frames the file has.
+    pub frames: u64,
+    /// How many of them have nothing to do with RoCEv2.
+    pub foreign: u64,
+    /// How many packets were seen a second time, at the other end or on another interface.
+    pub seen_twice: u64,
+    /// What is to be said about the file itself, a sentence each.
+    pub remarks: Vec<String>,
+    /// Comments that the capture has for packets, by packet.
+    pub comments: Vec<(PacketId, String)>,
+}
+
+impl Story {
+    /// Reads a capture and understands it.
+    pub fn read(source: impl Read) -> Result<Story, ReadError> {
+        let mut collection = collect::collect(source)?;
+        let mut paired = pairing::pair(&mut collection);
+        let findings = analysis::analyse(&mut collection, &mut paired);
+        let statistics = Statistics::of(&collection.packets, &findings.messages);
+        Ok(Story {
+            capture: collection.summary,
+            endpoints: collection.endpoints,
+            queue_pairs: paired.queue_pairs,
+            connections: paired.connections,
+            messages: findings.messages,
+            packets: collection.packets,
+            anomalies: findings.anomalies,
+            statistics,
+            heads: collection.heads,
+        })
+    }
+
+    /// A packet's headers as they were on the wire: the BTH and what follows it up to the data.
+    /// Of messages of the connection manager the data is there, too.
+    pub fn head(&self, packet: PacketId) -> &[u8] {
+        self.heads.bytes(&self[packet])
+    }
+
+    /// A packet's headers, field by field.
+    pub fn layers(&self, packet: PacketId) -> Vec<Layer> {
+        self.heads.layers(&self[packet])
+    }
+
+    /// The comment that the capture has for a packet.
+    pub fn comment(&self, packet: PacketId) -> Option<&str> {
+        let comments = &self.capture.comments;
+        let place = comments.binary_search_by_key(&packet, |(at, _)| *at).ok()?;
+        Some(&comments[place].1)
+    }
+
+    /// The numbers of all packets.
+    pub fn packet_ids(&self) -> impl DoubleEndedIterator<Item = PacketId> + use<> {
+        (0..self.packets.len()).map(PacketId::new)
+    }
+
+    /// The packets of a message, and those that answer it, in the order of time.
+    pub fn packets_of(&self, message: MessageId) -> impl Iterator<Item = PacketId> + '_ {
+        let (first, last) = (self[message].first.index(), self[message].last.index());
+        let ids = (first..=last).map(PacketId::new);
+        ids.filter(move |&id| self[id].message == Some(message))
+    }
+
+    /// The end that sent a packet.
+    pub fn sender(&self, packet: &Packet) -> &End {
+        &self[packet.connection].ends[packet.from.index()]
+    }
+
+    /// The end that a packet goes to.
+    pub fn receiver(&self, packet: &Packet) -> &End {
+        &self[packet.connection].ends[packet.from.other().index()]
+    }
+
+    /// The queue pair number at one end of a connection, if it is known.
+    pub fn number_at(&self, connection: ConnectionId, side: Side) -> Option<Qpn> {
+        let end = &self[connection].ends[side.index()];
+        end.queue_pair.map(|id| self[id].number)
+    }
+}
+
+macro_rules! lists {
+    ($($id:ty => $list:ident: $thing:ty;)+) => { $(
+        impl std::ops::Index<$id> for Story {
+            type Output = $thing;
+
+            #[inline]
+            fn index(&self, id: $id) -> &$thing {
+                &self.$list[id.index()]
+            }
+        }
+    )+ };
+}
+
+lists! {
+    EndpointId => endpoints: Endpoint;
+    QueuePairId => queue_pairs: QueuePair;
+    ConnectionId => connections: Connection;
+    MessageId => messages: Message;
+    PacketId => packets: Packet;
+    crate::id::AnomalyId => anomalies: Anomaly;
+}

@@ -1,0 +1,202 @@
+//! The story as text for a terminal.
+
+mod anomalies;
+mod fold;
+mod ladder;
+mod lists;
+mod paint;
+mod table;
+
+use std::fmt::Write as _;
+
+use wire::Qpn;
+
+use crate::anomaly::Severity;
+use crate::connection::Connection;
+use crate::id::ConnectionId;
+use crate::story::Story;
+use crate::words::{bytes, count, duration, grouped};
+
+use paint::{BAD, GOOD, STRONG, WARNING, paint};
+
+/// What to show, and how wide.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// How many characters fit in a line.
+    pub width: usize,
+    /// How many lines each ladder may have; 0 leaves them out.
+    pub ladder: usize,
+    /// How many messages are listed at most.
+    pub messages: usize,
+    /// Only connections of this queue pair.
+    pub queue_pair: Option<Qpn>,
+    /// Only from this time on, in nanoseconds since the first packet.
+    pub from: u64,
+    /// Only up to this time.
+    pub to: u64,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        View {
+            width: 100,
+            ladder: 40,
+            messages: 20,
+            queue_pair: None,
+            from: 0,
+            to: u64::MAX,
+        }
+    }
+}
+
+impl View {
+    /// Narrower than this nothing can be drawn.
+    const NARROWEST: usize = 60;
+
+    fn width(&self) -> usize {
+        self.width.max(Self::NARROWEST)
+    }
+
+    fn shows(&self, story: &Story, connection: &Connection) -> bool {
+        let Some(wanted) = self.queue_pair else {
+            return true;
+        };
+        let numbers = connection.ends.iter().filter_map(|end| end.queue_pair);
+        numbers.into_iter().any(|id| story[id].number == wanted)
+    }
+
+    fn shows_time(&self, time: u64) -> bool {
+        (self.from..=self.to).contains(&time)
+    }
+
+    fn connections(&self, story: &Story) -> Vec<ConnectionId> {
+        let all = (0..story.connections.len()).map(ConnectionId::new);
+        all.filter(|&id| self.shows(story, &story[id])).collect()
+    }
+}
+
+/// The whole story. It has colours; print it through something that knows when to remove them.
+pub fn render(story: &Story, view: &View) -> String {
+    let mut text = summary(story);
+    if story.packets.is_empty() {
+        text.push_str(&without_packets(story, view));
+        return text;
+    }
+    let connections = view.connections(story);
+    if connections.is_empty() {
+        text.push_str("\nNo connection has that queue pair.\n");
+        return text;
+    }
+    text.push_str(&lists::connections(story, view, &connections));
+    text.push_str(&lists::messages(story, view));
+    text.push_str(&anomalies::list(story, view));
+    if view.ladder > 0 {
+        text.push_str(&ladder::draw(story, view, &connections));
+    }
+    text
+}
+
+fn summary(story: &Story) -> String {
+    let mut text = String::new();
+    let capture = &story.capture;
+    let headline = format!(
+        "{} of RoCEv2 in {}",
+        count(story.statistics.packets, "packet", "packets"),
+        duration(capture.duration)
+    );
+    let parts = [
+        count(story.endpoints.len() as u64, "address", "addresses"),
+        count(story.connections.len() as u64, "connection", "connections"),
+        count(story.messages.len() as u64, "message", "messages"),
+        format!("{} of data", bytes(story.statistics.payload)),
+    ];
+    let _ = writeln!(text, "{}: {}.", paint(STRONG, headline), parts.join(", "));
+    let _ = writeln!(text, "{}", verdict(story));
+    let times = &story.statistics.answer_times;
+    let (shortest, longest) = (duration(times.minimum), duration(times.maximum));
+    let _ = match times.count {
+        0 => Ok(()),
+        1 => writeln!(text, "The answer took {shortest}."),
+        _ => {
+            let median = duration(times.median);
+            writeln!(
+                text,
+                "Answers took {shortest} to {longest}, half of them at most {median}."
+            )
+        }
+    };
+    let frames = count(capture.frames, "frame", "frames");
+    let _ = writeln!(
+        text,
+        "The {} file has {frames}{}.",
+        capture.format,
+        others(story)
+    );
+    for remark in &capture.remarks {
+        let _ = writeln!(text, "{} {remark}", paint(WARNING, "note:"));
+    }
+    text
+}
+
+fn others(story: &Story) -> String {
+    let mut parts = Vec::new();
+    if story.capture.foreign > 0 {
+        parts.push(format!(
+            "{} of something else",
+            grouped(story.capture.foreign)
+        ));
+    }
+    if story.capture.seen_twice > 0 {
+        let again = grouped(story.capture.seen_twice);
+        parts.push(format!("{again} of packets seen at another place before"));
+    }
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!(", {}", parts.join(", ")),
+    }
+}
+
+/// The sentence that people look for first.
+fn verdict(story: &Story) -> String {
+    let number = |severity| {
+        let found = story.anomalies.iter();
+        found
+            .filter(|anomaly| anomaly.kind.severity() == severity)
+            .count() as u64
+    };
+    let (errors, warnings) = (number(Severity::Error), number(Severity::Warning));
+    let notes = number(Severity::Note);
+    let mut parts = Vec::new();
+    if errors > 0 {
+        parts.push(paint(BAD, count(errors, "failure", "failures")));
+    }
+    if warnings > 0 {
+        parts.push(paint(
+            WARNING,
+            count(warnings, "disturbance", "disturbances"),
+        ));
+    }
+    if notes > 0 {
+        parts.push(count(notes, "remark", "remarks"));
+    }
+    match parts.is_empty() {
+        true if story.packets.is_empty() => "There is nothing to explain.".to_owned(),
+        true => paint(GOOD, "Nothing went wrong."),
+        false => format!("{}, explained below.", parts.join(", ")),
+    }
+}
+
+fn without_packets(story: &Story, view: &View) -> String {
+    let mut text = anomalies::list(story, view);
+    text.push_str(
+        "
+No packet of this capture is RoCEv2: none goes to UDP port 4791. To get some:
+  ROCI_PCAP=trace.pcapng PROGRAM      programs on Rocinante record every packet themselves
+  roci run --pcap trace.pcapng -- PROGRAM
+  tcpdump -i any -w trace.pcap udp port 4791
+                                      for Linux's Soft-RoCE, between two machines
+RDMA network cards bypass the kernel: capture at the switch, or with the card's own sniffer.
+",
+    );
+    text
+}

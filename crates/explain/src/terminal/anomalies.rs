@@ -1,0 +1,82 @@
+//! What went wrong, kind by kind, the worst first.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anstyle::Style;
+
+use super::View;
+use super::paint::{BAD, FAINT, STRONG, WARNING, paint};
+use super::table::paragraph;
+use crate::anomaly::{Anomaly, Kind, Severity};
+use crate::story::Story;
+use crate::words::{count, moment};
+
+/// More of one kind don't say more.
+const SHOWN: usize = 8;
+
+/// All anomalies with their explanations.
+pub(super) fn list(story: &Story, view: &View) -> String {
+    let mut kinds: BTreeMap<Kind, Vec<&Anomaly>> = BTreeMap::new();
+    for anomaly in story
+        .anomalies
+        .iter()
+        .filter(|anomaly| wanted(anomaly, story, view))
+    {
+        kinds.entry(anomaly.kind).or_default().push(anomaly);
+    }
+    if kinds.is_empty() {
+        return String::new();
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(kind, _)| (std::cmp::Reverse(kind.severity()), *kind));
+    let mut text = format!("\n{}\n", paint(STRONG, "What went wrong"));
+    for (kind, anomalies) in kinds {
+        text.push_str(&section(kind, &anomalies, view.width()));
+    }
+    text
+}
+
+fn wanted(anomaly: &Anomaly, story: &Story, view: &View) -> bool {
+    let connection = anomaly.connection.map(|id| &story[id]);
+    let shown = connection.is_none_or(|connection| view.shows(story, connection));
+    shown && view.shows_time(anomaly.time)
+}
+
+fn section(kind: Kind, anomalies: &[&Anomaly], width: usize) -> String {
+    let explanation = kind.explanation();
+    let (style, sign) = look(kind.severity());
+    let mut text = format!(
+        "  {}\n",
+        paint(style, format!("{sign} {}", explanation.name))
+    );
+    for anomaly in anomalies.iter().take(SHOWN) {
+        let time = format!("    {} ", moment(anomaly.time));
+        text.push_str(&paragraph(&anomaly.sentence, &time, "             ", width));
+    }
+    if anomalies.len() > SHOWN {
+        let more = count((anomalies.len() - SHOWN) as u64, "more", "more");
+        let _ = writeln!(text, "    … and {more} of this kind (--json has all)");
+    }
+    let mut rest = paragraph(explanation.rule, "    rule: ", "          ", width);
+    for (index, cause) in explanation.causes.iter().enumerate() {
+        let first = if index == 0 {
+            "    likely: "
+        } else {
+            "         or "
+        };
+        rest.push_str(&paragraph(cause, first, "            ", width));
+    }
+    for line in rest.lines() {
+        let _ = writeln!(text, "{}", paint(FAINT, line));
+    }
+    text
+}
+
+fn look(severity: Severity) -> (Style, char) {
+    match severity {
+        Severity::Error => (BAD, '✗'),
+        Severity::Warning => (WARNING, '!'),
+        Severity::Note => (STRONG, '·'),
+    }
+}

@@ -1,0 +1,70 @@
+//! Long runs of packets that are all alike.
+
+/// Something that comes again and again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    /// How many packets make one round.
+    pub(super) period: usize,
+    /// How many rounds there are.
+    pub(super) rounds: usize,
+}
+
+/// The longest round that is looked for: request, answer, request of the other side, answer.
+const LONGEST_PERIOD: usize = 4;
+
+/// What repeats at the beginning of `shapes`: the choice that covers most.
+pub(super) fn run_at<T: PartialEq>(shapes: &[T]) -> Run {
+    let once = Run {
+        period: 1,
+        rounds: 1,
+    };
+    let candidates = (1..=LONGEST_PERIOD.min(shapes.len())).map(|period| Run {
+        period,
+        rounds: rounds(shapes, period),
+    });
+    // A run of two rounds is not worth a line that says so.
+    candidates
+        .filter(|run| run.rounds > 2)
+        .fold(once, |best, run| {
+            if run.covers() > best.covers() {
+                run
+            } else {
+                best
+            }
+        })
+}
+
+impl Run {
+    fn covers(self) -> usize {
+        self.period * self.rounds
+    }
+}
+
+fn rounds<T: PartialEq>(shapes: &[T], period: usize) -> usize {
+    let round = &shapes[..period];
+    shapes
+        .chunks_exact(period)
+        .take_while(|next| *next == round)
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(shapes: &str) -> (usize, usize) {
+        let shapes: Vec<char> = shapes.chars().collect();
+        let run = run_at(&shapes);
+        (run.period, run.rounds)
+    }
+
+    #[test]
+    fn runs_of_one_and_of_several() {
+        assert_eq!(run("abc"), (1, 1));
+        assert_eq!(run("aab"), (1, 1));
+        assert_eq!(run("aaaab"), (1, 4));
+        assert_eq!(run("abababx"), (2, 3));
+        assert_eq!(run("abcdabcdabcdab"), (4, 3));
+        assert_eq!(run("a"), (1, 1));
+    }
+}

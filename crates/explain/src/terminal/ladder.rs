@@ -1,0 +1,272 @@
+//! The ladder: two ends, and every packet an arrow between them.
+
+use std::fmt::Write as _;
+
+use anstyle::Style;
+use wire::Opcode;
+
+use super::View;
+use super::fold::run_at;
+use super::lists::end;
+use super::paint::{BAD, FAINT, MANAGE, STRONG, WARNING, paint};
+use super::table::cut;
+use crate::connection::Side;
+use crate::handshake::Step;
+use crate::id::{ConnectionId, PacketId};
+use crate::message::describe;
+use crate::packet::{Marks, Packet, Role};
+use crate::story::Story;
+use crate::words::{count, moment, psn_range};
+
+/// More ladders than this are shown only when asked for.
+const SHOWN: usize = 4;
+
+/// Before the left end: the time.
+const MARGIN: usize = 12;
+
+/// What makes two packets look alike.
+type Shape = (Side, Opcode, Role, Marks, Option<&'static str>);
+
+/// Ladders of all connections that are wanted.
+pub(super) fn draw(story: &Story, view: &View, connections: &[ConnectionId]) -> String {
+    let mut text = String::new();
+    for &id in connections.iter().take(SHOWN) {
+        text.push_str(&ladder(story, view, id));
+    }
+    if connections.len() > SHOWN {
+        let more = count(
+            (connections.len() - SHOWN) as u64,
+            "connection",
+            "connections",
+        );
+        let hint = format!("\n… and {more} more: --qp chooses one");
+        let _ = writeln!(text, "{}", paint(FAINT, hint));
+    }
+    text
+}
+
+fn ladder(story: &Story, view: &View, id: ConnectionId) -> String {
+    let packets = packets(story, view, id);
+    if packets.is_empty() {
+        return String::new();
+    }
+    let shapes: Vec<Shape> = packets.iter().map(|&id| shape(story, id)).collect();
+    let drawing = Drawing {
+        story,
+        inside: view.width() - MARGIN - 2,
+    };
+    let mut text = drawing.heading(id);
+    let (mut at, mut lines) = (0, 0);
+    while at < packets.len() && lines < view.ladder {
+        let run = run_at(&shapes[at..]);
+        for &packet in &packets[at..at + run.period] {
+            let _ = writeln!(text, "{}", drawing.arrow(packet));
+        }
+        lines += run.period;
+        let all = run.period * run.rounds;
+        if run.rounds > 1 {
+            let folded = &packets[at + run.period..at + all];
+            let _ = writeln!(
+                text,
+                "{}",
+                drawing.folded(run.period, run.rounds - 1, folded)
+            );
+            lines += 1;
+        }
+        at += all;
+    }
+    if at < packets.len() {
+        let more = count((packets.len() - at) as u64, "more packet", "more packets");
+        let hint = format!("  … {more}: --ladder {} shows all", packets.len());
+        let _ = writeln!(text, "{}", paint(FAINT, hint));
+    }
+    text
+}
+
+fn packets(story: &Story, view: &View, connection: ConnectionId) -> Vec<PacketId> {
+    let (first, last) = (story[connection].first, story[connection].last);
+    let ids = (first.index()..=last.index()).map(PacketId::new);
+    let wanted = ids.filter(|&id| {
+        let packet = &story[id];
+        packet.connection == connection && view.shows_time(packet.time)
+    });
+    wanted.collect()
+}
+
+fn shape(story: &Story, id: PacketId) -> Shape {
+    let visible = Marks::REPEATED | Marks::LOST | Marks::DAMAGED | Marks::STRAY | Marks::LATE;
+    let packet = &story[id];
+    (
+        packet.from,
+        packet.opcode,
+        packet.role,
+        packet.marks & visible,
+        step(story, id).map(|step| step.name),
+    )
+}
+
+/// The message of the connection manager in a packet.
+fn step(story: &Story, id: PacketId) -> Option<&Step> {
+    let packet = &story[id];
+    if packet.role != Role::Manage {
+        return None;
+    }
+    let handshake = story[packet.connection].handshake.as_ref()?;
+    handshake.steps.iter().find(|step| step.packet == id)
+}
+
+struct Drawing<'a> {
+    story: &'a Story,
+    /// How many characters there are between the two ends.
+    inside: usize,
+}
+
+impl Drawing<'_> {
+    fn heading(&self, id: ConnectionId) -> String {
+        let [left, right] = Side::BOTH.map(|side| end(self.story, id, side));
+        let width = self.inside + 2;
+        let room = width.saturating_sub(left.chars().count());
+        let margin = " ".repeat(MARGIN);
+        // Two long addresses take a line each.
+        let ends = match right.chars().count() + 2 > room {
+            true => format!("{left}\n{margin}{right:>width$}"),
+            false => format!("{left}{right:>room$}"),
+        };
+        let title = format!("Ladder of connection {}", id.index() + 1);
+        let time = format!("{:>w$}", "time ", w = MARGIN);
+        format!(
+            "\n{}\n{time}{}\n",
+            paint(STRONG, title),
+            paint(STRONG, ends)
+        )
+    }
+
+    fn arrow(&self, id: PacketId) -> String {
+        let packet = &self.story[id];
+        let label = self.label(id, packet);
+        let shaft = match packet.from {
+            Side::Left => self.to_the_right(&label, packet),
+            Side::Right => self.to_the_left(&label, packet),
+        };
+        let time = format!("{:>w$} ", moment(packet.time), w = MARGIN - 1);
+        let arrow = match style(packet) {
+            Some(style) => paint(style, shaft),
+            None => shaft,
+        };
+        format!("{}│{arrow}│", paint(FAINT, time))
+    }
+
+    /// A packet that was lost ends before it arrives.
+    fn to_the_right(&self, label: &str, packet: &Packet) -> String {
+        let (before, behind) = self.shafts(label);
+        if never_arrives(packet) {
+            let room = behind.saturating_sub(3);
+            return format!("{} {label} {}✗  ", dashes(before), dashes(room));
+        }
+        format!("{} {label} {}→", dashes(before), dashes(behind - 1))
+    }
+
+    fn to_the_left(&self, label: &str, packet: &Packet) -> String {
+        let (before, behind) = self.shafts(label);
+        if never_arrives(packet) {
+            let room = before.saturating_sub(3);
+            return format!("  ✗{} {label} {}", dashes(room), dashes(behind));
+        }
+        format!("←{} {label} {}", dashes(before - 1), dashes(behind))
+    }
+
+    /// How long the shaft is on both sides of the label, at least long enough for a head.
+    fn shafts(&self, label: &str) -> (usize, usize) {
+        let room = self.inside.saturating_sub(label.chars().count() + 2);
+        let before = (room / 2).max(3);
+        (before, room.saturating_sub(before).max(3))
+    }
+
+    fn label(&self, id: PacketId, packet: &Packet) -> String {
+        let mut label = self.what(id, packet);
+        for (mark, word) in [
+            (Marks::REPEATED, "again"),
+            (Marks::LATE, "late"),
+            (Marks::LOST, "lost"),
+            (Marks::DAMAGED, "bad ICRC"),
+            (Marks::STRAY, "stray"),
+        ] {
+            if packet.marks.contains(mark) {
+                let _ = write!(label, " · {word}");
+            }
+        }
+        cut(&label, self.inside - 8)
+    }
+
+    fn what(&self, id: PacketId, packet: &Packet) -> String {
+        let heads = &self.story.heads;
+        match packet.role {
+            Role::Manage => match step(self.story, id) {
+                Some(step) => step.in_short.clone(),
+                None => "management datagram".to_owned(),
+            },
+            Role::Congestion => "CNP".to_owned(),
+            Role::Acknowledge => format!("ACK PSN {}", packet.psn),
+            Role::Refuse | Role::NotReady => match heads.syndrome(packet) {
+                Some(syndrome) => format!("{syndrome} PSN {}", packet.psn),
+                None => format!("NAK PSN {}", packet.psn),
+            },
+            Role::Request | Role::Response => {
+                let asked = match heads.dma_length(packet) {
+                    Some(length) if packet.length == 0 => format!(" for {length} B"),
+                    _ if packet.length > 0 => format!(" {} B", packet.length),
+                    _ => String::new(),
+                };
+                format!("{} PSN {}{asked}", describe(packet.opcode), packet.psn)
+            }
+        }
+    }
+
+    fn folded(&self, period: usize, rounds: usize, packets: &[PacketId]) -> String {
+        let first = &self.story[packets[0]];
+        let last = &self.story[packets[packets.len() - 1]];
+        let text = if period == 1 {
+            let span = u64::from(last.psn.ahead_of(first.psn)) + 1;
+            let psns = psn_range(first.psn, span);
+            let what = match step(self.story, packets[0]) {
+                Some(step) => format!("CM {}", step.name),
+                None => describe(first.opcode),
+            };
+            format!("… {rounds} more {what}, {psns} …")
+        } else {
+            format!(
+                "… {rounds} more rounds of these {period}, up to PSN {} …",
+                last.psn
+            )
+        };
+        let time = format!("{:>w$} ", moment(last.time), w = MARGIN - 1);
+        let text = cut(&text, self.inside);
+        let inside = format!("{text:^w$}", w = self.inside);
+        format!("{}│{}│", paint(FAINT, time), paint(FAINT, inside))
+    }
+}
+
+fn never_arrives(packet: &Packet) -> bool {
+    packet.marks.intersects(Marks::LOST | Marks::DAMAGED)
+}
+
+fn dashes(number: usize) -> String {
+    "─".repeat(number)
+}
+
+fn style(packet: &Packet) -> Option<Style> {
+    match packet.role {
+        _ if never_arrives(packet) => Some(BAD),
+        Role::Refuse => Some(BAD),
+        Role::NotReady => Some(WARNING),
+        _ if packet
+            .marks
+            .intersects(Marks::REPEATED | Marks::STRAY | Marks::LATE) =>
+        {
+            Some(WARNING)
+        }
+        Role::Manage => Some(MANAGE),
+        Role::Acknowledge => Some(FAINT),
+        Role::Request | Role::Response | Role::Congestion => None,
+    }
+}

@@ -1,0 +1,223 @@
+//! The tables of connections and messages.
+
+use std::fmt::Write as _;
+
+use anstyle::Style;
+
+use super::View;
+use super::paint::{BAD, FAINT, GOOD, STRONG, WARNING, paint};
+use super::table::{Cell, Edge, Table, cut, paragraph};
+use crate::connection::{Connection, Pairing, Side};
+use crate::handshake::{Handshake, HandshakeOutcome};
+use crate::head::readable;
+use crate::id::{ConnectionId, MessageId};
+use crate::message::{Message, Outcome};
+use crate::story::Story;
+use crate::words::{bytes, count, duration, grouped, moment};
+
+/// The connections, and how they were made.
+pub(super) fn connections(story: &Story, view: &View, ids: &[ConnectionId]) -> String {
+    let mut table = Table::new([
+        ("#", Edge::Right),
+        ("service", Edge::Left),
+        ("left", Edge::Left),
+        ("right", Edge::Left),
+        ("MTU", Edge::Right),
+        ("packets", Edge::Right),
+        ("known by", Edge::Left),
+    ]);
+    for &id in ids {
+        let connection = &story[id];
+        let mtu = connection
+            .path_mtu
+            .map_or("?".to_owned(), |mtu| mtu.to_string());
+        table.push([
+            Cell::new((id.index() + 1).to_string()),
+            Cell::new(connection.transport.to_string()),
+            Cell::new(end(story, id, Side::Left)),
+            Cell::new(end(story, id, Side::Right)),
+            Cell::new(mtu),
+            Cell::new(grouped(connection.packets)),
+            Cell::new(known_by(connection)),
+        ]);
+    }
+    let mut text = format!("\n{}\n", paint(STRONG, "Connections"));
+    text.push_str(&table.render(view.width()));
+    for &id in ids {
+        if let Some(handshake) = &story[id].handshake {
+            text.push_str(&steps(story, view, id, handshake));
+        }
+    }
+    text
+}
+
+/// One end of a connection: `10.0.0.1 QP 0x11`.
+pub(super) fn end(story: &Story, id: ConnectionId, side: Side) -> String {
+    let address = story[story[id].ends[side.index()].endpoint].address;
+    match story.number_at(id, side) {
+        Some(number) => format!("{address} QP {:#x}", number.value()),
+        None => format!("{address} QP ?"),
+    }
+}
+
+fn known_by(connection: &Connection) -> String {
+    match (&connection.handshake, connection.paired_by) {
+        (Some(handshake), _) => match handshake.service.map(|service| service.to_string()) {
+            Some(service) => format!("handshake for {service}"),
+            None => "handshake".to_owned(),
+        },
+        (None, Pairing::SequenceNumbers) => "answers with the same PSNs".to_owned(),
+        (None, Pairing::OnlyChoice) => "nobody else there".to_owned(),
+        (None, Pairing::Datagram) => "named in datagrams".to_owned(),
+        (None, Pairing::Handshake | Pairing::Alone) => "nothing came back".to_owned(),
+    }
+}
+
+/// A handshake in one line, and what was said along with it.
+fn steps(story: &Story, view: &View, id: ConnectionId, handshake: &Handshake) -> String {
+    let mut names: Vec<(String, u64)> = Vec::new();
+    for step in &handshake.steps {
+        let arrow = match step.from {
+            Side::Left => '→',
+            Side::Right => '←',
+        };
+        let name = format!("{arrow}{}", step.name);
+        match names.last_mut() {
+            Some((last, number)) if *last == name => *number += 1,
+            _ => names.push((name, 1)),
+        }
+    }
+    let names: Vec<String> = names
+        .into_iter()
+        .map(|(name, number)| match number {
+            1 => name,
+            _ => format!("{name} ×{number}"),
+        })
+        .collect();
+    let first = format!("  handshake of {}: ", id.index() + 1);
+    let (style, outcome) = outcome(handshake);
+    let said = format!("{}, {outcome}", names.join(" "));
+    let said = paragraph(&said, &first, "    ", view.width());
+    let mut text = painted(style, &said);
+    for step in &handshake.steps {
+        if step.private_data.is_empty() || step.repeated {
+            continue;
+        }
+        let data = readable(&step.private_data);
+        let who = story[story[id].ends[step.from.index()].endpoint].address;
+        let said = format!("    {who} says with its {}: {data}", step.name);
+        text.push_str(&painted(FAINT, &cut(&said, view.width())));
+    }
+    text
+}
+
+/// Lines in a style, which must not go over the end of a line.
+fn painted(style: Style, lines: &str) -> String {
+    let lines = lines.lines().map(|line| paint(style, line) + "\n");
+    lines.collect()
+}
+
+fn outcome(handshake: &Handshake) -> (Style, String) {
+    let plain = Style::new();
+    let within = match handshake.duration {
+        Some(time) => format!(" in {}", duration(time)),
+        None => String::new(),
+    };
+    match &handshake.outcome {
+        HandshakeOutcome::Unanswered => (BAD, "nobody answered".to_owned()),
+        HandshakeOutcome::Unfinished => (plain, "not finished in this capture".to_owned()),
+        HandshakeOutcome::Established => (plain, format!("established{within}")),
+        HandshakeOutcome::Closed => (plain, format!("established{within}, closed later")),
+        HandshakeOutcome::Found => (plain, "found".to_owned()),
+        HandshakeOutcome::Rejected { words, .. } => (BAD, format!("refused: {words}")),
+    }
+}
+
+/// The messages, from the first on.
+pub(super) fn messages(story: &Story, view: &View) -> String {
+    let ids = (0..story.messages.len()).map(MessageId::new);
+    let wanted = ids.filter(|&id| {
+        let message = &story[id];
+        view.shows_time(message.begun) && view.shows(story, &story[message.connection])
+    });
+    let wanted: Vec<MessageId> = wanted.collect();
+    if wanted.is_empty() || view.messages == 0 {
+        return String::new();
+    }
+    let mut table = Table::new([
+        ("time", Edge::Right),
+        ("#", Edge::Right),
+        ("", Edge::Left),
+        ("message", Edge::Left),
+        ("size", Edge::Right),
+        ("fate", Edge::Left),
+        ("answer after", Edge::Right),
+        ("packets", Edge::Left),
+        ("PSN", Edge::Left),
+    ]);
+    for &id in wanted.iter().take(view.messages) {
+        table.push(row(&story[id]));
+    }
+    let mut text = format!("\n{}\n", paint(STRONG, "Messages"));
+    text.push_str(&table.render(view.width()));
+    let left = wanted.len().saturating_sub(view.messages);
+    if left > 0 {
+        let more = count(left as u64, "more message", "more messages");
+        let hint = format!("  … {more}: --messages, --qp, --from and --to choose");
+        let _ = writeln!(text, "{}", paint(FAINT, hint));
+    }
+    text
+}
+
+fn row(message: &Message) -> Vec<Cell> {
+    let arrow = match message.from {
+        Side::Left => "→",
+        Side::Right => "←",
+    };
+    let psn = match message.span {
+        1 => message.first_psn.to_string(),
+        _ => format!("{}–{}", message.first_psn, message.last_psn()),
+    };
+    let mut packets = grouped(message.packets.into());
+    if message.answers > 0 {
+        let _ = write!(packets, " + {}", grouped(message.answers.into()));
+    }
+    let answer = message.answer_time().map_or(String::new(), duration);
+    let (style, fate) = fate(message);
+    vec![
+        Cell::styled(FAINT, moment(message.begun)),
+        Cell::new((message.connection.index() + 1).to_string()),
+        Cell::new(arrow),
+        Cell::new(message.name()),
+        Cell::new(bytes(message.length)),
+        Cell::styled(style, fate),
+        Cell::new(answer),
+        Cell::new(packets),
+        Cell::new(psn),
+    ]
+}
+
+/// What became of a message, in a few words.
+fn fate(message: &Message) -> (Style, String) {
+    let (style, mut text) = match message.outcome {
+        Outcome::Done => (GOOD, "done".to_owned()),
+        Outcome::Unacknowledged => (FAINT, "sent".to_owned()),
+        Outcome::Unanswered => (WARNING, "no answer".to_owned()),
+        Outcome::Incomplete => (WARNING, "incomplete".to_owned()),
+        Outcome::NotReady => (BAD, "receiver never ready".to_owned()),
+        Outcome::GivenUp => (BAD, "given up".to_owned()),
+        Outcome::Refused(code) => (BAD, format!("refused: {code}")),
+    };
+    let style = if message.repeated > 0 && style == GOOD {
+        WARNING
+    } else {
+        style
+    };
+    if message.repeated > 0 {
+        let _ = write!(text, ", {} repeated", message.repeated);
+    }
+    if message.not_ready > 0 {
+        let _ = write!(text, ", {}× not ready", message.not_ready);
+    }
+    (style, text)
+}

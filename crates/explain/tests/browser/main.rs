@@ -1,0 +1,312 @@
+//! The page in a real browser.
+//!
+//! These tests need `chromium` and `chromedriver`, so an ordinary `cargo test` leaves them out.
+//! `cargo xtask test --only browser` runs them, and installs the browser where it may.
+
+mod captures;
+mod driver;
+mod tale;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use captures::Scene;
+use driver::Browser;
+use explain::{Kind, Story};
+use serde_json::{Value, json};
+use wire::cm::{ConnectRequest, PrivateData};
+
+fn golden(name: &str) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/golden");
+    fs::read(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn story_of(capture: &[u8]) -> Story {
+    Story::read(capture).expect("a capture")
+}
+
+/// A browser that has opened the page of a story, and how long that took in milliseconds.
+fn opened(title: &str, story: &Story) -> (Browser, u64) {
+    let browser = Browser::start();
+    let page = write_page(browser.folder(), title, story);
+    let ready = browser.open(&page);
+    assert_eq!(browser.complaints(), [""; 0], "the page is silent");
+    (browser, ready)
+}
+
+fn write_page(folder: &Path, title: &str, story: &Story) -> PathBuf {
+    let page = folder.join("page.html");
+    let mut file = driver::create(&page);
+    story.write_page(title, &mut file).expect("a page");
+    page
+}
+
+/// The number in "12 of 3,456 packets" or "3,456 packets".
+fn shown(browser: &Browser) -> usize {
+    let text = browser.text("document.getElementById('shown').textContent");
+    let number: String = text.split(' ').next().unwrap_or_default().replace(',', "");
+    number
+        .parse()
+        .unwrap_or_else(|_| panic!("{text} begins with a number"))
+}
+
+/// What stands beside a field of the packet that is shown.
+fn field(browser: &Browser, name: &str) -> String {
+    browser.text(&format!(
+        "[...document.querySelectorAll('#packet th')].find((cell) => cell.textContent === {name:?}).nextSibling.textContent"
+    ))
+}
+
+/// A place in the window on the arrow of a packet.
+fn place_of_packet(browser: &Browser, packet: usize) -> (f64, f64) {
+    let place = browser.run(&format!(
+        "const box = ladder.canvas.getBoundingClientRect();
+         return [box.x + lifelineX(ladder.lifelines[0]) + 60, box.y + topOf(rowOf({packet})) + ladder.rowHeight / 2];"
+    ));
+    let part = |index: usize| place[index].as_f64().expect("a place");
+    (part(0), part(1))
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn a_hundred_thousand_packets_open_at_once_and_scroll_smoothly() {
+    let story = story_of(&captures::many_packets(100_000));
+    let (browser, first) = opened("many.pcapng", &story);
+    assert_eq!(shown(&browser), story.packets.len());
+    let page = browser.folder().join("page.html");
+    // What else the machine does can only add to a time, so the shortest is the page's own.
+    let mut ready = vec![first];
+    ready.extend((1..5).map(|_| browser.open(&page)));
+    let frames = browser.run(
+        "return Array.from({ length: 60 }, (_, step) => {
+           const begin = performance.now();
+           scrollTo(step * contentHeight() / 60);
+           draw();
+           return performance.now() - begin;
+         }).sort((a, b) => a - b);",
+    );
+    let frame = frames[30].as_f64().expect("a time");
+    let packets = story.packets.len();
+    println!(
+        "{packets} packets: ready after {ready:?} ms, half of the frames within {frame:.1} ms"
+    );
+    assert!(
+        ready.iter().any(|&time| time < 2000),
+        "it takes too long to open"
+    );
+    assert!(frame < 33.0, "that is not smooth");
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn the_clicked_packet_is_shown() {
+    let story = story_of(&golden("gold-badrkey.pcap"));
+    let (browser, _) = opened("gold-badrkey.pcap", &story);
+    for (index, packet) in story.packets.iter().enumerate() {
+        let (x, y) = place_of_packet(&browser, index);
+        browser.click(x, y);
+        assert_eq!(field(&browser, "Frame"), packet.frame.to_string());
+        assert_eq!(field(&browser, "PSN"), packet.psn.to_string());
+    }
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn headers_read_the_same_as_in_the_command() {
+    let browser = Browser::start();
+    for name in [
+        "gold-cas.pcap",
+        "gold-fadd.pcap",
+        "gold-sendinv.pcap",
+        "gold-wimm.pcap",
+        "gold-readbig.pcap",
+        "gold-rnr.pcap",
+        "udaddy.pcap",
+    ] {
+        let story = story_of(&golden(name));
+        browser.open(&write_page(browser.folder(), name, &story));
+        let seen = browser.ask(
+            "Array.from({ length: packets.count }, (_, packet) => decode(packet).map(([name, fields]) =>
+                ({ name, fields: fields.map(([name, value]) => ({ name, value: String(value) })) })))",
+        );
+        let layers: Vec<_> = story.packet_ids().map(|id| story.layers(id)).collect();
+        assert_eq!(seen, json!(layers), "{name}");
+    }
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn a_filter_shows_what_passes() {
+    let story = story_of(&golden("gold-batch.pcap"));
+    let (browser, _) = opened("gold-batch.pcap", &story);
+    let all = story.packets.len();
+    assert_eq!(shown(&browser), all);
+
+    browser.press("/read");
+    let reads = story
+        .packets
+        .iter()
+        .filter(|packet| packet.opcode.to_string().contains("READ"));
+    assert_eq!(shown(&browser), reads.count());
+
+    browser.click_on("#clear");
+    assert_eq!(shown(&browser), all);
+
+    browser.click_on("#connections button:last-child");
+    let last = story.connections.last().expect("a connection");
+    assert_eq!(shown(&browser) as u64, last.packets);
+    let width = browser.ask("ladder.lifelines.length");
+    assert_eq!(width, json!(2));
+
+    browser.click_on("#clear");
+    browser.press("/qp:0x2");
+    assert_eq!(
+        shown(&browser),
+        0,
+        "no queue pair has a number as small as this"
+    );
+    let number = story.number_at(story.packets[0].connection, explain::Side::Left);
+    let number = number.expect("the connection manager named it");
+    browser.click_on("#clear");
+    browser.press(&format!("/qp:{number}"));
+    assert_eq!(shown(&browser), all);
+
+    browser.click_on("#choices .manage");
+    let managed = story
+        .packets
+        .iter()
+        .filter(|packet| packet.role == explain::Role::Manage);
+    assert_eq!(shown(&browser), managed.count());
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn an_anomaly_leads_to_its_packet() {
+    let story = story_of(&golden("gold-badrkey.pcap"));
+    let (browser, _) = opened("gold-badrkey.pcap", &story);
+    let place = story
+        .anomalies
+        .iter()
+        .position(|anomaly| anomaly.kind == Kind::RemoteAccess);
+    let place = place.expect("the capture shows a refused key");
+    let packet = story.anomalies[place].packet.expect("a packet shows it");
+
+    browser.click_on(&format!("[data-anomaly='{place}'] .jump"));
+    assert_eq!(browser.ask("ladder.selected"), json!(packet.index()));
+    assert_eq!(field(&browser, "PSN"), story[packet].psn.to_string());
+    assert!(field(&browser, "Syndrome").contains("NAK remote access error"));
+    let y = browser.ask(&format!("topOf(rowOf({}))", packet.index()));
+    let y = y.as_f64().expect("a place");
+    assert!(y > 0.0 && y < f64::from(Browser::HEIGHT), "it is in sight");
+
+    let words = browser.text(&format!(
+        "document.querySelector(\"[data-anomaly='{place}']\").textContent"
+    ));
+    let explanation = Kind::RemoteAccess.explanation();
+    assert!(words.contains(&story.anomalies[place].sentence));
+    assert!(words.contains(explanation.rule) && words.contains(explanation.causes[0]));
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn keys_do_what_the_help_says() {
+    let story = story_of(&golden("loss5-requests-send.pcap"));
+    let (browser, _) = opened("loss5-requests-send.pcap", &story);
+    let selected = || browser.ask("ladder.selected");
+    browser.press("jjj");
+    assert_eq!(selected(), json!(2));
+    browser.press("k");
+    assert_eq!(selected(), json!(1));
+    browser.press("n");
+    let first = story.anomalies[0].packet.expect("a packet shows it");
+    assert_eq!(selected(), json!(first.index()));
+    browser.press("G");
+    browser.wait_for("ladder.scroll === largestScroll()");
+    let height = || browser.ask("ladder.rowHeight").as_f64().expect("a height");
+    let before = height();
+    browser.press("+");
+    assert!(height() > before, "it has become larger");
+    browser.press("t");
+    assert_eq!(browser.ask("ladder.mode"), json!("time"));
+    // Escape, by its number in the protocol.
+    browser.press("\u{e00c}");
+    assert_eq!(selected(), Value::Null);
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn a_hostile_capture_runs_no_script() {
+    const HOSTILE: &str =
+        "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'><!--";
+    let mut scene = Scene::new();
+    let request = ConnectRequest {
+        private_data: PrivateData::new(HOSTILE.as_bytes()).expect("it fits into a REQ"),
+        ..ConnectRequest::default()
+    };
+    scene.manages(captures::CLIENT, request.into(), Some(HOSTILE));
+    let story = story_of(&scene.bytes());
+    let (browser, _) = opened(HOSTILE, &story);
+    browser.press("j");
+    assert_eq!(
+        browser.text("document.querySelector('h1').textContent"),
+        HOSTILE
+    );
+    assert_eq!(
+        browser.text("document.querySelector('.comment').textContent"),
+        HOSTILE
+    );
+    assert!(field(&browser, "Private data").contains(HOSTILE));
+    assert_eq!(browser.ask("window.broken ?? null"), Value::Null);
+    assert_eq!(
+        browser.ask("document.querySelectorAll('img').length"),
+        json!(0)
+    );
+
+    // Should markup ever get in, it still would not run.
+    browser.run("document.body.insertAdjacentHTML('beforeend', \"<img src=x onerror='window.broken = 3'>\");");
+    browser.run("const script = document.createElement('script'); script.textContent = 'window.broken = 4'; document.body.append(script);");
+    browser.wait_for("document.querySelector('img').complete");
+    assert_eq!(browser.ask("window.broken ?? null"), Value::Null);
+    let complaints = browser.complaints().join("\n");
+    assert!(
+        complaints.contains("Content Security Policy"),
+        "{complaints}"
+    );
+}
+
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn the_page_needs_no_network_follows_the_colour_scheme_and_prints() {
+    let story = story_of(&golden("gold-rnrok.pcap"));
+    let (browser, _) = opened("gold-rnrok.pcap", &story);
+    assert_eq!(
+        browser.ask("performance.getEntriesByType('resource').length"),
+        json!(0)
+    );
+    let background = |scheme| {
+        browser.prefer(scheme);
+        browser.text("getComputedStyle(document.body).backgroundColor")
+    };
+    assert_eq!(background("light"), "rgb(255, 255, 255)");
+    assert_eq!(background("dark"), "rgb(21, 24, 28)");
+    browser.wait_for("palette.paper === '#15181c'");
+    assert!(browser.print().starts_with(b"%PDF"));
+}
+
+/// The picture in the README. `ROCI_SCREENSHOT=docs/explain.png` writes it; `convert -colors 256`
+/// makes it small.
+#[test]
+#[ignore = "needs a browser: cargo xtask test --only browser"]
+fn a_picture_for_the_readme() {
+    let story = story_of(&tale::tell());
+    let (browser, _) = opened("trace.pcapng", &story);
+    browser.prefer("light");
+    browser.resize(1280, 800);
+    browser.press("n");
+    let picture = browser.screenshot();
+    assert!(picture.starts_with(b"\x89PNG"));
+    if let Some(name) = std::env::var_os("ROCI_SCREENSHOT") {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        fs::write(root.join(name), picture).expect("the picture can be written");
+    }
+}

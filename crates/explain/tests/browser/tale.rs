@@ -1,0 +1,124 @@
+//! A short conversation in which much happens: for the picture, and for looking at.
+
+use std::time::Duration;
+
+use wire::cm::{
+    CommunicationId, ConnectReply, ConnectRequest, DisconnectReply, DisconnectRequest, PortSpace,
+    ReadyToUse, Service, ServiceId,
+};
+use wire::{Aeth, Key, NakCode, Opcode, PacketHead, PathMtu, Psn, Reth, RnrTimer, Syndrome};
+
+use crate::captures::{CLIENT, SERVER, Scene};
+
+const CLIENT_ID: CommunicationId = CommunicationId::new(0x0101);
+const SERVER_ID: CommunicationId = CommunicationId::new(0x0202);
+const FIRST: u32 = 1000;
+const DATA: [u8; 1024] = [7; 1024];
+const ACKNOWLEDGE: Syndrome = Syndrome::Acknowledge { credits: None };
+
+/// Connect, a lost packet, a receiver that is not ready, a read, part.
+pub(crate) fn tell() -> Vec<u8> {
+    let mut scene = Scene::new();
+    connect(&mut scene);
+    send_with_a_loss(&mut scene);
+    send_before_the_receive(&mut scene);
+    read(&mut scene);
+    part(&mut scene);
+    scene.bytes()
+}
+
+fn connect(scene: &mut Scene) {
+    let request = ConnectRequest {
+        local_id: CLIENT_ID,
+        service_id: ServiceId::of_port(PortSpace::Tcp, 7471),
+        service: Service::ReliableConnection,
+        local_qpn: CLIENT.number,
+        starting_psn: Psn::new(2000),
+        path_mtu: Some(PathMtu::Mtu1024),
+        ..ConnectRequest::default()
+    };
+    let reply = ConnectReply {
+        local_id: SERVER_ID,
+        remote_id: CLIENT_ID,
+        local_qpn: SERVER.number,
+        starting_psn: Psn::new(FIRST),
+        ..ConnectReply::default()
+    };
+    let ready = ReadyToUse {
+        local_id: CLIENT_ID,
+        remote_id: SERVER_ID,
+        ..ReadyToUse::default()
+    };
+    scene.manages(CLIENT, request.into(), None);
+    scene.pause(Duration::from_micros(90));
+    scene.manages(SERVER, reply.into(), None);
+    scene.pause(Duration::from_micros(40));
+    scene.manages(CLIENT, ready.into(), None);
+    scene.pause(Duration::from_micros(20));
+}
+
+/// The third packet does not arrive.
+fn send_with_a_loss(scene: &mut Scene) {
+    let parts = [
+        (Opcode::RcSendFirst, FIRST),
+        (Opcode::RcSendMiddle, FIRST + 1),
+        (Opcode::RcSendMiddle, FIRST + 2),
+        (Opcode::RcSendMiddle, FIRST + 3),
+        (Opcode::RcSendLast, FIRST + 4),
+    ];
+    let send = |scene: &mut Scene, (opcode, psn)| scene.sends(opcode, psn, &DATA);
+    parts.into_iter().for_each(|part| send(scene, part));
+    scene.answers(Syndrome::Negative(NakCode::SequenceError), FIRST + 2);
+    parts[2..].iter().for_each(|&part| send(scene, part));
+    scene.answers(ACKNOWLEDGE, FIRST + 4);
+    scene.pause(Duration::from_micros(15));
+}
+
+fn send_before_the_receive(scene: &mut Scene) {
+    let psn = FIRST + 5;
+    let timer = RnrTimer::new(12).expect("one of thirty-two");
+    scene.sends(Opcode::RcSendOnly, psn, &DATA[..64]);
+    scene.answers(Syndrome::ReceiverNotReady(timer), psn);
+    scene.pause(Duration::from_micros(650));
+    scene.sends(Opcode::RcSendOnly, psn, &DATA[..64]);
+    scene.answers(ACKNOWLEDGE, psn);
+    scene.pause(Duration::from_micros(15));
+}
+
+fn read(scene: &mut Scene) {
+    let psn = FIRST + 6;
+    let request = PacketHead::new(Opcode::RcReadRequest, SERVER.number, Psn::new(psn))
+        .acknowledge(true)
+        .push(&Reth::new(
+            0x7f00_0000_1000,
+            Key::new(0x1234_5678),
+            3 * DATA.len() as u32,
+        ));
+    scene.captures(CLIENT, &request, &[], None);
+    let aeth = Aeth::new(ACKNOWLEDGE, 3);
+    let response = |opcode, offset| PacketHead::new(opcode, CLIENT.number, Psn::new(psn + offset));
+    let first = response(Opcode::RcReadResponseFirst, 0).push(&aeth);
+    let middle = response(Opcode::RcReadResponseMiddle, 1);
+    let last = response(Opcode::RcReadResponseLast, 2).push(&aeth);
+    for head in [first, middle, last] {
+        scene.captures(SERVER, &head, &DATA, None);
+    }
+    scene.pause(Duration::from_micros(40));
+}
+
+fn part(scene: &mut Scene) {
+    let request = DisconnectRequest {
+        local_id: CLIENT_ID,
+        remote_id: SERVER_ID,
+        remote_qpn: SERVER.number,
+        ..DisconnectRequest::default()
+    };
+    let reply = DisconnectReply {
+        local_id: SERVER_ID,
+        remote_id: CLIENT_ID,
+        ..DisconnectReply::default()
+    };
+    scene.manages(CLIENT, request.into(), None);
+    scene.pause(Duration::from_micros(60));
+    scene.manages(SERVER, reply.into(), None);
+}

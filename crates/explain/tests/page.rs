@@ -1,0 +1,75 @@
+//! The page as text; what a browser makes of it is tested in `browser`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use explain::Story;
+use serde_json::Value;
+
+fn captures() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/golden");
+    let entries = fs::read_dir(folder).expect("a folder of captures");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "pcap")
+        })
+        .collect()
+}
+
+fn page_of(story: &Story, title: &str) -> String {
+    let mut page = Vec::new();
+    story
+        .write_page(title, &mut page)
+        .expect("memory takes everything");
+    String::from_utf8(page).expect("the page is text")
+}
+
+/// What the page's script is given.
+fn data_of(page: &str) -> Value {
+    let begin = "<script id=\"story\" type=\"application/json\">";
+    let (_, behind) = page.split_once(begin).expect("the data has its place");
+    let (data, _) = behind.split_once("</script>").expect("the data has an end");
+    serde_json::from_str(data).expect("the data is JSON")
+}
+
+#[test]
+fn every_capture_becomes_a_page_with_all_that_is_in_it() {
+    for path in captures() {
+        let name = path.display();
+        let story = Story::read(fs::File::open(&path).expect("a file")).expect("a capture");
+        let page = page_of(&story, "title");
+        assert!(!page.contains("{{"), "{name}: every place is filled in");
+        assert_eq!(
+            page.matches("<script").count(),
+            2,
+            "{name}: the data and our script"
+        );
+
+        let data = data_of(&page);
+        assert_eq!(data["packets"]["count"], story.packets.len(), "{name}");
+        let length = |list: &str| data[list].as_array().map(Vec::len);
+        assert_eq!(
+            length("connections"),
+            Some(story.connections.len()),
+            "{name}"
+        );
+        assert_eq!(length("anomalies"), Some(story.anomalies.len()), "{name}");
+        // Eight bytes a packet, in groups of three bytes that become four letters.
+        let times = data["packets"]["time"].as_str().expect("a column is text");
+        assert_eq!(
+            times.len(),
+            (story.packets.len() * 8).div_ceil(3) * 4,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_title_that_names_a_place_of_the_template_stays_a_title() {
+    let path = captures().pop().expect("there are captures");
+    let story = Story::read(fs::File::open(path).expect("a file")).expect("a capture");
+    let page = page_of(&story, "{{story}}{{nonce}}");
+    assert!(page.contains("<h1>{{story}}{{nonce}}</h1>"));
+}

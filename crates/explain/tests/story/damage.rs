@@ -1,0 +1,120 @@
+//! Captures are hostile: whatever is in them, they are read without a panic.
+
+use explain::Story;
+use explain::terminal::{View, render};
+use proptest::prelude::*;
+
+use crate::files::bytes;
+
+/// Does everything that can be done with a capture.
+fn explain_all(capture: &[u8]) {
+    let Ok(story) = Story::read(capture) else {
+        return;
+    };
+    drop(render(&story, &View::default()));
+    let mut json = Vec::new();
+    story.write_json(&mut json).expect("memory takes all");
+    for id in story.packet_ids() {
+        drop(story.layers(id));
+    }
+    for (index, _) in story.messages.iter().enumerate() {
+        let message = explain::MessageId::new(index);
+        assert!(
+            story.packets_of(message).count() > 0,
+            "a message without packets"
+        );
+    }
+}
+
+/// pcapng files have more places to damage.
+fn next_generation() -> Vec<u8> {
+    crate::formats::next_generation(&crate::files::frames("gold-rnrok"), 9, &[(0, 2), (0, 1)])
+}
+
+fn captures() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        Just(bytes("gold-rnr")),
+        Just(bytes("gold-batch")),
+        Just(bytes("rping")),
+        Just(bytes("udaddy")),
+        Just(bytes("loss5-acks-send")),
+        Just(next_generation()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn changed_bytes(
+        mut capture in captures(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40),
+    ) {
+        for (place, byte) in changes {
+            let place = place.index(capture.len());
+            capture[place] = byte;
+        }
+        explain_all(&capture);
+    }
+
+    #[test]
+    fn missing_and_repeated_parts(
+        capture in captures(),
+        cut in any::<prop::sample::Index>(),
+        length in 0..300_usize,
+        twice: bool,
+    ) {
+        let start = cut.index(capture.len());
+        let end = (start + length).min(capture.len());
+        let mut changed = capture[..if twice { end } else { start }].to_vec();
+        changed.extend_from_slice(&capture[if twice { start } else { end }..]);
+        explain_all(&changed);
+    }
+
+    /// Damage behind the checksums: sequence numbers, opcodes and lengths that make no sense.
+    #[test]
+    fn packets_in_any_order(
+        order in prop::collection::vec(any::<prop::sample::Index>(), 1..60),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 42..70_usize, any::<u8>()), 0..30),
+    ) {
+        let frames = crate::files::frames("gold-batch");
+        let mut chosen: Vec<Vec<u8>> = order
+            .iter()
+            .map(|place| frames[place.index(frames.len())].ethernet.clone())
+            .collect();
+        for (place, offset, byte) in changes {
+            let place = place.index(chosen.len());
+            if let Some(changed) = chosen[place].get_mut(offset) {
+                *changed = byte;
+            }
+        }
+        explain_all(&resealed(&chosen));
+    }
+
+    #[test]
+    fn anything(capture in prop::collection::vec(any::<u8>(), 0..200)) {
+        explain_all(&capture);
+    }
+}
+
+/// A capture of these frames with checksums that fit what is in them now.
+fn resealed(frames: &[Vec<u8>]) -> Vec<u8> {
+    use pcap_file::pcap::{PcapPacket, PcapWriter};
+    const IP: usize = 14;
+    const PACKET: usize = IP + 28;
+    let mut writer = PcapWriter::new(Vec::new()).expect("memory");
+    for (index, frame) in frames.iter().enumerate() {
+        let mut frame = frame.clone();
+        let end = frame.len() - wire::ICRC_LENGTH;
+        if let Ok(datagram) = wire::Datagram::parse_ethernet(&frame) {
+            let identification = datagram.fragmentation.identification;
+            let flow = datagram.flow;
+            let icrc = wire::icrc::checksum(&flow, identification, &frame[PACKET..end]);
+            frame[end..].copy_from_slice(&icrc);
+        }
+        let time = std::time::Duration::from_micros(index as u64);
+        let packet = PcapPacket::new(time, frame.len() as u32, &frame);
+        writer.write_packet(&packet).expect("memory");
+    }
+    writer.into_writer()
+}

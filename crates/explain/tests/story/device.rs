@@ -1,0 +1,210 @@
+//! Captures of our own device, which sees its packets leave and arrive, under trouble of all kinds.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use explain::{Kind, Marks, Outcome, Role, Story};
+use rocinante::{
+    Access, AckTimeout, CompletionQueue, Context, MemoryRegion, Options, PathMtu, Prepared,
+    ProtectionDomain, QueuePair, Request, Status, Terms,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const LENGTH: usize = 20_000;
+
+/// Two queue pairs of one device.
+struct Stage {
+    path: PathBuf,
+    completions: CompletionQueue,
+    memory: MemoryRegion,
+    domain: ProtectionDomain,
+    left: QueuePair,
+    right: QueuePair,
+}
+
+/// Not patient: what fails shall fail soon.
+fn terms() -> Terms {
+    Terms {
+        path_mtu: Some(PathMtu::Mtu1024),
+        ack_timeout: AckTimeout::new(13).expect("a code"),
+        retry_count: 3,
+        rnr_retry: 1,
+        ..Terms::default()
+    }
+}
+
+impl Stage {
+    fn set(address: &str, faults: Option<&str>) -> Self {
+        let name = format!("explain-{address}.pcapng");
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let options = Options {
+            capture: Some(path.clone()),
+            faults: faults.map(str::to_owned),
+            ..Options::default()
+        };
+        let context = Context::open_with(address, &options).expect("a loopback address");
+        let domain = context.protection_domain().expect("room");
+        let completions = context.completion_queue(64).expect("room");
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let memory = domain.register(2 * LENGTH, rights).expect("room");
+        let prepare = || -> Prepared {
+            let builder = domain.queue_pair(&completions).terms(terms());
+            builder.reliable().expect("room")
+        };
+        let (left, right) = (prepare(), prepare());
+        let (ours, theirs) = (left.endpoint(), right.endpoint());
+        Stage {
+            path,
+            left: left.connect(theirs).expect("a peer"),
+            right: right.connect(ours).expect("a peer"),
+            completions,
+            memory,
+            domain,
+        }
+    }
+
+    fn ends_with(&self, request: Request, status: Status) {
+        self.left.post(request).expect("room");
+        let completion = self.completions.wait_for(PATIENCE).expect("it completes");
+        assert_eq!(completion.status, status);
+    }
+
+    fn write(&self) -> Request {
+        let data = self.memory.slice(0..LENGTH);
+        Request::write(self.memory.remote(LENGTH)).data(data)
+    }
+
+    /// The capture is whole when the device is closed.
+    fn story(self) -> Story {
+        let path = self.path.clone();
+        drop(self);
+        let file = std::fs::File::open(&path).expect("the capture is there");
+        Story::read(file).expect("a capture")
+    }
+}
+
+fn kinds(story: &Story) -> Vec<Kind> {
+    let mut kinds: Vec<Kind> = story.anomalies.iter().map(|anomaly| anomaly.kind).collect();
+    kinds.sort();
+    kinds.dedup();
+    kinds
+}
+
+#[test]
+fn a_healthy_device_has_nothing_to_explain() {
+    let stage = Stage::set("127.58.1.1", None);
+    let read = Request::read(stage.memory.remote(0)).data(stage.memory.slice(LENGTH..2 * LENGTH));
+    stage.ends_with(stage.write(), Status::Success);
+    stage.ends_with(read, Status::Success);
+    let story = stage.story();
+    assert_eq!(story.anomalies.len(), 0, "{:?}", story.anomalies);
+    assert_eq!((story.connections.len(), story.messages.len()), (1, 2));
+    let seen = story
+        .packets
+        .iter()
+        .filter(|packet| packet.marks.contains(Marks::SEEN_TWICE));
+    assert_eq!(
+        seen.count(),
+        story.packets.len(),
+        "each packet leaves and arrives"
+    );
+}
+
+#[test]
+fn a_lost_packet_is_named() {
+    let faults = Some("drop:opcode=RC_WRITE_MIDDLE,nth=3");
+    let stage = Stage::set("127.58.2.1", faults);
+    stage.ends_with(stage.write(), Status::Success);
+    let story = stage.story();
+    assert!(
+        kinds(&story).contains(&Kind::SequenceError),
+        "{:?}",
+        story.anomalies
+    );
+    let lost: Vec<_> = story
+        .packets
+        .iter()
+        .filter(|it| it.marks.contains(Marks::LOST))
+        .collect();
+    assert!(
+        !lost.is_empty() && lost[0].role == Role::Request,
+        "{lost:?}"
+    );
+    assert!(story.statistics.repeated > 0);
+    assert_eq!(story.messages[0].outcome, Outcome::Done);
+}
+
+#[test]
+fn a_receiver_that_is_not_ready() {
+    let stage = Stage::set("127.58.3.1", None);
+    let request = Request::send().inline(b"anybody?");
+    stage.ends_with(request, Status::ReceiverNotReady);
+    let story = stage.story();
+    assert_eq!(kinds(&story), [Kind::NotReadyForEver]);
+    assert_eq!(story.messages[0].outcome, Outcome::NotReady);
+}
+
+#[test]
+fn a_right_that_is_missing() {
+    let stage = Stage::set("127.58.4.1", None);
+    let theirs = stage
+        .domain
+        .register(64, Access::LOCAL_WRITE)
+        .expect("room");
+    let request = Request::write(theirs.remote(0)).inline(b"may I?");
+    stage.ends_with(request, Status::RemoteAccess);
+    let story = stage.story();
+    assert_eq!(kinds(&story), [Kind::RemoteAccess]);
+    let sentence = &story.anomalies[0].sentence;
+    assert!(sentence.contains("NAK 0x62"), "{sentence}");
+}
+
+#[test]
+fn nobody_who_answers() {
+    let stage = Stage::set("127.58.5.1", Some("drop:opcode=RC_ACKNOWLEDGE"));
+    stage.ends_with(stage.write(), Status::RetriesExhausted);
+    let story = stage.story();
+    assert!(story.statistics.repeated > 0);
+    let acknowledgements = story
+        .packets
+        .iter()
+        .filter(|it| it.role == Role::Acknowledge);
+    assert!(
+        acknowledgements
+            .into_iter()
+            .all(|it| it.marks.contains(Marks::LOST))
+    );
+    assert_eq!(
+        kinds(&story),
+        [Kind::RetriesExhausted],
+        "{:?}",
+        story.anomalies
+    );
+}
+
+#[test]
+fn both_directions_at_once() {
+    let stage = Stage::set("127.58.6.1", Some("loss=2%,dup=2%,reorder=2%,seed=11"));
+    for _ in 0..8 {
+        let back = Request::write(stage.memory.remote(0)).data(stage.memory.slice(0..LENGTH));
+        stage.left.post(stage.write()).expect("room");
+        stage.right.post(back).expect("room");
+    }
+    for _ in 0..16 {
+        let completion = stage.completions.wait_for(PATIENCE).expect("it completes");
+        assert_eq!(completion.status, Status::Success);
+    }
+    let story = stage.story();
+    assert_eq!((story.connections.len(), story.messages.len()), (1, 16));
+    let lasting = [
+        Kind::RetriesExhausted,
+        Kind::NotReadyForEver,
+        Kind::Unanswered,
+    ];
+    let found = kinds(&story);
+    assert!(
+        lasting.iter().all(|kind| !found.contains(kind)),
+        "{:?}",
+        story.anomalies
+    );
+}

@@ -1,0 +1,215 @@
+//! The same conversation in every kind of file.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use explain::terminal::{View, render};
+use explain::{Marks, Story};
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::{DataLink, Endianness, TsResolution};
+
+use crate::files::{Frame, frames, story, told};
+
+const CAPTURES: [&str; 3] = ["gold-rnrok", "gold-batch", "ipv6/rc-pingpong-gid0"];
+
+/// A classic file with each frame rewritten.
+fn classic(frames: &[Frame], header: PcapHeader, rewrite: impl Fn(&Frame) -> Vec<u8>) -> Vec<u8> {
+    let mut writer = PcapWriter::with_header(Vec::new(), header).expect("memory");
+    for frame in frames {
+        let data = rewrite(frame);
+        let packet = PcapPacket::new(frame.time, data.len() as u32, &data);
+        writer.write_packet(&packet).expect("memory");
+    }
+    writer.into_writer()
+}
+
+fn link(datalink: DataLink) -> PcapHeader {
+    PcapHeader {
+        datalink,
+        ..PcapHeader::default()
+    }
+}
+
+/// What is told, without the line about the file.
+fn essence(story: &Story) -> String {
+    let text = render(story, &View::default());
+    let lines = text.lines().filter(|line| !line.starts_with("The pcap"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn ethertype(frame: &Frame) -> [u8; 2] {
+    [frame.ethernet[12], frame.ethernet[13]]
+}
+
+#[test]
+fn every_link_type_tells_the_same() {
+    for name in CAPTURES {
+        let frames = frames(name);
+        let expected = essence(&story(name));
+        let with = |datalink, before: &dyn Fn(&Frame) -> Vec<u8>| {
+            let file = classic(&frames, link(datalink), |frame| {
+                [&before(frame), frame.ip()].concat()
+            });
+            assert_eq!(essence(&told(&file)), expected, "{name} {datalink:?}");
+        };
+        with(DataLink::RAW, &|_| Vec::new());
+        with(DataLink::NULL, &|_| vec![2, 0, 0, 0]);
+        with(DataLink::LOOP, &|_| vec![0, 0, 0, 2]);
+        with(DataLink::ETHERNET, &|frame| {
+            let tag = [0x81, 0, 0, 7];
+            [&frame.ethernet[..12], &tag, &ethertype(frame)].concat()
+        });
+        // Received frames: the direction is known, but each packet is there once.
+        with(DataLink::LINUX_SLL, &|frame| {
+            [&[0, 0, 0, 1, 0, 6][..], &[0; 8], &ethertype(frame)].concat()
+        });
+        with(DataLink::LINUX_SLL2, &|frame| {
+            let behind = [0, 0, 0, 0, 0, 3, 0, 1, 0, 6];
+            [&ethertype(frame)[..], &behind, &[0; 8]].concat()
+        });
+    }
+}
+
+#[test]
+fn byte_order_and_resolution_of_time_don_t_matter() {
+    for name in CAPTURES {
+        let expected = essence(&story(name));
+        for endianness in [Endianness::Big, Endianness::Little] {
+            for ts_resolution in [TsResolution::MicroSecond, TsResolution::NanoSecond] {
+                let header = PcapHeader {
+                    endianness,
+                    ts_resolution,
+                    ..link(DataLink::ETHERNET)
+                };
+                let file = classic(&frames(name), header, |frame| frame.ethernet.clone());
+                assert_eq!(essence(&told(&file)), expected, "{name} {header:?}");
+            }
+        }
+    }
+}
+
+/// A pcapng file. `places` tells by which interfaces and ways each frame is seen.
+pub(crate) fn next_generation(frames: &[Frame], resolution: u8, places: &[(u32, u32)]) -> Vec<u8> {
+    let mut writer = PcapNgWriter::new(Vec::new()).expect("memory");
+    for _ in 0..2 {
+        let interface = InterfaceDescriptionBlock {
+            linktype: DataLink::ETHERNET,
+            snaplen: 0,
+            options: vec![InterfaceDescriptionOption::IfTsResol(resolution)],
+        };
+        writer.write_pcapng_block(interface).expect("memory");
+    }
+    for (frame, &(interface_id, flags)) in frames
+        .iter()
+        .flat_map(|frame| places.iter().map(move |place| (frame, place)))
+    {
+        let units = match resolution {
+            9 => frame.time.as_nanos(),
+            _ => frame.time.as_micros(),
+        };
+        let block = EnhancedPacketBlock {
+            interface_id,
+            // The library takes the units for nanoseconds.
+            timestamp: Duration::from_nanos(units as u64),
+            original_len: frame.ethernet.len() as u32,
+            data: Cow::Borrowed(&frame.ethernet),
+            options: vec![
+                EnhancedPacketOption::Flags(flags),
+                EnhancedPacketOption::Comment("seen".into()),
+            ],
+        };
+        writer.write_pcapng_block(block).expect("memory");
+    }
+    writer.into_inner()
+}
+
+const INBOUND: u32 = 1;
+const OUTBOUND: u32 = 2;
+
+#[test]
+fn pcapng_tells_the_same_and_keeps_comments() {
+    for name in CAPTURES {
+        for resolution in [6, 9] {
+            let file = next_generation(&frames(name), resolution, &[(0, 0)]);
+            let story = told(&file);
+            assert_eq!(
+                essence(&story),
+                essence(&crate::files::story(name)),
+                "{name}"
+            );
+            let ids: Vec<_> = story.packet_ids().collect();
+            assert!(ids.iter().all(|&id| story.comment(id) == Some("seen")));
+        }
+    }
+}
+
+#[test]
+fn a_packet_seen_at_both_ends_is_one_packet() {
+    for places in [
+        &[(0, OUTBOUND), (0, INBOUND)][..],
+        &[(0, 0), (1, 0)],
+        &[(0, OUTBOUND), (1, OUTBOUND), (0, INBOUND), (1, INBOUND)],
+    ] {
+        for name in CAPTURES {
+            let story = told(&next_generation(&frames(name), 9, places));
+            let expected = crate::files::story(name);
+            assert_eq!(essence(&story), essence(&expected), "{name} {places:?}");
+            let again = (places.len() - 1) * expected.packets.len();
+            assert_eq!(story.capture.seen_twice, again as u64);
+        }
+    }
+}
+
+#[test]
+fn what_only_leaves_is_lost() {
+    let mut frames = frames("gold-batch");
+    let both = next_generation(&frames, 9, &[(0, OUTBOUND), (0, INBOUND)]);
+    assert_eq!(told(&both).statistics.lost, 0);
+    // The last frame is seen once, and nobody says where: it does not arrive.
+    let last = frames.pop().expect("frames");
+    let mut file = next_generation(&frames, 9, &[(0, OUTBOUND), (0, INBOUND)]);
+    let alone = next_generation(&[last], 9, &[(0, OUTBOUND)]);
+    // A second section begins with its own interfaces.
+    file.extend(alone);
+    let story = told(&file);
+    let packet = story.packets.last().expect("packets");
+    assert!(
+        packet.marks.contains(Marks::LOST | Marks::LEFT_HERE),
+        "{packet:?}"
+    );
+    assert_eq!(story.statistics.lost, 1);
+}
+
+#[test]
+fn the_beginning_of_packets_is_enough() {
+    const SNAP: usize = 100;
+    let frames = frames("gold-batch");
+    let mut writer = PcapWriter::with_header(Vec::new(), link(DataLink::ETHERNET)).expect("memory");
+    for frame in &frames {
+        let kept = &frame.ethernet[..frame.ethernet.len().min(SNAP)];
+        let packet = PcapPacket::new(frame.time, frame.ethernet.len() as u32, kept);
+        writer.write_packet(&packet).expect("memory");
+    }
+    let story = told(&writer.into_writer());
+    let whole = crate::files::story("gold-batch");
+    assert_eq!(story.packets.len(), whole.packets.len());
+    let data = |story: &Story| -> Vec<_> {
+        let messages = story.messages.iter();
+        messages
+            .map(|message| (message.name(), message.length, message.outcome))
+            .collect()
+    };
+    assert_eq!(data(&story), data(&whole));
+    assert_eq!(story.statistics.damaged, 0);
+    assert!(
+        story
+            .packets
+            .iter()
+            .any(|packet| packet.marks.contains(Marks::CUT))
+    );
+}

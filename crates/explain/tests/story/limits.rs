@@ -1,0 +1,92 @@
+//! Files that are no captures, and captures without RoCEv2.
+
+use explain::terminal::{View, render};
+use explain::{ReadError, Story};
+use pcap_file::DataLink;
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use wire::{Datagram, Flow, Fragmentation, ROCE_PORT};
+
+fn refused(bytes: &[u8]) -> String {
+    Story::read(bytes).expect_err("no capture").to_string()
+}
+
+#[test]
+fn what_is_no_capture_is_refused_in_a_sentence() {
+    assert!(matches!(Story::read(&b""[..]), Err(ReadError::Empty)));
+    assert!(matches!(
+        Story::read(&b"hello, world"[..]),
+        Err(ReadError::NotACapture)
+    ));
+    assert!(refused(b"\x1f\x8b\x08\0\0\0").contains("gunzip"));
+    assert!(refused(b"\x0a\x0d\x0d\x0a\0\0").contains("cut off"));
+    assert!(refused(b"\xd4\xc3\xb2\xa1\x02").contains("cut off"));
+}
+
+fn capture(datalink: DataLink, frame: &[u8]) -> Vec<u8> {
+    let header = PcapHeader {
+        datalink,
+        ..PcapHeader::default()
+    };
+    let mut writer = PcapWriter::with_header(Vec::new(), header).expect("memory");
+    let packet = PcapPacket::new(std::time::Duration::ZERO, frame.len() as u32, frame);
+    writer.write_packet(&packet).expect("memory");
+    writer.into_writer()
+}
+
+#[test]
+fn a_capture_without_roce_says_what_to_do() {
+    let story = crate::files::told(&capture(DataLink::ETHERNET, &[0; 60]));
+    assert_eq!((story.capture.frames, story.capture.foreign), (1, 1));
+    let text = render(&story, &View::default());
+    assert!(
+        text.contains("UDP port 4791") && text.contains("ROCI_PCAP"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_unknown_link_type_is_said() {
+    let story = crate::files::told(&capture(DataLink::USER0, &[0; 60]));
+    let remark = story.capture.remarks.first().expect("a remark");
+    assert!(
+        remark.starts_with("Frames of link type 147 are left out"),
+        "{remark}"
+    );
+}
+
+/// A frame to the port of RoCEv2 that carries these bytes.
+fn datagram(payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let datagram = Datagram {
+        flow: Flow {
+            source: [127, 0, 0, 1].into(),
+            destination: [127, 0, 0, 1].into(),
+            source_port: 50_000,
+            destination_port: ROCE_PORT,
+        },
+        traffic_class: 0,
+        flow_label: 0,
+        hop_limit: 64,
+        fragmentation: Fragmentation::NONE,
+        payload,
+    };
+    datagram.emit(&mut frame);
+    frame
+}
+
+#[test]
+fn bytes_that_are_no_packet_are_named_but_our_own_probes_are_not() {
+    let story = crate::files::told(&capture(DataLink::RAW, &datagram(&[0x1f; 20])));
+    let sentences: Vec<_> = story
+        .anomalies
+        .iter()
+        .map(|it| it.sentence.as_str())
+        .collect();
+    assert_eq!(
+        sentences,
+        ["Frame 1 is no packet: transport header version 15, the only known one is 0."]
+    );
+    let probe = [&[0xff, 0x0f, b'r', b'c'][..], &[7; 12]].concat();
+    let story = crate::files::told(&capture(DataLink::RAW, &datagram(&probe)));
+    assert_eq!((story.anomalies.len(), story.capture.foreign), (0, 1));
+}

@@ -1,0 +1,8 @@
+//! Captures, and what is told of them.
+
+mod damage;
+mod device;
+mod files;
+mod formats;
+mod golden;
+mod limits;
