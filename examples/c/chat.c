@@ -1,0 +1,308 @@
+/*
+ * A chat without messages: what you type is written into the other end's memory, and that end looks at
+ * its own memory until it changes. `q` ends it.
+ *
+ *	roci run -- ./chat server
+ *	roci run -- ./chat client 127.0.0.1
+ *
+ * Nobody receives anything here. There is no receive posted, no completion at the end that is written
+ * to: the processor over there takes no part. So the writer must find out by itself whether it has been
+ * read, and does it by RDMA READ.
+ *
+ * The Rust program of the same name speaks the same language: either can be server or client.
+ */
+#include <arpa/inet.h>
+#include <endian.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <rdma/rdma_cma.h>
+
+#define PORT "7471"
+#define RESOLVE_MS 5000
+#define BOARD_SIZE 1024
+
+/*
+ * The board that each end has, its numbers in network order. The peer writes `written`, `length` and
+ * the text; the owner writes `seen`, and the peer reads it.
+ */
+struct board {
+	volatile uint64_t written, seen, length;
+	char text[BOARD_SIZE - 24];
+};
+
+/* Where the other end's board is: private data of both sides. */
+struct place {
+	uint64_t address;
+	uint32_t rkey;
+} __attribute__((packed));
+
+struct chat {
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *id;
+	struct ibv_cq *completions;
+	struct ibv_mr *memory;
+	struct place theirs;
+	uint64_t lines_written, lines_seen;
+	/* Ours, which they write; what we are about to write; and what we have read of theirs. */
+	struct board board, draft, echo;
+};
+
+static void die(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+static struct rdma_cm_event *expect(struct chat *chat, enum rdma_cm_event_type wanted)
+{
+	struct rdma_cm_event *event;
+
+	if (rdma_get_cm_event(chat->channel, &event))
+		die("rdma_get_cm_event");
+	if (event->event != wanted) {
+		fprintf(stderr, "%s (status %d) instead of %s: is the server running?\n",
+			rdma_event_str(event->event), event->status, rdma_event_str(wanted));
+		exit(1);
+	}
+	return event;
+}
+
+static void furnish(struct chat *chat)
+{
+	struct ibv_qp_init_attr wanted = {
+		.cap = { .max_send_wr = 4, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+	};
+	struct ibv_pd *domain = ibv_alloc_pd(chat->id->verbs);
+
+	chat->completions = ibv_create_cq(chat->id->verbs, 16, NULL, NULL, 0);
+	if (!domain || !chat->completions)
+		die("a protection domain or a completion queue");
+	/* One region for all three boards. The peer writes its text, and reads whether we have seen it. */
+	chat->memory = ibv_reg_mr(domain, &chat->board, 3 * sizeof(struct board),
+				  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+					  IBV_ACCESS_REMOTE_READ);
+	wanted.send_cq = wanted.recv_cq = chat->completions;
+	if (!chat->memory || rdma_create_qp(chat->id, domain, &wanted))
+		die("a memory region or a queue pair");
+}
+
+static struct place own_place(struct chat *chat)
+{
+	struct place place = {
+		.address = htobe64((uintptr_t)&chat->board),
+		.rkey = htonl(chat->memory->rkey),
+	};
+	return place;
+}
+
+static struct rdma_conn_param parameters(const struct place *own)
+{
+	struct rdma_conn_param parameters = {
+		.private_data = own, .private_data_len = sizeof(*own),
+		.responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7,
+	};
+	return parameters;
+}
+
+static void wait_for_guest(struct chat *chat)
+{
+	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(atoi(PORT)) };
+	struct rdma_cm_id *listener;
+
+	if (rdma_create_id(chat->channel, &listener, NULL, RDMA_PS_TCP) ||
+	    rdma_bind_addr(listener, (struct sockaddr *)&any) || rdma_listen(listener, 1))
+		die("listening");
+	printf("waiting at port %s\n", PORT);
+	fflush(stdout);
+	struct rdma_cm_event *request = expect(chat, RDMA_CM_EVENT_CONNECT_REQUEST);
+
+	chat->id = request->id;
+	memcpy(&chat->theirs, request->param.conn.private_data, sizeof(chat->theirs));
+	rdma_ack_cm_event(request);
+	furnish(chat);
+	struct place own = own_place(chat);
+	struct rdma_conn_param accepted = parameters(&own);
+
+	if (rdma_accept(chat->id, &accepted))
+		die("rdma_accept");
+	rdma_ack_cm_event(expect(chat, RDMA_CM_EVENT_ESTABLISHED));
+}
+
+static void visit(struct chat *chat, const char *server)
+{
+	struct addrinfo hints = { .ai_family = AF_INET }, *address;
+
+	if (getaddrinfo(server, PORT, &hints, &address)) {
+		fprintf(stderr, "%s is no address\n", server);
+		exit(1);
+	}
+	if (rdma_create_id(chat->channel, &chat->id, NULL, RDMA_PS_TCP) ||
+	    rdma_resolve_addr(chat->id, NULL, address->ai_addr, RESOLVE_MS))
+		die("rdma_resolve_addr");
+	rdma_ack_cm_event(expect(chat, RDMA_CM_EVENT_ADDR_RESOLVED));
+	freeaddrinfo(address);
+	if (rdma_resolve_route(chat->id, RESOLVE_MS))
+		die("rdma_resolve_route");
+	rdma_ack_cm_event(expect(chat, RDMA_CM_EVENT_ROUTE_RESOLVED));
+	furnish(chat);
+	struct place own = own_place(chat);
+	struct rdma_conn_param wishes = parameters(&own);
+
+	if (rdma_connect(chat->id, &wishes))
+		die("rdma_connect");
+	struct rdma_cm_event *established = expect(chat, RDMA_CM_EVENT_ESTABLISHED);
+
+	memcpy(&chat->theirs, established->param.conn.private_data, sizeof(chat->theirs));
+	rdma_ack_cm_event(established);
+}
+
+/* Posts one request and waits for it; 0 if the connection has ended, which flushes it. */
+static int carry_out(struct chat *chat, enum ibv_wr_opcode opcode, void *own, size_t offset, size_t length)
+{
+	struct ibv_sge piece = { .addr = (uintptr_t)own, .length = length, .lkey = chat->memory->lkey };
+	struct ibv_send_wr request = {
+		.sg_list = &piece, .num_sge = 1, .opcode = opcode,
+		.wr.rdma = { .remote_addr = be64toh(chat->theirs.address) + offset,
+			     .rkey = ntohl(chat->theirs.rkey) },
+	}, *bad;
+	struct ibv_wc done;
+	int found;
+
+	if (ibv_post_send(chat->id->qp, &request, &bad))
+		return 0;
+	while ((found = ibv_poll_cq(chat->completions, 1, &done)) == 0)
+		;
+	return found == 1 && done.status == IBV_WC_SUCCESS;
+}
+
+static int text_length(const struct board *board)
+{
+	/* The length was written by the peer: it may be anything. */
+	uint64_t length = be64toh(board->length);
+
+	return length < sizeof(board->text) ? (int)length : (int)sizeof(board->text);
+}
+
+/* Shows what has been written to our board, and notes on it that we have seen it. */
+static void show_news(struct chat *chat)
+{
+	uint64_t written = be64toh(chat->board.written);
+
+	if (written == chat->lines_seen)
+		return;
+	printf("> %.*s\n", text_length(&chat->board), chat->board.text);
+	fflush(stdout);
+	chat->lines_seen = written;
+	chat->board.seen = htobe64(written);
+}
+
+/* Writes a line to their board and reads it back until they have seen it. */
+static void say(struct chat *chat, const char *line)
+{
+	size_t length = strnlen(line, sizeof(chat->draft.text));
+	size_t before = offsetof(struct board, length), after = offsetof(struct board, text) + length;
+	int there;
+
+	chat->draft.written = htobe64(++chat->lines_written);
+	chat->draft.length = htobe64(length);
+	memcpy(chat->draft.text, line, length);
+	/* The number last: who sees it change finds the text in its place already. */
+	there = carry_out(chat, IBV_WR_RDMA_WRITE, (char *)&chat->draft + before, before, after - before) &&
+		carry_out(chat, IBV_WR_RDMA_WRITE, &chat->draft, 0, sizeof(uint64_t));
+	while (there && be64toh(chat->echo.seen) != chat->lines_written) {
+		there = carry_out(chat, IBV_WR_RDMA_READ, &chat->echo, 0, sizeof(chat->echo));
+		show_news(chat); /* they may be waiting for us in the same way */
+	}
+	if (there)
+		printf("  [seen] %.*s\n", text_length(&chat->echo), chat->echo.text);
+	else
+		printf("the other end has left; this was not seen any more: %s\n", line);
+	fflush(stdout);
+}
+
+/* Whether a line came from the keyboard. At its end there is no more typing, but the chat goes on. */
+static int keyboard(char *line, size_t size, int *open)
+{
+	struct pollfd typed = { .fd = *open ? 0 : -1, .events = POLLIN };
+
+	if (poll(&typed, 1, 1) <= 0)
+		return 0;
+	/* Byte by byte, so that nothing waits in a buffer that poll can't see. */
+	for (size_t length = 0; length + 1 < size; length++) {
+		if (read(0, line + length, 1) != 1) {
+			*open = 0;
+			return 0;
+		}
+		if (line[length] == '\n') {
+			line[length] = 0;
+			return 1;
+		}
+	}
+	line[size - 1] = 0;
+	return 1;
+}
+
+/* Whether the other end has said good-bye. */
+static int has_left(struct chat *chat)
+{
+	struct pollfd news = { .fd = chat->channel->fd, .events = POLLIN };
+
+	if (poll(&news, 1, 0) <= 0)
+		return 0;
+	rdma_ack_cm_event(expect(chat, RDMA_CM_EVENT_DISCONNECTED));
+	return 1;
+}
+
+static void talk(struct chat *chat)
+{
+	char line[BOARD_SIZE];
+	int open = 1;
+
+	printf("connected: type something, `q` ends\n");
+	fflush(stdout);
+	while (1) {
+		show_news(chat);
+		if (has_left(chat)) {
+			printf("the other end has left\n");
+			rdma_disconnect(chat->id); /* the good-bye wants an answer */
+			return;
+		}
+		if (!keyboard(line, sizeof(line), &open))
+			continue;
+		if (!strcmp(line, "q"))
+			break;
+		say(chat, line);
+	}
+	rdma_disconnect(chat->id);
+	rdma_ack_cm_event(expect(chat, RDMA_CM_EVENT_DISCONNECTED));
+}
+
+int main(int argc, char **argv)
+{
+	static struct chat chat;
+
+	if (argc < 2 || argc > 3 || (strcmp(argv[1], "server") && strcmp(argv[1], "client"))) {
+		fprintf(stderr, "usage: %s server\n       %s client [SERVER]\n", argv[0], argv[0]);
+		return argc > 1 && !strcmp(argv[1], "--help") ? 0 : 2;
+	}
+	chat.channel = rdma_create_event_channel();
+	if (!chat.channel)
+		die("rdma_create_event_channel");
+	if (!strcmp(argv[1], "server"))
+		wait_for_guest(&chat);
+	else
+		visit(&chat, argc == 3 ? argv[2] : "127.0.0.1");
+	talk(&chat);
+	rdma_destroy_qp(chat.id);
+	ibv_dereg_mr(chat.memory);
+	ibv_destroy_cq(chat.completions);
+	rdma_destroy_id(chat.id);
+	rdma_destroy_event_channel(chat.channel);
+	return 0;
+}

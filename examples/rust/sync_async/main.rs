@@ -1,0 +1,82 @@
+//! One echo, three ways to wait: blocking calls, a completion channel with epoll, and `async`.
+//!
+//! The verbs are the same in all three. What differs is who sleeps, and what wakes it.
+//!
+//! ```text
+//! cargo run --release --example sync_async
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod awaiting;
+mod blocking;
+mod end;
+mod with_epoll;
+
+use std::time::Instant;
+
+use clap::{Parser, ValueEnum};
+use examples::{DeviceOptions, describe_gid, gid_index, point_to_capture};
+use rocinante::Context;
+
+/// The same echo with blocking calls, with epoll, and with async
+#[derive(Parser)]
+struct Options {
+    #[command(flatten)]
+    device: DeviceOptions,
+    /// Only this way [default: all three]
+    #[arg(value_enum)]
+    way: Option<Way>,
+    /// How many messages go there and back
+    #[arg(long, default_value_t = 1000)]
+    rounds: u32,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Way {
+    /// Two threads, each waits for its next completion
+    Blocking,
+    /// One thread that waits for descriptors, of which the completion channels are two
+    Epoll,
+    /// Two tasks on one thread, each awaits its next completion
+    Async,
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    let context = options.device.open("sync_async.pcapng", None)?;
+    let index = gid_index(&context, None, None);
+    println!("device    {}", describe_gid(&context, index));
+    let ways = match options.way {
+        Some(way) => vec![way],
+        None => vec![Way::Blocking, Way::Epoll, Way::Async],
+    };
+    for way in ways {
+        measure(way, &context, options.rounds)?;
+    }
+    point_to_capture(&context);
+    Ok(())
+}
+
+/// One end asks, the other answers.
+fn measure(way: Way, context: &Context, rounds: u32) -> anyhow::Result<()> {
+    let (asker, answerer) = end::couple(context)?;
+    let began = Instant::now();
+    let name = match way {
+        Way::Blocking => {
+            blocking::echo(&asker, &answerer, rounds)?;
+            "blocking"
+        }
+        Way::Epoll => {
+            with_epoll::echo(&asker, &answerer, rounds)?;
+            "epoll"
+        }
+        Way::Async => {
+            awaiting::echo(&asker, &answerer, rounds)?;
+            "async"
+        }
+    };
+    let each = began.elapsed() / rounds.max(1);
+    println!("{name:<9} {rounds} messages came back unchanged, one round trip in {each:.1?}");
+    Ok(())
+}
