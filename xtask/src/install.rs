@@ -1,4 +1,4 @@
-//! `cargo xtask install`: the command and its libraries, in a place of the user's choice.
+//! `cargo xtask install`: the command, its libraries, completions and manual, where the user wants them.
 
 use std::fs;
 use std::io;
@@ -9,6 +9,9 @@ use std::process::Command;
 use crate::command::CommandLine;
 
 const BUILD: &str = "build --release -p roci -p capi -p preload";
+
+/// Where `man` looks below a prefix.
+const MANUAL: &str = "share/man/man1";
 
 /// Both libraries are one object; the file has the name that is in it.
 const LIBRARY: &str = "libibverbs.so.1";
@@ -23,22 +26,27 @@ const COMPLETIONS: [(&str, &str); 3] = [
 
 /// Builds everything and puts it below the prefix.
 pub(crate) fn install(root: &Path, prefix: &Path) -> Result<(), String> {
-    let build = CommandLine::cargo(BUILD);
-    println!("$ {build}");
-    match build.run(root) {
-        Ok(true) => {}
-        Ok(false) => return Err(format!("`{build}` failed")),
-        Err(error) => return Err(format!("cargo can't be started: {error}")),
-    }
+    let built = build(root)?;
     let prefix = std::path::absolute(prefix).map_err(|error| error.to_string())?;
-    let built = release_folder().map_err(|error| error.to_string())?;
     copy_everything(&built, &prefix)
         .map_err(|error| format!("nothing can be put into {}: {error}", prefix.display()))?;
     println!("installed below {}", prefix.display());
     Ok(())
 }
 
-fn copy_everything(built: &Path, prefix: &Path) -> io::Result<()> {
+/// Builds everything, and tells in which folder it is then.
+pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
+    let build = CommandLine::cargo(BUILD);
+    println!("$ {build}");
+    match build.run(root) {
+        Ok(true) => release_folder().map_err(|error| error.to_string()),
+        Ok(false) => Err(format!("`{build}` failed")),
+        Err(error) => Err(format!("cargo can't be started: {error}")),
+    }
+}
+
+/// Puts what was built below the prefix.
+pub(crate) fn copy_everything(built: &Path, prefix: &Path) -> io::Result<()> {
     let libraries = prefix.join("lib/rocinante");
     let command = prefix.join("bin/roci");
     place(
@@ -58,7 +66,16 @@ fn copy_everything(built: &Path, prefix: &Path) -> io::Result<()> {
             .output()?;
         write(&prefix.join(path), &script.stdout)?;
     }
-    Ok(())
+    write_manual(&command, &prefix.join(MANUAL))
+}
+
+fn write_manual(command: &Path, folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let written = Command::new(command).arg("manual").arg(folder).status()?;
+    match written.success() {
+        true => Ok(()),
+        false => Err(io::Error::other("roci could not write its manual")),
+    }
 }
 
 /// Replaces a file as a whole: programs that have the old one open keep it.
@@ -109,7 +126,8 @@ mod tests {
         let built = base.join("built");
         fs::create_dir_all(&built).expect("a folder");
         let names = ["librocinante_c.so", "librocinante_preload.so"];
-        let script = "#!/bin/sh\necho completions for $2\n";
+        let script =
+            "#!/bin/sh\ncase $1 in manual) echo page > $2/roci.1 ;; *) echo $1 for $2 ;; esac\n";
         let prefix = base.join("prefix");
         for round in ["old", "new"] {
             for name in names {
@@ -125,6 +143,7 @@ mod tests {
                 read("share/zsh/site-functions/_roci"),
                 "completions for zsh\n"
             );
+            assert_eq!(read("share/man/man1/roci.1"), "page\n");
         }
         let installed = fs::read_dir(prefix.join("lib/rocinante")).expect("a folder");
         assert_eq!(installed.count(), 5, "no drafts are left behind");

@@ -1,0 +1,219 @@
+//! The suite itself: unpacked from the distribution, and run.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::huge_pages::HugePages;
+use crate::programs::network::{CABLE, Host, Laboratory};
+use crate::programs::{Scratch, build, program_beside_us};
+
+/// Where Debian puts it, partly compressed.
+const TESTS: &str = "/usr/share/doc/rdma-core/tests";
+const PACKAGE: &str = "python3-pyverbs";
+
+/// The interpreter for which Debian's extension modules are built.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// The whole suite takes twenty seconds; a single case is given two minutes by the script.
+const SECONDS: &str = "900";
+
+/// What became of a case.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    Passed,
+    /// With the suite's own words.
+    Skipped(String),
+    Failed(String),
+}
+
+/// What became of all cases.
+pub(super) struct Results {
+    /// By name, without the cases that are for one maker's cards.
+    pub(super) cases: BTreeMap<String, Outcome>,
+    /// How many those are.
+    pub(super) of_vendors: usize,
+    /// The error says how the suite itself ended, if that was before its end.
+    pub(super) ended: Result<(), String>,
+    /// What the suite printed, with the trace of every failure.
+    pub(super) log: String,
+}
+
+/// Runs the cases with this in their name.
+pub(super) fn run(root: &Path, part: &str) -> Result<Results, String> {
+    build(root)?;
+    let scratch = Scratch::new("conformance")?;
+    unpack(&scratch.0)?;
+    let _pages = HugePages::reserve();
+    let laboratory = Laboratory::with_namespaces(0)?;
+    let host = ethernet(&laboratory)?;
+    let (report, log) = (scratch.0.join("report"), scratch.0.join("log"));
+    let script = root.join("xtask/src/conformance/cases.py");
+    let roci = program_beside_us("roci")?;
+    let mut command = host.command("timeout");
+    command
+        .args(["--kill-after=5", SECONDS])
+        .arg(roci)
+        .args(["run", "--devices", &host.devices(), "--", PYTHON])
+        .args([&script, &scratch.0])
+        .arg(Host::device())
+        .arg(&report)
+        .args((!part.is_empty()).then_some(part))
+        .env("XDG_RUNTIME_DIR", &scratch.0);
+    println!("$ {}", shown(&command));
+    let ended = run_into(&mut command, &log)?;
+    let log = fs::read(&log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log).into_owned();
+    let report =
+        fs::read_to_string(&report).map_err(|_| format!("{log}\nthe suite did not start"))?;
+    Ok(read_report(&report, ended, log))
+}
+
+/// A host with a cable: with Linux, an id that is bound to a loopback address has no device yet, and
+/// the suite asks for it at once.
+fn ethernet(laboratory: &Laboratory) -> Result<&Host, String> {
+    let mut networks = laboratory.networks.iter();
+    let network = networks.find(|network| network.name == CABLE);
+    network
+        .map(|network| &network.server)
+        .ok_or_else(|| "the laboratory has no cable".to_owned())
+}
+
+/// The inner error is how the suite ended, if that was not of its own accord.
+fn run_into(command: &mut Command, log: &Path) -> Result<Result<(), String>, String> {
+    let failed = |error| format!("the suite can't be started: {error}");
+    let output = File::create(log).map_err(failed)?;
+    let both = output.try_clone().map_err(failed)?;
+    command.stdin(Stdio::null()).stdout(output).stderr(both);
+    let status = command.status().map_err(failed)?;
+    Ok(match status.success() {
+        true => Ok(()),
+        false => Err(format!("the suite itself ended with {status}")),
+    })
+}
+
+fn shown(command: &Command) -> String {
+    let words = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
+/// Puts the suite into the folder, ready for the interpreter.
+fn unpack(folder: &Path) -> Result<(), String> {
+    let tests = match Path::new(TESTS).is_dir() {
+        true => PathBuf::from(TESTS),
+        // Images for containers leave out what is below /usr/share/doc.
+        false => from_archive(folder)?,
+    };
+    let copy = folder.join("tests");
+    let words = ["--recursive", "--dereference", "--no-target-directory"];
+    call(Command::new("cp").args(words).args([&tests, &copy]))?;
+    call(Command::new("gunzip").arg("--recursive").arg(&copy))
+}
+
+fn from_archive(folder: &Path) -> Result<PathBuf, String> {
+    let (archives, unpacked) = (folder.join("archives"), folder.join("unpacked"));
+    fs::create_dir(&archives).map_err(|error| error.to_string())?;
+    call(
+        Command::new("apt-get")
+            .args(["download", PACKAGE])
+            .current_dir(&archives),
+    )?;
+    let mut files = fs::read_dir(&archives).into_iter().flatten().flatten();
+    let archive = files.next().ok_or("apt-get downloaded nothing")?.path();
+    call(
+        Command::new("dpkg-deb")
+            .arg("--extract")
+            .args([&archive, &unpacked]),
+    )?;
+    Ok(unpacked.join(TESTS.trim_start_matches('/')))
+}
+
+fn call(command: &mut Command) -> Result<(), String> {
+    let shown = shown(command);
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("`{shown}` can't be started: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`{shown}` failed: {}", complaint.trim()))
+}
+
+/// Each line is a word, a case and perhaps a remark.
+fn read_report(report: &str, ended: Result<(), String>, log: String) -> Results {
+    let mut results = Results {
+        cases: BTreeMap::new(),
+        of_vendors: 0,
+        ended,
+        log,
+    };
+    let mut running = None;
+    for line in report.lines() {
+        let (event, remark) = line.split_once('\t').unwrap_or((line, ""));
+        let (word, case) = event.split_once(' ').unwrap_or((event, ""));
+        let case = case.strip_prefix("tests.").unwrap_or(case).to_owned();
+        let outcome = match word {
+            "vendor" => {
+                results.of_vendors += 1;
+                continue;
+            }
+            "starts" => {
+                running = Some(case);
+                continue;
+            }
+            "passed" => Outcome::Passed,
+            "skipped" => Outcome::Skipped(remark.to_owned()),
+            _ => Outcome::Failed(remark.to_owned()),
+        };
+        running = None;
+        results.note(case, outcome);
+    }
+    if let Some(case) = running {
+        results.note(case, Outcome::Failed("it did not end".to_owned()));
+    }
+    results
+}
+
+impl Results {
+    /// A case that failed once has failed, whatever it says later.
+    fn note(&mut self, case: String, outcome: Outcome) {
+        let known = self.cases.entry(case).or_insert(Outcome::Passed);
+        if !matches!(known, Outcome::Failed(_)) {
+            *known = outcome;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcomes(report: &str) -> Vec<Outcome> {
+        let results = read_report(report, Ok(()), String::new());
+        results.cases.into_values().collect()
+    }
+
+    #[test]
+    fn a_report_is_read() {
+        let report = "vendor tests.test_mlx5_cq.A.b\t\nstarts tests.test_a.A.a\t\n\
+                      passed tests.test_a.A.a\t\nstarts tests.test_a.A.b\t\n\
+                      skipped tests.test_a.A.b\tno such thing\n";
+        let skipped = Outcome::Skipped("no such thing".into());
+        assert_eq!(outcomes(report), [Outcome::Passed, skipped]);
+        let results = read_report(report, Ok(()), String::new());
+        assert_eq!(results.of_vendors, 1);
+        assert!(results.cases.contains_key("test_a.A.b"));
+    }
+
+    #[test]
+    fn a_case_that_does_not_end_has_failed() {
+        let failed = |why: &str| Outcome::Failed(why.into());
+        assert_eq!(outcomes("starts a.b.c\t\n"), [failed("it did not end")]);
+        let twice = "starts a.b.c\t\nfailed a.b.c\twrong\nskipped a.b.c\tlate\n";
+        assert_eq!(outcomes(twice), [failed("wrong")]);
+    }
+}

@@ -1,0 +1,70 @@
+//! What comes from the distribution: packages that are there, or can be installed.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
+
+/// A package's name, and a file by which it is known to be there.
+pub(crate) type Package = (&'static str, &'static str);
+
+/// Whether we may install packages and make namespaces.
+pub(crate) fn are_we_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|found| found.uid() == 0)
+}
+
+/// Why these can't be used here, if they can't.
+pub(crate) fn missing(packages: &[Package]) -> Option<String> {
+    let absent = absent(packages);
+    if absent.is_empty() || (are_we_root() && has_apt()) {
+        return None;
+    }
+    let install = format!("apt-get install {}", absent.join(" "));
+    Some(format!("programs are not installed (`{install}` as root)"))
+}
+
+/// Installs what is not there yet.
+pub(crate) fn install(packages: &[Package]) -> Result<(), String> {
+    let absent = absent(packages);
+    if absent.is_empty() {
+        return Ok(());
+    }
+    if let Some(missing) = missing(packages) {
+        return Err(missing);
+    }
+    let install = [
+        &["install", "--yes", "--no-install-recommends"],
+        &absent[..],
+    ]
+    .concat();
+    if apt_get(&install).is_ok() {
+        return Ok(());
+    }
+    // A new machine may not know the packages yet.
+    apt_get(&["update"])?;
+    apt_get(&install)
+}
+
+fn apt_get(words: &[&str]) -> Result<(), String> {
+    println!("$ apt-get {}", words.join(" "));
+    let status = Command::new("apt-get")
+        .args(words)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdout(Stdio::null())
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(format!("apt-get {} failed", words.join(" "))),
+        Err(error) => Err(format!("apt-get can't be started: {error}")),
+    }
+}
+
+fn absent(packages: &[Package]) -> Vec<&'static str> {
+    let absent = packages
+        .iter()
+        .filter(|(_, file)| fs::metadata(file).is_err());
+    absent.map(|(package, _)| *package).collect()
+}
+
+fn has_apt() -> bool {
+    fs::metadata("/usr/bin/apt-get").is_ok()
+}

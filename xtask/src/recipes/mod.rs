@@ -1,0 +1,139 @@
+//! The recipes of docs/ci.md, run as they stand there.
+
+mod container;
+mod document;
+mod github;
+mod gitlab;
+mod room;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+
+use crate::debian::{self, Package};
+use crate::package;
+use crate::programs::{Scratch, build, program_beside_us};
+use document::Document;
+
+const DOCUMENT: &str = "docs/ci.md";
+const ACTION: &str = "action.yml";
+
+/// The test that the recipes run.
+const TEST: &str = "rdma-test.sh";
+
+const PACKAGES: [Package; 2] = [("curl", "/usr/bin/curl"), ("iproute2", "/usr/bin/ip")];
+
+/// Says of a machine with our package that nothing else was replaced.
+const REPLACES_NOTHING: &str = include_str!("replaces-nothing.sh");
+
+/// What a user of a fresh installation tries first.
+const FIRST_STEPS: &str = "roci demo\nroci run -- ibv_devices\n";
+
+/// Where to run them.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// A folder with another Debian system, as debootstrap makes it, instead of this machine's
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    system: PathBuf,
+}
+
+/// What a recipe does, in two halves.
+struct Recipe {
+    name: &'static str,
+    /// What root prepares.
+    as_root: String,
+    /// What a user without privileges does then.
+    as_user: String,
+}
+
+/// Why the recipes can't be run here, if they can't.
+pub(crate) fn missing() -> Option<String> {
+    if !debian::are_we_root() {
+        return Some("only root can make a fresh system".into());
+    }
+    room::missing().or_else(|| debian::missing(&PACKAGES))
+}
+
+/// Runs them all on a copy of this machine's system.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let system = PathBuf::from("/");
+    run(root, &Options { system })
+}
+
+/// Runs them all; the first that fails ends it.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
+    if let Some(missing) = missing() {
+        return Err(missing);
+    }
+    debian::install(&PACKAGES)?;
+    let page = Page::read(root)?;
+    build(root)?;
+    let scratch = Scratch::new("recipes")?;
+    let job = prepare(root, &scratch.0, &page.test)?;
+    for recipe in &page.recipes {
+        let started = Instant::now();
+        room::run(root, &options.system, &scratch.0, &job, recipe)?;
+        let seconds = started.elapsed().as_secs_f32();
+        println!("works    {seconds:>5.1} s  {}", recipe.name);
+    }
+    Ok(())
+}
+
+/// What of the page is run.
+struct Page {
+    test: String,
+    recipes: Vec<Recipe>,
+}
+
+impl Page {
+    fn read(root: &Path) -> Result<Self, String> {
+        let text = |name: &str| {
+            fs::read_to_string(root.join(name))
+                .map_err(|error| format!("{name} can't be read: {error}"))
+        };
+        let (page, action) = (Document::new(text(DOCUMENT)?), text(ACTION)?);
+        let mut container = container::recipe(page.block("A plain container", "dockerfile")?)?;
+        container.as_root += REPLACES_NOTHING;
+        container.as_user.insert_str(0, FIRST_STEPS);
+        let github = github::recipe(page.block("GitHub", "yaml")?, &action)?;
+        let gitlab = gitlab::recipe(page.block("GitLab", "yaml")?)?;
+        Ok(Self {
+            test: page.block("The test", "sh")?.to_owned(),
+            recipes: vec![container, github, gitlab],
+        })
+    }
+}
+
+/// A folder with what a job finds: the package and the test.
+fn prepare(root: &Path, scratch: &Path, test: &str) -> Result<PathBuf, String> {
+    let failed = |error: io::Error| format!("no job can be prepared: {error}");
+    let job = scratch.join("job");
+    fs::create_dir(&job).map_err(failed)?;
+    fs::write(job.join(TEST), test).map_err(failed)?;
+    let roci = program_beside_us("roci")?;
+    let built = roci.parent().ok_or("a program is in a folder")?;
+    let package = package::make(root, built, scratch, "gzip")?;
+    let name = package.file_name().ok_or("a package has a name")?;
+    fs::rename(&package, job.join(name)).map_err(failed)?;
+    Ok(job)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recipes_run_the_test() {
+        let page = Page::read(crate::workspace_root()).expect("as the page stands");
+        let recipes = page.recipes.iter();
+        let names: Vec<_> = recipes
+            .filter(|recipe| recipe.as_user.contains(TEST))
+            .map(|recipe| recipe.name)
+            .collect();
+        assert_eq!(names, ["container", "GitHub", "GitLab"]);
+        assert!(page.test.contains("rping"));
+    }
+}

@@ -1,0 +1,44 @@
+# Runs the two halves of a recipe in a copy of a system that ends with them.
+#
+# Usage: room.sh SYSTEM PLACE JOB, in a mount and a process namespace of its own.
+#
+# SYSTEM is the folder of the system, PLACE an empty folder, and JOB has the files of the job with two more:
+# root.sh prepares the room as root, with the network as it is; user.sh is run by a user without any
+# privilege, who has a loopback interface and nothing else.
+
+set -e
+system=$1 place=$2 job=$3
+path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+mount --make-rprivate /
+mount -t tmpfs -o mode=0755 tmpfs "$place"
+mkdir "$place/changes" "$place/work" "$place/room" "$place/job"
+cp -r "$job/." "$place/job"
+mount -t overlay -o "lowerdir=$system,upperdir=$place/changes,workdir=$place/work" overlay "$place/room"
+cd "$place/room"
+
+# Nothing of ours or of other users is seen, but what belongs to the system.
+for folder in *; do
+    case $folder in
+    bin | dev | etc | lib* | proc | sbin | sys | usr | var) ;;
+    *) [ -L "$folder" ] || [ ! -d "$folder" ] || mount -t tmpfs -o mode=0755 tmpfs "$folder" ;;
+    esac
+done
+chmod 1777 tmp
+rm -f etc/resolv.conf
+cp -L /etc/resolv.conf etc/resolv.conf
+echo 'Acquire::Retries "3";' > etc/apt/apt.conf.d/99retries
+mount -t proc proc proc
+mount --rbind /dev dev
+mv "$place/job" tmp/job
+chown -R 1001:1001 tmp/job
+
+in_room="env -i PATH=$path LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive"
+chroot . $in_room HOME=/root sh -e -c 'cd /tmp/job && . ./root.sh'
+
+nobody="setpriv --reuid=1001 --regid=1001 --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all"
+unshare --net sh -e -c "
+ip link set lo up
+mount -t sysfs sysfs sys
+exec chroot . $nobody $in_room HOME=/tmp/job bash -e -c 'cd /tmp/job && . ./user.sh'
+"
