@@ -1,8 +1,13 @@
 #!/bin/dash
 # await-listener PIDFILE: until that process listens, with rdma_cm or with a socket.
 
+# Where commands come in is no listener of theirs: ports 7001 to 7003.
+sockets() {
+    grep -h ' 0A ' /proc/net/tcp /proc/net/tcp6 | grep -vq ':1B5[9AB] '
+}
+
 listens() {
-    { rdma resource show cm_id | grep -q LISTEN; } || grep -q ' 0A ' /proc/net/tcp /proc/net/tcp6
+    { rdma resource show cm_id | grep -q LISTEN; } || sockets
 }
 
 # The kernel says LISTEN a little before it does so. Then the server sleeps.

@@ -9,9 +9,9 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
-mount -t tracefs trace /sys/kernel/tracing
+mkdir -p /dev/shm
+mount -t tmpfs shm /dev/shm
 echo 1 > /proc/sys/kernel/printk
-echo /usr/bin/modprobe > /proc/sys/kernel/modprobe
 ulimit -l unlimited
 
 for word in $(cat /proc/cmdline); do
@@ -19,43 +19,57 @@ for word in $(cat /proc/cmdline); do
     peer.ipv4=*) ipv4=${word#*=} ;;
     peer.ipv6=*) ipv6=${word#*=} ;;
     peer.mtu=*) mtu=${word#*=} ;;
+    peer.control=*) control=${word#*=} ;;
     esac
 done
 
-for module in virtio_pci virtio_net virtio_console crc32_generic ib_uverbs rdma_ucm rdma_rxe sch_netem; do
-    modprobe $module || echo "init: no module $module"
-done
+# The emulated machine: everything is a module.
+load_modules() {
+    echo /usr/bin/modprobe > /proc/sys/kernel/modprobe
+    for module in virtio_pci virtio_net virtio_console crc32_generic ib_uverbs rdma_ucm rdma_rxe sch_netem; do
+        modprobe $module || echo "init: no module $module"
+    done
+}
+
+# What the kernel itself says about every packet's ICRC: 0 is good.
+watch_icrc() {
+    mount -t tracefs trace /sys/kernel/tracing
+    echo 'r:icrc rxe_icrc_check ret=$retval:s32' > /sys/kernel/tracing/kprobe_events
+    echo 'hist:keys=ret' > /sys/kernel/tracing/events/kprobes/icrc/trigger
+}
+
+take_commands_from_serial_ports() {
+    for port in /dev/vport0p*; do
+        seat "${port#/dev/vport0p}" 0<> "$port" 1>&0 &
+    done
+}
+
+# The kernel as a program has a second interface for that.
+take_commands_from_network() {
+    ip link set vec1 up
+    ip addr add "$control" dev vec1
+    for number in 1 2 3; do
+        nc -l -p 700$number -e /usr/bin/seat $number &
+    done
+}
 
 ip link set lo up
+if [ -n "$control" ]; then
+    ip link set vec0 name eth0
+else
+    load_modules
+fi
 ip link set eth0 mtu "$mtu" up
 ip addr add "$ipv4" dev eth0
 ip addr add "$ipv6" dev eth0 nodad
 rdma link add rxe0 type rxe netdev eth0
 
-# What the kernel itself says about every packet's ICRC: 0 is good.
-echo 'r:icrc rxe_icrc_check ret=$retval:s32' > /sys/kernel/tracing/kprobe_events
-echo 'hist:keys=ret' > /sys/kernel/tracing/events/kprobes/icrc/trigger
-
-# One seat runs one command after the other: a line comes in; a line with the exit code and the
-# number of bytes goes out, and the bytes that the command printed.
-seat() {
-    exec 3<> "$1"
-    out=/tmp/${1##*/}
-    while :; do
-        IFS= read -r line <&3 || { sleep 1; continue; }
-        # A group of its own, so that the command can be stopped with everything it started.
-        setsid dash -c 'echo $$ > '"$out"'.pid; eval "$0"' "$line" > "$out" 2> "$out.err" < /dev/null
-        code=$?
-        # Behind, so that no complaint stands in the middle of a line.
-        cat "$out.err" >> "$out"
-        echo "$code $(wc -c < "$out")" >&3
-        cat "$out" >&3
-    done
-}
-
-for port in /dev/vport*; do
-    seat "$port" &
-done
+if [ -n "$control" ]; then
+    take_commands_from_network
+else
+    watch_icrc
+    take_commands_from_serial_ports
+fi
 while :; do
     sleep 3600
 done

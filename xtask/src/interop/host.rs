@@ -1,12 +1,12 @@
 //! What this machine must have, so that a kernel can run beside us.
 
 use std::env;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::backend::Backend;
 use super::namespace;
+use crate::debian;
 
 /// A program that is needed, and the Debian package that has it.
 struct Tool {
@@ -14,14 +14,26 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 7] = [
-    tool("qemu-system-x86_64", "qemu-system-x86"),
+const TOOLS: [Tool; 6] = [
     tool("cpio", "cpio"),
     tool("depmod", "kmod"),
     tool("ip", "iproute2"),
     tool("unshare", "util-linux"),
     tool("tar", "tar"),
     tool("cc", "gcc"),
+];
+
+const TO_EMULATE: [Tool; 1] = [tool("qemu-system-x86_64", "qemu-system-x86")];
+
+/// To build a kernel, and to see what it sends.
+const TO_BUILD: [Tool; 7] = [
+    tool("bc", "bc"),
+    tool("bison", "bison"),
+    tool("flex", "flex"),
+    tool("make", "make"),
+    tool("strip", "binutils"),
+    tool("tcpdump", "tcpdump"),
+    tool("xz", "xz-utils"),
 ];
 
 const fn tool(program: &'static str, package: &'static str) -> Tool {
@@ -31,16 +43,16 @@ const fn tool(program: &'static str, package: &'static str) -> Tool {
 /// Where administrators' programs are, which an ordinary user's PATH leaves out.
 const MORE_FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// Why no kernel can be started here; nothing if it can.
-pub(crate) fn missing() -> Option<String> {
+/// Why no kernel can be started here; nothing if it can, or if what is missing can be installed.
+pub(crate) fn missing(backend: Backend) -> Option<String> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Some("the kernel to talk to is Debian's for x86-64".into());
     }
     if !is_installed("apt-get") || !is_installed("dpkg-deb") {
         return Some("the kernel comes from Debian, by apt-get, which is not here".into());
     }
-    let packages = packages_to_install();
-    if !packages.is_empty() {
+    let packages = packages_to_install(backend);
+    if !packages.is_empty() && !may_install() {
         let packages = packages.join(" ");
         return Some(format!(
             "programs are missing (`apt-get install -y {packages}`)"
@@ -53,15 +65,20 @@ pub(crate) fn missing() -> Option<String> {
     })
 }
 
-/// Installs what is missing: for machines that only check changes.
-pub(crate) fn install() -> Result<(), String> {
-    let packages = packages_to_install();
+/// Installs what is missing.
+pub(crate) fn install(backend: Backend) -> Result<(), String> {
+    let packages = packages_to_install(backend);
     if packages.is_empty() {
         return Ok(());
     }
-    update_lists()?;
     let words = ["install", "-y", "--no-install-recommends"];
-    apt_get(&[&words, packages.as_slice()].concat())
+    let words = [&words, packages.as_slice()].concat();
+    if apt_get(&words).is_ok() {
+        return Ok(());
+    }
+    // A new machine may not know the packages yet.
+    update_lists()?;
+    apt_get(&words)
 }
 
 /// Lets apt learn what there is.
@@ -69,13 +86,9 @@ pub(crate) fn update_lists() -> Result<(), String> {
     apt_get(&["update"])
 }
 
-/// Whether packages may be installed without asking: on a machine for checks, and as root.
+/// Whether packages can be installed.
 pub(crate) fn may_install() -> bool {
-    env::var_os("CI").is_some() && is_root() && is_installed("apt-get")
-}
-
-pub(crate) fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+    debian::are_we_root() && is_installed("apt-get")
 }
 
 /// PATH with the administrators' folders behind it.
@@ -84,8 +97,13 @@ pub(crate) fn search_path() -> String {
     format!("{path}:{}", MORE_FOLDERS.join(":"))
 }
 
-fn packages_to_install() -> Vec<&'static str> {
-    let missing = TOOLS.iter().filter(|tool| !is_installed(tool.program));
+fn packages_to_install(backend: Backend) -> Vec<&'static str> {
+    let more: &[Tool] = match backend {
+        Backend::Qemu => &TO_EMULATE,
+        Backend::Uml => &TO_BUILD,
+    };
+    let tools = TOOLS.iter().chain(more);
+    let missing = tools.filter(|tool| !is_installed(tool.program));
     let mut packages: Vec<_> = missing.map(|tool| tool.package).collect();
     packages.dedup();
     packages

@@ -1,20 +1,20 @@
 //! The kernel, and the file system in memory that it starts with.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::backend::Backend;
 use super::host;
 use super::packages::Packages;
 use super::place::Place;
 
-const INIT: &str = include_str!("../../guest/init.sh");
-const AWAIT_LISTENER: &str = include_str!("../../guest/await-listener.sh");
-const PROBE: &str = include_str!("../../guest/probe.c");
+/// The archive of what does not change between runs.
+const BASE: &str = "base.cpio";
 
 /// With these come the modules that they need.
-const MODULES: [&str; 12] = [
+const MODULES: [&str; 14] = [
     "virtio_pci",
     "virtio_net",
     "virtio_console",
@@ -27,6 +27,8 @@ const MODULES: [&str; 12] = [
     "cls_matchall",
     "act_mirred",
     "ifb",
+    "dummy",
+    "veth",
 ];
 
 /// Links by which packages that know only `/bin` and `/lib` agree with those that know `/usr`.
@@ -34,43 +36,54 @@ const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 
 /// What a machine boots.
 pub(crate) struct Image {
+    pub(crate) backend: Backend,
     pub(crate) kernel: PathBuf,
     pub(crate) initramfs: PathBuf,
     /// The machine's file system as it was packed: this side runs the same programs.
     pub(crate) root: PathBuf,
-    /// `uname -r` over there.
+    /// The version of Debian's kernel.
     pub(crate) release: String,
 }
 
 impl Image {
-    pub(crate) fn new(place: &Place, kernel: &str) -> Self {
-        let release = kernel.trim_start_matches("linux-image-").to_owned();
+    pub(crate) fn new(place: &Place, packages: &Packages, backend: Backend) -> Self {
+        let release = packages
+            .kernel
+            .trim_start_matches("linux-image-")
+            .to_owned();
+        let kernel = match backend {
+            Backend::Qemu => place.file("kernel/boot").join(format!("vmlinuz-{release}")),
+            Backend::Uml => place.file("linux-as-a-program"),
+        };
         Self {
-            kernel: place.file("kernel/boot").join(format!("vmlinuz-{release}")),
+            backend,
+            kernel,
             initramfs: place.file("initramfs.cpio"),
             root: place.file("root"),
             release,
         }
     }
 
-    /// Builds what an earlier run has not built.
+    /// Unpacks and packs what an earlier run has not: the kernel, and the distribution's programs.
     pub(crate) fn build(&self, place: &Place, packages: &Packages) -> Result<(), String> {
-        let base = place.file("base.cpio");
-        if !base.is_file() {
-            println!("unpacking the kernel and the programs");
-            self.unpack(place, packages)?;
-            pack(&self.root, &base)?;
+        let base = place.file(BASE);
+        let contents = base.with_extension("modules");
+        let modules = MODULES.join("\n");
+        if base.is_file() && fs::read_to_string(&contents).is_ok_and(|it| it == modules) {
+            return Ok(());
         }
+        println!("unpacking the kernel and the programs");
+        self.unpack(place, packages)?;
+        pack(&self.root, &base)?;
+        fs::write(&contents, modules).map_err(said("the list of modules"))
+    }
+
+    /// Puts a folder's files into what the machine starts with.
+    pub(crate) fn add(&self, place: &Place, overlay: &Path) -> Result<(), String> {
+        let base = place.file(BASE);
         // Ours are few and change: an archive behind the other.
-        let overlay = place.file("overlay");
-        fresh_folder(&overlay)?;
-        write_program(&overlay.join("init"), INIT)?;
-        fs::create_dir_all(overlay.join("usr/bin")).map_err(said("overlay"))?;
-        write_program(&overlay.join("usr/bin/await-listener"), AWAIT_LISTENER)?;
-        self.compile_probe(place)?;
-        fs::copy(probe(place), overlay.join("usr/bin/probe")).map_err(said("probe"))?;
         let packed = place.file("overlay.cpio");
-        pack(&overlay, &packed)?;
+        pack(overlay, &packed)?;
         concatenate(&[&base, &packed], &self.initramfs)
     }
 
@@ -129,27 +142,10 @@ impl Image {
         run(tool("depmod").arg("-b").arg(&self.root).arg(&self.release))
     }
 
-    fn compile_probe(&self, place: &Place) -> Result<(), String> {
-        let source = place.file("probe.c");
-        fs::write(&source, PROBE).map_err(said("probe.c"))?;
-        let libraries = self.root.join("usr/lib/x86_64-linux-gnu");
-        run(Command::new("cc")
-            .args(["-O1", "-Wall", "-Werror", "-o"])
-            .arg(probe(place))
-            .arg(&source)
-            .arg("-I")
-            .arg(place.file("headers/usr/include"))
-            .arg("-L")
-            .arg(&libraries)
-            .args(["-l:libibverbs.so.1", "-l:librdmacm.so.1"])
-            // The libraries' own libraries are found at run time.
-            .arg("-Wl,--allow-shlib-undefined"))
+    /// Where the machine's libraries are.
+    pub(crate) fn libraries(&self) -> PathBuf {
+        self.root.join("usr/lib/x86_64-linux-gnu")
     }
-}
-
-/// The C program that speaks for either side.
-pub(crate) fn probe(place: &Place) -> PathBuf {
-    place.file("probe")
 }
 
 /// The files of a module and of those it needs, from lines such as `a/b.ko: c/d.ko e/f.ko`.
@@ -191,19 +187,14 @@ fn concatenate(parts: &[&Path], whole: &Path) -> Result<(), String> {
     fs::write(whole, bytes).map_err(said("the archives"))
 }
 
-fn write_program(path: &Path, text: &str) -> Result<(), String> {
-    fs::write(path, text).map_err(said("a program"))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(said("a program"))
-}
-
-fn fresh_folder(folder: &Path) -> Result<(), String> {
+pub(crate) fn fresh_folder(folder: &Path) -> Result<(), String> {
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(said("an old folder"))?;
     }
     fs::create_dir_all(folder).map_err(said("a folder"))
 }
 
-fn run(command: &mut Command) -> Result<(), String> {
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{command:?} failed: {status}")),
@@ -211,7 +202,7 @@ fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-fn said(what: &str) -> impl Fn(std::io::Error) -> String + use<'_> {
+pub(crate) fn said(what: &str) -> impl Fn(std::io::Error) -> String + use<'_> {
     move |error| format!("{what}: {error}")
 }
 

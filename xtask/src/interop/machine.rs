@@ -1,30 +1,30 @@
-//! The machine that runs the kernel: QEMU, without any help from the processor.
+//! The machine that runs the kernel, and how it is told what to do.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::backend::Backend;
 use super::image::Image;
-use super::network::{Family, LARGEST_MTU, Side, TAP};
+use super::network::{Family, LARGEST_MTU, Side};
 use super::place::Place;
 use super::seat::{Outcome, Seat};
+use super::{qemu, uml};
 
 /// Programs run in the first two seats; the last one is for questions meanwhile.
-const SEATS: usize = 3;
+pub(crate) const SEATS: usize = 3;
 const QUESTIONS: usize = SEATS - 1;
 
 /// An emulated processor on a busy machine boots slowly.
-const BOOT_PATIENCE: Duration = Duration::from_secs(150);
+const BOOT_PATIENCE: Duration = Duration::from_secs(240);
 const QUESTION_PATIENCE: Duration = Duration::from_secs(60);
-
-/// Sockets of the machine. `/run` belongs to our namespace, and its paths are short.
-const SOCKETS: &str = "/run";
 
 /// A running kernel.
 pub(crate) struct Machine {
-    qemu: Child,
+    pub(crate) backend: Backend,
+    /// The machine, and who else watches the cable.
+    processes: Vec<Child>,
     seats: Vec<Seat>,
     /// Every frame on the cable.
     pub(crate) capture: PathBuf,
@@ -34,9 +34,13 @@ impl Machine {
     /// Boots, and returns when commands are taken.
     pub(crate) fn boot(place: &Place, image: &Image) -> Result<Self, String> {
         let capture = place.file("cable.pcap");
-        let qemu = start(place, image, &capture)?;
+        let processes = match image.backend {
+            Backend::Qemu => vec![qemu::start(place, image, &capture)?],
+            Backend::Uml => vec![uml::start(place, image)?, uml::capture(&capture)?],
+        };
         let mut machine = Self {
-            qemu,
+            backend: image.backend,
+            processes,
             seats: Vec::new(),
             capture,
         };
@@ -50,15 +54,15 @@ impl Machine {
     fn take_seats(&mut self) -> Result<(), String> {
         let start = Instant::now();
         while self.seats.len() < SEATS {
-            if let Ok(Some(status)) = self.qemu.try_wait() {
-                return Err(format!("QEMU ended at once: {status}"));
+            if let Ok(Some(status)) = self.processes[0].try_wait() {
+                return Err(format!("the machine ended at once: {status}"));
             }
             if start.elapsed() > BOOT_PATIENCE {
-                return Err("QEMU opens no serial ports".into());
+                return Err("the machine takes no commands".into());
             }
-            match Seat::connect(&socket(self.seats.len())) {
+            match self.backend.connect(self.seats.len()) {
                 Ok(seat) => self.seats.push(seat),
-                // QEMU is still getting ready.
+                // It is still getting ready.
                 Err(_) => sleep(Duration::from_millis(20)),
             }
         }
@@ -139,9 +143,11 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // It has nothing to save. That it has ended already is no error.
-        let _ = self.qemu.kill();
-        let _ = self.qemu.wait();
+        for process in &mut self.processes {
+            // It has nothing to save. That it has ended already is no error.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
     }
 }
 
@@ -151,69 +157,14 @@ fn lost(error: &std::io::Error) -> String {
 
 /// Where the machine keeps the number of a seat's process.
 fn pid_file(seat: usize) -> String {
-    format!("/tmp/vport0p{}.pid", seat + 1)
+    format!("/tmp/seat{}.pid", seat + 1)
 }
 
-fn socket(seat: usize) -> PathBuf {
-    Path::new(SOCKETS).join(format!("seat{seat}"))
-}
-
-fn start(place: &Place, image: &Image, capture: &Path) -> Result<Child, String> {
-    let errors = File::create(place.file("qemu.log")).map_err(|error| error.to_string())?;
-    let mut command = Command::new("qemu-system-x86_64");
-    command
-        .args("-M pc -accel tcg,thread=multi -cpu max -smp 2 -m 768".split(' '))
-        .args("-nodefaults -display none -no-reboot".split(' '))
-        .arg("-kernel")
-        .arg(&image.kernel)
-        .arg("-initrd")
-        .arg(&image.initramfs)
-        .args(["-append", &kernel_command_line()])
-        .args([
-            "-serial",
-            &format!("file:{}", place.file("console.log").display()),
-        ])
-        .args(["-device", "virtio-serial-pci"])
-        .args(cable(capture));
-    for seat in 0..SEATS {
-        let path = socket(seat);
-        let path = path.display();
-        let (port, number) = (format!("port{seat}"), seat + 1);
-        command.args([
-            "-chardev",
-            &format!("socket,id={port},path={path},server=on,wait=off"),
-            "-device",
-            &format!("virtserialport,chardev={port},nr={number}"),
-        ]);
-    }
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(errors)
-        .spawn()
-        .map_err(|error| format!("QEMU can't be started: {error}"))
-}
-
-fn kernel_command_line() -> String {
+/// What the first process over there is told on the kernel's command line.
+pub(crate) fn addresses() -> String {
     let (ipv4, ipv6) = (
         Side::Kernel.place(Family::Ipv4),
         Side::Kernel.place(Family::Ipv6),
     );
-    format!(
-        "console=ttyS0 panic=-1 quiet edd=off mitigations=off tsc=reliable net.ifnames=0 \
-         peer.ipv4={ipv4} peer.ipv6={ipv6} peer.mtu={LARGEST_MTU}"
-    )
-}
-
-/// Without offloads, so that what is captured is what a real cable would carry.
-fn cable(capture: &Path) -> [String; 6] {
-    let capture = capture.display();
-    [
-        "-netdev".into(),
-        format!("tap,id=cable,ifname={TAP},script=no,downscript=no,vnet_hdr=off"),
-        "-device".into(),
-        format!("virtio-net-pci,netdev=cable,host_mtu={LARGEST_MTU},romfile="),
-        "-object".into(),
-        format!("filter-dump,id=dump,netdev=cable,file={capture},maxlen=65536"),
-    ]
+    format!("peer.ipv4={ipv4} peer.ipv6={ipv6} peer.mtu={LARGEST_MTU}")
 }

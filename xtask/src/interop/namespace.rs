@@ -7,10 +7,15 @@
 
 use std::env;
 use std::io::{self, Read};
-use std::process::{self, Command, ExitStatus, Stdio};
+use std::process::{self, Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::host;
+use crate::debian;
+
+/// How often to look whether it is done.
+const GLANCE: Duration = Duration::from_millis(100);
 
 const NAMESPACES: [&str; 6] = [
     "--net",
@@ -20,6 +25,9 @@ const NAMESPACES: [&str; 6] = [
     "--kill-child",
     "--mount-proc",
 ];
+
+/// Before other work on this machine: the time-outs of a protocol do not wait for it.
+const AHEAD: [&str; 3] = ["-n", "-5", "unshare"];
 
 /// An ordinary user is root in there, and only there.
 const AS_USER: [&str; 2] = ["--user", "--map-root-user"];
@@ -32,16 +40,26 @@ pub(crate) fn works() -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Runs this program again, with these arguments, inside.
-pub(crate) fn run_inside(arguments: &[String]) -> io::Result<ExitStatus> {
+/// Runs this program again, with these arguments, inside; it must be done before `end`.
+pub(crate) fn run_inside(arguments: &[String], end: Instant) -> Result<(), String> {
+    let failed = |error: io::Error| format!("unshare can't be started: {error}");
     let mut command = unshare();
-    command.arg(env::current_exe()?).args(arguments);
-    let mut child = command.stdin(Stdio::piped()).spawn()?;
+    command
+        .arg(env::current_exe().map_err(failed)?)
+        .args(arguments);
+    let mut child = command.stdin(Stdio::piped()).spawn().map_err(failed)?;
     // The pipe is the leash; it must stay open while we wait.
     let leash = child.stdin.take();
-    let status = child.wait();
+    while Instant::now() < end {
+        match child.try_wait().map_err(failed)? {
+            Some(status) if status.success() => return Ok(()),
+            Some(_) => return Err("not everything is as it should be".into()),
+            None => thread::sleep(GLANCE),
+        }
+    }
     drop(leash);
-    status
+    child.wait().map_err(failed)?;
+    Err("it took too long, and was ended".into())
 }
 
 /// Inside: ends this process, and with it everything, when the one outside is gone.
@@ -54,11 +72,13 @@ pub(crate) fn end_with_the_outside() {
 }
 
 fn unshare() -> Command {
-    let mut command = Command::new("unshare");
+    let is_root = debian::are_we_root();
+    let mut command = Command::new(if is_root { "nice" } else { "unshare" });
     command.env("PATH", host::search_path());
-    if !host::is_root() {
-        command.args(AS_USER);
-    }
+    match is_root {
+        true => command.args(AHEAD),
+        false => command.args(AS_USER),
+    };
     command.args(NAMESPACES).arg("--");
     command
 }

@@ -1,11 +1,18 @@
 //! The cable between the two: a tap, in a network that has nothing else.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::process::Command;
 
 use super::host;
 
 pub(crate) const TAP: &str = "tap0";
+
+/// A second cable, for commands to a machine that has no serial ports.
+pub(crate) const CONTROL_TAP: &str = "tap1";
+
+/// Each seat over there has a port, beginning with this one.
+pub(crate) const FIRST_CONTROL_PORT: u16 = 7001;
 
 /// The largest that rows ask for; the machine is started with it.
 pub(crate) const LARGEST_MTU: u32 = 9000;
@@ -45,6 +52,14 @@ impl Side {
         };
         format!("{}/{prefix}", self.address(family))
     }
+
+    /// The same on the cable for commands.
+    pub(crate) fn control_place(self) -> String {
+        match self {
+            Side::Ours => "10.212.0.1/24".into(),
+            Side::Kernel => "10.212.0.2/24".into(),
+        }
+    }
 }
 
 impl fmt::Display for Family {
@@ -54,6 +69,11 @@ impl fmt::Display for Family {
             Family::Ipv6 => "IPv6",
         })
     }
+}
+
+/// Where commands are taken over there.
+pub(crate) fn control_address(port: u16) -> SocketAddr {
+    SocketAddr::from(([10, 212, 0, 2], port))
 }
 
 /// Lays the cable; it goes with the namespace.
@@ -68,6 +88,14 @@ pub(crate) fn lay() -> Result<(), String> {
     );
     ip(&format!("addr add {ipv4} dev {TAP}"))?;
     ip(&format!("addr add {ipv6} dev {TAP} nodad"))
+}
+
+/// Lays the cable for commands, too.
+pub(crate) fn lay_control() -> Result<(), String> {
+    ip(&format!("tuntap add dev {CONTROL_TAP} mode tap"))?;
+    ip(&format!("link set {CONTROL_TAP} up"))?;
+    let place = Side::Ours.control_place();
+    ip(&format!("addr add {place} dev {CONTROL_TAP}"))
 }
 
 /// Changes the longest packet at our end of the cable.

@@ -72,6 +72,27 @@ impl Packages {
         headers.try_for_each(|name| self.unpack(name, target))
     }
 
+    /// Fetches the source of this kernel and unpacks it.
+    pub(crate) fn unpack_kernel_source(&self, target: &Path) -> Result<(), String> {
+        let name = source_of(&self.kernel).ok_or("the kernel's name has no version")?;
+        if self.file(&name).is_err() {
+            println!("fetching {name}");
+            download(&self.folder, std::slice::from_ref(&name))?;
+        }
+        self.unpack(&name, target)?;
+        let archive = target.join(format!("usr/src/{name}.tar.xz"));
+        let unpacked = Command::new("tar")
+            .args(["-xJ", "--strip-components=1", "-C"])
+            .arg(target)
+            .arg("-f")
+            .arg(&archive)
+            .status();
+        match unpacked {
+            Ok(status) if status.success() => Ok(()),
+            _ => Err(format!("{} can't be unpacked", archive.display())),
+        }
+    }
+
     /// Unpacks one package, without its documentation.
     pub(crate) fn unpack(&self, name: &str, target: &Path) -> Result<(), String> {
         let file = self.file(name)?;
@@ -117,6 +138,14 @@ impl Packages {
             format!("{folder} lacks {name}: remove that folder and run again")
         })
     }
+}
+
+/// `linux-image-6.1.0-54-amd64` is built from `linux-source-6.1`.
+fn source_of(kernel: &str) -> Option<String> {
+    let version = kernel.strip_prefix("linux-image-")?;
+    let mut numbers = version.split('.');
+    let (major, minor) = (numbers.next()?, numbers.next()?);
+    Some(format!("linux-source-{major}.{minor}"))
 }
 
 fn newest_kernel() -> Result<String, String> {
@@ -179,4 +208,16 @@ fn download(folder: &Path, names: &[String]) -> Result<(), String> {
     }
     let reason = String::from_utf8_lossy(&output.stderr);
     Err(format!("Debian's packages can't be fetched: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::source_of;
+
+    #[test]
+    fn a_kernel_has_a_source() {
+        let source = source_of("linux-image-6.1.0-54-amd64");
+        assert_eq!(source.as_deref(), Some("linux-source-6.1"));
+        assert_eq!(source_of("linux-image-amd64"), None);
+    }
 }

@@ -25,6 +25,11 @@ impl Place {
         self.built.join("roci")
     }
 
+    /// Where a release build of the same things is.
+    pub(crate) fn release(&self) -> PathBuf {
+        self.built.with_file_name("release")
+    }
+
     /// Where everything of ours is.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder

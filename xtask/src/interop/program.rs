@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::image::{self, Image};
+use super::guest;
+use super::image::Image;
 use super::place::Place;
 use super::rows::Role;
 use super::seat::Outcome;
@@ -36,7 +37,7 @@ pub(crate) struct Programs {
     roci: PathBuf,
     programs: PathBuf,
     libraries: PathBuf,
-    probe: PathBuf,
+    compiled: PathBuf,
     outputs: PathBuf,
 }
 
@@ -48,7 +49,7 @@ impl Programs {
             roci: place.roci(),
             programs: image.root.join("usr/bin"),
             libraries: place.file("libraries"),
-            probe: image::probe(place),
+            compiled: guest::programs(place),
             outputs,
         };
         programs.link_libraries(image)?;
@@ -66,16 +67,27 @@ impl Programs {
         Ok(())
     }
 
+    /// Runs a program that needs no other side, with the devices that the tests of our libraries know.
+    pub(crate) fn run_alone(&self, program: &str, patience: Duration) -> Result<Outcome, String> {
+        let mut command = self.command(Way::Run, program);
+        command.env("ROCI_DEVICES", "left=127.0.0.31,right=127.0.0.32");
+        self.launch(command, program, "alone")?.finish(patience)
+    }
+
     /// Starts a command line, given as for the kernel's side.
     pub(crate) fn start(&self, way: Way, line: &str, role: Role) -> Result<Running, String> {
-        let output = self.outputs.join(format!("{role:?}"));
-        let file = File::create(&output).map_err(|error| error.to_string())?;
-        let errors = output.with_extension("err");
-        let errors = File::create(&errors).map_err(|error| error.to_string())?;
         let mut command = self.command(way, line);
         if (way, role) == (Way::RunUnhurried, Role::Client) {
             command.env("ROCI_FAULT", LATE_MANAGEMENT);
         }
+        self.launch(command, line, &format!("{role:?}"))
+    }
+
+    fn launch(&self, mut command: Command, line: &str, name: &str) -> Result<Running, String> {
+        let output = self.outputs.join(name);
+        let file = File::create(&output).map_err(|error| error.to_string())?;
+        let errors = output.with_extension("err");
+        let errors = File::create(&errors).map_err(|error| error.to_string())?;
         let child = command
             .env("LD_LIBRARY_PATH", &self.libraries)
             // `/run` belongs to our namespace.
@@ -98,15 +110,23 @@ impl Programs {
         }
     }
 
+    /// One that was compiled here, or else the distribution's.
+    fn path_of(&self, program: &str) -> PathBuf {
+        let compiled = self.compiled.join(program);
+        match compiled.is_file() {
+            true => compiled,
+            false => self.programs.join(program),
+        }
+    }
+
     fn command(&self, way: Way, line: &str) -> Command {
         let mut words = line.split_whitespace();
         let program = words.next().expect("a command line names a program");
         let mut command = Command::new(&self.roci);
         match (way, program) {
             (Way::Ping, _) => command.arg("ping"),
-            (_, "probe") => command.args(["run", "--"]).arg(&self.probe),
             (Way::Run | Way::RunUnhurried, _) => {
-                command.args(["run", "--"]).arg(self.programs.join(program))
+                command.args(["run", "--"]).arg(self.path_of(program))
             }
         };
         command.args(words);

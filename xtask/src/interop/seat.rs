@@ -1,9 +1,13 @@
-//! Commands for the kernel peer, through a serial port of the machine.
+//! Commands for the kernel peer, through a serial port of the machine or a connection of their own.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
+
+/// An answer to a connection comes at once, or nobody is there yet.
+const CONNECT_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How a program ended, and everything that it printed.
 #[derive(Debug, Clone)]
@@ -20,13 +24,29 @@ impl Outcome {
 
 /// A place in the machine where one command runs at a time.
 pub(crate) struct Seat {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<Wire>,
+}
+
+/// What leads there.
+enum Wire {
+    Serial(UnixStream),
+    Network(TcpStream),
 }
 
 impl Seat {
-    pub(crate) fn connect(socket: &Path) -> io::Result<Self> {
-        let stream = BufReader::new(UnixStream::connect(socket)?);
-        Ok(Self { stream })
+    pub(crate) fn at_serial_port(socket: &Path) -> io::Result<Self> {
+        Ok(Self::behind(Wire::Serial(UnixStream::connect(socket)?)))
+    }
+
+    pub(crate) fn at_address(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE)?;
+        stream.set_nodelay(true)?;
+        Ok(Self::behind(Wire::Network(stream)))
+    }
+
+    fn behind(wire: Wire) -> Self {
+        let stream = BufReader::new(wire);
+        Self { stream }
     }
 
     /// Starts a shell command; its outcome must be fetched before the next one.
@@ -51,6 +71,40 @@ impl Seat {
         self.stream.read_exact(&mut text)?;
         let text = String::from_utf8_lossy(&text).into_owned();
         Ok(Some(Outcome { code, text }))
+    }
+}
+
+impl Wire {
+    fn set_read_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
+        match self {
+            Wire::Serial(stream) => stream.set_read_timeout(patience),
+            Wire::Network(stream) => stream.set_read_timeout(patience),
+        }
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Wire::Serial(stream) => stream.read(bytes),
+            Wire::Network(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Wire::Serial(stream) => stream.write(bytes),
+            Wire::Network(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Wire::Serial(stream) => stream.flush(),
+            Wire::Network(stream) => stream.flush(),
+        }
     }
 }
 

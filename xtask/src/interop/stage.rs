@@ -9,14 +9,15 @@ use super::rows::{Cable, Role, Row};
 use super::seat::Outcome;
 
 /// How long a server may take until it listens.
-const LISTEN_PATIENCE: Duration = Duration::from_secs(40);
+const LISTEN_PATIENCE: Duration = Duration::from_secs(55);
 
-/// How long a conversation may take. Lost packets cost time.
-const PATIENCE: Duration = Duration::from_secs(40);
-const LOSSY_PATIENCE: Duration = Duration::from_secs(180);
+/// How long a conversation may take: an emulated machine on a busy one is slow, and lost packets cost
+/// time.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOSSY_PATIENCE: Duration = Duration::from_secs(240);
 
 /// How long a server may stay when its client has gone.
-const FAREWELL: Duration = Duration::from_secs(10);
+const FAREWELL: Duration = Duration::from_secs(20);
 
 /// The device of either side.
 const KERNEL_DEVICE: &str = "rxe0";
@@ -32,7 +33,7 @@ pub(crate) struct Conversation {
 /// The two sides, and the cable between them.
 pub(crate) struct Stage {
     pub(crate) machine: Machine,
-    programs: Programs,
+    pub(crate) programs: Programs,
     cable: Option<Cable>,
     gids: Gids,
 }
@@ -131,6 +132,8 @@ impl Stage {
         if self.cable == Some(cable) {
             return Ok(());
         }
+        // Until all of it is done.
+        self.cable = None;
         let mtu = cable.mtu;
         network::set_mtu(mtu)?;
         self.machine.must(&format!("ip link set eth0 mtu {mtu}"))?;

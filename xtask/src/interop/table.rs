@@ -5,11 +5,15 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use super::{Matrix, library_tests};
+
 /// How one direction of a row ended.
 pub(crate) enum Cell {
     Good(Duration),
     /// What is wrong.
     Bad(String),
+    /// There was no time for it.
+    LeftOut,
 }
 
 /// A row with both directions.
@@ -21,17 +25,18 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn is_good(&self) -> bool {
-        matches!(
-            (&self.as_client, &self.as_server),
-            (Cell::Good(_), Cell::Good(_))
-        )
+        self.complaints().is_empty()
+    }
+
+    pub(crate) fn is_left_out(&self) -> bool {
+        matches!(self.as_client, Cell::LeftOut)
     }
 
     /// What is wrong, a line each.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let cells = [("client", &self.as_client), ("server", &self.as_server)];
         let complaints = cells.iter().filter_map(|(role, cell)| match cell {
-            Cell::Good(_) => None,
+            Cell::Good(_) | Cell::LeftOut => None,
             Cell::Bad(reason) => Some(format!("{}, we are the {role}: {reason}", self.name)),
         });
         complaints.collect()
@@ -58,6 +63,7 @@ fn short(cell: &Cell) -> String {
     match cell {
         Cell::Good(took) => format!("ok {:.1} s", took.as_secs_f32()),
         Cell::Bad(_) => "FAILED".into(),
+        Cell::LeftOut => "no time".into(),
     }
 }
 
@@ -66,10 +72,14 @@ const BEGIN: &str = "<!-- the table: written by `cargo xtask interop --record` -
 const END: &str = "<!-- the end of the table -->";
 
 /// Writes the table into the docs.
-pub(crate) fn record(document: &Path, lines: &[Line], remarks: &[String]) -> Result<(), String> {
+pub(crate) fn record(document: &Path, matrix: &Matrix, remarks: &[String]) -> Result<(), String> {
     let unusable = |error: std::io::Error| format!("{}: {error}", document.display());
     let text = fs::read_to_string(document).map_err(unusable)?;
-    let replaced = replaced(&text, &markdown(lines, remarks));
+    let mut table = markdown(&matrix.lines, remarks);
+    if !matrix.tests.is_empty() {
+        table.push_str(&tests_as_markdown(&matrix.tests));
+    }
+    let replaced = replaced(&text, &table);
     let text = replaced.ok_or_else(|| format!("{} has no place for it", document.display()))?;
     fs::write(document, text).map_err(unusable)
 }
@@ -93,11 +103,49 @@ fn markdown(lines: &[Line], remarks: &[String]) -> String {
     text
 }
 
+/// The tests of our C libraries, as they are printed.
+pub(crate) fn tests(tests: &[library_tests::Line]) -> String {
+    let head = format!(
+        "{:<NAME_WIDTH$} {:>14} {:>14}\n",
+        "tests of the C libraries", "ours", "rdma-core's"
+    );
+    tests.iter().fold(head, |mut text, test| {
+        let (ours, kernels) = (short(&test.ours), short(&test.kernels));
+        let name = test.name;
+        writeln!(text, "{name:<NAME_WIDTH$} {ours:>14} {kernels:>14}").expect("memory takes all");
+        for line in complaints_of_test(test) {
+            writeln!(text, "    {line}").expect("memory takes all");
+        }
+        text
+    })
+}
+
+/// What is wrong with a test, a line each.
+pub(crate) fn complaints_of_test(test: &library_tests::Line) -> Vec<String> {
+    let cells = [("ours", &test.ours), ("rdma-core's", &test.kernels)];
+    let bad = cells.iter().filter_map(|(whose, cell)| match cell {
+        Cell::Bad(reason) => Some(format!("{} with {whose}: {reason}", test.name)),
+        Cell::Good(_) | Cell::LeftOut => None,
+    });
+    bad.collect()
+}
+
+fn tests_as_markdown(tests: &[library_tests::Line]) -> String {
+    let head = "\n| test of our C libraries | ours | rdma-core's on rxe |\n|---|---|---|\n";
+    tests.iter().fold(head.to_owned(), |mut text, test| {
+        let (ours, kernels) = (plain(&test.ours), plain(&test.kernels));
+        let kernels = test.remark.unwrap_or(kernels);
+        writeln!(text, "| {} | {ours} | {kernels} |", test.name).expect("memory takes all");
+        text
+    })
+}
+
 /// Without times: the document changes only when the outcome does.
 fn plain(cell: &Cell) -> &'static str {
     match cell {
         Cell::Good(_) => "ok",
         Cell::Bad(_) => "FAILED",
+        Cell::LeftOut => "not run",
     }
 }
 

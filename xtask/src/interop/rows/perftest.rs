@@ -48,8 +48,9 @@ fn by_connection_manager(program: &str, options: &str, name: &str) -> Row {
 }
 
 fn pair(program: &str, options: &str, name: &str) -> Row {
-    // -F: that the processor's clock changes is nothing to complain about here.
-    let server = format!("{program} -d {{device}} -x {{gid}} -F {options}");
+    // -F: that the processor's clock changes is nothing to complain about here. -u: a second until a
+    // packet is repeated, because a busy machine may let an emulated one stand still for half of one.
+    let server = format!("{program} -d {{device}} -x {{gid}} -F -u 18 {options}");
     let client = format!("{server} {{server}}");
     Row::new(format!("{program}, {name}"), server, client)
 }

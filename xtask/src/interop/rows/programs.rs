@@ -5,6 +5,7 @@ use super::super::program::Way;
 use super::{Cable, Judge, Row};
 
 const PINGS: usize = 10;
+const MANY_PINGS: usize = 3000;
 
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
@@ -22,6 +23,7 @@ pub(super) fn rows() -> Vec<Row> {
         "rdma_server -s {server}",
         "rdma_client -s {server}",
     ));
+    rows.push(soak());
     let lossy = ping("roci ping, lossy", Way::Ping, 20000, Family::Ipv4);
     rows.push(lossy.cable(Cable::LOSSY).long());
     rows
@@ -34,6 +36,19 @@ fn ping(name: &str, way: Way, size: u32, family: Family) -> Row {
         .way(way)
         .over(family)
         .judge(Judge::Pings(PINGS))
+}
+
+/// Often enough for what happens once in a thousand times.
+fn soak() -> Row {
+    let options = format!("-a {{server}} -v -C {MANY_PINGS} -S 300");
+    Row::new(
+        format!("roci ping, {MANY_PINGS} times"),
+        format!("rping -s {options}"),
+        format!("rping -c -V {options}"),
+    )
+    .way(Way::Ping)
+    .judge(Judge::Pings(MANY_PINGS))
+    .long()
 }
 
 fn connections(family: Family) -> Row {

@@ -1,0 +1,58 @@
+/* One side of a short conversation over RDMA, through the ordinary C interface.
+ *
+ *   probe server ADDRESS SCENE        probe client ADDRESS SCENE
+ *
+ * The same program runs on the kernel's device and on ours. Each side prints what it was told by
+ * its library, a fact per line, and nothing that differs from run to run; so the lines of two
+ * libraries can be compared.
+ */
+#include "probe.h"
+
+const char *side, *scene;
+struct rdma_event_channel *channel;
+struct rdma_cm_id *id;
+struct ibv_pd *domain;
+struct ibv_cq *sent, *received;
+struct ibv_mr *region;
+uint8_t *bytes;
+struct memory theirs;
+
+static void play(void)
+{
+    if (is("sizes") || is("smaller-sizes")) every_size();
+    else if (is("immediate")) immediate();
+    else if (is("reads")) many_reads();
+    else if (is("atomics")) atomics();
+    else if (is("inline")) inlined();
+    else if (is("invalidate")) invalidate();
+    else if (is("wrong-key")) refused(IBV_WR_RDMA_WRITE, 64, 0, theirs.key ^ 0x5a5a00);
+    else if (is("wrong-key-read")) refused(IBV_WR_RDMA_READ, 64, 0, theirs.key ^ 0x5a5a00);
+    else if (is("out-of-bounds")) refused(IBV_WR_RDMA_WRITE, 64, 2 * MEMORY - 63, theirs.key);
+    else if (is("no-permission")) refused(IBV_WR_RDMA_WRITE, 64, 0, theirs.key);
+    else if (is("too-long")) refused(IBV_WR_SEND, 200, 0, 0);
+    else if (is("rnr-recovered")) late_receive();
+    else if (is("rnr-exhausted")) no_receive();
+    else if (is("killed")) killed();
+    else must(0, "finding the scene");
+}
+
+int main(int count, char **words)
+{
+    if (count != 4)
+        return 2;
+    side = words[1], scene = words[3];
+    must((channel = rdma_create_event_channel()) != NULL, "rdma_create_event_channel");
+    if (is_client()) {
+        connect_to(words[2]);
+        play();
+        rdma_disconnect(id);
+        return 0;
+    }
+    serve(words[2]);
+    play();
+    /* Until the client has gone, so that it hears all of our answers. */
+    if (!is("rnr-exhausted"))
+        wait_until_gone();
+    rdma_disconnect(id);
+    return 0;
+}

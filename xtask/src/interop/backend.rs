@@ -1,0 +1,47 @@
+//! The two kinds of machine that a kernel can run in.
+
+use std::io;
+
+use clap::ValueEnum;
+
+use super::network::{self, FIRST_CONTROL_PORT};
+use super::qemu;
+use super::seat::Seat;
+
+/// What runs the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum Backend {
+    /// Debian's own kernel in an emulated machine: slow, and exactly what others run
+    #[default]
+    Qemu,
+    /// The same source built as User Mode Linux, a kernel that is a program: one build, then fast
+    Uml,
+}
+
+impl Backend {
+    /// The word on the command line.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Backend::Qemu => "qemu",
+            Backend::Uml => "uml",
+        }
+    }
+
+    /// What it is called in a sentence.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Backend::Qemu => "QEMU with Debian's own kernel",
+            Backend::Uml => "User Mode Linux, built from Debian's source",
+        }
+    }
+
+    pub(crate) fn connect(self, seat: usize) -> io::Result<Seat> {
+        match self {
+            Backend::Qemu => Seat::at_serial_port(&qemu::socket(seat)),
+            Backend::Uml => {
+                let port = FIRST_CONTROL_PORT + u16::try_from(seat).expect("seats are few");
+                Seat::at_address(network::control_address(port))
+            }
+        }
+    }
+}

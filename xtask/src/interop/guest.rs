@@ -1,0 +1,106 @@
+//! What of ours goes into the machine: scripts, C programs, and what a benchmark adds.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::image::{Image, fresh_folder, run, said};
+use super::place::Place;
+
+/// Scripts and where they go.
+const SCRIPTS: [(&str, &str); 3] = [
+    ("init.sh", "init"),
+    ("seat.sh", "usr/bin/seat"),
+    ("await-listener.sh", "usr/bin/await-listener"),
+];
+
+/// The tests of our C libraries, which run on the kernel's too.
+const LIBRARY_TESTS: &str = "crates/capi/tests/programs";
+
+/// What those are called on either side: their names alone are too common.
+pub(crate) fn library_test(name: &str) -> String {
+    format!("capi-{name}")
+}
+
+/// A file for the machine.
+pub(crate) struct Extra {
+    pub(crate) file: PathBuf,
+    pub(crate) place: &'static str,
+}
+
+/// The folder of C programs that are compiled here, for both sides.
+pub(crate) fn programs(place: &Place) -> PathBuf {
+    place.file("programs")
+}
+
+/// Lays everything out in a folder that becomes part of the machine's file system.
+pub(crate) fn lay_out(
+    root: &Path,
+    place: &Place,
+    image: &Image,
+    extras: &[Extra],
+) -> Result<PathBuf, String> {
+    let overlay = place.file("overlay");
+    fresh_folder(&overlay)?;
+    for (script, target) in SCRIPTS {
+        let script = root.join("xtask/guest").join(script);
+        put(&script, &overlay.join(target))?;
+    }
+    fresh_folder(&programs(place))?;
+    compile_all(root, place, image)?;
+    for program in listed(&programs(place), "")? {
+        let name = program.file_name().expect("a file has a name");
+        put(&program, &overlay.join("usr/bin").join(name))?;
+    }
+    for extra in extras {
+        put(&extra.file, &overlay.join(extra.place))?;
+    }
+    Ok(overlay)
+}
+
+fn compile_all(root: &Path, place: &Place, image: &Image) -> Result<(), String> {
+    let ours = root.join("xtask/guest");
+    let probe = listed(&ours.join("probe"), "c")?;
+    compile(place, image, "probe", &probe)?;
+    compile(place, image, "race", &[ours.join("race.c")])?;
+    for source in listed(&root.join(LIBRARY_TESTS), "c")? {
+        let name = source.file_stem().unwrap_or_default().to_string_lossy();
+        let name = library_test(&name);
+        compile(place, image, &name, std::slice::from_ref(&source))?;
+    }
+    Ok(())
+}
+
+/// Against the headers and libraries that the kernel's side has.
+fn compile(place: &Place, image: &Image, name: &str, sources: &[PathBuf]) -> Result<(), String> {
+    run(Command::new("cc")
+        .args(["-std=gnu11", "-O2", "-Wall", "-Werror", "-pthread", "-o"])
+        .arg(programs(place).join(name))
+        .args(sources)
+        .arg("-I")
+        .arg(place.file("headers/usr/include"))
+        .arg("-L")
+        .arg(image.libraries())
+        .args(["-l:libibverbs.so.1", "-l:librdmacm.so.1"])
+        // The libraries' own libraries are found at run time.
+        .arg("-Wl,--allow-shlib-undefined"))
+}
+
+/// Files of a folder in the order of their names; with this ending, if one is given.
+fn listed(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(folder).map_err(said("a folder of programs"))?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut paths: Vec<_> = paths
+        .filter(|path| ending.is_empty() || path.extension().is_some_and(|it| it == ending))
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+fn put(from: &Path, to: &Path) -> Result<(), String> {
+    let folder = to.parent().expect("a file is in a folder");
+    fs::create_dir_all(folder).map_err(said("a folder"))?;
+    fs::copy(from, to).map_err(|error| format!("{}: {error}", from.display()))?;
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755)).map_err(said("a program"))
+}

@@ -1,0 +1,73 @@
+//! Debian's kernel in QEMU, without any help from the processor.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::image::Image;
+use super::machine::{SEATS, addresses};
+use super::network::{LARGEST_MTU, TAP};
+use super::place::Place;
+
+/// Sockets of the machine. `/run` belongs to our namespace, and its paths are short.
+const SOCKETS: &str = "/run";
+
+pub(crate) fn socket(seat: usize) -> PathBuf {
+    Path::new(SOCKETS).join(format!("seat{seat}"))
+}
+
+pub(crate) fn start(place: &Place, image: &Image, capture: &Path) -> Result<Child, String> {
+    let errors = File::create(place.file("qemu.log")).map_err(|error| error.to_string())?;
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args("-M pc -accel tcg,thread=multi -cpu max -smp 2 -m 768".split(' '))
+        .args("-nodefaults -display none -no-reboot".split(' '))
+        .arg("-kernel")
+        .arg(&image.kernel)
+        .arg("-initrd")
+        .arg(&image.initramfs)
+        .args(["-append", &kernel_command_line()])
+        .args([
+            "-serial",
+            &format!("file:{}", place.file("console.log").display()),
+        ])
+        .args(["-device", "virtio-serial-pci"])
+        .args(cable(capture));
+    for seat in 0..SEATS {
+        let path = socket(seat);
+        let path = path.display();
+        let (port, number) = (format!("port{seat}"), seat + 1);
+        command.args([
+            "-chardev",
+            &format!("socket,id={port},path={path},server=on,wait=off"),
+            "-device",
+            &format!("virtserialport,chardev={port},nr={number}"),
+        ]);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(errors)
+        .spawn()
+        .map_err(|error| format!("QEMU can't be started: {error}"))
+}
+
+fn kernel_command_line() -> String {
+    format!(
+        "console=ttyS0 panic=-1 quiet edd=off mitigations=off tsc=reliable net.ifnames=0 {}",
+        addresses()
+    )
+}
+
+/// Without offloads, so that what is captured is what a real cable would carry.
+fn cable(capture: &Path) -> [String; 6] {
+    let capture = capture.display();
+    [
+        "-netdev".into(),
+        format!("tap,id=cable,ifname={TAP},script=no,downscript=no,vnet_hdr=off"),
+        "-device".into(),
+        format!("virtio-net-pci,netdev=cable,host_mtu={LARGEST_MTU},romfile="),
+        "-object".into(),
+        format!("filter-dump,id=dump,netdev=cable,file={capture},maxlen=65536"),
+    ]
+}
