@@ -4,14 +4,22 @@
 #![forbid(unsafe_code)]
 
 mod bans;
+mod browser;
 mod command;
+mod conformance;
+mod debian;
+mod door;
+mod ecosystem;
 mod fuzz;
 mod install;
 mod interop;
+mod package;
 mod plan;
 mod programs;
+mod recipes;
 mod steps;
 mod style;
+mod tutorial;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,6 +54,12 @@ enum Task {
     },
     /// Measure the engine and the device in a release build, beside copy and CRC, TCP and UDP
     Bench {
+        /// Race the kernel's Soft-RoCE and TCP instead
+        #[arg(long, conflicts_with = "arguments")]
+        kernel: bool,
+        /// Where that kernel runs: as a program of this machine, or in an emulated one
+        #[arg(long, value_enum, requires = "kernel", default_value_t = interop::Backend::Uml)]
+        backend: interop::Backend,
         /// Handed to the engine's benchmark: `bulk` or `scaling` for one of its tables
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -60,17 +74,37 @@ enum Task {
         seconds: u32,
     },
     /// Build the command and its libraries, and put them where you want them
-    #[command(after_help = "The command goes to DIR/bin, the libraries to DIR/lib/rocinante.")]
+    #[command(
+        after_help = "The command goes to DIR/bin, the libraries to DIR/lib/rocinante, the rest to DIR/share."
+    )]
     Install {
         /// The folder, such as ~/.local or /usr/local
         #[arg(long, value_name = "DIR")]
         prefix: PathBuf,
     },
+    /// Build a Debian package of the command, its libraries, completions and manual
+    #[command(after_help = "It is built by dpkg-deb, and replaces nothing of the distribution.")]
+    Package,
     /// Talk to a real Linux kernel's Soft-RoCE, in both directions, and print the matrix
     #[command(
         after_help = "The kernel is Debian's, in QEMU, on a network of its own that ends with the run."
     )]
     Interop(interop::Options),
+    /// Run rdma-core's own test-suite on a device of ours, and write docs/conformance.md
+    #[command(
+        after_help = "It takes root: the suite is Debian's python3-pyverbs, and its network is a namespace."
+    )]
+    Conformance {
+        /// Only cases with this in their name; then nothing is written
+        #[arg(default_value = "")]
+        name: String,
+    },
+    /// Run UCX, libfabric, MPI, fio and other users of RDMA, unmodified, and write docs/ecosystem.md
+    #[command(after_help = "Packages are installed and namespaces made as root.")]
+    Ecosystem(ecosystem::Options),
+    /// Run the recipes of docs/ci.md as they stand there, each in a fresh system
+    #[command(after_help = "Only root can make one. Packages are fetched from the distribution.")]
+    Recipes(recipes::Options),
     /// Run other people's RDMA programs, unmodified, and write docs/programs.md
     #[command(
         after_help = "Packages are installed as root; without root, namespaces are left out."
@@ -85,12 +119,21 @@ enum Task {
 fn main() -> ExitCode {
     let steps = match Arguments::parse().task {
         Task::Test { quick, only } => test(quick, only.as_deref()),
-        Task::Bench { arguments } => Ok(vec![bench(&arguments)]),
+        Task::Bench {
+            kernel: true,
+            backend,
+            ..
+        } => return done(interop::race(workspace_root(), backend)),
+        Task::Bench { arguments, .. } => Ok(vec![bench(&arguments), door()]),
         Task::Fuzz { target, seconds } => {
             plan::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])
         }
         Task::Install { prefix } => return done(install::install(workspace_root(), &prefix)),
+        Task::Package => return done(package::package(workspace_root())),
         Task::Interop(options) => return done(interop::run(workspace_root(), &options)),
+        Task::Conformance { name } => return done(conformance::write(workspace_root(), &name)),
+        Task::Ecosystem(options) => return done(ecosystem::write(workspace_root(), &options)),
+        Task::Recipes(options) => return done(recipes::run(workspace_root(), &options)),
         Task::Programs { name } => return done(programs::write(workspace_root(), &name)),
     };
     match steps {
@@ -128,6 +171,14 @@ fn bench(arguments: &[String]) -> Step {
         promise,
         Work::Commands(vec![engine, device, connections]),
     )
+}
+
+fn door() -> Step {
+    let work = match door::missing() {
+        None => Work::Check(door::measure),
+        Some(missing) => Work::LeftOut(missing),
+    };
+    Step::new("door", "what the C libraries cost", work)
 }
 
 /// Commands run here whatever directory they were called from, and findings name paths from here.

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use crate::command::CommandLine;
 use crate::steps::{Step, Work};
-use crate::{bans, fuzz, programs, style};
+use crate::{
+    bans, browser, conformance, ecosystem, fuzz, interop, programs, recipes, style, tutorial,
+};
 
 /// How much time the run may take.
 #[derive(Clone, Copy, PartialEq)]
@@ -16,7 +18,7 @@ pub(crate) enum Pace {
 }
 
 /// Every step, in the order they run.
-pub(crate) const STEP_NAMES: [&str; 10] = [
+pub(crate) const STEP_NAMES: [&str; 16] = [
     "style",
     "format",
     "bans",
@@ -24,7 +26,13 @@ pub(crate) const STEP_NAMES: [&str; 10] = [
     "tests",
     "docs",
     "simulator",
+    "browser",
     "programs",
+    "tutorial",
+    "conformance",
+    "ecosystem",
+    "interop",
+    "recipes",
     "fuzz",
     "miri",
 ];
@@ -74,9 +82,39 @@ pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
         ),
         Step::new("simulator", "no seed breaks the protocol", simulator(pace)),
         Step::new(
+            "browser",
+            "the page of `roci explain` opens, filters and shows what was clicked",
+            page_in_a_browser(pace),
+        ),
+        Step::new(
             "programs",
             "other people's RDMA programs run unmodified",
             other_programs(pace),
+        ),
+        Step::new(
+            "tutorial",
+            "the commands of README and tutorial work, and translations have the same",
+            commands_of_the_docs(pace),
+        ),
+        Step::new(
+            "conformance",
+            "rdma-core's own test-suite passes as it did",
+            rdma_core_suite(pace),
+        ),
+        Step::new(
+            "ecosystem",
+            "UCX, libfabric, MPI and fio run unmodified, over our device",
+            bigger_programs(pace),
+        ),
+        Step::new(
+            "interop",
+            "a stock Linux kernel's Soft-RoCE and we understand each other",
+            kernel_peer(pace),
+        ),
+        Step::new(
+            "recipes",
+            "the recipes for build machines work, and so does the package",
+            build_recipes(pace),
         ),
         Step::new("fuzz", FUZZ_PROMISE, short_fuzzing(root, pace)?),
         Step::new("miri", "Miri sees no undefined behaviour", miri(root, pace)),
@@ -117,12 +155,72 @@ fn simulator(pace: Pace) -> Work {
     })
 }
 
+fn page_in_a_browser(pace: Pace) -> Work {
+    if pace == Pace::Quick {
+        return Work::LeftOut(TOO_SLOW.into());
+    }
+    match browser::missing() {
+        None => Work::Check(browser::check),
+        Some(missing) => Work::LeftOut(missing),
+    }
+}
+
 fn other_programs(pace: Pace) -> Work {
     if pace == Pace::Quick {
         return Work::LeftOut(TOO_SLOW.into());
     }
     match programs::missing() {
         None => Work::Check(programs::check),
+        Some(missing) => Work::LeftOut(missing),
+    }
+}
+
+fn commands_of_the_docs(pace: Pace) -> Work {
+    if pace == Pace::Quick {
+        return Work::LeftOut(TOO_SLOW.into());
+    }
+    match tutorial::missing() {
+        None => Work::Check(tutorial::check),
+        Some(missing) => Work::LeftOut(missing),
+    }
+}
+
+fn rdma_core_suite(pace: Pace) -> Work {
+    if pace == Pace::Quick {
+        return Work::LeftOut(TOO_SLOW.into());
+    }
+    match conformance::missing() {
+        None => Work::Check(conformance::check),
+        Some(missing) => Work::LeftOut(missing),
+    }
+}
+
+fn bigger_programs(pace: Pace) -> Work {
+    if pace == Pace::Quick {
+        return Work::LeftOut(TOO_SLOW.into());
+    }
+    match ecosystem::missing() {
+        None => Work::Check(ecosystem::check),
+        Some(missing) => Work::LeftOut(missing),
+    }
+}
+
+fn kernel_peer(pace: Pace) -> Work {
+    if pace == Pace::Quick {
+        return Work::LeftOut(TOO_SLOW.into());
+    }
+    match interop::missing() {
+        None => Work::Check(interop::check),
+        Some(missing) => Work::LeftOut(missing),
+    }
+}
+
+fn build_recipes(pace: Pace) -> Work {
+    if pace == Pace::Quick {
+        return Work::LeftOut(TOO_SLOW.into());
+    }
+    match recipes::missing() {
+        None => Work::Check(recipes::check),
         Some(missing) => Work::LeftOut(missing),
     }
 }
@@ -193,7 +291,18 @@ mod tests {
     #[test]
     fn quick_leaves_out_what_is_slow_and_says_so() {
         for step in quick_steps() {
-            let slow = ["programs", "fuzz", "miri"].contains(&step.name);
+            let slow = [
+                "browser",
+                "programs",
+                "tutorial",
+                "conformance",
+                "ecosystem",
+                "interop",
+                "recipes",
+                "fuzz",
+                "miri",
+            ]
+            .contains(&step.name);
             assert_eq!(matches!(step.work, Work::LeftOut(_)), slow, "{}", step.name);
         }
     }

@@ -140,9 +140,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, seconds) = (self.name, self.duration.as_secs_f32());
         match &self.outcome {
-            Outcome::Passed => write!(f, "{name:<10} {seconds:>7.1} s  passed"),
-            Outcome::Failed(_) => write!(f, "{name:<10} {seconds:>7.1} s  FAILED"),
-            Outcome::LeftOut(reason) => write!(f, "{name:<10} {:>9}  left out: {reason}", "-"),
+            Outcome::Passed => write!(f, "{name:<11} {seconds:>7.1} s  passed"),
+            Outcome::Failed(_) => write!(f, "{name:<11} {seconds:>7.1} s  FAILED"),
+            Outcome::LeftOut(reason) => write!(f, "{name:<11} {:>9}  left out: {reason}", "-"),
         }
     }
 }

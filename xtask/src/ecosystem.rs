@@ -1,0 +1,187 @@
+//! The most demanding users of RDMA, unmodified, under `roci run`: libraries for high-performance
+//! computing, storage, other people's bindings.
+
+mod built;
+mod evidence;
+mod list;
+mod report;
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use clap::Args;
+
+use crate::debian::{self, Package};
+use crate::programs::network::{CABLE, Family, Laboratory, Network};
+use crate::programs::report::Outcome;
+use crate::programs::session::{Session, Tools};
+use crate::programs::{self, Scratch, judge};
+use list::{Effort, Entry};
+
+/// The scoreboard.
+const DOCUMENT: &str = "docs/ecosystem.md";
+
+/// What the rows of every run need. The first ones are not programs of RDMA.
+const PACKAGES: [Package; 10] = [
+    ("iproute2", "/usr/bin/ip"),
+    ("gcc", "/usr/bin/gcc"),
+    ("ucx-utils", "/usr/bin/ucx_perftest"),
+    ("libfabric-bin", "/usr/bin/fi_pingpong"),
+    ("openmpi-bin", "/usr/bin/mpirun.openmpi"),
+    ("libopenmpi-dev", "/usr/bin/mpicc.openmpi"),
+    ("mpich", "/usr/bin/mpiexec.mpich"),
+    ("libmpich-dev", "/usr/bin/mpicc.mpich"),
+    ("fio", "/usr/bin/fio"),
+    ("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
+];
+
+/// What the other rows need.
+const MORE_PACKAGES: [Package; 8] = [
+    ("dapl2-utils", "/usr/bin/dtest"),
+    ("iperf3", "/usr/bin/iperf3"),
+    ("tgt", "/usr/sbin/tgtd"),
+    ("libiscsi-bin", "/usr/bin/iscsi-inq"),
+    ("qemu-system-x86", "/usr/bin/qemu-system-x86_64"),
+    ("librdmacm-dev", "/usr/include/rdma/rdma_cma.h"),
+    ("libclang-dev", "/usr/share/doc/libclang-dev"),
+    ("cmake", "/usr/bin/cmake"),
+];
+
+/// Which programs to run.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Also what takes long, and write docs/ecosystem.md
+    #[arg(long)]
+    full: bool,
+    /// Only programs with this in their name, whatever they take; then nothing is written
+    #[arg(default_value = "")]
+    name: String,
+}
+
+/// Why nothing can be run here, if nothing can.
+pub(crate) fn missing() -> Option<String> {
+    match debian::are_we_root() {
+        true => debian::missing(&PACKAGES),
+        false => Some("only root can make network namespaces".into()),
+    }
+}
+
+/// Runs what is quick; fails if something does.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    run(root, |entry| entry.effort == Effort::Small)?.verdict()
+}
+
+/// Runs what was asked for, and writes the scoreboard if that was everything.
+pub(crate) fn write(root: &Path, options: &Options) -> Result<(), String> {
+    if let Some(missing) = missing() {
+        return Err(missing);
+    }
+    let everything = options.full && options.name.is_empty();
+    let results = run(root, |entry| match options.name.as_str() {
+        "" => options.full || entry.effort == Effort::Small,
+        name => entry.row.program.contains(name),
+    })?;
+    if everything {
+        let path = root.join(DOCUMENT);
+        fs::write(&path, report::document(&results.lines))
+            .map_err(|error| format!("{DOCUMENT} can't be written: {error}"))?;
+        println!("the scoreboard is in {DOCUMENT}");
+    }
+    results.verdict()
+}
+
+/// An entry with what became of it.
+pub(crate) struct Line {
+    entry: Entry,
+    version: String,
+    outcome: Outcome,
+}
+
+struct Results {
+    lines: Vec<Line>,
+    failures: Vec<String>,
+}
+
+impl Results {
+    fn verdict(&self) -> Result<(), String> {
+        match self.failures.len() {
+            0 => Ok(()),
+            number => Err(format!(
+                "{}\n\n{number} programs failed",
+                self.failures.join("\n\n")
+            )),
+        }
+    }
+}
+
+fn run(root: &Path, wanted: impl Fn(&Entry) -> bool) -> Result<Results, String> {
+    let mut entries = list::entries();
+    entries.retain(wanted);
+    if entries.is_empty() {
+        return Err("no program has that in its name".into());
+    }
+    debian::install(&PACKAGES)?;
+    if entries.iter().any(|entry| entry.effort == Effort::Large) {
+        debian::install(&MORE_PACKAGES)?;
+    }
+    programs::build(root)?;
+    let scratch = Scratch::new("ecosystem")?;
+    let tools = Tools {
+        roci: programs::program_beside_us("roci")?,
+        scripts: built::build(root, &entries)?,
+        scratch: scratch.0.clone(),
+    };
+    let laboratory = Laboratory::with_namespaces(0)?;
+    let mut networks = laboratory.networks.iter();
+    let network = networks.find(|network| network.name == CABLE);
+    let network = network.expect("a laboratory with namespaces has a cable");
+    run_entries(&tools, entries, network)
+}
+
+fn run_entries(tools: &Tools, entries: Vec<Entry>, network: &Network) -> Result<Results, String> {
+    let started = Instant::now();
+    let mut results = Results {
+        lines: Vec::new(),
+        failures: Vec::new(),
+    };
+    for (number, entry) in entries.into_iter().enumerate() {
+        let begun = Instant::now();
+        let result = run_entry(tools, &entry, network, number);
+        let (outcome, complaint) = judge(&entry.row, result);
+        let seconds = begun.elapsed().as_secs_f32();
+        let run = format!("{} {}", entry.row.program, entry.row.options);
+        println!("{:<8} {seconds:>5.1} s  {run}", outcome.word());
+        let complaint = complaint.map(|why| format!("--- {run}\n{why}"));
+        results.failures.extend(complaint);
+        let version = entry.origin.version()?;
+        results.lines.push(Line {
+            entry,
+            version,
+            outcome,
+        });
+    }
+    println!("{:.0} s", started.elapsed().as_secs_f32());
+    Ok(results)
+}
+
+/// One run, and a look at whether its data went over our device.
+fn run_entry(tools: &Tools, entry: &Entry, network: &Network, number: usize) -> Result<(), String> {
+    let session = Session {
+        tools,
+        row: &entry.row,
+        network,
+        family: Family::V4,
+        number,
+    };
+    let before = evidence::datagrams(&network.client)?;
+    session.run()?;
+    let seen = evidence::datagrams(&network.client)? - before;
+    match seen >= entry.datagrams {
+        true => Ok(()),
+        false => Err(format!(
+            "only {seen} datagrams came, and {} must: it went another way than over our device",
+            entry.datagrams
+        )),
+    }
+}
