@@ -296,6 +296,8 @@ fn could_be_anywhere(identifier: &Identifier) -> bool {
     identifier.local_address().is_some_and(is_loopback) && identifier.peer_address().is_none()
 }
 
+const RDMA_PS_IPOIB: u32 = 2;
+
 /// The same in both byte orders.
 const DEFAULT_PARTITION: u16 = 0xffff;
 
@@ -310,8 +312,11 @@ fn gid(address: SocketAddr) -> abi::ibv_gid {
 fn space_of(number: u32) -> Result<PortSpace, Errno> {
     let spaces = [PortSpace::Tcp, PortSpace::Udp, PortSpace::Infiniband];
     let space = spaces.into_iter().find(|it| *it as u32 == number);
-    // IPoIB needs an InfiniBand network.
-    space.ok_or(Errno(libc::EPROTONOSUPPORT))
+    space.ok_or(match number {
+        // It needs an InfiniBand network.
+        RDMA_PS_IPOIB => Errno(libc::EPROTONOSUPPORT),
+        _ => Errno::INVALID,
+    })
 }
 
 fn kind_of(queue_pair: u32) -> Result<Kind, Errno> {

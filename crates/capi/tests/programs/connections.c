@@ -273,7 +273,7 @@ static void refusals(void)
 {
 	struct rdma_cm_id *id, *other;
 	struct rdma_event_channel *channel = rdma_create_event_channel();
-	FAILS(rdma_create_id(channel, &id, NULL, 99), EPROTONOSUPPORT);
+	FAILS(rdma_create_id(channel, &id, NULL, 99), EINVAL);
 	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
 	CHECK(rdma_create_id(channel, &other, NULL, RDMA_PS_TCP) == 0);
 	FAILS(rdma_resolve_route(id, 10), EINVAL);

@@ -15,9 +15,14 @@ const SERVER_END: &str = "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV sta
 /// What a client says in the end.
 const CLIENT_END: &str = "client DISCONNECT EVENT...\n";
 
+/// It pings between addresses of the loopback network that nobody listed as devices.
+fn ping(arguments: &[&str], more: &[&str]) -> Roci {
+    roci([&["ping"], arguments, more].concat()).without_env("ROCI_DEVICES")
+}
+
 /// Starts a server that prints data, and waits until it listens, which only `-d` tells.
 fn server(at: &str, more: &[&str]) -> Running {
-    let mut server = roci([&["ping", "-s", "-d", "-v", "-a", at], more].concat()).start();
+    let mut server = ping(&["-s", "-d", "-v", "-a", at], more).start();
     assert_eq!(server.line(), "rdma_bind_addr successful");
     assert_eq!(server.line(), "rdma_listen");
     server.read_on();
@@ -26,7 +31,7 @@ fn server(at: &str, more: &[&str]) -> Running {
 
 /// A client that pings from an address of its own.
 fn client(from: &str, to: &str, more: &[&str]) -> Roci {
-    roci([&["ping", "-c", "-a", to, "-I", from], more].concat())
+    ping(&["-c", "-a", to, "-I", from], more)
 }
 
 /// The data that a server has printed, without the steps between.
