@@ -174,9 +174,9 @@ fn run_entry(tools: &Tools, entry: &Entry, network: &Network, number: usize) -> 
         family: Family::V4,
         number,
     };
-    let before = evidence::datagrams(&network.client)?;
+    let before = evidence::datagrams(network)?;
     session.run()?;
-    let seen = evidence::datagrams(&network.client)? - before;
+    let seen = evidence::datagrams(network)? - before;
     match seen >= entry.datagrams {
         true => Ok(()),
         false => Err(format!(

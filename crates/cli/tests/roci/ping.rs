@@ -112,10 +112,11 @@ fn over_ipv6_as_well() {
     // There is only one loopback address, so the port must be this run's own.
     let port = (20_000 + std::process::id() % 20_000).to_string();
     let server = server("::1", &["-p", &port]);
-    let pings = [
-        "ping", "-c", "-a", "::1", "-p", &port, "-v", "-V", "-C", "1",
-    ];
-    let printed = roci(pings).run().success();
+    let pings = ping(
+        &["-c", "-a", "::1", "-p", &port, "-v", "-V", "-C", "1"],
+        &[],
+    );
+    let printed = pings.run().success();
     assert_eq!(printed, format!("ping data: {FIRST}\n"));
     let outcome = server.end();
     assert_eq!(outcome.stderr, SERVER_END);
@@ -299,7 +300,7 @@ fn names_and_addresses_that_lead_nowhere_are_named() {
 fn a_port_that_is_taken_names_its_process() {
     let there = address(71);
     let first = server(&there, &["-P"]);
-    let complaint = roci(["ping", "-s", "-a", &there]).run().complaint();
+    let complaint = ping(&["-s", "-a", &there], &[]).run().complaint();
     let expected = format!("roci: port 7174 is taken by process {}", first.id());
     assert!(complaint.starts_with(&expected), "{complaint}");
 }
