@@ -173,9 +173,10 @@ impl Drop for Running {
 
 fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
-        let mut text = String::new();
-        from.read_to_string(&mut text).expect("it prints text");
-        text
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).expect("reading works");
+        // A shell that is given a damaged program quotes what it finds there.
+        String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
