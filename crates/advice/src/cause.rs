@@ -207,7 +207,7 @@ causes! {
         "Packets leave, and nothing comes back.",
         "Is UDP port 4791 let through both ways (firewalls, security groups), and is the peer's queue pair \
          connected back to this one's number and GID? A timeout of 14 and a retry count of 7 give it \
-         half a second.";
+         some two seconds.";
     LOSS:
         "Too many packets are lost on the way.",
         "Look at drops of the interfaces and socket buffers (`roci doctor`), or raise `timeout` and \

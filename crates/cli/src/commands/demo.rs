@@ -93,8 +93,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     print_line(format_args!(
         "\nAll bytes are right. Each of the {count} packets is in {capture}:"
     ))?;
-    print_line(format_args!("  wireshark {capture}"))?;
-    print_line(format_args!("  tshark -r {capture}"))
+    print_line(format_args!("  roci explain {capture}"))?;
+    print_line(format_args!("  wireshark {capture}"))
 }
 
 /// This process's device, with a capture where it was asked for, or where one may write.
