@@ -15,8 +15,10 @@ const PACKAGES: [Package; 3] = [
     ),
 ];
 
-/// One after the other, because one of them measures how long the page takes to open.
-const TESTS: &str = "test -p explain --test browser -- --ignored --test-threads 1 --show-output";
+/// As the tests have built them before: with the features of all, nothing is compiled again. One after
+/// the other, because one of them measures how long the page takes to open.
+const TESTS: &str =
+    "test --workspace --all-features --test browser -- --ignored --test-threads 1 --show-output";
 
 /// Why there is no browser here, if there is none.
 pub(crate) fn missing() -> Option<String> {
