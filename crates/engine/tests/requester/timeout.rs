@@ -98,6 +98,21 @@ fn patience_doubles_with_every_silence_up_to_four_intervals() {
 }
 
 #[test]
+fn an_interval_of_more_than_a_second_is_not_doubled() {
+    // 4.096 µs · 2^19: what the connection manager chooses.
+    let interval = 4096 << 19;
+    let mut peer = Conversation::with(Setup {
+        ack_timeout: 19,
+        ..Setup::default()
+    });
+    peer.posts(hello(1));
+    peer.hears(at(0), ["send Only +0 5B ask"]);
+    for intervals in 1..4 {
+        peer.hears(at_nanos(intervals * interval), ["send Only +0 5B ask"]);
+    }
+}
+
+#[test]
 fn progress_ends_the_patience() {
     let mut peer = retrying(7);
     peer.posts(hello(1));

@@ -1,6 +1,6 @@
 //! What happens when answers do not come: timers, going back, giving up.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wire::Psn;
 
@@ -12,6 +12,9 @@ use crate::shared::Shared;
 
 /// How often the interval between two attempts doubles.
 const MAX_DOUBLINGS: u32 = 2;
+
+/// Nobody waits for a processor longer than a few of these; a lost packet should not, either.
+const PATIENT_ENOUGH: Duration = Duration::from_secs(1);
 
 impl Requester {
     pub(in crate::queue_pair) fn deadline(&self) -> Option<Instant> {
@@ -67,8 +70,9 @@ impl QueuePair {
     /// that waits for a processor, and more patience costs nothing.
     fn acknowledgement_deadline(&self, now: Instant) -> Option<Instant> {
         let interval = self.attributes.ack_timeout?.interval()?;
-        let patience = 1 << self.requester.timeouts.min(MAX_DOUBLINGS);
-        Some(now + interval.max(self.settings.min_ack_timeout) * patience)
+        let interval = interval.max(self.settings.min_ack_timeout);
+        let patient = interval * (1 << self.requester.timeouts.min(MAX_DOUBLINGS));
+        Some(now + interval.max(patient.min(PATIENT_ENOUGH)))
     }
 
     /// Something was acknowledged: patience is renewed.
