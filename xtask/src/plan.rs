@@ -84,37 +84,37 @@ pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
         Step::new(
             "browser",
             "the page of `roci explain` opens, filters and shows what was clicked",
-            page_in_a_browser(pace),
+            if_there_is_time(pace, browser::missing, browser::check),
         ),
         Step::new(
             "programs",
             "other people's RDMA programs run unmodified",
-            other_programs(pace),
+            if_there_is_time(pace, programs::missing, programs::check),
         ),
         Step::new(
             "tutorial",
             "the commands of README and tutorial work, and translations have the same",
-            commands_of_the_docs(pace),
+            if_there_is_time(pace, tutorial::missing, tutorial::check),
         ),
         Step::new(
             "conformance",
             "rdma-core's own test-suite passes as it did",
-            rdma_core_suite(pace),
+            if_there_is_time(pace, conformance::missing, conformance::check),
         ),
         Step::new(
             "ecosystem",
             "UCX, libfabric, MPI and fio run unmodified, over our device",
-            bigger_programs(pace),
+            if_there_is_time(pace, ecosystem::missing, ecosystem::check),
         ),
         Step::new(
             "interop",
             "a stock Linux kernel's Soft-RoCE and we understand each other",
-            kernel_peer(pace),
+            if_there_is_time(pace, interop::missing, interop::check),
         ),
         Step::new(
             "recipes",
             "the recipes for build machines work, and so does the package",
-            build_recipes(pace),
+            if_there_is_time(pace, recipes::missing, recipes::check),
         ),
         Step::new("fuzz", FUZZ_PROMISE, short_fuzzing(root, pace)?),
         Step::new("miri", "Miri sees no undefined behaviour", miri(root, pace)),
@@ -155,74 +155,16 @@ fn simulator(pace: Pace) -> Work {
     })
 }
 
-fn page_in_a_browser(pace: Pace) -> Work {
+/// A check that takes long, where nothing that it needs is missing.
+fn if_there_is_time(
+    pace: Pace,
+    missing: fn() -> Option<String>,
+    check: fn(&Path) -> Result<(), String>,
+) -> Work {
     if pace == Pace::Quick {
         return Work::LeftOut(TOO_SLOW.into());
     }
-    match browser::missing() {
-        None => Work::Check(browser::check),
-        Some(missing) => Work::LeftOut(missing),
-    }
-}
-
-fn other_programs(pace: Pace) -> Work {
-    if pace == Pace::Quick {
-        return Work::LeftOut(TOO_SLOW.into());
-    }
-    match programs::missing() {
-        None => Work::Check(programs::check),
-        Some(missing) => Work::LeftOut(missing),
-    }
-}
-
-fn commands_of_the_docs(pace: Pace) -> Work {
-    if pace == Pace::Quick {
-        return Work::LeftOut(TOO_SLOW.into());
-    }
-    match tutorial::missing() {
-        None => Work::Check(tutorial::check),
-        Some(missing) => Work::LeftOut(missing),
-    }
-}
-
-fn rdma_core_suite(pace: Pace) -> Work {
-    if pace == Pace::Quick {
-        return Work::LeftOut(TOO_SLOW.into());
-    }
-    match conformance::missing() {
-        None => Work::Check(conformance::check),
-        Some(missing) => Work::LeftOut(missing),
-    }
-}
-
-fn bigger_programs(pace: Pace) -> Work {
-    if pace == Pace::Quick {
-        return Work::LeftOut(TOO_SLOW.into());
-    }
-    match ecosystem::missing() {
-        None => Work::Check(ecosystem::check),
-        Some(missing) => Work::LeftOut(missing),
-    }
-}
-
-fn kernel_peer(pace: Pace) -> Work {
-    if pace == Pace::Quick {
-        return Work::LeftOut(TOO_SLOW.into());
-    }
-    match interop::missing() {
-        None => Work::Check(interop::check),
-        Some(missing) => Work::LeftOut(missing),
-    }
-}
-
-fn build_recipes(pace: Pace) -> Work {
-    if pace == Pace::Quick {
-        return Work::LeftOut(TOO_SLOW.into());
-    }
-    match recipes::missing() {
-        None => Work::Check(recipes::check),
-        Some(missing) => Work::LeftOut(missing),
-    }
+    missing().map_or(Work::Check(check), Work::LeftOut)
 }
 
 fn short_fuzzing(root: &Path, pace: Pace) -> Result<Work, String> {
