@@ -44,6 +44,8 @@ void receive(size_t offset, uint32_t length);
 struct ibv_send_wr request(enum ibv_wr_opcode opcode, struct ibv_sge *piece, uint64_t offset);
 void post(struct ibv_send_wr *work);
 void transfer(enum ibv_wr_opcode opcode, size_t offset, uint32_t length, uint64_t remote, uint32_t key);
+/* The server answers a message with an empty one: then its own is there, and a receive may follow. */
+void answer(void);
 
 /* connection.c: how the two sides meet and part */
 enum rdma_cm_event_type next_event(void);

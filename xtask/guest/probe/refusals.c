@@ -60,17 +60,20 @@ void no_receive(void)
     }
 }
 
-/* The server is gone without a word while the client writes. */
+/* The server is gone without a word while the client writes. It answers first: a program that is killed
+ * the moment it has a message may take the acknowledgement with it. */
 void killed(void)
 {
     if (!is_client()) {
         completes(received, "receive");
+        answer();
         say("is killed");
         raise(SIGKILL);
     }
     transfer(IBV_WR_SEND, 0, 8, 0, 0);
     struct ibv_wc completion = {0};
     completes(sent, "SEND");
+    completes(received, "answer");
     for (int64_t end = milliseconds() + PATIENCE_MS; !completion.status && milliseconds() < end;) {
         transfer(IBV_WR_RDMA_WRITE, 0, 65536, 0, theirs.key);
         completion = next_completion(sent, "WRITE");

@@ -12,13 +12,6 @@ static uint32_t path_mtu(void)
     return 128u << attributes.path_mtu;
 }
 
-/* The server answers each message with an empty one, so that a receive is always there. */
-static void answer(void)
-{
-    transfer(IBV_WR_SEND, 0, 0, 0, 0);
-    completes(sent, "answer");
-}
-
 void every_size(void)
 {
     uint32_t mtu = path_mtu(), sizes[] = {0, 1, mtu - 1, mtu, mtu + 1, 65536, is("sizes") ? MEMORY : 262144};

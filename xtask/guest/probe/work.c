@@ -64,3 +64,9 @@ void completes(struct ibv_cq *queue, const char *what)
     say("%s: status %d %s", what, completion.status, ibv_wc_status_str(completion.status));
     exit(1);
 }
+
+void answer(void)
+{
+    transfer(IBV_WR_SEND, 0, 0, 0, 0);
+    completes(sent, "answer");
+}

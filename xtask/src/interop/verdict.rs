@@ -44,9 +44,19 @@ fn pings(said: &Conversation, count: usize) -> Result<(), String> {
     match (sent.len() == count, sent == seen) {
         (true, true) => Ok(()),
         (false, _) => Err(format!("{} pings of {count}", sent.len())),
-        (true, false) => Err(format!(
-            "the server saw {seen:.200?}, the client sent {sent:.200?}"
-        )),
+        (true, false) => Err(first_difference(&sent, &seen)),
+    }
+}
+
+fn first_difference(sent: &[String], seen: &[String]) -> String {
+    let unlike = sent.iter().zip(seen).position(|(sent, seen)| sent != seen);
+    match unlike {
+        None => format!("the server saw {} pings of {}", seen.len(), sent.len()),
+        Some(number) => format!(
+            "ping {number}: the server saw «{}», the client sent «{}»",
+            shortened(&seen[number]),
+            shortened(&sent[number])
+        ),
     }
 }
 
@@ -100,8 +110,18 @@ fn last_lines(text: &str) -> String {
     let lines: Vec<_> = text
         .lines()
         .filter(|line| !line.trim().is_empty())
+        .map(shortened)
         .collect();
     lines[lines.len().saturating_sub(3)..].join(" | ")
+}
+
+/// A line of pinged data may have thousands of letters.
+fn shortened(line: &str) -> String {
+    const ENOUGH: usize = 120;
+    match line.char_indices().nth(ENOUGH) {
+        None => line.to_owned(),
+        Some((end, _)) => format!("{}… ({} bytes)", &line[..end], line.len()),
+    }
 }
 
 #[cfg(test)]
@@ -140,6 +160,17 @@ mod tests {
         assert!(judge(&Judge::Pings(2), Role::Client, &good, None).is_err());
         let wrong = conversation((0, "server ping data: b\n"), (0, "ping data: a\n"));
         assert!(judge(&Judge::Pings(1), Role::Client, &wrong, None).is_err());
+    }
+
+    #[test]
+    fn long_data_does_not_fill_the_screen() {
+        let data = |letter: &str| letter.repeat(20_000);
+        let server = format!("server ping data: {}\n", data("b"));
+        let client = format!("ping data: {}\n", data("a"));
+        let said = conversation((0, &server), (0, &client));
+        let verdict = judge(&Judge::Pings(1), Role::Client, &said, None);
+        let reason = verdict.expect_err("they differ");
+        assert!(reason.starts_with("ping 0: the server saw «bbb") && reason.len() < 500);
     }
 
     #[test]
