@@ -282,6 +282,17 @@ fn the_window_moves_with_every_acknowledgement() {
 }
 
 #[test]
+fn a_window_stays_shut_until_a_quarter_of_it_is_open() {
+    let (mut peer, outbox) = with_window(16 << 10, 16 << 10, 16 << 10);
+    peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
+    assert_eq!(peer.listens(at(1)).len(), 16);
+    peer.says(at(1), ack(PSN + 2));
+    peer.hears_nothing(at(1));
+    peer.says(at(2), ack(PSN + 3));
+    assert_eq!(peer.listens(at(2)).len(), 4);
+}
+
+#[test]
 fn the_window_halves_with_every_loss_down_to_its_floor() {
     let (mut peer, outbox) = with_window(8 << 10, 32 << 10, 32 << 10);
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));

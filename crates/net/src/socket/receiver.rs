@@ -90,7 +90,7 @@ impl Receiver {
         }
         // Old kernels don't join datagrams: then each comes alone.
         let _ = option::set(socket.as_fd(), UDP_GRO, 1);
-        socket.set_recv_buffer_size(BUFFER)?;
+        enlarge(&socket)?;
         let buffer = socket.recv_buffer_size()?;
         socket.bind(&place(local.ip(), local.port(), interface_of(interface)))?;
         Ok(Self {
@@ -142,6 +142,14 @@ impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// As large as wanted for an administrator, whom the system's limit does not bind; as large as the limit
+/// allows for others.
+fn enlarge(socket: &Socket) -> io::Result<()> {
+    const FORCE: (i32, i32) = (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE);
+    option::set(socket.as_fd(), FORCE, BUFFER as i32)
+        .or_else(|_| socket.set_recv_buffer_size(BUFFER))
 }
 
 fn is_nothing(error: &io::Error) -> bool {

@@ -439,16 +439,19 @@ fn arrival(envelope: &Envelope) -> Arrival {
     }
 }
 
-/// A window that one peer's packets leave room beside in our kind of receive buffer.
+/// A window that fits into our kind of receive buffer; it begins with one that leaves room for others.
 ///
-/// The kernel counts about twice a packet's size, and the peer's buffer is as large as ours for all
+/// The kernel counts up to twice a packet's size, and the peer's buffer is as large as ours for all
 /// we know.
 fn window_for(receive_buffer: usize) -> WindowLimits {
     let usual = WindowLimits::default();
-    let max = (receive_buffer / 8).clamp(usual.min as usize, usual.max as usize) as u32;
+    let share = |part: usize, usual_one: u32| {
+        let bytes = u32::try_from(receive_buffer / part).unwrap_or(u32::MAX);
+        bytes.clamp(usual.min, usual_one)
+    };
     WindowLimits {
-        min: usual.min.min(max),
-        initial: usual.initial.min(max),
-        max,
+        min: usual.min,
+        initial: share(8, usual.initial),
+        max: share(2, usual.max),
     }
 }
