@@ -84,14 +84,18 @@ impl From<ModifyError> for Errno {
     fn from(error: ModifyError) -> Self {
         match error {
             ModifyError::Abandoned => Self::NOT_OURS,
+            ModifyError::Path(error) => error.into(),
             _ => Self::INVALID,
         }
     }
 }
 
 impl From<AddressError> for Errno {
-    fn from(_: AddressError) -> Self {
-        Self::INVALID
+    fn from(error: AddressError) -> Self {
+        match error {
+            AddressError::EmptySourceIndex(_) => Self::NO_DATA,
+            AddressError::NoDestination | AddressError::FamilyMismatch { .. } => Self::INVALID,
+        }
     }
 }
 

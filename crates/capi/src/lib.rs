@@ -20,6 +20,12 @@
 //! may close the device first. Errors are errno values here and nowhere else in the workspace
 //! (`errno`).
 //!
+//! # How it is tested
+//!
+//! `tests/programs` are C programs, each for one family of calls, made of small cases. All cases must
+//! hold on ours; `cargo xtask interop --only "C libraries"` runs the same binaries on rdma-core's
+//! libraries and compares what they print (`docs/interop.md`).
+//!
 //! # To run a program
 //!
 //! Cargo makes `librocinante_c.so`. A folder with the two links `libibverbs.so.1` and

@@ -8,8 +8,8 @@ use std::os::fd::BorrowedFd;
 
 use crate::sys::fork;
 
-/// How many forks lie between the start of the program and this process: what was made under
-/// another number belongs to an ancestor.
+/// How many forks lie between the first call of this and this process: what was made under another
+/// number belongs to an ancestor.
 #[must_use]
 pub fn generation() -> u32 {
     fork::forks()
@@ -51,12 +51,28 @@ impl Drop for Guard {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
     use super::*;
     use crate::sys::process;
+
+    #[test]
+    fn a_child_knows_that_it_is_one_without_any_descriptor() {
+        let before = generation();
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let child = process::fork(|| {
+            let differs = generation() != before;
+            // A child that can't tell is one that says nothing.
+            let _ = theirs.write_all(&[u8::from(differs)]);
+        });
+        drop(theirs);
+        let mut said = [0];
+        ours.read_exact(&mut said).unwrap();
+        process::end(child);
+        assert_eq!((said, generation()), ([1], before));
+    }
 
     #[test]
     fn a_child_does_not_keep_a_guarded_socket_open() {

@@ -36,6 +36,16 @@ pub enum Misuse {
     Address(Address, AddressError),
 }
 
+impl Misuse {
+    /// Whether it is about attributes that came after those which every device knows. rdma-core
+    /// refuses them itself, as unsupported.
+    #[must_use]
+    pub fn asks_for_newer_attributes(&self) -> bool {
+        let newest = Attribute::DESTINATION.bits();
+        matches!(self, Self::UnknownAttributes(bits) if *bits > newest)
+    }
+}
+
 /// An open device, object by object.
 pub struct Raw<'c>(&'c Driver);
 

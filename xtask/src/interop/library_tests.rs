@@ -1,8 +1,10 @@
 //! The tests of our C libraries, run on rdma-core's with the kernel's device.
 //!
-//! They were written for ours. That they hold on the originals shows that what they demand is what
-//! programs are used to. Where the kernel's device lacks something, the first demand that it does not
-//! meet is known here.
+//! They were written for ours. That the same binary prints the same on the originals shows that what
+//! they demand is what programs are used to. Every case is compared; where the two differ, that is known
+//! and explained in [`differences`], case by case.
+
+mod differences;
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +13,9 @@ use super::machine::Machine;
 use super::program::Programs;
 use super::seat::Outcome;
 use super::table::Cell;
+use differences::{DIFFERENCES, Difference, Why};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Two devices with the names and the addresses that the tests know. Only these two: one of the tests
 /// counts them. Their link-local addresses need not be probed for by others first.
@@ -29,98 +32,77 @@ const CLEAR: &str = "rdma link delete left; rdma link delete right; ip link dele
 /// Not one of the loopback network, which the kernel's connection manager leaves without a device.
 const LEFT_ADDRESS: &str = "10.214.0.1";
 
-/// A test, and what the kernel does not meet of it.
-struct Test {
-    name: &'static str,
-    lacks: Option<Lack>,
-}
-
-/// The demand as the test names it, and why it is not met.
-struct Lack {
-    demand: &'static str,
-    because: &'static str,
-}
-
-const TESTS: [Test; 8] = [
-    lacks(
-        "arguments",
-        "Segmentation fault",
-        "a null pointer for a device ends the program; we answer EINVAL",
-    ),
-    lacks(
-        "connections",
-        "Segmentation fault",
-        "holds up to a null pointer for an id, which ends the program; we answer EINVAL",
-    ),
-    lacks(
-        "devices",
-        "attr.device_cap_flags & IBV_DEVICE_XRC",
-        "rxe has no XRC",
-    ),
-    lacks(
-        "events",
-        "is_readable(b->context->async_fd, 5000)",
-        "holds up to the event of a violated key, which rxe does not send",
-    ),
-    lacks(
-        "forking",
-        "WEXITSTATUS(status) == 0",
-        "a child may use its parent's device, which lives in the kernel",
-    ),
-    lacks(
-        "memory",
-        "ibv_reg_mr(end->pd, constant, 4096, 0) gives",
-        "rxe registers memory that may not be read",
-    ),
-    lacks(
-        "posting",
-        "cq != NULL (errno 95)",
-        "holds up to a completion queue with timestamps, which rxe has not",
-    ),
-    lacks(
-        "sockets",
-        "rsend(*(int *)socket, \"more\", 4, 0) == -1",
-        "holds up to a SEND behind a shutdown, which rsockets take",
-    ),
+const PROGRAMS: [&str; 11] = [
+    "arguments",
+    "connections",
+    "devices",
+    "events",
+    "forking",
+    "identifiers",
+    "interruptions",
+    "memory",
+    "posting",
+    "receiving",
+    "sockets",
 ];
 
-const fn lacks(name: &'static str, demand: &'static str, because: &'static str) -> Test {
-    let lacks = Some(Lack { demand, because });
-    Test { name, lacks }
-}
-
-/// How a test went on either library.
+/// How a program went on either library.
 pub(crate) struct Line {
     pub(crate) name: &'static str,
     pub(crate) ours: Cell,
     pub(crate) kernels: Cell,
-    /// What the kernel's device lacks, if that is known.
-    pub(crate) remark: Option<&'static str>,
+    /// Only if the kernel's is good.
+    pub(crate) tally: Option<Tally>,
 }
 
-/// Runs every test on both.
+/// How many cases of a program are alike, and why the others are not.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Tally {
+    alike: usize,
+    lacking: usize,
+    otherwise: usize,
+}
+
+/// A case as a program prints it: its line, and the facts below it.
+#[derive(Debug, PartialEq, Eq)]
+struct Case<'t> {
+    name: &'t str,
+    words: Vec<&'t str>,
+}
+
+/// What is known to differ, a line each.
+pub(crate) fn known_differences() -> impl Iterator<Item = String> {
+    DIFFERENCES.iter().map(|it| {
+        let (program, case, because) = (it.program, it.case, it.why.because());
+        format!("`{program}`, `{case}`: {because}.")
+    })
+}
+
+/// Runs every program on both.
 pub(crate) fn run(machine: &mut Machine, programs: &Programs) -> Result<Vec<Line>, String> {
     machine.must(LAY)?;
-    let lines = TESTS.iter().map(|test| try_one(machine, programs, test));
+    let lines = PROGRAMS.iter().map(|name| try_one(machine, programs, name));
     let lines: Result<Vec<_>, String> = lines.collect();
     machine.must(CLEAR)?;
     lines
 }
 
-fn try_one(machine: &mut Machine, programs: &Programs, test: &Test) -> Result<Line, String> {
-    let program = guest::library_test(test.name);
+fn try_one(machine: &mut Machine, programs: &Programs, name: &'static str) -> Result<Line, String> {
+    let program = guest::library_test(name);
     let start = Instant::now();
     let ours = programs.run_alone(&program, PATIENCE)?;
     let ours_took = start.elapsed();
     let start = Instant::now();
     machine.begin(0, &format!("env LEFT_ADDRESS={LEFT_ADDRESS} {program}"))?;
     let kernels = machine.finish(0, PATIENCE)?;
-    programs.keep(test.name, None, [&kernels, &ours]);
+    programs.keep(name, None, [&kernels, &ours]);
+    let known = DIFFERENCES.iter().filter(|it| it.program == name);
+    let judged = judge(&kernels.text, &ours.text, &known.collect::<Vec<_>>());
     Ok(Line {
-        name: test.name,
+        name,
         ours: cell(passes(&ours), ours_took),
-        kernels: cell(judge(test, &kernels, &ours), start.elapsed()),
-        remark: test.lacks.as_ref().map(|lack| lack.because),
+        tally: judged.as_ref().ok().copied(),
+        kernels: cell(judged.map(drop), start.elapsed()),
     })
 }
 
@@ -131,27 +113,125 @@ fn cell(verdict: Result<(), String>, took: Duration) -> Cell {
     }
 }
 
+/// With ours all cases hold.
 fn passes(said: &Outcome) -> Result<(), String> {
-    let (code, text) = (said.code, said.text.trim());
-    match said.succeeded() && text.ends_with("done") {
+    let cases = cases(&said.text)?;
+    let broken = cases.iter().filter(|case| case.words[0] != "holds");
+    let broken: Vec<_> = broken.map(Case::to_line).collect();
+    match said.succeeded() && broken.is_empty() {
         true => Ok(()),
-        false => Err(format!("it ended with {code}: {text}")),
+        false => Err(format!(
+            "it ended with {}: {}",
+            said.code,
+            broken.join("; ")
+        )),
     }
 }
 
-/// The same words as with ours, or the demand that is known not to be met.
-fn judge(test: &Test, kernels: &Outcome, ours: &Outcome) -> Result<(), String> {
-    match &test.lacks {
-        None => passes(kernels).and_then(|()| match kernels.text == ours.text {
-            true => Ok(()),
-            false => Err(format!("kernel: {}; ours: {}", kernels.text, ours.text)),
-        }),
-        Some(lack) if !kernels.succeeded() && kernels.text.contains(lack.demand) => Ok(()),
-        Some(lack) => Err(format!(
-            "not `{}` but: {}",
-            lack.demand,
-            kernels.text.trim()
+/// Each case must print the same on both, or differ as it is known to.
+fn judge(kernels: &str, ours: &str, known: &[&Difference]) -> Result<Tally, String> {
+    let (kernels, ours) = (cases(kernels)?, cases(ours)?);
+    let names = kernels.iter().map(|it| it.name);
+    if !names.eq(ours.iter().map(|it| it.name)) {
+        return Err("the two do not run the same cases".into());
+    }
+    let mut tally = Tally::default();
+    let mut complaints: Vec<_> = known
+        .iter()
+        .filter(|it| ours.iter().all(|case| case.name != it.case))
+        .map(|it| format!("`{}` is no case", it.case))
+        .collect();
+    for (kernels, ours) in kernels.iter().zip(&ours) {
+        let known = known.iter().find(|it| it.case == ours.name);
+        match compare(kernels, ours, known.copied()) {
+            Ok(None) => tally.alike += 1,
+            Ok(Some(Why::Lacks(_))) => tally.lacking += 1,
+            Ok(Some(Why::Otherwise(_))) => tally.otherwise += 1,
+            Err(complaint) => complaints.push(complaint),
+        }
+    }
+    match complaints.is_empty() {
+        true => Ok(tally),
+        false => Err(complaints.join("; ")),
+    }
+}
+
+/// Why the two differ; nothing if they don't.
+fn compare<'d>(
+    kernels: &Case<'_>,
+    ours: &Case<'_>,
+    known: Option<&'d Difference>,
+) -> Result<Option<&'d Why>, String> {
+    let differ = kernels.words != ours.words;
+    match known {
+        None if !differ => Ok(None),
+        None => Err(first_difference(kernels, ours)),
+        Some(known) if !differ => Err(format!(
+            "{} no longer differs (`{}`): it can be taken out of the list",
+            known.case, known.says
         )),
+        Some(known) if kernels.words[0].contains(known.says) => Ok(Some(&known.why)),
+        Some(known) => Err(format!("not `{}` but {}", known.says, kernels.to_line())),
+    }
+}
+
+fn first_difference(kernels: &Case<'_>, ours: &Case<'_>) -> String {
+    let longer = kernels.words.len().max(ours.words.len());
+    let line = |case: &Case<'_>, at| {
+        case.words
+            .get(at)
+            .map_or("nothing more", |it| *it)
+            .to_owned()
+    };
+    let mut pairs = (0..longer).map(|at| (line(kernels, at), line(ours, at)));
+    let (theirs, our) = pairs.find(|it| it.0 != it.1).expect("the two differ");
+    format!("{}: rdma-core's says `{theirs}`, ours `{our}`", ours.name)
+}
+
+/// What a program printed, which ends with a line that counts its cases.
+fn cases(text: &str) -> Result<Vec<Case<'_>>, String> {
+    let mut cases: Vec<Case<'_>> = Vec::new();
+    for line in text.lines() {
+        if line.ends_with(" cases hold") {
+            return Ok(cases);
+        }
+        if let (Some(fact), Some(case)) = (line.strip_prefix("  "), cases.last_mut()) {
+            case.words.push(fact);
+            continue;
+        }
+        let (name, verdict) = line
+            .split_once(": ")
+            .ok_or_else(|| format!("it printed `{line}`"))?;
+        let words = vec![verdict];
+        cases.push(Case { name, words });
+    }
+    Err(format!("it stopped early: {}", text.trim()))
+}
+
+impl Line {
+    /// How many cases are alike, in a few words.
+    pub(crate) fn summary(&self) -> String {
+        self.tally.map_or_else(String::new, Tally::summary)
+    }
+}
+
+impl Case<'_> {
+    fn to_line(&self) -> String {
+        format!("{}: {}", self.name, self.words[0])
+    }
+}
+
+impl Tally {
+    fn summary(self) -> String {
+        let all = self.alike + self.lacking + self.otherwise;
+        let mut words = format!("{all} cases, {} alike", self.alike);
+        if self.lacking > 0 {
+            words.push_str(&format!(", {} rxe lacks", self.lacking));
+        }
+        if self.otherwise > 0 {
+            words.push_str(&format!(", {} otherwise", self.otherwise));
+        }
+        words
     }
 }
 
@@ -159,30 +239,73 @@ fn judge(test: &Test, kernels: &Outcome, ours: &Outcome) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn said(code: i32, text: &str) -> Outcome {
-        let text = text.to_owned();
-        Outcome { code, text }
+    const OURS: &str = "grows: holds\n  5 pages\nshrinks: holds\n2 of 2 cases hold\n";
+
+    fn known(says: &'static str) -> Difference {
+        Difference {
+            program: "memory",
+            case: "shrinks",
+            says,
+            why: Why::Lacks("it can't"),
+        }
     }
 
     #[test]
     fn both_must_say_the_same() {
-        let test = Test {
-            name: "memory",
-            lacks: None,
-        };
-        let ours = said(0, "3 keys\ndone\n");
-        assert_eq!(judge(&test, &said(0, "3 keys\ndone\n"), &ours), Ok(()));
-        assert!(judge(&test, &said(0, "4 keys\ndone\n"), &ours).is_err());
-        assert!(judge(&test, &said(1, "3 keys\n"), &ours).is_err());
+        let alike = judge(OURS, OURS, &[]).expect("they say the same");
+        assert_eq!(alike.summary(), "2 cases, 2 alike");
+        let other_fact = OURS.replace('5', "6");
+        let complaint = judge(&other_fact, OURS, &[]).expect_err("a fact differs");
+        assert_eq!(
+            complaint,
+            "grows: rdma-core's says `6 pages`, ours `5 pages`"
+        );
     }
 
     #[test]
-    fn only_the_known_demand_may_fail() {
-        let test = lacks("memory", "ibv_alloc_dm", "there is none");
-        let ours = said(0, "done\n");
-        let known = said(1, "memory.c:7: ibv_alloc_dm (errno 95)\n");
-        assert_eq!(judge(&test, &known, &ours), Ok(()));
-        assert!(judge(&test, &said(1, "memory.c:9: x\n"), &ours).is_err());
-        assert!(judge(&test, &said(0, "done\n"), &ours).is_err());
+    fn a_difference_must_be_the_known_one() {
+        let kernels = OURS.replace("shrinks: holds", "shrinks: memory.c:7: shrunk (errno 95)");
+        assert!(judge(&kernels, OURS, &[]).is_err());
+        let tally = judge(&kernels, OURS, &[&known("errno 95")]).expect("it is known");
+        assert_eq!(tally.summary(), "2 cases, 1 alike, 1 rxe lacks");
+        assert!(judge(&kernels, OURS, &[&known("errno 22")]).is_err());
+    }
+
+    #[test]
+    fn a_difference_that_is_none_any_more_is_an_error() {
+        let complaint = judge(OURS, OURS, &[&known("errno 95")]).expect_err("it is gone");
+        assert!(complaint.starts_with("shrinks no longer differs"));
+    }
+
+    #[test]
+    fn a_program_that_stops_early_is_noticed() {
+        let half = "grows: holds\n";
+        assert!(judge(half, OURS, &[]).is_err());
+        assert!(judge("grows: holds\n1 of 1 cases hold\n", OURS, &[]).is_err());
+    }
+
+    #[test]
+    fn with_ours_all_cases_hold() {
+        let said = |code, text: &str| Outcome {
+            code,
+            text: text.to_owned(),
+        };
+        assert_eq!(passes(&said(0, OURS)), Ok(()));
+        let broken = OURS.replace("shrinks: holds", "shrinks: killed: Aborted");
+        assert!(passes(&said(1, &broken)).is_err());
+        assert!(passes(&said(1, OURS)).is_err());
+    }
+
+    #[test]
+    fn every_program_is_run() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/capi/tests/programs");
+        let files = std::fs::read_dir(folder).expect("the programs are there");
+        let paths = files.map(|file| file.expect("it can be read").path());
+        let sources = paths.filter(|path| path.extension().is_some_and(|it| it == "c"));
+        let name =
+            |path: std::path::PathBuf| path.file_stem().unwrap().to_string_lossy().into_owned();
+        let mut names: Vec<_> = sources.map(name).collect();
+        names.sort();
+        assert_eq!(names, PROGRAMS);
     }
 }

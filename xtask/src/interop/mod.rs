@@ -123,10 +123,8 @@ impl Options {
     }
 
     fn wants_library_tests(&self) -> bool {
-        match &self.only {
-            Some(text) => LIBRARY_TESTS.contains(text.as_str()),
-            None => self.full,
-        }
+        let only = self.only.as_deref();
+        only.is_none_or(|text| LIBRARY_TESTS.contains(text))
     }
 
     fn wants(&self, row: &Row) -> bool {
@@ -246,21 +244,30 @@ impl Matrix {
             }
             self.lines.push(line);
         }
-        if self.options.wants_library_tests() {
-            self.run_library_tests()?;
+        match self.options.wants_library_tests() {
+            true => self.run_library_tests(),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn run_library_tests(&mut self) -> Result<(), String> {
+        if self.is_late() {
+            println!("\nthe tests of the C libraries are left out: the time is over");
+            return Ok(());
+        }
         let stage = &mut self.stage;
         self.tests = library_tests::run(&mut stage.machine, &stage.programs)?;
         println!("\n{}", table::tests(&self.tests));
         Ok(())
     }
 
+    /// Whether the usual run begins nothing more.
+    fn is_late(&self) -> bool {
+        !self.options.full && self.start.elapsed() > TIME_LIMIT
+    }
+
     fn try_row(&mut self, row: &Row) -> Result<Line, String> {
-        if !self.options.full && self.start.elapsed() > TIME_LIMIT {
+        if self.is_late() {
             return Ok(Line {
                 name: row.name.clone(),
                 as_client: Cell::LeftOut,

@@ -78,6 +78,10 @@ pub(crate) fn record(document: &Path, matrix: &Matrix, remarks: &[String]) -> Re
     let mut table = markdown(&matrix.lines, remarks);
     if !matrix.tests.is_empty() {
         table.push_str(&tests_as_markdown(&matrix.tests));
+        for line in library_tests::known_differences() {
+            write!(table, "\n- {line}").expect("memory takes all");
+        }
+        table.push('\n');
     }
     let replaced = replaced(&text, &table);
     let text = replaced.ok_or_else(|| format!("{} has no place for it", document.display()))?;
@@ -111,8 +115,12 @@ pub(crate) fn tests(tests: &[library_tests::Line]) -> String {
     );
     tests.iter().fold(head, |mut text, test| {
         let (ours, kernels) = (short(&test.ours), short(&test.kernels));
-        let name = test.name;
-        writeln!(text, "{name:<NAME_WIDTH$} {ours:>14} {kernels:>14}").expect("memory takes all");
+        let (name, tally) = (test.name, test.summary());
+        writeln!(
+            text,
+            "{name:<NAME_WIDTH$} {ours:>14} {kernels:>14}  {tally}"
+        )
+        .expect("memory takes all");
         for line in complaints_of_test(test) {
             writeln!(text, "    {line}").expect("memory takes all");
         }
@@ -134,8 +142,8 @@ fn tests_as_markdown(tests: &[library_tests::Line]) -> String {
     let head = "\n| test of our C libraries | ours | rdma-core's on rxe |\n|---|---|---|\n";
     tests.iter().fold(head.to_owned(), |mut text, test| {
         let (ours, kernels) = (plain(&test.ours), plain(&test.kernels));
-        let kernels = test.remark.unwrap_or(kernels);
-        writeln!(text, "| {} | {ours} | {kernels} |", test.name).expect("memory takes all");
+        let tally = test.summary();
+        writeln!(text, "| {} | {ours} | {kernels} {tally} |", test.name).expect("memory takes all");
         text
     })
 }

@@ -28,7 +28,7 @@ super::table! {
         [NO_DEVICE, CANNOT_OPEN];
     22 "EINVAL"
         "An argument is wrong. `ibv_modify_qp` and the posts say this for almost everything."
-        [NO_GLOBAL_ROUTE, EMPTY_GID, UNREACHABLE_FROM_GID, MISSING_ATTRIBUTES, SURPLUS_ATTRIBUTES,
+        [NO_GLOBAL_ROUTE, UNREACHABLE_FROM_GID, MISSING_ATTRIBUTES, SURPLUS_ATTRIBUTES,
          NO_SUCH_TRANSITION, OTHER_STATE, MTU_ABOVE_PORT, VALUE_OUT_OF_RANGE, UNKNOWN_ATTRIBUTE,
          POSTED_TOO_EARLY, TOO_MANY_SEGMENTS, INLINE_TOO_LONG, WRONG_SERVICE, WRONG_DESTINATION,
          ATOMIC_SHAPE, SHARED_RECEIVE, MESSAGE_TOO_LONG, NEEDS_LOCAL_WRITE, REGISTRATION_REFUSED];
@@ -37,13 +37,13 @@ super::table! {
         [UNSUPPORTED];
     61 "ENODATA"
         "The row of the GID table is empty."
-        [EMPTY_ROW];
+        [EMPTY_GID, EMPTY_ROW];
     90 "EMSGSIZE"
         "A packet is longer than the way carries."
         [TOO_LONG_FOR_LINK];
     95 "EOPNOTSUPP"
         "The device does not support this."
-        [UNSUPPORTED];
+        [UNSUPPORTED, UNKNOWN_ATTRIBUTE];
     98 "EADDRINUSE"
         "Somebody else has the address and port."
         [ADDRESS_TAKEN];

@@ -60,17 +60,20 @@ entry! {
 }
 
 fn create(domain: &Pd, attributes: &abi::ibv_ah_attr) -> Result<*mut abi::ibv_ah, Errno> {
-    let refuse = |misuse| {
-        domain.open.raw().explain(None, misuse);
+    let explain = |misuse| domain.open.raw().explain(None, misuse);
+    let address = address_of(attributes).map_err(|misuse| {
+        explain(misuse);
         Errno::INVALID
-    };
-    let address = address_of(attributes).map_err(refuse)?;
+    })?;
     domain.open.check_ours()?;
     domain
         .open
         .raw()
         .tell(|device| device.check_address(&address))
-        .map_err(|error| refuse(Misuse::Address(address, error)))?;
+        .map_err(|error| {
+            explain(Misuse::Address(address, error));
+            Errno::from(error)
+        })?;
     let front = abi::ibv_ah {
         context: domain.read().context,
         pd: domain.c(),

@@ -78,15 +78,16 @@ entry! {
         length: usize,
         access: c_int,
     ) -> c_int {
-        // Not an error number: negative, and it says whether the region can still be used.
+        // Not an error number: negative, and it says who found the fault, the library or its device.
+        if !is_sensible(flags, domain, address, length) {
+            Errno::INVALID.set();
+            return Ok(abi::IBV_REREG_MR_ERR_INPUT);
+        }
         Ok(match reregister(region, flags, domain, address, length, access.cast_unsigned()) {
             Ok(()) => 0,
             Err(errno) => {
                 errno.set();
-                match errno {
-                    Errno::INVALID => abi::IBV_REREG_MR_ERR_INPUT,
-                    _ => abi::IBV_REREG_MR_ERR_CMD,
-                }
+                abi::IBV_REREG_MR_ERR_CMD
             }
         })
     }
@@ -205,9 +206,6 @@ pub(crate) fn extent(
     called: u64,
     access: Access,
 ) -> Result<(Extent, u64), Errno> {
-    if length == 0 {
-        return Err(Errno::INVALID);
-    }
     let on_demand = access.contains(Access::ON_DEMAND);
     let everything = on_demand && address.is_null() && length == usize::MAX;
     // All memory there is, from its second byte on: at the first one there never is any.
@@ -234,6 +232,18 @@ pub(crate) fn extent(
     Ok((unsafe { Extent::from_raw(start, length) }, called))
 }
 
+/// Whether what is asked for could be done at all.
+fn is_sensible(flags: c_int, domain: Option<&Pd>, address: *mut c_void, length: usize) -> bool {
+    const ALL: c_int = abi::IBV_REREG_MR_CHANGE_TRANSLATION
+        | abi::IBV_REREG_MR_CHANGE_PD
+        | abi::IBV_REREG_MR_CHANGE_ACCESS;
+    let moves = flags & abi::IBV_REREG_MR_CHANGE_TRANSLATION != 0;
+    let changes_domain = flags & abi::IBV_REREG_MR_CHANGE_PD != 0;
+    flags & !ALL == 0
+        && (!moves || (length != 0 && !address.is_null()))
+        && (!changes_domain || domain.is_some())
+}
+
 fn reregister(
     region: &Mr,
     flags: c_int,
@@ -242,10 +252,7 @@ fn reregister(
     length: usize,
     access: u32,
 ) -> Result<(), Errno> {
-    const ALL: c_int = abi::IBV_REREG_MR_CHANGE_TRANSLATION
-        | abi::IBV_REREG_MR_CHANGE_PD
-        | abi::IBV_REREG_MR_CHANGE_ACCESS;
-    if flags == 0 || flags & !ALL != 0 {
+    if flags == 0 {
         return Err(Errno::INVALID);
     }
     let asks = |flag| flags & flag != 0;
@@ -258,7 +265,6 @@ fn reregister(
         false => None,
     };
     let place = match asks(abi::IBV_REREG_MR_CHANGE_TRANSLATION) {
-        true if length == 0 || address.is_null() => return Err(Errno::INVALID),
         true => {
             let rights = access.unwrap_or(Access::LOCAL_WRITE);
             Some(extent(address, length, address.addr() as u64, rights)?)

@@ -86,8 +86,12 @@ pub(crate) fn apply(queue_pair: &Qp, changes: &Attributes) -> Result<(), Errno> 
 /// Tells the user, if he wants to know; the program is only told that it is wrong.
 fn explain(queue_pair: &Qp, misuse: Misuse) -> Errno {
     let raw = queue_pair.open.raw();
+    let errno = match misuse.asks_for_newer_attributes() {
+        true => Errno::UNSUPPORTED,
+        false => Errno::INVALID,
+    };
     raw.explain(Some(queue_pair.number), misuse);
-    Errno::INVALID
+    errno
 }
 
 /// The attributes that a program gives.

@@ -9,14 +9,15 @@ use crate::errno::Errno;
 /// It faults the pages in, which is what pinning them for a NIC does too. Memory on demand is left
 /// alone: it may come later.
 pub(super) fn check(address: usize, length: usize, access: Access) -> Result<(), Errno> {
-    if length == 0 {
+    let page = page_size();
+    // Kernels count the pages: nothing inside of a page can be registered, nothing between two can't.
+    if length == 0 && address.is_multiple_of(page) {
         return Err(Errno::INVALID);
     }
     let end = address.checked_add(length).ok_or(Errno::INVALID)?;
     if access.contains(Access::ON_DEMAND) {
         return Ok(());
     }
-    let page = page_size();
     let first = address & !(page - 1);
     let last = end.checked_next_multiple_of(page).ok_or(Errno::INVALID)?;
     let advice = match access.contains(Access::LOCAL_WRITE) {

@@ -1,132 +1,379 @@
 /* Arguments that make no sense get an error number, not a crash. */
 #include "check.h"
 
-static void nothing_at_all(void)
+static void no_device_to_open(void)
 {
 	REFUSES_POINTER(ibv_open_device(NULL), EINVAL);
-	REFUSES_POINTER(ibv_alloc_pd(NULL), EINVAL);
-	REFUSES_POINTER(ibv_create_comp_channel(NULL), EINVAL);
-	REFUSES_POINTER(ibv_create_cq(NULL, 1, NULL, NULL, 0), EINVAL);
+}
+
+static void no_device_to_close(void)
+{
 	REFUSES(ibv_close_device(NULL), EINVAL);
+}
+
+static void no_device_for_a_domain(void)
+{
+	REFUSES_POINTER(ibv_alloc_pd(NULL), EINVAL);
+}
+
+static void no_device_for_a_channel(void)
+{
+	REFUSES_POINTER(ibv_create_comp_channel(NULL), EINVAL);
+}
+
+static void no_device_for_a_queue(void)
+{
+	REFUSES_POINTER(ibv_create_cq(NULL, 1, NULL, NULL, 0), EINVAL);
+}
+
+static void no_domain_to_free(void)
+{
 	REFUSES(ibv_dealloc_pd(NULL), EINVAL);
+}
+
+static void no_queue_pair_to_destroy(void)
+{
 	REFUSES(ibv_destroy_qp(NULL), EINVAL);
+}
+
+static void no_list_to_free(void)
+{
 	ibv_free_device_list(NULL);
 }
 
-static void sizes(struct end *end)
+static void a_completion_queue_without_entries(void)
 {
-	REFUSES_POINTER(ibv_create_cq(end->context, 0, NULL, NULL, 0), EINVAL);
-	REFUSES_POINTER(ibv_create_cq(end->context, -1, NULL, NULL, 0), EINVAL);
-	REFUSES_POINTER(ibv_create_cq(end->context, 1, NULL, NULL, 99), EINVAL);
-	CHECK(ibv_resize_cq(end->cq, 128) == 0 && end->cq->cqe >= 128);
-	REFUSES(ibv_resize_cq(end->cq, 0), EINVAL);
-	struct ibv_qp_init_attr init = { .send_cq = end->cq,
-					 .recv_cq = end->cq,
-					 .cap = { .max_send_wr = 1 << 30 },
-					 .qp_type = IBV_QPT_RC };
-	REFUSES_POINTER(ibv_create_qp(end->pd, &init), EINVAL);
-	init.cap.max_send_wr = 1;
-	init.qp_type = IBV_QPT_RAW_PACKET;
-	REFUSES_POINTER(ibv_create_qp(end->pd, &init), EOPNOTSUPP);
-	init.qp_type = IBV_QPT_RC;
-	init.recv_cq = NULL;
-	REFUSES_POINTER(ibv_create_qp(end->pd, &init), EINVAL);
+	REFUSES_POINTER(ibv_create_cq(left.context, 0, NULL, NULL, 0), EINVAL);
 }
 
-static void states(struct end *end)
+static void a_completion_queue_of_less_than_nothing(void)
 {
-	struct ibv_qp *qp = make_qp(end, IBV_QPT_RC);
-	struct ibv_sge sge = { .addr = (uintptr_t)end->memory,
-			       .length = 8,
-			       .lkey = end->mr->lkey };
-	struct ibv_recv_wr receive = { .sg_list = &sge, .num_sge = 1 };
-	struct ibv_send_wr send = { .sg_list = &sge,
-				    .num_sge = 1,
-				    .opcode = IBV_WR_SEND };
-	struct ibv_recv_wr *bad_receive = NULL;
-	struct ibv_send_wr *bad_send = NULL;
-	REFUSES(ibv_post_recv(qp, &receive, &bad_receive), EINVAL);
-	CHECK(bad_receive == &receive);
-	REFUSES(ibv_post_send(qp, &send, &bad_send), EINVAL);
-	CHECK(bad_send == &send);
+	REFUSES_POINTER(ibv_create_cq(left.context, -1, NULL, NULL, 0), EINVAL);
+}
 
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
-	REFUSES(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
-	attr.qp_state = 99;
-	REFUSES(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
-	REFUSES(ibv_modify_qp(qp, &attr, 1 << 30), EINVAL);
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_INIT, .port_num = 2 };
-	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-		   IBV_QP_ACCESS_FLAGS;
-	REFUSES(ibv_modify_qp(qp, &attr, mask), EINVAL);
-	to_init(qp);
-	/* RoCE needs a global route. */
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR,
-				     .path_mtu = IBV_MTU_1024,
-				     .dest_qp_num = 1,
-				     .ah_attr = { .port_num = 1, .dlid = 1 } };
-	mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-	       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-	REFUSES(ibv_modify_qp(qp, &attr, mask), EINVAL);
+static void a_completion_vector_that_is_not_there(void)
+{
+	REFUSES_POINTER(ibv_create_cq(left.context, 1, NULL, NULL, 99), EINVAL);
+}
 
-	/* A full queue, and the list up to there is posted. */
-	struct ibv_recv_wr list[17];
-	for (int i = 0; i < 17; i++) {
-		list[i] = receive;
-		list[i].next = i < 16 ? &list[i + 1] : NULL;
-	}
-	REFUSES(ibv_post_recv(qp, list, &bad_receive), ENOMEM);
-	CHECK(bad_receive == &list[16]);
-	struct ibv_qp_init_attr init;
-	CHECK(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) == 0);
-	CHECK(attr.qp_state == IBV_QPS_INIT && attr.port_num == 1);
-	CHECK(init.qp_type == IBV_QPT_RC && init.cap.max_recv_wr == 16);
-	CHECK(init.send_cq == end->cq);
+static void a_completion_queue_grows(void)
+{
+	CHECK(ibv_resize_cq(left.cq, 128) == 0 && left.cq->cqe >= 128);
+}
+
+static void a_completion_queue_can_not_shrink_to_nothing(void)
+{
+	REFUSES(ibv_resize_cq(left.cq, 0), EINVAL);
+}
+
+static struct ibv_qp_init_attr smallest(enum ibv_qp_type type)
+{
+	return (struct ibv_qp_init_attr){ .send_cq = left.cq,
+					  .recv_cq = left.cq,
+					  .cap = { .max_send_wr = 1, .max_send_sge = 1 },
+					  .qp_type = type };
+}
+
+static void a_queue_pair_that_is_too_long(void)
+{
+	struct ibv_qp_init_attr init = smallest(IBV_QPT_RC);
+	init.cap.max_send_wr = 1 << 30;
+	REFUSES_POINTER(ibv_create_qp(left.pd, &init), EINVAL);
+}
+
+static void a_queue_pair_for_raw_packets(void)
+{
+	struct ibv_qp_init_attr init = smallest(IBV_QPT_RAW_PACKET);
+	REFUSES_POINTER(ibv_create_qp(left.pd, &init), EOPNOTSUPP);
+}
+
+static void a_queue_pair_without_a_completion_queue(void)
+{
+	struct ibv_qp_init_attr init = smallest(IBV_QPT_RC);
+	init.recv_cq = NULL;
+	REFUSES_POINTER(ibv_create_qp(left.pd, &init), EINVAL);
+}
+
+static void a_receive_before_its_time(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	struct ibv_sge sge = part(&left, 0, 8);
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	REFUSES(ibv_post_recv(qp, &wr, &bad), EINVAL);
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
-static void addresses(struct end *end)
+static void a_send_before_its_time(void)
 {
-	struct ibv_ah_attr attr = { .port_num = 1, .dlid = 1 };
-	REFUSES_POINTER(ibv_create_ah(end->pd, &attr), EINVAL);
-	attr.is_global = 1;
-	REFUSES_POINTER(ibv_create_ah(end->pd, &attr), EINVAL);
-	attr.grh.dgid = end->gid;
-	attr.grh.sgid_index = 200;
-	REFUSES_POINTER(ibv_create_ah(end->pd, &attr), EINVAL);
-	attr.grh.sgid_index = 0;
-	attr.port_num = 2;
-	REFUSES_POINTER(ibv_create_ah(end->pd, &attr), EINVAL);
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	struct ibv_sge sge = part(&left, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge), *bad;
+	REFUSES(ibv_post_send(qp, &wr, &bad), EINVAL);
+	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
-static void what_software_has_not(struct end *end)
+static void what_comes_before_its_time_is_named(void)
 {
-	struct ibv_qp *qp = make_qp(end, IBV_QPT_UD);
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	struct ibv_sge sge = part(&left, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge), *bad = NULL;
+	CHECK(ibv_post_send(qp, &wr, &bad) != 0 && bad == &wr);
+	struct ibv_recv_wr receive = { .sg_list = &sge, .num_sge = 1 }, *bad_receive = NULL;
+	CHECK(ibv_post_recv(qp, &receive, &bad_receive) != 0 && bad_receive == &receive);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void a_state_too_far_away(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
+	REFUSES(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void a_state_that_is_none(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	struct ibv_qp_attr attr = { .qp_state = 99 };
+	REFUSES(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void an_unknown_attribute(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	struct ibv_qp_attr attr = { 0 };
+	REFUSES(ibv_modify_qp(qp, &attr, 1 << 30), EOPNOTSUPP);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void another_length(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	struct ibv_qp_attr attr = { .cap = { .max_send_wr = 2 * QUEUE_LENGTH } };
+	REFUSES(ibv_modify_qp(qp, &attr, IBV_QP_CAP), EINVAL);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+/* The specification has a way there from every state. */
+static void an_error_before_its_time(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	to_error(qp);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void a_port_that_is_not_there(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 2 };
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+	REFUSES(ibv_modify_qp(qp, &attr, mask), EINVAL);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static int go_there(struct ibv_qp *qp, struct ibv_ah_attr path)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR,
+				    .path_mtu = IBV_MTU_1024,
+				    .dest_qp_num = 1,
+				    .ah_attr = path };
+	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+		   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	return ibv_modify_qp(qp, &attr, mask);
+}
+
+static struct ibv_ah_attr path_to_itself(void)
+{
+	return (struct ibv_ah_attr){ .is_global = 1,
+				     .port_num = 1,
+				     .grh = { .dgid = left.gid, .hop_limit = 64 } };
+}
+
+/* RoCE needs one. */
+static void a_path_without_a_global_route(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	to_init(qp);
+	struct ibv_ah_attr path = { .port_num = 1, .dlid = 1 };
+	REFUSES(go_there(qp, path), EINVAL);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void a_path_from_an_empty_index(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	to_init(qp);
+	struct ibv_ah_attr path = path_to_itself();
+	path.grh.sgid_index = 200;
+	REFUSES(go_there(qp, path), ENODATA);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void a_receive_behind_a_full_queue(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	to_init(qp);
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	CHECK(ibv_query_qp(qp, &attr, IBV_QP_CAP, &init) == 0);
+	int room = init.cap.max_recv_wr;
+	struct ibv_sge sge = part(&left, 0, 8);
+	struct ibv_recv_wr list[room + 1], *bad = NULL;
+	for (int i = 0; i <= room; i++)
+		list[i] = (struct ibv_recv_wr){ .sg_list = &sge,
+						.num_sge = 1,
+						.next = i < room ? &list[i + 1] : NULL };
+	REFUSES(ibv_post_recv(qp, list, &bad), ENOMEM);
+	CHECK(bad == &list[room]);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void a_queue_pair_tells_about_itself(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	to_init(qp);
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	CHECK(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) == 0);
+	CHECK(attr.qp_state == IBV_QPS_INIT && attr.port_num == 1);
+	CHECK(init.qp_type == IBV_QPT_RC && init.send_cq == left.cq);
+	CHECK(init.cap.max_send_wr >= QUEUE_LENGTH && init.cap.max_recv_wr >= QUEUE_LENGTH);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void a_queue_pair_gets_the_length_it_asks_for(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	CHECK(ibv_query_qp(qp, &attr, IBV_QP_CAP, &init) == 0);
+	SAME(init.cap.max_send_wr, QUEUE_LENGTH);
+	SAME(init.cap.max_recv_wr, QUEUE_LENGTH);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void an_address_without_a_global_route(void)
+{
+	struct ibv_ah_attr attr = { .port_num = 1, .dlid = 1 };
+	REFUSES_POINTER(ibv_create_ah(left.pd, &attr), EINVAL);
+}
+
+static void an_address_of_nobody(void)
+{
+	struct ibv_ah_attr attr = path_to_itself();
+	memset(&attr.grh.dgid, 0, sizeof(attr.grh.dgid));
+	REFUSES_POINTER(ibv_create_ah(left.pd, &attr), EINVAL);
+}
+
+static void an_address_from_an_empty_index(void)
+{
+	struct ibv_ah_attr attr = path_to_itself();
+	attr.grh.sgid_index = 200;
+	REFUSES_POINTER(ibv_create_ah(left.pd, &attr), ENODATA);
+}
+
+static void an_address_through_another_port(void)
+{
+	struct ibv_ah_attr attr = path_to_itself();
+	attr.port_num = 2;
+	REFUSES_POINTER(ibv_create_ah(left.pd, &attr), EINVAL);
+}
+
+static void flows_are_not_offered(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_UD);
 	struct ibv_flow_attr flow = { .size = sizeof(flow), .port = 1 };
 	REFUSES_POINTER(ibv_create_flow(qp, &flow), EOPNOTSUPP);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void counters_are_not_offered(void)
+{
 	struct ibv_counters_init_attr counters = { 0 };
-	REFUSES_POINTER(ibv_create_counters(end->context, &counters), EOPNOTSUPP);
-	struct ibv_wq_init_attr wq = { .pd = end->pd, .cq = end->cq };
-	REFUSES_POINTER(ibv_create_wq(end->context, &wq), EOPNOTSUPP);
-	REFUSES_POINTER(ibv_reg_dmabuf_mr(end->pd, 0, 4096, 0, -1, 0),
-			EOPNOTSUPP);
+	REFUSES_POINTER(ibv_create_counters(left.context, &counters), EOPNOTSUPP);
+}
+
+static void work_queues_are_not_offered(void)
+{
+	struct ibv_wq_init_attr wq = { .pd = left.pd, .cq = left.cq };
+	REFUSES_POINTER(ibv_create_wq(left.context, &wq), EOPNOTSUPP);
+}
+
+static void memory_of_other_devices_is_not_offered(void)
+{
+	REFUSES_POINTER(ibv_reg_dmabuf_mr(left.pd, 0, 4096, 0, -1, 0), EOPNOTSUPP);
+}
+
+static void rate_limits_are_not_offered(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_UD);
 	struct ibv_qp_rate_limit_attr limit = { .rate_limit = 1 };
 	REFUSES(ibv_modify_qp_rate_limit(qp, &limit), EOPNOTSUPP);
-	union ibv_gid group = { .raw = { 0xff, 0x0e } }, unicast = end->gid;
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void a_group_that_is_none(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_UD);
+	union ibv_gid unicast = left.gid;
 	REFUSES(ibv_attach_mcast(qp, &unicast, 0), EINVAL);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void a_group_that_was_not_joined(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_UD);
+	union ibv_gid group = { .raw = { 0xff, 0x0e } };
 	REFUSES(ibv_detach_mcast(qp, &group, 0), EINVAL);
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
-int main(void)
+static const struct test_case CASES[] = {
+	CASE(no_device_to_open),
+	CASE(no_device_to_close),
+	CASE(no_device_for_a_domain),
+	CASE(no_device_for_a_channel),
+	CASE(no_device_for_a_queue),
+	CASE(no_domain_to_free),
+	CASE(no_queue_pair_to_destroy),
+	CASE(no_list_to_free),
+	WITH_LEFT(a_completion_queue_without_entries),
+	WITH_LEFT(a_completion_queue_of_less_than_nothing),
+	WITH_LEFT(a_completion_vector_that_is_not_there),
+	WITH_LEFT(a_completion_queue_grows),
+	WITH_LEFT(a_completion_queue_can_not_shrink_to_nothing),
+	WITH_LEFT(a_queue_pair_that_is_too_long),
+	WITH_LEFT(a_queue_pair_for_raw_packets),
+	WITH_LEFT(a_queue_pair_without_a_completion_queue),
+	WITH_LEFT(a_receive_before_its_time),
+	WITH_LEFT(a_send_before_its_time),
+	WITH_LEFT(what_comes_before_its_time_is_named),
+	WITH_LEFT(a_state_too_far_away),
+	WITH_LEFT(a_state_that_is_none),
+	WITH_LEFT(an_unknown_attribute),
+	WITH_LEFT(another_length),
+	WITH_LEFT(an_error_before_its_time),
+	WITH_LEFT(a_port_that_is_not_there),
+	WITH_LEFT(a_path_without_a_global_route),
+	WITH_LEFT(a_path_from_an_empty_index),
+	WITH_LEFT(a_receive_behind_a_full_queue),
+	WITH_LEFT(a_queue_pair_tells_about_itself),
+	WITH_LEFT(a_queue_pair_gets_the_length_it_asks_for),
+	WITH_LEFT(an_address_without_a_global_route),
+	WITH_LEFT(an_address_of_nobody),
+	WITH_LEFT(an_address_from_an_empty_index),
+	WITH_LEFT(an_address_through_another_port),
+	WITH_LEFT(flows_are_not_offered),
+	WITH_LEFT(counters_are_not_offered),
+	WITH_LEFT(work_queues_are_not_offered),
+	WITH_LEFT(memory_of_other_devices_is_not_offered),
+	WITH_LEFT(rate_limits_are_not_offered),
+	WITH_LEFT(a_group_that_is_none),
+	WITH_LEFT(a_group_that_was_not_joined),
+};
+
+int main(int words, char **word)
 {
-	static struct end end;
-	nothing_at_all();
-	open_end(&end, "left");
-	sizes(&end);
-	states(&end);
-	addresses(&end);
-	what_software_has_not(&end);
-	close_end(&end);
-	return finish();
+	return RUN(CASES, words, word);
 }

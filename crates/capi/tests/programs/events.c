@@ -1,82 +1,125 @@
 /* Completion channels, asynchronous events, and descriptors that can be polled. */
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include "check.h"
 
-static int is_readable(int descriptor, int milliseconds)
+/* In milliseconds: an event is there before what follows from it. */
+#define SOON 1000
+
+static void receive_at_right(uint64_t id)
 {
-	struct pollfd one = { .fd = descriptor, .events = POLLIN };
-	return poll(&one, 1, milliseconds) == 1;
+	struct ibv_sge sge = part(&right, 0, 64);
+	post_receive(right.qp, id, &sge);
 }
 
-static void set_nonblocking(int descriptor)
-{
-	int flags = fcntl(descriptor, F_GETFL);
-	CHECK(!(flags & O_NONBLOCK));
-	CHECK(fcntl(descriptor, F_SETFL, flags | O_NONBLOCK) == 0);
-}
-
-static void set_blocking(int descriptor)
-{
-	int flags = fcntl(descriptor, F_GETFL);
-	CHECK(fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK) == 0);
-}
-
-static void post_receive(struct end *end, uint64_t id)
-{
-	struct ibv_sge sge = { .addr = (uintptr_t)end->memory,
-			       .length = 64,
-			       .lkey = end->mr->lkey };
-	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1 };
-	struct ibv_recv_wr *bad;
-	CHECK(ibv_post_recv(end->qp, &wr, &bad) == 0);
-}
-
-static void send_inline(struct end *end, unsigned int flags)
+static void send_from_left(unsigned int flags)
 {
 	char text[] = "event";
 	struct ibv_sge sge = { .addr = (uintptr_t)text, .length = sizeof(text) };
-	struct ibv_send_wr wr = { .sg_list = &sge,
-				  .num_sge = 1,
-				  .opcode = IBV_WR_SEND,
-				  .send_flags = IBV_SEND_INLINE | flags };
-	struct ibv_send_wr *bad;
-	CHECK(ibv_post_send(end->qp, &wr, &bad) == 0);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge);
+	wr.send_flags = IBV_SEND_INLINE | flags;
+	post(left.qp, &wr);
 }
 
-static void wait_for_completions(struct end *a, struct end *b)
+static struct ibv_cq *next_event(struct ibv_comp_channel *channel)
 {
 	struct ibv_cq *cq = NULL;
 	void *context = NULL;
-	set_nonblocking(b->channel->fd);
-	CHECK(ibv_get_cq_event(b->channel, &cq, &context) == -1);
-	CHECK(errno == EAGAIN);
-	post_receive(b, 1);
-	CHECK(ibv_req_notify_cq(b->cq, 0) == 0);
-	CHECK(!is_readable(b->channel->fd, 0));
-	send_inline(a, 0);
-	CHECK(is_readable(b->channel->fd, 5000));
-	CHECK(ibv_get_cq_event(b->channel, &cq, &context) == 0);
-	CHECK(cq == b->cq && context == b);
-	CHECK(!is_readable(b->channel->fd, 0));
-	CHECK(wait_for(b->cq).wr_id == 1);
-	ibv_ack_cq_events(cq, 1);
+	CHECK(ibv_get_cq_event(channel, &cq, &context) == 0);
+	CHECK(context == cq->cq_context);
+	return cq;
+}
 
-	/* One event for one request, and only for what was asked for. */
-	set_blocking(b->channel->fd);
-	post_receive(b, 2);
-	post_receive(b, 3);
-	CHECK(ibv_req_notify_cq(b->cq, 1) == 0);
-	send_inline(a, 0);
-	CHECK(!is_readable(b->channel->fd, 100));
-	send_inline(a, IBV_SEND_SOLICITED);
-	CHECK(ibv_get_cq_event(b->channel, &cq, &context) == 0);
+static void a_channel_without_events_would_block(void)
+{
+	struct ibv_cq *cq;
+	void *context;
+	set_nonblocking(left.channel->fd);
+	FAILS(ibv_get_cq_event(left.channel, &cq, &context), EAGAIN);
+}
+
+static void a_device_without_events_would_block(void)
+{
+	struct ibv_async_event event;
+	set_nonblocking(left.context->async_fd);
+	FAILS(ibv_get_async_event(left.context, &event), EAGAIN);
+}
+
+static void a_completion_rings_once(void)
+{
+	receive_at_right(1);
+	CHECK(ibv_req_notify_cq(right.cq, 0) == 0);
+	CHECK(!is_readable(right.channel->fd, 0));
+	send_from_left(0);
+	CHECK(is_readable(right.channel->fd, 5000));
+	CHECK(next_event(right.channel) == right.cq);
+	CHECK(!is_readable(right.channel->fd, 0));
+	CHECK(wait_for(right.cq).wr_id == 1);
+	ibv_ack_cq_events(right.cq, 1);
+}
+
+static void only_what_is_solicited_rings_if_asked(void)
+{
+	receive_at_right(2);
+	receive_at_right(3);
+	CHECK(ibv_req_notify_cq(right.cq, 1) == 0);
+	send_from_left(0);
+	CHECK(!is_readable(right.channel->fd, 100));
+	send_from_left(IBV_SEND_SOLICITED);
+	CHECK(next_event(right.channel) == right.cq);
+	ibv_ack_cq_events(right.cq, 1);
+	CHECK(wait_for(right.cq).wr_id == 2);
+	CHECK(wait_for(right.cq).wr_id == 3);
+}
+
+static void a_channel_with_a_queue_stays(void)
+{
+	REFUSES(ibv_destroy_comp_channel(left.channel), EBUSY);
+}
+
+/* A queue with a channel of its own, and a queue pair on it. */
+static struct ibv_qp *qp_with_channel(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(left.context);
+	CHECK(channel != NULL);
+	struct ibv_cq *cq = ibv_create_cq(left.context, 8, NULL, channel, 0);
+	CHECK(cq != NULL);
+	struct ibv_qp_init_attr init = { .send_cq = cq,
+					 .recv_cq = cq,
+					 .cap = { .max_recv_wr = 1, .max_recv_sge = 1 },
+					 .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp = ibv_create_qp(left.pd, &init);
+	CHECK(qp != NULL);
+	return qp;
+}
+
+static void a_queue_with_a_queue_pair_stays(void)
+{
+	struct ibv_qp *qp = qp_with_channel();
+	struct ibv_cq *cq = qp->recv_cq;
+	struct ibv_comp_channel *channel = cq->channel;
+	REFUSES(ibv_destroy_cq(cq), EBUSY);
+	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+	CHECK(ibv_destroy_comp_channel(channel) == 0);
+}
+
+static void a_queue_pair_in_error_gives_back_its_receives(void)
+{
+	struct ibv_qp *qp = qp_with_channel();
+	struct ibv_cq *cq = qp->recv_cq;
+	struct ibv_comp_channel *channel = cq->channel;
+	struct ibv_sge sge = part(&left, 0, 8);
+	to_init(qp);
+	post_receive(qp, 4, &sge);
+	CHECK(ibv_req_notify_cq(cq, 0) == 0);
+	to_error(qp);
+	CHECK(next_event(channel) == cq);
+	struct ibv_wc wc = wait_for(cq);
+	SAME(wc.status, IBV_WC_WR_FLUSH_ERR);
+	SAME(wc.wr_id, 4);
 	ibv_ack_cq_events(cq, 1);
-	CHECK(wait_for(b->cq).wr_id == 2);
-	CHECK(wait_for(b->cq).wr_id == 3);
-	REFUSES(ibv_destroy_comp_channel(b->channel), EBUSY);
+	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+	CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
 static void *destroy_queue(void *cq)
@@ -86,35 +129,26 @@ static void *destroy_queue(void *cq)
 }
 
 /* Nobody may destroy what an event is still about. */
-static void acknowledge_late(struct end *a, struct end *b)
+static void destroying_a_queue_waits_for_acknowledgements(void)
 {
-	struct ibv_comp_channel *channel = ibv_create_comp_channel(b->context);
-	CHECK(channel != NULL);
-	struct ibv_cq *cq = ibv_create_cq(b->context, 8, NULL, channel, 0);
-	CHECK(cq != NULL);
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(right.context);
+	struct ibv_cq *cq = ibv_create_cq(right.context, 8, NULL, channel, 0);
+	CHECK(channel != NULL && cq != NULL);
 	struct ibv_qp_init_attr init = { .send_cq = cq,
 					 .recv_cq = cq,
-					 .cap = { .max_recv_wr = 1,
-						  .max_recv_sge = 1 },
+					 .cap = { .max_recv_wr = 1, .max_recv_sge = 1 },
 					 .qp_type = IBV_QPT_RC };
-	struct ibv_qp *qp = ibv_create_qp(b->pd, &init);
-	CHECK(qp != NULL);
-	REFUSES(ibv_destroy_cq(cq), EBUSY);
-	to_init(qp);
-	struct ibv_sge sge = { .addr = (uintptr_t)b->memory,
-			       .length = 8,
-			       .lkey = b->mr->lkey };
-	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
-	CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+	struct ibv_qp *from = make_qp(&left, IBV_QPT_RC), *to = ibv_create_qp(right.pd, &init);
+	CHECK(to != NULL);
+	join(from, to);
+	struct ibv_sge sge = part(&right, 0, 8);
+	post_receive(to, 5, &sge);
 	CHECK(ibv_req_notify_cq(cq, 0) == 0);
-	struct ibv_qp_attr broken = { .qp_state = IBV_QPS_ERR };
-	CHECK(ibv_modify_qp(qp, &broken, IBV_QP_STATE) == 0);
-	struct ibv_cq *rang;
-	void *context;
-	CHECK(ibv_get_cq_event(channel, &rang, &context) == 0 && rang == cq);
-	struct ibv_wc wc = wait_for(cq);
-	CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
-	CHECK(ibv_destroy_qp(qp) == 0);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL);
+	post(from, &wr);
+	CHECK(next_event(channel) == cq);
+	SAME(wait_for(cq).status, IBV_WC_SUCCESS);
+	CHECK(ibv_destroy_qp(from) == 0 && ibv_destroy_qp(to) == 0);
 	pthread_t destroyer;
 	CHECK(pthread_create(&destroyer, NULL, destroy_queue, cq) == 0);
 	usleep(50000);
@@ -122,68 +156,111 @@ static void acknowledge_late(struct end *a, struct end *b)
 	ibv_ack_cq_events(cq, 1);
 	CHECK(pthread_join(destroyer, NULL) == 0);
 	CHECK(ibv_destroy_comp_channel(channel) == 0);
-	(void)a;
 }
 
-/* A wrong key: the one side gets a completion, the other an event. */
-static void make_trouble(struct end *a, struct end *b)
+static void the_first_message_establishes_communication(void)
 {
+	struct ibv_qp *from = make_qp(&left, IBV_QPT_RC), *to = make_qp(&right, IBV_QPT_RC);
+	to_init(from);
+	to_init(to);
+	to_rts(from, to->qp_num, right.gid);
+	to_rtr(to, from->qp_num, left.gid);
+	struct ibv_sge sge = part(&right, 0, 8);
+	post_receive(to, 6, &sge);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL);
+	post(from, &wr);
+	SAME(wait_for(left.cq).status, IBV_WC_SUCCESS);
+	CHECK(is_readable(right.context->async_fd, SOON));
 	struct ibv_async_event event;
-	set_nonblocking(b->context->async_fd);
-	CHECK(ibv_get_async_event(b->context, &event) == -1);
-	CHECK(errno == EAGAIN);
-	struct ibv_sge sge = { .addr = (uintptr_t)a->memory,
-			       .length = 8,
-			       .lkey = a->mr->lkey };
-	struct ibv_send_wr wr = {
-		.sg_list = &sge,
-		.num_sge = 1,
-		.opcode = IBV_WR_RDMA_WRITE,
-		.send_flags = IBV_SEND_SIGNALED,
-		.wr.rdma = { .remote_addr = (uintptr_t)b->memory,
-			     .rkey = b->mr->rkey ^ 0x100 },
-	};
-	struct ibv_send_wr *bad;
-	CHECK(ibv_post_send(a->qp, &wr, &bad) == 0);
-	CHECK(wait_for(a->cq).status == IBV_WC_REM_ACCESS_ERR);
-	CHECK(is_readable(b->context->async_fd, 5000));
-	CHECK(ibv_get_async_event(b->context, &event) == 0);
-	CHECK(event.event_type == IBV_EVENT_QP_ACCESS_ERR);
-	CHECK(event.element.qp == b->qp);
+	CHECK(ibv_get_async_event(right.context, &event) == 0);
+	SAME(event.event_type, IBV_EVENT_COMM_EST);
+	CHECK(event.element.qp == to);
 	ibv_ack_async_event(&event);
-	CHECK(b->qp->events_completed == 1);
+	CHECK(ibv_destroy_qp(from) == 0 && ibv_destroy_qp(to) == 0);
 }
 
-/* What is gone has no events: the descriptor says so too. */
-static void forget_trouble(struct end *b)
+static void a_wrong_key_ends_the_request(void)
+{
+	SAME(write_through(right.mr->rkey ^ 0x100, right.memory), IBV_WC_REM_ACCESS_ERR);
+}
+
+static void a_wrong_key_is_an_event_at_the_other_side(void)
+{
+	write_through(right.mr->rkey ^ 0x100, right.memory);
+	CHECK(is_readable(right.context->async_fd, SOON));
+	struct ibv_async_event event;
+	CHECK(ibv_get_async_event(right.context, &event) == 0);
+	SAME(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+	CHECK(event.element.qp == right.qp);
+	ibv_ack_async_event(&event);
+	SAME(right.qp->events_completed, 1);
+}
+
+static struct ibv_srq *shared_receives(void)
 {
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = 4, .max_sge = 1 } };
-	struct ibv_srq *srq = ibv_create_srq(b->pd, &init);
-	struct ibv_qp_init_attr attr = { .send_cq = b->cq,
-					 .recv_cq = b->cq,
+	struct ibv_srq *srq = ibv_create_srq(left.pd, &init);
+	CHECK(srq != NULL);
+	return srq;
+}
+
+static struct ibv_qp *qp_that_shares(struct ibv_srq *srq)
+{
+	struct ibv_qp_init_attr init = { .send_cq = left.cq,
+					 .recv_cq = left.cq,
 					 .srq = srq,
+					 .cap = { .max_send_wr = 1, .max_send_sge = 1 },
 					 .qp_type = IBV_QPT_RC };
-	struct ibv_qp *qp = ibv_create_qp(b->pd, &attr);
-	CHECK(srq != NULL && qp != NULL);
-	struct ibv_qp_attr broken = { .qp_state = IBV_QPS_ERR };
-	CHECK(ibv_modify_qp(qp, &broken, IBV_QP_STATE) == 0);
-	CHECK(is_readable(b->context->async_fd, 5000));
+	struct ibv_qp *qp = ibv_create_qp(left.pd, &init);
+	CHECK(qp != NULL);
+	to_init(qp);
+	to_rtr(qp, qp->qp_num, left.gid);
+	return qp;
+}
+
+static void who_shares_receives_hears_of_the_last(void)
+{
+	struct ibv_srq *srq = shared_receives();
+	struct ibv_qp *qp = qp_that_shares(srq);
+	to_error(qp);
+	CHECK(is_readable(left.context->async_fd, SOON));
+	struct ibv_async_event event;
+	CHECK(ibv_get_async_event(left.context, &event) == 0);
+	SAME(event.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
+	CHECK(event.element.qp == qp);
+	ibv_ack_async_event(&event);
+	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_srq(srq) == 0);
+}
+
+/* The descriptor says so too. */
+static void what_is_gone_has_no_events(void)
+{
+	struct ibv_srq *srq = shared_receives();
+	struct ibv_qp *qp = qp_that_shares(srq);
+	to_error(qp);
+	CHECK(is_readable(left.context->async_fd, SOON));
 	CHECK(ibv_destroy_qp(qp) == 0);
-	CHECK(!is_readable(b->context->async_fd, 0));
+	CHECK(!is_readable(left.context->async_fd, 0));
 	CHECK(ibv_destroy_srq(srq) == 0);
 }
 
-int main(void)
+static const struct test_case CASES[] = {
+	WITH_LEFT(a_channel_without_events_would_block),
+	WITH_LEFT(a_device_without_events_would_block),
+	WITH_JOINED(a_completion_rings_once),
+	WITH_JOINED(only_what_is_solicited_rings_if_asked),
+	WITH_LEFT(a_channel_with_a_queue_stays),
+	WITH_LEFT(a_queue_with_a_queue_pair_stays),
+	WITH_LEFT(a_queue_pair_in_error_gives_back_its_receives),
+	WITH_BOTH(destroying_a_queue_waits_for_acknowledgements),
+	WITH_BOTH(the_first_message_establishes_communication),
+	WITH_JOINED(a_wrong_key_ends_the_request),
+	WITH_JOINED(a_wrong_key_is_an_event_at_the_other_side),
+	WITH_LEFT(who_shares_receives_hears_of_the_last),
+	WITH_LEFT(what_is_gone_has_no_events),
+};
+
+int main(int words, char **word)
 {
-	static struct end a, b;
-	open_end(&a, "left");
-	open_end(&b, "right");
-	connect_ends(&a, &b);
-	wait_for_completions(&a, &b);
-	acknowledge_late(&a, &b);
-	make_trouble(&a, &b);
-	forget_trouble(&b);
-	close_end(&a);
-	close_end(&b);
-	return finish();
+	return RUN(CASES, words, word);
 }

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include "check.h"
 
-static struct end end;
 static struct rdma_event_channel *connections;
 static int cleaned_up;
 static volatile sig_atomic_t signals;
@@ -26,7 +25,7 @@ static void *wait_for_completion(void *unused)
 	struct ibv_cq *cq;
 	void *context, *result;
 	pthread_cleanup_push(clean_up, unused);
-	result = errno_of(ibv_get_cq_event(end.channel, &cq, &context));
+	result = errno_of(ibv_get_cq_event(left.channel, &cq, &context));
 	pthread_cleanup_pop(0);
 	return result;
 }
@@ -36,7 +35,7 @@ static void *wait_for_trouble(void *unused)
 	struct ibv_async_event event;
 	void *result;
 	pthread_cleanup_push(clean_up, unused);
-	result = errno_of(ibv_get_async_event(end.context, &event));
+	result = errno_of(ibv_get_async_event(left.context, &event));
 	pthread_cleanup_pop(0);
 	return result;
 }
@@ -61,21 +60,24 @@ static void handle_signal(int flags)
 {
 	struct sigaction action = { .sa_handler = count, .sa_flags = flags };
 	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
-	signals = 0;
 }
 
+static void send_signals(pthread_t thread)
+{
+	while (signals < 20) {
+		CHECK(pthread_kill(thread, SIGUSR1) == 0);
+		usleep(1000);
+	}
+}
+
+/* A call that is to be begun again goes on waiting; one that is cancelled ends its thread. */
 static void cancel(void *(*waiting)(void *))
 {
 	pthread_t thread;
 	void *result;
 	handle_signal(SA_RESTART);
-	cleaned_up = 0;
 	CHECK(pthread_create(&thread, NULL, waiting, NULL) == 0);
-	/* A call that is to be begun again goes on waiting. */
-	while (signals < 20) {
-		CHECK(pthread_kill(thread, SIGUSR1) == 0);
-		usleep(1000);
-	}
+	send_signals(thread);
 	CHECK(pthread_tryjoin_np(thread, &result) == EBUSY);
 	CHECK(pthread_cancel(thread) == 0);
 	CHECK(pthread_join(thread, &result) == 0);
@@ -93,21 +95,62 @@ static void interrupt(void *(*waiting)(void *))
 		CHECK(pthread_kill(thread, SIGUSR1) == 0);
 		usleep(1000);
 	}
-	CHECK((intptr_t)result == EINTR);
+	SAME((intptr_t)result, EINTR);
 }
 
-int main(void)
+static void waiting_for_completions_is_cancelled(void)
 {
-	void *(*waits[])(void *) = { wait_for_completion, wait_for_trouble,
-				     wait_for_connection };
-	open_end(&end, "left");
+	cancel(wait_for_completion);
+}
+
+static void waiting_for_completions_is_interrupted(void)
+{
+	interrupt(wait_for_completion);
+}
+
+static void waiting_for_events_is_cancelled(void)
+{
+	cancel(wait_for_trouble);
+}
+
+static void waiting_for_events_is_interrupted(void)
+{
+	interrupt(wait_for_trouble);
+}
+
+static void waiting_for_connections_is_cancelled(void)
+{
+	cancel(wait_for_connection);
+}
+
+static void waiting_for_connections_is_interrupted(void)
+{
+	interrupt(wait_for_connection);
+}
+
+static void open_connections(void)
+{
 	connections = rdma_create_event_channel();
 	CHECK(connections != NULL);
-	for (int i = 0; i < 3; i++) {
-		cancel(waits[i]);
-		interrupt(waits[i]);
-	}
+}
+
+static void close_connections(void)
+{
 	rdma_destroy_event_channel(connections);
-	close_end(&end);
-	return finish();
+}
+
+#define WITH_CONNECTIONS(function) { #function, function, open_connections, close_connections }
+
+static const struct test_case CASES[] = {
+	WITH_LEFT(waiting_for_completions_is_cancelled),
+	WITH_LEFT(waiting_for_completions_is_interrupted),
+	WITH_LEFT(waiting_for_events_is_cancelled),
+	WITH_LEFT(waiting_for_events_is_interrupted),
+	WITH_CONNECTIONS(waiting_for_connections_is_cancelled),
+	WITH_CONNECTIONS(waiting_for_connections_is_interrupted),
+};
+
+int main(int words, char **word)
+{
+	return RUN(CASES, words, word);
 }

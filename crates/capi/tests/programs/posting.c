@@ -1,8 +1,8 @@
-/* The same work, posted in the old way and in the new, polled in the old way and in the new. */
+/* Work, posted in the old way and in the new, polled in the old way and in the new. */
 #include <arpa/inet.h>
 #include "check.h"
 
-static struct ibv_qp *make_extended_qp(struct end *end, struct ibv_cq *cq)
+static struct ibv_qp *make_extended_qp(struct end *end, struct ibv_cq *cq, uint64_t operations)
 {
 	struct ibv_qp_init_attr_ex init = {
 		.send_cq = cq,
@@ -15,27 +15,258 @@ static struct ibv_qp *make_extended_qp(struct end *end, struct ibv_cq *cq)
 		.qp_type = IBV_QPT_RC,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.pd = end->pd,
-		.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_IMM |
-				  IBV_QP_EX_WITH_RDMA_WRITE |
-				  IBV_QP_EX_WITH_RDMA_READ |
-				  IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+		.send_ops_flags = operations,
 	};
 	struct ibv_qp *qp = ibv_create_qp_ex(end->context, &init);
 	CHECK(qp != NULL && ibv_qp_to_qp_ex(qp) != NULL);
 	return qp;
 }
 
-static struct ibv_cq_ex *make_extended_cq(struct end *end)
+/* Posting at `left` in the new way. */
+static struct ibv_qp_ex *open_extended(void)
 {
-	struct ibv_cq_init_attr_ex init = {
-		.cqe = 16,
-		.wc_flags = IBV_WC_STANDARD_FLAGS |
-			    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
-	};
-	struct ibv_cq_ex *cq = ibv_create_cq_ex(end->context, &init);
+	left.qp = make_extended_qp(&left, left.cq,
+				   IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE |
+					   IBV_QP_EX_WITH_RDMA_READ |
+					   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
+	right.qp = make_qp(&right, IBV_QPT_RC);
+	join(left.qp, right.qp);
+	return ibv_qp_to_qp_ex(left.qp);
+}
+
+/* Into two places: 4 bytes at the beginning, the rest 100 bytes further. */
+static void receive_in_two(uint64_t id)
+{
+	struct ibv_sge sge[2] = { part(&right, 0, 4), part(&right, 100, 60) };
+	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = sge, .num_sge = 2 }, *bad;
+	CHECK(ibv_post_recv(right.qp, &wr, &bad) == 0);
+}
+
+static void the_old_way_posts_inline_data(void)
+{
+	receive_in_two(1);
+	char text[] = "inline";
+	struct ibv_sge sge = { .addr = (uintptr_t)text, .length = 7 };
+	struct ibv_send_wr wr = request(IBV_WR_SEND_WITH_IMM, &sge);
+	wr.wr_id = 10;
+	wr.send_flags |= IBV_SEND_INLINE;
+	wr.imm_data = htonl(0xcafe);
+	post(left.qp, &wr);
+	struct ibv_wc sent = wait_for(left.cq), wc = wait_for(right.cq);
+	CHECK(sent.wr_id == 10 && sent.opcode == IBV_WC_SEND && sent.qp_num == left.qp->qp_num);
+	CHECK(wc.wr_id == 1 && wc.opcode == IBV_WC_RECV && wc.byte_len == 7);
+	CHECK(wc.wc_flags & IBV_WC_WITH_IMM);
+	SAME(ntohl(wc.imm_data), 0xcafe);
+	CHECK(memcmp(right.memory, "inli", 4) == 0);
+	CHECK(memcmp(right.memory + 100, "ne", 3) == 0);
+}
+
+/* In contrast to a datagram. */
+static void a_message_comes_without_its_route(void)
+{
+	receive_in_two(3);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL);
+	post(left.qp, &wr);
+	SAME(wait_for(right.cq).wc_flags, 0);
+}
+
+/* Some programs have segments in packed structures. */
+static void segments_may_lie_at_odd_addresses(void)
+{
+	struct ibv_sge sge = part(&right, 0, 64);
+	_Alignas(8) char odd[1 + sizeof(sge)];
+	memcpy(odd + 1, &sge, sizeof(sge));
+	post_receive(right.qp, 2, (void *)(odd + 1));
+	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL);
+	SAME(fate_of(&left, &wr), IBV_WC_SUCCESS);
+	SAME(wait_for(right.cq).wr_id, 2);
+}
+
+static void a_read_fetches_what_a_write_has_put(void)
+{
+	memcpy(left.memory, "twelve bytes", 12);
+	struct ibv_sge from = part(&left, 0, 12), to = part(&left, 128, 12);
+	struct ibv_send_wr write = request(IBV_WR_RDMA_WRITE, &from);
+	struct ibv_send_wr read = request(IBV_WR_RDMA_READ, &to);
+	write.next = &read;
+	write.send_flags = 0;
+	post(left.qp, &write);
+	struct ibv_wc wc = wait_for(left.cq);
+	SAME(wc.status, IBV_WC_SUCCESS);
+	SAME(wc.opcode, IBV_WC_RDMA_READ);
+	CHECK(memcmp(left.memory + 128, "twelve bytes", 12) == 0);
+}
+
+static void atomics_return_what_was_there(void)
+{
+	uint64_t *word = (uint64_t *)right.memory, *old = (uint64_t *)left.memory;
+	*word = 40;
+	struct ibv_sge sge = part(&left, 0, 8);
+	struct ibv_send_wr add = request(IBV_WR_ATOMIC_FETCH_AND_ADD, &sge);
+	add.wr.atomic.compare_add = 2;
+	SAME(fate_of(&left, &add), IBV_WC_SUCCESS);
+	CHECK(*old == 40 && *word == 42);
+	struct ibv_send_wr swap = request(IBV_WR_ATOMIC_CMP_AND_SWP, &sge);
+	swap.wr.atomic.compare_add = 42;
+	swap.wr.atomic.swap = 7;
+	SAME(fate_of(&left, &swap), IBV_WC_SUCCESS);
+	CHECK(*old == 42 && *word == 7);
+}
+
+static void an_atomic_at_an_odd_address_is_refused(void)
+{
+	struct ibv_sge sge = part(&left, 0, 8);
+	struct ibv_send_wr add = request(IBV_WR_ATOMIC_FETCH_AND_ADD, &sge), *bad = NULL;
+	add.wr.atomic.remote_addr += 4;
+	REFUSES(ibv_post_send(left.qp, &add, &bad), EINVAL);
+	CHECK(bad == &add);
+}
+
+static void more_inline_data_than_agreed_is_refused(void)
+{
+	char much[8192] = { 0 };
+	struct ibv_sge sge = { .addr = (uintptr_t)much, .length = sizeof(much) };
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge), *bad = NULL;
+	wr.send_flags |= IBV_SEND_INLINE;
+	REFUSES(ibv_post_send(left.qp, &wr, &bad), EINVAL);
+	CHECK(bad == &wr);
+}
+
+static void more_segments_than_agreed_are_refused(void)
+{
+	struct ibv_sge sge[32];
+	for (int i = 0; i < 32; i++)
+		sge[i] = part(&left, i, 1);
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, sge), *bad = NULL;
+	wr.num_sge = 32;
+	REFUSES(ibv_post_send(left.qp, &wr, &bad), EINVAL);
+	CHECK(bad == &wr);
+}
+
+static void a_wrong_local_key_breaks_the_queue_pair(void)
+{
+	struct ibv_sge sge = part(&left, 0, 8);
+	sge.lkey ^= 0x100;
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
+	SAME(fate_of(&left, &wr), IBV_WC_LOC_PROT_ERR);
+	struct ibv_send_wr next = request(IBV_WR_RDMA_WRITE, NULL);
+	SAME(fate_of(&left, &next), IBV_WC_WR_FLUSH_ERR);
+}
+
+static void an_ordinary_queue_pair_has_no_new_way(void)
+{
+	CHECK(ibv_qp_to_qp_ex(left.qp) == NULL);
+}
+
+static void the_new_way_sends(void)
+{
+	struct ibv_qp_ex *qp = open_extended();
+	receive_in_two(2);
+	memcpy(left.memory, "newway", 7);
+	ibv_wr_start(qp);
+	qp->wr_id = 11;
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_send_imm(qp, htonl(0xbeef));
+	ibv_wr_set_sge(qp, left.mr->lkey, (uintptr_t)left.memory, 7);
+	CHECK(ibv_wr_complete(qp) == 0);
+	struct ibv_wc sent = wait_for(left.cq), wc = wait_for(right.cq);
+	CHECK(sent.wr_id == 11 && sent.status == IBV_WC_SUCCESS);
+	CHECK(wc.wr_id == 2 && wc.byte_len == 7);
+	SAME(ntohl(wc.imm_data), 0xbeef);
+	CHECK(memcmp(right.memory, "neww", 4) == 0);
+}
+
+static void the_new_way_sends_inline_data(void)
+{
+	struct ibv_qp_ex *qp = open_extended();
+	struct ibv_data_buf parts[2] = { { .addr = "new", .length = 3 },
+					 { .addr = "way", .length = 4 } };
+	receive_in_two(4);
+	ibv_wr_start(qp);
+	ibv_wr_send_imm(qp, 0);
+	ibv_wr_set_inline_data_list(qp, 2, parts);
+	CHECK(ibv_wr_complete(qp) == 0);
+	SAME(wait_for(right.cq).byte_len, 7);
+	CHECK(memcmp(right.memory, "neww", 4) == 0);
+
+	receive_in_two(5);
+	ibv_wr_start(qp);
+	ibv_wr_send_imm(qp, 0);
+	ibv_wr_set_inline_data(qp, "in one", 7);
+	CHECK(ibv_wr_complete(qp) == 0);
+	SAME(wait_for(right.cq).byte_len, 7);
+	CHECK(memcmp(right.memory, "in o", 4) == 0);
+}
+
+static void the_new_way_posts_several_at_once(void)
+{
+	struct ibv_qp_ex *qp = open_extended();
+	uint64_t *word = (uint64_t *)(right.memory + 512);
+	*word = 40;
+	memcpy(left.memory, "twelve bytes", 12);
+	ibv_wr_start(qp);
+	qp->wr_flags = 0;
+	ibv_wr_rdma_write(qp, right.mr->rkey, (uintptr_t)right.memory + 1024);
+	ibv_wr_set_sge(qp, left.mr->lkey, (uintptr_t)left.memory, 12);
+	qp->wr_id = 20;
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_atomic_fetch_add(qp, right.mr->rkey, (uintptr_t)word, 2);
+	ibv_wr_set_sge(qp, left.mr->lkey, (uintptr_t)left.memory + 64, 8);
+	qp->wr_id = 21;
+	ibv_wr_rdma_read(qp, right.mr->rkey, (uintptr_t)right.memory + 1024);
+	ibv_wr_set_sge(qp, left.mr->lkey, (uintptr_t)left.memory + 128, 12);
+	CHECK(ibv_wr_complete(qp) == 0);
+	for (uint64_t id = 20; id <= 21; id++) {
+		struct ibv_wc wc = wait_for(left.cq);
+		CHECK(wc.wr_id == id && wc.status == IBV_WC_SUCCESS);
+	}
+	CHECK(*word == 42 && *(uint64_t *)(left.memory + 64) == 40);
+	CHECK(memcmp(left.memory + 128, "twelve bytes", 12) == 0);
+}
+
+/* The second is refused, so the first is not done. */
+static void the_new_way_posts_all_or_nothing(void)
+{
+	struct ibv_qp_ex *qp = open_extended();
+	char much[8192] = { 0 };
+	ibv_wr_start(qp);
+	ibv_wr_rdma_write(qp, right.mr->rkey, (uintptr_t)right.memory);
+	ibv_wr_set_inline_data(qp, "not to be seen", 14);
+	ibv_wr_rdma_write(qp, right.mr->rkey, (uintptr_t)right.memory);
+	ibv_wr_set_inline_data(qp, much, sizeof(much));
+	CHECK(ibv_wr_complete(qp) != 0);
+	struct ibv_send_wr last = request(IBV_WR_RDMA_WRITE, NULL);
+	SAME(fate_of(&left, &last), IBV_WC_SUCCESS);
+	CHECK(right.memory[0] == 0);
+}
+
+static void the_new_way_says_what_is_wrong(void)
+{
+	struct ibv_qp_ex *qp = open_extended();
+	char much[8192] = { 0 };
+	ibv_wr_start(qp);
+	ibv_wr_rdma_write(qp, right.mr->rkey, (uintptr_t)right.memory);
+	ibv_wr_set_inline_data(qp, much, sizeof(much));
+	REFUSES(ibv_wr_complete(qp), EINVAL);
+}
+
+static void what_is_aborted_is_not_done(void)
+{
+	struct ibv_qp_ex *qp = open_extended();
+	ibv_wr_start(qp);
+	ibv_wr_rdma_write(qp, right.mr->rkey, (uintptr_t)right.memory);
+	ibv_wr_set_inline_data(qp, "not to be seen", 14);
+	ibv_wr_abort(qp);
+	struct ibv_send_wr last = request(IBV_WR_RDMA_WRITE, NULL);
+	SAME(fate_of(&left, &last), IBV_WC_SUCCESS);
+	CHECK(right.memory[0] == 0);
+}
+
+static struct ibv_cq_ex *make_extended_cq(uint64_t flags)
+{
+	struct ibv_cq_init_attr_ex init = { .cqe = 16, .wc_flags = flags };
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(left.context, &init);
 	CHECK(cq != NULL);
-	struct ibv_poll_cq_attr attr = { 0 };
-	CHECK(ibv_start_poll(cq, &attr) == ENOENT);
 	return cq;
 }
 
@@ -45,108 +276,51 @@ static void start_polling(struct ibv_cq_ex *cq)
 	int result;
 	while ((result = ibv_start_poll(cq, &attr)) == ENOENT)
 		;
-	CHECK(result == 0);
+	SAME(result, 0);
 }
 
-static void receive(struct end *end, struct ibv_qp *qp, uint64_t id)
+static void an_empty_queue_has_nothing_to_poll(void)
 {
-	struct ibv_sge sge[2] = {
-		{ .addr = (uintptr_t)end->memory, .length = 4, .lkey = end->mr->lkey },
-		{ .addr = (uintptr_t)end->memory + 100,
-		  .length = 60,
-		  .lkey = end->mr->lkey },
-	};
-	/* Some programs have them in packed structures. */
-	_Alignas(8) char odd[1 + sizeof sge];
-	memcpy(odd + 1, sge, sizeof sge);
-	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = (void *)(odd + 1), .num_sge = 2 };
-	struct ibv_recv_wr *bad;
-	CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+	struct ibv_cq_ex *cq = make_extended_cq(IBV_WC_STANDARD_FLAGS);
+	struct ibv_poll_cq_attr attr = { 0 };
+	SAME(ibv_start_poll(cq, &attr), ENOENT);
+	CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
 }
 
-static void send_both_ways(struct end *a, struct end *b, struct ibv_cq_ex *cq)
+/* Sends something from a queue pair whose completions go to `cq`, and begins to poll. */
+static struct ibv_qp *poll_a_write(struct ibv_cq_ex *cq)
 {
-	receive(b, b->qp, 1);
-	char text[] = "inline";
-	struct ibv_sge sge = { .addr = (uintptr_t)text, .length = 7 };
-	struct ibv_send_wr old = { .wr_id = 10,
-				   .sg_list = &sge,
-				   .num_sge = 1,
-				   .opcode = IBV_WR_SEND_WITH_IMM,
-				   .send_flags = IBV_SEND_INLINE |
-						 IBV_SEND_SIGNALED,
-				   .imm_data = htonl(0xcafe) };
-	struct ibv_send_wr *bad;
-	CHECK(ibv_post_send(a->qp, &old, &bad) == 0);
-	struct ibv_wc wc = wait_for(b->cq);
-	CHECK(wc.wr_id == 1 && wc.opcode == IBV_WC_RECV && wc.byte_len == 7);
-	CHECK(wc.wc_flags == IBV_WC_WITH_IMM && ntohl(wc.imm_data) == 0xcafe);
-	CHECK(memcmp(b->memory, "inli", 4) == 0);
-	CHECK(memcmp(b->memory + 100, "ne", 3) == 0);
+	struct ibv_qp *from = make_extended_qp(&left, ibv_cq_ex_to_cq(cq), IBV_QP_EX_WITH_RDMA_WRITE);
+	right.qp = make_qp(&right, IBV_QPT_RC);
+	join(from, right.qp);
+	struct ibv_sge sge = part(&left, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
+	wr.wr_id = 30;
+	post(from, &wr);
 	start_polling(cq);
-	CHECK(cq->wr_id == 10 && cq->status == IBV_WC_SUCCESS);
-	CHECK(ibv_wc_read_opcode(cq) == IBV_WC_SEND);
-	CHECK(ibv_wc_read_qp_num(cq) == a->qp->qp_num);
+	return from;
+}
+
+static void the_new_way_polls(void)
+{
+	struct ibv_cq_ex *cq = make_extended_cq(IBV_WC_STANDARD_FLAGS);
+	struct ibv_qp *from = poll_a_write(cq);
+	CHECK(cq->wr_id == 30 && cq->status == IBV_WC_SUCCESS);
+	SAME(ibv_wc_read_opcode(cq), IBV_WC_RDMA_WRITE);
+	SAME(ibv_wc_read_qp_num(cq), from->qp_num);
+	SAME(ibv_next_poll(cq), ENOENT);
+	ibv_end_poll(cq);
+	CHECK(ibv_destroy_qp(from) == 0 && ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
+}
+
+static void completions_have_a_time(void)
+{
+	struct ibv_cq_ex *cq = make_extended_cq(IBV_WC_STANDARD_FLAGS |
+						IBV_WC_EX_WITH_COMPLETION_TIMESTAMP);
+	struct ibv_qp *from = poll_a_write(cq);
 	CHECK(ibv_wc_read_completion_ts(cq) > 0);
-	CHECK(ibv_next_poll(cq) == ENOENT);
 	ibv_end_poll(cq);
-
-	receive(b, b->qp, 2);
-	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(a->qp);
-	ibv_wr_start(qp);
-	qp->wr_id = 11;
-	qp->wr_flags = IBV_SEND_SIGNALED;
-	ibv_wr_send_imm(qp, htonl(0xbeef));
-	struct ibv_data_buf parts[2] = { { .addr = "new", .length = 3 },
-					 { .addr = "way", .length = 4 } };
-	ibv_wr_set_inline_data_list(qp, 2, parts);
-	CHECK(ibv_wr_complete(qp) == 0);
-	wc = wait_for(b->cq);
-	CHECK(wc.wr_id == 2 && ntohl(wc.imm_data) == 0xbeef && wc.byte_len == 7);
-	CHECK(memcmp(b->memory, "neww", 4) == 0);
-	start_polling(cq);
-	CHECK(cq->wr_id == 11);
-	ibv_end_poll(cq);
-}
-
-static void several_at_once(struct end *a, struct end *b, struct ibv_cq_ex *cq)
-{
-	uint64_t *word = (uint64_t *)(b->memory + 512);
-	*word = 40;
-	memcpy(a->memory, "twelve bytes", 12);
-	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(a->qp);
-	ibv_wr_start(qp);
-	qp->wr_flags = 0;
-	ibv_wr_rdma_write(qp, b->mr->rkey, (uintptr_t)b->memory + 1024);
-	ibv_wr_set_sge(qp, a->mr->lkey, (uintptr_t)a->memory, 12);
-	qp->wr_id = 20;
-	qp->wr_flags = IBV_SEND_SIGNALED;
-	ibv_wr_atomic_fetch_add(qp, b->mr->rkey, (uintptr_t)word, 2);
-	ibv_wr_set_sge(qp, a->mr->lkey, (uintptr_t)a->memory + 64, 8);
-	qp->wr_id = 21;
-	ibv_wr_rdma_read(qp, b->mr->rkey, (uintptr_t)b->memory + 1024);
-	ibv_wr_set_sge(qp, a->mr->lkey, (uintptr_t)a->memory + 128, 12);
-	CHECK(ibv_wr_complete(qp) == 0);
-	for (uint64_t id = 20; id <= 21; id++) {
-		start_polling(cq);
-		CHECK(cq->wr_id == id && cq->status == IBV_WC_SUCCESS);
-		ibv_end_poll(cq);
-	}
-	CHECK(*word == 42 && *(uint64_t *)(a->memory + 64) == 40);
-	CHECK(memcmp(a->memory + 128, "twelve bytes", 12) == 0);
-
-	/* All or nothing: the second is refused, so the first is not done. */
-	ibv_wr_start(qp);
-	ibv_wr_rdma_write(qp, b->mr->rkey, (uintptr_t)b->memory + 1024);
-	ibv_wr_set_inline_data(qp, "not to be seen", 14);
-	ibv_wr_rdma_write(qp, b->mr->rkey, (uintptr_t)b->memory + 1024);
-	char much[100] = { 0 };
-	ibv_wr_set_inline_data(qp, much, sizeof(much));
-	CHECK(ibv_wr_complete(qp) == EINVAL);
-	ibv_wr_start(qp);
-	ibv_wr_rdma_write(qp, b->mr->rkey, (uintptr_t)b->memory + 1024);
-	ibv_wr_abort(qp);
-	CHECK(memcmp(b->memory + 1024, "twelve bytes", 12) == 0);
+	CHECK(ibv_destroy_qp(from) == 0 && ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
 }
 
 /* Newer headers have it behind the rest of the structure. */
@@ -154,173 +328,58 @@ typedef void flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t address,
 		   size_t length, uint8_t type, uint8_t level);
 enum { FLUSH_AT = 352, WITH_FLUSH = 1 << 11, MAY_FLUSH = 1 << 8, VISIBLE = 1 };
 
-static struct ibv_qp *make_flushing_qp(struct end *end)
+static void a_flush_comes_behind_its_write(void)
 {
-	struct ibv_qp_init_attr_ex init = {
-		.send_cq = end->cq,
-		.recv_cq = end->cq,
-		.cap = { .max_send_wr = 8, .max_send_sge = 1 },
-		.qp_type = IBV_QPT_RC,
-		.comp_mask = IBV_QP_INIT_ATTR_PD |
-			     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-		.pd = end->pd,
-		.send_ops_flags = WITH_FLUSH | IBV_QP_EX_WITH_RDMA_WRITE,
-	};
-	return ibv_create_qp_ex(end->context, &init);
-}
-
-static void flush_writes(struct end *a, struct end *b)
-{
-	struct ibv_qp *from = make_flushing_qp(a);
-	/* Other libraries may not have it. */
-	if (from == NULL && !is_ours(a->context))
-		return;
-	CHECK(from != NULL);
-	struct ibv_mr *mr = ibv_reg_mr(b->pd, b->memory, 4096,
-				       EVERYTHING | MAY_FLUSH);
+	left.qp = make_extended_qp(&left, left.cq, WITH_FLUSH | IBV_QP_EX_WITH_RDMA_WRITE);
+	right.qp = make_qp(&right, IBV_QPT_RC);
+	struct ibv_mr *mr = ibv_reg_mr(right.pd, right.memory, 4096, EVERYTHING | MAY_FLUSH);
 	CHECK(mr != NULL);
-	struct ibv_qp *to = make_qp(b, IBV_QPT_RC);
-	to_init(from);
-	to_init(to);
-	struct ibv_qp_attr more = { .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
-						       MAY_FLUSH };
-	CHECK(ibv_modify_qp(to, &more, IBV_QP_ACCESS_FLAGS) == 0);
-	to_rts(from, to->qp_num, b->gid);
-	to_rts(to, from->qp_num, a->gid);
-	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(from);
+	join(left.qp, right.qp);
+	struct ibv_qp_attr more = { .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | MAY_FLUSH };
+	CHECK(ibv_modify_qp(right.qp, &more, IBV_QP_ACCESS_FLAGS) == 0);
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(left.qp);
 	flush *wr_flush = *(flush **)((char *)qp + FLUSH_AT);
 	ibv_wr_start(qp);
 	qp->wr_flags = 0;
-	ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)b->memory + 3072);
-	ibv_wr_set_sge(qp, a->mr->lkey, (uintptr_t)a->memory, 12);
+	ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)right.memory);
+	ibv_wr_set_inline_data(qp, "twelve bytes", 12);
 	qp->wr_id = 50;
 	qp->wr_flags = IBV_SEND_SIGNALED;
-	wr_flush(qp, mr->rkey, (uintptr_t)b->memory + 3072, 12, VISIBLE, 0);
+	wr_flush(qp, mr->rkey, (uintptr_t)right.memory, 12, VISIBLE, 0);
 	CHECK(ibv_wr_complete(qp) == 0);
-	struct ibv_wc wc = wait_for(a->cq);
+	struct ibv_wc wc = wait_for(left.cq);
 	CHECK(wc.wr_id == 50 && wc.status == IBV_WC_SUCCESS);
-	CHECK(memcmp(b->memory + 3072, "twelve bytes", 12) == 0);
+	CHECK(memcmp(right.memory, "twelve bytes", 12) == 0);
 	ibv_wr_start(qp);
-	wr_flush(qp, mr->rkey, (uintptr_t)b->memory, 12, VISIBLE, 2);
-	CHECK(ibv_wr_complete(qp) == EINVAL);
-	CHECK(ibv_destroy_qp(from) == 0 && ibv_destroy_qp(to) == 0);
+	wr_flush(qp, mr->rkey, (uintptr_t)right.memory, 12, VISIBLE, 2);
+	SAME(ibv_wr_complete(qp), EINVAL);
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-static void datagrams(struct end *a, struct end *b)
-{
-	struct ibv_qp *from = make_qp(a, IBV_QPT_UD), *to = make_qp(b, IBV_QPT_UD);
-	to_init(from);
-	to_init(to);
-	to_rts(from, 0, b->gid);
-	to_rts(to, 0, a->gid);
-	struct ibv_ah_attr path = { .is_global = 1,
-				    .port_num = 1,
-				    .grh = { .dgid = b->gid, .hop_limit = 64 } };
-	struct ibv_ah *ah = ibv_create_ah(a->pd, &path);
-	CHECK(ah != NULL);
-	REFUSES(ibv_dealloc_pd(a->pd), EBUSY);
-	struct ibv_sge sge = { .addr = (uintptr_t)b->memory + 2048,
-			       .length = 100,
-			       .lkey = b->mr->lkey };
-	struct ibv_recv_wr receive = { .wr_id = 30, .sg_list = &sge, .num_sge = 1 };
-	struct ibv_recv_wr *bad_receive;
-	CHECK(ibv_post_recv(to, &receive, &bad_receive) == 0);
-	struct ibv_sge data = { .addr = (uintptr_t)a->memory,
-				.length = 12,
-				.lkey = a->mr->lkey };
-	struct ibv_send_wr wr = { .sg_list = &data,
-				  .num_sge = 1,
-				  .opcode = IBV_WR_SEND,
-				  .wr.ud = { .ah = ah,
-					     .remote_qpn = to->qp_num,
-					     .remote_qkey = 0x1111 } };
-	struct ibv_send_wr *bad;
-	CHECK(ibv_post_send(from, &wr, &bad) == 0);
-	struct ibv_wc wc = wait_for(b->cq);
-	CHECK(wc.wr_id == 30 && wc.byte_len == 52 && wc.wc_flags == IBV_WC_GRH);
-	CHECK(wc.src_qp == from->qp_num && wc.qp_num == to->qp_num);
-	CHECK(memcmp(b->memory + 2048 + 40, "twelve bytes", 12) == 0);
-	struct ibv_ah *back = ibv_create_ah_from_wc(
-		b->pd, &wc, (struct ibv_grh *)(b->memory + 2048), 1);
-	CHECK(back != NULL);
-	struct ibv_ah_attr answer;
-	CHECK(ibv_init_ah_from_wc(b->context, 1, &wc,
-				  (struct ibv_grh *)(b->memory + 2048),
-				  &answer) == 0);
-	CHECK(memcmp(&answer.grh.dgid, &a->gid, 16) == 0);
-	CHECK(ibv_destroy_ah(back) == 0 && ibv_destroy_ah(ah) == 0);
-	CHECK(ibv_destroy_qp(from) == 0 && ibv_destroy_qp(to) == 0);
-}
+static const struct test_case CASES[] = {
+	WITH_JOINED(the_old_way_posts_inline_data),
+	WITH_JOINED(a_message_comes_without_its_route),
+	WITH_JOINED(segments_may_lie_at_odd_addresses),
+	WITH_JOINED(a_read_fetches_what_a_write_has_put),
+	WITH_JOINED(atomics_return_what_was_there),
+	WITH_JOINED(an_atomic_at_an_odd_address_is_refused),
+	WITH_JOINED(more_inline_data_than_agreed_is_refused),
+	WITH_JOINED(more_segments_than_agreed_are_refused),
+	WITH_JOINED(a_wrong_local_key_breaks_the_queue_pair),
+	WITH_JOINED(an_ordinary_queue_pair_has_no_new_way),
+	WITH_BOTH(the_new_way_sends),
+	WITH_BOTH(the_new_way_sends_inline_data),
+	WITH_BOTH(the_new_way_posts_several_at_once),
+	WITH_BOTH(the_new_way_posts_all_or_nothing),
+	WITH_BOTH(the_new_way_says_what_is_wrong),
+	WITH_BOTH(what_is_aborted_is_not_done),
+	WITH_LEFT(an_empty_queue_has_nothing_to_poll),
+	WITH_BOTH(the_new_way_polls),
+	WITH_BOTH(completions_have_a_time),
+	WITH_BOTH(a_flush_comes_behind_its_write),
+};
 
-static void shared_receives(struct end *a, struct end *b)
+int main(int words, char **word)
 {
-	struct ibv_srq_init_attr init = { .attr = { .max_wr = 8, .max_sge = 1 } };
-	struct ibv_srq *srq = ibv_create_srq(b->pd, &init);
-	CHECK(srq != NULL);
-	struct ibv_srq_attr attr = { .max_wr = 16, .srq_limit = 1 };
-	CHECK(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) == 0);
-	CHECK(ibv_query_srq(srq, &attr) == 0);
-	CHECK(attr.max_wr == 16 && attr.srq_limit == 1);
-	uint32_t number;
-	REFUSES(ibv_get_srq_num(srq, &number), EOPNOTSUPP);
-	struct ibv_sge sge = { .addr = (uintptr_t)b->memory,
-			       .length = 64,
-			       .lkey = b->mr->lkey };
-	struct ibv_recv_wr wr = { .wr_id = 40, .sg_list = &sge, .num_sge = 1 };
-	struct ibv_recv_wr *bad;
-	CHECK(ibv_post_srq_recv(srq, &wr, &bad) == 0);
-	struct ibv_qp_init_attr qp_init = { .send_cq = b->cq,
-					    .recv_cq = b->cq,
-					    .srq = srq,
-					    .cap = { .max_send_wr = 1,
-						     .max_send_sge = 1 },
-					    .qp_type = IBV_QPT_RC };
-	struct ibv_qp *to = ibv_create_qp(b->pd, &qp_init);
-	CHECK(to != NULL);
-	REFUSES(ibv_destroy_srq(srq), EBUSY);
-	struct ibv_qp *from = make_qp(a, IBV_QPT_RC);
-	to_init(from);
-	to_init(to);
-	to_rts(from, to->qp_num, b->gid);
-	to_rts(to, from->qp_num, a->gid);
-	struct ibv_send_wr send = { .opcode = IBV_WR_SEND,
-				    .send_flags = IBV_SEND_SIGNALED };
-	struct ibv_send_wr *bad_send;
-	CHECK(ibv_post_send(from, &send, &bad_send) == 0);
-	CHECK(wait_for(a->cq).status == IBV_WC_SUCCESS);
-	CHECK(wait_for(b->cq).wr_id == 40);
-	struct ibv_async_event event;
-	CHECK(ibv_get_async_event(b->context, &event) == 0);
-	CHECK(event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED);
-	CHECK(event.element.srq == srq);
-	ibv_ack_async_event(&event);
-	CHECK(ibv_destroy_qp(from) == 0 && ibv_destroy_qp(to) == 0);
-	CHECK(ibv_destroy_srq(srq) == 0);
-}
-
-int main(void)
-{
-	static struct end a, b;
-	open_end(&a, "left");
-	open_end(&b, "right");
-	struct ibv_cq_ex *cq = make_extended_cq(&a);
-	a.qp = make_extended_qp(&a, ibv_cq_ex_to_cq(cq));
-	b.qp = make_qp(&b, IBV_QPT_RC);
-	CHECK(ibv_qp_to_qp_ex(b.qp) == NULL);
-	to_init(a.qp);
-	to_init(b.qp);
-	to_rts(a.qp, b.qp->qp_num, b.gid);
-	to_rts(b.qp, a.qp->qp_num, a.gid);
-	send_both_ways(&a, &b, cq);
-	several_at_once(&a, &b, cq);
-	flush_writes(&a, &b);
-	datagrams(&a, &b);
-	shared_receives(&a, &b);
-	CHECK(ibv_destroy_qp(a.qp) == 0);
-	a.qp = NULL;
-	CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
-	close_end(&a);
-	close_end(&b);
-	return finish();
+	return RUN(CASES, words, word);
 }

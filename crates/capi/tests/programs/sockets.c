@@ -1,12 +1,14 @@
 /* Sockets over RDMA: streams and datagrams, both directions, all ends. */
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
 #include "check.h"
 
 #define LONG (3 * 1000 * 1000)
+
+/* A case has a process of its own, and so these are its own. */
+static int listener, client, guest;
 
 static struct sockaddr_in here(int port)
 {
@@ -24,106 +26,246 @@ static int port_of(int socket)
 	return ntohs(address.sin_port);
 }
 
+static int connect_to(int socket, int port)
+{
+	struct sockaddr_in address = here(port);
+	return rconnect(socket, (struct sockaddr *)&address, sizeof(address));
+}
+
+static int bound_socket(int type)
+{
+	struct sockaddr_in address = here(0);
+	int socket = rsocket(AF_INET, type, 0);
+	CHECK(socket >= 0);
+	CHECK(rbind(socket, (struct sockaddr *)&address, sizeof(address)) == 0);
+	return socket;
+}
+
+static void open_sockets(void)
+{
+	listener = bound_socket(SOCK_STREAM);
+	client = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(client >= 0 && client != listener);
+}
+
+static void *accept_guest(void *unused)
+{
+	guest = raccept(listener, NULL, NULL);
+	CHECK(guest >= 0);
+	return unused;
+}
+
+static void connect_sockets(void)
+{
+	pthread_t server;
+	CHECK(rlisten(listener, 4) == 0);
+	CHECK(pthread_create(&server, NULL, accept_guest, NULL) == 0);
+	CHECK(connect_to(client, port_of(listener)) == 0);
+	CHECK(pthread_join(server, NULL) == 0);
+}
+
+static void open_stream(void)
+{
+	open_sockets();
+	connect_sockets();
+}
+
+static void set_on_both(int level, int option, int value)
+{
+	CHECK(rsetsockopt(listener, level, option, &value, sizeof(value)) == 0);
+	CHECK(rsetsockopt(client, level, option, &value, sizeof(value)) == 0);
+}
+
+static void open_small_stream(void)
+{
+	open_sockets();
+	set_on_both(SOL_SOCKET, SO_RCVBUF, 8192);
+	set_on_both(SOL_SOCKET, SO_SNDBUF, 8192);
+	set_on_both(SOL_RDMA, RDMA_RQSIZE, 16);
+	set_on_both(SOL_RDMA, RDMA_SQSIZE, 16);
+	connect_sockets();
+}
+
+static void close_stream(void)
+{
+	CHECK(rclose(client) == 0 && rclose(guest) == 0 && rclose(listener) == 0);
+}
+
 static unsigned char byte_at(size_t place)
 {
 	return place * 7 + place / 251;
 }
 
-/* Echoes everything until the peer has nothing more to say. */
-static void *echo(void *listener)
+/* Everything, until the peer has nothing more to say. */
+static void *echo(void *unused)
 {
 	static char data[10000];
-	int socket = raccept(*(int *)listener, NULL, NULL);
-	CHECK(socket >= 0);
 	ssize_t length;
-	while ((length = rrecv(socket, data, sizeof(data), 0)) > 0)
-		CHECK(rsend(socket, data, length, 0) == length);
+	while ((length = rrecv(guest, data, sizeof(data), 0)) > 0)
+		CHECK(rsend(guest, data, length, 0) == length);
 	CHECK(length == 0);
-	CHECK(rshutdown(socket, SHUT_WR) == 0);
-	CHECK(rclose(socket) == 0);
-	return NULL;
+	CHECK(rshutdown(guest, SHUT_WR) == 0);
+	return unused;
 }
 
-static void *send_long(void *socket)
+static void *send_long(void *unused)
 {
 	unsigned char *data = malloc(LONG);
 	for (size_t i = 0; i < LONG; i++)
 		data[i] = byte_at(i);
-	CHECK(rsend(*(int *)socket, data, LONG, 0) == LONG);
+	CHECK(rsend(client, data, LONG, 0) == LONG);
 	free(data);
-	CHECK(rshutdown(*(int *)socket, SHUT_WR) == 0);
-	CHECK(rsend(*(int *)socket, "more", 4, 0) == -1);
-	return NULL;
+	CHECK(rshutdown(client, SHUT_WR) == 0);
+	return unused;
 }
 
-static void stream(int small)
+/* By turns: no more is under way than fits into any buffer. */
+static void what_is_sent_comes_back(void)
 {
-	int listener = rsocket(AF_INET, SOCK_STREAM, 0), client = rsocket(AF_INET, SOCK_STREAM, 0);
-	CHECK(listener >= 0 && client >= 0 && listener != client);
-	if (small) {
-		int size = 8192, queue = 16;
-		for (int i = 0; i < 2; i++) {
-			int socket = i ? client : listener;
-			CHECK(rsetsockopt(socket, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)) == 0);
-			CHECK(rsetsockopt(socket, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) == 0);
-			CHECK(rsetsockopt(socket, SOL_RDMA, RDMA_RQSIZE, &queue, sizeof(queue)) == 0);
-			CHECK(rsetsockopt(socket, SOL_RDMA, RDMA_SQSIZE, &queue, sizeof(queue)) == 0);
-		}
+	static unsigned char out[4000], back[4000];
+	pthread_t server;
+	CHECK(pthread_create(&server, NULL, echo, NULL) == 0);
+	for (size_t turn = 0; turn < 40; turn++) {
+		for (size_t i = 0; i < sizeof(out); i++)
+			out[i] = byte_at(turn * sizeof(out) + i);
+		CHECK(rsend(client, out, sizeof(out), 0) == sizeof(out));
+		CHECK(rrecv(client, back, sizeof(back), MSG_WAITALL) == sizeof(back));
+		CHECK(memcmp(back, out, sizeof(out)) == 0);
 	}
-	struct sockaddr_in address = here(0);
-	CHECK(rbind(listener, (struct sockaddr *)&address, sizeof(address)) == 0);
-	CHECK(rlisten(listener, 4) == 0);
-	address = here(port_of(listener));
-	pthread_t server, sender;
-	CHECK(pthread_create(&server, NULL, echo, &listener) == 0);
-	CHECK(rconnect(client, (struct sockaddr *)&address, sizeof(address)) == 0);
-	struct sockaddr_in peer;
-	socklen_t length = sizeof(peer);
-	CHECK(rgetpeername(client, (struct sockaddr *)&peer, &length) == 0);
-	CHECK(peer.sin_port == address.sin_port);
+	CHECK(rshutdown(client, SHUT_WR) == 0);
+	CHECK(rrecv(client, back, 1, 0) == 0);
+	CHECK(pthread_join(server, NULL) == 0);
+}
 
-	char nothing;
-	CHECK(rrecv(client, &nothing, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
-	CHECK(pthread_create(&sender, NULL, send_long, &client) == 0);
-	unsigned char *back = malloc(LONG);
-	CHECK(rrecv(client, back, 1, MSG_PEEK) == 1 && back[0] == byte_at(0));
+static void small_buffers_are_enough(void)
+{
+	what_is_sent_comes_back();
+}
+
+/* One thread sends and shuts down while another receives. */
+static void a_long_stream_comes_back(void)
+{
+	leave_out_with_others();
+	pthread_t server, sender;
+	CHECK(pthread_create(&server, NULL, echo, NULL) == 0);
+	CHECK(pthread_create(&sender, NULL, send_long, NULL) == 0);
+	unsigned char *back = malloc(LONG), nothing;
 	CHECK(rrecv(client, back, LONG, MSG_WAITALL) == LONG);
 	for (size_t i = 0; i < LONG; i++)
 		CHECK(back[i] == byte_at(i));
 	free(back);
 	CHECK(rrecv(client, &nothing, 1, 0) == 0);
-	CHECK(pthread_join(sender, NULL) == 0);
-	CHECK(pthread_join(server, NULL) == 0);
-	CHECK(rclose(client) == 0 && rclose(listener) == 0);
-	CHECK(rclose(listener) == -1 && errno == EBADF);
+	CHECK(pthread_join(sender, NULL) == 0 && pthread_join(server, NULL) == 0);
 }
 
-static void refused(void)
+static void a_long_stream_comes_back_through_small_buffers(void)
 {
-	int client = rsocket(AF_INET, SOCK_STREAM, 0), beside = rsocket(AF_INET, SOCK_STREAM, 0);
-	struct sockaddr_in other = here(0), nobody = here(7999);
-	/* Somebody must be at the address to refuse. */
-	CHECK(rbind(beside, (struct sockaddr *)&other, sizeof(other)) == 0);
-	CHECK(rconnect(client, (struct sockaddr *)&nobody, sizeof(nobody)) == -1);
-	CHECK(errno == ECONNREFUSED);
-	CHECK(rclose(client) == 0 && rclose(beside) == 0);
+	a_long_stream_comes_back();
 }
 
-static void without_blocking(void)
+static void a_peer_has_a_name(void)
 {
-	int listener = rsocket(AF_INET, SOCK_STREAM, 0), client = rsocket(AF_INET, SOCK_STREAM, 0);
-	struct sockaddr_in address = here(0);
+	struct sockaddr_in peer;
+	socklen_t length = sizeof(peer);
+	CHECK(rgetpeername(client, (struct sockaddr *)&peer, &length) == 0);
+	SAME(ntohs(peer.sin_port), port_of(listener));
+	CHECK(rgetpeername(guest, (struct sockaddr *)&peer, &length) == 0);
+	SAME(ntohs(peer.sin_port), port_of(client));
+}
+
+static void without_data_a_receive_would_block(void)
+{
+	char nothing;
+	FAILS(rrecv(client, &nothing, 1, MSG_DONTWAIT), EAGAIN);
+}
+
+static void peeking_leaves_the_data(void)
+{
+	char got = 0;
+	CHECK(rsend(client, "x", 1, 0) == 1);
+	CHECK(rrecv(guest, &got, 1, MSG_PEEK) == 1 && got == 'x');
+	CHECK(rrecv(guest, &got, 1, 0) == 1 && got == 'x');
+}
+
+static void several_parts_are_one_stream(void)
+{
+	struct iovec parts[2] = { { "two", 3 }, { "parts", 6 } };
+	char got[9];
+	CHECK(rwritev(client, parts, 2) == 9);
+	CHECK(rrecv(guest, got, 9, MSG_WAITALL) == 9);
+	CHECK(memcmp(got, "twoparts", 9) == 0);
+}
+
+static void one_message_fills_several_parts(void)
+{
+	char first[3], second[6];
+	struct iovec parts[2] = { { first, 3 }, { second, 6 } };
+	CHECK(rsend(client, "twoparts", 9, 0) == 9);
+	CHECK(rreadv(guest, parts, 2) == 9);
+	CHECK(memcmp(first, "two", 3) == 0 && memcmp(second, "parts", 6) == 0);
+}
+
+static void who_has_shut_down_still_receives(void)
+{
+	char got = 0;
+	CHECK(rshutdown(client, SHUT_WR) == 0);
+	CHECK(rrecv(guest, &got, 1, 0) == 0);
+	CHECK(rsend(guest, "y", 1, 0) == 1);
+	CHECK(rrecv(client, &got, 1, 0) == 1 && got == 'y');
+}
+
+static void who_has_shut_down_sends_nothing(void)
+{
+	CHECK(rshutdown(client, SHUT_WR) == 0);
+	CHECK(rsend(client, "more", 4, 0) == -1);
+}
+
+static void a_closed_socket_is_none(void)
+{
+	int socket = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(rclose(socket) == 0);
+	FAILS(rclose(socket), EBADF);
+}
+
+/* Somebody must be at the address to refuse. */
+static void nobody_listens(void)
+{
+	int beside = bound_socket(SOCK_STREAM), asking = rsocket(AF_INET, SOCK_STREAM, 0);
+	FAILS(connect_to(asking, 7999), ECONNREFUSED);
+	CHECK(rclose(asking) == 0 && rclose(beside) == 0);
+}
+
+static void options_can_be_read_back(void)
+{
+	int socket = rsocket(AF_INET, SOCK_STREAM, 0), value = 1;
+	socklen_t length = sizeof(value);
+	CHECK(rsetsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &value, length) == 0);
+	value = 0;
+	CHECK(rgetsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &value, &length) == 0);
+	SAME(value, 1);
+	CHECK(rfcntl(socket, F_SETFL, O_NONBLOCK) == 0);
+	SAME(rfcntl(socket, F_GETFL), O_NONBLOCK);
+	CHECK(rclose(socket) == 0);
+}
+
+static void nobody_is_there_to_accept(void)
+{
+	int socket = bound_socket(SOCK_STREAM);
+	CHECK(rlisten(socket, 4) == 0);
+	CHECK(rfcntl(socket, F_SETFL, O_NONBLOCK) == 0);
+	FAILS(raccept(socket, NULL, NULL), EAGAIN);
+	CHECK(rclose(socket) == 0);
+}
+
+static void connecting_need_not_block(void)
+{
+	open_sockets();
 	CHECK(rfcntl(listener, F_SETFL, O_NONBLOCK) == 0);
 	CHECK(rfcntl(client, F_SETFL, O_NONBLOCK) == 0);
-	CHECK(rfcntl(client, F_GETFL) == O_NONBLOCK);
-	CHECK(rbind(listener, (struct sockaddr *)&address, sizeof(address)) == 0);
 	CHECK(rlisten(listener, 4) == 0);
-	CHECK(raccept(listener, NULL, NULL) == -1 && errno == EAGAIN);
-	address = here(port_of(listener));
-	CHECK(rconnect(client, (struct sockaddr *)&address, sizeof(address)) == -1);
-	CHECK(errno == EINPROGRESS);
-	int guest = -1, writable = 0;
-	while (guest < 0 || !writable) {
+	FAILS(connect_to(client, port_of(listener)), EINPROGRESS);
+	int writable = 0;
+	for (guest = -1; guest < 0 || !writable;) {
 		struct pollfd both[2] = { { .fd = listener, .events = POLLIN },
 					  { .fd = client, .events = POLLOUT } };
 		CHECK(rpoll(both, 2, 5000) > 0);
@@ -134,93 +276,141 @@ static void without_blocking(void)
 	int error = -1;
 	socklen_t length = sizeof(error);
 	CHECK(rgetsockopt(client, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0);
-	CHECK(rwrite(client, "x", 1) == 1);
+	close_stream();
+}
+
+static void data_can_be_selected_for(void)
+{
 	fd_set readable;
 	FD_ZERO(&readable);
 	FD_SET(guest, &readable);
+	CHECK(rwrite(client, "x", 1) == 1);
 	CHECK(rselect(guest + 1, &readable, NULL, NULL, NULL) == 1 && FD_ISSET(guest, &readable));
 	char got;
 	CHECK(rread(guest, &got, 1) == 1 && got == 'x');
+}
+
+static void the_end_can_be_polled_for(void)
+{
 	struct pollfd quiet = { .fd = guest, .events = POLLIN };
 	CHECK(rpoll(&quiet, 1, 20) == 0);
-	CHECK(rclose(client) == 0);
+	CHECK(rshutdown(client, SHUT_RDWR) == 0);
 	CHECK(rpoll(&quiet, 1, 5000) == 1);
+	char got;
 	CHECK(rread(guest, &got, 1) == 0);
-	CHECK(rclose(guest) == 0 && rclose(listener) == 0);
 }
 
-static void *accept_and_map(void *listener)
+/* Memory that a peer may write. */
+static char mapped[4096];
+
+static void open_with_maps(void)
 {
-	static volatile char memory[4096];
-	int socket = raccept(*(int *)listener, NULL, NULL);
-	CHECK(socket >= 0);
-	CHECK(riomap(socket, (void *)memory, sizeof(memory), PROT_WRITE, 0, 100) == 100);
-	CHECK(rsend(socket, "m", 1, 0) == 1);
+	open_sockets();
+	set_on_both(SOL_RDMA, RDMA_IOMAPSIZE, 4);
+	connect_sockets();
+}
+
+/* Whoever maps has to wait until the peer knows of it. */
+static void map_at_guest(void)
+{
+	char known;
+	CHECK(riomap(guest, mapped, sizeof(mapped), PROT_WRITE, 0, 100) == 100);
+	CHECK(rsend(guest, "m", 1, 0) == 1);
+	CHECK(rrecv(client, &known, 1, 0) == 1);
+}
+
+static void a_peer_writes_into_mapped_memory(void)
+{
 	char done;
-	CHECK(rrecv(socket, &done, 1, 0) == 1);
-	CHECK(memcmp((char *)memory + 10, "directly", 9) == 0);
-	CHECK(riounmap(socket, (void *)memory, sizeof(memory)) == 0);
-	CHECK(rclose(socket) == 0);
-	return NULL;
-}
-
-static void direct(void)
-{
-	int listener = rsocket(AF_INET, SOCK_STREAM, 0), client = rsocket(AF_INET, SOCK_STREAM, 0);
-	int maps = 4;
-	CHECK(rsetsockopt(listener, SOL_RDMA, RDMA_IOMAPSIZE, &maps, sizeof(maps)) == 0);
-	CHECK(rsetsockopt(client, SOL_RDMA, RDMA_IOMAPSIZE, &maps, sizeof(maps)) == 0);
-	struct sockaddr_in address = here(0);
-	CHECK(rbind(listener, (struct sockaddr *)&address, sizeof(address)) == 0);
-	CHECK(rlisten(listener, 4) == 0);
-	address = here(port_of(listener));
-	pthread_t server;
-	CHECK(pthread_create(&server, NULL, accept_and_map, &listener) == 0);
-	CHECK(rconnect(client, (struct sockaddr *)&address, sizeof(address)) == 0);
-	char mapped;
-	CHECK(rrecv(client, &mapped, 1, 0) == 1);
-	CHECK(riowrite(client, "nowhere", 8, 99999, 0) == 0);
+	map_at_guest();
 	CHECK(riowrite(client, "directly", 9, 110, 0) == 9);
 	CHECK(rsend(client, "d", 1, 0) == 1);
-	CHECK(pthread_join(server, NULL) == 0);
-	CHECK(rclose(client) == 0 && rclose(listener) == 0);
+	CHECK(rrecv(guest, &done, 1, 0) == 1);
+	CHECK(memcmp(mapped + 10, "directly", 9) == 0);
+	CHECK(riounmap(guest, mapped, sizeof(mapped)) == 0);
 }
 
-static void datagrams(void)
+static void nothing_is_written_where_nothing_is_mapped(void)
 {
-	int left = rsocket(AF_INET, SOCK_DGRAM, 0), right = rsocket(AF_INET, SOCK_DGRAM, 0);
-	CHECK(left >= 0 && right >= 0);
-	struct sockaddr_in address = here(0);
-	CHECK(rbind(left, (struct sockaddr *)&address, sizeof(address)) == 0);
-	CHECK(rbind(right, (struct sockaddr *)&address, sizeof(address)) == 0);
-	address = here(port_of(left));
-	CHECK(rconnect(right, (struct sockaddr *)&address, sizeof(address)) == 0);
+	map_at_guest();
+	SAME(riowrite(client, "nowhere", 8, 99999, 0), 0);
+	CHECK(riounmap(guest, mapped, sizeof(mapped)) == 0);
+}
+
+static void open_datagrams(void)
+{
+	guest = bound_socket(SOCK_DGRAM);
+	client = bound_socket(SOCK_DGRAM);
+	CHECK(connect_to(client, port_of(guest)) == 0);
+}
+
+static void close_datagrams(void)
+{
+	CHECK(rclose(client) == 0 && rclose(guest) == 0);
+}
+
+static void datagrams_go_there_and_back(void)
+{
 	for (int i = 0; i < 20; i++) {
 		char out[64], in[64];
 		int length = snprintf(out, sizeof(out), "datagram %d", i);
-		CHECK(rsend(right, out, length, 0) == length);
+		CHECK(rsend(client, out, length, 0) == length);
 		struct sockaddr_in from;
-		socklen_t from_length = sizeof(from);
-		CHECK(rrecvfrom(left, in, sizeof(in), 0, (struct sockaddr *)&from, &from_length) == length);
+		socklen_t size = sizeof(from);
+		CHECK(rrecvfrom(guest, in, sizeof(in), 0, (struct sockaddr *)&from, &size) == length);
 		CHECK(memcmp(in, out, length) == 0);
-		CHECK(ntohs(from.sin_port) == port_of(right));
-		CHECK(rsendto(left, in, length, 0, (struct sockaddr *)&from, from_length) == length);
-		CHECK(rrecv(right, in, sizeof(in), 0) == length);
+		CHECK(ntohs(from.sin_port) == port_of(client));
+		CHECK(rsendto(guest, in, length, 0, (struct sockaddr *)&from, size) == length);
+		CHECK(rrecv(client, in, sizeof(in), 0) == length);
 	}
-	char nothing;
-	CHECK(rrecv(left, &nothing, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
-	static char too_long[4096];
-	CHECK(rsend(right, too_long, sizeof(too_long), 0) == -1 && errno == EMSGSIZE);
-	CHECK(rclose(left) == 0 && rclose(right) == 0);
 }
 
-int main(void)
+static void without_datagrams_a_receive_would_block(void)
 {
-	stream(0);
-	stream(1);
-	refused();
-	without_blocking();
-	direct();
-	datagrams();
-	return finish();
+	int socket = bound_socket(SOCK_DGRAM);
+	char nothing;
+	FAILS(rrecv(socket, &nothing, 1, MSG_DONTWAIT), EAGAIN);
+	CHECK(rclose(socket) == 0);
+}
+
+static void a_datagram_may_be_too_long(void)
+{
+	static char data[4096];
+	FAILS(rsend(client, data, sizeof(data), 0), EMSGSIZE);
+}
+
+#define WITH_STREAM(function) { #function, function, open_stream, close_stream }
+#define WITH_SMALL_STREAM(function) { #function, function, open_small_stream, close_stream }
+#define WITH_MAPS(function) { #function, function, open_with_maps, close_stream }
+#define WITH_DATAGRAMS(function) { #function, function, open_datagrams, close_datagrams }
+
+static const struct test_case CASES[] = {
+	WITH_STREAM(what_is_sent_comes_back),
+	WITH_SMALL_STREAM(small_buffers_are_enough),
+	WITH_STREAM(a_long_stream_comes_back),
+	WITH_SMALL_STREAM(a_long_stream_comes_back_through_small_buffers),
+	WITH_STREAM(a_peer_has_a_name),
+	WITH_STREAM(without_data_a_receive_would_block),
+	WITH_STREAM(peeking_leaves_the_data),
+	WITH_STREAM(several_parts_are_one_stream),
+	WITH_STREAM(one_message_fills_several_parts),
+	WITH_STREAM(who_has_shut_down_still_receives),
+	WITH_STREAM(who_has_shut_down_sends_nothing),
+	CASE(a_closed_socket_is_none),
+	CASE(nobody_listens),
+	CASE(options_can_be_read_back),
+	CASE(nobody_is_there_to_accept),
+	CASE(connecting_need_not_block),
+	WITH_STREAM(data_can_be_selected_for),
+	WITH_STREAM(the_end_can_be_polled_for),
+	WITH_MAPS(a_peer_writes_into_mapped_memory),
+	WITH_MAPS(nothing_is_written_where_nothing_is_mapped),
+	WITH_DATAGRAMS(datagrams_go_there_and_back),
+	CASE(without_datagrams_a_receive_would_block),
+	WITH_DATAGRAMS(a_datagram_may_be_too_long),
+};
+
+int main(int words, char **word)
+{
+	return RUN(CASES, words, word);
 }

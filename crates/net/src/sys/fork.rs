@@ -15,18 +15,24 @@ static DESCRIPTORS: [AtomicI32; SLOTS] = [const { AtomicI32::new(FREE) }; SLOTS]
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static HANDLER: Once = Once::new();
 
-/// How many forks lie between the start of the program and this process.
+/// How many forks lie between the first question, or the first descriptor, and this process.
 pub(crate) fn forks() -> u32 {
+    watch();
     FORKS.load(Ordering::Acquire)
 }
 
-/// From now on a forked child gets an empty file instead of this descriptor; the slot it has.
-pub(crate) fn keep_from_children(fd: BorrowedFd<'_>) -> Option<usize> {
+/// Lets the child of every fork from now on know that it is one.
+fn watch() {
     HANDLER.call_once(|| {
         // SAFETY: the handler is a function without arguments that lives as long as the program,
         // and does only what is allowed in the child of a program with threads.
         let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
+}
+
+/// From now on a forked child gets an empty file instead of this descriptor; the slot it has.
+pub(crate) fn keep_from_children(fd: BorrowedFd<'_>) -> Option<usize> {
+    watch();
     DESCRIPTORS.iter().position(|slot| {
         slot.compare_exchange(FREE, fd.as_raw_fd(), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()

@@ -14,9 +14,11 @@ use wire::Qpn;
 use super::{Tale, row_towards, words};
 use crate::raw::Misuse;
 
-/// `EINVAL` and `ENOMEM`: what C programs see.
+/// What C programs see: `EINVAL`, `ENOMEM`, `ENODATA` and `EOPNOTSUPP`.
 const INVALID: u32 = 22;
 const NO_MEMORY: u32 = 12;
+const NO_DATA: u32 = 61;
+const UNSUPPORTED: u32 = 95;
 
 pub(super) fn modify(device: &Device, change: &RefusedChange) -> Tale {
     let about = words::queue_pair(change.queue_pair);
@@ -28,7 +30,18 @@ pub(super) fn modify(device: &Device, change: &RefusedChange) -> Tale {
         words::state(to)
     );
     let (wrong, cause) = wrong_with(device, change);
-    Tale::new(about, format!("{asked}: {wrong}"), cause).code(Topic::Errno, INVALID)
+    let number = match change.error {
+        ModifyError::Path(error) => number_of(error),
+        _ => INVALID,
+    };
+    Tale::new(about, format!("{asked}: {wrong}"), cause).code(Topic::Errno, number)
+}
+
+const fn number_of(error: AddressError) -> u32 {
+    match error {
+        AddressError::EmptySourceIndex(_) => NO_DATA,
+        AddressError::NoDestination | AddressError::FamilyMismatch { .. } => INVALID,
+    }
 }
 
 fn wrong_with(device: &Device, change: &RefusedChange) -> (String, &'static Cause) {
@@ -162,7 +175,12 @@ pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) 
         Some(_) => "can't be modified",
         None => "can't be made",
     };
-    Tale::new(about.clone(), format!("{about} {verb}: {wrong}"), cause).code(Topic::Errno, INVALID)
+    let number = match misuse {
+        Misuse::Address(_, error) => number_of(*error),
+        _ if misuse.asks_for_newer_attributes() => UNSUPPORTED,
+        _ => INVALID,
+    };
+    Tale::new(about.clone(), format!("{about} {verb}: {wrong}"), cause).code(Topic::Errno, number)
 }
 
 pub(super) fn post(

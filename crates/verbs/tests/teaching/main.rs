@@ -143,7 +143,8 @@ says! {
     a_step_that_is_none: "illegal step"
         ["can't go from RESET to RTS", "Go RESET, INIT, RTR, RTS"];
     an_empty_row_of_the_gid_table: "empty gid"
-        ["from INIT to RTR: GID index 5 is empty", "Index 0 (127.57.21.1 on lo) can reach it"];
+        ["from INIT to RTR: GID index 5 is empty", "Index 0 (127.57.21.1 on lo) can reach it",
+         "roci explain errno 61"];
     a_row_of_the_other_family: "other family"
         ["GID index 0 (127.57.22.1) can't reach the peer at 2001:db8::7", "has no address that can"];
     no_gid_of_the_peer: "no peer gid"

@@ -1,0 +1,179 @@
+/* Ids before they are connected: devices, addresses, options, and what is refused. */
+#include <pthread.h>
+#include "meeting.h"
+
+static void the_list_has_two_devices_and_an_end(void)
+{
+	int count;
+	struct ibv_context **devices = rdma_get_devices(&count);
+	CHECK(devices != NULL && count == 2 && devices[2] == NULL);
+	rdma_free_devices(devices);
+}
+
+static void everything_has_a_name(void)
+{
+	for (int i = 0; i <= RDMA_CM_EVENT_TIMEWAIT_EXIT; i++)
+		tell("  event %d: %s\n", i, rdma_event_str(i));
+	tell("  event 999: %s\n", rdma_event_str(999));
+}
+
+static void a_channel_without_events_would_block(void)
+{
+	struct rdma_cm_event *event;
+	set_nonblocking(channel->fd);
+	FAILS(rdma_get_cm_event(channel, &event), EAGAIN);
+}
+
+static void a_listener_gets_a_port(void)
+{
+	CHECK(rdma_get_src_port(listener) != 0);
+}
+
+static int is_loopback(const struct sockaddr_in *address)
+{
+	return ntohl(address->sin_addr.s_addr) >> 24 == 127;
+}
+
+/* A loopback address could be that of any device. */
+static void a_listener_has_its_devices_context(void)
+{
+	struct sockaddr_in own = at(own_address(), 0);
+	CHECK((listener->verbs == NULL) == is_loopback(&own));
+}
+
+static void an_unknown_port_space_is_refused(void)
+{
+	struct rdma_cm_id *id;
+	FAILS(rdma_create_id(channel, &id, NULL, 99), EINVAL);
+}
+
+static void a_route_needs_an_address(void)
+{
+	client = new_id(RDMA_PS_TCP);
+	FAILS(rdma_resolve_route(client, 10), EINVAL);
+}
+
+static void only_what_is_connected_disconnects(void)
+{
+	client = new_id(RDMA_PS_TCP);
+	FAILS(rdma_disconnect(client), EINVAL);
+}
+
+static void an_unknown_family_is_refused(void)
+{
+	client = new_id(RDMA_PS_TCP);
+	struct sockaddr strange = { .sa_family = 99 };
+	FAILS(rdma_bind_addr(client, &strange), EINVAL);
+}
+
+static void addresses_are_those_of_the_internet(void)
+{
+	client = new_id(RDMA_PS_TCP);
+	struct sockaddr_storage infiniband = { .ss_family = AF_IB };
+	FAILS(rdma_bind_addr(client, (struct sockaddr *)&infiniband), EINVAL);
+}
+
+static void an_address_of_others_is_refused(void)
+{
+	client = new_id(RDMA_PS_TCP);
+	FAILS(bind_to(client, at("192.0.2.77", 0)), EADDRNOTAVAIL);
+}
+
+static void an_id_is_bound_once(void)
+{
+	client = new_id(RDMA_PS_TCP);
+	CHECK(bind_to(client, at(own_address(), 0)) == 0);
+	FAILS(bind_to(client, at(own_address(), 0)), EINVAL);
+}
+
+static void a_port_belongs_to_one(void)
+{
+	client = new_id(RDMA_PS_TCP);
+	guest = new_id(RDMA_PS_TCP);
+	CHECK(bind_to(client, at(own_address(), 7171)) == 0);
+	FAILS(bind_to(guest, at(own_address(), 7171)), EADDRINUSE);
+}
+
+static void a_type_of_service_can_be_set(void)
+{
+	uint8_t tos = 32;
+	client = new_id(RDMA_PS_TCP);
+	CHECK(rdma_set_option(client, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof(tos)) == 0);
+}
+
+static void an_option_of_another_size_is_refused(void)
+{
+	uint8_t tos[4] = { 32 };
+	client = new_id(RDMA_PS_TCP);
+	FAILS(rdma_set_option(client, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, tos, 4), EINVAL);
+}
+
+static void an_unknown_option_is_refused(void)
+{
+	uint8_t value = 0;
+	client = new_id(RDMA_PS_TCP);
+	FAILS(rdma_set_option(client, 9, 9, &value, sizeof(value)), ENOSYS);
+}
+
+static void no_event_to_acknowledge(void)
+{
+	FAILS(rdma_ack_cm_event(NULL), EINVAL);
+}
+
+static void no_address_to_bind_to(void)
+{
+	client = new_id(RDMA_PS_TCP);
+	FAILS(rdma_bind_addr(client, NULL), EINVAL);
+}
+
+static void no_id_to_migrate(void)
+{
+	FAILS(rdma_migrate_id(NULL, channel), EINVAL);
+}
+
+static void *acknowledge_later(void *event)
+{
+	usleep(50000);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	return NULL;
+}
+
+static void destroying_an_id_waits_for_acknowledgements(void)
+{
+	struct rdma_cm_id *id = new_id(RDMA_PS_UDP);
+	struct sockaddr_in peer = at(own_address(), 7000);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&peer, 1000) == 0);
+	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_ADDR_RESOLVED);
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, acknowledge_later, event) == 0);
+	CHECK(rdma_destroy_id(id) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static const struct test_case CASES[] = {
+	CASE(the_list_has_two_devices_and_an_end),
+	CASE(everything_has_a_name),
+	WITH_CHANNEL(a_channel_without_events_would_block),
+	WITH_LISTENER(a_listener_gets_a_port),
+	WITH_LISTENER(a_listener_has_its_devices_context),
+	WITH_CHANNEL(an_unknown_port_space_is_refused),
+	WITH_CHANNEL(a_route_needs_an_address),
+	WITH_CHANNEL(only_what_is_connected_disconnects),
+	WITH_CHANNEL(an_unknown_family_is_refused),
+	WITH_CHANNEL(addresses_are_those_of_the_internet),
+	WITH_CHANNEL(an_address_of_others_is_refused),
+	WITH_CHANNEL(an_id_is_bound_once),
+	WITH_CHANNEL(a_port_belongs_to_one),
+	WITH_CHANNEL(a_type_of_service_can_be_set),
+	WITH_CHANNEL(an_option_of_another_size_is_refused),
+	WITH_CHANNEL(an_unknown_option_is_refused),
+	CASE(no_event_to_acknowledge),
+	WITH_CHANNEL(no_address_to_bind_to),
+	WITH_CHANNEL(no_id_to_migrate),
+	WITH_CHANNEL(destroying_an_id_waits_for_acknowledgements),
+};
+
+int main(int words, char **word)
+{
+	return RUN(CASES, words, word);
+}

@@ -1,0 +1,390 @@
+//! Where rdma-core's libraries with the kernel's rxe print something else than ours.
+//!
+//! A case that is not listed must print the same on both; one that is listed must differ, and in the way
+//! that stands here.
+
+/// A case that differs.
+pub(super) struct Difference {
+    pub(super) program: &'static str,
+    pub(super) case: &'static str,
+    /// A part of what rdma-core's prints.
+    pub(super) says: &'static str,
+    pub(super) why: Why,
+}
+
+/// Who is different.
+pub(super) enum Why {
+    /// The kernel's device or rdma-core's library does not have it, or deviates from the
+    /// specification.
+    Lacks(&'static str),
+    /// We have chosen to answer otherwise.
+    Otherwise(&'static str),
+}
+
+impl Why {
+    pub(super) const fn because(&self) -> &'static str {
+        match self {
+            Self::Lacks(because) | Self::Otherwise(because) => because,
+        }
+    }
+}
+
+const fn lacks(
+    program: &'static str,
+    case: &'static str,
+    says: &'static str,
+    because: &'static str,
+) -> Difference {
+    let why = Why::Lacks(because);
+    Difference {
+        program,
+        case,
+        says,
+        why,
+    }
+}
+
+const fn otherwise(
+    program: &'static str,
+    case: &'static str,
+    says: &'static str,
+    because: &'static str,
+) -> Difference {
+    let why = Why::Otherwise(because);
+    Difference {
+        program,
+        case,
+        says,
+        why,
+    }
+}
+
+const CRASH: &str = "killed: Segmentation fault";
+
+// Why we answer otherwise.
+const NO_CRASH: &str = "a null pointer gets EINVAL and does not end the program";
+const IN_THE_PARENT: &str = "our device lives in the memory of the process that opened it, and not \
+                             in the kernel: a child has none";
+
+// What is lacking.
+const NO_ON_DEMAND: &str = "rxe of Linux 6.1 has no memory on demand";
+const NO_DEVICE_MEMORY: &str = "rxe has no device memory";
+const NO_REREGISTRATION: &str = "rxe of Linux 6.1 can't change a region";
+const NO_ADVICE: &str = "rxe of Linux 6.1 takes no advice about memory";
+const NO_DATAGRAMS: &str = "rdma-core's rsockets ask for an address without a global route, which \
+                            RoCE does not have";
+const HANGS: &str = "rdma-core's rsockets hang in some runs when one thread sends while another \
+                     receives, so this is not tried with them";
+
+pub(super) const DIFFERENCES: &[Difference] = &[
+    otherwise("arguments", "no_device_to_open", CRASH, NO_CRASH),
+    otherwise("arguments", "no_device_to_close", CRASH, NO_CRASH),
+    otherwise("arguments", "no_device_for_a_domain", CRASH, NO_CRASH),
+    otherwise("arguments", "no_device_for_a_channel", CRASH, NO_CRASH),
+    otherwise("arguments", "no_device_for_a_queue", CRASH, NO_CRASH),
+    otherwise("arguments", "no_domain_to_free", CRASH, NO_CRASH),
+    otherwise("arguments", "no_queue_pair_to_destroy", CRASH, NO_CRASH),
+    otherwise("arguments", "no_list_to_free", CRASH, NO_CRASH),
+    otherwise(
+        "arguments",
+        "a_queue_pair_without_a_completion_queue",
+        CRASH,
+        NO_CRASH,
+    ),
+    lacks(
+        "arguments",
+        "what_comes_before_its_time_is_named",
+        "ibv_post_send(qp, &wr, &bad) != 0 && bad == &wr",
+        "rxe refuses it without saying which one it was",
+    ),
+    lacks(
+        "arguments",
+        "an_error_before_its_time",
+        "ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0 (errno 22)",
+        "the kernel has no way from RESET to ERR; the specification has one from every state",
+    ),
+    otherwise(
+        "arguments",
+        "a_queue_pair_gets_the_length_it_asks_for",
+        "init.cap.max_send_wr is 31, not QUEUE_LENGTH",
+        "a device may give more; rxe fills a power of two",
+    ),
+    otherwise(
+        "arguments",
+        "an_address_of_nobody",
+        "gives errno 101, not EINVAL",
+        "rdma-core looks for a route to the address; the address of nobody is wrong in itself",
+    ),
+    lacks(
+        "connections",
+        "a_child_begins_anew",
+        "(errno 13)",
+        "librdmacm uses the devices that the parent opened, and the kernel lets no child post there",
+    ),
+    lacks(
+        "devices",
+        "extended_connections_are_offered",
+        "attr.device_cap_flags & IBV_DEVICE_XRC",
+        "rxe has no XRC",
+    ),
+    lacks(
+        "devices",
+        "device_memory_is_offered",
+        "attr.max_dm_size > 0",
+        NO_DEVICE_MEMORY,
+    ),
+    lacks(
+        "devices",
+        "memory_on_demand_is_offered",
+        "attr.odp_caps.general_caps & IBV_ODP_SUPPORT",
+        NO_ON_DEMAND,
+    ),
+    lacks(
+        "devices",
+        "a_device_has_a_clock",
+        "gives 95, not 0",
+        "rxe has no clock",
+    ),
+    lacks(
+        "events",
+        "the_first_message_establishes_communication",
+        "is_readable(right.context->async_fd, SOON)",
+        "rxe does not send this event",
+    ),
+    lacks(
+        "events",
+        "a_wrong_key_is_an_event_at_the_other_side",
+        "is_readable(right.context->async_fd, SOON)",
+        "rxe does not send this event",
+    ),
+    lacks(
+        "events",
+        "who_shares_receives_hears_of_the_last",
+        "is_readable(left.context->async_fd, SOON)",
+        "rxe does not send this event",
+    ),
+    lacks(
+        "events",
+        "what_is_gone_has_no_events",
+        "is_readable(left.context->async_fd, SOON)",
+        "rxe does not send the event that is to be forgotten",
+    ),
+    otherwise(
+        "forking",
+        "a_child_gets_no_domain",
+        "ibv_alloc_pd(left.context) == NULL",
+        IN_THE_PARENT,
+    ),
+    otherwise(
+        "forking",
+        "a_child_gets_no_channel",
+        "ibv_create_comp_channel(left.context) == NULL",
+        IN_THE_PARENT,
+    ),
+    otherwise(
+        "forking",
+        "a_child_gets_no_queue",
+        "ibv_create_cq(left.context, 1, NULL, NULL, 0) == NULL",
+        IN_THE_PARENT,
+    ),
+    otherwise(
+        "forking",
+        "a_child_registers_no_memory",
+        "ibv_reg_mr(left.pd, left.memory, 16, 0) == NULL",
+        IN_THE_PARENT,
+    ),
+    otherwise(
+        "forking",
+        "a_child_is_not_notified",
+        "ibv_req_notify_cq(left.cq, 0) != 0",
+        IN_THE_PARENT,
+    ),
+    otherwise(
+        "forking",
+        "a_child_does_not_wait_for_completions",
+        "errno != EAGAIN (errno 11)",
+        IN_THE_PARENT,
+    ),
+    otherwise(
+        "forking",
+        "a_child_does_not_wait_for_events",
+        "errno != EAGAIN (errno 11)",
+        IN_THE_PARENT,
+    ),
+    otherwise(
+        "forking",
+        "a_child_modifies_no_queue_pair",
+        "ibv_modify_qp(left.qp, &attr, IBV_QP_STATE) != 0",
+        IN_THE_PARENT,
+    ),
+    otherwise(
+        "identifiers",
+        "a_route_needs_an_address",
+        CRASH,
+        "an id without a device gets EINVAL and does not end the program",
+    ),
+    otherwise(
+        "identifiers",
+        "addresses_are_those_of_the_internet",
+        "gives 0",
+        "we have no InfiniBand addresses (AF_IB): RoCE uses those of IP",
+    ),
+    otherwise("identifiers", "no_id_to_migrate", CRASH, NO_CRASH),
+    lacks(
+        "memory",
+        "memory_without_permission_is_refused",
+        "succeeds",
+        "the kernel registers memory that its program may not even read",
+    ),
+    lacks(
+        "memory",
+        "memory_on_demand_may_come_later",
+        "mr != NULL (errno 22)",
+        NO_ON_DEMAND,
+    ),
+    lacks(
+        "memory",
+        "all_memory_can_be_one_region",
+        "mr != NULL (errno 22)",
+        NO_ON_DEMAND,
+    ),
+    lacks(
+        "memory",
+        "memory_on_demand_comes_to_life_with_its_pages",
+        "mr != NULL (errno 22)",
+        NO_ON_DEMAND,
+    ),
+    lacks(
+        "memory",
+        "memory_on_demand_that_became_constant_is_refused",
+        "mr != NULL (errno 22)",
+        NO_ON_DEMAND,
+    ),
+    lacks(
+        "memory",
+        "the_senders_own_memory_may_be_gone",
+        "mr != NULL (errno 22)",
+        NO_ON_DEMAND,
+    ),
+    lacks(
+        "memory",
+        "a_region_changes_its_rights",
+        "gives -4, not 0",
+        NO_REREGISTRATION,
+    ),
+    lacks(
+        "memory",
+        "a_region_moves",
+        "gives -4, not 0",
+        NO_REREGISTRATION,
+    ),
+    lacks(
+        "memory",
+        "memory_can_be_fetched_in_advance",
+        "gives 95, not 0",
+        NO_ADVICE,
+    ),
+    lacks(
+        "memory",
+        "advice_about_what_is_outside_is_refused",
+        "gives 95, not EFAULT",
+        NO_ADVICE,
+    ),
+    lacks(
+        "memory",
+        "device_memory_keeps_what_is_put_there",
+        "dm != NULL (errno 95)",
+        NO_DEVICE_MEMORY,
+    ),
+    lacks(
+        "memory",
+        "device_memory_can_be_a_region",
+        "dm != NULL (errno 95)",
+        NO_DEVICE_MEMORY,
+    ),
+    lacks(
+        "memory",
+        "a_null_region_takes_everything",
+        "null != NULL (errno 95)",
+        "rxe has no null regions",
+    ),
+    lacks(
+        "memory",
+        "a_window_ends_where_it_ends",
+        "is 0, not IBV_WC_REM_ACCESS_ERR",
+        "rxe of Linux 6.1 lets a write reach beyond its window, inside of the region",
+    ),
+    lacks(
+        "posting",
+        "a_message_comes_without_its_route",
+        "wc_flags is 1, not 0",
+        "rxe marks every message as one with a route (GRH), as only datagrams have",
+    ),
+    lacks(
+        "posting",
+        "a_wrong_local_key_breaks_the_queue_pair",
+        "is 2, not IBV_WC_LOC_PROT_ERR",
+        "rxe calls it a local operation error; the specification, a local protection error",
+    ),
+    lacks(
+        "posting",
+        "the_new_way_sends_inline_data",
+        "byte_len is 0, not 7",
+        "rdma-core's library for rxe sends nothing of inline data that is posted in the new way",
+    ),
+    otherwise(
+        "posting",
+        "the_new_way_says_what_is_wrong",
+        "gives 28, not EINVAL",
+        "every device's library has another number for this; ours is that of `ibv_post_send`",
+    ),
+    lacks(
+        "posting",
+        "completions_have_a_time",
+        "cq != NULL (errno 95)",
+        "rxe has no timestamps",
+    ),
+    lacks(
+        "posting",
+        "a_flush_comes_behind_its_write",
+        "(errno 95)",
+        "rdma-core of that age has no flush",
+    ),
+    lacks("sockets", "a_long_stream_comes_back", "left out", HANGS),
+    lacks(
+        "sockets",
+        "a_long_stream_comes_back_through_small_buffers",
+        "left out",
+        HANGS,
+    ),
+    otherwise(
+        "sockets",
+        "one_message_fills_several_parts",
+        "rreadv(guest, parts, 2) == 9",
+        "rdma-core's fills the first part only, which a stream may do; we fill all",
+    ),
+    otherwise(
+        "sockets",
+        "who_has_shut_down_sends_nothing",
+        "rsend(client, \"more\", 4, 0) == -1",
+        "rdma-core's takes data behind a shutdown; we refuse it, as sockets do",
+    ),
+    otherwise(
+        "sockets",
+        "a_closed_socket_is_none",
+        "rclose(socket) gives 9",
+        "rdma-core's returns the number of the error; we set errno, as sockets do",
+    ),
+    lacks(
+        "sockets",
+        "datagrams_go_there_and_back",
+        "connect_to(client, port_of(guest)) == 0",
+        NO_DATAGRAMS,
+    ),
+    lacks(
+        "sockets",
+        "a_datagram_may_be_too_long",
+        "connect_to(client, port_of(guest)) == 0",
+        NO_DATAGRAMS,
+    ),
+];
