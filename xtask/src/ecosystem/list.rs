@@ -202,9 +202,11 @@ const NO_OPENIB: &str =
 
 fn fio() -> Vec<Entry> {
     const SERVER: &str = "fio --name=receiver --rw=read --bs=64k --size=4m --iodepth=64 \
-                          --verify=crc32c --verify_fatal=1 --ioengine=rdma --port=7654";
+                          --verify=crc32c --verify_fatal=1 --verify_state_save=0 --ioengine=rdma \
+                          --port=7654";
     const CLIENT: &str = "fio --name=sender --rw=write --bs=64k --size=4m --iodepth=8 \
-                          --verify=crc32c --do_verify=0 --ioengine=rdma --hostname={address} --port=7654";
+                          --verify=crc32c --do_verify=0 --verify_state_save=0 --ioengine=rdma \
+                          --hostname={address} --port=7654";
     let run = |verb: &str| {
         let server = ends(SERVER, Ready::Says("waiting for connection"));
         let row = Row::pair("fio", server, &format!("{CLIENT} --verb={verb}"));
