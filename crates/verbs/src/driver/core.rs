@@ -45,6 +45,8 @@ pub(super) struct Core {
     inbox: Inbox,
     /// For who looks again and again: the kernel looks once more for each place that is left.
     small_inbox: Inbox,
+    /// Several packets came the last time: there are probably more, and a system call takes them all.
+    dense: bool,
     outbox: Vec<u8>,
     segmentation: bool,
     unsent: bool,
@@ -101,6 +103,7 @@ impl Core {
             tap,
             inbox: Inbox::default(),
             small_inbox: Inbox::new(1),
+            dense: false,
             outbox: Vec::with_capacity(1 << 16),
             segmentation,
             unsent: false,
@@ -231,11 +234,12 @@ impl Core {
             tap,
             inbox,
             small_inbox,
+            dense,
             ..
         } = self;
         let inbox = match look {
-            Look::Everywhere => inbox,
-            Look::Again => small_inbox,
+            Look::Again if !*dense => small_inbox,
+            Look::Again | Look::Everywhere => inbox,
         };
         let arrived = ports.receive(now, look, inbox, |it| {
             let managed = is_management(it.packet);
@@ -247,6 +251,7 @@ impl Core {
                 management.receive(now, device);
             }
         });
+        *dense = arrived > 1;
         let strays = management.take_strays();
         for stray in strays {
             self.find_recipient(now, stray);
