@@ -3,57 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
-use super::options::Amount;
-use super::report::Progress;
-use super::station::{Done, Patience, Station};
-
-/// What went through in one measurement.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub(super) struct Flow {
-    /// Own messages that completed.
-    pub(super) messages: u64,
-    /// From the first post to the last completion.
-    pub(super) seconds: f64,
-    /// Messages a second in the best part.
-    pub(super) peak: f64,
-    /// Messages of the peer's that arrived.
-    pub(super) received: u64,
-    /// From the first to the last of these.
-    pub(super) receive_seconds: f64,
-}
-
-impl Flow {
-    /// Own messages a second.
-    pub(super) fn rate(&self) -> f64 {
-        rate(self.messages, self.seconds)
-    }
-
-    /// Messages of the peer's a second.
-    pub(super) fn receive_rate(&self) -> f64 {
-        rate(self.received, self.receive_seconds)
-    }
-
-    /// Both measured as one.
-    pub(super) fn join(self, other: Self) -> Self {
-        Self {
-            messages: self.messages + other.messages,
-            seconds: self.seconds + other.seconds,
-            peak: self.peak.max(other.peak),
-            received: self.received + other.received,
-            receive_seconds: self.receive_seconds + other.receive_seconds,
-        }
-    }
-}
-
-fn rate(messages: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 {
-        messages as f64 / seconds
-    } else {
-        0.0
-    }
-}
+use super::flow::{Flow, rate};
+use super::patience::Patience;
+use super::plan::Amount;
+use super::progress::Progress;
+use super::station::{Done, Station};
 
 /// Sends an amount of messages; receives whatever comes meanwhile.
 pub(super) fn send(

@@ -5,10 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::bail;
 
 use super::exchange::{Control, Hello, Order, Tally, Through, VERSION, Welcome, connect};
-use super::options::{Options, Plan};
-use super::report::{Progress, Report, Row, Seen};
+use super::flow::{Flow, Seen};
+use super::options::Options;
+use super::place::{self, Place};
+use super::plan::Plan;
+use super::progress::Progress;
+use super::report::{Report, Row};
 use super::station::{Draft, Station, common_mtu};
-use super::{bandwidth, latency, place, tcp};
+use super::{bandwidth, latency, tcp};
 use crate::loopback;
 
 /// Measures with the server at this address.
@@ -34,7 +38,7 @@ struct Client {
 impl Client {
     fn meet(
         mut control: Control,
-        place: super::station::Place,
+        place: Place,
         mut plan: Plan,
         server: IpAddr,
     ) -> anyhow::Result<Self> {
@@ -111,7 +115,7 @@ impl Client {
             .hear_during(|heard| bandwidth::serve(&self.station, size, None, heard))?;
         let received = received?;
         Ok(Seen {
-            client: bandwidth::Flow {
+            client: Flow {
                 received: sent.received + received.received,
                 receive_seconds: sent.receive_seconds + received.receive_seconds,
                 ..sent
@@ -155,10 +159,10 @@ impl Client {
     }
 }
 
-fn flow(tally: Tally) -> anyhow::Result<bandwidth::Flow> {
+fn flow(tally: Tally) -> anyhow::Result<Flow> {
     match tally {
         Tally::Counted(flow) => Ok(flow),
-        Tally::Done => Ok(bandwidth::Flow::default()),
+        Tally::Done => Ok(Flow::default()),
         Tally::Failed(why) => bail!("the server failed: {why}"),
     }
 }

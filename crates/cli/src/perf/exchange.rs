@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
-use super::bandwidth::Flow;
-use super::options::Plan;
+use super::flow::Flow;
+use super::plan::Plan;
 use super::station::Side;
 use crate::exchange::Exchange;
 

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use super::bandwidth;
-use super::options::{Amount, Verb};
-use super::report::Progress;
-use super::station::{Done, Patience, Station};
+use super::patience::Patience;
+use super::plan::{Amount, Verb};
+use super::progress::Progress;
+use super::station::{Done, Station};
 
 /// Round trips before the first that counts.
 const WARM_UP: u64 = 20;

@@ -1,14 +1,22 @@
 //! `roci perf`: bandwidth and latency, in the words and tables of perftest.
 //!
-//! The server needs no options: it follows the client's [plan](options::Plan), which comes over a
+//! The server needs no options: it follows the client's [plan](plan::Plan), which comes over a
 //! TCP connection together with everything else that RDMA needs to begin.
+//!
+//! From the bottom up: the [`options`] make a [`plan`]; a [`place`] is a device, and a [`station`] all
+//! that one side has there. [`bandwidth`] and [`latency`] measure with a station, [`tcp`] without one.
+//! [`client`] and [`server`] speak by an [`exchange`] of orders; the client writes the [`report`].
 
 mod bandwidth;
 mod client;
 mod exchange;
+mod flow;
 mod latency;
 mod options;
+mod patience;
 mod place;
+mod plan;
+mod progress;
 mod report;
 mod server;
 mod station;

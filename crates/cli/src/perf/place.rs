@@ -4,8 +4,13 @@ use std::net::IpAddr;
 
 use rocinante::Context;
 
-use super::station::Place;
 use crate::device;
+
+/// A device that is open, and which of its addresses to use.
+pub(super) struct Place {
+    pub(super) context: Context,
+    pub(super) gid_index: u8,
+}
 
 /// The device that was asked for, or the one that has the address by which we are connected.
 pub(super) fn open(

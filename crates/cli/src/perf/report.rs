@@ -1,14 +1,10 @@
-//! Tables as perftest prints them, the same as JSON, and a bar for the impatient.
-
-use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+//! Tables as perftest prints them, and the same as JSON.
 
 use hdrhistogram::Histogram;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use super::bandwidth::Flow;
-use super::options::{Amount, Plan};
+use super::flow::Seen;
+use super::plan::Plan;
 use crate::output::{FAINT, STRONG, count, print_json, print_line, styled};
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -186,45 +182,6 @@ fn latency_line(row: &LatencyRow) -> String {
     format!("{:>9}{:>14}{}", row.bytes, row.iterations, times.concat())
 }
 
-/// What both sides saw of a bandwidth measurement.
-pub(super) struct Seen {
-    pub(super) client: Flow,
-    pub(super) server: Flow,
-    /// Whether what arrives counts, and not what is sent: messages may be lost.
-    pub(super) arrivals: bool,
-    pub(super) bidirectional: bool,
-}
-
-impl Seen {
-    /// Messages a second, in both directions together.
-    pub(super) fn rate(&self) -> f64 {
-        match (self.arrivals, self.bidirectional) {
-            (false, false) => self.client.rate(),
-            (false, true) => self.client.rate() + self.server.rate(),
-            (true, false) => self.server.receive_rate(),
-            (true, true) => self.server.receive_rate() + self.client.receive_rate(),
-        }
-    }
-
-    fn peak(&self) -> f64 {
-        match (self.arrivals, self.bidirectional) {
-            // How fast something was sent says nothing if it was lost.
-            (true, _) => self.rate(),
-            (false, true) => self.client.peak + self.server.peak,
-            (false, false) => self.client.peak,
-        }
-    }
-
-    fn lost(&self) -> Option<f64> {
-        if !self.arrivals {
-            return None;
-        }
-        let sent = self.client.messages + self.server.messages;
-        let arrived = self.client.received + self.server.received;
-        Some(100.0 * sent.saturating_sub(arrived) as f64 / sent.max(1) as f64)
-    }
-}
-
 impl Report {
     /// Begins it: people see the head of the table.
     pub(super) fn begin(server: &str, mtu: usize, plan: &Plan, json: bool) -> anyhow::Result<Self> {
@@ -313,62 +270,5 @@ impl Report {
             ))?;
         }
         Ok(())
-    }
-}
-
-/// A bar on the terminal, if there is one and the run is long.
-pub(super) struct Progress {
-    bar: Option<ProgressBar>,
-    amount: Amount,
-    begin: Instant,
-}
-
-impl Progress {
-    pub(super) fn new(plan: &Plan, size: usize, json: bool) -> Self {
-        let wanted = !json && std::io::stderr().is_terminal();
-        Self {
-            bar: wanted.then(|| bar(plan.amount, size)),
-            amount: plan.amount,
-            begin: Instant::now(),
-        }
-    }
-
-    /// So many messages are through.
-    pub(super) fn at(&self, messages: u64) {
-        /// Shorter runs show no bar.
-        const SHORT: Duration = Duration::from_millis(700);
-        /// Drawing takes time from what is measured.
-        const DRAWS_PER_SECOND: u8 = 4;
-        let Some(bar) = &self.bar else { return };
-        let elapsed = self.begin.elapsed();
-        if elapsed < SHORT {
-            return;
-        }
-        if bar.is_hidden() {
-            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND));
-        }
-        bar.set_position(match self.amount {
-            Amount::Messages(_) => messages,
-            Amount::Seconds(_) => elapsed.as_millis() as u64,
-        });
-    }
-}
-
-fn bar(amount: Amount, size: usize) -> ProgressBar {
-    let length = match amount {
-        Amount::Messages(messages) => messages,
-        Amount::Seconds(seconds) => (seconds * 1000.0) as u64,
-    };
-    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());
-    let style = ProgressStyle::with_template("{msg:>9} [{bar:40}] {percent:>3} %");
-    bar.with_style(style.expect("the template is right"))
-        .with_message(size.to_string())
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
     }
 }

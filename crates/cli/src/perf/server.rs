@@ -6,8 +6,9 @@ use anyhow::{Context as _, ensure};
 
 use super::exchange::{Control, Hello, Order, Tally, Through, VERSION, Welcome, listen, over};
 use super::options::Options;
-use super::station::{Draft, Place, Side, Station, common_mtu};
-use super::{bandwidth, latency, place, tcp};
+use super::place::{self, Place};
+use super::station::{Draft, Side, Station, common_mtu};
+use super::{bandwidth, latency, tcp};
 use crate::device;
 use crate::loopback;
 use crate::output::print_line;

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use rocinante::{
@@ -12,23 +12,16 @@ use rocinante::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::options::{Plan, Service, Verb};
+use super::place::Place;
+use super::plan::{Plan, Service, Verb};
 use crate::exchange::RemoteMemory;
 
 /// Both sides know it, and nobody else should.
 const QUEUE_KEY: u32 = 0x1111_1111;
 /// What stands before every received datagram.
 const NETWORK_HEADER: usize = 40;
-/// Longer than any retry takes.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Marks the completions of receives; the other bits are the lane.
 const RECEIVE: u64 = 1 << 63;
-
-/// A device that is open, and which of its addresses to use.
-pub(super) struct Place {
-    pub(super) context: Context,
-    pub(super) gid_index: u8,
-}
 
 /// What the other side must know.
 #[derive(Debug, Serialize, Deserialize)]
@@ -344,41 +337,6 @@ impl Station {
     pub(super) fn set_last_byte(&self, size: usize, byte: u8) {
         self.memory
             .write(self.layout.outgoing(0) + size - 1, &[byte]);
-    }
-}
-
-/// Notices when nothing happens any more, without asking the clock every time.
-pub(super) struct Patience {
-    looks: u32,
-    since: Instant,
-}
-
-impl Patience {
-    pub(super) fn new() -> Self {
-        Self {
-            looks: 0,
-            since: Instant::now(),
-        }
-    }
-
-    /// Something happened.
-    pub(super) fn restore(&mut self) {
-        self.looks = 0;
-    }
-
-    /// Nothing happened.
-    pub(super) fn lose(&mut self) -> anyhow::Result<()> {
-        self.looks += 1;
-        if self.looks == 1 {
-            self.since = Instant::now();
-        }
-        let over = self.looks.is_multiple_of(64) && self.since.elapsed() > PATIENCE;
-        ensure!(
-            !over,
-            "nothing came for ten seconds: a message was lost, or the other side hangs; \
-             unreliable services may lose messages, so try again or use -c RC"
-        );
-        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use super::options::{Amount, Plan, Verb};
+use super::plan::{Amount, Plan, Verb};
 
 /// What a read operation asks with.
 const REQUEST: usize = 16;

@@ -1,0 +1,119 @@
+//! Changes of a queue pair: new attributes are checked as a whole, then it enters its new state.
+
+use super::{Attribute, Attributes, Link, ModifyError, QueuePair, State, state};
+use crate::address::GidTable;
+use crate::event::AsyncEvent;
+use crate::shared::Shared;
+
+impl QueuePair {
+    pub(crate) fn modify(
+        &mut self,
+        attributes: &Attributes,
+        gids: &GidTable,
+        shared: &mut Shared,
+    ) -> Result<(), ModifyError> {
+        let to = state::check(self.init.kind, self.state, attributes)?;
+        self.check_values(attributes)?;
+        let merged = self.attributes.updated_by(attributes);
+        let link = match attributes.path.is_some() {
+            true => Some(self.link_for(&merged, gids)?),
+            false => self.link,
+        };
+        self.attributes = merged;
+        self.link = link;
+        self.enter(to, attributes, shared);
+        Ok(())
+    }
+
+    fn check_values(&self, attributes: &Attributes) -> Result<(), ModifyError> {
+        let out_of_range = |attribute| Err(ModifyError::OutOfRange { attribute });
+        if attributes.port.is_some_and(|port| port != 1) {
+            return out_of_range(Attribute::PORT);
+        }
+        if attributes.partition_index.is_some_and(|index| index != 0) {
+            return out_of_range(Attribute::PARTITION);
+        }
+        if attributes
+            .path_mtu
+            .is_some_and(|mtu| mtu > self.settings.active_mtu)
+        {
+            return out_of_range(Attribute::PATH_MTU);
+        }
+        if attributes.retry_count.is_some_and(|count| count > 7) {
+            return out_of_range(Attribute::RETRY_COUNT);
+        }
+        if attributes.rnr_retry.is_some_and(|count| count > 7) {
+            return out_of_range(Attribute::RNR_RETRY);
+        }
+        let max = self.settings.max_responder_resources;
+        if attributes
+            .responder_resources
+            .is_some_and(|count| count > max)
+        {
+            return out_of_range(Attribute::RESPONDER_RESOURCES);
+        }
+        if attributes.initiator_depth.is_some_and(|count| count > max) {
+            return out_of_range(Attribute::INITIATOR_DEPTH);
+        }
+        Ok(())
+    }
+
+    fn link_for(&self, attributes: &Attributes, gids: &GidTable) -> Result<Link, ModifyError> {
+        let missing = |attribute| ModifyError::OutOfRange { attribute };
+        let path = attributes.path.ok_or(missing(Attribute::PATH))?;
+        let mtu = attributes.path_mtu.ok_or(missing(Attribute::PATH_MTU))?;
+        let peer = attributes
+            .destination
+            .ok_or(missing(Attribute::DESTINATION))?;
+        let route = gids.route(&path, self.number, peer)?;
+        Ok(Link { route, peer, mtu })
+    }
+
+    fn enter(&mut self, to: State, attributes: &Attributes, shared: &mut Shared) {
+        let from = std::mem::replace(&mut self.state, to);
+        match (from, to) {
+            (_, State::Reset) => self.reset(shared),
+            (from, State::Error) => {
+                self.state = from;
+                self.fail(shared);
+            }
+            (State::Initialized, State::ReadyToReceive) => {
+                self.responder
+                    .start(attributes.receive_psn.unwrap_or_default());
+            }
+            (State::ReadyToReceive, State::ReadyToSend) => {
+                self.requester
+                    .start(attributes.send_psn.unwrap_or_default());
+            }
+            (State::ReadyToSend, State::SendQueueDrain) => {
+                self.requester.announce_drain = attributes.drain_event.unwrap_or(false);
+                self.announce_drained(shared);
+            }
+            _ => {}
+        }
+        self.requester.renew_retries(&self.attributes);
+    }
+
+    /// Back to how it was created: everything outstanding is forgotten without a completion, and
+    /// so are completions that nobody has polled, which would look like those of its next life.
+    fn reset(&mut self, shared: &mut Shared) {
+        for queue in [self.init.send_completions, self.init.receive_completions] {
+            if let Some(queue) = shared.completion_queues.get_mut(queue) {
+                queue.purge(self.number);
+            }
+        }
+        *self = Self {
+            scheduled: self.scheduled,
+            queued: self.queued,
+            ..Self::new(self.number, self.init, self.settings)
+        };
+    }
+
+    /// Raises the event that the caller asked for, once nothing that was begun is under way.
+    pub(super) fn announce_drained(&mut self, shared: &mut Shared) {
+        let drained = self.state == State::SendQueueDrain && !self.send.has_begun();
+        if drained && std::mem::take(&mut self.requester.announce_drain) {
+            shared.raise(AsyncEvent::SendQueueDrained(self.number));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Work that the application hands over: taken whole, or refused with a reason.
+
+use super::{Kind, QueuePair, State};
+use crate::address::GidTable;
+use crate::completion::CompletedWork;
+use crate::receive::PostError;
+use crate::shared::Shared;
+use crate::work::{ReceiveRequest, SendRequest};
+
+impl QueuePair {
+    pub(crate) fn post_send(
+        &mut self,
+        request: SendRequest,
+        gids: &GidTable,
+        shared: &mut Shared,
+    ) -> Result<(), PostError> {
+        if let Err(error) = self.check_send(&request, gids) {
+            self.note_refused_post(request.id, request.work.kind(), error, shared);
+            return Err(error);
+        }
+        let mtu = self.link.map_or(self.settings.active_mtu, |link| link.mtu);
+        self.send.push(request, mtu);
+        if matches!(self.state, State::Error | State::SendQueueError) {
+            self.flush_sends(shared);
+        }
+        Ok(())
+    }
+
+    fn check_send(&self, request: &SendRequest, gids: &GidTable) -> Result<(), PostError> {
+        if !self.state.takes_sends() {
+            return Err(PostError::WrongState(self.state));
+        }
+        self.send.check_room(1)?;
+        self.send.check(request, self.init.kind, gids)
+    }
+
+    /// Whether all of these would be taken.
+    pub(crate) fn check_sends(
+        &self,
+        requests: &[SendRequest],
+        gids: &GidTable,
+    ) -> Result<(), PostError> {
+        if !self.state.takes_sends() {
+            return Err(PostError::WrongState(self.state));
+        }
+        self.send.check_room(requests.len())?;
+        let mut checks = requests
+            .iter()
+            .map(|request| self.send.check(request, self.init.kind, gids));
+        checks.try_for_each(|check| check)
+    }
+
+    pub(crate) fn post_receive(
+        &mut self,
+        request: ReceiveRequest,
+        shared: &mut Shared,
+    ) -> Result<(), PostError> {
+        let id = request.id;
+        let posted = self
+            .check_receives()
+            .and_then(|()| self.receive.post(request));
+        if let Err(error) = posted {
+            self.note_refused_post(id, CompletedWork::Receive, error, shared);
+            return Err(error);
+        }
+        if self.state == State::Error {
+            self.flush_receives(shared);
+        }
+        Ok(())
+    }
+
+    /// Whether it takes receives of its own at all.
+    fn check_receives(&self) -> Result<(), PostError> {
+        if self.state == State::Reset {
+            return Err(PostError::WrongState(self.state));
+        }
+        if self.init.shared_receive.is_some() {
+            return Err(PostError::SharedReceive);
+        }
+        if matches!(self.init.kind, Kind::XrcInitiator | Kind::XrcTarget) {
+            return Err(PostError::Unsupported);
+        }
+        Ok(())
+    }
+}

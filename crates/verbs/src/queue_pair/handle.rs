@@ -1,0 +1,109 @@
+//! What every queue pair of this crate has, whatever its kind and state.
+
+use engine::{Attributes, ModifyError, PostError, ReceiveRequest, Segment, State};
+use wire::{Psn, Qpn};
+
+use super::{Endpoint, SetupError};
+use crate::completion::CompletionQueue;
+use crate::domain::ProtectionDomain;
+use crate::request::Request;
+use crate::shared_receive::SharedReceiveQueue;
+
+/// A queue pair and what it stands on; the engine's object ends with it.
+pub(crate) struct Handle {
+    pub(crate) number: Qpn,
+    pub(crate) domain: ProtectionDomain,
+    _completions: [CompletionQueue; 2],
+    shared: Option<SharedReceiveQueue>,
+}
+
+impl Handle {
+    pub(super) fn new(
+        number: Qpn,
+        domain: ProtectionDomain,
+        completions: [CompletionQueue; 2],
+        shared: Option<SharedReceiveQueue>,
+    ) -> Self {
+        Self {
+            number,
+            domain,
+            _completions: completions,
+            shared,
+        }
+    }
+
+    /// Whether its receives come from a shared queue.
+    pub(super) fn shares_receives(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    pub(crate) fn modify(&self, attributes: &Attributes) -> Result<(), ModifyError> {
+        let number = self.number;
+        self.domain
+            .driver()
+            .change(|device| device.modify(number, attributes))
+    }
+
+    pub(crate) fn post_send(&self, request: Request) -> Result<(), PostError> {
+        let (number, request) = (self.number, request.into_engine());
+        self.domain
+            .driver()
+            .call(|device| device.post_send(number, request))
+    }
+
+    /// Posts until one is refused; all that were taken are sent together.
+    pub(crate) fn post_sends(
+        &self,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<(), PostError> {
+        let number = self.number;
+        self.domain.driver().call(|device| {
+            requests
+                .into_iter()
+                .try_for_each(|request| device.post_send(number, request.into_engine()))
+        })
+    }
+
+    pub(crate) fn post_receive(
+        &self,
+        id: u64,
+        segments: impl IntoIterator<Item = Segment>,
+    ) -> Result<(), PostError> {
+        let (number, request) = (self.number, ReceiveRequest::new(id, segments));
+        self.domain
+            .driver()
+            .tell(|device| device.post_receive(number, request))
+    }
+
+    pub(crate) fn state(&self) -> State {
+        let number = self.number;
+        self.domain
+            .driver()
+            .call(|device| device.queue_pair(number).map(engine::QueuePair::state))
+            .expect("a queue pair lives as long as its handle")
+    }
+
+    pub(crate) fn endpoint(&self, gid_index: u8) -> Result<Endpoint, SetupError> {
+        let gids = self.domain.context().gids();
+        let gid = gids
+            .get(usize::from(gid_index))
+            .copied()
+            .filter(|gid| !gid.is_zero())
+            .ok_or(SetupError::EmptyGid(gid_index))?;
+        Ok(Endpoint {
+            gid,
+            queue_pair: self.number,
+            psn: Psn::new(self.domain.driver().random() as u32),
+        })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let number = self.number;
+        let _ = self
+            .domain
+            .driver()
+            .change(|device| device.destroy_queue_pair(number));
+    }
+}

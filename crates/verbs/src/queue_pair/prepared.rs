@@ -1,0 +1,136 @@
+//! A queue pair before it has a peer.
+
+use engine::{Address, Attributes, Kind, ModifyError, PostError, Segment, State};
+
+use super::{Endpoint, Handle, QueuePair, SetupError, Terms};
+use crate::connection::ConnectError;
+use crate::context::Context;
+use crate::rdma_cm::{Identifier, Parameters};
+
+/// A queue pair that has a number and takes receives, but has no peer yet.
+///
+/// It can't send, so it has no method for it:
+/// ```compile_fail
+/// # fn demo(prepared: rocinante::Prepared) {
+/// prepared.post(rocinante::Request::send());
+/// # }
+/// ```
+pub struct Prepared {
+    pub(super) handle: Handle,
+    pub(super) kind: Kind,
+    pub(super) terms: Terms,
+    pub(super) endpoint: Endpoint,
+}
+
+impl Prepared {
+    /// What the peer must know.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    /// Gives it room for a message. Doing that before connecting spares the peer a wait.
+    pub fn post_receive(
+        &self,
+        id: u64,
+        segments: impl IntoIterator<Item = Segment>,
+    ) -> Result<(), PostError> {
+        self.handle.post_receive(id, segments)
+    }
+
+    /// Connects it; the peer does the same with our endpoint.
+    pub fn connect(self, peer: Endpoint) -> Result<QueuePair, ModifyError> {
+        Ok(QueuePair {
+            handle: self.bring_up(peer)?,
+            peer,
+        })
+    }
+
+    /// What the peer is told about it by the connection manager.
+    #[must_use]
+    pub fn parameters<'d>(&self, private_data: &'d [u8]) -> Parameters<'d> {
+        Parameters {
+            private_data,
+            responder_resources: self.terms.reads,
+            initiator_depth: self.terms.reads,
+            retry_count: self.terms.retry_count,
+            rnr_retry_count: self.terms.rnr_retry,
+            shared_receive_queue: self.handle.shares_receives(),
+            ..Parameters::new(self.handle.number)
+        }
+    }
+
+    /// Connects it with the peer of a connection manager's id: before accepting a request, or after
+    /// the response to ours.
+    pub fn connect_by(self, id: &Identifier) -> Result<QueuePair, ConnectError> {
+        let receive = Attributes {
+            rnr_timer: Some(self.terms.rnr_timer),
+            ..id.receive_attributes()?
+        };
+        let send = Attributes {
+            ack_timeout: Some(self.terms.ack_timeout),
+            ..id.send_attributes()?
+        };
+        for attributes in [&receive, &send] {
+            self.handle.modify(attributes).map_err(SetupError::from)?;
+        }
+        let peer = Endpoint {
+            gid: receive
+                .path
+                .map(|path| path.destination)
+                .unwrap_or_default(),
+            queue_pair: receive.destination.unwrap_or_default(),
+            psn: receive.receive_psn.unwrap_or_default(),
+        };
+        Ok(QueuePair {
+            handle: self.handle,
+            peer,
+        })
+    }
+
+    /// Whether it is of this device.
+    pub(crate) fn is_at(&self, context: &Context) -> bool {
+        self.handle.domain.context().is(context)
+    }
+
+    /// Takes it through its states, with what its kind wants to be told.
+    pub(crate) fn bring_up(self, peer: Endpoint) -> Result<Handle, ModifyError> {
+        self.handle.modify(&self.receive_attributes(peer))?;
+        self.handle.modify(&self.send_attributes())?;
+        Ok(self.handle)
+    }
+
+    fn receive_attributes(&self, peer: Endpoint) -> Attributes {
+        let answers = matches!(self.kind, Kind::Rc | Kind::XrcTarget);
+        let terms = &self.terms;
+        let context = self.handle.domain.context();
+        Attributes {
+            state: Some(State::ReadyToReceive),
+            path: Some(Address {
+                traffic_class: terms.traffic_class,
+                ..Address::new(peer.gid, terms.gid_index)
+            }),
+            path_mtu: Some(terms.path_mtu.unwrap_or(context.active_mtu())),
+            destination: Some(peer.queue_pair),
+            receive_psn: Some(peer.psn),
+            responder_resources: answers.then_some(terms.reads),
+            rnr_timer: answers.then_some(terms.rnr_timer),
+            ..Attributes::default()
+        }
+    }
+
+    fn send_attributes(&self) -> Attributes {
+        let asks = matches!(self.kind, Kind::Rc | Kind::XrcInitiator);
+        let waits = asks || self.kind == Kind::XrcTarget;
+        let terms = &self.terms;
+        Attributes {
+            state: Some(State::ReadyToSend),
+            send_psn: Some(self.endpoint.psn),
+            ack_timeout: waits.then_some(terms.ack_timeout),
+            retry_count: asks.then_some(terms.retry_count),
+            rnr_retry: asks.then_some(terms.rnr_retry),
+            initiator_depth: asks.then_some(terms.reads),
+            ..Attributes::default()
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! How an id gets an address of its own, and finds the device that leads to a peer.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use cm::{EventKind, Failure};
+
+use super::place::Place;
+use super::{Identifier, Inner};
+use crate::context::Context;
+use crate::narrator;
+use crate::rdma_cm::seat::Seat;
+use crate::rdma_cm::{ConnectionError, devices};
+
+/// How often another port is tried when the choice is ours and another process has it.
+const ATTEMPTS: usize = 64;
+
+impl Identifier {
+    /// Gives it an address and a port of this machine. An unspecified address stands for all; with
+    /// port 0 the choice is ours. Returns what it got.
+    pub fn bind(&self, address: SocketAddr) -> Result<SocketAddr, ConnectionError> {
+        let mut inner = self.inner();
+        if !matches!(inner.place, Place::Nowhere) {
+            return Err(ConnectionError::AlreadyBound);
+        }
+        let (contexts, address) = match &inner.chosen {
+            Some(context) => (vec![context.clone()], address),
+            None => devices::having(address)?,
+        };
+        let (seats, bound) = self.bind_at(&contexts, &inner, address)?;
+        inner.place = Place::of(seats, address.ip());
+        Ok(bound)
+    }
+
+    /// Waits for requests from now on; `backlog` of them may wait for the application.
+    pub fn listen(&self, backlog: usize) -> Result<(), ConnectionError> {
+        if matches!(self.inner().place, Place::Nowhere) {
+            self.bind(SocketAddr::from(([0, 0, 0, 0], 0)))?;
+        }
+        let inner = self.inner();
+        for seat in inner.place.seats() {
+            seat.manage(|manager, _, id| Ok(manager.listen(id, backlog)?))?;
+        }
+        Ok(())
+    }
+
+    /// Starts to look for the way to a peer, and binds the id if it is not bound. An event tells how
+    /// it ended.
+    pub fn resolve_address(
+        &self,
+        source: Option<SocketAddr>,
+        peer: SocketAddr,
+        timeout: Duration,
+    ) -> Result<(), ConnectionError> {
+        let peer = devices::or_loopback(peer);
+        let mut inner = self.inner();
+        match self.go_towards(&mut inner, source, peer) {
+            Ok(()) => {}
+            Err(
+                error @ (ConnectionError::NoRoute { .. }
+                | ConnectionError::NoDevice(_)
+                | ConnectionError::Open(_)),
+            ) => {
+                self.tell_unresolved(&inner, source, peer, &error);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        let Place::At(seat) = &inner.place else {
+            return Err(ConnectionError::NotBound);
+        };
+        seat.manage(|manager, now, id| Ok(manager.resolve_address(now, id, None, peer, timeout)?))
+    }
+
+    /// Binds at each of the devices, with the same port everywhere.
+    fn bind_at(
+        &self,
+        contexts: &[Context],
+        inner: &Inner,
+        address: SocketAddr,
+    ) -> Result<(Vec<Seat>, SocketAddr), ConnectionError> {
+        let attempts = if address.port() == 0 { ATTEMPTS } else { 1 };
+        let mut refused = ConnectionError::NoDevice(address.ip());
+        for _ in 0..attempts {
+            match self.bind_once(contexts, inner, address) {
+                Err(error @ (ConnectionError::Service(_) | ConnectionError::Bind(_))) => {
+                    refused = error;
+                }
+                outcome => return outcome,
+            }
+        }
+        Err(refused)
+    }
+
+    fn bind_once(
+        &self,
+        contexts: &[Context],
+        inner: &Inner,
+        mut address: SocketAddr,
+    ) -> Result<(Vec<Seat>, SocketAddr), ConnectionError> {
+        let mut seats = Vec::with_capacity(contexts.len());
+        for context in contexts {
+            let mut seat = self.seat(context, inner)?;
+            address = seat.bind(self.space, address)?;
+            seats.push(seat);
+        }
+        match seats.is_empty() {
+            true => Err(ConnectionError::NoDevice(address.ip())),
+            false => Ok((seats, address)),
+        }
+    }
+
+    fn seat(&self, context: &Context, inner: &Inner) -> Result<Seat, ConnectionError> {
+        let made_for = (self.space, self.kind);
+        Seat::take(context, &inner.channel, self.token, made_for, &inner.wishes)
+    }
+
+    /// Makes sure that it is at the device that leads to a peer.
+    fn go_towards(
+        &self,
+        inner: &mut Inner,
+        source: Option<SocketAddr>,
+        peer: SocketAddr,
+    ) -> Result<(), ConnectionError> {
+        let source = source.filter(|it| !it.ip().is_unspecified() || it.port() != 0);
+        let port = match &inner.place {
+            Place::At(_) => return Ok(()),
+            Place::Nowhere => source.map_or(0, |source| source.port()),
+            Place::Everywhere(seats) => bound_port(seats).unwrap_or(0),
+        };
+        let (context, address) = match (&inner.chosen, source) {
+            (Some(context), _) => (context.clone(), own_address(context, peer)?),
+            (None, Some(source)) if !source.ip().is_unspecified() => {
+                (devices::at(source.ip())?, source.ip())
+            }
+            (None, _) => devices::towards(peer)?,
+        };
+        // Its port must be free again before it can be had at that device alone.
+        inner.place = Place::Nowhere;
+        let mut seat = self.seat(&context, inner)?;
+        match port {
+            // Nobody looks for an id that only connects: its port needs no claim.
+            0 => seat.manage(|manager, _, id| {
+                manager.bind(id, SocketAddr::new(address, 0))?;
+                Ok(())
+            })?,
+            port => drop(seat.bind(self.space, SocketAddr::new(address, port))?),
+        }
+        inner.place = Place::At(seat);
+        Ok(())
+    }
+
+    /// No device leads to the peer: Linux tells that by an event, too.
+    fn tell_unresolved(
+        &self,
+        inner: &Inner,
+        source: Option<SocketAddr>,
+        peer: SocketAddr,
+        error: &ConnectionError,
+    ) {
+        let failure = Failure::Os(devices::number(error));
+        narrator::tell_unresolved(source, peer, failure.status(), error);
+        self.tell(inner, EventKind::AddressError(failure));
+    }
+}
+
+fn bound_port(seats: &[Seat]) -> Option<u16> {
+    let seat = seats.first()?;
+    let bound = seat.manage(|manager, _, id| Ok(manager.local_address(id)));
+    bound.ok().flatten().map(|address| address.port())
+}
+
+/// The address of a chosen device from which a peer can be reached.
+fn own_address(context: &Context, peer: SocketAddr) -> Result<IpAddr, ConnectionError> {
+    let entries = &context.device().gids;
+    let own: Vec<IpAddr> = entries.iter().map(|entry| entry.address).collect();
+    let usual = net::interface::source_towards(peer).ok();
+    let same_family = || own.iter().find(|it| it.is_ipv4() == peer.is_ipv4());
+    let found = own
+        .iter()
+        .find(|it| Some(**it) == usual)
+        .or_else(same_family);
+    found.copied().ok_or(ConnectionError::NoDevice(peer.ip()))
+}

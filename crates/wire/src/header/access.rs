@@ -1,0 +1,109 @@
+//! Headers of requests that name memory of the peer.
+
+use zerocopy::byteorder::big_endian::{U32, U64};
+
+use super::layout::header;
+use crate::number::Key;
+
+header! {
+    /// RDMA extended transport header: where in the peer's memory, and how much.
+    Reth, 16, Reth { virtual_address: U64, remote_key: U32, dma_length: U32 }
+}
+
+impl Reth {
+    /// `dma_length` is the length of the whole message.
+    #[inline]
+    pub fn new(virtual_address: u64, remote_key: Key, dma_length: u32) -> Self {
+        Reth {
+            virtual_address: virtual_address.into(),
+            remote_key: remote_key.value().into(),
+            dma_length: dma_length.into(),
+        }
+    }
+
+    /// Where, in the peer's address space.
+    #[inline]
+    pub fn virtual_address(&self) -> u64 {
+        self.virtual_address.get()
+    }
+
+    /// What permits the access.
+    #[inline]
+    pub fn remote_key(&self) -> Key {
+        Key::new(self.remote_key.get())
+    }
+
+    /// The length of the whole message, not of this packet.
+    #[inline]
+    pub fn dma_length(&self) -> u32 {
+        self.dma_length.get()
+    }
+}
+
+header! {
+    /// Extended transport header of the two atomic requests.
+    AtomicEth, 28, AtomicEth {
+        virtual_address: U64,
+        remote_key: U32,
+        swap_or_add: U64,
+        compare: U64,
+    }
+}
+
+impl AtomicEth {
+    /// `compare` means nothing to fetch-and-add.
+    #[inline]
+    pub fn new(virtual_address: u64, remote_key: Key, swap_or_add: u64, compare: u64) -> Self {
+        AtomicEth {
+            virtual_address: virtual_address.into(),
+            remote_key: remote_key.value().into(),
+            swap_or_add: swap_or_add.into(),
+            compare: compare.into(),
+        }
+    }
+
+    /// Where, in the peer's address space.
+    #[inline]
+    pub fn virtual_address(&self) -> u64 {
+        self.virtual_address.get()
+    }
+
+    /// What permits the access.
+    #[inline]
+    pub fn remote_key(&self) -> Key {
+        Key::new(self.remote_key.get())
+    }
+
+    /// What to store if equal, or what to add.
+    #[inline]
+    pub fn swap_or_add(&self) -> u64 {
+        self.swap_or_add.get()
+    }
+
+    /// What to compare with.
+    #[inline]
+    pub fn compare(&self) -> u64 {
+        self.compare.get()
+    }
+}
+
+header! {
+    /// The key that the receiver is to invalidate.
+    Ieth, 4, Ieth { key: U32 }
+}
+
+impl Ieth {
+    /// Names a key of the receiver.
+    #[inline]
+    pub fn new(key: Key) -> Self {
+        Ieth {
+            key: key.value().into(),
+        }
+    }
+
+    /// The receiver's key.
+    #[inline]
+    pub fn key(&self) -> Key {
+        Key::new(self.key.get())
+    }
+}

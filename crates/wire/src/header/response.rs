@@ -1,0 +1,55 @@
+//! Headers of answers.
+
+use zerocopy::byteorder::big_endian::{U32, U64};
+
+use super::layout::header;
+use super::syndrome::Syndrome;
+
+header! {
+    /// Acknowledgement extended transport header.
+    Aeth, 4, Aeth { word: U32 }
+}
+
+impl Aeth {
+    const SEQUENCE: u32 = 0x00ff_ffff;
+
+    /// `message_sequence` counts completed messages; its low 24 bits are carried.
+    #[inline]
+    pub fn new(syndrome: Syndrome, message_sequence: u32) -> Self {
+        let word = u32::from(syndrome.byte()) << 24 | message_sequence & Self::SEQUENCE;
+        Aeth { word: word.into() }
+    }
+
+    /// The verdict.
+    #[inline]
+    pub fn syndrome(&self) -> Syndrome {
+        Syndrome::from_byte((self.word.get() >> 24) as u8)
+    }
+
+    /// How many messages the responder has completed, modulo 2^24.
+    #[inline]
+    pub fn message_sequence(&self) -> u32 {
+        self.word.get() & Self::SEQUENCE
+    }
+}
+
+header! {
+    /// The answer to an atomic request.
+    AtomicAckEth, 8, AtomicAckEth { original: U64 }
+}
+
+impl AtomicAckEth {
+    /// Carries what the memory held before the operation.
+    #[inline]
+    pub fn new(original: u64) -> Self {
+        AtomicAckEth {
+            original: original.into(),
+        }
+    }
+
+    /// What the memory held before the operation.
+    #[inline]
+    pub fn original(&self) -> u64 {
+        self.original.get()
+    }
+}
