@@ -13,7 +13,9 @@ const MIB: f64 = 1024.0 * 1024.0;
 #[derive(Serialize)]
 pub(super) struct Report {
     server: String,
+    #[serde(skip)]
     mtu: usize,
+    /// With the path MTU that was agreed, whatever was asked for.
     #[serde(flatten)]
     plan: Plan,
     results: Vec<Row>,
@@ -188,7 +190,10 @@ impl Report {
         let report = Self {
             server: server.to_owned(),
             mtu,
-            plan: plan.clone(),
+            plan: Plan {
+                mtu: Some(mtu),
+                ..plan.clone()
+            },
             results: Vec::new(),
             packets_sent_again: 0,
             json,

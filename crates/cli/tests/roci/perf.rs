@@ -33,6 +33,7 @@ fn write_bandwidth() {
     let report = measure(10, "write-bw", &["-s", "16K", "-n", "100", "-q", "3"]);
     assert_eq!(report["test"], "write-bw");
     assert_eq!(report["service"], "RC");
+    assert_eq!(report["mtu"], 4096, "the one that was agreed");
     let row = &report["results"][0];
     assert_eq!(
         (&row["bytes"], &row["iterations"]),

@@ -293,6 +293,56 @@ fn a_window_stays_shut_until_a_quarter_of_it_is_open() {
 }
 
 #[test]
+fn behind_many_requests_small_ones_wait_for_company() {
+    let mut peer = Conversation::new();
+    for id in 0..16 {
+        peer.posts(hello(id));
+        assert_eq!(peer.listens(at(0)).len(), 1, "little is under way");
+    }
+    for id in 16..31 {
+        peer.posts(hello(id));
+        peer.hears_nothing(at(0));
+    }
+    peer.posts(hello(31));
+    assert_eq!(peer.listens(at(0)).len(), 16, "sixteen go together");
+}
+
+#[test]
+fn an_acknowledgement_ends_the_wait_for_company() {
+    let mut peer = Conversation::new();
+    for id in 0..16 {
+        peer.posts(hello(id));
+    }
+    assert_eq!(peer.listens(at(0)).len(), 16);
+    peer.posts(hello(16));
+    peer.hears_nothing(at(0));
+    peer.says(at(1), ack(PSN));
+    peer.hears(at(1), ["send Only +16 5B ask"]);
+}
+
+#[test]
+fn the_word_behind_a_long_message_does_not_wait() {
+    let mut peer = Conversation::new();
+    let outbox = peer.registers(0x1000, &pattern(64 << 10));
+    peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
+    assert_eq!(peer.listens(at(0)).len(), 64);
+    peer.posts(hello(2));
+    peer.hears(at(0), ["send Only +64 5B ask"]);
+}
+
+#[test]
+fn a_long_message_needs_no_company() {
+    let mut peer = Conversation::new();
+    let outbox = peer.registers(0x1000, &pattern(64 << 10));
+    for id in 0..16 {
+        peer.posts(hello(id));
+    }
+    assert_eq!(peer.listens(at(0)).len(), 16);
+    peer.posts(SendRequest::new(16, Work::Write(remote(0x9000))).with([outbox.all()]));
+    assert_eq!(peer.listens(at(0)).len(), 64);
+}
+
+#[test]
 fn the_window_halves_with_every_loss_down_to_its_floor() {
     let (mut peer, outbox) = with_window(8 << 10, 32 << 10, 32 << 10);
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));

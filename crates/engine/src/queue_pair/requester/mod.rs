@@ -35,6 +35,12 @@ use window::Window;
 /// An acknowledgement is asked for at least this often in a long message.
 const MAX_UNASKED: u32 = 64;
 
+/// With so many requests under way, nobody waits for one more.
+const MANY: usize = 16;
+
+/// So many packets are worth a send: it costs little more than that of a single one.
+const COMPANY: u32 = 16;
+
 /// The send side's place in the sequence, and its patience.
 #[derive(Debug)]
 pub(super) struct Requester {
@@ -150,7 +156,7 @@ impl QueuePair {
         shared: &mut Shared,
     ) {
         let Some(link) = self.link else { return };
-        if batch.is_empty() && !self.window_is_open(&link) {
+        if batch.is_empty() && (!self.window_is_open(&link) || self.waits_for_company()) {
             return;
         }
         loop {
@@ -272,6 +278,19 @@ impl QueuePair {
         let window = self.requester.window.packets(link.mtu());
         let in_flight = self.requester.in_flight();
         in_flight == 0 || in_flight + window / 4 <= window
+    }
+
+    /// Behind many requests that are under way, a few small ones wait for others to go with. Every one of
+    /// those asked for an acknowledgement, and these end the wait at the latest.
+    fn waits_for_company(&self) -> bool {
+        let requester = &self.requester;
+        let Some(next) = self.send.at(requester.position) else {
+            return false;
+        };
+        let is_whole = next.first().is_none_or(|it| it == requester.cursor);
+        let requests = (self.send.len() - requester.position) as u32;
+        let packets = next.packets.saturating_mul(requests);
+        requester.position >= MANY && is_whole && (1..COMPANY).contains(&packets)
     }
 
     fn window_admits(&self, span: u32, link: &Link) -> bool {
