@@ -1,6 +1,6 @@
 //! How much may be under way: fences, depth, credits, and the window.
 
-use engine::{Config, SendFlags, SendRequest, State, Status, WindowLimits, Work};
+use engine::{BatchLimits, Config, SendFlags, SendRequest, State, Status, WindowLimits, Work};
 
 use crate::conversation::*;
 
@@ -340,6 +340,41 @@ fn a_long_message_needs_no_company() {
     assert_eq!(peer.listens(at(0)).len(), 16);
     peer.posts(SendRequest::new(16, Work::Write(remote(0x9000))).with([outbox.all()]));
     assert_eq!(peer.listens(at(0)).len(), 64);
+}
+
+/// What holds a message back in its middle must not leave packets on the way that ask for no answer.
+#[test]
+fn a_message_that_was_begun_goes_on_when_credits_end() {
+    let setup = Setup::default();
+    let config = Config {
+        window: WindowLimits {
+            min: 16 << 10,
+            initial: 16 << 10,
+            max: 16 << 10,
+        },
+        batch: BatchLimits {
+            packets: 2,
+            bytes: 65_000,
+        },
+        ..setup.config.clone()
+    };
+    let mut peer = Conversation::with(Setup { config, ..setup });
+    let outbox = peer.registers(0x1000, &pattern(8 << 10));
+    for id in 0..11 {
+        peer.posts(hello(id));
+    }
+    peer.posts(SendRequest::new(11, Work::Send).with([outbox.all()]));
+    assert_eq!(
+        peer.listens(at(0)).len(),
+        13,
+        "three quarters of the window"
+    );
+    peer.says(at(1), ack_with_credits(PSN + 10, 11, 0));
+    let heard = peer.listens(at(1));
+    assert!(heard.last().is_some_and(|it| it.packet().acknowledge));
+    let last = 10 + 2 + heard.len() as u32;
+    peer.says(at(2), ack_with_credits(PSN + last, 11, 0));
+    assert_eq!(heard.len() + peer.listens(at(2)).len(), 6, "the rest");
 }
 
 #[test]

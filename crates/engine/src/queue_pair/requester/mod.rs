@@ -310,7 +310,9 @@ impl QueuePair {
         let admitted = request
             .first()
             .is_some_and(|first| self.requester.oldest.since(first) > 0);
-        admitted || self.requester.in_flight() == 0
+        // Begun when there seemed to be credits, and nobody was asked yet: only its rest will ask.
+        let unasked = self.requester.unasked > 0;
+        admitted || unasked || self.requester.in_flight() == 0
     }
 
     fn send_piece(
