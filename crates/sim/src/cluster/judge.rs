@@ -207,7 +207,8 @@ impl Cluster {
             return Ok(());
         }
         let timeout = limits.ack_timeout.unwrap_or_default() + self.world.slowest_round_trip();
-        let window = timeout * (tries + 1);
+        // Patience grows with every timeout, up to four times the interval.
+        let window = 4 * timeout * (tries + 1);
         let since = stream.last_sent().saturating_sub(window);
         let harmed = stream.harmed_since(since);
         // A gap is noticed by a NAK and by the timeout: one lost packet may cost two tries. And where
