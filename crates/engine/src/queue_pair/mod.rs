@@ -90,6 +90,8 @@ enum Timer {
     Acknowledgement,
     /// The peer had no receive posted: try again after the delay it named.
     ReceiverNotReady,
+    /// No other requests have come to go with the few that wait: they go alone.
+    Company,
 }
 
 impl QueuePair {
@@ -252,6 +254,7 @@ impl QueuePair {
         match self.requester.expired(now) {
             Some(Timer::ReceiverNotReady) => self.requester.end_rnr_wait(),
             Some(Timer::Acknowledgement) => self.acknowledgement_timed_out(shared),
+            Some(Timer::Company) => self.requester.give_up_company(),
             None => {}
         }
     }

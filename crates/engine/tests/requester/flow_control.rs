@@ -321,6 +321,20 @@ fn an_acknowledgement_ends_the_wait_for_company() {
 }
 
 #[test]
+fn the_wait_for_company_ends_before_a_distant_peer_answers() {
+    let mut peer = Conversation::new();
+    for id in 0..16 {
+        peer.posts(hello(id));
+    }
+    assert_eq!(peer.listens(at(0)).len(), 16);
+    peer.posts(hello(16));
+    peer.hears_nothing(at_nanos(40_000));
+    peer.hears(at_nanos(50_000), ["send Only +16 5B ask"]);
+    peer.posts(hello(17));
+    peer.hears_nothing(at_nanos(60_000));
+}
+
+#[test]
 fn the_word_behind_a_long_message_does_not_wait() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(64 << 10));

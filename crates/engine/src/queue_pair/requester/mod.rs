@@ -10,6 +10,7 @@
 //!                oldest     <=     cursor    <=    next
 //! ```
 
+mod company;
 mod recovery;
 mod response;
 mod window;
@@ -30,16 +31,11 @@ use crate::sabotage::{Bug, Sabotage};
 use crate::shared::Shared;
 use crate::transmit::Batch;
 use crate::work::{SendFlags, Work};
+use company::Company;
 use window::Window;
 
 /// An acknowledgement is asked for at least this often in a long message.
 const MAX_UNASKED: u32 = 64;
-
-/// With so many requests under way, nobody waits for one more.
-const MANY: usize = 16;
-
-/// So many packets are worth a send: it costs little more than that of a single one.
-const COMPANY: u32 = 16;
 
 /// The send side's place in the sequence, and its patience.
 #[derive(Debug)]
@@ -63,6 +59,7 @@ pub(super) struct Requester {
     timeouts: u32,
     acknowledgement_due: Option<Instant>,
     rnr_wait_until: Option<Instant>,
+    company: Company,
     /// A lost response was noticed here and asked for again: once is enough.
     asked_again: Option<Psn>,
     /// What the peer seems to expect, by an answer that fits nothing outstanding.
@@ -99,6 +96,7 @@ impl Requester {
             timeouts: 0,
             acknowledgement_due: None,
             rnr_wait_until: None,
+            company: Company::Unneeded,
             asked_again: None,
             misfit: None,
             window: Window::new(limits),
@@ -156,7 +154,7 @@ impl QueuePair {
         shared: &mut Shared,
     ) {
         let Some(link) = self.link else { return };
-        if batch.is_empty() && (!self.window_is_open(&link) || self.waits_for_company()) {
+        if batch.is_empty() && (self.waits_for_company(now) || !self.window_is_open(&link)) {
             return;
         }
         loop {
@@ -278,19 +276,6 @@ impl QueuePair {
         let window = self.requester.window.packets(link.mtu());
         let in_flight = self.requester.in_flight();
         in_flight == 0 || in_flight + window / 4 <= window
-    }
-
-    /// Behind many requests that are under way, a few small ones wait for others to go with. Every one of
-    /// those asked for an acknowledgement, and these end the wait at the latest.
-    fn waits_for_company(&self) -> bool {
-        let requester = &self.requester;
-        let Some(next) = self.send.at(requester.position) else {
-            return false;
-        };
-        let is_whole = next.first().is_none_or(|it| it == requester.cursor);
-        let requests = (self.send.len() - requester.position) as u32;
-        let packets = next.packets.saturating_mul(requests);
-        requester.position >= MANY && is_whole && (1..COMPANY).contains(&packets)
     }
 
     fn window_admits(&self, span: u32, link: &Link) -> bool {

@@ -6,6 +6,7 @@ use wire::Psn;
 
 use super::super::{QueuePair, Timer};
 use super::Requester;
+use super::company::Company;
 use crate::completion::Status;
 use crate::sabotage::Bug;
 use crate::shared::Shared;
@@ -18,9 +19,18 @@ const PATIENT_ENOUGH: Duration = Duration::from_secs(1);
 
 impl Requester {
     pub(in crate::queue_pair) fn deadline(&self) -> Option<Instant> {
-        match (self.acknowledgement_due, self.rnr_wait_until) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
+        let timers = [
+            self.acknowledgement_due,
+            self.rnr_wait_until,
+            self.company_until(),
+        ];
+        timers.into_iter().flatten().min()
+    }
+
+    fn company_until(&self) -> Option<Instant> {
+        match self.company {
+            Company::AwaitedUntil(until) => Some(until),
+            Company::Unneeded | Company::GivenUp => None,
         }
     }
 
@@ -29,7 +39,14 @@ impl Requester {
         if reached(self.rnr_wait_until) {
             return Some(Timer::ReceiverNotReady);
         }
-        reached(self.acknowledgement_due).then_some(Timer::Acknowledgement)
+        if reached(self.acknowledgement_due) {
+            return Some(Timer::Acknowledgement);
+        }
+        reached(self.company_until()).then_some(Timer::Company)
+    }
+
+    pub(in crate::queue_pair) fn give_up_company(&mut self) {
+        self.company = Company::GivenUp;
     }
 
     pub(in crate::queue_pair) fn end_rnr_wait(&mut self) {
@@ -39,6 +56,7 @@ impl Requester {
     pub(in crate::queue_pair) fn stop(&mut self) {
         self.rnr_wait_until = None;
         self.acknowledgement_due = None;
+        self.company = Company::Unneeded;
         self.awaited.clear();
         self.position = 0;
     }
@@ -55,6 +73,7 @@ impl Requester {
         self.awaited.clear();
         self.unasked = 0;
         self.acknowledgement_due = None;
+        self.company = Company::Unneeded;
     }
 }
 
