@@ -103,6 +103,7 @@ pub(super) fn next(channel: &Channel) -> Result<*mut abi::rdma_cm_event, Errno> 
 
 /// What happened; nothing if nothing did for a while.
 fn next_soon(channel: &Channel) -> Result<Option<*mut abi::rdma_cm_event>, Errno> {
+    let _waiting = channel.wait();
     channel.check_ours()?;
     while let Some(happened) = channel.events.poll() {
         if let Some(event) = tell(happened) {

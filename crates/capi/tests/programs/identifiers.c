@@ -150,6 +150,25 @@ static void destroying_an_id_waits_for_acknowledgements(void)
 	CHECK(pthread_join(thread, NULL) == 0);
 }
 
+static void *wait_for_ever(void *own)
+{
+	struct rdma_cm_event *event;
+	rdma_get_cm_event(own, &event);
+	return NULL;
+}
+
+/* cmtime ends like that. */
+static void a_channel_may_go_while_a_thread_waits(void)
+{
+	struct rdma_event_channel *own = rdma_create_event_channel();
+	pthread_t thread;
+	CHECK(own != NULL);
+	CHECK(pthread_create(&thread, NULL, wait_for_ever, own) == 0);
+	usleep(100000);
+	rdma_destroy_event_channel(own);
+	usleep(600000);
+}
+
 static const struct test_case CASES[] = {
 	CASE(the_list_has_two_devices_and_an_end),
 	CASE(everything_has_a_name),
@@ -171,6 +190,7 @@ static const struct test_case CASES[] = {
 	WITH_CHANNEL(no_address_to_bind_to),
 	WITH_CHANNEL(no_id_to_migrate),
 	WITH_CHANNEL(destroying_an_id_waits_for_acknowledgements),
+	CASE(a_channel_may_go_while_a_thread_waits),
 };
 
 int main(int words, char **word)
