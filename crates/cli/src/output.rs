@@ -122,19 +122,6 @@ pub(crate) fn count(number: usize, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// A number with a comma after every three digits.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,13 +132,5 @@ mod tests {
         table.push(["wide cell".to_owned(), "x".to_owned()]);
         let plain = anstream::adapter::strip_str(&table.to_string()).to_string();
         assert_eq!(plain, "a          long title\nwide cell  x\n");
-    }
-
-    #[test]
-    fn numbers_are_easy_to_read() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(65_536), "65,536");
-        assert_eq!(grouped(1_234_567), "1,234,567");
     }
 }

@@ -15,7 +15,8 @@ use crate::anomaly::Severity;
 use crate::connection::Connection;
 use crate::id::ConnectionId;
 use crate::story::Story;
-use crate::words::{bytes, count, duration, grouped};
+pub use crate::words::grouped;
+use crate::words::{bytes, count, duration};
 
 use paint::{BAD, GOOD, STRONG, WARNING, paint};
 

@@ -50,7 +50,8 @@ pub(crate) fn bytes(count: u64) -> String {
 }
 
 /// A number with a comma after every three digits.
-pub(crate) fn grouped(number: u64) -> String {
+#[must_use]
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -136,6 +137,14 @@ mod tests {
         assert_eq!(duration(268_000_000), "268 ms");
         assert_eq!(duration(6_000_000_000), "6.00 s");
         assert_eq!(moment(1_234_567_890), "1.234567");
+    }
+
+    #[test]
+    fn numbers_are_easy_to_read() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(65_536), "65,536");
+        assert_eq!(grouped(1_234_567), "1,234,567");
     }
 
     #[test]

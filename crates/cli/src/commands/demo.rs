@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use explain::terminal::grouped;
 use rocinante::{
     Access, CompletionQueue, Context, Endpoint, MemoryRegion, OpenError, QueuePair, Request, Status,
 };
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exchange::{Exchange, RemoteMemory};
 use crate::loopback;
-use crate::output::{FAINT, GOOD, STRONG, grouped, print_line, styled};
+use crate::output::{FAINT, GOOD, STRONG, print_line, styled};
 
 pub(crate) use peer::run as run_peer;
 

@@ -13,8 +13,6 @@ const MIB: f64 = 1024.0 * 1024.0;
 #[derive(Serialize)]
 pub(super) struct Report {
     server: String,
-    #[serde(skip)]
-    mtu: usize,
     /// With the path MTU that was agreed, whatever was asked for.
     #[serde(flatten)]
     plan: Plan,
@@ -189,7 +187,6 @@ impl Report {
     pub(super) fn begin(server: &str, mtu: usize, plan: &Plan, json: bool) -> anyhow::Result<Self> {
         let report = Self {
             server: server.to_owned(),
-            mtu,
             plan: Plan {
                 mtu: Some(mtu),
                 ..plan.clone()
@@ -218,7 +215,7 @@ impl Report {
             plan.test.name(),
             plan.service.name(),
             self.server,
-            self.mtu,
+            plan.mtu.expect("it was agreed before anything is reported"),
             plan.depth,
             plan.queue_pairs
         )
