@@ -11,7 +11,9 @@ use crate::spread::in_turn;
 const BYTES: usize = 256 << 20;
 const ROUNDS: usize = 7;
 
-pub(crate) fn run(peer: &mut Peer) {
+/// The operations that are `named`, or all.
+pub(crate) fn run(peer: &mut Peer, named: impl Fn(&str) -> bool) {
+    let all = !["write", "read", "send"].into_iter().any(&named);
     println!("bandwidth over loopback, one connection, two processes: GB/s, median (min-max)");
     println!("{:>18}  {:>25}  {:>25}  ratio  goal", "", "RDMA", "TCP");
     for (name, size, goal) in [
@@ -23,6 +25,9 @@ pub(crate) fn run(peer: &mut Peer) {
         ("send", 4 << 10, None),
         ("send", 64 << 10, Some(0.8)),
     ] {
+        if !all && !named(name) {
+            continue;
+        }
         // Both closures need the peer, one after the other.
         let peer = std::cell::RefCell::new(&mut *peer);
         let ours = || rdma(&mut peer.borrow_mut(), name, size);

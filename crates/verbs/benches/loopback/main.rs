@@ -20,7 +20,7 @@ fn main() {
     let all = !["bandwidth", "latency", "memory"].into_iter().any(named);
     let mut peer = peer::Peer::start();
     if all || named("bandwidth") {
-        bandwidth::run(&mut peer);
+        bandwidth::run(&mut peer, named);
     }
     if all || named("latency") {
         latency::run(&mut peer);

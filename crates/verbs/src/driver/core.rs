@@ -32,6 +32,9 @@ use crate::narrator::News;
 /// So often may one turn look for packets: others wait for the lock.
 const MAX_LOOKS: usize = 4;
 
+/// A message and an acknowledgement often come together, and mean nothing.
+const PAIR: usize = 2;
+
 /// After so many packets at once there are probably more.
 const MANY: usize = 64;
 
@@ -251,7 +254,7 @@ impl Core {
                 management.receive(now, device);
             }
         });
-        *dense = arrived > 1;
+        *dense = arrived > PAIR;
         let strays = management.take_strays();
         for stray in strays {
             self.find_recipient(now, stray);

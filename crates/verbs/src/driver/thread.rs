@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
-use super::shared::{POLLED_RECENTLY, Shared};
+use super::shared::{Locked, POLLED_RECENTLY, Shared};
 use crate::clock::now;
 
 /// Runs until it is dropped.
@@ -53,23 +53,25 @@ fn serve(shared: &Shared) {
     let mut duty = Duty::Everything;
     while !shared.stopping.load(Ordering::Acquire) {
         let now = now();
-        let before = std::mem::replace(&mut duty, Duty::at(shared, now, deference.0));
-        let until = match duty {
-            Duty::Standby(until) => {
-                if let Duty::Standby(_) = before {
-                    deference.was_right();
+        let before = std::mem::replace(&mut duty, Duty::at(shared, now, &woken, &mut deference));
+        let mut turn = Turn::default();
+        match duty {
+            Duty::Standby(_) if matches!(before, Duty::Standby(_)) => deference.was_right(),
+            Duty::Standby(_) => {}
+            Duty::Everything | Duty::Timers => match deference.lock(shared) {
+                Some(core) => {
+                    turn = make_progress(shared, core, duty, now);
+                    deference.learn(woken.by_packets, turn.arrived);
                 }
-                // Nobody needs to ring: whatever comes, it is soon enough then.
-                shared.plan_thread(Some(now));
-                Some(until)
-            }
-            Duty::Everything | Duty::Timers => {
-                let (next, arrived) = make_progress(shared, duty, now);
-                deference.learn(woken.by_packets, arrived);
-                next
-            }
-        };
-        woken = sleep(shared, duty, now, until);
+                None => duty = Duty::Standby(now + deference.time),
+            },
+        }
+        if let Duty::Standby(until) = duty {
+            // Nobody needs to ring: whatever comes, it is soon enough then.
+            shared.plan_thread(Some(now));
+            turn.next = Some(until);
+        }
+        woken = sleep(shared, duty, now, turn.next);
         if woken.by_interfaces {
             look_at_interfaces(shared);
         }
@@ -80,17 +82,62 @@ fn serve(shared: &Shared) {
 ///
 /// Who polls all the time is only disturbed by a second one. But there are programs that poll once and
 /// then look at memory, where data appears only if somebody takes it from the sockets.
-struct Deference(Duration);
+struct Deference {
+    time: Duration,
+    /// How often packets were taken since they were left to others for the last time.
+    taken: u32,
+    /// How often in a row others had the lock.
+    outrun: u32,
+}
 
 impl Default for Deference {
     fn default() -> Self {
-        Self(Self::LONGEST)
+        Self {
+            time: Self::LONGEST,
+            taken: 0,
+            outrun: 0,
+        }
     }
 }
 
 impl Deference {
     const LONGEST: Duration = POLLED_RECENTLY;
     const SHORTEST: Duration = Duration::from_micros(10);
+
+    /// After so many takings it is tried whether somebody else would come for the packets.
+    const TRY_AFTER: u32 = 64;
+
+    /// So often in a row the lock is left to others.
+    const STEP_BACK: u32 = 8;
+
+    /// The lock, unless somebody is at work. To queue up for it would cost him a system call each time
+    /// he lets it go, and what there is to do he mostly does himself.
+    fn lock<'s>(&mut self, shared: &'s Shared) -> Option<Locked<'s>> {
+        let core = match self.outrun < Self::STEP_BACK {
+            true => shared.try_lock(),
+            false => Some(shared.lock()),
+        };
+        match core {
+            Some(_) => self.outrun = 0,
+            None => {
+                self.outrun += 1;
+                self.was_right();
+            }
+        }
+        core
+    }
+
+    /// Whether packets that have just come are left alone for once, to see whether anybody takes them.
+    /// Who is quick takes all packets from a slower one, and would never learn that he is there.
+    fn tries(&mut self) -> bool {
+        self.taken += 1;
+        let tries = self.taken >= Self::TRY_AFTER;
+        if tries {
+            self.taken = 0;
+            self.time = self.time.max(Self::SHORTEST);
+        }
+        tries
+    }
 
     /// Packets that are still there have waited for somebody who did not come; those that are gone
     /// woke us for nothing.
@@ -103,11 +150,11 @@ impl Deference {
     }
 
     fn was_right(&mut self) {
-        self.0 = (self.0 * 2).clamp(Self::SHORTEST, Self::LONGEST);
+        self.time = (self.time * 2).clamp(Self::SHORTEST, Self::LONGEST);
     }
 
     fn was_wrong(&mut self) {
-        self.0 = match self.0 / 2 {
+        self.time = match self.time / 2 {
             half if half < Self::SHORTEST => Duration::ZERO,
             half => half,
         };
@@ -132,9 +179,17 @@ fn look_at_interfaces(shared: &Shared) {
     }
 }
 
-/// Does what is due; until when there is nothing to do, and how many packets there were.
-fn make_progress(shared: &Shared, duty: Duty, now: Instant) -> (Option<Instant>, usize) {
-    let mut core = shared.lock();
+/// What came of the thread's turn.
+#[derive(Default)]
+struct Turn {
+    /// Until when there is nothing to do.
+    next: Option<Instant>,
+    /// How many packets there were.
+    arrived: usize,
+}
+
+/// Does what is due.
+fn make_progress(shared: &Shared, mut core: Locked<'_>, duty: Duty, now: Instant) -> Turn {
     let due = core.next_deadline().is_some_and(|at| at <= now);
     let arrived = match duty == Duty::Everything || due || core.has_unsent() {
         true => core.progress(now),
@@ -143,7 +198,7 @@ fn make_progress(shared: &Shared, duty: Duty, now: Instant) -> (Option<Instant>,
     let next = core.next_deadline();
     // Under the lock: who brings an earlier deadline afterwards sees what is planned, and rings.
     shared.plan_thread(next);
-    (next, arrived)
+    Turn { next, arrived }
 }
 
 /// What is left to do for the thread.
@@ -159,9 +214,13 @@ enum Duty {
 }
 
 impl Duty {
-    fn at(shared: &Shared, now: Instant, deference: Duration) -> Self {
-        if let Some(until) = shared.polled_within(deference, now) {
+    fn at(shared: &Shared, now: Instant, woken: &Woken, deference: &mut Deference) -> Self {
+        if let Some(until) = shared.polled_within(deference.time, now) {
             return Duty::Standby(until);
+        }
+        let somebody_polls = shared.polled_within(Deference::LONGEST, now).is_some();
+        if woken.by_packets && somebody_polls && deference.tries() {
+            return Duty::Standby(now + Deference::SHORTEST);
         }
         match shared.sleepers.load(Ordering::Acquire) {
             0 => Duty::Everything,
@@ -211,12 +270,28 @@ mod tests {
         for _ in 0..8 {
             deference.learn(true, 1);
         }
-        assert_eq!(deference.0, Duration::ZERO, "packets had to wait");
+        assert_eq!(deference.time, Duration::ZERO, "packets had to wait");
         deference.learn(false, 0);
-        assert_eq!(deference.0, Duration::ZERO, "a timer says nothing");
+        assert_eq!(deference.time, Duration::ZERO, "a timer says nothing");
         for _ in 0..8 {
             deference.learn(true, 0);
         }
-        assert_eq!(deference.0, Deference::LONGEST, "somebody else was first");
+        assert_eq!(
+            deference.time,
+            Deference::LONGEST,
+            "somebody else was first"
+        );
+    }
+
+    #[test]
+    fn now_and_then_packets_are_left_to_see_whether_somebody_comes() {
+        let mut deference = Deference::default();
+        for _ in 0..8 {
+            deference.was_wrong();
+        }
+        assert_eq!(deference.time, Duration::ZERO);
+        let tries = (0..2 * Deference::TRY_AFTER).filter(|_| deference.tries());
+        assert_eq!(tries.count(), 2);
+        assert_eq!(deference.time, Deference::SHORTEST, "so long they are left");
     }
 }
