@@ -31,7 +31,8 @@ causes! {
          this kind of queue pair.";
     NO_SUCH_TRANSITION:
         "There is no way from the one state to the other.",
-        "Go RESET, INIT, RTR, RTS, one step at a time; RESET and ERR can be reached from everywhere.";
+        "Go RESET, INIT, RTR, RTS, one step at a time; RESET can be reached from everywhere, ERR from \
+         everywhere but RESET.";
     OTHER_STATE:
         "The queue pair is not in the state that `cur_qp_state` says.",
         "Leave `IBV_QP_CUR_STATE` out, or ask with `ibv_query_qp` first: an error may have moved it.";

@@ -339,6 +339,22 @@ fn a_modify_that_makes_no_sense_says_why_and_changes_nothing() {
 }
 
 #[test]
+fn a_queue_pair_that_has_not_begun_does_not_break() {
+    for (state, then) in [
+        (State::Reset, State::Reset),
+        (State::Initialized, State::Error),
+        (State::ReadyToSend, State::Error),
+    ] {
+        let mut peer = Conversation::with(Setup {
+            state,
+            ..Setup::default()
+        });
+        assert_eq!(peer.device.break_queue_pair(peer.number), Ok(()));
+        assert_eq!(peer.state(), then);
+    }
+}
+
+#[test]
 fn values_out_of_range_are_named() {
     let setup = Setup::default();
     let out = |attribute| Err(ModifyError::OutOfRange { attribute });

@@ -1,6 +1,6 @@
 //! Queue pairs of ids on their way through the states.
 
-use engine::{Attributes, Kind, State};
+use engine::{Attributes, Kind};
 
 use super::id::Id;
 use crate::errno::Errno;
@@ -49,12 +49,7 @@ pub(super) fn make_ready(id: &Id, depths: Option<Depths>) -> Result<(), Errno> {
 /// A connection is over: work that is not done is told so.
 pub(super) fn break_queue_pair(id: &Id) {
     if let Ok(queue_pair) = behind::<&Qp, _>(id.read().qp) {
-        let broken = Attributes {
-            state: Some(State::Error),
-            ..Attributes::default()
-        };
-        // A queue pair goes to this state from every other.
-        let _ = modify::apply(queue_pair, &broken);
+        modify::break_off(queue_pair);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::{
     Attributes, Completion, CompletionQueue, Id, Notify, ProtectionDomain, ReceiveRequest, Remote,
-    SendRequest, State, Status, Work,
+    SendRequest, Status, Work,
 };
 use rocinante::Context;
 use rocinante::raw::Bell;
@@ -207,11 +207,8 @@ impl Pipe {
 
     /// The queue pair is of no use any more; who waits is woken.
     pub(super) fn shut(&self) {
-        let broken = Attributes {
-            state: Some(State::Error),
-            ..Attributes::default()
-        };
-        let _ = self.modify(&broken);
+        let raw = self.context.raw();
+        let _ = raw.change(|device| device.break_queue_pair(self.number));
         self.bell.ring(0);
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use engine::{Access, Attribute, Attributes, State};
+use engine::{Access, Attribute, Attributes, QueuePair, State};
 use rocinante::raw::Misuse;
 use wire::{AckTimeout, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
@@ -81,6 +81,19 @@ pub(crate) fn apply(queue_pair: &Qp, changes: &Attributes) -> Result<(), Errno> 
         queue_pair.change(|c| c.qp_base.state = state as u32);
     }
     Ok(())
+}
+
+/// Breaks it, and shows C the state that it is in then.
+pub(crate) fn break_off(queue_pair: &Qp) {
+    let number = queue_pair.number;
+    let state = queue_pair.open.raw().change(|device| {
+        // Where it fails, there is no such queue pair in this process.
+        let _ = device.break_queue_pair(number);
+        device.queue_pair(number).map(QueuePair::state)
+    });
+    if let Some(state) = state {
+        queue_pair.change(|c| c.qp_base.state = state as u32);
+    }
 }
 
 /// Tells the user, if he wants to know; the program is only told that it is wrong.

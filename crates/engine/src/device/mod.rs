@@ -21,7 +21,7 @@ use crate::event::Event;
 use crate::incident::{Incident, Incidents};
 use crate::memory::{Memory, ProtectionDomain};
 use crate::queue_pair::{
-    Attributes, ModifyError, QueuePair, Settings, WindowLimits, network_header,
+    Attributes, ModifyError, QueuePair, Settings, State, WindowLimits, network_header,
 };
 use crate::random::Random;
 use crate::receive::{PostError, SharedReceiveQueue, XrcDomain};
@@ -201,6 +201,18 @@ impl Device {
         }
         self.look_after(number);
         Ok(())
+    }
+
+    /// Breaks a queue pair. One in Reset has nothing to break, and stays there.
+    pub fn break_queue_pair(&mut self, number: Qpn) -> Result<(), ModifyError> {
+        if self.queue_pair(number).map(QueuePair::state) == Some(State::Reset) {
+            return Ok(());
+        }
+        let broken = Attributes {
+            state: Some(State::Error),
+            ..Attributes::default()
+        };
+        self.modify(number, &broken)
     }
 
     /// Asks a queue pair to do something.

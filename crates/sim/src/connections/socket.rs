@@ -69,7 +69,7 @@ impl Socket {
     }
 
     pub(super) fn break_off(&self, device: &mut Device) -> Result<(), Complaint> {
-        Ok(device.modify(self.number, &to(State::Error))?)
+        Ok(device.break_queue_pair(self.number)?)
     }
 
     pub(super) fn initialize(

@@ -293,12 +293,8 @@ impl Management {
             }
             Instruction::LeaveMulticast { group, .. } => ports.leave(Gid::from(group)),
             Instruction::BreakQueuePair { qpn, .. } => {
-                let broken = Attributes {
-                    state: Some(State::Error),
-                    ..Attributes::default()
-                };
                 // Its owner may have destroyed it: then there is nothing to break.
-                let _ = device.modify(qpn, &broken);
+                let _ = device.break_queue_pair(qpn);
             }
         }
     }

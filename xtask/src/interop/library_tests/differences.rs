@@ -97,12 +97,6 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         "ibv_post_send(qp, &wr, &bad) != 0 && bad == &wr",
         "rxe refuses it without saying which one it was",
     ),
-    lacks(
-        "arguments",
-        "an_error_before_its_time",
-        "ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0 (errno 22)",
-        "the kernel has no way from RESET to ERR; the specification has one from every state",
-    ),
     otherwise(
         "arguments",
         "a_queue_pair_gets_the_length_it_asks_for",
