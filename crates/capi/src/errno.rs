@@ -18,6 +18,7 @@ impl Errno {
     pub(crate) const NO_DEVICE: Self = Self(libc::ENODEV);
     pub(crate) const NO_ENTRY: Self = Self(libc::ENOENT);
     pub(crate) const NO_MEMORY: Self = Self(libc::ENOMEM);
+    pub(crate) const NO_SPACE: Self = Self(libc::ENOSPC);
     pub(crate) const TRY_AGAIN: Self = Self(libc::EAGAIN);
     /// The kernel has no such call.
     pub(crate) const NO_CALL: Self = Self(libc::ENOSYS);

@@ -32,6 +32,9 @@ super::table! {
          NO_SUCH_TRANSITION, OTHER_STATE, MTU_ABOVE_PORT, VALUE_OUT_OF_RANGE, UNKNOWN_ATTRIBUTE,
          POSTED_TOO_EARLY, TOO_MANY_SEGMENTS, INLINE_TOO_LONG, WRONG_SERVICE, WRONG_DESTINATION,
          ATOMIC_SHAPE, SHARED_RECEIVE, MESSAGE_TOO_LONG, NEEDS_LOCAL_WRITE, REGISTRATION_REFUSED];
+    28 "ENOSPC"
+        "The data does not fit into a request. `ibv_wr_complete` says this; `ibv_post_send` says `EINVAL`."
+        [INLINE_TOO_LONG];
     38 "ENOSYS"
         "The call does not exist for this kind of device."
         [UNSUPPORTED];

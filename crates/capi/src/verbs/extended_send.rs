@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use engine::{Payload, Remote, Segment, Segments, SendFlags, SendRequest, Work};
+use engine::{Payload, PostError, Remote, Segment, Segments, SendFlags, SendRequest, Work};
 use smallvec::SmallVec;
 use wire::{FlushPlacement, FlushRange, Key, Qpn};
 
@@ -56,7 +56,8 @@ entry! {
             None => {
                 let number = queue_pair.number;
                 let list = &mut requests.list;
-                Ok(queue_pair.open.raw().call(|device| device.post_sends(number, list))?)
+                let posted = queue_pair.open.raw().call(|device| device.post_sends(number, list));
+                posted.map_err(refusal)
             }
         });
         queue_pair.draft.end();
@@ -262,6 +263,14 @@ impl Extended<'_> {
             requests.error.get_or_insert(errno);
         });
         Ok(())
+    }
+}
+
+/// Data that does not fit has a number of its own here, as in rdma-core's library for rxe.
+fn refusal(error: PostError) -> Errno {
+    match error {
+        PostError::InlineTooLong { .. } => Errno::NO_SPACE,
+        other => other.into(),
     }
 }
 

@@ -247,7 +247,7 @@ static void the_new_way_says_what_is_wrong(void)
 	ibv_wr_start(qp);
 	ibv_wr_rdma_write(qp, right.mr->rkey, (uintptr_t)right.memory);
 	ibv_wr_set_inline_data(qp, much, sizeof(much));
-	REFUSES(ibv_wr_complete(qp), EINVAL);
+	REFUSES(ibv_wr_complete(qp), ENOSPC);
 }
 
 static void what_is_aborted_is_not_done(void)
