@@ -233,30 +233,35 @@ pub(crate) fn guard_wait<R: ToC>(inside: impl FnOnce() -> Result<Option<R>, Errn
 ///
 /// `export fn` makes it a symbol of the library, under a private name that the table of symbols
 /// gives its public name and version; `op fn` is reached through a pointer in a structure. `wait fn`
-/// is exported, too, and called again and again while it gives nothing.
+/// is exported, too, and called again and again while it gives nothing; its first argument is an object
+/// around an `Arc`, which it waits at.
 macro_rules! entry {
     () => {};
-    ($(#[$meta:meta])* wait fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $out:ty
+    ($(#[$meta:meta])* wait fn $name:ident(
+        $place:ident: &$object:ty $(, $arg:ident: $type:ty)* $(,)?
+    ) -> MinusOne
         $body:block $($rest:tt)*
     ) => {
         $(#[$meta])*
         #[unsafe(export_name = concat!("roci_", stringify!($name)))]
         pub(crate) unsafe extern "C" fn $name(
+            $place: <&$object as $crate::entry::FromC>::Raw,
             $($arg: <$type as $crate::entry::FromC>::Raw),*
-        ) -> $out {
-            loop {
-                let result = $crate::entry::guard_wait(|| {
+        ) -> $crate::entry::MinusOne {
+            $crate::waiting::wait(
+                || {
+                    // SAFETY: who calls from C promises what the header says of its arguments.
+                    let object = unsafe { <&$object as $crate::entry::FromC>::from_c($place) }?;
+                    Ok(std::sync::Arc::clone(object))
+                },
+                |$place| {
                     $(
-                        // SAFETY: who calls from C promises what the header says of its arguments.
+                        // SAFETY: as above.
                         let $arg = unsafe { <$type as $crate::entry::FromC>::from_c($arg) }?;
                     )*
                     $body
-                });
-                if let Some(result) = result {
-                    return result;
-                }
-                $crate::interruption::cancellation_point();
-            }
+                },
+            )
         }
         $crate::entry::entry!($($rest)*);
     };

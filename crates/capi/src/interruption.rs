@@ -45,8 +45,8 @@ impl Drop for Uncancelled {
 /// the program's own frame.
 #[inline]
 pub(crate) fn cancellation_point() {
-    // SAFETY: takes nothing. If it unwinds, then through this function and an entry point, which by the
-    // promise above have nothing to drop.
+    // SAFETY: takes nothing. If it unwinds, then through this function, `wait` and an entry point, which
+    // by the promise above have nothing to drop.
     unsafe { pthread_testcancel() };
 }
 

@@ -10,6 +10,7 @@
 //!   view and `MATRIX.md` follow from it.
 //! - `entry`: the door. Every call from C is a function in an `entry!` block: panics stop there,
 //!   pointers become references, a failure becomes what the return type stands for.
+//!   Calls that wait (`waiting`) come out of it now and then, and keep what they wait at.
 //! - `abi`: the structures of the C headers, checked against a C compiler.
 //! - `object`: an object is its C part with our part behind it; a handle is a pointer to both.
 //! - `verbs`: libibverbs, one file for each kind of object. `ibv_post_send` and `ibv_wr_*` build
@@ -50,5 +51,6 @@ mod rsocket;
 mod stub;
 mod turn;
 mod verbs;
+mod waiting;
 
 pub use abi::{Layout, layouts};

@@ -1,7 +1,8 @@
 //! Event channels.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use net::interface;
 use rocinante::rdma_cm::EventChannel;
@@ -14,7 +15,7 @@ use crate::errno::Errno;
 use crate::object::{Object, behind, from_pointer};
 
 /// An event channel.
-pub(crate) type Channel = Object<abi::rdma_event_channel, Told>;
+pub(crate) type Channel = Object<abi::rdma_event_channel, Arc<Told>>;
 
 from_pointer!(abi::rdma_event_channel => Channel);
 
@@ -22,8 +23,6 @@ pub(crate) struct Told {
     pub(crate) events: EventChannel,
     /// How many forks there were when it was made: a child gets no events of its parent.
     generation: u32,
-    /// How many threads wait for its events.
-    waiting: AtomicUsize,
 }
 
 entry! {
@@ -32,11 +31,7 @@ entry! {
     }
 
     export fn rdma_destroy_event_channel(channel: &Channel) {
-        // One that somebody waits for stays, as a kernel keeps a file that is being read: programs end
-        // with a thread that still waits.
-        if channel.waiting.load(Ordering::Acquire) == 0 {
-            channel.take_back();
-        }
+        channel.take_back();
         Ok(())
     }
 
@@ -62,30 +57,11 @@ pub(super) fn create<'a>() -> Result<&'a Channel, Errno> {
     unsafe { libc::fcntl(descriptor, libc::F_SETFL, 0) };
     let front = abi::rdma_event_channel { fd: descriptor };
     let generation = net::fork::generation();
-    let told = Told {
-        events,
-        generation,
-        waiting: AtomicUsize::new(0),
-    };
-    Ok(Channel::make(front, told))
-}
-
-/// Keeps a channel from being destroyed.
-pub(super) struct Waiting<'c>(&'c AtomicUsize);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Release);
-    }
+    let told = Told { events, generation };
+    Ok(Channel::make(front, Arc::new(told)))
 }
 
 impl Told {
-    /// From now on somebody waits for its events.
-    pub(super) fn wait(&self) -> Waiting<'_> {
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        Waiting(&self.waiting)
-    }
-
     /// Fails in the child of a fork: its events go to the parent.
     pub(super) fn check_ours(&self) -> Result<(), Errno> {
         match self.generation == net::fork::generation() {

@@ -94,16 +94,17 @@ const NAMES: [&CStr; 20] = [
 
 /// What happened; waits for it.
 pub(super) fn next(channel: &Channel) -> Result<*mut abi::rdma_cm_event, Errno> {
+    // As in `wait`: it stays, whatever the program does with its channel.
+    let channel = Arc::clone(channel);
     loop {
-        if let Some(event) = next_soon(channel)? {
+        if let Some(event) = next_soon(&channel)? {
             return Ok(event);
         }
     }
 }
 
 /// What happened; nothing if nothing did for a while.
-fn next_soon(channel: &Channel) -> Result<Option<*mut abi::rdma_cm_event>, Errno> {
-    let _waiting = channel.wait();
+fn next_soon(channel: &channel::Told) -> Result<Option<*mut abi::rdma_cm_event>, Errno> {
     channel.check_ours()?;
     while let Some(happened) = channel.events.poll() {
         if let Some(event) = tell(happened) {

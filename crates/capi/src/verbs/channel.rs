@@ -14,7 +14,7 @@ use crate::errno::Errno;
 use crate::object::{Object, behind, from_pointer};
 
 /// A completion channel.
-pub(crate) type Channel = Object<abi::ibv_comp_channel, Ringing>;
+pub(crate) type Channel = Object<abi::ibv_comp_channel, Arc<Ringing>>;
 
 from_pointer!(abi::ibv_comp_channel => Channel);
 
@@ -34,7 +34,7 @@ entry! {
             refcnt: 0,
         };
         let open = Arc::clone(context);
-        Ok(Channel::give(front, Ringing { open, bell }))
+        Ok(Channel::give(front, Arc::new(Ringing { open, bell })))
     }
 
     export fn ibv_destroy_comp_channel(channel: &Channel) -> c_int {

@@ -127,6 +127,18 @@ static inline void tell(const char *format, ...)
 			COMPLAIN("%s gives errno %d, not %s", #call, errno, #error); \
 	} while (0)
 
+/* Memory that was given back gets another owner, so that who still uses it fails. */
+static inline void reuse_freed_memory(void)
+{
+	static void *volatile memory;
+	for (size_t i = 0; i < 16384; i++) {
+		size_t size = 16 + i % 1024;
+		memory = malloc(size);
+		CHECK(memory != NULL);
+		memset(memory, 0xff, size);
+	}
+}
+
 /* Runs it in a child, and demands that the child fares well. */
 static inline void in_child(void (*run)(void))
 {

@@ -244,6 +244,55 @@ static void what_is_gone_has_no_events(void)
 	CHECK(ibv_destroy_srq(srq) == 0);
 }
 
+static void *wait_for_completions(void *channel)
+{
+	struct ibv_cq *cq;
+	void *context;
+	ibv_get_cq_event(channel, &cq, &context);
+	return NULL;
+}
+
+static void *wait_for_trouble(void *context)
+{
+	struct ibv_async_event event;
+	ibv_get_async_event(context, &event);
+	return NULL;
+}
+
+static pthread_t let_wait(void *(*wait)(void *), void *object)
+{
+	pthread_t thread;
+	CHECK(object != NULL);
+	CHECK(pthread_create(&thread, NULL, wait, object) == 0);
+	usleep(100000);
+	return thread;
+}
+
+/* What it waits at is gone: it looks again, and neither crashes nor hangs. */
+static void end_wait(pthread_t thread)
+{
+	reuse_freed_memory();
+	usleep(600000);
+	CHECK(pthread_cancel(thread) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static void a_channel_may_go_while_a_thread_waits(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(left.context);
+	pthread_t thread = let_wait(wait_for_completions, channel);
+	CHECK(ibv_destroy_comp_channel(channel) == 0);
+	end_wait(thread);
+}
+
+static void a_device_may_go_while_a_thread_waits(void)
+{
+	struct ibv_context *context = ibv_open_device(left.context->device);
+	pthread_t thread = let_wait(wait_for_trouble, context);
+	CHECK(ibv_close_device(context) == 0);
+	end_wait(thread);
+}
+
 static const struct test_case CASES[] = {
 	WITH_LEFT(a_channel_without_events_would_block),
 	WITH_LEFT(a_device_without_events_would_block),
@@ -258,6 +307,8 @@ static const struct test_case CASES[] = {
 	WITH_JOINED(a_wrong_key_is_an_event_at_the_other_side),
 	WITH_LEFT(who_shares_receives_hears_of_the_last),
 	WITH_LEFT(what_is_gone_has_no_events),
+	WITH_LEFT(a_channel_may_go_while_a_thread_waits),
+	WITH_LEFT(a_device_may_go_while_a_thread_waits),
 };
 
 int main(int words, char **word)

@@ -166,7 +166,10 @@ static void a_channel_may_go_while_a_thread_waits(void)
 	CHECK(pthread_create(&thread, NULL, wait_for_ever, own) == 0);
 	usleep(100000);
 	rdma_destroy_event_channel(own);
+	reuse_freed_memory();
 	usleep(600000);
+	CHECK(pthread_cancel(thread) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
 }
 
 static const struct test_case CASES[] = {

@@ -1,5 +1,6 @@
 /* Threads that wait, and are cancelled or get a signal. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <signal.h>
@@ -75,6 +76,8 @@ static void cancel(void *(*waiting)(void *))
 {
 	pthread_t thread;
 	void *result;
+	cleaned_up = 0;
+	signals = 0;
 	handle_signal(SA_RESTART);
 	CHECK(pthread_create(&thread, NULL, waiting, NULL) == 0);
 	send_signals(thread);
@@ -139,6 +142,37 @@ static void close_connections(void)
 	rdma_destroy_event_channel(connections);
 }
 
+static int open_descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	int count = 0;
+	CHECK(folder != NULL);
+	while (readdir(folder) != NULL)
+		count++;
+	closedir(folder);
+	return count;
+}
+
+static void cancel_everywhere(void)
+{
+	open_left();
+	open_connections();
+	cancel(wait_for_completion);
+	cancel(wait_for_trouble);
+	cancel(wait_for_connection);
+	close_connections();
+	close_left();
+}
+
+static void who_is_cancelled_leaves_nothing_open(void)
+{
+	/* What the first one leaves open is shared by all that follow. */
+	cancel_everywhere();
+	int before = open_descriptors();
+	cancel_everywhere();
+	SAME(open_descriptors(), before);
+}
+
 #define WITH_CONNECTIONS(function) { #function, function, open_connections, close_connections }
 
 static const struct test_case CASES[] = {
@@ -148,6 +182,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(waiting_for_events_is_interrupted),
 	WITH_CONNECTIONS(waiting_for_connections_is_cancelled),
 	WITH_CONNECTIONS(waiting_for_connections_is_interrupted),
+	CASE(who_is_cancelled_leaves_nothing_open),
 };
 
 int main(int words, char **word)
