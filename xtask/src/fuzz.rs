@@ -6,6 +6,9 @@ use std::path::Path;
 
 use crate::command::CommandLine;
 
+/// What takes longer than this hangs: inputs are a few kilobytes.
+const HANGS_AFTER_SECONDS: u32 = 30;
+
 /// What to tell whoever lacks the tool; nothing if it is there.
 pub(crate) fn missing(root: &Path) -> Option<String> {
     let install = "rustup toolchain install nightly && cargo install cargo-fuzz";
@@ -75,7 +78,8 @@ fn command(root: &Path, target: &str, seconds: u32) -> Result<CommandLine, Strin
     // Without a line for every new path and function: a finding must not drown.
     let quiet = "-verbosity=0 -print_funcs=0 -print_final_stats=1";
     Ok(CommandLine::cargo(&format!(
-        "+nightly fuzz run {target} {} -- -max_total_time={seconds} {quiet}",
+        "+nightly fuzz run {target} {} -- -max_total_time={seconds} \
+         -timeout={HANGS_AFTER_SECONDS} {quiet}",
         folders.join(" ")
     )))
 }

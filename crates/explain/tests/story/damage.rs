@@ -1,30 +1,12 @@
 //! Captures are hostile: whatever is in them, they are read without a panic.
 
-use explain::Story;
-use explain::terminal::{View, render};
+use std::fs;
+use std::path::Path;
+
 use proptest::prelude::*;
 
+use crate::captures::{explain, seal, tell};
 use crate::files::bytes;
-
-/// Does everything that can be done with a capture.
-fn explain_all(capture: &[u8]) {
-    let Ok(story) = Story::read(capture) else {
-        return;
-    };
-    drop(render(&story, &View::default()));
-    let mut json = Vec::new();
-    story.write_json(&mut json).expect("memory takes all");
-    for id in story.packet_ids() {
-        drop(story.layers(id));
-    }
-    for (index, _) in story.messages.iter().enumerate() {
-        let message = explain::MessageId::new(index);
-        assert!(
-            story.packets_of(message).count() > 0,
-            "a message without packets"
-        );
-    }
-}
 
 /// pcapng files have more places to damage.
 fn next_generation() -> Vec<u8> {
@@ -54,7 +36,7 @@ proptest! {
             let place = place.index(capture.len());
             capture[place] = byte;
         }
-        explain_all(&capture);
+        explain(&capture);
     }
 
     #[test]
@@ -68,7 +50,7 @@ proptest! {
         let end = (start + length).min(capture.len());
         let mut changed = capture[..if twice { end } else { start }].to_vec();
         changed.extend_from_slice(&capture[if twice { start } else { end }..]);
-        explain_all(&changed);
+        explain(&changed);
     }
 
     /// Damage behind the checksums: sequence numbers, opcodes and lengths that make no sense.
@@ -88,33 +70,35 @@ proptest! {
                 *changed = byte;
             }
         }
-        explain_all(&resealed(&chosen));
+        explain(&resealed(&chosen));
     }
 
     #[test]
     fn anything(capture in prop::collection::vec(any::<u8>(), 0..200)) {
-        explain_all(&capture);
+        explain(&capture);
     }
 }
 
 /// A capture of these frames with checksums that fit what is in them now.
 fn resealed(frames: &[Vec<u8>]) -> Vec<u8> {
     use pcap_file::pcap::{PcapPacket, PcapWriter};
-    const IP: usize = 14;
-    const PACKET: usize = IP + 28;
     let mut writer = PcapWriter::new(Vec::new()).expect("memory");
     for (index, frame) in frames.iter().enumerate() {
         let mut frame = frame.clone();
-        let end = frame.len() - wire::ICRC_LENGTH;
-        if let Ok(datagram) = wire::Datagram::parse_ethernet(&frame) {
-            let identification = datagram.fragmentation.identification;
-            let flow = datagram.flow;
-            let icrc = wire::icrc::checksum(&flow, identification, &frame[PACKET..end]);
-            frame[end..].copy_from_slice(&icrc);
-        }
+        seal(&mut frame);
         let time = std::time::Duration::from_micros(index as u64);
         let packet = PcapPacket::new(time, frame.len() as u32, &frame);
         writer.write_packet(&packet).expect("memory");
     }
     writer.into_writer()
+}
+
+/// What a fuzzer began with, and what it found.
+#[test]
+fn seeds_of_the_fuzzer_keep_every_promise() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/capture");
+    for seed in fs::read_dir(folder).expect("the target has seeds") {
+        let path = seed.expect("a seed has a name").path();
+        tell(&fs::read(path).expect("a seed is readable"));
+    }
 }

@@ -1,5 +1,8 @@
 //! Captures, and what is told of them.
 
+// The fuzz crate itself needs libFuzzer and a nightly compiler; what it does does not.
+#[path = "../../../../fuzz/src/captures.rs"]
+mod captures;
 mod damage;
 mod device;
 mod files;
