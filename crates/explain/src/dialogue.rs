@@ -1,6 +1,6 @@
 //! Messages of the connection manager, sorted by what they are about.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use wire::cm::{
     CommunicationId, Message, RefusedMessage, RejectReason, Service, ServiceId, ServiceStatus,
@@ -20,6 +20,8 @@ pub(crate) struct Dialogue {
     pub(crate) transport: Transport,
     pub(crate) path_mtu: Option<PathMtu>,
     pub(crate) said: Vec<Said>,
+    /// The words of all that was said.
+    words: HashSet<(Speaker, String)>,
     lanes: [LaneId; 2],
 }
 
@@ -125,6 +127,7 @@ impl Dialogues {
             transport: Transport::Rc,
             path_mtu: None,
             said: Vec::new(),
+            words: HashSet::new(),
             lanes,
         });
         index
@@ -176,8 +179,7 @@ impl Dialogue {
 
     fn take(&mut self, message: &Message, by: Speaker, packet: usize) {
         let words = message.to_string();
-        let before = self.said.iter().filter(|said| said.by == by);
-        let repeated = before.into_iter().any(|said| said.words == words);
+        let repeated = !self.words.insert((by, words.clone()));
         self.said.push(Said {
             packet,
             by,

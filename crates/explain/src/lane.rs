@@ -30,7 +30,7 @@ pub(crate) struct Lane {
 }
 
 /// Who speaks in a handshake: the one who asked, or the other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Speaker {
     Active,
     Passive,
@@ -63,9 +63,14 @@ impl LaneKey {
 pub(crate) struct Lanes {
     pub(crate) list: Vec<Lane>,
     open: HashMap<LaneKey, LaneId>,
+    /// The keys of the open ones.
+    open_to: HashMap<Target, Vec<LaneKey>>,
     /// Who talks to whom because the connection manager said so.
-    agreed: HashMap<(EndpointId, EndpointId, Qpn), (usize, Speaker)>,
+    agreed: HashMap<Target, (usize, Speaker)>,
 }
+
+/// From one address to a queue pair at another, whoever sends.
+type Target = (EndpointId, EndpointId, Qpn);
 
 impl Lanes {
     /// The lane of a packet, a new one if there is none.
@@ -73,7 +78,8 @@ impl Lanes {
         if let Some(&lane) = self.open.get(&key) {
             return lane;
         }
-        let dialogue = self.agreed.get(&(key.from, key.to, key.number)).copied();
+        let target = (key.from, key.to, key.number);
+        let dialogue = self.agreed.get(&target).copied();
         if let (Some((dialogue, speaker)), Some(source)) = (dialogue, key.source) {
             // The answers to datagrams go to whoever asked first.
             let back = (key.to, key.from, source);
@@ -83,6 +89,7 @@ impl Lanes {
         }
         let lane = self.add(key, opcode.transport(), dialogue);
         self.open.insert(key, lane);
+        self.open_to.entry(target).or_default().push(key);
         lane
     }
 
@@ -116,9 +123,11 @@ impl Lanes {
         number: Qpn,
         dialogue: (usize, Speaker),
     ) {
-        self.agreed.insert((from, to, number), dialogue);
-        self.open
-            .retain(|key, _| (key.from, key.to, key.number) != (from, to, number));
+        let target = (from, to, number);
+        self.agreed.insert(target, dialogue);
+        for key in self.open_to.remove(&target).into_iter().flatten() {
+            self.open.remove(&key);
+        }
     }
 
     /// Takes note of what a packet tells about its lane.

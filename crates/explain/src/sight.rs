@@ -101,12 +101,12 @@ impl Sights {
 
     fn place(&mut self, wanted: Vantage) -> usize {
         let known = self.places.iter().position(|&place| place == wanted);
-        known
-            .unwrap_or_else(|| {
+        known.unwrap_or_else(|| {
+            if self.places.len() < PLACES {
                 self.places.push(wanted);
-                self.places.len() - 1
-            })
-            .min(PLACES - 1)
+            }
+            self.places.len() - 1
+        })
     }
 }
 

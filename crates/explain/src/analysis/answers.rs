@@ -3,7 +3,7 @@
 use wire::{NakCode, Operation, Syndrome};
 
 use super::Scene;
-use super::stream::{Found, LONGEST_JUMP, Place, Stream};
+use super::stream::{FAR, Found, LONGEST_JUMP, Place, Stream};
 use super::trouble::{Cause, Trouble};
 use super::verdict;
 use crate::id::{MessageId, PacketId};
@@ -87,7 +87,7 @@ impl Stream {
     /// A read whose path MTU was not known takes as many numbers as its answer has packets.
     fn stretch_read(&mut self, place: Place, scene: &mut Scene<'_>) {
         let psn = self.psn_at(place);
-        if let Some(&(start, read)) = self.messages.last() {
+        if let Some((&start, &read)) = self.messages.last_key_value() {
             scene.messages[read.index()].span = (place + 1 - start) as u32;
         }
         self.next = Some((place + 1, psn + 1));
@@ -159,10 +159,11 @@ impl Stream {
     /// missing: then the requester asks for that again and drops the answer.
     fn settle(&mut self, until: Place, id: PacketId, scene: &mut Scene<'_>) -> bool {
         self.answered = self.answered.max(until);
-        while let Some(&(start, message)) = self.messages.get(self.settled) {
+        while let Some((&start, &message)) = self.messages.range(self.settled..).next() {
             let end = start + u64::from(scene.messages[message.index()].span);
             // A message that is still being sent can be acknowledged up to here only.
-            let unfinished = self.goes_on && self.settled + 1 == self.messages.len();
+            let is_last = self.messages.last_key_value().map(|(last, _)| *last) == Some(start);
+            let unfinished = self.goes_on && is_last;
             if end > until || (unfinished && end == until) {
                 break;
             }
@@ -171,7 +172,7 @@ impl Stream {
                 return false;
             }
             self.complete(message, id, scene);
-            self.settled += 1;
+            self.settled = start + 1;
         }
         self.acknowledged = self.acknowledged.max(until);
         self.forget_settled();
@@ -225,7 +226,7 @@ impl Stream {
 
     /// The last packet that was sent at a place did not arrive, or not in time.
     fn mark_lost(&mut self, place: Place, scene: &mut Scene<'_>) -> Option<PacketId> {
-        let mut packets = self.under_way.iter().rev();
+        let mut packets = self.under_way.iter().rev().take(FAR);
         let &(_, id) = packets.find(|&&(at, _)| at == place)?;
         let marks = &mut scene.packets[id.index()].marks;
         *marks |= if marks.contains(Marks::LEFT_HERE | Marks::CAME_HERE) {
@@ -243,14 +244,15 @@ impl Stream {
         let same = self.troubles.iter_mut().find(|trouble| {
             trouble.at == place && trouble.cause.is_like(&cause) && trouble.overcome.is_none()
         });
-        match same {
-            Some(trouble) => trouble.tell(time),
-            None => {
-                let message = self.message_at(place, scene).map(|found| found.id);
-                self.troubles
-                    .push(Trouble::new(cause, place, message, id, time));
-            }
+        if let Some(trouble) = same {
+            return trouble.tell(time);
         }
+        if self.joins_the_last(|trouble| trouble.tell(time)) {
+            return;
+        }
+        let message = self.message_at(place, scene).map(|found| found.id);
+        let trouble = Trouble::new(cause, place, message, id, time);
+        self.troubles.push(trouble);
     }
 
     /// An answer at a place ends the troubles before it. They are reported when nothing is sent because

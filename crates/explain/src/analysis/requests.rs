@@ -3,7 +3,7 @@
 use wire::{Operation, Position, Transport};
 
 use super::Scene;
-use super::stream::{Found, Hole, LONGEST_JUMP, Place, Stream};
+use super::stream::{FAR, Found, Hole, LONGEST_JUMP, Place, Stream};
 use super::trouble::{Cause, Trouble};
 use crate::anomaly::{Anomaly, Kind};
 use crate::id::{MessageId, PacketId};
@@ -113,26 +113,24 @@ impl Stream {
             });
             return;
         }
-        self.holes.push(Hole {
+        let hole = Hole {
             begin: from,
             end: to,
             before,
-        });
+        };
+        self.holes.insert(from, hole);
     }
 
     /// Whether a place was a hole; it is none any more.
     fn fill_hole(&mut self, place: Place) -> bool {
-        let Some(found) = self
-            .holes
-            .iter()
-            .position(|hole| (hole.begin..hole.end).contains(&place))
-        else {
+        let before = self.holes.range(..=place).next_back();
+        let Some(&hole) = before.map(|(_, hole)| hole).filter(|hole| place < hole.end) else {
             return false;
         };
-        let hole = self.holes.swap_remove(found);
+        self.holes.remove(&hole.begin);
         let halves = [(hole.begin, place), (place + 1, hole.end)];
         for (begin, end) in halves.into_iter().filter(|(begin, end)| begin < end) {
-            self.holes.push(Hole { begin, end, ..hole });
+            self.holes.insert(begin, Hole { begin, end, ..hole });
         }
         true
     }
@@ -143,7 +141,7 @@ impl Stream {
         let Some(found) = self.message_at(place, scene) else {
             return false;
         };
-        if self.messages.last() != Some(&(found.start, found.id)) {
+        if self.messages.last_key_value() != Some((&found.start, &found.id)) {
             return false;
         }
         let message = &mut scene.messages[found.id.index()];
@@ -162,8 +160,8 @@ impl Stream {
         self.replayed = None;
         self.under_way.push_back((place, id));
         self.report_overcome(scene);
-        let message = match self.messages.last() {
-            Some(&(start, last)) if self.goes_on && !packet.opcode.position().starts() => {
+        let message = match self.messages.last_key_value() {
+            Some((&start, &last)) if self.goes_on && !packet.opcode.position().starts() => {
                 scene.messages[last.index()].span = (place + 1 - start) as u32;
                 continue_message(last, id, scene);
                 last
@@ -204,11 +202,8 @@ impl Stream {
         if behind.start != place + 1 || message.outcome != Outcome::Incomplete {
             return None;
         }
-        let entry = self
-            .messages
-            .iter_mut()
-            .find(|(start, _)| *start == behind.start)?;
-        entry.0 = place;
+        self.messages.remove(&behind.start);
+        self.messages.insert(place, behind.id);
         message.span += 1;
         message.first_psn = packet.psn;
         if packet.opcode.position().starts() {
@@ -277,7 +272,7 @@ impl Stream {
             .find(|trouble| trouble.at <= place && (trouble.overcome.is_none() || goes_on));
         match told {
             Some(trouble) => trouble.repeat(place, time),
-            None => return goes_on,
+            None => return goes_on || self.joins_the_last(|trouble| trouble.repeat(place, time)),
         }
         true
     }
@@ -305,7 +300,7 @@ impl Stream {
             return message.answer;
         }
         let psn = self.psn_at(place);
-        let candidates = (message.first.index()..before.index()).rev();
+        let candidates = (message.first.index()..before.index()).rev().take(FAR);
         candidates.map(PacketId::new).find(|id| {
             let packet = &scene.packets[id.index()];
             packet.role == Role::Response && packet.message == Some(found.id) && packet.psn == psn
@@ -314,7 +309,7 @@ impl Stream {
 
     /// When the packet at a place was last sent.
     fn last_sent(&self, place: Place, scene: &Scene<'_>) -> Option<u64> {
-        let mut packets = self.under_way.iter().rev();
+        let mut packets = self.under_way.iter().rev().take(FAR);
         let (_, id) = packets.find(|&&(at, _)| at == place)?;
         Some(scene.packets[id.index()].time)
     }
@@ -342,18 +337,14 @@ impl Stream {
             new.length = length.into();
         }
         scene.messages.push(new);
-        self.messages.push((place, message));
+        self.messages.insert(place, message);
         message
     }
 
     /// A message before others that began earlier in the capture.
     fn insert_message(&mut self, place: Place, id: PacketId, scene: &mut Scene<'_>) -> MessageId {
-        let message = self.begin_message(place, 1, id, scene);
-        self.messages.sort_by_key(|&(start, _)| start);
-        self.settled = self
-            .settled
-            .min(self.messages.partition_point(|&(start, _)| start < place));
-        message
+        self.settled = self.settled.min(place);
+        self.begin_message(place, 1, id, scene)
     }
 }
 

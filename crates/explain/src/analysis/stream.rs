@@ -1,6 +1,6 @@
 //! One direction of requests, and the answers to it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use wire::{Operation, Psn};
 
@@ -18,6 +18,12 @@ const BEGIN: Place = 1 << 40;
 /// A jump this far is no loss: the queue pair was made anew with the same number.
 pub(super) const LONGEST_JUMP: i32 = 1 << 20;
 
+/// How many packets back something is looked for: further than any queue pair goes back.
+pub(super) const FAR: usize = 1 << 14;
+
+/// More troubles at a time are those of a hostile capture.
+const MOST_TROUBLES: usize = 64;
+
 /// The requests of one end, in their order.
 pub(super) struct Stream {
     pub(super) connection: ConnectionId,
@@ -30,14 +36,14 @@ pub(super) struct Stream {
     pub(super) next: Option<(Place, Psn)>,
     /// Everything before this place is acknowledged.
     pub(super) acknowledged: Place,
-    /// The messages and where they start.
-    pub(super) messages: Vec<(Place, MessageId)>,
-    /// How many messages of that list are settled for good.
-    pub(super) settled: usize,
+    /// The messages by where they start.
+    pub(super) messages: BTreeMap<Place, MessageId>,
+    /// Messages that start before this place are settled for good.
+    pub(super) settled: Place,
     /// Whether the last message goes on.
     pub(super) goes_on: bool,
-    /// Numbers that no packet had.
-    pub(super) holes: Vec<Hole>,
+    /// Numbers that no packet had, by where they begin.
+    pub(super) holes: BTreeMap<Place, Hole>,
     /// Packets that are not acknowledged yet.
     pub(super) under_way: VecDeque<(Place, PacketId)>,
     /// Behind the last place that an answer was seen for.
@@ -94,10 +100,10 @@ impl Stream {
             agreed_psn: connection.ends[side.index()].agreed_psn,
             next: None,
             acknowledged: BEGIN,
-            messages: Vec::new(),
+            messages: BTreeMap::new(),
             settled: 0,
             goes_on: false,
-            holes: Vec::new(),
+            holes: BTreeMap::new(),
             under_way: VecDeque::new(),
             answered: BEGIN,
             replayed: None,
@@ -123,7 +129,7 @@ impl Stream {
         self.answered = place;
         self.replayed = None;
         self.under_way.clear();
-        self.settled = self.messages.len();
+        self.settled = place;
     }
 
     /// Where in the stream a number is, seen from what comes next.
@@ -140,16 +146,24 @@ impl Stream {
 
     /// The message at a place, if it was seen.
     pub(super) fn message_at(&self, place: Place, scene: &Scene<'_>) -> Option<Found> {
-        let behind = self.messages.partition_point(|&(start, _)| start <= place);
-        let (start, id) = *self.messages.get(behind.checked_sub(1)?)?;
+        let (&start, &id) = self.messages.range(..=place).next_back()?;
         let end = start + u64::from(scene.messages[id.index()].span);
         (place < end).then_some(Found { id, start, end })
+    }
+
+    /// Where there are too many troubles, one more only adds to the last of them. Tells whether it did.
+    pub(super) fn joins_the_last(&mut self, add: impl FnOnce(&mut Trouble)) -> bool {
+        let too_many = self.troubles.len() >= MOST_TROUBLES;
+        if too_many && let Some(last) = self.troubles.last_mut() {
+            add(last);
+        }
+        too_many
     }
 
     /// Whether the last message is one whose answers take sequence numbers.
     pub(super) fn ends_with_read(&self, scene: &Scene<'_>) -> bool {
         self.messages
-            .last()
-            .is_some_and(|&(_, id)| scene.messages[id.index()].operation == Operation::ReadRequest)
+            .last_key_value()
+            .is_some_and(|(_, id)| scene.messages[id.index()].operation == Operation::ReadRequest)
     }
 }

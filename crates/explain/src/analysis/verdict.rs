@@ -136,8 +136,7 @@ impl Stream {
 
     /// The last messages have no answer.
     fn report_unanswered(&self, scene: &mut Scene<'_>) {
-        let left = &self.messages[self.settled.min(self.messages.len())..];
-        let left = left.iter().map(|&(_, id)| id);
+        let left = self.messages.range(self.settled..).map(|(_, &id)| id);
         let mut left = left.filter(|id| {
             let outcome = scene.messages[id.index()].outcome;
             matches!(outcome, Outcome::Unanswered | Outcome::Incomplete)
@@ -168,10 +167,10 @@ impl Stream {
     }
 
     fn report_holes(&self, scene: &mut Scene<'_>) {
-        let Some(first) = self.holes.iter().min_by_key(|hole| hole.begin) else {
+        let Some((_, first)) = self.holes.first_key_value() else {
             return;
         };
-        let missing: u64 = self.holes.iter().map(|hole| hole.end - hole.begin).sum();
+        let missing: u64 = self.holes.values().map(|hole| hole.end - hole.begin).sum();
         let asker = scene.name(self.connection, self.side);
         let where_first = psn_range(self.psn_at(first.begin), first.end - first.begin);
         let packets = count(missing, "packet", "packets");

@@ -112,7 +112,9 @@ fn step(story: &Story, id: PacketId) -> Option<&Step> {
         return None;
     }
     let handshake = story[packet.connection].handshake.as_ref()?;
-    handshake.steps.iter().find(|step| step.packet == id)
+    let steps = &handshake.steps;
+    let place = steps.binary_search_by_key(&id, |step| step.packet).ok()?;
+    Some(&steps[place])
 }
 
 struct Drawing<'a> {

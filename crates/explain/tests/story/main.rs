@@ -9,3 +9,4 @@ mod files;
 mod formats;
 mod golden;
 mod limits;
+mod size;
