@@ -180,7 +180,12 @@ impl Driver {
         if let Some(completion) = core.device().poll_completion(queue) {
             return Some(completion);
         }
-        self.shared.progress_for(&mut core, queue)
+        let completion = self.shared.progress_for(&mut core, queue);
+        if completion.is_none() {
+            drop(core);
+            self.shared.polled_in_vain();
+        }
+        completion
     }
 
     /// Hands out the completions that are there, at most `limit`; how many. When there is none, first
