@@ -27,6 +27,9 @@ pub struct Options {
     pub faults: Option<String>,
     /// Whether the kernel may cut batches into packets; much faster.
     pub segmentation: bool,
+    /// Whether packets to other processes of this user and machine may go through memory instead of
+    /// sockets, if those allow it too: several times as fast, and invisible on the interface.
+    pub shortcut: bool,
     /// Says on stderr what went wrong and what to do, a short paragraph each time. See
     /// [`explain`](crate::explain()) for all devices of a process.
     pub explain: bool,
@@ -38,13 +41,15 @@ impl Default for Options {
             capture: None,
             faults: None,
             segmentation: true,
+            shortcut: false,
             explain: false,
         }
     }
 }
 
 impl Options {
-    /// What the environment asks for: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, and `ROCI_EXPLAIN=1`
+    /// What the environment asks for: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT=1`, and
+    /// `ROCI_EXPLAIN=1`
     /// (or the program, with [`explain`](crate::explain())).
     #[must_use]
     pub fn from_env() -> Self {
@@ -53,6 +58,7 @@ impl Options {
             capture: text("ROCI_PCAP").map(PathBuf::from),
             faults: text("ROCI_FAULT"),
             segmentation: text("ROCI_GSO").is_none_or(|value| value != "0"),
+            shortcut: text("ROCI_SHORTCUT").is_some_and(|value| value != "0"),
             explain: crate::narrator::is_wanted(),
         }
     }

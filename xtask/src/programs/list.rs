@@ -187,6 +187,16 @@ fn connections() -> Vec<Row> {
         )
         .options("-v -V -C 5")
         .says("rdma-ping-4"),
+        Row::pair(
+            "rping",
+            ends(
+                "env ROCI_SHORTCUT=1 rping -s -a {address} -v -V -C 500",
+                Service,
+            ),
+            "env ROCI_SHORTCUT=1 rping -c -a {address} -v -V -C 500",
+        )
+        .options("ROCI_SHORTCUT=1")
+        .says("rdma-ping-499"),
         // A server that gets two requests at once forgets the first, with any library.
         Row::pair(
             "rping",
@@ -314,7 +324,17 @@ fn perftest() -> Vec<Row> {
     ];
     let runs = OPTIONS.iter();
     runs.flat_map(|(program, runs)| runs.iter().map(|options| measurement(program, options)))
+        .chain(["ib_send_lat", "ib_write_bw", "ib_write_lat"].map(through_memory))
         .collect()
+}
+
+fn through_memory(program: &'static str) -> Row {
+    let line = format!("env ROCI_SHORTCUT=1 {program} -d {{device}} -x {{gid}} -F -n 5000");
+    let client = format!("{line} {{v4}}");
+    Row::pair(program, ends(&line, Ready::Tcp(EXCHANGE_PORT)), &client)
+        .options("ROCI_SHORTCUT=1")
+        .says("#bytes")
+        .only_v4()
 }
 
 /// Both sides get the same options, which matter to IPv6 no more than to IPv4.

@@ -25,8 +25,18 @@ fn opcodes(path: &Path) -> HashSet<Opcode> {
 
 #[test]
 fn the_demo_checks_each_operation_and_leaves_a_capture() {
-    let folder = Folder::new("demo");
-    let text = roci(["demo"]).within(folder.path()).run().success();
+    check_demo("demo", "0");
+}
+
+#[test]
+fn what_goes_through_memory_is_captured_as_well() {
+    check_demo("demo-shortcut", "1");
+}
+
+fn check_demo(name: &str, shortcut: &str) {
+    let folder = Folder::new(name);
+    let demo = roci(["demo"]).within(folder.path());
+    let text = demo.env("ROCI_SHORTCUT", shortcut).run().success();
     for step in ["SEND", "RDMA WRITE", "RDMA READ", "COMPARE-AND-SWAP"] {
         let good = format!("  ok {step}");
         assert!(

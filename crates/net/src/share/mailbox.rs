@@ -1,12 +1,13 @@
-//! Packets that one member hands to another.
+//! What members hand to each other.
 //!
-//! Each batch travels in a Unix datagram, after 44 bytes that hold its envelope. The kernel keeps only
-//! about ten datagrams for a receiver (`net.unix.max_dgram_qlen`), so whole batches travel together.
+//! Each batch of packets travels in a Unix datagram, after 44 bytes that hold its envelope. The kernel
+//! keeps only about ten datagrams for a receiver (`net.unix.max_dgram_qlen`), so whole batches travel
+//! together. There are two other letters: the offer of a shortcut, and an empty one that wakes.
 
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
@@ -15,10 +16,53 @@ use wire::Flow;
 use super::process::Identity;
 use crate::socket::{Batch, Envelope};
 
-const HEADER: usize = 44;
+/// What stands before the packets.
+pub(super) const HEADING: usize = 44;
 
-/// No batch is longer.
-const MAX_BATCH: usize = 1 << 16;
+/// No letter is longer.
+pub(super) const MAX_LETTER: usize = HEADING + (1 << 16);
+
+/// The first byte of an offer, where packets have the version of IP.
+const OFFER: u8 = b's';
+
+/// What a letter says.
+pub(super) enum Letter<'m> {
+    Packets(Batch<'m>),
+    Offer(Offer),
+    /// Somebody is waking us.
+    Knock,
+}
+
+/// Another process has made a ring for us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub(super) from: Identity,
+    /// Under which number it has the memory open.
+    pub(super) descriptor: RawFd,
+}
+
+impl Offer {
+    pub(super) fn print(&self) -> [u8; 17] {
+        let mut letter = [OFFER; 17];
+        letter[1..5].copy_from_slice(&self.from.pid.to_ne_bytes());
+        letter[5..9].copy_from_slice(&self.descriptor.to_ne_bytes());
+        letter[9..].copy_from_slice(&self.from.start.to_ne_bytes());
+        letter
+    }
+
+    fn parse(letter: &[u8]) -> Option<Self> {
+        let (&[first, ref numbers @ ..], _) = letter.split_first_chunk::<17>()?;
+        let (&[p0, p1, p2, p3, d0, d1, d2, d3], start) = numbers.split_first_chunk()?;
+        let offer = Self {
+            from: Identity {
+                pid: u32::from_ne_bytes([p0, p1, p2, p3]),
+                start: u64::from_ne_bytes(*start.first_chunk()?),
+            },
+            descriptor: RawFd::from_ne_bytes([d0, d1, d2, d3]),
+        };
+        (first == OFFER && letter.len() == 17).then_some(offer)
+    }
+}
 
 /// A member's Unix socket, where others bring its packets.
 #[derive(Debug)]
@@ -43,7 +87,7 @@ impl Mailbox {
             socket,
             path,
             owner: Identity::current(),
-            buffer: vec![0; HEADER + MAX_BATCH].into(),
+            buffer: vec![0; MAX_LETTER].into(),
         })
     }
 
@@ -52,23 +96,22 @@ impl Mailbox {
         self.socket.send_to(letter, path).map(drop)
     }
 
-    /// The next packets that somebody brought.
-    pub(super) fn next(&mut self) -> io::Result<Option<Batch<'_>>> {
+    /// The next letter that somebody brought.
+    pub(super) fn next(&mut self) -> io::Result<Option<Letter<'_>>> {
         let length = match self.socket.recv(&mut self.buffer) {
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error),
         };
         let letter = &self.buffer[..length];
-        let Some((header, bytes)) = letter.split_first_chunk::<HEADER>() else {
-            return Err(io::ErrorKind::InvalidData.into());
+        if letter.is_empty() {
+            return Ok(Some(Letter::Knock));
+        }
+        let read = match Offer::parse(letter) {
+            Some(offer) => Some(Letter::Offer(offer)),
+            None => unpack(letter).map(Letter::Packets),
         };
-        let (envelope, segment_size) = parse(header);
-        Ok(Some(Batch {
-            envelope,
-            segment_size,
-            bytes,
-        }))
+        read.map(Some).ok_or(io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -87,30 +130,42 @@ impl Drop for Mailbox {
     }
 }
 
+/// The packets in a letter.
+pub(super) fn unpack(letter: &[u8]) -> Option<Batch<'_>> {
+    let (heading, bytes) = letter.split_first_chunk::<HEADING>()?;
+    let (envelope, segment_size) = parse(heading);
+    Some(Batch {
+        envelope,
+        segment_size,
+        bytes,
+    })
+}
+
 /// What is sent to a mailbox.
 pub(super) fn letter(batch: &Batch<'_>) -> Vec<u8> {
-    let mut letter = Vec::with_capacity(HEADER + batch.bytes.len());
+    let mut letter = Vec::with_capacity(HEADING + batch.bytes.len());
     letter.extend(print(&batch.envelope, batch.segment_size));
     letter.extend(batch.bytes);
     letter
 }
 
-fn print(envelope: &Envelope, segment_size: usize) -> [u8; HEADER] {
+/// What stands before the packets.
+pub(super) fn print(envelope: &Envelope, segment_size: usize) -> [u8; HEADING] {
     let flow = &envelope.flow;
-    let mut header = [0; HEADER];
-    header[0] = if flow.source.is_ipv4() { 4 } else { 6 };
-    header[1] = envelope.traffic_class;
-    header[2] = envelope.hop_limit;
-    header[4..6].copy_from_slice(&flow.source_port.to_be_bytes());
-    header[6..8].copy_from_slice(&flow.destination_port.to_be_bytes());
-    header[8..24].copy_from_slice(&wide(flow.source).octets());
-    header[24..40].copy_from_slice(&wide(flow.destination).octets());
+    let mut heading = [0; HEADING];
+    heading[0] = if flow.source.is_ipv4() { 4 } else { 6 };
+    heading[1] = envelope.traffic_class;
+    heading[2] = envelope.hop_limit;
+    heading[4..6].copy_from_slice(&flow.source_port.to_be_bytes());
+    heading[6..8].copy_from_slice(&flow.destination_port.to_be_bytes());
+    heading[8..24].copy_from_slice(&wide(flow.source).octets());
+    heading[24..40].copy_from_slice(&wide(flow.destination).octets());
     // At most 64 KB.
-    header[40..].copy_from_slice(&(segment_size as u32).to_be_bytes());
-    header
+    heading[40..].copy_from_slice(&(segment_size as u32).to_be_bytes());
+    heading
 }
 
-fn parse(header: &[u8; HEADER]) -> (Envelope, usize) {
+fn parse(heading: &[u8; HEADING]) -> (Envelope, usize) {
     let [
         family,
         traffic_class,
@@ -121,7 +176,7 @@ fn parse(header: &[u8; HEADER]) -> (Envelope, usize) {
         d0,
         d1,
         rest @ ..,
-    ] = header;
+    ] = heading;
     let [source, destination] = [&rest[..16], &rest[16..32]].map(|bytes| {
         let wide = Ipv6Addr::from(*bytes.first_chunk::<16>().expect("sixteen bytes"));
         narrow(wide, *family)
@@ -173,5 +228,29 @@ mod tests {
             };
             assert_eq!(parse(&print(&envelope, 4096)), (envelope, 4096));
         }
+    }
+
+    #[test]
+    fn an_offer_is_no_packet() {
+        let offer = Offer {
+            from: Identity {
+                pid: 42,
+                start: 1 << 40,
+            },
+            descriptor: 7,
+        };
+        assert_eq!(Offer::parse(&offer.print()), Some(offer));
+        assert_eq!(Offer::parse(&offer.print()[..16]), None);
+        let packets = Batch {
+            envelope: Envelope::new(Flow {
+                source: [127, 0, 0, 1].into(),
+                destination: [127, 0, 0, 2].into(),
+                source_port: 1,
+                destination_port: 2,
+            }),
+            segment_size: 20,
+            bytes: &[OFFER; 20],
+        };
+        assert_eq!(Offer::parse(&letter(&packets)), None);
     }
 }

@@ -5,30 +5,22 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use wire::ROCE_PORT;
 
 use super::directory::{DirectoryError, RuntimeDirectory};
 use super::holder::is_held;
 use super::listeners::Listeners;
-use super::mailbox::{Mailbox, letter};
-use super::outbox::{Letter, Outbox};
-use super::probe::Probe;
+use super::mailbox::Mailbox;
+use super::outbox::Outbox;
 use super::process::Identity;
 use super::registry::{Registry, RegistryError};
 use super::repair::Repair;
+use super::shortcut::Shortcuts;
 use super::slice::Slice;
 use crate::socket::receiver::Sharing;
-use crate::socket::{Batch, Envelope, Inbox, Receiver, SendError, Sender, SocketError};
+use crate::socket::{Receiver, Sender, SocketError};
 use crate::sys;
-
-/// How often the mailbox is looked into: every so many calls of [`Member::receive`]. It is nearly
-/// always empty, and asking costs a system call.
-const MAILBOX_TURNS: u32 = 16;
-
-/// How many batches are taken from the mailbox at a time.
-const MAILBOX_BATCH: usize = 32;
 
 /// Why an address can't be joined.
 #[derive(Debug, thiserror::Error)]
@@ -71,17 +63,6 @@ pub enum JoinError {
     SliceTaken,
 }
 
-/// A packet that has arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrived<'p> {
-    /// Where it came from, as far as the sockets tell.
-    pub envelope: Envelope,
-    /// Its bytes, from the BTH on.
-    pub packet: &'p [u8],
-    /// Whether another member got it first, and decided that it is for us.
-    pub forwarded: bool,
-}
-
 /// What happened beside the ordinary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
@@ -93,6 +74,8 @@ pub struct Counters {
     pub forwarded_to_us: u64,
     /// Rounds of probes that we started.
     pub rounds: u64,
+    /// Packets that we sent past the kernel.
+    pub by_shortcut: u64,
 }
 
 /// A process's share of an address: its slice of the queue pair numbers, and the sockets for it.
@@ -110,7 +93,9 @@ pub struct Member {
     pub(super) outbox: Outbox,
     pub(super) repair: Repair,
     pub(super) counters: Counters,
-    turn: u32,
+    pub(super) shortcuts: Option<Box<Shortcuts>>,
+    /// How often packets were looked for.
+    pub(super) turn: u32,
 }
 
 impl Member {
@@ -162,6 +147,7 @@ impl Member {
             outbox: Outbox::default(),
             repair: Repair::new(),
             counters: Counters::default(),
+            shortcuts: None,
             turn: 0,
         };
         table.last = slice;
@@ -212,53 +198,6 @@ impl Member {
         Listeners::new(self)
     }
 
-    /// Sends packets of `segment_size` bytes each; see [`Sender::send`].
-    pub fn send(
-        &self,
-        envelope: &Envelope,
-        segment_size: usize,
-        bytes: &mut [u8],
-    ) -> Result<(), SendError> {
-        self.sender.send(envelope, segment_size, bytes)
-    }
-
-    /// Takes what has arrived, and passes on what is not ours. Never waits.
-    ///
-    /// `take` gets every packet for our own queue pairs, for queue pair 1, for multicast, and what
-    /// is too short to tell. How many it got is returned.
-    pub fn receive(
-        &mut self,
-        now: Instant,
-        inbox: &mut Inbox,
-        mut take: impl FnMut(Arrived<'_>),
-    ) -> io::Result<usize> {
-        let mut taken = 0;
-        for batch in self.receiver.receive(inbox)? {
-            taken += self.sort_out(&batch, &mut take);
-        }
-        if !self.outbox.is_empty() {
-            self.empty_outbox();
-        }
-        self.turn = self.turn.wrapping_add(1);
-        if self.turn.is_multiple_of(MAILBOX_TURNS) {
-            taken += self.empty_mailbox(&mut take)?;
-        }
-        self.look_around_if_urgent(now);
-        Ok(taken)
-    }
-
-    /// Hands a packet to the member that owns a slice. It takes it as if it had just arrived.
-    ///
-    /// What does not fit into its mailbox waits; if it has died the packet is lost, and counted.
-    pub fn forward_to(&mut self, owner: Slice, envelope: &Envelope, packet: &[u8]) {
-        let batch = Batch {
-            envelope: *envelope,
-            segment_size: packet.len(),
-            bytes: packet,
-        };
-        self.hand_over(owner, 1, &batch);
-    }
-
     /// The slices of the other members that live.
     pub fn others(&self) -> Result<Vec<Slice>, RegistryError> {
         let table = self.registry.read()?;
@@ -289,125 +228,16 @@ impl Member {
             let _ = sys::process::replace_with_null(fd);
         }
     }
-
-    /// Takes what is ours from a batch, and passes on the rest.
-    fn sort_out(&mut self, batch: &Batch<'_>, take: &mut impl FnMut(Arrived<'_>)) -> usize {
-        let mut taken = 0;
-        let mut rest = *batch;
-        while let Some(packet) = rest.packets().next() {
-            let length = match sort(packet, self.slice) {
-                Kind::Ours => {
-                    take(Arrived {
-                        envelope: batch.envelope,
-                        packet,
-                        forwarded: false,
-                    });
-                    taken += 1;
-                    packet.len()
-                }
-                Kind::Probe(probe) => {
-                    self.note_probe(probe);
-                    packet.len()
-                }
-                // Only the first packet of a batch was steered.
-                Kind::Stray(owner) => {
-                    self.pass_on(owner, &rest, rest.bytes.len() == batch.bytes.len())
-                }
-            };
-            rest.bytes = &rest.bytes[length..];
-        }
-        taken
-    }
-
-    /// Hands over as many packets at the front of a batch as have the same owner: how many bytes.
-    fn pass_on(&mut self, owner: Slice, batch: &Batch<'_>, steered: bool) -> usize {
-        let run = batch.packets().take_while(
-            |packet| matches!(sort(packet, self.slice), Kind::Stray(it) if it == owner),
-        );
-        let (packets, length) = run.fold((0, 0), |(count, bytes), packet| {
-            (count + 1, bytes + packet.len())
-        });
-        let bytes = &batch.bytes[..length];
-        let lost = self.hand_over(owner, packets, &Batch { bytes, ..*batch });
-        if steered || lost {
-            self.repair.suspect(owner);
-        }
-        length
-    }
-
-    /// Puts packets into their owner's mailbox, or keeps them while it is full; whether something
-    /// was lost because an owner is gone.
-    fn hand_over(&mut self, owner: Slice, packets: u64, batch: &Batch<'_>) -> bool {
-        let kept = self.outbox.push(Letter {
-            owner,
-            packets,
-            bytes: letter(batch),
-        });
-        self.counters.strays_lost += kept.lost;
-        self.empty_outbox()
-    }
-
-    /// Delivers what waits for other members; whether something was lost because an owner is gone.
-    pub(super) fn empty_outbox(&mut self) -> bool {
-        let outcome = self.outbox.flush(|letter| {
-            let path = self.registry.mailbox(letter.owner);
-            self.mailbox.bring(&path, &letter.bytes)
-        });
-        self.counters.strays_forwarded += outcome.delivered;
-        self.counters.strays_lost += outcome.lost;
-        outcome.lost > 0
-    }
-
-    fn empty_mailbox(&mut self, take: &mut impl FnMut(Arrived<'_>)) -> io::Result<usize> {
-        let mut taken = 0;
-        for _ in 0..MAILBOX_BATCH {
-            let Some(batch) = self.mailbox.next()? else {
-                break;
-            };
-            for packet in batch.packets() {
-                self.counters.forwarded_to_us += 1;
-                // What is not ours was forwarded by a stale table: passing it on again could go on
-                // for ever.
-                if matches!(sort(packet, self.slice), Kind::Ours) {
-                    take(Arrived {
-                        envelope: batch.envelope,
-                        packet,
-                        forwarded: true,
-                    });
-                    taken += 1;
-                }
-            }
-        }
-        Ok(taken)
-    }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
         if self.is_inherited() {
+            // They are the parent's; closing them would take them from it.
+            std::mem::forget(self.shortcuts.take());
             return;
         }
         self.leave();
-    }
-}
-
-/// What a datagram is to us.
-enum Kind {
-    Ours,
-    Probe(Probe),
-    Stray(Slice),
-}
-
-#[inline]
-fn sort(packet: &[u8], own: Slice) -> Kind {
-    let Some(&[_, _, _, _, _, high, middle, low]) = packet.first_chunk::<8>() else {
-        return Kind::Ours;
-    };
-    let destination = wire::Qpn::new(u32::from_be_bytes([0, high, middle, low]));
-    match Slice::of(destination) {
-        Some(owner) if owner == own => Kind::Ours,
-        Some(owner) => Kind::Stray(owner),
-        None => Probe::parse(packet).map_or(Kind::Ours, Kind::Probe),
     }
 }
 

@@ -26,6 +26,9 @@
 //! steers an answer by the communication id in it, but a request may reach anybody, who hands it to
 //! the member that listens: see [`Member::forward_to`] and [`Listeners`].
 //!
+//! Who asks for it gets his packets past the kernel from other processes of this machine: see
+//! [`Member::allow_shortcuts`].
+//!
 //! Who dies is noticed by its predecessor in the order of slices, which looks every quarter of a
 //! second, and by whoever tries to forward to it.
 //!
@@ -37,6 +40,7 @@
 //! - A segmented send is steered whole by its first packet: one batch should have one destination.
 
 mod directory;
+mod exchange;
 mod holder;
 mod listeners;
 mod mailbox;
@@ -47,13 +51,15 @@ mod process;
 mod registry;
 mod repair;
 mod several;
+mod shortcut;
 mod slice;
 mod steering;
 mod table;
 
 pub use directory::{DirectoryError, RuntimeDirectory};
+pub use exchange::Arrived;
 pub use listeners::{Listeners, ServiceError};
-pub use member::{Arrived, Counters, JoinError, Member};
+pub use member::{Counters, JoinError, Member};
 pub use registry::RegistryError;
 pub use several::{join_all, join_all_in};
 pub use slice::Slice;

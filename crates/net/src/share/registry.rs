@@ -61,13 +61,18 @@ pub(super) struct Registry {
 
 impl Registry {
     pub(super) fn new(directory: &RuntimeDirectory, address: IpAddr) -> Self {
-        // Sockets share a port within one network namespace, and process numbers mean something
-        // within one process namespace: what is elsewhere has another registry.
-        let name = format!("{address}@{:x}.{:x}", namespace("net"), namespace("pid"));
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Self {
-            path: directory.path().join(name),
+            path: directory.path().join(name(address)),
             boot: boot.trim().to_owned(),
+        }
+    }
+
+    /// The registry of another address, in the same folder.
+    pub(super) fn of_neighbour(&self, address: IpAddr) -> Self {
+        Self {
+            path: self.path.with_file_name(name(address)),
+            boot: self.boot.clone(),
         }
     }
 
@@ -166,6 +171,12 @@ impl Drop for Locked {
         // Closing would not be enough: a child that was forked meanwhile has the file as well.
         let _ = self.file.unlock();
     }
+}
+
+/// Sockets share a port within one network namespace, and process numbers mean something within one
+/// process namespace: what is elsewhere has another registry.
+fn name(address: IpAddr) -> String {
+    format!("{address}@{:x}.{:x}", namespace("net"), namespace("pid"))
 }
 
 fn namespace(kind: &str) -> u64 {

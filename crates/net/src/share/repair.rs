@@ -126,6 +126,9 @@ impl Member {
             self.repair.due = Some(now + PERIOD);
             // What can't be done now is tried again: packets are forwarded meanwhile.
             let _ = self.inspect(now);
+            if let Some(shortcuts) = &mut self.shortcuts {
+                shortcuts.tend();
+            }
         }
         let due = self.repair.next_due(now);
         if self.outbox.is_empty() {

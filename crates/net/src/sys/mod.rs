@@ -13,6 +13,7 @@ pub(crate) mod poll;
 pub(crate) mod process;
 pub(crate) mod receive;
 pub(crate) mod send;
+pub(crate) mod shared_memory;
 
 use std::io;
 

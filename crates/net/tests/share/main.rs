@@ -7,4 +7,5 @@ mod forks;
 mod listeners;
 mod one_process;
 mod processes;
+mod shortcuts;
 mod traffic;

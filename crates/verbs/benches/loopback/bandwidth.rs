@@ -5,16 +5,16 @@ use std::time::Instant;
 
 use rocinante::{Request, Status};
 
-use crate::peer::Peer;
+use crate::peer::{Peer, Way};
 use crate::spread::in_turn;
 
 const BYTES: usize = 256 << 20;
 const ROUNDS: usize = 7;
 
 /// The operations that are `named`, or all.
-pub(crate) fn run(peer: &mut Peer, named: impl Fn(&str) -> bool) {
+pub(crate) fn run(peer: &mut Peer, way: Way, named: impl Fn(&str) -> bool) {
     let all = !["write", "read", "send"].into_iter().any(&named);
-    println!("bandwidth over loopback, one connection, two processes: GB/s, median (min-max)");
+    println!("bandwidth {way}, one connection, two processes: GB/s, median (min-max)");
     println!("{:>18}  {:>25}  {:>25}  ratio  goal", "", "RDMA", "TCP");
     for (name, size, goal) in [
         ("write", 4 << 10, None),

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use rocinante::Request;
 
-use crate::peer::{End, Peer, receive_udp};
+use crate::peer::{End, Peer, Way, receive_udp};
 use crate::spread::in_turn;
 
 const TRIPS: usize = 5_000;
 const ROUNDS: usize = 9;
 
-pub(crate) fn run(peer: &mut Peer) {
-    println!("round trip of 64 bytes, two processes: µs, median (min-max)");
+pub(crate) fn run(peer: &mut Peer, way: Way) {
+    println!("round trip of 64 bytes {way}, two processes: µs, median (min-max)");
     println!(
         "{:>18}  {:>25}  {:>25}  ratio  goal",
         "", "RDMA SEND", "UDP"

@@ -10,6 +10,8 @@ mod memory;
 mod peer;
 mod spread;
 
+use peer::Way;
+
 fn main() {
     if std::env::args().nth(1).as_deref() == Some("peer") {
         return peer::run();
@@ -18,12 +20,14 @@ fn main() {
     let chosen: Vec<String> = std::env::args().skip(1).collect();
     let named = |table: &str| chosen.iter().any(|argument| argument == table);
     let all = !["bandwidth", "latency", "memory"].into_iter().any(named);
-    let mut peer = peer::Peer::start();
-    if all || named("bandwidth") {
-        bandwidth::run(&mut peer, named);
-    }
-    if all || named("latency") {
-        latency::run(&mut peer);
+    for way in [Way::Sockets, Way::Shortcut] {
+        let mut peer = peer::Peer::start(way);
+        if all || named("bandwidth") {
+            bandwidth::run(&mut peer, way, named);
+        }
+        if all || named("latency") {
+            latency::run(&mut peer, way);
+        }
     }
     if all || named("memory") {
         memory::run();

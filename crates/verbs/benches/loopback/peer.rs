@@ -1,18 +1,51 @@
 //! The other process: it is told by lines what to be, and answers with lines.
 
+use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rocinante::{
-    Access, CompletionChannel, CompletionQueue, Context, Endpoint, MemoryRegion, Notify, QueuePair,
-    Remote, Request, Status,
+    Access, CompletionChannel, CompletionQueue, Context, Endpoint, MemoryRegion, Notify, Options,
+    QueuePair, Remote, Request, Status,
 };
 
 pub(crate) const ADDRESS: &str = "127.61.0.1";
 pub(crate) const PEER_ADDRESS: &str = "127.61.0.2";
 pub(crate) const MEMORY: usize = 1 << 20;
 const DEPTH: u32 = 256;
+
+/// Which way packets take from one process to the other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// As between machines.
+    Sockets,
+    /// Through memory that both have.
+    Shortcut,
+}
+
+impl Way {
+    const NAMES: [(Way, &str); 2] = [(Way::Sockets, "sockets"), (Way::Shortcut, "shortcut")];
+
+    fn name(self) -> &'static str {
+        let named = Self::NAMES.iter().find(|(way, _)| *way == self);
+        named.expect("all are named").1
+    }
+
+    fn named(name: &str) -> Self {
+        let named = Self::NAMES.iter().find(|(_, known)| *known == name);
+        named.expect("one of ours").0
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Way::Sockets => "over loopback",
+            Way::Shortcut => "by shortcut (TCP and UDP over loopback)",
+        })
+    }
+}
 
 /// One end of an RDMA connection, with everything it stands on.
 pub(crate) struct End {
@@ -24,8 +57,12 @@ pub(crate) struct End {
 }
 
 impl End {
-    pub(crate) fn open(address: &str) -> Self {
-        let context = Context::open(address).expect("a loopback address");
+    pub(crate) fn open(address: &str, way: Way) -> Self {
+        let options = Options {
+            shortcut: way == Way::Shortcut,
+            ..Options::default()
+        };
+        let context = Context::open_with(address, &options).expect("a loopback address");
         let domain = context.protection_domain().expect("room");
         let channel = context.completion_channel().expect("room");
         let completions = channel.completion_queue(4 * DEPTH).expect("room");
@@ -111,17 +148,17 @@ impl Drop for Process {
 }
 
 impl Peer {
-    pub(crate) fn start() -> Self {
+    pub(crate) fn start(way: Way) -> Self {
         let program = std::env::current_exe().expect("this program");
         let mut child = Command::new(program)
-            .arg("peer")
+            .args(["peer", way.name()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("a child");
         let mut orders = child.stdin.take().expect("piped");
         let mut answers = BufReader::new(child.stdout.take().expect("piped"));
-        let mut end = End::open(ADDRESS);
+        let mut end = End::open(ADDRESS, way);
         let udp = UdpSocket::bind((ADDRESS, 0)).expect("a port");
         let ours = udp.local_addr().expect("it has one");
         writeln!(orders, "{} {ours}", end.endpoint()).expect("it listens");
@@ -165,7 +202,8 @@ fn next_line(answers: &mut BufReader<ChildStdout>) -> String {
 /// The peer itself.
 pub(crate) fn run() {
     let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
-    let mut end = End::open(PEER_ADDRESS);
+    let way = Way::named(&std::env::args().nth(2).expect("a way"));
+    let mut end = End::open(PEER_ADDRESS, way);
     let listener = TcpListener::bind((PEER_ADDRESS, 0)).expect("a port");
     let udp = UdpSocket::bind((PEER_ADDRESS, 0)).expect("a port");
     let first = lines.next().expect("an endpoint and an address");

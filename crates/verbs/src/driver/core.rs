@@ -1,6 +1,7 @@
 //! What the driver's lock protects: the engine, the connection manager and the way to the sockets.
 
 mod news;
+mod progress;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -10,8 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{
-    Arrival, AsyncEvent, BatchLimits, Completion, CompletionQueue, Config, Device, Event, Id,
-    SourcePort, Transmit, WindowLimits,
+    Arrival, AsyncEvent, BatchLimits, CompletionQueue, Config, Device, Event, Id, SourcePort,
+    Transmit, WindowLimits,
 };
 use net::Envelope;
 use net::share::{Arrived, ServiceError};
@@ -23,20 +24,13 @@ use super::doorstep::Doorstep;
 use super::management::{Management, Stray, is_management};
 use super::pace::Pace;
 use super::port::{Doors, Look, Passed, Ports};
-use super::shared::earliest;
 use super::tap::Tap;
 use crate::clock::now;
 use crate::context::{OpenError, Options};
 use crate::narrator::News;
 
-/// So often may one turn look for packets: others wait for the lock.
-const MAX_LOOKS: usize = 4;
-
 /// A message and an acknowledgement often come together, and mean nothing.
 const PAIR: usize = 2;
-
-/// After so many packets at once there are probably more.
-const MANY: usize = 64;
 
 pub(super) struct Core {
     device: Device,
@@ -121,66 +115,6 @@ impl Core {
         &mut self.device
     }
 
-    /// Takes what has arrived, serves timers, sends what comes of it; how many packets there were.
-    pub(super) fn progress(&mut self, now: Instant) -> usize {
-        let mut all = 0;
-        for _ in 0..MAX_LOOKS {
-            let arrived = self.receive(now, Look::Everywhere);
-            self.serve_timers(now);
-            self.transmit(now);
-            all += arrived;
-            if arrived < MANY {
-                break;
-            }
-        }
-        all
-    }
-
-    /// Makes progress until there is a completion.
-    ///
-    /// Answers wait when there is one: what its owner does next, at the latest looking for another,
-    /// sends them together with its own packets.
-    pub(super) fn progress_for(
-        &mut self,
-        now: Instant,
-        queue: Id<CompletionQueue>,
-    ) -> Option<Completion> {
-        self.receive(now, Look::Again);
-        self.serve_timers(now);
-        if let Some(completion) = self.device.poll_completion(queue) {
-            self.unsent = true;
-            return Some(completion);
-        }
-        self.transmit(now);
-        self.device.poll_completion(queue)
-    }
-
-    /// Makes progress for somebody who sleeps until the bell rings.
-    ///
-    /// When it rings, answers wait for what he does next, as in [`progress_for`](Self::progress_for).
-    pub(super) fn progress_until(&mut self, now: Instant, bell: &Bell) {
-        // Mostly one packet has come, and where the last one came.
-        if self.receive(now, Look::Again) == 0 {
-            self.receive(now, Look::Everywhere);
-        }
-        self.serve_timers(now);
-        self.tell_events();
-        match bell.has_rung() && !self.management.has_work() {
-            true => self.unsent = true,
-            false => self.transmit(now),
-        }
-    }
-
-    fn serve_timers(&mut self, now: Instant) {
-        if self.device.poll_timeout().is_some_and(|at| at <= now) {
-            self.device.handle_timeout(now);
-        }
-        let manager = self.management.manager();
-        if manager.poll_timeout().is_some_and(|at| at <= now) {
-            manager.handle_timeout(now);
-        }
-    }
-
     pub(super) fn management(&mut self) -> &mut Management {
         &mut self.management
     }
@@ -208,24 +142,6 @@ impl Core {
 
     pub(super) fn doors(&self) -> io::Result<Doors> {
         self.ports.doors()
-    }
-
-    /// Nobody sleeps on unsent answers; until when one may sleep.
-    pub(super) fn before_sleep(&mut self, now: Instant) -> Option<Instant> {
-        self.send_waiting(now);
-        self.next_deadline()
-    }
-
-    /// Sends the answers that wait.
-    pub(super) fn send_waiting(&mut self, now: Instant) {
-        if self.unsent {
-            self.transmit(now);
-        }
-    }
-
-    /// Whether answers wait to be sent.
-    pub(super) fn has_unsent(&self) -> bool {
-        self.unsent
     }
 
     /// How many packets have arrived.
@@ -338,7 +254,13 @@ impl Core {
         self.pace.wait_for(&self.outbox);
         // A packet that can't be sent is a packet lost: the protocol copes, the counters tell.
         let sent = match &mut self.tap {
-            Some(tap) => tap.transmit(now, transmit, &mut self.outbox, &self.device, &self.ports),
+            Some(tap) => tap.transmit(
+                now,
+                transmit,
+                &mut self.outbox,
+                &self.device,
+                &mut self.ports,
+            ),
             None => self.ports.send(transmit, &mut self.outbox),
         };
         if let Err(error) = sent {
@@ -399,15 +321,6 @@ impl Core {
         for _ in self.events.len()..before {
             self.event_bell.answer();
         }
-    }
-
-    /// When something must be done even if nothing arrives.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let held_back = self.tap.as_ref().and_then(Tap::next_due);
-        let due = earliest(self.device.poll_timeout(), held_back);
-        let due = earliest(due, self.management.next_deadline());
-        let due = earliest(due, self.doorstep.next_look());
-        earliest(due, self.ports.tend_at())
     }
 }
 

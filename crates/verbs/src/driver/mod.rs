@@ -53,7 +53,7 @@ impl Driver {
         device: &net::interface::Device,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let ports = Ports::open(device)?;
+        let ports = Ports::open(device, options.shortcut)?;
         let doors = ports.doors().map_err(OpenError::System)?;
         let core = Core::new(device, ports, options)?;
         let shared = Arc::new(Shared {
@@ -247,6 +247,7 @@ impl Driver {
         self.shared.sleepers.fetch_add(1, Ordering::AcqRel);
         while !interrupted
             && until.is_none_or(|at| now() < at)
+            && !self.shared.glance(bell)
             && let Some(sleeper) = bell.sleep()
         {
             interrupted = self.shared.wait_with(&sleeper, until);

@@ -84,9 +84,12 @@ impl Doors {
 }
 
 impl Ports {
-    pub(super) fn open(device: &net::interface::Device) -> Result<Self, OpenError> {
+    pub(super) fn open(device: &net::interface::Device, shortcut: bool) -> Result<Self, OpenError> {
         let addresses: Vec<IpAddr> = device.gids.iter().map(|entry| entry.address).collect();
-        let members = join_all(&addresses)?;
+        let mut members = join_all(&addresses)?;
+        if shortcut {
+            members.iter_mut().for_each(Member::allow_shortcuts);
+        }
         let gids = device.gids.iter().map(|entry| entry.gid);
         Ok(Self {
             members,
@@ -212,14 +215,20 @@ impl Ports {
     }
 
     /// Sends the packets of one batch; waits while the kernel's buffer is full.
-    pub(super) fn send(&self, transmit: &Transmit, mut bytes: &mut [u8]) -> Result<(), SendError> {
+    pub(super) fn send(
+        &mut self,
+        transmit: &Transmit,
+        mut bytes: &mut [u8],
+    ) -> Result<(), SendError> {
         let route = &transmit.route;
         let envelope = Envelope {
             flow: route.flow,
             traffic_class: route.traffic_class,
             hop_limit: route.hop_limit,
         };
-        let Some(member) = self.member_at(route.flow.source) else {
+        let source = route.flow.source;
+        let mut members = self.members.iter_mut();
+        let Some(member) = members.find(|member| member.address() == source) else {
             return Ok(());
         };
         loop {
@@ -245,7 +254,7 @@ impl Ports {
         if look == Look::Again && !self.looks.is_multiple_of(EVERYWHERE) {
             let member = self.members.get_mut(self.busiest);
             // A socket that fails has nothing for us; whoever sends will notice.
-            return member.map_or(0, |member| member.receive(now, inbox, take).unwrap_or(0));
+            return member.map_or(0, |member| member.glance(now, inbox, take).unwrap_or(0));
         }
         let mut taken = 0;
         for (place, member) in self.members.iter_mut().enumerate() {
@@ -271,6 +280,20 @@ impl Ports {
             }
         }
         taken
+    }
+
+    /// Whether others send to us past the kernel.
+    pub(super) fn has_shortcuts(&self) -> bool {
+        self.members.iter().any(Member::has_shortcuts)
+    }
+
+    /// Before sleeping on the doors: whether something has arrived after all.
+    pub(super) fn prepare_sleep(&mut self) -> bool {
+        let mut arrived = false;
+        for member in &mut self.members {
+            arrived |= member.prepare_sleep();
+        }
+        arrived
     }
 
     /// Nothing new comes from now on, except what is under way.
@@ -366,12 +389,6 @@ impl Ports {
             // What can't be given back now goes when this process ends.
             let _ = member.listeners().release(service);
         }
-    }
-
-    fn member_at(&self, address: IpAddr) -> Option<&Member> {
-        self.members
-            .iter()
-            .find(|member| member.address() == address)
     }
 }
 

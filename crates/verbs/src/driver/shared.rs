@@ -9,7 +9,7 @@ use engine::{Completion, CompletionQueue, Device, Id};
 use net::interface::Monitor;
 use net::poll::{Ready, Waker, wait};
 
-use super::bell::Sleeper;
+use super::bell::{Bell, Sleeper};
 use super::core::Core;
 use super::port::Doors;
 use crate::clock::now;
@@ -18,6 +18,9 @@ use crate::narrator::Narrator;
 /// While somebody polled less than this ago, the device's own thread leaves the sockets alone; or less
 /// long, if that proves wrong.
 pub(super) const POLLED_RECENTLY: Duration = Duration::from_micros(200);
+
+/// So long somebody looks for what comes through memory before he sleeps.
+const GLANCE: Duration = Duration::from_micros(10);
 
 /// One lock, and what must be known without it.
 pub(super) struct Shared {
@@ -145,6 +148,27 @@ impl Shared {
         if self.nanoseconds(next) < planned {
             self.waker.wake();
         }
+    }
+
+    /// Looks for a moment whether the bell rings, where that costs no system calls: an answer through
+    /// memory is here before a thread is asleep.
+    pub(super) fn glance(&self, bell: &Bell) -> bool {
+        let mut core = self.lock();
+        let until = now() + GLANCE;
+        while core.has_shortcuts() {
+            let now = now();
+            if core.glance(now, bell) {
+                self.watch_over_unsent(&core, now);
+                return true;
+            }
+            if now >= until {
+                break;
+            }
+            drop(core);
+            std::hint::spin_loop();
+            core = self.lock();
+        }
+        false
     }
 
     /// Waits for packets, the bell or the time; whether a signal ended it.

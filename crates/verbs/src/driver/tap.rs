@@ -71,7 +71,7 @@ impl Tap {
         transmit: &Transmit,
         buffer: &mut [u8],
         device: &Device,
-        ports: &Ports,
+        ports: &mut Ports,
     ) -> Result<(), SendError> {
         for (index, packet) in packets(transmit, buffer).enumerate() {
             let fragmentation = Fragmentation {
@@ -126,7 +126,7 @@ impl Tap {
     }
 
     /// Lets go of what is no longer held back.
-    pub(super) fn release(&mut self, now: Instant, device: &mut Device, ports: &Ports) {
+    pub(super) fn release(&mut self, now: Instant, device: &mut Device, ports: &mut Ports) {
         while let Some(late) = self.late.poll_due(now) {
             match late {
                 Late::Outgoing(transmit, mut bytes) => drop(ports.send(&transmit, &mut bytes)),

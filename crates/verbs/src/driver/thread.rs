@@ -195,7 +195,10 @@ fn make_progress(shared: &Shared, mut core: Locked<'_>, duty: Duty, now: Instant
         true => core.progress(now),
         false => 0,
     };
-    let next = core.next_deadline();
+    let next = match duty {
+        Duty::Everything => core.sleep_at_doors_until(now),
+        Duty::Timers | Duty::Standby(_) => core.next_deadline(),
+    };
     // Under the lock: who brings an earlier deadline afterwards sees what is planned, and rings.
     shared.plan_thread(next);
     Turn { next, arrived }

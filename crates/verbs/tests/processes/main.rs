@@ -3,7 +3,8 @@
 //! Eight of them are each connected with every other, while some are killed and new ones come: the
 //! others lose nothing. The parent is the meeting point: it starts this same program as children and
 //! passes their endpoints on, line by line. Every child keeps one fetch-and-add under way to each
-//! peer, so each pair can be counted on both sides afterwards, exactly.
+//! peer, so each pair can be counted on both sides afterwards, exactly. All of that twice: over sockets,
+//! and through memory.
 
 mod child;
 mod listeners;
@@ -16,9 +17,10 @@ fn main() {
         // What test runners ask for.
         Some("--list") => println!("processes: test"),
         _ => {
-            parent::run();
+            parent::run(false);
+            parent::run(true);
             listeners::run();
-            println!("processes: 2 passed, 0 failed");
+            println!("processes: 3 passed, 0 failed");
         }
     }
 }

@@ -29,9 +29,11 @@ struct Parent {
     /// Lines that nobody has asked for yet.
     waiting: BTreeMap<usize, VecDeque<String>>,
     next: usize,
+    /// Whether packets go through memory.
+    shortcut: bool,
 }
 
-pub(crate) fn run() {
+pub(crate) fn run(shortcut: bool) {
     let (saying, said) = channel();
     let mut parent = Parent {
         processes: BTreeMap::new(),
@@ -40,6 +42,7 @@ pub(crate) fn run() {
         saying,
         waiting: BTreeMap::new(),
         next: 0,
+        shortcut,
     };
     for _ in 0..PROCESSES {
         parent.start_one();
@@ -65,6 +68,7 @@ impl Parent {
         let mut child = Command::new(program)
             .arg("child")
             .env(ADDRESS, SHARED_ADDRESS)
+            .env("ROCI_SHORTCUT", if self.shortcut { "1" } else { "0" })
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

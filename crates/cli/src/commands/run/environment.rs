@@ -18,6 +18,7 @@ const PRELOAD: &str = "LD_PRELOAD";
 const TREE: &str = "ROCI_TREE";
 const PCAP: &str = "ROCI_PCAP";
 const EXPLAIN: &str = "ROCI_EXPLAIN";
+const SHORTCUT: &str = "ROCI_SHORTCUT";
 
 /// What the loader takes for the end of a path.
 const PATH_SEPARATORS: &[u8] = b":;";
@@ -38,6 +39,10 @@ pub(crate) struct Settings {
     /// Say on stderr what goes wrong and what to do, as ROCI_EXPLAIN=1 does
     #[arg(long)]
     explain: bool,
+    /// Let packets to other processes of this machine go through memory, as ROCI_SHORTCUT=1 does: faster,
+    /// but invisible on the interface, and only if those do it too
+    #[arg(long)]
+    shortcut: bool,
 }
 
 impl Settings {
@@ -100,6 +105,7 @@ impl Environment {
         let given = [
             (PCAP, capture.map(OsString::from)),
             (EXPLAIN, settings.explain.then(|| "1".into())),
+            (SHORTCUT, settings.shortcut.then(|| "1".into())),
             (FAULT_VARIABLE, settings.fault.as_ref().map(OsString::from)),
             (
                 DEVICES_VARIABLE,
@@ -132,8 +138,15 @@ pub(crate) fn without_ours() -> anyhow::Result<Vec<(&'static str, Option<OsStrin
         rest(LIBRARY_PATH, &libraries.folder, PATH_SEPARATORS),
         rest(PRELOAD, &libraries.shim, PRELOAD_SEPARATORS),
     ];
-    changes
-        .extend([TREE, PCAP, EXPLAIN, FAULT_VARIABLE, DEVICES_VARIABLE].map(|name| (name, None)));
+    let plain = [
+        TREE,
+        PCAP,
+        EXPLAIN,
+        SHORTCUT,
+        FAULT_VARIABLE,
+        DEVICES_VARIABLE,
+    ];
+    changes.extend(plain.map(|name| (name, None)));
     Ok(changes)
 }
 

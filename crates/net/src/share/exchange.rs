@@ -1,0 +1,301 @@
+//! What comes to a member, and what it sends.
+
+use std::io;
+use std::time::Instant;
+
+use wire::Qpn;
+
+use super::mailbox::{HEADING, Letter as Received, MAX_LETTER, letter, print, unpack};
+use super::member::Member;
+use super::outbox::Letter;
+use super::probe::Probe;
+use super::shortcut::Shortcuts;
+use super::slice::Slice;
+use crate::socket::{Batch, Envelope, Inbox, SendError};
+
+/// How often the mailbox is looked into: every so many calls of [`Member::receive`]. It is nearly
+/// always empty, and asking costs a system call.
+const MAILBOX_TURNS: u32 = 16;
+
+/// How many batches are taken from the mailbox at a time.
+const MAILBOX_BATCH: usize = 32;
+
+/// A packet that has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrived<'p> {
+    /// Where it came from, as far as the sockets tell.
+    pub envelope: Envelope,
+    /// Its bytes, from the BTH on.
+    pub packet: &'p [u8],
+    /// Whether another member got it first, and decided that it is for us.
+    pub forwarded: bool,
+}
+
+impl Member {
+    /// Lets packets go past the kernel, through memory, to and from other processes of this user and
+    /// machine that allow it too.
+    pub fn allow_shortcuts(&mut self) {
+        self.shortcuts = Some(Box::new(Shortcuts::new()));
+    }
+
+    /// Sends packets of `segment_size` bytes each; see [`Sender::send`].
+    pub fn send(
+        &mut self,
+        envelope: &Envelope,
+        segment_size: usize,
+        bytes: &mut [u8],
+    ) -> Result<(), SendError> {
+        match self.sent_by_shortcut(envelope, segment_size, bytes) {
+            true => Ok(()),
+            false => self.sender.send(envelope, segment_size, bytes),
+        }
+    }
+
+    fn sent_by_shortcut(&mut self, envelope: &Envelope, segment_size: usize, bytes: &[u8]) -> bool {
+        let Some(shortcuts) = &mut self.shortcuts else {
+            return false;
+        };
+        let Some(owner) = destination(bytes).and_then(Slice::of) else {
+            return false;
+        };
+        let to = (envelope.flow.destination, owner);
+        if to == (self.address, self.slice) || HEADING + bytes.len() > MAX_LETTER {
+            return false;
+        }
+        let mut seen = *envelope;
+        if seen.hop_limit == 0 {
+            seen.hop_limit = Envelope::DEFAULT_HOP_LIMIT;
+        }
+        let heading = print(&seen, segment_size);
+        let sent = shortcuts.send(to, &heading, bytes, &self.registry, &self.mailbox);
+        if sent {
+            self.counters.by_shortcut += bytes.len().div_ceil(segment_size) as u64;
+        }
+        sent
+    }
+
+    /// Takes what has arrived, and passes on what is not ours. Never waits.
+    ///
+    /// `take` gets every packet for our own queue pairs, for queue pair 1, for multicast, and what
+    /// is too short to tell. How many it got is returned.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        inbox: &mut Inbox,
+        mut take: impl FnMut(Arrived<'_>),
+    ) -> io::Result<usize> {
+        let mut taken = self.receive_from_socket(inbox, &mut take)?;
+        taken += self.receive_by_shortcut(inbox, &mut take)?;
+        if !self.outbox.is_empty() {
+            self.empty_outbox();
+        }
+        self.turn = self.turn.wrapping_add(1);
+        if self.turn.is_multiple_of(MAILBOX_TURNS) {
+            taken += self.empty_mailbox(&mut take)?;
+        }
+        self.look_around_if_urgent(now);
+        Ok(taken)
+    }
+
+    /// As [`receive`](Self::receive), for who looks again and again, and now and then with that: where
+    /// packets come through memory, looking there costs no system call.
+    pub fn glance(
+        &mut self,
+        now: Instant,
+        inbox: &mut Inbox,
+        mut take: impl FnMut(Arrived<'_>),
+    ) -> io::Result<usize> {
+        match self.has_shortcuts() {
+            true => self.receive_by_shortcut(inbox, &mut take),
+            false => self.receive(now, inbox, take),
+        }
+    }
+
+    /// Whether anybody sends to us past the kernel.
+    pub fn has_shortcuts(&self) -> bool {
+        let shortcuts = self.shortcuts.as_ref();
+        shortcuts.is_some_and(|shortcuts| shortcuts.has_sources())
+    }
+
+    /// Before sleeping on [`fds`](Self::fds): whether there is something to receive after all.
+    pub fn prepare_sleep(&mut self) -> bool {
+        let shortcuts = self.shortcuts.as_mut();
+        shortcuts.is_some_and(|shortcuts| shortcuts.prepare_sleep())
+    }
+
+    fn receive_from_socket(
+        &mut self,
+        inbox: &mut Inbox,
+        take: &mut impl FnMut(Arrived<'_>),
+    ) -> io::Result<usize> {
+        let mut taken = 0;
+        for batch in self.receiver.receive(inbox)? {
+            taken += self.sort_out(&batch, take);
+        }
+        Ok(taken)
+    }
+
+    fn receive_by_shortcut(
+        &mut self,
+        inbox: &mut Inbox,
+        take: &mut impl FnMut(Arrived<'_>),
+    ) -> io::Result<usize> {
+        let Some(mut shortcuts) = self.shortcuts.take() else {
+            return Ok(0);
+        };
+        let mut taken = 0;
+        if shortcuts.has_news() {
+            while let older @ 1.. = self.receive_from_socket(inbox, take).unwrap_or(0) {
+                taken += older;
+            }
+        }
+        shortcuts.receive(|letter| {
+            if let Some(batch) = unpack(letter) {
+                taken += self.sort_out(&batch, take);
+            }
+        });
+        let woken = shortcuts.was_woken();
+        self.shortcuts = Some(shortcuts);
+        if woken {
+            taken += self.empty_mailbox(take)?;
+        }
+        Ok(taken)
+    }
+
+    /// Hands a packet to the member that owns a slice. It takes it as if it had just arrived.
+    ///
+    /// What does not fit into its mailbox waits; if it has died the packet is lost, and counted.
+    pub fn forward_to(&mut self, owner: Slice, envelope: &Envelope, packet: &[u8]) {
+        let batch = Batch {
+            envelope: *envelope,
+            segment_size: packet.len(),
+            bytes: packet,
+        };
+        self.hand_over(owner, 1, &batch);
+    }
+
+    /// Takes what is ours from a batch, and passes on the rest.
+    fn sort_out(&mut self, batch: &Batch<'_>, take: &mut impl FnMut(Arrived<'_>)) -> usize {
+        let mut taken = 0;
+        let mut rest = *batch;
+        while let Some(packet) = rest.packets().next() {
+            let length = match sort(packet, self.slice) {
+                Kind::Ours => {
+                    take(Arrived {
+                        envelope: batch.envelope,
+                        packet,
+                        forwarded: false,
+                    });
+                    taken += 1;
+                    packet.len()
+                }
+                Kind::Probe(probe) => {
+                    self.note_probe(probe);
+                    packet.len()
+                }
+                // Only the first packet of a batch was steered.
+                Kind::Stray(owner) => {
+                    self.pass_on(owner, &rest, rest.bytes.len() == batch.bytes.len())
+                }
+            };
+            rest.bytes = &rest.bytes[length..];
+        }
+        taken
+    }
+
+    /// Hands over as many packets at the front of a batch as have the same owner: how many bytes.
+    fn pass_on(&mut self, owner: Slice, batch: &Batch<'_>, steered: bool) -> usize {
+        let run = batch.packets().take_while(
+            |packet| matches!(sort(packet, self.slice), Kind::Stray(it) if it == owner),
+        );
+        let (packets, length) = run.fold((0, 0), |(count, bytes), packet| {
+            (count + 1, bytes + packet.len())
+        });
+        let bytes = &batch.bytes[..length];
+        let lost = self.hand_over(owner, packets, &Batch { bytes, ..*batch });
+        if steered || lost {
+            self.repair.suspect(owner);
+        }
+        length
+    }
+
+    /// Puts packets into their owner's mailbox, or keeps them while it is full; whether something
+    /// was lost because an owner is gone.
+    fn hand_over(&mut self, owner: Slice, packets: u64, batch: &Batch<'_>) -> bool {
+        let kept = self.outbox.push(Letter {
+            owner,
+            packets,
+            bytes: letter(batch),
+        });
+        self.counters.strays_lost += kept.lost;
+        self.empty_outbox()
+    }
+
+    /// Delivers what waits for other members; whether something was lost because an owner is gone.
+    pub(super) fn empty_outbox(&mut self) -> bool {
+        let outcome = self.outbox.flush(|letter| {
+            let path = self.registry.mailbox(letter.owner);
+            self.mailbox.bring(&path, &letter.bytes)
+        });
+        self.counters.strays_forwarded += outcome.delivered;
+        self.counters.strays_lost += outcome.lost;
+        outcome.lost > 0
+    }
+
+    fn empty_mailbox(&mut self, take: &mut impl FnMut(Arrived<'_>)) -> io::Result<usize> {
+        let mut taken = 0;
+        for _ in 0..MAILBOX_BATCH {
+            let batch = match self.mailbox.next()? {
+                Some(Received::Packets(batch)) => batch,
+                Some(Received::Offer(offer)) => {
+                    if let Some(shortcuts) = &mut self.shortcuts {
+                        shortcuts.accept(&offer);
+                    }
+                    continue;
+                }
+                Some(Received::Knock) => continue,
+                None => break,
+            };
+            for packet in batch.packets() {
+                self.counters.forwarded_to_us += 1;
+                // What is not ours was forwarded by a stale table: passing it on again could go on
+                // for ever.
+                if matches!(sort(packet, self.slice), Kind::Ours) {
+                    take(Arrived {
+                        envelope: batch.envelope,
+                        packet,
+                        forwarded: true,
+                    });
+                    taken += 1;
+                }
+            }
+        }
+        Ok(taken)
+    }
+}
+
+/// What a datagram is to us.
+enum Kind {
+    Ours,
+    Probe(Probe),
+    Stray(Slice),
+}
+
+#[inline]
+fn sort(packet: &[u8], own: Slice) -> Kind {
+    let Some(destination) = destination(packet) else {
+        return Kind::Ours;
+    };
+    match Slice::of(destination) {
+        Some(owner) if owner == own => Kind::Ours,
+        Some(owner) => Kind::Stray(owner),
+        None => Probe::parse(packet).map_or(Kind::Ours, Kind::Probe),
+    }
+}
+
+/// The queue pair that a packet is for; nothing if it is too short to tell.
+#[inline]
+fn destination(packet: &[u8]) -> Option<Qpn> {
+    let &[_, _, _, _, _, high, middle, low] = packet.first_chunk::<8>()?;
+    Some(Qpn::new(u32::from_be_bytes([0, high, middle, low])))
+}

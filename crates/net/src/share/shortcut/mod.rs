@@ -1,0 +1,273 @@
+//! Past the kernel, from one process of a machine to another.
+//!
+//! Two processes of one user that meet in the same folder can hand each other packets through memory
+//! that both have mapped: the same packets as over the socket, in the same order, several times as
+//! fast. Nobody can watch them on an interface then, so it is done only for who asks for it, at both
+//! ends.
+//!
+//! Who sends looks up in the registry of the destination who owns the queue pair, makes a [`ring`] and
+//! offers it to the owner by a letter. Until that has taken it, and whenever there is none, packets go
+//! over the socket. What was sent there before is in the reader's socket already, and he takes it
+//! before he begins to read a new ring.
+//!
+//! A reader who is about to sleep says so in the ring, and the writer knocks at his mailbox.
+
+mod ring;
+
+use std::fs::{self, File};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+use super::mailbox::{HEADING, MAX_LETTER, Mailbox, Offer};
+use super::process::Identity;
+use super::registry::Registry;
+use super::slice::Slice;
+use ring::{Reader, State, Writer};
+
+/// So often a writer whose ring is full lets others run before a packet is lost: about a millisecond.
+const PATIENCE: usize = 1000;
+
+/// How often a way is looked after before a refusal is forgotten, some seconds in all.
+const FORGET_AFTER: u32 = 16;
+
+/// How many letters are read at a time from one ring.
+const LETTERS_AT_ONCE: usize = 8;
+
+/// The ways to and from other processes.
+#[derive(Debug)]
+pub(super) struct Shortcuts {
+    us: Identity,
+    ways: Vec<Way>,
+    sources: Vec<Source>,
+    buffer: Box<[u8]>,
+}
+
+/// Where packets to one owner of queue pairs go.
+#[derive(Debug)]
+struct Way {
+    address: IpAddr,
+    owner: Slice,
+    /// Nothing if they go over the socket.
+    ring: Option<Outlet>,
+    /// How often it was looked after.
+    age: u32,
+}
+
+#[derive(Debug)]
+struct Outlet {
+    writer: Writer,
+    reader: Identity,
+    mailbox: PathBuf,
+    /// How far the reader was when it was last looked after.
+    unread: Option<u64>,
+}
+
+/// A ring that somebody writes for us.
+#[derive(Debug)]
+struct Source {
+    reader: Reader,
+    writer: Identity,
+}
+
+impl Shortcuts {
+    pub(super) fn new() -> Self {
+        Self {
+            us: Identity::current(),
+            ways: Vec::new(),
+            sources: Vec::new(),
+            buffer: vec![0; MAX_LETTER].into(),
+        }
+    }
+
+    /// Takes a letter to the owner of the queue pairs in a slice of an address; whether it is on its
+    /// way. If not, it must go over the socket.
+    pub(super) fn send(
+        &mut self,
+        (address, owner): (IpAddr, Slice),
+        heading: &[u8; HEADING],
+        packets: &[u8],
+        registry: &Registry,
+        mailbox: &Mailbox,
+    ) -> bool {
+        let known = |way: &Way| way.owner == owner && way.address == address;
+        let place = match self.ways.iter().position(known) {
+            Some(place) => place,
+            None => {
+                let ring = self.offer(address, owner, registry, mailbox);
+                self.ways.push(Way {
+                    address,
+                    owner,
+                    ring,
+                    age: 0,
+                });
+                self.ways.len() - 1
+            }
+        };
+        let ring = self.ways[place].ring.as_mut();
+        ring.is_some_and(|outlet| outlet.send(heading, packets, mailbox))
+    }
+
+    /// Offers a ring to the owner of a slice.
+    fn offer(
+        &self,
+        address: IpAddr,
+        owner: Slice,
+        registry: &Registry,
+        mailbox: &Mailbox,
+    ) -> Option<Outlet> {
+        let registry = registry.of_neighbour(address);
+        let reader = registry.read().ok()?.member(owner)?.process;
+        if !reader.is_alive() {
+            return None;
+        }
+        let writer = Writer::create().ok()?;
+        let offer = Offer {
+            from: self.us,
+            descriptor: writer.file().as_raw_fd(),
+        };
+        let outlet = Outlet {
+            writer,
+            reader,
+            mailbox: registry.mailbox(owner),
+            unread: None,
+        };
+        mailbox.bring(&outlet.mailbox, &offer.print()).ok()?;
+        Some(outlet)
+    }
+
+    /// Takes a ring that was offered. One that can't be used is left alone: then nobody writes.
+    pub(super) fn accept(&mut self, offer: &Offer) {
+        let source = Source {
+            writer: offer.from,
+            reader: match open(offer) {
+                Ok(reader) => reader,
+                Err(_) => return,
+            },
+        };
+        self.sources.push(source);
+    }
+
+    /// Whether anybody writes for us.
+    pub(super) fn has_sources(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
+    /// Whether somebody has begun to write: what came over the socket before is older.
+    pub(super) fn has_news(&mut self) -> bool {
+        let mut sources = self.sources.iter_mut().map(|source| &mut source.reader);
+        sources.any(|reader| reader.is_new() && reader.has_letters())
+    }
+
+    /// Reads what was written for us.
+    pub(super) fn receive(&mut self, mut take: impl FnMut(&[u8])) {
+        let buffer = &mut self.buffer;
+        self.sources.retain_mut(|source| {
+            for _ in 0..LETTERS_AT_ONCE {
+                match source.reader.read(buffer) {
+                    Ok(Some(length)) => take(&buffer[..length]),
+                    Ok(None) => break,
+                    // Closes it; the writer goes over the socket again.
+                    Err(ring::Nonsense) => return false,
+                }
+            }
+            true
+        });
+    }
+
+    /// Lets the writers know that we must be woken; whether there is something to read after all.
+    pub(super) fn prepare_sleep(&mut self) -> bool {
+        let mut found = false;
+        for source in &mut self.sources {
+            found |= source.reader.prepare_sleep();
+        }
+        found
+    }
+
+    /// Whether somebody has knocked since then; true once.
+    pub(super) fn was_woken(&mut self) -> bool {
+        let mut woken = false;
+        for source in &mut self.sources {
+            woken |= source.reader.was_woken();
+        }
+        woken
+    }
+
+    /// Forgets who has gone. To be called now and then.
+    pub(super) fn tend(&mut self) {
+        self.ways.retain_mut(Way::is_worth_keeping);
+        self.sources.retain_mut(|source| {
+            !source.reader.is_over() && (source.reader.has_letters() || source.writer.is_alive())
+        });
+    }
+}
+
+impl Way {
+    /// A refusal is forgotten after a while: the owner may have changed his mind, or be another.
+    fn is_worth_keeping(&mut self) -> bool {
+        self.age += 1;
+        let Some(outlet) = &mut self.ring else {
+            return self.age < FORGET_AFTER;
+        };
+        match outlet.writer.state() {
+            State::Open => !outlet.is_stuck() || outlet.reader.is_alive(),
+            State::Closed => false,
+            State::Offered => {
+                if self.age == FORGET_AFTER / 2 {
+                    self.ring = None;
+                }
+                true
+            }
+        }
+    }
+}
+
+impl Outlet {
+    fn send(&mut self, heading: &[u8], packets: &[u8], mailbox: &Mailbox) -> bool {
+        if self.writer.state() != State::Open {
+            return false;
+        }
+        if !self.writer.write(heading, packets) && !self.reader.is_current() {
+            self.write_when_there_is_room(heading, packets);
+        }
+        if self.writer.reader_sleeps() {
+            // Who can't be reached will be found dead, or wakes up by himself.
+            let _ = mailbox.bring(&self.mailbox, &[]);
+        }
+        // What does not fit is lost, as on any network: over the socket it would overtake the rest.
+        true
+    }
+
+    /// Waits a little. Not for a reader in this process: he may be waiting for us.
+    fn write_when_there_is_room(&mut self, heading: &[u8], packets: &[u8]) {
+        for _ in 0..PATIENCE {
+            std::thread::yield_now();
+            if self.writer.state() != State::Open || self.writer.write(heading, packets) {
+                return;
+            }
+        }
+    }
+
+    /// Whether the reader has not moved since the last time, although he could.
+    fn is_stuck(&mut self) -> bool {
+        let unread = self.writer.unread();
+        let before = std::mem::replace(&mut self.unread, unread);
+        unread.is_some() && unread == before
+    }
+}
+
+/// Opens the memory behind a descriptor of another process of ours.
+fn open(offer: &Offer) -> io::Result<Reader> {
+    let pid = offer.from.pid;
+    if !offer.from.is_alive() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let path = format!("/proc/{pid}/fd/{}", offer.descriptor);
+    // Anything else that lies there is not for us, and opening it may have consequences.
+    if !fs::read_link(&path)?.starts_with("/memfd:roci-shortcut (deleted)") {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let file = File::options().read(true).write(true).open(path)?;
+    Reader::open(&file)
+}

@@ -1,0 +1,156 @@
+//! Memory that two processes share.
+//!
+//! The other process may write it at any moment, so no reference to its bytes is ever formed: bytes
+//! are copied raw, and words are atomics.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU64;
+
+use super::check;
+
+/// With these nobody can take the memory away again under those who use it.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// A mapping that is there until it is dropped.
+#[derive(Debug)]
+pub(crate) struct SharedMemory {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and all access goes by raw copies and
+// atomics.
+unsafe impl Send for SharedMemory {}
+
+impl SharedMemory {
+    /// New memory full of zeros, and the file that others can map it from.
+    pub(crate) fn create(length: usize) -> io::Result<(Self, File)> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a literal that ends in zero.
+        let result = unsafe { libc::memfd_create(c"roci-shortcut".as_ptr(), flags) };
+        check(result)?;
+        // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(result) });
+        file.set_len(length as u64)?;
+        // SAFETY: takes no pointers.
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) };
+        check(result)?;
+        Ok((Self::map(&file, length)?, file))
+    }
+
+    /// The memory that another process made, if nobody can take it away and it is this long.
+    pub(crate) fn open(file: &File, length: usize) -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        check(seals)?;
+        let sealed = seals & libc::F_SEAL_SHRINK != 0;
+        if !sealed || file.metadata()?.len() != length as u64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Self::map(file, length)
+    }
+
+    fn map(file: &File, length: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping at a place that the kernel chooses touches no other memory. The file
+        // has this length and is sealed against losing it, so every byte stays accessible.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).expect("a mapping is never at address zero");
+        Ok(Self { start, length })
+    }
+
+    /// The word at an offset that is a multiple of eight.
+    #[inline]
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && self.contains(offset, 8));
+        // SAFETY: inside the mapping, which lives as long as `self`, and aligned, as mappings begin
+        // at a page. Both processes touch words by atomics only.
+        unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }
+    }
+
+    /// Copies bytes out of it.
+    #[inline]
+    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
+        assert!(self.contains(offset, into.len()));
+        // SAFETY: inside the mapping by the assertion; `into` is exclusive, so it does not overlap.
+        unsafe { ptr::copy_nonoverlapping(self.at(offset), into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Copies bytes into it.
+    #[inline]
+    pub(crate) fn write(&self, offset: usize, from: &[u8]) {
+        assert!(self.contains(offset, from.len()));
+        // SAFETY: inside the mapping by the assertion; nobody has a reference to bytes of the mapping,
+        // so `from` does not overlap.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(offset), from.len()) }
+    }
+
+    fn contains(&self, offset: usize, length: usize) -> bool {
+        offset <= self.length && length <= self.length - offset
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        // Wrapping: the callers have checked that it is inside.
+        self.start.as_ptr().wrapping_add(offset)
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped, and nobody can reach it any more: `word` gives references
+        // that end before this.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn what_one_writes_the_other_reads() {
+        let (ours, file) = SharedMemory::create(8192).unwrap();
+        let theirs = SharedMemory::open(&file, 8192).unwrap();
+        ours.write(4090, b"across");
+        ours.word(64).store(7, Ordering::Release);
+        let mut read = [0; 6];
+        theirs.read(4090, &mut read);
+        assert_eq!(&read, b"across");
+        assert_eq!(theirs.word(64).load(Ordering::Acquire), 7);
+    }
+
+    #[test]
+    fn memory_that_could_vanish_is_refused() {
+        let (_ours, file) = SharedMemory::create(4096).unwrap();
+        assert!(file.set_len(100).is_err(), "it is sealed");
+        assert!(SharedMemory::open(&file, 8192).is_err(), "another length");
+        let path = std::env::temp_dir().join(format!("roci-unsealed-{}", std::process::id()));
+        let ordinary = File::create_new(&path).unwrap();
+        ordinary.set_len(4096).unwrap();
+        assert!(SharedMemory::open(&ordinary, 4096).is_err(), "not sealed");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    #[should_panic]
+    fn nobody_writes_behind_its_end() {
+        let (ours, _file) = SharedMemory::create(4096).unwrap();
+        ours.write(4090, b"too long");
+    }
+}

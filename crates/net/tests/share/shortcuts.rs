@@ -1,0 +1,173 @@
+//! Packets that go through memory instead of sockets.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use net::Envelope;
+use net::poll::{Interest, wait};
+use net::share::{Arrived, Member};
+use net::socket::Inbox;
+
+use crate::one_process::taken;
+use crate::traffic::{Site, packet};
+
+fn join(site: &Site) -> Member {
+    let mut member = Member::join(site.address).unwrap();
+    member.allow_shortcuts();
+    member
+}
+
+/// The first queue pair of one member, as another sees it.
+struct Target {
+    envelope: Envelope,
+    number: u32,
+}
+
+impl Target {
+    fn new(from: &Member, to: &Member) -> Self {
+        Self {
+            envelope: Envelope::new(from.sender().flow_to(to.address())),
+            number: to.qpn_range().start,
+        }
+    }
+
+    fn packet(&self, number: u32) -> Vec<u8> {
+        packet(&self.envelope.flow, 0, self.number + number)
+    }
+
+    fn send(&self, from: &mut Member, number: u32) {
+        let mut packet = self.packet(number);
+        let size = packet.len();
+        from.send(&self.envelope, size, &mut packet).unwrap();
+    }
+
+    /// The packet takes the long way, whatever else there is.
+    fn send_by_socket(&self, from: &Member, number: u32) {
+        let mut packet = self.packet(number);
+        let size = packet.len();
+        from.sender()
+            .send(&self.envelope, size, &mut packet)
+            .unwrap();
+    }
+}
+
+/// Sends a packet, which comes over the socket and brings the offer along.
+fn make_acquaintance(target: &Target, from: &mut Member, to: &mut Member) {
+    target.send(from, 0);
+    assert_eq!(taken(to), [target.packet(0)]);
+    assert_eq!(from.counters().by_shortcut, 0);
+}
+
+#[test]
+fn packets_go_through_memory_once_both_ends_know() {
+    let sites = [Site::new(80), Site::new(81)];
+    let [mut one, mut other] = sites.each_ref().map(join);
+    let target = Target::new(&one, &other);
+    make_acquaintance(&target, &mut one, &mut other);
+    for number in 1..4 {
+        target.send(&mut one, number);
+    }
+    assert_eq!(one.counters().by_shortcut, 3);
+    assert_eq!(taken(&mut other), [1, 2, 3].map(|it| target.packet(it)));
+}
+
+#[test]
+fn what_came_over_the_socket_before_comes_first() {
+    let sites = [Site::new(82), Site::new(83)];
+    let [mut one, mut other] = sites.each_ref().map(join);
+    let target = Target::new(&one, &other);
+    make_acquaintance(&target, &mut one, &mut other);
+    target.send_by_socket(&one, 1);
+    target.send(&mut one, 2);
+    assert_eq!(one.counters().by_shortcut, 1);
+    let mut packets = Vec::new();
+    let take = |it: Arrived<'_>| packets.push(it.packet.to_vec());
+    let glanced = other.glance(Instant::now(), &mut Inbox::new(1), take);
+    assert_eq!(glanced.unwrap(), 2);
+    assert_eq!(packets, [1, 2].map(|it| target.packet(it)));
+}
+
+#[test]
+fn who_did_not_ask_for_it_gets_packets_over_the_socket() {
+    let sites = [Site::new(84), Site::new(85)];
+    let mut one = join(&sites[0]);
+    let mut other = Member::join(sites[1].address).unwrap();
+    let target = Target::new(&one, &other);
+    for number in 0..3 {
+        target.send(&mut one, number);
+        assert_eq!(taken(&mut other), [target.packet(number)]);
+    }
+    assert_eq!(one.counters().by_shortcut, 0);
+}
+
+#[test]
+fn who_sends_to_himself_takes_the_long_way() {
+    let site = Site::new(86);
+    let mut one = join(&site);
+    let target = Target::new(&one, &one);
+    for number in 0..3 {
+        target.send(&mut one, number);
+        assert_eq!(taken(&mut one), [target.packet(number)]);
+    }
+    assert_eq!(one.counters().by_shortcut, 0);
+}
+
+#[test]
+fn who_left_gets_nothing_and_who_comes_later_everything() {
+    let sites = [Site::new(87), Site::new(88)];
+    let [mut one, mut other] = sites.each_ref().map(join);
+    let target = Target::new(&one, &other);
+    make_acquaintance(&target, &mut one, &mut other);
+    target.send(&mut one, 1);
+    drop(other);
+    target.send(&mut one, 2);
+    assert_eq!(one.counters().by_shortcut, 1, "only while it was there");
+    let mut other = join(&sites[1]);
+    let target = Target::new(&one, &other);
+    target.send(&mut one, 3);
+    assert_eq!(taken(&mut other), [target.packet(3)]);
+    target.send(&mut one, 4);
+    assert_eq!(taken(&mut other), [target.packet(4)]);
+    assert_eq!(one.counters().by_shortcut, 2);
+}
+
+#[test]
+fn who_sleeps_is_woken() {
+    const ROUNDS: u32 = 500;
+    let sites = [Site::new(89), Site::new(90)];
+    let [mut one, mut other] = sites.each_ref().map(join);
+    let target = Target::new(&one, &other);
+    make_acquaintance(&target, &mut one, &mut other);
+    let (say, heard) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut inbox = Inbox::new(1);
+            let mut left = ROUNDS;
+            while left > 0 {
+                sleep_until_packets(&mut other);
+                let take = |_: Arrived<'_>| {
+                    left -= 1;
+                    say.send(()).unwrap();
+                };
+                other.glance(Instant::now(), &mut inbox, take).unwrap();
+            }
+        });
+        for number in 0..ROUNDS {
+            target.send(&mut one, number);
+            // Each waits for the other, so each packet may find a sleeper.
+            heard.recv().unwrap();
+        }
+    });
+    assert_eq!(one.counters().by_shortcut, u64::from(ROUNDS));
+}
+
+/// Sleeps as the driver does. Nobody else would end the sleep for a minute.
+fn sleep_until_packets(member: &mut Member) {
+    if member.prepare_sleep() {
+        return;
+    }
+    let interests = member.fds().map(Interest::readable);
+    let ready = wait(&interests, Some(Duration::from_secs(60))).unwrap();
+    assert!((0..interests.len()).any(|door| ready.contains(door)));
+}

@@ -1,0 +1,131 @@
+//! Making progress, for whoever wants it: somebody who polls, somebody who sleeps, the device's thread.
+
+use std::time::Instant;
+
+use engine::{Completion, CompletionQueue, Id};
+
+use super::super::bell::Bell;
+use super::super::port::Look;
+use super::super::shared::earliest;
+use super::super::tap::Tap;
+use super::Core;
+
+/// So often may one turn look for packets: others wait for the lock.
+const MAX_LOOKS: usize = 4;
+
+/// After so many packets at once there are probably more.
+const MANY: usize = 64;
+
+impl Core {
+    /// Takes what has arrived, serves timers, sends what comes of it; how many packets there were.
+    pub(in crate::driver) fn progress(&mut self, now: Instant) -> usize {
+        let mut all = 0;
+        for _ in 0..MAX_LOOKS {
+            let arrived = self.receive(now, Look::Everywhere);
+            self.serve_timers(now);
+            self.transmit(now);
+            all += arrived;
+            if arrived < MANY {
+                break;
+            }
+        }
+        all
+    }
+
+    /// Makes progress until there is a completion.
+    ///
+    /// Answers wait when there is one: what its owner does next, at the latest looking for another,
+    /// sends them together with its own packets.
+    pub(in crate::driver) fn progress_for(
+        &mut self,
+        now: Instant,
+        queue: Id<CompletionQueue>,
+    ) -> Option<Completion> {
+        self.receive(now, Look::Again);
+        self.serve_timers(now);
+        if let Some(completion) = self.device.poll_completion(queue) {
+            self.unsent = true;
+            return Some(completion);
+        }
+        self.transmit(now);
+        self.device.poll_completion(queue)
+    }
+
+    /// Whether others send to us past the kernel: looking for that costs hardly anything.
+    pub(in crate::driver) fn has_shortcuts(&self) -> bool {
+        self.ports.has_shortcuts()
+    }
+
+    /// Makes progress for somebody who is about to sleep until the bell rings; whether it rang.
+    pub(in crate::driver) fn glance(&mut self, now: Instant, bell: &Bell) -> bool {
+        if self.receive(now, Look::Again) > 0 {
+            self.finish_until(now, bell);
+        }
+        bell.has_rung()
+    }
+
+    /// Makes progress for somebody who sleeps until the bell rings.
+    ///
+    /// When it rings, answers wait for what he does next, as in [`progress_for`](Self::progress_for).
+    pub(in crate::driver) fn progress_until(&mut self, now: Instant, bell: &Bell) {
+        // Mostly one packet has come, and where the last one came.
+        if self.receive(now, Look::Again) == 0 {
+            self.receive(now, Look::Everywhere);
+        }
+        self.serve_timers(now);
+        self.finish_until(now, bell);
+    }
+
+    fn finish_until(&mut self, now: Instant, bell: &Bell) {
+        self.tell_events();
+        match bell.has_rung() && !self.management.has_work() {
+            true => self.unsent = true,
+            false => self.transmit(now),
+        }
+    }
+
+    fn serve_timers(&mut self, now: Instant) {
+        if self.device.poll_timeout().is_some_and(|at| at <= now) {
+            self.device.handle_timeout(now);
+        }
+        let manager = self.management.manager();
+        if manager.poll_timeout().is_some_and(|at| at <= now) {
+            manager.handle_timeout(now);
+        }
+    }
+
+    /// Nobody sleeps on unsent answers; until when one may sleep.
+    pub(in crate::driver) fn before_sleep(&mut self, now: Instant) -> Option<Instant> {
+        self.send_waiting(now);
+        self.sleep_at_doors_until(now)
+    }
+
+    /// Until when one may sleep on the doors.
+    pub(in crate::driver) fn sleep_at_doors_until(&mut self, now: Instant) -> Option<Instant> {
+        match self.ports.prepare_sleep() {
+            true => Some(now),
+            false => self.next_deadline(),
+        }
+    }
+
+    /// Sends the answers that wait.
+    pub(in crate::driver) fn send_waiting(&mut self, now: Instant) {
+        if self.unsent {
+            self.transmit(now);
+        }
+    }
+
+    /// Whether answers wait to be sent.
+    pub(in crate::driver) fn has_unsent(&self) -> bool {
+        self.unsent
+    }
+
+    /// When something must be done even if nothing arrives.
+    pub(in crate::driver) fn next_deadline(&self) -> Option<Instant> {
+        let held_back = self.tap.as_ref().and_then(Tap::next_due);
+        let due = earliest(self.device.poll_timeout(), held_back);
+        let due = earliest(due, self.management.next_deadline());
+        let due = earliest(due, self.doorstep.next_look());
+        earliest(due, self.ports.tend_at())
+    }
+}
