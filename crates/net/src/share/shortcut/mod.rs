@@ -14,6 +14,7 @@
 
 mod ring;
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
@@ -35,11 +36,17 @@ const FORGET_AFTER: u32 = 16;
 /// How many letters are read at a time from one ring.
 const LETTERS_AT_ONCE: usize = 8;
 
+/// So many may write for us.
+const MOST_SOURCES: usize = 256;
+
+/// Who has the queue pairs in a slice of an address.
+type Owner = (IpAddr, Slice);
+
 /// The ways to and from other processes.
 #[derive(Debug)]
 pub(super) struct Shortcuts {
     us: Identity,
-    ways: Vec<Way>,
+    ways: HashMap<Owner, Way>,
     sources: Vec<Source>,
     buffer: Box<[u8]>,
 }
@@ -47,8 +54,6 @@ pub(super) struct Shortcuts {
 /// Where packets to one owner of queue pairs go.
 #[derive(Debug)]
 struct Way {
-    address: IpAddr,
-    owner: Slice,
     /// Nothing if they go over the socket.
     ring: Option<Outlet>,
     /// How often it was looked after.
@@ -75,78 +80,40 @@ impl Shortcuts {
     pub(super) fn new() -> Self {
         Self {
             us: Identity::current(),
-            ways: Vec::new(),
+            ways: HashMap::new(),
             sources: Vec::new(),
             buffer: vec![0; MAX_LETTER].into(),
         }
     }
 
-    /// Takes a letter to the owner of the queue pairs in a slice of an address; whether it is on its
-    /// way. If not, it must go over the socket.
+    /// Takes packets to their owner; whether they are on their way. If not, they must go over the socket.
     pub(super) fn send(
         &mut self,
-        (address, owner): (IpAddr, Slice),
+        owner: Owner,
         heading: &[u8; HEADING],
         packets: &[u8],
         registry: &Registry,
         mailbox: &Mailbox,
     ) -> bool {
-        let known = |way: &Way| way.owner == owner && way.address == address;
-        let place = match self.ways.iter().position(known) {
-            Some(place) => place,
-            None => {
-                let ring = self.offer(address, owner, registry, mailbox);
-                self.ways.push(Way {
-                    address,
-                    owner,
-                    ring,
-                    age: 0,
-                });
-                self.ways.len() - 1
-            }
-        };
-        let ring = self.ways[place].ring.as_mut();
+        let us = self.us;
+        let way = self.ways.entry(owner).or_insert_with(|| Way {
+            ring: offer(us, owner, registry, mailbox),
+            age: 0,
+        });
+        let ring = way.ring.as_mut();
         ring.is_some_and(|outlet| outlet.send(heading, packets, mailbox))
-    }
-
-    /// Offers a ring to the owner of a slice.
-    fn offer(
-        &self,
-        address: IpAddr,
-        owner: Slice,
-        registry: &Registry,
-        mailbox: &Mailbox,
-    ) -> Option<Outlet> {
-        let registry = registry.of_neighbour(address);
-        let reader = registry.read().ok()?.member(owner)?.process;
-        if !reader.is_alive() {
-            return None;
-        }
-        let writer = Writer::create().ok()?;
-        let offer = Offer {
-            from: self.us,
-            descriptor: writer.file().as_raw_fd(),
-        };
-        let outlet = Outlet {
-            writer,
-            reader,
-            mailbox: registry.mailbox(owner),
-            unread: None,
-        };
-        mailbox.bring(&outlet.mailbox, &offer.print()).ok()?;
-        Some(outlet)
     }
 
     /// Takes a ring that was offered. One that can't be used is left alone: then nobody writes.
     pub(super) fn accept(&mut self, offer: &Offer) {
-        let source = Source {
-            writer: offer.from,
-            reader: match open(offer) {
-                Ok(reader) => reader,
-                Err(_) => return,
-            },
-        };
-        self.sources.push(source);
+        if self.sources.len() < MOST_SOURCES
+            && let Ok(reader) = open(offer)
+        {
+            self.sources.push(Source {
+                reader,
+                writer: offer.from,
+            });
+        }
     }
 
     /// Whether anybody writes for us.
@@ -196,7 +163,7 @@ impl Shortcuts {
 
     /// Forgets who has gone. To be called now and then.
     pub(super) fn tend(&mut self) {
-        self.ways.retain_mut(Way::is_worth_keeping);
+        self.ways.retain(|_, way| way.is_worth_keeping());
         self.sources.retain_mut(|source| {
             !source.reader.is_over() && (source.reader.has_letters() || source.writer.is_alive())
         });
@@ -255,6 +222,33 @@ impl Outlet {
         let before = std::mem::replace(&mut self.unread, unread);
         unread.is_some() && unread == before
     }
+}
+
+/// Offers a ring to the owner of queue pairs, if it is a process of ours.
+fn offer(
+    us: Identity,
+    (address, slice): Owner,
+    registry: &Registry,
+    mailbox: &Mailbox,
+) -> Option<Outlet> {
+    let registry = registry.of_neighbour(address);
+    let reader = registry.read().ok()?.member(slice)?.process;
+    if !reader.is_alive() {
+        return None;
+    }
+    let writer = Writer::create().ok()?;
+    let offer = Offer {
+        from: us,
+        descriptor: writer.file().as_raw_fd(),
+    };
+    let outlet = Outlet {
+        writer,
+        reader,
+        mailbox: registry.mailbox(slice),
+        unread: None,
+    };
+    mailbox.bring(&outlet.mailbox, &offer.print()).ok()?;
+    Some(outlet)
 }
 
 /// Opens the memory behind a descriptor of another process of ours.
