@@ -41,7 +41,7 @@ pub(super) struct Shared {
     pub(super) epoch: Instant,
     /// When somebody polled last, in nanoseconds from the epoch on.
     pub(super) polled: AtomicU64,
-    /// How often somebody polled and found nothing.
+    /// How often in a row somebody polled and found nothing.
     pub(super) vain_polls: AtomicU32,
     /// How many users sleep on the sockets themselves.
     pub(super) sleepers: AtomicUsize,
@@ -116,6 +116,9 @@ impl Shared {
         let now = now();
         self.note_poll(now);
         let completion = core.progress_for(now, queue);
+        if completion.is_some() {
+            self.vain_polls.store(0, Ordering::Relaxed);
+        }
         self.watch_over_unsent(core, now);
         completion
     }
