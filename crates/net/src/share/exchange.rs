@@ -38,7 +38,7 @@ impl Member {
         self.shortcuts = Some(Box::new(Shortcuts::new()));
     }
 
-    /// Sends packets of `segment_size` bytes each; see [`Sender::send`].
+    /// Sends packets of `segment_size` bytes each; see [`Sender::send`](crate::socket::Sender::send).
     pub fn send(
         &mut self,
         envelope: &Envelope,
