@@ -29,7 +29,7 @@ fn the_demo_checks_each_operation_and_leaves_a_capture() {
 }
 
 #[test]
-fn what_goes_through_memory_is_captured_as_well() {
+fn the_demo_and_its_capture_are_the_same_by_shortcut() {
     check_demo("demo-shortcut", "1");
 }
 

@@ -20,6 +20,9 @@ const MAILBOX_TURNS: u32 = 16;
 /// How many batches are taken from the mailbox at a time.
 const MAILBOX_BATCH: usize = 32;
 
+/// No socket holds more datagrams, even of the smallest.
+const FULL_SOCKET: usize = 1 << 14;
+
 /// A packet that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrived<'p> {
@@ -35,7 +38,7 @@ impl Member {
     /// Lets packets go past the kernel, through memory, to and from other processes of this user and
     /// machine that allow it too.
     pub fn allow_shortcuts(&mut self) {
-        self.shortcuts = Some(Box::new(Shortcuts::new()));
+        self.shortcuts = Some(Box::new(Shortcuts::new(self.process)));
     }
 
     /// Sends packets of `segment_size` bytes each; see [`Sender::send`](crate::socket::Sender::send).
@@ -84,7 +87,7 @@ impl Member {
         inbox: &mut Inbox,
         mut take: impl FnMut(Arrived<'_>),
     ) -> io::Result<usize> {
-        let mut taken = self.receive_from_socket(inbox, &mut take)?;
+        let mut taken = self.receive_from_socket(inbox, &mut take)?.packets;
         taken += self.receive_by_shortcut(inbox, &mut take)?;
         if !self.outbox.is_empty() {
             self.empty_outbox();
@@ -127,10 +130,29 @@ impl Member {
         &mut self,
         inbox: &mut Inbox,
         take: &mut impl FnMut(Arrived<'_>),
+    ) -> io::Result<Haul> {
+        let mut haul = Haul::default();
+        for batch in self.receiver.receive(inbox)? {
+            haul.datagrams += 1;
+            haul.packets += self.sort_out(&batch, take);
+        }
+        Ok(haul)
+    }
+
+    /// Takes everything that is in the socket now; how many packets were for us.
+    fn empty_socket(
+        &mut self,
+        inbox: &mut Inbox,
+        take: &mut impl FnMut(Arrived<'_>),
     ) -> io::Result<usize> {
         let mut taken = 0;
-        for batch in self.receiver.receive(inbox)? {
-            taken += self.sort_out(&batch, take);
+        // Who floods us does not keep us here for ever.
+        for _ in 0..FULL_SOCKET {
+            let haul = self.receive_from_socket(inbox, take)?;
+            taken += haul.packets;
+            if haul.datagrams == 0 {
+                break;
+            }
         }
         Ok(taken)
     }
@@ -145,9 +167,8 @@ impl Member {
         };
         let mut taken = 0;
         if shortcuts.has_news() {
-            while let older @ 1.. = self.receive_from_socket(inbox, take).unwrap_or(0) {
-                taken += older;
-            }
+            // A socket that fails has nothing older.
+            taken += self.empty_socket(inbox, take).unwrap_or(0);
         }
         shortcuts.receive(|letter| {
             if let Some(batch) = unpack(letter) {
@@ -272,6 +293,14 @@ impl Member {
         }
         Ok(taken)
     }
+}
+
+/// What a look at the socket brought.
+#[derive(Default)]
+struct Haul {
+    datagrams: usize,
+    /// How many of the packets in them were for us.
+    packets: usize,
 }
 
 /// What a datagram is to us.

@@ -25,6 +25,8 @@ pub(super) const MAX_LETTER: usize = HEADING + (1 << 16);
 /// The first byte of an offer, where packets have the version of IP.
 const OFFER: u8 = b's';
 
+const OFFER_LENGTH: usize = 17;
+
 /// What a letter says.
 pub(super) enum Letter<'m> {
     Packets(Batch<'m>),
@@ -42,8 +44,8 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    pub(super) fn print(&self) -> [u8; 17] {
-        let mut letter = [OFFER; 17];
+    pub(super) fn print(&self) -> [u8; OFFER_LENGTH] {
+        let mut letter = [OFFER; OFFER_LENGTH];
         letter[1..5].copy_from_slice(&self.from.pid.to_ne_bytes());
         letter[5..9].copy_from_slice(&self.descriptor.to_ne_bytes());
         letter[9..].copy_from_slice(&self.from.start.to_ne_bytes());
@@ -51,7 +53,7 @@ impl Offer {
     }
 
     fn parse(letter: &[u8]) -> Option<Self> {
-        let (&[first, ref numbers @ ..], _) = letter.split_first_chunk::<17>()?;
+        let &[first, ref numbers @ ..]: &[u8; OFFER_LENGTH] = letter.try_into().ok()?;
         let (&[p0, p1, p2, p3, d0, d1, d2, d3], start) = numbers.split_first_chunk()?;
         let offer = Self {
             from: Identity {
@@ -60,7 +62,7 @@ impl Offer {
             },
             descriptor: RawFd::from_ne_bytes([d0, d1, d2, d3]),
         };
-        (first == OFFER && letter.len() == 17).then_some(offer)
+        (first == OFFER).then_some(offer)
     }
 }
 

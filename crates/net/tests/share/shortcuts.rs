@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use net::Envelope;
 use net::poll::{Interest, wait};
-use net::share::{Arrived, Member};
+use net::share::{Arrived, Member, Slice};
 use net::socket::Inbox;
 
 use crate::one_process::taken;
@@ -52,6 +52,14 @@ impl Target {
     }
 }
 
+/// A queue pair at the same address that nobody has.
+fn stray(target: &Target) -> Target {
+    Target {
+        envelope: target.envelope,
+        number: Slice::LAST.qpn_range().start,
+    }
+}
+
 /// Sends a packet, which comes over the socket and brings the offer along.
 fn make_acquaintance(target: &Target, from: &mut Member, to: &mut Member) {
     target.send(from, 0);
@@ -78,6 +86,8 @@ fn what_came_over_the_socket_before_comes_first() {
     let [mut one, mut other] = sites.each_ref().map(join);
     let target = Target::new(&one, &other);
     make_acquaintance(&target, &mut one, &mut other);
+    // Nothing for us is no reason to look no further.
+    stray(&target).send_by_socket(&one, 0);
     target.send_by_socket(&one, 1);
     target.send(&mut one, 2);
     assert_eq!(one.counters().by_shortcut, 1);

@@ -24,20 +24,6 @@ pub(crate) enum Way {
     Shortcut,
 }
 
-impl Way {
-    const NAMES: [(Way, &str); 2] = [(Way::Sockets, "sockets"), (Way::Shortcut, "shortcut")];
-
-    fn name(self) -> &'static str {
-        let named = Self::NAMES.iter().find(|(way, _)| *way == self);
-        named.expect("all are named").1
-    }
-
-    fn named(name: &str) -> Self {
-        let named = Self::NAMES.iter().find(|(_, known)| *known == name);
-        named.expect("one of ours").0
-    }
-}
-
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -57,12 +43,8 @@ pub(crate) struct End {
 }
 
 impl End {
-    pub(crate) fn open(address: &str, way: Way) -> Self {
-        let options = Options {
-            shortcut: way == Way::Shortcut,
-            ..Options::default()
-        };
-        let context = Context::open_with(address, &options).expect("a loopback address");
+    pub(crate) fn open(address: &str, options: &Options) -> Self {
+        let context = Context::open_with(address, options).expect("a loopback address");
         let domain = context.protection_domain().expect("room");
         let channel = context.completion_channel().expect("room");
         let completions = channel.completion_queue(4 * DEPTH).expect("room");
@@ -149,16 +131,22 @@ impl Drop for Process {
 
 impl Peer {
     pub(crate) fn start(way: Way) -> Self {
+        let shortcut = way == Way::Shortcut;
         let program = std::env::current_exe().expect("this program");
         let mut child = Command::new(program)
-            .args(["peer", way.name()])
+            .arg("peer")
+            .env("ROCI_SHORTCUT", if shortcut { "1" } else { "0" })
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("a child");
         let mut orders = child.stdin.take().expect("piped");
         let mut answers = BufReader::new(child.stdout.take().expect("piped"));
-        let mut end = End::open(ADDRESS, way);
+        let options = Options {
+            shortcut,
+            ..Options::default()
+        };
+        let mut end = End::open(ADDRESS, &options);
         let udp = UdpSocket::bind((ADDRESS, 0)).expect("a port");
         let ours = udp.local_addr().expect("it has one");
         writeln!(orders, "{} {ours}", end.endpoint()).expect("it listens");
@@ -202,8 +190,7 @@ fn next_line(answers: &mut BufReader<ChildStdout>) -> String {
 /// The peer itself.
 pub(crate) fn run() {
     let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
-    let way = Way::named(&std::env::args().nth(2).expect("a way"));
-    let mut end = End::open(PEER_ADDRESS, way);
+    let mut end = End::open(PEER_ADDRESS, &Options::from_env());
     let listener = TcpListener::bind((PEER_ADDRESS, 0)).expect("a port");
     let udp = UdpSocket::bind((PEER_ADDRESS, 0)).expect("a port");
     let first = lines.next().expect("an endpoint and an address");

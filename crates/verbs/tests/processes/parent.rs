@@ -160,10 +160,20 @@ impl Parent {
         }
         let total: u64 = counted.values().sum();
         println!("{} pairs agree on {total} additions", counted.len());
+        self.all_took_the_way_they_should();
         for number in numbers {
             self.order(number, "exit");
             let mut process = self.processes.remove(&number).expect("it lives");
             assert!(process.child.wait().expect("our own child").success());
+        }
+    }
+
+    /// Who takes the shortcut has memory for it, and nobody else.
+    fn all_took_the_way_they_should(&self) {
+        for process in self.processes.values() {
+            let maps = format!("/proc/{}/maps", process.child.id());
+            let maps = std::fs::read_to_string(maps).expect("our own child");
+            assert_eq!(maps.contains("roci-shortcut"), self.shortcut, "{maps}");
         }
     }
 

@@ -77,9 +77,9 @@ struct Source {
 }
 
 impl Shortcuts {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(us: Identity) -> Self {
         Self {
-            us: Identity::current(),
+            us,
             ways: HashMap::new(),
             sources: Vec::new(),
             buffer: vec![0; MAX_LETTER].into(),
