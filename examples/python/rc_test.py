@@ -31,6 +31,7 @@ BEFORE = "--- nothing has come yet ---"
 ROOM = 64
 PORT = 1  # RoCE devices have one port, and ports count from 1
 PATIENCE = 30
+HUNG_UP = "the other end hung up: its own words say why"
 RNR_RETRY = 3  # 7 would mean "for ever": a missing receive would look like a program that hangs
 
 # What is done wrong: the operation that shows it, the status that follows, and whose fault it is.
@@ -248,13 +249,19 @@ class ByTcp:
         self.hear()
 
     def say(self, line):
-        # Flushed at once: a line that waits in our buffer is a peer that waits for it.
-        print(line, file=self.lines, flush=True)
+        try:
+            # Flushed at once: a line that waits in our buffer is a peer that waits for it.
+            print(line, file=self.lines, flush=True)
+        except ConnectionError:
+            raise SystemExit(HUNG_UP) from None
 
     def hear(self):
-        line = self.lines.readline()
+        try:
+            line = self.lines.readline()
+        except ConnectionError:  # It hung up with words of ours unread.
+            line = ""
         if not line:
-            raise SystemExit("the other end hung up: its own words say why")
+            raise SystemExit(HUNG_UP)
         return line.strip()
 
 

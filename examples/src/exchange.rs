@@ -122,16 +122,59 @@ impl Exchange {
     /// Says a line.
     pub fn say(&mut self, line: impl fmt::Display) -> anyhow::Result<()> {
         // One write, one segment: halves of a line would wait for each other.
-        self.writer.write_all(format!("{line}\n").as_bytes())?;
-        Ok(())
+        let said = self.writer.write_all(format!("{line}\n").as_bytes());
+        said.context(HUNG_UP)
     }
 
     /// Hears a line.
     pub fn hear(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
-        if self.reader.read_line(&mut line)? == 0 {
-            bail!("the other end hung up: its own words say why");
+        if self.reader.read_line(&mut line).context(HUNG_UP)? == 0 {
+            bail!(HUNG_UP);
         }
         Ok(line.trim_end().to_owned())
+    }
+}
+
+/// Who hangs up with words of ours unread resets the connection: the next line we say or hear then
+/// fails, instead of being empty. It means the same to us.
+const HUNG_UP: &str = "the other end hung up: its own words say why";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two ends of a connection.
+    fn both_ends() -> (Exchange, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let ours = Exchange::call(listener.local_addr().expect("it is bound"));
+        (
+            ours.expect("it listens"),
+            listener.accept().expect("it called").0,
+        )
+    }
+
+    #[track_caller]
+    fn hung_up<T: fmt::Debug>(result: anyhow::Result<T>) {
+        let error = result.expect_err("the other end is gone");
+        assert!(error.to_string().contains("hung up"), "{error:#}");
+    }
+
+    #[test]
+    fn an_end_that_hangs_up_is_named() {
+        let (mut ours, theirs) = both_ends();
+        drop(theirs);
+        hung_up(ours.hear());
+    }
+
+    #[test]
+    fn an_end_that_hangs_up_without_listening_is_named_too() {
+        let (mut ours, theirs) = both_ends();
+        ours.say("words").expect("it is still there");
+        // They have arrived: closing with them unread resets the connection.
+        theirs.peek(&mut [0]).expect("the words");
+        drop(theirs);
+        hung_up(ours.hear());
+        hung_up(ours.say("more words"));
     }
 }
