@@ -29,7 +29,7 @@ use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeade
 use pcap_file::{DataLink, Endianness};
 use wire::{Datagram, Flow, Fragmentation};
 
-use crate::Direction;
+use crate::{Direction, fork};
 
 /// One packet as it was sent or received.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +82,8 @@ pub enum CaptureError {
 pub struct Capture {
     path: PathBuf,
     tape: Mutex<Tape>,
+    /// A copy that a fork made leaves the file to its owner.
+    generation: u32,
 }
 
 struct Tape {
@@ -123,6 +125,7 @@ impl Capture {
                 packet: Vec::new(),
                 state: State::Running,
             }),
+            generation: fork::generation(),
         };
         capture.flush();
         Ok(capture)
@@ -167,7 +170,12 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        self.flush();
+        if self.generation == fork::generation() {
+            self.flush();
+            // Closing it is not enough: a child that was just started may hold the file a moment
+            // longer. If there was no lock, there is none to release.
+            let _ = self.tape().file.unlock();
+        }
     }
 }
 
@@ -300,4 +308,55 @@ fn application() -> String {
     let version = env!("CARGO_PKG_VERSION");
     let process = std::process::id();
     format!("Rocinante {version} in {program} (process {process})")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::sys::process;
+
+    fn name(test: &str) -> PathBuf {
+        let name = format!("roci-capture-{test}-{}.pcapng", std::process::id());
+        std::env::temp_dir().join(name)
+    }
+
+    #[test]
+    fn who_still_holds_an_ended_capture_does_not_keep_its_name() {
+        let name = name("held");
+        let first = Capture::create(&name).unwrap();
+        let held = first.tape().file.try_clone().unwrap();
+        drop(first);
+        assert_eq!(Capture::create(&name).unwrap().path(), name);
+        drop(held);
+        std::fs::remove_file(name).unwrap();
+    }
+
+    #[test]
+    fn a_child_leaves_the_capture_to_its_parent() {
+        let name = name("forked");
+        let capture = Capture::create(&name).unwrap();
+        let begun = std::fs::metadata(&name).unwrap().len();
+        capture.tape().blocks.get_mut().extend([0; 4]);
+        let mut capture = Some(capture);
+
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let child = process::fork(|| {
+            drop(capture.take());
+            // A child that can't tell is one that says nothing.
+            let _ = theirs.write_all(&[1]);
+        });
+        drop(theirs);
+        ours.read_exact(&mut [0]).unwrap();
+        let other = Capture::create(&name).unwrap();
+        assert_ne!(other.path(), name, "the parent is still writing");
+        drop(capture);
+        process::end(child);
+        let written = std::fs::metadata(&name).unwrap().len() - begun;
+        assert_eq!(written, 4, "by the parent alone");
+        std::fs::remove_file(other.path()).unwrap();
+        std::fs::remove_file(name).unwrap();
+    }
 }
