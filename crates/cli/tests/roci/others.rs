@@ -303,7 +303,9 @@ fn what_went_wrong_is_explained_and_the_end_stays_the_same() {
 #[test]
 fn signals_reach_a_program() {
     let script = "trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.05; done";
-    let mut running = roci(["run", "--explain", "--", "sh", "-c", script]).start();
+    // A shell can't catch what was ignored before it began, as it is in the background of others.
+    let shell = ["env", "--default-signal=INT", "sh", "-c", script];
+    let mut running = roci(["run", "--explain", "--"].into_iter().chain(shell)).start();
     assert_eq!(running.line(), "ready");
     running.interrupt();
     let outcome = running.end();

@@ -72,8 +72,8 @@ pub enum SocketError {
     /// Somebody else has the port.
     #[error(
         "UDP port {port} of {address} is taken by somebody who does not share it with us: another \
-         user, the kernel's rdma_rxe, or a process in another container; `ss -ulnp sport = :{port}` \
-         shows who"
+         user, the kernel's rdma_rxe, or a process in another container or with another \
+         XDG_RUNTIME_DIR; `ss -ulnp sport = :{port}` shows who"
     )]
     PortTaken {
         /// Where it was wanted.
