@@ -1,6 +1,7 @@
 //! Members that come, stay, leave and die.
 
 use std::process::Command;
+use std::slice;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -50,9 +51,11 @@ pub(crate) fn all_get_their_own(peer: &Peer, members: &mut [Process]) {
             peer.send(&[first, first + 1, first + 2]);
         }
     }
-    sleep(Duration::from_millis(20));
-    for (member, before) in members.iter_mut().zip(before) {
-        let after = member.report();
+    let after = until(members, |reports| {
+        let mut pairs = before.iter().zip(reports);
+        pairs.all(|(before, after)| after.own >= before.own + 60)
+    });
+    for (member, (before, after)) in members.iter().zip(before.iter().zip(&after)) {
         assert_eq!(after.own, before.own + 60, "slice {}", member.slice);
         assert_eq!(after.strays, before.strays);
         assert_eq!(after.forwarded, before.forwarded);
@@ -60,7 +63,7 @@ pub(crate) fn all_get_their_own(peer: &Peer, members: &mut [Process]) {
 }
 
 /// Asks all members until the answers are as wanted, but not for ever: the last answers.
-fn until(members: &mut [Process], wanted: impl Fn(&[Report]) -> bool) -> Vec<Report> {
+pub(crate) fn until(members: &mut [Process], wanted: impl Fn(&[Report]) -> bool) -> Vec<Report> {
     let begin = Instant::now();
     loop {
         let reports: Vec<Report> = members.iter_mut().map(Process::report).collect();
@@ -71,7 +74,7 @@ fn until(members: &mut [Process], wanted: impl Fn(&[Report]) -> bool) -> Vec<Rep
     }
 }
 
-fn total(reports: &[Report], what: impl Fn(&Report) -> u64) -> u64 {
+pub(crate) fn total(reports: &[Report], what: impl Fn(&Report) -> u64) -> u64 {
     reports.iter().map(what).sum()
 }
 
@@ -125,12 +128,13 @@ fn three_of_eight_are_killed_and_three_new_ones_join() {
     for _ in 0..10 {
         Peer::new(address).send(&[1, 1, 1]);
     }
-    sleep(Duration::from_millis(20));
-    let general = members
-        .iter_mut()
-        .map(|it| it.report().general)
-        .sum::<u64>();
-    assert_eq!(general, 30, "queue pair 1 reaches one member each time");
+    let general = |reports: &[Report]| total(reports, |it| it.general);
+    let reports = until(&mut members, |reports| general(reports) >= 30);
+    assert_eq!(
+        general(&reports),
+        30,
+        "queue pair 1 reaches one member each time"
+    );
 }
 
 #[test]
@@ -187,8 +191,10 @@ fn a_stopped_process_delays_only_itself() {
     );
     let before = peer_sends_while_stopped(&peer, &stopped);
     signal("-CONT", stopped.pid());
-    sleep(Duration::from_millis(100));
-    assert_eq!(stopped.report().own, before);
+    let reports = until(slice::from_mut(&mut stopped), |reports| {
+        total(reports, |it| it.own) >= before
+    });
+    assert_eq!(total(&reports, |it| it.own), before);
     members.push(stopped);
     println!("after it goes on: {:?}", settle(&peer, &mut members));
 }
