@@ -25,7 +25,6 @@ mod table;
 mod uml;
 mod verdict;
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -146,7 +145,6 @@ fn build(root: &Path) -> Result<(), String> {
 /// Everything that needs the outside world.
 fn prepare(root: &Path, backend: Backend, extras: &[Extra]) -> Result<(), String> {
     let place = Place::find()?;
-    fs::create_dir_all(place.folder()).map_err(|error| error.to_string())?;
     let packages = Packages::fetch(&place)?;
     let image = Image::new(&place, &packages, backend);
     image.build(&place, &packages)?;

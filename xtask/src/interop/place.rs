@@ -1,7 +1,7 @@
 //! Where things are kept on this disk.
 
-use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::{env, fs};
 
 /// The build folder: this program is in it, and what it needs is beside it.
 pub(crate) struct Place {
@@ -10,13 +10,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Finds it, and makes a folder for what is ours.
     pub(crate) fn find() -> Result<Self, String> {
         let program = env::current_exe().map_err(|error| format!("where am I? {error}"))?;
         let built = program.parent().ok_or("a program is in a folder")?;
         let target = built.parent().ok_or("the build folder has a parent")?;
+        let folder = target.join("interop");
+        fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(Self {
             built: built.to_owned(),
-            folder: target.join("interop"),
+            folder,
         })
     }
 
@@ -30,11 +33,7 @@ impl Place {
         self.built.with_file_name("release")
     }
 
-    /// Where everything of ours is.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
+    /// Something of ours.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
