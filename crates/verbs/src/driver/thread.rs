@@ -58,7 +58,7 @@ fn serve(shared: &Shared) {
         match duty {
             Duty::Standby(_) if matches!(before, Duty::Standby(_)) => deference.was_right(),
             Duty::Standby(_) => {}
-            Duty::Everything | Duty::Timers => match deference.lock(shared) {
+            Duty::Everything | Duty::Timers => match deference.lock(shared, now) {
                 Some(core) => {
                     turn = make_progress(shared, core, duty, now);
                     deference.learn(woken.by_packets, turn.arrived);
@@ -110,12 +110,12 @@ impl Deference {
     /// So often in a row the lock is left to others.
     const STEP_BACK: u32 = 8;
 
-    /// The lock, unless somebody is at work. To queue up for it would cost him a system call each time
-    /// he lets it go, and what there is to do he mostly does himself.
-    fn lock<'s>(&mut self, shared: &'s Shared) -> Option<Locked<'s>> {
-        let core = match self.outrun < Self::STEP_BACK {
-            true => shared.try_lock(),
-            false => Some(shared.lock()),
+    /// The lock, unless somebody who polls has it.
+    fn lock<'s>(&mut self, shared: &'s Shared, now: Instant) -> Option<Locked<'s>> {
+        let somebody_polls = shared.polled_within(Self::LONGEST, now).is_some();
+        let core = match self.queues_up(somebody_polls) {
+            true => Some(shared.lock()),
+            false => shared.try_lock(),
         };
         match core {
             Some(_) => self.outrun = 0,
@@ -125,6 +125,13 @@ impl Deference {
             }
         }
         core
+    }
+
+    /// Whether to wait for the lock. It would cost who polls a system call each time he lets it go, and
+    /// what there is to do he mostly does himself. Who does not poll has it for a moment, and will not
+    /// come back for the packets that he has just caused.
+    fn queues_up(&self, somebody_polls: bool) -> bool {
+        !somebody_polls || self.outrun >= Self::STEP_BACK
     }
 
     /// Whether packets that have just come are left alone for once, to see whether anybody takes them.
@@ -284,6 +291,15 @@ mod tests {
             Deference::LONGEST,
             "somebody else was first"
         );
+    }
+
+    #[test]
+    fn the_lock_is_left_to_who_polls_but_not_for_ever() {
+        let mut deference = Deference::default();
+        assert!(deference.queues_up(false), "nobody else will come");
+        assert!(!deference.queues_up(true));
+        deference.outrun = Deference::STEP_BACK;
+        assert!(deference.queues_up(true));
     }
 
     #[test]
