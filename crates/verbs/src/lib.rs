@@ -94,6 +94,7 @@ mod driver;
 mod extended;
 mod memory;
 mod narrator;
+mod opening;
 mod queue_pair;
 pub mod raw;
 pub mod rdma_cm;
@@ -108,7 +109,7 @@ pub use connection::{
     ConnectError, Connection, ConnectionRequest, Connector, Listener, PreparedAccept,
     PreparedConnect,
 };
-pub use context::{Context, OpenError, Options, device, devices};
+pub use context::Context;
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
 pub use domain::ProtectionDomain;
 pub use extended::{
@@ -116,6 +117,7 @@ pub use extended::{
 };
 pub use memory::{MemoryRegion, MemoryWindow};
 pub use narrator::explain;
+pub use opening::{OpenError, Options, device, devices};
 pub use queue_pair::{
     Builder, Endpoint, EndpointParseError, Prepared, QueuePair, SetupError, Terms,
 };

@@ -7,44 +7,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use engine::{
-    Address, AddressError, AsyncEvent, Attribute, Completion, CompletionQueue, Device, Id,
-};
+use engine::{AsyncEvent, Completion, CompletionQueue, Device, Id};
 use net::socket::SocketError;
 use wire::{Gid, Qpn};
 
 use crate::context::Context;
 pub use crate::driver::Bell;
 use crate::driver::Driver;
+pub use crate::narrator::Misuse;
 use crate::narrator::News;
-
-/// What a C program asked for that has no words in the engine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Misuse {
-    /// An address without a global route.
-    NoGlobalRoute,
-    /// Bits of an attribute mask that mean nothing here.
-    UnknownAttributes(u32),
-    /// A number that stands for nothing.
-    BadValue {
-        /// Of which attribute.
-        attribute: Attribute,
-        /// The number.
-        value: u64,
-    },
-    /// An address handle that leads nowhere.
-    Address(Address, AddressError),
-}
-
-impl Misuse {
-    /// Whether it is about attributes that came after those which every device knows. rdma-core
-    /// refuses them itself, as unsupported.
-    #[must_use]
-    pub fn asks_for_newer_attributes(&self) -> bool {
-        let newest = Attribute::DESTINATION.bits();
-        matches!(self, Self::UnknownAttributes(bits) if *bits > newest)
-    }
-}
 
 /// An open device, object by object.
 pub struct Raw<'c>(&'c Driver);

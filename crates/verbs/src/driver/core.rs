@@ -26,8 +26,8 @@ use super::pace::Pace;
 use super::port::{Doors, Look, Passed, Ports};
 use super::tap::Tap;
 use crate::clock::now;
-use crate::context::{OpenError, Options};
 use crate::narrator::News;
+use crate::opening::{OpenError, Options};
 
 /// A message and an acknowledgement often come together, and mean nothing.
 const PAIR: usize = 2;

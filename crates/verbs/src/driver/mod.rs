@@ -36,8 +36,8 @@ use wire::Gid;
 
 use self::core::Core;
 use crate::clock::now;
-use crate::context::{OpenError, Options};
 use crate::narrator::{Narrator, News};
+use crate::opening::{OpenError, Options};
 use port::Ports;
 use shared::Shared;
 use thread::Thread;

@@ -15,7 +15,7 @@ use net::socket::{Envelope, Inbox, Receiver, SendError, SocketError};
 use wire::{Gid, Qpn, ROCE_PORT};
 
 use super::management::Stray;
-use crate::context::OpenError;
+use crate::opening::OpenError;
 
 /// Where to look for packets: every look at a socket is a system call.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use net::socket::SendError;
 use wire::{Checker, Fragmentation, Packet, Qpn};
 
 use super::port::Ports;
-use crate::context::{OpenError, Options};
+use crate::opening::{OpenError, Options};
 
 /// A packet that is late on purpose.
 enum Late {

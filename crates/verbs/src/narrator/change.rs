@@ -11,8 +11,8 @@ use engine::{
 use net::interface::Device;
 use wire::Qpn;
 
+use super::misuse::Misuse;
 use super::{Tale, row_towards, words};
-use crate::raw::Misuse;
 
 /// What C programs see: `EINVAL`, `ENOMEM`, `ENODATA` and `EOPNOTSUPP`.
 const INVALID: u32 = 22;

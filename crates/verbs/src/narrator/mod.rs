@@ -6,6 +6,7 @@
 mod change;
 mod connection;
 mod failure;
+mod misuse;
 mod refusal;
 mod silence;
 mod told;
@@ -22,8 +23,8 @@ use net::interface::{Device, GidEntry};
 use net::socket::SendError;
 use wire::{Qpn, ROCE_PORT};
 
-use crate::raw::Misuse;
 pub(crate) use connection::{Setback, tell_unresolved};
+pub use misuse::Misuse;
 
 const VARIABLE: &str = "ROCI_EXPLAIN";
 

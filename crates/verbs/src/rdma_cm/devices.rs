@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use net::interface::Device;
 
 use super::ConnectionError;
-use crate::context::{Context, Open, OpenError, Options};
+use crate::context::{Context, Open};
+use crate::opening::{OpenError, Options};
 
 /// The devices that ids of this process are at. They close when nobody uses them any more.
 static OPEN: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());

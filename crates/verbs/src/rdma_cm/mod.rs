@@ -46,7 +46,8 @@ pub use cm::{
 pub use identifier::Identifier;
 pub use wire::cm::{PortSpace, RejectReason, ServiceStatus};
 
-use crate::context::{Context, OpenError};
+use crate::context::Context;
+use crate::opening::OpenError;
 use engine::Address;
 
 /// Why something could not be asked of an id.
