@@ -106,8 +106,10 @@ impl From<MulticastError> for Errno {
     }
 }
 
-impl From<OpenError> for Errno {
-    fn from(error: OpenError) -> Self {
+impl Errno {
+    /// Why a device can't be opened. A number says too little: the reason goes to stderr.
+    pub(crate) fn unopened(error: OpenError) -> Self {
+        eprintln!("rocinante: {error}");
         match error {
             OpenError::System(error) => Self::from(error),
             OpenError::Unknown { .. } | OpenError::Device(_) => Self::NO_DEVICE,

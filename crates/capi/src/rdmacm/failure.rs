@@ -9,7 +9,7 @@ impl From<ConnectionError> for Errno {
         match error {
             ConnectionError::NoDevice(_) => Self::NO_DEVICE,
             ConnectionError::NoRoute { source, .. } => Self::from(source),
-            ConnectionError::Open(error) => Self::from(error),
+            ConnectionError::Open(error) => Self::unopened(error),
             ConnectionError::Service(_) => Self(libc::EADDRINUSE),
             ConnectionError::Bind(error) => Self::from(error),
             ConnectionError::AlreadyBound | ConnectionError::NotBound => Self::INVALID,

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use wire::ROCE_PORT;
 
@@ -14,13 +16,21 @@ use super::listeners::Listeners;
 use super::mailbox::Mailbox;
 use super::outbox::Outbox;
 use super::process::Identity;
-use super::registry::{Registry, RegistryError};
+use super::registry::{Locked, Registry, RegistryError};
 use super::repair::Repair;
 use super::shortcut::Shortcuts;
 use super::slice::Slice;
+use super::table::Table;
 use crate::socket::receiver::Sharing;
 use crate::socket::{Receiver, Sender, SocketError};
 use crate::sys;
+
+/// So long a port may be held by somebody who is no member: longer than it takes to end, and than
+/// members take to see that they are not in the registry.
+const FAREWELL: Duration = Duration::from_millis(600);
+
+/// How often it is looked whether it still is.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Why an address can't be joined.
 #[derive(Debug, thiserror::Error)]
@@ -119,15 +129,8 @@ impl Member {
             return Err(JoinError::NotUnicast(address));
         }
         let registry = Arc::new(Registry::new(directory, address));
-        let locked = registry.lock()?;
-        let mut table = locked.read()?;
-        let someone_died = locked.bury_dead(&mut table);
         let local = SocketAddr::new(address, ROCE_PORT);
-        // Whoever has the port now is no member, and sharing with him would lose packets.
-        if table.members.is_empty() && is_held(local) {
-            let port = ROCE_PORT;
-            return Err(SocketError::PortTaken { address, port }.into());
-        }
+        let (locked, mut table, someone_died) = meet(&registry, local)?;
         let slice = match wanted {
             Some(slice) if table.member(slice).is_some() => return Err(JoinError::SliceTaken),
             Some(slice) => slice,
@@ -230,6 +233,28 @@ impl Member {
     }
 }
 
+/// Locks the registry for somebody who comes: the table without those who died, and whether anybody
+/// did.
+fn meet(registry: &Arc<Registry>, local: SocketAddr) -> Result<(Locked, Table, bool), JoinError> {
+    let begin = Instant::now();
+    loop {
+        let locked = registry.lock()?;
+        let mut table = locked.read()?;
+        let someone_died = locked.bury_dead(&mut table);
+        if !table.members.is_empty() || !is_held(local) {
+            return Ok((locked, table, someone_died));
+        }
+        // Whoever has the port now is no member, and sharing with him would lose packets. But a member
+        // who is just leaving is gone in a moment, and one that was forgotten enters again.
+        if begin.elapsed() > FAREWELL {
+            let (address, port) = (local.ip(), local.port());
+            return Err(SocketError::PortTaken { address, port }.into());
+        }
+        drop(locked);
+        sleep(PAUSE);
+    }
+}
+
 impl Drop for Member {
     fn drop(&mut self) {
         if self.is_inherited() {
@@ -243,8 +268,8 @@ impl Drop for Member {
 
 #[cfg(test)]
 mod tests {
-    use std::thread::sleep;
-    use std::time::Duration;
+    use std::net::UdpSocket;
+    use std::thread::spawn;
 
     use super::*;
     use crate::sys::process::{end, fork};
@@ -252,6 +277,30 @@ mod tests {
     /// Whether nobody has the port of a member's address any more.
     fn is_free(local: SocketAddr) -> bool {
         Receiver::bind(local).is_ok()
+    }
+
+    #[test]
+    fn who_comes_waits_for_who_is_just_leaving() {
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        let address = IpAddr::from([127, 192 | high & 63, low, 3]);
+        let folder = std::env::temp_dir().join(format!("roci-leaving-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let held = UdpSocket::bind((address, ROCE_PORT)).unwrap();
+        let leaving = spawn(move || {
+            sleep(FAREWELL / 6);
+            drop(held);
+        });
+        let member = Member::join_in(&directory, address).unwrap();
+        leaving.join().unwrap();
+        let registry = Registry::new(&directory, address);
+        drop(member);
+        let _stranger = UdpSocket::bind((address, ROCE_PORT)).unwrap();
+        let refused = meet(&Arc::new(registry), SocketAddr::new(address, ROCE_PORT));
+        assert!(matches!(
+            refused,
+            Err(JoinError::Socket(SocketError::PortTaken { .. }))
+        ));
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
