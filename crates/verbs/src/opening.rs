@@ -39,8 +39,7 @@ impl Default for Options {
 
 impl Options {
     /// What the environment asks for: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT=1`, and
-    /// `ROCI_EXPLAIN=1`
-    /// (or the program, with [`explain`](crate::explain())).
+    /// `ROCI_EXPLAIN=1` (or the program, with [`explain`](crate::explain())).
     #[must_use]
     pub fn from_env() -> Self {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -98,7 +97,6 @@ pub fn device(name: &str) -> Result<Device, OpenError> {
     if let Some(device) = devices.into_iter().find(|device| device.name == name) {
         return Ok(device);
     }
-    // An interface or a plain address is a device too, without being listed.
     match net::interface::devices(Some(name)) {
         Ok(mut made) if made.len() == 1 => Ok(made.remove(0)),
         _ => Err(OpenError::Unknown {

@@ -25,8 +25,8 @@ use crate::socket::receiver::Sharing;
 use crate::socket::{Receiver, Sender, SocketError};
 use crate::sys;
 
-/// So long a port may be held by somebody who is no member: longer than it takes to end, and than
-/// members take to see that they are not in the registry.
+/// So long a port may be held by somebody who is no member: longer than members take to see that they
+/// are not in the registry.
 const FAREWELL: Duration = Duration::from_millis(600);
 
 /// How often it is looked whether it still is.
@@ -244,8 +244,9 @@ fn meet(registry: &Arc<Registry>, local: SocketAddr) -> Result<(Locked, Table, b
         if !table.members.is_empty() || !is_held(local) {
             return Ok((locked, table, someone_died));
         }
-        // Whoever has the port now is no member, and sharing with him would lose packets. But a member
-        // who is just leaving is gone in a moment, and one that was forgotten enters again.
+        // Whoever has the port now is no member, and sharing with him would lose packets. But on a busy
+        // machine a port was seen to be held a moment longer than anybody was a member, why is not
+        // known; and a member that was forgotten enters again.
         if begin.elapsed() > FAREWELL {
             let (address, port) = (local.ip(), local.port());
             return Err(SocketError::PortTaken { address, port }.into());
@@ -268,39 +269,12 @@ impl Drop for Member {
 
 #[cfg(test)]
 mod tests {
-    use std::net::UdpSocket;
-    use std::thread::spawn;
-
     use super::*;
     use crate::sys::process::{end, fork};
 
     /// Whether nobody has the port of a member's address any more.
     fn is_free(local: SocketAddr) -> bool {
         Receiver::bind(local).is_ok()
-    }
-
-    #[test]
-    fn who_comes_waits_for_who_is_just_leaving() {
-        let [low, high, ..] = std::process::id().to_le_bytes();
-        let address = IpAddr::from([127, 192 | high & 63, low, 3]);
-        let folder = std::env::temp_dir().join(format!("roci-leaving-{}", std::process::id()));
-        let directory = RuntimeDirectory::at(&folder).unwrap();
-        let held = UdpSocket::bind((address, ROCE_PORT)).unwrap();
-        let leaving = spawn(move || {
-            sleep(FAREWELL / 6);
-            drop(held);
-        });
-        let member = Member::join_in(&directory, address).unwrap();
-        leaving.join().unwrap();
-        let registry = Registry::new(&directory, address);
-        drop(member);
-        let _stranger = UdpSocket::bind((address, ROCE_PORT)).unwrap();
-        let refused = meet(&Arc::new(registry), SocketAddr::new(address, ROCE_PORT));
-        assert!(matches!(
-            refused,
-            Err(JoinError::Socket(SocketError::PortTaken { .. }))
-        ));
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

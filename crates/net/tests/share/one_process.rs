@@ -1,9 +1,9 @@
 //! Several members in one process, seen from inside.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
-use std::thread::sleep;
+use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use net::share::{Arrived, JoinError, Member, RuntimeDirectory, Slice};
@@ -188,6 +188,21 @@ fn a_removed_registry_is_written_again() {
     let newcomer = Member::join_in(&directory, address).unwrap();
     assert!(members.iter().all(|it| it.slice() != newcomer.slice()));
     drop((members, newcomer));
+    fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn a_port_that_is_held_a_moment_longer_is_waited_for() {
+    let site = Site::new(64);
+    let (path, directory) = folder("held");
+    let held = UdpSocket::bind((site.address, 4791)).unwrap();
+    let holder = spawn(move || {
+        sleep(Duration::from_millis(100));
+        drop(held);
+    });
+    let joined = Member::join_in(&directory, site.address);
+    holder.join().unwrap();
+    joined.unwrap();
     fs::remove_dir_all(path).unwrap();
 }
 

@@ -112,8 +112,7 @@ impl Deference {
 
     /// The lock, unless somebody who polls has it.
     fn lock<'s>(&mut self, shared: &'s Shared, now: Instant) -> Option<Locked<'s>> {
-        let somebody_polls = shared.polled_within(Self::LONGEST, now).is_some();
-        let core = match self.queues_up(somebody_polls) {
+        let core = match self.queues_up(somebody_polls(shared, now)) {
             true => Some(shared.lock()),
             false => shared.try_lock(),
         };
@@ -166,6 +165,10 @@ impl Deference {
             half => half,
         };
     }
+}
+
+fn somebody_polls(shared: &Shared, now: Instant) -> bool {
+    shared.polled_within(Deference::LONGEST, now).is_some()
 }
 
 /// What ended a sleep.
@@ -228,8 +231,7 @@ impl Duty {
         if let Some(until) = shared.polled_within(deference.time, now) {
             return Duty::Standby(until);
         }
-        let somebody_polls = shared.polled_within(Deference::LONGEST, now).is_some();
-        if woken.by_packets && somebody_polls && deference.tries() {
+        if woken.by_packets && somebody_polls(shared, now) && deference.tries() {
             return Duty::Standby(now + Deference::SHORTEST);
         }
         match shared.sleepers.load(Ordering::Acquire) {
