@@ -79,7 +79,7 @@ pub enum Incident {
         /// The key it should have.
         wanted: QueueKey,
     },
-    /// A datagram broke the receive that it was to go into.
+    /// A datagram did not fit into its receive, or the receive can't be written.
     DatagramFailed {
         /// The queue pair.
         queue_pair: Qpn,

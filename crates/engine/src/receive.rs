@@ -93,6 +93,11 @@ impl ReceiveQueue {
         self.requests.pop_front()
     }
 
+    /// The request that the next message goes into.
+    pub(crate) fn front(&self) -> Option<&ReceiveRequest> {
+        self.requests.front()
+    }
+
     /// Gives back a receive whose message did not come to its end.
     pub(crate) fn put_back(&mut self, request: ReceiveRequest) {
         self.requests.push_front(request);

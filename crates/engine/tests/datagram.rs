@@ -287,15 +287,47 @@ fn sequence_numbers_of_datagrams_mean_nothing() {
 }
 
 #[test]
-fn a_receive_that_is_too_small_ends_with_a_length_error() {
+fn a_datagram_longer_than_the_receive_is_dropped_and_the_receive_stays_posted() {
     let mut peer = Conversation::with(datagrams());
     let inbox = peer.registers(0x1000, &[0; 256]);
     peer.receives_by(ReceiveRequest::new(1, [inbox.segment(0, 44)]));
-    peer.receives(2, &inbox);
     peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"five!"));
-    peer.completes([(1, Status::LocalLength), (2, Status::Flushed)]);
-    assert_eq!(peer.state(), State::Error);
+    peer.completes([]);
+    assert_eq!(peer.state(), State::ReadyToSend);
     assert_eq!(inbox.bytes(), [0; 256]);
+    assert_eq!(peer.counters().dropped_messages, 1);
+    peer.raises([]);
+    peer.says(at(2), datagram(PSN, QUEUE_KEY, PEER, b"four"));
+    peer.completes([(1, Status::Success)]);
+    assert_eq!(inbox.bytes()[40..45], *b"four\0");
+}
+
+#[test]
+fn a_long_management_datagram_leaves_queue_pair_1_as_it_is() {
+    let mut peer = Conversation::with(Setup {
+        kind: Kind::Management,
+        ..Setup::default()
+    });
+    let inbox = peer.registers(0x1000, &[0; 512]);
+    peer.receives_by(ReceiveRequest::new(1, [inbox.segment(0, 296)]));
+    peer.says(at(1), datagram(PSN, 0x8001_0000, PEER, &[7; 257]));
+    peer.completes([]);
+    assert_eq!(peer.state(), State::ReadyToSend);
+    peer.says(at(2), datagram(PSN, 0x8001_0000, PEER, &[7; 256]));
+    peer.completes([(1, Status::Success)]);
+}
+
+#[test]
+fn a_receive_with_an_unusable_key_breaks_the_queue_pair() {
+    let mut peer = Conversation::with(datagrams());
+    let inbox = peer.registers(0x1000, &[0; 256]);
+    let mut segment = inbox.segment(0, 128);
+    segment.address += 200;
+    peer.receives_by(ReceiveRequest::new(1, [segment]));
+    peer.receives(2, &inbox);
+    peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"hello"));
+    peer.completes([(1, Status::LocalProtection), (2, Status::Flushed)]);
+    assert_eq!(peer.state(), State::Error);
     let number = peer.number;
     peer.raises([AsyncEvent::QueuePairFatal(number)]);
 }

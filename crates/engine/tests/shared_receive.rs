@@ -263,6 +263,32 @@ fn a_datagram_goes_into_a_shared_receive() {
     assert_eq!(all.inbox.bytes()[40..45], *b"hello");
 }
 
+#[test]
+fn a_datagram_longer_than_a_shared_receive_ends_that_receive_and_nothing_else() {
+    let mut all = sharing();
+    let mut init = all.peer.init();
+    init.kind = Kind::Ud;
+    init.shared_receive = Some(all.queue);
+    let datagrams = all.peer.adds(init);
+    let inbox = all.peer.registers(0x9000, &[0; 256]);
+    for (id, room) in [(1, 44), (2, 45)] {
+        let request = ReceiveRequest::new(id, [inbox.segment(0, room)]);
+        let device = &mut all.peer.device;
+        device
+            .post_shared_receive(all.queue, request)
+            .expect("room");
+    }
+    let said = || datagram(PSN, 0x1111_1111, PEER, b"five!");
+    all.peer.says_to(datagrams, at(1), said());
+    all.peer.completes([(1, Status::LocalLength)]);
+    assert_eq!(inbox.bytes(), [0; 256]);
+    assert_eq!(all.peer.counters().dropped_messages, 1);
+    all.peer.raises([]);
+    all.peer.says_to(datagrams, at(2), said());
+    all.peer.completes([(2, Status::Success)]);
+    assert_eq!(inbox.bytes()[40..45], *b"five!");
+}
+
 /// An XRC target, and a shared receive queue that completes elsewhere.
 struct Extended {
     peer: Conversation,

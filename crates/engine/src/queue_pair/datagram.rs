@@ -3,12 +3,14 @@
 use wire::{Companion, Deth, Immediate, Opcode, Operation, Packet, PacketHead, Position, grh};
 
 use super::diagnosis::peer;
+use super::responder::Receiving;
 use super::segmentation::Piece;
 use super::{QueuePair, State};
 use crate::address::{Arrival, GidTable, Route};
 use crate::completion::{CompletedWork, Completion, Source, Status};
 use crate::event::AsyncEvent;
-use crate::incident::Incident;
+use crate::incident::{Incident, Peer};
+use crate::memory::AccessError;
 use crate::shared::Shared;
 use crate::transmit::Batch;
 use crate::work::{Destination, SendFlags, Work};
@@ -68,7 +70,7 @@ impl QueuePair {
         route: &Route,
         batch: &mut Batch<'_>,
         shared: &Shared,
-    ) -> Result<(), crate::memory::AccessError> {
+    ) -> Result<(), AccessError> {
         let Some(front) = self.send.front() else {
             return Ok(());
         };
@@ -112,38 +114,27 @@ impl QueuePair {
             });
             return;
         }
+        let length = GRH_LENGTH + packet.payload.len();
+        let sender = peer(arrival.flow.source, deth.source());
+        if self
+            .receive
+            .front()
+            .is_some_and(|next| next.capacity() < length as u64)
+        {
+            return self.drop_oversize(sender, length as u64, shared);
+        }
         let Some(receiving) = self.take_receive(packet, shared) else {
             shared.counters.dropped_messages += 1;
             return;
         };
-        let length = GRH_LENGTH + packet.payload.len();
-        let (domain, segments) = (receiving.domain, &receiving.request.segments);
-        let fits = length as u64 <= receiving.request.capacity();
-        let stored = fits
-            && shared
-                .memory
-                .scatter(domain, segments, 0, network_header)
-                .and_then(|()| {
-                    let offset = GRH_LENGTH as u64;
-                    shared
-                        .memory
-                        .scatter(domain, segments, offset, packet.payload)
-                })
-                .is_ok();
-        let id = receiving.request.id;
-        if !stored {
-            let status = match fits {
-                true => Status::LocalProtection,
-                false => Status::LocalLength,
-            };
-            let sender = peer(arrival.flow.source, deth.source());
-            self.note_failed_receive(sender, &receiving, length as u64, shared);
-            self.complete_receive_in_error(receiving.completions, id, status, shared);
-            shared.raise(AsyncEvent::QueuePairFatal(self.number));
-            return self.fail(shared);
+        if receiving.request.capacity() < length as u64 {
+            return self.fail_shared_receive(sender, &receiving, length as u64, shared);
+        }
+        if store(&receiving, network_header, packet.payload, shared).is_err() {
+            return self.fail_unusable_receive(sender, &receiving, length as u64, shared);
         }
         let completion = Completion {
-            id,
+            id: receiving.request.id,
             status: Status::Success,
             work: CompletedWork::Receive,
             length: length as u32,
@@ -157,6 +148,61 @@ impl QueuePair {
         };
         shared.complete(receiving.completions, completion, packet.solicited);
     }
+
+    /// The next receive is too small. The receive stays posted and the queue pair keeps its state:
+    /// otherwise any sender that knows the Q_Key could break it (responder error class D).
+    #[cold]
+    fn drop_oversize(&mut self, sender: Peer, length: u64, shared: &mut Shared) {
+        shared.counters.dropped_messages += 1;
+        if let Some(next) = self.receive.front() {
+            self.note_failed_receive(sender, next, self.init.domain, length, shared);
+        }
+    }
+
+    /// The receive taken from a shared queue is too small. It ends with an error, so that it does
+    /// not block the other queue pairs; this queue pair keeps its state (responder error class E).
+    #[cold]
+    fn fail_shared_receive(
+        &mut self,
+        sender: Peer,
+        receiving: &Receiving,
+        length: u64,
+        shared: &mut Shared,
+    ) {
+        shared.counters.dropped_messages += 1;
+        let (request, queue) = (&receiving.request, receiving.completions);
+        self.note_failed_receive(sender, request, receiving.domain, length, shared);
+        self.complete_receive_in_error(queue, request.id, Status::LocalLength, shared);
+    }
+
+    /// The receive names memory that can't be written: a fault of this side's application, which
+    /// breaks the queue pair (responder error class A).
+    #[cold]
+    fn fail_unusable_receive(
+        &mut self,
+        sender: Peer,
+        receiving: &Receiving,
+        length: u64,
+        shared: &mut Shared,
+    ) {
+        let (request, queue) = (&receiving.request, receiving.completions);
+        self.note_failed_receive(sender, request, receiving.domain, length, shared);
+        self.complete_receive_in_error(queue, request.id, Status::LocalProtection, shared);
+        shared.raise(AsyncEvent::QueuePairFatal(self.number));
+        self.fail(shared);
+    }
+}
+
+fn store(
+    receiving: &Receiving,
+    network_header: &[u8; GRH_LENGTH],
+    payload: &[u8],
+    shared: &Shared,
+) -> Result<(), AccessError> {
+    let (memory, domain) = (&shared.memory, receiving.domain);
+    let segments = &receiving.request.segments;
+    memory.scatter(domain, segments, 0, network_header)?;
+    memory.scatter(domain, segments, GRH_LENGTH as u64, payload)
 }
 
 fn datagram_piece(work: &Work, length: u32) -> Piece {

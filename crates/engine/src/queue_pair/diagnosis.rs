@@ -2,18 +2,18 @@
 
 use wire::{Packet, Psn, Qpn};
 
-use super::responder::Receiving;
 use super::{QueuePair, state};
 use crate::address::Arrival;
 use crate::completion::{CompletedWork, Status};
 use crate::incident::{
     FailedSend, Heard, Incident, Peer, ReceiveFault, RefusedChange, SegmentFault, SendFault,
 };
-use crate::memory::Requirement;
+use crate::memory::{ProtectionDomain, Requirement};
 use crate::queue_pair::{Attributes, ModifyError};
 use crate::receive::PostError;
 use crate::shared::Shared;
-use crate::work::{Payload, Work};
+use crate::table::Id;
+use crate::work::{Payload, ReceiveRequest, Work};
 
 impl QueuePair {
     #[cold]
@@ -75,17 +75,18 @@ impl QueuePair {
         }
     }
 
-    /// A datagram breaks the receive that it was to go into.
+    /// A datagram can't go into the receive that is next.
     #[cold]
     pub(super) fn note_failed_receive(
         &self,
         sender: Peer,
-        receiving: &Receiving,
+        request: &ReceiveRequest,
+        domain: Id<ProtectionDomain>,
         needed: u64,
         shared: &mut Shared,
     ) {
-        let (id, capacity) = (receiving.request.id, receiving.request.capacity());
-        let segments = &receiving.request.segments;
+        let (id, capacity) = (request.id, request.capacity());
+        let segments = &request.segments;
         let memory = &shared.memory;
         let fault = match needed > capacity {
             true => ReceiveFault::TooSmall {
@@ -95,7 +96,7 @@ impl QueuePair {
             },
             false => ReceiveFault::Unusable {
                 id,
-                fault: memory.fault_in(receiving.domain, segments, Requirement::LOCAL_WRITE),
+                fault: memory.fault_in(domain, segments, Requirement::LOCAL_WRITE),
             },
         };
         shared.incidents.note(|| Incident::DatagramFailed {

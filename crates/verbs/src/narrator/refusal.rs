@@ -150,6 +150,10 @@ pub(super) fn datagram(queue_pair: Qpn, sender: Peer, fault: ReceiveFault) -> Ta
     let about = words::queue_pair(queue_pair);
     let (wrong, cause) = receive(fault);
     let sender = words::peer(sender);
+    if matches!(fault, ReceiveFault::TooSmall { .. }) {
+        let what = format!("A datagram from {sender} to {about} was dropped: {wrong}");
+        return Tale::new(about, what, cause);
+    }
     let what = format!("A datagram from {sender} broke {about}: {wrong}");
     Tale::new(about, what, cause).code(Topic::Event, 1)
 }
