@@ -25,6 +25,9 @@ pub struct Config {
     /// How many ids there may be, at most [`Config::MOST_IDS`]. Requests of peers are dropped at
     /// this bound.
     pub max_ids: usize,
+    /// Whether there are exit notices: see
+    /// [`poll_exit_notice`](crate::Manager::poll_exit_notice).
+    pub exit_notices: bool,
 }
 
 impl Config {
@@ -43,6 +46,7 @@ impl Config {
             hop_limit: 64,
             max_backlog: 1024,
             max_ids: 65536,
+            exit_notices: false,
         }
     }
 }

@@ -192,6 +192,8 @@ pub(crate) struct Endpoint {
     pub(crate) link: Option<Box<Link>>,
     /// When to look at it again.
     pub(crate) deadline: Option<Instant>,
+    /// Its exit notice may have changed.
+    pub(crate) touched: bool,
 }
 
 impl Endpoint {
@@ -213,6 +215,7 @@ impl Endpoint {
             memberships: Vec::new(),
             link: None,
             deadline: None,
+            touched: false,
         }
     }
 

@@ -74,6 +74,8 @@
 //!   between [`EventKind::ConnectResponse`] and [`Manager::establish`].
 //! - It tells with [`Manager::notify_established`] that a queue pair got its first packet, and
 //!   keeps the numbers of queue pairs unused while [`Manager::is_lingering`].
+//! - If it has set [`Config::exit_notices`], it keeps what [`Manager::poll_exit_notice`] gives where
+//!   it outlives the process, to be sent when the process dies without a word.
 //!
 //! Where several processes share an address, each takes a [`Slice`] of the communication
 //! identifiers, and [`owner_of`] tells whom a message is for.
@@ -94,8 +96,10 @@
 mod attributes;
 mod config;
 mod counters;
+mod endpoints;
 mod error;
 mod event;
+mod exit;
 mod id;
 mod link;
 mod manager;
@@ -116,6 +120,7 @@ pub use error::{BindError, CallError, TooManyIds};
 pub use event::{
     Event, EventKind, Failure, Group, Instruction, Offer, Request, ServiceFound, Unreachable,
 };
+pub use exit::ExitNotice;
 pub use id::{Id, Kind, Phase, Route, State};
 pub use manager::{Arrival, Load, Manager, Transmit};
 pub use parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};

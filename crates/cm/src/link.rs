@@ -160,16 +160,20 @@ impl Link {
         }
     }
 
-    pub(crate) fn refusal(&self, reason: RejectReason, private_data: PrivateData<148>) -> Reject {
-        let message = match self.phase {
+    /// The message of the peer that a REJ would refuse.
+    pub(crate) const fn refused_message(&self) -> RefusedMessage {
+        match self.phase {
             Phase::RequestReceived => RefusedMessage::Request,
             Phase::ReplyReceived => RefusedMessage::Reply,
             _ => RefusedMessage::None,
-        };
+        }
+    }
+
+    pub(crate) fn refusal(&self, reason: RejectReason, private_data: PrivateData<148>) -> Reject {
         Reject {
             local_id: self.local_id,
             remote_id: self.remote_id,
-            message,
+            message: self.refused_message(),
             reason,
             private_data,
             ..Reject::default()

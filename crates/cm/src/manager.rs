@@ -20,8 +20,10 @@ use wire::{AckTimeout, Psn, Qpn, RnrTimer, mad};
 
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::endpoints::Endpoints;
 use crate::error::{CallError, TooManyIds};
 use crate::event::{Event, EventKind, Instruction};
+use crate::exit::ExitNotice;
 use crate::id::{Endpoint, Id, Kind, Phase, State};
 use crate::link::{InFlight, Link, Peer};
 use crate::memory::{Answers, Ghosts, RemoteDevice, RemoteName};
@@ -42,6 +44,18 @@ pub struct Transmit {
     pub hop_limit: u8,
     /// The datagram.
     pub datagram: Box<[u8; mad::LENGTH]>,
+}
+
+impl Transmit {
+    fn new(peer: Peer, datagram: &[u8; mad::LENGTH]) -> Self {
+        Transmit {
+            source: peer.source,
+            destination: peer.destination,
+            traffic_class: peer.traffic_class,
+            hop_limit: peer.hop_limit,
+            datagram: Box::new(*datagram),
+        }
+    }
 }
 
 /// Between which addresses a datagram came.
@@ -92,6 +106,8 @@ pub struct Load {
     pub answers: usize,
     /// Datagrams, events and instructions that wait to be fetched.
     pub waiting: usize,
+    /// Exit notices that the driver has, and those that may have changed since.
+    pub exit_notices: usize,
 }
 
 /// The connection manager of one process.
@@ -102,7 +118,7 @@ pub struct Load {
 pub struct Manager {
     config: Config,
     random: Random,
-    endpoints: BTreeMap<Id, Endpoint>,
+    endpoints: Endpoints,
     ids_given: u64,
     addresses: BTreeSet<IpAddr>,
     /// Who has a port: the port space's number and the port.
@@ -135,8 +151,8 @@ impl Manager {
         Manager {
             next_identifier: random.next() as u32,
             random,
+            endpoints: Endpoints::new(config.exit_notices),
             config,
-            endpoints: BTreeMap::new(),
             ids_given: 0,
             addresses: BTreeSet::new(),
             ports: BTreeMap::new(),
@@ -173,12 +189,12 @@ impl Manager {
 
     /// How far an id has come; none if it does not exist.
     pub fn state(&self, id: Id) -> Option<State> {
-        self.endpoints.get(&id).map(|endpoint| endpoint.state)
+        self.endpoints.get(id).map(|endpoint| endpoint.state)
     }
 
     /// How far its conversation with the peer has come; none if there is no conversation.
     pub fn phase(&self, id: Id) -> Option<Phase> {
-        self.endpoints.get(&id)?.phase()
+        self.endpoints.get(id)?.phase()
     }
 
     /// What an id was made for.
@@ -189,12 +205,12 @@ impl Manager {
 
     /// The local address of an id.
     pub fn local_address(&self, id: Id) -> Option<SocketAddr> {
-        self.endpoints.get(&id)?.source
+        self.endpoints.get(id)?.source
     }
 
     /// The peer's address of an id.
     pub fn peer_address(&self, id: Id) -> Option<SocketAddr> {
-        self.endpoints.get(&id)?.destination
+        self.endpoints.get(id)?.destination
     }
 
     /// Sets the traffic class (ToS) of everything that the id sends, like
@@ -234,10 +250,27 @@ impl Manager {
         self.instructions.pop_front()
     }
 
-    /// Whether one of the three has something.
+    /// The next change of what is to be sent if this process dies: the message with which the
+    /// kernel would destroy the id. Several changes of one id since the last call are one. Nothing
+    /// unless [`Config::exit_notices`] is set.
+    #[must_use]
+    pub fn poll_exit_notice(&mut self) -> Option<ExitNotice> {
+        let (id, message) = self.endpoints.next_changed()?;
+        let link = self.endpoints.get(id).and_then(|it| it.link.as_deref());
+        let transmit = message.zip(link).map(|(message, link)| {
+            let datagram = message.emit(link, self.config.guid);
+            Transmit::new(link.peer, &datagram)
+        });
+        Some(ExitNotice { id, transmit })
+    }
+
+    /// Whether there may be an event, a datagram, an instruction or an exit notice.
     #[must_use]
     pub fn has_output(&self) -> bool {
-        !(self.events.is_empty() && self.outbox.is_empty() && self.instructions.is_empty())
+        !(self.events.is_empty()
+            && self.outbox.is_empty()
+            && self.instructions.is_empty()
+            && !self.endpoints.has_touched())
     }
 
     /// What happened so far, in numbers.
@@ -258,6 +291,7 @@ impl Manager {
             ghosts: self.ghosts.len(),
             answers: self.answers.len(),
             waiting: self.outbox.len() + self.events.len() + self.instructions.len(),
+            exit_notices: self.endpoints.notices(),
         }
     }
 
@@ -271,16 +305,16 @@ impl Manager {
     }
 
     fn endpoint(&self, id: Id) -> Result<&Endpoint, CallError> {
-        self.endpoints.get(&id).ok_or(CallError::UnknownId)
+        self.endpoints.get(id).ok_or(CallError::UnknownId)
     }
 
     fn endpoint_mut(&mut self, id: Id) -> Result<&mut Endpoint, CallError> {
-        self.endpoints.get_mut(&id).ok_or(CallError::UnknownId)
+        self.endpoints.get_mut(id).ok_or(CallError::UnknownId)
     }
 
     /// The endpoint of an id that a table names.
     fn known(&mut self, id: Id) -> &mut Endpoint {
-        let endpoint = self.endpoints.get_mut(&id);
+        let endpoint = self.endpoints.get_mut(id);
         endpoint.expect("tables name only ids that exist")
     }
 
@@ -337,13 +371,7 @@ impl Manager {
             self.counters.outbox_full += 1;
             return;
         }
-        self.outbox.push_back(Transmit {
-            source: peer.source,
-            destination: peer.destination,
-            traffic_class: peer.traffic_class,
-            hop_limit: peer.hop_limit,
-            datagram: Box::new(*datagram),
-        });
+        self.outbox.push_back(Transmit::new(peer, datagram));
     }
 
     /// A fresh name for a conversation. Zero means "none" on the wire.

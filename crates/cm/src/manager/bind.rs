@@ -68,7 +68,7 @@ impl Manager {
 
     /// Gives an id a local address and port. Port 0 leaves the choice to us. Returns what it got.
     pub fn bind(&mut self, id: Id, address: SocketAddr) -> Result<SocketAddr, BindError> {
-        let endpoint = self.endpoints.get(&id).ok_or(BindError::UnknownId)?;
+        let endpoint = self.endpoints.get(id).ok_or(BindError::UnknownId)?;
         if endpoint.state != State::Idle {
             return Err(BindError::WrongState(endpoint.state));
         }
@@ -152,7 +152,7 @@ impl Manager {
     pub(super) fn listener(&self, service: ServiceId, address: IpAddr) -> Option<Id> {
         let (space, port) = service.port()?;
         let owners = self.ports.get(&(space as u16, port))?;
-        let precedence = |id: &&Id| listening_precedence(self.endpoints.get(id)?, address);
+        let precedence = |id: &&Id| listening_precedence(self.endpoints.get(**id)?, address);
         owners
             .iter()
             .filter(|id| precedence(id).is_some())
@@ -191,7 +191,7 @@ impl Manager {
             let source = endpoint.source.map(|source| source.ip());
             endpoint.state != State::DeviceRemoved && source.is_some_and(&matches)
         });
-        bound.map(|(&id, _)| id).collect()
+        bound.map(|(id, _)| id).collect()
     }
 
     fn owners(&self, space: PortSpace, port: u16) -> impl Iterator<Item = &Endpoint> {
@@ -199,11 +199,11 @@ impl Manager {
         owners
             .into_iter()
             .flatten()
-            .filter_map(|id| self.endpoints.get(id))
+            .filter_map(|id| self.endpoints.get(*id))
     }
 
     fn check_port(&self, id: Id, address: SocketAddr, port: u16) -> Result<u16, BindError> {
-        let endpoint = self.endpoints.get(&id).ok_or(BindError::UnknownId)?;
+        let endpoint = self.endpoints.get(id).ok_or(BindError::UnknownId)?;
         let owners = self.owners(endpoint.space, port);
         check_owners(endpoint, address, owners, endpoint.options.reuse_address)?;
         Ok(port)

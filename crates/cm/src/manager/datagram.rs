@@ -150,7 +150,7 @@ impl Manager {
 
     fn service_listener(&self, arrival: Arrival, request: &ServiceRequest) -> Option<Id> {
         let listener = self.listener(request.service_id, arrival.destination)?;
-        let kind = self.endpoints.get(&listener)?.kind;
+        let kind = self.endpoints.get(listener)?.kind;
         (kind == Kind::Datagram).then_some(listener)
     }
 

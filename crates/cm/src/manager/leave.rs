@@ -46,7 +46,7 @@ impl Manager {
         self.leave_all_groups(id);
         self.clear_timer(id);
         self.release_port(id);
-        self.endpoints.remove(&id);
+        self.endpoints.remove(id);
         self.events.retain(|event| event.id != id);
         self.instructions.retain(|instruction| {
             !matches!(instruction,
@@ -207,7 +207,7 @@ impl Manager {
         // Most ids never listened, and there may be many ids.
         if self
             .endpoints
-            .get(&listener)
+            .get(listener)
             .is_none_or(|it| it.backlog.is_none())
         {
             return Vec::new();
@@ -217,7 +217,7 @@ impl Manager {
             .endpoints
             .iter()
             .filter(|(_, endpoint)| waiting(endpoint.waits_at));
-        guests.map(|(&id, _)| id).collect()
+        guests.map(|(id, _)| id).collect()
     }
 
     /// Whether a queue pair's number must not be used again yet, because packets of its last

@@ -205,7 +205,7 @@ impl Manager {
             return Err(Refused::Because(RejectReason::PrimaryGidRejected));
         }
         let asked_for = Kind::asked_for(request.service, request.extended_transport);
-        if asked_for != self.endpoints.get(&listener).map(|listener| listener.kind) {
+        if asked_for != self.endpoints.get(listener).map(|listener| listener.kind) {
             // Linux leaves it to the consumer to find a connection of the wrong kind.
             return Err(Refused::Because(RejectReason::Consumer));
         }

@@ -2,6 +2,7 @@
 
 mod active;
 mod disorder;
+mod exit;
 mod hostile;
 mod ids;
 mod leaving;

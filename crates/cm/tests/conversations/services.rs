@@ -16,7 +16,7 @@ use crate::talk::{OUR_QPN, PEER, PEER_ID, PEER_QPN, PORT, REPLY_INTERVAL, Talk, 
 
 const KEY: QueueKey = QueueKey::new(0x0765_4321);
 
-fn question() -> ServiceRequest {
+pub(crate) fn question() -> ServiceRequest {
     let header = AddressHeader {
         source_port: 0x8765,
         source: PEER,

@@ -1,0 +1,109 @@
+//! All ids of a manager, and which of them were touched since the driver last asked.
+//!
+//! Every change of an id goes through [`Endpoints::get_mut`]. So what is derived from an id, such
+//! as its exit notice, can't miss a change of state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::exit::ExitMessage;
+use crate::id::{Endpoint, Id};
+
+/// All ids.
+#[derive(Debug)]
+pub(crate) struct Endpoints {
+    all: BTreeMap<Id, Endpoint>,
+    /// None if the driver does not want exit notices.
+    notices: Option<Notices>,
+}
+
+/// What the driver knows of the exit notices, and what it may have to be told.
+#[derive(Debug, Default)]
+struct Notices {
+    /// Ids whose notice may have changed. All of them exist or have a notice.
+    touched: BTreeSet<Id>,
+    /// The notice that the driver has of each id.
+    told: BTreeMap<Id, ExitMessage>,
+}
+
+impl Endpoints {
+    pub(crate) fn new(exit_notices: bool) -> Self {
+        Endpoints {
+            all: BTreeMap::new(),
+            notices: exit_notices.then(Notices::default),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn get(&self, id: Id) -> Option<&Endpoint> {
+        self.all.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut Endpoint> {
+        let endpoint = self.all.get_mut(&id)?;
+        if let Some(notices) = &mut self.notices
+            && !endpoint.touched
+        {
+            endpoint.touched = true;
+            notices.touched.insert(id);
+        }
+        Some(endpoint)
+    }
+
+    pub(crate) fn insert(&mut self, id: Id, endpoint: Endpoint) {
+        self.all.insert(id, endpoint);
+    }
+
+    pub(crate) fn remove(&mut self, id: Id) {
+        self.all.remove(&id);
+        if let Some(notices) = &mut self.notices {
+            if notices.told.contains_key(&id) {
+                notices.touched.insert(id);
+            } else {
+                notices.touched.remove(&id);
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id, &Endpoint)> {
+        self.all.iter().map(|(&id, endpoint)| (id, endpoint))
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Endpoint> {
+        self.all.values()
+    }
+
+    /// Whether an exit notice may have changed.
+    pub(crate) fn has_touched(&self) -> bool {
+        let touched = self.notices.as_ref().map(|notices| &notices.touched);
+        touched.is_some_and(|touched| !touched.is_empty())
+    }
+
+    /// How much is remembered for exit notices.
+    pub(crate) fn notices(&self) -> usize {
+        let notices = self.notices.as_ref();
+        notices.map_or(0, |notices| notices.touched.len() + notices.told.len())
+    }
+
+    /// The next id whose exit message is not the one that was told last.
+    pub(crate) fn next_changed(&mut self) -> Option<(Id, Option<ExitMessage>)> {
+        let notices = self.notices.as_mut()?;
+        while let Some(id) = notices.touched.pop_first() {
+            let endpoint = self.all.get_mut(&id);
+            let message = endpoint.and_then(|endpoint| {
+                endpoint.touched = false;
+                ExitMessage::of(endpoint.link.as_deref()?)
+            });
+            let told = match message {
+                Some(message) => notices.told.insert(id, message),
+                None => notices.told.remove(&id),
+            };
+            if told != message {
+                return Some((id, message));
+            }
+        }
+        None
+    }
+}
