@@ -25,7 +25,8 @@
 //!
 //! `tests/programs` are C programs, each for one family of calls, made of small cases. All cases must
 //! hold on ours; `cargo xtask interop --only "C libraries"` runs the same binaries on rdma-core's
-//! libraries and compares what they print (`docs/interop.md`).
+//! libraries and compares what they print (`docs/interop.md`). Those in `tests/programs/ours` do what would
+//! crash there, and run on ours only.
 //!
 //! # To run a program
 //!

@@ -28,7 +28,7 @@ pub use device::{Config, Device, MulticastError, NumberSpace, ObjectError};
 pub use event::{AsyncEvent, Event};
 pub use incident::Incident;
 pub use memory::{
-    Access, AccessError, BindError, Binding, Buffer, Extent, MemoryError, Presence,
+    Access, AccessError, BindError, Binding, Buffer, Extent, ForeignAccess, MemoryError,
     ProtectionDomain, Registration, Segment, Segments, WindowKind,
 };
 pub use queue_pair::{

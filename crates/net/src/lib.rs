@@ -7,6 +7,7 @@
 //! - [`interface`]: the interfaces of this machine, as devices;
 //! - [`capture`]: every packet in a file that Wireshark reads;
 //! - [`fork`]: keeping sockets from children;
+//! - [`signal`]: the signals of our own threads;
 //! - [`fault`]: packets lost, doubled, damaged or late on purpose.
 #![deny(unsafe_code)]
 
@@ -17,6 +18,7 @@ pub mod fork;
 pub mod interface;
 pub mod poll;
 pub mod share;
+pub mod signal;
 pub mod socket;
 
 // The only room for unsafe code in this crate.

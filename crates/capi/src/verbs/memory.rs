@@ -8,7 +8,7 @@ use engine::{Access, Extent, Registration};
 
 use super::context::Open;
 use super::domain::Pd;
-use super::pages;
+use super::{faults, foreign, pages};
 use crate::abi;
 use crate::entry::{Given, Pointer, entry};
 use crate::errno::Errno;
@@ -219,17 +219,14 @@ pub(crate) fn extent(
     if !everything {
         pages::check(address.addr(), length as usize, access)?;
     }
-    if on_demand {
-        // SAFETY: the pages are looked for before each use. Who unmaps them in that very moment does
-        // so while a request of his own or of his peer's is at work there, which the manual forbids.
-        // It is C's memory: nobody has Rust references to it.
-        let extent = unsafe { Extent::on_demand(start, length, pages::are_present) };
-        return Ok((extent, called));
-    }
-    // SAFETY: the pages are there, with the rights that the registration needs; that they stay there
-    // until the region ends is the program's promise, which the manual of `ibv_reg_mr` asks for. It
-    // is C's memory: nobody has Rust references to it.
-    Ok((unsafe { Extent::from_raw(start, length) }, called))
+    faults::install();
+    let access = match on_demand {
+        true => &foreign::ON_DEMAND,
+        false => &foreign::PINNED,
+    };
+    // SAFETY: those functions find out when the memory is not there. It is C's memory: nobody has Rust
+    // references to it.
+    Ok((unsafe { Extent::foreign(start, length, access) }, called))
 }
 
 /// Whether what is asked for could be done at all.

@@ -10,6 +10,8 @@ pub(crate) mod device_memory;
 pub(crate) mod domain;
 pub(crate) mod extended_completion;
 pub(crate) mod extended_send;
+pub(crate) mod faults;
+pub(crate) mod foreign;
 pub(crate) mod marshal;
 pub(crate) mod memory;
 pub(crate) mod modify;

@@ -1,6 +1,8 @@
 //! C programs of ours, each for one family of calls, compiled against the distribution's headers and
 //! run on our library. Each prints a line for each of its cases, and ends with 0 if all of them hold.
-//! `cargo xtask interop --only "C libraries"` runs the same programs on rdma-core's libraries.
+//! `cargo xtask interop --only "C libraries"` runs the same programs on rdma-core's libraries, except for
+//! those in the folder `ours`: they do what would crash there, or what only a device without hardware
+//! has to answer.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,33 +10,31 @@ use std::process::Command;
 use crate::support;
 
 macro_rules! programs {
-    ($($name:ident)*) => {
-        const PROGRAMS: &[&str] = &[$(stringify!($name)),*];
+    ($list:ident in $folder:literal: $($name:ident)*) => {
+        const $list: &[&str] = &[$(stringify!($name)),*];
 
         $(
             #[test]
             fn $name() {
-                run(stringify!($name));
+                explained($folder, stringify!($name));
             }
         )*
     };
 }
 
-programs! {
+programs! { PROGRAMS in "programs":
     connections devices events forking identifiers interruptions memory posting receiving sockets
 }
 
-fn run(name: &str) {
-    explained(name);
-}
+programs! { OURS in "programs/ours": vanishing }
 
 /// What is explained to the user meanwhile; nothing if there are no headers.
-fn explained(name: &str) -> Option<String> {
+fn explained(folder: &str, name: &str) -> Option<String> {
     if !support::can_compile() {
         return None;
     }
     let libraries = support::library_folder(&format!("{name}-libraries"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/{folder}/{name}.c"));
     let program = libraries.join(name);
     support::compile(&source, &program, Some(&libraries));
     let output = Command::new("timeout")
@@ -63,7 +63,7 @@ fn without_what_holds(printed: &str) -> String {
 
 #[test]
 fn arguments() {
-    let Some(said) = explained("arguments") else {
+    let Some(said) = explained("programs", "arguments") else {
         return;
     };
     for words in [
@@ -80,16 +80,20 @@ fn arguments() {
 
 #[test]
 fn every_program_has_a_test() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
-    let files = std::fs::read_dir(folder).expect("the programs are there");
-    let names = files.map(|file| file.expect("it can be read").file_name());
-    for name in names.filter_map(|name| name.into_string().ok()) {
-        let Some(program) = name.strip_suffix(".c") else {
-            continue;
-        };
-        assert!(
-            program == "arguments" || PROGRAMS.contains(&program),
-            "{name} is not run"
-        );
+    for (folder, run) in [("programs", PROGRAMS), ("programs/ours", OURS)] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests")
+            .join(folder);
+        let files = std::fs::read_dir(folder).expect("the programs are there");
+        let names = files.map(|file| file.expect("it can be read").file_name());
+        for name in names.filter_map(|name| name.into_string().ok()) {
+            let Some(program) = name.strip_suffix(".c") else {
+                continue;
+            };
+            assert!(
+                program == "arguments" || run.contains(&program),
+                "{name} is not run"
+            );
+        }
     }
 }

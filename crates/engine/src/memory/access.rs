@@ -53,7 +53,7 @@ pub enum AccessError {
     /// The range is not inside.
     #[error("the range reaches outside of the registered memory")]
     OutOfRange,
-    /// The range is inside of memory on demand, but the program has none there.
+    /// The range is inside of the region, but the program has unmapped or protected the memory.
     #[error("the program has no memory there, or not for this")]
     Absent,
 }

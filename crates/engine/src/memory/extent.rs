@@ -97,16 +97,24 @@ impl Buffer {
     }
 }
 
-/// Says whether bytes can be read, or written, at this very moment; brings them in if need be.
+/// How to touch memory that its program may unmap or protect at any moment.
 ///
-/// It gets the address of the first byte, how many there are, and whether they will be written.
-pub type Presence = fn(usize, usize, bool) -> bool;
+/// Each function says when the foreign bytes can't be touched. A copy that ends in the middle may
+/// have done a part.
+pub struct ForeignAccess {
+    /// Copies foreign bytes (`from`) to our own (`to`); false if they can't be read.
+    pub load: unsafe fn(to: *mut u8, from: *const u8, length: usize) -> bool,
+    /// Copies our own bytes (`from`) to foreign ones (`to`); false if they can't be written.
+    pub store: unsafe fn(to: *mut u8, from: *const u8, length: usize) -> bool,
+    /// Atomic compare-and-swap of an aligned foreign word; the value that was there.
+    pub compare_swap: unsafe fn(word: *mut u64, expected: u64, new: u64) -> Option<u64>,
+}
 
-/// There is no memory where memory on demand should be.
+/// There is no memory where foreign memory should be, or it can't be used this way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Absent;
 
-/// Memory that a region covers: a [`Buffer`], or bytes that the caller vouches for.
+/// Memory that a region covers: a [`Buffer`], or foreign bytes.
 #[derive(Clone)]
 pub struct Extent {
     start: NonNull<u8>,
@@ -115,12 +123,12 @@ pub struct Extent {
     owner: Option<Arc<Buffer>>,
     /// Whether there are no bytes at all behind it.
     discards: bool,
-    /// For memory that comes and goes: whom to ask before each use.
-    presence: Option<Presence>,
+    /// How to touch memory that may vanish; a buffer can't.
+    foreign: Option<&'static ForeignAccess>,
 }
 
 // SAFETY: an extent is an address range; every access is a bounds-checked raw copy or an atomic, and
-// who created it vouched (`from_raw`) or proved by ownership that the bytes live that long.
+// the bytes are kept alive by ownership or touched by functions that find out when they are gone.
 unsafe impl Send for Extent {}
 
 // SAFETY: as for `Send`: shared use makes the same raw copies.
@@ -133,42 +141,25 @@ impl From<Arc<Buffer>> for Extent {
             length: buffer.len() as u64,
             owner: Some(buffer),
             discards: false,
-            presence: None,
+            foreign: None,
         }
     }
 }
 
 impl Extent {
-    /// Memory of the caller's own, such as a C program passes to `ibv_reg_mr`.
+    /// Memory of a C program, which may unmap it while it is registered.
     ///
     /// # Safety
-    /// `length` bytes from `start` must be readable, and writable if they are registered with any
-    /// write access, until the region is deregistered; nobody may hold a Rust reference to them
-    /// while the device may write them.
+    /// The functions of `access` must be sound for any address in the range, whether there is memory
+    /// or not. Nobody may hold a Rust reference to the bytes while the device may write them.
     #[must_use]
-    pub unsafe fn from_raw(start: NonNull<u8>, length: u64) -> Self {
+    pub unsafe fn foreign(start: NonNull<u8>, length: u64, access: &'static ForeignAccess) -> Self {
         Self {
             start,
             length,
             owner: None,
             discards: false,
-            presence: None,
-        }
-    }
-
-    /// Memory of the caller's own that may come and go, as on-demand paging allows it.
-    ///
-    /// # Safety
-    /// Bytes of which `presence` says that they are there must be, until the copy that follows is
-    /// done. Nobody may hold a Rust reference to any of them while the device may write them.
-    #[must_use]
-    pub unsafe fn on_demand(start: NonNull<u8>, length: u64, presence: Presence) -> Self {
-        Self {
-            start,
-            length,
-            owner: None,
-            discards: false,
-            presence: Some(presence),
+            foreign: Some(access),
         }
     }
 
@@ -180,7 +171,7 @@ impl Extent {
             length,
             owner: None,
             discards: true,
-            presence: None,
+            foreign: None,
         }
     }
 
@@ -198,7 +189,7 @@ impl Extent {
             length,
             owner: self.owner.clone(),
             discards: self.discards,
-            presence: self.presence,
+            foreign: self.foreign,
         })
     }
 
@@ -233,14 +224,12 @@ impl Extent {
             out.resize(out.len() + length, 0);
             return Ok(());
         }
-        self.find(offset, length, false)?;
         out.reserve(length);
         let end = out.len();
         let room = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: source: the assertion keeps it inside the extent, which is valid by construction.
-        // Destination: `reserve` made room for `length` bytes behind `end`, where `room` begins.
-        // A `Vec` that is borrowed mutably here can't be registered memory.
-        unsafe { ptr::copy_nonoverlapping(self.at(offset), room, length) };
+        // SAFETY: `reserve` made room for `length` bytes behind `end`, where `room` begins. A `Vec`
+        // that is borrowed mutably here can't be registered memory.
+        unsafe { self.load(room, offset, length) }?;
         // SAFETY: those `length` bytes were initialised by the copy above.
         unsafe { out.set_len(end + length) };
         Ok(())
@@ -253,7 +242,13 @@ impl Extent {
         if self.discards {
             return Ok(());
         }
-        self.find(offset, bytes.len(), true)?;
+        if let Some(access) = self.foreign {
+            let to = self.at(offset);
+            // SAFETY: `to` is inside the extent by the assertion, and so by the promise at `foreign`
+            // the function may be called; `bytes` is alive and doesn't overlap registered memory.
+            let stored = unsafe { (access.store)(to, bytes.as_ptr(), bytes.len()) };
+            return if stored { Ok(()) } else { Err(Absent) };
+        }
         // SAFETY: the assertion keeps the destination inside the extent, which is valid and (the
         // region's access rights were checked) writable; `bytes` is a packet's payload or a local
         // value, so it doesn't overlap registered memory.
@@ -278,7 +273,9 @@ impl Extent {
         if !word.is_aligned() {
             return Ok(None);
         }
-        self.find(offset, 8, true)?;
+        if let Some(access) = self.foreign {
+            return Self::update_foreign(access, word, change).map(Some);
+        }
         // SAFETY: inside the extent by the assertion, aligned by the check above, and touched from
         // here on only atomically or by parties that accept a race, as with a NIC's atomics.
         let word = unsafe { AtomicU64::from_ptr(word) };
@@ -287,12 +284,42 @@ impl Extent {
         Ok(Some(changed.expect("the closure always gives a value")))
     }
 
-    /// Makes sure that memory on demand is there.
+    /// Copies `length` bytes from `offset` on to `to`.
+    ///
+    /// # Safety
+    /// `offset` and `length` must be inside the extent; `to` must have room for `length` bytes and not
+    /// be registered memory.
     #[inline]
-    fn find(&self, offset: u64, length: usize, writing: bool) -> Result<(), Absent> {
-        match self.presence {
-            Some(is_there) if !is_there(self.at(offset).addr(), length, writing) => Err(Absent),
-            _ => Ok(()),
+    unsafe fn load(&self, to: *mut u8, offset: u64, length: usize) -> Result<(), Absent> {
+        let from = self.at(offset);
+        let loaded = match self.foreign {
+            // SAFETY: inside the extent, and so by the promise at `foreign` the function may be called.
+            Some(access) => unsafe { (access.load)(to, from, length) },
+            None => {
+                // SAFETY: inside the extent, which its owner keeps alive; the rest is the caller's
+                // promise.
+                unsafe { ptr::copy_nonoverlapping(from, to, length) };
+                true
+            }
+        };
+        if loaded { Ok(()) } else { Err(Absent) }
+    }
+
+    /// Changes an aligned word of foreign memory atomically.
+    fn update_foreign(
+        access: &ForeignAccess,
+        word: *mut u64,
+        change: impl Fn(u64) -> u64,
+    ) -> Result<u64, Absent> {
+        // A guess: the first exchange finds the value.
+        let mut expected = 0;
+        loop {
+            // SAFETY: `word` is inside of a foreign extent and aligned: `update_word` checked it.
+            let found = unsafe { (access.compare_swap)(word, expected, change(expected)) };
+            match found.ok_or(Absent)? {
+                found if found == expected => return Ok(found),
+                found => expected = found,
+            }
         }
     }
 
@@ -357,21 +384,36 @@ mod tests {
         assert_eq!(extent.update_word(4, |word| word + 1), Ok(Some(0)));
     }
 
+    /// Foreign memory of which no more than 4 bytes can be touched at once.
+    static FOUR_BYTES: ForeignAccess = ForeignAccess {
+        load: copy_four,
+        store: copy_four,
+        compare_swap: |_, _, _| None,
+    };
+
+    unsafe fn copy_four(to: *mut u8, from: *const u8, length: usize) -> bool {
+        if length <= 4 {
+            // SAFETY: the test gives it memory that is there.
+            unsafe { ptr::copy_nonoverlapping(from, to, length) };
+        }
+        length <= 4
+    }
+
     #[test]
-    fn memory_on_demand_is_touched_only_while_it_is_there() {
+    fn foreign_memory_that_is_gone_is_absent() {
         let buffer = Buffer::copy_of(b"0123456789abcdef");
-        let for_reading: Presence = |_, length, writing| length <= 4 && !writing;
         // SAFETY: the buffer outlives the extent, and nobody has a reference to its bytes.
-        let extent = unsafe { Extent::on_demand(buffer.start(), 16, for_reading) };
+        let extent = unsafe { Extent::foreign(buffer.start(), 16, &FOUR_BYTES) };
         let mut out = Vec::new();
         assert_eq!(extent.append_to(&mut out, 2, 4), Ok(()));
         assert_eq!(extent.append_to(&mut out, 2, 5), Err(Absent));
-        assert_eq!(extent.store(0, b"no"), Err(Absent));
+        assert_eq!(extent.store(0, b"there"), Err(Absent));
+        assert_eq!(extent.store(0, b"four"), Ok(()));
         assert_eq!(extent.update_word(8, |_| 0), Err(Absent));
         let part = extent.part(8, 8).expect("inside");
-        assert_eq!(part.store(0, b"no"), Err(Absent));
+        assert_eq!(part.store(0, b"there"), Err(Absent));
         assert_eq!(out, b"2345");
-        assert_eq!(buffer.to_vec(), b"0123456789abcdef");
+        assert_eq!(buffer.to_vec(), b"four456789abcdef");
     }
 
     #[test]

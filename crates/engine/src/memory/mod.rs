@@ -18,7 +18,7 @@ mod window;
 
 pub use access::{Access, AccessError};
 pub use error::{BindError, MemoryError};
-pub use extent::{Buffer, Extent, Presence};
+pub use extent::{Buffer, Extent, ForeignAccess};
 pub use region::Registration;
 pub use window::{Binding, WindowKind};
 

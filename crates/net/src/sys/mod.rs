@@ -14,6 +14,7 @@ pub(crate) mod process;
 pub(crate) mod receive;
 pub(crate) mod send;
 pub(crate) mod shared_memory;
+pub(crate) mod signal;
 
 use std::io;
 

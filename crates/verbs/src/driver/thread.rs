@@ -48,6 +48,7 @@ impl Drop for Thread {
 }
 
 fn serve(shared: &Shared) {
+    net::signal::unblock_faults();
     let mut deference = Deference::default();
     let mut woken = Woken::default();
     let mut duty = Duty::Everything;

@@ -105,7 +105,7 @@ pub(super) fn segment(fault: &SegmentFault) -> (String, &'static Cause) {
             &cause::LOCAL_BOUNDS,
         ),
         AccessError::Absent => (
-            format!("{named} is registered on demand, but no memory is mapped there."),
+            format!("{named} is registered, but the program has unmapped or protected the memory."),
             &cause::LOCAL_BOUNDS,
         ),
         AccessError::Forbidden(_) => (

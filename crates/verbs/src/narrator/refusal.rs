@@ -113,7 +113,7 @@ fn memory(error: AccessError, opened: Option<Opened>) -> (String, &'static Cause
             &cause::REMOTE_BOUNDS,
         ),
         AccessError::Absent => (
-            "the memory is registered on demand, but nothing is mapped there.".to_owned(),
+            "the memory is registered, but the program has unmapped or protected it.".to_owned(),
             &cause::REMOTE_BOUNDS,
         ),
     }
