@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::command::CommandLine;
 
 /// Crates without I/O and clock, each with the same bans.
-const SEALED_CRATES: [&str; 2] = ["crates/engine", "crates/cm"];
+const SEALED_CRATES: [&str; 3] = ["crates/engine", "crates/cm", "crates/host"];
 
 const OFFENCES: &str = include_str!("bans/offences.rs");
 

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! From the bottom up: [`rng`] is the only source of chance, [`network`] loses and spoils datagrams,
-//! [`world`] lets one thing happen after the other, [`tap`] looks at the wire, and [`arena`] is
+//! [`machine`] is what a host runs, [`world`] lets one thing happen after the other, [`tap`] looks at the wire, and [`arena`] is
 //! memory next to what it must hold. On these stand the scenarios with their models and checkers.
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,7 @@ mod datagrams;
 pub mod digest;
 pub mod hostile;
 mod input;
+pub mod machine;
 pub mod network;
 mod overrun;
 mod plain;

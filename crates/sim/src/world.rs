@@ -6,11 +6,12 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use engine::{Arrival, Config, Counters, Device, Transmit, transmit};
+use engine::{Arrival, Counters, Device, Transmit, transmit};
 use wire::{Flow, ICRC_LENGTH, Packet, Qpn, icrc};
 
 use crate::Complaint;
 use crate::digest::Digest;
+use crate::machine::Machine;
 use crate::network::{Fate, Network};
 use crate::rng::Rng;
 use crate::tap::{Endpoint, Tap};
@@ -18,7 +19,7 @@ use crate::tap::{Endpoint, Tap};
 /// One machine with one device.
 pub struct Host {
     /// The device; none when the host is dead.
-    pub device: Option<Device>,
+    pub machine: Option<Machine>,
     /// The address at which it is reached.
     pub address: IpAddr,
     /// Multicast groups that it listens to.
@@ -129,9 +130,9 @@ impl World {
     }
 
     /// Adds a host; gives its number.
-    pub fn add_host(&mut self, address: IpAddr, config: Config) -> usize {
+    pub fn add_host(&mut self, address: IpAddr, machine: impl Into<Machine>) -> usize {
         self.hosts.push(Host {
-            device: Some(Device::new(config)),
+            machine: Some(machine.into()),
             address,
             groups: Vec::new(),
             numbers: None,
@@ -157,36 +158,41 @@ impl World {
 
     /// The device of a host, to do something with it; none if the host is dead.
     pub fn device(&mut self, host: usize) -> Option<&mut Device> {
+        self.machine(host).map(Machine::device)
+    }
+
+    /// The machine of a host, to do something with it; none if the host is dead.
+    pub fn machine(&mut self, host: usize) -> Option<&mut Machine> {
         self.touch(host);
-        self.hosts[host].device.as_mut()
+        self.hosts[host].machine.as_mut()
     }
 
     /// The device of a host, to look at.
     #[must_use]
     pub fn peek(&self, host: usize) -> Option<&Device> {
-        self.hosts[host].device.as_ref()
+        self.hosts[host].machine.as_ref().map(Machine::peek)
     }
 
     /// Ends a host: its device is gone, and packets to it vanish.
     pub fn kill(&mut self, host: usize) {
-        if let Some(device) = self.hosts[host].device.take() {
-            self.hosts[host].counters = *device.counters();
+        if let Some(machine) = self.hosts[host].machine.take() {
+            self.hosts[host].counters = *machine.peek().counters();
         }
     }
 
     /// A dead host begins a new life, with a new device.
-    pub fn revive(&mut self, host: usize, config: Config) -> Result<(), Complaint> {
+    pub fn revive(&mut self, host: usize, machine: impl Into<Machine>) -> Result<(), Complaint> {
         self.check_spoiled_at(host, &self.hosts[host].counters)?;
         let host = &mut self.hosts[host];
-        host.device = Some(Device::new(config));
+        host.machine = Some(machine.into());
         host.spoiled = 0;
         Ok(())
     }
 
     /// All counters of all hosts, the dead included.
     pub fn counters(&self) -> impl Iterator<Item = Counters> {
-        self.hosts.iter().map(|host| match &host.device {
-            Some(device) => *device.counters(),
+        self.hosts.iter().map(|host| match &host.machine {
+            Some(machine) => *machine.peek().counters(),
             None => host.counters,
         })
     }
@@ -259,7 +265,7 @@ impl World {
 
     /// Something was or will be done to a device: ask it for packets and timers soon.
     fn touch(&mut self, host: usize) {
-        if self.hosts[host].device.is_some() && !self.hosts[host].transmit_due {
+        if self.hosts[host].machine.is_some() && !self.hosts[host].transmit_due {
             self.hosts[host].transmit_due = true;
             let lag = self.rng.up_to(self.lag);
             self.schedule(self.now + lag, Happening::Transmit { host });
@@ -268,13 +274,13 @@ impl World {
 
     fn arrive(&mut self, host: usize, datagram: &Datagram) {
         let (now, instant) = (self.now, self.instant());
-        let Some(device) = &mut self.hosts[host].device else {
+        let Some(machine) = &mut self.hosts[host].machine else {
             return;
         };
-        device.handle_datagram(instant, &Arrival::new(datagram.flow), &datagram.bytes);
+        machine.handle_datagram(instant, &Arrival::new(datagram.flow), &datagram.bytes);
         if self.rng.percent(3) {
             // Early or twice is harmless, they say.
-            device.handle_timeout(instant);
+            machine.handle_timeout(instant);
         }
         self.hosts[host].spoiled += u64::from(!datagram.intact);
         if datagram.intact
@@ -290,8 +296,8 @@ impl World {
     fn time_out(&mut self, host: usize) {
         let instant = self.instant();
         self.hosts[host].timer_at = None;
-        if let Some(device) = &mut self.hosts[host].device {
-            device.handle_timeout(instant);
+        if let Some(machine) = &mut self.hosts[host].machine {
+            machine.handle_timeout(instant);
         }
         self.touch(host);
     }
@@ -300,8 +306,8 @@ impl World {
         self.hosts[host].transmit_due = false;
         let mut buffer = std::mem::take(&mut self.buffer);
         let instant = self.instant();
-        while let Some(device) = &mut self.hosts[host].device
-            && let Some(transmit) = device.poll_transmit(instant, &mut buffer)
+        while let Some(machine) = &mut self.hosts[host].machine
+            && let Some(transmit) = machine.poll_transmit(instant, &mut buffer)
         {
             self.send(host, &transmit, &buffer)?;
         }
@@ -311,10 +317,10 @@ impl World {
     }
 
     fn watch_timer(&mut self, host: usize) {
-        let Some(device) = &self.hosts[host].device else {
+        let Some(machine) = &self.hosts[host].machine else {
             return;
         };
-        let Some(deadline) = device.poll_timeout() else {
+        let Some(deadline) = machine.poll_timeout() else {
             return;
         };
         let at = deadline.saturating_duration_since(self.base).max(self.now);
@@ -356,7 +362,7 @@ impl World {
             return numbers.contains(&number.value());
         }
         let address = self.hosts[host].address;
-        let lives = |other: &Host| other.address == address && other.device.is_some();
+        let lives = |other: &Host| other.address == address && other.machine.is_some();
         self.hosts.iter().position(lives) == Some(host)
     }
 
@@ -373,7 +379,7 @@ impl World {
         let (mut fate, mut deliveries) =
             self.network
                 .carry(now, hosts, flow, identification, datagram);
-        if self.hosts[host].device.is_none() {
+        if self.hosts[host].machine.is_none() {
             fate = Fate::Nobody;
             deliveries.clear();
         }

@@ -6,6 +6,7 @@ use wire::Qpn;
 use super::end::Fault;
 use super::{Cluster, Queue};
 use crate::Complaint;
+use crate::machine::Machine;
 
 /// Whether a notification must come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +49,7 @@ impl Cluster {
     }
 
     pub(super) fn drain_events(&mut self, host: usize) -> Result<(), Complaint> {
-        while let Some(device) = &mut self.world.hosts[host].device
+        while let Some(device) = self.world.hosts[host].machine.as_mut().map(Machine::device)
             && let Some(event) = device.poll_event()
         {
             match event {
@@ -69,7 +70,7 @@ impl Cluster {
             host, id, armed, ..
         } = self.queues[queue];
         let mut due = Due::No;
-        while let Some(device) = &mut self.world.hosts[host].device
+        while let Some(device) = self.world.hosts[host].machine.as_mut().map(Machine::device)
             && let Some(completion) = device.poll_completion(id)
         {
             self.note(&completion);
@@ -120,7 +121,7 @@ impl Cluster {
         if entry.armed.is_none() && self.rng.percent(40) {
             let notify = *self.rng.pick(&[Notify::Any, Notify::Solicited]);
             self.queues[queue].armed = Some(notify);
-            if let Some(device) = &mut self.world.hosts[host].device {
+            if let Some(device) = self.world.hosts[host].machine.as_mut().map(Machine::device) {
                 device.arm(id, notify);
             }
         }

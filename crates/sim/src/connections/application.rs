@@ -179,7 +179,7 @@ impl Connections {
             | Act::Disconnect(id)
             | Act::Destroy(id) => id,
         };
-        let manager = &mut self.process(host).manager;
+        let manager = self.host(host).manager();
         if manager.state(id).is_none() {
             return Ok(());
         }
@@ -221,7 +221,7 @@ impl Connections {
         let now = self.world.instant();
         let place = self.places[server];
         let peer = (place.address(), place.port()).into();
-        let manager = &mut self.process(host).manager;
+        let manager = self.host(host).manager();
         let id = manager.create(service.space(), service.kind())?;
         manager.resolve_address(now, id, None, peer, SEARCH)?;
         let who = self.who(host, id);
@@ -239,9 +239,9 @@ impl Connections {
     fn destroy(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
         let now = self.world.instant();
         let who = self.who(host, id);
-        let (process, device) = self.both(host);
-        let ended = matches!(process.manager.phase(id), None | Some(Phase::TimeWait));
-        process.manager.destroy(now, id)?;
+        let (process, device, manager) = self.parts(host);
+        let ended = matches!(manager.phase(id), None | Some(Phase::TimeWait));
+        manager.destroy(now, id)?;
         let number = process.retire(device, id)?;
         let record = self.ledger.record(who);
         record.broke_off |= !ended;
@@ -264,11 +264,11 @@ impl Connections {
         self.unsteady.insert(host);
         let now = self.world.instant();
         let index = self.rng.below(3);
-        let process = self.process(host);
+        let (process, _, manager) = self.parts(host);
         let Some((&id, &service)) = process.listeners.iter().nth(index) else {
             return Ok(());
         };
-        process.manager.destroy(now, id)?;
+        manager.destroy(now, id)?;
         process.listeners.remove(&id);
         let after = pause(&mut self.rng);
         self.plan_act(host, after, Act::OpenListener(service));
@@ -277,7 +277,8 @@ impl Connections {
 
     fn open_listener(&mut self, host: usize, service: Service) -> Result<(), Complaint> {
         let mut rng = self.rng.fork();
-        self.process(host).listen(service, &mut rng)?;
+        let (process, _, manager) = self.parts(host);
+        process.listen(manager, service, &mut rng)?;
         Ok(())
     }
 }

@@ -15,13 +15,13 @@ use crate::Complaint;
 impl Connections {
     /// A queue pair for an id, as far as the manager can say; false when the device has none left.
     fn create_socket(&mut self, host: usize, id: Id, service: Service) -> Result<bool, Complaint> {
-        let (process, device) = self.both(host);
+        let (process, device, manager) = self.parts(host);
         let (domain, queue) = (process.domain, process.queue);
         let Some(socket) = Socket::create(device, domain, queue, service, Some(id))? else {
             self.census.note("no queue pair left");
             return Ok(false);
         };
-        socket.initialize(device, &process.manager.init_attributes(id)?)?;
+        socket.initialize(device, &manager.init_attributes(id)?)?;
         process.of_id.insert(id, socket.number);
         let number = socket.number;
         process.sockets.insert(number, socket);
@@ -59,7 +59,7 @@ impl Connections {
         let greeting = self.script.greeting(number, Side::Client, room);
         let now = self.world.instant();
         let (responder_resources, initiator_depth) = self.draw_depths();
-        let (process, device) = self.both(host);
+        let (process, device, manager) = self.parts(host);
         let socket = process.socket(id).expect("it was made just now");
         if service == Service::Datagram {
             socket.open(device)?;
@@ -70,7 +70,7 @@ impl Connections {
             initiator_depth,
             ..Parameters::new(socket.number)
         };
-        Ok(process.manager.connect(now, id, &parameters)?)
+        Ok(manager.connect(now, id, &parameters)?)
     }
 
     pub(super) fn accept(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
@@ -83,8 +83,8 @@ impl Connections {
         let welcome = self.script.greeting(number, Side::Guest, room);
         let now = self.world.instant();
         let (responder_resources, initiator_depth) = self.draw_depths();
-        let process = self.process(host);
-        let prepared = match process.manager.phase(id) {
+        let (process, _, manager) = self.parts(host);
+        let prepared = match manager.phase(id) {
             Some(Phase::ServiceRequestReceived) => Some(process.service),
             Some(Phase::RequestReceived) => self.prepare(host, id)?,
             _ => return Ok(()),
@@ -98,7 +98,7 @@ impl Connections {
             initiator_depth,
             ..Parameters::new(qpn)
         };
-        self.process(host).manager.accept(now, id, &parameters)?;
+        self.host(host).manager().accept(now, id, &parameters)?;
         // The application of a datagram service is done with it.
         if service == Service::Datagram {
             self.plan_act(host, Duration::from_millis(100), Act::Destroy(id));
@@ -115,9 +115,9 @@ impl Connections {
             return Ok(None);
         }
         let at_once = self.rng.percent(50);
-        let (process, device) = self.both(host);
-        let receive = process.manager.receive_attributes(id)?;
-        let send = process.manager.send_attributes(id)?;
+        let (process, device, manager) = self.parts(host);
+        let receive = manager.receive_attributes(id)?;
+        let send = manager.send_attributes(id)?;
         let socket = process.socket(id).expect("it was made just now");
         socket.receive(device, &receive)?;
         if at_once {
@@ -130,18 +130,18 @@ impl Connections {
     }
 
     pub(super) fn establish(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
-        let (process, device) = self.both(host);
-        if process.manager.phase(id) != Some(Phase::ReplyReceived) {
+        let (process, device, manager) = self.parts(host);
+        if manager.phase(id) != Some(Phase::ReplyReceived) {
             return Ok(());
         }
-        let init = process.manager.init_attributes(id)?;
-        let receive = process.manager.receive_attributes(id)?;
-        let send = process.manager.send_attributes(id)?;
+        let init = manager.init_attributes(id)?;
+        let receive = manager.receive_attributes(id)?;
+        let send = manager.send_attributes(id)?;
         let socket = process.socket(id).expect("who connects has a queue pair");
         socket.initialize(device, &init)?;
         socket.receive(device, &receive)?;
         socket.send(device, &send)?;
-        process.manager.establish(id)?;
+        manager.establish(id)?;
         self.post_receives_sometime(host, id)?;
         self.note_ends(host, id)?;
         self.begin_to_talk(host, id)
@@ -168,8 +168,8 @@ impl Connections {
     }
 
     fn send_from_now_on(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
-        let (process, device) = self.both(host);
-        let send = process.manager.send_attributes(id)?;
+        let (process, device, manager) = self.parts(host);
+        let send = manager.send_attributes(id)?;
         let Some(socket) = process.socket(id) else {
             return Ok(());
         };
@@ -195,7 +195,7 @@ impl Connections {
     }
 
     pub(super) fn post_receives(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
-        let (process, device) = self.both(host);
+        let (process, device, _) = self.parts(host);
         match process.socket(id) {
             Some(socket) => socket.post_receives(device),
             None => Ok(()),
@@ -208,9 +208,9 @@ impl Connections {
 
     fn note_ends(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
         let who = self.who(host, id);
-        let process = self.process(host);
-        let receive = process.manager.receive_attributes(id)?;
-        let send = process.manager.send_attributes(id)?;
+        let (process, _, manager) = self.parts(host);
+        let receive = manager.receive_attributes(id)?;
+        let send = manager.send_attributes(id)?;
         let ends = Ends {
             local_qpn: process.of_id[&id],
             remote_qpn: receive.remote_qpn,

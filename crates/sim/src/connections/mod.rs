@@ -1,6 +1,6 @@
 //! Processes that find each other by their connection managers, talk, part and die.
 //!
-//! Each process has a device and a manager, joined as a driver joins them: management datagrams go
+//! Each process has a [`host::Host`], the very code that the driver runs: management datagrams go
 //! through queue pair 1 over the same network as everything else, and the manager's attributes
 //! bring queue pairs up. The last process may share the address of the first.
 
@@ -19,10 +19,12 @@ mod verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cm::{Load, State};
+use cm::{Load, Manager, State};
 use engine::{Config, Device};
+use host::Host;
 
 use crate::Complaint;
+use crate::machine::Machine;
 use crate::network::{Cut, Faults, Network};
 use crate::plant::Bug;
 use crate::rng::Rng;
@@ -47,6 +49,8 @@ pub(crate) struct Connections {
     pub(crate) census: Census,
     rng: Rng,
     bug: Option<Bug>,
+    /// Whether the last process shares the address of the first.
+    shared: bool,
     /// The living processes by host; each host of the world is one.
     processes: Vec<Option<Process>>,
     places: Vec<Place>,
@@ -65,7 +69,6 @@ pub(crate) struct Connections {
 #[derive(Debug, Clone, Copy)]
 enum Plan {
     Act { host: usize, life: u32, act: Act },
-    Wake { host: usize, life: u32 },
     Death(usize),
     Birth(usize),
 }
@@ -88,6 +91,7 @@ impl Connections {
             world,
             census: Census::default(),
             bug,
+            shared,
             processes: Vec::new(),
             places: (0..hosts).map(place).collect(),
             lives: vec![0; hosts],
@@ -109,8 +113,8 @@ impl Connections {
 
     fn add_process(&mut self, host: usize, shared: bool) -> Result<(), Complaint> {
         let place = self.places[host];
-        let config = self.draw_config(place);
-        self.world.add_host(place.address(), config);
+        let machine = self.draw_host(place)?;
+        self.world.add_host(place.address(), machine);
         if shared && place.guid() == 1 {
             self.world.hosts[host].numbers = Some(place.number_range());
         }
@@ -120,21 +124,32 @@ impl Connections {
 
     fn start_process(&mut self, host: usize) -> Result<(), Complaint> {
         self.lives[host] += 1;
-        let device = self.world.device(host).expect("a new life has a device");
-        if let Some(bug) = self.bug.and_then(Bug::of_device) {
-            device.sabotage(bug);
-        }
-        let bug = self.bug.and_then(Bug::of_manager);
-        let process = Process::start(self.places[host], device, bug, &mut self.rng)?;
+        let place = self.places[host];
+        let mut rng = self.rng.fork();
+        let process = Process::start(place, self.host(host), &mut rng)?;
         self.processes[host] = Some(process);
         Ok(())
     }
 
-    fn draw_config(&mut self, place: Place) -> Config {
-        Config {
+    fn draw_host(&mut self, place: Place) -> Result<Host, Complaint> {
+        let device = Config {
             numbers: place.numbers(),
             ..crate::cluster::draw_config(&mut self.rng, place.address())
+        };
+        let mut manager = cm::Config::new(place.guid(), self.rng.word());
+        manager.slice = place.slice();
+        let mut host = Host::new(host::Config {
+            device,
+            manager,
+            shares_addresses: self.shared,
+        })?;
+        if let Some(bug) = self.bug.and_then(Bug::of_device) {
+            host.device().sabotage(bug);
         }
+        if let Some(bug) = self.bug.and_then(Bug::of_manager) {
+            host.manager().sabotage(bug);
+        }
+        Ok(host)
     }
 
     fn make_plans(&mut self, hosts: usize) {
@@ -218,21 +233,15 @@ impl Connections {
                 self.act(host, act)?;
                 self.pump(host)
             }
-            Plan::Wake { host, life } if lives(host, life) => {
-                let now = self.world.instant();
-                let process = self.process(host);
-                process.wake = None;
-                process.manager.handle_timeout(now);
-                self.pump(host)
-            }
-            Plan::Act { .. } | Plan::Wake { .. } => Ok(()),
+            Plan::Act { .. } => Ok(()),
             Plan::Death(host) => {
                 self.unsteady.insert(host);
-                self.world.kill(host);
-                if let Some(process) = self.processes[host].take() {
+                if self.processes[host].take().is_some() {
                     self.census.note("death");
-                    self.census.take(process.manager.counters());
+                    let counters = *self.host(host).manager().counters();
+                    self.census.take(&counters);
                 }
+                self.world.kill(host);
                 Ok(())
             }
             Plan::Birth(host) => self.bear(host),
@@ -241,8 +250,8 @@ impl Connections {
 
     /// A dead process lives again, and remembers nothing.
     fn bear(&mut self, host: usize) -> Result<(), Complaint> {
-        let config = self.draw_config(self.places[host]);
-        self.world.revive(host, config)?;
+        let machine = self.draw_host(self.places[host])?;
+        self.world.revive(host, machine)?;
         self.start_process(host)?;
         self.census.note("rebirth");
         for _ in 0..self.rng.below(5) {
@@ -257,8 +266,8 @@ impl Connections {
         let Some(mut process) = self.processes[host].take() else {
             return Ok(());
         };
-        let manager = &mut process.manager;
-        self.census.take(manager.counters());
+        let (device, manager) = self.host(host).parts();
+        let counters = *manager.counters();
         for id in std::mem::take(&mut process.listeners).into_keys() {
             if manager.state(id) != Some(State::Listening) {
                 return Err(Complaint::new("a listener does not listen any more"));
@@ -269,13 +278,9 @@ impl Connections {
             let left = format!("host {host} is left with {:?}", manager.load());
             return Err(Complaint::new(left));
         }
-        process.stop(self.device(host))
-    }
-
-    /// The device of a living process, to do something with it.
-    fn device(&mut self, host: usize) -> &mut Device {
-        let device = self.world.device(host);
-        device.expect("a living process has a device")
+        process.stop(device)?;
+        self.census.take(&counters);
+        Ok(())
     }
 
     fn process(&mut self, host: usize) -> &mut Process {
@@ -283,13 +288,16 @@ impl Connections {
         process.expect("only the living do something")
     }
 
-    /// A living process and its device.
-    fn both(&mut self, host: usize) -> (&mut Process, &mut Device) {
+    /// A living process, its device and its connection manager.
+    fn parts(&mut self, host: usize) -> (&mut Process, &mut Device, &mut Manager) {
         let process = self.processes[host].as_mut();
-        let device = self.world.device(host);
+        let machine = self.world.machine(host).and_then(Machine::host);
+        let machine = machine.expect("a living process has a host");
+        let (device, manager) = machine.parts();
         (
             process.expect("only the living do something"),
-            device.expect("a living process has a device"),
+            device,
+            manager,
         )
     }
 

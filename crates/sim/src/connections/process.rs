@@ -1,30 +1,21 @@
-//! One process: a device, a connection manager, and what a driver keeps to join them.
+//! One process: what its application keeps of queue pairs, listeners and connections.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use cm::{Config, Manager, Transmit};
-use engine::{
-    Access, Address, Buffer, Completion, CompletionQueue, Destination, Device, Id, Kind,
-    ProtectionDomain, QueuePairInit, ReceiveRequest, Segment, SendFlags, SendRequest, Work,
-};
-use wire::{Key, Qpn, QueueKey, grh, mad};
+use cm::Manager;
+use engine::{CompletionQueue, Device, Id, ProtectionDomain};
+use host::Host;
+use wire::Qpn;
 
 use super::place::{Place, Service};
 use super::socket::Socket;
 use crate::Complaint;
-use crate::plain::open;
 use crate::rng::Rng;
-
-/// How many management datagrams may wait, and how long each is with what stands in front of it.
-const LETTERS: usize = 64;
-const LETTER: usize = grh::LENGTH + mad::LENGTH;
 
 /// A process while it lives.
 pub(super) struct Process {
     pub(super) place: Place,
-    pub(super) manager: Manager,
     pub(super) listeners: BTreeMap<cm::Id, Service>,
     /// Queue pairs of connections, by number.
     pub(super) sockets: BTreeMap<Qpn, Socket>,
@@ -33,76 +24,42 @@ pub(super) struct Process {
     pub(super) ended: BTreeMap<Qpn, Duration>,
     /// The queue pair that serves all who ask for datagrams.
     pub(super) service: Qpn,
-    /// When the manager will be woken.
-    pub(super) wake: Option<Duration>,
     pub(super) domain: Id<ProtectionDomain>,
     pub(super) queue: Id<CompletionQueue>,
-    letters: Arc<Buffer>,
-    letters_key: Key,
 }
 
 impl Process {
-    /// Starts it on a new device, with listeners for everything.
+    /// Starts it on a new host, with listeners for everything.
     pub(super) fn start(
         place: Place,
-        device: &mut Device,
-        bug: Option<cm::Bug>,
+        host: &mut Host,
         rng: &mut Rng,
     ) -> Result<Process, Complaint> {
-        let mut config = Config::new(place.guid(), rng.word());
-        config.slice = place.slice();
-        let mut manager = Manager::new(config);
-        if let Some(bug) = bug {
-            manager.sabotage(bug);
-        }
-        manager.add_address(place.address());
-        let domain = device.allocate_domain()?;
-        let queue = device.create_completion_queue(10_000)?;
-        let letters = Buffer::zeroed(LETTERS * LETTER);
-        let own = Access::LOCAL_WRITE;
-        let region = device.register(domain, Arc::clone(&letters), 0, own)?;
+        host.manager().add_address(place.address());
+        let (device, manager) = host.parts();
         let mut process = Process {
             place,
-            manager,
             listeners: BTreeMap::new(),
             sockets: BTreeMap::new(),
             of_id: BTreeMap::new(),
             ended: BTreeMap::new(),
             service: Qpn::default(),
-            wake: None,
-            domain,
-            queue,
-            letters,
-            letters_key: region.local_key,
+            domain: device.allocate_domain()?,
+            queue: device.create_completion_queue(10_000)?,
         };
-        process.open_mailbox(device)?;
-        process.listen(Service::Reliable, rng)?;
-        process.listen(Service::Unreliable, rng)?;
-        let datagrams = process.listen(Service::Datagram, rng)?;
-        process.open_service(device, datagrams)?;
+        process.listen(manager, Service::Reliable, rng)?;
+        process.listen(manager, Service::Unreliable, rng)?;
+        let datagrams = process.listen(manager, Service::Datagram, rng)?;
+        process.open_service(device, manager, datagrams)?;
         Ok(process)
     }
 
-    /// Queue pair 1, with room for letters.
-    fn open_mailbox(&self, device: &mut Device) -> Result<(), Complaint> {
-        let init = QueuePairInit::new(Kind::Management, self.domain, self.queue);
-        let number = device.create_queue_pair(init)?;
-        open(device, number, QueueKey::GSI)?;
-        (0..LETTERS).try_for_each(|slot| self.expect_letter(device, slot))
-    }
-
-    fn expect_letter(&self, device: &mut Device, slot: usize) -> Result<(), Complaint> {
-        let segment = Segment {
-            address: (slot * LETTER) as u64,
-            length: LETTER as u32,
-            key: self.letters_key,
-        };
-        let request = ReceiveRequest::new(slot as u64, [segment]);
-        device.post_receive(Qpn::GSI, request).map_err(not_taken)
-    }
-
-    pub(super) fn listen(&mut self, service: Service, rng: &mut Rng) -> Result<cm::Id, Complaint> {
-        let manager = &mut self.manager;
+    pub(super) fn listen(
+        &mut self,
+        manager: &mut Manager,
+        service: Service,
+        rng: &mut Rng,
+    ) -> Result<cm::Id, Complaint> {
         let id = manager.create(service.space(), service.kind())?;
         let address = (self.place.address(), self.place.port()).into();
         manager.bind(id, address)?;
@@ -112,8 +69,13 @@ impl Process {
     }
 
     /// One queue pair for all clients of the datagram service, as servers have it.
-    fn open_service(&mut self, device: &mut Device, id: cm::Id) -> Result<(), Complaint> {
-        let init = self.manager.init_attributes(id)?;
+    fn open_service(
+        &mut self,
+        device: &mut Device,
+        manager: &mut Manager,
+        id: cm::Id,
+    ) -> Result<(), Complaint> {
+        let init = manager.init_attributes(id)?;
         let socket = Socket::create(device, self.domain, self.queue, Service::Datagram, None)?;
         let socket = socket.ok_or_else(|| Complaint::new("a new device has no number"))?;
         socket.initialize(device, &init)?;
@@ -122,45 +84,6 @@ impl Process {
         self.service = socket.number;
         self.sockets.insert(socket.number, socket);
         Ok(())
-    }
-
-    /// Sends what a manager has to say, from queue pair 1.
-    pub(super) fn post_letter(device: &mut Device, transmit: &Transmit) -> Result<(), Complaint> {
-        let address = Address {
-            traffic_class: transmit.traffic_class,
-            hop_limit: transmit.hop_limit,
-            ..Address::new(transmit.destination.into(), 0)
-        };
-        let request = SendRequest::new(0, Work::Send)
-            .inline(&*transmit.datagram)
-            .flags(SendFlags::empty())
-            .to(Destination {
-                address,
-                queue_pair: Qpn::GSI,
-                queue_key: QueueKey::GSI,
-            });
-        device.post_send(Qpn::GSI, request).map_err(not_taken)
-    }
-
-    /// What came to queue pair 1, and between which addresses.
-    pub(super) fn open_letter(
-        &self,
-        device: &mut Device,
-        completion: &Completion,
-    ) -> Result<(cm::Arrival, Vec<u8>), Complaint> {
-        let mut letter = vec![0; completion.length as usize];
-        let slot = completion.id as usize;
-        self.letters.read(slot * LETTER, &mut letter);
-        self.expect_letter(device, slot)?;
-        let unreadable = || Complaint::new(format!("a letter without a head: {completion:?}"));
-        let (head, datagram) = letter.split_first_chunk().ok_or_else(unreadable)?;
-        let route = grh::route(head).ok_or_else(unreadable)?;
-        let (source, destination) = (route.source.ip(), route.destination.ip());
-        let arrival = cm::Arrival {
-            source: source.ok_or_else(unreadable)?,
-            destination: destination.ok_or_else(unreadable)?,
-        };
-        Ok((arrival, datagram.to_vec()))
     }
 
     /// The queue pair of an id.
@@ -184,8 +107,8 @@ impl Process {
     }
 
     /// Ends queue pairs whose numbers may be used again.
-    pub(super) fn reap(&mut self, device: &mut Device) -> Result<(), Complaint> {
-        let (manager, service) = (&self.manager, self.service);
+    pub(super) fn reap(&mut self, device: &mut Device, manager: &Manager) -> Result<(), Complaint> {
+        let service = self.service;
         let is_over = |socket: &Socket| {
             socket.id.is_none() && socket.number != service && !manager.is_lingering(socket.number)
         };
@@ -209,19 +132,14 @@ impl Process {
                 false => return Err(Complaint::new(format!("{} is left", socket.number))),
             }
         }
-        device.destroy_queue_pair(Qpn::GSI)?;
-        device.deregister(self.letters_key)?;
         device.destroy_completion_queue(self.queue)?;
         device.free_domain(self.domain)?;
+        // Queue pair 1 and its receives stay as long as the host.
         match (device.queue_pair_count(), device.memory_count()) {
-            (0, 0) => Ok(()),
+            (1, 1) => Ok(()),
             left => Err(Complaint::new(format!(
                 "queue pairs and regions are left: {left:?}"
             ))),
         }
     }
-}
-
-fn not_taken(error: engine::PostError) -> Complaint {
-    Complaint::new(format!("queue pair 1 did not take a request: {error}"))
 }

@@ -26,7 +26,7 @@ impl Connections {
         let (number, side) = (self.ledger.record(who).number, self.ledger.record(who).side);
         self.watch(who);
         let (script, now) = (self.script, self.world.now());
-        let (process, device) = self.both(host);
+        let (process, device, _) = self.parts(host);
         let Some(socket) = process.socket(id) else {
             return Ok(());
         };
@@ -82,7 +82,7 @@ impl Connections {
             queue_key: found.queue_key,
         };
         let script = self.script;
-        let (process, device) = self.both(host);
+        let (process, device, _) = self.parts(host);
         let Some(socket) = process.socket(id) else {
             return Ok(());
         };
@@ -222,7 +222,7 @@ impl Connections {
     }
 
     fn service_received(&mut self, host: usize, completion: &Completion) -> Result<(), Complaint> {
-        let (process, device) = self.both(host);
+        let (process, device, _) = self.parts(host);
         let socket = &process.sockets[&completion.queue_pair];
         let found = socket.received(completion.id, completion.length);
         socket.post_receive(device, completion.id as usize)?;

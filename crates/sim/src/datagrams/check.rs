@@ -5,6 +5,7 @@ use wire::{Gid, grh};
 
 use super::{Datagrams, Outstanding, Receiver, Sent, complain, dead};
 use crate::Complaint;
+use crate::machine::Machine;
 
 impl Datagrams {
     pub(super) fn drain(&mut self, host: usize) -> Result<(), Complaint> {
@@ -13,7 +14,7 @@ impl Datagrams {
                 continue;
             }
             let queue = self.members[member].queue;
-            while let Some(device) = &mut self.world.hosts[host].device
+            while let Some(device) = self.world.hosts[host].machine.as_mut().map(Machine::device)
                 && let Some(completion) = device.poll_completion(queue)
             {
                 self.world.digest.number(completion.id);

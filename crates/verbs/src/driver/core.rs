@@ -10,20 +10,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use cm::Manager;
 use engine::{
     Arrival, AsyncEvent, BatchLimits, CompletionQueue, Config, Device, Event, Id, SourcePort,
     Transmit, WindowLimits,
 };
+use host::{Host, Owner, is_management};
 use net::Envelope;
-use net::share::{Arrived, ServiceError};
+use net::interface::Interface;
+use net::share::ServiceError;
 use net::socket::{Inbox, SocketError};
 use wire::Gid;
 
 use super::bell::Bell;
-use super::doorstep::Doorstep;
-use super::management::{Management, Stray, is_management};
+use super::connections::Connections;
 use super::pace::Pace;
-use super::port::{Doors, Look, Passed, Ports};
+use super::port::{Doors, Look, Ports};
 use super::tap::Tap;
 use crate::clock::now;
 use crate::narrator::News;
@@ -33,9 +35,8 @@ use crate::opening::{OpenError, Options};
 const PAIR: usize = 2;
 
 pub(super) struct Core {
-    device: Device,
-    management: Management,
-    doorstep: Doorstep,
+    host: Host,
+    connections: Connections,
     pace: Pace,
     ports: Ports,
     tap: Option<Tap>,
@@ -68,7 +69,7 @@ impl Core {
         let segmentation = ports.segmentation();
         let one_by_one = !segmentation || tap.as_ref().is_some_and(Tap::needs_single_packets);
         let window = window_for(ports.receive_buffer());
-        let config = Config {
+        let device_config = Config {
             gids: ports.gids(),
             active_mtu: device.active_mtu,
             numbers: ports.numbers(),
@@ -82,19 +83,23 @@ impl Core {
             seed: random()?,
             ..Config::default()
         };
-        let mut engine = Device::new(config);
-        let management = Management::new(
-            &mut engine,
-            device,
-            ports.slice(),
-            random()?,
-            options.explain,
-        )
+        let mut manager = cm::Config::new(device.guid, random()?);
+        let slice = ports.slice();
+        if let Some(slice) = slice {
+            manager.slice = slice;
+        }
+        let mut host = Host::new(host::Config {
+            device: device_config,
+            manager,
+            shares_addresses: slice.is_some(),
+        })
         .expect("a new device has room for a queue pair");
+        for entry in &device.gids {
+            host.manager().add_address(entry.address);
+        }
         Ok(Self {
-            device: engine,
-            management,
-            doorstep: Doorstep::default(),
+            host,
+            connections: Connections::new(device, options.explain),
             pace: Pace::new(window.max),
             ports,
             tap,
@@ -112,11 +117,20 @@ impl Core {
     }
 
     pub(super) fn device(&mut self) -> &mut Device {
-        &mut self.device
+        self.host.device()
     }
 
-    pub(super) fn management(&mut self) -> &mut Management {
-        &mut self.management
+    pub(super) fn manager(&mut self) -> &mut Manager {
+        self.host.manager()
+    }
+
+    pub(super) fn connections(&mut self) -> &mut Connections {
+        &mut self.connections
+    }
+
+    pub(super) fn update_interfaces(&mut self, present: &[Interface]) {
+        self.connections
+            .update_interfaces(self.host.manager(), present);
     }
 
     pub(super) fn claim(&mut self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
@@ -147,8 +161,7 @@ impl Core {
     /// How many packets have arrived.
     fn receive(&mut self, now: Instant, look: Look) -> usize {
         let Self {
-            device,
-            management,
+            host,
             ports,
             tap,
             inbox,
@@ -161,71 +174,33 @@ impl Core {
             Look::Again | Look::Everywhere => inbox,
         };
         let arrived = ports.receive(now, look, inbox, |it| {
-            let managed = is_management(it.packet);
-            if managed && management.sets_aside(&it) {
+            let arrival = arrival(&it.envelope);
+            if is_management(it.packet) && host.set_aside(&arrival, it.packet, it.forwarded) {
                 return;
             }
-            take(now, device, tap.as_mut(), &it);
-            if managed {
-                management.receive(now, device);
-            }
+            take(now, host, tap.as_mut(), &arrival, it.packet);
         });
         *dense = arrived > PAIR;
-        let strays = management.take_strays();
-        for stray in strays {
-            self.find_recipient(now, stray);
+        self.find_owners(now);
+        if let Some(tap) = &mut self.tap {
+            tap.release(now, &mut self.host, &mut self.ports);
         }
-        self.look_again(now);
-        let Self {
-            device,
-            management,
-            ports,
-            tap,
-            ..
-        } = self;
-        if let Some(tap) = tap {
-            tap.release(now, device, ports);
-            management.receive(now, device);
-        }
-        ports.tend(now);
+        self.ports.tend(now);
         arrived
     }
 
-    /// Hands on a message that may be another process's. A request waits if nobody listens.
-    fn find_recipient(&mut self, now: Instant, stray: Stray) {
-        let refused = match self.ports.pass_on(&stray) {
-            Passed::On => return,
-            Passed::ForUs => stray,
-            Passed::Nobody => match self.doorstep.admit(now, stray) {
-                Ok(()) => return,
-                Err(stray) => stray,
-            },
-        };
-        self.take_stray(now, &refused);
-    }
-
-    /// Lets requests that waited look whether somebody listens by now.
-    fn look_again(&mut self, now: Instant) {
-        while let Some(waiting) = self.doorstep.due(now) {
-            if self.management.is_ours(waiting.stray.recipient) {
-                self.take_stray(now, &waiting.stray);
-                continue;
-            }
-            match self.ports.pass_on(&waiting.stray) {
-                Passed::On => {}
-                Passed::ForUs => self.take_stray(now, &waiting.stray),
-                Passed::Nobody => {
-                    if let Err(stray) = self.doorstep.again(now, waiting) {
-                        self.take_stray(now, &stray);
-                    }
-                }
+    /// Passes messages of other processes on to them, and handles those that are ours after all.
+    fn find_owners(&mut self, now: Instant) {
+        while let Some(message) = self.host.poll_lookup(now) {
+            let owner = match self.host.is_ours(message.recipient) {
+                true => Owner::Here,
+                false => self.ports.pass_on(&message),
+            };
+            if let Some(ours) = self.host.found(now, message, owner) {
+                let tap = self.tap.as_mut();
+                take(now, &mut self.host, tap, &ours.arrival, &ours.packet);
             }
         }
-    }
-
-    fn take_stray(&mut self, now: Instant, stray: &Stray) {
-        take(now, &mut self.device, self.tap.as_mut(), &stray.arrived());
-        self.management.receive(now, &mut self.device);
     }
 
     /// Sends everything that the engine has to send, and tells what happened.
@@ -233,9 +208,8 @@ impl Core {
         self.unsent = false;
         self.transmit_packets(now);
         self.tell_events();
-        while self.management.has_work() {
-            self.management
-                .serve(now, &mut self.device, &mut self.ports);
+        while self.host.manager().has_output() {
+            self.connections.serve(now, &mut self.host, &mut self.ports);
             self.transmit_packets(now);
             self.tell_events();
         }
@@ -245,7 +219,7 @@ impl Core {
     }
 
     fn transmit_packets(&mut self, now: Instant) {
-        while let Some(transmit) = self.device.poll_transmit(now, &mut self.outbox) {
+        while let Some(transmit) = self.host.poll_transmit(now, &mut self.outbox) {
             self.send(now, &transmit);
         }
     }
@@ -258,7 +232,7 @@ impl Core {
                 now,
                 transmit,
                 &mut self.outbox,
-                &self.device,
+                self.host.peek(),
                 &mut self.ports,
             ),
             None => self.ports.send(transmit, &mut self.outbox),
@@ -268,13 +242,13 @@ impl Core {
         }
         if self.segmentation && !self.ports.segmentation() {
             self.segmentation = false;
-            self.device.set_batch_limits(SINGLE);
+            self.host.device().set_batch_limits(SINGLE);
         }
     }
 
     /// Passes on what happened.
     pub(super) fn tell_events(&mut self) {
-        while let Some(event) = self.device.poll_event() {
+        while let Some(event) = self.host.poll_event() {
             match event {
                 Event::Completion(queue) => {
                     if let Some((bell, whom)) = self.bells.get(&queue) {
@@ -287,9 +261,6 @@ impl Core {
     }
 
     fn tell_event(&mut self, event: AsyncEvent) {
-        if let AsyncEvent::CommunicationEstablished(number) = event {
-            self.management.manager().notify_established(number);
-        }
         self.events.push_back(event);
         self.event_bell.ring(0);
     }
@@ -343,12 +314,11 @@ fn random() -> Result<u64, OpenError> {
     getrandom::u64().map_err(|error| OpenError::System(error.into()))
 }
 
-/// Hands a packet to the engine, past whoever watches or breaks packets.
-fn take(now: Instant, device: &mut Device, tap: Option<&mut Tap>, arrived: &Arrived<'_>) {
-    let arrival = arrival(&arrived.envelope);
+/// Hands a packet to the host, through captures and faults.
+fn take(now: Instant, host: &mut Host, tap: Option<&mut Tap>, arrival: &Arrival, packet: &[u8]) {
     match tap {
-        None => device.handle_datagram(now, &arrival, arrived.packet),
-        Some(tap) => tap.receive(now, &arrival, arrived.packet, device),
+        None => host.handle_datagram(now, arrival, packet),
+        Some(tap) => tap.receive(now, arrival, packet, host),
     }
 }
 

@@ -8,9 +8,8 @@
 //! sent, never while somebody sleeps.
 
 mod bell;
+mod connections;
 mod core;
-mod doorstep;
-mod management;
 mod pace;
 mod port;
 mod shared;
@@ -18,7 +17,7 @@ mod tap;
 mod thread;
 
 pub use bell::Bell;
-pub(crate) use management::Watcher;
+pub(crate) use connections::Subscriber;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -124,7 +123,7 @@ impl Driver {
         }
         let now = now();
         let mut core = self.shared.lock();
-        let result = work(core.management().manager(), now);
+        let result = work(core.manager(), now);
         core.transmit(now);
         if core.doors_changed() {
             self.change_doors(&core);
@@ -135,10 +134,10 @@ impl Driver {
         Some(result)
     }
 
-    /// Who is told from now on what happens to an id; or nobody.
-    pub(crate) fn watch(&self, id: cm::Id, watcher: Option<Watcher>) {
+    /// Sets or removes the subscriber to the events of an id.
+    pub(crate) fn subscribe(&self, id: cm::Id, subscriber: Option<Subscriber>) {
         if !self.is_inherited() {
-            self.shared.lock().management().watch(id, watcher);
+            self.shared.lock().connections().subscribe(id, subscriber);
         }
     }
 

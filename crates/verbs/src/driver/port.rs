@@ -7,14 +7,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use cm::Recipient;
-use engine::{NumberSpace, Transmit};
+use engine::{Arrival, NumberSpace, Transmit};
+use host::{Message, Owner};
 use net::fork::Guard;
 use net::poll::{Interest, wait};
 use net::share::{Arrived, Member, ServiceError, Slice, join_all};
 use net::socket::{Envelope, Inbox, Receiver, SendError, SocketError};
 use wire::{Gid, Qpn, ROCE_PORT};
 
-use super::management::Stray;
 use crate::opening::OpenError;
 
 /// Where to look for packets: every look at a socket is a system call.
@@ -26,16 +26,8 @@ pub(super) enum Look {
     Again,
 }
 
-/// What became of a message that may be another process's.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Passed {
-    /// It is under way to whom it is for.
-    On,
-    /// It is for us, perhaps among others.
-    ForUs,
-    /// It is for a listener, and nobody listens.
-    Nobody,
-}
+/// The highest bits of a communication id name its owner's slice.
+const SLICE_BITS: u32 = 6;
 
 /// Now and then is each so many times.
 const EVERYWHERE: u32 = 8;
@@ -184,9 +176,11 @@ impl Ports {
         range.is_some_and(|range| range.contains(&number.value()))
     }
 
-    /// Our slice: the same at every address.
-    pub(super) fn slice(&self) -> Option<Slice> {
-        self.members.first().map(Member::slice)
+    /// Our part of the communication ids: the same at every address. None on a device without
+    /// addresses.
+    pub(super) fn slice(&self) -> Option<cm::Slice> {
+        let slice = self.members.first()?.slice();
+        cm::Slice::new(SLICE_BITS, slice.number().into())
     }
 
     /// The UDP source port of each GID, by index.
@@ -313,34 +307,35 @@ impl Ports {
         self.tend_at
     }
 
-    /// Hands a message to whom it is for.
-    pub(super) fn pass_on(&mut self, stray: &Stray) -> Passed {
-        let address = stray.envelope.flow.destination;
+    /// Passes a message on to the process that owns it.
+    pub(super) fn pass_on(&mut self, message: &Message) -> Owner {
+        let envelope = envelope(&message.arrival);
+        let address = envelope.flow.destination;
         let Some(member) = self.members.iter_mut().find(|it| it.address() == address) else {
-            return Passed::ForUs;
+            return Owner::Here;
         };
-        let owner = match stray.recipient {
-            Recipient::Identifier(id) => Slice::of_communication(id.value()),
+        let owner = match message.recipient {
+            Recipient::Identifier(id) => match Slice::of_communication(id.value()) {
+                Some(owner) => owner,
+                None => return Owner::Nobody,
+            },
             Recipient::Listener(service) => {
                 let owner = member.listeners().owner(service.value());
                 match owner.ok().flatten() {
-                    Some(owner) if owner != member.slice() => Some(owner),
-                    // Reserved by us, or by nobody; but nobody listens.
-                    _ => return Passed::Nobody,
+                    Some(owner) if owner != member.slice() => owner,
+                    // Reserved by us or by nobody, and nobody listens.
+                    _ => return Owner::Nobody,
                 }
             }
             Recipient::Everyone => {
                 for other in member.others().unwrap_or_default() {
-                    member.forward_to(other, &stray.envelope, &stray.packet);
+                    member.forward_to(other, &envelope, &message.packet);
                 }
-                None
+                return Owner::Here;
             }
         };
-        let Some(owner) = owner else {
-            return Passed::ForUs;
-        };
-        member.forward_to(owner, &stray.envelope, &stray.packet);
-        Passed::On
+        member.forward_to(owner, &envelope, &message.packet);
+        Owner::Elsewhere
     }
 
     /// Takes a service for us at one address, or at all.
@@ -395,4 +390,12 @@ impl Ports {
 /// Whether a member is at this address, if one is asked for.
 fn is_at(member: &Member, address: Option<IpAddr>) -> bool {
     address.is_none_or(|address| member.address() == address)
+}
+
+fn envelope(arrival: &Arrival) -> Envelope {
+    Envelope {
+        flow: arrival.flow,
+        traffic_class: arrival.traffic_class,
+        hop_limit: arrival.hop_limit,
+    }
 }

@@ -5,6 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use engine::transmit::packets;
 use engine::{Arrival, Device, Route, Transmit};
+use host::Host;
 use net::Direction;
 use net::capture::{Capture, Record};
 use net::fault::{DelayLine, Faults, Verdict};
@@ -108,7 +109,7 @@ impl Tap {
         now: Instant,
         arrival: &Arrival,
         packet: &[u8],
-        device: &mut Device,
+        host: &mut Host,
     ) {
         let verdict = match &mut self.faults {
             Some(faults) => faults.apply(now, Direction::Receive, packet),
@@ -120,22 +121,22 @@ impl Tap {
                 Some(due) => self
                     .late
                     .push(due, Late::Incoming(*arrival, bytes.to_vec())),
-                None => self.hand_over(now, arrival, bytes, device),
+                None => self.hand_over(now, arrival, bytes, host),
             }
         }
     }
 
     /// Lets go of what is no longer held back.
-    pub(super) fn release(&mut self, now: Instant, device: &mut Device, ports: &mut Ports) {
+    pub(super) fn release(&mut self, now: Instant, host: &mut Host, ports: &mut Ports) {
         while let Some(late) = self.late.poll_due(now) {
             match late {
                 Late::Outgoing(transmit, mut bytes) => drop(ports.send(&transmit, &mut bytes)),
-                Late::Incoming(arrival, bytes) => self.hand_over(now, &arrival, &bytes, device),
+                Late::Incoming(arrival, bytes) => self.hand_over(now, &arrival, &bytes, host),
             }
         }
     }
 
-    fn hand_over(&mut self, now: Instant, arrival: &Arrival, bytes: &[u8], device: &mut Device) {
+    fn hand_over(&mut self, now: Instant, arrival: &Arrival, bytes: &[u8], host: &mut Host) {
         let route = Route {
             flow: arrival.flow,
             traffic_class: arrival.traffic_class,
@@ -147,7 +148,7 @@ impl Tap {
             let number = Packet::parse(bytes).map(|packet| packet.destination);
             let comment = number
                 .ok()
-                .and_then(|number| comment(device, number, bytes));
+                .and_then(|number| comment(host.peek(), number, bytes));
             self.record(
                 Direction::Receive,
                 &route,
@@ -156,7 +157,7 @@ impl Tap {
                 comment.as_deref(),
             );
         }
-        device.handle_datagram(now, arrival, bytes);
+        host.handle_datagram(now, arrival, bytes);
     }
 
     fn record(

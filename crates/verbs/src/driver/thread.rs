@@ -185,7 +185,7 @@ fn look_at_interfaces(shared: &Shared) {
         && let Ok(interfaces) = net::interface::interfaces()
     {
         let mut core = shared.lock();
-        core.management().look_at(&interfaces);
+        core.update_interfaces(&interfaces);
         core.transmit(now());
     }
 }

@@ -10,7 +10,7 @@ use wire::{AckTimeout, RnrTimer};
 use super::ConnectionError;
 use super::channel::EventChannel;
 use crate::context::Context;
-use crate::driver::Watcher;
+use crate::driver::Subscriber;
 
 /// What an application sets before it is known at which device.
 #[derive(Debug, Clone, Copy, Default)]
@@ -70,12 +70,12 @@ impl Seat {
     /// From now on its events go to this channel.
     pub(super) fn watch(&self, channel: &EventChannel, token: u64) {
         channel.note_device(&self.context);
-        let watcher = Watcher {
+        let subscriber = Subscriber {
             queue: channel.queue().clone(),
             token,
             context: self.context.downgrade(),
         };
-        self.context.driver().watch(self.id, Some(watcher));
+        self.context.driver().subscribe(self.id, Some(subscriber));
     }
 
     pub(super) fn wish(&self, wishes: &Wishes) -> Result<(), ConnectionError> {
@@ -127,7 +127,7 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        driver.watch(self.id, None);
+        driver.subscribe(self.id, None);
         driver.manage(|manager, now| manager.destroy(now, self.id));
         if let Some((at, service)) = self.claim.take() {
             driver.release(at, service);

@@ -24,8 +24,8 @@ impl Core {
 
     /// Whether something went wrong that is to be explained.
     pub(in crate::driver) fn has_news(&self) -> bool {
-        self.device.has_incidents()
-            || self.management.has_setbacks()
+        self.host.peek().has_incidents()
+            || self.connections.has_setbacks()
             || self.unsendable.as_ref().is_some_and(|it| !it.is_empty())
     }
 
@@ -33,11 +33,11 @@ impl Core {
     pub(in crate::driver) fn take_news(&mut self) -> Vec<News> {
         let unsendable = self.unsendable.as_mut().map(std::mem::take);
         let mut news = unsendable.unwrap_or_default();
-        while let Some(incident) = self.device.poll_incident() {
+        while let Some(incident) = self.host.device().poll_incident() {
             let neighbour = self.neighbour(&incident);
             news.push(News::Incident(incident, neighbour));
         }
-        news.extend(self.management.take_setbacks().map(News::Setback));
+        news.extend(self.connections.take_setbacks().map(News::Setback));
         news
     }
 
@@ -51,10 +51,10 @@ impl Core {
         else {
             return Neighbour::Elsewhere;
         };
-        if !self.device.gids().contains(&Gid::from(peer.address)) {
+        if !self.host.peek().gids().contains(&Gid::from(peer.address)) {
             return Neighbour::Elsewhere;
         }
-        match self.device.queue_pair(peer.queue_pair) {
+        match self.host.peek().queue_pair(peer.queue_pair) {
             Some(found) => Neighbour::Here(found.state()),
             None if self.ports.owns(peer.queue_pair) => Neighbour::Missing,
             None => Neighbour::Elsewhere,

@@ -43,12 +43,12 @@ impl Core {
     ) -> Option<Completion> {
         self.receive(now, Look::Again);
         self.serve_timers(now);
-        if let Some(completion) = self.device.poll_completion(queue) {
+        if let Some(completion) = self.host.device().poll_completion(queue) {
             self.unsent = true;
             return Some(completion);
         }
         self.transmit(now);
-        self.device.poll_completion(queue)
+        self.host.device().poll_completion(queue)
     }
 
     /// Whether others send to us past the kernel: looking for that costs hardly anything.
@@ -78,20 +78,14 @@ impl Core {
 
     fn finish_until(&mut self, now: Instant, bell: &Bell) {
         self.tell_events();
-        match bell.has_rung() && !self.management.has_work() {
+        match bell.has_rung() && !self.host.manager().has_output() {
             true => self.unsent = true,
             false => self.transmit(now),
         }
     }
 
     fn serve_timers(&mut self, now: Instant) {
-        if self.device.poll_timeout().is_some_and(|at| at <= now) {
-            self.device.handle_timeout(now);
-        }
-        let manager = self.management.manager();
-        if manager.poll_timeout().is_some_and(|at| at <= now) {
-            manager.handle_timeout(now);
-        }
+        self.host.handle_timeout(now);
     }
 
     /// Nobody sleeps on unsent answers; until when one may sleep.
@@ -123,9 +117,7 @@ impl Core {
     /// When something must be done even if nothing arrives.
     pub(in crate::driver) fn next_deadline(&self) -> Option<Instant> {
         let held_back = self.tap.as_ref().and_then(Tap::next_due);
-        let due = earliest(self.device.poll_timeout(), held_back);
-        let due = earliest(due, self.management.next_deadline());
-        let due = earliest(due, self.doorstep.next_look());
+        let due = earliest(self.host.poll_timeout(), held_back);
         earliest(due, self.ports.tend_at())
     }
 }

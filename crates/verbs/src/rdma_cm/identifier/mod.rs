@@ -190,7 +190,7 @@ impl Drop for Identifier {
         // First the seats, so that nothing more can happen; then what nobody has taken.
         let place = &inner.place;
         if let Place::At(seat) = place {
-            seat.context.driver().watch(seat.id, None);
+            seat.context.driver().subscribe(seat.id, None);
         }
         drop(inner.channel.queue().take_of(self.token));
     }

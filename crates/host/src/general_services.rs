@@ -1,0 +1,152 @@
+//! Queue pair 1: the general services interface (GSI), which carries management datagrams.
+
+use std::sync::Arc;
+
+use engine::{
+    Access, Address, Attributes, Buffer, Completion, CompletionQueue, Destination, Device, Id,
+    Kind, ObjectError, QueuePairInit, ReceiveRequest, Registration, Segment, SendFlags,
+    SendRequest, State, Status, Work,
+};
+use wire::{Gid, Psn, Qpn, QueueKey, grh, mad};
+
+/// How many messages may arrive before the first is read.
+const RECEIVES: u32 = 16;
+
+/// How many messages are handed to the engine at a time.
+pub(crate) const SENDS: u32 = 64;
+
+/// The size of a receive: the GRH and the message.
+const SLOT: usize = grh::LENGTH + mad::LENGTH;
+
+/// Queue pair 1 of a device, with its receives.
+pub(crate) struct GeneralServices {
+    completions: Id<CompletionQueue>,
+    buffer: Arc<Buffer>,
+    registration: Registration,
+}
+
+/// A management datagram that queue pair 1 received.
+pub(crate) struct Received {
+    pub(crate) arrival: cm::Arrival,
+    pub(crate) datagram: Vec<u8>,
+}
+
+impl GeneralServices {
+    /// Creates queue pair 1, brings it up and posts its receives.
+    pub(crate) fn open(device: &mut Device) -> Result<Self, ObjectError> {
+        let domain = device.allocate_domain()?;
+        let completions = device.create_completion_queue(RECEIVES + SENDS)?;
+        let buffer = Buffer::zeroed(RECEIVES as usize * SLOT);
+        let registration = device
+            .register(domain, Arc::clone(&buffer), 0, Access::LOCAL_WRITE)
+            .map_err(|_| ObjectError::Exhausted)?;
+        device.create_queue_pair(QueuePairInit {
+            max_sends: SENDS,
+            max_receives: RECEIVES,
+            max_inline: mad::LENGTH as u32,
+            ..QueuePairInit::new(Kind::Management, domain, completions)
+        })?;
+        bring_up(device);
+        let services = Self {
+            completions,
+            buffer,
+            registration,
+        };
+        for slot in 0..RECEIVES {
+            services.post_receive(device, slot.into());
+        }
+        Ok(services)
+    }
+
+    /// The next management datagram that has arrived.
+    ///
+    /// A receive is posted again only after it succeeded. Posting a failed one again would make a
+    /// broken queue pair flush it at once, for ever.
+    pub(crate) fn receive(&self, device: &mut Device) -> Option<Received> {
+        loop {
+            let completion = device.poll_completion(self.completions)?;
+            if !completion.work.is_receive() || completion.status != Status::Success {
+                continue;
+            }
+            let received = self.read(&completion);
+            self.post_receive(device, completion.id);
+            if received.is_some() {
+                return received;
+            }
+        }
+    }
+
+    /// Sends a message. One that can't be sent counts as lost: the manager repeats it.
+    pub(crate) fn send(&self, device: &mut Device, message: &cm::Transmit) {
+        let source = Gid::from(message.source);
+        let Some(index) = device.gids().iter().position(|gid| *gid == source) else {
+            return;
+        };
+        let destination = Destination {
+            address: Address {
+                traffic_class: message.traffic_class,
+                hop_limit: message.hop_limit,
+                ..Address::new(Gid::from(message.destination), index as u8)
+            },
+            queue_pair: Qpn::GSI,
+            queue_key: QueueKey::GSI,
+        };
+        let request = SendRequest::new(0, Work::Send)
+            .inline(&*message.datagram)
+            .flags(SendFlags::empty())
+            .to(destination);
+        let _ = device.post_send(Qpn::GSI, request);
+    }
+
+    /// None if the datagram came from no IP address.
+    fn read(&self, completion: &Completion) -> Option<Received> {
+        let slot = completion.id as usize * SLOT;
+        let mut header = [0; grh::LENGTH];
+        let length = (completion.length as usize).checked_sub(grh::LENGTH)?;
+        let mut datagram = vec![0; length];
+        self.buffer.read(slot, &mut header);
+        self.buffer.read(slot + grh::LENGTH, &mut datagram);
+        let route = grh::route(&header)?;
+        let arrival = cm::Arrival {
+            source: route.source.ip()?,
+            destination: route.destination.ip()?,
+        };
+        Some(Received { arrival, datagram })
+    }
+
+    /// Posts the receive of a slot. A queue pair that does not take it stays without it.
+    fn post_receive(&self, device: &mut Device, slot: u64) {
+        let segment = Segment {
+            address: self.registration.address + slot * SLOT as u64,
+            length: SLOT as u32,
+            key: self.registration.local_key,
+        };
+        let _ = device.post_receive(Qpn::GSI, ReceiveRequest::new(slot, [segment]));
+    }
+}
+
+/// Takes queue pair 1 to Ready to Send; it needs no attribute of a peer.
+fn bring_up(device: &mut Device) {
+    let steps = [
+        Attributes {
+            state: Some(State::Initialized),
+            port: Some(1),
+            partition_index: Some(0),
+            queue_key: Some(QueueKey::GSI),
+            ..Attributes::default()
+        },
+        Attributes {
+            state: Some(State::ReadyToReceive),
+            ..Attributes::default()
+        },
+        Attributes {
+            state: Some(State::ReadyToSend),
+            send_psn: Some(Psn::new(0)),
+            ..Attributes::default()
+        },
+    ];
+    for step in steps {
+        let done = device.modify(Qpn::GSI, &step);
+        done.expect("each step has the attributes that it needs");
+    }
+}

@@ -1,0 +1,219 @@
+//! One process on the network.
+
+use std::time::Instant;
+
+use cm::{Instruction, Manager, Recipient};
+use engine::{Arrival, AsyncEvent, Device, Event, ObjectError, Transmit};
+use wire::Checker;
+
+use crate::general_services::{GeneralServices, SENDS};
+use crate::pending::{Message, Pending};
+use crate::routing::{self, Owner, is_management};
+
+/// What a [`Host`] is made of.
+pub struct Config {
+    /// The device.
+    pub device: engine::Config,
+    /// The connection manager.
+    pub manager: cm::Config,
+    /// Whether other processes may share the addresses, so that messages may be theirs.
+    pub shares_addresses: bool,
+}
+
+/// A device with its connection manager and queue pair 1.
+pub struct Host {
+    device: Device,
+    manager: Manager,
+    general_services: GeneralServices,
+    pending: Pending,
+    checker: Checker,
+    /// The communication ids that belong to this process, if other processes have others.
+    slice: Option<cm::Slice>,
+}
+
+impl Host {
+    /// Creates the device and the manager, and brings queue pair 1 up.
+    pub fn new(config: Config) -> Result<Self, ObjectError> {
+        let slice = config.shares_addresses.then_some(config.manager.slice);
+        let mut device = Device::new(config.device);
+        let general_services = GeneralServices::open(&mut device)?;
+        Ok(Self {
+            device,
+            manager: Manager::new(config.manager),
+            general_services,
+            pending: Pending::default(),
+            checker: Checker::new(),
+            slice,
+        })
+    }
+
+    /// The device.
+    pub fn device(&mut self) -> &mut Device {
+        &mut self.device
+    }
+
+    /// The device, to look at.
+    #[must_use]
+    pub fn peek(&self) -> &Device {
+        &self.device
+    }
+
+    /// The connection manager.
+    pub fn manager(&mut self) -> &mut Manager {
+        &mut self.manager
+    }
+
+    /// The device and the connection manager, to use both at once.
+    pub fn parts(&mut self) -> (&mut Device, &mut Manager) {
+        (&mut self.device, &mut self.manager)
+    }
+
+    /// Keeps a connection manager message that another process may own, for
+    /// [`poll_lookup`](Self::poll_lookup); false if the packet is for this process.
+    ///
+    /// A look-up costs more than a checksum, so a packet with a wrong ICRC causes none: the device
+    /// drops and counts it.
+    ///
+    /// A process that passed a message on (`forwarded`) has looked up its owner. Only a request is
+    /// looked up again: the process that reserved its service may not listen yet.
+    pub fn set_aside(&mut self, arrival: &Arrival, packet: &[u8], forwarded: bool) -> bool {
+        let recipient = match routing::recipient(packet) {
+            Some(recipient) if !self.is_ours(recipient) => recipient,
+            _ => return false,
+        };
+        if forwarded && !matches!(recipient, Recipient::Listener(_)) {
+            return false;
+        }
+        if self.checker.check(&arrival.flow, packet).is_err() {
+            return false;
+        }
+        self.pending.add(Message::new(*arrival, packet, recipient));
+        true
+    }
+
+    /// The next message whose owner the caller must find; it answers with
+    /// [`found`](Self::found).
+    pub fn poll_lookup(&mut self, now: Instant) -> Option<Message> {
+        self.pending.poll(now)
+    }
+
+    /// Says who owns a message. Gives the message back if this host must handle it now.
+    #[must_use]
+    pub fn found(&mut self, now: Instant, message: Message, owner: Owner) -> Option<Message> {
+        match owner {
+            Owner::Elsewhere => None,
+            Owner::Here => Some(message),
+            Owner::Nobody if matches!(message.recipient, Recipient::Listener(_)) => {
+                self.pending.wait(now, message).err()
+            }
+            Owner::Nobody => Some(message),
+        }
+    }
+
+    /// Whether this process must handle a message.
+    #[must_use]
+    pub fn is_ours(&self, recipient: Recipient) -> bool {
+        let Some(slice) = self.slice else {
+            return true;
+        };
+        match recipient {
+            Recipient::Identifier(id) => slice.contains(id),
+            Recipient::Listener(service) => self.manager.is_listening(service),
+            Recipient::Everyone => false,
+        }
+    }
+
+    /// Takes a packet that is for this process.
+    pub fn handle_datagram(&mut self, now: Instant, arrival: &Arrival, packet: &[u8]) {
+        self.device.handle_datagram(now, arrival, packet);
+        if is_management(packet) {
+            self.read_messages(now);
+        }
+    }
+
+    /// Serves the timers that are due. Early or twice is harmless.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.device.poll_timeout().is_some_and(|at| at <= now) {
+            self.device.handle_timeout(now);
+        }
+        if self.manager.poll_timeout().is_some_and(|at| at <= now) {
+            self.manager.handle_timeout(now);
+        }
+    }
+
+    /// When something must be done even if nothing arrives: call
+    /// [`handle_timeout`](Self::handle_timeout) and [`poll_lookup`](Self::poll_lookup) then.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        [
+            self.device.poll_timeout(),
+            self.manager.poll_timeout(),
+            self.pending.next_lookup(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// The next packets to send, of the device first and then of the connection manager.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        loop {
+            if let Some(transmit) = self.device.poll_transmit(now, buffer) {
+                return Some(transmit);
+            }
+            if self.send_messages() == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// What the device has to tell.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let event = self.device.poll_event()?;
+        if let Event::Async(AsyncEvent::CommunicationEstablished(number)) = event {
+            self.manager.notify_established(number);
+        }
+        Some(event)
+    }
+
+    /// What the connection manager has to tell.
+    pub fn poll_connection_event(&mut self) -> Option<cm::Event> {
+        self.manager.poll_event()
+    }
+
+    /// What the connection manager needs from outside. What concerns the device alone is done here.
+    pub fn poll_instruction(&mut self) -> Option<Instruction> {
+        while let Some(instruction) = self.manager.poll_instruction() {
+            let Instruction::BreakQueuePair { qpn, .. } = instruction else {
+                return Some(instruction);
+            };
+            // Its owner may have destroyed it: then there is nothing to break.
+            let _ = self.device.break_queue_pair(qpn);
+        }
+        None
+    }
+
+    /// How many messages were dropped because too many others waited for their owner.
+    #[must_use]
+    pub fn dropped_messages(&self) -> u64 {
+        self.pending.dropped
+    }
+
+    fn read_messages(&mut self, now: Instant) {
+        while let Some(received) = self.general_services.receive(&mut self.device) {
+            self.manager
+                .handle_datagram(now, received.arrival, &received.datagram);
+        }
+    }
+
+    /// Hands messages to the device, as many as queue pair 1 takes; how many.
+    fn send_messages(&mut self) -> usize {
+        let messages = std::iter::from_fn(|| self.manager.poll_transmit());
+        let mut sent = 0;
+        for message in messages.take(SENDS as usize) {
+            self.general_services.send(&mut self.device, &message);
+            sent += 1;
+        }
+        sent
+    }
+}

@@ -1,0 +1,33 @@
+//! Which process a management datagram is for.
+
+use cm::Recipient;
+use wire::{Packet, mad};
+
+/// Where the caller found the owner of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// Another process; the caller has passed the message on.
+    Elsewhere,
+    /// This process, perhaps among others.
+    Here,
+    /// No process.
+    Nobody,
+}
+
+/// Whether a packet is addressed to queue pair 1. It reads three bytes, because every packet that
+/// arrives is asked.
+#[must_use]
+pub fn is_management(packet: &[u8]) -> bool {
+    packet.get(5..8) == Some(&[0, 0, 1])
+}
+
+/// The recipient of a packet to queue pair 1; none if it carries no connection manager message.
+pub(crate) fn recipient(packet: &[u8]) -> Option<Recipient> {
+    if !is_management(packet) {
+        return None;
+    }
+    let packet = Packet::parse(packet).ok()?;
+    let datagram = <&[u8; mad::LENGTH]>::try_from(packet.payload).ok()?;
+    let (_, message) = wire::cm::Message::parse(datagram).ok()?;
+    Some(cm::owner_of(&message))
+}
