@@ -8,6 +8,7 @@
 //! - [`capture`]: every packet in a file that Wireshark reads;
 //! - [`fork`]: keeping sockets from children;
 //! - [`signal`]: the signals of our own threads;
+//! - [`watcher`]: what peers are told when a process dies;
 //! - [`fault`]: packets lost, doubled, damaged or late on purpose.
 #![deny(unsafe_code)]
 
@@ -20,6 +21,7 @@ pub mod poll;
 pub mod share;
 pub mod signal;
 pub mod socket;
+pub mod watcher;
 
 // The only room for unsafe code in this crate.
 #[allow(unsafe_code)]

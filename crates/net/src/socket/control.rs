@@ -10,7 +10,7 @@ const HEADER: usize = size_of::<libc::cmsghdr>();
 const _: () = assert!(HEADER == WORD + 8, "length, level and kind without gaps");
 
 /// The messages of one send: at most segment size, traffic class and hop limit.
-pub(super) struct Outgoing {
+pub(crate) struct Outgoing {
     bytes: [u8; 3 * (HEADER + 8)],
     length: usize,
 }
@@ -33,7 +33,7 @@ impl Outgoing {
         self.length += end.next_multiple_of(WORD);
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }

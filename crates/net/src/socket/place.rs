@@ -63,3 +63,41 @@ pub(super) fn parse(name: &[u8; 28]) -> Option<(IpAddr, u16)> {
     };
     Some((address, port))
 }
+
+/// Writes a socket address as the bytes that [`parse`] reads. Of an IPv4 address the kernel takes the
+/// beginning.
+pub(super) fn print(address: IpAddr, port: u16, scope: u32) -> [u8; 28] {
+    let mut name = [0; 28];
+    name[2..4].copy_from_slice(&port.to_be_bytes());
+    let family = match address {
+        IpAddr::V4(address) => {
+            name[4..8].copy_from_slice(&address.octets());
+            libc::AF_INET
+        }
+        IpAddr::V6(address) => {
+            name[8..24].copy_from_slice(&address.octets());
+            if is_scoped(address) {
+                name[24..].copy_from_slice(&scope.to_ne_bytes());
+            }
+            libc::AF_INET6
+        }
+    };
+    name[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_can_be_parsed() {
+        for address in ["10.1.2.3", "2001:db8::7", "fe80::1"] {
+            let address: IpAddr = address.parse().unwrap();
+            let name = print(address, 4791, 3);
+            assert_eq!(parse(&name), Some((address, 4791)));
+            let scope = u32::from(address == "fe80::1".parse::<IpAddr>().unwrap()) * 3;
+            assert_eq!(name[24..], scope.to_ne_bytes(), "{address}");
+        }
+    }
+}

@@ -9,7 +9,7 @@ use socket2::{SockAddr, Socket};
 use wire::Flow;
 
 use super::control::Outgoing;
-use super::place::{interface_of, open, place};
+use super::place::{interface_of, open, place, print};
 use super::{Envelope, SocketError, reseal};
 use crate::sys::option::{self, UDP_SEGMENT};
 use crate::sys::send::{send, send_each};
@@ -163,6 +163,14 @@ impl Sender {
             self.set_segmentation(false);
         }
         sent
+    }
+
+    /// What the kernel must be told to send one packet from this socket: the destination, as
+    /// [`print`] writes it, and the control messages.
+    pub(crate) fn addressing(&self, envelope: &Envelope) -> ([u8; 28], Outgoing) {
+        let flow = &envelope.flow;
+        let to = print(flow.destination, flow.destination_port, self.scope);
+        (to, headers(envelope))
     }
 
     fn send_segmented(

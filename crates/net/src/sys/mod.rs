@@ -15,6 +15,7 @@ pub(crate) mod receive;
 pub(crate) mod send;
 pub(crate) mod shared_memory;
 pub(crate) mod signal;
+pub(crate) mod watcher;
 
 use std::io;
 

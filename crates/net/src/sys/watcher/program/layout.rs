@@ -1,0 +1,37 @@
+//! What the watcher and its owner agree on: the table of datagrams and the commands.
+
+/// A datagram that is ready to be sent, as it lies in the table.
+///
+/// The size divides a page, so a slot never crosses one and is written whole.
+#[repr(C)]
+pub(crate) struct Slot {
+    /// How long the payload is; 0 marks a slot that holds nothing.
+    pub(crate) payload_length: u32,
+    /// The [place](Command) of the socket to send from.
+    pub(crate) socket: u32,
+    pub(crate) name_length: u32,
+    pub(crate) control_length: u32,
+    /// The destination, as the kernel reads it.
+    pub(crate) name: [u8; NAME_LENGTH],
+    /// Control messages: traffic class and hop limit, where they differ from the socket's.
+    pub(crate) control: [u8; CONTROL_LENGTH],
+    pub(crate) payload: [u8; PAYLOAD_LENGTH],
+}
+
+pub(crate) const SLOT_LENGTH: usize = 512;
+pub(crate) const NAME_LENGTH: usize = 32;
+pub(crate) const CONTROL_LENGTH: usize = 80;
+pub(crate) const PAYLOAD_LENGTH: usize = 384;
+
+const _: () = assert!(size_of::<Slot>() == SLOT_LENGTH);
+
+/// A command: the place of a descriptor. The descriptor comes along; without one, the place becomes
+/// empty.
+pub(crate) type Command = u32;
+
+/// The table of [slots](Slot).
+pub(crate) const TABLE: Command = 0;
+/// The process descriptor of the owner.
+pub(crate) const OWNER: Command = 1;
+/// How many places there are. A process that uses more addresses announces its end at these only.
+pub(crate) const PLACES: usize = 256;

@@ -1,0 +1,328 @@
+//! Sends what a process would have said, once that process is gone.
+//!
+//! A program of its own: the build script compiles it, the library embeds it and starts it from memory
+//! (`net::sys::watcher`). It has no C library, no arguments, no files and no memory but a few pages, and
+//! it stays out of everything: its session is its own, its signals are blocked, and of its owner's
+//! descriptors it keeps only those that it is sent.
+#![no_std]
+#![no_main]
+// There is nobody else to provide `memcpy`, so it must not be written with itself.
+#![no_builtins]
+
+mod layout;
+mod syscall;
+
+use core::mem::MaybeUninit;
+use core::ptr::{null, null_mut};
+
+use layout::{
+    CONTROL_LENGTH, Command, NAME_LENGTH, OWNER, PAYLOAD_LENGTH, PLACES, SLOT_LENGTH, Slot, TABLE,
+};
+use syscall::{CLOSE, CLOSE_RANGE, EXIT_GROUP, PPOLL, PRCTL, PREAD, RECVMSG, SENDMSG, syscall};
+
+/// The descriptor that the owner writes commands to. Its other end is closed when the owner is gone.
+const CONTROL: i32 = 0;
+
+/// Which descriptor is at no place.
+const NONE: i32 = -1;
+
+/// How long to wait before everything is sent again, in milliseconds: datagrams get lost.
+const REPEAT_AFTER: [i64; 2] = [50, 150];
+
+/// As many descriptors a system without `close_range` is searched for.
+const SEARCHED: usize = 1 << 16;
+
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".globl _start",
+    "_start:",
+    "xor ebp, ebp",
+    "and rsp, -16",
+    "call {run}",
+    run = sym run
+);
+
+#[cfg(target_arch = "aarch64")]
+core::arch::global_asm!(
+    ".globl _start",
+    "_start:",
+    "mov x29, #0",
+    "mov x30, #0",
+    "bl {run}",
+    run = sym run
+);
+
+#[cfg(target_arch = "riscv64")]
+core::arch::global_asm!(
+    ".globl _start",
+    "_start:",
+    ".weak __global_pointer$",
+    ".option push",
+    ".option norelax",
+    "la gp, __global_pointer$",
+    ".option pop",
+    "call {run}",
+    run = sym run
+);
+
+extern "C" fn run() -> ! {
+    keep_only_control();
+    let name = b"roci-watcher\0";
+    const PR_SET_NAME: usize = 15;
+    // SAFETY: the kernel reads the name up to its zero.
+    unsafe { syscall(PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0]) };
+    let mut places = [NONE; PLACES];
+    while !is_owner_gone(&mut places) {}
+    if send_all(&places) > 0 {
+        for pause in REPEAT_AFTER {
+            wait(&mut [], Some(pause));
+            send_all(&places);
+        }
+    }
+    exit()
+}
+
+/// Closes every descriptor but one.
+fn keep_only_control() {
+    let first = CONTROL as usize + 1;
+    // SAFETY: takes no pointers.
+    let closed = unsafe { syscall(CLOSE_RANGE, [first, u32::MAX as usize, 0, 0, 0]) };
+    if closed < 0 {
+        for descriptor in first..SEARCHED {
+            close(descriptor as i32);
+        }
+    }
+}
+
+/// Waits for one thing to happen; whether that is the end of the owner.
+fn is_owner_gone(places: &mut [i32; PLACES]) -> bool {
+    let mut set = [Poll::input(CONTROL), Poll::input(places[OWNER as usize])];
+    wait(&mut set, None);
+    let [control, owner] = set;
+    // What was sent last counts as well: it is looked at before the end.
+    if control.ready & POLLIN != 0 {
+        return !obey(places);
+    }
+    control.ready != 0 || owner.ready != 0
+}
+
+/// Takes a command; false if there will be no more.
+fn obey(places: &mut [i32; PLACES]) -> bool {
+    let mut command: Command = 0;
+    let mut descriptor = DescriptorMessage {
+        length: 0,
+        level: 0,
+        kind: 0,
+        descriptor: NONE,
+        padding: 0,
+    };
+    let mut piece = Piece {
+        base: (&raw mut command).cast(),
+        length: size_of::<Command>(),
+    };
+    let mut header = Header {
+        name: null(),
+        name_length: 0,
+        pieces: &raw mut piece,
+        piece_count: 1,
+        control: (&raw mut descriptor).cast(),
+        control_length: size_of::<DescriptorMessage>(),
+        flags: 0,
+    };
+    const MSG_DONTWAIT: usize = 0x40;
+    let arguments = [
+        CONTROL as usize,
+        (&raw mut header) as usize,
+        MSG_DONTWAIT,
+        0,
+        0,
+    ];
+    // SAFETY: the header points to live variables with their sizes, which the kernel may write.
+    let received = unsafe { syscall(RECVMSG, arguments) };
+    if received <= 0 {
+        return received == -EAGAIN || received == -EINTR;
+    }
+    let came_along = match header.control_length {
+        0 => NONE,
+        _ => descriptor.descriptor,
+    };
+    match places.get_mut(command as usize) {
+        Some(place) => {
+            close(*place);
+            *place = came_along;
+        }
+        None => close(came_along),
+    }
+    true
+}
+
+/// Sends every datagram of the table; how many there are.
+fn send_all(places: &[i32; PLACES]) -> usize {
+    let mut count = 0;
+    let mut offset = 0;
+    let mut slot = MaybeUninit::<Slot>::uninit();
+    let table = places[TABLE as usize];
+    loop {
+        let arguments = [
+            table as usize,
+            slot.as_mut_ptr() as usize,
+            SLOT_LENGTH,
+            offset,
+            0,
+        ];
+        // SAFETY: the kernel writes at most the size of the live slot.
+        if unsafe { syscall(PREAD, arguments) } != SLOT_LENGTH as isize {
+            return count;
+        }
+        // SAFETY: the call filled all of it, and its fields are numbers for which any bytes are valid.
+        let slot = unsafe { slot.assume_init_ref() };
+        if slot.payload_length != 0 {
+            count += 1;
+            send(slot, places);
+        }
+        offset += SLOT_LENGTH;
+    }
+}
+
+fn send(slot: &Slot, places: &[i32; PLACES]) {
+    let Some(&socket) = places.get(slot.socket as usize) else {
+        return;
+    };
+    let mut piece = Piece {
+        base: slot.payload.as_ptr().cast_mut().cast(),
+        length: (slot.payload_length as usize).min(PAYLOAD_LENGTH),
+    };
+    let control_length = (slot.control_length as usize).min(CONTROL_LENGTH);
+    let header = Header {
+        name: slot.name.as_ptr(),
+        name_length: slot.name_length.min(NAME_LENGTH as u32),
+        pieces: &raw mut piece,
+        piece_count: 1,
+        control: match control_length {
+            0 => null_mut(),
+            _ => slot.control.as_ptr().cast_mut(),
+        },
+        control_length,
+        flags: 0,
+    };
+    const MSG_DONTWAIT_NOSIGNAL: usize = 0x4040;
+    let arguments = [
+        socket as usize,
+        (&raw const header) as usize,
+        MSG_DONTWAIT_NOSIGNAL,
+        0,
+        0,
+    ];
+    // SAFETY: the header points to the live slot and piece, with lengths inside of them. They are only
+    // read. What can't be sent now is sent again later.
+    unsafe { syscall(SENDMSG, arguments) };
+}
+
+fn close(descriptor: i32) {
+    if descriptor != NONE {
+        // SAFETY: takes no pointers.
+        unsafe { syscall(CLOSE, [descriptor as usize, 0, 0, 0, 0]) };
+    }
+}
+
+/// Waits until a descriptor is ready or the time, in milliseconds, is over.
+fn wait(set: &mut [Poll], timeout: Option<i64>) {
+    let time = timeout.map(|milliseconds| [0, milliseconds * 1_000_000]);
+    let pointer = match &time {
+        Some(time) => time.as_ptr() as usize,
+        None => 0,
+    };
+    let arguments = [set.as_mut_ptr() as usize, set.len(), pointer, 0, 0];
+    // SAFETY: the kernel writes to the entries of the live set; the time is null or a live timespec of
+    // two words; a null mask is allowed.
+    unsafe { syscall(PPOLL, arguments) };
+}
+
+fn exit() -> ! {
+    loop {
+        // SAFETY: takes no pointers and does not return.
+        unsafe { syscall(EXIT_GROUP, [0; 5]) };
+    }
+}
+
+const POLLIN: i16 = 1;
+const EINTR: isize = 4;
+const EAGAIN: isize = 11;
+
+/// `struct pollfd`; a negative descriptor is never ready.
+#[repr(C)]
+struct Poll {
+    descriptor: i32,
+    wanted: i16,
+    ready: i16,
+}
+
+impl Poll {
+    fn input(descriptor: i32) -> Self {
+        Self {
+            descriptor,
+            wanted: POLLIN,
+            ready: 0,
+        }
+    }
+}
+
+/// `struct iovec`.
+#[repr(C)]
+struct Piece {
+    base: *mut u8,
+    length: usize,
+}
+
+/// `struct msghdr`, as 64-bit kernels read it.
+#[repr(C)]
+struct Header {
+    name: *const u8,
+    name_length: u32,
+    pieces: *mut Piece,
+    piece_count: usize,
+    control: *mut u8,
+    control_length: usize,
+    flags: i32,
+}
+
+/// A control message that carries one descriptor.
+#[repr(C)]
+struct DescriptorMessage {
+    length: usize,
+    level: i32,
+    kind: i32,
+    descriptor: i32,
+    padding: i32,
+}
+
+/// The compiler asks for these by name. `no_builtins` keeps the loops from becoming calls of themselves.
+///
+/// # Safety
+/// As in C.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memset(to: *mut u8, byte: i32, count: usize) -> *mut u8 {
+    for index in 0..count {
+        // SAFETY: the caller promises `count` bytes that may be written.
+        unsafe { to.add(index).write(byte as u8) };
+    }
+    to
+}
+
+/// # Safety
+/// As in C.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
+    for index in 0..count {
+        // SAFETY: the caller promises `count` bytes on both sides.
+        let byte = unsafe { from.add(index).read() };
+        // SAFETY: the same.
+        unsafe { to.add(index).write(byte) };
+    }
+    to
+}
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    exit()
+}

@@ -1,0 +1,252 @@
+//! What peers are told when a process dies.
+//!
+//! The kernel closes the connections of a process that dies, however it dies. A library that is part of
+//! the process can't do that after its end, so every process that makes connections has a watcher: a
+//! process of a few pages that waits for the end of the other and then sends the datagrams that lie
+//! ready in a table.
+//!
+//! The owner fills the table: a [`Notice`] is a datagram that is sent if the process ends while the
+//! notice exists. The watcher knows nothing about them. It sends all at once, and again after 50 and
+//! 200 ms, because datagrams get lost. If the table is empty it goes without a word.
+//!
+//! The end is the end of the process, by whatever signal, or of the program in it: `exec` closes the
+//! socket to the watcher. The child of a fork has no watcher until it makes connections of its own.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use socket2::{Domain, Socket, Type};
+
+use crate::fork::Guard;
+use crate::socket::{Envelope, Sender};
+use crate::sys::watcher::layout::{
+    CONTROL_LENGTH, NAME_LENGTH, OWNER, PAYLOAD_LENGTH, PLACES, SLOT_LENGTH, TABLE,
+};
+use crate::sys::watcher::{
+    adopts_orphans, is_built, program, send_command, spawn, table, this_process,
+};
+
+/// Why there is no watcher.
+#[derive(Debug, thiserror::Error)]
+pub enum WatcherError {
+    /// The library was built without it.
+    #[error(
+        "this library was built without the watcher program: its architecture is not supported, or \
+         there was no linker"
+    )]
+    NotBuilt,
+    /// The watcher would be our child, so `wait` would see it; and the first process of a container
+    /// takes all others along when it ends.
+    #[error(
+        "this process adopts orphans, as the first process of a container does: start it as a child \
+         of another one, with `docker run --init` for example"
+    )]
+    AdoptsOrphans,
+    /// The system does not let it start.
+    #[error("the system does not start the watcher from memory: {0}")]
+    Refused(#[from] io::Error),
+}
+
+/// The watcher of this process.
+static CURRENT: Mutex<Weak<Watcher>> = Mutex::new(Weak::new());
+
+/// A process that sends the notices of this one when this one is gone. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Watcher {
+    /// Before what it guards.
+    guard: Guard,
+    control: OwnedFd,
+    table: File,
+    slots: Mutex<Numbers>,
+    places: Mutex<Numbers>,
+}
+
+impl Watcher {
+    /// The watcher of this process; it is started if there is none.
+    pub fn of_process() -> Result<Arc<Self>, WatcherError> {
+        let current = living(&lock(&CURRENT));
+        if let Some(watcher) = current {
+            return Ok(watcher);
+        }
+        // Without the lock: this takes its time.
+        let started = Arc::new(Self::start()?);
+        let mut current = lock(&CURRENT);
+        // Another thread may have been faster: then ours goes again.
+        let watcher = living(&current).unwrap_or(started);
+        *current = Arc::downgrade(&watcher);
+        Ok(watcher)
+    }
+
+    fn start() -> Result<Self, WatcherError> {
+        if !is_built() {
+            return Err(WatcherError::NotBuilt);
+        }
+        if adopts_orphans() {
+            return Err(WatcherError::AdoptsOrphans);
+        }
+        let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;
+        let control = OwnedFd::from(ours);
+        let table = table()?;
+        let guard = Guard::new([control.as_fd(), table.as_fd()]);
+        spawn(program()?.as_fd(), theirs.as_fd())?;
+        send_command(control.as_fd(), TABLE, Some(table.as_fd()))?;
+        // Where there are no process descriptors, the end of the socket must do.
+        if let Ok(process) = this_process() {
+            send_command(control.as_fd(), OWNER, Some(process.as_fd()))?;
+        }
+        Ok(Self {
+            guard,
+            control,
+            table,
+            slots: Mutex::default(),
+            places: Mutex::new(Numbers::from(OWNER + 1)),
+        })
+    }
+
+    /// A source of notices: the watcher gets a copy of the socket.
+    pub fn source(self: &Arc<Self>, sender: &Sender) -> io::Result<Source> {
+        let place = lock(&self.places).take();
+        if place as usize >= PLACES {
+            lock(&self.places).give_back(place);
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        let source = Source(Arc::new(Place {
+            watcher: Arc::clone(self),
+            place,
+        }));
+        send_command(self.control.as_fd(), place, Some(sender.as_fd()))?;
+        Ok(source)
+    }
+
+    fn write(&self, slot: u32, bytes: &[u8]) -> io::Result<()> {
+        let offset = u64::from(slot) * SLOT_LENGTH as u64;
+        self.table.write_all_at(bytes, offset)
+    }
+}
+
+/// What a fork copied is the parent's.
+fn living(current: &Weak<Watcher>) -> Option<Arc<Watcher>> {
+    let watcher = current.upgrade();
+    watcher.filter(|it| !it.guard.is_inherited())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl AsFd for Watcher {
+    /// Readable when the watcher is gone.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+}
+
+/// A socket that the watcher sends from.
+#[derive(Debug, Clone)]
+pub struct Source(Arc<Place>);
+
+#[derive(Debug)]
+struct Place {
+    watcher: Arc<Watcher>,
+    place: u32,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // If the watcher is gone, so is its copy.
+        let _ = send_command(self.watcher.control.as_fd(), self.place, None);
+        lock(&self.watcher.places).give_back(self.place);
+    }
+}
+
+impl Source {
+    /// A notice that sends nothing yet.
+    #[must_use]
+    pub fn notice(&self) -> Notice {
+        Notice {
+            slot: lock(&self.0.watcher.slots).take(),
+            source: self.clone(),
+        }
+    }
+}
+
+/// A datagram that the watcher sends when this process ends, unless this is dropped before.
+#[derive(Debug)]
+pub struct Notice {
+    slot: u32,
+    source: Source,
+}
+
+impl Notice {
+    /// From now on this packet, sealed for the identification 0, is sent. `sender` is what the source
+    /// was made from.
+    ///
+    /// # Panics
+    /// If the packet is longer than a management datagram needs.
+    pub fn set(&mut self, sender: &Sender, envelope: &Envelope, packet: &[u8]) -> io::Result<()> {
+        let (name, control) = sender.addressing(envelope);
+        let mut slot = [0; SLOT_LENGTH];
+        let lengths = [
+            packet.len(),
+            self.source.0.place as usize,
+            name.len(),
+            control.bytes().len(),
+        ];
+        let (head, rest) = slot.split_at_mut(size_of::<[u32; 4]>());
+        for (field, value) in head.chunks_exact_mut(4).zip(lengths) {
+            field.copy_from_slice(&(value as u32).to_ne_bytes());
+        }
+        let (names, rest) = rest.split_at_mut(NAME_LENGTH);
+        names[..name.len()].copy_from_slice(&name);
+        let (controls, payload) = rest.split_at_mut(CONTROL_LENGTH);
+        controls[..control.bytes().len()].copy_from_slice(control.bytes());
+        payload[..PAYLOAD_LENGTH][..packet.len()].copy_from_slice(packet);
+        self.source.0.watcher.write(self.slot, &slot)
+    }
+
+    /// From now on nothing is sent.
+    pub fn clear(&mut self) {
+        // It fails only where writing it failed, too: then there is nothing to clear.
+        let _ = self.source.0.watcher.write(self.slot, &EMPTY);
+    }
+}
+
+/// The beginning of a slot that holds nothing.
+const EMPTY: [u8; 4] = [0; 4];
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        self.clear();
+        lock(&self.source.0.watcher.slots).give_back(self.slot);
+    }
+}
+
+/// Numbers from some first one on, each given to one at a time.
+#[derive(Debug, Default)]
+struct Numbers {
+    next: u32,
+    free: Vec<u32>,
+}
+
+impl Numbers {
+    fn from(next: u32) -> Self {
+        Self {
+            next,
+            free: Vec::new(),
+        }
+    }
+
+    fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+
+    fn give_back(&mut self, number: u32) {
+        self.free.push(number);
+    }
+}
