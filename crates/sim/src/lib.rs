@@ -22,6 +22,7 @@ mod connections;
 mod datagrams;
 pub mod digest;
 pub mod hostile;
+pub mod hostile_host;
 mod input;
 pub mod machine;
 pub mod network;

@@ -60,6 +60,11 @@ proptest! {
     }
 
     #[test]
+    fn a_host_answers_after_any_attack(bytes in noise()) {
+        sim::hostile_host::feed(&bytes);
+    }
+
+    #[test]
     fn noise_is_harmless_to_the_engine(bytes in noise()) {
         sim::hostile::feed(&bytes);
     }

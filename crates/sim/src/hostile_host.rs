@@ -1,0 +1,341 @@
+//! A whole host under attack: an entry point for fuzzing.
+//!
+//! The input is read as steps: raw datagrams, sealed packets of every length and opcode to queue
+//! pair 1, connection manager messages, and time that passes. After every attack the host must still
+//! answer: a well-formed request for a service that nobody serves must be rejected.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use engine::{Arrival, State, transmit};
+use host::{Config, Host, Owner};
+use wire::cm::{
+    AddressHeader, CommunicationId, ConnectRequest, Message, Path, PortSpace, PrivateData,
+    RejectReason, ServiceId, Timeout,
+};
+use wire::{
+    Deth, Flow, Gid, Immediate, Opcode, Packet, PacketHead, PathMtu, Psn, Qpn, QueueKey, icrc, mad,
+};
+
+use crate::input::Input;
+
+/// More steps than this tell a fuzzer nothing new.
+const MAX_STEPS: usize = 200;
+
+/// More sends than this at once mean that a host never stops.
+const MAX_SENDS: usize = 10_000;
+
+/// After this time a request that nobody serves is rejected, however long it waited for a listener.
+const REJECTED_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often a request is sent before the host counts as dead. A host drops requests while too many
+/// others wait, and senders repeat them.
+const ATTEMPTS: u32 = 4;
+
+const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const THEIRS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+
+/// A service that somebody listens on, and one that nobody does.
+const SERVED: ServiceId = ServiceId::of_port(PortSpace::Tcp, 7174);
+const UNSERVED: ServiceId = ServiceId::of_port(PortSpace::Tcp, 9);
+
+/// Attacks a host with these bytes.
+///
+/// # Panics
+/// If the host stops to answer, never stops to send, or panics itself.
+pub fn feed(data: &[u8]) {
+    let mut attack = Attack::new();
+    let mut input = Input::new(data);
+    for _ in 0..MAX_STEPS {
+        if input.is_empty() {
+            break;
+        }
+        attack.step(&mut input);
+        attack.pump();
+    }
+    attack.check_answer();
+}
+
+struct Attack {
+    host: Host,
+    now: Instant,
+    buffer: Vec<u8>,
+    /// How many requests were made: each has an id and a queue pair number of its own.
+    requests: u32,
+    /// What the caller says about the owner of messages that another process may own.
+    owner: Owner,
+    /// Messages that the host has sent.
+    heard: Vec<Message>,
+}
+
+impl Attack {
+    fn new() -> Self {
+        let mut manager = cm::Config::new(1, 7);
+        manager.slice = cm::Slice::new(6, 3).expect("six bits");
+        let mut host = Host::new(Config {
+            device: engine::Config {
+                gids: vec![Gid::from(OURS)],
+                ..engine::Config::default()
+            },
+            manager,
+            shares_addresses: true,
+        })
+        .expect("a new device has room");
+        let manager = host.manager();
+        manager.add_address(OURS);
+        let id = manager
+            .create(PortSpace::Tcp, cm::Kind::ReliableConnection)
+            .expect("a first id");
+        manager.bind(id, (OURS, 7174).into()).expect("a free port");
+        manager.listen(id, 4).expect("a bound id");
+        Self {
+            host,
+            // All times are distances from here.
+            now: Instant::now(),
+            buffer: Vec::new(),
+            requests: 0,
+            owner: Owner::Nobody,
+            heard: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        match input.byte() {
+            0..32 => {
+                let length = usize::from(input.byte()) * 4;
+                let bytes = input.take(length).to_vec();
+                self.receive(&bytes, false);
+            }
+            32..128 => self.send_sealed(input),
+            128..192 => self.send_message(input),
+            192..224 => self.send_request(SERVED),
+            224..232 => self.send_request(UNSERVED),
+            232..240 => {
+                self.owner = input.pick(&[Owner::Here, Owner::Elsewhere, Owner::Nobody]);
+            }
+            _ => self.wait(Duration::from_millis(u64::from(input.number() % 100_000))),
+        }
+    }
+
+    /// A packet with a right ICRC, of any opcode and length.
+    fn send_sealed(&mut self, input: &mut Input<'_>) {
+        let opcode = match input.byte() {
+            0..200 => Opcode::UdSendOnly,
+            200..220 => Opcode::UdSendOnlyImmediate,
+            other => Opcode::ALL[usize::from(other) % Opcode::ALL.len()],
+        };
+        let length = match input.byte() {
+            0..64 => mad::LENGTH,
+            other => usize::from(other) * 17,
+        };
+        let mut payload = input.take(32).to_vec();
+        payload.resize(length, input.byte());
+        if input.byte() < 128 && length >= 4 {
+            let header = [1, mad::COMMUNICATION_MANAGEMENT, 2, mad::SEND];
+            payload[..4].copy_from_slice(&header);
+        }
+        let key = match input.byte() {
+            0..230 => QueueKey::GSI,
+            other => QueueKey::new(other.into()),
+        };
+        let psn = Psn::new(input.number() & 0xff_ffff);
+        let mut head = PacketHead::new(opcode, Qpn::GSI, psn);
+        if matches!(opcode, Opcode::UdSendOnly | Opcode::UdSendOnlyImmediate) {
+            head = head.push(&Deth::new(key, Qpn::new(u32::from(input.byte()))));
+        }
+        if opcode == Opcode::UdSendOnlyImmediate {
+            head = head.push(&Immediate::new([1, 2, 3, 4]));
+        }
+        let packet = seal(head, &payload);
+        self.receive(&packet, false);
+    }
+
+    /// A message of the connection manager, damaged in some bytes.
+    fn send_message(&mut self, input: &mut Input<'_>) {
+        let mut datagram = match self.heard.last() {
+            Some(message) if input.byte() < 128 => message.emit(input.byte().into()),
+            _ => self.request(SERVED).emit(input.byte().into()),
+        };
+        for _ in 0..input.byte() % 4 {
+            let place = usize::from(input.byte());
+            datagram[place] = input.byte();
+        }
+        let forwarded = input.byte() > 200;
+        self.receive(&message_packet(&datagram), forwarded);
+    }
+
+    fn send_request(&mut self, service: ServiceId) {
+        let datagram = self.request(service).emit(self.requests.into());
+        self.receive(&message_packet(&datagram), false);
+    }
+
+    fn request(&mut self, service: ServiceId) -> Message {
+        self.requests += 1;
+        let header = AddressHeader {
+            source_port: 40_000,
+            source: THEIRS,
+            destination: OURS,
+        };
+        Message::from(ConnectRequest {
+            local_id: CommunicationId::new(self.requests),
+            service_id: service,
+            local_guid: 2,
+            local_qpn: Qpn::new(0x100 + self.requests),
+            path_mtu: Some(PathMtu::Mtu1024),
+            local_response_timeout: Timeout::new(20).expect("a code has five bits"),
+            max_cm_retries: 3,
+            primary: Path {
+                local_gid: Gid::from(THEIRS),
+                remote_gid: Gid::from(OURS),
+                hop_limit: 64,
+                ..Path::default()
+            },
+            private_data: PrivateData::new(&header.emit()).expect("a header fits"),
+            ..ConnectRequest::default()
+        })
+    }
+
+    fn receive(&mut self, packet: &[u8], forwarded: bool) {
+        let arrival = Arrival::new(flow());
+        if !self.host.set_aside(&arrival, packet, forwarded) {
+            self.host.handle_datagram(self.now, &arrival, packet);
+        }
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now += time;
+        self.host.handle_timeout(self.now);
+    }
+
+    /// Does what a driver does, in bounded time.
+    fn pump(&mut self) {
+        while let Some(message) = self.host.poll_lookup(self.now) {
+            if let Some(ours) = self.host.found(self.now, message, self.owner) {
+                self.host
+                    .handle_datagram(self.now, &ours.arrival, &ours.packet);
+            }
+        }
+        while self.host.poll_event().is_some() {}
+        while self.host.poll_instruction().is_some() {}
+        while self.host.poll_connection_event().is_some() {}
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut sends = 0;
+        while let Some(sent) = self.host.poll_transmit(self.now, &mut buffer) {
+            sends += 1;
+            assert!(sends < MAX_SENDS, "the host never stops to send");
+            let packets = transmit::packets(&sent, &buffer);
+            self.heard.extend(packets.filter_map(message_in));
+        }
+        self.buffer = buffer;
+    }
+
+    /// Whatever came before, queue pair 1 works and a request is answered.
+    fn check_answer(&mut self) {
+        let state = self.host.peek().queue_pair(Qpn::GSI);
+        let state = state.map(engine::QueuePair::state);
+        assert_eq!(state, Some(State::ReadyToSend), "queue pair 1 broke");
+        self.owner = Owner::Nobody;
+        let rejected = (0..ATTEMPTS).any(|_| self.is_rejected());
+        assert!(rejected, "a request is not answered any more");
+    }
+
+    /// Sends a request that nobody serves; whether it is rejected in time.
+    fn is_rejected(&mut self) -> bool {
+        self.heard.clear();
+        self.send_request(UNSERVED);
+        let asked = CommunicationId::new(self.requests);
+        let until = self.now + REJECTED_WITHIN;
+        self.pump();
+        while self.now < until {
+            let due = self.host.poll_timeout().unwrap_or(until);
+            self.wait(due.clamp(self.now, until) - self.now);
+            self.pump();
+        }
+        self.heard.iter().any(|message| {
+            matches!(message, Message::Reject(reject)
+                if reject.remote_id == asked && reject.reason == RejectReason::InvalidServiceId)
+        })
+    }
+}
+
+fn flow() -> Flow {
+    Flow {
+        source: THEIRS,
+        destination: OURS,
+        source_port: 49_152,
+        destination_port: wire::ROCE_PORT,
+    }
+}
+
+fn message_packet(datagram: &[u8]) -> Vec<u8> {
+    let head = PacketHead::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(0));
+    seal(head.push(&Deth::new(QueueKey::GSI, Qpn::GSI)), datagram)
+}
+
+fn seal(head: PacketHead, payload: &[u8]) -> Vec<u8> {
+    let pad = payload.len().wrapping_neg() % 4;
+    let mut packet = head.pad(pad as u8).bytes().to_vec();
+    packet.extend_from_slice(payload);
+    packet.extend_from_slice(&[0; 3][..pad]);
+    packet.extend(icrc::checksum(&flow(), 0, &packet));
+    packet
+}
+
+fn message_in(packet: &[u8]) -> Option<Message> {
+    let packet = Packet::parse(packet).ok()?;
+    let (_, message) = Message::parse(packet.payload.try_into().ok()?).ok()?;
+    Some(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn an_undisturbed_host_rejects_a_request_that_nobody_serves() {
+        feed(&[]);
+    }
+
+    #[test]
+    fn datagrams_of_every_length_leave_queue_pair_1_alone() {
+        let mut attack = Attack::new();
+        for length in 0..600 {
+            let payload = vec![1; length];
+            attack.receive(&message_packet(&payload), false);
+            attack.pump();
+        }
+        attack.check_answer();
+    }
+
+    #[test]
+    fn random_attacks_leave_the_host_answering() {
+        let mut rng = Rng::new(11);
+        for _ in 0..500 {
+            let length = rng.below(800);
+            feed(&rng.bytes(length));
+        }
+    }
+
+    #[test]
+    fn a_damaged_message_causes_no_look_up() {
+        let mut attack = Attack::new();
+        let mut packet = message_packet(&attack.request(UNSERVED).emit(1));
+        attack.receive(&packet, false);
+        assert!(attack.host.poll_lookup(attack.now).is_some());
+        let last = packet.len() - 1;
+        packet[last] ^= 0x55;
+        attack.receive(&packet, false);
+        assert!(attack.host.poll_lookup(attack.now).is_none());
+    }
+
+    #[test]
+    fn messages_that_wait_for_a_look_up_are_bounded() {
+        let mut attack = Attack::new();
+        let packet = message_packet(&attack.request(UNSERVED).emit(1));
+        for _ in 0..1000 {
+            attack.receive(&packet, false);
+        }
+        assert_eq!(attack.host.dropped_messages(), 1000 - 256);
+    }
+}
