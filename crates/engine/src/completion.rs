@@ -155,6 +155,7 @@ pub struct CompletionQueue {
     ring: VecDeque<Completion>,
     capacity: u32,
     armed: Option<Notify>,
+    watched: bool,
     overrun: bool,
     pub(crate) users: u32,
 }
@@ -177,6 +178,7 @@ impl CompletionQueue {
             ring: VecDeque::new(),
             capacity,
             armed: None,
+            watched: false,
             overrun: false,
             users: 0,
         }
@@ -235,6 +237,15 @@ impl CompletionQueue {
         if self.armed != Some(Notify::Any) {
             self.armed = Some(notify);
         }
+    }
+
+    pub(crate) fn watch(&mut self) {
+        self.watched = true;
+    }
+
+    /// Whether the queue was watched. Ends the watch.
+    pub(crate) fn take_watch(&mut self) -> bool {
+        std::mem::take(&mut self.watched)
     }
 
     /// False when more completions wait than the new capacity holds.

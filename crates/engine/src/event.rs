@@ -11,6 +11,8 @@ use crate::table::Id;
 pub enum Event {
     /// A completion queue that was armed got the completion it was armed for.
     Completion(Id<CompletionQueue>),
+    /// A completion queue that was watched got a completion, of whatever kind.
+    Filled(Id<CompletionQueue>),
     /// An asynchronous event.
     Async(AsyncEvent),
 }

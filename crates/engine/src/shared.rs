@@ -40,6 +40,9 @@ impl Shared {
             .get_mut(queue)
             .expect("a completion queue outlives its queue pairs");
         let pushed = entry.push(completion, solicited);
+        if entry.take_watch() {
+            self.events.push_back(Event::Filled(queue));
+        }
         if self.sabotage.has(Bug::CompletionOutOfOrder) {
             overtake(entry);
         }

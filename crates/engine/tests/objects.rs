@@ -251,6 +251,19 @@ fn a_completion_queue_is_resized_but_not_below_what_waits_in_it() {
 }
 
 #[test]
+fn a_watch_ends_with_one_completion_and_leaves_the_notification_alone() {
+    let (mut peer, _) = overrun(8);
+    let queue = peer.completion_queue;
+    peer.arms(Notify::Solicited);
+    peer.device.watch_completions(queue);
+    peer.device.watch_completions(queue);
+    peer.says(at(1), send_only(PSN, b"one"));
+    assert_eq!(peer.events(), [Event::Filled(queue)]);
+    peer.says(at(2), send_only(PSN + 1, b"two"));
+    assert_eq!(peer.events(), []);
+}
+
+#[test]
 fn a_notification_comes_once_for_what_completes_after_arming() {
     let (mut peer, _) = overrun(8);
     peer.says(at(1), send_only(PSN, b"before"));

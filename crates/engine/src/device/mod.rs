@@ -291,6 +291,16 @@ impl Device {
         }
     }
 
+    /// Asks for one [`Event::Filled`] when the next completion comes.
+    ///
+    /// It is independent of [`arm`](Self::arm): a driver can wake its own waiting threads without
+    /// using up a notification that the application asked for.
+    pub fn watch_completions(&mut self, queue: Id<CompletionQueue>) {
+        if let Some(queue) = self.shared.completion_queues.get_mut(queue) {
+            queue.watch();
+        }
+    }
+
     /// What happened that nobody polls for.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {

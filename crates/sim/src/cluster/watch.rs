@@ -59,6 +59,7 @@ impl Cluster {
                     let queue = queue.ok_or_else(|| Complaint::new("an unknown queue notifies"))?;
                     queue.notifications += 1;
                 }
+                Event::Filled(_) => return Err(Complaint::new("no queue is watched here")),
                 Event::Async(event) => self.handle_event(host, event)?,
             }
         }
