@@ -133,6 +133,42 @@ impl AsFd for Waker {
     }
 }
 
+/// A descriptor for a program to wait for: readable while it is raised, and never writable.
+///
+/// It is an epoll descriptor over a counter. A counter itself is writable all the time, and an event
+/// loop that registers for both directions would spin. A program may make it non-blocking, which
+/// changes nothing here.
+#[derive(Debug)]
+pub struct Signal {
+    epoll: OwnedFd,
+    counter: Waker,
+}
+
+impl Signal {
+    /// One that is not raised.
+    pub fn new() -> io::Result<Self> {
+        let counter = Waker::new()?;
+        let epoll = sys::poll::epoll_over(counter.as_fd())?;
+        Ok(Self { epoll, counter })
+    }
+
+    /// Makes it readable. Each call is an edge for a program that waits for edges (`EPOLLET`).
+    pub fn raise(&self) {
+        self.counter.wake();
+    }
+
+    /// Makes it unreadable.
+    pub fn lower(&self) {
+        self.counter.clear();
+    }
+}
+
+impl AsFd for Signal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::thread;
@@ -151,6 +187,30 @@ mod tests {
         assert!(ready.is_empty());
         assert!(took >= Duration::from_micros(1500), "{took:?}");
         println!("asked for 1500 µs, took {} µs", took.as_micros());
+    }
+
+    fn events_of(descriptor: BorrowedFd<'_>, events: libc::c_short) -> libc::c_short {
+        let mut set = [libc::pollfd {
+            fd: descriptor.as_raw_fd(),
+            events,
+            revents: 0,
+        }];
+        sys::poll::poll(&mut set, Some(Duration::ZERO)).unwrap();
+        set[0].revents
+    }
+
+    #[test]
+    fn a_signal_is_readable_while_raised_and_never_writable() {
+        let signal = Signal::new().unwrap();
+        let both = libc::POLLIN | libc::POLLOUT;
+        assert_eq!(events_of(signal.as_fd(), both), 0);
+        signal.raise();
+        signal.raise();
+        assert_eq!(events_of(signal.as_fd(), both), libc::POLLIN);
+        let copy = signal.as_fd().try_clone_to_owned().unwrap();
+        assert_eq!(events_of(copy.as_fd(), both), libc::POLLIN);
+        signal.lower();
+        assert_eq!(events_of(copy.as_fd(), both), 0);
     }
 
     #[test]

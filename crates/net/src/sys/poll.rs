@@ -42,6 +42,30 @@ pub(crate) fn event_counter() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
+/// An epoll descriptor that is readable while `counter` is.
+pub(crate) fn epoll_over(counter: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    let result = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    check(result)?;
+    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    let epoll = unsafe { OwnedFd::from_raw_fd(result) };
+    let mut event = libc::epoll_event {
+        events: libc::EPOLLIN as u32,
+        u64: 0,
+    };
+    // SAFETY: both descriptors are open, and the kernel only reads the live event.
+    let added = unsafe {
+        libc::epoll_ctl(
+            epoll.as_raw_fd(),
+            libc::EPOLL_CTL_ADD,
+            counter.as_raw_fd(),
+            &raw mut event,
+        )
+    };
+    check(added)?;
+    Ok(epoll)
+}
+
 /// Adds one to a counter. A counter that is full is as good as one more.
 pub(crate) fn event_add(counter: BorrowedFd<'_>) {
     // SAFETY: takes no pointers.
