@@ -1,6 +1,7 @@
 //! What every queue pair of this crate has, whatever its kind and state.
 
-use engine::{Attributes, ModifyError, PostError, ReceiveRequest, Segment, State};
+use engine::{Attributes, ModifyError, PostError, ReceiveRequest, Segment, SendRequest, State};
+use smallvec::SmallVec;
 use wire::{Psn, Qpn};
 
 use super::{Endpoint, SetupError};
@@ -8,6 +9,9 @@ use crate::completion::CompletionQueue;
 use crate::domain::ProtectionDomain;
 use crate::request::Request;
 use crate::shared_receive::SharedReceiveQueue;
+
+/// How many requests are taken from an iterator before they are posted together.
+const LARGEST_BATCH: usize = 64;
 
 /// A queue pair and what it stands on; the engine's object ends with it.
 pub(crate) struct Handle {
@@ -57,11 +61,22 @@ impl Handle {
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<(), PostError> {
         let number = self.number;
-        self.domain.driver().call(|device| {
-            requests
-                .into_iter()
-                .try_for_each(|request| device.post_send(number, request.into_engine()))
-        })
+        // The iterator is the caller's and may itself need the device: it runs without the lock.
+        let mut requests = requests.into_iter();
+        loop {
+            let batch: SmallVec<[SendRequest; 4]> = (requests.by_ref())
+                .take(LARGEST_BATCH)
+                .map(Request::into_engine)
+                .collect();
+            let last = batch.len() < LARGEST_BATCH;
+            self.domain.driver().call(|device| {
+                let mut batch = batch.into_iter();
+                batch.try_for_each(|request| device.post_send(number, request))
+            })?;
+            if last {
+                return Ok(());
+            }
+        }
     }
 
     pub(crate) fn post_receive(
