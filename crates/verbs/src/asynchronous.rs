@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use engine::{Completion, Notify};
+use engine::Completion;
 
 use crate::completion::CompletionQueue;
 
@@ -32,10 +32,9 @@ impl Future for Next<'_> {
         if let Some(completion) = driver.take(queue.id()) {
             return Poll::Ready(completion);
         }
-        // First the waker, then the arming, then another look: nothing can slip through between.
-        queue.bell().wake_at_next(context.waker());
-        queue.notify(Notify::Any);
-        match driver.take(queue.id()) {
+        // First the waker, then the watch and another look: nothing can slip through between.
+        queue.waiting().add_task(context.waker());
+        match driver.take_or_watch(queue.id()) {
             Some(completion) => Poll::Ready(completion),
             None => Poll::Pending,
         }

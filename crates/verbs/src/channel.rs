@@ -9,7 +9,7 @@ use engine::ObjectError;
 use crate::clock::now;
 use crate::completion::CompletionQueue;
 use crate::context::Context;
-use crate::driver::Bell;
+use crate::driver::{Awaited, Bell};
 
 /// Tells which of its completion queues got a completion they were armed for.
 ///
@@ -35,7 +35,7 @@ impl CompletionChannel {
 
     /// A completion queue whose notifications come here.
     pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
-        CompletionQueue::create(&self.context, capacity, Arc::clone(&self.bell))
+        CompletionQueue::create(&self.context, capacity, Some(&self.bell))
     }
 
     /// The oldest notification, if there is one.
@@ -51,7 +51,9 @@ impl CompletionChannel {
             if let Some(token) = self.poll() {
                 return token;
             }
-            self.context.driver().sleep(&self.bell, None);
+            self.context
+                .driver()
+                .sleep(&Awaited::Notification(&self.bell), None);
         }
     }
 
@@ -66,7 +68,9 @@ impl CompletionChannel {
             if now() >= deadline {
                 return None;
             }
-            self.context.driver().sleep(&self.bell, Some(deadline));
+            self.context
+                .driver()
+                .sleep(&Awaited::Notification(&self.bell), Some(deadline));
         }
     }
 }

@@ -7,7 +7,7 @@ use engine::{Completion, Id, Notify, ObjectError};
 
 use crate::channel::QueueToken;
 use crate::context::Context;
-use crate::driver::{Bell, Driver};
+use crate::driver::{Awaited, Bell, Driver, WaitSet};
 
 /// Completions, in the order in which they came.
 ///
@@ -19,7 +19,7 @@ pub struct CompletionQueue(Arc<Owner>);
 struct Owner {
     context: Context,
     id: Id<engine::CompletionQueue>,
-    bell: Arc<Bell>,
+    waiting: Arc<WaitSet>,
 }
 
 /// Before sleeping, a waiting thread looks this long by itself: most answers come sooner than a
@@ -30,15 +30,19 @@ impl CompletionQueue {
     pub(crate) fn create(
         context: &Context,
         capacity: u32,
-        bell: Arc<Bell>,
+        channel: Option<&Arc<Bell>>,
     ) -> Result<Self, ObjectError> {
         let driver = context.driver();
         let id = driver.call(|device| device.create_completion_queue(capacity))?;
-        driver.ring_for(id, &bell, token(id));
+        let waiting = Arc::default();
+        driver.wake_for(id, &waiting);
+        if let Some(channel) = channel {
+            driver.ring_for(id, channel, token(id));
+        }
         Ok(Self(Arc::new(Owner {
             context: context.clone(),
             id,
-            bell,
+            waiting,
         })))
     }
 
@@ -81,20 +85,13 @@ impl CompletionQueue {
                 return None;
             }
             if now >= awake_until {
-                self.sleep_until(deadline);
+                self.driver().sleep(&self.awaited(), deadline);
             }
         }
     }
 
-    /// Sleeps until the next completion or the deadline; arming first loses no wakeup.
-    fn sleep_until(&self, deadline: Option<Instant>) {
-        self.notify(Notify::Any);
-        if self.driver().has_completions(self.0.id) {
-            return;
-        }
-        self.driver().sleep(&self.0.bell, deadline);
-        // Answered by polling again, which is what the caller does.
-        while self.0.bell.answer().is_some() {}
+    fn awaited(&self) -> Awaited<'_> {
+        Awaited::Completion(self.0.id, &self.0.waiting)
     }
 
     /// How the events of a channel name this queue.
@@ -126,8 +123,8 @@ impl CompletionQueue {
     }
 
     #[cfg(feature = "async")]
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.0.bell
+    pub(crate) fn waiting(&self) -> &WaitSet {
+        &self.0.waiting
     }
 }
 

@@ -12,7 +12,7 @@ use wire::{Gid, PathMtu};
 use crate::channel::CompletionChannel;
 use crate::completion::CompletionQueue;
 use crate::domain::ProtectionDomain;
-use crate::driver::{Bell, Driver};
+use crate::driver::Driver;
 use crate::opening::{OpenError, Options, device};
 
 /// An open device. Cheap to clone; it closes when its last clone and everything made from it is
@@ -85,8 +85,7 @@ impl Context {
 
     /// A new completion queue.
     pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
-        let bell = Bell::new().map_err(|_| ObjectError::Exhausted)?;
-        CompletionQueue::create(self, capacity, Arc::new(bell))
+        CompletionQueue::create(self, capacity, None)
     }
 
     /// A channel by which completion queues wake who waits for them.

@@ -13,7 +13,7 @@ use wire::{Gid, Qpn};
 
 use crate::context::Context;
 pub use crate::driver::Bell;
-use crate::driver::Driver;
+use crate::driver::{Awaited, Driver};
 pub use crate::narrator::Misuse;
 use crate::narrator::News;
 
@@ -77,9 +77,9 @@ impl Raw<'_> {
     }
 
     /// Sleeps until the bell rings or the time has come, and serves the device meanwhile. A signal
-    /// ends it, too; whether one did.
+    /// ends it, too; whether one did. It may end for nothing: the caller looks again.
     pub fn sleep(&self, bell: &Bell, until: Option<Instant>) -> bool {
-        self.0.sleep(bell, until)
+        self.0.sleep(&Awaited::Notification(bell), until)
     }
 
     /// The bell that rings for asynchronous events; `answer` is done by taking one.

@@ -53,8 +53,6 @@ pub(super) fn create<'a>() -> Result<&'a Channel, Errno> {
     }
     let events = EventChannel::new()?;
     let descriptor = events.as_fd().as_raw_fd();
-    // SAFETY: takes no pointers. The channel's own reads only follow rings, so that they don't block.
-    unsafe { libc::fcntl(descriptor, libc::F_SETFL, 0) };
     let front = abi::rdma_event_channel { fd: descriptor };
     let generation = net::fork::generation();
     let told = Told { events, generation };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rocinante::raw::Bell;
 
 use super::completion::Cq;
-use super::context::{Context, Open, blocking, is_nonblocking};
+use super::context::{Context, Open, is_nonblocking};
 use crate::abi;
 use crate::entry::{MinusOne, Place, entry};
 use crate::errno::Errno;
@@ -30,7 +30,7 @@ entry! {
         let bell = Arc::new(Bell::new()?);
         let front = abi::ibv_comp_channel {
             context: context.pointer(),
-            fd: blocking(&bell),
+            fd: bell.expose().as_raw_fd(),
             refcnt: 0,
         };
         let open = Arc::clone(context);

@@ -206,14 +206,6 @@ impl Open {
     }
 }
 
-/// Makes a descriptor block unless a program says otherwise, and gives its number.
-pub(crate) fn blocking(bell: &Bell) -> RawFd {
-    let descriptor = bell.expose().as_raw_fd();
-    // SAFETY: takes no pointers. The bell only reads when it has rung, so it never blocks itself.
-    unsafe { libc::fcntl(descriptor, libc::F_SETFL, 0) };
-    descriptor
-}
-
 /// Whether a program wants to be told EAGAIN instead of waiting.
 pub(crate) fn is_nonblocking(descriptor: RawFd) -> bool {
     // SAFETY: takes no pointers.
@@ -270,7 +262,7 @@ fn front(open: &Arc<Open>) -> abi::verbs_context {
             device: open.device.c().cast(),
             ops: operations(),
             cmd_fd: open.command.as_raw_fd(),
-            async_fd: blocking(&open.event_bell),
+            async_fd: open.event_bell.expose().as_raw_fd(),
             num_comp_vectors: 1,
             abi_compat: ptr::without_provenance_mut(usize::MAX),
             ..Default::default()

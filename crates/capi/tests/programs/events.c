@@ -1,6 +1,9 @@
 /* Completion channels, asynchronous events, and descriptors that can be polled. */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <pthread.h>
+#include <sys/epoll.h>
+#include <rdma/rdma_cma.h>
 #include "check.h"
 
 /* In milliseconds: an event is there before what follows from it. */
@@ -56,6 +59,60 @@ static void a_completion_rings_once(void)
 	CHECK(!is_readable(right.channel->fd, 0));
 	CHECK(wait_for(right.cq).wr_id == 1);
 	ibv_ack_cq_events(right.cq, 1);
+}
+
+/* An event loop that registers for both directions would spin. */
+static void check_never_writable(int fd)
+{
+	struct pollfd poll_fd = { .fd = fd, .events = POLLIN | POLLOUT };
+	CHECK(poll(&poll_fd, 1, 0) == 0);
+}
+
+static void event_descriptors_are_never_writable(void)
+{
+	struct rdma_event_channel *events = rdma_create_event_channel();
+	CHECK(events);
+	check_never_writable(events->fd);
+	check_never_writable(left.channel->fd);
+	check_never_writable(left.context->async_fd);
+	rdma_destroy_event_channel(events);
+}
+
+/* libuv, asio and tokio wait for edges: each event is one, also while others wait to be taken. */
+static void each_event_is_an_edge(void)
+{
+	int loop = epoll_create1(0);
+	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLET };
+	CHECK(epoll_ctl(loop, EPOLL_CTL_ADD, right.channel->fd, &event) == 0);
+	CHECK(epoll_wait(loop, &event, 1, 0) == 0);
+	for (uint64_t round = 1; round <= 3; round++) {
+		receive_at_right(round);
+		CHECK(ibv_req_notify_cq(right.cq, 0) == 0);
+		send_from_left(0);
+		CHECK(epoll_wait(loop, &event, 1, 5000) == 1);
+		CHECK(event.events == EPOLLIN);
+		CHECK(epoll_wait(loop, &event, 1, 0) == 0);
+		CHECK(wait_for(right.cq).wr_id == round);
+	}
+	for (int taken = 0; taken < 3; taken++)
+		CHECK(next_event(right.channel) == right.cq);
+	CHECK(!is_readable(right.channel->fd, 0));
+	ibv_ack_cq_events(right.cq, 3);
+	close(loop);
+}
+
+static void a_copy_of_the_descriptor_tells_the_same(void)
+{
+	int copy = dup(right.channel->fd);
+	receive_at_right(1);
+	CHECK(ibv_req_notify_cq(right.cq, 0) == 0);
+	CHECK(!is_readable(copy, 0));
+	send_from_left(0);
+	CHECK(is_readable(copy, 5000));
+	CHECK(next_event(right.channel) == right.cq);
+	CHECK(!is_readable(copy, 0));
+	ibv_ack_cq_events(right.cq, 1);
+	close(copy);
 }
 
 static void only_what_is_solicited_rings_if_asked(void)
@@ -297,6 +354,9 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(a_channel_without_events_would_block),
 	WITH_LEFT(a_device_without_events_would_block),
 	WITH_JOINED(a_completion_rings_once),
+	WITH_LEFT(event_descriptors_are_never_writable),
+	WITH_JOINED(each_event_is_an_edge),
+	WITH_JOINED(a_copy_of_the_descriptor_tells_the_same),
 	WITH_JOINED(only_what_is_solicited_rings_if_asked),
 	WITH_LEFT(a_channel_with_a_queue_stays),
 	WITH_LEFT(a_queue_with_a_queue_pair_stays),

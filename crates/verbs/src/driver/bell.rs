@@ -1,143 +1,118 @@
-//! Waking those who wait for completions or events.
+//! Notifications: which queues or ids have something, in order.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use net::poll::{Interest, Waker};
+use net::poll::Signal;
 
-/// Rings when something happened: a list of who rang, tasks to wake, and a descriptor that becomes
-/// readable, so that it can be waited for together with others.
+use super::wait_set::WaitSet;
+
+/// Notifications in order, the threads and tasks that wait for them, and a descriptor that is readable
+/// while there are any.
 ///
-/// The descriptor costs system calls, so it is only touched when somebody waits for it: a sleeper
-/// between [`sleep`](Self::sleep) and the drop of what that gives, or whoever was handed it.
+/// The descriptor costs system calls, so it is only touched once a program has got it.
 #[derive(Debug)]
 pub struct Bell {
-    waker: OnceLock<Waker>,
+    signal: Option<Signal>,
+    waiting: WaitSet,
     rang: Mutex<Rang>,
 }
 
 #[derive(Debug, Default)]
 struct Rang {
     whom: VecDeque<u64>,
-    tasks: Vec<task::Waker>,
-    /// How many wait for the descriptor.
-    sleepers: usize,
-    /// Whether the descriptor was given away, to be waited for at any time.
+    /// Whether a program has the descriptor.
     exposed: bool,
     /// Whether the descriptor is readable.
-    signaled: bool,
+    raised: bool,
 }
 
-/// As long as it lives, a ring makes the descriptor readable.
-pub struct Sleeper<'b>(&'b Bell);
-
 impl Bell {
-    /// A bell that nobody has rung.
+    /// One without notifications.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
-            waker: OnceLock::from(Waker::new()?),
+            signal: Some(Signal::new()?),
+            waiting: WaitSet::default(),
             rang: Mutex::default(),
         })
     }
 
-    /// A bell that gets its descriptor when somebody sleeps, for where there may be thousands.
+    /// One without a descriptor, for where there may be thousands.
     pub(crate) fn without_descriptor() -> Self {
         Self {
-            waker: OnceLock::new(),
+            signal: None,
+            waiting: WaitSet::default(),
             rang: Mutex::default(),
         }
     }
 
-    /// Rings for `whom`.
+    /// Adds a notification and wakes all that wait.
     pub fn ring(&self, whom: u64) {
         let mut rang = self.lock();
         rang.whom.push_back(whom);
-        if rang.exposed || rang.sleepers > 0 {
-            self.signal(&mut rang);
+        if rang.exposed {
+            self.raise(&mut rang);
         }
-        for task in rang.tasks.drain(..) {
-            task.wake();
-        }
+        drop(rang);
+        self.waiting.wake_all();
     }
 
-    /// Wakes a task at the next ring.
-    #[cfg(feature = "async")]
-    pub(crate) fn wake_at_next(&self, task: &task::Waker) {
-        let mut rang = self.lock();
-        if !rang.tasks.iter().any(|known| known.will_wake(task)) {
-            rang.tasks.push(task.clone());
-        }
+    /// The threads and tasks that wait for a notification.
+    pub(crate) fn waiting(&self) -> &WaitSet {
+        &self.waiting
     }
 
-    /// Whether somebody rang whom nobody has answered.
-    pub(super) fn has_rung(&self) -> bool {
+    /// Whether there is a notification.
+    pub(crate) fn has_rung(&self) -> bool {
         !self.lock().whom.is_empty()
     }
 
-    /// Begins to wait for the descriptor; nothing if somebody rang already.
-    pub fn sleep(&self) -> Option<Sleeper<'_>> {
-        let mut rang = self.lock();
-        if !rang.whom.is_empty() {
-            return None;
-        }
-        if self.waker.get().is_none()
-            && let Ok(waker) = Waker::new()
-        {
-            // Only under the lock: nobody else sets it.
-            let _ = self.waker.set(waker);
-        }
-        rang.sleepers += 1;
-        Some(Sleeper(self))
-    }
-
-    /// The descriptor, for somebody who waits for it at any time.
+    /// The descriptor, for a program to wait for at any time.
     ///
     /// # Panics
     /// If it was made without one.
     pub fn expose(&self) -> BorrowedFd<'_> {
         let mut rang = self.lock();
-        rang.exposed = true;
-        if !rang.whom.is_empty() {
-            self.signal(&mut rang);
+        let first = !std::mem::replace(&mut rang.exposed, true);
+        if first && !rang.whom.is_empty() {
+            self.raise(&mut rang);
         }
-        let waker = self.waker.get();
-        waker.expect("a bell made with a descriptor").as_fd()
+        let signal = self.signal.as_ref();
+        signal.expect("it was made with a descriptor").as_fd()
     }
 
-    /// The oldest ring that nobody has answered.
+    /// Takes the oldest notification.
     pub fn answer(&self) -> Option<u64> {
         let mut rang = self.lock();
         let oldest = rang.whom.pop_front();
-        self.fall_silent(&mut rang);
+        self.lower(&mut rang);
         oldest
     }
 
-    /// Takes back what was rung for `whom`, who is gone.
+    /// Removes the notifications of a queue that is destroyed.
     pub fn forget(&self, whom: u64) {
         let mut rang = self.lock();
         rang.whom.retain(|other| *other != whom);
-        self.fall_silent(&mut rang);
+        self.lower(&mut rang);
     }
 
-    /// When every ring is answered the descriptor is no longer readable.
-    fn fall_silent(&self, rang: &mut Rang) {
-        if rang.whom.is_empty()
-            && std::mem::take(&mut rang.signaled)
-            && let Some(waker) = self.waker.get()
-        {
-            waker.clear();
+    /// Raised for each notification: a program that waits for edges gets one for each.
+    fn raise(&self, rang: &mut Rang) {
+        rang.raised = true;
+        if let Some(signal) = &self.signal {
+            signal.raise();
         }
     }
 
-    fn signal(&self, rang: &mut Rang) {
-        if !std::mem::replace(&mut rang.signaled, true)
-            && let Some(waker) = self.waker.get()
+    /// Without notifications the descriptor is not readable.
+    fn lower(&self, rang: &mut Rang) {
+        if rang.whom.is_empty()
+            && std::mem::take(&mut rang.raised)
+            && let Some(signal) = &self.signal
         {
-            waker.wake();
+            signal.lower();
         }
     }
 
@@ -146,29 +121,11 @@ impl Bell {
     }
 }
 
-impl Sleeper<'_> {
-    /// What comes true when somebody rings; nothing if the process has no descriptor left.
-    pub(crate) fn interest(&self) -> Option<Interest<'_>> {
-        let waker = self.0.waker.get();
-        waker.map(|waker| Interest::readable(waker.as_fd()))
-    }
-
-    /// When to look again by itself, because nothing would come true.
-    pub(crate) fn look_again(&self, now: Instant) -> Option<Instant> {
-        const PAUSE: Duration = Duration::from_millis(5);
-        self.0.waker.get().is_none().then(|| now + PAUSE)
-    }
-}
-
-impl Drop for Sleeper<'_> {
-    fn drop(&mut self) {
-        self.0.lock().sleepers -= 1;
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use net::poll::wait;
+    use std::time::Duration;
+
+    use net::poll::{Interest, wait};
 
     use super::*;
 
@@ -177,23 +134,16 @@ mod tests {
         !ready.expect("a descriptor").is_empty()
     }
 
-    fn woken(sleeper: &Sleeper<'_>) -> bool {
-        let interest = sleeper.interest().expect("a descriptor");
-        let ready = wait(&[interest], Some(Duration::ZERO));
-        !ready.expect("a descriptor").is_empty()
-    }
-
     #[test]
-    fn who_sleeps_is_woken_and_who_comes_late_does_not_sleep() {
+    fn a_notification_wakes_a_sleeper_that_entered_before() {
         let bell = Bell::new().expect("a descriptor");
-        let sleeper = bell.sleep().expect("nobody rang");
-        assert!(!woken(&sleeper));
+        let sleeper = bell.waiting().enter();
+        assert!(!bell.has_rung() && !sleeper.was_woken());
         bell.ring(7);
-        assert!(woken(&sleeper));
-        drop(sleeper);
-        assert!(bell.sleep().is_none());
+        assert!(bell.has_rung() && sleeper.was_woken());
         assert_eq!(bell.answer(), Some(7));
-        assert!(!woken(&bell.sleep().expect("answered")));
+        assert!(!bell.has_rung());
+        assert!(sleeper.was_woken(), "taking it wakes nobody else up again");
     }
 
     #[test]

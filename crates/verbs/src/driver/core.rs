@@ -27,6 +27,7 @@ use super::connections::Connections;
 use super::pace::Pace;
 use super::port::{Doors, Look, Ports};
 use super::tap::Tap;
+use super::wait_set::WaitSet;
 use crate::clock::now;
 use crate::narrator::News;
 use crate::opening::{OpenError, Options};
@@ -50,6 +51,8 @@ pub(super) struct Core {
     unsent: bool,
     /// Who is rung for when a completion queue has something, and where.
     bells: HashMap<Id<CompletionQueue>, (Arc<Bell>, u64)>,
+    /// Which threads and tasks are woken when a completion queue has something.
+    waiting: HashMap<Id<CompletionQueue>, Arc<WaitSet>>,
     events: VecDeque<AsyncEvent>,
     event_bell: Arc<Bell>,
     /// Packets that the kernel did not send, to be explained; nothing if nobody does.
@@ -110,6 +113,7 @@ impl Core {
             segmentation,
             unsent: false,
             bells: HashMap::new(),
+            waiting: HashMap::new(),
             events: VecDeque::new(),
             event_bell: Arc::new(Bell::new().map_err(OpenError::System)?),
             unsendable: options.explain.then(Vec::new),
@@ -255,6 +259,11 @@ impl Core {
                         bell.ring(*whom);
                     }
                 }
+                Event::Filled(queue) => {
+                    if let Some(waiting) = self.waiting.get(&queue) {
+                        waiting.wake_all();
+                    }
+                }
                 Event::Async(event) => self.tell_event(event),
             }
         }
@@ -269,8 +278,13 @@ impl Core {
         self.bells.insert(queue, (bell, whom));
     }
 
-    pub(super) fn remove_bell(&mut self, queue: Id<CompletionQueue>) {
-        self.bells.remove(&queue);
+    pub(super) fn add_waiting(&mut self, queue: Id<CompletionQueue>, waiting: Arc<WaitSet>) {
+        self.waiting.insert(queue, waiting);
+    }
+
+    /// Nothing is told any more about a completion queue; what was told, to be dropped later.
+    pub(super) fn remove_bell(&mut self, queue: Id<CompletionQueue>) -> impl Sized + use<> {
+        (self.bells.remove(&queue), self.waiting.remove(&queue))
     }
 
     pub(super) fn capture_path(&self) -> Option<PathBuf> {

@@ -10,14 +10,19 @@
 mod bell;
 mod connections;
 mod core;
+mod deferred;
 mod pace;
 mod port;
 mod shared;
 mod tap;
 mod thread;
+mod wait_set;
 
 pub use bell::Bell;
 pub(crate) use connections::Subscriber;
+pub(crate) use deferred::Deferral;
+pub(crate) use shared::Awaited;
+pub(crate) use wait_set::WaitSet;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -217,24 +222,27 @@ impl Driver {
         self.call(|device| device.poll_completion(queue))
     }
 
-    pub(crate) fn has_completions(&self, queue: Id<CompletionQueue>) -> bool {
-        if self.is_inherited() {
-            return false;
-        }
-        let mut core = self.shared.lock();
-        let queue = core.device().completion_queue(queue);
-        queue.is_some_and(|queue| !queue.is_empty())
+    /// As [`take`](Self::take); if there is none, tasks are woken when one comes.
+    #[cfg(feature = "async")]
+    pub(crate) fn take_or_watch(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+        self.call(|device| {
+            let completion = device.poll_completion(queue);
+            if completion.is_none() {
+                device.watch_completions(queue);
+            }
+            completion
+        })
     }
 
-    /// Sleeps until the bell rings or the time has come, and serves the device meanwhile. A signal
-    /// ends it, too; whether one did.
+    /// Sleeps until what is awaited is there or the time has come, and serves the device meanwhile. A
+    /// signal ends it, too; whether one did. It may end for nothing: the caller looks again.
     ///
     /// The sleeper itself waits on the sockets: a packet wakes it directly, without a detour over
     /// another thread.
     ///
     /// # Panics
     /// In a forked child, when nothing could ever end the sleep.
-    pub(crate) fn sleep(&self, bell: &Bell, until: Option<Instant>) -> bool {
+    pub(crate) fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> bool {
         if self.is_inherited() {
             let until = until.expect(
                 "the device was opened before a fork and stays with the parent: open it again",
@@ -242,21 +250,8 @@ impl Driver {
             std::thread::sleep(until.saturating_duration_since(now()));
             return false;
         }
-        let mut interrupted = false;
         self.shared.sleepers.fetch_add(1, Ordering::AcqRel);
-        while !interrupted
-            && until.is_none_or(|at| now() < at)
-            && !self.shared.glance(bell)
-            && let Some(sleeper) = bell.sleep()
-        {
-            interrupted = self.shared.wait_with(&sleeper, until);
-            // Awake: what rings now is seen without the detour over the descriptor.
-            drop(sleeper);
-            let now = now();
-            let mut core = self.shared.lock();
-            core.progress_until(now, bell);
-            self.shared.watch_over_unsent(&core, now);
-        }
+        let interrupted = self.shared.sleep(awaited, until);
         self.shared.sleepers.fetch_sub(1, Ordering::AcqRel);
         self.shared.note_poll(now());
         if self.shared.thread_parked.load(Ordering::Acquire) {
@@ -274,11 +269,21 @@ impl Driver {
         self.shared.lock().add_bell(queue, Arc::clone(bell), whom);
     }
 
-    pub(crate) fn forget_bell(&self, queue: Id<CompletionQueue>) {
-        if self.is_inherited() {
-            return;
+    /// Which threads and tasks are woken when a completion queue gets a completion.
+    pub(crate) fn wake_for(&self, queue: Id<CompletionQueue>, waiting: &Arc<WaitSet>) {
+        if !self.is_inherited() {
+            let waiting = Arc::clone(waiting);
+            self.shared.lock().add_waiting(queue, waiting);
         }
-        self.shared.lock().remove_bell(queue);
+    }
+
+    /// Nothing is told any more about a completion queue.
+    pub(crate) fn forget_bell(&self, queue: Id<CompletionQueue>) {
+        if !self.is_inherited() {
+            // What tasks left there is dropped without the lock: it is the executor's.
+            let told = self.shared.lock().remove_bell(queue);
+            drop(told);
+        }
     }
 
     /// Receives what is sent to a group, for one more queue pair.
@@ -357,7 +362,7 @@ impl Driver {
             if until.is_some_and(|at| at <= now()) {
                 return None;
             }
-            self.sleep(&bell, until);
+            self.sleep(&Awaited::Notification(&bell), until);
         }
     }
 

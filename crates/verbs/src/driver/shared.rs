@@ -9,9 +9,11 @@ use engine::{Completion, CompletionQueue, Device, Id};
 use net::interface::Monitor;
 use net::poll::{Ready, Waker, wait};
 
-use super::bell::{Bell, Sleeper};
+use super::bell::Bell;
 use super::core::Core;
+use super::deferred::Deferral;
 use super::port::Doors;
+use super::wait_set::{Sleeper, WaitSet};
 use crate::clock::now;
 use crate::narrator::Narrator;
 
@@ -86,6 +88,7 @@ impl Shared {
         Locked {
             core: Some(core),
             narrator: self.narrator.as_ref(),
+            _deferral: Deferral::begin(),
         }
     }
 
@@ -153,14 +156,41 @@ impl Shared {
         }
     }
 
-    /// Looks for a moment whether the bell rings, where that costs no system calls: an answer through
-    /// memory is here before a thread is asleep.
-    pub(super) fn glance(&self, bell: &Bell) -> bool {
+    /// Sleeps as [`Driver::sleep`](super::Driver::sleep) does.
+    pub(super) fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> bool {
+        while until.is_none_or(|at| now() < at) && !self.glance(awaited) {
+            // First entered, then looked: nothing can slip through between.
+            let sleeper = awaited.waiting().enter();
+            let asleep = now();
+            let mut core = self.lock();
+            if awaited.is_there_or_watched(&mut core) {
+                return false;
+            }
+            let due = earliest(until, core.before_sleep(asleep));
+            drop(core);
+            let interrupted = self.wait_with(&sleeper, asleep, due);
+            let woken = sleeper.was_woken();
+            // Awake: what comes now is seen without the detour over the descriptor.
+            drop(sleeper);
+            let now = now();
+            let mut core = self.lock();
+            core.progress_until(now, awaited);
+            self.watch_over_unsent(&core, now);
+            if interrupted || woken {
+                return interrupted;
+            }
+        }
+        false
+    }
+
+    /// Looks for a moment whether what is awaited comes, where that costs no system calls: an answer
+    /// through memory is here before a thread is asleep.
+    fn glance(&self, awaited: &Awaited<'_>) -> bool {
         let mut core = self.lock();
         let until = now() + GLANCE;
         while core.has_shortcuts() {
             let now = now();
-            if core.glance(now, bell) {
+            if core.glance(now, awaited) {
                 self.watch_over_unsent(&core, now);
                 return true;
             }
@@ -171,13 +201,11 @@ impl Shared {
             std::hint::spin_loop();
             core = self.lock();
         }
-        false
+        awaited.is_there(&mut core)
     }
 
-    /// Waits for packets, the bell or the time; whether a signal ended it.
-    pub(super) fn wait_with(&self, sleeper: &Sleeper<'_>, until: Option<Instant>) -> bool {
-        let now = now();
-        let due = earliest(until, self.lock().before_sleep(now));
+    /// Waits for packets, a wake-up or the time; whether a signal ended it.
+    fn wait_with(&self, sleeper: &Sleeper<'_>, now: Instant, due: Option<Instant>) -> bool {
         let next = earliest(due, sleeper.look_again(now));
         let timeout = next.map(|at| at.saturating_duration_since(now));
         let doors = self.doors();
@@ -187,10 +215,50 @@ impl Shared {
     }
 }
 
+/// What a thread sleeps for.
+pub(crate) enum Awaited<'a> {
+    /// A notification.
+    Notification(&'a Bell),
+    /// A completion in a queue.
+    Completion(Id<CompletionQueue>, &'a WaitSet),
+}
+
+impl<'a> Awaited<'a> {
+    fn waiting(&self) -> &'a WaitSet {
+        match self {
+            Self::Notification(bell) => bell.waiting(),
+            Self::Completion(_, waiting) => waiting,
+        }
+    }
+
+    pub(super) fn is_there(&self, core: &mut Core) -> bool {
+        match self {
+            Self::Notification(bell) => bell.has_rung(),
+            Self::Completion(id, _) => {
+                let queue = core.device().completion_queue(*id);
+                queue.is_some_and(|queue| !queue.is_empty())
+            }
+        }
+    }
+
+    /// As [`is_there`](Self::is_there); if not, its coming wakes the wait set.
+    fn is_there_or_watched(&self, core: &mut Core) -> bool {
+        let there = self.is_there(core);
+        if let Self::Completion(id, _) = self
+            && !there
+        {
+            core.device().watch_completions(*id);
+        }
+        there
+    }
+}
+
 /// The lock, held. Once it is released, what went wrong meanwhile is told: words take their time.
 pub(super) struct Locked<'s> {
     core: Option<MutexGuard<'s, Core>>,
     narrator: Option<&'s Narrator>,
+    /// After the lock: tasks are woken when it is released.
+    _deferral: Deferral,
 }
 
 impl Deref for Locked<'_> {

@@ -13,7 +13,7 @@ use super::identifier::Identifier;
 use super::queue::{EventQueue, Notice};
 use crate::clock::now;
 use crate::context::{Context, Open};
-use crate::driver::Bell;
+use crate::driver::{Awaited, Bell};
 
 /// The name of an id in events. No two ids of a process have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -135,11 +135,13 @@ impl EventChannel {
     fn sleep(&self, deadline: Option<Instant>) -> bool {
         let bell = self.0.queue.bell();
         if let [context] = &self.contexts()[..] {
-            return context.driver().sleep(bell, deadline);
+            let awaited = Awaited::Notification(bell);
+            return context.driver().sleep(&awaited, deadline);
         }
-        let Some(sleeper) = bell.sleep() else {
+        let sleeper = bell.waiting().enter();
+        if bell.has_rung() {
             return false;
-        };
+        }
         let now = now();
         let again = sleeper.look_again(now);
         let until = deadline.into_iter().chain(again).min();
@@ -210,7 +212,7 @@ impl Future for NextEvent<'_> {
             return std::task::Poll::Ready(event);
         }
         // First the waker, then another look: nothing can slip through between.
-        self.0.queue().bell().wake_at_next(context.waker());
+        self.0.queue().bell().waiting().add_task(context.waker());
         match self.0.poll() {
             Some(event) => std::task::Poll::Ready(event),
             None => std::task::Poll::Pending,

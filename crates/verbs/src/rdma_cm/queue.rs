@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use cm::EventKind;
 
 use crate::context::Open;
-use crate::driver::Bell;
+use crate::driver::{Bell, Deferral};
 
 /// A name for an id that no other id of this process gets.
 pub(crate) fn next_token() -> u64 {
@@ -111,19 +111,24 @@ impl EventQueue {
 
     pub(crate) fn push(&self, notice: Notice) {
         let token = notice.token;
-        self.lock().push(notice);
+        let _deferral = Deferral::begin();
+        // Under the lock: a notification without its notice would never be taken.
+        let mut waiting = self.lock();
+        waiting.push(notice);
         self.bell.ring(token);
     }
 
     pub(crate) fn pop(&self) -> Option<Notice> {
-        let notice = self.lock().pop()?;
+        let mut waiting = self.lock();
+        let notice = waiting.pop()?;
         self.bell.answer();
         Some(notice)
     }
 
     /// Takes out what happened to one id, or to those that it listened for, in order.
     pub(crate) fn take_of(&self, token: u64) -> Vec<Notice> {
-        let its = self.lock().take_of(token);
+        let mut waiting = self.lock();
+        let its = waiting.take_of(token);
         for _ in &its {
             self.bell.answer();
         }
@@ -132,5 +137,34 @@ impl EventQueue {
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(token: u64) -> Notice {
+        Notice {
+            token,
+            listener: None,
+            id: None,
+            context: Weak::new(),
+            kind: EventKind::AddressResolved,
+        }
+    }
+
+    #[test]
+    fn notifications_and_notices_stay_as_many() {
+        const ROUNDS: u64 = 20_000;
+        let queue = EventQueue::new(Bell::without_descriptor(), false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..ROUNDS).for_each(|round| queue.push(notice(round))));
+            let mut taken = 0;
+            while taken < ROUNDS {
+                taken += u64::from(queue.pop().is_some());
+            }
+        });
+        assert!(!queue.bell().has_rung(), "nothing is left to take");
     }
 }

@@ -4,9 +4,8 @@ use std::time::Instant;
 
 use engine::{Completion, CompletionQueue, Id};
 
-use super::super::bell::Bell;
 use super::super::port::Look;
-use super::super::shared::earliest;
+use super::super::shared::{Awaited, earliest};
 use super::super::tap::Tap;
 use super::Core;
 
@@ -56,29 +55,30 @@ impl Core {
         self.ports.has_shortcuts()
     }
 
-    /// Makes progress for somebody who is about to sleep until the bell rings; whether it rang.
-    pub(in crate::driver) fn glance(&mut self, now: Instant, bell: &Bell) -> bool {
+    /// Makes progress for a thread that is about to sleep; whether what it awaits is there.
+    pub(in crate::driver) fn glance(&mut self, now: Instant, awaited: &Awaited<'_>) -> bool {
         if self.receive(now, Look::Again) > 0 {
-            self.finish_until(now, bell);
+            self.finish_until(now, awaited);
         }
-        bell.has_rung()
+        awaited.is_there(self)
     }
 
-    /// Makes progress for somebody who sleeps until the bell rings.
+    /// Makes progress for a thread that sleeps until something is there.
     ///
-    /// When it rings, answers wait for what he does next, as in [`progress_for`](Self::progress_for).
-    pub(in crate::driver) fn progress_until(&mut self, now: Instant, bell: &Bell) {
+    /// When it is, answers wait for what the thread does next, as in
+    /// [`progress_for`](Self::progress_for).
+    pub(in crate::driver) fn progress_until(&mut self, now: Instant, awaited: &Awaited<'_>) {
         // Mostly one packet has come, and where the last one came.
         if self.receive(now, Look::Again) == 0 {
             self.receive(now, Look::Everywhere);
         }
         self.serve_timers(now);
-        self.finish_until(now, bell);
+        self.finish_until(now, awaited);
     }
 
-    fn finish_until(&mut self, now: Instant, bell: &Bell) {
+    fn finish_until(&mut self, now: Instant, awaited: &Awaited<'_>) {
         self.tell_events();
-        match bell.has_rung() && !self.host.manager().has_output() {
+        match awaited.is_there(self) && !self.host.manager().has_output() {
             true => self.unsent = true,
             false => self.transmit(now),
         }
