@@ -25,6 +25,12 @@ pub struct Config {
     /// How many ids there may be, at most [`Config::MOST_IDS`]. Requests of peers are dropped at
     /// this bound.
     pub max_ids: usize,
+    /// How many requests of peers may be half-open: received but not answered, or accepted but not
+    /// confirmed by the peer. Further requests are dropped, as with a full backlog: the peer
+    /// repeats them.
+    pub max_half_open: usize,
+    /// How many of those may come from one address, so that one sender can't keep out all others.
+    pub max_half_open_per_source: usize,
     /// Whether there are exit notices: see
     /// [`poll_exit_notice`](crate::Manager::poll_exit_notice).
     pub exit_notices: bool,
@@ -46,6 +52,8 @@ impl Config {
             hop_limit: 64,
             max_backlog: 1024,
             max_ids: 65536,
+            max_half_open: 4096,
+            max_half_open_per_source: 1024,
             exit_notices: false,
         }
     }

@@ -57,6 +57,8 @@ pub struct Counters {
     pub backlog_full: u64,
     /// Requests dropped because there were too many ids.
     pub too_many_ids: u64,
+    /// Requests dropped because too many were half-open, from their address or in all.
+    pub half_open_full: u64,
     /// Requests refused because their queue pair is already connected.
     pub stale: u64,
     /// Answers not sent because the driver did not fetch those before them.

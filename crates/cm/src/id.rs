@@ -188,6 +188,8 @@ pub(crate) struct Endpoint {
     pub(crate) backlog: Option<Backlog>,
     /// The listener in whose waiting room this id still is.
     pub(crate) waits_at: Option<Id>,
+    /// The peer's address, while its request is half-open.
+    pub(crate) half_open: Option<IpAddr>,
     pub(crate) memberships: Vec<Membership>,
     pub(crate) link: Option<Box<Link>>,
     /// When to look at it again.
@@ -212,6 +214,7 @@ impl Endpoint {
             queue_key: None,
             backlog: None,
             waits_at: None,
+            half_open: None,
             memberships: Vec::new(),
             link: None,
             deadline: None,

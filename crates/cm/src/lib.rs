@@ -88,6 +88,8 @@
 //! - when both sides say good-bye at once, both agree (Linux waits for its application);
 //! - the name of a connection stays known while stray packets may be under way;
 //! - a LAP is answered (Linux is silent on RoCE);
+//! - the number of half-open requests is limited, in all and for each address, and a peer can't
+//!   make us wait for hours, whatever timeouts it names;
 //! - a request whose addresses are not those of its packet is refused, a message of a conversation
 //!   that does not come from the peer's address is dropped, and a peer's GUID counts only together
 //!   with its address.

@@ -1,7 +1,7 @@
 //! One conversation with a peer: what both sides have said, and how to say the next thing.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wire::cm::{
     AnsweredMessage, CommunicationId, ConnectReply, DisconnectReply, DisconnectRequest, Path,
@@ -22,6 +22,16 @@ pub(crate) struct InFlight {
     pub(crate) attribute: u16,
     pub(crate) interval: Duration,
     pub(crate) retries_left: u8,
+    /// When not to wait any longer, however many retries are left.
+    pub(crate) until: Option<Instant>,
+}
+
+impl InFlight {
+    /// When to try again, or to give up.
+    pub(crate) fn next(&self, now: Instant) -> Instant {
+        let next = now + self.interval;
+        self.until.map_or(next, |until| next.min(until))
+    }
 }
 
 /// Where messages go, and from where.
@@ -110,7 +120,7 @@ impl Link {
 
     /// How long stray packets of the connection may live.
     pub(crate) fn timewait(&self) -> Duration {
-        timing::interval(self.ack_timeout)
+        timing::bounded_interval(self.ack_timeout, timing::LONGEST_RESPONSE)
     }
 
     pub(crate) fn reply(&self, kind: Kind, parameters: &Parameters<'_>, guid: u64) -> ConnectReply {

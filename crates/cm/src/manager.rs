@@ -26,7 +26,7 @@ use crate::event::{Event, EventKind, Instruction};
 use crate::exit::ExitNotice;
 use crate::id::{Endpoint, Id, Kind, Phase, State};
 use crate::link::{InFlight, Link, Peer};
-use crate::memory::{Answers, Ghosts, RemoteDevice, RemoteName};
+use crate::memory::{Answers, Ghosts, HalfOpen, RemoteDevice, RemoteName};
 use crate::random::Random;
 use crate::sabotage::{Bug, Sabotage};
 
@@ -104,6 +104,8 @@ pub struct Load {
     pub ghosts: usize,
     /// Final answers that may be asked for again.
     pub answers: usize,
+    /// Requests of peers that are half-open.
+    pub half_open: usize,
     /// Datagrams, events and instructions that wait to be fetched.
     pub waiting: usize,
     /// Exit notices that the driver has, and those that may have changed since.
@@ -130,6 +132,7 @@ pub struct Manager {
     by_remote_qpn: BTreeMap<(RemoteDevice, Qpn), Id>,
     by_local_qpn: BTreeMap<Qpn, Id>,
     services: BTreeMap<(IpAddr, CommunicationId), Id>,
+    half_open: HalfOpen,
     ghosts: Ghosts,
     answers: Answers,
     timers: BTreeSet<(Instant, Id)>,
@@ -162,6 +165,7 @@ impl Manager {
             by_remote_qpn: BTreeMap::new(),
             by_local_qpn: BTreeMap::new(),
             services: BTreeMap::new(),
+            half_open: HalfOpen::default(),
             ghosts: Ghosts::default(),
             answers: Answers::default(),
             timers: BTreeSet::new(),
@@ -290,6 +294,7 @@ impl Manager {
             timers: self.timers.len(),
             ghosts: self.ghosts.len(),
             answers: self.answers.len(),
+            half_open: self.half_open.len(),
             waiting: self.outbox.len() + self.events.len() + self.instructions.len(),
             exit_notices: self.endpoints.notices(),
         }
@@ -354,6 +359,7 @@ impl Manager {
             attribute: message.attribute(),
             interval,
             retries_left: if tires_at_once { 0 } else { link.max_retries },
+            until: None,
         });
         let peer = link.peer;
         self.counters.sent.count(&message);
@@ -364,6 +370,14 @@ impl Manager {
     fn stop_asking(&mut self, id: Id) {
         self.link(id).in_flight = None;
         self.clear_timer(id);
+        self.end_half_open(id);
+    }
+
+    /// The peer has confirmed its request, or the request is over.
+    fn end_half_open(&mut self, id: Id) {
+        if let Some(source) = self.known(id).half_open.take() {
+            self.half_open.remove(source);
+        }
     }
 
     fn post(&mut self, peer: Peer, datagram: &[u8; mad::LENGTH]) {
@@ -392,6 +406,7 @@ impl Manager {
     /// Ends a conversation without a word. The id stays.
     fn forget_link(&mut self, id: Id) -> Option<Box<Link>> {
         self.clear_timer(id);
+        self.end_half_open(id);
         let link = self.known(id).link.take()?;
         self.forget_remote(id, &link);
         self.conversations.remove(&link.local_id);

@@ -143,3 +143,35 @@ impl Ghosts {
         }
     }
 }
+
+/// How many requests of peers are half-open, in all and from each address.
+#[derive(Debug, Default)]
+pub(crate) struct HalfOpen {
+    all: usize,
+    by_source: BTreeMap<IpAddr, usize>,
+}
+
+impl HalfOpen {
+    pub(crate) fn has_room(&self, source: IpAddr, most: usize, most_of_one: usize) -> bool {
+        let of_one = self.by_source.get(&source).copied().unwrap_or_default();
+        self.all < most && of_one < most_of_one
+    }
+
+    pub(crate) fn add(&mut self, source: IpAddr) {
+        self.all += 1;
+        *self.by_source.entry(source).or_default() += 1;
+    }
+
+    pub(crate) fn remove(&mut self, source: IpAddr) {
+        let count = self.by_source.get_mut(&source).expect("it was added");
+        *count -= 1;
+        if *count == 0 {
+            self.by_source.remove(&source);
+        }
+        self.all -= 1;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all
+    }
+}

@@ -44,6 +44,24 @@ pub(crate) const RESPONSE: Timeout = timeout(20);
 /// How long the application may take to answer (code 24: about a minute).
 pub(crate) const APPLICATION: Timeout = timeout(24);
 
+/// The longest time to wait for an answer that a peer can ask for, and the longest time-wait (code
+/// 21: about eight seconds). Linux takes whatever the peer says, which can be hours. Its own
+/// requests say 20.
+pub(crate) const LONGEST_RESPONSE: u8 = 21;
+
+/// The longest delay that a peer can ask for with an MRA (code 24: about a minute), which is what
+/// Linux asks for.
+pub(crate) const LONGEST_DELAY: u8 = APPLICATION.code();
+
+/// How long an accepted request can stay unconfirmed: what the longest response time and all
+/// retries add up to. A peer that asks for delays gets no more.
+pub(crate) const LONGEST_HALF_OPEN: Duration = Duration::from_millis(16 << (LONGEST_RESPONSE - 8));
+
+/// An interval that a peer asks for, but not more than `longest`.
+pub(crate) const fn bounded_interval(code: u8, longest: u8) -> Duration {
+    interval(if code < longest { code } else { longest })
+}
+
 /// How often a message is repeated before the other side counts as unreachable.
 pub(crate) const MAX_RETRIES: u8 = 15;
 

@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
-use rocinante::rdma_cm::{EventChannel, EventKind, PortSpace, RejectReason};
+use rocinante::rdma_cm::{EventChannel, EventKind, Parameters, PortSpace, RejectReason};
 use rocinante::{
     Access, CompletionQueue, ConnectError, Connection, ConnectionRequest, Connector, Context,
-    Listener, MemoryRegion, ProtectionDomain, Request, Status,
+    Listener, MemoryRegion, ProtectionDomain, Qpn, Request, Status,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -71,6 +71,40 @@ fn beside(address: SocketAddr) -> SocketAddr {
         }
         ip => SocketAddr::new(ip, 0),
     }
+}
+
+#[test]
+fn a_client_that_never_confirms_does_not_keep_the_next_one_waiting() {
+    let listener = Listener::bind("127.54.17.1:7174").unwrap();
+    let address = listener.local_address();
+    // It hears the reply and stays silent: no RTU.
+    let channel = EventChannel::new().unwrap();
+    let silent = channel.create(PortSpace::Tcp);
+    silent
+        .resolve_address(Some(beside(address)), address, PATIENCE)
+        .unwrap();
+    assert_eq!(channel.wait().kind, EventKind::AddressResolved);
+    silent.resolve_route(PATIENCE).unwrap();
+    assert_eq!(channel.wait().kind, EventKind::RouteResolved);
+    let parameters = Parameters::new(Qpn::new(0x77));
+    silent.connect(&parameters).unwrap();
+
+    let request = listener.wait_for(PATIENCE).expect("a request");
+    let side = Side::at(request.context());
+    let prepared = request.prepare(side.queue_pair()).unwrap();
+    let refused = prepared.patience(Duration::from_millis(100)).accept(b"");
+    assert!(
+        matches!(refused, Err(ConnectError::NotConfirmed { .. })),
+        "{refused:?}"
+    );
+    let response = channel.wait().kind;
+    assert!(matches!(response, EventKind::ConnectResponse(_)));
+    let told = channel.wait().kind;
+    assert!(matches!(told, EventKind::Rejected { .. }), "{told:?}");
+
+    let server = thread::spawn(move || accept(listener.wait(), b"welcome"));
+    let (_side, _connection) = connect(address, b"next").unwrap();
+    server.join().unwrap();
 }
 
 #[test]

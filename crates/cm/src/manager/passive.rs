@@ -75,6 +75,9 @@ impl Manager {
         };
         self.by_local_qpn.insert(parameters.qpn, id);
         self.ask(now, id, transaction, reply);
+        if let Some(in_flight) = &mut self.link(id).in_flight {
+            in_flight.until = Some(now + timing::LONGEST_HALF_OPEN);
+        }
         Ok(())
     }
 
@@ -325,6 +328,14 @@ impl Manager {
             self.counters.too_many_ids += 1;
             return None;
         }
+        let (most, most_of_one) = (
+            self.config.max_half_open,
+            self.config.max_half_open_per_source,
+        );
+        if !self.half_open.has_room(header.source, most, most_of_one) {
+            self.counters.half_open_full += 1;
+            return None;
+        }
         let host = self.known(listener);
         let (space, kind) = (host.space, host.kind);
         let backlog = host.backlog.as_mut().expect("a listener has a backlog");
@@ -340,6 +351,8 @@ impl Manager {
         guest.source = Some(SocketAddr::new(header.destination, port));
         guest.destination = Some(SocketAddr::new(header.source, header.source_port));
         guest.waits_at = Some(listener);
+        guest.half_open = Some(header.source);
+        self.half_open.add(header.source);
         Some(id)
     }
 }
@@ -358,7 +371,8 @@ impl Link {
         self.retry_count = request.retry_count;
         self.rnr_retry_count = request.rnr_retry_count;
         self.ack_timeout = request.primary.local_ack_timeout.code().max(1);
-        self.response_interval = timing::interval(request.local_response_timeout.code());
+        let code = request.local_response_timeout.code();
+        self.response_interval = timing::bounded_interval(code, timing::LONGEST_RESPONSE);
         self.max_retries = request.max_cm_retries;
     }
 }

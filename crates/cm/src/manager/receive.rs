@@ -115,11 +115,20 @@ impl Manager {
             }
         };
         link.phase = delayed;
-        let patience = timing::interval(receipt.service_timeout.code()) + link.timewait();
-        if let Some(in_flight) = &mut link.in_flight {
-            in_flight.interval = patience;
-        }
-        self.set_timer(id, now + patience);
+        let code = receipt.service_timeout.code();
+        let delay = timing::bounded_interval(code, timing::LONGEST_DELAY) + link.timewait();
+        let Some(in_flight) = &mut link.in_flight else {
+            return;
+        };
+        let next = match in_flight.until {
+            // Only once: then the time that is left is used to find out whether the RTU is lost.
+            Some(until) => until.min(now + delay),
+            None => {
+                in_flight.interval = delay;
+                now + delay
+            }
+        };
+        self.set_timer(id, next);
     }
 
     /// The peer refuses, or gives up.

@@ -67,12 +67,14 @@ impl Manager {
         let Some(in_flight) = &mut link.in_flight else {
             return;
         };
-        let Some(left) = in_flight.retries_left.checked_sub(1) else {
+        let expired = in_flight.until.is_some_and(|until| until <= now);
+        let left = in_flight.retries_left.checked_sub(1);
+        let Some(left) = left.filter(|_| !expired) else {
             self.no_answer(now, id);
             return;
         };
         in_flight.retries_left = left;
-        let again = now + in_flight.interval;
+        let again = in_flight.next(now);
         let datagram = *in_flight.datagram;
         let attribute = in_flight.attribute;
         self.counters.repeated += 1;

@@ -2,15 +2,18 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use cm::{Arrival, Config, Load, Manager, Parameters};
+use cm::{Arrival, Config, EventKind, Load, Manager, Parameters};
 use proptest::prelude::*;
 use wire::cm::{
-    AddressHeader, CommunicationId, ConnectRequest, Message, PortSpace, PrivateData, ServiceId,
-    ServiceRequest,
+    AddressHeader, AnsweredMessage, CommunicationId, ConnectRequest, Message, PortSpace,
+    PrivateData, ReceiptAcknowledge, ServiceId, ServiceRequest,
 };
-use wire::{Gid, Qpn, mad};
+use wire::{AckTimeout, Gid, Qpn, mad};
 
-use crate::talk::{OUR_QPN, PEER, PORT, Talk, US, at, request};
+use crate::talk::{
+    OUR_QPN, PEER, PEER_ID, PORT, REPLY_INTERVAL, Talk, US, as_reply, at, part, ready_for, request,
+    timeout,
+};
 
 fn stranger(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0b00_0000 + number).into()
@@ -49,9 +52,191 @@ fn a_flood_from_many_addresses_stops_at_the_backlog() {
     assert_eq!(talk.manager.counters().backlog_full, 20_000 - 16);
 }
 
+/// Accepts every request at once, as a busy server does.
+fn accept_all(talk: &mut Talk, millis: u64) {
+    while let Some(event) = talk.manager.poll_event() {
+        if !matches!(event.kind, EventKind::ConnectRequest { .. }) {
+            continue;
+        }
+        let qpn = Qpn::new(1000 + talk.manager.load().ids as u32);
+        let accepted = talk
+            .manager
+            .accept(at(millis), event.id, &Parameters::new(qpn));
+        accepted.expect("a request");
+    }
+    talk.hears(millis);
+}
+
+#[test]
+fn a_flood_from_one_address_leaves_room_for_another() {
+    let mut talk = Talk::new();
+    talk.listening(PortSpace::Tcp, 16);
+    for number in 0..5000 {
+        talk.says(0, request_of(PEER, number));
+        accept_all(&mut talk, 0);
+    }
+    assert_eq!(talk.manager.load().half_open, 1024);
+    assert_eq!(talk.manager.load().ids, 1 + 1024);
+    assert_eq!(talk.manager.counters().half_open_full, 5000 - 1024);
+    let other = stranger(1);
+    talk.says_from(other, 0, request_of(other, 1));
+    accept_all(&mut talk, 0);
+    assert_eq!(talk.manager.load().half_open, 1025);
+}
+
+#[test]
+fn floods_from_many_addresses_stop_at_the_limit_of_half_open_requests() {
+    let mut talk = Talk::new();
+    talk.listening(PortSpace::Tcp, 16);
+    for number in 0..10_000 {
+        let who = stranger(number % 100);
+        talk.says_from(who, 0, request_of(who, number));
+        accept_all(&mut talk, 0);
+    }
+    assert_eq!(talk.manager.load().half_open, 4096);
+    let load = talk.manager.load();
+    assert_eq!(
+        (load.ids, load.conversations, load.timers),
+        (4097, 4096, 4096)
+    );
+}
+
+#[test]
+fn a_confirmed_request_is_not_half_open() {
+    let mut talk = Talk::with(|config| config.max_half_open_per_source = 1);
+    let (_, reply) = talk.accepting();
+    assert_eq!(talk.manager.load().half_open, 1);
+    talk.says(0, ready_for(&reply));
+    talk.learns();
+    assert_eq!(talk.manager.load().half_open, 0);
+    talk.says(1, request_of(PEER, 7));
+    talk.asked();
+}
+
+#[test]
+fn a_refused_request_is_not_half_open() {
+    let mut talk = Talk::with(|config| config.max_half_open = 1);
+    talk.listening(PortSpace::Tcp, 0);
+    talk.says(0, request());
+    let id = talk.asked();
+    talk.says(0, request_of(PEER, 7));
+    talk.learns_nothing();
+    talk.manager.destroy(at(0), id).expect("an id");
+    assert_eq!(talk.manager.load().half_open, 0);
+    talk.says(0, request_of(PEER, 7));
+    talk.asked();
+}
+
+#[test]
+fn a_request_that_ends_before_it_is_confirmed_is_not_half_open() {
+    let mut talk = Talk::new();
+    let (_, reply) = talk.accepting();
+    talk.says(0, part(PEER_ID, reply.local_id));
+    assert_eq!(talk.manager.load().half_open, 0);
+}
+
+/// The longest that an accepted request waits for its RTU.
+const LONGEST: u64 = 16 * 8192;
+
+#[test]
+fn a_peer_can_not_make_an_accepted_request_wait_for_hours() {
+    let mut talk = Talk::new();
+    talk.listening(PortSpace::Tcp, 0);
+    let mut patient = request();
+    patient.local_response_timeout = timeout(31);
+    patient.max_cm_retries = 15;
+    talk.says(0, patient);
+    let id = talk.asked();
+    let accepted = talk.manager.accept(at(0), id, &Parameters::new(OUR_QPN));
+    accepted.expect("a request");
+    talk.hears_one(0);
+    for repetition in 1..16 {
+        talk.hears_one(repetition * 8192);
+    }
+    talk.learns_nothing();
+    talk.hears_nothing(LONGEST);
+    assert_eq!(talk.learns_one().status(), -110);
+    assert_eq!(talk.manager.load().half_open, 0);
+}
+
+#[test]
+fn a_peer_that_asks_for_delays_waits_no_longer() {
+    let mut talk = Talk::new();
+    let (_, reply) = talk.accepting();
+    let delay = ReceiptAcknowledge {
+        local_id: PEER_ID,
+        remote_id: reply.local_id,
+        message: AnsweredMessage::Reply,
+        service_timeout: timeout(31),
+        ..ReceiptAcknowledge::default()
+    };
+    talk.says(0, delay);
+    // A minute, which is what Linux asks for, and the time-wait.
+    talk.hears_nothing(65_536 + 2048 - 1);
+    for repetition in 0..15 {
+        talk.hears_one(65_536 + 2048 + repetition * REPLY_INTERVAL);
+    }
+    talk.hears_nothing(65_536 + 2048 + 15 * REPLY_INTERVAL - 1);
+    talk.learns_nothing();
+    talk.hears_nothing(65_536 + 2048 + 15 * REPLY_INTERVAL);
+    assert_eq!(talk.learns_one().status(), -110);
+}
+
+#[test]
+fn a_slow_peer_that_asks_for_a_delay_waits_no_longer() {
+    let mut talk = Talk::new();
+    talk.listening(PortSpace::Tcp, 0);
+    let mut slow = request();
+    slow.local_response_timeout = timeout(21);
+    talk.says(0, slow);
+    let id = talk.asked();
+    let accepted = talk.manager.accept(at(0), id, &Parameters::new(OUR_QPN));
+    accepted.expect("a request");
+    let reply = as_reply(talk.hears_one(0));
+    let delay = ReceiptAcknowledge {
+        local_id: PEER_ID,
+        remote_id: reply.local_id,
+        message: AnsweredMessage::Reply,
+        service_timeout: timeout(24),
+        ..ReceiptAcknowledge::default()
+    };
+    talk.says(0, delay);
+    for repetition in 0..8 {
+        talk.hears_one(65_536 + 2048 + repetition * 8192);
+    }
+    talk.hears_nothing(LONGEST - 1);
+    talk.learns_nothing();
+    talk.hears_nothing(LONGEST);
+    assert_eq!(talk.learns_one().status(), -110);
+}
+
+#[test]
+fn a_peer_can_not_make_the_time_wait_last_for_hours() {
+    let mut talk = Talk::new();
+    talk.listening(PortSpace::Tcp, 0);
+    let mut slow = request();
+    slow.primary.local_ack_timeout = AckTimeout::new(31).expect("a code");
+    talk.says(0, slow);
+    let id = talk.asked();
+    let accepted = talk.manager.accept(at(0), id, &Parameters::new(OUR_QPN));
+    accepted.expect("a request");
+    let reply = as_reply(talk.hears_one(0));
+    talk.says(0, ready_for(&reply));
+    talk.manager.destroy(at(0), id).expect("an id");
+    talk.hears_one(0);
+    talk.hears_nothing(8191);
+    assert!(talk.manager.is_lingering(OUR_QPN));
+    talk.hears_nothing(8192);
+    assert!(!talk.manager.is_lingering(OUR_QPN));
+}
+
 #[test]
 fn a_flood_that_the_application_takes_stops_at_the_limit_of_ids() {
-    let mut talk = Talk::with(|config| config.max_ids = 1000);
+    let mut talk = Talk::with(|config| {
+        config.max_ids = 1000;
+        config.max_half_open_per_source = 5000;
+        config.max_half_open = 5000;
+    });
     talk.listening(PortSpace::Tcp, 16);
     for number in 0..5000 {
         talk.says(0, request_of(PEER, number));

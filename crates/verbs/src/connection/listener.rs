@@ -8,12 +8,17 @@ use wire::cm::{PortSpace, RejectReason};
 
 use super::connector::resolve;
 use super::{ConnectError, Connection, failure, prepare};
+use crate::clock::now;
 use crate::context::Context;
 use crate::queue_pair::{Builder, Prepared, QueuePair};
 use crate::rdma_cm::{ConnectionError, Event, EventChannel, EventKind, Identifier, Offer, Request};
 
 /// How many requests may wait until the application takes them.
 const BACKLOG: usize = 1024;
+
+/// How long a client may take to confirm that it is ready, unless told otherwise. The accepting
+/// side repeats its reply every four seconds, so two replies may be lost.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits for clients.
 #[derive(Debug)]
@@ -72,7 +77,7 @@ impl Listener {
     /// The next request; waits for it, but not longer than `patience`.
     #[must_use]
     pub fn wait_for(&self, patience: Duration) -> Option<ConnectionRequest> {
-        let deadline = crate::clock::now() + patience;
+        let deadline = now() + patience;
         loop {
             let event = self.channel.wait_until(Some(deadline))?;
             if let Some(request) = ConnectionRequest::of(event) {
@@ -158,6 +163,7 @@ impl ConnectionRequest {
         Ok(PreparedAccept {
             request: self,
             prepared,
+            patience: CONFIRM_TIMEOUT,
         })
     }
 }
@@ -166,6 +172,7 @@ impl ConnectionRequest {
 pub struct PreparedAccept {
     request: ConnectionRequest,
     prepared: Prepared,
+    patience: Duration,
 }
 
 impl PreparedAccept {
@@ -178,18 +185,34 @@ impl PreparedAccept {
         self.prepared.post_receive(id, segments)
     }
 
-    /// Accepts, and waits until the client is ready.
+    /// How long the client may take to confirm that it is ready; ten seconds unless set.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Accepts, and waits until the client confirms that it is ready. A client that does not
+    /// confirm in time is refused, with [`ConnectError::NotConfirmed`]; serve the next one then.
     pub fn accept(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
+        let patience = self.patience;
         let (request, queue_pair) = self.answer(private_data)?;
+        let deadline = now().checked_add(patience);
         loop {
-            let event = request.channel.wait();
+            let Some(event) = request.channel.wait_until(deadline) else {
+                return Err(ConnectError::NotConfirmed {
+                    peer: request.peer,
+                    patience,
+                });
+            };
             if let Some(ended) = outcome(request.peer, event) {
                 return ended.map(|()| connection(request, queue_pair));
             }
         }
     }
 
-    /// As [`accept`](Self::accept), for tasks.
+    /// As [`accept`](Self::accept), for tasks. It waits as long as the connection manager does,
+    /// which is two minutes at most.
     #[cfg(feature = "async")]
     pub async fn accept_async(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
         let (request, queue_pair) = self.answer(private_data)?;
@@ -202,7 +225,9 @@ impl PreparedAccept {
     }
 
     fn answer(self, private_data: &[u8]) -> Result<(ConnectionRequest, QueuePair), ConnectError> {
-        let Self { request, prepared } = self;
+        let Self {
+            request, prepared, ..
+        } = self;
         let mut parameters = prepared.parameters(private_data);
         // No more than what the client has.
         let offer = &request.offer;

@@ -58,6 +58,17 @@ pub enum ConnectError {
     /// The peer did not answer.
     #[error("{0} does not answer: is the machine up, and does UDP port 4791 get through?")]
     Unreachable(SocketAddr),
+    /// The peer asked for a connection, but did not confirm the answer.
+    #[error(
+        "{peer} asked for a connection but did not confirm the answer within {patience:?}: serve \
+         the next request"
+    )]
+    NotConfirmed {
+        /// The peer.
+        peer: SocketAddr,
+        /// How long it had.
+        patience: Duration,
+    },
     /// The peer has gone away in between.
     #[error("the peer went away before the connection was there")]
     Gone,
