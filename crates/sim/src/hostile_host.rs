@@ -289,6 +289,8 @@ fn message_in(packet: &[u8]) -> Option<Message> {
 
 #[cfg(test)]
 mod tests {
+    use wire::cm::{DisconnectRequest, RefusedMessage, Reject};
+
     use super::*;
     use crate::rng::Rng;
 
@@ -337,5 +339,131 @@ mod tests {
             attack.receive(&packet, false);
         }
         assert_eq!(attack.host.dropped_messages(), 1000 - 256);
+    }
+
+    #[test]
+    fn requests_that_wait_for_a_listener_are_bounded() {
+        let mut attack = Attack::new();
+        for _ in 0..65 {
+            attack.send_request(UNSERVED);
+        }
+        attack.pump();
+        let rejects = attack.heard.iter();
+        let rejects = rejects.filter(|it| matches!(it, Message::Reject(_)));
+        assert_eq!(rejects.count(), 1, "64 wait, the last is rejected at once");
+    }
+
+    #[test]
+    fn a_request_reaches_a_listener_that_comes_later() {
+        let mut attack = Attack::new();
+        attack.send_request(UNSERVED);
+        attack.pump();
+        attack.wait(Duration::from_millis(100));
+        let manager = attack.host.manager();
+        let id = manager
+            .create(PortSpace::Tcp, cm::Kind::ReliableConnection)
+            .expect("an id");
+        manager.bind(id, (OURS, 9).into()).expect("a free port");
+        manager.listen(id, 4).expect("a bound id");
+        // The other process that was asked says that the service is ours now.
+        let message = attack.host.poll_lookup(attack.now).expect("it is due");
+        assert!(attack.host.is_ours(message.recipient));
+        let ours = attack.host.found(attack.now, message, Owner::Here);
+        let ours = ours.expect("it must be handled here");
+        attack
+            .host
+            .handle_datagram(attack.now, &ours.arrival, &ours.packet);
+        let event = attack.host.poll_connection_event().expect("an event");
+        assert!(matches!(event.kind, cm::EventKind::ConnectRequest { .. }));
+    }
+
+    /// Otherwise two processes would pass a message back and forth.
+    #[test]
+    fn a_forwarded_message_is_looked_up_again_only_if_it_is_a_request() {
+        let mut attack = Attack::new();
+        let request = message_packet(&attack.request(UNSERVED).emit(1));
+        attack.receive(&request, true);
+        assert!(attack.host.poll_lookup(attack.now).is_some());
+        attack.receive(&disconnect_request(), true);
+        assert!(attack.host.poll_lookup(attack.now).is_none());
+    }
+
+    #[test]
+    fn a_message_for_an_id_of_no_process_is_answered() {
+        let mut attack = Attack::new();
+        attack.receive(&disconnect_request(), false);
+        attack.pump();
+        assert!(matches!(attack.heard[..], [Message::DisconnectReply(_)]));
+    }
+
+    #[test]
+    fn a_message_that_another_process_took_is_not_handled() {
+        let mut attack = Attack::new();
+        attack.owner = Owner::Elsewhere;
+        attack.receive(&disconnect_request(), false);
+        attack.pump();
+        assert!(attack.heard.is_empty());
+    }
+
+    /// Flushed receives that are posted again would be flushed again, for ever.
+    #[test]
+    fn a_broken_queue_pair_1_does_not_post_flushed_receives_again() {
+        let mut attack = Attack::new();
+        let broken = attack.host.device().break_queue_pair(Qpn::GSI);
+        broken.expect("queue pair 1 exists");
+        attack.receive(&message_packet(&[0; mad::LENGTH]), false);
+        attack.pump();
+        attack.send_request(SERVED);
+    }
+
+    #[test]
+    fn a_rejected_connection_breaks_its_queue_pair() {
+        let mut attack = Attack::new();
+        let device = attack.host.device();
+        let domain = device.allocate_domain().expect("a domain");
+        let queue = device.create_completion_queue(4).expect("a queue");
+        let init = engine::QueuePairInit::new(engine::Kind::Rc, domain, queue);
+        let number = device.create_queue_pair(init).expect("a queue pair");
+        let initialized = engine::Attributes {
+            state: Some(State::Initialized),
+            port: Some(1),
+            partition_index: Some(0),
+            access: Some(engine::Access::empty()),
+            ..engine::Attributes::default()
+        };
+        device.modify(number, &initialized).expect("Init");
+        attack.send_request(SERVED);
+        let event = attack.host.poll_connection_event().expect("a request");
+        let parameters = cm::Parameters::new(number);
+        let accepted = attack
+            .host
+            .manager()
+            .accept(attack.now, event.id, &parameters);
+        accepted.expect("a request that waits");
+        attack.pump();
+        let Some(Message::ConnectReply(reply)) = attack.heard.last() else {
+            panic!("no reply: {:?}", attack.heard);
+        };
+        let reject = Reject {
+            local_id: reply.remote_id,
+            remote_id: reply.local_id,
+            message: RefusedMessage::Reply,
+            reason: RejectReason::Consumer,
+            ..Reject::default()
+        };
+        attack.receive(&message_packet(&Message::from(reject).emit(1)), false);
+        attack.pump();
+        let state = attack.host.peek().queue_pair(number);
+        assert_eq!(state.map(engine::QueuePair::state), Some(State::Error));
+    }
+
+    /// For an id outside of this process's slice.
+    fn disconnect_request() -> Vec<u8> {
+        let request = DisconnectRequest {
+            local_id: CommunicationId::new(5),
+            remote_id: CommunicationId::new(0xffff_fff0),
+            ..DisconnectRequest::default()
+        };
+        message_packet(&Message::from(request).emit(9))
     }
 }
