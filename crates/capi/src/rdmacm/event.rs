@@ -123,7 +123,7 @@ fn next_soon(channel: &channel::Told) -> Result<Option<*mut abi::rdma_cm_event>,
 
 /// Ends an event.
 pub(super) fn acknowledge(event: &Event) {
-    for waiting in event.take_back().waiting {
+    for waiting in event.take_back().into_iter().flat_map(|it| it.waiting) {
         waiting.acknowledge(1);
     }
 }

@@ -31,6 +31,7 @@ entry! {
     }
 
     export fn ibv_destroy_ah(handle: &Ah) -> c_int {
+        handle.check_handle()?;
         behind::<&Pd, _>(handle.read().pd)?.release();
         handle.take_back();
         Ok(0)

@@ -51,6 +51,7 @@ entry! {
     }
 
     export fn ibv_resize_cq(queue: &Cq, capacity: c_int) -> c_int {
+        queue.check_handle()?;
         let wanted = u32::try_from(capacity).map_err(|_| Errno::INVALID)?;
         queue
             .open
@@ -61,6 +62,7 @@ entry! {
     }
 
     export fn ibv_destroy_cq(queue: &Cq) -> c_int {
+        queue.check_handle()?;
         queue
             .open
             .raw()

@@ -63,7 +63,7 @@ impl<'a> FromC for &'a Context {
         }
         let whole = raw.wrapping_byte_sub(std::mem::offset_of!(abi::verbs_context, context));
         // SAFETY: by the caller's promise it is the inside of a context that `front` made.
-        Ok(unsafe { &*whole.cast::<Context>() })
+        unsafe { &*whole.cast::<Context>() }.alive()
     }
 }
 

@@ -80,6 +80,7 @@ entry! {
     }
 
     export fn ibv_dealloc_pd(domain: &Pd) -> c_int {
+        domain.check_handle()?;
         domain.check_unused()?;
         match domain.kind {
             Kind::Own => {
@@ -105,7 +106,9 @@ entry! {
     }
 
     export fn ibv_unimport_pd(domain: &Pd) {
-        domain.take_back();
+        if matches!(domain.kind, Kind::Imported) {
+            domain.take_back();
+        }
         Ok(())
     }
 

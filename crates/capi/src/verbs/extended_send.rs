@@ -3,12 +3,11 @@
 use std::ffi::{c_int, c_void};
 
 use engine::{Payload, PostError, Remote, Segment, Segments, SendFlags, SendRequest, Work};
-use smallvec::SmallVec;
 use wire::{FlushPlacement, FlushRange, Key, Qpn};
 
 use super::queue_pair::Qp;
 use super::receive::{list_of, segment_of};
-use super::send::{append, bind_window, destination};
+use super::send::{InlineData, bind_window, destination};
 use crate::abi;
 use crate::entry::{FromC, Given, Pointer, entry};
 use crate::errno::Errno;
@@ -116,7 +115,9 @@ entry! {
         value: *const c_void,
     ) {
         queue_pair.add(Work::AtomicWrite(remote(key, address)))?;
-        queue_pair.set_inline(|bytes| append(bytes, value.cast(), 8))
+        let mut operand = InlineData::operand();
+        operand.append(value.cast(), 8);
+        queue_pair.set_inline(operand)
     }
 
     /// Makes what was written there before visible, or durable.
@@ -188,7 +189,9 @@ entry! {
     }
 
     op fn wr_set_inline_data(queue_pair: Extended<'_>, from: *mut c_void, length: usize) {
-        queue_pair.set_inline(|bytes| append(bytes, from.cast_const().cast(), length))
+        let mut data = queue_pair.0.inline_data();
+        data.append(from.cast_const().cast(), length);
+        queue_pair.set_inline(data)
     }
 
     op fn wr_set_inline_data_list(
@@ -196,13 +199,16 @@ entry! {
         count: usize,
         list: *const abi::ibv_data_buf,
     ) {
-        queue_pair.set_inline(|bytes| {
-            for place in 0..count {
-                // SAFETY: the program says that there are `count` entries.
-                let part = unsafe { *list.wrapping_add(place) };
-                append(bytes, part.addr.cast_const().cast(), part.length);
+        let mut data = queue_pair.0.inline_data();
+        for place in 0..count {
+            // SAFETY: the program says that there are `count` entries.
+            let part = unsafe { *list.wrapping_add(place) };
+            data.append(part.addr.cast_const().cast(), part.length);
+            if data.is_too_long() {
+                break;
             }
-        })
+        }
+        queue_pair.set_inline(data)
     }
 
     op fn wr_set_sge(queue_pair: Extended<'_>, key: u32, address: u64, length: u32) {
@@ -232,7 +238,15 @@ impl Extended<'_> {
             flags: SendFlags::from_bits_truncate(front.wr_flags),
             ..SendRequest::new(front.wr_id, work)
         };
-        self.0.draft.work(|requests| requests.list.push(request));
+        let most = self.0.init.cap.max_send_wr as usize;
+        self.0.draft.work(|requests| {
+            if requests.list.len() > most {
+                // More than the queue ever holds: what is refused need not be kept.
+                requests.error.get_or_insert(Errno::NO_MEMORY);
+                requests.list.clear();
+            }
+            requests.list.push(request);
+        });
         Ok(())
     }
 
@@ -251,10 +265,8 @@ impl Extended<'_> {
         self.change(|request| request.payload = Payload::Segments(segments))
     }
 
-    fn set_inline(&self, fill: impl FnOnce(&mut SmallVec<[u8; 16]>)) -> Result<(), Errno> {
-        let mut bytes = SmallVec::new();
-        fill(&mut bytes);
-        self.change(|request| request.payload = Payload::Inline(bytes))
+    fn set_inline(&self, data: InlineData) -> Result<(), Errno> {
+        self.change(|request| request.payload = data.payload())
     }
 
     /// Told at the end: these calls return nothing.

@@ -93,6 +93,7 @@ entry! {
     }
 
     export fn ibv_dereg_mr(region: &Mr) -> c_int {
+        region.check_handle()?;
         let key = region.registration.local_key;
         region.open.raw().tell(|device| device.deregister(key))?;
         region.open.members().regions.remove(&region.read().handle);
@@ -252,6 +253,7 @@ fn reregister(
     if flags == 0 {
         return Err(Errno::INVALID);
     }
+    region.check_handle()?;
     let asks = |flag| flags & flag != 0;
     let access = match asks(abi::IBV_REREG_MR_CHANGE_ACCESS) {
         true => Some(access_of(access)?),

@@ -19,6 +19,7 @@ entry! {
         attributes: Given<abi::ibv_qp_attr>,
         mask: c_int,
     ) -> c_int {
+        queue_pair.check_handle()?;
         let changes = changes_of(&attributes.0, mask.cast_unsigned())
             .map_err(|misuse| explain(queue_pair, misuse))?;
         if matches!(changes.state, Some(State::Reset | State::Error)) {
@@ -40,6 +41,7 @@ entry! {
         _mask: c_int,
         init: Place<abi::ibv_qp_init_attr>,
     ) -> c_int {
+        queue_pair.check_handle()?;
         let (mut attributes, mut init) = (attributes, init);
         let known = queue_pair.open.raw().tell(|device| {
             let found = device.queue_pair(queue_pair.number)?;

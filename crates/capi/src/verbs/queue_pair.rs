@@ -72,6 +72,7 @@ entry! {
     }
 
     export fn ibv_destroy_qp(queue_pair: &Qp) -> c_int {
+        queue_pair.check_handle()?;
         if queue_pair.owned {
             end(queue_pair)?;
         }

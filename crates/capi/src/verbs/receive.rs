@@ -18,7 +18,8 @@ entry! {
         bad: Pointer<*mut abi::ibv_recv_wr>,
     ) -> c_int {
         queue_pair.open.raw().tell(|device| {
-            for_each(list.0, bad.0, |request| {
+            let room = Room::new(queue_pair.init.cap.max_recv_wr);
+            for_each(list.0, bad.0, room, |request| {
                 Ok(device.post_receive(queue_pair.number, request)?)
             })
         })
@@ -30,7 +31,7 @@ entry! {
         bad: Pointer<*mut abi::ibv_recv_wr>,
     ) -> c_int {
         queue.open.raw().tell(|device| {
-            for_each(list.0, bad.0, |request| {
+            for_each(list.0, bad.0, Room::new(u32::MAX), |request| {
                 Ok(device.post_shared_receive(queue.id, request)?)
             })
         })
@@ -41,16 +42,20 @@ entry! {
 fn for_each(
     list: *mut abi::ibv_recv_wr,
     bad: *mut *mut abi::ibv_recv_wr,
+    mut room: Room,
     mut post: impl FnMut(ReceiveRequest) -> Result<(), Errno>,
 ) -> Result<c_int, Errno> {
     let mut next = list;
     while let Some(wanted) = entry_of(next) {
-        let posted = segments_of(wanted.sg_list, wanted.num_sge).and_then(|segments| {
-            post(ReceiveRequest {
-                id: wanted.wr_id,
-                segments,
-            })
-        });
+        let posted = room
+            .take()
+            .and_then(|()| segments_of(wanted.sg_list, wanted.num_sge))
+            .and_then(|segments| {
+                post(ReceiveRequest {
+                    id: wanted.wr_id,
+                    segments,
+                })
+            });
         if let Err(errno) = posted {
             set_bad(bad, next);
             return Err(errno);
@@ -58,6 +63,23 @@ fn for_each(
         next = wanted.next;
     }
     Ok(0)
+}
+
+/// How many requests one call may still post. A queue pair in the error state completes each at once and
+/// is never full, so that a list that runs in a circle would have no end.
+pub(super) struct Room(u32);
+
+impl Room {
+    pub(super) fn new(most: u32) -> Self {
+        // The engine says first that its queue is full.
+        Self(most.saturating_add(1))
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self) -> Result<(), Errno> {
+        self.0 = self.0.checked_sub(1).ok_or(Errno::NO_MEMORY)?;
+        Ok(())
+    }
 }
 
 /// An entry of a program's list, nothing behind its end. Some programs keep requests and segments in

@@ -8,7 +8,7 @@ use wire::{Key, Qpn, QueueKey};
 
 use super::address::Ah;
 use super::queue_pair::Qp;
-use super::receive::{entry_of, list_of, segments_of, set_bad};
+use super::receive::{Room, entry_of, list_of, segments_of, set_bad};
 use super::window::{Mw, binding_of};
 use crate::abi;
 use crate::entry::{Pointer, entry};
@@ -23,8 +23,11 @@ entry! {
     ) -> c_int {
         queue_pair.open.raw().call(|device| {
             let mut next = list.0;
+            let mut room = Room::new(queue_pair.init.cap.max_send_wr);
             while let Some(wanted) = entry_of(next) {
-                let posted = request_of(&wanted, queue_pair.kind)
+                let posted = room
+                    .take()
+                    .and_then(|()| request_of(&wanted, queue_pair))
                     .and_then(|request| Ok(device.post_send(queue_pair.number, request)?));
                 if let Err(errno) = posted {
                     set_bad(bad.0, next);
@@ -39,11 +42,19 @@ entry! {
 
 /// The program's request as the engine has it.
 #[inline]
-fn request_of(wanted: &abi::ibv_send_wr, kind: Kind) -> Result<SendRequest, Errno> {
+fn request_of(wanted: &abi::ibv_send_wr, queue_pair: &Qp) -> Result<SendRequest, Errno> {
+    let kind = queue_pair.kind;
     let is_inline = wanted.send_flags & abi::IBV_SEND_INLINE != 0;
     let payload = match wanted.opcode {
         abi::IBV_WR_LOCAL_INV | abi::IBV_WR_BIND_MW => Payload::empty(),
-        _ if is_inline => copy_of(wanted.sg_list, wanted.num_sge)?,
+        _ if is_inline => {
+            let mut data = queue_pair.inline_data();
+            for segment in list_of(wanted.sg_list, wanted.num_sge)? {
+                let start = std::ptr::with_exposed_provenance(segment.addr as usize);
+                data.append(start, segment.length as usize);
+            }
+            data.payload()
+        }
         _ => Payload::Segments(segments_of(wanted.sg_list, wanted.num_sge)?),
     };
     let work = work_of(wanted)?;
@@ -152,20 +163,53 @@ pub(super) fn bind_window(
     })
 }
 
-/// A copy of the data, made now: the program may reuse its memory at once.
-fn copy_of(list: *const abi::ibv_sge, count: c_int) -> Result<Payload, Errno> {
-    let mut bytes = SmallVec::new();
-    for segment in list_of(list, count)? {
-        let start = std::ptr::with_exposed_provenance::<u8>(segment.addr as usize);
-        append(&mut bytes, start, segment.length as usize);
-    }
-    Ok(Payload::Inline(bytes))
+/// A copy of a request's data, made while it is posted: the program may reuse its memory at once.
+pub(super) struct InlineData {
+    bytes: SmallVec<[u8; 16]>,
+    most: usize,
 }
 
-/// Copies inline data.
-pub(super) fn append(bytes: &mut SmallVec<[u8; 16]>, start: *const u8, length: usize) {
-    if length > 0 {
-        // SAFETY: the program says that its data is there, for this call; keys are not looked at.
-        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, length) });
+impl Qp {
+    /// Room for the inline data of one request.
+    #[inline]
+    pub(super) fn inline_data(&self) -> InlineData {
+        InlineData {
+            bytes: SmallVec::new(),
+            most: self.init.cap.max_inline_data as usize,
+        }
+    }
+}
+
+impl InlineData {
+    /// For the operand of an atomic write, which is a part of the request itself.
+    pub(super) fn operand() -> Self {
+        Self {
+            bytes: SmallVec::new(),
+            most: size_of::<u64>(),
+        }
+    }
+
+    /// Copies data to the end, if all of it fits. Otherwise it is not looked at: the program may have
+    /// named any length.
+    #[inline]
+    pub(super) fn append(&mut self, start: *const u8, length: usize) {
+        if length > self.most.saturating_sub(self.bytes.len()) {
+            // The engine refuses it for its length, and says so.
+            self.bytes.resize(self.most + 1, 0);
+        } else if length > 0 {
+            // SAFETY: the program says that its data is there, for this call; keys are not looked at.
+            let data = unsafe { std::slice::from_raw_parts(start, length) };
+            self.bytes.extend_from_slice(data);
+        }
+    }
+
+    /// Whether more was appended than fits.
+    pub(super) fn is_too_long(&self) -> bool {
+        self.bytes.len() > self.most
+    }
+
+    #[inline]
+    pub(super) fn payload(self) -> Payload {
+        Payload::Inline(self.bytes)
     }
 }

@@ -61,6 +61,7 @@ entry! {
         if mask & !(abi::IBV_SRQ_MAX_WR | abi::IBV_SRQ_LIMIT) != 0 {
             return Err(Errno::INVALID);
         }
+        queue.check_handle()?;
         let wanted = attributes.0;
         let raw = queue.open.raw();
         if mask & abi::IBV_SRQ_MAX_WR != 0 {
@@ -73,6 +74,7 @@ entry! {
     }
 
     export fn ibv_query_srq(queue: &Srq, attributes: Place<abi::ibv_srq_attr>) -> c_int {
+        queue.check_handle()?;
         let mut attributes = attributes;
         let found = queue.open.raw().tell(|device| {
             let found = device.shared_receive_queue(queue.id)?;
@@ -88,6 +90,7 @@ entry! {
     }
 
     export fn ibv_destroy_srq(queue: &Srq) -> c_int {
+        queue.check_handle()?;
         let raw = queue.open.raw();
         raw.tell(|device| device.destroy_shared_receive_queue(queue.id))?;
         queue.open.forget_receive_queue(queue.id);

@@ -50,6 +50,7 @@ entry! {
     }
 
     op fn dealloc_mw(window: &Mw) -> c_int {
+        window.check_handle()?;
         window.open.raw().tell(|device| device.free_window(window.key))?;
         window.take_back();
         Ok(0)

@@ -1,0 +1,264 @@
+/* Objects that a program destroys twice, in the wrong order, or under a number that is not theirs. */
+#include <rdma/rdma_cma.h>
+#include "../check.h"
+
+/* No handle of ours has this number. */
+#define NOBODY 0x7ffffff0
+
+/* Destroys it under a wrong number, then under its own, then again. */
+#define DESTROYED_ONCE(object, destroy)                                                            \
+	do {                                                                                       \
+		uint32_t own_ = (object)->handle;                                                  \
+		(object)->handle = NOBODY;                                                         \
+		REFUSES(destroy(object), ENOENT);                                                  \
+		(object)->handle = own_;                                                           \
+		REFUSES(destroy(object), 0);                                                       \
+		REFUSES(destroy(object), EINVAL);                                                  \
+	} while (0)
+
+/* The same for what has no number that a program sees. */
+#define TWICE(object, destroy)                                                                     \
+	do {                                                                                       \
+		REFUSES(destroy(object), 0);                                                       \
+		REFUSES(destroy(object), EINVAL);                                                  \
+	} while (0)
+
+static void a_domain(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(left.context);
+	DESTROYED_ONCE(pd, ibv_dealloc_pd);
+	REFUSES_POINTER(ibv_reg_mr(pd, left.memory, 16, 0), EINVAL);
+}
+
+static void a_region(void)
+{
+	struct ibv_mr *mr = ibv_reg_mr(left.pd, left.memory, 16, 0);
+	DESTROYED_ONCE(mr, ibv_dereg_mr);
+	mr = ibv_reg_mr(left.pd, left.memory, 16, 0);
+	mr->handle++;
+	CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0) != 0 && errno == ENOENT);
+	mr->handle--;
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+static void a_window(void)
+{
+	struct ibv_mw *mw = ibv_alloc_mw(left.pd, IBV_MW_TYPE_1);
+	DESTROYED_ONCE(mw, ibv_dealloc_mw);
+}
+
+static void a_completion_queue(void)
+{
+	struct ibv_cq *cq = ibv_create_cq(left.context, 4, NULL, NULL, 0);
+	struct ibv_wc wc;
+	cq->handle++;
+	REFUSES(ibv_resize_cq(cq, 8), ENOENT);
+	cq->handle--;
+	DESTROYED_ONCE(cq, ibv_destroy_cq);
+	CHECK(ibv_poll_cq(cq, 1, &wc) < 0);
+	REFUSES(ibv_req_notify_cq(cq, 0), EINVAL);
+}
+
+static void a_queue_pair(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct ibv_qp_init_attr init;
+	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL), *bad;
+	struct ibv_recv_wr receive = { 0 }, *bad_receive;
+	qp->handle++;
+	REFUSES(ibv_modify_qp(qp, &attr, IBV_QP_STATE), ENOENT);
+	REFUSES(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), ENOENT);
+	qp->handle--;
+	DESTROYED_ONCE(qp, ibv_destroy_qp);
+	REFUSES(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+	REFUSES(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), EINVAL);
+	REFUSES(ibv_post_send(qp, &wr, &bad), EINVAL);
+	REFUSES(ibv_post_recv(qp, &receive, &bad_receive), EINVAL);
+}
+
+static struct ibv_srq *make_srq(void)
+{
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(left.pd, &init);
+	CHECK(srq != NULL);
+	return srq;
+}
+
+static void a_shared_receive_queue(void)
+{
+	struct ibv_srq *srq = make_srq();
+	struct ibv_srq_attr attr = { .max_wr = 8 };
+	srq->handle++;
+	REFUSES(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR), ENOENT);
+	REFUSES(ibv_query_srq(srq, &attr), ENOENT);
+	srq->handle--;
+	DESTROYED_ONCE(srq, ibv_destroy_srq);
+	REFUSES(ibv_query_srq(srq, &attr), EINVAL);
+}
+
+static struct ibv_ah *make_ah(void)
+{
+	struct ibv_ah_attr attr = { .is_global = 1,
+				    .port_num = 1,
+				    .grh = { .dgid = left.gid, .hop_limit = 64 } };
+	struct ibv_ah *ah = ibv_create_ah(left.pd, &attr);
+	CHECK(ah != NULL);
+	return ah;
+}
+
+static void an_address_handle(void)
+{
+	struct ibv_ah *ah = make_ah();
+	DESTROYED_ONCE(ah, ibv_destroy_ah);
+}
+
+static void a_datagram_to_a_destroyed_address(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_UD);
+	to_init(qp);
+	to_rts(qp, qp->qp_num, left.gid);
+	struct ibv_ah *ah = make_ah();
+	CHECK(ibv_destroy_ah(ah) == 0);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL), *bad;
+	wr.wr.ud.ah = ah;
+	REFUSES(ibv_post_send(qp, &wr, &bad), EINVAL);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static struct ibv_xrcd *open_xrcd(void)
+{
+	struct ibv_xrcd_init_attr init = { .comp_mask = IBV_XRCD_INIT_ATTR_FD |
+							IBV_XRCD_INIT_ATTR_OFLAGS,
+					   .fd = -1,
+					   .oflags = O_CREAT };
+	struct ibv_xrcd *xrcd = ibv_open_xrcd(left.context, &init);
+	CHECK(xrcd != NULL);
+	return xrcd;
+}
+
+static void an_xrc_domain(void)
+{
+	struct ibv_xrcd *xrcd = open_xrcd();
+	TWICE(xrcd, ibv_close_xrcd);
+}
+
+static void a_channel(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(left.context);
+	TWICE(channel, ibv_destroy_comp_channel);
+	struct ibv_cq *cq;
+	void *context;
+	FAILS(ibv_get_cq_event(channel, &cq, &context), EINVAL);
+}
+
+static void device_memory(void)
+{
+	struct ibv_alloc_dm_attr attr = { .length = 64 };
+	struct ibv_dm *dm = ibv_alloc_dm(left.context, &attr);
+	TWICE(dm, ibv_free_dm);
+}
+
+static void a_device(void)
+{
+	struct ibv_context *context = open_by_name("left");
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	TWICE(context, ibv_close_device);
+	REFUSES_POINTER(ibv_alloc_pd(context), EINVAL);
+	REFUSES_POINTER(ibv_create_cq(context, 1, NULL, NULL, 0), EINVAL);
+	CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
+static void an_id_and_its_channel(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *id;
+	CHECK(channel && rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_destroy_id(id) == 0);
+	FAILS(rdma_destroy_id(id), EINVAL);
+	FAILS(rdma_listen(id, 1), EINVAL);
+	rdma_destroy_event_channel(channel);
+	rdma_destroy_event_channel(channel);
+	FAILS(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), EINVAL);
+}
+
+/* What others stand on stays, as long as they do. */
+static void what_is_in_use_is_busy(void)
+{
+	struct ibv_pd *pd = left.pd;
+	struct ibv_srq *srq = make_srq();
+	struct ibv_qp_init_attr init = { .send_cq = left.cq,
+					 .recv_cq = left.cq,
+					 .srq = srq,
+					 .cap = { .max_send_wr = 1, .max_send_sge = 1 },
+					 .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+	CHECK(qp != NULL);
+	REFUSES(ibv_destroy_cq(left.cq), EBUSY);
+	REFUSES(ibv_destroy_srq(srq), EBUSY);
+	REFUSES(ibv_destroy_comp_channel(left.channel), EBUSY);
+	CHECK(ibv_dereg_mr(left.mr) == 0);
+	REFUSES(ibv_dealloc_pd(pd), EBUSY);
+	CHECK(ibv_destroy_qp(qp) == 0);
+	REFUSES(ibv_dealloc_pd(pd), EBUSY);
+	CHECK(ibv_destroy_srq(srq) == 0);
+	struct ibv_ah *ah = make_ah();
+	REFUSES(ibv_dealloc_pd(pd), EBUSY);
+	CHECK(ibv_destroy_ah(ah) == 0);
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	REFUSES(ibv_dealloc_pd(pd), EBUSY);
+	CHECK(ibv_dealloc_mw(mw) == 0);
+	left.mr = ibv_reg_mr(pd, left.memory, 16, 0);
+	CHECK(left.mr != NULL);
+}
+
+static void an_xrc_domain_in_use_is_busy(void)
+{
+	struct ibv_xrcd *xrcd = open_xrcd();
+	struct ibv_srq_init_attr_ex init = { .attr = { .max_wr = 4, .max_sge = 1 },
+					     .comp_mask = IBV_SRQ_INIT_ATTR_TYPE |
+							  IBV_SRQ_INIT_ATTR_XRCD |
+							  IBV_SRQ_INIT_ATTR_CQ |
+							  IBV_SRQ_INIT_ATTR_PD,
+					     .srq_type = IBV_SRQT_XRC,
+					     .pd = left.pd,
+					     .xrcd = xrcd,
+					     .cq = left.cq };
+	struct ibv_srq *srq = ibv_create_srq_ex(left.context, &init);
+	CHECK(srq != NULL);
+	REFUSES(ibv_close_xrcd(xrcd), EBUSY);
+	CHECK(ibv_destroy_srq(srq) == 0);
+	CHECK(ibv_close_xrcd(xrcd) == 0);
+}
+
+/* A domain that was not imported is not ended by that. */
+static void only_what_was_imported_is_given_back(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(left.context);
+	ibv_unimport_pd(pd);
+	CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
+static const struct test_case CASES[] = {
+	WITH_LEFT(a_domain),
+	WITH_LEFT(a_region),
+	WITH_LEFT(a_window),
+	WITH_LEFT(a_completion_queue),
+	WITH_LEFT(a_queue_pair),
+	WITH_LEFT(a_shared_receive_queue),
+	WITH_LEFT(an_address_handle),
+	WITH_LEFT(an_xrc_domain),
+	WITH_LEFT(a_channel),
+	WITH_LEFT(device_memory),
+	CASE(a_device),
+	CASE(an_id_and_its_channel),
+	WITH_LEFT(a_datagram_to_a_destroyed_address),
+	WITH_LEFT(what_is_in_use_is_busy),
+	WITH_LEFT(an_xrc_domain_in_use_is_busy),
+	WITH_LEFT(only_what_was_imported_is_given_back),
+};
+
+int main(int words, char **word)
+{
+	return RUN(CASES, words, word);
+}
