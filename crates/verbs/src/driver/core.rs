@@ -49,6 +49,10 @@ pub(super) struct Core {
     outbox: Vec<u8>,
     segmentation: bool,
     unsent: bool,
+    /// Packets went to this device itself, and no look has found them yet.
+    sent_to_self: bool,
+    /// How many packets have arrived.
+    arrivals: u64,
     /// Who is rung for when a completion queue has something, and where.
     bells: HashMap<Id<CompletionQueue>, (Arc<Bell>, u64)>,
     /// Which threads and tasks are woken when a completion queue has something.
@@ -112,6 +116,8 @@ impl Core {
             outbox: Vec::with_capacity(1 << 16),
             segmentation,
             unsent: false,
+            sent_to_self: false,
+            arrivals: 0,
             bells: HashMap::new(),
             waiting: HashMap::new(),
             events: VecDeque::new(),
@@ -185,6 +191,7 @@ impl Core {
             take(now, host, tap.as_mut(), &arrival, it.packet);
         });
         *dense = arrived > PAIR;
+        self.arrivals += arrived as u64;
         self.find_owners(now);
         if let Some(tap) = &mut self.tap {
             tap.release(now, &mut self.host, &mut self.ports);
@@ -230,6 +237,9 @@ impl Core {
 
     fn send(&mut self, now: Instant, transmit: &Transmit) {
         self.pace.wait_for(&self.outbox);
+        self.sent_to_self |= self
+            .ports
+            .is_own(transmit.route.flow.destination, &self.outbox);
         // A packet that can't be sent is a packet lost: the protocol copes, the counters tell.
         let sent = match &mut self.tap {
             Some(tap) => tap.transmit(

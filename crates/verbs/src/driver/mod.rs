@@ -90,8 +90,13 @@ impl Driver {
         }
         let now = now();
         let mut core = self.shared.lock();
+        // What others sent to this device, others look for.
+        core.stop_delivery_to_self();
         let result = work(core.device());
         core.transmit(now);
+        if core.has_sent_to_self() {
+            core = self.shared.deliver_to_self(core, now);
+        }
         let next = core.next_deadline();
         drop(core);
         self.shared.warn_thread(next);

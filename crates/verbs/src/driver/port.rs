@@ -176,6 +176,13 @@ impl Ports {
         range.is_some_and(|range| range.contains(&number.value()))
     }
 
+    /// Whether a packet to this address is for a queue pair of this device.
+    pub(super) fn is_own(&self, destination: IpAddr, packet: &[u8]) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| member.address() == destination)
+            && destination_queue_pair(packet).is_some_and(|number| self.owns(number))
+    }
+
     /// Our part of the communication ids: the same at every address. None on a device without
     /// addresses.
     pub(super) fn slice(&self) -> Option<cm::Slice> {
@@ -398,4 +405,12 @@ fn envelope(arrival: &Arrival) -> Envelope {
         traffic_class: arrival.traffic_class,
         hop_limit: arrival.hop_limit,
     }
+}
+
+/// The queue pair that a packet is for: three bytes of its base transport header.
+fn destination_queue_pair(packet: &[u8]) -> Option<Qpn> {
+    let number = packet.get(5..8)?;
+    Some(Qpn::new(u32::from_be_bytes([
+        0, number[0], number[1], number[2],
+    ])))
 }

@@ -24,6 +24,9 @@ pub(super) const POLLED_RECENTLY: Duration = Duration::from_micros(200);
 /// So long somebody looks for what comes through memory before he sleeps.
 const GLANCE: Duration = Duration::from_micros(10);
 
+/// How often a post that sends to its own device yields the CPU for the kernel to deliver the packets.
+const OWN_DELIVERY_YIELDS: usize = 32;
+
 /// One lock, and what must be known without it.
 pub(super) struct Shared {
     /// The sockets, to sleep on without the core's lock. Before the core, which owns them.
@@ -132,6 +135,26 @@ impl Shared {
         if core.has_unsent() {
             self.warn_thread(Some(now + POLLED_RECENTLY));
         }
+    }
+
+    /// Delivers what went to this device itself. Mostly the kernel has it ready when a send returns; on a
+    /// busy machine it takes a moment, in which the lock is free.
+    pub(super) fn deliver_to_self<'s>(&'s self, mut core: Locked<'s>, now: Instant) -> Locked<'s> {
+        for _ in 0..OWN_DELIVERY_YIELDS {
+            if core.deliver_to_self(now) {
+                return core;
+            }
+            let before = core.arrivals();
+            drop(core);
+            std::thread::yield_now();
+            core = self.lock();
+            if core.arrivals() != before {
+                break;
+            }
+        }
+        core.deliver_to_self(now);
+        core.stop_delivery_to_self();
+        core
     }
 
     /// Until when somebody will have polled so recently, if that is so now.
