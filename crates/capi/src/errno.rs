@@ -113,7 +113,7 @@ impl Errno {
         match error {
             OpenError::System(error) => Self::from(error),
             OpenError::Unknown { .. } | OpenError::Device(_) => Self::NO_DEVICE,
-            OpenError::Join(_) => Self(libc::EADDRINUSE),
+            OpenError::Join(error) => Self(error.errno()),
             OpenError::Capture(_) | OpenError::Fault(_) => Self::INVALID,
         }
     }

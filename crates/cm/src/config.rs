@@ -68,12 +68,12 @@ pub struct Slice {
 }
 
 impl Slice {
-    const MOST_BITS: u32 = 12;
+    const MOST_BITS: u32 = 13;
 
     /// All of them.
     pub const WHOLE: Slice = Slice { bits: 0, value: 0 };
 
-    /// The identifiers whose `bits` highest bits are `value`. At most 12 bits can be given away,
+    /// The identifiers whose `bits` highest bits are `value`. At most 13 bits can be given away,
     /// so that every process keeps enough.
     pub const fn new(bits: u32, value: u32) -> Option<Slice> {
         if bits > Self::MOST_BITS || value >> bits != 0 {
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_value_must_fit_its_bits() {
         assert_eq!(Slice::new(2, 4), None);
-        assert_eq!(Slice::new(13, 0), None);
+        assert_eq!(Slice::new(14, 0), None);
         assert_eq!(Slice::new(0, 0), Some(Slice::WHOLE));
     }
 }

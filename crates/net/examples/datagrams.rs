@@ -124,7 +124,7 @@ fn forwarding(address: IpAddr) {
     let mut taken = 0_u32;
     while begin.elapsed() < PATIENCE {
         for _ in 0..8 {
-            first.forward_to(second.slice(), &envelope, &packet);
+            first.forward_to(second.block(), &envelope, &packet);
         }
         for _ in 0..16 {
             let count = second.receive(begin, &mut inbox, |_| {});

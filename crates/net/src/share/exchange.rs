@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use wire::Qpn;
 
+use super::block::NumberBlock;
 use super::mailbox::{HEADING, Letter as Received, MAX_LETTER, letter, print, unpack};
 use super::member::Member;
 use super::outbox::Letter;
 use super::probe::Probe;
 use super::shortcut::Shortcuts;
-use super::slice::Slice;
 use crate::socket::{Batch, Envelope, Inbox, SendError};
 
 /// How often the mailbox is looked into: every so many calls of [`Member::receive`]. It is nearly
@@ -58,11 +58,13 @@ impl Member {
         let Some(shortcuts) = &mut self.shortcuts else {
             return false;
         };
-        let Some(owner) = destination(bytes).and_then(Slice::of) else {
+        let number = destination(bytes).filter(|number| !NumberBlock::is_shared(*number));
+        let Some(number) = number else {
             return false;
         };
-        let to = (envelope.flow.destination, owner);
-        if to == (self.address, self.slice) || HEADING + bytes.len() > MAX_LETTER {
+        let address = envelope.flow.destination;
+        let to_us = address == self.address && self.block.contains(number);
+        if to_us || HEADING + bytes.len() > MAX_LETTER {
             return false;
         }
         let mut seen = *envelope;
@@ -70,7 +72,8 @@ impl Member {
             seen.hop_limit = Envelope::DEFAULT_HOP_LIMIT;
         }
         let heading = print(&seen, segment_size);
-        let sent = shortcuts.send(to, &heading, bytes, &self.registry, &self.mailbox);
+        let (registry, mailbox) = (&self.registry, &self.mailbox);
+        let sent = shortcuts.send((address, number), &heading, bytes, registry, mailbox);
         if sent {
             self.counters.by_shortcut += bytes.len().div_ceil(segment_size) as u64;
         }
@@ -87,6 +90,7 @@ impl Member {
         inbox: &mut Inbox,
         mut take: impl FnMut(Arrived<'_>),
     ) -> io::Result<usize> {
+        self.tell_time(now);
         let mut taken = self.receive_from_socket(inbox, &mut take)?.packets;
         taken += self.receive_by_shortcut(inbox, &mut take)?;
         if !self.outbox.is_empty() {
@@ -109,8 +113,17 @@ impl Member {
         mut take: impl FnMut(Arrived<'_>),
     ) -> io::Result<usize> {
         match self.has_shortcuts() {
-            true => self.receive_by_shortcut(inbox, &mut take),
+            true => {
+                self.tell_time(now);
+                self.receive_by_shortcut(inbox, &mut take)
+            }
             false => self.receive(now, inbox, take),
+        }
+    }
+
+    pub(super) fn tell_time(&mut self, now: Instant) {
+        if let Some(shortcuts) = &mut self.shortcuts {
+            shortcuts.tell_time(now);
         }
     }
 
@@ -183,10 +196,10 @@ impl Member {
         Ok(taken)
     }
 
-    /// Hands a packet to the member that owns a slice. It takes it as if it had just arrived.
+    /// Hands a packet to the member that owns a block. It takes it as if it had just arrived.
     ///
     /// What does not fit into its mailbox waits; if it has died the packet is lost, and counted.
-    pub fn forward_to(&mut self, owner: Slice, envelope: &Envelope, packet: &[u8]) {
+    pub fn forward_to(&mut self, owner: NumberBlock, envelope: &Envelope, packet: &[u8]) {
         let batch = Batch {
             envelope: *envelope,
             segment_size: packet.len(),
@@ -200,7 +213,7 @@ impl Member {
         let mut taken = 0;
         let mut rest = *batch;
         while let Some(packet) = rest.packets().next() {
-            let length = match sort(packet, self.slice) {
+            let length = match sort(packet, self.block) {
                 Kind::Ours => {
                     take(Arrived {
                         envelope: batch.envelope,
@@ -214,10 +227,16 @@ impl Member {
                     self.note_probe(probe);
                     packet.len()
                 }
-                // Only the first packet of a batch was steered.
-                Kind::Stray(owner) => {
-                    self.pass_on(owner, &rest, rest.bytes.len() == batch.bytes.len())
-                }
+                Kind::Stray(number) => match self.owner_of(number) {
+                    // Only the first packet of a batch was steered.
+                    Some(owner) => {
+                        self.pass_on(owner, &rest, rest.bytes.len() == batch.bytes.len())
+                    }
+                    None => {
+                        self.counters.strays_lost += 1;
+                        packet.len()
+                    }
+                },
             };
             rest.bytes = &rest.bytes[length..];
         }
@@ -225,9 +244,9 @@ impl Member {
     }
 
     /// Hands over as many packets at the front of a batch as have the same owner: how many bytes.
-    fn pass_on(&mut self, owner: Slice, batch: &Batch<'_>, steered: bool) -> usize {
+    fn pass_on(&mut self, owner: NumberBlock, batch: &Batch<'_>, steered: bool) -> usize {
         let run = batch.packets().take_while(
-            |packet| matches!(sort(packet, self.slice), Kind::Stray(it) if it == owner),
+            |packet| matches!(sort(packet, self.block), Kind::Stray(it) if owner.contains(it)),
         );
         let (packets, length) = run.fold((0, 0), |(count, bytes), packet| {
             (count + 1, bytes + packet.len())
@@ -242,7 +261,7 @@ impl Member {
 
     /// Puts packets into their owner's mailbox, or keeps them while it is full; whether something
     /// was lost because an owner is gone.
-    fn hand_over(&mut self, owner: Slice, packets: u64, batch: &Batch<'_>) -> bool {
+    fn hand_over(&mut self, owner: NumberBlock, packets: u64, batch: &Batch<'_>) -> bool {
         let kept = self.outbox.push(Letter {
             owner,
             packets,
@@ -275,13 +294,18 @@ impl Member {
                     continue;
                 }
                 Some(Received::Knock) => continue,
+                Some(Received::Inspect) => {
+                    // What can't be done now is done at the next inspection.
+                    let _ = self.inspect(Instant::now());
+                    continue;
+                }
                 None => break,
             };
             for packet in batch.packets() {
                 self.counters.forwarded_to_us += 1;
                 // What is not ours was forwarded by a stale table: passing it on again could go on
                 // for ever.
-                if matches!(sort(packet, self.slice), Kind::Ours) {
+                if matches!(sort(packet, self.block), Kind::Ours) {
                     take(Arrived {
                         envelope: batch.envelope,
                         packet,
@@ -307,19 +331,22 @@ struct Haul {
 enum Kind {
     Ours,
     Probe(Probe),
-    Stray(Slice),
+    /// For another member, or for nobody.
+    Stray(Qpn),
 }
 
 #[inline]
-fn sort(packet: &[u8], own: Slice) -> Kind {
+fn sort(packet: &[u8], own: NumberBlock) -> Kind {
     let Some(destination) = destination(packet) else {
         return Kind::Ours;
     };
-    match Slice::of(destination) {
-        Some(owner) if owner == own => Kind::Ours,
-        Some(owner) => Kind::Stray(owner),
-        None => Probe::parse(packet).map_or(Kind::Ours, Kind::Probe),
+    if own.contains(destination) {
+        return Kind::Ours;
     }
+    if NumberBlock::is_shared(destination) {
+        return Probe::parse(packet).map_or(Kind::Ours, Kind::Probe);
+    }
+    Kind::Stray(destination)
 }
 
 /// The queue pair that a packet is for; nothing if it is too short to tell.

@@ -1,9 +1,11 @@
 //! Which member listens for which service.
 
+use std::time::Instant;
+
+use super::block::NumberBlock;
 use super::member::Member;
 use super::process::Identity;
 use super::registry::RegistryError;
-use super::slice::Slice;
 use super::table::{Listener, Table};
 
 /// Why a service can't be had.
@@ -27,7 +29,7 @@ pub enum ServiceError {
 /// The services that the members of an address listen for, or have reserved.
 ///
 /// A service is named by its 64-bit id; for the usual port spaces the port is in its low 16 bits.
-/// What a dead process had is free at once.
+/// What a dead process had can be claimed at once.
 #[derive(Debug)]
 pub struct Listeners<'m> {
     member: &'m Member,
@@ -56,17 +58,21 @@ impl<'m> Listeners<'m> {
     pub fn release(&self, service: u64) -> Result<(), RegistryError> {
         let locked = self.member.registry.lock()?;
         let mut table = locked.read()?;
-        let ours = self.member.slice;
-        (table.listeners).retain(|it| it.service != service || it.slice != ours);
+        let ours = self.member.block;
+        (table.listeners).retain(|it| it.service != service || it.block != ours);
         locked.write(&table)
     }
 
-    /// The slice of the member that listens for a service.
-    pub fn owner(&self, service: u64) -> Result<Option<Slice>, RegistryError> {
-        let table = self.member.registry.read()?;
+    /// The block of the member that listens for a service. One that died a moment ago may still be
+    /// taken for it.
+    pub fn owner(&self, service: u64) -> Result<Option<NumberBlock>, RegistryError> {
+        let mut view = self.member.view.borrow_mut();
+        let table = view.current(&self.member.registry)?;
         let found = table.listeners.iter().find(|it| it.service == service);
-        let owner = found.and_then(|it| table.member(it.slice));
-        Ok(owner.filter(|it| it.process.is_alive()).map(|it| it.slice))
+        let owner = found.and_then(|it| table.member(it.block));
+        let owner = owner.filter(|it| !it.withdrawn);
+        let living = owner.filter(|it| view.is_alive(it.process, Instant::now()));
+        Ok(living.map(|it| it.block))
     }
 
     fn change<T>(
@@ -85,7 +91,7 @@ impl<'m> Listeners<'m> {
         table.listeners.retain(|it| it.service != service);
         table.listeners.push(Listener {
             service,
-            slice: self.member.slice,
+            block: self.member.block,
         });
     }
 }
@@ -93,6 +99,6 @@ impl<'m> Listeners<'m> {
 /// The living process that has a service.
 fn holder(table: &Table, service: u64) -> Option<Identity> {
     let listener = table.listeners.iter().find(|it| it.service == service)?;
-    let process = table.member(listener.slice)?.process;
+    let process = table.member(listener.block)?.process;
     process.is_alive().then_some(process)
 }

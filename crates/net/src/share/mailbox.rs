@@ -2,7 +2,8 @@
 //!
 //! Each batch of packets travels in a Unix datagram, after 44 bytes that hold its envelope. The kernel
 //! keeps only about ten datagrams for a receiver (`net.unix.max_dgram_qlen`), so whole batches travel
-//! together. There are two other letters: the offer of a shortcut, and an empty one that wakes.
+//! together. There are three others: the offer of a shortcut, a single byte that says
+//! that the registry has changed, and an empty one that wakes.
 
 use std::fs;
 use std::io;
@@ -27,12 +28,17 @@ const OFFER: u8 = b's';
 
 const OFFER_LENGTH: usize = 17;
 
+/// Makes the receiver look into the registry.
+pub(super) const INSPECT: [u8; 1] = *b"i";
+
 /// What a letter says.
 pub(super) enum Letter<'m> {
     Packets(Batch<'m>),
     Offer(Offer),
     /// Somebody is waking us.
     Knock,
+    /// The registry says something new about us.
+    Inspect,
 }
 
 /// Another process has made a ring for us.
@@ -108,6 +114,9 @@ impl Mailbox {
         let letter = &self.buffer[..length];
         if letter.is_empty() {
             return Ok(Some(Letter::Knock));
+        }
+        if letter == INSPECT {
+            return Ok(Some(Letter::Inspect));
         }
         let read = match Offer::parse(letter) {
             Some(offer) => Some(Letter::Offer(offer)),

@@ -1,5 +1,6 @@
 //! One process among those that share an address.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -8,8 +9,10 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use wire::ROCE_PORT;
+use wire::{Qpn, ROCE_PORT};
 
+use super::allocation::free_block;
+use super::block::{NumberBlock, communication_number};
 use super::directory::{DirectoryError, RuntimeDirectory};
 use super::holder::is_held;
 use super::listeners::Listeners;
@@ -19,8 +22,9 @@ use super::process::Identity;
 use super::registry::{Locked, Registry, RegistryError};
 use super::repair::Repair;
 use super::shortcut::Shortcuts;
-use super::slice::Slice;
+use super::steering::MOST_MEMBERS;
 use super::table::Table;
+use super::view::View;
 use crate::socket::receiver::Sharing;
 use crate::socket::{Receiver, Sender, SocketError};
 use crate::sys;
@@ -45,7 +49,10 @@ pub enum JoinError {
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// Packets can't be steered.
-    #[error("the kernel can't steer packets to {address} among processes: {source}")]
+    #[error(
+        "the kernel can't steer packets to {address} among processes: {source}{}",
+        hint(source)
+    )]
     Steering {
         /// The address.
         address: IpAddr,
@@ -55,22 +62,102 @@ pub enum JoinError {
     /// Forwarded packets can't be received.
     #[error("no Unix socket can be opened in the runtime directory: {0}")]
     Mailbox(io::Error),
+    /// Each context needs some descriptors.
+    #[error(
+        "this process may open no more than {limit} files (RLIMIT_NOFILE), and a context needs \
+         several: raise the limit with `ulimit -n`, or open fewer devices"
+    )]
+    TooManyFiles {
+        /// The limit that was reached.
+        limit: u64,
+    },
+    /// As do the contexts of all processes.
+    #[error(
+        "the system can open no more files: let an administrator raise `sysctl fs.file-max`, or end \
+         some processes"
+    )]
+    SystemOutOfFiles,
     /// Not an address that one machine has.
     #[error(
         "{0} does not name one interface: join each address by itself, and multicast groups with \
          `Receiver::join_group`"
     )]
     NotUnicast(IpAddr),
-    /// Every slice has its owner.
+    /// There is no room for another member.
     #[error(
-        "{count} processes share {0} already, and there is no room for more: end some, or use \
-         another address",
-        count = Slice::COUNT
+        "{contexts} contexts (open devices) of {processes} processes share {address} already, and \
+         there is no room for more: close some, or use another address"
     )]
-    Full(IpAddr),
-    /// Another process has the slice that was wanted.
-    #[error("another process has the part of the queue pair numbers that was wanted")]
-    SliceTaken,
+    Full {
+        /// The address.
+        address: IpAddr,
+        /// How many contexts have it open.
+        contexts: usize,
+        /// Of how many processes they are.
+        processes: usize,
+    },
+    /// Another member has the block that was wanted, or a part of it.
+    #[error("another context has the part of the queue pair numbers that was wanted")]
+    BlockTaken,
+}
+
+impl JoinError {
+    /// The system's number for it.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::TooManyFiles { .. } => libc::EMFILE,
+            Self::SystemOutOfFiles => libc::ENFILE,
+            Self::Socket(SocketError::NotLocal(_)) | Self::NotUnicast(_) => libc::EADDRNOTAVAIL,
+            Self::Directory(DirectoryError::NotPrivate { .. }) => libc::EACCES,
+            Self::Directory(DirectoryError::Unusable { source, .. })
+            | Self::Registry(RegistryError::Unusable { source, .. })
+            | Self::Socket(SocketError::Refused { source, .. })
+            | Self::Steering { source, .. }
+            | Self::Mailbox(source) => source.raw_os_error().unwrap_or(libc::EIO),
+            Self::Registry(_) => libc::EBUSY,
+            Self::Socket(SocketError::PortTaken { .. }) | Self::Full { .. } | Self::BlockTaken => {
+                libc::EADDRINUSE
+            }
+        }
+    }
+
+    /// What to do about it is another matter when the limit of open files was reached.
+    fn with_limit(self) -> Self {
+        let source = match &self {
+            Self::Directory(DirectoryError::Unusable { source, .. })
+            | Self::Registry(RegistryError::Unusable { source, .. })
+            | Self::Socket(SocketError::Refused { source, .. })
+            | Self::Mailbox(source) => source,
+            _ => return self,
+        };
+        match source.raw_os_error() {
+            Some(libc::EMFILE) => Self::TooManyFiles {
+                limit: sys::process::open_files_limit(),
+            },
+            Some(libc::ENFILE) => Self::SystemOutOfFiles,
+            _ => self,
+        }
+    }
+}
+
+fn hint(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::ENOMEM) => {
+            "; so many contexts share the address that the program which steers exceeds \
+             net.core.optmem_max: let an administrator run `sysctl -w net.core.optmem_max=131072`"
+        }
+        _ => "",
+    }
+}
+
+/// Which numbers a new member wants.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wanted {
+    /// Any that are free, but at most two to the power of this many.
+    AtMost(u32),
+    /// These.
+    Exactly(NumberBlock),
 }
 
 /// What happened beside the ordinary.
@@ -88,13 +175,15 @@ pub struct Counters {
     pub by_shortcut: u64,
 }
 
-/// A process's share of an address: its slice of the queue pair numbers, and the sockets for it.
+/// A process's share of an address: its block of the queue pair numbers, and the sockets for it.
+///
+/// It has three descriptors: two UDP sockets and a Unix socket.
 ///
 /// Dropping it leaves the group; the others go on undisturbed.
 #[derive(Debug)]
 pub struct Member {
     pub(super) address: IpAddr,
-    pub(super) slice: Slice,
+    pub(super) block: NumberBlock,
     pub(super) process: Identity,
     pub(super) registry: Arc<Registry>,
     pub(super) receiver: Receiver,
@@ -106,6 +195,7 @@ pub struct Member {
     pub(super) shortcuts: Option<Box<Shortcuts>>,
     /// How often packets were looked for.
     pub(super) turn: u32,
+    pub(super) view: RefCell<View>,
 }
 
 impl Member {
@@ -116,32 +206,35 @@ impl Member {
 
     /// Joins those who use an address and meet in this folder.
     pub fn join_in(directory: &RuntimeDirectory, address: IpAddr) -> Result<Self, JoinError> {
-        Self::join_as(directory, address, None)
+        Self::join_as(directory, address, Wanted::AtMost(NumberBlock::MOST_BITS))
     }
 
-    /// Joins with a certain slice, or with any that is free.
     pub(super) fn join_as(
         directory: &RuntimeDirectory,
         address: IpAddr,
-        wanted: Option<Slice>,
+        wanted: Wanted,
+    ) -> Result<Self, JoinError> {
+        Self::try_join(directory, address, wanted).map_err(JoinError::with_limit)
+    }
+
+    fn try_join(
+        directory: &RuntimeDirectory,
+        address: IpAddr,
+        wanted: Wanted,
     ) -> Result<Self, JoinError> {
         if address.is_multicast() || address.is_unspecified() {
             return Err(JoinError::NotUnicast(address));
         }
         let registry = Arc::new(Registry::new(directory, address));
         let local = SocketAddr::new(address, ROCE_PORT);
-        let (locked, mut table, someone_died) = meet(&registry, local)?;
-        let slice = match wanted {
-            Some(slice) if table.member(slice).is_some() => return Err(JoinError::SliceTaken),
-            Some(slice) => slice,
-            None => table.free_slice().ok_or(JoinError::Full(address))?,
-        };
-        let mailbox = Mailbox::open(registry.mailbox(slice)).map_err(JoinError::Mailbox)?;
+        let (locked, table, someone_died) = meet(&registry, local)?;
+        let block = choose(&table, address, wanted)?;
+        let mailbox = Mailbox::open(registry.mailbox(block)).map_err(JoinError::Mailbox)?;
         let sender = Sender::bind(address)?;
         let receiver = Receiver::bind_with(local, Sharing::Steered)?;
         let mut member = Self {
             address,
-            slice,
+            block,
             process: Identity::current(),
             registry,
             receiver,
@@ -152,10 +245,10 @@ impl Member {
             counters: Counters::default(),
             shortcuts: None,
             turn: 0,
+            view: RefCell::new(View::new()),
         };
-        table.last = slice;
-        let places_known = table.members.is_empty() || table.is_settled() && !someone_died;
-        let entered = member.enter(&locked, table, places_known);
+        let place_known = !someone_died && table.may_fill_all_places();
+        let entered = member.enter(&locked, table, place_known);
         // Whoever could not enter leaves, which needs the lock.
         drop(locked);
         entered.map(|()| member)
@@ -167,13 +260,29 @@ impl Member {
     }
 
     /// Our part of the number space.
-    pub fn slice(&self) -> Slice {
-        self.slice
+    pub fn block(&self) -> NumberBlock {
+        self.block
     }
 
     /// The numbers that our queue pairs may have.
     pub fn qpn_range(&self) -> Range<u32> {
-        self.slice.qpn_range()
+        self.block.qpn_range()
+    }
+
+    /// The block of the member that chose a communication id; none if nobody can have.
+    pub fn owner_of_communication(&self, id: u32) -> Option<NumberBlock> {
+        self.owner_of(communication_number(id))
+    }
+
+    /// The block of the member that owns a queue pair number.
+    pub(super) fn owner_of(&self, number: Qpn) -> Option<NumberBlock> {
+        let table = self.view.borrow_mut().current(&self.registry).ok()?;
+        table.owner(number).map(|entry| entry.block)
+    }
+
+    /// How often the table of members was read: for measurements.
+    pub fn registry_reads(&self) -> u64 {
+        self.view.borrow().reads()
     }
 
     /// Where our packets leave from.
@@ -201,16 +310,19 @@ impl Member {
         Listeners::new(self)
     }
 
-    /// The slices of the other members that live.
-    pub fn others(&self) -> Result<Vec<Slice>, RegistryError> {
-        let table = self.registry.read()?;
-        let others = table.members.iter().filter(|it| it.slice != self.slice);
-        let living = others.filter(|it| it.process.is_alive());
-        Ok(living.map(|it| it.slice).collect())
+    /// The blocks of the other members that live.
+    pub fn others(&self) -> Result<Vec<NumberBlock>, RegistryError> {
+        let mut view = self.view.borrow_mut();
+        let table = view.current(&self.registry)?;
+        let now = Instant::now();
+        let others = table.members.iter();
+        let others = others.filter(|it| it.block != self.block && !it.withdrawn);
+        let living = others.filter(|it| view.is_alive(it.process, now));
+        Ok(living.map(|it| it.block).collect())
     }
 
     /// Whether this is a copy that a fork made. The parent's packets are not ours to take: call
-    /// [`disown_after_fork`](Self::disown_after_fork), and join again to get a slice.
+    /// [`disown_after_fork`](Self::disown_after_fork), and join again to get numbers.
     pub fn is_inherited(&self) -> bool {
         !self.process.is_current()
     }
@@ -229,6 +341,27 @@ impl Member {
         for fd in [receiver, mailbox, self.sender.as_fd()] {
             // If /dev/null can't be opened there is nothing better to do.
             let _ = sys::process::replace_with_null(fd);
+        }
+    }
+}
+
+/// The numbers for a new member.
+fn choose(table: &Table, address: IpAddr, wanted: Wanted) -> Result<NumberBlock, JoinError> {
+    let full = || JoinError::Full {
+        address,
+        contexts: table.members.len(),
+        processes: table.processes(),
+    };
+    if table.members.len() >= MOST_MEMBERS {
+        return Err(full());
+    }
+    match wanted {
+        Wanted::Exactly(block) if table.is_taken(block) => Err(JoinError::BlockTaken),
+        Wanted::Exactly(block) => Ok(block),
+        Wanted::AtMost(bits) => {
+            // Without randomness any block is better than none.
+            let random = sys::process::random().unwrap_or(table.round);
+            free_block(table, bits, random).ok_or_else(full)
         }
     }
 }

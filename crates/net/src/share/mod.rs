@@ -1,22 +1,27 @@
 //! Several processes on one address, with nobody in charge.
 //!
-//! Each process that uses an address is a [`Member`]. All members bind the same port with
-//! `SO_REUSEPORT`, and a classic BPF program lets the kernel steer each packet by its destination
-//! queue pair to the member that owns the number: every member has a [`Slice`] of them. Who has
-//! which is written in a small file in the user's runtime directory.
+//! Each context that uses an address is a [`Member`]: a process is as many members as it has devices
+//! open. All members bind the same port with `SO_REUSEPORT`, and a classic BPF program lets the kernel
+//! steer each packet by its destination queue pair to the member that owns the number: every member
+//! has a [`NumberBlock`] of them. Who has which is written in a small file in the user's runtime
+//! directory. At least 1,024 members find room; each has three descriptors.
 //!
 //! # Places, and how they are found
 //! The program names sockets by their place in the kernel's group. A new socket gets the last place;
-//! when one is closed, the last moves into its place. After a crash nobody can know in which order
-//! the sockets were closed, so places are *probed*: whoever notices writes a new round number to the
-//! registry and sends one probe to each place. The program delivers a probe to the place that is
-//! written in it, and the member that gets it knows where it is, writes that down and installs the
-//! program that follows. There is no leader and nobody waits for anybody: a member that has been
-//! stopped by a debugger only delays itself.
+//! when one is closed, the last moves into its place. Whoever comes or leaves writes down what follows
+//! from that, and sends one probe to whom it concerns.
+//!
+//! After a crash nobody can know in which order the sockets were closed, so all places are *probed*:
+//! whoever notices writes a new round number to the registry and sends one probe to each place. The
+//! program delivers a probe to the place that is written in it, and the member that gets it knows where
+//! it is and adds that to the registry. Whoever is the last of all installs the program that follows,
+//! or, when the last does not come, whoever notices that. There is no leader and nobody waits for
+//! anybody: a member that has been stopped by a debugger only delays itself.
 //!
 //! When the group contains sockets of no member (a forked child that kept one), a member may find
-//! itself without a probe. It then starts a round of 64 probes. Those beyond the last socket reach
-//! anybody, but a member always gets the one for its own place too, so the lowest counts.
+//! itself without a probe. It then starts a round of far more probes than there are members. Those
+//! beyond the last socket reach anybody, but a member always gets the one for its own place too, so the
+//! lowest counts.
 //!
 //! # When steering is wrong
 //! For some milliseconds after a crash, packets reach the wrong member. They are not lost: it hands
@@ -29,7 +34,7 @@
 //! Who asks for it gets his packets past the kernel from other processes of this machine: see
 //! [`Member::allow_shortcuts`].
 //!
-//! Who dies is noticed by its predecessor in the order of slices, which looks every quarter of a
+//! Who dies is noticed by its predecessor in the order of blocks, which looks every quarter of a
 //! second, and by whoever tries to forward to it.
 //!
 //! # Measured on Linux 6.18, as an ordinary user
@@ -39,6 +44,8 @@
 //! - A zombie has closed its sockets; a socket that a forked child still holds keeps its place.
 //! - A segmented send is steered whole by its first packet: one batch should have one destination.
 
+mod allocation;
+mod block;
 mod directory;
 mod exchange;
 mod holder;
@@ -52,14 +59,14 @@ mod registry;
 mod repair;
 mod several;
 mod shortcut;
-mod slice;
 mod steering;
 mod table;
+mod view;
 
+pub use block::{NotABlock, NumberBlock};
 pub use directory::{DirectoryError, RuntimeDirectory};
 pub use exchange::Arrived;
 pub use listeners::{Listeners, ServiceError};
 pub use member::{Counters, JoinError, Member};
 pub use registry::RegistryError;
 pub use several::{join_all, join_all_in};
-pub use slice::Slice;

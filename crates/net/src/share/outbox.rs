@@ -1,9 +1,9 @@
 //! Packets for members whose mailbox is full just now.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 
-use super::slice::Slice;
+use super::block::NumberBlock;
 
 /// How many bytes may wait. Beyond that a packet is lost, as on any network.
 const CAPACITY: usize = 1 << 20;
@@ -11,7 +11,7 @@ const CAPACITY: usize = 1 << 20;
 /// What is in one datagram to a mailbox.
 #[derive(Debug)]
 pub(super) struct Letter {
-    pub(super) owner: Slice,
+    pub(super) owner: NumberBlock,
     pub(super) packets: u64,
     pub(super) bytes: Vec<u8>,
 }
@@ -52,16 +52,15 @@ impl Outbox {
     /// his mailbox does not hold up the others.
     pub(super) fn flush(&mut self, mut deliver: impl FnMut(&Letter) -> io::Result<()>) -> Outcome {
         let mut outcome = Outcome::default();
-        let mut full = 0_u64;
+        let mut full = HashSet::new();
         self.letters.retain(|letter| {
-            let bit = 1 << letter.owner.number();
-            if full & bit != 0 {
+            if full.contains(&letter.owner) {
                 return true;
             }
             match deliver(letter) {
                 Ok(()) => outcome.delivered += letter.packets,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    full |= bit;
+                    full.insert(letter.owner);
                     return true;
                 }
                 Err(_) => outcome.lost += letter.packets,
@@ -77,18 +76,18 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    fn letter(owner: u8, text: &str) -> Letter {
+    fn letter(owner: u32, text: &str) -> Letter {
         Letter {
-            owner: Slice::new(owner).unwrap(),
+            owner: NumberBlock::new(owner << 12, 12).unwrap(),
             packets: 1,
             bytes: text.into(),
         }
     }
 
     /// Delivers with the answers that `answer` gives for each owner; what was delivered.
-    fn flush(outbox: &mut Outbox, answer: impl Fn(u8) -> Option<io::ErrorKind>) -> Vec<String> {
+    fn flush(outbox: &mut Outbox, answer: impl Fn(u32) -> Option<io::ErrorKind>) -> Vec<String> {
         let mut seen = Vec::new();
-        outbox.flush(|letter| match answer(letter.owner.number()) {
+        outbox.flush(|letter| match answer(letter.owner.first() >> 12) {
             Some(kind) => Err(kind.into()),
             None => {
                 seen.push(String::from_utf8(letter.bytes.clone()).unwrap());

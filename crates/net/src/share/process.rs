@@ -4,7 +4,7 @@ use std::fs;
 use std::process;
 
 /// A process: its number, and when it started, in the kernel's ticks since boot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     pub(super) pid: u32,
     pub(super) start: u64,
@@ -16,6 +16,13 @@ impl Identity {
         let pid = process::id();
         let start = Status::read(pid).map_or(0, |status| status.start);
         Self { pid, start }
+    }
+
+    /// The process that has this number now.
+    #[cfg(test)]
+    pub(super) fn of(pid: u32) -> Option<Self> {
+        let start = Status::read(pid)?.start;
+        Some(Self { pid, start })
     }
 
     /// Whether it still runs.

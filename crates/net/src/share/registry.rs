@@ -6,23 +6,27 @@
 //! holder dies.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
+use super::block::NumberBlock;
 use super::directory::RuntimeDirectory;
-use super::slice::Slice;
-use super::table::Table;
+use super::table::{Seen, Table};
 
 /// How long to wait before a taken lock is tried again.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// How often a caller who needs the lock tries: about two seconds.
+/// How often a caller who needs the lock tries without seeing the table change: about two seconds.
+/// Where many come at once, others may be faster for longer than that.
 const PATIENT: u32 = 12_000;
+
+/// How long such a caller tries in all.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// How often a caller tries who can as well try again later: a few milliseconds.
 const BRIEF: u32 = 32;
@@ -52,6 +56,14 @@ pub enum RegistryError {
     },
 }
 
+/// What tells one version of the table from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    inode: u64,
+    modified: (i64, i64),
+    length: u64,
+}
+
 /// The registry of one address.
 #[derive(Debug)]
 pub(super) struct Registry {
@@ -77,8 +89,8 @@ impl Registry {
     }
 
     /// Where the Unix socket of a member is.
-    pub(super) fn mailbox(&self, slice: Slice) -> PathBuf {
-        self.beside(&slice.to_string())
+    pub(super) fn mailbox(&self, block: NumberBlock) -> PathBuf {
+        self.beside(&block.to_string())
     }
 
     /// The table as it is now.
@@ -92,9 +104,56 @@ impl Registry {
             .ok_or_else(|| RegistryError::OtherVersion(self.path.clone()))
     }
 
+    /// The latest round of probes; none if nobody has written it.
+    pub(super) fn round(&self) -> Result<Option<u64>, RegistryError> {
+        let beginning = self.read_part(|_| Ok(0))?;
+        Ok(Table::parse_round(&beginning, &self.boot))
+    }
+
+    /// At most [`Seen::LONGEST`] bytes of the file, from somewhere on.
+    fn read_part(
+        &self,
+        from: impl FnOnce(&File) -> io::Result<u64>,
+    ) -> Result<String, RegistryError> {
+        let mut buffer = [0; Seen::LONGEST];
+        let read = File::open(&self.path).and_then(|file| {
+            let from = from(&file)?;
+            file.read_at(&mut buffer, from)
+        });
+        match read {
+            Ok(length) => Ok(String::from_utf8_lossy(&buffer[..length]).into_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            Err(source) => Err(self.unusable(source)),
+        }
+    }
+
+    /// Whether it was changed so short a time ago.
+    pub(super) fn is_younger_than(&self, age: Duration) -> bool {
+        let changed = fs::metadata(&self.path).and_then(|found| found.modified());
+        changed.is_ok_and(|at| SystemTime::now() < at + age)
+    }
+
+    /// Which table is there now: another one has another stamp.
+    pub(super) fn stamp(&self) -> Option<Stamp> {
+        let found = fs::metadata(&self.path).ok()?;
+        Some(Stamp {
+            inode: found.ino(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            length: found.len(),
+        })
+    }
+
     /// Locks the table for a change.
     pub(super) fn lock(self: &Arc<Self>) -> Result<Locked, RegistryError> {
-        self.lock_within(PATIENT)
+        let begin = Instant::now();
+        loop {
+            let before = self.stamp();
+            match self.lock_within(PATIENT) {
+                Err(RegistryError::Locked(_))
+                    if self.stamp() != before && begin.elapsed() < LONGEST_WAIT => {}
+                locked => return locked,
+            }
+        }
     }
 
     /// Locks the table for a change, but gives up soon.
@@ -152,17 +211,46 @@ impl Locked {
     /// were any.
     pub(super) fn bury_dead(&self, table: &mut Table) -> bool {
         let dead = table.bury_dead();
-        for slice in &dead {
-            let _ = fs::remove_file(self.registry.mailbox(*slice));
+        for block in &dead {
+            let _ = fs::remove_file(self.registry.mailbox(*block));
         }
         !dead.is_empty()
     }
 
+    /// Replaces the table.
     pub(super) fn write(&self, table: &Table) -> Result<(), RegistryError> {
-        let new = self.registry.beside("new");
-        fs::write(&new, table.print(&self.registry.boot))
-            .and_then(|()| fs::rename(&new, &self.registry.path))
-            .map_err(|error| self.registry.unusable(error))
+        let registry = &self.registry;
+        self.try_write(&table.print(&registry.boot))
+            .map_err(|error| registry.unusable(error))
+    }
+
+    fn try_write(&self, text: &str) -> io::Result<()> {
+        let (path, new) = (&self.registry.path, self.registry.beside("new"));
+        let before = fs::metadata(path).and_then(|found| found.modified());
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        // No two tables have the same time, so that a look at it tells whether the table is new.
+        let now = SystemTime::now();
+        let later = before.map_or(now, |before| now.max(before + Duration::from_nanos(1)));
+        file.set_modified(later)?;
+        fs::rename(&new, path)
+    }
+
+    /// The last line, if it says that a member has seen its place.
+    pub(super) fn last_seen(&self) -> Result<Option<Seen>, RegistryError> {
+        let tail = self.registry.read_part(|file| {
+            let length = file.metadata()?.len();
+            Ok(length.saturating_sub(Seen::LONGEST as u64))
+        })?;
+        Ok(tail.lines().last().and_then(Seen::parse))
+    }
+
+    /// Adds that a member has seen its place, without writing everything again.
+    pub(super) fn append(&self, seen: &Seen) -> Result<(), RegistryError> {
+        let registry = &self.registry;
+        let file = OpenOptions::new().append(true).open(&registry.path);
+        file.and_then(|mut file| file.write_all(seen.print().as_bytes()))
+            .map_err(|error| registry.unusable(error))
     }
 }
 

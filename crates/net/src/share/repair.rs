@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use super::block::NumberBlock;
+use super::mailbox::INSPECT;
 use super::member::{JoinError, Member};
 use super::probe::{self, Probe};
-use super::registry::Locked;
-use super::slice::Slice;
+use super::registry::{Locked, Stamp};
 use super::steering::program;
-use super::table::{Entry, Table};
+use super::table::{Entry, Moved, Seen, Table};
 use crate::socket::Envelope;
 use crate::sys;
 
@@ -21,6 +22,9 @@ const PERIOD: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_millis(20);
 const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How much longer for each member: they get their probes one after the other.
+const PATIENCE_PER_MEMBER: Duration = Duration::from_micros(200);
+
 /// How long to let things be after strays made us look around, and after they made us probe.
 const CALM: Duration = Duration::from_millis(50);
 const CALM_AFTER_PROBES: Duration = Duration::from_millis(200);
@@ -28,8 +32,16 @@ const CALM_AFTER_PROBES: Duration = Duration::from_millis(200);
 /// How soon to try again when another member's mailbox was full.
 const OUTBOX_PERIOD: Duration = Duration::from_millis(1);
 
-/// How many places a round covers when the group has sockets of no member.
-const ALL_PLACES: u32 = 64;
+/// How long members' places are collected before the program is installed that knows them, and how
+/// soon a member tries again that could not write down its own.
+const PUBLISH_DELAY: Duration = Duration::from_millis(10);
+const RECORD_PERIOD: Duration = Duration::from_millis(5);
+
+/// How many places a round covers when the group has sockets of no member. A higher one would look
+/// like a queue pair number in a probe.
+fn all_places(members: usize) -> u32 {
+    (2 * members as u32 + 64).min(NumberBlock::SPACE.start - 1)
+}
 
 /// What a member knows about its place.
 #[derive(Debug)]
@@ -40,11 +52,17 @@ pub(super) struct Repair {
     place: Option<u32>,
     /// Whether the registry has still to be told.
     unrecorded: bool,
+    /// The round and the place that we had when we entered.
+    entered: Option<(u64, u32)>,
+    /// When to install the program, unless somebody has done it by then.
+    publish_at: Option<Instant>,
+    /// The table whose program we installed last.
+    installed: Option<Stamp>,
     patience: Duration,
     /// When we stop waiting for a probe.
     give_up: Option<Instant>,
     /// Whose packets came to us.
-    suspect: Option<Slice>,
+    suspect: Option<NumberBlock>,
     calm_until: Option<Instant>,
     /// When to look at the neighbour again.
     due: Option<Instant>,
@@ -58,6 +76,9 @@ impl Repair {
             round: 0,
             place: None,
             unrecorded: false,
+            entered: None,
+            publish_at: None,
+            installed: None,
             patience: PATIENCE,
             give_up: None,
             suspect: None,
@@ -68,7 +89,7 @@ impl Repair {
     }
 
     /// Remembers that a packet for another member was steered to us, or could not be handed over.
-    pub(super) fn suspect(&mut self, owner: Slice) {
+    pub(super) fn suspect(&mut self, owner: NumberBlock) {
         self.suspect = Some(owner);
     }
 
@@ -93,23 +114,24 @@ impl Repair {
     }
 
     /// Whether we waited for a probe long enough. The first question starts the clock.
-    fn waited_in_vain(&mut self, now: Instant) -> bool {
+    fn waited_in_vain(&mut self, now: Instant, members: usize) -> bool {
         if self.place.is_some() {
             return false;
         }
-        let give_up = *self.give_up.get_or_insert(now + self.patience);
+        let all = PATIENCE_PER_MEMBER * members as u32;
+        let give_up = *self.give_up.get_or_insert(now + self.patience + all);
         if now < give_up {
             return false;
         }
         self.patience = (self.patience * 2).min(LONGEST_PATIENCE);
-        self.give_up = Some(now + self.patience);
+        self.give_up = Some(now + self.patience + all);
         true
     }
 
     /// When there is something to do, unless strays come first.
     fn next_due(&self, now: Instant) -> Instant {
-        let due = self.due.unwrap_or(now);
-        self.give_up.map_or(due, |give_up| give_up.min(due))
+        let times = [self.due.or(Some(now)), self.give_up, self.publish_at];
+        times.into_iter().flatten().min().unwrap_or(now)
     }
 }
 
@@ -117,6 +139,7 @@ impl Member {
     /// Looks after the group: call it whenever you wake up, and at the latest at the time that it
     /// returned. Before that time it does nothing.
     pub fn tend(&mut self, now: Instant) -> Instant {
+        self.tell_time(now);
         if self.repair.withdrawn {
             self.empty_outbox();
             return now + PERIOD;
@@ -138,22 +161,28 @@ impl Member {
         due.min(now + OUTBOX_PERIOD)
     }
 
-    fn inspect(&mut self, now: Instant) -> Result<(), JoinError> {
-        let table = self.registry.read()?;
-        if table.member(self.slice).is_none() {
+    pub(super) fn inspect(&mut self, now: Instant) -> Result<(), JoinError> {
+        let table = self.view.get_mut().current(&self.registry)?;
+        let Some(entry) = table.member(self.block) else {
             return self.enter_again();
-        }
-        if table.round != self.repair.round {
+        };
+        let moved = entry.round == table.round && entry.place != self.repair.place;
+        if table.round != self.repair.round || self.repair.place.is_some() && moved {
             self.repair.expect(table.round);
         }
         if self.repair.unrecorded {
-            self.record()?;
+            self.record(now)?;
         }
-        if self.repair.waited_in_vain(now) {
+        if self.repair.publish_at.is_some_and(|at| at <= now) {
+            self.repair.publish_at = None;
+            self.publish_if_needed()?;
+        }
+        if self.repair.waited_in_vain(now, table.members.len()) {
             self.probe_everywhere()?;
         }
-        let neighbour = table.neighbour(self.slice);
-        if neighbour.is_some_and(|entry| !entry.process.is_alive()) {
+        let neighbour = table.neighbour(self.block, self.process);
+        let neighbour = neighbour.map(|entry| entry.process);
+        if neighbour.is_some_and(|process| !self.view.get_mut().is_alive(process, now)) {
             self.bury_dead()?;
         }
         Ok(())
@@ -171,13 +200,17 @@ impl Member {
         }
     }
 
-    fn look_around(&mut self, now: Instant, owner: Slice) -> Result<(), JoinError> {
+    fn look_around(&mut self, now: Instant, owner: NumberBlock) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         let mut table = locked.read()?;
         let someone_died = locked.bury_dead(&mut table);
         // Who has not been seen in this round yet will be: then strays are no surprise.
         let owner = table.member(owner);
         let misplaced = owner.is_some_and(|entry| entry.round == table.round);
+        if misplaced && !someone_died && self.repair.installed != self.registry.stamp() {
+            // Whoever left has said who took its place, but could not install what follows.
+            return self.steer(&table);
+        }
         if someone_died || misplaced {
             self.repair.calm_until = Some(now + CALM_AFTER_PROBES);
             let reach = table.members.len() as u32;
@@ -186,30 +219,32 @@ impl Member {
         Ok(())
     }
 
-    /// Writes ourselves into the registry. Where all places are known ours is the last, and the
-    /// others need not be disturbed.
+    /// Writes ourselves into the registry. Unless somebody has died or kept a socket, our
+    /// place is the last, and the others need not be disturbed.
     pub(super) fn enter(
         &mut self,
         locked: &Locked,
         mut table: Table,
-        places_known: bool,
+        place_known: bool,
     ) -> Result<(), JoinError> {
         let place = table.members.len() as u32;
         if place == 0 {
             table.round = new_round(table.round);
         }
         table.add(Entry {
-            slice: self.slice,
+            block: self.block,
             process: self.process,
-            place: places_known.then_some(place),
+            place: place_known.then_some(place),
             round: table.round,
+            withdrawn: false,
         });
-        if !places_known {
+        if !place_known {
             return self.start_round(locked, table, place + 1);
         }
         locked.write(&table)?;
         self.steer(&table)?;
         self.repair.expect(table.round);
+        self.repair.entered = Some((table.round, place));
         // Only to be sure.
         self.send_probe(place);
         Ok(())
@@ -219,7 +254,7 @@ impl Member {
     fn enter_again(&mut self) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         let table = locked.read()?;
-        if table.member(self.slice).is_some() {
+        if table.member(self.block).is_some() {
             return Ok(());
         }
         self.enter(&locked, table, false)
@@ -237,15 +272,20 @@ impl Member {
         let Ok(mut table) = locked.read() else {
             return;
         };
-        table.remove(self.slice);
         self.repair.withdrawn = true;
-        if !table.members.is_empty() && locked.write(&table).is_ok() {
+        let Some(entry) = table.member_mut(self.block) else {
+            return;
+        };
+        entry.withdrawn = true;
+        table.listeners.retain(|it| it.block != self.block);
+        if table.members.len() > 1 && locked.write(&table).is_ok() {
             // If the kernel refuses, all is as it was without withdrawing.
             let _ = self.steer(&table);
         }
     }
 
-    /// Takes ourselves out of the registry, closes the socket, and lets the others find their places.
+    /// Takes ourselves out of the registry and closes the socket. If all places are known, the last
+    /// member gets ours and is told; otherwise the others find their places.
     pub(super) fn leave(&mut self) {
         let Ok(locked) = self.registry.lock() else {
             return;
@@ -253,48 +293,101 @@ impl Member {
         let Ok(mut table) = locked.read() else {
             return;
         };
-        table.remove(self.slice);
-        table.round = new_round(table.round);
+        let gap_closed = table.close_gap(self.block);
+        if gap_closed.is_none() {
+            table.round = new_round(table.round);
+        }
         let _ = locked.write(&table);
         let _ = sys::process::replace_with_null(self.receiver.as_fd());
         self.repair.round = table.round;
-        (0..table.members.len() as u32).for_each(|place| self.send_probe(place));
+        match gap_closed {
+            Some(Moved(None)) => {}
+            Some(Moved(Some((block, place)))) => {
+                self.send_probe(place);
+                // If the probe reaches nobody, a forked child has kept our socket.
+                let _ = self.mailbox.bring(&self.registry.mailbox(block), &INSPECT);
+            }
+            None => (0..table.members.len() as u32).for_each(|place| self.send_probe(place)),
+        }
     }
 
     pub(super) fn note_probe(&mut self, probe: Probe) {
         if probe.round != self.repair.round {
             // News, or an old story, or a lie: the registry knows.
-            let current = self.registry.read().map(|table| table.round);
-            if current.ok() != Some(probe.round) {
+            let current = self.registry.round();
+            if current.ok().flatten() != Some(probe.round) {
                 return;
             }
             self.repair.expect(probe.round);
         }
-        if self.repair.note(probe.place) {
-            // If it fails now, the next inspection does it.
-            let _ = self.record();
+        if !self.repair.note(probe.place) {
+            return;
+        }
+        if self.repair.entered == Some((probe.round, probe.place)) {
+            self.repair.unrecorded = false;
+            return;
+        }
+        let now = Instant::now();
+        if self.record(now).is_err() {
+            self.repair.due = Some(now + RECORD_PERIOD);
         }
     }
 
-    /// Tells everybody where we are, and the kernel as well.
-    fn record(&mut self) -> Result<(), JoinError> {
+    /// Writes down where we are. Whoever is the last to do so tells the kernel, or whoever notices
+    /// that the last does not come.
+    fn record(&mut self, now: Instant) -> Result<(), JoinError> {
+        let Some(place) = self.repair.place else {
+            return Ok(());
+        };
         let locked = self.registry.lock_briefly()?;
-        let mut table = locked.read()?;
         let round = self.repair.round;
-        let entry = table
-            .members
-            .iter_mut()
-            .find(|entry| entry.slice == self.slice);
-        let told = (self.repair.place, round);
-        let entry =
-            entry.filter(|entry| table.round == round && (entry.place, entry.round) != told);
-        if let Some(entry) = entry {
-            (entry.place, entry.round) = told;
-            locked.write(&table)?;
-            self.steer(&table)?;
-        }
+        let (seen, members) = match locked.last_seen()? {
+            Some(last) if last.round == round => (last.count, last.members),
+            _ => {
+                let table = locked.read()?;
+                let entry = table.member(self.block).filter(|_| table.round == round);
+                let Some(entry) = entry else {
+                    self.repair.unrecorded = false;
+                    return Ok(());
+                };
+                if (entry.place, entry.round) == (Some(place), round) {
+                    self.repair.unrecorded = false;
+                    return self.steer(&table);
+                }
+                let seen = table.members.iter().filter(|it| it.round == round);
+                (seen.count(), table.members.len())
+            }
+        };
+        locked.append(&Seen {
+            block: self.block,
+            round,
+            place,
+            count: seen + 1,
+            members,
+        })?;
         self.repair.unrecorded = false;
+        if seen + 1 >= members {
+            return self.publish(&locked);
+        }
+        self.repair.publish_at = Some(now + PUBLISH_DELAY);
         Ok(())
+    }
+
+    /// Installs the program if members have been seen since somebody did it last.
+    fn publish_if_needed(&mut self) -> Result<(), JoinError> {
+        let locked = self.registry.lock_briefly()?;
+        match locked.last_seen()? {
+            Some(_) => self.publish(&locked),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells the kernel where the members were seen.
+    fn publish(&mut self, locked: &Locked) -> Result<(), JoinError> {
+        self.repair.publish_at = None;
+        let table = locked.read()?;
+        locked.write(&table)?;
+        self.steer(&table)
     }
 
     /// Removes the dead from the registry, and lets the others find their places.
@@ -313,10 +406,13 @@ impl Member {
     fn probe_everywhere(&mut self) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         let table = locked.read()?;
-        if table.round != self.repair.round {
+        // While others are still being seen, our turn may come.
+        let goes_on = locked.last_seen()?.is_some() && self.registry.is_younger_than(PATIENCE);
+        if table.round != self.repair.round || goes_on {
             return Ok(());
         }
-        self.start_round(&locked, table, ALL_PLACES)
+        let reach = all_places(table.members.len());
+        self.start_round(&locked, table, reach)
     }
 
     fn start_round(
@@ -335,8 +431,9 @@ impl Member {
         Ok(())
     }
 
-    fn steer(&self, table: &Table) -> Result<(), JoinError> {
+    fn steer(&mut self, table: &Table) -> Result<(), JoinError> {
         let attached = sys::option::attach_steering(self.receiver.as_fd(), &program(table));
+        self.repair.installed = self.registry.stamp();
         attached.map_err(|source| no_steering(self.address, source))
     }
 

@@ -2,6 +2,7 @@
 
 use crate::sys::option::Instruction;
 
+use super::block::NumberBlock;
 use super::probe;
 use super::table::Table;
 
@@ -31,13 +32,27 @@ const BODY: u32 = 12 + 8 + 24;
 const ATTRIBUTE: u32 = 12 + 8 + 16;
 
 /// The reply to a request for a datagram service begins with the requester's id. All other answers
-/// have it as their second word, where requests have nothing that looks like a slice.
+/// have it as their second word, where requests have a number that all members share.
 const SERVICE_REPLY: u32 = 0x18;
+
+/// A communication id belongs to the block in which its highest 24 bits lie.
+const COMMUNICATION_SHIFT: u32 = 8;
+
+/// The kernel takes no longer program.
+#[cfg(test)]
+const MOST_INSTRUCTIONS: usize = 4096;
+
+/// As many members fit: two instructions each, one jump for each 64 or so, and the beginning.
+pub(super) const MOST_MEMBERS: usize = 2000;
 
 /// Steers each packet to the member that owns its destination, and answers of the connection manager
 /// to the member that chose the id in them, as far as the members' places are known; everything else
-/// to any member. A probe goes to the place that it names.
+/// to any member. A number that nobody owns goes to the member below it: one must get it. A probe
+/// goes to the place that it names.
+///
+/// A packet passes one comparison for each doubling of the number of members.
 pub(super) fn program(table: &Table) -> Vec<Instruction> {
+    let anybody = anybody(table);
     let mut program = vec![
         plain(LOAD_WORD, 0),
         jump_equal(probe::MAGIC, 2),
@@ -47,35 +62,69 @@ pub(super) fn program(table: &Table) -> Vec<Instruction> {
         plain(AND, QPN_MASK),
         jump_equal(wire::Qpn::GSI.value(), 9),
         plain(LOAD_LENGTH, 0),
-        // Loading beyond its end would send a packet to the first place. So short ones go to
-        // anybody: shifted, their length is no slice.
-        jump_unless(JUMP_AT_LEAST, BODY + 8, 7),
+        // Loading beyond its end would send a packet to the first place.
+        jump_unless(JUMP_AT_LEAST, BODY + 8, 4),
         plain(LOAD_HALF, ATTRIBUTE),
-        jump_equal(SERVICE_REPLY, 2),
+        jump_equal(SERVICE_REPLY, 3),
         plain(LOAD_WORD, BODY),
-        plain(JUMP, 1),
+        plain(JUMP, 2),
+        plain(RETURN, anybody),
         plain(LOAD_WORD, BODY + 4),
-        plain(SHIFT_RIGHT, 26),
-        plain(JUMP, 1),
-        plain(SHIFT_RIGHT, 18),
+        plain(SHIFT_RIGHT, COMMUNICATION_SHIFT),
+        // What all members share is at both ends.
+        jump_unless(JUMP_AT_LEAST, NumberBlock::SPACE.start, 1),
+        jump_unless(JUMP_AT_LEAST, NumberBlock::SPACE.end, 1),
+        plain(RETURN, anybody),
     ];
-    for member in &table.members {
-        if let Some(place) = member.place {
-            program.push(jump_equal(member.slice.number().into(), 1));
-            program.push(plain(RETURN, place));
-        }
+    let leaves: Vec<(u32, u32)> = table
+        .members
+        .iter()
+        .filter(|member| !member.withdrawn)
+        .map(|member| (member.block.first(), member.place.unwrap_or(anybody)))
+        .collect();
+    if leaves.is_empty() {
+        program.push(plain(RETURN, anybody));
     }
-    program.push(plain(RETURN, anybody(table)));
+    search(&leaves, &mut program);
     program
 }
 
+/// Finds the last of the blocks that begins at or below the number, and returns its place.
+fn search(leaves: &[(u32, u32)], program: &mut Vec<Instruction>) {
+    let (lower, upper) = leaves.split_at(leaves.len() / 2);
+    let Some((first_of_upper, place)) = upper.first() else {
+        return;
+    };
+    if lower.is_empty() {
+        program.push(plain(RETURN, *place));
+        return;
+    }
+    let mut below = Vec::new();
+    search(lower, &mut below);
+    let length = below.len();
+    match u8::try_from(length) {
+        Ok(near) => program.push(Instruction {
+            jump_true: near,
+            ..plain(JUMP_AT_LEAST, *first_of_upper)
+        }),
+        // A conditional jump reaches only 255 instructions.
+        Err(_) => {
+            program.push(jump_unless(JUMP_AT_LEAST, *first_of_upper, 1));
+            program.push(plain(JUMP, length as u32));
+        }
+    }
+    program.append(&mut below);
+    search(upper, program);
+}
+
 /// Where packets go that are not for one member. When there are sockets in the group that belong to
-/// no member, the kernel must not choose: what it gives to them is lost.
+/// no member, or to one that is leaving, the kernel must not choose: what it gives to them is lost.
 fn anybody(table: &Table) -> u32 {
-    if table.fills_all_places() {
+    let staying = || table.members.iter().filter(|member| !member.withdrawn);
+    if table.fills_all_places() && staying().count() == table.members.len() {
         return ANY;
     }
-    let known = table.members.iter().find_map(|member| member.place);
+    let known = staying().find_map(|member| member.place);
     known.unwrap_or(ANY)
 }
 
@@ -97,5 +146,130 @@ fn jump_unless(code: u16, operand: u32, skip: u8) -> Instruction {
     Instruction {
         jump_false: skip,
         ..plain(code, operand)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::process::Identity;
+    use crate::share::table::Entry;
+
+    /// What a program returns for a packet, and after how many instructions.
+    fn run(program: &[Instruction], packet: &[u8]) -> (u32, usize) {
+        let word = |at: u32| {
+            let bytes = packet.get(at as usize..).and_then(<[u8]>::first_chunk);
+            bytes.map(|bytes| u32::from_be_bytes(*bytes))
+        };
+        let (mut loaded, mut at, mut steps) = (0, 0, 0);
+        loop {
+            let it = program[at];
+            at += 1;
+            steps += 1;
+            match it.code {
+                LOAD_WORD => loaded = word(it.operand).expect("inside of the packet"),
+                LOAD_HALF => loaded = word(it.operand).expect("inside of the packet") >> 16,
+                LOAD_LENGTH => loaded = packet.len() as u32,
+                AND => loaded &= it.operand,
+                SHIFT_RIGHT => loaded >>= it.operand,
+                JUMP => at += it.operand as usize,
+                RETURN => return (it.operand, steps),
+                RETURN_LOADED => return (loaded, steps),
+                JUMP_EQUAL | JUMP_AT_LEAST => {
+                    let holds = match it.code {
+                        JUMP_EQUAL => loaded == it.operand,
+                        _ => loaded >= it.operand,
+                    };
+                    at += usize::from(if holds { it.jump_true } else { it.jump_false });
+                }
+                other => panic!("instruction {other:#x}"),
+            }
+        }
+    }
+
+    fn members(count: u32) -> Table {
+        let mut table = Table::EMPTY;
+        for place in 0..count {
+            // With gaps, and places in another order than blocks.
+            let block = NumberBlock::new(0x1000 + place * 0x1000 * (4000 / count), 11).unwrap();
+            table.add(Entry {
+                block,
+                process: Identity { pid: 1, start: 1 },
+                place: Some(count - 1 - place),
+                round: 0,
+                withdrawn: false,
+            });
+        }
+        table
+    }
+
+    fn packet(destination: u32) -> Vec<u8> {
+        let mut packet = vec![4; 16];
+        packet[4..8].copy_from_slice(&destination.to_be_bytes());
+        packet
+    }
+
+    /// A message to queue pair 1, with two words of its body.
+    fn message(attribute: u16, words: [u32; 2]) -> Vec<u8> {
+        let mut packet = packet(1);
+        packet.resize(BODY as usize, 0);
+        packet[ATTRIBUTE as usize..][..2].copy_from_slice(&attribute.to_be_bytes());
+        words
+            .iter()
+            .for_each(|word| packet.extend(word.to_be_bytes()));
+        packet
+    }
+
+    #[test]
+    fn every_number_and_id_is_steered_to_its_owner_within_a_few_steps() {
+        for count in [1, 2, 3, 62, 255, 256, 1024, MOST_MEMBERS as u32] {
+            let table = members(count);
+            let program = program(&table);
+            assert!(program.len() <= MOST_INSTRUCTIONS, "{}", program.len());
+            for member in &table.members {
+                let place = member.place.unwrap();
+                let numbers = member.block.qpn_range();
+                for number in [numbers.start, numbers.end - 1] {
+                    let (found, steps) = run(&program, &packet(number));
+                    assert_eq!(found, place);
+                    assert!(steps <= 10 + 2 * count.ilog2() as usize + 2, "{steps}");
+                }
+                let ids = member.block.communication_ids();
+                for id in [ids.start, ids.end - 1] {
+                    assert_eq!(run(&program, &message(0x14, [5, id])).0, place);
+                    assert_eq!(run(&program, &message(0x18, [id, 5])).0, place);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn shared_numbers_and_requests_go_to_anybody() {
+        let program = program(&members(62));
+        for number in [0, 0x7ff, 0xff_f800, 0xff_ffff] {
+            assert_eq!(run(&program, &packet(number)).0, ANY, "{number:x}");
+        }
+        assert_eq!(run(&program, &packet(1)).0, ANY, "too short for a message");
+        assert_eq!(run(&program, &message(0x10, [0x1234_5678, 0])).0, ANY);
+        assert_eq!(
+            run(&program, &message(0x17, [0x1234_5678, 0xffff_0000])).0,
+            ANY
+        );
+        let probe = probe::Probe {
+            place: 77,
+            round: 3,
+        };
+        assert_eq!(run(&program, &probe.bytes()).0, 77);
+    }
+
+    #[test]
+    fn whoever_leaves_gets_nothing_more() {
+        let mut table = members(3);
+        let leaving = table.members[1];
+        table.members[1].withdrawn = true;
+        let left = run(&program(&table), &packet(leaving.block.first())).0;
+        assert_ne!(Some(left), leaving.place);
+        let request = run(&program(&table), &message(0x10, [7, 0])).0;
+        assert_eq!(Some(request), table.members[0].place);
     }
 }

@@ -1,29 +1,37 @@
 //! Who shares an address: the content of the registry.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write};
 
+use wire::Qpn;
+
+use super::block::NumberBlock;
 use super::process::Identity;
-use super::slice::Slice;
 
 /// The first word of the file and the version of what follows.
-const HEADING: &str = "roci-registry-1";
+const HEADING: &str = "roci-registry-2";
 
-/// One process, or one of its shares if it joined several times.
+/// How many blocks that were given back are not given away again at once.
+const RETIRED: usize = 64;
+
+/// One context: a process is as many members as it has devices open at the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub(super) slice: Slice,
+    pub(super) block: NumberBlock,
     pub(super) process: Identity,
     /// Its place in the group of sockets, as it was last known.
     pub(super) place: Option<u32>,
     /// In which round of probes the place was seen.
     pub(super) round: u64,
+    /// Whether it is leaving: it still has its place, but gets nothing more.
+    pub(super) withdrawn: bool,
 }
 
 /// A service that a member listens for, or has reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Listener {
     pub(super) service: u64,
-    pub(super) slice: Slice,
+    pub(super) block: NumberBlock,
 }
 
 /// The members of one address and what they listen for.
@@ -31,57 +39,146 @@ pub(super) struct Listener {
 pub(super) struct Table {
     /// The latest round of probes.
     pub(super) round: u64,
-    /// The slice that was given away last. The next is given away next, so that late packets for
-    /// the dead don't reach the newborn.
-    pub(super) last: Slice,
-    /// In the order of their slices.
+    /// In the order of their blocks, which do not overlap.
     pub(super) members: Vec<Entry>,
     /// In the order in which they were claimed.
     pub(super) listeners: Vec<Listener>,
+    /// Blocks that were given back, the latest last.
+    pub(super) retired: Vec<NumberBlock>,
+}
+
+/// A member has seen its place: what is appended to the registry while a round goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) block: NumberBlock,
+    pub(super) round: u64,
+    pub(super) place: u32,
+    /// How many members have been seen in this round, this one included.
+    pub(super) count: usize,
+    /// How many there are.
+    pub(super) members: usize,
+}
+
+impl Seen {
+    /// No line is longer than this.
+    pub(super) const LONGEST: usize = 128;
+
+    /// Its line.
+    pub(super) fn print(&self) -> String {
+        let Self { block, place, .. } = self;
+        let (round, count, members) = (self.round, self.count, self.members);
+        format!("seen {block} round {round:016x} place {place} count {count} of {members}\n")
+    }
+
+    /// What a line says; none if it says something else.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let mut words = line.strip_prefix("seen ")?.split_ascii_whitespace();
+        Some(Self {
+            block: words.next()?.parse().ok()?,
+            round: u64::from_str_radix(words.nth(1)?, 16).ok()?,
+            place: words.nth(1)?.parse().ok()?,
+            count: words.nth(1)?.parse().ok()?,
+            members: words.nth(1)?.parse().ok()?,
+        })
+    }
 }
 
 impl Table {
     pub(super) const EMPTY: Table = Table {
         round: 0,
-        last: Slice::LAST,
         members: Vec::new(),
         listeners: Vec::new(),
+        retired: Vec::new(),
     };
 
-    pub(super) fn member(&self, slice: Slice) -> Option<&Entry> {
-        self.members.iter().find(|entry| entry.slice == slice)
+    /// The member that has exactly this block.
+    pub(super) fn member(&self, block: NumberBlock) -> Option<&Entry> {
+        self.position(block).ok().map(|at| &self.members[at])
+    }
+
+    pub(super) fn member_mut(&mut self, block: NumberBlock) -> Option<&mut Entry> {
+        self.position(block).ok().map(|at| &mut self.members[at])
+    }
+
+    fn position(&self, block: NumberBlock) -> Result<usize, usize> {
+        self.members.binary_search_by_key(&block, |it| it.block)
+    }
+
+    /// The member that owns a queue pair number, unless it is leaving.
+    pub(super) fn owner(&self, number: Qpn) -> Option<&Entry> {
+        let above = |entry: &Entry| entry.block.first() <= number.value();
+        let after = self.members.partition_point(above);
+        let below = self.members.get(after.checked_sub(1)?)?;
+        (below.block.contains(number) && !below.withdrawn).then_some(below)
+    }
+
+    /// Whether a block or a part of it belongs to a member.
+    pub(super) fn is_taken(&self, block: NumberBlock) -> bool {
+        self.members.iter().any(|it| it.block.overlaps(block))
     }
 
     pub(super) fn add(&mut self, entry: Entry) {
-        self.members.push(entry);
-        self.members.sort_by_key(|entry| entry.slice);
+        let at = self.position(entry.block).unwrap_or_else(|at| at);
+        self.members.insert(at, entry);
     }
 
-    pub(super) fn remove(&mut self, slice: Slice) {
-        self.members.retain(|entry| entry.slice != slice);
-        self.listeners.retain(|listener| listener.slice != slice);
+    pub(super) fn remove(&mut self, block: NumberBlock) {
+        self.remove_all(&HashSet::from([block]));
+    }
+
+    fn remove_all(&mut self, blocks: &HashSet<NumberBlock>) {
+        let given_back = self.members.iter().map(|entry| entry.block);
+        (self.retired).extend(given_back.filter(|block| blocks.contains(block)));
+        let too_many = self.retired.len().saturating_sub(RETIRED);
+        self.retired.drain(..too_many);
+        self.members.retain(|entry| !blocks.contains(&entry.block));
+        (self.listeners).retain(|listener| !blocks.contains(&listener.block));
+    }
+
+    /// Takes a member out whose socket is about to be closed: the last moves into its place. Says
+    /// who that is, or nothing if the places are not known.
+    pub(super) fn close_gap(&mut self, leaver: NumberBlock) -> Option<Moved> {
+        let settled = self.is_settled();
+        let gap = self.member(leaver).and_then(|entry| entry.place);
+        self.remove(leaver);
+        let (true, Some(gap)) = (settled, gap) else {
+            return None;
+        };
+        let last = self.members.len() as u32;
+        let mut members = self.members.iter_mut();
+        let moved = members.find(|entry| entry.place == Some(last));
+        Some(Moved(moved.map(|entry| {
+            entry.place = Some(gap);
+            (entry.block, gap)
+        })))
     }
 
     /// Removes those that don't run any more, and says who they were.
-    pub(super) fn bury_dead(&mut self) -> Vec<Slice> {
+    pub(super) fn bury_dead(&mut self) -> HashSet<NumberBlock> {
+        let mut alive = HashMap::new();
+        let mut is_alive = |it: Identity| *alive.entry(it).or_insert_with(|| it.is_alive());
         let dead = self.members.iter();
-        let dead = dead.filter(|entry| !entry.process.is_alive());
-        let dead: Vec<Slice> = dead.map(|entry| entry.slice).collect();
-        dead.iter().for_each(|slice| self.remove(*slice));
+        let dead = dead.filter(|entry| !is_alive(entry.process));
+        let dead: HashSet<NumberBlock> = dead.map(|entry| entry.block).collect();
+        if !dead.is_empty() {
+            self.remove_all(&dead);
+        }
         dead
     }
 
-    /// A slice that nobody has.
-    pub(super) fn free_slice(&self) -> Option<Slice> {
-        let candidates = std::iter::successors(Some(self.last.next()), |slice| Some(slice.next()));
-        (candidates.take(Slice::COUNT)).find(|slice| self.member(*slice).is_none())
+    /// How many processes the members are.
+    pub(super) fn processes(&self) -> usize {
+        let processes = self.members.iter().map(|entry| entry.process);
+        processes.collect::<HashSet<_>>().len()
     }
 
-    /// The member after this one, and the first after the last: each watches over the next.
-    pub(super) fn neighbour(&self, slice: Slice) -> Option<&Entry> {
-        let after = self.members.iter().find(|entry| entry.slice > slice);
-        let next = after.or(self.members.first());
-        next.filter(|entry| entry.slice != slice)
+    /// The next member of another process, and the first after the last: each watches over the next.
+    pub(super) fn neighbour(&self, block: NumberBlock, process: Identity) -> Option<&Entry> {
+        let (before, after) = match self.position(block) {
+            Ok(at) | Err(at) => self.members.split_at(at),
+        };
+        let mut others = after.iter().chain(before);
+        others.find(|entry| entry.process != process)
     }
 
     /// Whether every member has seen its place in the latest round and no place is left over.
@@ -91,35 +188,66 @@ impl Table {
 
     /// Whether the members' places are 0, 1, 2… without a gap.
     pub(super) fn fills_all_places(&self) -> bool {
-        let mut places: Vec<_> = self.members.iter().map(|entry| entry.place).collect();
-        places.sort_unstable();
-        places
-            .into_iter()
-            .eq((0..).map(Some).take(self.members.len()))
+        self.fill_places(|_| true) == Some(self.members.len())
+    }
+
+    /// Whether a new socket has the place after all members', as far as is known: none of the
+    /// latest places contradicts it.
+    pub(super) fn may_fill_all_places(&self) -> bool {
+        self.fill_places(|entry| entry.round == self.round)
+            .is_some()
+    }
+
+    /// How many of some members have different places below the number of all; none if they have not.
+    fn fill_places(&self, which: impl Fn(&Entry) -> bool) -> Option<usize> {
+        let mut filled = vec![false; self.members.len()];
+        let mut count = 0;
+        for entry in self.members.iter().filter(|entry| which(entry)) {
+            let place = filled.get_mut(entry.place? as usize)?;
+            if std::mem::replace(place, true) {
+                return None;
+            }
+            count += 1;
+        }
+        Some(count)
     }
 
     /// One line each, for people as well as for us.
     pub(super) fn print(&self, boot: &str) -> String {
-        let mut text = format!("{HEADING} {boot}\n");
-        self.print_lines(&mut text)
+        let mut text = String::with_capacity(128 + 96 * self.members.len());
+        self.print_lines(boot, &mut text)
             .expect("a string takes everything");
         text
     }
 
-    fn print_lines(&self, text: &mut String) -> fmt::Result {
-        writeln!(text, "round {:016x} last {}", self.round, self.last)?;
+    fn print_lines(&self, boot: &str, text: &mut String) -> fmt::Result {
+        writeln!(text, "{HEADING} {boot}")?;
+        writeln!(text, "round {:016x}", self.round)?;
+        for block in &self.retired {
+            writeln!(text, "retired {block}")?;
+        }
+        for Listener { service, block } in &self.listeners {
+            writeln!(text, "listener {service:016x} member {block}")?;
+        }
         for entry in &self.members {
             let Identity { pid, start } = entry.process;
-            write!(text, "member {} pid {pid} start {start}", entry.slice)?;
+            let kind = if entry.withdrawn { "leaver" } else { "member" };
+            write!(text, "{kind} {} pid {pid} start {start}", entry.block)?;
             match entry.place {
                 Some(place) => writeln!(text, " round {:016x} place {place}", entry.round)?,
                 None => writeln!(text, " round {:016x}", entry.round)?,
             }
         }
-        for Listener { service, slice } in &self.listeners {
-            writeln!(text, "listener {service:016x} member {slice}")?;
-        }
         Ok(())
+    }
+
+    /// The round in the first lines of what was printed by the same version and boot.
+    pub(super) fn parse_round(text: &str, boot: &str) -> Option<u64> {
+        let mut lines = text.lines();
+        let writer = lines.next()?.strip_prefix(HEADING)?;
+        let round = lines.next()?.strip_prefix("round ")?;
+        let round = u64::from_str_radix(round, 16).ok()?;
+        (writer.trim() == boot).then_some(round)
     }
 
     /// None if it is of another version. What another boot wrote is about processes long gone.
@@ -133,49 +261,78 @@ impl Table {
         if writer.trim() == boot {
             lines.for_each(|line| _ = table.parse_line(line));
         }
+        table.put_in_order();
         Some(table)
     }
 
+    /// As printed they are in order, unless somebody else has written the file.
+    fn put_in_order(&mut self) {
+        self.members.sort_by_key(|entry| entry.block);
+        let mut end = 0;
+        self.members.retain(|entry| {
+            let range = entry.block.qpn_range();
+            let is_free = range.start >= end;
+            end = end.max(range.end);
+            is_free
+        });
+    }
+
     fn parse_line(&mut self, line: &str) -> Option<()> {
-        let mut words = line.split_ascii_whitespace();
-        match words.next()? {
-            "round" => {
-                self.round = u64::from_str_radix(words.next()?, 16).ok()?;
-                self.last = slice(words.nth(1)?)?;
-            }
-            "member" => self.add(Entry {
-                slice: slice(words.next()?)?,
+        let (kind, rest) = line.split_once(' ')?;
+        let mut words = rest.split_ascii_whitespace();
+        match kind {
+            "round" => self.round = u64::from_str_radix(words.next()?, 16).ok()?,
+            "member" | "leaver" => self.members.push(Entry {
+                block: words.next()?.parse().ok()?,
                 process: Identity {
                     pid: words.nth(1)?.parse().ok()?,
                     start: words.nth(1)?.parse().ok()?,
                 },
                 round: u64::from_str_radix(words.nth(1)?, 16).ok()?,
                 place: words.nth(1).and_then(|place| place.parse().ok()),
+                withdrawn: kind == "leaver",
             }),
             "listener" => self.listeners.push(Listener {
                 service: u64::from_str_radix(words.next()?, 16).ok()?,
-                slice: slice(words.nth(1)?)?,
+                block: words.nth(1)?.parse().ok()?,
             }),
+            "retired" if self.retired.len() < RETIRED => {
+                self.retired.push(words.next()?.parse().ok()?);
+            }
+            // After the members, which are in order.
+            "seen" => {
+                let seen = Seen::parse(line)?;
+                let entry = self.member_mut(seen.block)?;
+                (entry.place, entry.round) = (Some(seen.place), seen.round);
+            }
             _ => {}
         }
         Some(())
     }
 }
 
-fn slice(word: &str) -> Option<Slice> {
-    Slice::new(word.parse().ok()?)
-}
+/// Which member moved to which place when another left, if one did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Moved(pub(super) Option<(NumberBlock, u32)>);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn entry(number: u8, place: Option<u32>) -> Entry {
+    fn block(number: u32) -> NumberBlock {
+        NumberBlock::new(number << 12, 12).unwrap()
+    }
+
+    fn entry(number: u32, place: Option<u32>) -> Entry {
         Entry {
-            slice: Slice::new(number).unwrap(),
-            process: Identity { pid: 7, start: 99 },
+            block: block(number),
+            process: Identity {
+                pid: number,
+                start: 99,
+            },
             place,
             round: 5,
+            withdrawn: false,
         }
     }
 
@@ -190,15 +347,30 @@ mod tests {
 
     #[test]
     fn what_is_printed_can_be_read() {
-        let mut table = table(&[entry(62, None), entry(3, Some(1))]);
+        let mut table = table(&[entry(62, None), entry(3, Some(1)), entry(4, None)]);
+        table.members[0].withdrawn = true;
+        table.retired.push(block(9));
         table.listeners.push(Listener {
             service: 0x0106_1234,
-            slice: Slice::FIRST,
+            block: block(1),
         });
-        let text = table.print("this-boot");
-        println!("{text}");
-        assert_eq!(Table::parse(&text, "this-boot"), Some(table));
+        let mut text = table.print("this-boot");
+        assert_eq!(Table::parse_round(&text, "this-boot"), Some(5));
+        assert_eq!(Table::parse_round(&text, "other-boot"), None);
         assert_eq!(Table::parse(&text, "other-boot"), Some(Table::EMPTY));
+        let seen = Seen {
+            block: block(62),
+            round: 6,
+            place: 17,
+            count: 1,
+            members: 3,
+        };
+        assert_eq!(Seen::parse(seen.print().trim_end()), Some(seen));
+        assert!(seen.print().len() < Seen::LONGEST);
+        text.push_str(&seen.print());
+        println!("{text}");
+        (table.members[2].place, table.members[2].round) = (Some(17), 6);
+        assert_eq!(Table::parse(&text, "this-boot"), Some(table));
         assert_eq!(Table::parse("", "this-boot"), Some(Table::EMPTY));
         assert_eq!(Table::parse("something else", "this-boot"), None);
     }
@@ -209,10 +381,15 @@ mod tests {
         for end in 0..text.len() {
             let _ = Table::parse(&text[..end], "b");
         }
-        let members = Table::parse(&text.replace("pid 7", "pid x"), "b")
+        let members = Table::parse(&text.replace("pid ", "pid x"), "b")
             .unwrap()
             .members;
         assert_eq!(members, []);
+        // Blocks that overlap: the first in order counts.
+        let twice = format!("{text}{}", text.replace("001000-12", "001800-13"));
+        let members = Table::parse(&twice, "b").unwrap().members;
+        let blocks: Vec<_> = members.iter().map(|it| it.block).collect();
+        assert_eq!(blocks, [block(1), block(2)]);
     }
 
     #[test]
@@ -220,6 +397,7 @@ mod tests {
         assert!(table(&[]).is_settled());
         assert!(table(&[entry(9, Some(1)), entry(4, Some(0))]).is_settled());
         assert!(!table(&[entry(9, Some(2)), entry(4, Some(0))]).is_settled());
+        assert!(!table(&[entry(9, Some(0)), entry(4, Some(0))]).is_settled());
         assert!(!table(&[entry(9, None), entry(4, Some(0))]).is_settled());
         let mut late = table(&[entry(9, Some(0))]);
         late.round += 1;
@@ -227,29 +405,60 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_given_away_in_turn() {
-        let mut table = Table::EMPTY;
-        for number in (1..=62).chain(1..=5) {
-            let slice = table.free_slice().unwrap();
-            assert_eq!(slice.number(), number);
-            table.last = slice;
-        }
-        (1..=62).for_each(|number| table.add(entry(number, None)));
-        assert_eq!(table.free_slice(), None);
-        table.remove(Slice::FIRST);
-        assert_eq!(table.free_slice(), Some(Slice::FIRST));
+    fn only_what_was_seen_in_the_latest_round_contradicts() {
+        let mut table = table(&[entry(9, Some(5)), entry(4, Some(0))]);
+        assert!(!table.may_fill_all_places());
+        table.members[1].round = 4;
+        assert!(table.may_fill_all_places() && !table.fills_all_places());
     }
 
     #[test]
-    fn each_watches_over_the_next() {
-        let table = table(&[entry(4, None), entry(9, None), entry(20, None)]);
-        let watched = |number| {
-            let next = table.neighbour(Slice::new(number).unwrap());
-            next.map(|entry| entry.slice.number())
-        };
+    fn the_last_moves_into_the_place_of_whoever_leaves() {
+        let entries = [entry(1, Some(2)), entry(2, Some(0)), entry(3, Some(1))];
+        let mut settled = table(&entries);
         assert_eq!(
-            (watched(4), watched(9), watched(20)),
-            (Some(9), Some(20), Some(4))
+            settled.close_gap(block(2)),
+            Some(Moved(Some((block(1), 0))))
         );
+        assert!(settled.is_settled());
+        assert_eq!(settled.close_gap(block(3)), Some(Moved(None)));
+        assert!(settled.is_settled() && settled.retired == [block(2), block(3)]);
+        let mut unsettled = table(&entries);
+        unsettled.round += 1;
+        assert_eq!(unsettled.close_gap(block(2)), None);
+        assert_eq!(unsettled.members.len(), 2);
+    }
+
+    #[test]
+    fn a_number_belongs_to_the_block_it_lies_in() {
+        let mut table = table(&[entry(1, None), entry(4, None)]);
+        let owner = |table: &Table, number| table.owner(Qpn::new(number)).map(|it| it.block);
+        for (number, expected) in [
+            (0xfff, None),
+            (0x1000, Some(block(1))),
+            (0x1fff, Some(block(1))),
+            (0x2000, None),
+            (0x4fff, Some(block(4))),
+            (0xff_ffff, None),
+        ] {
+            assert_eq!(owner(&table, number), expected, "{number:x}");
+        }
+        table.members[0].withdrawn = true;
+        assert_eq!(owner(&table, 0x1000), None);
+    }
+
+    #[test]
+    fn each_watches_over_the_next_process() {
+        let mut table = table(&[entry(4, None), entry(9, None), entry(20, None)]);
+        table.members[1].process = table.members[0].process;
+        let watched = |number| {
+            let ours = table.member(block(number)).unwrap();
+            let next = table.neighbour(ours.block, ours.process);
+            next.map(|entry| entry.block)
+        };
+        assert_eq!(watched(4), Some(block(20)));
+        assert_eq!(watched(9), Some(block(20)));
+        assert_eq!(watched(20), Some(block(4)));
+        assert_eq!(table.processes(), 2);
     }
 }

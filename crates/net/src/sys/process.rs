@@ -24,6 +24,17 @@ pub(crate) fn random() -> io::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
+/// How many files this process may have open.
+pub(crate) fn open_files_limit() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one rlimit to the live variable.
+    let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    if result < 0 { 0 } else { limit.rlim_cur }
+}
+
 /// Puts an empty file behind a descriptor: its number stays valid, and what was behind it is gone
 /// from this process. Nothing is allocated and no lock is taken, as is right after a fork.
 pub(crate) fn replace_with_null(fd: BorrowedFd<'_>) -> io::Result<()> {

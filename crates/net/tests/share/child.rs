@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use net::poll::{Interest, Waker, wait};
-use net::share::{Member, Slice};
+use net::share::{Member, NumberBlock};
 use net::socket::Inbox;
 use wire::{Checker, Packet, Qpn};
 
@@ -42,17 +42,17 @@ pub(crate) struct Process {
     child: Child,
     input: ChildStdin,
     output: Receiver<String>,
-    pub(crate) slice: Slice,
+    pub(crate) block: NumberBlock,
 }
 
 impl Process {
     /// Starts a process that joins.
     pub(crate) fn join(address: IpAddr) -> Self {
         let (mut process, joined) = Self::start(address, None);
-        let slice = joined
+        let block = joined
             .strip_prefix("joined ")
             .unwrap_or_else(|| panic!("{joined}"));
-        process.slice = Slice::new(slice.parse().unwrap()).unwrap();
+        process.block = block.parse().unwrap();
         process
     }
 
@@ -88,7 +88,7 @@ impl Process {
             child,
             input,
             output,
-            slice: Slice::FIRST,
+            block: NumberBlock::new(0x800, 11).unwrap(),
         };
         let first = process.answer();
         (process, first)
@@ -145,7 +145,7 @@ fn member() {
     };
     match Member::join(address.parse().unwrap()) {
         Ok(member) => {
-            say(&format!("joined {}", member.slice()));
+            say(&format!("joined {}", member.block()));
             serve(member);
         }
         Err(error) => say(&format!("refused: {error}")),

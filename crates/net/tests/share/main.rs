@@ -5,6 +5,7 @@
 mod child;
 mod forks;
 mod listeners;
+mod many;
 mod one_process;
 mod processes;
 mod shortcuts;

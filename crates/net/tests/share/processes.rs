@@ -12,7 +12,7 @@ use crate::traffic::{Peer, Site};
 fn each_gets_one_directly(peer: &Peer, members: &mut [Process]) -> bool {
     let before: Vec<Report> = members.iter_mut().map(Process::report).collect();
     for member in members.iter() {
-        peer.send(&[member.slice.qpn_range().start + 5]);
+        peer.send(&[member.block.qpn_range().start + 5]);
     }
     let after: Vec<Report> = members.iter_mut().map(Process::report).collect();
     let pairs = before.iter().zip(&after);
@@ -47,7 +47,7 @@ pub(crate) fn all_get_their_own(peer: &Peer, members: &mut [Process]) {
     let before: Vec<Report> = members.iter_mut().map(Process::report).collect();
     for round in 0..20 {
         for member in members.iter() {
-            let first = member.slice.qpn_range().start + round;
+            let first = member.block.qpn_range().start + round;
             peer.send(&[first, first + 1, first + 2]);
         }
     }
@@ -56,7 +56,7 @@ pub(crate) fn all_get_their_own(peer: &Peer, members: &mut [Process]) {
         pairs.all(|(before, after)| after.own >= before.own + 60)
     });
     for (member, (before, after)) in members.iter().zip(before.iter().zip(&after)) {
-        assert_eq!(after.own, before.own + 60, "slice {}", member.slice);
+        assert_eq!(after.own, before.own + 60, "block {}", member.block);
         assert_eq!(after.strays, before.strays);
         assert_eq!(after.forwarded, before.forwarded);
     }
@@ -96,7 +96,7 @@ fn three_of_eight_are_killed_and_three_new_ones_join() {
         let mut victim = members.remove(seed % members.len());
         seed /= 8;
         victim.kill();
-        dead.push(victim.slice);
+        dead.push(victim.block);
     }
     println!("killed {dead:?}");
     let before: u64 = members.iter_mut().map(|it| it.report().own).sum();
@@ -104,7 +104,7 @@ fn three_of_eight_are_killed_and_three_new_ones_join() {
     let mut sent = 0;
     while begin.elapsed() < Duration::from_millis(600) {
         for member in &members {
-            peer.send(&[member.slice.qpn_range().end - 1]);
+            peer.send(&[member.block.qpn_range().end - 1]);
             sent += 1;
         }
         sleep(Duration::from_millis(1));
@@ -119,7 +119,7 @@ fn three_of_eight_are_killed_and_three_new_ones_join() {
     all_get_their_own(&peer, &mut members);
 
     members.extend((0..3).map(|_| Process::join(address)));
-    assert!(members.iter().all(|it| !dead.contains(&it.slice)));
+    assert!(members.iter().all(|it| !dead.contains(&it.block)));
     println!(
         "three new ones: settled after {:?}",
         settle(&peer, &mut members)
@@ -202,7 +202,7 @@ fn a_stopped_process_delays_only_itself() {
 /// Nothing is lost: it waits in the socket or in the mailbox. How many it will have got in all.
 fn peer_sends_while_stopped(peer: &Peer, stopped: &Process) -> u64 {
     for _ in 0..5 {
-        peer.send(&[stopped.slice.qpn_range().start]);
+        peer.send(&[stopped.block.qpn_range().start]);
     }
     // Five from the settling before.
     10

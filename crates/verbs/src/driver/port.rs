@@ -11,7 +11,7 @@ use engine::{Arrival, NumberSpace, Transmit};
 use host::{Message, Owner};
 use net::fork::Guard;
 use net::poll::{Interest, wait};
-use net::share::{Arrived, Member, ServiceError, Slice, join_all};
+use net::share::{Arrived, Member, ServiceError, join_all};
 use net::socket::{Envelope, Inbox, Receiver, SendError, SocketError};
 use wire::{Gid, Qpn, ROCE_PORT};
 
@@ -25,9 +25,6 @@ pub(super) enum Look {
     /// Where packets came last, and now and then everywhere: for who looks again and again.
     Again,
 }
-
-/// The highest bits of a communication id name its owner's slice.
-const SLICE_BITS: u32 = 6;
 
 /// Now and then is each so many times.
 const EVERYWHERE: u32 = 8;
@@ -162,10 +159,15 @@ impl Ports {
     pub(super) fn numbers(&self) -> NumberSpace {
         let usual = NumberSpace::default();
         match self.members.first() {
-            Some(member) => NumberSpace {
-                first: member.qpn_range().start,
-                ..usual
-            },
+            Some(member) => {
+                let block = member.block();
+                let reuse = usual.reuse;
+                NumberSpace {
+                    first: block.first(),
+                    capacity: (1 << block.bits()) / reuse,
+                    reuse,
+                }
+            }
             None => usual,
         }
     }
@@ -186,8 +188,8 @@ impl Ports {
     /// Our part of the communication ids: the same at every address. None on a device without
     /// addresses.
     pub(super) fn slice(&self) -> Option<cm::Slice> {
-        let slice = self.members.first()?.slice();
-        cm::Slice::new(SLICE_BITS, slice.number().into())
+        let (bits, value) = self.members.first()?.block().prefix();
+        cm::Slice::new(bits, value)
     }
 
     /// The UDP source port of each GID, by index.
@@ -302,12 +304,10 @@ impl Ports {
         self.members.iter_mut().for_each(Member::withdraw);
     }
 
-    /// Looks after the other processes at our addresses, when that is due.
+    /// Looks after the other processes at our addresses, as far as that is due.
     pub(super) fn tend(&mut self, now: Instant) {
-        if self.tend_at.is_none_or(|at| at <= now) {
-            let due = self.members.iter_mut().map(|member| member.tend(now));
-            self.tend_at = due.min();
-        }
+        let due = self.members.iter_mut().map(|member| member.tend(now));
+        self.tend_at = due.min();
     }
 
     pub(super) fn tend_at(&self) -> Option<Instant> {
@@ -322,14 +322,14 @@ impl Ports {
             return Owner::Here;
         };
         let owner = match message.recipient {
-            Recipient::Identifier(id) => match Slice::of_communication(id.value()) {
+            Recipient::Identifier(id) => match member.owner_of_communication(id.value()) {
                 Some(owner) => owner,
                 None => return Owner::Nobody,
             },
             Recipient::Listener(service) => {
                 let owner = member.listeners().owner(service.value());
                 match owner.ok().flatten() {
-                    Some(owner) if owner != member.slice() => owner,
+                    Some(owner) if owner != member.block() => owner,
                     // Reserved by us or by nobody, and nobody listens.
                     _ => return Owner::Nobody,
                 }

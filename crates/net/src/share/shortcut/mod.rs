@@ -10,21 +10,28 @@
 //! over the socket. What was sent there before is in the reader's socket already, and he takes it
 //! before he begins to read a new ring.
 //!
+//! Numbers change hands when their owner leaves or dies: then the registry changes, which is looked for
+//! once in a millisecond at most, and the ways to former owners are dropped.
+//!
 //! A reader who is about to sleep says so in the ring, and the writer knocks at his mailbox.
 
 mod ring;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
+use wire::Qpn;
+
+use super::block::NumberBlock;
 use super::mailbox::{HEADING, MAX_LETTER, Mailbox, Offer};
 use super::process::Identity;
-use super::registry::Registry;
-use super::slice::Slice;
+use super::registry::{Registry, Stamp};
+use super::table::{Entry, Table};
 use ring::{Reader, State, Writer};
 
 /// So often a writer whose ring is full lets others run before a packet is lost: about a millisecond.
@@ -39,14 +46,26 @@ const LETTERS_AT_ONCE: usize = 8;
 /// So many may write for us.
 const MOST_SOURCES: usize = 256;
 
-/// Who has the queue pairs in a slice of an address.
-type Owner = (IpAddr, Slice);
+/// How many ways are remembered. Packets to more go over the socket.
+const MOST_WAYS: usize = 4096;
+
+/// How often it is looked whether numbers have changed hands.
+const CHECK_PERIOD: Duration = Duration::from_millis(1);
+
+/// A queue pair number at an address.
+type Destination = (IpAddr, Qpn);
 
 /// The ways to and from other processes.
 #[derive(Debug)]
 pub(super) struct Shortcuts {
     us: Identity,
-    ways: HashMap<Owner, Way>,
+    /// By the address and the lowest number of the block that they lead to. Blocks don't overlap.
+    ways: BTreeMap<(IpAddr, u32), Way>,
+    /// The registries of the addresses that ways lead to, and the tables they were looked up in.
+    registries: HashMap<IpAddr, (Registry, Option<Stamp>)>,
+    /// What time it was told to be, and when the registries were looked at.
+    now: Option<Instant>,
+    checked: Option<Instant>,
     sources: Vec<Source>,
     buffer: Box<[u8]>,
 }
@@ -54,6 +73,8 @@ pub(super) struct Shortcuts {
 /// Where packets to one owner of queue pairs go.
 #[derive(Debug)]
 struct Way {
+    /// The numbers that it is for.
+    block: NumberBlock,
     /// Nothing if they go over the socket.
     ring: Option<Outlet>,
     /// How often it was looked after.
@@ -63,6 +84,7 @@ struct Way {
 #[derive(Debug)]
 struct Outlet {
     writer: Writer,
+    block: NumberBlock,
     reader: Identity,
     mailbox: PathBuf,
     /// How far the reader was when it was last looked after.
@@ -80,28 +102,96 @@ impl Shortcuts {
     pub(super) fn new(us: Identity) -> Self {
         Self {
             us,
-            ways: HashMap::new(),
+            ways: BTreeMap::new(),
+            registries: HashMap::new(),
+            now: None,
+            checked: None,
             sources: Vec::new(),
             buffer: vec![0; MAX_LETTER].into(),
         }
     }
 
+    /// Tells what time it is. Whoever sends is not asked for it, as that would cost more than sending.
+    pub(super) fn tell_time(&mut self, now: Instant) {
+        self.now = Some(now);
+    }
+
     /// Takes packets to their owner; whether they are on their way. If not, they must go over the socket.
     pub(super) fn send(
         &mut self,
-        owner: Owner,
+        to: Destination,
         heading: &[u8; HEADING],
         packets: &[u8],
         registry: &Registry,
         mailbox: &Mailbox,
     ) -> bool {
-        let us = self.us;
-        let way = self.ways.entry(owner).or_insert_with(|| Way {
-            ring: offer(us, owner, registry, mailbox),
-            age: 0,
-        });
-        let ring = way.ring.as_mut();
+        self.drop_outdated_ways_if_due();
+        if self.way(to).is_none() {
+            self.look_for_way(to, registry, mailbox);
+        }
+        let ring = self.way(to).and_then(|way| way.ring.as_mut());
         ring.is_some_and(|outlet| outlet.send(heading, packets, mailbox))
+    }
+
+    fn way(&mut self, (address, number): Destination) -> Option<&mut Way> {
+        let below = self.ways.range_mut(..=(address, number.value()));
+        let ((at, _), way) = below.last()?;
+        (*at == address && way.block.contains(number)).then_some(way)
+    }
+
+    fn look_for_way(&mut self, to: Destination, registry: &Registry, mailbox: &Mailbox) {
+        let (address, number) = to;
+        if self.ways.len() >= MOST_WAYS {
+            return;
+        }
+        let (registry, _) = self.registries.entry(address).or_insert_with(|| {
+            let registry = registry.of_neighbour(address);
+            // Asked for before the table is read.
+            let stamp = registry.stamp();
+            (registry, stamp)
+        });
+        let table = registry.read().unwrap_or(Table::EMPTY);
+        let owner = table.owner(number);
+        let block = owner.map(|owner| owner.block);
+        let Some(block) = block.or(NumberBlock::smallest_with(number)) else {
+            return;
+        };
+        let ring = owner.and_then(|owner| offer(self.us, owner, registry, mailbox));
+        let range = block.qpn_range();
+        let inside = (self.ways).range((address, range.start)..(address, range.end));
+        let inside: Vec<_> = inside.map(|(key, _)| *key).collect();
+        inside.iter().for_each(|key| _ = self.ways.remove(key));
+        let way = Way {
+            block,
+            ring,
+            age: 0,
+        };
+        self.ways.insert((address, block.first()), way);
+    }
+
+    /// Numbers change hands only by a new table. Then a ring whose reader is dead must not get what
+    /// is for the new owner.
+    fn drop_outdated_ways_if_due(&mut self) {
+        let checked_lately = match (self.now, self.checked) {
+            (Some(now), Some(checked)) => now.saturating_duration_since(checked) < CHECK_PERIOD,
+            (None, _) => true,
+            (_, None) => false,
+        };
+        if checked_lately {
+            return;
+        }
+        self.checked = self.now;
+        for (address, (registry, stamp)) in &mut self.registries {
+            let now = registry.stamp();
+            if now == *stamp {
+                continue;
+            }
+            *stamp = now;
+            let table = registry.read().unwrap_or(Table::EMPTY);
+            self.ways.retain(|(at, _), way| {
+                at != address || way.ring.as_ref().is_some_and(|it| it.is_in(&table))
+            });
+        }
     }
 
     /// Takes a ring that was offered. One that can't be used is left alone: then nobody writes.
@@ -164,6 +254,8 @@ impl Shortcuts {
     /// Forgets who has gone. To be called now and then.
     pub(super) fn tend(&mut self) {
         self.ways.retain(|_, way| way.is_worth_keeping());
+        let ways = &self.ways;
+        (self.registries).retain(|address, _| ways.keys().any(|(at, _)| at == address));
         self.sources.retain_mut(|source| {
             !source.reader.is_over() && (source.reader.has_letters() || source.writer.is_alive())
         });
@@ -191,6 +283,12 @@ impl Way {
 }
 
 impl Outlet {
+    /// Whether the reader still owns the numbers.
+    fn is_in(&self, table: &Table) -> bool {
+        let owner = table.member(self.block).filter(|it| !it.withdrawn);
+        owner.is_some_and(|owner| owner.process == self.reader)
+    }
+
     fn send(&mut self, heading: &[u8], packets: &[u8], mailbox: &Mailbox) -> bool {
         if self.writer.state() != State::Open {
             return false;
@@ -225,14 +323,8 @@ impl Outlet {
 }
 
 /// Offers a ring to the owner of queue pairs, if it is a process of ours.
-fn offer(
-    us: Identity,
-    (address, slice): Owner,
-    registry: &Registry,
-    mailbox: &Mailbox,
-) -> Option<Outlet> {
-    let registry = registry.of_neighbour(address);
-    let reader = registry.read().ok()?.member(slice)?.process;
+fn offer(us: Identity, owner: &Entry, registry: &Registry, mailbox: &Mailbox) -> Option<Outlet> {
+    let (block, reader) = (owner.block, owner.process);
     if !reader.is_alive() {
         return None;
     }
@@ -243,8 +335,9 @@ fn offer(
     };
     let outlet = Outlet {
         writer,
+        block,
         reader,
-        mailbox: registry.mailbox(slice),
+        mailbox: registry.mailbox(block),
         unread: None,
     };
     mailbox.bring(&outlet.mailbox, &offer.print()).ok()?;

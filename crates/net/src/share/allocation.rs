@@ -1,0 +1,152 @@
+//! Which numbers a new member gets.
+//!
+//! A member that comes when `k` are present gets about a share of `8 * (k + 8)`. As the i-th oldest
+//! of those present came when at least `i - 1` were, the shares of 1,024 members add up to less than
+//! two thirds of all numbers, and as all blocks are multiples of the smallest, there is always room
+//! for one of these.
+//!
+//! Which of the free blocks it gets is left to chance, so that nobody can guess the numbers; but not
+//! one that was given back lately, so that late packets for the dead don't reach a new member.
+
+use super::block::NumberBlock;
+use super::table::Table;
+
+/// How many numbers there are.
+const NUMBERS: u32 = 1 << 24;
+
+/// How large a block should be for who comes when there are so many members.
+fn wanted_bits(members: usize) -> u32 {
+    let share = NUMBERS / (8 * (members as u32 + 8));
+    share
+        .max(1)
+        .ilog2()
+        .clamp(NumberBlock::LEAST_BITS, NumberBlock::MOST_BITS)
+}
+
+/// A block that no member has, of at most `2^most_bits` numbers; `random` is any number.
+pub(super) fn free_block(table: &Table, most_bits: u32, random: u64) -> Option<NumberBlock> {
+    let present: Vec<_> = table.members.iter().map(|entry| entry.block).collect();
+    let mut avoided = present.clone();
+    avoided.extend(&table.retired);
+    avoided.sort_unstable();
+    let most = wanted_bits(present.len()).min(most_bits);
+    let sizes = (NumberBlock::LEAST_BITS..=most).rev();
+    let fresh = sizes.clone().find_map(|bits| pick(&avoided, bits, random));
+    // When there is nothing else, what was given back lately must do.
+    fresh.or_else(|| sizes.clone().find_map(|bits| pick(&present, bits, random)))
+}
+
+/// One of the blocks of a size between those that are taken, which are in order.
+fn pick(taken: &[NumberBlock], bits: u32, random: u64) -> Option<NumberBlock> {
+    let gaps = || gaps(taken).map(|(from, to)| free_in(from, to, bits));
+    let count: u32 = gaps().map(|(_, count)| count).sum();
+    let mut chosen = (random % u64::from(count.max(1))) as u32;
+    for (first, count) in gaps() {
+        if chosen < count {
+            return NumberBlock::new(first + (chosen << bits), bits);
+        }
+        chosen -= count;
+    }
+    None
+}
+
+/// What lies between the taken blocks. They may overlap.
+fn gaps(taken: &[NumberBlock]) -> impl Iterator<Item = (u32, u32)> {
+    let end = NumberBlock::SPACE.end;
+    let blocks = taken.iter().map(|block| block.qpn_range());
+    let blocks = blocks.chain(std::iter::once(end..end));
+    blocks.scan(NumberBlock::SPACE.start, |covered, block| {
+        let gap = (*covered, block.start);
+        *covered = block.end.max(*covered);
+        Some(gap)
+    })
+}
+
+/// The first aligned block between two numbers, and how many there are.
+fn free_in(from: u32, to: u32, bits: u32) -> (u32, u32) {
+    let first = from.next_multiple_of(1 << bits);
+    (first, to.saturating_sub(first) >> bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::process::Identity;
+    use crate::share::table::Entry;
+    use crate::sys;
+
+    fn entry(block: NumberBlock) -> Entry {
+        Entry {
+            block,
+            process: Identity { pid: 7, start: 9 },
+            place: None,
+            round: 0,
+            withdrawn: false,
+        }
+    }
+
+    fn join(table: &mut Table) -> NumberBlock {
+        let random = sys::process::random().unwrap();
+        let block = free_block(table, 18, random).expect("room for one more");
+        let others = table.members.iter();
+        assert!(others.clone().all(|it| !it.block.overlaps(block)));
+        table.add(entry(block));
+        block
+    }
+
+    #[test]
+    fn a_member_alone_has_room_and_a_thousand_share() {
+        let mut table = Table::EMPTY;
+        assert_eq!(join(&mut table).bits(), 18);
+        for _ in 1..64 {
+            assert!(join(&mut table).bits() >= 14);
+        }
+        for _ in 64..1024 {
+            assert!(join(&mut table).bits() >= 11);
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_1024_whoever_leaves_in_between() {
+        let mut table = Table::EMPTY;
+        for _ in 0..1024 {
+            join(&mut table);
+        }
+        for turn in 0..5_000_usize {
+            // The oldest have the largest blocks: the youngest leave first, then any.
+            let leaver = turn * 7919 % table.members.len();
+            table.remove(table.members[leaver].block);
+            join(&mut table);
+        }
+    }
+
+    #[test]
+    fn what_was_given_back_lately_is_given_away_last() {
+        let mut table = Table::EMPTY;
+        for _ in 0..2_000 {
+            let block = join(&mut table);
+            table.remove(block);
+            let next = free_block(&table, 18, sys::process::random().unwrap()).unwrap();
+            assert!(!next.overlaps(block));
+        }
+        // Without another choice it is given away after all.
+        let mut full = Table::EMPTY;
+        let units = (0x800..0xff_f800).step_by(0x800);
+        let blocks = units.map(|first| NumberBlock::new(first, 11).unwrap());
+        blocks.for_each(|block| full.add(entry(block)));
+        assert_eq!(free_block(&full, 18, 5), None);
+        let only = NumberBlock::new(0x12_3000, 11).unwrap();
+        full.remove(only);
+        assert_eq!(free_block(&full, 18, 5), Some(only));
+    }
+
+    #[test]
+    fn every_free_block_can_be_chosen() {
+        let table = Table::EMPTY;
+        let blocks: std::collections::HashSet<_> = (0..1000)
+            .map(|random| free_block(&table, 18, random).unwrap())
+            .collect();
+        // The first and the last of the 64 can't be had.
+        assert_eq!(blocks.len(), 62);
+    }
+}

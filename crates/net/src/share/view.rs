@@ -1,0 +1,111 @@
+//! The table as a member last read it.
+//!
+//! Whoever sends packets to numbers that nobody has makes members look into the table. A look costs
+//! one question for the file's time; the table is read again only when there is a new one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::process::Identity;
+use super::registry::{Registry, RegistryError, Stamp};
+use super::table::Table;
+
+/// How long a process that was seen alive or dead counts as such.
+const LIVENESS_PERIOD: Duration = Duration::from_millis(20);
+
+/// How many processes are remembered. There are not so many members.
+const MOST_PROCESSES: usize = 4096;
+
+/// What a member knows of the registry.
+#[derive(Debug)]
+pub(super) struct View {
+    stamp: Option<Stamp>,
+    table: Arc<Table>,
+    living: HashMap<Identity, (Instant, bool)>,
+    /// How often the table was read.
+    reads: u64,
+}
+
+impl View {
+    pub(super) fn new() -> Self {
+        Self {
+            stamp: None,
+            table: Arc::new(Table::EMPTY),
+            living: HashMap::new(),
+            reads: 0,
+        }
+    }
+
+    /// The table as it is now.
+    pub(super) fn current(&mut self, registry: &Registry) -> Result<Arc<Table>, RegistryError> {
+        // Asked for before reading: if the table changes in between, it is read once more.
+        let stamp = registry.stamp();
+        if stamp.is_none() || stamp != self.stamp {
+            self.table = Arc::new(registry.read()?);
+            self.stamp = stamp;
+            self.reads += 1;
+        }
+        Ok(Arc::clone(&self.table))
+    }
+
+    /// Whether a process runs, or did a moment ago.
+    pub(super) fn is_alive(&mut self, process: Identity, now: Instant) -> bool {
+        match self.living.get(&process) {
+            Some((at, alive)) if now.saturating_duration_since(*at) < LIVENESS_PERIOD => *alive,
+            _ => {
+                if self.living.len() >= MOST_PROCESSES {
+                    self.living.clear();
+                }
+                let alive = process.is_alive();
+                self.living.insert(process, (now, alive));
+                alive
+            }
+        }
+    }
+
+    /// How often the table was read.
+    pub(super) fn reads(&self) -> u64 {
+        self.reads
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::share::RuntimeDirectory;
+
+    #[test]
+    fn the_table_is_read_again_only_when_it_has_changed() {
+        let path = std::env::temp_dir().join(format!("roci-view-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&path).unwrap();
+        let registry = Arc::new(Registry::new(&directory, [127, 0, 0, 1].into()));
+        let mut table = Table::EMPTY;
+        let mut view = View::new();
+        for round in 1..200 {
+            table.round = round;
+            registry.lock().unwrap().write(&table).unwrap();
+            for _ in 0..3 {
+                assert_eq!(view.current(&registry).unwrap().round, round);
+            }
+        }
+        assert_eq!(view.reads(), 199);
+        std::fs::remove_dir_all(path).unwrap();
+        assert_eq!(*view.current(&registry).unwrap(), Table::EMPTY);
+    }
+
+    #[test]
+    fn a_process_is_looked_at_once_in_a_while() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Identity::of(child.id()).unwrap();
+        let mut view = View::new();
+        let now = Instant::now();
+        assert!(view.is_alive(process, now));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(view.is_alive(process, now + LIVENESS_PERIOD / 2));
+        assert!(!view.is_alive(process, now + LIVENESS_PERIOD));
+    }
+}
