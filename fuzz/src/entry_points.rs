@@ -2,10 +2,25 @@
 //!
 //! The same functions run on a stable compiler under proptest, in `xtask/tests/entry_points.rs`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use wire::cm::{AddressHeader, Message};
 use wire::{Checker, Datagram, Extension, ICRC_LENGTH, Packet, mad};
 
 const BTH_LENGTH: usize = 12;
+
+/// How many packets lie between two lines of [`count`].
+const REPORT_INTERVAL: u64 = 10_000_000;
+
+/// Counts the packets of targets that take many in one run. libFuzzer counts runs only.
+pub fn count(packets: u64) {
+    static TOTAL: AtomicU64 = AtomicU64::new(0);
+    let before = TOTAL.fetch_add(packets, Ordering::Relaxed);
+    let total = before + packets;
+    if before / REPORT_INTERVAL != total / REPORT_INTERVAL {
+        eprintln!("{total} packets");
+    }
+}
 
 /// Any datagram is either a packet that can be shown or an error that can be shown.
 pub fn parse(datagram: &[u8]) {

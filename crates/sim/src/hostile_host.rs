@@ -39,11 +39,11 @@ const THEIRS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 const SERVED: ServiceId = ServiceId::of_port(PortSpace::Tcp, 7174);
 const UNSERVED: ServiceId = ServiceId::of_port(PortSpace::Tcp, 9);
 
-/// Attacks a host with these bytes.
+/// Attacks a host with these bytes; gives the number of packets that it received.
 ///
 /// # Panics
 /// If the host stops to answer, never stops to send, or panics itself.
-pub fn feed(data: &[u8]) {
+pub fn feed(data: &[u8]) -> u64 {
     let mut attack = Attack::new();
     let mut input = Input::new(data);
     for _ in 0..MAX_STEPS {
@@ -54,6 +54,7 @@ pub fn feed(data: &[u8]) {
         attack.pump();
     }
     attack.check_answer();
+    attack.packets
 }
 
 struct Attack {
@@ -62,6 +63,8 @@ struct Attack {
     buffer: Vec<u8>,
     /// How many requests were made: each has an id and a queue pair number of its own.
     requests: u32,
+    /// How many packets were received.
+    packets: u64,
     /// What the caller says about the owner of messages that another process may own.
     owner: Owner,
     /// Messages that the host has sent.
@@ -94,6 +97,7 @@ impl Attack {
             now: Instant::now(),
             buffer: Vec::new(),
             requests: 0,
+            packets: 0,
             owner: Owner::Nobody,
             heard: Vec::new(),
         }
@@ -196,6 +200,7 @@ impl Attack {
     }
 
     fn receive(&mut self, packet: &[u8], forwarded: bool) {
+        self.packets += 1;
         let arrival = Arrival::new(flow());
         if !self.host.set_aside(&arrival, packet, forwarded) {
             self.host.handle_datagram(self.now, &arrival, packet);

@@ -22,13 +22,13 @@ const MAX_STEPS: usize = 400;
 /// More sends than this at once mean that a device never stops.
 const MAX_SENDS: usize = 10_000;
 
-/// Attacks a device with these bytes.
+/// Attacks a device with these bytes; gives the number of packets that it received.
 ///
 /// # Panics
 /// If the device breaks a promise: memory changed that no peer may write, memory left that no peer
 /// may read, a queue outgrew its bounds, or the device itself panicked.
-pub fn feed(data: &[u8]) {
-    attack(data);
+pub fn feed(data: &[u8]) -> u64 {
+    attack(data).packets
 }
 
 fn attack(data: &[u8]) -> Attack {
@@ -51,6 +51,8 @@ struct Attack {
     /// What is known of the conversation with each queue pair.
     knowledge: Vec<Knowledge>,
     buffer: Vec<u8>,
+    /// How many packets the victim received.
+    packets: u64,
     /// How many packets carried memory of the victim away.
     read_responses: u32,
 }
@@ -62,6 +64,7 @@ impl Attack {
             knowledge: vec![Knowledge::FRESH; victim.doors.len()],
             victim,
             buffer: Vec::new(),
+            packets: 0,
             read_responses: 0,
         }
     }
@@ -91,6 +94,7 @@ impl Attack {
         let datagram = input.take(length);
         let arrival = Arrival::new(self.victim.flow(THEIRS));
         let now = self.victim.now;
+        self.packets += 1;
         self.victim.device.handle_datagram(now, &arrival, datagram);
     }
 
@@ -108,6 +112,7 @@ impl Attack {
         };
         let arrival = Arrival::new(self.victim.flow(from));
         let now = self.victim.now;
+        self.packets += 1;
         self.victim.device.handle_datagram(now, &arrival, &datagram);
     }
 

@@ -65,6 +65,8 @@ pub(super) struct Besieged {
     pub(super) next_qpn: u32,
     /// How many things the application itself asked for.
     pub(super) calls: usize,
+    /// How many datagrams arrived.
+    pub(super) datagrams: u64,
 }
 
 impl Besieged {
@@ -94,6 +96,7 @@ impl Besieged {
             ended: BTreeSet::new(),
             next_qpn: 0x20,
             calls: 0,
+            datagrams: 0,
         }
     }
 
@@ -115,6 +118,7 @@ impl Besieged {
             return self.receive_message(arrival, header.transaction(), &message);
         }
         self.pump();
+        self.datagrams += 1;
         let before = self.manager.load().waiting;
         self.manager.handle_datagram(self.now, arrival, datagram);
         let after = self.manager.load().waiting;
@@ -129,6 +133,7 @@ impl Besieged {
         message: &Message,
     ) {
         self.pump();
+        self.datagrams += 1;
         let is_new = name_of(message).is_none_or(|name| self.used.insert((arrival.source, name)));
         let is_listened = service_of(message).is_some_and(|s| self.services.contains(&s));
         self.met.insert(arrival.source);

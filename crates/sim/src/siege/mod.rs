@@ -27,13 +27,13 @@ const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 /// Longer than anything is remembered: ghosts and patience go up to hours if a peer says so.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Attacks a manager with these bytes.
+/// Attacks a manager with these bytes; gives the number of datagrams that it received.
 ///
 /// # Panics
 /// If the manager breaks a promise: it remembers more than it may, answers a stranger or not as the
 /// specification says, tells an application what can't be, or panics itself.
-pub fn feed(data: &[u8]) {
-    attack(data);
+pub fn feed(data: &[u8]) -> u64 {
+    attack(data).datagrams
 }
 
 fn attack(data: &[u8]) -> Besieged {
