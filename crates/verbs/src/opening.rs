@@ -23,6 +23,9 @@ pub struct Options {
     /// Says on stderr what went wrong and what to do, a short paragraph each time. See
     /// [`explain`](crate::explain()) for all devices of a process.
     pub explain: bool,
+    /// Whether the peers of connections are told when this process dies without closing them. That
+    /// takes a second, very small process, which starts with the first connection.
+    pub watcher: bool,
 }
 
 impl Default for Options {
@@ -33,13 +36,14 @@ impl Default for Options {
             segmentation: true,
             shortcut: false,
             explain: false,
+            watcher: true,
         }
     }
 }
 
 impl Options {
-    /// What the environment asks for: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT=1`, and
-    /// `ROCI_EXPLAIN=1` (or the program, with [`explain`](crate::explain())).
+    /// What the environment asks for: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT=1`,
+    /// `ROCI_WATCHER=0`, and `ROCI_EXPLAIN=1` (or the program, with [`explain`](crate::explain())).
     #[must_use]
     pub fn from_env() -> Self {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -49,6 +53,7 @@ impl Options {
             segmentation: text("ROCI_GSO").is_none_or(|value| value != "0"),
             shortcut: text("ROCI_SHORTCUT").is_some_and(|value| value != "0"),
             explain: crate::narrator::is_wanted(),
+            watcher: text("ROCI_WATCHER").is_none_or(|value| value != "0"),
         }
     }
 }

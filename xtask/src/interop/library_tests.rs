@@ -32,10 +32,11 @@ const CLEAR: &str = "rdma link delete left; rdma link delete right; ip link dele
 /// Not one of the loopback network, which the kernel's connection manager leaves without a device.
 const LEFT_ADDRESS: &str = "10.214.0.1";
 
-const PROGRAMS: [&str; 11] = [
+const PROGRAMS: [&str; 12] = [
     "arguments",
     "connections",
     "devices",
+    "dying",
     "events",
     "forking",
     "identifiers",

@@ -23,7 +23,7 @@ macro_rules! programs {
 }
 
 programs! { PROGRAMS in "programs":
-    connections devices events forking identifiers interruptions memory posting receiving sockets
+    connections devices dying events forking identifiers interruptions memory posting receiving sockets
 }
 
 programs! { OURS in "programs/ours": handles limits vanishing }

@@ -20,10 +20,12 @@ use net::Envelope;
 use net::interface::Interface;
 use net::share::ServiceError;
 use net::socket::{Inbox, SocketError};
+use net::watcher::Watcher;
 use wire::Gid;
 
 use super::bell::Bell;
 use super::connections::Connections;
+use super::exit::ExitNotices;
 use super::pace::Pace;
 use super::port::{Doors, Look, Ports};
 use super::tap::Tap;
@@ -38,6 +40,7 @@ const PAIR: usize = 2;
 pub(super) struct Core {
     host: Host,
     connections: Connections,
+    exit_notices: ExitNotices,
     pace: Pace,
     ports: Ports,
     tap: Option<Tap>,
@@ -91,6 +94,7 @@ impl Core {
             ..Config::default()
         };
         let mut manager = cm::Config::new(device.guid, random()?);
+        manager.exit_notices = options.watcher;
         let slice = ports.slice();
         if let Some(slice) = slice {
             manager.slice = slice;
@@ -107,6 +111,7 @@ impl Core {
         Ok(Self {
             host,
             connections: Connections::new(device, options.explain),
+            exit_notices: ExitNotices::default(),
             pace: Pace::new(window.max),
             ports,
             tap,
@@ -141,6 +146,11 @@ impl Core {
     pub(super) fn update_interfaces(&mut self, present: &[Interface]) {
         self.connections
             .update_interfaces(self.host.manager(), present);
+    }
+
+    /// From now on the watcher tells peers when this process dies.
+    pub(super) fn announce_exit(&mut self, watcher: &Arc<Watcher>) {
+        self.exit_notices.start(watcher, &self.ports);
     }
 
     pub(super) fn claim(&mut self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
@@ -217,16 +227,22 @@ impl Core {
     /// Sends everything that the engine has to send, and tells what happened.
     pub(super) fn transmit(&mut self, now: Instant) {
         self.unsent = false;
-        self.transmit_packets(now);
-        self.tell_events();
+        self.transmit_messages(now);
         while self.host.manager().has_output() {
             self.connections.serve(now, &mut self.host, &mut self.ports);
-            self.transmit_packets(now);
-            self.tell_events();
+            self.transmit_messages(now);
         }
         if let Some(tap) = &mut self.tap {
             tap.flush();
         }
+    }
+
+    /// A message leaves when there is an exit notice for what it begins: a process can die between any
+    /// two of these.
+    fn transmit_messages(&mut self, now: Instant) {
+        self.exit_notices.update(self.host.manager(), &self.ports);
+        self.transmit_packets(now);
+        self.tell_events();
     }
 
     fn transmit_packets(&mut self, now: Instant) {

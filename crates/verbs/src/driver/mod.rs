@@ -11,6 +11,7 @@ mod bell;
 mod connections;
 mod core;
 mod deferred;
+mod exit;
 mod pace;
 mod port;
 mod shared;
@@ -27,7 +28,7 @@ pub(crate) use wait_set::WaitSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Instant;
 
 use cm::Manager;
@@ -36,6 +37,7 @@ use net::interface::Monitor;
 use net::poll::Waker;
 use net::share::ServiceError;
 use net::socket::SocketError;
+use net::watcher::Watcher;
 use wire::Gid;
 
 use self::core::Core;
@@ -49,6 +51,8 @@ use thread::Thread;
 /// One open device.
 pub(crate) struct Driver {
     shared: Arc<Shared>,
+    /// Done when this device has told the watcher; none if peers are not to be told of our end.
+    exit_announced: Option<Once>,
     _thread: Thread,
 }
 
@@ -79,6 +83,7 @@ impl Driver {
         let thread = Thread::start(Arc::clone(&shared)).map_err(OpenError::System)?;
         Ok(Self {
             shared,
+            exit_announced: options.watcher.then(Once::new),
             _thread: thread,
         })
     }
@@ -123,6 +128,23 @@ impl Driver {
         let result = work(core.device());
         core.tell_events();
         result
+    }
+
+    /// From now on the peers of this device's connections are told when this process dies. For the first
+    /// use of the connection manager; where there can be no watcher, they are not told.
+    pub(crate) fn announce_exit(&self) {
+        let Some(announced) = &self.exit_announced else {
+            return;
+        };
+        if self.is_inherited() {
+            return;
+        }
+        announced.call_once(|| {
+            // Before the lock is taken: it takes its time to start a process.
+            if let Ok(watcher) = Watcher::of_process() {
+                self.shared.lock().announce_exit(&watcher);
+            }
+        });
     }
 
     /// Asks something of the connection manager and sends what comes of it, on this thread; nothing

@@ -12,7 +12,7 @@ use host::{Message, Owner};
 use net::fork::Guard;
 use net::poll::{Interest, wait};
 use net::share::{Arrived, Member, ServiceError, join_all};
-use net::socket::{Envelope, Inbox, Receiver, SendError, SocketError};
+use net::socket::{Envelope, Inbox, Receiver, SendError, Sender, SocketError};
 use wire::{Gid, Qpn, ROCE_PORT};
 
 use crate::opening::OpenError;
@@ -190,6 +190,11 @@ impl Ports {
     pub(super) fn slice(&self) -> Option<cm::Slice> {
         let (bits, value) = self.members.first()?.block().prefix();
         cm::Slice::new(bits, value)
+    }
+
+    /// Where packets leave from, at each address.
+    pub(super) fn senders(&self) -> impl Iterator<Item = &Sender> {
+        self.members.iter().map(Member::sender)
     }
 
     /// The UDP source port of each GID, by index.

@@ -50,6 +50,7 @@ impl Seat {
         wishes: &Wishes,
     ) -> Result<Self, ConnectionError> {
         let driver = context.driver();
+        driver.announce_exit();
         let created = driver.manage(|manager, _| manager.create(space, kind));
         let id = created.ok_or(ConnectionError::Inherited)??;
         let seat = Self::of(context, id);

@@ -7,20 +7,30 @@
 //! and through memory.
 
 mod child;
+mod exits;
 mod listeners;
 mod parent;
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("child") => child::run(),
-        Some("listen") => listeners::serve(&std::env::args().nth(2).expect("a port")),
+        Some("listen") => listeners::serve(&argument()),
+        Some("connect") => exits::connect_and_die(&argument()),
+        Some("accept") => exits::accept_and_die(&argument()),
+        Some("hesitate") => exits::hesitate(),
+        Some("exits") => exits::run(),
         // What test runners ask for.
         Some("--list") => println!("processes: test"),
         _ => {
             parent::run(false);
             parent::run(true);
             listeners::run();
-            println!("processes: 3 passed, 0 failed");
+            exits::run();
+            println!("processes: 4 passed, 0 failed");
         }
     }
+}
+
+fn argument() -> String {
+    std::env::args().nth(2).expect("an argument")
 }

@@ -7,7 +7,8 @@ use std::path::Path;
 use net::interface::{Device, LinkState};
 use net::share::RuntimeDirectory;
 use net::socket::{Receiver, SocketError};
-use rocinante::Context;
+use net::watcher::Watcher;
+use rocinante::{Context, Options};
 use wire::ROCE_PORT;
 
 use super::Finding;
@@ -128,5 +129,22 @@ pub(super) fn runtime_directory() -> Finding {
                 ),
             }
         }
+    }
+}
+
+/// Whether peers are told when a process dies.
+pub(super) fn watcher() -> Finding {
+    let check = "end of process";
+    if !Options::from_env().watcher {
+        let text = "peers are not told when a process dies: ROCI_WATCHER is 0";
+        return Finding::ok(check, text);
+    }
+    match Watcher::of_process() {
+        Ok(_) => Finding::ok(check, "peers are told when a process dies"),
+        Err(error) => Finding::warn(
+            check,
+            format!("peers are not told when a process dies: {error}"),
+            "disconnect before a program ends, or its peers wait for ever",
+        ),
     }
 }

@@ -34,4 +34,4 @@ pub(crate) const TABLE: Command = 0;
 /// The process descriptor of the owner.
 pub(crate) const OWNER: Command = 1;
 /// How many places there are. A process that uses more addresses announces its end at these only.
-pub(crate) const PLACES: usize = 256;
+pub(crate) const PLACES: usize = 2048;

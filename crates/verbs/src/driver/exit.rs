@@ -1,0 +1,75 @@
+//! What the peers of our connections are told if this process dies.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use cm::Manager;
+use net::Envelope;
+use net::socket::{Sender, reseal};
+use net::watcher::{Notice, Source, Watcher};
+use wire::{Deth, Opcode, PacketHead, Psn, Qpn, QueueKey};
+
+use super::port::Ports;
+
+/// The exit notices of a device's connections.
+#[derive(Default)]
+pub(super) struct ExitNotices {
+    /// None until there is a watcher: then there are no connections either.
+    sources: Vec<(IpAddr, Source)>,
+    notices: HashMap<cm::Id, Notice>,
+}
+
+impl ExitNotices {
+    /// From now on the watcher sends what the connections leave. An address that it can't send from is
+    /// left out.
+    pub(super) fn start(&mut self, watcher: &Arc<Watcher>, ports: &Ports) {
+        self.sources = ports
+            .senders()
+            .filter_map(|sender| Some((sender.address(), watcher.source(sender).ok()?)))
+            .collect();
+    }
+
+    /// Leaves with the watcher what the manager would have sent.
+    pub(super) fn update(&mut self, manager: &mut Manager, ports: &Ports) {
+        while let Some(changed) = manager.poll_exit_notice() {
+            match changed.transmit {
+                Some(message) => self.leave(changed.id, &message, ports),
+                None => drop(self.notices.remove(&changed.id)),
+            }
+        }
+    }
+
+    fn leave(&mut self, id: cm::Id, message: &cm::Transmit, ports: &Ports) {
+        let sender = ports.senders().find(|it| it.address() == message.source);
+        let Some(sender) = sender else { return };
+        let notice = match self.notices.entry(id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let mut sources = self.sources.iter();
+                let source = sources.find(|(address, _)| *address == message.source);
+                let Some((_, source)) = source else { return };
+                new.insert(source.notice())
+            }
+        };
+        let (envelope, packet) = datagram(message, sender);
+        // Without memory for it the peer learns nothing, as without a watcher.
+        let _ = notice.set(sender, &envelope, &packet);
+    }
+}
+
+/// The packet that queue pair 1 would send, sealed to be sent alone.
+fn datagram(message: &cm::Transmit, sender: &Sender) -> (Envelope, Vec<u8>) {
+    const NO_ICRC: [u8; wire::ICRC_LENGTH] = [0; _];
+    let envelope = Envelope {
+        flow: sender.flow_to(message.destination),
+        traffic_class: message.traffic_class,
+        hop_limit: message.hop_limit,
+    };
+    let head = PacketHead::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(0))
+        .push(&Deth::new(QueueKey::GSI, Qpn::GSI));
+    let mut packet = [head.bytes(), &message.datagram[..], &NO_ICRC].concat();
+    reseal(&envelope.flow, &mut packet);
+    (envelope, packet)
+}
