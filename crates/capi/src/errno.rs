@@ -1,9 +1,11 @@
 //! What C programs are told when something fails.
 
+use std::error::Error;
 use std::ffi::c_int;
 use std::io;
 
 use engine::{AddressError, MemoryError, ModifyError, MulticastError, ObjectError, PostError};
+use net::interface::DeviceError;
 use rocinante::OpenError;
 
 /// An error number of `<errno.h>`.
@@ -108,13 +110,50 @@ impl From<MulticastError> for Errno {
 
 impl Errno {
     /// Why a device can't be opened. A number says too little: the reason goes to stderr.
-    pub(crate) fn unopened(error: OpenError) -> Self {
+    pub(crate) fn unopened(error: &OpenError) -> Self {
         eprintln!("rocinante: {error}");
-        match error {
-            OpenError::System(error) => Self::from(error),
+        let otherwise = match error {
+            OpenError::Join(error) => return Self(error.errno()),
+            OpenError::System(_) => Self(libc::EIO),
             OpenError::Unknown { .. } | OpenError::Device(_) => Self::NO_DEVICE,
-            OpenError::Join(error) => Self(error.errno()),
             OpenError::Capture(_) | OpenError::Fault(_) => Self::INVALID,
+        };
+        Self::of_system(error).unwrap_or(otherwise)
+    }
+
+    /// Why devices can't be listed.
+    pub(crate) fn unlisted(error: &DeviceError) -> Self {
+        Self::of_system(error).unwrap_or(Self::NO_DEVICE)
+    }
+
+    /// What the system said, if that is at the bottom of it: too many open files, say.
+    pub(crate) fn of_system(error: &(dyn Error + 'static)) -> Option<Self> {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            let said = error.downcast_ref::<io::Error>();
+            if let Some(number) = said.and_then(io::Error::raw_os_error) {
+                return Some(Self(number));
+            }
+            cause = error.source();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_open_files_is_what_it_is() {
+        let full = || io::Error::from_raw_os_error(libc::EMFILE);
+        let errors = [
+            OpenError::System(full()),
+            OpenError::Device(DeviceError::Unknown { error: full() }),
+            OpenError::Join(net::share::JoinError::TooManyFiles { limit: 64 }),
+        ];
+        for error in errors {
+            assert_eq!(Errno::unopened(&error), Errno(libc::EMFILE));
         }
     }
 }

@@ -9,8 +9,10 @@ impl From<ConnectionError> for Errno {
         match error {
             ConnectionError::NoDevice(_) => Self::NO_DEVICE,
             ConnectionError::NoRoute { source, .. } => Self::from(source),
-            ConnectionError::Open(error) => Self::unopened(error),
-            ConnectionError::Service(_) => Self(libc::EADDRINUSE),
+            ConnectionError::Open(error) => Self::unopened(&error),
+            ConnectionError::Service(error) => {
+                Self::of_system(&error).unwrap_or(Self(libc::EADDRINUSE))
+            }
             ConnectionError::Bind(error) => Self::from(error),
             ConnectionError::AlreadyBound | ConnectionError::NotBound => Self::INVALID,
             ConnectionError::Call(error) => Self::from(error),

@@ -110,7 +110,7 @@ entry! {
 fn open<'a>(device: &Device) -> Result<&'a Context, Errno> {
     let options = rocinante::Options::from_env();
     let context = rocinante::Context::open_with(&device.description.name, &options);
-    let context = context.map_err(Errno::unopened)?;
+    let context = context.map_err(|error| Errno::unopened(&error))?;
     let device = &raw const *device;
     // SAFETY: listed devices live for ever.
     make(context, unsafe { &*device })

@@ -90,7 +90,7 @@ impl Device {
 
 /// The devices that there are now.
 fn list() -> Result<Vec<&'static Device>, Errno> {
-    let found = interface::from_env().map_err(|_| Errno::NO_DEVICE)?;
+    let found = interface::from_env().map_err(|error| Errno::unlisted(&error))?;
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let listed = found.into_iter().enumerate().map(|(place, description)| {
         let same = |device: &&&Device| device.place == place && device.description == description;

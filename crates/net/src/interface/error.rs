@@ -15,6 +15,7 @@ pub enum DeviceError {
     )]
     Unknown {
         /// What the system said.
+        #[source]
         error: io::Error,
     },
     /// The interface doesn't exist.
