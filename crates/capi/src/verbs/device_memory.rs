@@ -41,7 +41,7 @@ entry! {
         if init.length as u64 > MAX_DEVICE_MEMORY || too_strict {
             return Err(Errno::NO_MEMORY);
         }
-        let buffer = Buffer::zeroed(init.length);
+        let buffer = Buffer::try_zeroed(init.length).ok_or(Errno::NO_MEMORY)?;
         let handle = context.handle();
         // The child of a fork may have some too, but can't register it.
         if context.check_ours().is_ok() {

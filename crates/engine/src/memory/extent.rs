@@ -26,6 +26,17 @@ impl Buffer {
         Arc::new(Self { words, length })
     }
 
+    /// `length` bytes of zeroes, or nothing if there is not so much memory.
+    #[must_use]
+    pub fn try_zeroed(length: usize) -> Option<Arc<Self>> {
+        let count = length.div_ceil(8);
+        let mut words = Vec::new();
+        words.try_reserve_exact(count).ok()?;
+        words.resize_with(count, || AtomicU64::new(0));
+        let words = words.into_boxed_slice();
+        Some(Arc::new(Self { words, length }))
+    }
+
     /// A buffer that begins as a copy of `bytes`.
     #[must_use]
     pub fn copy_of(bytes: &[u8]) -> Arc<Self> {

@@ -1,4 +1,5 @@
 /* Lists and lengths beyond every limit. */
+#include <sys/resource.h>
 #include "../check.h"
 
 #define PAGE 4096
@@ -132,6 +133,19 @@ static void a_list_without_end_on_a_shared_queue(void)
 	CHECK(ibv_destroy_srq(srq) == 0);
 }
 
+/* What is as large as the device allows, in a process that may have little more memory. */
+static void large_objects_without_memory(void)
+{
+	struct rlimit little = { .rlim_cur = 1 << 20, .rlim_max = RLIM_INFINITY };
+	CHECK(setrlimit(RLIMIT_AS, &little) == 0);
+	struct ibv_alloc_dm_attr attr = { .length = 1 << 26 };
+	REFUSES_POINTER(ibv_alloc_dm(left.context, &attr), ENOMEM);
+	little.rlim_cur = RLIM_INFINITY;
+	CHECK(setrlimit(RLIMIT_AS, &little) == 0);
+	struct ibv_dm *dm = ibv_alloc_dm(left.context, &attr);
+	CHECK(dm != NULL && ibv_free_dm(dm) == 0);
+}
+
 static const struct test_case CASES[] = {
 	WITH_JOINED(long_inline_data_is_not_read),
 	WITH_JOINED(inline_data_that_is_long_together_is_not_read),
@@ -141,6 +155,7 @@ static const struct test_case CASES[] = {
 	WITH_JOINED(a_list_without_end),
 	WITH_JOINED(a_list_without_end_on_a_broken_queue_pair),
 	WITH_LEFT(a_list_without_end_on_a_shared_queue),
+	WITH_LEFT(large_objects_without_memory),
 };
 
 int main(int words, char **word)
