@@ -12,8 +12,9 @@ pub struct Config {
     pub guid: u64,
     /// The communication identifiers that belong to this process.
     pub slice: Slice,
-    /// Where unpredictable numbers come from: sequence numbers, identifiers, ports.
-    pub seed: u64,
+    /// Where unpredictable numbers come from: sequence numbers, identifiers, ports. It must be
+    /// secret, and different for each manager.
+    pub seed: [u8; 32],
     /// The ports to choose from when the application leaves the choice to us.
     pub ephemeral_ports: RangeInclusive<u16>,
     /// How long our device takes to acknowledge.
@@ -38,11 +39,12 @@ pub struct Config {
 
 impl Config {
     /// The most ids that there may be. Even if as many connections of destroyed ids are remembered,
-    /// the smallest [`Slice`] has identifiers left.
-    pub const MOST_IDS: usize = 1 << 18;
+    /// the smallest [`Slice`] has about half of its identifiers left, so a random one is soon free.
+    pub const MOST_IDS: usize = 1 << 17;
 
-    /// What Linux does, for the device with this GUID; `seed` should be unpredictable.
-    pub fn new(guid: u64, seed: u64) -> Self {
+    /// What Linux does, for the device with this GUID. `seed` comes from the operating system's
+    /// random numbers, except in simulations.
+    pub fn new(guid: u64, seed: [u8; 32]) -> Self {
         Config {
             guid,
             slice: Slice::WHOLE,
@@ -68,13 +70,14 @@ pub struct Slice {
 }
 
 impl Slice {
-    const MOST_BITS: u32 = 13;
+    /// The most bits that a slice can give away. Every process keeps 2^19 identifiers at least.
+    pub const MOST_BITS: u32 = 13;
 
     /// All of them.
     pub const WHOLE: Slice = Slice { bits: 0, value: 0 };
 
-    /// The identifiers whose `bits` highest bits are `value`. At most 13 bits can be given away,
-    /// so that every process keeps enough.
+    /// The identifiers whose `bits` highest bits are `value`. At most
+    /// [`MOST_BITS`](Self::MOST_BITS) can be given away.
     pub const fn new(bits: u32, value: u32) -> Option<Slice> {
         if bits > Self::MOST_BITS || value >> bits != 0 {
             return None;
@@ -124,6 +127,7 @@ mod tests {
     #[test]
     fn a_value_must_fit_its_bits() {
         assert_eq!(Slice::new(2, 4), None);
+        assert!(Slice::new(13, 0x1fff).is_some());
         assert_eq!(Slice::new(14, 0), None);
         assert_eq!(Slice::new(0, 0), Some(Slice::WHOLE));
     }

@@ -15,8 +15,8 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let now = Instant::now();
 //! let (client_ip, server_ip) = ("10.0.0.1".parse()?, "10.0.0.2".parse()?);
-//! let mut client = Manager::new(Config::new(1, 0x5eed));
-//! let mut server = Manager::new(Config::new(2, 0xfeed));
+//! let mut client = Manager::new(Config::new(1, [1; 32]));
+//! let mut server = Manager::new(Config::new(2, [2; 32]));
 //! client.add_address(client_ip);
 //! server.add_address(server_ip);
 //!
@@ -88,6 +88,8 @@
 //! - when both sides say good-bye at once, both agree (Linux waits for its application);
 //! - the name of a connection stays known while stray packets may be under way;
 //! - a LAP is answered (Linux is silent on RoCE);
+//! - a request that the peer calls stale is sent once more, because the peer ends the old connection
+//!   meanwhile;
 //! - the number of half-open requests is limited, in all and for each address, and a peer can't
 //!   make us wait for hours, whatever timeouts it names;
 //! - a request whose addresses are not those of its packet is refused, a message of a conversation

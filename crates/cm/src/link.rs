@@ -73,6 +73,8 @@ pub(crate) struct Link {
     pub(crate) response_interval: Duration,
     pub(crate) max_retries: u8,
     pub(crate) in_flight: Option<InFlight>,
+    /// The peer called our request stale, and it was sent again.
+    pub(crate) was_stale: bool,
 }
 
 impl Link {
@@ -101,6 +103,7 @@ impl Link {
             response_interval: timing::interval(timing::RESPONSE.code()),
             max_retries: timing::MAX_RETRIES,
             in_flight: None,
+            was_stale: false,
         }
     }
 

@@ -26,7 +26,7 @@ use crate::event::{Event, EventKind, Instruction};
 use crate::exit::ExitNotice;
 use crate::id::{Endpoint, Id, Kind, Phase, State};
 use crate::link::{InFlight, Link, Peer};
-use crate::memory::{Answers, Ghosts, HalfOpen, RemoteDevice, RemoteName};
+use crate::memory::{Answers, Ghosts, HalfOpen, Recent, RemoteDevice, RemoteName};
 use crate::random::Random;
 use crate::sabotage::{Bug, Sabotage};
 
@@ -127,7 +127,7 @@ pub struct Manager {
     ports: BTreeMap<(u16, u16), Vec<Id>>,
     last_port: u16,
     conversations: BTreeMap<CommunicationId, Id>,
-    next_identifier: u32,
+    recent: Recent,
     by_remote_name: BTreeMap<RemoteName, Id>,
     by_remote_qpn: BTreeMap<(RemoteDevice, Qpn), Id>,
     by_local_qpn: BTreeMap<Qpn, Id>,
@@ -150,10 +150,9 @@ impl Manager {
     /// A manager without addresses and ids.
     pub fn new(mut config: Config) -> Self {
         config.max_ids = config.max_ids.min(Config::MOST_IDS);
-        let mut random = Random::new(config.seed);
         Manager {
-            next_identifier: random.next() as u32,
-            random,
+            random: Random::new(config.seed),
+            recent: Recent::default(),
             endpoints: Endpoints::new(config.exit_notices),
             config,
             ids_given: 0,
@@ -303,7 +302,7 @@ impl Manager {
     fn create_unchecked(&mut self, space: PortSpace, kind: Kind) -> Id {
         let id = Id(self.ids_given);
         self.ids_given += 1;
-        let first_psn = Psn::new(self.random.next() as u32);
+        let first_psn = Psn::new(self.random.next());
         self.endpoints
             .insert(id, Endpoint::new(space, kind, first_psn));
         id
@@ -388,18 +387,25 @@ impl Manager {
         self.outbox.push_back(Transmit::new(peer, datagram));
     }
 
-    /// A fresh name for a conversation. Zero means "none" on the wire.
+    /// A communication identifier that strangers can't guess. Zero means "none" on the wire.
     fn new_identifier(&mut self, id: Id) -> CommunicationId {
         loop {
-            self.next_identifier = self.next_identifier.wrapping_add(1);
-            let identifier = self.config.slice.identifier(self.next_identifier);
+            let identifier = self.config.slice.identifier(self.random.next());
             let taken = identifier.value() == 0
                 || self.conversations.contains_key(&identifier)
+                || self.recent.contains(identifier)
                 || self.ghosts.contains(identifier);
             if !taken {
                 self.conversations.insert(identifier, id);
                 return identifier;
             }
+        }
+    }
+
+    /// The identifier is free, but not used again soon: late messages may still name it.
+    fn release_identifier(&mut self, identifier: CommunicationId) {
+        if self.conversations.remove(&identifier).is_some() {
+            self.recent.add(identifier);
         }
     }
 
@@ -409,7 +415,7 @@ impl Manager {
         self.end_half_open(id);
         let link = self.known(id).link.take()?;
         self.forget_remote(id, &link);
-        self.conversations.remove(&link.local_id);
+        self.release_identifier(link.local_id);
         let service = (link.peer.destination, link.remote_id);
         if self.services.get(&service) == Some(&id) {
             self.services.remove(&service);

@@ -1,7 +1,7 @@
 //! What outlives an id: answers that may be asked for again, and identifiers that must not be used
 //! again too early.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -173,5 +173,48 @@ impl HalfOpen {
 
     pub(crate) fn len(&self) -> usize {
         self.all
+    }
+}
+
+/// The identifiers that were released last.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    in_order: VecDeque<CommunicationId>,
+    all: BTreeSet<CommunicationId>,
+}
+
+impl Recent {
+    const MOST: usize = 4096;
+
+    pub(crate) fn add(&mut self, identifier: CommunicationId) {
+        if self.in_order.len() == Self::MOST
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.all.remove(&oldest);
+        }
+        if self.all.insert(identifier) {
+            self.in_order.push_back(identifier);
+        }
+    }
+
+    pub(crate) fn contains(&self, identifier: CommunicationId) -> bool {
+        self.all.contains(&identifier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_identifiers_are_recent() {
+        let mut recent = Recent::default();
+        for number in 0..=Recent::MOST as u32 {
+            recent.add(CommunicationId::new(number));
+        }
+        assert!(!recent.contains(CommunicationId::new(0)));
+        assert!(recent.contains(CommunicationId::new(1)));
+        assert!(recent.contains(CommunicationId::new(Recent::MOST as u32)));
+        assert_eq!(recent.all.len(), Recent::MOST);
     }
 }

@@ -1,25 +1,44 @@
-//! Numbers that a peer can't guess cheaply, from the seed that the driver draws.
+//! Numbers that a peer can't guess, however many of them it has seen.
 
-/// The step of a Weyl sequence, scrambled: small, well spread, and the same for the same seed.
-#[derive(Debug, Clone)]
-pub(crate) struct Random {
-    state: u64,
-}
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// A cryptographic generator. The same seed gives the same numbers.
+#[derive(Debug)]
+pub(crate) struct Random(ChaCha20Rng);
 
 impl Random {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Random { state: seed }
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        Random(ChaCha20Rng::from_seed(seed))
     }
 
-    pub(crate) const fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+    pub(crate) fn next(&mut self) -> u32 {
+        self.0.next_u32()
     }
 
     /// A number below `bound`, which must not be zero.
-    pub(crate) const fn below(&mut self, bound: u32) -> u32 {
-        (self.next() % bound as u64) as u32
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
+        self.next() % bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_of_the_seed_counts() {
+        let first = Random::new([0; 32]).next();
+        for byte in 0..32 {
+            let mut seed = [0; 32];
+            seed[byte] = 1;
+            assert_ne!(Random::new(seed).next(), first, "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_numbers() {
+        let (mut one, mut other) = (Random::new([7; 32]), Random::new([7; 32]));
+        assert!((0..100).all(|_| one.next() == other.next()));
     }
 }

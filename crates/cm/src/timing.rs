@@ -62,6 +62,10 @@ pub(crate) const fn bounded_interval(code: u8, longest: u8) -> Duration {
     interval(if code < longest { code } else { longest })
 }
 
+/// How long to wait before a request that was called stale is sent again. Meanwhile the peer ends
+/// the old connection of the queue pair, which takes one round trip.
+pub(crate) const STALE_RETRY: Duration = Duration::from_millis(100);
+
 /// How often a message is repeated before the other side counts as unreachable.
 pub(crate) const MAX_RETRIES: u8 = 15;
 

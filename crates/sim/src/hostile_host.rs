@@ -73,7 +73,7 @@ struct Attack {
 
 impl Attack {
     fn new() -> Self {
-        let mut manager = cm::Config::new(1, 7);
+        let mut manager = cm::Config::new(1, [7; 32]);
         manager.slice = cm::Slice::new(6, 3).expect("six bits");
         let mut host = Host::new(Config {
             device: engine::Config {

@@ -145,8 +145,39 @@ impl Manager {
         self.say(id, answer);
     }
 
-    /// A queue pair can't be connected twice: the connection that we know is dead. Linux refuses
-    /// the new one, too, and ends the old one; the peer will try again.
+    /// The peer knows a connection of our queue pair's number, perhaps that of a process that died.
+    /// It ends that connection (IBA 12.9.8.3.1), so the request gets a second chance under another
+    /// identifier. Returns whether it does. Linux leaves this to the application.
+    pub(super) fn retry_stale(&mut self, now: Instant, id: Id) -> bool {
+        let link = self.link(id);
+        let asks = matches!(link.phase, Phase::RequestSent | Phase::RequestDelayed);
+        let Some(in_flight) = link.in_flight.as_ref().filter(|_| asks && !link.was_stale) else {
+            return false;
+        };
+        let Ok((_, Message::ConnectRequest(mut request))) = Message::parse(&in_flight.datagram)
+        else {
+            return false;
+        };
+        self.release_identifier(request.local_id);
+        request.local_id = self.new_identifier(id);
+        let link = self.link(id);
+        link.phase = Phase::RequestSent;
+        link.was_stale = true;
+        link.local_id = request.local_id;
+        link.transaction = link::own_transaction(request.local_id);
+        let datagram = Message::from(request).emit(link.transaction);
+        let interval = link.response_interval;
+        if let Some(in_flight) = &mut link.in_flight {
+            *in_flight.datagram = datagram;
+            in_flight.interval = interval;
+        }
+        self.set_timer(id, now + timing::STALE_RETRY);
+        true
+    }
+
+    /// A queue pair can't be connected twice: the connection that we know is dead. The new one is
+    /// refused and the old one ended (IBA 12.9.8.3.1, and so does Linux); the peer tries again. A
+    /// request that is not confirmed yet is given up in the same way, which Linux does not do.
     pub(super) fn refuse_stale(
         &mut self,
         now: Instant,
@@ -158,8 +189,19 @@ impl Manager {
         self.counters.stale += 1;
         let peer = self.answer_to(arrival);
         self.send(peer, transaction, refusal);
-        if self.link(stale).phase == Phase::Established {
-            self.part(now, stale);
+        match self.link(stale).phase {
+            Phase::Established => {
+                self.part(now, stale);
+                // The peer's second request need not wait for the answer: perhaps there is none.
+                let link = self.link(stale);
+                let remote = (link.remote_device(), link.remote_qpn);
+                self.by_remote_qpn.remove(&remote);
+            }
+            Phase::RequestReceived | Phase::ReplySent | Phase::ReplyDelayed => {
+                self.forget_request(now, stale);
+                self.tell_rejected(stale, &refusal);
+            }
+            _ => {}
         }
     }
 

@@ -137,6 +137,9 @@ impl Manager {
             return;
         };
         let stale = reject.reason == RejectReason::StaleConnection;
+        if stale && self.retry_stale(now, id) {
+            return;
+        }
         match self.link(id).phase {
             Phase::RequestSent | Phase::RequestDelayed if !stale => {
                 self.forget_link(id);
@@ -163,7 +166,7 @@ impl Manager {
         self.tell_rejected(id, reject);
     }
 
-    fn tell_rejected(&mut self, id: Id, reject: &Reject) {
+    pub(super) fn tell_rejected(&mut self, id: Id, reject: &Reject) {
         if self.known(id).state != State::Connect {
             return;
         }

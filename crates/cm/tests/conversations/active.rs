@@ -2,8 +2,8 @@
 
 use cm::{CallError, EventKind, Failure, Instruction, Kind, Parameters, Phase, State, Unreachable};
 use wire::cm::{
-    AnsweredMessage, CommunicationId, Message, PortSpace, ReceiptAcknowledge, RefusedMessage,
-    Reject, RejectReason, Service,
+    AnsweredMessage, CommunicationId, ConnectRequest, Message, PortSpace, ReceiptAcknowledge,
+    RefusedMessage, Reject, RejectReason, Service,
 };
 use wire::{AckTimeout, Psn, Qpn};
 
@@ -12,7 +12,7 @@ use crate::talk::{
     as_request, at, reply_to, timeout,
 };
 
-fn refusal(request: &wire::cm::ConnectRequest, reason: RejectReason) -> Reject {
+fn refusal(request: &ConnectRequest, reason: RejectReason) -> Reject {
     Reject {
         remote_id: request.local_id,
         message: RefusedMessage::Request,
@@ -246,14 +246,64 @@ fn a_refusal_tells_its_reason() {
     }
 }
 
+/// How long a requester waits before it asks again after "stale connection".
+const STALE_RETRY: u64 = 100;
+
 #[test]
-fn a_stale_connection_waits_for_its_packets_to_die() {
+fn a_stale_request_is_sent_again_under_another_identifier() {
     let mut talk = Talk::new();
     let (id, request) = talk.connecting();
     talk.says(10, refusal(&request, RejectReason::StaleConnection));
+    talk.learns_nothing();
+    talk.hears_nothing(10 + STALE_RETRY - 1);
+    let again = as_request(talk.hears_one(10 + STALE_RETRY));
+    assert_ne!(again.local_id, request.local_id);
+    let same = ConnectRequest {
+        local_id: request.local_id,
+        ..again
+    };
+    assert_eq!(same, request, "nothing else changes");
+    // What the peer says about the first request does not matter any more.
+    talk.says(200, refusal(&request, RejectReason::Consumer));
+    talk.learns_nothing();
+    let mut reply = reply_to(&again);
+    talk.says(200, reply);
+    assert!(matches!(talk.learns_one(), EventKind::ConnectResponse(_)));
+    talk.manager.establish(id).expect("a response");
+    assert_eq!(talk.hears_one(200).name(), "RTU");
+    reply.remote_id = request.local_id;
+    talk.says(201, reply);
+    talk.hears_nothing(201);
+}
+
+#[test]
+fn a_delayed_request_that_turns_out_stale_is_sent_again() {
+    let mut talk = Talk::new();
+    let (id, request) = talk.connecting();
+    let delay = ReceiptAcknowledge {
+        local_id: PEER_ID,
+        remote_id: request.local_id,
+        message: AnsweredMessage::Request,
+        service_timeout: timeout(24),
+        ..ReceiptAcknowledge::default()
+    };
+    talk.says(5, delay);
+    talk.says(10, refusal(&request, RejectReason::StaleConnection));
+    talk.hears_one(10 + STALE_RETRY);
+    assert_eq!(talk.manager.phase(id), Some(Phase::RequestSent));
+    talk.hears_one(10 + STALE_RETRY + REQUEST_INTERVAL);
+}
+
+#[test]
+fn a_request_that_is_stale_twice_waits_for_its_packets_to_die() {
+    let mut talk = Talk::new();
+    let (id, request) = talk.connecting();
+    talk.says(0, refusal(&request, RejectReason::StaleConnection));
+    let again = as_request(talk.hears_one(STALE_RETRY));
+    talk.says(110, refusal(&again, RejectReason::StaleConnection));
     assert_eq!(talk.learns_one().status(), 10);
     assert_eq!(talk.manager.phase(id), Some(Phase::TimeWait));
-    talk.hears_nothing(10 + TIMEWAIT);
+    talk.hears_nothing(110 + TIMEWAIT);
     assert_eq!(talk.manager.phase(id), None);
     talk.learns_nothing();
 }

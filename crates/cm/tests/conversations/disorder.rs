@@ -35,7 +35,7 @@ struct Disorder {
 impl Disorder {
     fn new() -> Self {
         let side = |address, peer, guid| {
-            let mut config = Config::new(guid, guid);
+            let mut config = Config::new(guid, [guid as u8; 32]);
             config.max_ids = 12;
             let mut manager = Manager::new(config);
             manager.add_address(address);

@@ -373,7 +373,7 @@ proptest! {
         datagrams in proptest::collection::vec(any::<[u8; 32]>(), 1..20),
         length in 0_usize..300,
     ) {
-        let mut manager = Manager::new(Config::new(1, 1));
+        let mut manager = Manager::new(Config::new(1, [1; 32]));
         let arrival = Arrival { source: PEER, destination: US };
         for datagram in datagrams {
             let bytes: Vec<u8> = datagram.into_iter().cycle().take(length).collect();

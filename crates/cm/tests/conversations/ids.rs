@@ -293,6 +293,39 @@ fn identifiers_name_their_process() {
 }
 
 #[test]
+fn the_smallest_slice_has_identifiers_for_all_ids() {
+    let slice = Slice::new(Slice::MOST_BITS, 0x1234).expect("a slice");
+    let mut talk = Talk::with(|config| config.slice = slice);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..2000 {
+        let (id, request) = talk.connecting();
+        assert!(slice.contains(request.local_id));
+        assert!(seen.insert(request.local_id), "none was used recently");
+        talk.manager.destroy(at(0), id).expect("an id");
+        talk.hears(0);
+    }
+}
+
+#[test]
+fn numbers_do_not_tell_the_next_ones() {
+    let mut talk = Talk::new();
+    let requests: Vec<_> = (0..64).map(|_| talk.connecting().1).collect();
+    let distinct = |numbers: Vec<u32>| {
+        let steps = numbers.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
+        steps.collect::<std::collections::BTreeSet<u32>>().len()
+    };
+    let ids = requests.iter().map(|request| request.local_id.value());
+    assert_eq!(distinct(ids.collect()), 63);
+    let psns = requests.iter().map(|request| request.starting_psn.value());
+    assert!(distinct(psns.collect()) > 60);
+    let ports = requests.iter().map(|request| {
+        let data = request.private_data.bytes();
+        u32::from(u16::from_be_bytes([data[2], data[3]]))
+    });
+    assert!(distinct(ports.collect()) > 55);
+}
+
+#[test]
 fn a_device_that_goes_takes_its_ids_along() {
     let mut talk = Talk::new();
     let (id, reply) = talk.accepted();

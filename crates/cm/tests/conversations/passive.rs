@@ -355,6 +355,65 @@ fn a_connected_queue_pair_cannot_connect_again() {
 }
 
 #[test]
+fn a_restarted_client_gets_in_although_nobody_answers_the_good_bye() {
+    let mut talk = Talk::new();
+    talk.accepted();
+    let mut again = request();
+    again.local_id = CommunicationId::new(0x7777);
+    talk.says(100, again);
+    assert_eq!(talk.hears(100).len(), 2);
+    again.local_id = CommunicationId::new(0x7778);
+    talk.says(200, again);
+    talk.hears_nothing(200);
+    talk.asked();
+}
+
+#[test]
+fn a_restarted_client_ends_its_own_request_that_is_not_confirmed() {
+    for accept in [false, true] {
+        let mut talk = Talk::new();
+        talk.listening(PortSpace::Tcp, 0);
+        talk.says(0, request());
+        let id = talk.asked();
+        if accept {
+            let accepted = talk.manager.accept(at(0), id, &Parameters::new(OUR_QPN));
+            accepted.expect("a request");
+            talk.hears_one(0);
+        }
+        let mut again = request();
+        again.local_id = CommunicationId::new(0x7777);
+        talk.says(100, again);
+        let refusal = as_reject(talk.hears_one(100));
+        assert_eq!(refusal.reason, RejectReason::StaleConnection);
+        assert_eq!(talk.learns_one().status(), 10);
+        assert_eq!(talk.manager.load().half_open, 0);
+        again.local_id = CommunicationId::new(0x7778);
+        talk.says(200, again);
+        talk.asked();
+        talk.hears_nothing(200);
+    }
+}
+
+#[test]
+fn a_request_from_another_queue_pair_does_not_end_a_connection() {
+    let mut talk = Talk::new();
+    let (id, _) = talk.accepted();
+    let mut spoofed = request();
+    spoofed.local_id = CommunicationId::new(0x7777);
+    spoofed.local_qpn = Qpn::new(PEER_QPN.value() + 1);
+    talk.says(10, spoofed);
+    talk.hears_nothing(10);
+    talk.asked();
+    assert_eq!(talk.manager.phase(id), Some(Phase::Established));
+    // The name of the connection, but another queue pair: that is a repeated request.
+    spoofed.local_id = PEER_ID;
+    talk.says(20, spoofed);
+    talk.hears_nothing(20);
+    talk.learns_nothing();
+    assert_eq!(talk.manager.phase(id), Some(Phase::Established));
+}
+
+#[test]
 fn another_host_with_the_same_guid_and_queue_pair_is_another_peer() {
     let mut talk = Talk::new();
     talk.accepted();

@@ -52,7 +52,7 @@ impl Talk {
     }
 
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config::new(OUR_GUID, 0x5eed);
+        let mut config = Config::new(OUR_GUID, [0x5e; 32]);
         change(&mut config);
         let mut manager = Manager::new(config);
         manager.add_address(US);

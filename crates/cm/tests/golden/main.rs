@@ -58,7 +58,7 @@ fn event(manager: &mut Manager) -> cm::Event {
 }
 
 fn manager(guid: u64, address: IpAddr) -> Manager {
-    let mut manager = Manager::new(Config::new(guid, 0x5eed));
+    let mut manager = Manager::new(Config::new(guid, [0x5e; 32]));
     manager.add_address(address);
     manager
 }

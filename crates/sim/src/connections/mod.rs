@@ -136,7 +136,7 @@ impl Connections {
             numbers: place.numbers(),
             ..crate::cluster::draw_config(&mut self.rng, place.address())
         };
-        let mut manager = cm::Config::new(place.guid(), self.rng.word());
+        let mut manager = cm::Config::new(place.guid(), seed_of(self.rng.word()));
         manager.slice = place.slice();
         let mut host = Host::new(host::Config {
             device,
@@ -347,4 +347,11 @@ fn draw_cut(rng: &mut Rng, hosts: usize) -> Cut {
         from,
         until: from + length,
     }
+}
+
+/// The seed of a connection manager from a random word.
+fn seed_of(word: u64) -> [u8; 32] {
+    let mut seed = [0; 32];
+    seed[..8].copy_from_slice(&word.to_le_bytes());
+    seed
 }

@@ -72,7 +72,7 @@ pub(super) struct Besieged {
 impl Besieged {
     pub(super) fn new() -> Self {
         let slice = Slice::new(4, 3).expect("a slice");
-        let mut config = Config::new(GUID, 7);
+        let mut config = Config::new(GUID, [7; 32]);
         config.slice = slice;
         config.max_ids = MAX_IDS;
         let mut manager = Manager::new(config);

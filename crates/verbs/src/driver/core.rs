@@ -93,7 +93,7 @@ impl Core {
             seed: random()?,
             ..Config::default()
         };
-        let mut manager = cm::Config::new(device.guid, random()?);
+        let mut manager = cm::Config::new(device.guid, random_seed()?);
         manager.exit_notices = options.watcher;
         let slice = ports.slice();
         if let Some(slice) = slice {
@@ -349,6 +349,12 @@ const SINGLE: BatchLimits = BatchLimits {
     packets: 1,
     bytes: 65_000,
 };
+
+fn random_seed() -> Result<[u8; 32], OpenError> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(|error| OpenError::System(error.into()))?;
+    Ok(seed)
+}
 
 fn random() -> Result<u64, OpenError> {
     getrandom::u64().map_err(|error| OpenError::System(error.into()))
