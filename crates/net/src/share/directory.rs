@@ -125,12 +125,14 @@ mod tests {
             matches!(refused, DirectoryError::NotPrivate { .. }),
             "{refused}"
         );
-        fs::set_permissions(&base, fs::Permissions::from_mode(0o755)).unwrap();
-        let refused = RuntimeDirectory::at(&base).unwrap_err();
-        assert!(
-            matches!(refused, DirectoryError::NotPrivate { .. }),
-            "{refused}"
-        );
+        for mode in [0o755, 0o770, 0o740, 0o720, 0o710, 0o704, 0o702, 0o701] {
+            fs::set_permissions(&base, fs::Permissions::from_mode(mode)).unwrap();
+            let refused = RuntimeDirectory::at(&base).unwrap_err();
+            assert!(
+                matches!(refused, DirectoryError::NotPrivate { .. }),
+                "{mode:o}: {refused}"
+            );
+        }
         let nowhere = RuntimeDirectory::at(base.join("no/where")).unwrap_err();
         assert!(
             matches!(nowhere, DirectoryError::Unusable { .. }),

@@ -1,7 +1,7 @@
 //! What comes to a member, and what it sends.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wire::Qpn;
 
@@ -11,6 +11,7 @@ use super::member::Member;
 use super::outbox::Letter;
 use super::probe::Probe;
 use super::shortcut::Shortcuts;
+use super::steering::MOST_MEMBERS;
 use crate::socket::{Batch, Envelope, Inbox, SendError};
 
 /// How often the mailbox is looked into: every so many calls of [`Member::receive`]. It is nearly
@@ -208,6 +209,16 @@ impl Member {
         self.hand_over(owner, 1, &batch);
     }
 
+    /// Hands a packet to all other members, as far as the copies of the last second allow: one packet
+    /// from anywhere must not cost as many as there are members, again and again.
+    pub fn forward_to_others(&mut self, now: Instant, envelope: &Envelope, packet: &[u8]) {
+        let others = self.others().unwrap_or_default();
+        let copies = self.copies.take(now, others.len());
+        for owner in others.into_iter().take(copies) {
+            self.forward_to(owner, envelope, packet);
+        }
+    }
+
     /// Takes what is ours from a batch, and passes on the rest.
     fn sort_out(&mut self, batch: &Batch<'_>, take: &mut impl FnMut(Arrived<'_>)) -> usize {
         let mut taken = 0;
@@ -227,8 +238,8 @@ impl Member {
                     self.note_probe(probe);
                     packet.len()
                 }
-                Kind::Stray(number) => match self.owner_of(number) {
-                    // Only the first packet of a batch was steered.
+                // Only the first packet of a batch was steered.
+                Kind::Stray(number) => match self.owner_of_intact(number, &rest) {
                     Some(owner) => {
                         self.pass_on(owner, &rest, rest.bytes.len() == batch.bytes.len())
                     }
@@ -243,11 +254,20 @@ impl Member {
         taken
     }
 
+    /// Who owns the first packet of a batch. What is not intact costs nobody anything more.
+    fn owner_of_intact(&mut self, number: Qpn, batch: &Batch<'_>) -> Option<NumberBlock> {
+        let packet = batch.packets().next()?;
+        let intact = self.checker.check(&batch.envelope.flow, packet).is_ok();
+        intact.then(|| self.owner_of(number)).flatten()
+    }
+
     /// Hands over as many packets at the front of a batch as have the same owner: how many bytes.
     fn pass_on(&mut self, owner: NumberBlock, batch: &Batch<'_>, steered: bool) -> usize {
-        let run = batch.packets().take_while(
-            |packet| matches!(sort(packet, self.block), Kind::Stray(it) if owner.contains(it)),
-        );
+        let (block, checker) = (self.block, &mut self.checker);
+        let run = batch.packets().take_while(|packet| {
+            matches!(sort(packet, block), Kind::Stray(it) if owner.contains(it))
+                && checker.check(&batch.envelope.flow, packet).is_ok()
+        });
         let (packets, length) = run.fold((0, 0), |(count, bytes), packet| {
             (count + 1, bytes + packet.len())
         });
@@ -319,6 +339,31 @@ impl Member {
     }
 }
 
+/// How many copies of packets may still be made.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    made: usize,
+    since: Option<Instant>,
+}
+
+impl Copies {
+    /// In each second: one packet for as many members as there may be.
+    const MOST: usize = MOST_MEMBERS;
+    const PERIOD: Duration = Duration::from_secs(1);
+
+    /// How many of so many may be made.
+    fn take(&mut self, now: Instant, wanted: usize) -> usize {
+        let over = |since: Instant| now.saturating_duration_since(since) >= Self::PERIOD;
+        if self.since.is_none_or(over) {
+            self.since = Some(now);
+            self.made = 0;
+        }
+        let granted = wanted.min(Self::MOST - self.made);
+        self.made += granted;
+        granted
+    }
+}
+
 /// What a look at the socket brought.
 #[derive(Default)]
 struct Haul {
@@ -354,4 +399,20 @@ fn sort(packet: &[u8], own: NumberBlock) -> Kind {
 fn destination(packet: &[u8]) -> Option<Qpn> {
     let &[_, _, _, _, _, high, middle, low] = packet.first_chunk::<8>()?;
     Some(Qpn::new(u32::from_be_bytes([0, high, middle, low])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_counted_for_a_second() {
+        let mut copies = Copies::default();
+        let begin = Instant::now();
+        let later = |milliseconds| begin + Duration::from_millis(milliseconds);
+        assert_eq!(copies.take(later(0), 1500), 1500);
+        assert_eq!(copies.take(later(1), 1500), Copies::MOST - 1500);
+        assert_eq!(copies.take(later(999), 1), 0);
+        assert_eq!(copies.take(later(1000), 7), 7);
+    }
 }

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use wire::{Qpn, ROCE_PORT};
+use wire::{Checker, Qpn, ROCE_PORT};
 
 use super::allocation::free_block;
 use super::block::{NumberBlock, communication_number};
 use super::directory::{DirectoryError, RuntimeDirectory};
+use super::exchange::Copies;
 use super::holder::is_held;
 use super::listeners::Listeners;
 use super::mailbox::Mailbox;
@@ -196,6 +197,8 @@ pub struct Member {
     /// How often packets were looked for.
     pub(super) turn: u32,
     pub(super) view: RefCell<View>,
+    pub(super) checker: Checker,
+    pub(super) copies: Copies,
 }
 
 impl Member {
@@ -246,6 +249,8 @@ impl Member {
             shortcuts: None,
             turn: 0,
             view: RefCell::new(View::new()),
+            checker: Checker::new(),
+            copies: Copies::default(),
         };
         let place_known = !someone_died && table.may_fill_all_places();
         let entered = member.enter(&locked, table, place_known);
@@ -372,7 +377,11 @@ fn meet(registry: &Arc<Registry>, local: SocketAddr) -> Result<(Locked, Table, b
     let begin = Instant::now();
     loop {
         let locked = registry.lock()?;
-        let mut table = locked.read()?;
+        let mut table = match locked.read() {
+            // Nobody uses what another version has left.
+            Err(RegistryError::OtherVersion(_)) if !is_held(local) => Table::EMPTY,
+            read => read?,
+        };
         let someone_died = locked.bury_dead(&mut table);
         if !table.members.is_empty() || !is_held(local) {
             return Ok((locked, table, someone_died));
@@ -402,12 +411,74 @@ impl Drop for Member {
 
 #[cfg(test)]
 mod tests {
+    use wire::{Opcode, PacketHead, Psn, icrc};
+
     use super::*;
+    use crate::socket::{Envelope, Inbox};
     use crate::sys::process::{end, fork};
 
     /// Whether nobody has the port of a member's address any more.
     fn is_free(local: SocketAddr) -> bool {
         Receiver::bind(local).is_ok()
+    }
+
+    /// One packet for the lowest number of a block.
+    fn send(from: &mut Member, to: &Member) {
+        let envelope = Envelope::new(from.sender().flow_to(to.address()));
+        let qpn = Qpn::new(to.block().first());
+        let head = PacketHead::new(Opcode::UcSendOnly, qpn, Psn::ZERO);
+        let mut packet = [head.bytes(), b"four"].concat();
+        packet.extend(icrc::checksum(&envelope.flow, 0, &packet));
+        let size = packet.len();
+        from.send(&envelope, size, &mut packet).unwrap();
+    }
+
+    fn received(member: &mut Member) -> usize {
+        let mut inbox = Inbox::new(1);
+        let mut receive = || member.receive(Instant::now(), &mut inbox, |_| {}).unwrap();
+        (0..32).map(|_| receive()).sum()
+    }
+
+    #[test]
+    fn numbers_of_the_dead_are_not_reached_through_their_ring() {
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        let addresses = [2, 3].map(|last| IpAddr::from([127, 192 | high & 63, low, last]));
+        let folder = std::env::temp_dir().join(format!("roci-dead-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let mut members = addresses.map(|address| Member::join_in(&directory, address).unwrap());
+        members.iter_mut().for_each(Member::allow_shortcuts);
+        let [mut sender, mut reader] = members;
+        send(&mut sender, &reader);
+        assert_eq!(received(&mut reader), 1);
+        send(&mut sender, &reader);
+        assert_eq!(
+            (received(&mut reader), sender.counters().by_shortcut),
+            (1, 1)
+        );
+
+        // The reader is killed: its socket closes, but nobody closes the ring. Another process finds
+        // it dead and gets its numbers.
+        let block = reader.block();
+        let locked = reader.registry.lock().unwrap();
+        let mut table = locked.read().unwrap();
+        table.remove(block);
+        locked.write(&table).unwrap();
+        drop(locked);
+        sys::process::replace_with_null(reader.receiver.as_fd()).unwrap();
+        // Here both are the same process, so the change must be seen in between.
+        sleep(Duration::from_millis(2));
+        received(&mut sender);
+        send(&mut sender, &reader);
+        assert_eq!(sender.counters().by_shortcut, 1);
+        let wanted = Wanted::Exactly(block);
+        let mut heir = Member::join_as(&directory, addresses[1], wanted).unwrap();
+        sleep(Duration::from_millis(2));
+        received(&mut sender);
+        send(&mut sender, &heir);
+        assert_eq!((received(&mut heir), sender.counters().by_shortcut), (1, 1));
+        std::mem::forget(reader);
+        drop((sender, heir));
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

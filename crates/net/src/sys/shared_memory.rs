@@ -28,16 +28,7 @@ unsafe impl Send for SharedMemory {}
 impl SharedMemory {
     /// New memory full of zeros, and the file that others can map it from.
     pub(crate) fn create(length: usize) -> io::Result<(Self, File)> {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a literal that ends in zero.
-        let result = unsafe { libc::memfd_create(c"roci-shortcut".as_ptr(), flags) };
-        check(result)?;
-        // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(result) });
-        file.set_len(length as u64)?;
-        // SAFETY: takes no pointers.
-        let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) };
-        check(result)?;
+        let file = memory_file(length, SEALS)?;
         Ok((Self::map(&file, length)?, file))
     }
 
@@ -109,6 +100,21 @@ impl SharedMemory {
     }
 }
 
+/// A file in memory with these seals.
+fn memory_file(length: usize, seals: libc::c_int) -> io::Result<File> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a literal that ends in zero.
+    let result = unsafe { libc::memfd_create(c"roci-shortcut".as_ptr(), flags) };
+    check(result)?;
+    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(result) });
+    file.set_len(length as u64)?;
+    // SAFETY: takes no pointers.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) };
+    check(result)?;
+    Ok(file)
+}
+
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: exactly what was mapped, and nobody can reach it any more: `word` gives references
@@ -145,6 +151,10 @@ mod tests {
         ordinary.set_len(4096).unwrap();
         assert!(SharedMemory::open(&ordinary, 4096).is_err(), "not sealed");
         std::fs::remove_file(path).unwrap();
+        let open = memory_file(4096, libc::F_SEAL_GROW).unwrap();
+        assert!(SharedMemory::open(&open, 4096).is_err(), "it could shrink");
+        let sealed = memory_file(4096, libc::F_SEAL_SHRINK).unwrap();
+        SharedMemory::open(&sealed, 4096).unwrap();
     }
 
     #[test]

@@ -111,6 +111,60 @@ fn what_is_forwarded_to_a_busy_member_waits_and_to_nobody_is_lost() {
     assert_eq!(first.counters().strays_lost, 1);
 }
 
+#[test]
+fn what_is_forwarded_to_the_wrong_member_goes_no_further() {
+    let site = Site::new(70);
+    let members = [(); 3].map(|()| Member::join(site.address).unwrap());
+    let [mut first, mut second, mut third] = members;
+    let envelope = Peer::new(site.address).envelope;
+    let message = packet(&envelope.flow, 0, third.qpn_range().start);
+    first.forward_to(second.block(), &envelope, &message);
+    assert_eq!(taken(&mut second), [[0; 0]; 0]);
+    assert_eq!(second.counters().forwarded_to_us, 1);
+    assert_eq!(taken(&mut third), [[0; 0]; 0]);
+}
+
+#[test]
+fn what_is_for_nobody_or_not_intact_costs_little() {
+    const STRAYS: u32 = 2000;
+    let site = Site::new(71);
+    let mut members = [(); 2].map(|()| Member::join(site.address).unwrap());
+    members.iter_mut().for_each(|it| _ = taken(it));
+    let peer = Peer::new(site.address);
+    let owned = |number| members.iter().any(|it| it.qpn_range().contains(&number));
+    let nobody = [0x800, 0x10_0000, 0xff_f000].into_iter();
+    let nobody = nobody.clone().find(|number| !owned(*number)).unwrap();
+    let before: u64 = members.iter().map(Member::registry_reads).sum();
+    let begin = Instant::now();
+    for _ in 0..STRAYS / 20 {
+        peer.send(&[nobody; 20]);
+        members.iter_mut().for_each(|it| _ = taken(it));
+    }
+    println!(
+        "{:?} for a packet that is for nobody",
+        begin.elapsed() / STRAYS
+    );
+    let reads: u64 = members.iter().map(Member::registry_reads).sum();
+    assert!(reads - before <= 2, "{reads} reads");
+    let lost: u64 = members.iter().map(|it| it.counters().strays_lost).sum();
+    assert_eq!(lost, STRAYS.into());
+    // Damaged, and for another member: it is not handed over.
+    let [first, second] = &mut members;
+    let mut batch: Vec<u8> = [first.qpn_range().start, second.qpn_range().start]
+        .into_iter()
+        .zip(0..)
+        .flat_map(|(to, number)| packet(&peer.envelope.flow, number, to))
+        .collect();
+    *batch.last_mut().unwrap() ^= 1;
+    let size = batch.len() / 2;
+    let sender = net::socket::Sender::bind("127.0.0.1".parse().unwrap()).unwrap();
+    let envelope = net::Envelope::new(sender.flow_to(site.address));
+    sender.send(&envelope, size, &mut batch).unwrap();
+    taken(first);
+    assert_eq!(taken(second), [[0; 0]; 0]);
+    assert_eq!(first.counters().strays_forwarded, 0);
+}
+
 /// There is only one IPv6 address on every machine, and another test run may be using it.
 fn join_patiently(directory: &RuntimeDirectory, address: IpAddr) -> Member {
     let begin = Instant::now();
@@ -173,6 +227,27 @@ fn a_removed_registry_is_written_again() {
     let newcomer = Member::join_in(&directory, address).unwrap();
     assert!(members.iter().all(|it| it.block() != newcomer.block()));
     drop((members, newcomer));
+    fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn a_registry_of_another_version_is_replaced_when_nobody_uses_it() {
+    let site = Site::new(72);
+    let (path, directory) = folder("version");
+    let member = Member::join_in(&directory, site.address).unwrap();
+    let files = fs::read_dir(&path).unwrap().map(|it| it.unwrap());
+    let registry = files
+        .map(|it| it.path())
+        .find(|it| fs::read_to_string(it).is_ok_and(|text| text.contains("member")))
+        .unwrap();
+    fs::write(&registry, "roci-registry-1 of another time\n").unwrap();
+    let refused = Member::join_in(&directory, site.address).unwrap_err();
+    assert!(
+        refused.to_string().contains("of another version"),
+        "{refused}"
+    );
+    drop(member);
+    Member::join_in(&directory, site.address).unwrap();
     fs::remove_dir_all(path).unwrap();
 }
 

@@ -340,9 +340,7 @@ impl Ports {
                 }
             }
             Recipient::Everyone => {
-                for other in member.others().unwrap_or_default() {
-                    member.forward_to(other, &envelope, &message.packet);
-                }
+                member.forward_to_others(Instant::now(), &envelope, &message.packet);
                 return Owner::Here;
             }
         };

@@ -63,6 +63,9 @@ impl Tap {
     pub(super) fn flush(&mut self) {
         if let Some(capture) = &self.capture {
             capture.flush();
+            if let Some(error) = capture.take_error() {
+                eprintln!("rocinante: {error}; the program goes on without it");
+            }
         }
     }
 
