@@ -1,21 +1,57 @@
-//! Numbers that a peer can't guess cheaply, from the seed that the driver draws.
+//! Numbers that a peer can't guess: memory keys and queue pair numbers.
 
-/// SplitMix64: tiny, well spread, and the same for the same seed.
-#[derive(Debug, Clone)]
-pub(crate) struct Random {
-    state: u64,
-}
+use rand_chacha::ChaCha12Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// A cryptographic generator. Its output tells nothing about the seed, or about what it gives out
+/// before and after; the same seed gives the same numbers.
+#[derive(Clone)]
+pub(crate) struct Random(ChaCha12Rng);
 
 impl Random {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self { state: seed }
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        Self(ChaCha12Rng::from_seed(seed))
     }
 
-    pub(crate) const fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    /// A number below 2^`bits`; `bits` is 1 to 32.
+    pub(crate) fn bits(&mut self, bits: u32) -> u32 {
+        self.0.next_u32() >> (u32::BITS - bits)
+    }
+
+    /// Another generator, so that two users of one seed don't share numbers.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self(ChaCha12Rng::from_rng(&mut self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seed_decides_the_numbers() {
+        let draw = |seed| {
+            let mut random = Random::new([seed; 32]);
+            [(); 4].map(|()| random.bits(32))
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+    }
+
+    #[test]
+    fn a_fork_gives_other_numbers() {
+        let mut random = Random::new([1; 32]);
+        let mut fork = random.fork();
+        assert_ne!(
+            [fork.bits(32), fork.bits(32)],
+            [random.bits(32), random.bits(32)]
+        );
+    }
+
+    #[test]
+    fn numbers_stay_below_their_bound_and_reach_everything_below_it() {
+        let mut random = Random::new([1; 32]);
+        let seen = (0..200).fold(0_u8, |seen, _| seen | 1 << random.bits(3));
+        assert_eq!(seen, 0xff);
     }
 }

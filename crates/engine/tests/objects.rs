@@ -97,34 +97,65 @@ fn sizes_are_limited() {
     assert!(matches!(refused, Err(ObjectError::Mismatch(_))));
 }
 
-#[test]
-fn a_device_has_as_many_queue_pairs_as_it_has_numbers() {
-    let numbers = NumberSpace {
-        first: 100,
-        capacity: 4,
-        reuse: 3,
-    };
+fn with_numbers(first: u32, count: u32, seed: u8) -> (Device, QueuePairInit) {
     let mut device = Device::new(Config {
-        numbers,
+        numbers: NumberSpace { first, count },
+        seed: [seed; 32],
         ..Config::default()
     });
     let domain = device.allocate_domain().expect("a domain");
     let queue = device.create_completion_queue(8).expect("a queue");
-    let init = QueuePairInit::new(Kind::Rc, domain, queue);
-    for expected in 100..104 {
-        let number = device.create_queue_pair(init).expect("a queue pair");
-        assert_eq!(number.value(), expected);
+    (device, QueuePairInit::new(Kind::Rc, domain, queue))
+}
+
+#[test]
+fn a_device_has_half_as_many_queue_pairs_as_it_has_numbers() {
+    for (first, count, most) in [(128, 64, 32), (0, 8, 3), (0xff_fff0, 16, 7), (100, 1, 1)] {
+        let (mut device, init) = with_numbers(first, count, 0);
+        assert_eq!(device.max_queue_pairs(), most);
+        for _ in 0..most {
+            let number = device.create_queue_pair(init).expect("a number").value();
+            assert!((first..first + count).contains(&number));
+            assert!(![0, 1, 0xff_ffff].contains(&number));
+        }
+        let refused = device.create_queue_pair(init);
+        assert_eq!(refused, Err(ObjectError::Exhausted));
+        assert_eq!(device.queue_pair_count(), most as usize);
     }
-    let refused = device.create_queue_pair(init);
-    assert_eq!(refused, Err(ObjectError::Exhausted));
-    // A number comes up again only after others in its place.
-    let mut seen = vec![101];
-    for _ in 0..4 {
-        let last = Qpn::new(*seen.last().expect("one"));
-        device.destroy_queue_pair(last).expect("it ends");
-        seen.push(device.create_queue_pair(init).expect("its place").value());
+}
+
+#[test]
+fn queue_pair_numbers_are_drawn_from_the_whole_space_by_the_seed() {
+    let draw = |seed| {
+        let (mut device, init) = with_numbers(1 << 18, 1 << 18, seed);
+        let numbers = (0..64).map(|_| device.create_queue_pair(init).expect("a number").value());
+        numbers.collect::<Vec<u32>>()
+    };
+    let numbers = draw(1);
+    assert_eq!(numbers, draw(1));
+    assert_ne!(numbers, draw(2));
+    let varying = numbers
+        .iter()
+        .fold(0, |seen, number| seen | number ^ numbers[0]);
+    assert_eq!(varying, (1 << 18) - 1);
+}
+
+#[test]
+fn a_number_rests_before_it_is_used_again() {
+    let (mut device, init) = with_numbers(64, 64, 0);
+    let mut last: Vec<u32> = Vec::new();
+    for _ in 0..1000 {
+        let number = device.create_queue_pair(init).expect("a number");
+        // An eighth of the numbers rests.
+        let recent = last.iter().rev().take(8);
+        assert!(!recent.copied().any(|before| before == number.value()));
+        last.push(number.value());
+        device.destroy_queue_pair(number).expect("it ends");
+        assert!(device.queue_pair(number).is_none());
     }
-    assert_eq!(seen, [101, 105, 109, 101, 105]);
+    last.sort_unstable();
+    last.dedup();
+    assert_eq!(last.len(), 64);
 }
 
 #[test]

@@ -208,7 +208,7 @@ impl Overrun {
 fn config(gid: Gid, rng: &mut Rng) -> Config {
     Config {
         gids: vec![gid],
-        seed: rng.word(),
+        seed: rng.seed(),
         ..Config::default()
     }
 }

@@ -24,6 +24,15 @@ impl Rng {
         Self::new(self.word())
     }
 
+    /// A seed for another generator.
+    pub fn seed(&mut self) -> [u8; 32] {
+        let mut seed = [0; 32];
+        for part in seed.chunks_exact_mut(8) {
+            part.copy_from_slice(&self.word().to_le_bytes());
+        }
+        seed
+    }
+
     /// 64 random bits.
     pub fn word(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.state;

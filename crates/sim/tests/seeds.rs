@@ -63,7 +63,7 @@ fn the_connection_manager_keeps_its_promises_wherever_it_gets() {
     }
     for what in EVERYTHING {
         let count = seen.get(*what).copied().unwrap_or_default();
-        assert!(count >= 5, "{what} happened {count} times: {seen:?}");
+        assert!(count >= 3, "{what} happened {count} times: {seen:?}");
     }
 }
 

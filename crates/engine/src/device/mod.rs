@@ -57,8 +57,8 @@ pub struct Config {
     pub max_responder_resources: u8,
     /// Whether what goes wrong is recorded, to be explained.
     pub incidents: bool,
-    /// Where keys come from; the driver draws it at random.
-    pub seed: u64,
+    /// Where memory keys and queue pair numbers come from; the driver asks the system for it.
+    pub seed: [u8; 32],
 }
 
 impl Default for Config {
@@ -74,7 +74,7 @@ impl Default for Config {
             min_ack_timeout: Duration::ZERO,
             max_responder_resources: 128,
             incidents: false,
-            seed: 0,
+            seed: [0; 32],
         }
     }
 }
@@ -111,6 +111,7 @@ impl Device {
     /// A device without any objects.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        let mut random = Random::new(config.seed);
         Self {
             gids: GidTable::new(config.gids, config.source_port),
             settings: Settings {
@@ -123,10 +124,10 @@ impl Device {
             batch: config.batch,
             domains: Table::with_capacity(MAX_OBJECTS),
             xrc_domains: Table::with_capacity(MAX_OBJECTS),
-            queue_pairs: QueuePairs::new(config.numbers),
+            queue_pairs: QueuePairs::new(config.numbers, random.fork()),
             groups: Groups::default(),
             shared: Shared {
-                memory: Memory::new(Random::new(config.seed)),
+                memory: Memory::new(random),
                 completion_queues: Table::with_capacity(MAX_OBJECTS),
                 receive_queues: Table::with_capacity(MAX_OBJECTS),
                 events: VecDeque::new(),

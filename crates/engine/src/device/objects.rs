@@ -390,6 +390,12 @@ impl Device {
         Ok(())
     }
 
+    /// How many queue pairs there may be at a time, besides queue pair 1.
+    #[must_use]
+    pub fn max_queue_pairs(&self) -> u32 {
+        self.queue_pairs.capacity()
+    }
+
     /// How many queue pairs there are.
     #[must_use]
     pub fn queue_pair_count(&self) -> usize {

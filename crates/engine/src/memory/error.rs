@@ -57,9 +57,6 @@ pub enum BindError {
     /// A type-2 window is bound already: invalidate it first.
     #[error("the window is bound already: invalidate it first")]
     AlreadyBound,
-    /// Only the low 8 bits of a type-2 window's key may be chosen.
-    #[error("only the low 8 bits of a window's key may be chosen")]
-    KeyMismatch,
     /// It is bound through another queue pair.
     #[error("the window is bound through another queue pair")]
     OtherQueuePair,

@@ -1,64 +1,77 @@
-//! Memory keys: where to look, and a tag that makes old and invented ones miss.
+//! Memory keys: random numbers, so that an invented or a stale one opens nothing.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::random::Random;
 use wire::Key;
 
-/// A key is a slot's index followed by this many bits of tag.
-///
-/// The low eight of them are what the owner of a type-2 window may choose (`ibv_inc_rkey`); the
-/// rest stays the device's own.
-const TAG_BITS: u32 = 12;
+/// A key is a random index and eight low bits. The owner of a type-2 window may choose the low bits
+/// (`ibv_inc_rkey`); the index is the device's own.
+const INDEX_BITS: u32 = 24;
 const CHOSEN_BITS: u32 = 8;
-const MAX_SLOTS: usize = 1 << (32 - TAG_BITS);
+const CHOSEN_MASK: u32 = (1 << CHOSEN_BITS) - 1;
+
+/// The most keys at a time: a sixteenth of the indexes, so that drawing a free one takes few tries.
+pub(super) const MAX_KEYS: usize = 1 << 20;
+
+/// How many indexes rest after their keys were removed: a stale key opens nothing even if its low
+/// bits come up again.
+const RESTING: usize = 4096;
 
 struct Slot<T> {
     key: Key,
+    /// Nothing while the index rests.
     holder: Option<T>,
 }
 
 /// What keys open, found in one step.
 pub(super) struct Keys<T> {
-    slots: Vec<Slot<T>>,
-    free: Vec<u32>,
+    slots: HashMap<u32, Slot<T>, BuildHasherDefault<IndexHasher>>,
+    /// Indexes that rest, the longest first.
+    resting: VecDeque<u32>,
     random: Random,
 }
 
 impl<T> Keys<T> {
     pub(super) fn new(random: Random) -> Self {
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: HashMap::default(),
+            resting: VecDeque::new(),
             random,
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.resting.len()
     }
 
     pub(super) fn insert(&mut self, holder: T) -> Option<Key> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if self.slots.len() < MAX_SLOTS => {
-                self.slots.push(Slot {
-                    key: Key::new(0),
-                    holder: None,
-                });
-                self.slots.len() as u32 - 1
+        if self.len() >= MAX_KEYS {
+            return None;
+        }
+        loop {
+            let index = self.random.bits(INDEX_BITS);
+            let low = self.random.bits(CHOSEN_BITS);
+            // Key 0 is what programs put where they have none.
+            if index == 0 {
+                continue;
             }
-            None => return None,
-        };
-        let key = self.fresh(index);
-        self.slots[index as usize] = Slot {
-            key,
-            holder: Some(holder),
-        };
-        Some(key)
+            if let Entry::Vacant(vacant) = self.slots.entry(index) {
+                let key = Key::new(index << CHOSEN_BITS | low);
+                vacant.insert(Slot {
+                    key,
+                    holder: Some(holder),
+                });
+                return Some(key);
+            }
+        }
     }
 
     #[inline]
     pub(super) fn get(&self, key: Key) -> Option<&T> {
-        let slot = self.slots.get(index(key))?;
+        let slot = self.slots.get(&index(key))?;
         if slot.key != key {
             return None;
         }
@@ -67,7 +80,7 @@ impl<T> Keys<T> {
 
     #[inline]
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let slot = self.slots.get_mut(index(key))?;
+        let slot = self.slots.get_mut(&index(key))?;
         if slot.key != key {
             return None;
         }
@@ -76,104 +89,174 @@ impl<T> Keys<T> {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots
-            .iter()
+            .values()
             .filter_map(|slot| Some((slot.key, slot.holder.as_ref()?)))
     }
 
     pub(super) fn remove(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
-        self.free.push(index(key) as u32);
-        self.slots[index(key)].holder.take()
+        let holder = self.slots.get_mut(&index(key))?.holder.take();
+        self.resting.push_back(index(key));
+        if self.resting.len() > RESTING
+            && let Some(rested) = self.resting.pop_front()
+        {
+            self.slots.remove(&rested);
+        }
+        holder
     }
 
-    /// The key that opens now what `key`, perhaps with another choice of tag, opened before.
+    /// The key that opens now what `key`, perhaps with other low bits, opened before.
     pub(super) fn current(&self, key: Key) -> Option<Key> {
-        let slot = self.slots.get(index(key))?;
+        let slot = self.slots.get(&index(key))?;
         slot.holder.as_ref()?;
-        Self::same_slot(slot.key, key).then_some(slot.key)
+        Some(slot.key)
     }
 
-    /// A new key for what `key` opened; the old one opens nothing any more.
+    /// The next key, with other low bits, for what `key` opened; the old one opens nothing any more.
+    ///
+    /// Callers of `ibv_bind_mw` learn it before the window is bound, so it follows from the old one.
     pub(super) fn renew(&mut self, key: Key) -> Key {
-        let chosen = key.value().wrapping_add(1) & ((1 << CHOSEN_BITS) - 1);
-        let fresh = Key::new(key.value() >> CHOSEN_BITS << CHOSEN_BITS | chosen);
-        self.retag(key, fresh);
-        fresh
+        self.retag(key, key.value().wrapping_add(1))
     }
 
-    /// Whether `chosen` differs from `key` in nothing but the bits that a caller may choose.
-    pub(super) fn same_slot(key: Key, chosen: Key) -> bool {
-        key.value() >> CHOSEN_BITS == chosen.value() >> CHOSEN_BITS
-    }
-
-    /// Puts the key that the caller chose in the place of `key`.
-    pub(super) fn retag(&mut self, key: Key, chosen: Key) {
-        debug_assert!(Self::same_slot(key, chosen));
-        if self.get(key).is_some() {
-            self.slots[index(key)].key = chosen;
+    /// Replaces the low bits of `key` with those of `chosen`; the resulting key.
+    pub(super) fn retag(&mut self, key: Key, chosen: u32) -> Key {
+        let retagged = Key::new(key.value() & !CHOSEN_MASK | chosen & CHOSEN_MASK);
+        if let Some(slot) = self.slots.get_mut(&index(key))
+            && slot.key == key
+        {
+            slot.key = retagged;
         }
-    }
-
-    /// A key for the slot that is not the one it had before.
-    fn fresh(&mut self, slot: u32) -> Key {
-        let former = self.slots[slot as usize].key;
-        loop {
-            let tag = self.random.next() as u32 & ((1 << TAG_BITS) - 1);
-            let key = Key::new(slot << TAG_BITS | tag);
-            // Key 0 is what programs put where they have none.
-            if key != former && key.value() != 0 {
-                return key;
-            }
-        }
+        retagged
     }
 }
 
 #[inline]
-fn index(key: Key) -> usize {
-    (key.value() >> TAG_BITS) as usize
+fn index(key: Key) -> u32 {
+    key.value() >> CHOSEN_BITS
+}
+
+/// Spreads an index over the 64 bits that a hash map looks at. The indexes are random numbers of our
+/// own, so nobody can choose them to collide.
+#[derive(Default)]
+struct IndexHasher(u64);
+
+impl Hasher for IndexHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    fn write_u32(&mut self, index: u32) {
+        self.0 = u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("an index is a u32");
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     fn keys() -> Keys<&'static str> {
-        Keys::new(Random::new(7))
+        Keys::new(Random::new([7; 32]))
     }
 
     #[test]
-    fn a_removed_key_opens_nothing_even_when_its_slot_is_used_again() {
+    fn a_removed_key_opens_nothing() {
         let mut keys = keys();
         let old = keys.insert("old").expect("empty table");
         assert_eq!(keys.remove(old), Some("old"));
-        let new = keys.insert("new").expect("empty table");
-        assert_ne!(new, old);
-        assert_eq!(index(new), index(old));
         assert_eq!(keys.get(old), None);
-        assert_eq!(keys.get(new), Some(&"new"));
+        assert_eq!(keys.get_mut(old), None);
+        assert_eq!(keys.current(old), None);
+        assert_eq!(keys.remove(old), None);
+        assert_eq!(keys.len(), 0);
+    }
+
+    #[test]
+    fn an_index_rests_before_it_is_used_again() {
+        let mut keys = keys();
+        let removed: Vec<Key> = (0..RESTING + 1)
+            .map(|_| {
+                let key = keys.insert("short").expect("room");
+                keys.remove(key);
+                key
+            })
+            .collect();
+        let distinct: HashSet<u32> = removed.iter().map(|key| index(*key)).collect();
+        assert_eq!(distinct.len(), RESTING + 1);
+        assert!(
+            !keys.slots.contains_key(&index(removed[0])),
+            "it has rested"
+        );
+        assert_eq!(keys.slots.len(), RESTING);
     }
 
     #[test]
     fn invented_keys_miss() {
         let mut keys = keys();
         let key = keys.insert("secret").expect("empty table");
-        let hits = (0..1u32 << TAG_BITS)
-            .filter(|&tag| keys.get(Key::new(tag)).is_some())
+        let same_index = (0..1 << CHOSEN_BITS)
+            .filter(|low| {
+                keys.get(Key::new(key.value() & !CHOSEN_MASK | low))
+                    .is_some()
+            })
             .count();
-        assert_eq!(hits, 1);
-        assert!(keys.get(key).is_some());
-        assert!(keys.get(Key::new(u32::MAX)).is_none());
+        assert_eq!(same_index, 1);
+        let neighbours = (1..=4096).filter(|step| {
+            let near = |value: u32| keys.get(Key::new(value)).is_some();
+            near(key.value().wrapping_add(*step)) || near(key.value().wrapping_sub(*step))
+        });
+        assert_eq!(neighbours.count(), 0);
+        assert!(keys.get(Key::new(0)).is_none());
     }
 
     #[test]
-    fn a_chosen_tag_replaces_the_old_key() {
+    fn all_bits_of_a_key_vary() {
+        let mut keys = keys();
+        let all: Vec<u32> = (0..64)
+            .map(|_| keys.insert("one of many").expect("room").value())
+            .collect();
+        assert_eq!(all.iter().fold(0, |seen, key| seen | key), u32::MAX);
+        assert_eq!(all.iter().fold(u32::MAX, |seen, key| seen & key), 0);
+    }
+
+    #[test]
+    fn chosen_low_bits_replace_the_old_key() {
         let mut keys = keys();
         let key = keys.insert("window").expect("empty table");
-        let chosen = Key::new(key.value() ^ 0x55);
-        assert!(Keys::<&str>::same_slot(key, chosen));
-        assert!(!Keys::<&str>::same_slot(key, Key::new(key.value() ^ 0x100)));
-        keys.retag(key, chosen);
+        let chosen = keys.retag(key, !key.value());
+        assert_eq!(chosen.value(), key.value() ^ CHOSEN_MASK);
         assert_eq!(keys.get(key), None);
         assert_eq!(keys.get(chosen), Some(&"window"));
+        assert_eq!(keys.current(key), Some(chosen));
+    }
+
+    #[test]
+    fn a_renewed_key_differs_in_its_low_bits_alone() {
+        let mut keys = keys();
+        let mut key = keys.insert("window").expect("empty table");
+        for _ in 0..1000 {
+            let renewed = keys.renew(key);
+            assert_ne!(renewed, key);
+            assert_eq!(index(renewed), index(key));
+            assert_eq!(keys.get(key), None);
+            assert_eq!(keys.get(renewed), Some(&"window"));
+            key = renewed;
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a million keys")]
+    fn a_device_has_so_many_keys_and_no_more() {
+        let mut keys = keys();
+        for _ in 0..MAX_KEYS {
+            assert!(keys.insert("one").is_some());
+        }
+        assert!(keys.insert("one too many").is_none());
     }
 }

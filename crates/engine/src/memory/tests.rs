@@ -22,7 +22,7 @@ fn fixture() -> Fixture {
         domain.expect("room for two")
     };
     Fixture {
-        memory: Memory::new(Random::new(7)),
+        memory: Memory::new(Random::new([7; 32])),
         domain: domain(),
         stranger: domain(),
     }

@@ -1,6 +1,5 @@
 //! Windows: a part of a region that is open to peers, with rights of its own, until it is closed.
 
-use super::keys::Keys;
 use super::{
     Access, AccessError, BindError, Holder, Memory, MemoryError, Party, ProtectionDomain,
     Requirement, View,
@@ -106,14 +105,17 @@ impl Memory {
         Ok(self.keys.renew(window))
     }
 
-    /// Binds a type-2 window under a key whose low 8 bits the caller chose.
+    /// Binds a type-2 window; its new key.
+    ///
+    /// The low 8 bits are those of `key`. The others stay the window's own, whatever `key` says, as
+    /// with hardware.
     pub(crate) fn bind_type_2(
         &mut self,
         party: Party,
         window: Key,
         key: Key,
         binding: Binding,
-    ) -> Result<(), BindError> {
+    ) -> Result<Key, BindError> {
         let window = self.keys.current(window).ok_or(BindError::NotAWindow)?;
         let (kind, previous) = self.window(party, window)?;
         if kind != WindowKind::Two {
@@ -125,17 +127,13 @@ impl Memory {
         if binding.length == 0 {
             return Err(BindError::OutOfRange);
         }
-        if !Keys::<Holder>::same_slot(window, key) {
-            return Err(BindError::KeyMismatch);
-        }
         self.check_binding(party, &binding)?;
         let bound = Bound {
             binding,
             queue_pair: Some(party.queue_pair),
         };
         self.hold(window, Some(bound));
-        self.keys.retag(window, key);
-        Ok(())
+        Ok(self.keys.retag(window, key.value()))
     }
 
     /// Invalidates a key: local invalidate, or a peer's SEND with invalidate.

@@ -13,7 +13,9 @@ impl QueuePair {
         let bound = match *work {
             Work::LocalInvalidate(key) => {
                 let invalidated = memory.invalidate(party, key);
-                return invalidated.map_err(|_| Status::LocalOperation);
+                // "Memory management operation error": what hardware says of bindings and
+                // invalidations alike.
+                return invalidated.map_err(|_| Status::WindowBind);
             }
             Work::BindWindow {
                 window,
@@ -22,9 +24,9 @@ impl QueuePair {
             } => memory.bind_type_2(party, window, key, binding),
             Work::BindWindow {
                 window, binding, ..
-            } => memory.bind_type_1(party, window, binding).map(drop),
+            } => memory.bind_type_1(party, window, binding),
             _ => return Err(Status::LocalOperation),
         };
-        bound.map_err(|_| Status::WindowBind)
+        bound.map(drop).map_err(|_| Status::WindowBind)
     }
 }

@@ -43,8 +43,7 @@ impl Host {
             // The number is not ours to choose: leave it no choice.
             numbers: NumberSpace {
                 first: ends.local.value(),
-                capacity: 1,
-                reuse: 1,
+                count: 1,
             },
             // The kernel never says how many receives are posted.
             advertise_credits: false,

@@ -117,9 +117,10 @@ fn other_answers_leave_before_requests() {
 fn every_queue_pair_has_its_own_source_port_as_the_kernel_chooses_it() {
     let (mut peer, _) = with_limits(BatchLimits::default());
     peer.posts(SendRequest::new(1, Work::Send).inline(b"hello"));
-    let product = peer.number.value() * PEER.value();
+    let product = u64::from(peer.number.value()) * u64::from(PEER.value());
     let heard = peer.listens(at(0));
-    let label = product & 0xfffff;
+    let folded = product ^ product >> 20;
+    let label = (folded ^ folded >> 40) as u32 & 0xfffff;
     let port = 0xc000 | (label ^ label >> 14) & 0x3fff;
     assert_eq!(u32::from(heard[0].route.flow.source_port), port);
     assert_ne!(peer.number, Qpn::new(0));

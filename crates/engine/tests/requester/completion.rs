@@ -136,7 +136,7 @@ fn local_work_completes_in_its_turn() {
     peer.says(at(1), ack(PSN));
     peer.completes([
         (1, Status::Success),
-        (2, Status::LocalOperation),
+        (2, Status::WindowBind),
         (3, Status::Flushed),
     ]);
 }

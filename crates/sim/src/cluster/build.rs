@@ -254,7 +254,7 @@ pub(crate) fn draw_config(rng: &mut Rng, address: IpAddr) -> Config {
         batch,
         window,
         advertise_credits: rng.percent(60),
-        seed: rng.word(),
+        seed: rng.seed(),
         ..Config::default()
     }
 }

@@ -51,8 +51,8 @@ pub(super) struct Place {
     pub(super) number: usize,
     pub(super) shares_first: bool,
     pub(super) ipv6: bool,
-    /// How many queue pairs there may be at a time: a power of two, and also how many numbers.
-    pub(super) queue_pairs: u32,
+    /// How many numbers there are for queue pairs: a power of two. Half may be in use at a time.
+    pub(super) numbers: u32,
 }
 
 impl Place {
@@ -82,19 +82,16 @@ impl Place {
 
     /// The same on every host: a number alone says nothing.
     pub(super) fn numbers(self) -> NumberSpace {
+        // With few, numbers are soon used again.
+        let count = self.numbers;
         NumberSpace {
-            first: 16 + u32::from(self.shares_first) * self.queue_pairs,
-            capacity: self.queue_pairs,
-            reuse: 1,
+            first: 16 + u32::from(self.shares_first) * count,
+            count,
         }
     }
 
     pub(super) fn number_range(self) -> Range<u32> {
-        let NumberSpace {
-            first,
-            capacity,
-            reuse,
-        } = self.numbers();
-        first..first + capacity * reuse
+        let NumberSpace { first, count } = self.numbers();
+        first..first + count
     }
 }

@@ -78,7 +78,7 @@ impl Victim {
         let secret = secret_for(input);
         let mut device = Device::new(Config {
             gids: vec![gid(OURS)],
-            seed: 1,
+            seed: [1; 32],
             ..Config::default()
         });
         let domain = device.allocate_domain().expect(ROOM);

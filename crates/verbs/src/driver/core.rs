@@ -90,7 +90,7 @@ impl Core {
             },
             window,
             incidents: options.explain,
-            seed: random()?,
+            seed: random_seed()?,
             ..Config::default()
         };
         let mut manager = cm::Config::new(device.guid, random_seed()?);

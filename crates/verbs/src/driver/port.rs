@@ -157,19 +157,11 @@ impl Ports {
 
     /// The numbers that the queue pairs may have: the same at every address.
     pub(super) fn numbers(&self) -> NumberSpace {
-        let usual = NumberSpace::default();
-        match self.members.first() {
-            Some(member) => {
-                let block = member.block();
-                let reuse = usual.reuse;
-                NumberSpace {
-                    first: block.first(),
-                    capacity: (1 << block.bits()) / reuse,
-                    reuse,
-                }
-            }
-            None => usual,
-        }
+        let block = self.members.first().map(Member::block);
+        block.map_or_else(NumberSpace::default, |block| NumberSpace {
+            first: block.first(),
+            count: 1 << block.bits(),
+        })
     }
 
     /// Whether a queue pair of this number would be ours.
