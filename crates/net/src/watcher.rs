@@ -80,7 +80,7 @@ impl Watcher {
         Ok(watcher)
     }
 
-    fn start() -> Result<Self, WatcherError> {
+    pub(crate) fn start() -> Result<Self, WatcherError> {
         if !is_built() {
             return Err(WatcherError::NotBuilt);
         }

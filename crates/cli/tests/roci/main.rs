@@ -1,6 +1,7 @@
 //! The built command, run as people and scripts run it.
 
 mod demo;
+mod end;
 mod explain;
 mod link;
 mod look;

@@ -414,3 +414,18 @@ fn threads_that_begin_at_once_share_one_watcher() {
     let first = &watchers[0];
     assert!(watchers.iter().all(|it| Arc::ptr_eq(it, first)));
 }
+
+#[test]
+fn a_watcher_starts_quickly() {
+    let mut times: Vec<_> = (0..20)
+        .map(|_| {
+            let begin = Instant::now();
+            let watcher = Watcher::start().unwrap();
+            (begin.elapsed(), watcher)
+        })
+        .map(|(time, _)| time)
+        .collect();
+    times.sort();
+    println!("started within {:?}, at most {:?}", times[10], times[19]);
+    assert!(times[10] < Duration::from_millis(100));
+}
