@@ -356,10 +356,6 @@ fn random_seed() -> Result<[u8; 32], OpenError> {
     Ok(seed)
 }
 
-fn random() -> Result<u64, OpenError> {
-    getrandom::u64().map_err(|error| OpenError::System(error.into()))
-}
-
 /// Hands a packet to the host, through captures and faults.
 fn take(now: Instant, host: &mut Host, tap: Option<&mut Tap>, arrival: &Arrival, packet: &[u8]) {
     match tap {
