@@ -18,6 +18,7 @@ mod plan;
 mod programs;
 mod recipes;
 mod steps;
+mod storm;
 mod style;
 mod tutorial;
 
@@ -114,6 +115,9 @@ enum Task {
         #[arg(default_value = "")]
         name: String,
     },
+    /// Kill, stop and cut off real programs at random, and see that nothing hangs or is lost
+    #[command(after_help = "It takes root, for network namespaces and a full disk.")]
+    Storm(storm::Options),
 }
 
 fn main() -> ExitCode {
@@ -134,6 +138,7 @@ fn main() -> ExitCode {
         Task::Conformance { name } => return done(conformance::write(workspace_root(), &name)),
         Task::Ecosystem(options) => return done(ecosystem::write(workspace_root(), &options)),
         Task::Recipes(options) => return done(recipes::run(workspace_root(), &options)),
+        Task::Storm(options) => return done(storm::run(workspace_root(), &options)),
         Task::Programs { name } => return done(programs::write(workspace_root(), &name)),
     };
     match steps {

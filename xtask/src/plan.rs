@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::command::CommandLine;
 use crate::steps::{Step, Work};
 use crate::{
-    bans, browser, conformance, ecosystem, fuzz, interop, programs, recipes, style, tutorial,
+    bans, browser, conformance, ecosystem, fuzz, interop, programs, recipes, storm, style, tutorial,
 };
 
 /// How much time the run may take.
@@ -18,7 +18,7 @@ pub(crate) enum Pace {
 }
 
 /// Every step, in the order they run.
-pub(crate) const STEP_NAMES: [&str; 16] = [
+pub(crate) const STEP_NAMES: [&str; 17] = [
     "style",
     "format",
     "bans",
@@ -28,6 +28,7 @@ pub(crate) const STEP_NAMES: [&str; 16] = [
     "simulator",
     "browser",
     "programs",
+    "storm",
     "tutorial",
     "conformance",
     "ecosystem",
@@ -90,6 +91,11 @@ pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
             "programs",
             "other people's RDMA programs run unmodified",
             if_there_is_time(pace, programs::missing, programs::check),
+        ),
+        Step::new(
+            "storm",
+            "nothing hangs or is lost when processes die, networks fail and resources run out",
+            if_there_is_time(pace, storm::missing, storm::check),
         ),
         Step::new(
             "tutorial",
@@ -236,6 +242,7 @@ mod tests {
             let slow = [
                 "browser",
                 "programs",
+                "storm",
                 "tutorial",
                 "conformance",
                 "ecosystem",

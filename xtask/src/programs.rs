@@ -21,7 +21,7 @@ use network::Laboratory;
 use report::{COLUMNS, Line, Outcome};
 use session::{Session, Tools};
 
-pub(crate) use packages::missing;
+pub(crate) use packages::{install, missing};
 
 /// What is built before anything runs.
 const BUILD: &str = "build -p roci -p capi -p preload";
@@ -88,7 +88,7 @@ impl Results {
 }
 
 fn run(root: &Path, wanted: impl Fn(&Row) -> bool) -> Result<Results, String> {
-    packages::install()?;
+    install()?;
     build(root)?;
     let mut rows = list::rows();
     rows.retain(wanted);

@@ -46,6 +46,10 @@ impl Host {
         }
     }
 
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
     /// A command that runs on it, without arguments so far.
     pub(crate) fn command(&self, program: &str) -> Command {
         let Some(namespace) = &self.namespace else {
@@ -174,7 +178,7 @@ fn plug_in(namespace: &str, number: u8) -> Result<Host, String> {
     Ok(host)
 }
 
-fn ip(arguments: &str) -> Result<(), String> {
+pub(crate) fn ip(arguments: &str) -> Result<(), String> {
     let output = Command::new("ip")
         .args(arguments.split_whitespace())
         .output();

@@ -20,6 +20,6 @@ pub(crate) fn missing() -> Option<String> {
 }
 
 /// Installs what is not there yet.
-pub(super) fn install() -> Result<(), String> {
+pub(crate) fn install() -> Result<(), String> {
     debian::install(&PACKAGES)
 }

@@ -277,15 +277,7 @@ impl Running {
 
     /// Whether one of the registries names the process as one that listens.
     fn has_service(&self, registry: &Path) -> bool {
-        let files = fs::read_dir(registry).into_iter().flatten().flatten();
-        files
-            .filter(|entry| {
-                entry
-                    .metadata()
-                    .is_ok_and(|found| found.is_file() && found.size() > 0)
-            })
-            .filter_map(|entry| fs::read_to_string(entry.path()).ok())
-            .any(|table| listens(&table, self.child.id()))
+        registry_lists(registry, self.child.id())
     }
 }
 
@@ -299,6 +291,24 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Whether one of the registries in a folder names the process as one that listens.
+pub(crate) fn registry_lists(registry: &Path, process: u32) -> bool {
+    let files = fs::read_dir(registry).into_iter().flatten().flatten();
+    files
+        .filter(|entry| {
+            entry
+                .metadata()
+                .is_ok_and(|found| found.is_file() && found.size() > 0)
+        })
+        .filter_map(|entry| fs::read_to_string(entry.path()).ok())
+        .any(|table| listens(&table, process))
+}
+
+/// Whether a table of TCP sockets has one that listens at this port.
+pub(crate) fn listens_at(table: &str, port: u16) -> bool {
+    has_socket(table, port, LISTENING)
 }
 
 /// Whether a table of sockets has one at this port, in this state.

@@ -1,0 +1,94 @@
+//! What counts as a clear end.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use super::program::{Fate, Program, shown_status};
+
+/// How a program ended, if nothing is to be said against it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    Success,
+    /// It failed and said why.
+    ClearError,
+    /// Our signal ended it.
+    Signalled,
+}
+
+/// Text that no program may print.
+const NEVER: [&str; 4] = ["panicked at", "LOST:", "stack overflow", "corrupted"];
+
+/// What a program that runs out of memory says last, before it aborts.
+const OUT_OF_MEMORY: &str = "memory allocation of";
+
+const ABORT: i32 = 6;
+
+/// The error says what is wrong with its end.
+pub(super) fn judge(program: &Program, status: ExitStatus) -> Result<End, String> {
+    let errors = program.errors();
+    let verdict = verdict(program.fate, program.is_limited, status, &errors);
+    verdict.map_err(|why| program.describe(&format!("{}: {why}", shown_status(status))))
+}
+
+fn verdict(
+    fate: Fate,
+    is_limited: bool,
+    status: ExitStatus,
+    errors: &str,
+) -> Result<End, &'static str> {
+    if NEVER.iter().any(|text| errors.contains(text)) {
+        return Err("no program may say that");
+    }
+    match (status.signal(), status.code()) {
+        (Some(_), _) if fate != Fate::Spared => Ok(End::Signalled),
+        (Some(ABORT), _) if is_limited && errors.contains(OUT_OF_MEMORY) => Ok(End::ClearError),
+        (Some(_), _) => Err("nobody sent it that signal"),
+        (None, Some(0)) => Ok(End::Success),
+        _ if errors.trim().is_empty() => Err("it did not say why"),
+        _ => Ok(End::ClearError),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXIT_1: i32 = 1 << 8;
+    const SIGKILL: i32 = 9;
+    const SIGSEGV: i32 = 11;
+    const SIGABRT: i32 = 6;
+
+    fn judged(fate: Fate, limited: bool, status: i32, errors: &str) -> Result<End, &'static str> {
+        verdict(fate, limited, ExitStatus::from_raw(status), errors)
+    }
+
+    #[test]
+    fn a_failure_must_say_why() {
+        let said = judged(Fate::Spared, false, EXIT_1, "no route to 10.77.0.1");
+        assert_eq!(said, Ok(End::ClearError));
+        assert!(judged(Fate::Spared, false, EXIT_1, "\n").is_err());
+    }
+
+    #[test]
+    fn only_our_own_signals_are_expected() {
+        assert_eq!(judged(Fate::Killed, false, SIGKILL, ""), Ok(End::Signalled));
+        assert!(judged(Fate::Spared, false, SIGKILL, "").is_err());
+        assert!(judged(Fate::Spared, true, SIGSEGV, "words").is_err());
+    }
+
+    #[test]
+    fn only_a_program_that_lacks_memory_may_abort() {
+        let said = "memory allocation of 4096 bytes failed";
+        let end = judged(Fate::Spared, true, SIGABRT, said);
+        assert_eq!(end, Ok(End::ClearError));
+        assert!(judged(Fate::Spared, false, SIGABRT, said).is_err());
+        assert!(judged(Fate::Spared, true, SIGABRT, "double free").is_err());
+    }
+
+    #[test]
+    fn a_panic_is_never_clear() {
+        let said = "thread 'main' panicked at src/main.rs:1";
+        assert!(judged(Fate::Spared, true, EXIT_1, said).is_err());
+        assert!(judged(Fate::Killed, true, SIGKILL, said).is_err());
+    }
+}

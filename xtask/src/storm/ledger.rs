@@ -1,0 +1,113 @@
+//! Compares what clients saw acknowledged with what servers received.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+/// A server that is killed takes with it what it has acknowledged and not yet looked at: as many
+/// messages as it keeps receives posted.
+const RECEIVES: u64 = 16;
+
+/// What files are called: of servers that are never killed, of those that are, and of clients.
+pub(super) const STEADY: &str = "received-steady";
+pub(super) const MORTAL: &str = "received-mortal";
+pub(super) const STEADY_CLIENT: &str = "acknowledged-steady-";
+pub(super) const MORTAL_CLIENT: &str = "acknowledged-mortal-";
+
+/// Checks all files of a folder; how much was compared.
+pub(super) fn check(folder: &Path) -> Result<String, String> {
+    let steady = received(&read(&folder.join(STEADY)))?;
+    let mortal = received(&read(&folder.join(MORTAL)))?;
+    let (mut clients, mut numbers) = (0, 0);
+    let entries = fs::read_dir(folder).map_err(|error| error.to_string())?;
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let of = |prefix: &str| name.strip_prefix(prefix).and_then(|id| id.parse().ok());
+        let (id, received, may_miss) = match (of(STEADY_CLIENT), of(MORTAL_CLIENT)) {
+            (Some(id), _) => (id, &steady, 0),
+            (_, Some(id)) => (id, &mortal, RECEIVES),
+            _ => continue,
+        };
+        let acknowledged = acknowledged(id, &read(&entry.path()))?;
+        compare(id, acknowledged, received, may_miss)?;
+        clients += 1;
+        numbers += acknowledged;
+    }
+    Ok(format!(
+        "{numbers} numbers of {clients} ledger clients were acknowledged, and none is lost"
+    ))
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The last number of each client; a server's numbers of each client count from 1.
+fn received(text: &str) -> Result<HashMap<u64, u64>, String> {
+    let mut last = HashMap::new();
+    for line in text.lines() {
+        let mut words = line.split(' ').map(|word| word.parse().ok());
+        let (Some(Some(client)), Some(Some(number))) = (words.next(), words.next()) else {
+            return Err(format!("a server recorded `{line}`"));
+        };
+        let before = last.insert(client, number).unwrap_or(0);
+        if number != before + 1 {
+            return Err(format!(
+                "the server received {number} after {before} of client {client}"
+            ));
+        }
+    }
+    Ok(last)
+}
+
+/// The last number that a client saw completed.
+fn acknowledged(client: u64, text: &str) -> Result<u64, String> {
+    let mut last = 0;
+    for line in text.lines() {
+        if line.parse() != Ok(last + 1) {
+            return Err(format!("client {client} saw {line} completed after {last}"));
+        }
+        last += 1;
+    }
+    Ok(last)
+}
+
+fn compare(
+    client: u64,
+    acknowledged: u64,
+    received: &HashMap<u64, u64>,
+    may_miss: u64,
+) -> Result<(), String> {
+    let received = received.get(&client).copied().unwrap_or(0);
+    match acknowledged <= received + may_miss {
+        true => Ok(()),
+        false => Err(format!(
+            "client {client} saw {acknowledged} numbers acknowledged, and the server received {received}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_missing_twice_or_out_of_order_is_found() {
+        assert!(received("7 1\n8 1\n7 2\n").is_ok());
+        assert!(received("7 1\n7 1\n").is_err());
+        assert!(received("7 2\n7 1\n").is_err());
+        assert!(received("7 1\n7 3\n").is_err());
+        assert!(acknowledged(7, "1\n2\n") == Ok(2));
+        assert!(acknowledged(7, "1\n3\n").is_err());
+    }
+
+    #[test]
+    fn what_was_acknowledged_must_have_been_received() {
+        let received = received("7 1\n7 2\n").expect("in order");
+        assert!(compare(7, 2, &received, 0).is_ok());
+        assert!(compare(7, 3, &received, 0).is_err());
+        assert!(compare(7, 18, &received, RECEIVES).is_ok());
+        assert!(compare(7, 19, &received, RECEIVES).is_err());
+        assert!(compare(9, 1, &received, 0).is_err());
+    }
+}

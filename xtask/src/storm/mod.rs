@@ -1,0 +1,139 @@
+//! A storm: real programs on shared addresses, while processes are killed and stopped, interfaces
+//! go down, addresses disappear, and descriptors, memory and disk run out.
+//!
+//! Each program must end well, end with a clear error, or go on. Nothing hangs, and nothing is lost
+//! that was acknowledged. Every decision comes from the seed; when things happen does not, because
+//! the programs are real.
+
+mod cluster;
+mod faults;
+mod judge;
+mod ledger;
+mod program;
+mod random;
+mod services;
+mod tally;
+mod workload;
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+
+use crate::debian;
+use crate::programs::{self, Scratch, cargo, program_beside_us};
+use cluster::Cluster;
+use faults::Faults;
+use random::Random;
+use workload::{Population, Tools};
+
+/// Of the usual run. The programs that are left at its end need up to half a minute more.
+const USUAL_SECONDS: u64 = 50;
+
+/// Between two looks at the processes.
+const TICK: Duration = Duration::from_millis(20);
+
+/// How long after the last fault everything but the servers may still run: several times as long as
+/// all retries of a queue pair or of the connection manager take.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What our worker is built by.
+const WORKER: &str = "build -p rocinante --example ledger";
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Repeat the decisions of an earlier storm
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How long faults happen
+    #[arg(long, value_name = "S", default_value_t = USUAL_SECONDS)]
+    seconds: u64,
+    /// Print how each program ended
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// Why there can be no storm here, if there can't.
+pub(crate) fn missing() -> Option<String> {
+    if !debian::are_we_root() {
+        return Some("network namespaces and full disks take root".into());
+    }
+    programs::missing()
+}
+
+/// The usual storm, with a new seed each time.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let options = Options {
+        seed: None,
+        seconds: USUAL_SECONDS,
+        verbose: false,
+    };
+    run(root, &options)
+}
+
+pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
+    if let Some(missing) = missing() {
+        return Err(missing);
+    }
+    programs::install()?;
+    programs::build(root)?;
+    cargo(root, WORKER)?;
+    let seed = options.seed.unwrap_or_else(seed_of_the_clock);
+    let repeat = format!(
+        "cargo xtask storm --seed {seed} --seconds {}",
+        options.seconds
+    );
+    println!("seed {seed}: `{repeat}` repeats its decisions");
+    storm(seed, options)
+        .map_err(|finding| format!("{finding}\n\nseed {seed}: `{repeat}` repeats its decisions"))
+}
+
+fn seed_of_the_clock() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::from(now.subsec_nanos()))
+}
+
+fn storm(seed: u64, options: &Options) -> Result<(), String> {
+    let scratch = Scratch::new("storm")?;
+    let cluster = Cluster::new(&scratch.0)?;
+    let tools = Tools {
+        roci: program_beside_us("roci")?,
+        ledger: program_beside_us("examples/ledger")?,
+        scratch: scratch.0.clone(),
+    };
+    let mut random = Random::new(seed);
+    let mut faults = Faults::new(random.fork());
+    let mut population = Population::new(&cluster, &tools, random);
+    population.is_verbose = options.verbose;
+    population.start_servers()?;
+    let end = Instant::now() + Duration::from_secs(options.seconds);
+    while Instant::now() < end {
+        population.tick()?;
+        population.grow()?;
+        faults.tick(&cluster, &mut population)?;
+        sleep(TICK);
+    }
+    faults.end(&cluster, &mut population)?;
+    wait_until_quiet(&mut population)?;
+    population.prove_servers_work()?;
+    population.find_zombies()?;
+    population.end_servers()?;
+    cluster.is_empty()?;
+    let ledger = ledger::check(&scratch.0)?;
+    println!("{}\n{faults}\n{ledger}", population.tally());
+    Ok(())
+}
+
+/// Everything that is not a server ends by itself, now that nothing disturbs it.
+fn wait_until_quiet(population: &mut Population<'_>) -> Result<(), String> {
+    let end = Instant::now() + QUIET_TIMEOUT;
+    while population.is_busy() {
+        population.tick()?;
+        if Instant::now() > end {
+            return Err(population.describe_hanging());
+        }
+        sleep(TICK);
+    }
+    Ok(())
+}

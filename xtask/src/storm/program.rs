@@ -1,0 +1,248 @@
+//! One program that runs, and how it ended.
+
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a debugger may look at a process that hangs.
+const DEBUGGER_SECONDS: &str = "20";
+
+/// The number that programs of a storm are told apart by.
+pub(super) type Number = usize;
+
+/// What was done to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// Nothing that must end it.
+    Spared,
+    /// We sent SIGKILL.
+    Killed,
+    /// Its peer is gone and it waited for a message that can't come: we sent SIGTERM.
+    Dismissed,
+}
+
+pub(super) struct Program {
+    pub(super) number: Number,
+    /// As one would type it.
+    shown: String,
+    child: Child,
+    folder: PathBuf,
+    pub(super) started: Instant,
+    pub(super) fate: Fate,
+    pub(super) is_stopped: bool,
+    /// Whether descriptors, memory or disk are short.
+    pub(super) is_limited: bool,
+}
+
+impl Program {
+    /// Starts it with its output in files of the folder.
+    pub(super) fn start(
+        mut command: Command,
+        number: Number,
+        scratch: &Path,
+    ) -> Result<Self, String> {
+        let shown = shown(&command);
+        let failed = |error| format!("`{shown}` can't be started: {error}");
+        let folder = scratch.join(format!("program-{number}"));
+        fs::create_dir(&folder).map_err(failed)?;
+        let output = File::create(folder.join("stdout")).map_err(failed)?;
+        let errors = File::create(folder.join("stderr")).map_err(failed)?;
+        let child = command
+            .current_dir(&folder)
+            .env("XDG_RUNTIME_DIR", scratch)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .spawn()
+            .map_err(failed)?;
+        Ok(Self {
+            number,
+            shown,
+            child,
+            folder,
+            started: Instant::now(),
+            fate: Fate::Spared,
+            is_stopped: false,
+            is_limited: false,
+        })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn output(&self) -> String {
+        self.read("stdout")
+    }
+
+    pub(super) fn errors(&self) -> String {
+        self.read("stderr")
+    }
+
+    fn read(&self, name: &str) -> String {
+        let bytes = fs::read(self.folder.join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Whether it says that something failed. `rping` succeeds when the server ends the connection.
+    pub(super) fn complains(&self) -> bool {
+        self.errors().contains("failed")
+    }
+
+    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.fate = Fate::Killed;
+        self.signal(Signal::KILL);
+    }
+
+    pub(super) fn dismiss(&mut self) {
+        self.fate = Fate::Dismissed;
+        self.resume();
+        self.signal(Signal::TERM);
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.is_stopped = true;
+        self.signal(Signal::STOP);
+    }
+
+    pub(super) fn resume(&mut self) {
+        self.is_stopped = false;
+        self.signal(Signal::CONT);
+    }
+
+    /// Not reaped so far, so that the id can't be another process's.
+    fn signal(&self, signal: Signal) {
+        if let Some(process) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process(process, signal);
+        }
+    }
+
+    /// Whether it listens at this TCP port of its own host.
+    pub(super) fn listens_at(&self, port: u16) -> bool {
+        let table = format!("/proc/{}/net/tcp", self.child.id());
+        let tables = [table.clone(), format!("{table}6")];
+        let tables = tables.map(|path| fs::read_to_string(path).unwrap_or_default());
+        tables
+            .iter()
+            .any(|table| crate::programs::session::listens_at(table, port))
+    }
+
+    /// Children of it that have ended and were not waited for.
+    pub(super) fn zombies(&self) -> usize {
+        let parent = self.child.id().to_string();
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let states = entries.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+        states.filter(|stat| is_zombie_of(stat, &parent)).count()
+    }
+
+    /// What a reader needs to find out what happened.
+    pub(super) fn describe(&self, what: &str) -> String {
+        let age = self.started.elapsed().as_secs_f32();
+        let (output, errors) = (self.output(), self.errors());
+        format!(
+            "{what}, {age:.1} s after its start, number {}:\n$ {}\n--- stdout\n{}\n--- stderr\n{}",
+            self.number,
+            self.shown,
+            tail(&output),
+            tail(&errors)
+        )
+    }
+
+    /// Its command and the last thing that it complained about, in a line.
+    pub(super) fn summary(&self) -> String {
+        let age = self.started.elapsed().as_secs_f32();
+        let errors = self.errors();
+        let complaint = errors.lines().last().unwrap_or_default();
+        let (number, shown) = (self.number, &self.shown);
+        format!("{number}, {age:.1} s, $ {shown}: {complaint}")
+    }
+
+    /// The same of one that hangs, and where its threads are.
+    pub(super) fn describe_hanging(&self) -> String {
+        format!("{}\n{}", self.describe("HANGS"), stacks(self.child.id()))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// As a shell says it.
+pub(super) fn shown_status(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(signal) => format!("ended by signal {signal}"),
+        None => format!("ended with {}", status.code().unwrap_or_default()),
+    }
+}
+
+fn shown(command: &Command) -> String {
+    let words = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
+/// Whether a line of `/proc/PID/stat` is that of a zombie with this parent. The name stands in
+/// parentheses, and may contain some.
+fn is_zombie_of(stat: &str, parent: &str) -> bool {
+    let behind_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let mut fields = behind_name.split(' ');
+    fields.next() == Some("Z") && fields.next() == Some(parent)
+}
+
+/// The end of a long text.
+fn tail(text: &str) -> String {
+    const LINES: usize = 25;
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+/// Where the threads of a process are: by the debugger, or else in the kernel.
+fn stacks(process: u32) -> String {
+    let debugger = Command::new("timeout")
+        .args([DEBUGGER_SECONDS, "gdb", "--batch", "-nx"])
+        .args(["-ex", "thread apply all backtrace 25"])
+        .args(["-p", &process.to_string()])
+        .stdin(Stdio::null())
+        .output();
+    let text = debugger.map(|output| output.stdout).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    if text.contains("#0") {
+        return text.into_owned();
+    }
+    let threads = fs::read_dir(format!("/proc/{process}/task"));
+    let places = threads.into_iter().flatten().flatten().map(|thread| {
+        let read = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+        format!("thread at {}\n{}", read("wchan"), read("stack"))
+    });
+    places.collect::<Vec<_>>().join("\n")
+}
+
+/// A moment in the future.
+pub(super) fn after(milliseconds: u64) -> Instant {
+    Instant::now() + Duration::from_millis(milliseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_zombie_of;
+
+    #[test]
+    fn a_zombie_is_found_by_its_parent() {
+        assert!(is_zombie_of("12 (a) Z (b) Z 7 12 12 0", "7"));
+        assert!(!is_zombie_of("12 (rping) S 7 12 12 0", "7"));
+        assert!(!is_zombie_of("12 (rping) Z 77 12 12 0", "7"));
+    }
+}
