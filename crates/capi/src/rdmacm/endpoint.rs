@@ -79,6 +79,10 @@ fn prepare_to_connect(
     domain: *mut abi::ibv_pd,
     init: *mut abi::ibv_qp_init_attr,
 ) -> Result<(), Errno> {
+    // Connections have a byte for the length of their private data.
+    if address.ai_connect_len > usize::from(u8::MAX) {
+        return Err(Errno::INVALID);
+    }
     resolve::resolve_address(id, address.ai_src_addr, address.ai_dst_addr, PATIENCE)?;
     resolve::resolve_route(id, PATIENCE)?;
     // SAFETY: null, or by the header's promise a live structure, which is given up for this call.

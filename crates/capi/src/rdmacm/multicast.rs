@@ -80,6 +80,7 @@ fn join(
     context: *mut c_void,
 ) -> Result<(), Errno> {
     let group = address::ip_of(group)?;
+    let identifier = id.identifier()?;
     id.state().memberships.push(Membership {
         group,
         context,
@@ -87,7 +88,7 @@ fn join(
         attached: None,
         told: Arc::default(),
     });
-    let joined = id.identifier()?.join(group, send_only);
+    let joined = identifier.join(group, send_only);
     joined.inspect_err(|_| drop(id.state().memberships.pop()))?;
     complete(id)
 }

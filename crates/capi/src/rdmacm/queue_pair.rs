@@ -270,12 +270,12 @@ fn completion_queue(
     size: u32,
 ) -> Result<(*mut abi::ibv_comp_channel, *mut abi::ibv_cq), Errno> {
     let context = id.read().verbs;
+    let size = c_int::try_from(size).map_err(|_| Errno::INVALID)?;
     // SAFETY: a context of ours, or null, which is refused.
     let channel = unsafe { ibv_create_comp_channel(context) };
     if channel.is_null() {
         return Err(Errno::last());
     }
-    let size = c_int::try_from(size).map_err(|_| Errno::INVALID)?;
     // SAFETY: both were just made or are our own; the id outlives its queues.
     let queue = unsafe { ibv_create_cq(context, size, id.c().cast(), channel, 0) };
     if queue.is_null() {

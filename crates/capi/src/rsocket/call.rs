@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use libc::{fd_set, iovec, msghdr, pollfd, sockaddr, socklen_t, timeval};
 
-use super::datagram::Datagram;
+use super::datagram::{Datagram, LONGEST};
 use super::poll::{self, Sets};
 use super::stream::Stream;
 use super::table::{self, Socket};
@@ -101,6 +101,7 @@ entry! {
         if !message.msg_control.is_null() && message.msg_controllen > 0 {
             return Err(Errno::UNSUPPORTED);
         }
+        check_list(message.msg_iovlen, Errno(libc::EMSGSIZE))?;
         let (count, _) = receive(number, &mut buffers(message.msg_iov, message.msg_iovlen), flags)?;
         Ok(count)
     }
@@ -112,6 +113,7 @@ entry! {
 
     export fn rreadv(number: c_int, list: Pointer<iovec>, count: c_int) -> CountOrMinusOne {
         let count = usize::try_from(count).map_err(|_| Errno::INVALID)?;
+        check_list(count, Errno::INVALID)?;
         let (count, _) = receive(number, &mut buffers(list.0, count), 0)?;
         Ok(count)
     }
@@ -137,6 +139,7 @@ entry! {
         if !message.msg_control.is_null() && message.msg_controllen > 0 {
             return Err(Errno::UNSUPPORTED);
         }
+        check_list(message.msg_iovlen, Errno(libc::EMSGSIZE))?;
         send(number, &data_of(message.msg_iov, message.msg_iovlen), flags, None)
     }
 
@@ -146,10 +149,15 @@ entry! {
 
     export fn rwritev(number: c_int, list: Pointer<iovec>, count: c_int) -> CountOrMinusOne {
         let count = usize::try_from(count).map_err(|_| Errno::INVALID)?;
+        check_list(count, Errno::INVALID)?;
         send(number, &data_of(list.0, count), 0, None)
     }
 
     export fn rpoll(entries: Pointer<pollfd>, count: usize, timeout: c_int) -> MinusOne {
+        // Kernels allow as many as there can be descriptors.
+        if c_int::try_from(count).is_err() {
+            return Err(Errno::INVALID);
+        }
         let entries: &mut [pollfd] = match entries.0.is_null() {
             true => &mut [],
             // SAFETY: the program has so many entries there, and gives them up for this call.
@@ -168,10 +176,7 @@ entry! {
     ) -> MinusOne {
         let sets = Sets { read: read.0, write: write.0, except: except.0 };
         // SAFETY: null, or by the header's promise a live structure.
-        let timeout = unsafe { timeout.0.as_ref() }.map(|it| {
-            let seconds = u64::try_from(it.tv_sec).unwrap_or(0);
-            Duration::from_secs(seconds) + Duration::from_micros(u64::try_from(it.tv_usec).unwrap_or(0))
-        });
+        let timeout = unsafe { timeout.0.as_ref() }.map(duration_of).transpose()?;
         Ok(MinusOne(poll::select(count, &sets, timeout)? as c_int))
     }
 
@@ -327,7 +332,12 @@ fn send(
             }
             sent
         }
-        Socket::Datagram(datagram) => datagram.send(&parts.concat(), to)?,
+        Socket::Datagram(datagram) => {
+            if total(parts.iter().map(|part| part.len())) > LONGEST {
+                return Err(Errno(libc::EMSGSIZE));
+            }
+            datagram.send(&parts.concat(), to)?
+        }
     };
     Ok(count(sent))
 }
@@ -362,7 +372,8 @@ fn receive(
             Ok((count(received), peer))
         }
         Socket::Datagram(datagram) => {
-            let mut whole = vec![0; parts.iter().map(|part| part.len()).sum()];
+            let room = total(parts.iter().map(|part| part.len()));
+            let mut whole = vec![0; room.min(LONGEST)];
             let (length, from) = datagram.receive(&mut whole, flags)?;
             let mut rest = &whole[..length];
             for part in parts {
@@ -379,12 +390,34 @@ fn count(bytes: usize) -> CountOrMinusOne {
     CountOrMinusOne(bytes as isize)
 }
 
+fn total(lengths: impl Iterator<Item = usize>) -> usize {
+    lengths.fold(0, usize::saturating_add)
+}
+
+fn duration_of(given: &timeval) -> Result<Duration, Errno> {
+    let seconds = u64::try_from(given.tv_sec).map_err(|_| Errno::INVALID)?;
+    let microseconds = u64::try_from(given.tv_usec).map_err(|_| Errno::INVALID)?;
+    Ok(Duration::from_secs(seconds).saturating_add(Duration::from_micros(microseconds)))
+}
+
+/// So many bytes at most move in one call, as in Linux: a program may name any length.
+const MOST_BYTES: usize = 0x7fff_f000;
+
+/// Fails for a list of buffers that is longer than Linux allows.
+fn check_list(length: usize, too_long: Errno) -> Result<(), Errno> {
+    const MOST: usize = 1024;
+    match length <= MOST {
+        true => Ok(()),
+        false => Err(too_long),
+    }
+}
+
 fn data_at<'a>(start: *const c_void, length: usize) -> &'a [u8] {
     if start.is_null() || length == 0 {
         return &[];
     }
     // SAFETY: the program says that it has so many bytes there, for this call.
-    unsafe { std::slice::from_raw_parts(start.cast(), length) }
+    unsafe { std::slice::from_raw_parts(start.cast(), length.min(MOST_BYTES)) }
 }
 
 fn buffer_at<'a>(start: *mut c_void, length: usize) -> &'a mut [u8] {
@@ -392,7 +425,7 @@ fn buffer_at<'a>(start: *mut c_void, length: usize) -> &'a mut [u8] {
         return &mut [];
     }
     // SAFETY: the program says that there is so much room, and gives it up for this call.
-    unsafe { std::slice::from_raw_parts_mut(start.cast(), length) }
+    unsafe { std::slice::from_raw_parts_mut(start.cast(), length.min(MOST_BYTES)) }
 }
 
 fn parts<'a>(list: *const iovec, length: usize) -> &'a [iovec] {

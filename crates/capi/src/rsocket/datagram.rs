@@ -59,15 +59,15 @@ impl Datagram {
     pub(super) fn new(family: i32) -> Result<Self, Errno> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: takes no pointers.
-        let udp = unsafe { libc::socket(family, kind, 0) };
+        let udp = owned(unsafe { libc::socket(family, kind, 0) })?;
         // SAFETY: takes no pointers.
-        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         let datagram = Self {
-            udp: owned(udp)?.into(),
-            epoll: owned(epoll)?,
+            udp: udp.into(),
+            epoll,
             inner: Mutex::default(),
         };
-        datagram.watch(udp)?;
+        datagram.watch(datagram.number())?;
         Ok(datagram)
     }
 

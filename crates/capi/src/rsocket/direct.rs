@@ -28,6 +28,7 @@ impl Stream {
         writable: bool,
         offset: Option<u64>,
     ) -> Result<u64, Errno> {
+        let whole = u32::try_from(length).map_err(|_| Errno::INVALID)?;
         let mut inner = self.lock();
         let Inner { pipe, mapped, .. } = &mut *inner;
         let pipe = pipe.as_mut().ok_or(Errno::INVALID)?;
@@ -55,7 +56,7 @@ impl Stream {
             target: Target {
                 address: registered.address,
                 key: registered.remote_key.value(),
-                length: u32::try_from(length).map_err(|_| Errno::INVALID)?,
+                length: whole,
             },
         };
         mapped.push(Mapped {

@@ -21,7 +21,8 @@ pub(super) struct Readiness {
 
 /// Waits until one of the entries is ready or the time is over; how many are.
 pub(super) fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize, Errno> {
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    // What is later than any clock tells is never.
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let sockets: Vec<Option<Socket>> = entries.iter().map(|it| table::find(it.fd)).collect();
     if sockets.iter().all(Option::is_none) {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
@@ -108,6 +109,11 @@ pub(super) struct Sets {
 
 /// Waits as `select` does; how many bits are set.
 pub(super) fn select(count: c_int, sets: &Sets, timeout: Option<Duration>) -> Result<usize, Errno> {
+    if count < 0 {
+        return Err(Errno::INVALID);
+    }
+    // Programs may name as many descriptors as they can have, which is more than a set holds.
+    let count = count.min(libc::FD_SETSIZE as c_int);
     let mut entries: Vec<pollfd> = (0..count)
         .map(|fd| pollfd {
             fd,

@@ -92,7 +92,10 @@ entry! {
 
     op fn memcpy_to_dm(memory: &Dm, offset: u64, from: *const c_void, length: usize) -> c_int {
         check_range(memory, offset, length)?;
-        // SAFETY: the program says that `length` bytes can be read there.
+        if is_nothing(from, length)? {
+            return Ok(0);
+        }
+        // SAFETY: not null, and the program says that `length` bytes can be read there.
         let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) };
         memory.open.raw().exclusively(|| memory.buffer.write(offset as usize, from));
         Ok(0)
@@ -100,7 +103,10 @@ entry! {
 
     op fn memcpy_from_dm(into: *mut c_void, memory: &Dm, offset: u64, length: usize) -> c_int {
         check_range(memory, offset, length)?;
-        // SAFETY: the program says that `length` bytes can be written there, for this call.
+        if is_nothing(into, length)? {
+            return Ok(0);
+        }
+        // SAFETY: not null, and the program says that `length` bytes can be written there, for this call.
         let into = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), length) };
         memory.open.raw().exclusively(|| memory.buffer.read(offset as usize, into));
         Ok(0)
@@ -124,6 +130,14 @@ fn give(context: &Context, handle: u32, buffer: Arc<Buffer>, imported: bool) -> 
 }
 
 const HANDLE_IS_VALID: u32 = 1;
+
+/// Whether there is nothing to copy. Fails if there is something, but nowhere.
+fn is_nothing(memory: *const c_void, length: usize) -> Result<bool, Errno> {
+    match memory.is_null() && length > 0 {
+        true => Err(Errno::INVALID),
+        false => Ok(length == 0),
+    }
+}
 
 fn check_range(memory: &DeviceMemory, offset: u64, length: usize) -> Result<(), Errno> {
     let end = offset.checked_add(length as u64).ok_or(Errno::INVALID)?;

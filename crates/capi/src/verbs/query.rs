@@ -137,7 +137,10 @@ entry! {
         flags: u32,
         size: usize,
     ) -> CountOrErrno {
-        if flags != 0 || size < size_of::<abi::ibv_gid_entry>() {
+        if flags != 0
+            || size < size_of::<abi::ibv_gid_entry>()
+            || capacity.checked_mul(size).is_none()
+        {
             return Err(Errno::INVALID);
         }
         let found = &context.device.description.gids;

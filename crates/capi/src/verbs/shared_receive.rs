@@ -9,6 +9,7 @@ use super::async_event::{Subject, Told};
 use super::completion::Cq;
 use super::context::{Context, Open, context_at};
 use super::domain::Pd;
+use super::query::MAX_REQUESTS;
 use super::xrc::Xrcd;
 use crate::abi;
 use crate::entry::{Given, Place, Pointer, entry};
@@ -65,6 +66,7 @@ entry! {
         let wanted = attributes.0;
         let raw = queue.open.raw();
         if mask & abi::IBV_SRQ_MAX_WR != 0 {
+            check_size(wanted.max_wr)?;
             raw.tell(|device| device.resize_shared_receive_queue(queue.id, wanted.max_wr))?;
         }
         if mask & abi::IBV_SRQ_LIMIT != 0 {
@@ -120,6 +122,7 @@ fn create<'a>(
     {
         return Err(Errno::INVALID);
     }
+    check_size(init.attr.max_wr)?;
     let kind = match init.comp_mask & abi::IBV_SRQ_INIT_ATTR_TYPE {
         0 => abi::IBV_SRQT_BASIC,
         _ => init.srq_type,
@@ -160,6 +163,14 @@ fn create<'a>(
     let subject = Subject::new(queue.c(), &queue.told);
     context.members().receive_queues.insert(id, subject);
     Ok(queue)
+}
+
+/// No more than the device says that it can have.
+fn check_size(receives: u32) -> Result<(), Errno> {
+    match receives <= MAX_REQUESTS {
+        true => Ok(()),
+        false => Err(Errno::INVALID),
+    }
 }
 
 fn xrc_parts(
