@@ -76,7 +76,7 @@ impl From<MemoryError> for Errno {
 impl From<PostError> for Errno {
     fn from(error: PostError) -> Self {
         match error {
-            PostError::QueueFull => Self::NO_MEMORY,
+            PostError::QueueFull | PostError::NoMemory => Self::NO_MEMORY,
             PostError::Abandoned => Self::NOT_OURS,
             _ => Self::INVALID,
         }

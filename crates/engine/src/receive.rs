@@ -15,6 +15,9 @@ pub enum PostError {
     /// All slots are taken.
     #[error("the queue is full: poll completions, or create it larger")]
     QueueFull,
+    /// The process has no memory for another one.
+    #[error("the process has no memory for another request")]
+    NoMemory,
     /// More segments than the queue was created for.
     #[error("the request has more segments than the {max} that the queue was created for")]
     TooManySegments {
@@ -85,6 +88,8 @@ impl ReceiveQueue {
         if request.capacity() > MAX_MESSAGE {
             return Err(PostError::MessageTooLong);
         }
+        let reserved = self.requests.try_reserve(1);
+        reserved.map_err(|_| PostError::NoMemory)?;
         self.requests.push_back(request);
         Ok(())
     }

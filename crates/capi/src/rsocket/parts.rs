@@ -51,6 +51,11 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn make(device: &mut Device, sizes: &Sizes) -> Result<Self, Errno> {
+        let described = TARGETS * Target::SIZE + usize::from(sizes.mappings) * Mapping::SIZE;
+        let buffer = |length| Buffer::try_zeroed(length).ok_or(Errno::NO_MEMORY);
+        let send = buffer(sizes.send_buffer as usize)?;
+        let receive = buffer(sizes.receive_buffer as usize)?;
+        let descriptions = buffer(described)?;
         let domain = device.allocate_domain()?;
         let capacity = u32::from(sizes.send_queue) + u32::from(sizes.receive_queue);
         let completions = device.create_completion_queue(capacity)?;
@@ -61,10 +66,8 @@ impl Parts {
             signal_all: true,
             ..QueuePairInit::new(Kind::Rc, domain, completions)
         })?;
-        let described = TARGETS * Target::SIZE + usize::from(sizes.mappings) * Mapping::SIZE;
         let written = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let mut region = |length: usize, access| {
-            let buffer = Buffer::zeroed(length);
+        let mut region = |buffer: Arc<Buffer>, access| {
             let address = buffer.address();
             let registration = device.register(domain, Arc::clone(&buffer), address, access)?;
             Ok::<_, Errno>(Region {
@@ -76,9 +79,9 @@ impl Parts {
             domain,
             completions,
             number,
-            send: region(sizes.send_buffer as usize, Access::LOCAL_WRITE)?,
-            receive: region(sizes.receive_buffer as usize, written)?,
-            descriptions: region(described, written)?,
+            send: region(send, Access::LOCAL_WRITE)?,
+            receive: region(receive, written)?,
+            descriptions: region(descriptions, written)?,
         })
     }
 }

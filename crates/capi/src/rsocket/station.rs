@@ -43,7 +43,7 @@ impl Station {
         identifier.bind(SocketAddr::new(address, 0))?;
         let context = identifier.context().ok_or(Errno::NO_DEVICE)?;
         let bell = Arc::new(Bell::new()?);
-        let buffer = Buffer::zeroed(RECEIVES as usize * SLOT);
+        let buffer = Buffer::try_zeroed(RECEIVES as usize * SLOT).ok_or(Errno::NO_MEMORY)?;
         let made = context.raw().tell(|device| make(device, &buffer))?;
         let (domain, completions, number, registration) = made;
         context.raw().ring_for(completions, &bell, 0);

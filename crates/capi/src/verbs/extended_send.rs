@@ -245,7 +245,10 @@ impl Extended<'_> {
                 requests.error.get_or_insert(Errno::NO_MEMORY);
                 requests.list.clear();
             }
-            requests.list.push(request);
+            match requests.list.try_reserve(1) {
+                Ok(()) => requests.list.push(request),
+                Err(_) => requests.error = Some(Errno::NO_MEMORY),
+            }
         });
         Ok(())
     }

@@ -66,10 +66,45 @@ fn populate(address: usize, length: usize, advice: i32) -> Result<(), i32> {
     }
 }
 
+/// In parts: a program may name any number of pages.
 fn is_mapped(address: usize, pages: usize) -> bool {
-    let mut resident = vec![0; pages];
-    let pointer = std::ptr::with_exposed_provenance_mut(address);
-    let length = pages * page_size();
-    // SAFETY: the kernel writes one byte for each page of the range, for which there is room.
-    unsafe { libc::mincore(pointer, length, resident.as_mut_ptr()) == 0 }
+    let mut resident = [0; 1024];
+    let mut page = 0;
+    while page < pages {
+        let count = resident.len().min(pages - page);
+        let start = address.wrapping_add(page * page_size());
+        let pointer = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the kernel writes one byte for each page of the range, for which there is room.
+        let known = unsafe { libc::mincore(pointer, count * page_size(), resident.as_mut_ptr()) };
+        if known != 0 {
+            return false;
+        }
+        page += count;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_in_many_pages_is_found() {
+        let (pages, page) = (2500, page_size());
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: asks for new memory.
+        let memory =
+            unsafe { libc::mmap(std::ptr::null_mut(), pages * page, protection, flags, -1, 0) };
+        assert_ne!(memory, libc::MAP_FAILED);
+        let address = memory.expose_provenance();
+        assert!(is_mapped(address, pages));
+        let last = memory.wrapping_byte_add((pages - 1) * page);
+        // SAFETY: the last of the pages that were just mapped, which nobody uses.
+        assert_eq!(unsafe { libc::munmap(last, page) }, 0);
+        assert!(is_mapped(address, pages - 1));
+        assert!(!is_mapped(address, pages));
+        assert!(!is_mapped(address, usize::MAX / page));
+        // SAFETY: as above, the rest of them.
+        assert_eq!(unsafe { libc::munmap(memory, (pages - 1) * page) }, 0);
+    }
 }

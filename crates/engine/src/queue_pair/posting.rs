@@ -14,7 +14,8 @@ impl QueuePair {
         gids: &GidTable,
         shared: &mut Shared,
     ) -> Result<(), PostError> {
-        if let Err(error) = self.check_send(&request, gids) {
+        let checked = self.check_send(&request, gids);
+        if let Err(error) = checked.and_then(|()| self.send.reserve(1)) {
             self.note_refused_post(request.id, request.work.kind(), error, shared);
             return Err(error);
         }
@@ -34,9 +35,9 @@ impl QueuePair {
         self.send.check(request, self.init.kind, gids)
     }
 
-    /// Whether all of these would be taken.
+    /// Whether all of these would be taken. Makes room for them.
     pub(crate) fn check_sends(
-        &self,
+        &mut self,
         requests: &[SendRequest],
         gids: &GidTable,
     ) -> Result<(), PostError> {
@@ -47,7 +48,8 @@ impl QueuePair {
         let mut checks = requests
             .iter()
             .map(|request| self.send.check(request, self.init.kind, gids));
-        checks.try_for_each(|check| check)
+        checks.try_for_each(|check| check)?;
+        self.send.reserve(requests.len())
     }
 
     pub(crate) fn post_receive(

@@ -77,6 +77,12 @@ impl SendQueue {
         }
     }
 
+    /// Has memory for so many more.
+    pub(super) fn reserve(&mut self, count: usize) -> Result<(), PostError> {
+        let reserved = self.requests.try_reserve(count);
+        reserved.map_err(|_| PostError::NoMemory)
+    }
+
     /// Takes a request that was checked.
     pub(super) fn push(&mut self, request: SendRequest, mtu: PathMtu) {
         let length = request.payload.length() as u32;

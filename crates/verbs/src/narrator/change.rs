@@ -197,6 +197,7 @@ pub(super) fn post(
     let (cause, code) = match error {
         PostError::WrongState(_) => (&cause::POSTED_TOO_EARLY, INVALID),
         PostError::QueueFull => (&cause::QUEUE_FULL, NO_MEMORY),
+        PostError::NoMemory => (&cause::EXHAUSTED, NO_MEMORY),
         PostError::TooManySegments { .. } => (&cause::TOO_MANY_SEGMENTS, INVALID),
         PostError::MessageTooLong => (&cause::MESSAGE_TOO_LONG, INVALID),
         PostError::InlineTooLong { .. } => (&cause::INLINE_TOO_LONG, INVALID),

@@ -6,7 +6,7 @@
 #include "../meeting.h"
 
 /* Values that are too small, too large, or have every bit. */
-static const int NUMBERS[] = { 0, 1, -1, 2, 16, 17, 1 << 20, (1 << 22) + 1, INT_MAX, INT_MIN };
+static const int NUMBERS[] = { 0, 1, -1, 2, 16, 17, 1 << 20, (1 << 20) + 1, (1 << 22) + 1, INT_MAX, INT_MIN };
 
 #define FOR_EACH_NUMBER(name) \
 	for (size_t name##_ = 0; name##_ < sizeof(NUMBERS) / sizeof(NUMBERS[0]); name##_++) \
@@ -177,6 +177,12 @@ static void odd_requests(void)
 		struct ibv_recv_wr wr = { .num_sge = count }, *bad = NULL;
 		SAME(TRY(ibv_post_recv(left.qp, &wr, &bad)) == 0, count == 0);
 	}
+	/* One segment, and nothing behind it. */
+	char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(pages != MAP_FAILED && mprotect(pages + 4096, 4096, PROT_NONE) == 0);
+	long_list.sg_list = memcpy(pages + 4096 - sizeof(sge), &sge, sizeof(sge));
+	long_list.num_sge = INT_MAX;
+	REFUSES(ibv_post_send(left.qp, &long_list, &refused), EINVAL);
 	SAME(ibv_post_send(left.qp, NULL, &refused), 0);
 	SAME(ibv_post_recv(left.qp, NULL, NULL), 0);
 }
@@ -436,6 +442,8 @@ static void sizes_of_an_ids_queues(void)
 						 .qp_type = IBV_QPT_RC };
 		if (TRY_ERRNO(rdma_create_qp(client, NULL, &init)) == 0)
 			rdma_destroy_qp(client);
+		CHECK(!client->send_cq && !client->recv_cq && !client->recv_cq_channel);
+		SAME(count_descriptors(), before);
 		struct ibv_srq_init_attr shared = { .attr = { size, size, size } };
 		if (TRY_ERRNO(rdma_create_srq(client, NULL, &shared)) == 0)
 			rdma_destroy_srq(client);

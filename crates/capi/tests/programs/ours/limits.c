@@ -1,4 +1,6 @@
 /* Lists and lengths beyond every limit. */
+#include <arpa/inet.h>
+#include <rdma/rsocket.h>
 #include <sys/resource.h>
 #include "../check.h"
 
@@ -146,6 +148,117 @@ static void large_objects_without_memory(void)
 	CHECK(dm != NULL && ibv_free_dm(dm) == 0);
 }
 
+/* Lets the process have so many more bytes of address space than it has now. */
+static void limit_memory(size_t bytes)
+{
+	size_t pages = 0;
+	FILE *file = fopen("/proc/self/statm", "r");
+	CHECK(file != NULL && fscanf(file, "%zu", &pages) == 1);
+	fclose(file);
+	struct rlimit limit = { .rlim_cur = pages * PAGE + bytes, .rlim_max = RLIM_INFINITY };
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
+static void unlimit_memory(void)
+{
+	struct rlimit none = { .rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY };
+	CHECK(setrlimit(RLIMIT_AS, &none) == 0);
+}
+
+#define LITTLE (4 << 20)
+#define LONGEST_QUEUE (1 << 20)
+
+static struct ibv_qp *longest_qp(void)
+{
+	struct ibv_qp_init_attr init = { .send_cq = left.cq,
+					 .recv_cq = left.cq,
+					 .cap = { .max_send_wr = LONGEST_QUEUE,
+						  .max_recv_wr = LONGEST_QUEUE,
+						  .max_send_sge = 1,
+						  .max_recv_sge = 1 },
+					 .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp = ibv_create_qp(left.pd, &init);
+	CHECK(qp != NULL);
+	to_init(qp);
+	return qp;
+}
+
+static void many_receives_without_memory(void)
+{
+	struct ibv_sge sge = part(&left, 0, 8);
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad = NULL;
+	struct ibv_qp *qp = longest_qp();
+	limit_memory(LITTLE);
+	int posted = 0, result;
+	while ((result = ibv_post_recv(qp, &wr, &bad)) == 0)
+		CHECK(++posted < LONGEST_QUEUE);
+	SAME(result, ENOMEM);
+	CHECK(bad == &wr && posted > 0);
+	unlimit_memory();
+	CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void many_shared_receives_without_memory(void)
+{
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = LONGEST_QUEUE, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(left.pd, &init);
+	CHECK(srq != NULL);
+	struct ibv_sge sge = part(&left, 0, 8);
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1, .next = NULL }, *bad = NULL;
+	wr.next = &wr;
+	limit_memory(LITTLE);
+	REFUSES(ibv_post_srq_recv(srq, &wr, &bad), ENOMEM);
+	unlimit_memory();
+	wr.next = NULL;
+	CHECK(ibv_post_srq_recv(srq, &wr, &bad) == 0);
+	CHECK(ibv_destroy_srq(srq) == 0);
+}
+
+/* In the state SQD nothing is sent, but requests are taken. */
+static void many_sends_without_memory(void)
+{
+	struct ibv_sge sge = part(&left, 0, 8);
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad = NULL;
+	struct ibv_qp *qp = longest_qp();
+	to_rts(qp, qp->qp_num, left.gid);
+	struct ibv_qp_attr drain = { .qp_state = IBV_QPS_SQD };
+	CHECK(ibv_modify_qp(qp, &drain, IBV_QP_STATE) == 0);
+	limit_memory(LITTLE);
+	int posted = 0, result;
+	while ((result = ibv_post_send(qp, &wr, &bad)) == 0)
+		CHECK(++posted < LONGEST_QUEUE);
+	SAME(result, ENOMEM);
+	CHECK(bad == &wr && posted > 0);
+	unlimit_memory();
+	CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+static void large_completion_queues_without_memory(void)
+{
+	limit_memory(LITTLE);
+	struct ibv_cq *cq = ibv_create_cq(left.context, 1 << 22, NULL, NULL, 0);
+	CHECK(cq ? ibv_destroy_cq(cq) == 0 : errno == ENOMEM);
+	unlimit_memory();
+}
+
+static void large_sockets_without_memory(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	socklen_t length = sizeof(address);
+	CHECK(inet_pton(AF_INET, own_address(), &address.sin_addr) == 1);
+	int listener = rsocket(AF_INET, SOCK_STREAM, 0), client = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(rbind(listener, (struct sockaddr *)&address, length) == 0 && rlisten(listener, 1) == 0);
+	CHECK(rgetsockname(listener, (struct sockaddr *)&address, &length) == 0);
+	int large = 1 << 28;
+	CHECK(rsetsockopt(client, SOL_SOCKET, SO_SNDBUF, &large, sizeof(large)) == 0);
+	limit_memory(16 << 20);
+	FAILS(rconnect(client, (struct sockaddr *)&address, length), ENOMEM);
+	unlimit_memory();
+	CHECK(rclose(client) == 0 && rclose(listener) == 0);
+}
+
 static const struct test_case CASES[] = {
 	WITH_JOINED(long_inline_data_is_not_read),
 	WITH_JOINED(inline_data_that_is_long_together_is_not_read),
@@ -156,6 +269,11 @@ static const struct test_case CASES[] = {
 	WITH_JOINED(a_list_without_end_on_a_broken_queue_pair),
 	WITH_LEFT(a_list_without_end_on_a_shared_queue),
 	WITH_LEFT(large_objects_without_memory),
+	WITH_BOTH(many_receives_without_memory),
+	WITH_LEFT(many_shared_receives_without_memory),
+	WITH_BOTH(many_sends_without_memory),
+	WITH_LEFT(large_completion_queues_without_memory),
+	WITH_LEFT(large_sockets_without_memory),
 };
 
 int main(int words, char **word)
