@@ -3,7 +3,7 @@
 use sim::{Bug, Failure, Options, Scenario, run};
 
 /// One of so many runs must find each bug.
-const RUNS: usize = 2000;
+const RUNS: usize = 6000;
 
 #[test]
 fn every_planted_bug_is_found() {

@@ -7,7 +7,7 @@ use sim::{Options, Scenario, campaign, run};
 const SEEDS: u64 = 1500;
 
 /// How many further runs with connection managers there are.
-const CONNECTIONS: usize = 1000;
+const CONNECTIONS: usize = 4000;
 
 /// What must happen in them.
 const EVERYTHING: &[&str] = &[
@@ -63,7 +63,7 @@ fn the_connection_manager_keeps_its_promises_wherever_it_gets() {
     }
     for what in EVERYTHING {
         let count = seen.get(*what).copied().unwrap_or_default();
-        assert!(count >= 3, "{what} happened {count} times: {seen:?}");
+        assert!(count >= 5, "{what} happened {count} times: {seen:?}");
     }
 }
 

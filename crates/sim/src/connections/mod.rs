@@ -80,7 +80,7 @@ impl Connections {
         let lag = Duration::from_micros(rng.below(10) as u64);
         let world = World::new(network, lag, rng.fork());
         let (shared, ipv6) = (rng.percent(40), rng.percent(30));
-        let numbers = *rng.pick(&[4, 8, 16, 64]);
+        let numbers = *rng.pick(&[4, 8, 64]);
         let place = |number| Place {
             number,
             shares_first: shared && number == hosts - 1,
