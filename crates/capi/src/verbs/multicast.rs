@@ -21,9 +21,9 @@ entry! {
         if groups.contains(&group) {
             return Ok(0);
         }
-        if raw.join(group).is_err() {
+        if let Err(error) = raw.join(group) {
             let _ = raw.tell(|device| device.detach_multicast(queue_pair.number, group));
-            return Err(Errno::INVALID);
+            return Err(Errno::of_system(&error).unwrap_or(Errno::INVALID));
         }
         groups.push(group);
         Ok(0)

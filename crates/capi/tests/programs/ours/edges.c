@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
+#include <sys/resource.h>
 #include "../meeting.h"
 
 /* Values that are too small, too large, or have every bit. */
@@ -54,7 +55,7 @@ static void sizes_of_completion_queues(void)
 			CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(extended)) == 0);
 		int resized = TRY(ibv_resize_cq(left.cq, size));
 		CHECK((resized == 0) == (size > 0 && size <= 1 << 22));
-		TRY_POINTER(ibv_create_cq(left.context, 1, NULL, NULL, size ? size : -1));
+		REFUSES_POINTER(ibv_create_cq(left.context, 1, NULL, NULL, size ? size : -1), EINVAL);
 	}
 }
 
@@ -245,6 +246,23 @@ static void odd_groups(void)
 	}
 	REFUSES(ibv_attach_mcast(qp, NULL, 0), EINVAL);
 	REFUSES(ibv_detach_mcast(qp, NULL, 0), EINVAL);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
+/* The group's datagrams come over a socket of their own. */
+static void a_group_without_a_descriptor(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_UD);
+	to_init(qp);
+	union ibv_gid gid = { .raw = { [10] = 0xff, [11] = 0xff, [12] = 239, [13] = 1, [15] = 1 } };
+	struct rlimit former, none;
+	CHECK(getrlimit(RLIMIT_NOFILE, &former) == 0);
+	none = (struct rlimit){ .rlim_cur = 3, .rlim_max = former.rlim_max };
+	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	REFUSES(ibv_attach_mcast(qp, &gid, 0), EMFILE);
+	REFUSES(ibv_detach_mcast(qp, &gid, 0), EINVAL);
+	CHECK(setrlimit(RLIMIT_NOFILE, &former) == 0);
+	CHECK(ibv_attach_mcast(qp, &gid, 0) == 0 && ibv_detach_mcast(qp, &gid, 0) == 0);
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
@@ -563,6 +581,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(states_in_every_order),
 	WITH_BOTH(every_state_of_a_connected_queue_pair),
 	WITH_LEFT(odd_groups),
+	WITH_LEFT(a_group_without_a_descriptor),
 	WITH_LEFT(odd_memory),
 	WITH_LEFT(odd_device_memory),
 	WITH_LEFT(odd_questions),

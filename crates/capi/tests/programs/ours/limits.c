@@ -259,6 +259,24 @@ static void large_sockets_without_memory(void)
 	CHECK(rclose(client) == 0 && rclose(listener) == 0);
 }
 
+/* A datagram has 2048 bytes at most, however much room the program says that it has. */
+static void long_receives_without_memory(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	socklen_t length = sizeof(address);
+	CHECK(inet_pton(AF_INET, own_address(), &address.sin_addr) == 1);
+	int number = rsocket(AF_INET, SOCK_DGRAM, 0);
+	CHECK(number >= 0 && rbind(number, (struct sockaddr *)&address, length) == 0);
+	CHECK(rgetsockname(number, (struct sockaddr *)&address, &length) == 0);
+	CHECK(rconnect(number, (struct sockaddr *)&address, length) == 0);
+	char data[2048];
+	limit_memory(16 << 20);
+	SAME(rsend(number, "hello", 5, 0), 5);
+	SAME(rrecv(number, data, 1 << 30, 0), 5);
+	unlimit_memory();
+	CHECK(memcmp(data, "hello", 5) == 0 && rclose(number) == 0);
+}
+
 static const struct test_case CASES[] = {
 	WITH_JOINED(long_inline_data_is_not_read),
 	WITH_JOINED(inline_data_that_is_long_together_is_not_read),
@@ -274,6 +292,7 @@ static const struct test_case CASES[] = {
 	WITH_BOTH(many_sends_without_memory),
 	WITH_LEFT(large_completion_queues_without_memory),
 	WITH_LEFT(large_sockets_without_memory),
+	CASE(long_receives_without_memory),
 };
 
 int main(int words, char **word)
