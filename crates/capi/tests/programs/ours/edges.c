@@ -287,6 +287,60 @@ static void odd_memory(void)
 	REFUSES(ibv_advise_mr(left.pd, 0, 0, NULL, 1), EINVAL);
 }
 
+static void odd_windows(void)
+{
+	FOR_EACH_NUMBER(number) {
+		struct ibv_mw *mw = TRY_POINTER(ibv_alloc_mw(left.pd, number));
+		CHECK((mw != NULL) == (number == IBV_MW_TYPE_1 || number == IBV_MW_TYPE_2));
+		if (!mw)
+			continue;
+		FOR_EACH_NUMBER(access) {
+			struct ibv_mw_bind bind = { .send_flags = access,
+						    .bind_info = { .addr = access, .length = access,
+								   .mw_access_flags = access } };
+			TRY(ibv_bind_mw(left.qp, mw, &bind));
+			bind.bind_info.mr = left.mr;
+			TRY(ibv_bind_mw(left.qp, mw, &bind));
+			struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW, .send_flags = access,
+						  .bind_mw = { .mw = mw, .rkey = access,
+							       .bind_info = bind.bind_info } }, *bad;
+			TRY(ibv_post_send(left.qp, &wr, &bad));
+			wr.bind_mw.mw = NULL;
+			CHECK(TRY(ibv_post_send(left.qp, &wr, &bad)) != 0);
+		}
+		CHECK(ibv_dealloc_mw(mw) == 0);
+	}
+}
+
+static void odd_domains(void)
+{
+	FOR_EACH_NUMBER(number) {
+		struct ibv_xrcd_init_attr init = { .comp_mask = number, .fd = number, .oflags = number };
+		struct ibv_xrcd *xrcd = TRY_POINTER(ibv_open_xrcd(left.context, &init));
+		if (xrcd)
+			CHECK(ibv_close_xrcd(xrcd) == 0);
+		init.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+		xrcd = TRY_POINTER(ibv_open_xrcd(left.context, &init));
+		if (xrcd)
+			CHECK(ibv_close_xrcd(xrcd) == 0);
+		struct ibv_qp_open_attr open = { .comp_mask = number, .qp_num = number };
+		CHECK(!TRY_POINTER(ibv_open_qp(left.context, &open)));
+		struct ibv_td_init_attr thread = { .comp_mask = number };
+		struct ibv_td *td = TRY_POINTER(ibv_alloc_td(left.context, &thread));
+		if (td)
+			CHECK(ibv_dealloc_td(td) == 0);
+		struct ibv_parent_domain_init_attr parent = { .pd = left.pd, .comp_mask = number };
+		struct ibv_pd *pd = TRY_POINTER(ibv_alloc_parent_domain(left.context, &parent));
+		if (pd)
+			CHECK(ibv_dealloc_pd(pd) == 0);
+		CHECK(!TRY_POINTER(ibv_import_mr(left.pd, number + 123456)));
+		CHECK(!TRY_POINTER(ibv_import_dm(left.context, number + 123456)));
+		CHECK(!TRY_POINTER(ibv_import_device(-1)));
+	}
+	struct ibv_parent_domain_init_attr nothing = { 0 };
+	REFUSES_POINTER(ibv_alloc_parent_domain(left.context, &nothing), EINVAL);
+}
+
 static void odd_device_memory(void)
 {
 	struct ibv_alloc_dm_attr attr = { .length = 64 };
@@ -583,6 +637,8 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(odd_groups),
 	WITH_LEFT(a_group_without_a_descriptor),
 	WITH_LEFT(odd_memory),
+	WITH_JOINED(odd_windows),
+	WITH_LEFT(odd_domains),
 	WITH_LEFT(odd_device_memory),
 	WITH_LEFT(odd_questions),
 	WITH_LEFT(parts_without_a_request),
