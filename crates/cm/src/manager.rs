@@ -260,6 +260,10 @@ impl Manager {
     pub fn poll_exit_notice(&mut self) -> Option<ExitNotice> {
         let (id, message) = self.endpoints.next_changed()?;
         let link = self.endpoints.get(id).and_then(|it| it.link.as_deref());
+        let is_established = link.is_some_and(|link| link.phase == Phase::Established);
+        if is_established && self.sabotage.has(Bug::ExitNoticeNotUpdated) {
+            return None;
+        }
         let transmit = message.zip(link).map(|(message, link)| {
             let datagram = message.emit(link, self.config.guid);
             Transmit::new(link.peer, &datagram)

@@ -20,11 +20,13 @@ pub enum Bug {
     NothingRepeated,
     /// Each side expects the sequence numbers that it should send.
     SequenceNumbersSwapped,
+    /// The exit notice of a half-open request is kept when the connection is established.
+    ExitNoticeNotUpdated,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 7] = [
+    pub const ALL: [Bug; 8] = [
         Bug::RefusalForgotten,
         Bug::NoTimewait,
         Bug::ReadyNotRepeated,
@@ -32,6 +34,7 @@ impl Bug {
         Bug::BacklogLeaks,
         Bug::NothingRepeated,
         Bug::SequenceNumbersSwapped,
+        Bug::ExitNoticeNotUpdated,
     ];
 }
 

@@ -156,6 +156,20 @@ impl World {
         2 * (self.network.faults().slowest() + self.lag)
     }
 
+    /// Whether every datagram under way arrives, and in order.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        let faults = self.network.faults();
+        let is_over = self.now >= faults.until + faults.slowest();
+        is_over || faults.loses_nothing() && faults.keeps_order()
+    }
+
+    /// Whether a host may have packets that it was not yet asked for.
+    #[must_use]
+    pub fn has_to_send(&self, host: usize) -> bool {
+        self.hosts[host].transmit_due
+    }
+
     /// The device of a host, to do something with it; none if the host is dead.
     pub fn device(&mut self, host: usize) -> Option<&mut Device> {
         self.machine(host).map(Machine::device)
@@ -332,21 +346,41 @@ impl World {
 
     fn send(&mut self, from: usize, transmit: &Transmit, buffer: &[u8]) -> Result<(), Complaint> {
         let flow = transmit.route.flow;
-        let receivers: Vec<usize> = (0..self.hosts.len())
-            .filter(|&host| {
-                let host = &self.hosts[host];
-                host.address == flow.destination || host.groups.contains(&flow.destination)
-            })
-            .collect();
+        let receivers = self.receivers(&flow);
         for (index, datagram) in transmit::packets(transmit, buffer).enumerate() {
-            let identification = index as u16;
-            let packet = check_sent(&flow, identification, datagram)?;
-            self.packets += 1;
-            for &to in &receivers {
-                if !self.is_steered_to(to, packet.destination) {
-                    continue;
-                }
-                self.carry([from, to], &flow, identification, datagram, &packet)?;
+            self.send_packet(from, &receivers, &flow, index as u16, datagram)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a packet in the place of a host, which may be dead.
+    pub fn send_for(&mut self, host: usize, flow: &Flow, packet: &[u8]) -> Result<(), Complaint> {
+        let receivers = self.receivers(flow);
+        self.send_packet(host, &receivers, flow, 0, packet)
+    }
+
+    fn receivers(&self, flow: &Flow) -> Vec<usize> {
+        let is_receiver = |host: &Host| {
+            host.address == flow.destination || host.groups.contains(&flow.destination)
+        };
+        (0..self.hosts.len())
+            .filter(|&host| is_receiver(&self.hosts[host]))
+            .collect()
+    }
+
+    fn send_packet(
+        &mut self,
+        from: usize,
+        receivers: &[usize],
+        flow: &Flow,
+        identification: u16,
+        datagram: &[u8],
+    ) -> Result<(), Complaint> {
+        let packet = check_sent(flow, identification, datagram)?;
+        self.packets += 1;
+        for &to in receivers {
+            if self.is_steered_to(to, packet.destination) {
+                self.carry([from, to], flow, identification, datagram, &packet)?;
             }
         }
         Ok(())

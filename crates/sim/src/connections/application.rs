@@ -75,7 +75,10 @@ impl Connections {
                 self.check_welcome(host, id, &offer.private_data)?;
                 self.answer_response(host, id, after);
             }
-            (Step::Established, _) => self.begin_to_talk(host, id)?,
+            (Step::Established, _) => {
+                self.perhaps_die(who);
+                self.begin_to_talk(host, id)?;
+            }
             (Step::Disconnected, _) => self.follow(host, id, after),
             (Step::Found, EventKind::ServiceFound(found)) => {
                 self.check_welcome(host, id, &found.private_data)?;

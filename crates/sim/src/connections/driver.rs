@@ -21,6 +21,7 @@ impl Connections {
                 continue;
             }
             while self.turn(host, &mut busy)? {}
+            self.keep_exit_notices(host);
             let process = self.processes[host].as_mut();
             let machine = self.world.hosts[host].machine.as_mut();
             if let (Some(process), Some(host)) = (process, machine.and_then(Machine::host)) {

@@ -8,6 +8,7 @@ mod application;
 mod bring_up;
 mod census;
 mod driver;
+mod exit;
 mod ledger;
 mod place;
 mod process;
@@ -31,6 +32,7 @@ use crate::rng::Rng;
 use crate::world::{Step, World};
 use application::Act;
 pub use census::Census;
+use exit::Lesson;
 use ledger::{Ledger, Who};
 use place::{Place, Service};
 use process::Process;
@@ -51,6 +53,10 @@ pub(crate) struct Connections {
     bug: Option<Bug>,
     /// Whether the last process shares the address of the first.
     shared: bool,
+    /// Whether a watcher sends the exit notices of processes that die.
+    watched: bool,
+    /// Whether one side of the next established connection dies.
+    ends_by_death: bool,
     /// The living processes by host; each host of the world is one.
     processes: Vec<Option<Process>>,
     places: Vec<Place>,
@@ -68,8 +74,17 @@ pub(crate) struct Connections {
 /// Something that is going to happen.
 #[derive(Debug, Clone, Copy)]
 enum Plan {
-    Act { host: usize, life: u32, act: Act },
+    Act {
+        host: usize,
+        life: u32,
+        act: Act,
+    },
     Death(usize),
+    /// A peer of a process that died must have learned of it.
+    Learned {
+        who: Who,
+        lesson: Lesson,
+    },
     Birth(usize),
 }
 
@@ -81,6 +96,7 @@ impl Connections {
         let world = World::new(network, lag, rng.fork());
         let (shared, ipv6) = (rng.percent(40), rng.percent(30));
         let numbers = *rng.pick(&[4, 8, 64]);
+        let watched = rng.percent(50);
         let place = |number| Place {
             number,
             shares_first: shared && number == hosts - 1,
@@ -92,6 +108,8 @@ impl Connections {
             census: Census::default(),
             bug,
             shared,
+            watched,
+            ends_by_death: false,
             processes: Vec::new(),
             places: (0..hosts).map(place).collect(),
             lives: vec![0; hosts],
@@ -138,6 +156,7 @@ impl Connections {
         };
         let mut manager = cm::Config::new(place.guid(), seed_of(self.rng.word()));
         manager.slice = place.slice();
+        manager.exit_notices = self.watched;
         let mut host = Host::new(host::Config {
             device,
             manager,
@@ -157,19 +176,27 @@ impl Connections {
             let host = self.rng.below(hosts);
             self.plan_connection(host);
         }
-        if self.rng.percent(40) {
-            let host = self.rng.below(hosts);
-            let death = self.rng.up_to(BUSY);
-            self.plan(death, Plan::Death(host));
-            if self.rng.percent(70) {
-                let absence = Duration::from_millis(self.rng.between(10, 5000) as u64);
-                self.plan(death + absence, Plan::Birth(host));
+        match self.rng.below(100) {
+            0..30 => {
+                let host = self.rng.below(hosts);
+                let death = self.rng.up_to(BUSY);
+                self.plan_death(death, host);
             }
+            30..60 => self.ends_by_death = true,
+            _ => {}
         }
         if self.rng.percent(15) {
             let host = self.rng.below(hosts);
             let after = self.rng.up_to(BUSY);
             self.plan_act(host, after, Act::CloseListener);
+        }
+    }
+
+    fn plan_death(&mut self, after: Duration, host: usize) {
+        self.plan(after, Plan::Death(host));
+        if self.rng.percent(70) {
+            let absence = Duration::from_millis(self.rng.between(10, 5000) as u64);
+            self.plan(after + absence, Plan::Birth(host));
         }
     }
 
@@ -234,16 +261,8 @@ impl Connections {
                 self.pump(host)
             }
             Plan::Act { .. } => Ok(()),
-            Plan::Death(host) => {
-                self.unsteady.insert(host);
-                if self.processes[host].take().is_some() {
-                    self.census.note("death");
-                    let counters = *self.host(host).manager().counters();
-                    self.census.take(&counters);
-                }
-                self.world.kill(host);
-                Ok(())
-            }
+            Plan::Death(host) => self.die(host),
+            Plan::Learned { who, lesson } => self.check_learned(who, lesson),
             Plan::Birth(host) => self.bear(host),
         }
     }

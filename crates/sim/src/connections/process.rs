@@ -26,6 +26,8 @@ pub(super) struct Process {
     pub(super) service: Qpn,
     pub(super) domain: Id<ProtectionDomain>,
     pub(super) queue: Id<CompletionQueue>,
+    /// What is to be sent if the process dies.
+    pub(super) exit_notices: BTreeMap<cm::Id, cm::Transmit>,
 }
 
 impl Process {
@@ -46,6 +48,7 @@ impl Process {
             service: Qpn::default(),
             domain: device.allocate_domain()?,
             queue: device.create_completion_queue(10_000)?,
+            exit_notices: BTreeMap::new(),
         };
         process.listen(manager, Service::Reliable, rng)?;
         process.listen(manager, Service::Unreliable, rng)?;

@@ -59,7 +59,7 @@ impl Connections {
         }
     }
 
-    fn peer_host(&mut self, who: Who) -> usize {
+    pub(super) fn peer_host(&mut self, who: Who) -> usize {
         let record = self.ledger.record(who);
         match record.side {
             Side::Client => record.server,
