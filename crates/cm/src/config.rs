@@ -24,13 +24,15 @@ pub struct Config {
     /// The backlog of a listener that asks for none or for more.
     pub max_backlog: usize,
     /// How many ids there may be, at most [`Config::MOST_IDS`]. Requests of peers are dropped at
-    /// this bound.
+    /// this bound. How many of them are connections with one peer is not limited, as on Linux: a
+    /// peer that confirms its requests can use them all.
     pub max_ids: usize,
     /// How many requests of peers may be half-open: received but not answered, or accepted but not
     /// confirmed by the peer. Further requests are dropped, as with a full backlog: the peer
     /// repeats them.
     pub max_half_open: usize,
-    /// How many of those may come from one address, so that one sender can't keep out all others.
+    /// How many of those may come from one IPv4 address or one IPv6 network of 64 bits, so that one
+    /// sender can't keep out all others.
     pub max_half_open_per_source: usize,
     /// Whether there are exit notices: see
     /// [`poll_exit_notice`](crate::Manager::poll_exit_notice).

@@ -7,6 +7,7 @@ use wire::cm::{PortSpace, Service};
 use wire::{AckTimeout, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 use crate::link::Link;
+use crate::memory::Source;
 
 /// The name of one conversation, like `rdma_cm_id`. A name is never given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -188,8 +189,8 @@ pub(crate) struct Endpoint {
     pub(crate) backlog: Option<Backlog>,
     /// The listener in whose waiting room this id still is.
     pub(crate) waits_at: Option<Id>,
-    /// The peer's address, while its request is half-open.
-    pub(crate) half_open: Option<IpAddr>,
+    /// Where the peer's request is counted, while it is half-open.
+    pub(crate) half_open: Option<Source>,
     pub(crate) memberships: Vec<Membership>,
     pub(crate) link: Option<Box<Link>>,
     /// When to look at it again.

@@ -2,7 +2,7 @@
 //! again too early.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
 use wire::cm::CommunicationId;
@@ -144,25 +144,41 @@ impl Ghosts {
     }
 }
 
-/// How many requests of peers are half-open, in all and from each address.
+/// Whose half-open requests are counted together: an IPv4 address, or an IPv6 network of 64 bits,
+/// because one sender can have all addresses of such a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Source(IpAddr);
+
+impl Source {
+    const NETWORK: u128 = (u64::MAX as u128) << 64;
+
+    pub(crate) fn of(address: IpAddr) -> Self {
+        Source(match address.to_canonical() {
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & Self::NETWORK).into(),
+            ipv4 => ipv4,
+        })
+    }
+}
+
+/// How many requests of peers are half-open, in all and from each source.
 #[derive(Debug, Default)]
 pub(crate) struct HalfOpen {
     all: usize,
-    by_source: BTreeMap<IpAddr, usize>,
+    by_source: BTreeMap<Source, usize>,
 }
 
 impl HalfOpen {
-    pub(crate) fn has_room(&self, source: IpAddr, most: usize, most_of_one: usize) -> bool {
+    pub(crate) fn has_room(&self, source: Source, most: usize, most_of_one: usize) -> bool {
         let of_one = self.by_source.get(&source).copied().unwrap_or_default();
         self.all < most && of_one < most_of_one
     }
 
-    pub(crate) fn add(&mut self, source: IpAddr) {
+    pub(crate) fn add(&mut self, source: Source) {
         self.all += 1;
         *self.by_source.entry(source).or_default() += 1;
     }
 
-    pub(crate) fn remove(&mut self, source: IpAddr) {
+    pub(crate) fn remove(&mut self, source: Source) {
         let count = self.by_source.get_mut(&source).expect("it was added");
         *count -= 1;
         if *count == 0 {
@@ -205,6 +221,23 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn source(address: &str) -> Source {
+        Source::of(address.parse().expect("an address"))
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_are_one_source() {
+        assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:0:0:2"));
+        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
+    }
+
+    #[test]
+    fn each_ipv4_address_is_a_source() {
+        assert_ne!(source("10.0.0.1"), source("10.0.0.2"));
+        assert_ne!(source("::ffff:10.0.0.1"), source("::ffff:10.0.0.2"));
+        assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));
+    }
 
     #[test]
     fn only_the_last_identifiers_are_recent() {

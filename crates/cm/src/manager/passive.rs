@@ -14,7 +14,7 @@ use crate::event::{EventKind, Offer, Request};
 use crate::id::{Id, Kind, Phase, State};
 use crate::link::{self, Link};
 use crate::manager::{Arrival, Manager};
-use crate::memory::Asked;
+use crate::memory::{Asked, Source};
 use crate::parameters::{Parameters, private_data};
 use crate::sabotage::Bug;
 use crate::timing;
@@ -332,7 +332,8 @@ impl Manager {
             self.config.max_half_open,
             self.config.max_half_open_per_source,
         );
-        if !self.half_open.has_room(header.source, most, most_of_one) {
+        let source = Source::of(header.source);
+        if !self.half_open.has_room(source, most, most_of_one) {
             self.counters.half_open_full += 1;
             return None;
         }
@@ -351,8 +352,8 @@ impl Manager {
         guest.source = Some(SocketAddr::new(header.destination, port));
         guest.destination = Some(SocketAddr::new(header.source, header.source_port));
         guest.waits_at = Some(listener);
-        guest.half_open = Some(header.source);
-        self.half_open.add(header.source);
+        guest.half_open = Some(source);
+        self.half_open.add(source);
         Some(id)
     }
 }

@@ -1,8 +1,8 @@
 //! Peers that mean no good: floods, and whatever fits in 256 bytes.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cm::{Arrival, Config, EventKind, Load, Manager, Parameters};
+use cm::{Arrival, Config, EventKind, Kind, Load, Manager, Parameters};
 use proptest::prelude::*;
 use wire::cm::{
     AddressHeader, AnsweredMessage, CommunicationId, ConnectRequest, Message, PortSpace,
@@ -20,15 +20,24 @@ fn stranger(number: u32) -> IpAddr {
 }
 
 fn request_of(who: IpAddr, number: u32) -> ConnectRequest {
-    let header = AddressHeader {
-        source_port: 1,
+    let arrival = Arrival {
         source: who,
         destination: US,
+    };
+    request_to(arrival, number)
+}
+
+fn request_to(arrival: Arrival, number: u32) -> ConnectRequest {
+    let header = AddressHeader {
+        source_port: 1,
+        source: arrival.source,
+        destination: arrival.destination,
     };
     let mut request = request();
     request.local_id = CommunicationId::new(number);
     request.local_qpn = Qpn::new(number);
-    request.primary.local_gid = Gid::from(who);
+    request.primary.local_gid = Gid::from(arrival.source);
+    request.primary.remote_gid = Gid::from(arrival.destination);
     request.private_data = PrivateData::new(&header.emit()).expect("room");
     request
 }
@@ -82,6 +91,38 @@ fn a_flood_from_one_address_leaves_room_for_another() {
     talk.says_from(other, 0, request_of(other, 1));
     accept_all(&mut talk, 0);
     assert_eq!(talk.manager.load().half_open, 1025);
+}
+
+#[test]
+fn a_flood_from_one_ipv6_network_leaves_room_for_another() {
+    let ours: IpAddr = Ipv6Addr::LOCALHOST.into();
+    let address = |network: u16, host: u16| {
+        IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, network, 0, 0, 0, host))
+    };
+    let mut talk = Talk::with(|config| config.max_half_open_per_source = 8);
+    talk.manager.add_address(ours);
+    let listener = talk
+        .manager
+        .create(PortSpace::Tcp, Kind::ReliableConnection);
+    let listener = listener.expect("an id");
+    let bound = talk.manager.bind(listener, (ours, PORT).into());
+    bound.expect("an address of ours");
+    talk.manager.listen(listener, 0).expect("a bound id");
+    let mut ask = |network, host| {
+        let arrival = Arrival {
+            source: address(network, host),
+            destination: ours,
+        };
+        let request = Message::from(request_to(arrival, host.into()));
+        let datagram = request.emit(1);
+        talk.manager.handle_datagram(at(0), arrival, &datagram);
+        talk.manager.load().half_open
+    };
+    for host in 1..100 {
+        ask(1, host);
+    }
+    assert_eq!(ask(1, 100), 8);
+    assert_eq!(ask(2, 101), 9);
 }
 
 #[test]
