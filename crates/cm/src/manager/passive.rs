@@ -255,6 +255,12 @@ impl Manager {
             }
             Refused::Stale(stale) => {
                 let refusal = refusal(RejectReason::StaleConnection);
+                // The peer asks again under another identifier. A late copy of this request must
+                // not come to the application as well.
+                let name = arrival.name(request.local_guid, request.local_id);
+                let datagram = Message::from(refusal).emit(transaction);
+                self.answers
+                    .remember(now, Asked::Connection(name), datagram);
                 self.refuse_stale(now, arrival, transaction, stale, refusal);
             }
             Refused::Because(reason) => {

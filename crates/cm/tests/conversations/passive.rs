@@ -350,8 +350,22 @@ fn a_connected_queue_pair_cannot_connect_again() {
     );
     let ended = EventKind::Disconnected { timed_out: false };
     assert_eq!(talk.learns(), [ended]);
+    again.local_id = CommunicationId::new(0x7778);
     talk.says(200, again);
     talk.asked();
+}
+
+#[test]
+fn a_late_copy_of_a_stale_request_is_stale_too() {
+    let mut talk = Talk::new();
+    talk.accepted();
+    let mut again = request();
+    again.local_id = CommunicationId::new(0x7777);
+    talk.says(100, again);
+    let refusal = as_reject(talk.hears(100)[0]);
+    talk.says(101, again);
+    assert_eq!(as_reject(talk.hears_one(101)), refusal);
+    talk.learns_nothing();
 }
 
 #[test]
