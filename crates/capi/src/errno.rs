@@ -66,8 +66,7 @@ impl From<MemoryError> for Errno {
     fn from(error: MemoryError) -> Self {
         match error {
             MemoryError::Exhausted => Self::NO_MEMORY,
-            // Also for windows that are still bound: this is what the kernel's software device
-            // says.
+            MemoryError::WindowsBound(_) => Self::BUSY,
             _ => Self::INVALID,
         }
     }

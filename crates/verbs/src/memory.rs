@@ -17,7 +17,8 @@ use crate::request::Request;
 
 /// Memory that queue pairs may use.
 ///
-/// Dropping it deregisters it: work requests under way that still need it fail.
+/// Dropping it deregisters it and closes the windows that are bound to it: work requests under way
+/// that still need it fail.
 pub struct MemoryRegion {
     domain: ProtectionDomain,
     buffer: Arc<Buffer>,
@@ -30,7 +31,7 @@ impl MemoryRegion {
         length: usize,
         access: Access,
     ) -> Result<Self, MemoryError> {
-        let buffer = Buffer::zeroed(length);
+        let buffer = Buffer::try_zeroed(length).ok_or(MemoryError::Exhausted)?;
         let address = buffer.address();
         let id = domain.id();
         let registration = domain
@@ -74,7 +75,7 @@ impl MemoryRegion {
     /// A piece of it, for work requests.
     ///
     /// # Panics
-    /// If the range is not inside.
+    /// If the range is not inside, or longer than a segment can be (4 GiB less one byte).
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Segment {
         assert!(
@@ -84,7 +85,7 @@ impl MemoryRegion {
         );
         Segment {
             address: self.registration.address + range.start as u64,
-            length: range.len() as u32,
+            length: u32::try_from(range.len()).expect("a segment is shorter than 4 GiB"),
             key: self.registration.local_key,
         }
     }
@@ -143,8 +144,8 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         let key = self.registration.local_key;
-        // Windows that are still bound keep the keys alive; the buffer is shared with the engine.
-        let _ = self.domain.driver().call(|device| device.deregister(key));
+        // In a forked child there is nothing to revoke: the device stays with the parent.
+        let _ = self.domain.driver().call(|device| device.revoke(key));
     }
 }
 

@@ -271,6 +271,35 @@ fn a_window_opens_a_part_of_a_region() {
     assert_eq!(couple.right.memory.to_vec(100..118), b"through the window");
 }
 
+/// Otherwise the window's key would reach memory that its owner believes closed.
+#[test]
+fn dropping_a_region_closes_the_windows_bound_to_it() {
+    let couple = Couple::connected("127.51.10.1", "127.51.10.2");
+    let right = &couple.right;
+    let region = right.domain.register(4096, ALL).expect("room");
+    let window = right.domain.window(WindowKind::Two).expect("room");
+    let bind = window.bind(&region, 0..4096, Access::REMOTE_WRITE);
+    couple.from_right.post(bind).expect("room");
+    right.success();
+    let remote = rocinante::Remote {
+        key: window.remote_key(),
+        ..region.remote(0)
+    };
+    drop(region);
+    let late = Request::write(remote).inline(b"late");
+    couple.from_left.post(late).expect("room");
+    let completion = couple.left.completions.wait();
+    assert_eq!(completion.status, Status::RemoteAccess);
+}
+
+#[test]
+fn registering_more_memory_than_there_is_fails() {
+    let options = Options::default();
+    let end = End::at("127.51.12.1", &options);
+    let refused = end.domain.register(1 << 46, Access::LOCAL_WRITE);
+    assert!(refused.is_err());
+}
+
 #[test]
 fn one_extended_connection_fills_two_receive_queues() {
     let options = Options::default();

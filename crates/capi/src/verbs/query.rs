@@ -6,7 +6,7 @@ use engine::{MAX_MESSAGE, MAX_SEGMENTS};
 use net::interface::{self, LinkState};
 use wire::PathMtu;
 
-use super::context::Context;
+use super::context::{Context, Open};
 use super::device::text;
 use crate::abi;
 use crate::clock;
@@ -47,7 +47,7 @@ entry! {
         attributes: Place<abi::ibv_device_attr>,
     ) -> c_int {
         let mut attributes = attributes;
-        attributes.put(device_attributes(&context.device.description));
+        attributes.put(device_attributes(context));
         Ok(0)
     }
 
@@ -64,7 +64,7 @@ entry! {
         if size < size_of::<abi::ibv_device_attr>() {
             return Err(Errno::INVALID);
         }
-        fill(&attributes, &extended_attributes(&context.device.description), size);
+        fill(&attributes, &extended_attributes(context), size);
         Ok(0)
     }
 
@@ -268,7 +268,9 @@ fn gid_entry(entry: &interface::GidEntry) -> abi::ibv_gid_entry {
     }
 }
 
-fn device_attributes(device: &interface::Device) -> abi::ibv_device_attr {
+fn device_attributes(context: &Open) -> abi::ibv_device_attr {
+    let device = &context.device.description;
+    let max_queue_pairs = context.raw().tell(|device| device.max_queue_pairs());
     abi::ibv_device_attr {
         fw_ver: text(env!("CARGO_PKG_VERSION")),
         node_guid: device.guid.to_be(),
@@ -278,7 +280,7 @@ fn device_attributes(device: &interface::Device) -> abi::ibv_device_attr {
         vendor_id: VENDOR,
         vendor_part_id: 1,
         hw_ver: 1,
-        max_qp: 1 << 16,
+        max_qp: max_queue_pairs as c_int,
         max_qp_wr: MAX_REQUESTS as c_int,
         device_cap_flags: CAPABILITIES,
         max_sge: MAX_SEGMENTS as c_int,
@@ -306,9 +308,9 @@ fn device_attributes(device: &interface::Device) -> abi::ibv_device_attr {
     }
 }
 
-fn extended_attributes(device: &interface::Device) -> abi::ibv_device_attr_ex {
+fn extended_attributes(context: &Open) -> abi::ibv_device_attr_ex {
     abi::ibv_device_attr_ex {
-        orig_attr: device_attributes(device),
+        orig_attr: device_attributes(context),
         // In user space, all memory is pageable.
         odp_caps: abi::ibv_odp_caps {
             general_caps: abi::IBV_ODP_SUPPORT_AND_IMPLICIT,

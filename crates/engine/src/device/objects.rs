@@ -142,6 +142,13 @@ impl Device {
         Ok(())
     }
 
+    /// Ends a memory region and closes the windows that are bound to it: none of their keys reaches
+    /// the memory any more.
+    pub fn revoke(&mut self, key: Key) -> Result<(), MemoryError> {
+        self.shared.memory.close_windows_of(key);
+        self.deregister(key)
+    }
+
     /// A new memory window, bound to nothing.
     pub fn allocate_window(
         &mut self,

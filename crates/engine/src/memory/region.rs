@@ -76,6 +76,22 @@ impl Memory {
         Ok(std::mem::replace(region, changed).domain)
     }
 
+    /// Closes the windows that are bound to a region, so that it can be deregistered.
+    pub(crate) fn close_windows_of(&mut self, region: Key) {
+        let windows: Vec<Key> = self
+            .keys
+            .iter()
+            .filter(|(_, holder)| {
+                matches!(holder, Holder::Window(window)
+                if window.bound.is_some_and(|bound| bound.binding.region == region))
+            })
+            .map(|(key, _)| key)
+            .collect();
+        for window in windows {
+            self.hold(window, None);
+        }
+    }
+
     /// Gives back the domain that the region stood in.
     pub(crate) fn deregister(&mut self, key: Key) -> Result<Id<ProtectionDomain>, MemoryError> {
         match self.keys.get(key) {

@@ -246,7 +246,7 @@ impl Memory {
     }
 
     /// Puts a binding in the place of the one that the window has.
-    fn hold(&mut self, window: Key, bound: Option<Bound>) {
+    pub(super) fn hold(&mut self, window: Key, bound: Option<Bound>) {
         let Some(Holder::Window(window)) = self.keys.get_mut(window) else {
             return;
         };

@@ -85,7 +85,11 @@ impl SendQueue {
 
     /// Takes a request that was checked.
     pub(super) fn push(&mut self, request: SendRequest, mtu: PathMtu) {
-        let length = request.payload.length() as u32;
+        let length = match request.work {
+            // A longer segment is filled in its first eight bytes.
+            Work::CompareSwap { .. } | Work::FetchAdd { .. } => 8,
+            _ => request.payload.length() as u32,
+        };
         self.requests.push_back(Outstanding {
             packets: packets_of(&request.work, length, mtu),
             length,
@@ -236,14 +240,16 @@ fn check_service(request: &SendRequest, kind: Kind, gids: &GidTable) -> Result<(
     Ok(())
 }
 
-/// Atomics work on eight aligned bytes, whoever asks.
+/// Atomics work on eight aligned bytes of the peer. The result of one that fetches may go into a
+/// longer segment; an atomic write sends exactly eight bytes.
 fn check_shape(request: &SendRequest) -> Result<(), PostError> {
-    let remote = match request.work {
-        Work::CompareSwap { remote, .. } | Work::FetchAdd { remote, .. } => remote,
-        Work::AtomicWrite(remote) => remote,
+    let length = request.payload.length();
+    let (remote, fits) = match request.work {
+        Work::CompareSwap { remote, .. } | Work::FetchAdd { remote, .. } => (remote, length >= 8),
+        Work::AtomicWrite(remote) => (remote, length == 8),
         _ => return Ok(()),
     };
-    match request.payload.length() == 8 && remote.address.is_multiple_of(8) {
+    match fits && remote.address.is_multiple_of(8) {
         true => Ok(()),
         false => Err(PostError::AtomicShape),
     }
