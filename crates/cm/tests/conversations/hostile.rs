@@ -2,17 +2,17 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cm::{Arrival, Config, EventKind, Kind, Load, Manager, Parameters};
+use cm::{Arrival, Config, EventKind, Kind, Load, Manager, Parameters, Phase};
 use proptest::prelude::*;
 use wire::cm::{
     AddressHeader, AnsweredMessage, CommunicationId, ConnectRequest, Message, PortSpace,
-    PrivateData, ReceiptAcknowledge, ServiceId, ServiceRequest,
+    PrivateData, ReceiptAcknowledge, RejectReason, ServiceId, ServiceRequest,
 };
 use wire::{AckTimeout, Gid, Qpn, mad};
 
 use crate::talk::{
-    OUR_QPN, PEER, PEER_ID, PORT, REPLY_INTERVAL, Talk, US, as_reply, at, part, ready_for, request,
-    timeout,
+    OUR_QPN, PEER, PEER_ID, PORT, REPLY_INTERVAL, Talk, US, as_reject, as_reply, at, part,
+    ready_for, request, timeout,
 };
 
 fn stranger(number: u32) -> IpAddr {
@@ -300,6 +300,8 @@ fn a_flood_of_refused_requests_is_forgotten() {
         assert_eq!(talk.hears(0).len(), 1);
     }
     assert_eq!(talk.manager.load().answers, 1024);
+    talk.hears_nothing(1_087_999);
+    assert_eq!(talk.manager.load().answers, 1024);
     talk.hears_nothing(1_088_000);
     assert_eq!(talk.manager.load().answers, 0);
     assert_eq!(talk.manager.load().ids, 1);
@@ -325,6 +327,61 @@ fn a_flood_of_questions_stops_at_the_backlog() {
         talk.says_from(who, 0, question);
     }
     assert_eq!(talk.manager.load().services, 8);
+}
+
+#[test]
+fn messages_that_name_another_conversation_of_the_peer_change_nothing() {
+    let mut talk = Talk::new();
+    let (id, reply) = talk.accepting();
+    let other = CommunicationId::new(0x9999);
+    let mut ready = ready_for(&reply);
+    ready.local_id = other;
+    talk.says(1, ready);
+    let delay = ReceiptAcknowledge {
+        local_id: other,
+        remote_id: reply.local_id,
+        message: AnsweredMessage::Reply,
+        service_timeout: timeout(24),
+        ..ReceiptAcknowledge::default()
+    };
+    talk.says(1, delay);
+    assert_eq!(talk.manager.phase(id), Some(Phase::ReplySent));
+    assert_eq!(talk.manager.counters().unmatched, 2);
+}
+
+#[test]
+fn a_stranger_can_not_end_a_connection() {
+    let mut talk = Talk::new();
+    let (id, reply) = talk.accepted();
+    talk.says_from(stranger(1), 1, part(PEER_ID, reply.local_id));
+    assert_eq!(talk.manager.phase(id), Some(Phase::Established));
+}
+
+#[test]
+fn a_request_whose_path_ends_elsewhere_is_refused() {
+    let mut talk = Talk::new();
+    talk.listening(PortSpace::Tcp, 0);
+    let mut request = request_of(PEER, 7);
+    request.primary.remote_gid = Gid::from(stranger(1));
+    talk.says(0, request);
+    let refusal = as_reject(talk.hears_one(0));
+    assert_eq!(refusal.reason, RejectReason::PrimaryGidRejected);
+    talk.learns_nothing();
+}
+
+#[test]
+fn connections_of_destroyed_ids_are_remembered_up_to_the_limit_of_ids() {
+    let mut talk = Talk::with(|config| config.max_ids = 2);
+    talk.listening(PortSpace::Tcp, 0);
+    for number in 1..=5 {
+        talk.says(0, request_of(PEER, number));
+        let id = talk.asked();
+        let accepted = talk.manager.accept(at(0), id, &Parameters::new(OUR_QPN));
+        accepted.expect("a request");
+        talk.manager.destroy(at(0), id).expect("an id");
+        talk.hears(0);
+    }
+    assert_eq!(talk.manager.load().ghosts, 2);
 }
 
 #[test]
