@@ -104,7 +104,7 @@ impl CompletionQueue {
     ///
     /// Completions that are there already do not count: poll once more afterwards.
     pub fn notify(&self, notify: Notify) {
-        self.driver().tell(|device| device.arm(self.0.id, notify));
+        self.driver().arm(self.0.id, notify);
     }
 
     /// Changes how many completions fit.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use engine::{AsyncEvent, Completion, CompletionQueue, Device, Id};
+use engine::{AsyncEvent, Completion, CompletionQueue, Device, Id, Notify};
 use net::socket::SocketError;
 use wire::{Gid, Qpn};
 
@@ -53,6 +53,11 @@ impl Raw<'_> {
     /// Keeps the device from touching memory meanwhile.
     pub fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
         self.0.exclusively(work)
+    }
+
+    /// Asks for one notification when the next completion comes.
+    pub fn arm(&self, queue: Id<CompletionQueue>, notify: Notify) {
+        self.0.arm(queue, notify);
     }
 
     /// Hands out the completions that are there now, at most `limit`; how many. When there is none,

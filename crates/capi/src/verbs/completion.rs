@@ -96,7 +96,7 @@ entry! {
             _ => Notify::Solicited,
         };
         queue.open.check_ours()?;
-        queue.open.raw().tell(|device| device.arm(queue.id, notify));
+        queue.open.raw().arm(queue.id, notify);
         Ok(0)
     }
 

@@ -1,11 +1,12 @@
-//! Round trips beside plain UDP.
+//! Round trips beside plain UDP, and at descriptors beside TCP.
 
 use std::cell::RefCell;
+use std::io::{Read, Write};
 use std::time::Instant;
 
 use rocinante::Request;
 
-use crate::peer::{End, Peer, Way, receive_udp};
+use crate::peer::{End, Peer, Way, receive_udp, wait_readable};
 use crate::spread::in_turn;
 
 const TRIPS: usize = 5_000;
@@ -33,6 +34,20 @@ pub(crate) fn run(peer: &mut Peer, way: Way) {
         let ratio = ours.median / theirs.median;
         println!("{name:>18}  {ours}  {theirs}  {ratio:5.2}  {goal:.2}");
     }
+    let ours = || {
+        rdma(
+            &mut peer.borrow_mut(),
+            "echo-descriptor",
+            End::await_descriptor,
+        )
+    };
+    let theirs = || tcp(&mut peer.borrow_mut());
+    let (ours, theirs) = in_turn(ROUNDS, ours, theirs);
+    let ratio = ours.median / theirs.median;
+    println!(
+        "{:>18}  {ours}  {theirs}  {ratio:5.2}  1.50  (TCP)",
+        "both at descriptor"
+    );
     println!();
 }
 
@@ -46,6 +61,18 @@ fn rdma(peer: &mut Peer, role: &str, wait: impl Fn(&End)) -> f64 {
         if trip + 1 < TRIPS {
             peer.end.post_receive(64);
         }
+    }
+    start.elapsed().as_secs_f64() * 1e6 / TRIPS as f64
+}
+
+fn tcp(peer: &mut Peer) -> f64 {
+    peer.be(&format!("tcp-descriptor {TRIPS}"));
+    let mut buffer = [1; 64];
+    let start = Instant::now();
+    for _ in 0..TRIPS {
+        peer.tcp.write_all(&buffer).expect("it listens");
+        wait_readable(&peer.tcp);
+        peer.tcp.read_exact(&mut buffer).expect("it sends");
     }
     start.elapsed().as_secs_f64() * 1e6 / TRIPS as f64
 }

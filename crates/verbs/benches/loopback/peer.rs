@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rocinante::{
@@ -106,6 +107,27 @@ impl End {
             let _ = self.channel.wait();
         }
     }
+
+    /// Waits for the next receive at the descriptor of the channel.
+    pub(crate) fn await_descriptor(&self) {
+        loop {
+            self.completions.notify(Notify::Any);
+            while let Some(completion) = self.completions.poll() {
+                assert_eq!(completion.status, Status::Success);
+                if completion.work.is_receive() {
+                    return;
+                }
+            }
+            wait_readable(&self.channel);
+            let _ = self.channel.poll();
+        }
+    }
+}
+
+/// Waits until a descriptor is readable, as event loops do.
+pub(crate) fn wait_readable(descriptor: &impl AsFd) {
+    let interest = net::poll::Interest::readable(descriptor.as_fd());
+    net::poll::wait(&[interest], None).expect("a descriptor");
 }
 
 /// The peer, as this side sees it.
@@ -224,6 +246,8 @@ pub(crate) fn run() {
             "receive" => receive(&end, number(), number()),
             "echo-spin" => echo(&end, number(), End::spin_for_receive),
             "echo-sleep" => echo(&end, number(), End::sleep_for_receive),
+            "echo-descriptor" => echo(&end, number(), End::await_descriptor),
+            "tcp-descriptor" => echo_tcp(&mut tcp, number()),
             "udp-spin" => echo_udp(&udp, number(), true),
             "udp-sleep" => echo_udp(&udp, number(), false),
             _ => panic!("what is `{role}`?"),
@@ -267,6 +291,16 @@ fn echo(end: &End, rounds: usize, wait: impl Fn(&End)) {
             end.post_receive(64);
         }
         end.post(Request::send().inline(&[2; 64]).unsignaled());
+    }
+}
+
+fn echo_tcp(tcp: &mut TcpStream, rounds: usize) {
+    println!("ready");
+    let mut buffer = [0; 64];
+    for _ in 0..rounds {
+        wait_readable(tcp);
+        tcp.read_exact(&mut buffer).expect("it sends");
+        tcp.write_all(&buffer).expect("it listens");
     }
 }
 

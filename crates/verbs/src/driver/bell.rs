@@ -27,6 +27,10 @@ struct Rang {
     exposed: bool,
     /// Whether the descriptor is readable.
     raised: bool,
+    /// Whether a thread has slept in the library since the last notification was taken.
+    slept: bool,
+    /// Whether the last notification was taken by a thread that had not: it waits at the descriptor.
+    waited_outside: bool,
 }
 
 impl Bell {
@@ -87,8 +91,22 @@ impl Bell {
     pub fn answer(&self) -> Option<u64> {
         let mut rang = self.lock();
         let oldest = rang.whom.pop_front();
+        if oldest.is_some() {
+            rang.waited_outside = !std::mem::take(&mut rang.slept);
+        }
         self.lower(&mut rang);
         oldest
+    }
+
+    /// A thread sleeps in the library for a notification, and serves the device meanwhile.
+    pub(super) fn note_sleep(&self) {
+        self.lock().slept = true;
+    }
+
+    /// Whether threads wait for notifications outside of the library, as far as is known: nobody but the
+    /// device's thread serves the sockets then.
+    pub(super) fn is_waited_for_outside(&self) -> bool {
+        self.lock().waited_outside
     }
 
     /// Removes the notifications of a queue that is destroyed.
@@ -144,6 +162,20 @@ mod tests {
         assert_eq!(bell.answer(), Some(7));
         assert!(!bell.has_rung());
         assert!(sleeper.was_woken(), "taking it wakes nobody else up again");
+    }
+
+    #[test]
+    fn a_notification_taken_without_sleep_shows_a_thread_at_the_descriptor() {
+        let bell = Bell::new().expect("a descriptor");
+        assert!(!bell.is_waited_for_outside());
+        bell.note_sleep();
+        bell.ring(1);
+        assert_eq!(bell.answer(), Some(1));
+        assert!(!bell.is_waited_for_outside());
+        bell.ring(2);
+        assert_eq!(bell.answer(), Some(2));
+        assert_eq!(bell.answer(), None);
+        assert!(bell.is_waited_for_outside());
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! What the connection manager tells applications, and what it asks of the world.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cm::{EventKind, Failure, Instruction, Manager};
 use host::Host;
@@ -32,7 +32,22 @@ pub(super) struct Connections {
     interfaces: Vec<(IpAddr, InterfaceId)>,
     /// Connections that failed, to be explained; none if nobody asked for explanations.
     setbacks: Option<Vec<Setback>>,
+    /// Disconnections that wait until completions before them were polled, oldest first.
+    held: VecDeque<Held>,
 }
+
+/// A disconnection that is not told yet.
+struct Held {
+    id: cm::Id,
+    /// When it is told at the latest.
+    until: Instant,
+    queue: Arc<EventQueue>,
+    notice: Notice,
+}
+
+/// How long a disconnection waits for completions that came before it to be polled. An event-driven
+/// program is awake by then; one that does not poll learns of the end this much later.
+const HOLD: Duration = Duration::from_millis(1);
 
 impl Connections {
     pub(super) fn new(device: &net::interface::Device, explain: bool) -> Self {
@@ -44,13 +59,22 @@ impl Connections {
                 .map(|entry| (entry.address, entry.interface.clone()))
                 .collect(),
             setbacks: explain.then(Vec::new),
+            held: VecDeque::new(),
         }
     }
 
     pub(super) fn subscribe(&mut self, id: cm::Id, subscriber: Option<Subscriber>) {
         match subscriber {
-            Some(subscriber) => self.subscribers.insert(id, subscriber),
-            None => self.subscribers.remove(&id),
+            Some(subscriber) => {
+                // An id that changes its queue takes along what is in the old one.
+                self.release_of(id);
+                self.subscribers.insert(id, subscriber)
+            }
+            None => {
+                // What nobody subscribes to is told to nobody.
+                self.held.retain(|held| held.id != id);
+                self.subscribers.remove(&id)
+            }
         };
     }
 
@@ -89,13 +113,44 @@ impl Connections {
         setbacks.unwrap_or_default().into_iter()
     }
 
-    /// Carries out what the manager asks for, and delivers its events.
-    pub(super) fn serve(&mut self, now: Instant, host: &mut Host, ports: &mut Ports) {
+    /// When a disconnection that waits is told at the latest.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.held.front().map(|held| held.until)
+    }
+
+    /// Tells disconnections that have waited long enough.
+    pub(super) fn release_due(&mut self, now: Instant) {
+        while self.held.front().is_some_and(|held| held.until <= now) {
+            self.release_first();
+        }
+    }
+
+    /// Tells all disconnections: the completions before them were polled.
+    pub(super) fn release_all(&mut self) {
+        while self.release_first() {}
+    }
+
+    /// Tells what waits of an id, and all disconnections before it.
+    fn release_of(&mut self, id: cm::Id) {
+        while self.held.iter().any(|held| held.id == id) {
+            self.release_first();
+        }
+    }
+
+    fn release_first(&mut self) -> bool {
+        let first = self.held.pop_front();
+        first.map(|held| held.queue.push(held.notice)).is_some()
+    }
+
+    /// Carries out what the manager asks for, and delivers its events. A disconnection waits if it is to
+    /// be `hold`: a program that sees both descriptors readable at once would take a reply before it for a
+    /// lost connection.
+    pub(super) fn serve(&mut self, now: Instant, host: &mut Host, ports: &mut Ports, hold: bool) {
         while let Some(instruction) = host.poll_instruction() {
             self.perform(&instruction, host.manager(), ports);
         }
         while let Some(event) = host.poll_connection_event() {
-            self.deliver(now, host.manager(), event);
+            self.deliver(now, host.manager(), event, hold);
         }
     }
 
@@ -119,7 +174,7 @@ impl Connections {
         }
     }
 
-    fn deliver(&mut self, now: Instant, manager: &mut Manager, event: cm::Event) {
+    fn deliver(&mut self, now: Instant, manager: &mut Manager, event: cm::Event, hold: bool) {
         self.note_setback(manager, &event);
         let listener = match event.kind {
             EventKind::ConnectRequest { listener, .. } => Some(listener),
@@ -139,13 +194,24 @@ impl Connections {
             subscriber.token = crate::rdma_cm::queue::next_token();
             self.subscribers.insert(event.id, subscriber.clone());
         }
-        subscriber.queue.push(Notice {
+        let notice = Notice {
             token: subscriber.token,
             listener: listener.map(|_| from),
             id: Some(event.id),
             context: subscriber.context,
             kind: event.kind,
-        });
+        };
+        // The events of an id keep their order.
+        self.release_of(event.id);
+        match hold && ends {
+            true => self.held.push_back(Held {
+                id: event.id,
+                until: now + HOLD,
+                queue: subscriber.queue,
+                notice,
+            }),
+            false => subscriber.queue.push(notice),
+        }
     }
 
     fn note_setback(&mut self, manager: &Manager, event: &cm::Event) {
@@ -163,3 +229,104 @@ impl Connections {
 
 /// `ENODEV`: no interface of ours takes part in the group.
 const NO_DEVICE: i32 = 19;
+
+#[cfg(test)]
+mod tests {
+    use wire::cm::PortSpace;
+
+    use super::*;
+    use crate::clock::now;
+    use crate::driver::Bell;
+
+    fn connections() -> Connections {
+        Connections {
+            mtu: PathMtu::Mtu4096,
+            subscribers: HashMap::new(),
+            interfaces: Vec::new(),
+            setbacks: None,
+            held: VecDeque::new(),
+        }
+    }
+
+    /// An id with its event queue, and the manager that knows it.
+    fn subscribed(connections: &mut Connections) -> (Manager, cm::Id, Arc<EventQueue>) {
+        let mut manager = Manager::new(cm::Config::new(1, [1; 32]));
+        let kind = cm::Kind::of(PortSpace::Tcp);
+        let id = manager.create(PortSpace::Tcp, kind).expect("room");
+        let queue = Arc::new(EventQueue::new(Bell::without_descriptor(), false));
+        let subscriber = Subscriber {
+            queue: Arc::clone(&queue),
+            token: 7,
+            context: Weak::new(),
+        };
+        connections.subscribe(id, Some(subscriber));
+        (manager, id, queue)
+    }
+
+    fn disconnected(id: cm::Id) -> cm::Event {
+        let kind = EventKind::Disconnected { timed_out: false };
+        cm::Event { id, kind }
+    }
+
+    #[test]
+    fn a_disconnection_waits_for_a_poll_or_its_time() {
+        let mut connections = connections();
+        let (mut manager, id, queue) = subscribed(&mut connections);
+        let start = now();
+        connections.deliver(start, &mut manager, disconnected(id), true);
+        connections.release_due(start);
+        assert!(queue.pop().is_none());
+        assert_eq!(connections.next_deadline(), Some(start + HOLD));
+        connections.release_due(start + HOLD);
+        assert!(queue.pop().is_some());
+
+        connections.deliver(start, &mut manager, disconnected(id), true);
+        connections.release_all();
+        assert!(queue.pop().is_some());
+        assert_eq!(connections.next_deadline(), None);
+
+        connections.deliver(start, &mut manager, disconnected(id), false);
+        assert!(
+            queue.pop().is_some(),
+            "nothing before it waits to be polled"
+        );
+    }
+
+    #[test]
+    fn events_of_an_id_keep_their_order() {
+        let mut connections = connections();
+        let (mut manager, id, queue) = subscribed(&mut connections);
+        let kind = EventKind::TimewaitExit;
+        connections.deliver(now(), &mut manager, disconnected(id), true);
+        connections.deliver(now(), &mut manager, cm::Event { id, kind }, true);
+        let kinds: Vec<_> = std::iter::from_fn(|| queue.pop())
+            .map(|it| it.kind)
+            .collect();
+        let ended = EventKind::Disconnected { timed_out: false };
+        assert_eq!(kinds, [ended, EventKind::TimewaitExit]);
+    }
+
+    #[test]
+    fn an_id_that_changes_its_queue_takes_a_waiting_disconnection_along() {
+        let mut connections = connections();
+        let (mut manager, id, old) = subscribed(&mut connections);
+        connections.deliver(now(), &mut manager, disconnected(id), true);
+        let subscriber = Subscriber {
+            queue: Arc::new(EventQueue::new(Bell::without_descriptor(), false)),
+            token: 7,
+            context: Weak::new(),
+        };
+        connections.subscribe(id, Some(subscriber));
+        assert_eq!(old.take_of(7).len(), 1);
+    }
+
+    #[test]
+    fn an_id_without_subscriber_has_no_event_left() {
+        let mut connections = connections();
+        let (mut manager, id, queue) = subscribed(&mut connections);
+        connections.deliver(now(), &mut manager, disconnected(id), true);
+        connections.subscribe(id, None);
+        connections.release_all();
+        assert!(queue.pop().is_none());
+    }
+}

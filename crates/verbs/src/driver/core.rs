@@ -3,7 +3,7 @@
 mod news;
 mod progress;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use cm::Manager;
 use engine::{
-    Arrival, AsyncEvent, BatchLimits, CompletionQueue, Config, Device, Event, Id, SourcePort,
-    Transmit, WindowLimits,
+    Arrival, AsyncEvent, BatchLimits, CompletionQueue, Config, Device, Event, Id, Notify,
+    SourcePort, Transmit, WindowLimits,
 };
 use host::{Host, Owner, is_management};
 use net::Envelope;
@@ -60,6 +60,10 @@ pub(super) struct Core {
     bells: HashMap<Id<CompletionQueue>, (Arc<Bell>, u64)>,
     /// Which threads and tasks are woken when a completion queue has something.
     waiting: HashMap<Id<CompletionQueue>, Arc<WaitSet>>,
+    /// Whether a notification was given that a program awaits outside of the library.
+    told_outside: bool,
+    /// Completion queues with a notification since they were polled last.
+    unpolled: HashSet<Id<CompletionQueue>>,
     events: VecDeque<AsyncEvent>,
     event_bell: Arc<Bell>,
     /// Packets that the kernel did not send, to be explained; nothing if nobody does.
@@ -125,6 +129,8 @@ impl Core {
             arrivals: 0,
             bells: HashMap::new(),
             waiting: HashMap::new(),
+            told_outside: false,
+            unpolled: HashSet::new(),
             events: VecDeque::new(),
             event_bell: Arc::new(Bell::new().map_err(OpenError::System)?),
             unsendable: options.explain.then(Vec::new),
@@ -229,7 +235,9 @@ impl Core {
         self.unsent = false;
         self.transmit_messages(now);
         while self.host.manager().has_output() {
-            self.connections.serve(now, &mut self.host, &mut self.ports);
+            let hold = !self.unpolled.is_empty();
+            self.connections
+                .serve(now, &mut self.host, &mut self.ports, hold);
             self.transmit_messages(now);
         }
         if let Some(tap) = &mut self.tap {
@@ -282,7 +290,9 @@ impl Core {
             match event {
                 Event::Completion(queue) => {
                     if let Some((bell, whom)) = self.bells.get(&queue) {
+                        self.told_outside |= bell.is_waited_for_outside();
                         bell.ring(*whom);
+                        self.unpolled.insert(queue);
                     }
                 }
                 Event::Filled(queue) => {
@@ -292,6 +302,21 @@ impl Core {
                 }
                 Event::Async(event) => self.tell_event(event),
             }
+        }
+    }
+
+    /// Arms a completion queue; whether a program awaits the notification outside of the library.
+    pub(super) fn arm(&mut self, queue: Id<CompletionQueue>, notify: Notify) -> bool {
+        self.host.device().arm(queue, notify);
+        let bell = self.bells.get(&queue);
+        bell.is_some_and(|(bell, _)| bell.is_waited_for_outside())
+    }
+
+    /// A program looks at a completion queue: it learns of completions before it learns of the end of
+    /// their connection.
+    pub(super) fn note_polled(&mut self, queue: Id<CompletionQueue>) {
+        if !self.unpolled.is_empty() && self.unpolled.remove(&queue) && self.unpolled.is_empty() {
+            self.connections.release_all();
         }
     }
 
@@ -310,6 +335,7 @@ impl Core {
 
     /// Nothing is told any more about a completion queue; what was told, to be dropped later.
     pub(super) fn remove_bell(&mut self, queue: Id<CompletionQueue>) -> impl Sized + use<> {
+        self.note_polled(queue);
         (self.bells.remove(&queue), self.waiting.remove(&queue))
     }
 

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Instant;
 
 use cm::Manager;
-use engine::{AsyncEvent, Completion, CompletionQueue, Counters, Device, Id};
+use engine::{AsyncEvent, Completion, CompletionQueue, Counters, Device, Id, Notify};
 use net::interface::Monitor;
 use net::poll::Waker;
 use net::share::ServiceError;
@@ -74,6 +74,8 @@ impl Driver {
             monitor: Monitor::new().ok(),
             epoch: now(),
             polled: AtomicU64::new(0),
+            armed: AtomicU64::new(0),
+            thread_stands_by: AtomicBool::new(false),
             vain_polls: AtomicU32::new(0),
             sleepers: AtomicUsize::new(0),
             thread_sleeps_until: AtomicU64::new(u64::MAX),
@@ -147,6 +149,21 @@ impl Driver {
         });
     }
 
+    /// Asks for one notification when the next completion comes. If the program awaits it outside of the
+    /// library, the device's thread serves the sockets at once, even after a poll.
+    pub(crate) fn arm(&self, queue: Id<CompletionQueue>, notify: Notify) {
+        if self.is_inherited() {
+            return;
+        }
+        let mut core = self.shared.lock();
+        let outside = core.arm(queue, notify);
+        core.tell_events();
+        drop(core);
+        if outside {
+            self.shared.end_standby(now());
+        }
+    }
+
     /// Asks something of the connection manager and sends what comes of it, on this thread; nothing
     /// in a forked child, where there is none.
     pub(crate) fn manage<R>(&self, work: impl FnOnce(&mut Manager, Instant) -> R) -> Option<R> {
@@ -206,8 +223,11 @@ impl Driver {
         let Some(mut core) = self.shared.try_lock() else {
             // Somebody else makes progress. To say "nothing" while there is something would break
             // the promise that who arms, polls and then sleeps misses nothing.
-            return self.shared.lock().device().poll_completion(queue);
+            let mut core = self.shared.lock();
+            core.note_polled(queue);
+            return core.device().poll_completion(queue);
         };
+        core.note_polled(queue);
         if let Some(completion) = core.device().poll_completion(queue) {
             return Some(completion);
         }
@@ -231,6 +251,7 @@ impl Driver {
             return 0;
         }
         let mut core = self.shared.lock();
+        core.note_polled(queue);
         let known = core.device().poll_completion(queue);
         let first = known.or_else(|| self.shared.progress_for(&mut core, queue));
         let Some(first) = first else {
@@ -357,6 +378,7 @@ impl Driver {
         let now = now();
         let mut core = self.shared.lock();
         core.progress(now);
+        self.shared.watch_over_unsent(&core, now);
         let event = core.poll_event();
         if event.is_some() {
             core.event_bell().answer();

@@ -46,6 +46,11 @@ pub(super) struct Shared {
     pub(super) epoch: Instant,
     /// When somebody polled last, in nanoseconds from the epoch on.
     pub(super) polled: AtomicU64,
+    /// When a queue was armed last whose notification is awaited outside of the library, in nanoseconds
+    /// from the epoch on.
+    pub(super) armed: AtomicU64,
+    /// Whether the thread sleeps without looking at the sockets, because a program polled.
+    pub(super) thread_stands_by: AtomicBool,
     /// How often in a row somebody polled and found nothing.
     pub(super) vain_polls: AtomicU32,
     /// How many users sleep on the sockets themselves.
@@ -129,12 +134,13 @@ impl Shared {
         completion
     }
 
-    /// When answers wait for their owner's next call, the thread sees to it that they don't wait
-    /// long. It may still sleep on the sockets, where everything has been taken already.
+    /// When answers wait for their owner's next call, or a disconnection for a poll, the thread sees to it
+    /// that they don't wait long. It may still sleep on the sockets, where everything has been taken already.
     pub(super) fn watch_over_unsent(&self, core: &Core, now: Instant) {
         if core.has_unsent() {
             self.warn_thread(Some(now + POLLED_RECENTLY));
         }
+        self.warn_thread(core.next_release());
     }
 
     /// Delivers what went to this device itself. Mostly the kernel has it ready when a send returns; on a
@@ -155,6 +161,22 @@ impl Shared {
         core.deliver_to_self(now);
         core.stop_delivery_to_self();
         core
+    }
+
+    /// A program goes to wait outside of the library: the thread does not wait for another poll.
+    pub(super) fn end_standby(&self, now: Instant) {
+        self.armed.store(self.nanoseconds(now), Ordering::Release);
+        if self.thread_stands_by.load(Ordering::Acquire) {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether a program armed a queue so recently that it waits outside of the library by now, or will
+    /// again: a poll after that says nothing.
+    pub(super) fn awaits_outside(&self, now: Instant) -> bool {
+        const RECENTLY: Duration = Duration::from_millis(1);
+        let armed = self.armed.load(Ordering::Acquire);
+        armed != 0 && now < self.epoch + Duration::from_nanos(armed) + RECENTLY
     }
 
     /// Until when somebody will have polled so recently, if that is so now.
@@ -182,6 +204,7 @@ impl Shared {
     /// Sleeps as [`Driver::sleep`](super::Driver::sleep) does.
     pub(super) fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> bool {
         while until.is_none_or(|at| now() < at) && !self.glance(awaited) {
+            awaited.note_sleep();
             // First entered, then looked: nothing can slip through between.
             let sleeper = awaited.waiting().enter();
             let asleep = now();
@@ -251,6 +274,12 @@ impl<'a> Awaited<'a> {
         match self {
             Self::Notification(bell) => bell.waiting(),
             Self::Completion(_, waiting) => waiting,
+        }
+    }
+
+    fn note_sleep(&self) {
+        if let Self::Notification(bell) = self {
+            bell.note_sleep();
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
-use super::shared::{Locked, POLLED_RECENTLY, Shared};
+use super::shared::{Locked, POLLED_RECENTLY, Shared, earliest};
 use crate::clock::now;
 
 /// Runs until it is dropped.
@@ -113,7 +113,8 @@ impl Deference {
 
     /// The lock, unless somebody who polls has it.
     fn lock<'s>(&mut self, shared: &'s Shared, now: Instant) -> Option<Locked<'s>> {
-        let core = match self.queues_up(somebody_polls(shared, now)) {
+        let others = somebody_polls(shared, now) && !shared.awaits_outside(now);
+        let core = match self.queues_up(others) {
             true => Some(shared.lock()),
             false => shared.try_lock(),
         };
@@ -210,6 +211,8 @@ fn make_progress(shared: &Shared, mut core: Locked<'_>, duty: Duty, now: Instant
         Duty::Everything => core.sleep_at_doors_until(now),
         Duty::Timers | Duty::Standby(_) => core.next_deadline(),
     };
+    let unsent_until = core.has_unsent().then(|| now + POLLED_RECENTLY);
+    let next = earliest(next, unsent_until);
     // Under the lock: who brings an earlier deadline afterwards sees what is planned, and rings.
     shared.plan_thread(next);
     Turn { next, arrived }
@@ -229,10 +232,11 @@ enum Duty {
 
 impl Duty {
     fn at(shared: &Shared, now: Instant, woken: &Woken, deference: &mut Deference) -> Self {
-        if let Some(until) = shared.polled_within(deference.time, now) {
+        let outside = shared.awaits_outside(now);
+        if !outside && let Some(until) = shared.polled_within(deference.time, now) {
             return Duty::Standby(until);
         }
-        if woken.by_packets && somebody_polls(shared, now) && deference.tries() {
+        if woken.by_packets && !outside && somebody_polls(shared, now) && deference.tries() {
             return Duty::Standby(now + Deference::SHORTEST);
         }
         match shared.sleepers.load(Ordering::Acquire) {
@@ -256,7 +260,13 @@ fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> W
     shared
         .thread_parked
         .store(duty == Duty::Timers, Ordering::Release);
-    let left_alone = duty == Duty::Timers && shared.sleepers.load(Ordering::Acquire) == 0;
+    let stands_by = matches!(duty, Duty::Standby(_));
+    shared.thread_stands_by.store(stands_by, Ordering::Release);
+    let left_alone = match duty {
+        Duty::Everything => false,
+        Duty::Standby(_) => shared.awaits_outside(now),
+        Duty::Timers => shared.sleepers.load(Ordering::Acquire) == 0,
+    };
     let mut ready = Ready::default();
     if !left_alone {
         let timeout = until.map(|at| at.saturating_duration_since(now));
@@ -267,6 +277,7 @@ fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> W
         }
     }
     shared.thread_parked.store(false, Ordering::Release);
+    shared.thread_stands_by.store(false, Ordering::Release);
     Woken {
         by_interfaces: monitor.is_some() && ready.contains(MONITOR),
         by_packets: (first_door..interests.len()).any(|door| ready.contains(door)),

@@ -23,10 +23,17 @@ impl Core {
     pub(in crate::driver) fn progress(&mut self, now: Instant) -> usize {
         let mut all = 0;
         for _ in 0..MAX_LOOKS {
+            self.told_outside = false;
             let arrived = self.receive(now, Look::Everywhere);
             self.serve_timers(now);
-            self.transmit(now);
+            self.tell_events();
             all += arrived;
+            if self.told_outside && !self.unsent && !self.host.manager().has_output() {
+                // What the program does next carries the answers. Answers that wait already are sent.
+                self.unsent = true;
+                break;
+            }
+            self.transmit(now);
             if arrived < MANY {
                 break;
             }
@@ -123,6 +130,7 @@ impl Core {
     }
 
     fn serve_timers(&mut self, now: Instant) {
+        self.connections.release_due(now);
         self.host.handle_timeout(now);
     }
 
@@ -156,6 +164,12 @@ impl Core {
     pub(in crate::driver) fn next_deadline(&self) -> Option<Instant> {
         let held_back = self.tap.as_ref().and_then(Tap::next_due);
         let due = earliest(self.host.poll_timeout(), held_back);
+        let due = earliest(due, self.next_release());
         earliest(due, self.ports.tend_at())
+    }
+
+    /// When a disconnection that waits for a poll is told at the latest.
+    pub(in crate::driver) fn next_release(&self) -> Option<Instant> {
+        self.connections.next_deadline()
     }
 }
