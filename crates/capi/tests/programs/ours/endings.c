@@ -1,0 +1,151 @@
+/* A reply that is followed at once by a disconnection. A client that waits at both descriptors gets the
+ * reply first; both may be there at once only when the disconnection has waited for its time. Other
+ * libraries don't promise this. */
+#include <time.h>
+#include "../meeting.h"
+
+#define ROUNDS 200
+
+/* How long a disconnection waits for the completions before it to be polled. */
+#define HOLD_IN_NANOSECONDS 1000000
+
+/* What both processes know. */
+struct meeting {
+	atomic_int port;
+	atomic_llong replied_at;
+};
+
+static struct meeting *meeting;
+
+static long long nanoseconds(void)
+{
+	struct timespec now;
+	CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+	return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* Messages here are empty. */
+static void post_message(struct rdma_cm_id *id)
+{
+	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL);
+	post(id->qp, &wr);
+}
+
+static void expect_message(struct rdma_cm_id *id)
+{
+	struct ibv_recv_wr wr = { .num_sge = 0 }, *bad;
+	CHECK(ibv_post_recv(id->qp, &wr, &bad) == 0);
+}
+
+static void serve_one(void)
+{
+	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	guest = event->id;
+	CHECK(rdma_ack_cm_event(event) == 0);
+	make_qp_of(guest);
+	expect_message(guest);
+	CHECK(rdma_accept(guest, &wishes) == 0);
+	pass(RDMA_CM_EVENT_ESTABLISHED);
+	SAME(wait_for(guest->recv_cq).status, IBV_WC_SUCCESS);
+	atomic_store(&meeting->replied_at, nanoseconds());
+	post_message(guest);
+	CHECK(rdma_disconnect(guest) == 0);
+	pass(RDMA_CM_EVENT_DISCONNECTED);
+	destroy(guest);
+}
+
+static void serve(void)
+{
+	open_listener();
+	atomic_store(&meeting->port, ntohs(rdma_get_src_port(listener)));
+	for (int round = 0; round < ROUNDS; round++)
+		serve_one();
+	_exit(0);
+}
+
+static void connect_to_server(void)
+{
+	struct sockaddr_in peer = at(own_address(), atomic_load(&meeting->port));
+	client = new_id(RDMA_PS_TCP);
+	CHECK(rdma_resolve_addr(client, NULL, (struct sockaddr *)&peer, 1000) == 0);
+	pass(RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(rdma_resolve_route(client, 1000) == 0);
+	pass(RDMA_CM_EVENT_ROUTE_RESOLVED);
+	make_qp_of(client);
+	expect_message(client);
+	CHECK(rdma_connect(client, &wishes) == 0);
+	pass(RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void take_reply(void)
+{
+	struct ibv_wc wc;
+	if (ibv_poll_cq(client->recv_cq, 1, &wc) != 1)
+		COMPLAIN("the disconnection came before the reply");
+	SAME(wc.status, IBV_WC_SUCCESS);
+}
+
+static void take_notification(void)
+{
+	struct ibv_cq *cq;
+	void *context;
+	CHECK(ibv_get_cq_event(client->recv_cq_channel, &cq, &context) == 0);
+	ibv_ack_cq_events(cq, 1);
+}
+
+/* Waits at both descriptors until the connection has ended. */
+static void wait_for_reply_and_end(void)
+{
+	int replied = 0;
+	for (;;) {
+		struct pollfd both[] = { { .fd = channel->fd, .events = POLLIN },
+					 { .fd = client->recv_cq_channel->fd, .events = POLLIN } };
+		CHECK(poll(both, 2, -1) > 0);
+		long long passed = nanoseconds() - atomic_load(&meeting->replied_at);
+		if (both[0].revents && !replied && passed < HOLD_IN_NANOSECONDS)
+			COMPLAIN("told of the end before the reply was polled, after %lld ns", passed);
+		if (both[1].revents)
+			take_notification();
+		if (!replied)
+			take_reply();
+		replied = 1;
+		if (both[0].revents)
+			return;
+	}
+}
+
+static void the_end_is_told_after_the_reply(void)
+{
+	meeting = mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(meeting != MAP_FAILED);
+	pid_t server = fork();
+	CHECK(server >= 0);
+	if (server == 0) {
+		alarm(PATIENCE_IN_SECONDS / 2);
+		serve();
+	}
+	while (atomic_load(&meeting->port) == 0)
+		sched_yield();
+	open_channel();
+	for (int round = 0; round < ROUNDS; round++) {
+		connect_to_server();
+		CHECK(ibv_req_notify_cq(client->recv_cq, 0) == 0);
+		post_message(client);
+		wait_for_reply_and_end();
+		pass(RDMA_CM_EVENT_DISCONNECTED);
+		CHECK(rdma_disconnect(client) == 0);
+		destroy(client);
+	}
+	int status;
+	CHECK(waitpid(server, &status, 0) == server && status == 0);
+	rdma_destroy_event_channel(channel);
+}
+
+static const struct test_case CASES[] = {
+	CASE(the_end_is_told_after_the_reply),
+};
+
+int main(int words, char **word)
+{
+	return RUN(CASES, words, word);
+}
