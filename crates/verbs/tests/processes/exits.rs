@@ -35,7 +35,10 @@ struct Peer(Child, BufReader<std::process::ChildStdout>);
 
 impl Peer {
     fn start(role: &str, way: &str, address: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
+        // A shell's background job ignores SIGINT and SIGQUIT, and its children inherit that.
+        let mut child = Command::new("env")
+            .args(["--default-signal=INT", "--default-signal=QUIT"])
+            .arg(std::env::current_exe().expect("this program"))
             .args([role, way])
             .env(ADDRESS, address)
             .stdout(Stdio::piped())
