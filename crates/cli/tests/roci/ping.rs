@@ -22,7 +22,11 @@ fn ping(arguments: &[&str], more: &[&str]) -> Roci {
 
 /// Starts a server that prints data, and waits until it listens, which only `-d` tells.
 fn server(at: &str, more: &[&str]) -> Running {
-    let mut server = ping(&["-s", "-d", "-v", "-a", at], more).start();
+    start_server(ping(&["-s", "-d", "-v", "-a", at], more))
+}
+
+fn start_server(server: Roci) -> Running {
+    let mut server = server.start();
     assert_eq!(server.line(), "rdma_bind_addr successful");
     assert_eq!(server.line(), "rdma_listen");
     server.read_on();
@@ -217,11 +221,30 @@ fn a_server_that_ends_too_early_is_a_failure_of_who_counts() {
     );
 }
 
+/// The watcher of the dead process says good-bye in its place.
 #[test]
-fn a_peer_that_dies_is_noticed() {
+fn a_peer_that_dies_is_announced() {
     let there = address(62);
     let server = server(&there, &["-P"]);
     let mut client = client(&address(63), &there, &["-v"]).start();
+    client.line();
+    drop(server);
+    let outcome = client.end();
+    assert!(
+        outcome
+            .stderr
+            .starts_with("client DISCONNECT EVENT...\nwait for RDMA_")
+    );
+    outcome.success();
+}
+
+/// As when the whole machine is gone: there is no watcher that could say good-bye.
+#[test]
+fn a_peer_that_falls_silent_is_noticed() {
+    let there = address(96);
+    let arguments = ["-s", "-d", "-v", "-a", &there];
+    let server = start_server(ping(&arguments, &["-P"]).env("ROCI_WATCHER", "0"));
+    let mut client = client(&address(97), &there, &["-v"]).start();
     client.line();
     drop(server);
     let complaint = client.end().complaint();
