@@ -77,6 +77,18 @@ const HANGS: &str = "rdma-core's rsockets hang in some runs when one thread send
                      receives, so this is not tried with them";
 
 pub(super) const DIFFERENCES: &[Difference] = &[
+    otherwise(
+        "dying",
+        "a_client_that_leaves_a_child_behind",
+        "left out",
+        IN_THE_PARENT,
+    ),
+    lacks(
+        "dying",
+        "a_client_that_is_killed_before_it_is_accepted",
+        "killed: Alarm clock",
+        "a server with Linux 6.1 is not told that a client died before it was accepted",
+    ),
     otherwise("arguments", "no_device_to_open", CRASH, NO_CRASH),
     otherwise("arguments", "no_device_to_close", CRASH, NO_CRASH),
     otherwise("arguments", "no_device_for_a_domain", CRASH, NO_CRASH),
