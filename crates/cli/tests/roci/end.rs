@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::run::{Folder, Running, address, roci};
 
 /// How long a server may take to listen.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--help").output().is_ok()
@@ -23,7 +23,7 @@ fn client(server: &str) -> Running {
             client.read_on();
             return client;
         }
-        assert!(begin.elapsed() < PATIENCE, "nobody listens");
+        assert!(begin.elapsed() < STEP_TIMEOUT, "nobody listens");
     }
 }
 

@@ -38,6 +38,17 @@ fn client(from: &str, to: &str, more: &[&str]) -> Roci {
     ping(&["-c", "-a", to, "-I", from], more)
 }
 
+/// A client that pings without end is content when its server ends the connection.
+fn expect_good_bye(client: Running) {
+    let outcome = client.end();
+    assert!(
+        outcome
+            .stderr
+            .starts_with("client DISCONNECT EVENT...\nwait for RDMA_")
+    );
+    outcome.success();
+}
+
 /// The data that a server has printed, without the steps between.
 fn data(output: &str) -> Vec<&str> {
     let lines = output.lines();
@@ -196,13 +207,7 @@ fn a_server_that_is_interrupted_says_good_bye() {
     server.interrupt();
     assert_eq!(server.end().code, Some(130));
     // Who pings without end is content; who has counted is not.
-    let outcome = endless.end();
-    assert!(
-        outcome
-            .stderr
-            .starts_with("client DISCONNECT EVENT...\nwait for RDMA_")
-    );
-    outcome.success();
+    expect_good_bye(endless);
 }
 
 #[test]
@@ -229,13 +234,7 @@ fn a_peer_that_dies_is_announced() {
     let mut client = client(&address(63), &there, &["-v"]).start();
     client.line();
     drop(server);
-    let outcome = client.end();
-    assert!(
-        outcome
-            .stderr
-            .starts_with("client DISCONNECT EVENT...\nwait for RDMA_")
-    );
-    outcome.success();
+    expect_good_bye(client);
 }
 
 /// As when the whole machine is gone: there is no watcher that could say good-bye.

@@ -14,7 +14,7 @@ use super::table::Table;
 /// How many numbers there are.
 const NUMBERS: u32 = 1 << 24;
 
-/// How large a block should be for who comes when there are so many members.
+/// The size of the block for a member that joins when there are this many members.
 fn wanted_bits(members: usize) -> u32 {
     let share = NUMBERS / (8 * (members as u32 + 8));
     share

@@ -3,8 +3,8 @@
 //! Each context that uses an address is a [`Member`]: a process is as many members as it has devices
 //! open. All members bind the same port with `SO_REUSEPORT`, and a classic BPF program lets the kernel
 //! steer each packet by its destination queue pair to the member that owns the number: every member
-//! has a [`NumberBlock`] of them. Who has which is written in a small file in the user's runtime
-//! directory. At least 1,024 members find room; each has three descriptors.
+//! has a [`NumberBlock`] of them. A small file in the user's runtime
+//! directory lists which member has which block. At least 1,024 members find room; each has three descriptors.
 //!
 //! # Places, and how they are found
 //! The program names sockets by their place in the kernel's group. A new socket gets the last place;

@@ -19,11 +19,11 @@ use crate::sys;
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// How soon a probe must come, at first; longer each time that it does not.
-const PATIENCE: Duration = Duration::from_millis(20);
-const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(20);
+const MAX_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How much longer for each member: they get their probes one after the other.
-const PATIENCE_PER_MEMBER: Duration = Duration::from_micros(200);
+const PROBE_TIMEOUT_PER_MEMBER: Duration = Duration::from_micros(200);
 
 /// How long to let things be after strays made us look around, and after they made us probe.
 const CALM: Duration = Duration::from_millis(50);
@@ -79,7 +79,7 @@ impl Repair {
             entered: None,
             publish_at: None,
             installed: None,
-            patience: PATIENCE,
+            patience: PROBE_TIMEOUT,
             give_up: None,
             suspect: None,
             calm_until: None,
@@ -108,7 +108,7 @@ impl Repair {
         }
         self.place = Some(place);
         self.unrecorded = true;
-        self.patience = PATIENCE;
+        self.patience = PROBE_TIMEOUT;
         self.give_up = None;
         true
     }
@@ -118,12 +118,12 @@ impl Repair {
         if self.place.is_some() {
             return false;
         }
-        let all = PATIENCE_PER_MEMBER * members as u32;
+        let all = PROBE_TIMEOUT_PER_MEMBER * members as u32;
         let give_up = *self.give_up.get_or_insert(now + self.patience + all);
         if now < give_up {
             return false;
         }
-        self.patience = (self.patience * 2).min(LONGEST_PATIENCE);
+        self.patience = (self.patience * 2).min(MAX_PROBE_TIMEOUT);
         self.give_up = Some(now + self.patience + all);
         true
     }
@@ -407,7 +407,7 @@ impl Member {
         let locked = self.registry.lock_briefly()?;
         let table = locked.read()?;
         // While others are still being seen, our turn may come.
-        let goes_on = locked.last_seen()?.is_some() && self.registry.is_younger_than(PATIENCE);
+        let goes_on = locked.last_seen()?.is_some() && self.registry.is_younger_than(PROBE_TIMEOUT);
         if table.round != self.repair.round || goes_on {
             return Ok(());
         }

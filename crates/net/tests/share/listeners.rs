@@ -37,7 +37,7 @@ fn a_service_has_one_owner_until_it_dies() {
     other.ask(&format!("claim {second}"));
     other.kill();
     let killed = Instant::now();
-    // Who wants it gets it at once. Who asks may hear for a moment what was so.
+    // A claim sees the change at once. A look-up may see the former owner for a moment.
     while ours.listeners().owner(second).unwrap().is_some() {
         assert!(killed.elapsed() < Duration::from_secs(1));
     }

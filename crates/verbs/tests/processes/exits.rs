@@ -18,7 +18,7 @@ const THEIRS: &str = "127.53.3.2";
 const PORT: u16 = 7010;
 
 /// 100 ms are promised; a loaded machine gets more.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The ways to die: what the child does itself, or else which signal it gets.
 const WAYS: [(&str, Option<&str>); 6] = [
@@ -80,7 +80,7 @@ pub(crate) fn run() {
 fn a_client_dies(way: &str, signal: Option<&str>) {
     let listener = Listener::bind(at(OURS)).expect("an address of this machine");
     let mut client = Peer::start("connect", way, THEIRS);
-    let request = listener.wait_for(PATIENCE).expect("a request");
+    let request = listener.wait_for(ANNOUNCEMENT_TIMEOUT).expect("a request");
     let (domain, builder) = queue_pair(request.context());
     let prepared = request.prepare(builder).expect("room");
     let connection = prepared.accept(b"").expect("the client is there");
@@ -105,7 +105,7 @@ fn expect_end(connection: &Connection, peer: &Peer, role: &str, way: &str, signa
     }
     let way = signal.unwrap_or(way);
     assert!(
-        connection.wait_disconnected(PATIENCE),
+        connection.wait_disconnected(ANNOUNCEMENT_TIMEOUT),
         "nothing was heard of a {role} that died by {way}"
     );
     println!(
@@ -120,11 +120,11 @@ fn a_client_dies_before_it_is_accepted() {
     listener.bind(at(OURS)).expect("a free port");
     listener.listen(1).expect("it is bound");
     let client = Peer::start("connect", "signal", THEIRS);
-    let request = channel.wait_for(PATIENCE).expect("a request");
+    let request = channel.wait_for(ANNOUNCEMENT_TIMEOUT).expect("a request");
     assert!(matches!(request.kind, EventKind::ConnectRequest { .. }));
     client.signal("-KILL");
     let begin = Instant::now();
-    let refusal = channel.wait_for(PATIENCE).expect("an event");
+    let refusal = channel.wait_for(ANNOUNCEMENT_TIMEOUT).expect("an event");
     assert_eq!(refusal.id, request.id);
     assert!(
         matches!(refusal.kind, EventKind::Rejected { .. }),
@@ -152,7 +152,11 @@ fn a_server_dies_before_it_accepts() {
         matches!(answer, Err(ConnectError::Rejected { .. })),
         "{answer:?}"
     );
-    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < ANNOUNCEMENT_TIMEOUT,
+        "{:?}",
+        begin.elapsed()
+    );
     println!(
         "server died by -KILL before it accepted: rejected after {:?}",
         begin.elapsed()
@@ -213,7 +217,7 @@ fn die(way: &str) -> ! {
     match way {
         "exit" => exit(0),
         "abort" => abort(),
-        _ => thread::sleep(2 * PATIENCE),
+        _ => thread::sleep(2 * ANNOUNCEMENT_TIMEOUT),
     }
     panic!("no signal came");
 }

@@ -20,7 +20,7 @@ const PORT: &str = "ROCI_TEST_WATCHER_PORT";
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A loaded machine takes longer than the 100 ms that are promised.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long to listen for what must not come: longer than the watcher repeats.
 const SILENCE: Duration = Duration::from_millis(400);
@@ -44,7 +44,7 @@ impl Owner {
     /// Starts it, in a process group of its own.
     fn without_watcher() -> Self {
         let peer = UdpSocket::bind((HOST, 0)).unwrap();
-        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        peer.set_read_timeout(Some(ANNOUNCEMENT_TIMEOUT)).unwrap();
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["sys::watcher::tests::owner", "--exact", "--ignored"])
             .args(["--nocapture", "--quiet"])
@@ -172,7 +172,7 @@ fn until(owner: &Owner, count: usize) -> Vec<u32> {
         if watchers.len() == count {
             return watchers;
         }
-        assert!(begin.elapsed() < PATIENCE, "{watchers:?}");
+        assert!(begin.elapsed() < ANNOUNCEMENT_TIMEOUT, "{watchers:?}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -332,7 +332,7 @@ fn the_watcher_holds_nothing_of_its_owner() {
     let begin = Instant::now();
     let folder = format!("/proc/{watcher}/fd");
     while fs::read_dir(&folder).unwrap().count() != 4 {
-        assert!(begin.elapsed() < PATIENCE);
+        assert!(begin.elapsed() < ANNOUNCEMENT_TIMEOUT);
         std::thread::yield_now();
     }
     assert_eq!(
