@@ -32,17 +32,24 @@ pub(super) struct Connections {
     interfaces: Vec<(IpAddr, InterfaceId)>,
     /// Connections that failed, to be explained; none if nobody asked for explanations.
     setbacks: Option<Vec<Setback>>,
-    /// Disconnections that wait until completions before them were polled, oldest first.
+    /// Disconnections that wait until completions before them were polled, and the events behind them
+    /// in the same queues, oldest first.
     held: VecDeque<Held>,
 }
 
-/// A disconnection that is not told yet.
+/// An event that is not told yet.
 struct Held {
     id: cm::Id,
     /// When it is told at the latest.
     until: Instant,
     queue: Arc<EventQueue>,
     notice: Notice,
+}
+
+impl Held {
+    fn tell(self) {
+        self.queue.push(self.notice);
+    }
 }
 
 /// How long a disconnection waits for completions that came before it to be polled. An event-driven
@@ -113,24 +120,28 @@ impl Connections {
         setbacks.unwrap_or_default().into_iter()
     }
 
-    /// When a disconnection that waits is told at the latest.
+    /// When the next event that waits is told at the latest.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.held.front().map(|held| held.until)
     }
 
-    /// Tells disconnections that have waited long enough.
+    /// Tells the events that have waited long enough. No other is due before the first.
     pub(super) fn release_due(&mut self, now: Instant) {
-        while self.held.front().is_some_and(|held| held.until <= now) {
-            self.release_first();
+        if self.held.front().is_some_and(|held| held.until <= now) {
+            let held = std::mem::take(&mut self.held).into_iter();
+            let (due, waiting): (VecDeque<_>, VecDeque<_>) =
+                held.partition(|held| held.until <= now);
+            self.held = waiting;
+            due.into_iter().for_each(Held::tell);
         }
     }
 
-    /// Tells all disconnections: the completions before them were polled.
+    /// Tells all events: the completions before them were polled.
     pub(super) fn release_all(&mut self) {
         while self.release_first() {}
     }
 
-    /// Tells what waits of an id, and all disconnections before it.
+    /// Tells what waits of an id, and all events before it.
     fn release_of(&mut self, id: cm::Id) {
         while self.held.iter().any(|held| held.id == id) {
             self.release_first();
@@ -138,8 +149,15 @@ impl Connections {
     }
 
     fn release_first(&mut self) -> bool {
-        let first = self.held.pop_front();
-        first.map(|held| held.queue.push(held.notice)).is_some()
+        self.held.pop_front().map(Held::tell).is_some()
+    }
+
+    /// Until when an event for a queue waits. The events of a queue keep their order, so that a server
+    /// gets the end of a connection before the request for the next one.
+    fn waits_until(&self, queue: &Arc<EventQueue>) -> Option<Instant> {
+        let mut last_first = self.held.iter().rev();
+        let ahead = last_first.find(|held| Arc::ptr_eq(&held.queue, queue));
+        ahead.map(|held| held.until)
     }
 
     /// Carries out what the manager asks for, and delivers its events. A disconnection waits if it is to
@@ -201,16 +219,16 @@ impl Connections {
             context: subscriber.context,
             kind: event.kind,
         };
-        // The events of an id keep their order.
-        self.release_of(event.id);
-        match hold && ends {
-            true => self.held.push_back(Held {
+        let ahead = self.waits_until(&subscriber.queue);
+        if let Some(until) = ahead.or((hold && ends).then(|| now + HOLD)) {
+            self.held.push_back(Held {
                 id: event.id,
-                until: now + HOLD,
+                until,
                 queue: subscriber.queue,
                 notice,
-            }),
-            false => subscriber.queue.push(notice),
+            });
+        } else {
+            subscriber.queue.push(notice);
         }
     }
 
@@ -251,6 +269,11 @@ mod tests {
     /// An id with its event queue, and the manager that knows it.
     fn subscribed(connections: &mut Connections) -> (Manager, cm::Id, Arc<EventQueue>) {
         let mut manager = Manager::new(cm::Config::new(1, [1; 32]));
+        let (id, queue) = another(connections, &mut manager);
+        (manager, id, queue)
+    }
+
+    fn another(connections: &mut Connections, manager: &mut Manager) -> (cm::Id, Arc<EventQueue>) {
         let kind = cm::Kind::of(PortSpace::Tcp);
         let id = manager.create(PortSpace::Tcp, kind).expect("room");
         let queue = Arc::new(EventQueue::new(Bell::without_descriptor(), false));
@@ -260,7 +283,7 @@ mod tests {
             context: Weak::new(),
         };
         connections.subscribe(id, Some(subscriber));
-        (manager, id, queue)
+        (id, queue)
     }
 
     fn disconnected(id: cm::Id) -> cm::Event {
@@ -293,17 +316,29 @@ mod tests {
     }
 
     #[test]
-    fn events_of_an_id_keep_their_order() {
+    fn events_of_a_queue_keep_their_order() {
         let mut connections = connections();
-        let (mut manager, id, queue) = subscribed(&mut connections);
-        let kind = EventKind::TimewaitExit;
-        connections.deliver(now(), &mut manager, disconnected(id), true);
-        connections.deliver(now(), &mut manager, cm::Event { id, kind }, true);
-        let kinds: Vec<_> = std::iter::from_fn(|| queue.pop())
-            .map(|it| it.kind)
+        let (mut manager, first, queue) = subscribed(&mut connections);
+        let (second, _) = another(&mut connections, &mut manager);
+        let subscriber = connections.subscribers[&first].clone();
+        connections.subscribe(second, Some(subscriber));
+        let (other, empty) = another(&mut connections, &mut manager);
+        let start = now();
+        let passed = |id| cm::Event {
+            id,
+            kind: EventKind::TimewaitExit,
+        };
+        connections.deliver(start, &mut manager, disconnected(first), true);
+        connections.deliver(start, &mut manager, passed(second), false);
+        connections.deliver(start, &mut manager, passed(first), false);
+        assert!(queue.pop().is_none(), "nothing overtakes the disconnection");
+        connections.deliver(start, &mut manager, passed(other), false);
+        assert!(empty.pop().is_some(), "another queue does not wait");
+        connections.release_due(start + HOLD);
+        let ids: Vec<_> = std::iter::from_fn(|| queue.pop())
+            .map(|it| it.id.expect("an event of an id"))
             .collect();
-        let ended = EventKind::Disconnected { timed_out: false };
-        assert_eq!(kinds, [ended, EventKind::TimewaitExit]);
+        assert_eq!(ids, [first, second, first]);
     }
 
     #[test]
