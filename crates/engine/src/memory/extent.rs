@@ -1,112 +1,15 @@
-//! The one room of the engine where `unsafe` lives: bytes that others may be writing.
+//! Memory that a region covers, whatever it is made of.
 //!
 //! Registered memory belongs to the application, and the application and the wire may both write
 //! it at any moment, just as with a NIC that does DMA. So no reference to its bytes is ever formed:
-//! everything goes through raw copies of an [`Extent`], whose bounds are checked here and nowhere
-//! else, and through 8-byte atomics.
+//! everything goes through copies of an [`Extent`], whose bounds are checked here, and through 8-byte
+//! atomics.
 
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-/// Bytes that several parties may read and write: the safe kind of memory to register.
-///
-/// All access is by copy, so that a remote peer can write at any moment.
-pub struct Buffer {
-    // Atomics because they are interior-mutable and 8-byte aligned, as remote atomics need it.
-    words: Box<[AtomicU64]>,
-    length: usize,
-}
-
-impl Buffer {
-    /// `length` bytes of zeroes.
-    #[must_use]
-    pub fn zeroed(length: usize) -> Arc<Self> {
-        let words = (0..length.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
-        Arc::new(Self { words, length })
-    }
-
-    /// `length` bytes of zeroes, or nothing if there is not so much memory.
-    #[must_use]
-    pub fn try_zeroed(length: usize) -> Option<Arc<Self>> {
-        let count = length.div_ceil(8);
-        let mut words = Vec::new();
-        words.try_reserve_exact(count).ok()?;
-        words.resize_with(count, || AtomicU64::new(0));
-        let words = words.into_boxed_slice();
-        Some(Arc::new(Self { words, length }))
-    }
-
-    /// A buffer that begins as a copy of `bytes`.
-    #[must_use]
-    pub fn copy_of(bytes: &[u8]) -> Arc<Self> {
-        let buffer = Self::zeroed(bytes.len());
-        buffer.write(0, bytes);
-        buffer
-    }
-
-    /// Its size in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Whether it holds no bytes at all.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// The address of its first byte, as work requests name it.
-    #[must_use]
-    pub fn address(&self) -> u64 {
-        self.start().as_ptr() as u64
-    }
-
-    /// Copies bytes out of it.
-    ///
-    /// # Panics
-    /// If `offset` and the length of `into` reach beyond its end.
-    pub fn read(&self, offset: usize, into: &mut [u8]) {
-        assert!(within(offset as u64, into.len(), self.length as u64));
-        // SAFETY: the assertion keeps offset + len inside `words`, which `self` keeps alive; `into`
-        // is an exclusive reference, so it can't overlap memory that is shared here.
-        unsafe {
-            ptr::copy_nonoverlapping(self.at(offset), into.as_mut_ptr(), into.len());
-        }
-    }
-
-    /// Copies bytes into it.
-    ///
-    /// # Panics
-    /// If `offset` and the length of `from` reach beyond its end.
-    pub fn write(&self, offset: usize, from: &[u8]) {
-        assert!(within(offset as u64, from.len(), self.length as u64));
-        // SAFETY: as in `read`; the bytes are inside `UnsafeCell`s (the atomics), so writing them
-        // through a shared reference is allowed, and `from` can't overlap them.
-        unsafe {
-            ptr::copy_nonoverlapping(from.as_ptr(), self.at(offset), from.len());
-        }
-    }
-
-    /// A copy of all its bytes.
-    #[must_use]
-    pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.length];
-        self.read(0, &mut bytes);
-        bytes
-    }
-
-    fn start(&self) -> NonNull<u8> {
-        NonNull::from(&*self.words).cast()
-    }
-
-    /// Where `offset` is. The caller has checked that it is inside.
-    fn at(&self, offset: usize) -> *mut u8 {
-        // Wrapping: computing it is harmless, and the caller's assertion makes it in bounds.
-        self.start().as_ptr().wrapping_add(offset)
-    }
-}
+use super::buffer::Buffer;
 
 /// How to touch memory that its program may unmap or protect at any moment.
 ///
@@ -128,31 +31,32 @@ pub(crate) struct Absent;
 /// Memory that a region covers: a [`Buffer`], or foreign bytes.
 #[derive(Clone)]
 pub struct Extent {
-    start: NonNull<u8>,
+    backing: Backing,
     length: u64,
-    /// Keeps a buffer alive for as long as a region stands on it.
-    owner: Option<Arc<Buffer>>,
-    /// Whether there are no bytes at all behind it.
-    discards: bool,
-    /// How to touch memory that may vanish; a buffer can't.
-    foreign: Option<&'static ForeignAccess>,
 }
 
-// SAFETY: an extent is an address range; every access is a bounds-checked raw copy or an atomic, and
-// the bytes are kept alive by ownership or touched by functions that find out when they are gone.
+#[derive(Clone)]
+enum Backing {
+    /// A buffer, from this offset on. It lives as long as a region stands on it.
+    Buffer(Arc<Buffer>, usize),
+    /// Memory that may vanish, and how to touch it.
+    Foreign(NonNull<u8>, &'static ForeignAccess),
+    /// No bytes at all.
+    Nothing,
+}
+
+// SAFETY: an extent is an address range. A buffer is `Send`; foreign bytes are touched only by functions
+// that are sound for any address, on any thread.
 unsafe impl Send for Extent {}
 
-// SAFETY: as for `Send`: shared use makes the same raw copies.
+// SAFETY: as for `Send`: shared use makes the same copies.
 unsafe impl Sync for Extent {}
 
 impl From<Arc<Buffer>> for Extent {
     fn from(buffer: Arc<Buffer>) -> Self {
         Self {
-            start: buffer.start(),
             length: buffer.len() as u64,
-            owner: Some(buffer),
-            discards: false,
-            foreign: None,
+            backing: Backing::Buffer(buffer, 0),
         }
     }
 }
@@ -166,11 +70,8 @@ impl Extent {
     #[must_use]
     pub unsafe fn foreign(start: NonNull<u8>, length: u64, access: &'static ForeignAccess) -> Self {
         Self {
-            start,
+            backing: Backing::Foreign(start, access),
             length,
-            owner: None,
-            discards: false,
-            foreign: Some(access),
         }
     }
 
@@ -178,11 +79,8 @@ impl Extent {
     #[must_use]
     pub fn discarding(length: u64) -> Self {
         Self {
-            start: NonNull::dangling(),
+            backing: Backing::Nothing,
             length,
-            owner: None,
-            discards: true,
-            foreign: None,
         }
     }
 
@@ -192,34 +90,24 @@ impl Extent {
         if offset.checked_add(length)? > self.length {
             return None;
         }
-        Some(Self {
-            start: self.start.map_addr(|start| {
-                // Cannot overflow or be zero: the part lies inside of memory that exists.
-                start.saturating_add(offset as usize)
-            }),
-            length,
-            owner: self.owner.clone(),
-            discards: self.discards,
-            foreign: self.foreign,
-        })
-    }
-
-    /// The address of its first byte.
-    #[must_use]
-    pub fn address(&self) -> u64 {
-        self.start.as_ptr() as u64
+        let backing = match &self.backing {
+            Backing::Buffer(buffer, start) => {
+                Backing::Buffer(Arc::clone(buffer), start + offset as usize)
+            }
+            // Cannot overflow or be zero: the part lies inside of memory that exists.
+            Backing::Foreign(start, access) => Backing::Foreign(
+                start.map_addr(|start| start.saturating_add(offset as usize)),
+                access,
+            ),
+            Backing::Nothing => Backing::Nothing,
+        };
+        Some(Self { backing, length })
     }
 
     /// Its size in bytes.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.length
-    }
-
-    /// Whether a [`Buffer`] backs it, so that nobody had to vouch for it.
-    #[must_use]
-    pub fn is_owned(&self) -> bool {
-        self.owner.is_some()
     }
 
     /// Appends `length` bytes from `offset` on to `out`.
@@ -231,18 +119,17 @@ impl Extent {
         length: usize,
     ) -> Result<(), Absent> {
         assert!(within(offset, length, self.length));
-        if self.discards {
-            out.resize(out.len() + length, 0);
-            return Ok(());
+        match &self.backing {
+            Backing::Buffer(buffer, start) => {
+                buffer.append_to(out, start + offset as usize, length);
+            }
+            Backing::Foreign(start, access) => {
+                let from = byte_at(*start, offset);
+                // SAFETY: `from` is inside the extent by the assertion.
+                unsafe { append_foreign(access, from, out, length) }?;
+            }
+            Backing::Nothing => out.resize(out.len() + length, 0),
         }
-        out.reserve(length);
-        let end = out.len();
-        let room = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: `reserve` made room for `length` bytes behind `end`, where `room` begins. A `Vec`
-        // that is borrowed mutably here can't be registered memory.
-        unsafe { self.load(room, offset, length) }?;
-        // SAFETY: those `length` bytes were initialised by the copy above.
-        unsafe { out.set_len(end + length) };
         Ok(())
     }
 
@@ -250,26 +137,23 @@ impl Extent {
     #[inline]
     pub(crate) fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), Absent> {
         assert!(within(offset, bytes.len(), self.length));
-        if self.discards {
-            return Ok(());
-        }
-        if let Some(access) = self.foreign {
-            let to = self.at(offset);
-            // SAFETY: `to` is inside the extent by the assertion, and so by the promise at `foreign`
-            // the function may be called; `bytes` is alive and doesn't overlap registered memory.
-            let stored = unsafe { (access.store)(to, bytes.as_ptr(), bytes.len()) };
-            return if stored { Ok(()) } else { Err(Absent) };
-        }
-        // SAFETY: the assertion keeps the destination inside the extent, which is valid and (the
-        // region's access rights were checked) writable; `bytes` is a packet's payload or a local
-        // value, so it doesn't overlap registered memory.
-        unsafe {
-            ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset), bytes.len());
+        match &self.backing {
+            Backing::Buffer(buffer, start) => buffer.write(start + offset as usize, bytes),
+            Backing::Foreign(start, access) => {
+                let to = byte_at(*start, offset);
+                // SAFETY: `to` is inside the extent by the assertion, and so by the promise at `foreign`
+                // the function may be called; `bytes` is alive and doesn't overlap registered memory.
+                if !unsafe { (access.store)(to, bytes.as_ptr(), bytes.len()) } {
+                    return Err(Absent);
+                }
+            }
+            Backing::Nothing => {}
         }
         Ok(())
     }
 
-    /// The atomic word at `offset`, or nothing if it is not 8-byte aligned.
+    /// Changes the word at `offset` atomically and gives its former value, or nothing if it is not
+    /// 8-byte aligned.
     #[inline]
     pub(crate) fn update_word(
         &self,
@@ -277,67 +161,73 @@ impl Extent {
         change: impl Fn(u64) -> u64,
     ) -> Result<Option<u64>, Absent> {
         assert!(within(offset, 8, self.length));
-        if self.discards {
-            return Ok(Some(0));
-        }
-        let word = self.at(offset).cast::<u64>();
-        if !word.is_aligned() {
-            return Ok(None);
-        }
-        if let Some(access) = self.foreign {
-            return Self::update_foreign(access, word, change).map(Some);
-        }
-        // SAFETY: inside the extent by the assertion, aligned by the check above, and touched from
-        // here on only atomically or by parties that accept a race, as with a NIC's atomics.
-        let word = unsafe { AtomicU64::from_ptr(word) };
-        let changed =
-            word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
-        Ok(Some(changed.expect("the closure always gives a value")))
-    }
-
-    /// Copies `length` bytes from `offset` on to `to`.
-    ///
-    /// # Safety
-    /// `offset` and `length` must be inside the extent; `to` must have room for `length` bytes and not
-    /// be registered memory.
-    #[inline]
-    unsafe fn load(&self, to: *mut u8, offset: u64, length: usize) -> Result<(), Absent> {
-        let from = self.at(offset);
-        let loaded = match self.foreign {
-            // SAFETY: inside the extent, and so by the promise at `foreign` the function may be called.
-            Some(access) => unsafe { (access.load)(to, from, length) },
-            None => {
-                // SAFETY: inside the extent, which its owner keeps alive; the rest is the caller's
-                // promise.
-                unsafe { ptr::copy_nonoverlapping(from, to, length) };
-                true
+        match &self.backing {
+            Backing::Buffer(buffer, start) => {
+                let word = buffer.word(start + offset as usize);
+                Ok(word.map(|word| {
+                    let changed = word
+                        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
+                    changed.expect("the closure always gives a value")
+                }))
             }
-        };
-        if loaded { Ok(()) } else { Err(Absent) }
-    }
-
-    /// Changes an aligned word of foreign memory atomically.
-    fn update_foreign(
-        access: &ForeignAccess,
-        word: *mut u64,
-        change: impl Fn(u64) -> u64,
-    ) -> Result<u64, Absent> {
-        // A guess: the first exchange finds the value.
-        let mut expected = 0;
-        loop {
-            // SAFETY: `word` is inside of a foreign extent and aligned: `update_word` checked it.
-            let found = unsafe { (access.compare_swap)(word, expected, change(expected)) };
-            match found.ok_or(Absent)? {
-                found if found == expected => return Ok(found),
-                found => expected = found,
+            Backing::Foreign(start, access) => {
+                let word = byte_at(*start, offset).cast::<u64>();
+                match word.is_aligned() {
+                    true => update_foreign(access, word, change).map(Some),
+                    false => Ok(None),
+                }
             }
+            Backing::Nothing => Ok(Some(0)),
         }
     }
+}
 
-    /// Where `offset` is. The caller has checked that it is inside.
-    fn at(&self, offset: u64) -> *mut u8 {
-        // Wrapping, as in `Buffer::at`.
-        self.start.as_ptr().wrapping_add(offset as usize)
+/// Where `offset` is in foreign memory. The caller has checked that it is inside.
+fn byte_at(start: NonNull<u8>, offset: u64) -> *mut u8 {
+    // Wrapping: computing it is harmless.
+    start.as_ptr().wrapping_add(offset as usize)
+}
+
+/// Appends `length` foreign bytes to `out`.
+///
+/// # Safety
+/// The bytes at `from` must lie in an extent that was made with `access`.
+#[inline]
+unsafe fn append_foreign(
+    access: &ForeignAccess,
+    from: *const u8,
+    out: &mut Vec<u8>,
+    length: usize,
+) -> Result<(), Absent> {
+    out.reserve(length);
+    let end = out.len();
+    let room = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+    // SAFETY: `reserve` made room for `length` bytes behind `end`, where `room` begins. A `Vec` that is
+    // borrowed mutably here can't be registered memory. By the promise at `foreign` the function may
+    // be called for `from`.
+    if !unsafe { (access.load)(room, from, length) } {
+        return Err(Absent);
+    }
+    // SAFETY: those `length` bytes were initialised by the copy above.
+    unsafe { out.set_len(end + length) };
+    Ok(())
+}
+
+/// Changes an aligned word of foreign memory atomically.
+fn update_foreign(
+    access: &ForeignAccess,
+    word: *mut u64,
+    change: impl Fn(u64) -> u64,
+) -> Result<u64, Absent> {
+    // A guess: the first exchange finds the value.
+    let mut expected = 0;
+    loop {
+        // SAFETY: `word` is inside of a foreign extent and aligned: `update_word` checked it.
+        let found = unsafe { (access.compare_swap)(word, expected, change(expected)) };
+        match found.ok_or(Absent)? {
+            found if found == expected => return Ok(found),
+            found => expected = found,
+        }
     }
 }
 
@@ -350,19 +240,7 @@ fn within(offset: u64, length: usize, size: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_buffer_gives_back_what_was_written() {
-        let buffer = Buffer::zeroed(13);
-        buffer.write(3, b"rocinante!");
-        assert_eq!(buffer.to_vec(), b"\0\0\0rocinante!");
-    }
-
-    #[test]
-    #[should_panic]
-    fn a_buffer_ends_at_its_length_not_at_its_last_word() {
-        Buffer::zeroed(13).write(10, b"four");
-    }
+    use std::ptr;
 
     #[test]
     fn an_extent_keeps_its_buffer_alive() {
@@ -410,11 +288,15 @@ mod tests {
         length <= 4
     }
 
+    #[repr(align(8))]
+    struct Aligned([u8; 16]);
+
     #[test]
     fn foreign_memory_that_is_gone_is_absent() {
-        let buffer = Buffer::copy_of(b"0123456789abcdef");
-        // SAFETY: the buffer outlives the extent, and nobody has a reference to its bytes.
-        let extent = unsafe { Extent::foreign(buffer.start(), 16, &FOUR_BYTES) };
+        let mut memory = Aligned(*b"0123456789abcdef");
+        let start = NonNull::from(&mut memory.0).cast();
+        // SAFETY: the memory outlives the extent, and nobody uses a reference to it meanwhile.
+        let extent = unsafe { Extent::foreign(start, 16, &FOUR_BYTES) };
         let mut out = Vec::new();
         assert_eq!(extent.append_to(&mut out, 2, 4), Ok(()));
         assert_eq!(extent.append_to(&mut out, 2, 5), Err(Absent));
@@ -424,7 +306,7 @@ mod tests {
         let part = extent.part(8, 8).expect("inside");
         assert_eq!(part.store(0, b"there"), Err(Absent));
         assert_eq!(out, b"2345");
-        assert_eq!(buffer.to_vec(), b"four456789abcdef");
+        assert_eq!(&memory.0, b"four456789abcdef");
     }
 
     #[test]

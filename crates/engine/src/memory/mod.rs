@@ -6,9 +6,10 @@
 //! Every access from a work request or from the wire goes through [`Memory::local`] or
 //! [`Memory::remote`], which check key, protection domain, rights and bounds and give back a
 //! [`View`]: the only thing that can be read or written. The bytes themselves are touched in
-//! [`extent`], the one file here with `unsafe`.
+//! [`extent`] and [`buffer`], the only files of the engine with `unsafe`.
 
 mod access;
+mod buffer;
 mod diagnosis;
 mod error;
 mod extent;
@@ -17,8 +18,9 @@ mod region;
 mod window;
 
 pub use access::{Access, AccessError};
+pub use buffer::Buffer;
 pub use error::{BindError, MemoryError};
-pub use extent::{Buffer, Extent, ForeignAccess};
+pub use extent::{Extent, ForeignAccess};
 pub use region::Registration;
 pub use window::{Binding, WindowKind};
 
