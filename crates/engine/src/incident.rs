@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use wire::{AckTimeout, Key, NakCode, Operation, Psn, Qpn, QueueKey};
 
 use crate::completion::{CompletedWork, Status};
-use crate::memory::{Access, AccessError, MemoryError, Segment};
+use crate::memory::{Access, AccessError, BindError, MemoryError, Segment};
 use crate::queue_pair::{Attribute, Attributes, Kind, ModifyError, State};
 use crate::receive::PostError;
 use crate::work::Work;
@@ -246,6 +246,13 @@ pub enum RequestFault {
         error: AccessError,
         /// What the key opens, if anything.
         opened: Option<Opened>,
+    },
+    /// The key that a SEND should invalidate can't be.
+    Invalidate {
+        /// The key.
+        key: Key,
+        /// Why not.
+        error: BindError,
     },
     /// An atomic is not aligned.
     Unaligned,

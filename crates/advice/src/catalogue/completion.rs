@@ -38,7 +38,8 @@ super::table! {
     10 "IBV_WC_REM_ACCESS_ERR" ("Status::RemoteAccess")
         "The peer's memory may not be used like that: it says so with NAK 0x62 and knows why; run it with \
          ROCI_EXPLAIN=1 too."
-        [UNKNOWN_REMOTE_KEY, MEMORY_FORBIDS, REMOTE_BOUNDS, OTHER_REMOTE_DOMAIN, OTHER_WINDOW_OWNER];
+        [UNKNOWN_REMOTE_KEY, MEMORY_FORBIDS, REMOTE_BOUNDS, OTHER_REMOTE_DOMAIN, OTHER_WINDOW_OWNER,
+         BAD_INVALIDATE];
     11 "IBV_WC_REM_OP_ERR" ("Status::RemoteOperation")
         "The peer could not carry the request out, by its own fault, and says so with NAK 0x63."
         [RECEIVE_UNUSABLE];

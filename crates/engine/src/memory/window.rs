@@ -137,9 +137,14 @@ impl Memory {
     }
 
     /// Invalidates a key: local invalidate, or a peer's SEND with invalidate.
-    ///
-    /// Only a type-2 window bound through this queue pair can be invalidated.
     pub(crate) fn invalidate(&mut self, party: Party, key: Key) -> Result<(), BindError> {
+        self.check_invalidate(party, key)?;
+        self.hold(key, None);
+        Ok(())
+    }
+
+    /// Only a type-2 window bound through this queue pair can be invalidated.
+    pub(crate) fn check_invalidate(&self, party: Party, key: Key) -> Result<(), BindError> {
         let (kind, bound) = self.window(party, key)?;
         if kind != WindowKind::Two {
             return Err(BindError::WrongKind);
@@ -147,7 +152,6 @@ impl Memory {
         if bound.is_some_and(|bound| bound.queue_pair != Some(party.queue_pair)) {
             return Err(BindError::OtherQueuePair);
         }
-        self.hold(key, None);
         Ok(())
     }
 

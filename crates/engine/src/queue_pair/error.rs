@@ -23,13 +23,6 @@ impl QueuePair {
         }
     }
 
-    /// Breaks it, but what is to be told the peer is still told.
-    pub(super) fn fail_after_reply(&mut self, shared: &mut Shared) {
-        let replies = self.responder.take_replies();
-        self.fail(shared);
-        self.responder.put_replies(replies);
-    }
-
     /// The oldest send request ends with `status`, and the queue pair breaks.
     pub(super) fn fail_send(&mut self, status: Status, shared: &mut Shared) {
         self.note_failed_send(status, shared);

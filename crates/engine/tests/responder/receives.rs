@@ -6,7 +6,7 @@ use engine::{
     Access, AsyncEvent, Buffer, CompletedWork, Notify, ReceiveRequest, Segment, State, Status,
     WindowKind,
 };
-use wire::{Key, Reth};
+use wire::{Ieth, Key, Opcode, Reth};
 
 use crate::conversation::*;
 
@@ -279,17 +279,43 @@ fn a_send_with_invalidate_ends_the_window_and_tells_its_key() {
     peer.hears(at(2), ["nak access +1"]);
 }
 
-// Seen with rxe: the SEND is acknowledged, and only the receive fails.
 #[test]
-fn a_send_with_a_key_that_can_not_be_invalidated_is_acknowledged_and_the_receive_fails() {
+fn a_send_with_a_key_that_can_not_be_invalidated_is_refused_and_its_receive_fails() {
     let (mut peer, inbox) = with_inbox(64);
     peer.receives(1, &inbox);
     peer.receives(2, &inbox);
     let key = inbox.key();
     peer.says(at(1), send_invalidate(PSN, b"done", key).ask());
-    peer.hears(at(1), ["ack +0"]);
+    peer.hears(at(1), ["nak access +0"]);
     peer.completes([(1, Status::RemoteInvalidRequest), (2, Status::Flushed)]);
+    assert_eq!(inbox.first(4), [0; 4], "nothing was delivered");
+    let number = peer.number;
+    peer.raises([AsyncEvent::AccessError(number)]);
     assert_eq!(peer.state(), State::Error);
+}
+
+#[test]
+fn a_send_can_not_invalidate_a_type_1_window() {
+    let (mut peer, inbox) = with_inbox(64);
+    let window = peer
+        .device
+        .allocate_window(peer.domain, WindowKind::One)
+        .expect("a window");
+    peer.receives(1, &inbox);
+    peer.says(at(1), send_invalidate(PSN, b"done", window).ask());
+    peer.hears(at(1), ["nak access +0"]);
+    peer.completes([(1, Status::RemoteInvalidRequest)]);
+}
+
+#[test]
+fn the_key_of_a_longer_send_is_checked_with_its_last_packet() {
+    let (mut peer, inbox) = with_inbox(4096);
+    peer.receives(1, &inbox);
+    peer.says(at(1), send_first(PSN, &pattern(1024)));
+    let last = Said::new(Opcode::RcSendLastInvalidate, PSN + 1, b"end");
+    peer.says(at(1), last.push(&Ieth::new(Key::new(0x5555))).ask());
+    peer.hears(at(1), ["nak access +1"]);
+    peer.completes([(1, Status::RemoteInvalidRequest)]);
 }
 
 fn binds_window(peer: &mut Conversation, region: &Region) -> Key {

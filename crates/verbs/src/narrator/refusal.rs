@@ -62,6 +62,10 @@ fn wrong_with(refused: &RefusedRequest) -> (String, &'static Cause) {
             &cause::QUEUE_PAIR_FORBIDS,
         ),
         RequestFault::Memory { error, opened } => memory(error, opened),
+        RequestFault::Invalidate { key, error } => (
+            format!("rkey {key} can't be invalidated: {error}."),
+            &cause::BAD_INVALIDATE,
+        ),
         RequestFault::Unaligned => (
             "the address is not a multiple of 8.".to_owned(),
             &cause::UNALIGNED_ATOMIC,

@@ -37,6 +37,10 @@ impl Refusal {
         nak: NakCode::InvalidRequest,
         receive: Some(Status::LocalLength),
     };
+    pub(in crate::queue_pair) const NOT_INVALIDATED: Self = Self::Fatal {
+        nak: NakCode::RemoteAccess,
+        receive: Some(Status::RemoteInvalidRequest),
+    };
     pub(in crate::queue_pair) const RECEIVE_UNUSABLE: Self = Self::Fatal {
         nak: NakCode::RemoteOperational,
         receive: Some(Status::LocalProtection),
@@ -52,7 +56,8 @@ impl QueuePair {
         self.check_responder_resources(packet)?;
         self.check_receive(packet, shared)?;
         self.check_message_length(packet)?;
-        self.check_key(packet, shared)
+        self.check_key(packet, shared)?;
+        self.check_invalidate(packet, shared)
     }
 
     /// A message is a First, any number of Middles and a Last of the same kind, or an Only.
@@ -197,6 +202,17 @@ impl QueuePair {
         }
         let length = u64::from(reth.dma_length());
         self.check_range(reth.remote_key(), address, length, requirement, shared)
+    }
+
+    /// The key that a SEND invalidates must be one that the peer may invalidate.
+    fn check_invalidate(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Refusal> {
+        let Some(key) = packet.invalidate() else {
+            return Ok(());
+        };
+        shared
+            .memory
+            .check_invalidate(self.party(), key)
+            .map_err(|_| Refusal::NOT_INVALIDATED)
     }
 
     fn check_range(

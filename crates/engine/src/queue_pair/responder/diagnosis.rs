@@ -89,10 +89,17 @@ impl QueuePair {
         match refusal {
             Refusal::TOO_LONG => self.too_small(packet).map(RequestFault::Receive),
             Refusal::RECEIVE_UNUSABLE => self.unusable(shared).map(RequestFault::Receive),
+            Refusal::NOT_INVALIDATED => self.not_invalidated(packet, shared),
             Refusal::ACCESS => self.memory_fault(packet, shared),
             _ => self.invalidity(packet),
         }
         .unwrap_or(RequestFault::Malformed)
+    }
+
+    fn not_invalidated(&self, packet: &Packet<'_>, shared: &Shared) -> Option<RequestFault> {
+        let key = packet.invalidate()?;
+        let error = shared.memory.check_invalidate(self.party(), key).err()?;
+        Some(RequestFault::Invalidate { key, error })
     }
 
     fn too_small(&self, packet: &Packet<'_>) -> Option<ReceiveFault> {

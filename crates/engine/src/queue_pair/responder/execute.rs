@@ -63,30 +63,23 @@ impl QueuePair {
             .map_err(|_| Refusal::RECEIVE_UNUSABLE)?;
         receiving.filled = filled;
         if packet.opcode.position().ends() {
-            self.finish_send(packet, shared);
+            self.finish_send(packet, shared)?;
         }
         Ok(())
     }
 
-    fn finish_send(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+    fn finish_send(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> Result<(), Refusal> {
+        if let Some(key) = packet.invalidate() {
+            let invalidated = shared.memory.invalidate(self.party(), key);
+            invalidated.map_err(|_| Refusal::NOT_INVALIDATED)?;
+        }
         let Some(Message::Send(receiving)) = self.responder.message.take() else {
-            return;
+            return Err(Refusal::INVALID);
         };
         self.responder.count_message();
-        let invalidated = packet.invalidate();
-        // The SEND is acknowledged even if its key can't be invalidated: only the receive fails.
-        let usable = invalidated.is_none_or(|key| {
-            let invalidated = shared.memory.invalidate(self.party(), key);
-            invalidated.is_ok()
-        });
-        if !usable {
-            let (queue, id) = (receiving.completions, receiving.request.id);
-            self.complete_receive_in_error(queue, id, Status::RemoteInvalidRequest, shared);
-            self.responder.push_acknowledge(packet.psn);
-            return self.fail_after_reply(shared);
-        }
         let length = receiving.filled;
         self.complete_receive(&receiving, CompletedWork::Receive, length, packet, shared);
+        Ok(())
     }
 
     /// Puts the data of a WRITE packet where its message says.

@@ -1,7 +1,5 @@
 //! What the responder says: acknowledgements, NAKs, and the data of reads, in sequence.
 
-use std::collections::VecDeque;
-
 use wire::{
     Aeth, AtomicAckEth, Companion, Key, NakCode, Opcode, Operation, PacketHead, Position, Psn,
     Reth, Syndrome,
@@ -111,14 +109,6 @@ impl Responder {
     /// Whether all there is to say is one acknowledgement.
     pub(in crate::queue_pair) fn only_acknowledges(&self) -> bool {
         self.replies.len() == 1 && matches!(self.replies[0].content, Content::Acknowledge)
-    }
-
-    pub(in crate::queue_pair) fn take_replies(&mut self) -> VecDeque<Reply> {
-        std::mem::take(&mut self.replies)
-    }
-
-    pub(in crate::queue_pair) fn put_replies(&mut self, replies: VecDeque<Reply>) {
-        self.replies = replies;
     }
 
     pub(super) fn count_message(&mut self) {
