@@ -18,12 +18,13 @@ pub(crate) enum Pace {
 }
 
 /// Every step, in the order they run.
-pub(crate) const STEP_NAMES: [&str; 17] = [
+pub(crate) const STEP_NAMES: [&str; 18] = [
     "style",
     "format",
     "bans",
     "clippy",
     "tests",
+    "linkers",
     "docs",
     "simulator",
     "browser",
@@ -75,6 +76,11 @@ pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
             "tests",
             "every test and every example in the docs passes",
             tests(pace),
+        ),
+        Step::new(
+            "linkers",
+            "the C libraries link with GNU ld, too, and are the same",
+            linkers(root, pace),
         ),
         Step::new(
             "docs",
@@ -161,6 +167,21 @@ fn simulator(pace: Pace) -> Work {
     })
 }
 
+/// Where a compiler comes without lld, GNU ld links: the same tests on what it makes.
+fn linkers(root: &Path, pace: Pace) -> Work {
+    if pace == Pace::Quick {
+        return Work::LeftOut(TOO_SLOW.into());
+    }
+    let folder = root.join("target/gnu-ld");
+    let library = folder.join("debug/librocinante_c.so");
+    Work::Commands(vec![
+        CommandLine::cargo("rustc -p capi --lib --crate-type cdylib --target-dir target/gnu-ld")
+            .arguments(&["--".into(), "-Clink-arg=-fuse-ld=bfd".into()]),
+        CommandLine::cargo("test -p capi --test capi")
+            .env("ROCI_TEST_LIBRARY", library.display().to_string()),
+    ])
+}
+
 /// A check that takes long, where nothing that it needs is missing.
 fn if_there_is_time(
     pace: Pace,
@@ -240,6 +261,7 @@ mod tests {
     fn quick_leaves_out_what_is_slow_and_says_so() {
         for step in quick_steps() {
             let slow = [
+                "linkers",
                 "browser",
                 "programs",
                 "storm",

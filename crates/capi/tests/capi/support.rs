@@ -3,8 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The shared object that belongs to the running test.
+/// The shared object that belongs to the running test, or the one that `ROCI_TEST_LIBRARY` names.
 pub(crate) fn library() -> PathBuf {
+    if let Some(library) = std::env::var_os("ROCI_TEST_LIBRARY") {
+        return PathBuf::from(library);
+    }
     let test = std::env::current_exe().expect("a test knows where it is");
     let folder = test.parent().expect("a file is in a folder");
     let library = folder.join("librocinante_c.so");
