@@ -299,11 +299,15 @@ entry! {
     }
 
     /// Epoll can't look behind the descriptors of these sockets.
-    export fn repoll_create1(_flags: c_int) -> MinusOne {
+    export fn repoll_create(_flags: c_int) -> MinusOne {
         Err(Errno::UNSUPPORTED)
     }
 
     export fn repoll_ctl(_set: c_int, _operation: c_int, _number: c_int, _event: *mut c_void) -> MinusOne {
+        Err(Errno::UNSUPPORTED)
+    }
+
+    export fn repoll_wait(_set: c_int, _events: *mut c_void, _count: c_int, _timeout: c_int) -> MinusOne {
         Err(Errno::UNSUPPORTED)
     }
 }

@@ -26,8 +26,9 @@ pub enum Status {
 pub struct Symbol {
     /// Its name.
     pub name: &'static str,
-    /// Its version node.
-    pub node: &'static str,
+    /// Its version nodes: several for private ones, because rdma-core renames their node whenever
+    /// one of them changes. The last one is the default, if there is one.
+    pub nodes: &'static [&'static str],
     /// Whether programs that are linked today get this version.
     pub is_default: bool,
     /// How it is there.
@@ -59,8 +60,7 @@ macro_rules! behind {
 /// What the assembler is told about one symbol.
 ///
 /// `default` is what programs link against today, `hidden` only what old ones ask for. `private`
-/// ones are found in all private nodes, because each distribution has the one of its time; `recent`
-/// ones in those that came after the oldest.
+/// ones are found in all private nodes, because each release of rdma-core has the one of its time.
 macro_rules! symver {
     (default $node:literal $impl:ident $name:ident) => {
         $crate::symbols::symver!("@@" $node $impl $name)
@@ -80,18 +80,32 @@ macro_rules! symver {
     };
     (private $node:literal $impl:ident $name:ident) => {
         concat!(
-            $crate::symbols::symver!(default $node $impl $name), "\n",
+            $crate::symbols::symver!(hidden "IBVERBS_PRIVATE_25" $impl $name), "\n",
+            $crate::symbols::symver!(hidden "IBVERBS_PRIVATE_33" $impl $name), "\n",
+            $crate::symbols::symver!(hidden "IBVERBS_PRIVATE_34" $impl $name), "\n",
             $crate::symbols::symver!(hidden "IBVERBS_PRIVATE_57" $impl $name), "\n",
             $crate::symbols::symver!(hidden "IBVERBS_PRIVATE_59" $impl $name), "\n",
-            $crate::symbols::symver!(hidden "IBVERBS_PRIVATE_64" $impl $name),
-        )
-    };
-    (recent $node:literal $impl:ident $name:ident) => {
-        concat!(
-            $crate::symbols::symver!(hidden "IBVERBS_PRIVATE_57" $impl $name), "\n",
-            $crate::symbols::symver!(hidden "IBVERBS_PRIVATE_59" $impl $name), "\n",
+            $crate::symbols::symver!(hidden "IBVERBS_PRIVATE_64" $impl $name), "\n",
             $crate::symbols::symver!(default $node $impl $name),
         )
+    };
+}
+
+/// The nodes that [`symver`] puts a symbol into.
+macro_rules! nodes {
+    (private $node:literal) => {
+        &[
+            "IBVERBS_PRIVATE_25",
+            "IBVERBS_PRIVATE_33",
+            "IBVERBS_PRIVATE_34",
+            "IBVERBS_PRIVATE_57",
+            "IBVERBS_PRIVATE_59",
+            "IBVERBS_PRIVATE_64",
+            $node,
+        ]
+    };
+    ($kind:ident $node:literal) => {
+        &[$node]
     };
 }
 
@@ -128,7 +142,7 @@ macro_rules! symbols {
         pub(super) const TABLE: &[$crate::symbols::Symbol] = &[$($(
             $crate::symbols::Symbol {
                 name: stringify!($name),
-                node: $node,
+                nodes: $crate::symbols::nodes!($kind $node),
                 is_default: $crate::symbols::is_default!($kind),
                 status: $crate::symbols::status!($status $why),
             },
@@ -136,4 +150,4 @@ macro_rules! symbols {
     };
 }
 
-use {behind, is_default, status, symbols, symver};
+use {behind, is_default, nodes, status, symbols, symver};

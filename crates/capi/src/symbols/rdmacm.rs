@@ -35,6 +35,6 @@ symbols! {
         rsendmsg rsendto rsetsockopt rshutdown rsocket rwrite rwritev
     }
     refused "epoll can't look behind the descriptors of these sockets" by itself in default "RDMACM_1.5" {
-        repoll_create1 repoll_ctl
+        repoll_create repoll_ctl repoll_wait
     }
 }

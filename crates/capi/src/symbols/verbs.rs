@@ -84,6 +84,10 @@ symbols! {
         by ignored in default "IBVERBS_1.17" {
         ibv_free_buf
     }
+    refused "the buffers are ordinary memory of this process"
+        by unsupported_descriptor in default "IBVERBS_1.18" {
+        ibv_export_buf_dmabuf_fd
+    }
     refused "completions are counted by the program"
         by unsupported_object in default "IBVERBS_1.18" {
         ibv_create_comp_cntr
@@ -94,13 +98,13 @@ symbols! {
         ibv_read_err_comp_cntr ibv_set_comp_cntr ibv_set_err_comp_cntr
     }
 
-    real "" by itself in private "IBVERBS_PRIVATE_34" {
+    real "" by itself in private "IBVERBS_PRIVATE_65" {
         ibv_query_gid_type verbs_allow_disassociate_destroy verbs_open_device
     }
-    real "" by itself in recent "IBVERBS_PRIVATE_64" {
+    real "" by itself in private "IBVERBS_PRIVATE_65" {
         ibv_wr_opcode_str
     }
-    stub "a command for the kernel's device file" by no_kernel in private "IBVERBS_PRIVATE_34" {
+    stub "a command for the kernel's device file" by no_kernel in private "IBVERBS_PRIVATE_65" {
         __ioctl_final_num_attrs execute_ioctl ibv_cmd_advise_mr ibv_cmd_alloc_dm
         ibv_cmd_alloc_mw ibv_cmd_alloc_pd ibv_cmd_attach_mcast ibv_cmd_close_xrcd
         ibv_cmd_create_ah ibv_cmd_create_counters ibv_cmd_create_cq ibv_cmd_create_cq_ex
@@ -114,12 +118,14 @@ symbols! {
         ibv_cmd_modify_cq ibv_cmd_modify_flow_action_esp ibv_cmd_modify_qp
         ibv_cmd_modify_qp_ex ibv_cmd_modify_srq ibv_cmd_modify_wq ibv_cmd_open_qp
         ibv_cmd_open_xrcd ibv_cmd_poll_cq ibv_cmd_post_recv ibv_cmd_post_send
-        ibv_cmd_post_srq_recv ibv_cmd_query_context ibv_cmd_query_device_any
+        ibv_cmd_post_srq_recv ibv_cmd_query_context ibv_cmd_query_device
+        ibv_cmd_query_device_any ibv_cmd_query_device_ex
         ibv_cmd_query_mr ibv_cmd_query_port ibv_cmd_query_qp ibv_cmd_query_srq
         ibv_cmd_read_counters ibv_cmd_reg_dm_mr ibv_cmd_reg_dmabuf_mr ibv_cmd_reg_mr
-        ibv_cmd_req_notify_cq ibv_cmd_rereg_mr ibv_cmd_resize_cq ibv_read_ibdev_sysfs_file
+        ibv_cmd_req_notify_cq ibv_cmd_rereg_mr ibv_cmd_resize_cq ibv_get_fw_ver
+        ibv_read_ibdev_sysfs_file
     }
-    stub "a command for the kernel's device file" by no_kernel in recent "IBVERBS_PRIVATE_64" {
+    stub "a command for the kernel's device file" by no_kernel in private "IBVERBS_PRIVATE_65" {
         ibv_cmd_alloc_dmah ibv_cmd_create_comp_cntr ibv_cmd_create_cq_ex2
         ibv_cmd_destroy_comp_cntr ibv_cmd_export_dmabuf_fd ibv_cmd_free_dmah
         ibv_cmd_inc_comp_cntr ibv_cmd_inc_err_comp_cntr ibv_cmd_qp_attach_comp_cntr
@@ -129,16 +135,24 @@ symbols! {
         ibv_dmabuf_heap_free
     }
     stub "a command for the kernel's device file"
-        by no_kernel_object in private "IBVERBS_PRIVATE_34" {
+        by no_kernel_object in private "IBVERBS_PRIVATE_65" {
         _verbs_init_and_alloc_context
     }
     stub "a command for the kernel's device file"
-        by no_kernel_object in recent "IBVERBS_PRIVATE_64" {
+        by no_kernel_object in private "IBVERBS_PRIVATE_65" {
         ibv_dmabuf_heap_alloc
     }
     stub "for rdma-core's drivers, which find no devices"
-        by ignored in private "IBVERBS_PRIVATE_34" {
+        by ignored in private "IBVERBS_PRIVATE_65" {
         __verbs_log verbs_init_cq verbs_set_ops verbs_uninit_context
+    }
+    stub "for rdma-core's drivers, which find no devices"
+        by ignored in default "IBVERBS_PRIVATE_25" {
+        verbs_register_driver_25
+    }
+    stub "for rdma-core's drivers, which find no devices"
+        by ignored in default "IBVERBS_PRIVATE_33" {
+        verbs_register_driver_33
     }
     stub "for rdma-core's drivers, which find no devices"
         by ignored in default "IBVERBS_PRIVATE_34" {
@@ -155,6 +169,10 @@ symbols! {
     stub "for rdma-core's drivers, which find no devices"
         by ignored in default "IBVERBS_PRIVATE_64" {
         verbs_register_driver_64
+    }
+    stub "for rdma-core's drivers, which find no devices"
+        by ignored in default "IBVERBS_PRIVATE_65" {
+        verbs_register_driver_65
     }
     stub "for drivers of 2016 and before" by ignored in hidden "IBVERBS_1.1" {
         ibv_register_driver

@@ -2,5 +2,6 @@
 
 mod layout;
 mod programs;
+mod releases;
 mod support;
 mod symbols;
