@@ -39,6 +39,35 @@ fn hello(id: u64) -> SendRequest {
     request.to(to_peer(0x2222_2222))
 }
 
+/// The specification has an immediate error for work that the service does not have.
+#[test]
+fn a_datagram_queue_pair_neither_reads_nor_writes_nor_does_atomics() {
+    let mut peer = Conversation::with(datagrams());
+    let memory = peer.registers(0x1000, &[0; 64]);
+    let remote = remote(0x9000);
+    for work in [
+        Work::Read(remote),
+        Work::Write(remote),
+        Work::WriteImmediate(remote, *b"imm!"),
+        Work::AtomicWrite(remote),
+        Work::FetchAdd { remote, add: 1 },
+        Work::CompareSwap {
+            remote,
+            compare: 1,
+            swap: 2,
+        },
+        Work::SendInvalidate(memory.key()),
+        Work::LocalInvalidate(memory.key()),
+    ] {
+        let request = SendRequest::new(1, work).with([memory.segment(0, 8)]);
+        let refused = peer.device.post_send(peer.number, request.to(to_peer(1)));
+        assert_eq!(refused, Err(PostError::Unsupported), "{work:?}");
+    }
+    peer.completes([]);
+    peer.hears_nothing(at(1));
+    assert_eq!(peer.state(), State::ReadyToSend);
+}
+
 #[test]
 fn a_datagram_is_sent_and_done() {
     let mut peer = Conversation::with(datagrams());

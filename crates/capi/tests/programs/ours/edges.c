@@ -625,6 +625,50 @@ static void odd_options(void)
 	CHECK(rclose(stream) == 0);
 }
 
+static void refuse_to_post(struct ibv_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad = NULL;
+	REFUSES(ibv_post_send(qp, wr, &bad), EINVAL);
+	CHECK(bad == wr);
+	CHECK(qp->state == IBV_QPS_RTS);
+}
+
+/* Some devices take such requests and complete them with an error. */
+static void datagrams_are_not_one_sided(void)
+{
+	static const enum ibv_wr_opcode opcodes[] = {
+		IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+		IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
+	};
+	struct ibv_ah_attr attr = { .is_global = 1,
+				    .port_num = 1,
+				    .grh = { .dgid = left.gid, .hop_limit = 64 } };
+	struct ibv_ah *ah = ibv_create_ah(left.pd, &attr);
+	CHECK(ah != NULL);
+	left.qp = make_qp(&left, IBV_QPT_UD);
+	to_init(left.qp);
+	to_rts(left.qp, 0, left.gid);
+	struct ibv_sge sge = part(&left, 0, 8);
+	for (size_t i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {
+		struct ibv_send_wr wr = { .sg_list = &sge,
+					  .num_sge = 1,
+					  .opcode = opcodes[i],
+					  .wr.ud = { .ah = ah, .remote_qpn = left.qp->qp_num } };
+		refuse_to_post(left.qp, &wr);
+	}
+	CHECK(ibv_destroy_ah(ah) == 0);
+}
+
+static void an_atomic_needs_an_aligned_address(void)
+{
+	struct ibv_sge sge = part(&left, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, &sge);
+	wr.wr.atomic.remote_addr += 4;
+	refuse_to_post(left.qp, &wr);
+	wr.wr.atomic.remote_addr += 4;
+	SAME(fate_of(&left, &wr), IBV_WC_SUCCESS);
+}
+
 static const struct test_case CASES[] = {
 	WITH_LEFT(sizes_of_completion_queues),
 	WITH_LEFT(counts_of_completions),
@@ -652,6 +696,8 @@ static const struct test_case CASES[] = {
 	CASE(lists_of_buffers_without_end),
 	CASE(odd_selects),
 	CASE(odd_options),
+	WITH_LEFT(datagrams_are_not_one_sided),
+	WITH_JOINED(an_atomic_needs_an_aligned_address),
 };
 
 int main(int words, char **word)
