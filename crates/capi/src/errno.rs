@@ -96,14 +96,18 @@ impl From<AddressError> for Errno {
     fn from(error: AddressError) -> Self {
         match error {
             AddressError::EmptySourceIndex(_) => Self::NO_DATA,
+            AddressError::Exhausted => Self::NO_MEMORY,
             AddressError::NoDestination | AddressError::FamilyMismatch { .. } => Self::INVALID,
         }
     }
 }
 
 impl From<MulticastError> for Errno {
-    fn from(_: MulticastError) -> Self {
-        Self::INVALID
+    fn from(error: MulticastError) -> Self {
+        match error {
+            MulticastError::Exhausted => Self::NO_MEMORY,
+            _ => Self::INVALID,
+        }
     }
 }
 

@@ -45,6 +45,9 @@ pub enum AddressError {
     /// The destination is all zero.
     #[error("the destination GID is zero: set the global route (GRH) with the peer's GID")]
     NoDestination,
+    /// There are as many address handles as there may be.
+    #[error("the device has no room for another address handle: destroy one first")]
+    Exhausted,
     /// One is IPv4, the other IPv6.
     #[error(
         "GID index {source_index} is not of the address family of {destination}: choose an index \

@@ -24,7 +24,10 @@ mod work;
 pub use address::{Address, AddressError, Arrival, Route, SourcePort};
 pub use completion::{CompletedWork, Completion, CompletionQueue, Notify, Source, Status};
 pub use counters::Counters;
-pub use device::{Config, Device, MulticastError, NumberSpace, ObjectError};
+pub use device::{
+    Config, Device, Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS, MulticastError, NumberSpace,
+    ObjectError,
+};
 pub use event::{AsyncEvent, Event};
 pub use incident::Incident;
 pub use memory::{

@@ -108,17 +108,6 @@ impl<T> Table<T> {
         entry.object.as_mut()
     }
 
-    /// The object that stands at a place now, whatever stood there before.
-    pub(crate) fn at_index(&self, index: u32) -> Option<(Id<T>, &T)> {
-        let entry = self.entries.get(index as usize)?;
-        let id = Id {
-            index,
-            generation: entry.generation,
-            kind: PhantomData,
-        };
-        Some((id, entry.object.as_ref()?))
-    }
-
     pub(crate) fn remove(&mut self, id: Id<T>) -> Option<T> {
         self.get(id)?;
         let entry = &mut self.entries[id.index as usize];

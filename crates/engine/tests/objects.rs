@@ -79,8 +79,8 @@ fn sizes_are_limited() {
         assert!(matches!(refused, Err(ObjectError::OutOfRange { .. })));
     }
     let spoilt: [fn(&mut QueuePairInit); 5] = [
-        |init| init.max_sends = (1 << 22) + 1,
-        |init| init.max_receives = (1 << 22) + 1,
+        |init| init.max_sends = (1 << 20) + 1,
+        |init| init.max_receives = (1 << 20) + 1,
         |init| init.max_send_segments = 33,
         |init| init.max_receive_segments = 33,
         |init| init.max_inline = (1 << 16) + 1,

@@ -299,6 +299,14 @@ struct Extended {
     number: Qpn,
 }
 
+fn number_of(peer: &Conversation, queue: Id<SharedReceiveQueue>) -> Qpn {
+    let queue = peer
+        .device
+        .shared_receive_queue(queue)
+        .expect("it is there");
+    queue.number().expect("an XRC queue has a number")
+}
+
 fn extended() -> Extended {
     let mut peer = Conversation::new();
     let inbox = peer.registers(0x1000, &[0; 4096]);
@@ -315,7 +323,7 @@ fn extended() -> Extended {
     init.kind = Kind::XrcTarget;
     init.xrc_domain = Some(domain);
     let target = peer.adds(init);
-    let number = SharedReceiveQueue::number(queue);
+    let number = number_of(&peer, queue);
     Extended {
         peer,
         inbox,
@@ -348,11 +356,15 @@ fn an_xrc_request_for_a_queue_that_it_may_not_fill_is_refused() {
         let mut all = extended();
         let number = match which {
             0 => Qpn::new(0x1234),
-            1 => Qpn::new(all.number.value() - 1),
+            1 => {
+                // The place of the queue, which was its number once.
+                let plain = create(&mut all.peer, None);
+                Qpn::new(plain.index() + 1)
+            }
             _ => {
                 let other = all.peer.device.open_xrc_domain().expect("a domain");
                 let queue = create(&mut all.peer, Some((other, all.completions)));
-                SharedReceiveQueue::number(queue)
+                number_of(&all.peer, queue)
             }
         };
         let said = xrc_send_only(PSN, number, b"refused").ask();

@@ -49,6 +49,7 @@ impl Drop for OpenDomain {
 pub struct XrcReceiveQueue {
     // Before what it stands on: it must go first.
     queue: SharedReceiveQueue,
+    number: Qpn,
     _xrc_domain: XrcDomain,
     _completions: CompletionQueue,
 }
@@ -68,8 +69,11 @@ impl ProtectionDomain {
             max_segments,
             extended: Some((xrc_domain.0.id, completions.id())),
         };
+        let queue = SharedReceiveQueue::create(self, init)?;
+        let number = queue.number().ok_or(ObjectError::Unknown)?;
         Ok(XrcReceiveQueue {
-            queue: SharedReceiveQueue::create(self, init)?,
+            queue,
+            number,
             _xrc_domain: xrc_domain.clone(),
             _completions: completions.clone(),
         })
@@ -80,7 +84,7 @@ impl XrcReceiveQueue {
     /// How peers name it.
     #[must_use]
     pub fn number(&self) -> Qpn {
-        engine::SharedReceiveQueue::number(self.queue.id())
+        self.number
     }
 
     /// Gives room for a message.

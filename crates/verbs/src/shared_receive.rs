@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use engine::{Id, ObjectError, PostError, ReceiveRequest, Segment, SharedReceiveInit};
 
+use wire::Qpn;
+
 use crate::domain::ProtectionDomain;
 
 /// Receives that several queue pairs take from. Cheap to clone.
@@ -44,6 +46,13 @@ impl SharedReceiveQueue {
             domain: domain.clone(),
             id,
         })))
+    }
+
+    /// How peers name it, if it is for XRC.
+    pub(crate) fn number(&self) -> Option<Qpn> {
+        let id = self.0.id;
+        let driver = self.0.domain.driver();
+        driver.tell(|device| device.shared_receive_queue(id)?.number())
     }
 
     /// Gives room for a message.

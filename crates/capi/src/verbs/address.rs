@@ -32,7 +32,9 @@ entry! {
 
     export fn ibv_destroy_ah(handle: &Ah) -> c_int {
         handle.check_handle()?;
-        behind::<&Pd, _>(handle.read().pd)?.release();
+        let domain = behind::<&Pd, _>(handle.read().pd)?;
+        domain.open.raw().tell(engine::Device::destroy_address_handle);
+        domain.release();
         handle.take_back();
         Ok(0)
     }
@@ -70,7 +72,7 @@ fn create(domain: &Pd, attributes: &abi::ibv_ah_attr) -> Result<*mut abi::ibv_ah
     domain
         .open
         .raw()
-        .tell(|device| device.check_address(&address))
+        .tell(|device| device.create_address_handle(&address))
         .map_err(|error| {
             explain(Misuse::Address(address, error));
             Errno::from(error)

@@ -4,13 +4,12 @@ use std::ffi::{c_int, c_void};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use engine::{CompletedWork, Completion, CompletionQueue, Id, Notify, Status};
+use engine::{CompletedWork, Completion, CompletionQueue, Id, MAX_COMPLETIONS, Notify, Status};
 
 use super::async_event::{Subject, Told};
 use super::channel::Channel;
 use super::context::{Context, Open};
 use super::extended_completion::Current;
-use super::query::MAX_COMPLETIONS;
 use crate::abi;
 use crate::entry::{Given, Pointer, Polled, entry};
 use crate::errno::Errno;

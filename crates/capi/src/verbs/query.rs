@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use engine::{MAX_MESSAGE, MAX_SEGMENTS};
+use engine::{MAX_COMPLETIONS, MAX_MESSAGE, MAX_REQUESTS, MAX_SEGMENTS};
 use net::interface::{self, LinkState};
 use wire::PathMtu;
 
@@ -25,9 +25,6 @@ const VENDOR: u32 = 0x00ff_ffff;
 /// How much device memory there is; it is ordinary memory, so that this is only a promise.
 pub(crate) const MAX_DEVICE_MEMORY: u64 = 1 << 26;
 
-pub(crate) const MAX_COMPLETIONS: u32 = 1 << 22;
-pub(crate) const MAX_REQUESTS: u32 = 1 << 20;
-const MAX_OBJECTS: c_int = 1 << 20;
 pub(crate) const MAX_RESPONDER_RESOURCES: u8 = 128;
 
 const CAPABILITIES: u32 = abi::IBV_DEVICE_RESIZE_MAX_WR
@@ -270,7 +267,9 @@ fn gid_entry(entry: &interface::GidEntry) -> abi::ibv_gid_entry {
 
 fn device_attributes(context: &Open) -> abi::ibv_device_attr {
     let device = &context.device.description;
-    let max_queue_pairs = context.raw().tell(|device| device.max_queue_pairs());
+    let (max_queue_pairs, limits) = context
+        .raw()
+        .tell(|device| (device.max_queue_pairs() as c_int, *device.limits()));
     abi::ibv_device_attr {
         fw_ver: text(env!("CARGO_PKG_VERSION")),
         node_guid: device.guid.to_be(),
@@ -280,25 +279,25 @@ fn device_attributes(context: &Open) -> abi::ibv_device_attr {
         vendor_id: VENDOR,
         vendor_part_id: 1,
         hw_ver: 1,
-        max_qp: max_queue_pairs as c_int,
+        max_qp: max_queue_pairs,
         max_qp_wr: MAX_REQUESTS as c_int,
         device_cap_flags: CAPABILITIES,
         max_sge: MAX_SEGMENTS as c_int,
         max_sge_rd: MAX_SEGMENTS as c_int,
-        max_cq: MAX_OBJECTS,
+        max_cq: limits.completion_queues as c_int,
         max_cqe: MAX_COMPLETIONS as c_int,
-        max_mr: MAX_OBJECTS,
-        max_pd: MAX_OBJECTS,
+        max_mr: limits.memory_regions as c_int,
+        max_pd: limits.domains as c_int,
         max_qp_rd_atom: MAX_RESPONDER_RESOURCES.into(),
-        max_res_rd_atom: c_int::from(MAX_RESPONDER_RESOURCES) << 16,
+        max_res_rd_atom: c_int::from(MAX_RESPONDER_RESOURCES).saturating_mul(max_queue_pairs),
         max_qp_init_rd_atom: MAX_RESPONDER_RESOURCES.into(),
         atomic_cap: abi::IBV_ATOMIC_HCA,
-        max_mw: MAX_OBJECTS,
-        max_mcast_grp: 8192,
-        max_mcast_qp_attach: 1 << 16,
-        max_total_mcast_qp_attach: 8192 << 4,
-        max_ah: MAX_OBJECTS,
-        max_srq: MAX_OBJECTS,
+        max_mw: limits.memory_windows as c_int,
+        max_mcast_grp: limits.multicast_groups as c_int,
+        max_mcast_qp_attach: limits.group_members as c_int,
+        max_total_mcast_qp_attach: limits.group_memberships as c_int,
+        max_ah: limits.address_handles as c_int,
+        max_srq: limits.shared_receive_queues as c_int,
         max_srq_wr: MAX_REQUESTS as c_int,
         max_srq_sge: MAX_SEGMENTS as c_int,
         max_pkeys: 1,

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
-use engine::{Kind, QueuePairInit};
+use engine::{Kind, MAX_REQUESTS, QueuePairInit};
 use wire::{Gid, Qpn};
 
 use super::async_event::{Subject, Told};
@@ -11,7 +11,6 @@ use super::completion::Cq;
 use super::context::{Context, Open, context_at};
 use super::domain::Pd;
 use super::extended_send::{self, Draft};
-use super::query::MAX_REQUESTS;
 use super::shared_receive::Srq;
 use super::xrc::{Hidden, Xrcd};
 use crate::abi;

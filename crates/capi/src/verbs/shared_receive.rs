@@ -3,13 +3,12 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use engine::{Id, SharedReceiveInit, SharedReceiveQueue};
+use engine::{Id, MAX_REQUESTS, SharedReceiveInit, SharedReceiveQueue};
 
 use super::async_event::{Subject, Told};
 use super::completion::Cq;
 use super::context::{Context, Open, context_at};
 use super::domain::Pd;
-use super::query::MAX_REQUESTS;
 use super::xrc::Xrcd;
 use crate::abi;
 use crate::entry::{Given, Place, Pointer, entry};
@@ -106,7 +105,9 @@ entry! {
         if !queue.is_xrc {
             return Err(Errno::UNSUPPORTED);
         }
-        number.put(SharedReceiveQueue::number(queue.id).value());
+        let raw = queue.open.raw();
+        let found = raw.tell(|device| device.shared_receive_queue(queue.id)?.number());
+        number.put(found.ok_or(Errno::INVALID)?.value());
         Ok(0)
     }
 }

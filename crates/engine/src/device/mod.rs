@@ -1,10 +1,12 @@
 //! The device: all objects, and the way of packets in and out.
 
+mod limits;
 mod multicast;
 mod objects;
 mod queue_pairs;
 mod timers;
 
+pub use limits::{Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 pub use multicast::MulticastError;
 pub use objects::ObjectError;
 pub use queue_pairs::NumberSpace;
@@ -24,7 +26,7 @@ use crate::queue_pair::{
     Attributes, ModifyError, QueuePair, Settings, State, WindowLimits, network_header,
 };
 use crate::random::Random;
-use crate::receive::{PostError, SharedReceiveQueue, XrcDomain};
+use crate::receive::{PostError, ReceiveNumbers, SharedReceiveQueue, XrcDomain};
 use crate::sabotage::{Bug, Sabotage};
 use crate::shared::Shared;
 use crate::table::{Id, Table};
@@ -55,6 +57,8 @@ pub struct Config {
     pub min_ack_timeout: Duration,
     /// The most reads and atomics that a queue pair may have outstanding, each way.
     pub max_responder_resources: u8,
+    /// How many objects of each kind there may be.
+    pub limits: Limits,
     /// Whether what goes wrong is recorded, to be explained.
     pub incidents: bool,
     /// Where memory keys and queue pair numbers come from; the driver asks the system for it.
@@ -73,14 +77,12 @@ impl Default for Config {
             advertise_credits: true,
             min_ack_timeout: Duration::ZERO,
             max_responder_resources: 128,
+            limits: Limits::default(),
             incidents: false,
             seed: [0; 32],
         }
     }
 }
-
-/// The most objects of each simple kind.
-const MAX_OBJECTS: u32 = 1 << 20;
 
 /// A RoCEv2 device without I/O or clock.
 ///
@@ -93,10 +95,12 @@ pub struct Device {
     gids: GidTable,
     settings: Settings,
     batch: BatchLimits,
+    limits: Limits,
     domains: Table<ProtectionDomain>,
     xrc_domains: Table<XrcDomain>,
     queue_pairs: QueuePairs,
     groups: Groups,
+    address_handles: u32,
     shared: Shared,
     checker: Checker,
     sealer: Sealer,
@@ -112,6 +116,7 @@ impl Device {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let mut random = Random::new(config.seed);
+        let limits = config.limits;
         Self {
             gids: GidTable::new(config.gids, config.source_port),
             settings: Settings {
@@ -122,14 +127,17 @@ impl Device {
                 max_responder_resources: config.max_responder_resources,
             },
             batch: config.batch,
-            domains: Table::with_capacity(MAX_OBJECTS),
-            xrc_domains: Table::with_capacity(MAX_OBJECTS),
+            limits,
+            domains: Table::with_capacity(limits.domains),
+            xrc_domains: Table::with_capacity(limits.xrc_domains),
             queue_pairs: QueuePairs::new(config.numbers, random.fork()),
-            groups: Groups::default(),
+            groups: Groups::new(limits),
+            address_handles: 0,
             shared: Shared {
-                memory: Memory::new(random),
-                completion_queues: Table::with_capacity(MAX_OBJECTS),
-                receive_queues: Table::with_capacity(MAX_OBJECTS),
+                receive_numbers: ReceiveNumbers::new(random.fork()),
+                memory: Memory::new(random, limits),
+                completion_queues: Table::with_capacity(limits.completion_queues),
+                receive_queues: Table::with_capacity(limits.shared_receive_queues),
                 events: VecDeque::new(),
                 incidents: Incidents::new(config.incidents),
                 counters: Counters::default(),
@@ -168,6 +176,29 @@ impl Device {
     /// Whether packets could be sent to an address.
     pub fn check_address(&self, address: &Address) -> Result<(), AddressError> {
         self.gids.resolve(address).map(drop)
+    }
+
+    /// Counts a new address handle, if packets could be sent to its address.
+    ///
+    /// The handle itself is its address: nothing else is kept.
+    pub fn create_address_handle(&mut self, address: &Address) -> Result<(), AddressError> {
+        self.check_address(address)?;
+        if self.address_handles >= self.limits.address_handles {
+            return Err(AddressError::Exhausted);
+        }
+        self.address_handles += 1;
+        Ok(())
+    }
+
+    /// Counts an address handle less.
+    pub fn destroy_address_handle(&mut self) {
+        self.address_handles = self.address_handles.saturating_sub(1);
+    }
+
+    /// How many objects of each kind there may be.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Changes how many packets may go into one send, as when a socket turns out not to segment.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use wire::{Gid, Qpn};
 
-use super::Device;
+use super::{Device, Limits};
 use crate::queue_pair::Kind;
 
 /// Why a group could not be joined or left.
@@ -19,18 +19,28 @@ pub enum MulticastError {
     /// No such queue pair.
     #[error("no such queue pair: it was destroyed or belongs to another device")]
     UnknownQueuePair,
+    /// There are as many groups or members as there may be.
+    #[error("the device has no room for another member of a multicast group")]
+    Exhausted,
     /// It is not a member.
     #[error("the queue pair is not in the group {0}")]
     NotMember(Gid),
 }
 
 /// The members of each group.
-#[derive(Default)]
 pub(super) struct Groups {
     members: BTreeMap<[u8; 16], Vec<Qpn>>,
+    limits: Limits,
 }
 
 impl Groups {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            members: BTreeMap::new(),
+            limits,
+        }
+    }
+
     pub(super) fn members(&self, group: Gid) -> Vec<Qpn> {
         self.members
             .get(&group.bytes())
@@ -38,11 +48,21 @@ impl Groups {
             .unwrap_or_default()
     }
 
-    fn join(&mut self, group: Gid, member: Qpn) {
-        let members = self.members.entry(group.bytes()).or_default();
-        if !members.contains(&member) {
-            members.push(member);
+    fn join(&mut self, group: Gid, member: Qpn) -> Result<(), MulticastError> {
+        let members = self.members.get(&group.bytes());
+        if members.is_some_and(|members| members.contains(&member)) {
+            return Ok(());
         }
+        let room = match members {
+            Some(members) => members.len() < self.limits.group_members as usize,
+            None => self.members.len() < self.limits.multicast_groups as usize,
+        };
+        let memberships: usize = self.members.values().map(Vec::len).sum();
+        if !room || memberships >= self.limits.group_memberships as usize {
+            return Err(MulticastError::Exhausted);
+        }
+        self.members.entry(group.bytes()).or_default().push(member);
+        Ok(())
     }
 
     fn leave(&mut self, group: Gid, member: Qpn) -> bool {
@@ -79,11 +99,10 @@ impl Device {
         if !group.is_multicast() {
             return Err(MulticastError::NotMulticast(group));
         }
-        self.groups.join(group, number);
-        Ok(())
+        self.groups.join(group, number)
     }
 
-    /// Ends that.
+    /// Leaves the multicast group.
     pub fn detach_multicast(&mut self, number: Qpn, group: Gid) -> Result<(), MulticastError> {
         match self.groups.leave(group, number) {
             true => Ok(()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wire::{Key, Qpn};
 
-use super::Device;
+use super::{Device, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 use crate::completion::CompletionQueue;
 use crate::incident::Incident;
 use crate::memory::{
@@ -14,9 +14,6 @@ use crate::queue_pair::{Kind, QueuePair, QueuePairInit};
 use crate::receive::{SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 use crate::table::Id;
 use crate::work::MAX_SEGMENTS;
-
-/// The most entries that a queue may have.
-const MAX_ENTRIES: u32 = 1 << 22;
 
 /// Why an object could not be made or destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -188,7 +185,7 @@ impl Device {
         if self.abandoned {
             return Err(ObjectError::Abandoned);
         }
-        in_range("the number of entries", capacity, MAX_ENTRIES)?;
+        in_range("the number of entries", capacity, MAX_COMPLETIONS)?;
         self.shared
             .completion_queues
             .insert(CompletionQueue::new(capacity))
@@ -207,7 +204,7 @@ impl Device {
         id: Id<CompletionQueue>,
         capacity: u32,
     ) -> Result<(), ObjectError> {
-        in_range("the number of entries", capacity, MAX_ENTRIES)?;
+        in_range("the number of entries", capacity, MAX_COMPLETIONS)?;
         let queue = self
             .shared
             .completion_queues
@@ -238,7 +235,7 @@ impl Device {
         &mut self,
         init: SharedReceiveInit,
     ) -> Result<Id<SharedReceiveQueue>, ObjectError> {
-        in_range("the number of receives", init.capacity, MAX_ENTRIES)?;
+        in_range("the number of receives", init.capacity, MAX_REQUESTS)?;
         in_range("the number of segments", init.max_segments, MAX_SEGMENTS)?;
         self.domains.get(init.domain).ok_or(ObjectError::Unknown)?;
         if let Some((domain, queue)) = init.extended {
@@ -246,12 +243,17 @@ impl Device {
             let queues = &self.shared.completion_queues;
             queues.get(queue).ok_or(ObjectError::Unknown)?;
         }
-        let queue = SharedReceiveQueue::new(init);
+        let numbers = &mut self.shared.receive_numbers;
+        let number = init.extended.map(|_| numbers.draw());
+        let queue = SharedReceiveQueue::new(init, number);
         let id = self
             .shared
             .receive_queues
             .insert(queue)
             .ok_or(ObjectError::Exhausted)?;
+        if let Some(number) = number {
+            self.shared.receive_numbers.assign(number, id);
+        }
         self.count_shared_receive(&init, 1);
         Ok(id)
     }
@@ -289,7 +291,7 @@ impl Device {
         id: Id<SharedReceiveQueue>,
         capacity: u32,
     ) -> Result<(), ObjectError> {
-        in_range("the number of receives", capacity, MAX_ENTRIES)?;
+        in_range("the number of receives", capacity, MAX_REQUESTS)?;
         let queue = self
             .shared
             .receive_queues
@@ -315,6 +317,9 @@ impl Device {
             .ok_or(ObjectError::Unknown)?;
         unused(queue.users)?;
         let init = queue.init;
+        if let Some(number) = queue.number() {
+            self.shared.receive_numbers.release(number);
+        }
         self.shared.receive_queues.remove(id);
         self.count_shared_receive(&init, -1);
         Ok(())
@@ -339,8 +344,8 @@ impl Device {
             true => Err(ObjectError::OutOfRange { what, max }),
             false => Ok(()),
         };
-        most("the number of sends", init.max_sends, MAX_ENTRIES)?;
-        most("the number of receives", init.max_receives, MAX_ENTRIES)?;
+        most("the number of sends", init.max_sends, MAX_REQUESTS)?;
+        most("the number of receives", init.max_receives, MAX_REQUESTS)?;
         most(
             "the number of segments",
             init.max_send_segments,
@@ -351,7 +356,7 @@ impl Device {
             init.max_receive_segments,
             MAX_SEGMENTS,
         )?;
-        most("the inline size", init.max_inline, 1 << 16)?;
+        most("the inline size", init.max_inline, MAX_INLINE)?;
         self.domains.get(init.domain).ok_or(ObjectError::Unknown)?;
         let queues = &self.shared.completion_queues;
         queues

@@ -13,8 +13,8 @@ const INDEX_BITS: u32 = 24;
 const CHOSEN_BITS: u32 = 8;
 const CHOSEN_MASK: u32 = (1 << CHOSEN_BITS) - 1;
 
-/// The most keys at a time: a sixteenth of the indexes, so that drawing a free one takes few tries.
-pub(super) const MAX_KEYS: usize = 1 << 20;
+/// The most keys at a time: an eighth of the indexes, so that drawing a free one takes few tries.
+pub(super) const MAX_KEYS: usize = 1 << 21;
 
 /// How many indexes rest after their keys were removed: a stale key opens nothing even if its low
 /// bits come up again.
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "a million keys")]
+    #[cfg_attr(miri, ignore = "two million keys")]
     fn a_device_has_so_many_keys_and_no_more() {
         let mut keys = keys();
         for _ in 0..MAX_KEYS {

@@ -26,6 +26,7 @@ pub use window::{Binding, WindowKind};
 
 pub(crate) use access::{Requirement, View};
 
+use crate::device::Limits;
 use crate::random::Random;
 use crate::table::Id;
 use keys::Keys;
@@ -66,6 +67,9 @@ pub(crate) struct Party {
 /// All memory that a device may touch.
 pub(crate) struct Memory {
     keys: Keys<Holder>,
+    limits: Limits,
+    regions: u32,
+    windows: u32,
     /// How many type-2 windows are bound.
     private_windows: u32,
 }
@@ -77,9 +81,12 @@ enum Holder {
 }
 
 impl Memory {
-    pub(crate) fn new(random: Random) -> Self {
+    pub(crate) fn new(random: Random, limits: Limits) -> Self {
         Self {
             keys: Keys::new(random),
+            limits,
+            regions: 0,
+            windows: 0,
             private_windows: 0,
         }
     }

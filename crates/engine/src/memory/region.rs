@@ -38,12 +38,16 @@ impl Memory {
         access: Access,
     ) -> Result<Registration, MemoryError> {
         let region = Region::new(domain, extent, address, access)?;
+        if self.regions >= self.limits.memory_regions {
+            return Err(MemoryError::Exhausted);
+        }
         let length = region.extent.length();
         let address = region.address;
         let key = self
             .keys
             .insert(Holder::Region(region))
             .ok_or(MemoryError::Exhausted)?;
+        self.regions += 1;
         Ok(Registration {
             local_key: key,
             remote_key: key,
@@ -101,6 +105,7 @@ impl Memory {
             Some(Holder::Region(region)) => {
                 let domain = region.domain;
                 self.keys.remove(key);
+                self.regions -= 1;
                 Ok(domain)
             }
             _ => Err(MemoryError::UnknownKey(key)),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::device::Limits;
 use crate::table::Table;
 
 const ADDRESS: u64 = 0x1000;
@@ -22,7 +23,7 @@ fn fixture() -> Fixture {
         domain.expect("room for two")
     };
     Fixture {
-        memory: Memory::new(Random::new([7; 32])),
+        memory: Memory::new(Random::new([7; 32]), Limits::default()),
         domain: domain(),
         stranger: domain(),
     }

@@ -67,9 +67,15 @@ impl Memory {
             kind,
             bound: None,
         };
-        self.keys
+        if self.windows >= self.limits.memory_windows {
+            return Err(MemoryError::Exhausted);
+        }
+        let key = self
+            .keys
             .insert(Holder::Window(window))
-            .ok_or(MemoryError::Exhausted)
+            .ok_or(MemoryError::Exhausted)?;
+        self.windows += 1;
+        Ok(key)
     }
 
     /// Gives back the domain that the window stood in. Any key that the window had names it.
@@ -81,6 +87,7 @@ impl Memory {
         let domain = window.domain;
         self.hold(key, None);
         self.keys.remove(key);
+        self.windows -= 1;
         Ok(domain)
     }
 

@@ -1,5 +1,9 @@
 //! Receive queues: of one queue pair, or shared by several.
 
+mod numbers;
+
+pub(crate) use numbers::ReceiveNumbers;
+
 use std::collections::VecDeque;
 
 use wire::Qpn;
@@ -143,22 +147,24 @@ pub struct SharedReceiveQueue {
     pub(crate) queue: ReceiveQueue,
     limit: u32,
     pub(crate) users: u32,
+    number: Option<Qpn>,
 }
 
 impl SharedReceiveQueue {
-    pub(crate) fn new(init: SharedReceiveInit) -> Self {
+    pub(crate) fn new(init: SharedReceiveInit, number: Option<Qpn>) -> Self {
         Self {
             init,
+            number,
             queue: ReceiveQueue::new(init.capacity, init.max_segments),
             limit: 0,
             users: 0,
         }
     }
 
-    /// The number by which XRC requests name it on the wire.
+    /// The number by which XRC requests name it on the wire; others have none.
     #[must_use]
-    pub fn number(id: Id<Self>) -> Qpn {
-        Qpn::new(id.index() + 1)
+    pub fn number(&self) -> Option<Qpn> {
+        self.number
     }
 
     /// The limit that is armed, or 0.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use engine::{
     Access, BatchLimits, Bug, CompletionQueue, Config, Device, Id, NumberSpace, ProtectionDomain,
-    SharedReceiveInit, SourcePort, WindowLimits, XrcDomain,
+    SharedReceiveInit, SharedReceiveQueue, SourcePort, WindowLimits, XrcDomain,
 };
 use wire::{Gid, Key, PathMtu};
 
@@ -176,7 +176,10 @@ impl Cluster {
             max_segments,
             extended,
         })?;
+        let made = device.shared_receive_queue(queue);
+        let number = made.and_then(SharedReceiveQueue::number);
         let pool = self.add_pool(site, Owner::Shared(queue), max_segments as usize)?;
+        self.pools[pool].number = number;
         self.pools[pool].completions = extended.map(|(_, completions)| completions);
         Ok(pool)
     }

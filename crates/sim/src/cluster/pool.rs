@@ -22,6 +22,8 @@ pub(crate) struct Pool {
     pub(crate) owner: Owner,
     /// Where its receives complete, if not where those of the queue pair do.
     pub(crate) completions: Option<Id<CompletionQueue>>,
+    /// How XRC requests name it.
+    pub(crate) number: Option<Qpn>,
     /// Every receive takes at least so many bytes; none takes more than `max_capacity`.
     pub(crate) min_capacity: usize,
     pub(crate) max_capacity: usize,
@@ -61,6 +63,7 @@ impl Pool {
             key,
             owner,
             completions: None,
+            number: None,
             min_capacity: 0,
             max_capacity: 0,
             max_segments: 1,
@@ -70,14 +73,6 @@ impl Pool {
             posts: 0,
             armed: None,
             used: false,
-        }
-    }
-
-    /// How XRC requests name it.
-    pub(crate) fn number(&self) -> Option<Qpn> {
-        match self.owner {
-            Owner::Shared(id) => Some(SharedReceiveQueue::number(id)),
-            Owner::End(_) => None,
         }
     }
 }

@@ -40,6 +40,7 @@ pub(super) fn modify(device: &Device, change: &RefusedChange) -> Tale {
 const fn number_of(error: AddressError) -> u32 {
     match error {
         AddressError::EmptySourceIndex(_) => NO_DATA,
+        AddressError::Exhausted => NO_MEMORY,
         AddressError::NoDestination | AddressError::FamilyMismatch { .. } => INVALID,
     }
 }
@@ -106,6 +107,10 @@ fn wrong_path(
 ) -> (String, &'static Cause) {
     let peer = path.and_then(|path| path.destination.ip());
     match error {
+        AddressError::Exhausted => (
+            "there are as many address handles as there may be.".to_owned(),
+            &cause::EXHAUSTED,
+        ),
         AddressError::NoDestination => (
             "the peer's GID is zero.".to_owned(),
             &cause::NO_GLOBAL_ROUTE,

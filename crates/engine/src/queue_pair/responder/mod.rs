@@ -272,9 +272,8 @@ impl QueuePair {
         shared: &Shared,
     ) -> Option<Id<SharedReceiveQueue>> {
         let number = packet.xrc_srq()?;
-        let index = number.value().checked_sub(1)?;
-        let (id, queue) = shared.receive_queues.at_index(index)?;
-        let (domain, _) = queue.init.extended?;
+        let id = shared.receive_numbers.find(number)?;
+        let (domain, _) = shared.receive_queues.get(id)?.init.extended?;
         (Some(domain) == self.init.xrc_domain).then_some(id)
     }
 }
