@@ -99,7 +99,7 @@ impl Member {
         }
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(MAILBOX_TURNS) {
-            taken += self.empty_mailbox(&mut take)?;
+            taken += self.empty_mailbox(inbox, &mut take)?;
         }
         self.look_around_if_urgent(now);
         Ok(taken)
@@ -192,7 +192,7 @@ impl Member {
         let woken = shortcuts.was_woken();
         self.shortcuts = Some(shortcuts);
         if woken {
-            taken += self.empty_mailbox(take)?;
+            taken += self.empty_mailbox(inbox, take)?;
         }
         Ok(taken)
     }
@@ -302,40 +302,57 @@ impl Member {
         outcome.lost > 0
     }
 
-    fn empty_mailbox(&mut self, take: &mut impl FnMut(Arrived<'_>)) -> io::Result<usize> {
+    fn empty_mailbox(
+        &mut self,
+        inbox: &mut Inbox,
+        take: &mut impl FnMut(Arrived<'_>),
+    ) -> io::Result<usize> {
         let mut taken = 0;
         for _ in 0..MAILBOX_BATCH {
-            let batch = match self.mailbox.next()? {
-                Some(Received::Packets(batch)) => batch,
+            match self.mailbox.next()? {
+                Some(Received::Packets(batch)) => {
+                    let (envelope, segment_size) = (batch.envelope, batch.segment_size);
+                    let bytes = batch.bytes.to_vec();
+                    // A packet that its sender sent before this one is in the socket already.
+                    taken += self.empty_socket(inbox, take).unwrap_or(0);
+                    let batch = Batch {
+                        envelope,
+                        segment_size,
+                        bytes: &bytes,
+                    };
+                    taken += self.take_forwarded(&batch, take);
+                }
                 Some(Received::Offer(offer)) => {
                     if let Some(shortcuts) = &mut self.shortcuts {
                         shortcuts.accept(&offer);
                     }
-                    continue;
                 }
-                Some(Received::Knock) => continue,
+                Some(Received::Knock) => {}
                 Some(Received::Inspect) => {
                     // What can't be done now is done at the next inspection.
                     let _ = self.inspect(Instant::now());
-                    continue;
                 }
                 None => break,
-            };
-            for packet in batch.packets() {
-                self.counters.forwarded_to_us += 1;
-                // What is not ours was forwarded by a stale table: passing it on again could go on
-                // for ever.
-                if matches!(sort(packet, self.block), Kind::Ours) {
-                    take(Arrived {
-                        envelope: batch.envelope,
-                        packet,
-                        forwarded: true,
-                    });
-                    taken += 1;
-                }
             }
         }
         Ok(taken)
+    }
+
+    /// What is not ours was forwarded by a stale table: passing it on again could go on for ever.
+    fn take_forwarded(&mut self, batch: &Batch<'_>, take: &mut impl FnMut(Arrived<'_>)) -> usize {
+        let mut taken = 0;
+        for packet in batch.packets() {
+            self.counters.forwarded_to_us += 1;
+            if matches!(sort(packet, self.block), Kind::Ours) {
+                take(Arrived {
+                    envelope: batch.envelope,
+                    packet,
+                    forwarded: true,
+                });
+                taken += 1;
+            }
+        }
+        taken
     }
 }
 

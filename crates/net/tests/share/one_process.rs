@@ -82,6 +82,30 @@ fn a_forwarded_packet_keeps_its_envelope() {
 }
 
 #[test]
+fn a_forwarded_packet_does_not_overtake_what_was_sent_before_it() {
+    const SENT_BEFORE: usize = 40;
+    let site = Site::new(73);
+    let members = [(); 2].map(|()| Member::join(site.address).unwrap());
+    let [mut first, mut second] = members;
+    for member in [&mut first, &mut second] {
+        taken(member);
+    }
+    let peer = Peer::new(site.address);
+    for _ in 0..SENT_BEFORE {
+        peer.send(&[second.qpn_range().start]);
+    }
+    let message = packet(&peer.envelope.flow, 0, 1);
+    first.forward_to(second.block(), &peer.envelope, &message);
+    let mut forwarded = Vec::new();
+    let mut inbox = Inbox::new(1);
+    while forwarded.len() <= SENT_BEFORE {
+        let take = |it: Arrived<'_>| forwarded.push(it.forwarded);
+        second.receive(Instant::now(), &mut inbox, take).unwrap();
+    }
+    assert_eq!(forwarded.iter().position(|&it| it), Some(SENT_BEFORE));
+}
+
+#[test]
 fn what_is_forwarded_to_a_busy_member_waits_and_to_nobody_is_lost() {
     let site = Site::new(65);
     let address = site.address;
