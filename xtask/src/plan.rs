@@ -228,7 +228,7 @@ fn miri(root: &Path, pace: Pace) -> Work {
         // Fetches the standard library's source by itself; `test` would stop and ask for it.
         CommandLine::cargo("+nightly miri setup"),
         miri_test("wire --lib"),
-        miri_test("engine --lib --test memory_windows"),
+        miri_test("engine --lib --test memory_windows --test races"),
     ])
 }
 

@@ -325,7 +325,6 @@ mod blocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread;
 
     #[test]
     fn a_buffer_gives_back_what_was_written() {
@@ -368,61 +367,6 @@ mod tests {
                 assert_eq!(read, bytes[..length], "{length} bytes at {offset}");
             }
         }
-    }
-
-    /// Miri reports a data race here if a copy is not atomic, or not of words.
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "the test needs two threads")]
-    fn copies_of_the_same_bytes_at_the_same_time_do_not_race() {
-        const SIZE: usize = 8 * 20;
-        let rounds = if cfg!(miri) { 10 } else { 100_000 };
-        let buffer = Buffer::zeroed(SIZE);
-        thread::scope(|scope| {
-            for value in [0x11, 0x22] {
-                let buffer = &buffer;
-                scope.spawn(move || {
-                    for round in 0..rounds {
-                        buffer.write(0, &[value; SIZE]);
-                        // A part of the first word and of the last, as others write them whole.
-                        buffer.write(5, &[value; SIZE - 5 - 3]);
-                        let word = buffer.word(8 * (round % 20)).expect("aligned");
-                        word.fetch_add(0, Ordering::AcqRel);
-                    }
-                });
-            }
-            let mut read = [0; SIZE];
-            for _ in 0..rounds {
-                buffer.read(0, &mut read);
-                for word in read[8..SIZE - 8].chunks(8) {
-                    assert!(
-                        word.iter().all(|byte| *byte == word[0]),
-                        "half a word of each: {word:x?}"
-                    );
-                }
-            }
-        });
-    }
-
-    /// What two threads write to the two halves of a word, both find there.
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "the test needs two threads")]
-    fn a_part_of_a_word_is_written_without_loss_of_the_other() {
-        let rounds = if cfg!(miri) { 10 } else { 100_000 };
-        let buffer = Buffer::zeroed(8);
-        thread::scope(|scope| {
-            for offset in [0, 3] {
-                let buffer = &buffer;
-                scope.spawn(move || {
-                    for round in 0..rounds {
-                        let bytes = [round as u8; 3];
-                        let mut read = [0; 3];
-                        buffer.write(offset, &bytes);
-                        buffer.read(offset, &mut read);
-                        assert_eq!(read, bytes);
-                    }
-                });
-            }
-        });
     }
 
     #[test]
