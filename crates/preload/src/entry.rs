@@ -7,12 +7,14 @@ use libc::{mode_t, size_t, ssize_t};
 
 use crate::detour;
 use crate::real::{Real, missing};
+use crate::result::{outside, refusing_empty};
 
-/// Makes a function of each row. A row is the C declaration, with `=>` before the path.
+/// Makes a function of each row. A row is the C declaration, with `=>` before the path, and at the
+/// end what is to be done with the result if the path is a shown one.
 macro_rules! interposed {
     ($(fn $name:ident(
         $($before:ident: $before_type:ty,)* => $path:ident $(, $after:ident: $after_type:ty)*
-    ) -> $result:ty;)+) => {$(
+    ) -> $result:ty $(=> $finish:ident)?;)+) => {$(
         /// # Safety
         /// What the function of this name in the C library asks for.
         #[unsafe(no_mangle)]
@@ -34,7 +36,12 @@ macro_rules! interposed {
             // SAFETY: a text, or something for which the caller expects an error.
             if unsafe { detour::is_shown($path) } {
                 // SAFETY: it begins like a path of ours, so it is a text.
-                return unsafe { detour::take($path, call) };
+                let result = unsafe { detour::take($path, call) };
+                $(
+                    // SAFETY: the path is a text, and the result what the function returned.
+                    let result = unsafe { $finish(result, $path) };
+                )?
+                return result;
             }
             call($path)
         }
@@ -55,16 +62,16 @@ const fn name(text: &'static str) -> &'static CStr {
 // nobody reads it. Names with underscores are what compilers make of the plain ones: for checked
 // sizes, and in programs that were linked before version 2.33 of the C library.
 interposed! {
-    fn open(=> path, flags: c_int, mode: mode_t) -> c_int;
-    fn open64(=> path, flags: c_int, mode: mode_t) -> c_int;
-    fn openat(folder: c_int, => path, flags: c_int, mode: mode_t) -> c_int;
-    fn openat64(folder: c_int, => path, flags: c_int, mode: mode_t) -> c_int;
-    fn __open_2(=> path, flags: c_int) -> c_int;
-    fn __open64_2(=> path, flags: c_int) -> c_int;
-    fn __openat_2(folder: c_int, => path, flags: c_int) -> c_int;
-    fn __openat64_2(folder: c_int, => path, flags: c_int) -> c_int;
-    fn fopen(=> path, mode: *const c_char) -> *mut c_void;
-    fn fopen64(=> path, mode: *const c_char) -> *mut c_void;
+    fn open(=> path, flags: c_int, mode: mode_t) -> c_int => refusing_empty;
+    fn open64(=> path, flags: c_int, mode: mode_t) -> c_int => refusing_empty;
+    fn openat(folder: c_int, => path, flags: c_int, mode: mode_t) -> c_int => refusing_empty;
+    fn openat64(folder: c_int, => path, flags: c_int, mode: mode_t) -> c_int => refusing_empty;
+    fn __open_2(=> path, flags: c_int) -> c_int => refusing_empty;
+    fn __open64_2(=> path, flags: c_int) -> c_int => refusing_empty;
+    fn __openat_2(folder: c_int, => path, flags: c_int) -> c_int => refusing_empty;
+    fn __openat64_2(folder: c_int, => path, flags: c_int) -> c_int => refusing_empty;
+    fn fopen(=> path, mode: *const c_char) -> *mut c_void => refusing_empty;
+    fn fopen64(=> path, mode: *const c_char) -> *mut c_void => refusing_empty;
 
     fn stat(=> path, result: *mut c_void) -> c_int;
     fn stat64(=> path, result: *mut c_void) -> c_int;
@@ -97,9 +104,9 @@ interposed! {
     fn __readlinkat_chk(
         folder: c_int, => path, buffer: *mut c_char, size: size_t, room: size_t
     ) -> ssize_t;
-    fn realpath(=> path, resolved: *mut c_char) -> *mut c_char;
-    fn __realpath_chk(=> path, resolved: *mut c_char, room: size_t) -> *mut c_char;
-    fn canonicalize_file_name(=> path) -> *mut c_char;
+    fn realpath(=> path, resolved: *mut c_char) -> *mut c_char => outside;
+    fn __realpath_chk(=> path, resolved: *mut c_char, room: size_t) -> *mut c_char => outside;
+    fn canonicalize_file_name(=> path) -> *mut c_char => outside;
 
     fn opendir(=> path) -> *mut c_void;
     fn scandir(

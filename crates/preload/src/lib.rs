@@ -3,7 +3,7 @@
 //! Some programs look for RDMA devices in `/dev/infiniband` and `/sys/class/infiniband*` instead of
 //! asking the library. `roci run` writes what they want to see there into a folder, names the folder
 //! in `ROCI_TREE`, and preloads this library. It stands before the functions of the C library
-//! that take a path, and puts the folder before the path if it is one of those; every other call it
+//! that take a path, and looks for the path in the folder if it is one of those; every other call it
 //! passes on as it is. Without the variable it does nothing.
 //!
 //! A program that runs under this library must not notice it: nothing here locks, prints or panics,
@@ -20,3 +20,6 @@ mod detour;
 mod entry;
 #[cfg(not(test))]
 mod real;
+#[cfg(not(test))]
+mod result;
+mod walk;

@@ -6,6 +6,7 @@
 
 mod backend;
 mod bench;
+mod device_files;
 mod evidence;
 mod guest;
 mod host;
@@ -126,6 +127,11 @@ impl Options {
         only.is_none_or(|text| LIBRARY_TESTS.contains(text))
     }
 
+    fn wants_device_files(&self) -> bool {
+        let only = self.only.as_deref();
+        only.is_none_or(|text| device_files::NAME.contains(text))
+    }
+
     fn wants(&self, row: &Row) -> bool {
         match &self.only {
             Some(text) => row.name.contains(text),
@@ -163,12 +169,15 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
     }
     let start = Instant::now();
     let place = Place::find()?;
-    let (machine, image) = boot(&place, options.backend)?;
+    let (mut machine, image) = boot(&place, options.backend)?;
     println!(
         "Linux {} is up after {:.0?}",
         image.release,
         start.elapsed()
     );
+    if options.wants_device_files() {
+        device_files::check(root, &mut machine)?;
+    }
     let programs = Programs::new(&place, &image)?;
     let mut matrix = Matrix::new(Stage::new(machine, programs)?, start, options.clone());
     matrix.run()?;

@@ -3,6 +3,7 @@
 mod demo;
 mod end;
 mod explain;
+mod files;
 mod link;
 mod look;
 mod others;

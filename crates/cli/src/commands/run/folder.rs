@@ -4,10 +4,10 @@
 //! lists of devices, have two of them, and whoever wants the same one finds it whole or not at all.
 
 use std::collections::hash_map::RandomState;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -17,11 +17,22 @@ use net::share::RuntimeDirectory;
 #[derive(Default, Hash, Debug, PartialEq)]
 pub(super) struct Contents {
     folders: Vec<PathBuf>,
-    files: Vec<(PathBuf, String)>,
+    files: Vec<(PathBuf, File)>,
     links: Vec<(PathBuf, PathBuf)>,
     /// More names for files.
     names: Vec<(PathBuf, PathBuf)>,
 }
+
+/// What is in a file, and its mode.
+#[derive(Hash, Debug, PartialEq)]
+struct File {
+    text: String,
+    mode: u32,
+}
+
+const READABLE: u32 = 0o444;
+const CHANGEABLE: u32 = 0o644;
+const FOLDER: u32 = 0o755;
 
 impl Contents {
     pub(super) fn folder(&mut self, path: impl Into<PathBuf>) {
@@ -30,7 +41,21 @@ impl Contents {
 
     /// A file with one line in it.
     pub(super) fn line(&mut self, path: impl Into<PathBuf>, line: impl std::fmt::Display) {
-        self.files.push((path.into(), format!("{line}\n")));
+        self.file(path, format!("{line}\n"), READABLE);
+    }
+
+    /// A file with one line in it that its owner may change.
+    pub(super) fn changeable(&mut self, path: impl Into<PathBuf>, line: impl std::fmt::Display) {
+        self.file(path, format!("{line}\n"), CHANGEABLE);
+    }
+
+    /// A file with nothing in it.
+    pub(super) fn empty(&mut self, path: impl Into<PathBuf>) {
+        self.file(path, String::new(), READABLE);
+    }
+
+    fn file(&mut self, path: impl Into<PathBuf>, text: String, mode: u32) {
+        self.files.push((path.into(), File { text, mode }));
     }
 
     pub(super) fn link(&mut self, path: impl Into<PathBuf>, target: impl Into<PathBuf>) {
@@ -82,10 +107,12 @@ impl Contents {
     fn write_to(&self, base: &Path) -> io::Result<()> {
         fs::create_dir(base)?;
         for path in &self.folders {
-            fs::create_dir_all(base.join(path))?;
+            make_folders(base, path)?;
         }
-        for (path, text) in &self.files {
-            fs::write(with_parent(base, path)?, text)?;
+        for (path, file) in &self.files {
+            let path = with_parent(base, path)?;
+            fs::write(&path, &file.text)?;
+            fs::set_permissions(&path, Permissions::from_mode(file.mode))?;
         }
         for (path, target) in &self.links {
             symlink(target, with_parent(base, path)?)?;
@@ -98,11 +125,24 @@ impl Contents {
 }
 
 fn with_parent(base: &Path, path: &Path) -> io::Result<PathBuf> {
-    let path = base.join(path);
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
+        make_folders(base, parent)?;
     }
-    Ok(path)
+    Ok(base.join(path))
+}
+
+/// Makes a folder and those on the way to it, with the mode that they have in `/sys` whatever the
+/// user's mask is.
+fn make_folders(base: &Path, path: &Path) -> io::Result<()> {
+    let mut folder = base.to_owned();
+    for name in path {
+        folder.push(name);
+        if !folder.is_dir() {
+            fs::create_dir(&folder)?;
+            fs::set_permissions(&folder, Permissions::from_mode(FOLDER))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,0 +1,116 @@
+//! The cards that our devices would be, on a bus of their own.
+
+use std::fs;
+
+use net::interface::Device;
+
+use super::Contents;
+
+/// The domain of the bus. No machine was seen with it, so that none of its own cards has our
+/// addresses. The preloaded library knows the folder, too.
+const DOMAIN: &str = "5243";
+
+/// What stands for maker and model of a card.
+const MAKER: &str = "0x5243";
+const MODEL: &str = "0x0001";
+
+/// A network controller.
+const CLASS: &str = "0x020000";
+
+/// The address of a card. Only its bus differs: some programs take cards that differ in the rest
+/// for ports of one.
+fn address(number: usize) -> String {
+    format!("{DOMAIN}:{:02x}:00.0", number % 0x100)
+}
+
+fn folder(number: usize) -> String {
+    format!("sys/devices/pci{DOMAIN}:00/{}", address(number))
+}
+
+/// Adds a card: it knows its network interface, and is near no processor in particular.
+pub(super) fn add(contents: &mut Contents, number: usize, device: &Device) {
+    let folder = folder(number);
+    let facts = [
+        ("class", CLASS),
+        ("vendor", MAKER),
+        ("device", MODEL),
+        ("subsystem_vendor", MAKER),
+        ("subsystem_device", MODEL),
+        ("numa_node", "-1"),
+    ];
+    for (name, value) in facts {
+        contents.line(format!("{folder}/{name}"), value);
+    }
+    add_processors(contents, &folder);
+    contents.changeable(
+        format!("{folder}/uevent"),
+        format_args!("PCI_SLOT_NAME={}", address(number)),
+    );
+    contents.folder("sys/bus/pci");
+    contents.link(format!("{folder}/subsystem"), "../../../bus/pci");
+    let mut interfaces: Vec<&str> = (device.gids.iter())
+        .map(|entry| entry.interface.name.as_str())
+        .collect();
+    interfaces.sort_unstable();
+    interfaces.dedup();
+    for name in interfaces {
+        contents.link(
+            format!("{folder}/net/{name}"),
+            format!("/sys/class/net/{name}"),
+        );
+    }
+}
+
+/// All processors are as near as any.
+fn add_processors(contents: &mut Contents, folder: &str) {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online");
+    let Some(list) = online.ok().filter(|list| mask(list).is_some()) else {
+        return;
+    };
+    contents.line(format!("{folder}/local_cpulist"), list.trim());
+    let mask = mask(&list).unwrap_or_default();
+    contents.line(format!("{folder}/local_cpus"), mask);
+}
+
+/// The processors of a list such as `0-3,6` as bits, the highest first, in groups of 32.
+fn mask(list: &str) -> Option<String> {
+    let mut groups = Vec::<u32>::new();
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+        for processor in first..=last {
+            let group = usize::from(processor / 32);
+            groups.resize(groups.len().max(group + 1), 0);
+            groups[group] |= 1 << (processor % 32);
+        }
+    }
+    let groups = groups.iter().rev().map(|group| format!("{group:08x}"));
+    Some(groups.collect::<Vec<_>>().join(","))
+}
+
+/// Hangs something of a class on a card, and tells where its files go.
+pub(super) fn hang(contents: &mut Contents, number: usize, class: &str, name: &str) -> String {
+    let address = address(number);
+    let folder = format!("{}/{class}/{name}", folder(number));
+    let from_class = folder.replacen("sys/", "../../", 1);
+    contents.link(format!("sys/class/{class}/{name}"), from_class);
+    contents.link(format!("{folder}/device"), format!("../../../{address}"));
+    contents.link(
+        format!("{folder}/subsystem"),
+        format!("../../../../../class/{class}"),
+    );
+    folder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_bits_in_groups_of_32() {
+        assert_eq!(mask("0-1\n").as_deref(), Some("00000003"));
+        assert_eq!(mask("0,3-4").as_deref(), Some("00000019"));
+        assert_eq!(mask("0-32").as_deref(), Some("00000001,ffffffff"));
+        assert_eq!(mask("?"), None);
+    }
+}

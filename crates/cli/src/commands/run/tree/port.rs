@@ -1,0 +1,131 @@
+//! The only port of a device.
+
+use net::interface::{Device, GidEntry, LinkState};
+
+use super::Contents;
+
+/// The counters that `rdma_rxe` has. Ours are not shown here: a file has one content, and every
+/// process has its own counters.
+const COUNTERS: [&str; 15] = [
+    "ack_deferred",
+    "completer_retry_err",
+    "duplicate_request",
+    "link_downed",
+    "out_of_seq_request",
+    "rcvd_pkts",
+    "rcvd_rnr_err",
+    "rcvd_seq_err",
+    "rdma_recvs",
+    "rdma_sends",
+    "retry_exceeded_err",
+    "retry_rnr_exceeded_err",
+    "send_err",
+    "send_rnr_err",
+    "sent_pkts",
+];
+
+/// For how many milliseconds the kernel keeps counters that it has read.
+const COUNTER_LIFESPAN: u32 = 12;
+
+/// What the kernel counts of the messages of its connection manager, and which messages.
+const MESSAGE_COUNTERS: [&str; 4] = [
+    "cm_rx_duplicates",
+    "cm_rx_msgs",
+    "cm_tx_msgs",
+    "cm_tx_retries",
+];
+const MESSAGES: [&str; 11] = [
+    "apr", "drep", "dreq", "lap", "mra", "rej", "rep", "req", "rtu", "sidr_rep", "sidr_req",
+];
+
+pub(super) fn add(contents: &mut Contents, folder: &str, device: &Device) {
+    let (state, physical) = match device.state {
+        LinkState::Active => ("4: ACTIVE", "5: LinkUp"),
+        LinkState::Down => ("1: DOWN", "3: Disabled"),
+    };
+    let facts = [
+        ("state", state),
+        ("phys_state", physical),
+        ("link_layer", "Ethernet"),
+        // One lane of ten gigabits, as the library says: a device in software has no speed.
+        ("rate", "10 Gb/sec (1X QDR)"),
+        ("lid", "0x0"),
+        ("lid_mask_count", "0"),
+        ("sm_lid", "0x0"),
+        ("sm_sl", "0"),
+        ("cap_mask", "0x00010000"),
+        ("pkeys/0", "0xffff"),
+    ];
+    for (name, value) in facts {
+        contents.line(format!("{folder}/{name}"), value);
+    }
+    add_counters(contents, folder);
+    add_gids(contents, folder, device);
+}
+
+fn add_counters(contents: &mut Contents, folder: &str) {
+    for name in COUNTERS {
+        contents.line(format!("{folder}/hw_counters/{name}"), 0);
+    }
+    let lifespan = format!("{folder}/hw_counters/lifespan");
+    contents.changeable(lifespan, COUNTER_LIFESPAN);
+    for group in MESSAGE_COUNTERS {
+        for message in MESSAGES {
+            contents.line(format!("{folder}/{group}/{message}"), 0);
+        }
+    }
+}
+
+/// The kernel has files for every index. Those of the empty ones are one file each: it takes no
+/// room, and reading an empty attribute is refused by the preloaded library.
+fn add_gids(contents: &mut Contents, folder: &str, device: &Device) {
+    for entry in &device.gids {
+        add_gid(contents, folder, entry);
+    }
+    let empty = device.gids.len()..Device::GID_TABLE_LENGTH;
+    let Some(first) = empty.clone().next() else {
+        return;
+    };
+    contents.line(format!("{folder}/gids/{first}"), gid_text([0; 16]));
+    let attributes = ["gid_attrs/types", "gid_attrs/ndevs"];
+    for attribute in attributes {
+        contents.empty(format!("{folder}/{attribute}/{first}"));
+    }
+    for index in empty.skip(1) {
+        for table in ["gids"].into_iter().chain(attributes) {
+            let table = format!("{folder}/{table}");
+            contents.name(format!("{table}/{index}"), format!("{table}/{first}"));
+        }
+    }
+}
+
+fn add_gid(contents: &mut Contents, folder: &str, entry: &GidEntry) {
+    let index = entry.index;
+    contents.line(
+        format!("{folder}/gids/{index}"),
+        gid_text(entry.gid.bytes()),
+    );
+    let attributes = format!("{folder}/gid_attrs");
+    contents.line(format!("{attributes}/types/{index}"), "RoCE v2");
+    contents.line(format!("{attributes}/ndevs/{index}"), &entry.interface.name);
+}
+
+/// Eight groups, without any of the abbreviations of IPv6.
+fn gid_text(bytes: [u8; 16]) -> String {
+    let groups = bytes
+        .chunks(2)
+        .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
+    groups.collect::<Vec<_>>().join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gid_is_written_in_full() {
+        let mut bytes = [0; 16];
+        bytes[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
+        assert_eq!(gid_text(bytes), "0000:0000:0000:0000:0000:ffff:0a00:0001");
+    }
+}

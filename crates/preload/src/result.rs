@@ -1,0 +1,106 @@
+//! What becomes of results that the tree alone would get wrong.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use crate::detour;
+
+/// Something that a file was opened as.
+pub(crate) trait Opened: Copy {
+    /// Its descriptor; none if opening it failed.
+    fn descriptor(self) -> Option<c_int>;
+
+    /// Closes it, and opens this descriptor instead.
+    ///
+    /// # Safety
+    /// It is open, and nobody else uses it. The descriptor is open and belongs to the caller.
+    unsafe fn replace(self, by: c_int) -> Self;
+}
+
+impl Opened for c_int {
+    fn descriptor(self) -> Option<c_int> {
+        (self >= 0).then_some(self)
+    }
+
+    unsafe fn replace(self, by: c_int) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { libc::close(self) };
+        by
+    }
+}
+
+/// A `FILE *`.
+impl Opened for *mut c_void {
+    fn descriptor(self) -> Option<c_int> {
+        if self.is_null() {
+            return None;
+        }
+        // SAFETY: not null, so what `fopen` returned.
+        Some(unsafe { libc::fileno(self.cast()) })
+    }
+
+    unsafe fn replace(self, by: c_int) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { libc::fclose(self.cast()) };
+        // SAFETY: an open descriptor and a text.
+        let file = unsafe { libc::fdopen(by, c"r".as_ptr()) };
+        if file.is_null() {
+            // SAFETY: nobody took it.
+            unsafe { libc::close(by) };
+        }
+        file.cast()
+    }
+}
+
+/// Reading the attributes of an empty GID fails with `EINVAL`. In the tree those are empty files.
+///
+/// # Safety
+/// The path is a text with a zero at its end; the result is new.
+pub(crate) unsafe fn refusing_empty<T: Opened>(opened: T, path: *const c_char) -> T {
+    // SAFETY: the caller's promise.
+    let path = unsafe { CStr::from_ptr(path) };
+    let Some(descriptor) = opened.descriptor() else {
+        return opened;
+    };
+    if !names_attribute(path.to_bytes()) || !is_empty_file(descriptor) {
+        return opened;
+    }
+    // This descriptor has no function for reading, for which the kernel says `EINVAL`.
+    // SAFETY: it takes only a flag.
+    let unreadable = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if unreadable < 0 {
+        return opened;
+    }
+    // SAFETY: the result is new, so nobody uses it; the descriptor is ours.
+    unsafe { opened.replace(unreadable) }
+}
+
+fn names_attribute(path: &[u8]) -> bool {
+    const FOLDER: &[u8] = b"/gid_attrs/";
+    path.windows(FOLDER.len()).any(|part| part == FOLDER)
+}
+
+fn is_empty_file(descriptor: c_int) -> bool {
+    // SAFETY: numbers, for which zero is a value.
+    let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: a place for the answer; the kernel checks the descriptor.
+    let known = unsafe { libc::fstat(descriptor, &raw mut found) } == 0;
+    known && found.st_mode & libc::S_IFMT == libc::S_IFREG && found.st_size == 0
+}
+
+/// A resolved path as it would be without the tree before it.
+///
+/// # Safety
+/// The resolved path is null or a text that may be changed.
+pub(crate) unsafe fn outside(resolved: *mut c_char, _path: *const c_char) -> *mut c_char {
+    if resolved.is_null() {
+        return resolved;
+    }
+    // SAFETY: not null, so a text.
+    let text = unsafe { CStr::from_ptr(resolved) }.to_bytes_with_nul();
+    if let Some(rest) = detour::behind_tree(text) {
+        // SAFETY: the end of the same text, with its zero, moved to its beginning.
+        unsafe { ptr::copy(rest.as_ptr().cast(), resolved, rest.len()) };
+    }
+    resolved
+}

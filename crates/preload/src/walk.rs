@@ -1,0 +1,278 @@
+//! Resolves a path as the kernel would if the tree were part of the file system.
+//!
+//! A path goes through the tree one component at a time, because `..` behind a link means the folder
+//! that the link leads to. A path that leaves what is shown goes on in the real file system.
+
+use std::ffi::CStr;
+
+use crate::detour::{LONGEST, SHOWN};
+
+/// As many links as the kernel follows in one path.
+const MOST_LINKS: usize = 40;
+
+/// A path of limited length. Nothing is allocated: `open` may be called where that is forbidden.
+struct Buffer {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+impl Buffer {
+    const fn new() -> Self {
+        Self {
+            bytes: [0; LONGEST],
+            length: 0,
+        }
+    }
+
+    fn text(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// Adds to the end. There is always room left for a zero.
+    fn push(&mut self, text: &[u8]) -> Option<()> {
+        let end = self.length + text.len();
+        if end >= LONGEST {
+            return None;
+        }
+        self.bytes[self.length..end].copy_from_slice(text);
+        self.bytes[end] = 0;
+        self.length = end;
+        Some(())
+    }
+
+    /// Takes the last component away. The root is its own parent.
+    fn pop(&mut self) {
+        let last = self.text().iter().rposition(|byte| *byte == b'/');
+        self.length = last.unwrap_or(0);
+    }
+
+    fn clear(&mut self) {
+        self.length = 0;
+    }
+}
+
+/// The room that resolving a path takes.
+pub(crate) struct Walk {
+    /// What has been walked, without links and dots.
+    done: Buffer,
+    /// What is still to be walked.
+    rest: Buffer,
+    /// `rest` while it is replaced, and then the result.
+    other: Buffer,
+}
+
+impl Walk {
+    pub(crate) const fn new() -> Self {
+        Self {
+            done: Buffer::new(),
+            rest: Buffer::new(),
+            other: Buffer::new(),
+        }
+    }
+
+    /// Where a path leads: into the tree, or out of what is shown. None if it gets too long or
+    /// follows too many links.
+    ///
+    /// The last component is not followed if it is a relative link, so that a caller can ask about
+    /// the link; those stay within the tree. An absolute link stands for a real file and is always
+    /// followed.
+    pub(crate) fn resolve(&mut self, tree: &[u8], path: &[u8]) -> Option<&CStr> {
+        self.done.clear();
+        self.rest.clear();
+        self.rest.push(path)?;
+        let mut links = 0;
+        while self.step()? {
+            if !is_shown(self.done.text()) {
+                if is_above_shown(self.done.text()) {
+                    continue;
+                }
+                break;
+            }
+            let mut target = [0; LONGEST];
+            let Some(target) = self.link(tree, &mut target) else {
+                continue;
+            };
+            let is_last = self.rest.text().is_empty();
+            if is_last && !target.starts_with(b"/") {
+                continue;
+            }
+            links += 1;
+            if links > MOST_LINKS {
+                return None;
+            }
+            self.follow(target)?;
+        }
+        self.finish(tree)
+    }
+
+    /// Walks the next component; false if there is none.
+    fn step(&mut self) -> Option<bool> {
+        let rest = self.rest.text();
+        let start = rest.iter().position(|byte| *byte != b'/');
+        let Some(start) = start else {
+            return Some(false);
+        };
+        let length = rest[start..].iter().position(|byte| *byte == b'/');
+        let end = length.map_or(rest.len(), |length| start + length);
+        match &rest[start..end] {
+            b"." => {}
+            b".." => self.done.pop(),
+            name => {
+                self.done.push(b"/")?;
+                self.done.push(name)?;
+            }
+        }
+        let left = self.rest.length - end;
+        self.rest.bytes.copy_within(end..end + left + 1, 0);
+        self.rest.length = left;
+        Some(true)
+    }
+
+    /// Where the walked path points to, if it is a link of the tree.
+    fn link<'t>(&mut self, tree: &[u8], target: &'t mut [u8; LONGEST]) -> Option<&'t [u8]> {
+        self.other.clear();
+        self.other.push(tree)?;
+        self.other.push(self.done.text())?;
+        // Not the function `readlink`, which this library stands before.
+        // SAFETY: a text with a zero at its end, and a buffer with its length.
+        let length = unsafe {
+            libc::syscall(
+                libc::SYS_readlinkat,
+                libc::AT_FDCWD,
+                self.other.bytes.as_ptr(),
+                target.as_mut_ptr(),
+                target.len(),
+            )
+        };
+        target.get(..usize::try_from(length).ok()?)
+    }
+
+    /// Replaces the component walked last by what it points to.
+    fn follow(&mut self, target: &[u8]) -> Option<()> {
+        match target.starts_with(b"/") {
+            true => self.done.clear(),
+            false => self.done.pop(),
+        }
+        self.other.clear();
+        self.other.push(target)?;
+        self.other.push(self.rest.text())?;
+        self.rest.clear();
+        self.rest.push(self.other.text())
+    }
+
+    fn finish(&mut self, tree: &[u8]) -> Option<&CStr> {
+        self.other.clear();
+        if is_shown(self.done.text()) {
+            self.other.push(tree)?;
+        }
+        self.other.push(self.done.text())?;
+        self.other.push(self.rest.text())?;
+        if self.other.text().is_empty() {
+            self.other.push(b"/")?;
+        }
+        CStr::from_bytes_until_nul(&self.other.bytes).ok()
+    }
+}
+
+fn is_shown(path: &[u8]) -> bool {
+    SHOWN.iter().any(|beginning| path.starts_with(beginning))
+}
+
+/// Whether it is a folder on the way to what is shown, which is real and no link.
+fn is_above_shown(path: &[u8]) -> bool {
+    let below = |shown: &[u8]| {
+        let rest = shown.strip_prefix(path);
+        rest.is_some_and(|rest| rest.starts_with(b"/"))
+    };
+    path.is_empty() || SHOWN.iter().any(|shown| below(shown))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A tree with one device, and what is beside it in sysfs.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str) -> Self {
+            let name = format!("roci-walk-{name}-{}", std::process::id());
+            let root = std::env::temp_dir().join(name);
+            let device = root.join("sys/devices/pci5243:00/5243:00:00.0/infiniband/x");
+            fs::create_dir_all(device.join("ports/1")).expect("a folder");
+            fs::create_dir_all(root.join("sys/class/infiniband")).expect("a folder");
+            fs::create_dir_all(root.join("dev/infiniband")).expect("a folder");
+            let link = |path: &str, target: &str| {
+                symlink(target, root.join(path)).expect("a link");
+            };
+            link(
+                "sys/class/infiniband/x",
+                "../../devices/pci5243:00/5243:00:00.0/infiniband/x",
+            );
+            link("sys/class/infiniband/loop", "loop/deeper");
+            link("dev/infiniband/uverbs0", "/dev/null");
+            Self(root)
+        }
+
+        /// `TREE` stands for the tree.
+        fn resolve(&self, path: &str) -> Option<String> {
+            let root = self.0.to_str().expect("a text");
+            let mut walk = Walk::new();
+            let resolved = walk.resolve(root.as_bytes(), path.as_bytes())?;
+            let resolved = resolved.to_str().expect("a text");
+            Some(resolved.replace(root, "TREE"))
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn dots_behind_a_link_begin_where_it_leads_to() {
+        let tree = Tree::new("dots");
+        let leads = |path: &str, to: &str| {
+            assert_eq!(tree.resolve(path).as_deref(), Some(to), "{path}");
+        };
+        let bus = "TREE/sys/devices/pci5243:00";
+        leads(
+            "/sys/class/infiniband/x/../..",
+            &format!("{bus}/5243:00:00.0"),
+        );
+        leads(
+            "/sys/class/infiniband/./x//ports/../ports/1",
+            &format!("{bus}/5243:00:00.0/infiniband/x/ports/1"),
+        );
+        leads("/sys/class/infiniband/x/../../../../..", "/sys");
+        leads("/sys/class/infiniband/..", "/sys/class");
+        leads("/sys/class/infiniband/../net/lo/..", "/sys/class/net/lo/..");
+        leads("/dev/infiniband/../../..", "/");
+    }
+
+    #[test]
+    fn a_relative_link_at_the_end_stays_and_an_absolute_one_is_followed() {
+        let tree = Tree::new("links");
+        let leads = |path: &str, to: &str| {
+            assert_eq!(tree.resolve(path).as_deref(), Some(to), "{path}");
+        };
+        leads("/sys/class/infiniband/x", "TREE/sys/class/infiniband/x");
+        leads("/dev/infiniband/uverbs0", "/dev/null");
+        leads("/dev/infiniband/uverbs7", "TREE/dev/infiniband/uverbs7");
+        let inside = "TREE/sys/devices/pci5243:00/5243:00:00.0/infiniband/x";
+        leads("/sys/class/infiniband/x/", &format!("{inside}/"));
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_or_circular_is_left_alone() {
+        let tree = Tree::new("long");
+        let long = format!("/dev/infiniband/{}", "x".repeat(LONGEST - 20));
+        assert_eq!(tree.resolve(&long), None);
+        assert_eq!(tree.resolve("/sys/class/infiniband/loop/y"), None);
+    }
+}
