@@ -42,6 +42,7 @@
 pub mod symbols;
 
 mod abi;
+mod absence;
 mod clock;
 mod entry;
 mod errno;

@@ -6,6 +6,8 @@
 //! that take a path, and looks for the path in the folder if it is one of those; every other call it
 //! passes on as it is. Without the variable it does nothing.
 //!
+//! Programs that set `LD_PRELOAD` for what they start keep this library there, too.
+//!
 //! A program that runs under this library must not notice it: nothing here locks, prints or panics,
 //! and all that an ordinary call costs is a look at the first letters of its path.
 //!
@@ -18,8 +20,11 @@ mod detour;
 // Unit tests must not put these before the functions that the tests themselves use.
 #[cfg(not(test))]
 mod entry;
+mod keep;
 #[cfg(not(test))]
 mod real;
 #[cfg(not(test))]
 mod result;
+#[cfg(not(test))]
+mod start;
 mod walk;

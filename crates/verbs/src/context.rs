@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ use crate::completion::CompletionQueue;
 use crate::domain::ProtectionDomain;
 use crate::driver::Driver;
 use crate::opening::{OpenError, Options, device};
+
+/// Whether this process has opened a device.
+static OPENED: AtomicBool = AtomicBool::new(false);
 
 /// An open device. Cheap to clone; it closes when its last clone and everything made from it is
 /// gone.
@@ -46,6 +50,7 @@ impl Context {
 
     pub(crate) fn of(device: Device, options: &Options) -> Result<Self, OpenError> {
         let driver = Driver::open(&device, options)?;
+        OPENED.store(true, Ordering::Relaxed);
         let gids = device.gids.iter().map(|entry| entry.gid).collect();
         Ok(Self(Arc::new(Open {
             driver,
@@ -118,6 +123,10 @@ impl Context {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.0.driver.counters()
+    }
+
+    pub(crate) fn was_opened() -> bool {
+        OPENED.load(Ordering::Relaxed)
     }
 
     pub(crate) fn driver(&self) -> &Driver {

@@ -20,6 +20,12 @@ use crate::narrator::News;
 /// An open device, object by object.
 pub struct Raw<'c>(&'c Driver);
 
+/// Whether this process has opened a device, whether or not it is open still.
+#[must_use]
+pub fn was_opened() -> bool {
+    Context::was_opened()
+}
+
 impl Context {
     /// The device without handles.
     #[must_use]

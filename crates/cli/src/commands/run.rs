@@ -77,7 +77,7 @@ fn start(options: &Options) -> anyhow::Result<Infallible> {
     if let Some(note) = program.note()? {
         remark(note);
     }
-    let environment = Environment::new(&options.settings)?;
+    let environment = Environment::new(&options.settings)?.of_this_process();
     let mut command = Command::new(program.path());
     command.arg0(name).args(arguments).envs(environment.set());
     let failed = command.exec();

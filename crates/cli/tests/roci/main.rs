@@ -1,5 +1,6 @@
 //! The built command, run as people and scripts run it.
 
+mod copies;
 mod demo;
 mod end;
 mod explain;

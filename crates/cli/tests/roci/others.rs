@@ -282,8 +282,7 @@ fn what_went_wrong_is_explained_and_the_end_stays_the_same() {
         let words = [&["run", "--explain"], options, &["--"], program].concat();
         roci(words).run()
     };
-    let quiet = explained(&[], &["sh", "-c", "exit 3"]);
-    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(3), ""));
+    assert_eq!(explained(&[], &["sh", "-c", "exit 3"]).code, Some(3));
     assert_eq!(explained(&[], &["sh", "-c", "kill -TERM $$"]).code, None);
 
     let command = env!("CARGO_BIN_EXE_roci");
@@ -318,12 +317,12 @@ fn signals_reach_a_program() {
 #[test]
 fn a_shell_takes_the_environment_and_gives_it_back() {
     let script = "
-before=\"$LD_PRELOAD|$LD_LIBRARY_PATH|$ROCI_TREE\"
+before=\"$LD_PRELOAD|$LD_LIBRARY_PATH|$ROCI_TREE|$ROCI_PRELOAD\"
 eval \"$($roci env)\"
 ls /sys/class/infiniband
 eval \"$($roci env)\"
 eval \"$($roci env --unset)\"
-[ \"$before\" = \"$LD_PRELOAD|$LD_LIBRARY_PATH|$ROCI_TREE\" ] && echo as before";
+[ \"$before\" = \"$LD_PRELOAD|$LD_LIBRARY_PATH|$ROCI_TREE|$ROCI_PRELOAD\" ] && echo as before";
     let output = Command::new("sh")
         .args(["-c", script])
         .env("roci", env!("CARGO_BIN_EXE_roci"))

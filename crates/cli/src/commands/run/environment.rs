@@ -3,7 +3,8 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::slice;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -16,6 +17,10 @@ use super::tree;
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const PRELOAD: &str = "LD_PRELOAD";
 const TREE: &str = "ROCI_TREE";
+/// What programs that set `LD_PRELOAD` themselves keep in it.
+const KEPT_PRELOAD: &str = "ROCI_PRELOAD";
+/// The process that the program is.
+const RUN: &str = "ROCI_RUN";
 const PCAP: &str = "ROCI_PCAP";
 const EXPLAIN: &str = "ROCI_EXPLAIN";
 const SHORTCUT: &str = "ROCI_SHORTCUT";
@@ -94,12 +99,17 @@ impl Environment {
         let mut variables = vec![
             (
                 LIBRARY_PATH,
-                in_front(LIBRARY_PATH, &libraries.folder, PATH_SEPARATORS),
+                in_front(
+                    LIBRARY_PATH,
+                    slice::from_ref(&libraries.folder),
+                    PATH_SEPARATORS,
+                ),
             ),
             (
                 PRELOAD,
-                in_front(PRELOAD, &libraries.shim, PRELOAD_SEPARATORS),
+                in_front(PRELOAD, &libraries.preloaded, PRELOAD_SEPARATORS),
             ),
+            (KEPT_PRELOAD, joined(&libraries.preloaded)),
             (TREE, tree.into()),
         ];
         let given = [
@@ -119,6 +129,12 @@ impl Environment {
         Ok(Self(variables))
     }
 
+    /// Marks this process as the one that the program will be.
+    pub(crate) fn of_this_process(mut self) -> Self {
+        self.0.push((RUN, std::process::id().to_string().into()));
+        self
+    }
+
     /// Every variable with its value.
     pub(crate) fn set(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
         self.0
@@ -130,16 +146,19 @@ impl Environment {
 /// What takes our libraries away again: variables with what remains of them, if anything.
 pub(crate) fn without_ours() -> anyhow::Result<Vec<(&'static str, Option<OsString>)>> {
     let libraries = Libraries::find()?;
-    let rest = |name, entry: &Path, separators| {
-        let rest = without(&env::var_os(name).unwrap_or_default(), entry, separators);
+    let rest = |name, entries: &[PathBuf], separators| {
+        let rest = without(&env::var_os(name).unwrap_or_default(), entries, separators);
         (name, Some(rest).filter(|rest| !rest.is_empty()))
     };
+    let folder = slice::from_ref(&libraries.folder);
     let mut changes = vec![
-        rest(LIBRARY_PATH, &libraries.folder, PATH_SEPARATORS),
-        rest(PRELOAD, &libraries.shim, PRELOAD_SEPARATORS),
+        rest(LIBRARY_PATH, folder, PATH_SEPARATORS),
+        rest(PRELOAD, &libraries.preloaded, PRELOAD_SEPARATORS),
     ];
     let plain = [
         TREE,
+        KEPT_PRELOAD,
+        RUN,
         PCAP,
         EXPLAIN,
         SHORTCUT,
@@ -150,14 +169,14 @@ pub(crate) fn without_ours() -> anyhow::Result<Vec<(&'static str, Option<OsStrin
     Ok(changes)
 }
 
-/// The list in a variable with this entry first, and nowhere else.
-fn in_front(variable: &str, entry: &Path, separators: &[u8]) -> OsString {
+/// The list in a variable with these entries first, and nowhere else.
+fn in_front(variable: &str, entries: &[PathBuf], separators: &[u8]) -> OsString {
     let rest = without(
         &env::var_os(variable).unwrap_or_default(),
-        entry,
+        entries,
         separators,
     );
-    let mut list = entry.as_os_str().to_owned();
+    let mut list = joined(entries);
     if !rest.is_empty() {
         list.push(":");
         list.push(rest);
@@ -165,10 +184,18 @@ fn in_front(variable: &str, entry: &Path, separators: &[u8]) -> OsString {
     list
 }
 
-fn without(list: &OsStr, entry: &Path, separators: &[u8]) -> OsString {
-    let entries = list.as_bytes().split(|byte| separators.contains(byte));
-    let others = entries.filter(|other| *other != entry.as_os_str().as_bytes());
-    let others: Vec<&[u8]> = others.collect();
+fn joined(entries: &[PathBuf]) -> OsString {
+    let entries: Vec<&OsStr> = entries.iter().map(|entry| entry.as_os_str()).collect();
+    entries.join(OsStr::new(":"))
+}
+
+fn without(list: &OsStr, entries: &[PathBuf], separators: &[u8]) -> OsString {
+    let is_ours = |other: &[u8]| {
+        let mut entries = entries.iter();
+        entries.any(|entry| entry.as_os_str().as_bytes() == other)
+    };
+    let others = list.as_bytes().split(|byte| separators.contains(byte));
+    let others: Vec<&[u8]> = others.filter(|other| !is_ours(other)).collect();
     OsStr::from_bytes(&others.join(&b':')).to_owned()
 }
 
@@ -178,9 +205,11 @@ mod tests {
 
     #[test]
     fn an_entry_is_taken_out_wherever_it_stands() {
-        let rest = |list: &str| without(OsStr::new(list), Path::new("/ours"), b": ");
+        let ours = ["/ours".into(), "/ours/too".into()];
+        let rest = |list: &str| without(OsStr::new(list), &ours, b": ");
         for list in [
             "/a:/b",
+            "/ours:/ours/too:/a:/b",
             "/ours:/a:/b",
             "/a:/ours:/b",
             "/a /b /ours",

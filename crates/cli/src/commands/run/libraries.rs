@@ -32,8 +32,9 @@ const SEPARATORS: &[u8] = b" \t\n:;$";
 pub(super) struct Libraries {
     /// Has both libraries under their names.
     pub(super) folder: PathBuf,
-    /// What is to be preloaded.
-    pub(super) shim: PathBuf,
+    /// What is to be preloaded: the device files, and both libraries, so that they stand before a
+    /// copy that a program brings along under another name.
+    pub(super) preloaded: Vec<PathBuf>,
 }
 
 impl Libraries {
@@ -45,7 +46,7 @@ impl Libraries {
             (Some(library), Some(shim)) => linked(&library, &shim)?,
             _ => installed(here)?,
         };
-        if suits_loader(&libraries.folder) && suits_loader(&libraries.shim) {
+        if suits_loader(&libraries.folder) {
             return Ok(libraries);
         }
         let path = libraries.folder.display();
@@ -55,8 +56,9 @@ impl Libraries {
     }
 
     fn in_folder(folder: PathBuf) -> Self {
+        let preloaded = [SHIM, NAMES[0], NAMES[1]].map(|name| folder.join(name));
         Self {
-            shim: folder.join(SHIM),
+            preloaded: preloaded.into(),
             folder,
         }
     }
@@ -80,7 +82,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
 fn installed(here: &Path) -> anyhow::Result<Libraries> {
     let folder = here.parent().unwrap_or(here).join("lib/rocinante");
     let libraries = Libraries::in_folder(folder);
-    for path in [&libraries.folder.join(NAMES[0]), &libraries.shim] {
+    for path in &libraries.preloaded {
         if !path.is_file() {
             bail!(
                 "the libraries of roci are neither in {} nor in {}; run `cargo build` there, or \
@@ -93,7 +95,8 @@ fn installed(here: &Path) -> anyhow::Result<Libraries> {
     if suits_loader(&libraries.folder) {
         return Ok(libraries);
     }
-    linked(&libraries.folder.join(NAMES[0]), &libraries.shim)
+    let in_folder = |name| libraries.folder.join(name);
+    linked(&in_folder(NAMES[0]), &in_folder(SHIM))
 }
 
 /// A folder of links to them.

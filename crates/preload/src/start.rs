@@ -1,0 +1,149 @@
+//! The functions that start programs, and those that change the environment: both keep us in
+//! `LD_PRELOAD`.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::transmute;
+
+use libc::pid_t;
+
+use crate::keep::{self, List, with_ours};
+use crate::real::{Real, missing};
+
+type Texts = *const *const c_char;
+
+unsafe extern "C" {
+    static environ: Texts;
+}
+
+/// Calls the function of this name in the C library, with arguments of these types.
+macro_rules! real {
+    ($name:literal: $($type:ty),* => $($argument:expr),*) => {{
+        static REAL: Real = Real::new($name);
+        let address = REAL.address();
+        if address.is_null() {
+            return missing();
+        }
+        type Function = unsafe extern "C" fn($($type),*) -> c_int;
+        // SAFETY: the function of this name has this declaration.
+        let real = unsafe { transmute::<*mut c_void, Function>(address) };
+        // SAFETY: the caller's promises.
+        unsafe { real($($argument),*) }
+    }};
+}
+
+/// # Safety
+/// What the function of this name in the C library asks for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execve(path: *const c_char, arguments: Texts, environment: Texts) -> c_int {
+    let call =
+        |environment| real!(c"execve": *const c_char, Texts, Texts => path, arguments, environment);
+    // SAFETY: an environment.
+    unsafe { with_ours(environment, call) }
+}
+
+/// # Safety
+/// What the function of this name in the C library asks for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execvpe(name: *const c_char, arguments: Texts, environment: Texts) -> c_int {
+    let call = |environment| real!(c"execvpe": *const c_char, Texts, Texts => name, arguments, environment);
+    // SAFETY: an environment.
+    unsafe { with_ours(environment, call) }
+}
+
+/// # Safety
+/// What the function of this name in the C library asks for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execv(path: *const c_char, arguments: Texts) -> c_int {
+    // SAFETY: the caller's promises. As for every use of the environment, no other thread may be
+    // changing it.
+    unsafe { execve(path, arguments, environ) }
+}
+
+/// # Safety
+/// What the function of this name in the C library asks for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execvp(name: *const c_char, arguments: Texts) -> c_int {
+    // SAFETY: as above.
+    unsafe { execvpe(name, arguments, environ) }
+}
+
+/// # Safety
+/// What the function of this name in the C library asks for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fexecve(file: c_int, arguments: Texts, environment: Texts) -> c_int {
+    let call = |environment| real!(c"fexecve": c_int, Texts, Texts => file, arguments, environment);
+    // SAFETY: an environment.
+    unsafe { with_ours(environment, call) }
+}
+
+/// Makes the two functions that start a program beside this one; they differ in how they find it.
+macro_rules! spawning {
+    ($($name:ident = $text:literal),+) => {$(
+        /// # Safety
+        /// What the function of this name in the C library asks for.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            process: *mut pid_t,
+            path: *const c_char,
+            actions: *const c_void,
+            attributes: *const c_void,
+            arguments: Texts,
+            environment: Texts,
+        ) -> c_int {
+            let call = |environment| real!(
+                $text: *mut pid_t, *const c_char, *const c_void, *const c_void, Texts, Texts
+                => process, path, actions, attributes, arguments, environment
+            );
+            // SAFETY: an environment.
+            unsafe { with_ours(environment, call) }
+        }
+    )+};
+}
+
+spawning!(posix_spawn = c"posix_spawn", posix_spawnp = c"posix_spawnp");
+
+/// # Safety
+/// What the function of this name in the C library asks for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn setenv(name: *const c_char, value: *const c_char, replace: c_int) -> c_int {
+    let call =
+        |value| real!(c"setenv": *const c_char, *const c_char, c_int => name, value, replace);
+    if name.is_null() || value.is_null() {
+        return call(value);
+    }
+    // SAFETY: not null, so a text.
+    if unsafe { CStr::from_ptr(name) } != keep::VARIABLE {
+        return call(value);
+    }
+    // SAFETY: not null, so a text.
+    let theirs = unsafe { CStr::from_ptr(value) };
+    let mut list = List::new();
+    call(kept(&mut list, theirs).map_or(value, CStr::as_ptr))
+}
+
+/// # Safety
+/// What the function of this name in the C library asks for.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn putenv(variable: *mut c_char) -> c_int {
+    if !variable.is_null() {
+        // SAFETY: not null, so a text.
+        let text = unsafe { CStr::from_ptr(variable) };
+        let value = text.to_bytes_with_nul().strip_prefix(b"LD_PRELOAD=");
+        if let Some(Ok(value)) = value.map(CStr::from_bytes_with_nul) {
+            // SAFETY: two texts. A copy of the second becomes part of the environment.
+            return unsafe { setenv(keep::VARIABLE.as_ptr(), value.as_ptr(), 1) };
+        }
+    }
+    real!(c"putenv": *mut c_char => variable)
+}
+
+fn kept<'l>(list: &'l mut List, theirs: &CStr) -> Option<&'l CStr> {
+    // SAFETY: the name is a text; no other thread may be changing the environment meanwhile.
+    let ours = unsafe { libc::getenv(keep::KEPT.as_ptr()) };
+    if ours.is_null() {
+        return None;
+    }
+    // SAFETY: `getenv` returned a text.
+    let ours = unsafe { CStr::from_ptr(ours) };
+    list.compose(b"", ours.to_bytes(), theirs.to_bytes())
+}
