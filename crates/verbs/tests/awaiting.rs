@@ -9,9 +9,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
-use rocinante::{Connector, Listener, Request, Status};
+use rocinante::rdma_cm::{EventChannel, EventKind, Identifier, Parameters, PortSpace};
+use rocinante::{ConnectError, Connector, Listener, Qpn, Request, Status};
 use support::Couple;
+
+/// No future here takes as long, even on a busy machine.
+const LONGEST: Duration = Duration::from_secs(60);
 
 struct Unpark(Thread);
 
@@ -25,10 +30,12 @@ fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
+    let start = Instant::now();
     loop {
+        assert!(start.elapsed() < LONGEST, "nobody wakes the task");
         match future.as_mut().poll(&mut context) {
             Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
+            Poll::Pending => thread::park_timeout(LONGEST),
         }
     }
 }
@@ -94,4 +101,70 @@ fn both_sides_of_a_connection_can_be_awaited() {
         block_on(accept(&listener));
     }
     client.join().expect("no panic");
+}
+
+/// A client that hears the reply and never confirms it.
+fn silent_client(address: SocketAddr) -> (EventChannel, Identifier) {
+    let wait = Duration::from_secs(10);
+    let source = "127.54.1.6:0".parse().expect("an address");
+    let channel = EventChannel::new().expect("a channel");
+    let silent = channel.create(PortSpace::Tcp);
+    silent
+        .resolve_address(Some(source), address, wait)
+        .expect("an address of this machine");
+    assert_eq!(channel.wait().kind, EventKind::AddressResolved);
+    silent.resolve_route(wait).expect("a way");
+    assert_eq!(channel.wait().kind, EventKind::RouteResolved);
+    silent
+        .connect(&Parameters::new(Qpn::new(0x77)))
+        .expect("a request");
+    (channel, silent)
+}
+
+#[test]
+fn awaiting_a_client_that_never_confirms_ends_at_the_timeout() {
+    let listener = Listener::bind("127.54.1.5:0").expect("a port");
+    let (channel, _silent) = silent_client(listener.local_address());
+    let request = block_on(listener.next());
+    let context = request.context().clone();
+    let (domain, completions) = (context.protection_domain(), context.completion_queue(8));
+    let builder = domain
+        .expect("room")
+        .queue_pair(&completions.expect("room"));
+    let timeout = Duration::from_millis(300);
+    let prepared = request.prepare(builder).expect("room").timeout(timeout);
+    let start = Instant::now();
+    let refused = block_on(prepared.accept_async(b""));
+    let took = start.elapsed();
+    assert!(
+        matches!(refused, Err(ConnectError::NotConfirmed { timeout: it, .. }) if it == timeout),
+        "{refused:?}"
+    );
+    // The connection manager would wait for minutes.
+    assert!(took >= timeout && took < Duration::from_secs(5), "{took:?}");
+    assert!(matches!(channel.wait().kind, EventKind::ConnectResponse(_)));
+    assert!(matches!(channel.wait().kind, EventKind::Rejected { .. }));
+}
+
+#[test]
+fn awaiting_a_server_that_never_answers_ends_at_the_timeout() {
+    let listener = Listener::bind("127.54.1.7:0").expect("a port");
+    let source = "127.54.1.8:0".parse().expect("an address");
+    let connector = Connector::resolve_from(source, listener.local_address()).expect("a way");
+    let context = connector.context().clone();
+    let (domain, completions) = (context.protection_domain(), context.completion_queue(8));
+    let builder = domain
+        .expect("room")
+        .queue_pair(&completions.expect("room"));
+    let timeout = Duration::from_millis(300);
+    let prepared = connector.timeout(timeout).prepare(builder).expect("room");
+    let start = Instant::now();
+    // The listener gets the request and says nothing.
+    let refused = block_on(prepared.connect_async(b""));
+    let took = start.elapsed();
+    assert!(
+        matches!(refused, Err(ConnectError::Unreachable(_))),
+        "{refused:?}"
+    );
+    assert!(took >= timeout && took < Duration::from_secs(5), "{took:?}");
 }

@@ -92,7 +92,7 @@ fn a_client_that_never_confirms_does_not_keep_the_next_one_waiting() {
     let request = listener.wait_for(PATIENCE).expect("a request");
     let side = Side::at(request.context());
     let prepared = request.prepare(side.queue_pair()).unwrap();
-    let refused = prepared.patience(Duration::from_millis(100)).accept(b"");
+    let refused = prepared.timeout(Duration::from_millis(100)).accept(b"");
     assert!(
         matches!(refused, Err(ConnectError::NotConfirmed { .. })),
         "{refused:?}"
@@ -177,7 +177,7 @@ fn nobody_there_is_said_at_once() {
 fn nobody_at_all_is_said_after_a_while() {
     let source = "127.54.4.1:0".parse().unwrap();
     let connector = Connector::resolve_from(source, "127.54.4.9:7174").unwrap();
-    let connector = connector.patience(Duration::from_millis(200));
+    let connector = connector.timeout(Duration::from_millis(200));
     let side = Side::at(connector.context());
     let prepared = connector.prepare(side.queue_pair()).unwrap();
     let refused = prepared.connect(b"");

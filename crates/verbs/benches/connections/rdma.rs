@@ -40,7 +40,7 @@ impl Client {
     fn connect(&self) -> Connection {
         let connector = Connector::resolve_on(&self.context, self.server).expect("a way");
         let builder = self.domain.queue_pair(&self.completions).depth(4, 4);
-        let prepared = connector.patience(PATIENCE).prepare(builder).expect("room");
+        let prepared = connector.timeout(PATIENCE).prepare(builder).expect("room");
         prepared.connect(b"").expect("a server")
     }
 }

@@ -17,7 +17,7 @@ use crate::rdma_cm::{Event, EventChannel, EventKind, Identifier, Offer};
 const RESOLVE: Duration = Duration::from_secs(2);
 
 /// How long a peer may take to answer, unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Knows the way to a server.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Connector {
     channel: EventChannel,
     context: Context,
     peer: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Connector {
@@ -68,7 +68,7 @@ impl Connector {
             id,
             channel,
             peer,
-            patience: PATIENCE,
+            timeout: ANSWER_TIMEOUT,
         })
     }
 
@@ -78,10 +78,10 @@ impl Connector {
         &self.context
     }
 
-    /// How long the server may take to answer.
+    /// How long the server may take to answer; ten seconds unless set.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -124,12 +124,17 @@ impl PreparedConnect {
         }
     }
 
-    /// As [`connect`](Self::connect), for tasks; it waits as long as the connection manager does.
+    /// As [`connect`](Self::connect), for tasks.
     #[cfg(feature = "async")]
     pub async fn connect_async(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
-        self.ask(private_data)?;
+        let deadline = self.ask(private_data)?;
         loop {
-            let event = self.connector.channel.next().await;
+            let Connector {
+                channel, context, ..
+            } = &self.connector;
+            let Some(event) = channel.next_until(context, Some(deadline)).await else {
+                return Err(ConnectError::Unreachable(self.connector.peer));
+            };
             if let Some(answer) = self.answer(event) {
                 return self.finish(answer?);
             }
@@ -140,7 +145,7 @@ impl PreparedConnect {
     fn ask(&self, private_data: &[u8]) -> Result<Instant, ConnectError> {
         let parameters = self.prepared.parameters(private_data);
         self.connector.id.connect(&parameters)?;
-        Ok(now() + self.connector.patience)
+        Ok(now() + self.connector.timeout)
     }
 
     fn answer(&self, event: Event) -> Option<Result<Offer, ConnectError>> {

@@ -74,10 +74,10 @@ impl Listener {
         }
     }
 
-    /// The next request; waits for it, but not longer than `patience`.
+    /// The next request; waits for it, but not longer than `timeout`.
     #[must_use]
-    pub fn wait_for(&self, patience: Duration) -> Option<ConnectionRequest> {
-        let deadline = now() + patience;
+    pub fn wait_for(&self, timeout: Duration) -> Option<ConnectionRequest> {
+        let deadline = now() + timeout;
         loop {
             let event = self.channel.wait_until(Some(deadline))?;
             if let Some(request) = ConnectionRequest::of(event) {
@@ -163,7 +163,7 @@ impl ConnectionRequest {
         Ok(PreparedAccept {
             request: self,
             prepared,
-            patience: CONFIRM_TIMEOUT,
+            timeout: CONFIRM_TIMEOUT,
         })
     }
 }
@@ -172,7 +172,7 @@ impl ConnectionRequest {
 pub struct PreparedAccept {
     request: ConnectionRequest,
     prepared: Prepared,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl PreparedAccept {
@@ -187,23 +187,20 @@ impl PreparedAccept {
 
     /// How long the client may take to confirm that it is ready; ten seconds unless set.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
     /// Accepts, and waits until the client confirms that it is ready. A client that does not
     /// confirm in time is refused, with [`ConnectError::NotConfirmed`]; serve the next one then.
     pub fn accept(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
-        let patience = self.patience;
+        let timeout = self.timeout;
         let (request, queue_pair) = self.answer(private_data)?;
-        let deadline = now().checked_add(patience);
+        let deadline = now().checked_add(timeout);
         loop {
             let Some(event) = request.channel.wait_until(deadline) else {
-                return Err(ConnectError::NotConfirmed {
-                    peer: request.peer,
-                    patience,
-                });
+                return Err(not_confirmed(&request, timeout));
             };
             if let Some(ended) = outcome(request.peer, event) {
                 return ended.map(|()| connection(request, queue_pair));
@@ -211,13 +208,17 @@ impl PreparedAccept {
         }
     }
 
-    /// As [`accept`](Self::accept), for tasks. It waits as long as the connection manager does,
-    /// which is two minutes at most.
+    /// As [`accept`](Self::accept), for tasks.
     #[cfg(feature = "async")]
     pub async fn accept_async(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
+        let timeout = self.timeout;
         let (request, queue_pair) = self.answer(private_data)?;
+        let deadline = now().checked_add(timeout);
         loop {
-            let event = request.channel.next().await;
+            let next = request.channel.next_until(&request.context, deadline);
+            let Some(event) = next.await else {
+                return Err(not_confirmed(&request, timeout));
+            };
             if let Some(ended) = outcome(request.peer, event) {
                 return ended.map(|()| connection(request, queue_pair));
             }
@@ -238,6 +239,13 @@ impl PreparedAccept {
         let queue_pair = prepared.connect_by(&request.id)?;
         request.id.accept(&parameters)?;
         Ok((request, queue_pair))
+    }
+}
+
+fn not_confirmed(request: &ConnectionRequest, timeout: Duration) -> ConnectError {
+    ConnectError::NotConfirmed {
+        peer: request.peer,
+        timeout,
     }
 }
 

@@ -60,14 +60,14 @@ pub enum ConnectError {
     Unreachable(SocketAddr),
     /// The peer asked for a connection, but did not confirm the answer.
     #[error(
-        "{peer} asked for a connection but did not confirm the answer within {patience:?}: serve \
+        "{peer} asked for a connection but did not confirm the answer within {timeout:?}: serve \
          the next request"
     )]
     NotConfirmed {
         /// The peer.
         peer: SocketAddr,
         /// How long it had.
-        patience: Duration,
+        timeout: Duration,
     },
     /// The peer has gone away in between.
     #[error("the peer went away before the connection was there")]
@@ -112,8 +112,8 @@ impl Connection {
     }
 
     /// Waits until the connection has ended, on whichever side; whether it has.
-    pub fn wait_disconnected(&self, patience: Duration) -> bool {
-        let deadline = crate::clock::now() + patience;
+    pub fn wait_disconnected(&self, timeout: Duration) -> bool {
+        let deadline = crate::clock::now() + timeout;
         while let Some(event) = self.channel.wait_until(Some(deadline)) {
             if is_end(&event) {
                 return true;

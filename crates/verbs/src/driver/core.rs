@@ -23,6 +23,7 @@ use net::socket::{Inbox, SocketError};
 use net::watcher::Watcher;
 use wire::Gid;
 
+use super::alarms::Alarms;
 use super::bell::Bell;
 use super::connections::Connections;
 use super::exit::ExitNotices;
@@ -40,6 +41,7 @@ const PAIR: usize = 2;
 pub(super) struct Core {
     host: Host,
     connections: Connections,
+    alarms: Alarms,
     exit_notices: ExitNotices,
     pace: Pace,
     ports: Ports,
@@ -115,6 +117,7 @@ impl Core {
         Ok(Self {
             host,
             connections: Connections::new(device, options.explain),
+            alarms: Alarms::default(),
             exit_notices: ExitNotices::default(),
             pace: Pace::new(window.max),
             ports,
@@ -147,6 +150,12 @@ impl Core {
 
     pub(super) fn connections(&mut self) -> &mut Connections {
         &mut self.connections
+    }
+
+    /// Tasks to wake at a time.
+    #[cfg(feature = "async")]
+    pub(super) fn alarms(&mut self) -> &mut Alarms {
+        &mut self.alarms
     }
 
     pub(super) fn update_interfaces(&mut self, present: &[Interface]) {

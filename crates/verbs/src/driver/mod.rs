@@ -7,6 +7,7 @@
 //! There is one lock. It is held for as long as the engine works on what has arrived or is to be
 //! sent, never while somebody sleeps.
 
+mod alarms;
 mod bell;
 mod connections;
 mod core;
@@ -19,6 +20,8 @@ mod tap;
 mod thread;
 mod wait_set;
 
+#[cfg(feature = "async")]
+pub(crate) use alarms::AlarmKey;
 pub use bell::Bell;
 pub(crate) use connections::Subscriber;
 pub(crate) use deferred::Deferral;
@@ -181,6 +184,42 @@ impl Driver {
         drop(core);
         self.shared.warn_thread(next);
         Some(result)
+    }
+
+    /// Wakes a task at `deadline`, or instead of the one that was to be woken before; the name of the
+    /// alarm.
+    #[cfg(feature = "async")]
+    pub(crate) fn set_alarm(
+        &self,
+        key: Option<AlarmKey>,
+        deadline: Instant,
+        task: &std::task::Waker,
+    ) -> Option<AlarmKey> {
+        if self.is_inherited() {
+            return None;
+        }
+        // Cloned before and dropped after: a waker is code of the executor, and may need the lock.
+        let task = task.clone();
+        let mut core = self.shared.lock();
+        let alarms = core.alarms();
+        let key = key.unwrap_or_else(|| alarms.name(deadline));
+        let former = alarms.set(key, task);
+        let next = core.next_deadline();
+        drop(core);
+        drop(former);
+        self.shared.warn_thread(next);
+        Some(key)
+    }
+
+    /// Takes an alarm back.
+    #[cfg(feature = "async")]
+    pub(crate) fn cancel_alarm(&self, key: AlarmKey) {
+        if !self.is_inherited() {
+            let mut core = self.shared.lock();
+            let former = core.alarms().cancel(key);
+            drop(core);
+            drop(former);
+        }
     }
 
     /// Sets or removes the subscriber to the events of an id.

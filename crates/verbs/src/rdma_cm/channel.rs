@@ -13,6 +13,8 @@ use super::identifier::Identifier;
 use super::queue::{EventQueue, Notice};
 use crate::clock::now;
 use crate::context::{Context, Open};
+#[cfg(feature = "async")]
+use crate::driver::AlarmKey;
 use crate::driver::{Awaited, Bell};
 
 /// The name of an id in events. No two ids of a process have the same.
@@ -131,6 +133,21 @@ impl EventChannel {
         NextEvent(self)
     }
 
+    /// The next event, or nothing if there is none at `deadline`; the device of `context` keeps the time.
+    #[cfg(feature = "async")]
+    pub(crate) fn next_until<'c>(
+        &'c self,
+        context: &'c Context,
+        deadline: Option<Instant>,
+    ) -> EventUntil<'c> {
+        EventUntil {
+            channel: self,
+            context,
+            deadline,
+            alarm: None,
+        }
+    }
+
     /// Who is at a single device serves it himself while he waits, which saves waking a thread.
     fn sleep(&self, deadline: Option<Instant>) -> bool {
         let bell = self.0.queue.bell();
@@ -192,6 +209,49 @@ impl AsFd for EventChannel {
     /// Readable while there is an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.queue.bell().expose()
+    }
+}
+
+/// Waits for an event until a time.
+#[cfg(feature = "async")]
+#[must_use = "futures do nothing unless they are awaited"]
+pub(crate) struct EventUntil<'c> {
+    channel: &'c EventChannel,
+    context: &'c Context,
+    deadline: Option<Instant>,
+    alarm: Option<AlarmKey>,
+}
+
+#[cfg(feature = "async")]
+impl Future for EventUntil<'_> {
+    type Output = Option<Event>;
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Event>> {
+        let mut next = NextEvent(self.channel);
+        if let std::task::Poll::Ready(event) = std::pin::Pin::new(&mut next).poll(context) {
+            return std::task::Poll::Ready(Some(event));
+        }
+        let Some(deadline) = self.deadline else {
+            return std::task::Poll::Pending;
+        };
+        if deadline <= now() {
+            return std::task::Poll::Ready(None);
+        }
+        let driver = self.context.driver();
+        self.alarm = driver.set_alarm(self.alarm, deadline, context.waker());
+        std::task::Poll::Pending
+    }
+}
+
+#[cfg(feature = "async")]
+impl Drop for EventUntil<'_> {
+    fn drop(&mut self) {
+        if let Some(alarm) = self.alarm {
+            self.context.driver().cancel_alarm(alarm);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use engine::{Completion, CompletionQueue, Id};
 
+use super::super::deferred;
 use super::super::port::Look;
 use super::super::shared::{Awaited, earliest};
 use super::super::tap::Tap;
@@ -132,6 +133,7 @@ impl Core {
     fn serve_timers(&mut self, now: Instant) {
         self.connections.release_due(now);
         self.host.handle_timeout(now);
+        deferred::wake(self.alarms.take_due(now));
     }
 
     /// Nobody sleeps on unsent answers; until when one may sleep.
@@ -165,6 +167,7 @@ impl Core {
         let held_back = self.tap.as_ref().and_then(Tap::next_due);
         let due = earliest(self.host.poll_timeout(), held_back);
         let due = earliest(due, self.next_release());
+        let due = earliest(due, self.alarms.next());
         earliest(due, self.ports.tend_at())
     }
 

@@ -1,0 +1,82 @@
+//! Tasks that wait until a time at the latest. Whoever serves the timers wakes them.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+use std::time::Instant;
+
+/// The name of an alarm: its time, and a number because two may have the same.
+pub(crate) type AlarmKey = (Instant, u64);
+
+/// Which tasks to wake, and when.
+#[derive(Default)]
+pub(super) struct Alarms {
+    tasks: BTreeMap<AlarmKey, Waker>,
+    #[cfg(feature = "async")]
+    set: u64,
+}
+
+impl Alarms {
+    /// A name for an alarm at `deadline`.
+    #[cfg(feature = "async")]
+    pub(super) fn name(&mut self, deadline: Instant) -> AlarmKey {
+        self.set += 1;
+        (deadline, self.set)
+    }
+
+    /// Sets an alarm, or whom it wakes; the waker that it had. The caller drops that one after it has
+    /// released the driver's lock: it is code of the executor.
+    #[cfg(feature = "async")]
+    #[must_use]
+    pub(super) fn set(&mut self, key: AlarmKey, task: Waker) -> Option<Waker> {
+        self.tasks.insert(key, task)
+    }
+
+    /// Takes an alarm back.
+    #[cfg(feature = "async")]
+    #[must_use]
+    pub(super) fn cancel(&mut self, key: AlarmKey) -> Option<Waker> {
+        self.tasks.remove(&key)
+    }
+
+    /// The tasks to wake at `now`.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Waker> {
+        let later = match self.next().is_some_and(|at| at <= now) {
+            true => self.tasks.split_off(&(now, u64::MAX)),
+            false => return Vec::new(),
+        };
+        let due = std::mem::replace(&mut self.tasks, later);
+        due.into_values().collect()
+    }
+
+    /// When the next one is due.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.tasks.keys().next().map(|(at, _)| *at)
+    }
+}
+
+#[cfg(all(test, feature = "async"))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::now;
+
+    #[test]
+    fn those_that_are_due_are_taken_and_the_others_stay() {
+        let start = now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut alarms = Alarms::default();
+        let keys = [3, 1, 2, 2].map(|seconds| alarms.name(at(seconds)));
+        for key in keys {
+            assert!(alarms.set(key, Waker::noop().clone()).is_none());
+        }
+        assert!(alarms.set(keys[0], Waker::noop().clone()).is_some(), "anew");
+        assert_eq!(alarms.next(), Some(at(1)));
+        assert_eq!(alarms.take_due(start).len(), 0);
+        assert_eq!(alarms.take_due(at(2)).len(), 3);
+        assert_eq!(alarms.next(), Some(at(3)));
+        assert!(alarms.cancel(keys[0]).is_some());
+        assert!(alarms.cancel(keys[0]).is_none());
+        assert_eq!(alarms.next(), None);
+    }
+}
