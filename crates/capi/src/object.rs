@@ -169,9 +169,11 @@ macro_rules! fronts {
 
 fronts! {
     abi::ibv_ah: handle;
+    abi::ibv_buf;
     abi::ibv_comp_channel;
     abi::ibv_cq_ex: handle;
     abi::ibv_dm;
+    abi::ibv_dmah;
     abi::ibv_mr: handle;
     abi::ibv_mw: handle;
     abi::ibv_pd: handle;

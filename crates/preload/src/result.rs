@@ -65,9 +65,11 @@ pub(crate) unsafe fn refusing_empty<T: Opened>(opened: T, path: *const c_char) -
     if !names_attribute(path.to_bytes()) || !is_empty_file(descriptor) {
         return opened;
     }
-    // This descriptor has no function for reading, for which the kernel says `EINVAL`.
+    // This descriptor has no function for reading, for which the kernel says `EINVAL`. Another preloaded
+    // library may have replaced the C library's function.
     // SAFETY: it takes only a flag.
-    let unreadable = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    let made = unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) };
+    let unreadable = made as c_int;
     if unreadable < 0 {
         return opened;
     }

@@ -20,8 +20,33 @@ pub(crate) struct ibv_mr_init_attr {
     pub(crate) addr: *mut c_void,
     pub(crate) fd: c_int,
     pub(crate) fd_offset: u64,
-    pub(crate) dmah: *mut c_void,
+    pub(crate) dmah: *mut super::ibv_dmah,
 }
+
+/// The same since release 64. Its last field may be looked at only if the mask says that it is set:
+/// programs of releases before end where it begins.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[allow(non_camel_case_types, reason = "there is no second name in C")]
+pub(crate) struct ibv_mr_init_attr_with_buf {
+    pub(crate) before: ibv_mr_init_attr,
+    pub(crate) buf: *mut super::ibv_buf,
+}
+
+const _: () = assert!(size_of::<ibv_mr_init_attr_with_buf>() == 72);
+
+/// `struct ibv_dmah_init_attr`, since release 59.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[allow(non_camel_case_types, reason = "the name that it has in C")]
+pub(crate) struct ibv_dmah_init_attr {
+    pub(crate) comp_mask: u32,
+    pub(crate) cpu_id: u32,
+    pub(crate) ph: u8,
+    pub(crate) tph_mem_type: u8,
+}
+
+const _: () = assert!(size_of::<ibv_dmah_init_attr>() == 12);
 
 c_structs! {
     struct ibv_alloc_dm_attr [16] {

@@ -127,6 +127,14 @@ pub(crate) const IBV_VALUES_MASK_RAW_CLOCK: u32 = 1;
 
 pub(crate) const IBV_FORK_UNNEEDED: c_int = 2;
 
-/// `ibv_reg_mr_ex`: an I/O address and a virtual address are given.
+/// `ibv_reg_mr_ex`: what of the structure is given.
 pub(crate) const IBV_REG_MR_MASK_IOVA: u64 = 1;
 pub(crate) const IBV_REG_MR_MASK_ADDR: u64 = 2;
+pub(crate) const IBV_REG_MR_MASK_FD: u64 = 4;
+pub(crate) const IBV_REG_MR_MASK_FD_OFFSET: u64 = 8;
+pub(crate) const IBV_REG_MR_MASK_DMAH: u64 = 16;
+pub(crate) const IBV_REG_MR_MASK_BUF: u64 = 32;
+pub(crate) const IBV_REG_MR_MASK_ALL: u64 = 63;
+
+/// The processor, the processing hint and the type of memory.
+pub(crate) const IBV_DMAH_INIT_ATTR_MASK_ALL: u32 = 7;

@@ -82,6 +82,22 @@ c_structs! {
     }
 }
 
+/// `struct ibv_dmah`, since release 59.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[allow(non_camel_case_types, reason = "the name that it has in C")]
+pub(crate) struct ibv_dmah {
+    pub(crate) context: *mut ibv_context,
+}
+
+/// `struct ibv_buf`, since release 64. Programs don't know what is in it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[allow(non_camel_case_types, reason = "the name that it has in C")]
+pub(crate) struct ibv_buf {
+    pub(crate) pd: *mut ibv_pd,
+}
+
 /// What rdma-core keeps behind an `ibv_device`.
 ///
 /// Its header is not installed, but its drivers compare `ops` to know their own devices.

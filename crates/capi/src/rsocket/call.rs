@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use libc::{fd_set, iovec, msghdr, pollfd, sockaddr, socklen_t, timeval};
+use libc::{epoll_event, fd_set, iovec, msghdr, pollfd, sockaddr, socklen_t, timeval};
 
 use super::datagram::{Datagram, LONGEST};
+use super::epoll;
 use super::poll::{self, Sets};
 use super::stream::Stream;
 use super::table::{self, Socket};
@@ -70,7 +71,13 @@ entry! {
     }
 
     export fn rclose(number: c_int) -> MinusOne {
-        table::remove(number)?.close();
+        match table::remove(number) {
+            Ok(socket) => {
+                epoll::forget(number);
+                socket.close();
+            }
+            Err(_) => epoll::close(number)?,
+        }
         Ok(MinusOne::DONE)
     }
 
@@ -298,17 +305,36 @@ entry! {
         Ok(CountOrMinusOne(written as isize))
     }
 
-    /// Epoll can't look behind the descriptors of these sockets.
-    export fn repoll_create(_flags: c_int) -> MinusOne {
-        Err(Errno::UNSUPPORTED)
+    export fn repoll_create(flags: c_int) -> MinusOne {
+        Ok(MinusOne(epoll::create(flags)?))
     }
 
-    export fn repoll_ctl(_set: c_int, _operation: c_int, _number: c_int, _event: *mut c_void) -> MinusOne {
-        Err(Errno::UNSUPPORTED)
+    export fn repoll_ctl(
+        set: c_int,
+        operation: c_int,
+        member: c_int,
+        event: Pointer<epoll_event>,
+    ) -> MinusOne {
+        epoll::control(set, operation, member, event.0)?;
+        Ok(MinusOne::DONE)
     }
 
-    export fn repoll_wait(_set: c_int, _events: *mut c_void, _count: c_int, _timeout: c_int) -> MinusOne {
-        Err(Errno::UNSUPPORTED)
+    export fn repoll_wait(
+        set: c_int,
+        events: Pointer<epoll_event>,
+        count: c_int,
+        timeout: c_int,
+    ) -> MinusOne {
+        let count = usize::try_from(count).ok().filter(|count| *count > 0);
+        let count = count.ok_or(Errno::INVALID)?;
+        if events.0.is_null() {
+            return Err(Errno::FAULT);
+        }
+        // SAFETY: not null, so by the header's promise a place for so many events, which the program
+        // gives up for this call.
+        let events = unsafe { std::slice::from_raw_parts_mut(events.0, count) };
+        let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
+        Ok(MinusOne(epoll::wait(set, events, timeout)? as c_int))
     }
 }
 

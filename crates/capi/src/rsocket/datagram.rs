@@ -15,6 +15,7 @@ use engine::{Address, Destination};
 use net::interface::source_towards;
 use wire::{Gid, QueueKey};
 
+use super::kernel;
 use super::message::{Introduction, Purpose, Sender};
 use super::poll::Readiness;
 use super::station::Station;
@@ -47,6 +48,8 @@ struct Inner {
     arrived: VecDeque<(SocketAddr, Vec<u8>)>,
     connected: Option<SocketAddr>,
     flags: i32,
+    /// How many receives would have had to wait.
+    refusals: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -60,8 +63,7 @@ impl Datagram {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: takes no pointers.
         let udp = owned(unsafe { libc::socket(family, kind, 0) })?;
-        // SAFETY: takes no pointers.
-        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let epoll = owned(kernel::epoll_create(libc::EPOLL_CLOEXEC)?)?;
         let datagram = Self {
             udp: udp.into(),
             epoll,
@@ -137,6 +139,7 @@ impl Datagram {
                 return Ok((length, from));
             }
             if (inner.flags & libc::O_NONBLOCK) | (flags & libc::MSG_DONTWAIT) != 0 {
+                inner.refusals = inner.refusals.wrapping_add(1);
                 return Err(Errno::TRY_AGAIN);
             }
             inner.arm();
@@ -156,6 +159,7 @@ impl Datagram {
         Readiness {
             reading: !inner.arrived.is_empty(),
             writing: true,
+            changes: u64::from(inner.refusals) << 16 | inner.arrived.len() as u64,
             ..Readiness::default()
         }
     }
@@ -290,10 +294,7 @@ impl Datagram {
         };
         let (epoll, add) = (self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD);
         // SAFETY: a live structure, for the time of the call.
-        match unsafe { libc::epoll_ctl(epoll, add, descriptor, &raw mut event) } {
-            0 => Ok(()),
-            _ => Err(Errno::last()),
-        }
+        unsafe { kernel::epoll_control(epoll, add, descriptor, &raw mut event) }
     }
 
     fn sleep(&self) {

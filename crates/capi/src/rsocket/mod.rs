@@ -7,7 +7,9 @@
 mod call;
 mod datagram;
 mod direct;
+mod epoll;
 mod incoming;
+mod kernel;
 mod message;
 mod opening;
 mod option;

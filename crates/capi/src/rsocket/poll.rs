@@ -17,7 +17,12 @@ pub(super) struct Readiness {
     pub(super) unread: bool,
     pub(super) hung_up: bool,
     pub(super) error: bool,
+    /// Another number after something came, or after a call that would have had to wait.
+    pub(super) changes: u64,
 }
+
+/// A peer's end comes over another descriptor than its data: it is looked for now and then.
+pub(super) const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
 /// Waits until one of the entries is ready or the time is over; how many are.
 pub(super) fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize, Errno> {
@@ -62,7 +67,7 @@ fn look(entries: &mut [pollfd], sockets: &[Option<Socket>]) -> Result<usize, Err
     Ok(ready)
 }
 
-fn events_of(ready: Readiness, wanted: i16) -> i16 {
+pub(super) fn events_of(ready: Readiness, wanted: i16) -> i16 {
     let event = |is: bool, event: i16| if is { event } else { 0 };
     let asked = event(ready.reading, POLLIN) | event(ready.writing, POLLOUT);
     // Many a program takes a hang-up for an error at once. What the peer sent before it left comes
@@ -84,17 +89,19 @@ fn wait(
             entry.events = POLLIN;
         }
     }
-    /// A peer's end comes over another descriptor than its data: it is looked for now and then.
-    const LONGEST: Duration = Duration::from_millis(500);
-    let left = left.map_or(LONGEST, |left| left.min(LONGEST));
+    let left = left.map_or(LONGEST_SLEEP, |left| left.min(LONGEST_SLEEP));
     system_poll(&mut set, Some(left)).map(drop)
 }
 
-fn system_poll(set: &mut [pollfd], timeout: Option<Duration>) -> Result<usize, Errno> {
-    // Rounded up: who wakes too early would find nothing.
-    let milliseconds = timeout.map_or(-1, |timeout| {
+/// A timeout as system calls have it, rounded up: who wakes too early would find nothing.
+pub(super) fn milliseconds(timeout: Option<Duration>) -> c_int {
+    timeout.map_or(-1, |timeout| {
         c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
-    });
+    })
+}
+
+pub(super) fn system_poll(set: &mut [pollfd], timeout: Option<Duration>) -> Result<usize, Errno> {
+    let milliseconds = milliseconds(timeout);
     // SAFETY: the kernel reads and writes as many entries as the live slice has.
     let ready = unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, milliseconds) };
     usize::try_from(ready).map_err(|_| Errno::last())
@@ -159,14 +166,14 @@ fn put(set: *mut libc::fd_set, entry: &pollfd, happened: i16, asked: i16) -> usi
 }
 
 impl Socket {
-    fn readiness(&self, armed: bool) -> Readiness {
+    pub(super) fn readiness(&self, armed: bool) -> Readiness {
         match self {
             Self::Stream(stream) => stream.readiness(armed),
             Self::Datagram(datagram) => datagram.readiness(),
         }
     }
 
-    fn descriptor(&self) -> c_int {
+    pub(super) fn descriptor(&self) -> c_int {
         match self {
             Self::Stream(stream) => stream.descriptor(),
             Self::Datagram(datagram) => datagram.descriptor(),

@@ -44,7 +44,17 @@ pub(super) struct Inner {
     pub(super) requests: VecDeque<(Identifier, Offer)>,
     /// Whether somebody sleeps on the pipe for all.
     served: bool,
+    /// How many calls would have had to wait.
+    refusals: u32,
     pub(super) mapped: Vec<Mapped>,
+}
+
+impl Inner {
+    /// What a call is told that would have to wait. Whoever waits for changes hears of the next one.
+    fn refuse(&mut self) -> Errno {
+        self.refusals = self.refusals.wrapping_add(1);
+        WOULD_BLOCK
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +101,7 @@ impl Stream {
                 error: None,
                 requests: VecDeque::new(),
                 served: false,
+                refusals: 0,
                 mapped: Vec::new(),
             }),
             changed: Condvar::new(),
@@ -142,7 +153,7 @@ impl Stream {
                 }
             }
             if inner.options.nonblocking {
-                return Err(WOULD_BLOCK);
+                return Err(inner.refuse());
             }
             drop(inner);
             self.wait_for_event();
@@ -207,7 +218,7 @@ impl Stream {
                 Phase::New | Phase::Listening => return Err(NOT_CONNECTED),
             }
             if inner.options.nonblocking {
-                return Err(WOULD_BLOCK);
+                return Err(inner.refuse());
             }
             drop(inner);
             self.wait_for_event();
@@ -350,7 +361,7 @@ impl Stream {
                 return Ok(inner);
             }
             if nonblocking {
-                return Err(WOULD_BLOCK);
+                return Err(inner.refuse());
             }
             inner = match served {
                 true => {
@@ -388,7 +399,8 @@ impl Stream {
     pub(super) fn readiness(&self, armed: bool) -> Readiness {
         let mut inner = self.lock();
         inner.pump(&self.channel);
-        let has_request = !inner.requests.is_empty();
+        let requests = inner.requests.len() as u64;
+        let refusals = u64::from(inner.refusals);
         let phase = inner.phase;
         match (phase, inner.pipe.as_mut()) {
             (Phase::Connected, Some(pipe)) => {
@@ -403,10 +415,12 @@ impl Stream {
                     unread: pipe.has_data(),
                     hung_up: !pipe.open.connected,
                     error: pipe.open.error.is_some(),
+                    changes: refusals << 16 | u64::from(pipe.receive.received),
                 }
             }
             (Phase::Listening, _) => Readiness {
-                reading: has_request,
+                reading: requests > 0,
+                changes: refusals << 16 | requests,
                 ..Readiness::default()
             },
             (Phase::Failed, _) => Readiness {

@@ -48,10 +48,16 @@ symbols! {
         ibv_query_qp_data_in_order
     }
     real "" by itself in default "IBVERBS_1.15" {
-        ibv_reg_mr_ex
+        ibv_alloc_dmah ibv_dealloc_dmah ibv_reg_mr_ex
     }
     real "" by itself in default "IBVERBS_1.16" {
         ibv_query_port_speed
+    }
+    real "" by itself in default "IBVERBS_1.17" {
+        ibv_alloc_buf ibv_free_buf ibv_reg_buf_mr
+    }
+    real "" by itself in default "IBVERBS_1.18" {
+        ibv_export_buf_dmabuf_fd
     }
 
     refused "the kernel finds the neighbour, no program has to"
@@ -66,27 +72,9 @@ symbols! {
         by unsupported_object in default "IBVERBS_1.12" {
         ibv_reg_dmabuf_mr
     }
-    refused "hints for the bus, which is not used" by unsupported_object in default "IBVERBS_1.15" {
-        ibv_alloc_dmah
-    }
-    refused "hints for the bus, which is not used" by unsupported in default "IBVERBS_1.15" {
-        ibv_dealloc_dmah
-    }
     refused "device memory is ordinary memory of this process"
         by unsupported_descriptor in default "IBVERBS_1.16" {
         ibv_dm_export_dmabuf_fd
-    }
-    refused "only a NIC knows better than the program where its buffers should be"
-        by unsupported_object in default "IBVERBS_1.17" {
-        ibv_alloc_buf ibv_reg_buf_mr
-    }
-    refused "only a NIC knows better than the program where its buffers should be"
-        by ignored in default "IBVERBS_1.17" {
-        ibv_free_buf
-    }
-    refused "the buffers are ordinary memory of this process"
-        by unsupported_descriptor in default "IBVERBS_1.18" {
-        ibv_export_buf_dmabuf_fd
     }
     refused "completions are counted by the program"
         by unsupported_object in default "IBVERBS_1.18" {

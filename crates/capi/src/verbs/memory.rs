@@ -2,15 +2,16 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use engine::{Access, Extent, Registration};
 
+use super::buffer::{Buffer, DmaHandle};
 use super::context::Open;
 use super::domain::Pd;
 use super::{faults, foreign, pages};
 use crate::abi;
-use crate::entry::{Given, Pointer, entry};
+use crate::entry::{Place, Pointer, entry};
 use crate::errno::Errno;
 use crate::object::{Object, behind, from_pointer};
 
@@ -23,6 +24,8 @@ pub(crate) struct Region {
     pub(crate) open: Arc<Open>,
     pub(crate) registration: Registration,
     imported: bool,
+    /// Keeps the hints that it was registered with from being freed.
+    hints: OnceLock<Arc<()>>,
 }
 
 entry! {
@@ -55,19 +58,39 @@ entry! {
         register(domain, address, length, called, access)
     }
 
-    export fn ibv_reg_mr_ex(domain: &Pd, init: Given<abi::ibv_mr_init_attr>) -> *mut abi::ibv_mr {
-        let init = init.0;
-        if init.comp_mask & !(abi::IBV_REG_MR_MASK_ADDR | abi::IBV_REG_MR_MASK_IOVA) != 0 {
+    export fn ibv_reg_mr_ex(domain: &Pd, init: Place<abi::ibv_mr_init_attr>) -> *mut abi::ibv_mr {
+        let at = init.pointer();
+        let init = init.get();
+        let asks = |mask| init.comp_mask & mask != 0;
+        if asks(!abi::IBV_REG_MR_MASK_ALL) {
             return Err(Errno::UNSUPPORTED);
         }
-        if init.comp_mask & abi::IBV_REG_MR_MASK_ADDR == 0 {
+        if asks(abi::IBV_REG_MR_MASK_BUF) {
+            if asks(abi::IBV_REG_MR_MASK_FD | abi::IBV_REG_MR_MASK_FD_OFFSET) {
+                return Err(Errno::INVALID);
+            }
+            buffer_of(at)?.check(domain, init.addr, init.length)?;
+        }
+        // Memory of other devices can't be reached.
+        if asks(abi::IBV_REG_MR_MASK_FD | abi::IBV_REG_MR_MASK_FD_OFFSET) {
+            return Err(Errno::UNSUPPORTED);
+        }
+        if !asks(abi::IBV_REG_MR_MASK_ADDR) {
             return Err(Errno::INVALID);
         }
-        let called = match init.comp_mask & abi::IBV_REG_MR_MASK_IOVA {
-            0 => init.addr.addr() as u64,
-            _ => init.iova,
+        let hints = match asks(abi::IBV_REG_MR_MASK_DMAH) {
+            true => Some(behind::<&DmaHandle, _>(init.dmah)?),
+            false => None,
         };
-        register(domain, init.addr, init.length, called, init.access.cast_unsigned())
+        let called = match asks(abi::IBV_REG_MR_MASK_IOVA) {
+            true => init.iova,
+            false => init.addr.addr() as u64,
+        };
+        let region = register(domain, init.addr, init.length, called, init.access.cast_unsigned())?;
+        if let Some(hints) = hints {
+            region_at(region)?.hints.get_or_init(|| Arc::clone(&hints.0));
+        }
+        Ok(region)
     }
 
     export fn ibv_rereg_mr(
@@ -139,7 +162,14 @@ entry! {
     }
 }
 
-fn register(
+/// The buffer that `ibv_reg_mr_ex` is given.
+fn buffer_of<'a>(init: *mut abi::ibv_mr_init_attr) -> Result<&'a Buffer, Errno> {
+    let init = init.cast::<abi::ibv_mr_init_attr_with_buf>();
+    // SAFETY: the structure of a program that sets the bit for this field has the field.
+    behind(unsafe { (*init).buf })
+}
+
+pub(super) fn register(
     domain: &Pd,
     address: *mut c_void,
     length: usize,
@@ -189,6 +219,7 @@ fn give(
         open: Arc::clone(&domain.open),
         registration,
         imported,
+        hints: OnceLock::new(),
     };
     Mr::give(front, region)
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 pub(crate) mod async_event;
+pub(crate) mod buffer;
 pub(crate) mod channel;
 pub(crate) mod completion;
 pub(crate) mod context;

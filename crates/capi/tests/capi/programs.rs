@@ -26,7 +26,9 @@ programs! { PROGRAMS in "programs":
     connections devices dying events forking identifiers interruptions memory posting receiving sockets
 }
 
-programs! { OURS in "programs/ours": announced descriptors edges endings handles limits vanishing }
+programs! { OURS in "programs/ours":
+    announced descriptors edges endings epolling handles limits newest vanishing
+}
 
 /// What is explained to the user meanwhile; nothing if there are no headers.
 fn explained(folder: &str, name: &str) -> Option<String> {

@@ -1,5 +1,6 @@
 //! Waiting, and being woken.
 
+use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
@@ -43,9 +44,12 @@ pub(crate) fn event_counter() -> io::Result<OwnedFd> {
 }
 
 /// An epoll descriptor that is readable while `counter` is.
+///
+/// Without the C library's functions: rdma-core's librspreload replaces them by functions of
+/// librdmacm, which may be ours.
 pub(crate) fn epoll_over(counter: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
-    let result = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    let result = unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) } as c_int;
     check(result)?;
     // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
     let epoll = unsafe { OwnedFd::from_raw_fd(result) };
@@ -55,14 +59,15 @@ pub(crate) fn epoll_over(counter: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     };
     // SAFETY: both descriptors are open, and the kernel only reads the live event.
     let added = unsafe {
-        libc::epoll_ctl(
+        libc::syscall(
+            libc::SYS_epoll_ctl,
             epoll.as_raw_fd(),
             libc::EPOLL_CTL_ADD,
             counter.as_raw_fd(),
             &raw mut event,
         )
     };
-    check(added)?;
+    check(added as c_int)?;
     Ok(epoll)
 }
 

@@ -1,0 +1,285 @@
+//! Epoll over these sockets, with ordinary descriptors among them: `repoll_*`.
+//!
+//! A set is a kernel's epoll descriptor for the ordinary descriptors, and a list of our sockets, which the
+//! kernel can't look behind. Its number is that of the epoll descriptor.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_int;
+use std::ops::Bound;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use libc::{EPOLLET, EPOLLONESHOT, EPOLLRDHUP, POLLIN, epoll_event, pollfd};
+
+use super::kernel;
+use super::poll::{self, LONGEST_SLEEP, Readiness};
+use super::table::{self, Socket};
+use crate::errno::Errno;
+
+/// What descriptors and sockets a program waits for.
+pub(super) struct Set {
+    /// The program may close it behind our back, so it is closed by [`close`] alone.
+    ordinary: RawFd,
+    /// Readable after the list of sockets has changed, for those who wait meanwhile.
+    changed: OwnedFd,
+    members: Mutex<Members>,
+}
+
+#[derive(Default)]
+struct Members {
+    sockets: BTreeMap<c_int, Member>,
+    /// The number that was looked at last. The next look begins behind it, so that none is left out for ever.
+    last: c_int,
+}
+
+struct Member {
+    /// What the program asked for.
+    events: u32,
+    data: u64,
+    /// What was seen last, for members that are told changes only.
+    seen: (u32, u64),
+    /// A member for one time that had its time.
+    spent: bool,
+}
+
+static SETS: Mutex<Option<HashMap<c_int, Arc<Set>>>> = Mutex::new(None);
+
+/// Makes a set; its number.
+pub(super) fn create(flags: c_int) -> Result<c_int, Errno> {
+    // SAFETY: takes no pointers.
+    let changed = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if changed < 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: new, and nobody else has it.
+    let changed = unsafe { OwnedFd::from_raw_fd(changed) };
+    let ordinary = kernel::epoll_create(flags)?;
+    let set = Set {
+        ordinary,
+        changed,
+        members: Mutex::default(),
+    };
+    lock()
+        .get_or_insert_default()
+        .insert(ordinary, Arc::new(set));
+    Ok(ordinary)
+}
+
+/// Closes a set.
+pub(super) fn close(number: c_int) -> Result<(), Errno> {
+    let removed = lock().get_or_insert_default().remove(&number);
+    let set = removed.ok_or(Errno(libc::EBADF))?;
+    // SAFETY: made by `create`, and out of the table, so that it is closed once.
+    unsafe { kernel::close(set.ordinary) }
+}
+
+/// A socket is closed: it leaves every set, as the kernel's do.
+pub(super) fn forget(socket: c_int) {
+    let sets: Vec<Arc<Set>> = lock()
+        .iter()
+        .flatten()
+        .map(|(_, set)| Arc::clone(set))
+        .collect();
+    for set in sets {
+        set.members().sockets.remove(&socket);
+    }
+}
+
+/// Adds, changes or removes a member.
+pub(super) fn control(
+    number: c_int,
+    operation: c_int,
+    member: c_int,
+    event: *mut epoll_event,
+) -> Result<(), Errno> {
+    match (find(number), table::find(member)) {
+        (Some(set), Some(_)) => set.control(operation, member, event),
+        // SAFETY: by the promise at the entry point an event, or nothing where none is needed.
+        _ => unsafe { kernel::epoll_control(number, operation, member, event) },
+    }
+}
+
+/// Waits until a member is ready or the time is over; how many events there are.
+pub(super) fn wait(
+    number: c_int,
+    events: &mut [epoll_event],
+    timeout: Option<Duration>,
+) -> Result<usize, Errno> {
+    let Some(set) = find(number) else {
+        return kernel::epoll_wait(number, events, poll::milliseconds(timeout));
+    };
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    loop {
+        set.drain();
+        let ready = set.look(events)?;
+        if ready > 0 {
+            return Ok(ready);
+        }
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(0);
+        }
+        set.sleep(left)?;
+    }
+}
+
+impl Set {
+    fn control(
+        &self,
+        operation: c_int,
+        socket: c_int,
+        event: *mut epoll_event,
+    ) -> Result<(), Errno> {
+        let mut members = self.members();
+        let is_member = members.sockets.contains_key(&socket);
+        match (operation, is_member) {
+            (libc::EPOLL_CTL_ADD, true) => return Err(Errno(libc::EEXIST)),
+            (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, false) => return Err(Errno::NO_ENTRY),
+            (libc::EPOLL_CTL_DEL, true) => {
+                members.sockets.remove(&socket);
+            }
+            (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, _) => {
+                if event.is_null() {
+                    return Err(Errno::FAULT);
+                }
+                // SAFETY: not null, so by the promise at the entry point an event.
+                let event = unsafe { event.read() };
+                members.sockets.insert(socket, Member::new(&event));
+            }
+            _ => return Err(Errno::INVALID),
+        }
+        drop(members);
+        self.announce_change();
+        Ok(())
+    }
+
+    /// Tells what is ready now; how many events that are.
+    fn look(&self, events: &mut [epoll_event]) -> Result<usize, Errno> {
+        let mut members = self.members();
+        let mut count = 0;
+        for number in members.in_turn() {
+            if count == events.len() {
+                return Ok(count);
+            }
+            members.last = number;
+            let (Some(socket), Some(member)) =
+                (table::find(number), members.sockets.get_mut(&number))
+            else {
+                continue;
+            };
+            if let Some(event) = member.look(&socket) {
+                events[count] = event;
+                count += 1;
+            }
+        }
+        drop(members);
+        if count < events.len() {
+            count += kernel::epoll_wait(self.ordinary, &mut events[count..], 0)?;
+        }
+        Ok(count)
+    }
+
+    fn sleep(&self, left: Option<Duration>) -> Result<(), Errno> {
+        let entry = |fd| pollfd {
+            fd,
+            events: POLLIN,
+            revents: 0,
+        };
+        let mut entries = vec![entry(self.ordinary), entry(self.changed.as_raw_fd())];
+        let sockets: Vec<Socket> = {
+            let members = self.members();
+            let awaited = members.sockets.iter().filter(|(_, member)| !member.spent);
+            awaited
+                .filter_map(|(number, _)| table::find(*number))
+                .collect()
+        };
+        entries.extend(sockets.iter().map(|socket| entry(socket.descriptor())));
+        let longest = match sockets.is_empty() {
+            true => left,
+            false => Some(left.map_or(LONGEST_SLEEP, |left| left.min(LONGEST_SLEEP))),
+        };
+        poll::system_poll(&mut entries, longest).map(drop)
+    }
+
+    fn announce_change(&self) {
+        let one = 1_u64;
+        // SAFETY: the kernel reads eight bytes of a live number. A counter that is full is readable
+        // anyway.
+        unsafe { libc::write(self.changed.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    fn drain(&self) {
+        let mut count = 0_u64;
+        // SAFETY: the kernel writes eight bytes to a live number, or nothing.
+        unsafe { libc::read(self.changed.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Members {
+    /// All numbers, those behind the last one first.
+    fn in_turn(&self) -> Vec<c_int> {
+        let behind = self
+            .sockets
+            .range((Bound::Excluded(self.last), Bound::Unbounded));
+        let before = self.sockets.range(..=self.last);
+        behind.chain(before).map(|(number, _)| *number).collect()
+    }
+}
+
+impl Member {
+    fn new(event: &epoll_event) -> Self {
+        Self {
+            events: event.events,
+            data: event.u64,
+            seen: (0, 0),
+            spent: false,
+        }
+    }
+
+    /// What the program is to be told of this socket.
+    fn look(&mut self, socket: &Socket) -> Option<epoll_event> {
+        if self.spent {
+            return None;
+        }
+        let readiness = socket.readiness(true);
+        let ready = events_of(readiness, self.events);
+        let (seen, changes) = self.seen;
+        self.seen = (ready, readiness.changes);
+        let is_news = ready & !seen != 0 || changes != readiness.changes;
+        if ready == 0 || (self.asks(EPOLLET) && !is_news) {
+            return None;
+        }
+        self.spent = self.asks(EPOLLONESHOT);
+        Some(epoll_event {
+            events: ready,
+            u64: self.data,
+        })
+    }
+
+    fn asks(&self, flag: c_int) -> bool {
+        self.events & flag.cast_unsigned() != 0
+    }
+}
+
+/// The events of `poll` have the same numbers in epoll.
+fn events_of(readiness: Readiness, wanted: u32) -> u32 {
+    let ready = poll::events_of(readiness, (wanted & 0x7fff) as i16);
+    let left = match readiness.hung_up && !readiness.unread {
+        true => EPOLLRDHUP.cast_unsigned() & wanted,
+        false => 0,
+    };
+    u32::from(ready.cast_unsigned()) | left
+}
+
+fn find(number: c_int) -> Option<Arc<Set>> {
+    lock().as_ref()?.get(&number).cloned()
+}
+
+fn lock() -> MutexGuard<'static, Option<HashMap<c_int, Arc<Set>>>> {
+    SETS.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,136 @@
+//! Buffers that the library allocates, and handles for hints to the bus.
+//!
+//! A driver may know memory that suits its NIC better than the program's own. Here all memory is the
+//! same, so a buffer is pages of this process, and a hint changes nothing.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::context::Context;
+use super::domain::Pd;
+use super::memory;
+use crate::abi;
+use crate::entry::{Given, MinusOne, Place, entry};
+use crate::errno::Errno;
+use crate::object::{Object, from_pointer};
+
+/// A buffer.
+pub(crate) type Buffer = Object<abi::ibv_buf, Pages>;
+
+from_pointer!(abi::ibv_buf => Buffer);
+
+/// A handle for hints to the bus.
+pub(crate) type DmaHandle = Object<abi::ibv_dmah, Hints>;
+
+from_pointer!(abi::ibv_dmah => DmaHandle);
+
+/// Regions with these hints have a clone each.
+pub(crate) struct Hints(pub(crate) Arc<()>);
+
+/// Pages of this process, unmapped when it is dropped.
+pub(crate) struct Pages {
+    start: NonNull<c_void>,
+    length: usize,
+}
+
+impl Pages {
+    fn map(length: usize) -> Result<Self, Errno> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping at a place that the kernel chooses.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        let start = NonNull::new(start).ok_or(Errno::NO_MEMORY)?;
+        Ok(Self { start, length })
+    }
+
+    /// Whether so many bytes from this address on are inside.
+    fn contains(&self, address: *mut c_void, length: usize) -> bool {
+        let offset = address.addr().checked_sub(self.start.addr().get());
+        let end = offset.and_then(|offset| offset.checked_add(length));
+        end.is_some_and(|end| end <= self.length)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`. Nobody has Rust references to it, and what is still registered is
+        // copied by functions that find out when memory is gone.
+        unsafe { libc::munmap(self.start.as_ptr(), self.length) };
+    }
+}
+
+entry! {
+    export fn ibv_alloc_buf(
+        domain: &Pd,
+        length: usize,
+        buffer: Place<*mut abi::ibv_buf>,
+    ) -> *mut c_void {
+        let mut buffer = buffer;
+        let pages = Pages::map(length)?;
+        let start = pages.start.as_ptr();
+        buffer.put(Buffer::give(abi::ibv_buf { pd: domain.c() }, pages));
+        Ok(start)
+    }
+
+    export fn ibv_free_buf(buffer: Option<&Buffer>) {
+        if let Some(buffer) = buffer {
+            buffer.take_back();
+        }
+        Ok(())
+    }
+
+    export fn ibv_reg_buf_mr(
+        domain: &Pd,
+        buffer: &Buffer,
+        address: *mut c_void,
+        length: usize,
+        access: c_int,
+    ) -> *mut abi::ibv_mr {
+        buffer.check(domain, address, length)?;
+        memory::register(domain, address, length, address.addr() as u64, access.cast_unsigned())
+    }
+
+    export fn ibv_export_buf_dmabuf_fd(buffer: &Buffer) -> MinusOne {
+        let _ = buffer;
+        // Ordinary memory, which no DMA-buf is behind.
+        Err(Errno::NO_DATA)
+    }
+
+    export fn ibv_alloc_dmah(
+        context: &Context,
+        init: Given<abi::ibv_dmah_init_attr>,
+    ) -> *mut abi::ibv_dmah {
+        if init.0.comp_mask & !abi::IBV_DMAH_INIT_ATTR_MASK_ALL != 0 {
+            return Err(Errno::INVALID);
+        }
+        let front = abi::ibv_dmah { context: context.pointer() };
+        Ok(DmaHandle::give(front, Hints(Arc::new(()))))
+    }
+
+    export fn ibv_dealloc_dmah(handle: &DmaHandle) -> c_int {
+        if Arc::strong_count(&handle.0) > 1 {
+            return Err(Errno::BUSY);
+        }
+        handle.take_back();
+        Ok(0)
+    }
+}
+
+impl Buffer {
+    /// Whether this part of it may be registered in this domain.
+    pub(super) fn check(
+        &self,
+        domain: &Pd,
+        address: *mut c_void,
+        length: usize,
+    ) -> Result<(), Errno> {
+        if self.read().pd != domain.c() || !self.contains(address, length) {
+            return Err(Errno::INVALID);
+        }
+        Ok(())
+    }
+}

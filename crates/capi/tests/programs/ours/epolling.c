@@ -1,0 +1,318 @@
+/* Epoll over sockets over RDMA: `repoll_*`, which came with release 65. */
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <rdma/rsocket.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+#include "../check.h"
+
+int repoll_create(int flags);
+int repoll_ctl(int set, int operation, int member, struct epoll_event *event);
+int repoll_wait(int set, struct epoll_event *events, int count, int timeout);
+
+/* As rdma-core's librspreload does it: every epoll of the process comes to the library, its own too if it
+   asked the C library. */
+int epoll_create1(int flags)
+{
+	return repoll_create(flags);
+}
+
+int epoll_ctl(int set, int operation, int member, struct epoll_event *event)
+{
+	return repoll_ctl(set, operation, member, event);
+}
+
+int epoll_wait(int set, struct epoll_event *events, int count, int timeout)
+{
+	return repoll_wait(set, events, count, timeout);
+}
+
+/* Long enough for a busy machine. */
+#define LONG_ENOUGH 10000
+
+#define FAILS_WITH(call, number) CHECK((call) == -1 && errno == (number))
+
+static int set, listener, client, guest;
+
+static void open_set(void)
+{
+	set = repoll_create(EPOLL_CLOEXEC);
+	CHECK(set >= 0);
+}
+
+static void close_set(void)
+{
+	CHECK(rclose(set) == 0);
+}
+
+static void add(int member, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.u64 = 0x100000000ull + member };
+	CHECK(repoll_ctl(set, EPOLL_CTL_ADD, member, &event) == 0);
+}
+
+static void change(int member, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.u64 = 0x100000000ull + member };
+	CHECK(repoll_ctl(set, EPOLL_CTL_MOD, member, &event) == 0);
+}
+
+/* One member is ready, for this. */
+static void tells(int member, uint32_t events)
+{
+	struct epoll_event event;
+	CHECK(repoll_wait(set, &event, 1, LONG_ENOUGH) == 1);
+	CHECK(event.data.u64 == 0x100000000ull + member);
+	CHECK(event.events == events);
+}
+
+static void tells_nothing(void)
+{
+	struct epoll_event event;
+	CHECK(repoll_wait(set, &event, 1, 20) == 0);
+}
+
+static void *accept_guest(void *unused)
+{
+	guest = raccept(listener, NULL, NULL);
+	CHECK(guest >= 0);
+	return unused;
+}
+
+static void listen_here(struct sockaddr_in *address)
+{
+	socklen_t length = sizeof(*address);
+	*address = (struct sockaddr_in){ .sin_family = AF_INET };
+	CHECK(inet_pton(AF_INET, own_address(), &address->sin_addr) == 1);
+	listener = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(rbind(listener, (struct sockaddr *)address, sizeof(*address)) == 0);
+	CHECK(rgetsockname(listener, (struct sockaddr *)address, &length) == 0);
+	CHECK(rlisten(listener, 4) == 0);
+	client = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(client >= 0);
+}
+
+static void open_stream(void)
+{
+	struct sockaddr_in address;
+	pthread_t server;
+	open_set();
+	listen_here(&address);
+	CHECK(pthread_create(&server, NULL, accept_guest, NULL) == 0);
+	CHECK(rconnect(client, (struct sockaddr *)&address, sizeof(address)) == 0);
+	CHECK(pthread_join(server, NULL) == 0);
+}
+
+static void close_stream(void)
+{
+	rclose(client);
+	rclose(guest);
+	rclose(listener);
+	close_set();
+}
+
+static void say(const char *word)
+{
+	CHECK(rsend(client, word, strlen(word), 0) == (ssize_t)strlen(word));
+}
+
+static void hear(size_t length)
+{
+	char data[100];
+	CHECK(rrecv(guest, data, length, MSG_WAITALL) == (ssize_t)length);
+}
+
+static void hear_everything(void)
+{
+	char data[100];
+	while (rrecv(guest, data, sizeof(data), MSG_DONTWAIT) > 0)
+		;
+	CHECK(errno == EAGAIN);
+}
+
+static void data_is_told_until_it_is_read(void)
+{
+	add(guest, EPOLLIN);
+	tells_nothing();
+	say("word");
+	tells(guest, EPOLLIN);
+	tells(guest, EPOLLIN);
+	hear(4);
+	tells_nothing();
+}
+
+static void room_to_write_is_told(void)
+{
+	add(client, EPOLLOUT);
+	tells(client, EPOLLOUT);
+	change(client, EPOLLIN);
+	tells_nothing();
+}
+
+static void changes_are_told_once(void)
+{
+	add(guest, EPOLLIN | EPOLLOUT | EPOLLET);
+	tells(guest, EPOLLOUT);
+	tells_nothing();
+	say("one");
+	tells(guest, EPOLLIN | EPOLLOUT);
+	tells_nothing();
+	/* Unread data, and more of it. */
+	say("two");
+	tells(guest, EPOLLIN | EPOLLOUT);
+	/* Read to the end, and new data before the set is asked again. */
+	hear_everything();
+	say("three");
+	tells(guest, EPOLLIN | EPOLLOUT);
+	hear_everything();
+}
+
+static void one_time_is_one_time(void)
+{
+	add(guest, EPOLLIN | EPOLLONESHOT);
+	say("word");
+	tells(guest, EPOLLIN);
+	tells_nothing();
+	change(guest, EPOLLIN | EPOLLONESHOT);
+	tells(guest, EPOLLIN);
+	hear(4);
+}
+
+static void ordinary_descriptors_are_members_too(void)
+{
+	int counter = eventfd(0, 0);
+	uint64_t one = 1;
+	struct epoll_event events[2];
+	add(counter, EPOLLIN);
+	add(guest, EPOLLIN);
+	tells_nothing();
+	CHECK(write(counter, &one, sizeof(one)) == sizeof(one));
+	tells(counter, EPOLLIN);
+	say("word");
+	/* Which one is told first is open. */
+	while (repoll_wait(set, events, 2, LONG_ENOUGH) != 2)
+		;
+	CHECK(events[0].data.u64 != events[1].data.u64);
+	CHECK(repoll_ctl(set, EPOLL_CTL_DEL, counter, NULL) == 0);
+	hear(4);
+	tells_nothing();
+	close(counter);
+}
+
+static void no_member_is_left_out(void)
+{
+	struct epoll_event event;
+	int told[2] = { 0, 0 };
+	add(client, EPOLLOUT);
+	add(guest, EPOLLOUT);
+	for (int i = 0; i < 4; i++) {
+		CHECK(repoll_wait(set, &event, 1, LONG_ENOUGH) == 1);
+		told[event.data.u64 == 0x100000000ull + (uint64_t)guest]++;
+	}
+	CHECK(told[0] == 2 && told[1] == 2);
+}
+
+static void the_end_is_told(void)
+{
+	struct epoll_event event;
+	add(guest, EPOLLIN | EPOLLRDHUP);
+	CHECK(rclose(client) == 0);
+	CHECK(repoll_wait(set, &event, 1, LONG_ENOUGH) == 1);
+	CHECK(event.events & (EPOLLIN | EPOLLHUP | EPOLLRDHUP));
+}
+
+static void a_client_is_told(void)
+{
+	struct sockaddr_in address;
+	pthread_t server;
+	listen_here(&address);
+	CHECK(rfcntl(client, F_SETFL, O_NONBLOCK) == 0);
+	add(listener, EPOLLIN);
+	CHECK(rconnect(client, (struct sockaddr *)&address, sizeof(address)) == -1);
+	CHECK(errno == EINPROGRESS);
+	add(client, EPOLLOUT);
+	tells(listener, EPOLLIN);
+	CHECK(repoll_ctl(set, EPOLL_CTL_DEL, listener, NULL) == 0);
+	CHECK(pthread_create(&server, NULL, accept_guest, NULL) == 0);
+	tells(client, EPOLLOUT);
+	CHECK(pthread_join(server, NULL) == 0);
+	rclose(client);
+	rclose(guest);
+	rclose(listener);
+}
+
+static void *add_later(void *unused)
+{
+	struct timespec soon = { .tv_nsec = 20 * 1000 * 1000 };
+	nanosleep(&soon, NULL);
+	add(client, EPOLLOUT);
+	return unused;
+}
+
+static void a_member_may_come_while_another_thread_waits(void)
+{
+	pthread_t other;
+	CHECK(pthread_create(&other, NULL, add_later, NULL) == 0);
+	tells(client, EPOLLOUT);
+	CHECK(pthread_join(other, NULL) == 0);
+}
+
+static void a_closed_socket_is_no_member(void)
+{
+	struct epoll_event event = { .events = EPOLLOUT };
+	add(client, EPOLLOUT);
+	CHECK(rclose(client) == 0);
+	tells_nothing();
+	FAILS_WITH(repoll_ctl(set, EPOLL_CTL_MOD, client, &event), EBADF);
+}
+
+static void mistakes_are_refused(void)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	add(guest, EPOLLIN);
+	FAILS_WITH(repoll_ctl(set, EPOLL_CTL_ADD, guest, &event), EEXIST);
+	FAILS_WITH(repoll_ctl(set, EPOLL_CTL_MOD, client, &event), ENOENT);
+	FAILS_WITH(repoll_ctl(set, EPOLL_CTL_DEL, client, &event), ENOENT);
+	FAILS_WITH(repoll_ctl(set, EPOLL_CTL_ADD, client, NULL), EFAULT);
+	FAILS_WITH(repoll_ctl(set, 77, client, &event), EINVAL);
+	FAILS_WITH(repoll_ctl(set, EPOLL_CTL_ADD, -1, &event), EBADF);
+	FAILS_WITH(repoll_wait(set, &event, 0, 0), EINVAL);
+	FAILS_WITH(repoll_wait(set, &event, -1, 0), EINVAL);
+	FAILS_WITH(repoll_create(0x12345), EINVAL);
+	CHECK(repoll_ctl(set, EPOLL_CTL_DEL, guest, NULL) == 0);
+}
+
+static void a_closed_set_is_none(void)
+{
+	struct epoll_event event;
+	int other = repoll_create(0);
+	CHECK(other >= 0);
+	CHECK(rclose(other) == 0);
+	FAILS_WITH(repoll_wait(other, &event, 1, 0), EBADF);
+	FAILS_WITH(rclose(other), EBADF);
+}
+
+#define WITH_STREAM(function) { #function, function, open_stream, close_stream }
+#define WITH_SET(function) { #function, function, open_set, close_set }
+
+static const struct test_case CASES[] = {
+	WITH_STREAM(data_is_told_until_it_is_read),
+	WITH_STREAM(room_to_write_is_told),
+	WITH_STREAM(changes_are_told_once),
+	WITH_STREAM(one_time_is_one_time),
+	WITH_STREAM(ordinary_descriptors_are_members_too),
+	WITH_STREAM(no_member_is_left_out),
+	WITH_STREAM(the_end_is_told),
+	WITH_SET(a_client_is_told),
+	WITH_STREAM(a_member_may_come_while_another_thread_waits),
+	WITH_STREAM(a_closed_socket_is_no_member),
+	WITH_STREAM(mistakes_are_refused),
+	WITH_SET(a_closed_set_is_none),
+};
+
+int main(int words, char **word)
+{
+	return RUN(CASES, words, word);
+}

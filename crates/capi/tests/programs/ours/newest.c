@@ -1,0 +1,158 @@
+/* Calls that came after the release whose headers most distributions have: their structures are here. */
+#include "../check.h"
+
+struct ibv_buf;
+struct ibv_dmah;
+
+/* Up to release 63 the structure ends before `buf`. */
+struct region_request {
+	size_t length;
+	int access;
+	uint64_t comp_mask;
+	uint64_t iova;
+	void *addr;
+	int fd;
+	uint64_t fd_offset;
+	struct ibv_dmah *dmah;
+	struct ibv_buf *buf;
+};
+
+struct hints {
+	uint32_t comp_mask;
+	uint32_t cpu_id;
+	uint8_t ph;
+	uint8_t tph_mem_type;
+};
+
+enum { IOVA = 1, ADDRESS = 2, DESCRIPTOR = 4, HINTS = 16, BUFFER = 32, UNKNOWN = 64 };
+
+void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf);
+void ibv_free_buf(struct ibv_buf *buf);
+struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length,
+			      int access);
+int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf);
+struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct region_request *request);
+struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct hints *hints);
+int ibv_dealloc_dmah(struct ibv_dmah *dmah);
+
+#define SIZE 10000
+
+static struct ibv_buf *buffer;
+static char *start;
+
+static void open_buffer(void)
+{
+	open_end(&left, "left");
+	start = ibv_alloc_buf(left.pd, SIZE, &buffer);
+	CHECK(start != NULL && buffer != NULL);
+	CHECK((uintptr_t)start % 4096 == 0);
+}
+
+static void close_buffer(void)
+{
+	ibv_free_buf(buffer);
+}
+
+static void a_buffer_is_memory(void)
+{
+	memset(start, 0x5a, SIZE);
+	CHECK(start[SIZE - 1] == 0x5a);
+	ibv_free_buf(NULL);
+}
+
+static void a_buffer_can_be_registered(void)
+{
+	struct ibv_mr *mr = ibv_reg_buf_mr(left.pd, buffer, start, SIZE, EVERYTHING);
+	CHECK(mr != NULL && mr->addr == start && mr->length == SIZE);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	mr = ibv_reg_buf_mr(left.pd, buffer, start + 100, SIZE - 100, EVERYTHING);
+	CHECK(mr != NULL && mr->addr == start + 100);
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+static void a_region_stays_inside_its_buffer(void)
+{
+	REFUSES_POINTER(ibv_reg_buf_mr(left.pd, buffer, start, SIZE + 1, 0), EINVAL);
+	REFUSES_POINTER(ibv_reg_buf_mr(left.pd, buffer, start + 1, SIZE, 0), EINVAL);
+	REFUSES_POINTER(ibv_reg_buf_mr(left.pd, buffer, start - 1, 2, 0), EINVAL);
+	REFUSES_POINTER(ibv_reg_buf_mr(left.pd, buffer, start + 1, SIZE_MAX, 0), EINVAL);
+}
+
+static void a_buffer_belongs_to_its_domain(void)
+{
+	struct ibv_pd *other = ibv_alloc_pd(left.context);
+	CHECK(other != NULL);
+	REFUSES_POINTER(ibv_reg_buf_mr(other, buffer, start, SIZE, 0), EINVAL);
+	CHECK(ibv_dealloc_pd(other) == 0);
+}
+
+static void no_dma_buf_is_behind_a_buffer(void)
+{
+	CHECK(ibv_export_buf_dmabuf_fd(buffer) == -1 && errno == ENODATA);
+}
+
+static void nothing_is_no_buffer(void)
+{
+	struct ibv_buf *none;
+	REFUSES_POINTER(ibv_alloc_buf(left.pd, 0, &none), EINVAL);
+	REFUSES_POINTER(ibv_alloc_buf(left.pd, SIZE, NULL), EINVAL);
+}
+
+static void the_extended_registration_knows_buffers(void)
+{
+	struct region_request request = { .length = SIZE, .access = EVERYTHING, .addr = start,
+					  .buf = buffer, .comp_mask = ADDRESS | BUFFER };
+	struct ibv_mr *mr = ibv_reg_mr_ex(left.pd, &request);
+	CHECK(mr != NULL && mr->addr == start && mr->length == SIZE);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	request.iova = 0x1000;
+	request.comp_mask |= IOVA;
+	mr = ibv_reg_mr_ex(left.pd, &request);
+	CHECK(mr != NULL);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	request.comp_mask |= DESCRIPTOR;
+	REFUSES_POINTER(ibv_reg_mr_ex(left.pd, &request), EINVAL);
+	request.comp_mask = BUFFER;
+	REFUSES_POINTER(ibv_reg_mr_ex(left.pd, &request), EINVAL);
+	request.comp_mask = ADDRESS | BUFFER;
+	request.length = SIZE + 1;
+	REFUSES_POINTER(ibv_reg_mr_ex(left.pd, &request), EINVAL);
+	request.comp_mask = ADDRESS | UNKNOWN;
+	REFUSES_POINTER(ibv_reg_mr_ex(left.pd, &request), EOPNOTSUPP);
+}
+
+static void hints_are_taken_and_kept_while_used(void)
+{
+	struct hints hints = { .comp_mask = 7, .cpu_id = 0, .ph = 1 };
+	struct ibv_dmah *handle = ibv_alloc_dmah(left.context, &hints);
+	CHECK(handle != NULL);
+	struct region_request request = { .length = SIZE, .addr = start, .dmah = handle,
+					  .comp_mask = ADDRESS | HINTS };
+	struct ibv_mr *mr = ibv_reg_mr_ex(left.pd, &request);
+	CHECK(mr != NULL);
+	REFUSES(ibv_dealloc_dmah(handle), EBUSY);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	CHECK(ibv_dealloc_dmah(handle) == 0);
+	REFUSES(ibv_dealloc_dmah(handle), EINVAL);
+	REFUSES_POINTER(ibv_reg_mr_ex(left.pd, &request), EINVAL);
+	hints.comp_mask = 8;
+	REFUSES_POINTER(ibv_alloc_dmah(left.context, &hints), EINVAL);
+}
+
+#define WITH_BUFFER(function) { #function, function, open_buffer, close_buffer }
+
+static const struct test_case CASES[] = {
+	WITH_BUFFER(a_buffer_is_memory),
+	WITH_BUFFER(a_buffer_can_be_registered),
+	WITH_BUFFER(a_region_stays_inside_its_buffer),
+	WITH_BUFFER(a_buffer_belongs_to_its_domain),
+	WITH_BUFFER(no_dma_buf_is_behind_a_buffer),
+	WITH_BUFFER(nothing_is_no_buffer),
+	WITH_BUFFER(the_extended_registration_knows_buffers),
+	WITH_BUFFER(hints_are_taken_and_kept_while_used),
+};
+
+int main(int words, char **word)
+{
+	return RUN(CASES, words, word);
+}
