@@ -57,6 +57,26 @@ fn data(output: &str) -> Vec<&str> {
         .collect()
 }
 
+/// The disk fills up in the middle of a session: the session goes on, and one sentence tells.
+#[test]
+fn a_capture_that_a_full_disk_ends_is_said_once_and_the_rest_goes_on() {
+    let (here, there) = (address(92), address(93));
+    let server = server(&there, &[]);
+    let full = client(&here, &there, &["-v", "-C", "10"]).env("ROCI_PCAP", "/dev/full");
+    let outcome = full.run();
+    let complaint = "the capture in /dev/full ends early: No space left on device";
+    assert_eq!(
+        outcome.stderr.matches(complaint).count(),
+        1,
+        "{}",
+        outcome.stderr
+    );
+    assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
+    let printed = outcome.success();
+    assert_eq!(printed.matches("ping data: ").count(), 10, "{printed}");
+    server.end().success();
+}
+
 #[test]
 fn both_sides_say_what_rping_says() {
     let there = address(40);
