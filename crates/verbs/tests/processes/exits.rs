@@ -31,16 +31,28 @@ const WAYS: [(&str, Option<&str>); 6] = [
 ];
 
 /// A child at an address, in a role.
-struct Peer(Child, BufReader<std::process::ChildStdout>);
+pub(crate) struct Peer(Child, BufReader<std::process::ChildStdout>);
 
 impl Peer {
     fn start(role: &str, way: &str, address: &str) -> Self {
+        Self::start_with(role, way, address, &[])
+    }
+
+    /// With settings in its environment.
+    pub(crate) fn start_with(
+        role: &str,
+        way: &str,
+        address: &str,
+        settings: &[(&str, &str)],
+    ) -> Self {
         // A shell's background job ignores SIGINT and SIGQUIT, and its children inherit that.
         let mut child = Command::new("env")
             .args(["--default-signal=INT", "--default-signal=QUIT"])
             .arg(std::env::current_exe().expect("this program"))
             .args([role, way])
             .env(ADDRESS, address)
+            .envs(settings.iter().copied())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("a child");
@@ -48,13 +60,13 @@ impl Peer {
         Self(child, output)
     }
 
-    fn wait_for(&mut self, wanted: &str) {
+    pub(crate) fn wait_for(&mut self, wanted: &str) {
         let mut line = String::new();
         self.1.read_line(&mut line).expect("text");
         assert_eq!(line.trim_end(), wanted);
     }
 
-    fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let pid = self.0.id().to_string();
         let status = Command::new("kill").args([signal, &pid]).status();
         assert!(status.expect("there is `kill`").success());
@@ -163,11 +175,11 @@ fn a_server_dies_before_it_accepts() {
     );
 }
 
-fn at(address: &str) -> SocketAddr {
+pub(crate) fn at(address: &str) -> SocketAddr {
     SocketAddr::new(address.parse().expect("an address"), PORT)
 }
 
-fn queue_pair(context: &Context) -> (ProtectionDomain, Builder) {
+pub(crate) fn queue_pair(context: &Context) -> (ProtectionDomain, Builder) {
     let domain = context.protection_domain().expect("room");
     let completions = context.completion_queue(8).expect("room");
     let builder = domain.queue_pair(&completions);
@@ -180,7 +192,7 @@ fn connect(context: &Context, peer: &str) -> Result<Connection, ConnectError> {
     connector.prepare(builder)?.connect(b"")
 }
 
-fn here() -> String {
+pub(crate) fn here() -> String {
     std::env::var(ADDRESS).expect("the parent says which address")
 }
 

@@ -10,6 +10,7 @@ mod child;
 mod exits;
 mod listeners;
 mod parent;
+mod restarts;
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
@@ -18,7 +19,9 @@ fn main() {
         Some("connect") => exits::connect_and_die(&argument()),
         Some("accept") => exits::accept_and_die(&argument()),
         Some("hesitate") => exits::hesitate(),
+        Some("lie-open") => restarts::lie_open(),
         Some("exits") => exits::run(),
+        Some("restarts") => restarts::run(),
         // What test runners ask for.
         Some("--list") => println!("processes: test"),
         _ => {
@@ -26,7 +29,8 @@ fn main() {
             parent::run(true);
             listeners::run();
             exits::run();
-            println!("processes: 4 passed, 0 failed");
+            restarts::run();
+            println!("processes: 5 passed, 0 failed");
         }
     }
 }

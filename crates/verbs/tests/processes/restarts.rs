@@ -1,0 +1,153 @@
+//! A process is killed and another one takes its place at once, at the same address.
+
+use std::fs;
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use rocinante::{
+    Access, CompletionQueue, Connection, Connector, Context, Key, Listener, MemoryRegion, Options,
+    Remote, Request, Status,
+};
+
+use crate::exits::{Peer, at, here, queue_pair};
+
+const SERVER: &str = "127.53.3.1";
+const CLIENT: &str = "127.53.4.2";
+const SENDER: &str = "127.53.5.1";
+const TARGET: &str = "127.53.5.2";
+
+const TIMES: usize = 20;
+
+/// What a loaded machine gets for anything.
+const LONG: Duration = Duration::from_secs(30);
+
+pub(crate) fn run() {
+    for watcher in ["1", "0"] {
+        a_client_that_is_killed_and_started_again_connects_at_its_first_try(watcher);
+    }
+    the_ring_of_a_dead_reader_delays_nobody();
+}
+
+/// The server keeps what it has of the dead ones. A client tries once, and panics if that fails.
+fn a_client_that_is_killed_and_started_again_connects_at_its_first_try(watcher: &str) {
+    let listener = Listener::bind(at(SERVER)).expect("an address of this machine");
+    let mut connections = Vec::new();
+    let mut longest = Duration::ZERO;
+    for time in 0..TIMES {
+        let begin = Instant::now();
+        let settings = [("ROCI_WATCHER", watcher)];
+        let mut client = Peer::start_with("connect", "signal", CLIENT, &settings);
+        let request = listener.wait_for(LONG).expect("a request");
+        let (_, builder) = queue_pair(request.context());
+        let prepared = request.prepare(builder).expect("room");
+        let connection = prepared.accept(b"");
+        let connection = connection.unwrap_or_else(|error| panic!("client {time}: {error}"));
+        client.wait_for("connected");
+        longest = longest.max(begin.elapsed());
+        connections.push(connection);
+        client.signal("-KILL");
+    }
+    println!("{TIMES} clients in a row, watcher {watcher}: connected after {longest:?} at most");
+}
+
+/// The child: lets its peer write, and never does anything itself.
+pub(crate) fn lie_open() {
+    let listener = Listener::bind(at(&here())).expect("an address of this machine");
+    println!("listening");
+    let request = listener.wait();
+    let (domain, builder) = queue_pair(request.context());
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let memory = domain.register(MESSAGE, access).expect("room");
+    let remote = memory.remote(0);
+    let mut told = remote.address.to_be_bytes().to_vec();
+    told.extend(remote.key.value().to_be_bytes());
+    let prepared = request.prepare(builder).expect("room");
+    let _connection = prepared.accept(&told).expect("the parent is there");
+    // Until it is killed, or its parent is gone.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+const MESSAGE: usize = 1 << 16;
+
+/// More than a ring holds.
+const OUTSTANDING: u64 = 256;
+
+/// The sender's end of a connection to a target.
+struct Line {
+    connection: Connection,
+    completions: CompletionQueue,
+    memory: MemoryRegion,
+    remote: Remote,
+}
+
+impl Line {
+    fn to(context: &Context, peer: &str) -> Self {
+        let connector = Connector::resolve_on(context, at(peer)).expect("a way");
+        let domain = context.protection_domain().expect("room");
+        let completions = context.completion_queue(1024).expect("room");
+        let builder = domain.queue_pair(&completions).depth(512, 1);
+        let prepared = connector.prepare(builder).expect("room");
+        let connection = prepared.connect(b"").expect("the target listens");
+        let told = connection.private_data();
+        let remote = Remote {
+            address: u64::from_be_bytes(told[..8].try_into().expect("8 bytes")),
+            key: Key::new(u32::from_be_bytes(told[8..12].try_into().expect("4 bytes"))),
+        };
+        let memory = domain.register(MESSAGE, Access::LOCAL_WRITE).expect("room");
+        Self {
+            connection,
+            completions,
+            memory,
+            remote,
+        }
+    }
+
+    fn write(&self) {
+        let request = Request::write(self.remote).data(self.memory.all());
+        self.connection.post(request).expect("room");
+    }
+
+    fn succeeds(&self) {
+        let completion = self.completions.wait_for(LONG).expect("a completion");
+        assert_eq!(completion.status, Status::Success);
+    }
+}
+
+/// The dead ones had no watcher, and their sender goes on trying to reach them.
+fn the_ring_of_a_dead_reader_delays_nobody() {
+    let options = Options {
+        shortcut: true,
+        ..Options::default()
+    };
+    let context = Context::open_with(SENDER, &options).expect("an address of this machine");
+    let settings = [("ROCI_WATCHER", "0"), ("ROCI_SHORTCUT", "1")];
+    let mut lines = Vec::new();
+    let mut took = Vec::new();
+    for _ in 0..9 {
+        let mut target = Peer::start_with("lie-open", "", TARGET, &settings);
+        target.wait_for("listening");
+        let begin = Instant::now();
+        let line = Line::to(&context, TARGET);
+        line.write();
+        line.succeeds();
+        took.push(begin.elapsed());
+        assert!(has_ring(), "packets go through memory");
+        for _ in 0..OUTSTANDING {
+            line.write();
+        }
+        // In the middle of it.
+        line.succeeds();
+        target.signal("-KILL");
+        lines.push(line);
+    }
+    took.sort();
+    println!("connected and written beside dead readers within {took:?}");
+    // Half of them: the machine may be busy with other things now and then, but not always.
+    let median = took[took.len() / 2];
+    assert!(median < Duration::from_millis(100), "{took:?}");
+}
+
+fn has_ring() -> bool {
+    let maps = fs::read_to_string("/proc/self/maps").expect("this is Linux");
+    maps.contains("memfd:roci-shortcut")
+}
