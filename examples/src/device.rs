@@ -52,10 +52,9 @@ fn device_towards(peer: Option<IpAddr>) -> anyhow::Result<String> {
         Some(peer) => address_towards(peer)?,
         None => Ipv4Addr::LOCALHOST.into(),
     };
-    let mut listed = devices.iter();
-    let device = listed.find(|device| device.gids.iter().any(|entry| entry.address == address));
-    // An address is a device too, also one that isn't listed.
-    Ok(device.map_or_else(|| address.to_string(), |device| device.name.clone()))
+    let device = rocinante::device_at(address)?;
+    // An address is a device too, also one that no device has.
+    Ok(device.map_or_else(|| address.to_string(), |device| device.name))
 }
 
 /// Which of our addresses leads to a peer. Connecting a UDP socket sends nothing, but it makes the

@@ -15,12 +15,9 @@ pub(crate) fn named(name: &str) -> anyhow::Result<Device> {
     Ok(rocinante::device(name)?)
 }
 
-/// What to open so as to use this address: a listed device that has it, or the address by itself.
+/// What to open so as to use this address: a device that has it, or the address by itself.
 pub(crate) fn having(address: IpAddr) -> anyhow::Result<(String, Device)> {
-    let listed = all()?
-        .into_iter()
-        .find(|device| device.gid_of(address).is_some());
-    if let Some(device) = listed {
+    if let Some(device) = rocinante::device_at(address)? {
         return Ok((device.name.clone(), device));
     }
     let name = address.to_string();

@@ -1,9 +1,10 @@
 //! Interfaces become devices, without any configuration.
 //!
-//! Every interface that is up and has an address is a device, loopback included. It is called
-//! `roci_` and the name of the interface, its addresses are its GIDs, and its path MTU is the largest
-//! that fits. Loopback comes last, so that a program that takes the first device takes one that
-//! other machines can reach.
+//! Every interface that is up and has an address is a device. It is called `roci_` and the name of
+//! the interface, its addresses are its GIDs, and its path MTU is the largest that fits. Loopback is
+//! listed only if packets can't leave the machine from any other one: a program that chooses by
+//! itself would take it and wait for peers that can't reach it. It can be [reached](reachable) all
+//! the same, by its name and its addresses.
 //!
 //! `ROCI_DEVICES` says otherwise: a list of the devices there are to be.
 //!
@@ -36,7 +37,7 @@ pub use device::{Device, GidEntry, InterfaceId, LinkState};
 pub use error::DeviceError;
 pub use link::{Link, Links};
 pub use monitor::Monitor;
-pub use select::select;
+pub use select::{select, select_reachable};
 
 /// The environment variable that says which devices there are.
 pub const DEVICES_VARIABLE: &str = "ROCI_DEVICES";
@@ -79,11 +80,23 @@ pub fn interfaces() -> Result<Vec<Interface>, DeviceError> {
 /// The devices of this machine: what `spec` lists, or else the user's links and every usable
 /// interface. The language of `spec` is described [above](self).
 pub fn devices(spec: Option<&str>) -> Result<Vec<Device>, DeviceError> {
-    let links = match (spec, Links::of_user()) {
-        (None, Some(links)) => links.list()?,
-        _ => Vec::new(),
-    };
-    select(&interfaces()?, &links, spec)
+    select(&interfaces()?, &links_beside(spec)?, spec)
+}
+
+/// The devices that the environment asks for, and behind them loopback if it was left to us which
+/// those are and it was left out. Nothing chooses it, but its name and its addresses lead to it.
+pub fn reachable() -> Result<Vec<Device>, DeviceError> {
+    let spec = listed_by_env();
+    let spec = spec.as_deref();
+    select_reachable(&interfaces()?, &links_beside(spec)?, spec)
+}
+
+/// The user's links, unless there is a list of devices.
+fn links_beside(spec: Option<&str>) -> Result<Vec<Link>, DeviceError> {
+    match (spec, Links::of_user()) {
+        (None, Some(links)) => links.list(),
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// The devices that the environment asks for, see [`DEVICES_VARIABLE`].

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use net::interface::{Address, Device, DeviceError, Interface, Link, LinkState, Links, Monitor};
-use net::interface::{devices, interfaces, select};
+use net::interface::{devices, interfaces, select, select_reachable};
 use wire::PathMtu;
 
 fn ip(text: &str) -> IpAddr {
@@ -95,7 +95,7 @@ fn addresses(device: &Device) -> Vec<String> {
 
 #[test]
 fn every_usable_interface_is_a_device_and_loopback_is_the_last() {
-    let devices = select(&machine(), &[], None).expect("devices");
+    let devices = select_reachable(&machine(), &[], None).expect("devices");
     assert_eq!(names(&devices), ["roci_eth0", "roci_eth1", "roci_lo"]);
     let [card, unplugged, loopback] = &devices[..] else {
         panic!("three devices");
@@ -108,6 +108,31 @@ fn every_usable_interface_is_a_device_and_loopback_is_the_last() {
     assert_eq!(unplugged.state, LinkState::Down);
     assert_eq!(loopback.active_mtu, PathMtu::Mtu4096);
     assert_eq!(addresses(loopback), ["127.0.0.1", "::1"]);
+}
+
+#[test]
+fn loopback_is_listed_only_if_nothing_else_leads_outside() {
+    let names_of = |machine: &[Interface], links: &[Link]| {
+        let devices = select(machine, links, None).expect("devices");
+        devices.into_iter().map(|it| it.name).collect::<Vec<_>>()
+    };
+    let mut machine = machine();
+    assert_eq!(names_of(&machine, &[]), ["roci_eth0", "roci_eth1"]);
+    let named = Link::new("mine", "lo").expect("a link");
+    let named = names_of(&machine, &[named]);
+    assert_eq!(named, ["mine", "roci_eth0", "roci_eth1"], "by its name");
+    for interface in machine.iter_mut().filter(|it| !it.loopback) {
+        interface.carrier = false;
+    }
+    let unplugged = names_of(&machine, &[]);
+    assert_eq!(
+        unplugged,
+        ["roci_eth0", "roci_eth1", "roci_lo"],
+        "unplugged"
+    );
+    machine.retain(|it| it.loopback);
+    assert_eq!(names_of(&machine, &[]), ["roci_lo"]);
+    assert_eq!(names(&listed("lo,eth0")), ["roci_lo", "roci_eth0"]);
 }
 
 #[test]
@@ -251,7 +276,7 @@ fn links_come_first_and_take_their_addresses() {
         link("gone", "eth9"),
         link("other", "127.0.0.1"),
     ];
-    let devices = select(&machine(), &links, None).expect("devices");
+    let devices = select_reachable(&machine(), &links, None).expect("devices");
     assert_eq!(names(&devices), ["rxe0", "other", "roci_eth1", "roci_lo"]);
     assert_eq!(addresses(&devices[3]), ["::1"], "the other one is taken");
     let devices = select(&machine(), &links, Some("lo")).expect("devices");

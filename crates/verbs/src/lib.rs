@@ -117,7 +117,7 @@ pub use extended::{
 };
 pub use memory::{MemoryRegion, MemoryWindow};
 pub use narrator::explain;
-pub use opening::{OpenError, Options, device, devices};
+pub use opening::{OpenError, Options, device, device_at, devices};
 pub use queue_pair::{
     Builder, Endpoint, EndpointParseError, Prepared, QueuePair, SetupError, Terms,
 };

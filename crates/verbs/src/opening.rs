@@ -1,6 +1,7 @@
 //! Which devices there are, how they are opened, and why that fails.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use net::capture::CaptureError;
@@ -90,18 +91,25 @@ pub enum OpenError {
 }
 
 /// The devices of this machine: what `ROCI_DEVICES` lists, or else the user's links and every
-/// interface that is up and has an address.
+/// interface that is up and has an address. Loopback is one of them only if no other interface is
+/// connected; [`device`] finds it by its name.
 pub fn devices() -> Result<Vec<Device>, OpenError> {
     Ok(net::interface::from_env()?)
 }
 
+/// The device that has this address.
+pub fn device_at(address: IpAddr) -> Result<Option<Device>, OpenError> {
+    let mut reachable = net::interface::reachable()?.into_iter();
+    Ok(reachable.find(|device| device.gid_of(address).is_some()))
+}
+
 /// The device of this name; an interface or an address is one too, without being listed.
 pub fn device(name: &str) -> Result<Device, OpenError> {
-    let devices = devices()?;
-    let known = devices.iter().map(|device| device.name.clone()).collect();
-    if let Some(device) = devices.into_iter().find(|device| device.name == name) {
+    let mut reachable = net::interface::reachable()?.into_iter();
+    if let Some(device) = reachable.find(|device| device.name == name) {
         return Ok(device);
     }
+    let known = devices()?.into_iter().map(|device| device.name).collect();
     match net::interface::devices(Some(name)) {
         Ok(mut made) if made.len() == 1 => Ok(made.remove(0)),
         _ => Err(OpenError::Unknown {

@@ -45,7 +45,7 @@ entry! {
 pub(super) fn create<'a>() -> Result<&'a Channel, Errno> {
     static DEVICE_SEEN: AtomicBool = AtomicBool::new(false);
     if !DEVICE_SEEN.load(Ordering::Relaxed) {
-        let devices = interface::from_env().map_err(|error| Errno::unlisted(&error))?;
+        let devices = interface::reachable().map_err(|error| Errno::unlisted(&error))?;
         if devices.is_empty() {
             return Err(Errno::NO_DEVICE);
         }

@@ -96,7 +96,7 @@ pub(super) fn of(context: &rocinante::Context) -> Result<&'static Shared, Errno>
 /// Has all devices open, before something is bound to all of them. Opening takes milliseconds, and a
 /// program that listens again does not expect that a second time.
 pub(super) fn open_all() -> Result<(), Errno> {
-    for context in rdma_cm::contexts()? {
+    for context in rdma_cm::reachable_contexts()? {
         of(&context)?;
     }
     Ok(())

@@ -92,21 +92,24 @@ impl Device {
 /// The devices that there are now.
 fn list() -> Result<Vec<&'static Device>, Errno> {
     let found = interface::from_env().map_err(|error| Errno::unlisted(&error))?;
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let listed = found.into_iter().enumerate().map(|(place, description)| {
-        let same = |device: &&&Device| device.place == place && device.description == description;
-        if let Some(device) = known.iter().find(same) {
-            return *device;
-        }
-        let device = Device::make(front(place, &description), Listed { place, description });
-        known.push(device);
-        device
-    });
-    Ok(listed.collect())
+    let listed = found.into_iter().enumerate();
+    Ok(listed.map(|(place, it)| known(place, it)).collect())
 }
 
-/// The device of this description. One that is not listed, such as a single address, is known
-/// behind those that are.
+/// The device of this description at this place, the same one every time.
+fn known(place: usize, description: interface::Device) -> &'static Device {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let same = |device: &&&Device| device.place == place && device.description == description;
+    if let Some(device) = known.iter().find(same) {
+        return device;
+    }
+    let device = Device::make(front(place, &description), Listed { place, description });
+    known.push(device);
+    device
+}
+
+/// The device of this description. One that is not listed, such as loopback or a single address, is
+/// known behind those that are.
 pub(crate) fn described(description: &interface::Device) -> Result<&'static Device, Errno> {
     let listed = list()?;
     if let Some(device) = listed
@@ -115,12 +118,7 @@ pub(crate) fn described(description: &interface::Device) -> Result<&'static Devi
     {
         return Ok(*device);
     }
-    let place = listed.len();
-    let description = description.clone();
-    Ok(Device::make(
-        front(place, &description),
-        Listed { place, description },
-    ))
+    Ok(known(listed.len(), description.clone()))
 }
 
 fn front(place: usize, description: &interface::Device) -> abi::verbs_device {

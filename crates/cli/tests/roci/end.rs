@@ -47,7 +47,7 @@ fn a_server_ends_when_its_client_is_killed() {
     }
 }
 
-/// Two machines: namespaces with a cable between them. The client is killed after a second.
+/// Two machines: namespaces with a cable between them. The client is killed after three seconds.
 const TWO_MACHINES: &str = r#"
 ip link set lo up || exit 0
 unshare -n sleep 60 & other=$!
@@ -58,7 +58,7 @@ nsenter -t $other -n ip address add 10.97.0.2/24 dev there
 nsenter -t $other -n ip link set there up
 "$ROCI" run -- rping -s -a 10.97.0.1 & server=$!
 for try in $(seq 50); do
-  nsenter -t $other -n "$ROCI" run -- timeout -s KILL 1 rping -c -a 10.97.0.1 -C 1000000000
+  nsenter -t $other -n "$ROCI" run -- timeout -s KILL 3 rping -c -a 10.97.0.1 -C 1000000000
   [ $? -ge 124 ] && break
   sleep 0.1
 done

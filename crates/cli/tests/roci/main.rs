@@ -8,6 +8,7 @@ mod files;
 mod link;
 mod look;
 mod others;
+mod outside;
 mod perf;
 mod ping;
 mod run;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::device::Device;
+use super::device::{Device, LinkState};
 use super::error::DeviceError;
 use super::link::Link;
 use super::spec::{self, Target, Wanted};
@@ -12,8 +12,22 @@ use super::{Address, Interface};
 /// The devices of a machine with these interfaces: what `spec` lists, or else the links and every
 /// usable interface.
 ///
-/// A link whose interface is gone or unusable is left out, as a card is that was pulled.
+/// A link whose interface is gone or unusable is left out, as a card is that was pulled. Loopback is
+/// left out if packets can leave the machine from another one.
 pub fn select(
+    interfaces: &[Interface],
+    links: &[Link],
+    spec: Option<&str>,
+) -> Result<Vec<Device>, DeviceError> {
+    let mut devices = select_reachable(interfaces, links, spec)?;
+    if spec.is_none() {
+        leave_out_loopback(interfaces, &mut devices);
+    }
+    Ok(devices)
+}
+
+/// As [`select`], with loopback at the end.
+pub fn select_reachable(
     interfaces: &[Interface],
     links: &[Link],
     spec: Option<&str>,
@@ -25,6 +39,28 @@ pub fn select(
     check_unique(&devices)?;
     separate_guids(&mut devices);
     Ok(devices)
+}
+
+/// Programs that choose a device by themselves may take this one, and then wait for peers on other
+/// machines, which can't reach it.
+fn leave_out_loopback(interfaces: &[Interface], devices: &mut Vec<Device>) {
+    let is_loopback = |name: &str| {
+        let mut loopback = interfaces.iter().filter(|it| it.loopback);
+        loopback.any(|it| it.name == name)
+    };
+    let leads_outside = |device: &Device| {
+        let mut entries = device.gids.iter();
+        device.state == LinkState::Active && entries.any(|it| !is_loopback(&it.interface.name))
+    };
+    if devices.iter().any(leads_outside) {
+        let is_automatic = |device: &Device| {
+            let interface = device.interface.as_ref();
+            interface.is_some_and(|it| {
+                is_loopback(&it.name) && device.name == spec::automatic_name(&it.name)
+            })
+        };
+        devices.retain(|device| !is_automatic(device));
+    }
 }
 
 fn listed(interfaces: &[Interface], spec: &str) -> Result<Vec<Device>, DeviceError> {

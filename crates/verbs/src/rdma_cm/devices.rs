@@ -36,9 +36,7 @@ pub(super) fn at(address: IpAddr) -> Result<Context, ConnectionError> {
     if let Some(context) = open_one(|device| device.gid_of(address).is_some()) {
         return Ok(context);
     }
-    let listed = net::interface::from_env().map_err(OpenError::from)?;
-    let mut having = listed.into_iter().filter(|it| it.gid_of(address).is_some());
-    let device = match having.next() {
+    let device = match crate::opening::device_at(address)? {
         Some(device) => device,
         None => unlisted(address).ok_or(ConnectionError::NoDevice(address))?,
     };
@@ -54,10 +52,18 @@ fn unlisted(address: IpAddr) -> Option<Device> {
     }
 }
 
-/// All devices that the environment asks for. One that can't be opened is left out, unless that
-/// leaves none.
+/// All devices that peers can reach, loopback included, which peers on this machine use.
 pub(super) fn all() -> Result<Vec<Context>, ConnectionError> {
-    let devices = net::interface::from_env().map_err(OpenError::from)?;
+    open_each(net::interface::reachable().map_err(OpenError::from)?)
+}
+
+/// All devices that programs choose from.
+pub(super) fn listed() -> Result<Vec<Context>, ConnectionError> {
+    open_each(net::interface::from_env().map_err(OpenError::from)?)
+}
+
+/// One that can't be opened is left out, unless that leaves none.
+fn open_each(devices: Vec<Device>) -> Result<Vec<Context>, ConnectionError> {
     let (mut contexts, mut refused) = (Vec::new(), None);
     for device in devices {
         let known = open_one(|it| it.name == device.name);

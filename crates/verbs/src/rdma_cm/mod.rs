@@ -93,8 +93,14 @@ pub enum ConnectionError {
     Inherited,
 }
 
-/// The devices that ids of this process are at or could be at, each open once.
+/// The devices that programs choose from, each open once.
 pub fn contexts() -> Result<Vec<Context>, ConnectionError> {
+    devices::listed()
+}
+
+/// The devices that ids of this process could be at, each open once: [those](contexts) that programs
+/// choose from, and loopback.
+pub fn reachable_contexts() -> Result<Vec<Context>, ConnectionError> {
     devices::all()
 }
 
