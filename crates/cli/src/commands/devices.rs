@@ -10,7 +10,8 @@ use crate::output::{Table, print, print_json};
 /// How to list devices.
 #[derive(Args)]
 #[command(after_help = "\
-Every interface that is up and has an address is a device. ROCI_DEVICES lists others instead, and
+Every interface that is up and has an address is a device; loopback is listed only if no other one is
+connected, but `lo` names it all the same. ROCI_DEVICES lists others instead, and
 `roci link` adds named ones.
 
 Examples:
