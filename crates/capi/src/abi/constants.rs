@@ -27,9 +27,15 @@ pub(crate) const IBV_DEVICE_MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
 pub(crate) const IBV_DEVICE_RESIZE_MAX_WR: u32 = 1;
 pub(crate) const IBV_ATOMIC_HCA: u32 = 1;
 
-/// Sends, receives, writes, reads, atomics and receives from shared queues may page.
-pub(crate) const IBV_ODP_SUPPORT_ALL: u32 = 0x3f;
-pub(crate) const IBV_ODP_SUPPORT_SEND_RECV: u32 = 0x23;
+/// What may page, for each kind of operation.
+pub(crate) const IBV_ODP_SUPPORT_SEND: u32 = 1;
+pub(crate) const IBV_ODP_SUPPORT_RECV: u32 = 1 << 1;
+pub(crate) const IBV_ODP_SUPPORT_WRITE: u32 = 1 << 2;
+pub(crate) const IBV_ODP_SUPPORT_READ: u32 = 1 << 3;
+pub(crate) const IBV_ODP_SUPPORT_ATOMIC: u32 = 1 << 4;
+pub(crate) const IBV_ODP_SUPPORT_SRQ_RECV: u32 = 1 << 5;
+pub(crate) const IBV_ODP_SUPPORT_FLUSH: u32 = 1 << 6;
+pub(crate) const IBV_ODP_SUPPORT_ATOMIC_WRITE: u32 = 1 << 7;
 /// On-demand paging, and for the whole address space at once.
 pub(crate) const IBV_ODP_SUPPORT_AND_IMPLICIT: u64 = 3;
 
@@ -137,4 +143,7 @@ pub(crate) const IBV_REG_MR_MASK_BUF: u64 = 32;
 pub(crate) const IBV_REG_MR_MASK_ALL: u64 = 63;
 
 /// The processor, the processing hint and the type of memory.
-pub(crate) const IBV_DMAH_INIT_ATTR_MASK_ALL: u32 = 7;
+pub(crate) const IBV_DMAH_INIT_ATTR_MASK_CPU_ID: u32 = 1;
+pub(crate) const IBV_DMAH_INIT_ATTR_MASK_PH: u32 = 2;
+pub(crate) const IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE: u32 = 4;
+pub(crate) const IBV_TPH_MEM_TYPE_PM: u8 = 1;

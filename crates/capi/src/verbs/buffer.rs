@@ -104,9 +104,7 @@ entry! {
         context: &Context,
         init: Given<abi::ibv_dmah_init_attr>,
     ) -> *mut abi::ibv_dmah {
-        if init.0.comp_mask & !abi::IBV_DMAH_INIT_ATTR_MASK_ALL != 0 {
-            return Err(Errno::INVALID);
-        }
+        check_hints(&init.0)?;
         let front = abi::ibv_dmah { context: context.pointer() };
         Ok(DmaHandle::give(front, Hints(Arc::new(()))))
     }
@@ -117,6 +115,28 @@ entry! {
         }
         handle.take_back();
         Ok(0)
+    }
+}
+
+/// Whether such hints exist.
+fn check_hints(init: &abi::ibv_dmah_init_attr) -> Result<(), Errno> {
+    /// A processing hint has two bits.
+    const LARGEST_HINT: u8 = 3;
+    let asks = |mask| init.comp_mask & mask != 0;
+    let known = abi::IBV_DMAH_INIT_ATTR_MASK_CPU_ID
+        | abi::IBV_DMAH_INIT_ATTR_MASK_PH
+        | abi::IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE;
+    // SAFETY: takes no pointers.
+    let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    let no_processor = i64::from(init.cpu_id) >= processors.into();
+    let is_wrong = asks(!known)
+        || asks(abi::IBV_DMAH_INIT_ATTR_MASK_CPU_ID) && no_processor
+        || asks(abi::IBV_DMAH_INIT_ATTR_MASK_PH) && init.ph > LARGEST_HINT
+        || asks(abi::IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE)
+            && init.tph_mem_type > abi::IBV_TPH_MEM_TYPE_PM;
+    match is_wrong {
+        true => Err(Errno::INVALID),
+        false => Ok(()),
     }
 }
 

@@ -82,6 +82,10 @@ entry! {
             true => Some(behind::<&DmaHandle, _>(init.dmah)?),
             false => None,
         };
+        // As with the kernel: hints are for memory that is pinned.
+        if hints.is_some() && access_of(init.access.cast_unsigned())?.contains(Access::ON_DEMAND) {
+            return Err(Errno::UNSUPPORTED);
+        }
         let called = match asks(abi::IBV_REG_MR_MASK_IOVA) {
             true => init.iova,
             false => init.addr.addr() as u64,

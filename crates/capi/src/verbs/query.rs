@@ -307,24 +307,32 @@ fn device_attributes(context: &Open) -> abi::ibv_device_attr {
     }
 }
 
+/// Every operation of a service may page. Datagrams have messages only,
+const PAGEABLE_DATAGRAM: u32 =
+    abi::IBV_ODP_SUPPORT_SEND | abi::IBV_ODP_SUPPORT_RECV | abi::IBV_ODP_SUPPORT_SRQ_RECV;
+/// unreliable connections write as well,
+const PAGEABLE_UNRELIABLE: u32 = PAGEABLE_DATAGRAM | abi::IBV_ODP_SUPPORT_WRITE;
+/// and what is answered is for reliable ones.
+const PAGEABLE_RELIABLE: u32 = PAGEABLE_UNRELIABLE
+    | abi::IBV_ODP_SUPPORT_READ
+    | abi::IBV_ODP_SUPPORT_ATOMIC
+    | abi::IBV_ODP_SUPPORT_FLUSH
+    | abi::IBV_ODP_SUPPORT_ATOMIC_WRITE;
+
 fn extended_attributes(context: &Open) -> abi::ibv_device_attr_ex {
     abi::ibv_device_attr_ex {
         orig_attr: device_attributes(context),
         // In user space, all memory is pageable.
         odp_caps: abi::ibv_odp_caps {
             general_caps: abi::IBV_ODP_SUPPORT_AND_IMPLICIT,
-            per_transport_caps: [
-                abi::IBV_ODP_SUPPORT_ALL,
-                abi::IBV_ODP_SUPPORT_ALL,
-                abi::IBV_ODP_SUPPORT_SEND_RECV,
-            ],
+            per_transport_caps: [PAGEABLE_RELIABLE, PAGEABLE_UNRELIABLE, PAGEABLE_DATAGRAM],
         },
         completion_timestamp_mask: u64::MAX,
         // In kHz: the clock counts nanoseconds.
         hca_core_clock: 1_000_000,
         device_cap_flags_ex: u64::from(CAPABILITIES),
         max_dm_size: MAX_DEVICE_MEMORY,
-        xrc_odp_caps: abi::IBV_ODP_SUPPORT_ALL,
+        xrc_odp_caps: PAGEABLE_RELIABLE,
         phys_port_cnt_ex: u32::from(PORT),
         ..Default::default()
     }

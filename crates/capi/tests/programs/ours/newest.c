@@ -139,6 +139,42 @@ static void hints_are_taken_and_kept_while_used(void)
 	REFUSES_POINTER(ibv_alloc_dmah(left.context, &hints), EINVAL);
 }
 
+static void hints_that_do_not_exist_are_refused(void)
+{
+	struct hints processor = { .comp_mask = 1, .cpu_id = 1000000 };
+	struct hints hint = { .comp_mask = 2, .ph = 4 };
+	struct hints type = { .comp_mask = 4, .tph_mem_type = 2 };
+	REFUSES_POINTER(ibv_alloc_dmah(left.context, &processor), EINVAL);
+	REFUSES_POINTER(ibv_alloc_dmah(left.context, &hint), EINVAL);
+	REFUSES_POINTER(ibv_alloc_dmah(left.context, &type), EINVAL);
+}
+
+static void hints_are_not_for_memory_on_demand(void)
+{
+	struct hints none = { .comp_mask = 0 };
+	struct region_request request = { .length = SIZE, .addr = start,
+					  .access = IBV_ACCESS_ON_DEMAND,
+					  .dmah = ibv_alloc_dmah(left.context, &none),
+					  .comp_mask = ADDRESS | HINTS };
+	CHECK(request.dmah != NULL);
+	REFUSES_POINTER(ibv_reg_mr_ex(left.pd, &request), EOPNOTSUPP);
+	CHECK(ibv_dealloc_dmah(request.dmah) == 0);
+}
+
+static void each_service_pages_what_it_has(void)
+{
+	enum { SEND = 1, RECEIVE = 2, WRITE = 4, READ = 8, ATOMIC = 16, SHARED = 32, FLUSH = 64,
+	       ATOMIC_WRITE = 128 };
+	struct ibv_device_attr_ex attr;
+	CHECK(ibv_query_device_ex(left.context, NULL, &attr) == 0);
+	uint32_t datagram = SEND | RECEIVE | SHARED, unreliable = datagram | WRITE;
+	uint32_t reliable = unreliable | READ | ATOMIC | FLUSH | ATOMIC_WRITE;
+	CHECK(attr.odp_caps.per_transport_caps.rc_odp_caps == reliable);
+	CHECK(attr.odp_caps.per_transport_caps.uc_odp_caps == unreliable);
+	CHECK(attr.odp_caps.per_transport_caps.ud_odp_caps == datagram);
+	CHECK(attr.xrc_odp_caps == reliable);
+}
+
 #define WITH_BUFFER(function) { #function, function, open_buffer, close_buffer }
 
 static const struct test_case CASES[] = {
@@ -150,6 +186,9 @@ static const struct test_case CASES[] = {
 	WITH_BUFFER(nothing_is_no_buffer),
 	WITH_BUFFER(the_extended_registration_knows_buffers),
 	WITH_BUFFER(hints_are_taken_and_kept_while_used),
+	WITH_BUFFER(hints_that_do_not_exist_are_refused),
+	WITH_BUFFER(hints_are_not_for_memory_on_demand),
+	WITH_BUFFER(each_service_pages_what_it_has),
 };
 
 int main(int words, char **word)
