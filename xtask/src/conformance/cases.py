@@ -6,6 +6,7 @@ FOLDER has the suite in `tests`. A line is a word, the case and, after a tab, wh
 """
 
 import faulthandler
+import multiprocessing
 import os
 import random
 import sys
@@ -77,6 +78,8 @@ def main(folder, device, report, *wanted):
     parser.parse_args()
     import tests
 
+    # Other ways of starting processes, which Python prefers since 3.14, can't hand over a report.
+    multiprocessing.set_start_method("fork")
     result = Report(report)
     chosen = unittest.TestSuite()
     for case in cases(unittest.defaultTestLoader.loadTestsFromModule(tests)):
