@@ -239,6 +239,12 @@ impl CompletionQueue {
         }
     }
 
+    /// Whether the next completion is to be announced.
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.armed.is_some()
+    }
+
     pub(crate) fn watch(&mut self) {
         self.watched = true;
     }

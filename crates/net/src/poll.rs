@@ -148,8 +148,20 @@ impl Signal {
     /// One that is not raised.
     pub fn new() -> io::Result<Self> {
         let counter = Waker::new()?;
-        let epoll = sys::poll::epoll_over(counter.as_fd())?;
+        let epoll = sys::poll::epoll()?;
+        sys::poll::epoll_add(epoll.as_fd(), counter.as_fd())?;
         Ok(Self { epoll, counter })
+    }
+
+    /// From now on it is also readable while a descriptor of the set is.
+    pub fn include(&self, set: &PollSet) -> io::Result<()> {
+        sys::poll::epoll_add(self.epoll.as_fd(), set.as_fd())
+    }
+
+    /// Ends the effect of [`include`](Self::include).
+    pub fn exclude(&self, set: &PollSet) {
+        // A set that was not included stays so.
+        let _ = sys::poll::epoll_remove(self.epoll.as_fd(), set.as_fd());
     }
 
     /// Makes it readable. Each call is an edge for a program that waits for edges (`EPOLLET`).
@@ -166,6 +178,27 @@ impl Signal {
 impl AsFd for Signal {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+}
+
+/// One descriptor for several: readable while one of them is.
+#[derive(Debug)]
+pub struct PollSet(OwnedFd);
+
+impl PollSet {
+    /// One over these descriptors. A descriptor that is closed leaves it.
+    pub fn over<'f>(descriptors: impl IntoIterator<Item = BorrowedFd<'f>>) -> io::Result<Self> {
+        let epoll = sys::poll::epoll()?;
+        for descriptor in descriptors {
+            sys::poll::epoll_add(epoll.as_fd(), descriptor)?;
+        }
+        Ok(Self(epoll))
+    }
+}
+
+impl AsFd for PollSet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -211,6 +244,21 @@ mod tests {
         assert_eq!(events_of(copy.as_fd(), both), libc::POLLIN);
         signal.lower();
         assert_eq!(events_of(copy.as_fd(), both), 0);
+    }
+
+    #[test]
+    fn a_signal_is_readable_while_a_set_in_it_is() {
+        let signal = Signal::new().unwrap();
+        let waker = Waker::new().unwrap();
+        let set = PollSet::over([waker.as_fd()]).unwrap();
+        signal.include(&set).unwrap();
+        assert_eq!(events_of(signal.as_fd(), libc::POLLIN), 0);
+        waker.wake();
+        assert_eq!(events_of(signal.as_fd(), libc::POLLIN), libc::POLLIN);
+        signal.lower();
+        assert_eq!(events_of(signal.as_fd(), libc::POLLIN), libc::POLLIN);
+        signal.exclude(&set);
+        assert_eq!(events_of(signal.as_fd(), libc::POLLIN), 0);
     }
 
     #[test]

@@ -41,7 +41,8 @@ impl CompletionChannel {
     /// The oldest notification, if there is one.
     #[must_use]
     pub fn poll(&self) -> Option<QueueToken> {
-        self.bell.answer().map(QueueToken)
+        let oldest = self.context.driver().take_notification(&self.bell);
+        oldest.map(QueueToken)
     }
 
     /// The oldest notification; sleeps until there is one.
@@ -76,8 +77,10 @@ impl CompletionChannel {
 }
 
 impl AsFd for CompletionChannel {
-    /// Readable while there are notifications.
+    /// Readable while there are notifications, and now and then without one: a packet wakes the program
+    /// directly, and only [`poll`](CompletionChannel::poll) finds out what it brought.
     fn as_fd(&self) -> BorrowedFd<'_> {
+        self.context.driver().offer_packet_wakeups(&self.bell);
         self.bell.expose()
     }
 }

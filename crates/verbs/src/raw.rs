@@ -87,6 +87,22 @@ impl Raw<'_> {
         self.0.forget_bell(queue);
     }
 
+    /// The oldest notification of a channel. If packets wake its program, first looks at what has arrived.
+    #[must_use]
+    pub fn take_notification(&self, bell: &Arc<Bell>) -> Option<u64> {
+        self.0.take_notification(bell)
+    }
+
+    /// The program takes it (or not) that the descriptor of a channel is readable without a notification.
+    /// If so, packets wake it directly.
+    pub fn set_packet_wakeups(&self, bell: &Arc<Bell>, taken: bool) {
+        if taken {
+            self.0.offer_packet_wakeups(bell);
+        } else {
+            self.0.withdraw_packet_wakeups(bell);
+        }
+    }
+
     /// Sleeps until the bell rings or the time has come, and serves the device meanwhile. A signal
     /// ends it, too; whether one did. It may end for nothing: the caller looks again.
     pub fn sleep(&self, bell: &Bell, until: Option<Instant>) -> bool {

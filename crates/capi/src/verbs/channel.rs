@@ -73,10 +73,15 @@ impl Ringing {
     /// The queue that rang first; nothing if none did for a while.
     fn wait(&self) -> Result<Option<u64>, Errno> {
         self.open.check_ours()?;
-        if let Some(rang) = self.bell.answer() {
+        let raw = self.open.raw();
+        if let Some(rang) = raw.take_notification(&self.bell) {
             return Ok(Some(rang));
         }
-        if is_nonblocking(self.bell.expose().as_raw_fd()) {
+        let nonblocking = is_nonblocking(self.bell.expose().as_raw_fd());
+        // A program that is told to try again has seen that it may be, and packets may wake it. One that
+        // has never been told may take it for an error after its descriptor was readable.
+        raw.set_packet_wakeups(&self.bell, nonblocking);
+        if nonblocking {
             return Err(Errno::TRY_AGAIN);
         }
         self.open.sleep(&self.bell)?;

@@ -61,6 +61,67 @@ static void a_completion_rings_once(void)
 	ibv_ack_cq_events(right.cq, 1);
 }
 
+/* A program that takes one event for each time its descriptor is readable must find one. */
+static void a_descriptor_is_not_readable_for_packets_alone(void)
+{
+	set_nonblocking(right.channel->fd);
+	for (uint64_t id = 0; id < 8; id++)
+		receive_at_right(id);
+	for (int sent = 0; sent < 8; sent++) {
+		send_from_left(0);
+		CHECK(!is_readable(right.channel->fd, 10));
+	}
+	for (uint64_t id = 0; id < 8; id++)
+		CHECK(wait_for(right.cq).wr_id == id);
+}
+
+/* How many events there were. */
+static int drain(struct ibv_comp_channel *channel)
+{
+	struct ibv_cq *cq;
+	void *context;
+	int events = 0;
+	while (ibv_get_cq_event(channel, &cq, &context) == 0) {
+		ibv_ack_cq_events(cq, 1);
+		events++;
+	}
+	CHECK(errno == EAGAIN);
+	return events;
+}
+
+/* Waits for one completion at a descriptor that may be readable for nothing. */
+static void await_by_draining(struct ibv_comp_channel *channel, struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	CHECK(ibv_req_notify_cq(cq, 0) == 0);
+	while (ibv_poll_cq(cq, 1, &wc) == 0) {
+		int events = 0;
+		while (events == 0) {
+			CHECK(is_readable(channel->fd, 5000));
+			events = drain(channel);
+		}
+		SAME(events, 1);
+		CHECK(ibv_req_notify_cq(cq, 0) == 0);
+	}
+	CHECK(wc.status == IBV_WC_SUCCESS);
+}
+
+static void a_program_that_drains_its_channel_misses_nothing(void)
+{
+	set_nonblocking(right.channel->fd);
+	CHECK(drain(right.channel) == 0);
+	for (int round = 0; round < 500; round++) {
+		receive_at_right(round);
+		if (round % 2)
+			send_from_left(0);
+		CHECK(ibv_req_notify_cq(right.cq, 0) == 0);
+		if (round % 2 == 0)
+			send_from_left(0);
+		await_by_draining(right.channel, right.cq);
+		drain(right.channel);
+	}
+}
+
 /* An event loop that registers for both directions would spin. */
 static void check_never_writable(int fd)
 {
@@ -354,6 +415,8 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(a_channel_without_events_would_block),
 	WITH_LEFT(a_device_without_events_would_block),
 	WITH_JOINED(a_completion_rings_once),
+	WITH_JOINED(a_descriptor_is_not_readable_for_packets_alone),
+	WITH_JOINED(a_program_that_drains_its_channel_misses_nothing),
 	WITH_LEFT(event_descriptors_are_never_writable),
 	WITH_JOINED(each_event_is_an_edge),
 	WITH_JOINED(a_copy_of_the_descriptor_tells_the_same),

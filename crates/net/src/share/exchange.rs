@@ -105,6 +105,11 @@ impl Member {
         Ok(taken)
     }
 
+    /// The next [`receive`](Self::receive) looks into the mailbox, too. Otherwise it does so now and then.
+    pub fn look_into_mailbox(&mut self) {
+        self.turn = MAILBOX_TURNS - 1;
+    }
+
     /// As [`receive`](Self::receive), for who looks again and again, and now and then with that: where
     /// packets come through memory, looking there costs no system call.
     pub fn glance(

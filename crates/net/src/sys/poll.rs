@@ -43,32 +43,48 @@ pub(crate) fn event_counter() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
-/// An epoll descriptor that is readable while `counter` is.
+/// An epoll descriptor that watches nothing.
 ///
 /// Without the C library's functions: rdma-core's librspreload replaces them by functions of
 /// librdmacm, which may be ours.
-pub(crate) fn epoll_over(counter: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn epoll() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
     let result = unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) } as c_int;
     check(result)?;
     // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
-    let epoll = unsafe { OwnedFd::from_raw_fd(result) };
+    Ok(unsafe { OwnedFd::from_raw_fd(result) })
+}
+
+/// Makes an epoll descriptor readable while another one is.
+pub(crate) fn epoll_add(epoll: BorrowedFd<'_>, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    epoll_control(epoll, libc::EPOLL_CTL_ADD, descriptor)
+}
+
+/// Stops watching a descriptor.
+pub(crate) fn epoll_remove(epoll: BorrowedFd<'_>, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    epoll_control(epoll, libc::EPOLL_CTL_DEL, descriptor)
+}
+
+fn epoll_control(
+    epoll: BorrowedFd<'_>,
+    operation: c_int,
+    descriptor: BorrowedFd<'_>,
+) -> io::Result<()> {
     let mut event = libc::epoll_event {
         events: libc::EPOLLIN as u32,
         u64: 0,
     };
     // SAFETY: both descriptors are open, and the kernel only reads the live event.
-    let added = unsafe {
+    let result = unsafe {
         libc::syscall(
             libc::SYS_epoll_ctl,
             epoll.as_raw_fd(),
-            libc::EPOLL_CTL_ADD,
-            counter.as_raw_fd(),
+            operation,
+            descriptor.as_raw_fd(),
             &raw mut event,
         )
     };
-    check(added as c_int)?;
-    Ok(epoll)
+    check(result as c_int).map(drop)
 }
 
 /// Adds one to a counter. A counter that is full is as good as one more.

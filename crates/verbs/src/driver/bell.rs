@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use net::poll::Signal;
+use net::poll::{PollSet, Signal};
 
 use super::wait_set::WaitSet;
 
@@ -31,6 +31,13 @@ struct Rang {
     slept: bool,
     /// Whether the last notification was taken by a thread that had not: it waits at the descriptor.
     waited_outside: bool,
+    /// Whether the descriptor is readable while packets wait, too.
+    has_packets: bool,
+    /// How many threads look for packets to take a notification: the descriptor is not raised for what
+    /// they take at once.
+    takers: u32,
+    /// How often in a row a look for packets brought no notification.
+    looks_in_vain: u32,
 }
 
 impl Bell {
@@ -56,7 +63,7 @@ impl Bell {
     pub fn ring(&self, whom: u64) {
         let mut rang = self.lock();
         rang.whom.push_back(whom);
-        if rang.exposed {
+        if rang.exposed && rang.takers == 0 {
             self.raise(&mut rang);
         }
         drop(rang);
@@ -89,13 +96,60 @@ impl Bell {
 
     /// Takes the oldest notification.
     pub fn answer(&self) -> Option<u64> {
-        let mut rang = self.lock();
+        self.take(&mut self.lock())
+    }
+
+    fn take(&self, rang: &mut Rang) -> Option<u64> {
         let oldest = rang.whom.pop_front();
         if oldest.is_some() {
-            rang.waited_outside = !std::mem::take(&mut rang.slept);
+            rang.looks_in_vain = 0;
+            rang.waited_outside = rang.exposed && !std::mem::take(&mut rang.slept);
         }
-        self.lower(&mut rang);
+        self.lower(rang);
         oldest
+    }
+
+    /// Takes the oldest notification after `look`, which may add some.
+    pub(super) fn answer_after(&self, look: impl FnOnce()) -> Option<u64> {
+        self.lock().takers += 1;
+        look();
+        let mut rang = self.lock();
+        rang.takers -= 1;
+        let oldest = self.take(&mut rang);
+        rang.looks_in_vain += u32::from(oldest.is_none());
+        if rang.exposed && !rang.raised && !rang.whom.is_empty() {
+            self.raise(&mut rang);
+        }
+        oldest
+    }
+
+    /// Makes the descriptor readable while packets wait, too: a packet wakes the program directly.
+    pub(super) fn include_packets(&self, packets: &PollSet) -> io::Result<()> {
+        let mut rang = self.lock();
+        if let Some(signal) = &self.signal {
+            signal.include(packets)?;
+            rang.has_packets = true;
+        }
+        Ok(())
+    }
+
+    /// Ends that.
+    pub(super) fn exclude_packets(&self, packets: &PollSet) {
+        let mut rang = self.lock();
+        if let Some(signal) = &self.signal {
+            signal.exclude(packets);
+        }
+        rang.has_packets = false;
+    }
+
+    /// How often in a row a look for packets brought no notification.
+    pub(super) fn looks_in_vain(&self) -> u32 {
+        self.lock().looks_in_vain
+    }
+
+    /// Whether the descriptor is readable while packets wait, too.
+    pub(super) fn has_packets(&self) -> bool {
+        self.lock().has_packets
     }
 
     /// A thread sleeps in the library for a notification, and serves the device meanwhile.
@@ -103,10 +157,16 @@ impl Bell {
         self.lock().slept = true;
     }
 
-    /// Whether threads wait for notifications outside of the library, as far as is known: nobody but the
-    /// device's thread serves the sockets then.
+    /// Whether threads wait for notifications outside of the library, as far as is known.
     pub(super) fn is_waited_for_outside(&self) -> bool {
         self.lock().waited_outside
+    }
+
+    /// Whether they wait where no packet wakes them: nobody but the device's thread serves the sockets
+    /// then.
+    pub(super) fn needs_the_thread(&self) -> bool {
+        let rang = self.lock();
+        rang.waited_outside && !rang.has_packets
     }
 
     /// Removes the notifications of a queue that is destroyed.
@@ -167,7 +227,13 @@ mod tests {
     #[test]
     fn a_notification_taken_without_sleep_shows_a_thread_at_the_descriptor() {
         let bell = Bell::new().expect("a descriptor");
-        assert!(!bell.is_waited_for_outside());
+        bell.ring(0);
+        assert_eq!(bell.answer(), Some(0));
+        assert!(
+            !bell.is_waited_for_outside(),
+            "no program has the descriptor"
+        );
+        bell.expose();
         bell.note_sleep();
         bell.ring(1);
         assert_eq!(bell.answer(), Some(1));
@@ -176,6 +242,26 @@ mod tests {
         assert_eq!(bell.answer(), Some(2));
         assert_eq!(bell.answer(), None);
         assert!(bell.is_waited_for_outside());
+    }
+
+    #[test]
+    fn what_a_taker_leaves_raises_the_descriptor() {
+        let bell = Bell::new().expect("a descriptor");
+        bell.expose();
+        let taken = bell.answer_after(|| {
+            bell.ring(1);
+            assert!(!readable(bell.expose()), "it is taken at once");
+        });
+        assert_eq!(taken, Some(1));
+        assert!(!readable(bell.expose()));
+        assert_eq!(
+            bell.answer_after(|| [1, 2].into_iter().for_each(|it| bell.ring(it))),
+            Some(1)
+        );
+        assert!(readable(bell.expose()));
+        bell.ring(3);
+        assert_eq!([bell.answer(), bell.answer()], [Some(2), Some(3)]);
+        assert!(!readable(bell.expose()));
     }
 
     #[test]

@@ -28,6 +28,7 @@ use super::bell::Bell;
 use super::connections::Connections;
 use super::exit::ExitNotices;
 use super::pace::Pace;
+use super::packet_wakeups::PacketWakeups;
 use super::port::{Doors, Look, Ports};
 use super::tap::Tap;
 use super::wait_set::WaitSet;
@@ -64,6 +65,7 @@ pub(super) struct Core {
     waiting: HashMap<Id<CompletionQueue>, Arc<WaitSet>>,
     /// Whether a notification was given that a program awaits outside of the library.
     told_outside: bool,
+    pub(super) packet_wakeups: PacketWakeups,
     /// Completion queues with a notification since they were polled last.
     unpolled: HashSet<Id<CompletionQueue>>,
     events: VecDeque<AsyncEvent>,
@@ -133,6 +135,7 @@ impl Core {
             bells: HashMap::new(),
             waiting: HashMap::new(),
             told_outside: false,
+            packet_wakeups: PacketWakeups::default(),
             unpolled: HashSet::new(),
             events: VecDeque::new(),
             event_bell: Arc::new(Bell::new().map_err(OpenError::System)?),
@@ -191,6 +194,16 @@ impl Core {
 
     pub(super) fn doors(&self) -> io::Result<Doors> {
         self.ports.doors()
+    }
+
+    /// Lets packets wake the program that waits at the descriptor of a channel.
+    pub(super) fn offer_packet_wakeups(&mut self, bell: &Arc<Bell>) {
+        self.packet_wakeups.offer(bell, || self.ports.packets());
+    }
+
+    /// Does that for the sockets that there are now.
+    pub(super) fn renew_packet_wakeups(&mut self) {
+        self.packet_wakeups.renew(|| self.ports.packets());
     }
 
     /// How many packets have arrived.
@@ -314,11 +327,12 @@ impl Core {
         }
     }
 
-    /// Arms a completion queue; whether a program awaits the notification outside of the library.
+    /// Arms a completion queue; whether a program awaits the notification outside of the library, where
+    /// no packet wakes it.
     pub(super) fn arm(&mut self, queue: Id<CompletionQueue>, notify: Notify) -> bool {
         self.host.device().arm(queue, notify);
         let bell = self.bells.get(&queue);
-        bell.is_some_and(|(bell, _)| bell.is_waited_for_outside())
+        bell.is_some_and(|(bell, _)| bell.needs_the_thread())
     }
 
     /// A program looks at a completion queue: it learns of completions before it learns of the end of

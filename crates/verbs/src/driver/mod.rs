@@ -14,6 +14,7 @@ mod core;
 mod deferred;
 mod exit;
 mod pace;
+mod packet_wakeups;
 mod port;
 mod shared;
 mod tap;
@@ -50,6 +51,10 @@ use crate::opening::{OpenError, Options};
 use port::Ports;
 use shared::Shared;
 use thread::Thread;
+
+/// So many looks in vain for a notification show that others take the packets, or that they are for
+/// others.
+const MAX_LOOKS_IN_VAIN: u32 = 64;
 
 /// One open device.
 pub(crate) struct Driver {
@@ -178,7 +183,7 @@ impl Driver {
         let result = work(core.manager(), now);
         core.transmit(now);
         if core.doors_changed() {
-            self.change_doors(&core);
+            self.change_doors(&mut core);
         }
         let next = core.next_deadline();
         drop(core);
@@ -373,12 +378,49 @@ impl Driver {
         }
     }
 
+    /// A program takes it that the descriptor of a channel is readable without a notification: packets
+    /// wake it directly from now on.
+    pub(crate) fn offer_packet_wakeups(&self, bell: &Arc<Bell>) {
+        if !self.is_inherited() && !bell.has_packets() {
+            self.shared.lock().offer_packet_wakeups(bell);
+        }
+    }
+
+    /// A program does not take it any more.
+    pub(crate) fn withdraw_packet_wakeups(&self, bell: &Arc<Bell>) {
+        if !self.is_inherited() && bell.has_packets() {
+            self.shared.lock().packet_wakeups.withdraw(bell);
+        }
+    }
+
+    /// The oldest notification of a channel. If its descriptor is readable for packets, too, first looks
+    /// at what has arrived.
+    pub(crate) fn take_notification(&self, bell: &Arc<Bell>) -> Option<u64> {
+        if let Some(oldest) = bell.answer() {
+            return Some(oldest);
+        }
+        if self.is_inherited() || !bell.has_packets() {
+            return None;
+        }
+        let now = now();
+        let oldest = bell.answer_after(|| {
+            let mut core = self.shared.lock();
+            core.progress_outside(now, &Awaited::Notification(bell));
+            self.shared.note_poll(now);
+            self.shared.watch_over_unsent(&core, now);
+        });
+        if bell.looks_in_vain() >= MAX_LOOKS_IN_VAIN {
+            self.shared.lock().packet_wakeups.refuse();
+        }
+        oldest
+    }
+
     /// Receives what is sent to a group, for one more queue pair.
     pub(crate) fn join(&self, group: Gid) -> Result<(), SocketError> {
         let mut core = self.shared.lock();
         core.join(group)?;
         if core.doors_changed() {
-            self.change_doors(&core);
+            self.change_doors(&mut core);
         }
         Ok(())
     }
@@ -389,13 +431,14 @@ impl Driver {
             let mut core = self.shared.lock();
             core.leave(group);
             if core.doors_changed() {
-                self.change_doors(&core);
+                self.change_doors(&mut core);
             }
         }
     }
 
     /// Who sleeps now sleeps on the old doors; the thread is told of the new ones.
-    fn change_doors(&self, core: &Core) {
+    fn change_doors(&self, core: &mut Core) {
+        core.renew_packet_wakeups();
         // Without new doors a group is still served at every progress for another reason.
         if let Ok(doors) = core.doors() {
             let mut current = self

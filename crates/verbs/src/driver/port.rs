@@ -10,7 +10,7 @@ use cm::Recipient;
 use engine::{Arrival, NumberSpace, Transmit};
 use host::{Message, Owner};
 use net::fork::Guard;
-use net::poll::{Interest, wait};
+use net::poll::{Interest, PollSet, wait};
 use net::share::{Arrived, Member, ServiceError, join_all};
 use net::socket::{Envelope, Inbox, Receiver, SendError, Sender, SocketError};
 use wire::{Gid, Qpn, ROCE_PORT};
@@ -92,14 +92,19 @@ impl Ports {
         })
     }
 
-    pub(super) fn doors(&self) -> io::Result<Doors> {
+    /// Where packets arrive, as one descriptor.
+    pub(super) fn packets(&self) -> io::Result<PollSet> {
+        PollSet::over(self.arrival_descriptors())
+    }
+
+    fn arrival_descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let groups = self.groups.iter().flat_map(|group| &group.receivers);
-        let fds: Vec<_> = self
-            .members
-            .iter()
-            .flat_map(Member::fds)
-            .chain(groups.map(Receiver::as_fd))
-            .collect();
+        let members = self.members.iter().flat_map(Member::fds);
+        members.chain(groups.map(Receiver::as_fd)).collect()
+    }
+
+    pub(super) fn doors(&self) -> io::Result<Doors> {
+        let fds = self.arrival_descriptors();
         let owned = fds.iter().map(BorrowedFd::try_clone_to_owned);
         let descriptors: Vec<OwnedFd> = owned.collect::<io::Result<_>>()?;
         let senders = self.members.iter().map(|member| member.sender().as_fd());
@@ -280,6 +285,11 @@ impl Ports {
             }
         }
         taken
+    }
+
+    /// The next look everywhere includes the mailboxes.
+    pub(super) fn look_into_mailboxes(&mut self) {
+        self.members.iter_mut().for_each(Member::look_into_mailbox);
     }
 
     /// Whether others send to us past the kernel.

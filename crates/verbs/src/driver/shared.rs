@@ -126,7 +126,9 @@ impl Shared {
     ) -> Option<Completion> {
         let now = now();
         self.note_poll(now);
-        let completion = core.progress_for(now, queue);
+        let completion = core
+            .progress_for(now, queue)
+            .or_else(|| core.look_before_sleep(now, queue));
         if completion.is_some() {
             self.vain_polls.store(0, Ordering::Relaxed);
         }
@@ -203,8 +205,8 @@ impl Shared {
 
     /// Sleeps as [`Driver::sleep`](super::Driver::sleep) does.
     pub(super) fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> bool {
+        awaited.note_sleep();
         while until.is_none_or(|at| now() < at) && !self.glance(awaited) {
-            awaited.note_sleep();
             // First entered, then looked: nothing can slip through between.
             let sleeper = awaited.waiting().enter();
             let asleep = now();

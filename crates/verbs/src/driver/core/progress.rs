@@ -96,6 +96,37 @@ impl Core {
         self.host.device().poll_completion(queue)
     }
 
+    /// A program that armed a queue and finds it empty goes to wait at a descriptor. What comes through
+    /// memory announces itself there from now on; a completion, if something came before.
+    pub(in crate::driver) fn look_before_sleep(
+        &mut self,
+        now: Instant,
+        queue: Id<CompletionQueue>,
+    ) -> Option<Completion> {
+        if !self.packet_wakeups.are_used() || !self.ports.has_shortcuts() {
+            return None;
+        }
+        let armed = self.host.device().completion_queue(queue);
+        if armed.is_some_and(|queue| queue.is_armed()) && self.ports.prepare_sleep() {
+            return self.progress_for(now, queue);
+        }
+        None
+    }
+
+    /// Makes progress for a program that was woken at the descriptor of a channel, perhaps by a packet,
+    /// and waits there again if there is no notification.
+    pub(in crate::driver) fn progress_outside(&mut self, now: Instant, awaited: &Awaited<'_>) {
+        if self.receive(now, Look::Again) == 0 {
+            self.ports.look_into_mailboxes();
+            self.receive(now, Look::Everywhere);
+        }
+        self.serve_timers(now);
+        self.finish_until(now, awaited);
+        if !awaited.is_there(self) && self.ports.prepare_sleep() {
+            self.progress_until(now, awaited);
+        }
+    }
+
     /// Whether others send to us past the kernel: looking for that costs hardly anything.
     pub(in crate::driver) fn has_shortcuts(&self) -> bool {
         self.ports.has_shortcuts()
