@@ -3,7 +3,9 @@
 mod conversation;
 
 use conversation::*;
-use engine::{Access, Binding, Kind, MemoryError, SendRequest, State, Status, WindowKind, Work};
+use engine::{
+    Access, Binding, Buffer, Kind, MemoryError, SendRequest, State, Status, WindowKind, Work,
+};
 use wire::{Key, Reth};
 
 const ADDRESS: u64 = 0x1000;
@@ -309,7 +311,20 @@ fn a_type_2_window_is_bound_again_only_after_it_was_invalidated() {
 #[test]
 fn what_can_not_be_bound_ends_with_a_bind_error() {
     type Spoil = fn(&mut Conversation, &Region, &mut Binding);
-    let spoilt: [Spoil; 6] = [
+    let spoilt: [Spoil; 7] = [
+        |peer, _, binding| {
+            let other = peer.device.allocate_domain().expect("a domain");
+            let foreign = peer
+                .device
+                .register(
+                    other,
+                    Buffer::zeroed(SIZE),
+                    ADDRESS,
+                    Access::LOCAL_WRITE | Access::WINDOW_BIND,
+                )
+                .expect("room");
+            binding.region = foreign.local_key;
+        },
         |_, _, binding| binding.region = Key::new(0),
         |_, region, binding| binding.address = region.address(250),
         |_, _, binding| binding.address = ADDRESS - 1,
@@ -338,6 +353,48 @@ fn what_can_not_be_bound_ends_with_a_bind_error() {
             does(&mut peer, work, Status::WindowBind);
             assert_eq!(peer.state(), State::Error);
         }
+    }
+}
+
+#[test]
+fn a_type_2_window_is_not_bound_to_nothing() {
+    let (mut peer, region) = with_region();
+    let window = window(&mut peer, WindowKind::Two);
+    let mut binding = binding(&region);
+    binding.length = 0;
+    let work = bind_under(window, chosen(window), binding);
+    does(&mut peer, work, Status::WindowBind);
+}
+
+#[test]
+fn a_window_of_another_domain_opens_nothing() {
+    let (mut peer, region) = with_region();
+    let window = window(&mut peer, WindowKind::One);
+    let key = bind_one(&mut peer, window, binding(&region));
+    let other = peer.device.allocate_domain().expect("a domain");
+    let mut init = peer.init();
+    init.domain = other;
+    let stranger = peer.adds(init);
+    let reth = Reth::new(region.address(64), key, 4);
+    peer.says_to(stranger, at(0), write_only(PSN, reth, b"door").ask());
+    peer.hears(at(0), ["nak access +0"]);
+    assert!(can_write(&mut peer, key, region.address(64)));
+}
+
+#[test]
+fn revoking_a_region_closes_its_windows() {
+    for kind in [WindowKind::One, WindowKind::Two] {
+        let (mut peer, region) = with_region();
+        let window = window(&mut peer, kind);
+        let key = match kind {
+            WindowKind::One => bind_one(&mut peer, window, binding(&region)),
+            WindowKind::Two => bind_two(&mut peer, window, binding(&region)),
+        };
+        let refused = peer.device.deregister(region.key());
+        assert_eq!(refused, Err(MemoryError::WindowsBound(1)));
+        peer.device.revoke(region.key()).expect("it ends");
+        assert!(!can_write(&mut peer, key, region.address(64)));
+        peer.device.free_window(window).expect("it is still there");
     }
 }
 

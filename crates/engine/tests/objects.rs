@@ -406,6 +406,10 @@ fn values_out_of_range_are_named() {
     attributes.port = Some(2);
     let error = modified(Kind::Rc, State::Reset, attributes);
     assert_eq!(error, out(Attribute::PORT));
+    attributes.port = Some(1);
+    attributes.partition_index = Some(1);
+    let error = modified(Kind::Rc, State::Reset, attributes);
+    assert_eq!(error, out(Attribute::PARTITION));
     let mut attributes = setup.ready_to_send(Kind::Rc);
     attributes.retry_count = Some(8);
     let error = modified(Kind::Rc, State::ReadyToReceive, attributes);
@@ -490,6 +494,26 @@ fn memory_is_registered_again_in_place_and_keeps_its_key() {
     assert_eq!(other.to_vec()[100..104], *b"here");
     peer.says(at(2), read_request(PSN + 1, reth));
     peer.hears(at(2), ["nak access +1"]);
+}
+
+#[test]
+fn memory_that_moves_to_another_domain_leaves_the_first() {
+    let mut peer = Conversation::new();
+    let allocate = |peer: &mut Conversation| peer.device.allocate_domain().expect("a domain");
+    let (from, to) = (allocate(&mut peer), allocate(&mut peer));
+    let registration = peer
+        .device
+        .register(from, Buffer::zeroed(8), 0, Access::LOCAL_WRITE)
+        .expect("room");
+    let key = registration.local_key;
+    peer.device
+        .reregister(key, Some(to), None, None)
+        .expect("it moves");
+    assert_eq!(peer.device.free_domain(from), Ok(()));
+    let refused = peer.device.free_domain(to);
+    assert_eq!(refused, Err(ObjectError::InUse(1)));
+    peer.device.deregister(key).expect("it ends");
+    assert_eq!(peer.device.free_domain(to), Ok(()));
 }
 
 #[test]

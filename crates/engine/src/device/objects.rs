@@ -468,3 +468,27 @@ fn in_range(what: &'static str, value: u32, max: u32) -> Result<(), ObjectError>
         false => Err(ObjectError::OutOfRange { what, max }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Config;
+
+    #[test]
+    fn an_xrc_receive_queue_gives_its_number_back() {
+        let mut device = Device::new(Config::default());
+        let domain = device.allocate_domain().expect("a domain");
+        let completions = device.create_completion_queue(1).expect("a queue");
+        let init = SharedReceiveInit {
+            domain,
+            capacity: 1,
+            max_segments: 1,
+            extended: Some((device.open_xrc_domain().expect("a domain"), completions)),
+        };
+        for _ in 0..5000 {
+            let queue = device.create_shared_receive_queue(init).expect("room");
+            device.destroy_shared_receive_queue(queue).expect("it ends");
+        }
+        assert!(device.shared.receive_numbers.len() <= 4096);
+    }
+}

@@ -52,6 +52,12 @@ impl ReceiveNumbers {
         *self.queues.get(&number)?
     }
 
+    /// How many numbers are in use or rest.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.queues.len()
+    }
+
     pub(crate) fn release(&mut self, number: Qpn) {
         self.queues.insert(number, None);
         self.resting.push_back(number);

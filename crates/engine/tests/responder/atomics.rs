@@ -69,6 +69,17 @@ fn an_atomic_write_writes_eight_bytes_and_is_answered_by_an_empty_read_response(
     assert_eq!((memory.word(0), memory.word(16)), (0, 0));
 }
 
+// The address is what counts, even if the memory behind it is aligned.
+#[test]
+fn an_atomic_write_to_an_address_that_is_not_aligned_is_refused() {
+    let mut peer = Conversation::new();
+    let memory = peer.registers(0x1004, &[0; 32]);
+    let said = atomic_write(PSN, 0x1004, memory.key(), b"8 bytes!");
+    peer.says(at(1), said);
+    peer.hears(at(1), ["nak invalid +0"]);
+    assert_eq!(memory.bytes(), [0; 32]);
+}
+
 #[test]
 fn a_flush_is_answered_by_an_empty_read_response() {
     let (mut peer, memory) = with_word(0);

@@ -26,6 +26,20 @@ fn a_send_that_comes_again_is_acknowledged_and_consumes_no_receive() {
     assert_eq!(peer.counters().duplicate_requests, 1);
 }
 
+/// A read that ends where the first one ended, but begins elsewhere than its place in the sequence says.
+#[test]
+fn a_duplicate_read_of_another_range_is_not_answered() {
+    let (mut peer, memory) = with_memory();
+    let first = Reth::new(memory.address(0), memory.key(), 16);
+    peer.says(at(1), read_request(PSN, first));
+    peer.hears(at(1), ["read-response Only +0 16B"]);
+    let other = Reth::new(memory.address(4), memory.key(), 12);
+    peer.says(at(2), read_request(PSN, other));
+    peer.hears_nothing(at(2));
+    peer.says(at(3), read_request(PSN, first));
+    peer.hears(at(3), ["read-response Only +0 16B"]);
+}
+
 // C9-105: whether or not it asks.
 #[test]
 fn a_duplicate_that_does_not_ask_is_acknowledged_too() {
