@@ -107,7 +107,7 @@ impl Core {
             return None;
         }
         let armed = self.host.device().completion_queue(queue);
-        if armed.is_some_and(|queue| queue.is_armed()) && self.ports.prepare_sleep() {
+        if armed.is_some_and(CompletionQueue::is_armed) && self.ports.prepare_sleep() {
             return self.progress_for(now, queue);
         }
         None
