@@ -128,7 +128,7 @@ fn check_hints(init: &abi::ibv_dmah_init_attr) -> Result<(), Errno> {
         | abi::IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE;
     // SAFETY: takes no pointers.
     let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
-    let no_processor = i64::from(init.cpu_id) >= processors.into();
+    let no_processor = u64::from(init.cpu_id) >= u64::try_from(processors).unwrap_or(1);
     let is_wrong = asks(!known)
         || asks(abi::IBV_DMAH_INIT_ATTR_MASK_CPU_ID) && no_processor
         || asks(abi::IBV_DMAH_INIT_ATTR_MASK_PH) && init.ph > LARGEST_HINT
