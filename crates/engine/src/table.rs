@@ -92,6 +92,11 @@ impl<T> Table<T> {
         })
     }
 
+    /// How many objects there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
     pub(crate) fn get(&self, id: Id<T>) -> Option<&T> {
         let entry = self.entries.get(id.index as usize)?;
         if entry.generation != id.generation {

@@ -250,6 +250,16 @@ fn a_multicast_reaches_every_member_and_nobody_else() {
     left.success();
     let nothing = right.completions.wait_for(Duration::from_millis(50));
     assert_eq!(nothing, None);
+
+    member.join(group).expect("a multicast address");
+    member
+        .post_receive(2, [right.memory.slice(0..1024)])
+        .expect("room");
+    sender
+        .post(&handle, Request::send().inline(b"again"))
+        .expect("room");
+    left.success();
+    assert_eq!(right.success().queue_pair, member.endpoint().queue_pair);
 }
 
 #[test]

@@ -414,6 +414,30 @@ impl Device {
         self.queue_pairs.len()
     }
 
+    /// How many protection domains there are.
+    #[must_use]
+    pub fn domain_count(&self) -> usize {
+        self.domains.len()
+    }
+
+    /// How many XRC domains there are.
+    #[must_use]
+    pub fn xrc_domain_count(&self) -> usize {
+        self.xrc_domains.len()
+    }
+
+    /// How many completion queues there are.
+    #[must_use]
+    pub fn completion_queue_count(&self) -> usize {
+        self.shared.completion_queues.len()
+    }
+
+    /// How many shared receive queues there are.
+    #[must_use]
+    pub fn shared_receive_queue_count(&self) -> usize {
+        self.shared.receive_queues.len()
+    }
+
     fn count_in_domain(&mut self, id: Id<ProtectionDomain>, change: i32) {
         if let Some(domain) = self.domains.get_mut(id) {
             domain.users = domain.users.saturating_add_signed(change);

@@ -140,11 +140,12 @@ fn the_ring_of_a_dead_reader_delays_nobody() {
         target.signal("-KILL");
         lines.push(line);
     }
-    took.sort();
     println!("connected and written beside dead readers within {took:?}");
-    // Half of them: the machine may be busy with other things now and then, but not always.
-    let median = took[took.len() / 2];
-    assert!(median < Duration::from_millis(100), "{took:?}");
+    // The first had no dead ones beside it. A ring that delays does so each time; a machine that is
+    // busy with other things does not.
+    let beside_dead = &mut took[1..];
+    beside_dead.sort();
+    assert!(beside_dead[1] < Duration::from_millis(100), "{took:?}");
 }
 
 fn has_ring() -> bool {

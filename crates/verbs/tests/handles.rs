@@ -1,0 +1,98 @@
+//! A handle stands for an object of the device: dropping it ends the object, and nothing is left.
+
+mod support;
+
+use std::panic::catch_unwind;
+
+use rocinante::{
+    AddressError, AddressHandle, Context, Gid, Options, Qpn, QueueKey, Terms, WindowKind,
+};
+use support::{ALL, End};
+
+/// How many there are of everything.
+fn counts(context: &Context) -> [usize; 6] {
+    context.raw().tell(|device| {
+        [
+            device.memory_count(),
+            device.queue_pair_count(),
+            device.domain_count(),
+            device.completion_queue_count(),
+            device.shared_receive_queue_count(),
+            device.xrc_domain_count(),
+        ]
+    })
+}
+
+#[test]
+fn every_handle_ends_its_object() {
+    let context = Context::open_with("127.51.31.1", &Options::default()).expect("an address");
+    let nothing = counts(&context);
+    let plus = |more: [usize; 6]| {
+        let mut all = nothing;
+        for (count, more) in all.iter_mut().zip(more) {
+            *count += more;
+        }
+        all
+    };
+    let domain = context.protection_domain().expect("room");
+    assert_eq!(counts(&context), plus([0, 0, 1, 0, 0, 0]));
+    let completions = context.completion_queue(8).expect("room");
+    assert_eq!(counts(&context), plus([0, 0, 1, 1, 0, 0]));
+    let region = domain.register(64, ALL).expect("room");
+    let window = domain.window(WindowKind::One).expect("room");
+    assert_eq!(counts(&context), plus([2, 0, 1, 1, 0, 0]));
+    drop(window);
+    assert_eq!(counts(&context), plus([1, 0, 1, 1, 0, 0]));
+    drop(region);
+    let shared = domain.shared_receive_queue(8, 1).expect("room");
+    let builder = domain.queue_pair(&completions).shared_receive(&shared);
+    let prepared = builder.reliable().expect("room");
+    assert_eq!(counts(&context), plus([0, 1, 1, 1, 1, 0]));
+    drop(prepared);
+    assert_eq!(counts(&context), plus([0, 0, 1, 1, 1, 0]));
+    drop(shared);
+    let xrc_domain = context.xrc_domain().expect("room");
+    let queue = domain.xrc_receive_queue(&xrc_domain, &completions, 8, 1);
+    assert_eq!(counts(&context), plus([0, 0, 1, 1, 1, 1]));
+    drop(queue.expect("room"));
+    drop(xrc_domain);
+    assert_eq!(counts(&context), plus([0, 0, 1, 1, 0, 0]));
+    drop((domain, completions));
+    assert_eq!(counts(&context), nothing);
+}
+
+#[test]
+fn a_queue_pair_ends_with_its_handle_whatever_it_is_connected_to() {
+    let end = End::at("127.51.31.2", &Options::default());
+    let before = counts(&end.context);
+    let (one, other) = (end.prepare(Terms::default()), end.prepare(Terms::default()));
+    let (to_other, to_one) = (other.endpoint(), one.endpoint());
+    let pair = (
+        one.connect(to_other).expect("a peer"),
+        other.connect(to_one).expect("a peer"),
+    );
+    drop(pair);
+    assert_eq!(counts(&end.context), before);
+}
+
+#[test]
+fn a_piece_of_a_region_lies_inside() {
+    let end = End::at("127.51.31.3", &Options::default());
+    let length = end.memory.len();
+    assert_eq!(end.memory.slice(0..length).length as usize, length);
+    let memory = std::panic::AssertUnwindSafe(&end.memory);
+    assert!(catch_unwind(|| memory.slice(1..length + 1)).is_err());
+    assert!(catch_unwind(|| memory.to_vec(1..length + 1)).is_err());
+}
+
+#[test]
+fn an_address_handle_is_checked_when_it_is_made() {
+    let context = Context::open_with("127.51.31.4", &Options::default()).expect("an address");
+    let make = |gid, index| {
+        AddressHandle::new(&context, gid, index, Qpn::new(2), QueueKey::new(1)).map(drop)
+    };
+    let peer = context.gids()[0];
+    assert_eq!(make(peer, 0), Ok(()));
+    assert_eq!(make(peer, 9), Err(AddressError::EmptySourceIndex(9)));
+    assert_eq!(make(Gid::default(), 0), Err(AddressError::NoDestination));
+}
