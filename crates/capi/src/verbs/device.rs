@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
 
 use net::interface;
 
@@ -92,8 +92,22 @@ impl Device {
 /// The devices that there are now.
 fn list() -> Result<Vec<&'static Device>, Errno> {
     let found = interface::from_env().map_err(|error| Errno::unlisted(&error))?;
+    if found.is_empty() {
+        say_once_that_there_is_none();
+    }
     let listed = found.into_iter().enumerate();
     Ok(listed.map(|(place, it)| known(place, it)).collect())
+}
+
+/// Programs only say that they found nothing.
+fn say_once_that_there_is_none() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        eprintln!(
+            "rocinante: there is no device, because no interface is up and has an address; bring loopback up \
+             with `ip link set lo up`"
+        );
+    });
 }
 
 /// The device of this description at this place, the same one every time.

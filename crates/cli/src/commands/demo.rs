@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use explain::terminal::grouped;
+use net::share::RuntimeDirectory;
 use rocinante::{
     Access, CompletionQueue, Context, Endpoint, MemoryRegion, OpenError, QueuePair, Request, Status,
 };
@@ -100,20 +101,33 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
 /// This process's device, with a capture where it was asked for, or where one may write.
 fn open(capture: &Path) -> anyhow::Result<(IpAddr, Context, PathBuf)> {
-    let options = |capture: &Path| rocinante::Options {
-        capture: Some(capture.to_owned()),
-        ..rocinante::Options::from_env()
-    };
-    match loopback::open(None, &options(capture)) {
-        Err(OpenError::Capture(_)) if capture.is_relative() => {
-            let elsewhere = std::env::temp_dir().join(capture);
-            let (address, context) = loopback::open(None, &options(&elsewhere))?;
-            Ok((address, context, elsewhere))
+    let mut places = places(capture).into_iter().peekable();
+    loop {
+        let place = places.next().expect("the last place returns");
+        let options = rocinante::Options {
+            capture: Some(place.clone()),
+            ..rocinante::Options::from_env()
+        };
+        match loopback::open(None, &options) {
+            Err(OpenError::Capture(_)) if places.peek().is_some() => {}
+            opened => {
+                let (address, context) = opened?;
+                return Ok((address, context, place));
+            }
         }
-        opened => opened
-            .map(|(address, context)| (address, context, capture.to_owned()))
-            .map_err(Into::into),
     }
+}
+
+/// Where a capture goes: this folder, or one for everybody, where another user's may lie, or one of
+/// this user alone.
+fn places(capture: &Path) -> Vec<PathBuf> {
+    let mut places = vec![capture.to_owned()];
+    if capture.is_relative() {
+        places.push(std::env::temp_dir().join(capture));
+        let own = RuntimeDirectory::of_user().ok();
+        places.extend(own.map(|directory| directory.path().join(capture)));
+    }
+    places
 }
 
 /// The other process; it ends with this handle.

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 
 use super::run::environment::{Environment, Settings, without_ours};
+use super::run::tree::Reader;
 use crate::output::print;
 
 /// What to set.
@@ -41,7 +42,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             }
         }
     } else {
-        for (name, value) in Environment::new(&options.settings)?.set() {
+        for (name, value) in Environment::new(&options.settings, Reader::Shell)?.set() {
             match options.lines {
                 true => line(&mut script, name, value)?,
                 false => export(&mut script, name, value)?,

@@ -5,7 +5,7 @@ pub(crate) mod environment;
 mod folder;
 mod libraries;
 mod program;
-mod tree;
+pub(crate) mod tree;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -18,6 +18,7 @@ use clap::Args;
 use crate::output::{complain, remark};
 use environment::{Environment, Settings};
 use program::{Program, ProgramError};
+use tree::Reader;
 
 /// What `env`, `nohup` and `timeout` end with when they themselves fail.
 const FAILED: u8 = 125;
@@ -77,7 +78,7 @@ fn start(options: &Options) -> anyhow::Result<Infallible> {
     if let Some(note) = program.note()? {
         remark(note);
     }
-    let environment = Environment::new(&options.settings)?.of_this_process();
+    let environment = Environment::new(&options.settings, Reader::Program)?;
     let mut command = Command::new(program.path());
     command.arg0(name).args(arguments).envs(environment.set());
     let failed = command.exec();

@@ -85,3 +85,21 @@ fn a_capture_that_cannot_be_written_is_a_sentence() {
         "{complaint}"
     );
 }
+
+/// As if another user had been faster. Nobody can make files in `/proc`.
+#[test]
+fn a_capture_that_can_be_neither_here_nor_in_the_folder_for_everybody_is_in_the_users_own() {
+    let (shared, own) = (Folder::new("shared"), Folder::new("own"));
+    std::fs::create_dir(shared.path().join("roci-demo.pcapng")).expect("a folder");
+    let said = roci(["demo"])
+        .within(Path::new("/proc"))
+        .env("TMPDIR", shared.path())
+        .env("XDG_RUNTIME_DIR", own.path())
+        .run()
+        .success();
+    let capture = own.path().join("roci/roci-demo.pcapng");
+    assert!(
+        capture.is_file() && said.contains(capture.to_str().expect("a text")),
+        "{said}"
+    );
+}

@@ -2,9 +2,12 @@
 
 use std::process::Command;
 
+use crate::run::Folder;
+
 /// Runs a script in network and user namespaces of its own, with `veth` up beside loopback. Nothing
 /// if this system does not allow that.
-fn beside_a_network(script: &str) -> Option<String> {
+fn beside_a_network(name: &str, script: &str) -> Option<String> {
+    let folder = Folder::new(name);
     let lay = "set -e
 ip link set lo up
 ip link add veth type veth peer name other 2>/dev/null || { echo forbidden; exit 0; }
@@ -21,6 +24,7 @@ ip link set veth up
             &format!("{lay}{script}"),
         ])
         .env("roci", env!("CARGO_BIN_EXE_roci"))
+        .env("XDG_RUNTIME_DIR", folder.path())
         .env("XDG_CONFIG_HOME", "/nonexistent")
         .env_remove("ROCI_DEVICES")
         .output()
@@ -34,13 +38,32 @@ ip link set veth up
     Some(said)
 }
 
+/// In a namespace of its own a machine begins without any interface that is up.
+#[test]
+fn a_machine_without_devices_is_told_what_to_do() {
+    let folder = Folder::new("no-device");
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "--net", env!("CARGO_BIN_EXE_roci")])
+        .args(["run", "--", "true"])
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .env("XDG_CONFIG_HOME", "/nonexistent")
+        .env_remove("ROCI_DEVICES")
+        .output()
+        .expect("unshare is everywhere");
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !said.contains("unshare failed") {
+        assert!(said.contains("`ip link set lo up`"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
 #[test]
 fn loopback_is_not_listed_beside_a_network() {
     let script = "$roci run -- ls /sys/class/infiniband
 $roci devinfo roci_lo > /dev/null
 $roci devinfo lo > /dev/null
 ROCI_DEVICES=lo $roci run -- ls /sys/class/infiniband";
-    if let Some(said) = beside_a_network(script) {
+    if let Some(said) = beside_a_network("listed", script) {
         assert_eq!(said, "roci_veth\nroci_lo\n");
     }
 }
@@ -63,7 +86,7 @@ echo reached";
     if Command::new("rping").arg("-h").output().is_err() {
         return;
     }
-    if let Some(said) = beside_a_network(script) {
+    if let Some(said) = beside_a_network("reached", script) {
         assert!(said.ends_with("reached\n"), "{said}");
     }
 }

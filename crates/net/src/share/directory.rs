@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use super::sweep;
 use crate::sys::process::user;
 
 /// Longer paths would leave no room for the name of a Unix socket, which has 108 bytes in all.
@@ -45,30 +46,25 @@ pub struct RuntimeDirectory {
 
 impl RuntimeDirectory {
     /// The one that all processes of this user share: `$XDG_RUNTIME_DIR/roci` where the system
-    /// provides such a place, otherwise `/dev/shm/roci-UID`, or `/tmp/roci-UID` without that.
+    /// provides such a place, otherwise `/dev/shm/roci-UID`, `/tmp/roci-UID` or `~/.cache/roci`.
     ///
     /// In memory if possible: what is written here is written while packets wait, and replacing a
-    /// file on a busy disk was seen to take half a second.
+    /// file on a busy disk was seen to take half a second. A place where somebody else was faster, or
+    /// that can't be written, is passed over, so that nobody can keep a user out.
     pub fn of_user() -> Result<Self, DirectoryError> {
-        let user = user();
-        let named = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        // Not every login sets the variable, but all processes of a user must agree.
-        let usual = PathBuf::from(format!("/run/user/{user}"));
-        let mut bases = named.into_iter().chain([usual]);
-        let path = match bases.find(|base| suits(base, user)) {
-            Some(base) => base.join("roci"),
-            None if is_shared_memory(Path::new("/dev/shm")) => {
-                PathBuf::from(format!("/dev/shm/roci-{user}"))
-            }
-            None => PathBuf::from(format!("/tmp/roci-{user}")),
-        };
-        Self::at(path)
+        let directory = Places::of_user().choose()?;
+        sweep::sweep(&directory);
+        Ok(directory)
     }
 
     /// This one, which is made if it does not exist.
     pub fn at(path: impl Into<PathBuf>) -> Result<Self, DirectoryError> {
         let path = path.into();
-        match DirBuilder::new().mode(0o700).create(&path) {
+        match DirBuilder::new()
+            .recursive(is_in_cache(&path))
+            .mode(0o700)
+            .create(&path)
+        {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(source) => return Err(DirectoryError::Unusable { path, source }),
@@ -86,8 +82,87 @@ impl RuntimeDirectory {
     }
 }
 
+/// `XDG_RUNTIME_DIR` if it is set but can't be used because it is too long.
+pub fn overlong_runtime_directory() -> Option<PathBuf> {
+    let named = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)?;
+    (named.as_os_str().len() > LONGEST).then_some(named)
+}
+
+/// Where the folder of a user could be, the best place first.
+struct Places {
+    /// The user's own wish comes before everything.
+    named: Option<PathBuf>,
+    others: Vec<PathBuf>,
+}
+
+impl Places {
+    fn of_user() -> Self {
+        let (user, outside) = (user(), user_outside());
+        let named = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        // Not every login sets the variable, but all processes of a user must agree.
+        let usual = PathBuf::from(format!("/run/user/{outside}"));
+        let home = env::var_os("HOME").map(PathBuf::from);
+        let shared = ["/dev/shm", "/tmp"].map(PathBuf::from);
+        let shared = shared.into_iter().filter(|base| is_open_to_all(base));
+        let shared = shared.map(|base| base.join(format!("roci-{outside}")));
+        let usual = Some(usual).filter(|base| suits(base, user));
+        let home = home.filter(|base| suits(base, user));
+        Self {
+            named: named
+                .filter(|base| suits(base, user))
+                .map(|base| base.join("roci")),
+            others: (usual.map(|base| base.join("roci")).into_iter())
+                .chain(shared)
+                .chain(home.map(|base| base.join(".cache/roci")))
+                .collect(),
+        }
+    }
+
+    /// The wish, or else the first one that exists, so that all processes agree even when a better
+    /// place becomes free later, or else the first one that can be made.
+    fn choose(self) -> Result<RuntimeDirectory, DirectoryError> {
+        if let Some(named) = self.named {
+            return RuntimeDirectory::at(named);
+        }
+        let mut others = self.others.iter();
+        if let Some(path) = others.find(|path| is_private(path, user()).unwrap_or(false)) {
+            return RuntimeDirectory::at(path);
+        }
+        let mut refusal = None;
+        for path in self.others {
+            match RuntimeDirectory::at(path) {
+                Ok(directory) => return Ok(directory),
+                Err(error) => refusal = refusal.or(Some(error)),
+            }
+        }
+        Err(refusal.unwrap_or_else(|| DirectoryError::Unusable {
+            path: "/dev/shm".into(),
+            source: io::ErrorKind::NotFound.into(),
+        }))
+    }
+}
+
+/// The number of this user outside of its user namespace. A container's root is an ordinary user
+/// there, and the folder of the real root is not its own.
+fn user_outside() -> u32 {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    outside(&map, user())
+}
+
+/// Looks a user up in lines of first number inside, first number outside, and count.
+fn outside(map: &str, user: u32) -> u32 {
+    let line = |line: &str| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+        let mut next = || numbers.next()?.ok();
+        let (inside, outside, count) = (next()?, next()?, next()?);
+        let place = user.checked_sub(inside).filter(|place| *place < count)?;
+        outside.checked_add(place)
+    };
+    map.lines().find_map(line).unwrap_or(user)
+}
+
 /// Whether everybody can make folders in it that others can't remove, as in `/tmp`.
-fn is_shared_memory(path: &Path) -> bool {
+fn is_open_to_all(path: &Path) -> bool {
     const OPEN_AND_STICKY: u32 = 0o1777;
     fs::metadata(path)
         .is_ok_and(|found| found.is_dir() && found.mode() & OPEN_AND_STICKY == OPEN_AND_STICKY)
@@ -98,6 +173,12 @@ fn suits(base: &Path, user: u32) -> bool {
     base.is_absolute()
         && base.as_os_str().len() <= LONGEST
         && fs::metadata(base).is_ok_and(|found| found.is_dir() && found.uid() == user)
+}
+
+/// Not every user has a folder for caches yet.
+fn is_in_cache(path: &Path) -> bool {
+    path.parent()
+        .is_some_and(|parent| parent.ends_with(".cache"))
 }
 
 fn is_private(path: &Path, user: u32) -> io::Result<bool> {
@@ -111,6 +192,82 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+
+    /// A folder that disappears with the test.
+    struct Base(PathBuf);
+
+    impl Base {
+        fn new(name: &str) -> Self {
+            let name = format!("roci-places-{name}-{}", std::process::id());
+            let path = env::temp_dir().join(name);
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn chosen(&self, named: Option<&str>) -> Result<PathBuf, DirectoryError> {
+            let places = Places {
+                named: named.map(|name| self.0.join(name)),
+                others: ["first", "second"].map(|name| self.0.join(name)).into(),
+            };
+            let chosen = places.choose()?;
+            Ok(chosen.path().strip_prefix(&self.0).unwrap().to_owned())
+        }
+
+        fn squat(&self, name: &str) {
+            let path = self.0.join(name);
+            fs::create_dir_all(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+
+    impl Drop for Base {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_place_that_somebody_else_took_is_passed_over() {
+        let base = Base::new("squatted");
+        assert_eq!(base.chosen(None).unwrap(), Path::new("first"));
+        fs::remove_dir(base.0.join("first")).unwrap();
+        base.squat("first");
+        assert_eq!(base.chosen(None).unwrap(), Path::new("second"));
+        fs::remove_dir(base.0.join("first")).unwrap();
+        let again = base.chosen(None).unwrap();
+        assert_eq!(again, Path::new("second"), "others of this user are there");
+        base.squat("first");
+        base.squat("second");
+        base.chosen(None).unwrap_err();
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_passed_over() {
+        let base = Base::new("unwritable");
+        let places = Places {
+            named: None,
+            others: vec!["/proc/roci".into(), base.0.join("second")],
+        };
+        assert_eq!(places.choose().unwrap().path(), base.0.join("second"));
+    }
+
+    #[test]
+    fn the_place_that_the_user_names_is_taken_or_refused() {
+        let base = Base::new("named");
+        assert_eq!(base.chosen(Some("mine")).unwrap(), Path::new("mine"));
+        base.squat("theirs");
+        base.chosen(Some("theirs")).unwrap_err();
+    }
+
+    #[test]
+    fn the_root_of_a_container_is_an_ordinary_user_outside() {
+        assert_eq!(outside("         0       1000          1\n", 0), 1000);
+        let ranges = "0 1000 1\n1 100000 65536\n";
+        assert_eq!(outside(ranges, 0), 1000);
+        assert_eq!(outside(ranges, 5), 100_004);
+        assert_eq!(outside("0 0 4294967295\n", 1000), 1000);
+        assert_eq!(outside("", 1000), 1000);
+    }
 
     #[test]
     fn a_folder_that_others_can_enter_is_refused() {

@@ -60,11 +60,12 @@ mod repair;
 mod several;
 mod shortcut;
 mod steering;
+mod sweep;
 mod table;
 mod view;
 
 pub use block::{NotABlock, NumberBlock};
-pub use directory::{DirectoryError, RuntimeDirectory};
+pub use directory::{DirectoryError, RuntimeDirectory, overlong_runtime_directory};
 pub use exchange::Arrived;
 pub use listeners::{Listeners, ServiceError};
 pub use member::{Counters, JoinError, Member};

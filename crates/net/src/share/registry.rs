@@ -80,6 +80,15 @@ impl Registry {
         }
     }
 
+    /// The registry with this name, whatever namespaces it belongs to.
+    pub(super) fn named(directory: &RuntimeDirectory, name: &str) -> Self {
+        let ours = Self::new(directory, IpAddr::from([0; 4]));
+        Self {
+            path: directory.path().join(name),
+            ..ours
+        }
+    }
+
     /// The registry of another address, in the same folder.
     pub(super) fn of_neighbour(&self, address: IpAddr) -> Self {
         Self {
@@ -161,23 +170,41 @@ impl Registry {
         self.lock_within(BRIEF)
     }
 
+    /// Locks the table for a change, unless somebody else has.
+    pub(super) fn lock_if_free(self: &Arc<Self>) -> Result<Locked, RegistryError> {
+        self.lock_within(1)
+    }
+
     fn lock_within(self: &Arc<Self>, attempts: u32) -> Result<Locked, RegistryError> {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
-        // A description of its own for each lock: two members in one process exclude each other.
-        let file = (options.mode(0o600).open(self.beside("lock")))
-            .map_err(|source| self.unusable(source))?;
+        let mut file = self.open_lock()?;
         for _ in 0..attempts {
             match file.try_lock() {
-                Ok(()) => {
+                Ok(()) if self.is_current(&file) => {
                     let registry = Arc::clone(self);
                     return Ok(Locked { registry, file });
                 }
+                // It was swept away meanwhile: somebody else may lock a new one.
+                Ok(()) => file = self.open_lock()?,
                 Err(TryLockError::WouldBlock) => sleep(PAUSE),
                 Err(TryLockError::Error(source)) => return Err(self.unusable(source)),
             }
         }
         Err(RegistryError::Locked(self.path.clone()))
+    }
+
+    /// A description of its own for each lock: two members in one process exclude each other.
+    fn open_lock(&self) -> Result<File, RegistryError> {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let file = options.mode(0o600).open(self.beside("lock"));
+        file.map_err(|source| self.unusable(source))
+    }
+
+    /// Whether this is still the file that is locked.
+    fn is_current(&self, lock: &File) -> bool {
+        let number = |found: io::Result<fs::Metadata>| found.map(|it| (it.dev(), it.ino())).ok();
+        let ours = number(lock.metadata());
+        ours.is_some() && ours == number(fs::metadata(self.beside("lock")))
     }
 
     fn beside(&self, ending: &str) -> PathBuf {
@@ -215,6 +242,18 @@ impl Locked {
             let _ = fs::remove_file(self.registry.mailbox(*block));
         }
         !dead.is_empty()
+    }
+
+    /// Whether others would wait for this lock.
+    #[cfg(test)]
+    pub(super) fn is_current(&self) -> bool {
+        self.registry.is_current(&self.file)
+    }
+
+    /// Removes the table and the lock itself.
+    pub(super) fn remove(self) {
+        let _ = fs::remove_file(&self.registry.path);
+        let _ = fs::remove_file(self.registry.beside("lock"));
     }
 
     /// Replaces the table.
@@ -259,6 +298,11 @@ impl Drop for Locked {
         // Closing would not be enough: a child that was forked meanwhile has the file as well.
         let _ = self.file.unlock();
     }
+}
+
+/// What the names of registries end with whose processes can be seen from here.
+pub(super) fn visible_ending() -> String {
+    format!(".{:x}", namespace("pid"))
 }
 
 /// Sockets share a port within one network namespace, and process numbers mean something within one

@@ -12,7 +12,8 @@ use net::fault::{FAULT_VARIABLE, Faults};
 use net::interface::{self, DEVICES_VARIABLE, Device};
 
 use super::libraries::Libraries;
-use super::tree;
+use super::tree::{self, Reader};
+use crate::output::remark;
 
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const PRELOAD: &str = "LD_PRELOAD";
@@ -24,6 +25,10 @@ const RUN: &str = "ROCI_RUN";
 const PCAP: &str = "ROCI_PCAP";
 const EXPLAIN: &str = "ROCI_EXPLAIN";
 const SHORTCUT: &str = "ROCI_SHORTCUT";
+
+/// What programs will see, and what to do.
+const NO_DEVICE: &str = "there is no device, because no interface is up and has an address; bring \
+                         loopback up with `ip link set lo up`";
 
 /// What the loader takes for the end of a path.
 const PATH_SEPARATORS: &[u8] = b":;";
@@ -91,10 +96,14 @@ pub(crate) struct Environment(Vec<(&'static str, OsString)>);
 
 impl Environment {
     /// What makes programs use our libraries, with these settings.
-    pub(crate) fn new(settings: &Settings) -> anyhow::Result<Self> {
+    pub(crate) fn new(settings: &Settings, reader: Reader) -> anyhow::Result<Self> {
         settings.check_faults()?;
         let capture = settings.capture()?;
-        let tree = tree::write(&settings.devices()?)?;
+        let devices = settings.devices()?;
+        if devices.is_empty() {
+            remark(NO_DEVICE);
+        }
+        let tree = tree::write(&devices, reader)?;
         let libraries = Libraries::find()?;
         let mut variables = vec![
             (
@@ -126,13 +135,10 @@ impl Environment {
             .into_iter()
             .filter_map(|(name, value)| Some((name, value?)));
         variables.extend(given);
+        if reader == Reader::Program {
+            variables.push((RUN, std::process::id().to_string().into()));
+        }
         Ok(Self(variables))
-    }
-
-    /// Marks this process as the one that the program will be.
-    pub(crate) fn of_this_process(mut self) -> Self {
-        self.0.push((RUN, std::process::id().to_string().into()));
-        self
     }
 
     /// Every variable with its value.

@@ -9,6 +9,7 @@ use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use net::share::RuntimeDirectory;
@@ -85,7 +86,9 @@ impl Contents {
 
     /// Writes everything under a name that nobody else has, and then gives it its real one.
     fn publish_at(&self, path: &Path) -> io::Result<()> {
-        if path.is_dir() {
+        if let Ok(found) = fs::File::open(path) {
+            // It is in use again; see `tree::unused`.
+            let _ = found.set_modified(SystemTime::now());
             return Ok(());
         }
         let mut draft = path.to_owned().into_os_string();

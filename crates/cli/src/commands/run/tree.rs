@@ -6,6 +6,7 @@
 
 mod bus;
 mod port;
+mod unused;
 
 use std::path::PathBuf;
 
@@ -13,6 +14,16 @@ use net::interface::Device;
 
 use super::folder::Contents;
 use crate::commands::devices::guid;
+
+/// What the names of the folders begin with.
+const KIND: &str = "tree";
+
+/// Who reads a tree.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    Program,
+    Shell,
+}
 
 /// The version of the interface between the kernel and the original library.
 const VERBS_VERSION: u32 = 6;
@@ -31,9 +42,18 @@ const VERBS_MAJOR: u32 = 231;
 const VERBS_FIRST_MINOR: usize = 192;
 const CONNECTIONS_NUMBER: (u32, usize) = (10, 124);
 
-/// Writes the tree of these devices, and tells where it is.
-pub(super) fn write(devices: &[Device]) -> anyhow::Result<PathBuf> {
-    let path = contents(devices).publish("tree")?;
+/// Writes the tree of these devices, and tells where it is. One for a program goes when no process
+/// uses it any more; one for a shell stays, because a shell does not show what it has exported.
+pub(super) fn write(devices: &[Device], reader: Reader) -> anyhow::Result<PathBuf> {
+    let contents = contents(devices);
+    let path = match reader {
+        Reader::Shell => contents.publish("shell-tree")?,
+        Reader::Program => {
+            let path = contents.publish(KIND)?;
+            unused::remove_beside(&path, KIND);
+            path
+        }
+    };
     // Paths that the C library resolves are compared with it.
     Ok(path.canonicalize().unwrap_or(path))
 }

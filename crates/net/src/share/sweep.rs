@@ -1,0 +1,195 @@
+//! Removes what processes left behind that ended without leaving, or in namespaces that are gone.
+//!
+//! Each process that comes to the folder sweeps it, but not more often than once a minute. A registry
+//! goes if none of its members runs. From another process namespace that can't be told by their
+//! numbers: there it goes if nothing listens at its mailboxes and it was not changed for an hour.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::directory::RuntimeDirectory;
+use super::registry::{Registry, visible_ending};
+
+/// How long a sweep serves.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// How long what can't be judged otherwise must not have changed.
+const LONG_AGO: Duration = Duration::from_secs(60 * 60);
+
+/// The file whose time says when the folder was swept.
+const STAMP: &str = ".swept";
+
+pub(super) fn sweep(directory: &RuntimeDirectory) {
+    let stamp = directory.path().join(STAMP);
+    if is_older_than(&stamp, PERIOD) && File::create(&stamp).is_ok() {
+        sweep_now(directory);
+    }
+}
+
+fn sweep_now(directory: &RuntimeDirectory) {
+    let visible = visible_ending();
+    for (name, mailboxes) in registries(directory.path()) {
+        let registry = Arc::new(Registry::named(directory, &name));
+        if name.ends_with(&visible) {
+            remove_if_deserted(&registry, &mailboxes);
+        } else if is_silent(&directory.path().join(name), &mailboxes) {
+            remove(&registry, &mailboxes);
+        }
+    }
+}
+
+/// The registries in a folder, by name, and the mailboxes of each.
+fn registries(folder: &Path) -> HashMap<String, Vec<PathBuf>> {
+    let mut found = HashMap::<String, Vec<PathBuf>>::new();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()) {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        let Some((registry, rest)) = split(name) else {
+            continue;
+        };
+        let mailboxes = found.entry(registry.to_owned()).or_default();
+        if !rest.is_empty() && rest != "lock" {
+            mailboxes.push(path);
+        }
+    }
+    found
+}
+
+/// The registry that a file belongs to, `ADDRESS@NETWORK.PROCESSES`, and what stands behind it.
+fn split(name: &str) -> Option<(&str, &str)> {
+    let at = name.find('@')?;
+    let (network, processes) = name[at + 1..].split_once('.')?;
+    let length = processes.find('.').unwrap_or(processes.len());
+    let (registry, rest) = name.split_at(at + 1 + network.len() + 1 + length);
+    Some((registry, rest.strip_prefix('.').unwrap_or(rest)))
+}
+
+fn remove_if_deserted(registry: &Arc<Registry>, mailboxes: &[PathBuf]) {
+    let Ok(locked) = registry.lock_if_free() else {
+        return;
+    };
+    let Ok(mut table) = locked.read() else {
+        return;
+    };
+    table.bury_dead();
+    if table.members.is_empty() {
+        remove_files(mailboxes);
+        locked.remove();
+    }
+}
+
+fn remove(registry: &Arc<Registry>, mailboxes: &[PathBuf]) {
+    if let Ok(locked) = registry.lock_if_free() {
+        remove_files(mailboxes);
+        locked.remove();
+    }
+}
+
+fn remove_files(paths: &[PathBuf]) {
+    for path in paths {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Whether no member of a registry listens, and it is old.
+fn is_silent(registry: &Path, mailboxes: &[PathBuf]) -> bool {
+    let listens = |path: &PathBuf| {
+        let asked = UnixDatagram::unbound().and_then(|socket| socket.connect(path));
+        asked.is_ok()
+    };
+    is_older_than(registry, LONG_AGO) && !mailboxes.iter().any(listens)
+}
+
+/// A file that is not there is as old as can be.
+fn is_older_than(path: &Path, age: Duration) -> bool {
+    let changed = fs::metadata(path).and_then(|found| found.modified());
+    changed.map_or(true, |at| SystemTime::now() > at + age)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::share::Member;
+
+    #[test]
+    fn a_name_is_split_behind_its_namespaces() {
+        assert_eq!(split("127.0.0.1@1a.2b"), Some(("127.0.0.1@1a.2b", "")));
+        assert_eq!(
+            split("127.0.0.1@1a.2b.lock"),
+            Some(("127.0.0.1@1a.2b", "lock"))
+        );
+        assert_eq!(split("::1@1a.2b.640000-6"), Some(("::1@1a.2b", "640000-6")));
+        assert_eq!(split("tree-0011"), None);
+    }
+
+    fn names(directory: &RuntimeDirectory) -> Vec<String> {
+        let entries = fs::read_dir(directory.path()).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.filter(|name| name != STAMP).collect();
+        names.sort();
+        names
+    }
+
+    fn scratch(name: &str) -> RuntimeDirectory {
+        let name = format!("roci-sweep-{name}-{}", std::process::id());
+        RuntimeDirectory::at(std::env::temp_dir().join(name)).unwrap()
+    }
+
+    #[test]
+    fn registries_without_members_go_and_those_with_members_stay() {
+        let directory = scratch("members");
+        let here: IpAddr = "127.58.7.1".parse().unwrap();
+        let gone: IpAddr = "127.58.7.2".parse().unwrap();
+        let member = Member::join_in(&directory, here).unwrap();
+        drop(Member::join_in(&directory, gone).unwrap());
+        let elsewhere = directory.path().join("127.58.7.3@1.1.lock");
+        File::create(&elsewhere).unwrap();
+        File::create(elsewhere.with_extension("")).unwrap();
+        assert!(names(&directory).iter().any(|it| it.contains("127.58.7.2")));
+
+        sweep(&directory);
+        let left = names(&directory);
+        assert!(!left.iter().any(|it| it.contains("127.58.7.2")), "{left:?}");
+        assert!(left.iter().any(|it| it.contains("127.58.7.1")), "{left:?}");
+        assert!(elsewhere.exists(), "it may be new");
+        member.others().expect("the registry is there");
+        drop(member);
+        sweep(&directory);
+        let left = names(&directory);
+        assert!(
+            left.iter().any(|it| it.contains("127.58.7.1")),
+            "once a minute"
+        );
+
+        let long_ago = SystemTime::now() - 2 * LONG_AGO;
+        let table = File::open(elsewhere.with_extension("")).unwrap();
+        table.set_modified(long_ago).unwrap();
+        sweep_now(&directory);
+        assert_eq!(names(&directory), Vec::<String>::new());
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn a_registry_that_is_swept_while_somebody_waits_for_its_lock_is_made_anew() {
+        let directory = scratch("lock");
+        let address: IpAddr = "127.58.7.4".parse().unwrap();
+        let registry = Arc::new(Registry::new(&directory, address));
+        let first = registry.lock().unwrap();
+        let waiting = std::thread::spawn({
+            let registry = Arc::clone(&registry);
+            move || registry.lock().map(|locked| locked.is_current())
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        first.remove();
+        assert!(waiting.join().unwrap().unwrap(), "an old file is locked");
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+}
