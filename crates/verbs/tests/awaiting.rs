@@ -18,6 +18,9 @@ use support::Couple;
 /// No future here takes as long, even on a busy machine.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// By then other timers would have woken the task: the reply is repeated after four seconds.
+const LATE: Duration = Duration::from_secs(3);
+
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -141,7 +144,7 @@ fn awaiting_a_client_that_never_confirms_ends_at_the_timeout() {
         "{refused:?}"
     );
     // The connection manager would wait for minutes.
-    assert!(took >= timeout && took < Duration::from_secs(5), "{took:?}");
+    assert!(took >= timeout && took < LATE, "{took:?}");
     assert!(matches!(channel.wait().kind, EventKind::ConnectResponse(_)));
     assert!(matches!(channel.wait().kind, EventKind::Rejected { .. }));
 }
@@ -166,5 +169,5 @@ fn awaiting_a_server_that_never_answers_ends_at_the_timeout() {
         matches!(refused, Err(ConnectError::Unreachable(_))),
         "{refused:?}"
     );
-    assert!(took >= timeout && took < Duration::from_secs(5), "{took:?}");
+    assert!(took >= timeout && took < LATE, "{took:?}");
 }

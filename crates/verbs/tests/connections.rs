@@ -191,6 +191,44 @@ fn a_name_that_means_nothing_is_named() {
 }
 
 #[test]
+fn a_port_is_free_for_another_device_when_its_listener_is_gone() {
+    let [one, other] = [(); 2].map(|()| Context::open("127.54.5.3").unwrap());
+    let address = "127.54.5.3:7174".parse().unwrap();
+    let listener = Listener::bind_on(&one, address).unwrap();
+    assert!(Listener::bind_on(&other, address).is_err());
+    drop(listener);
+    Listener::bind_on(&other, address).unwrap();
+}
+
+#[test]
+fn a_server_takes_no_more_reads_than_its_client_offers() {
+    let listener = Listener::bind("127.54.18.1:7174").unwrap();
+    let address = listener.local_address();
+    let channel = EventChannel::new().unwrap();
+    let client = channel.create(PortSpace::Tcp);
+    client
+        .resolve_address(Some(beside(address)), address, PATIENCE)
+        .unwrap();
+    assert_eq!(channel.wait().kind, EventKind::AddressResolved);
+    client.resolve_route(PATIENCE).unwrap();
+    assert_eq!(channel.wait().kind, EventKind::RouteResolved);
+    let mut parameters = Parameters::new(Qpn::new(0x77));
+    parameters.responder_resources = 2;
+    parameters.initiator_depth = 3;
+    client.connect(&parameters).unwrap();
+
+    let request = listener.wait_for(PATIENCE).expect("a request");
+    let side = Side::at(request.context());
+    let prepared = request.prepare(side.queue_pair()).unwrap();
+    let refused = prepared.timeout(Duration::from_millis(100)).accept(b"");
+    assert!(refused.is_err(), "the client does not confirm");
+    let EventKind::ConnectResponse(offer) = channel.wait().kind else {
+        panic!("the server has accepted");
+    };
+    assert_eq!((offer.responder_resources, offer.initiator_depth), (2, 3));
+}
+
+#[test]
 fn a_port_has_one_owner_and_is_free_afterwards() {
     let first = Listener::bind("127.54.5.1:7174").unwrap();
     assert!(Listener::bind("127.54.5.1:7174").is_err());
