@@ -20,6 +20,7 @@ mod recipes;
 mod steps;
 mod storm;
 mod style;
+mod targets;
 mod tutorial;
 
 use std::path::{Path, PathBuf};

@@ -5,7 +5,8 @@ use std::path::Path;
 use crate::command::CommandLine;
 use crate::steps::{Step, Work};
 use crate::{
-    bans, browser, conformance, ecosystem, fuzz, interop, programs, recipes, storm, style, tutorial,
+    bans, browser, conformance, ecosystem, fuzz, interop, programs, recipes, storm, style, targets,
+    tutorial,
 };
 
 /// How much time the run may take.
@@ -18,13 +19,14 @@ pub(crate) enum Pace {
 }
 
 /// Every step, in the order they run.
-pub(crate) const STEP_NAMES: [&str; 18] = [
+pub(crate) const STEP_NAMES: [&str; 19] = [
     "style",
     "format",
     "bans",
     "clippy",
     "tests",
     "linkers",
+    "targets",
     "docs",
     "simulator",
     "browser",
@@ -81,6 +83,11 @@ pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
             "linkers",
             "the C libraries link with GNU ld, too, and are the same",
             linkers(root, pace),
+        ),
+        Step::new(
+            "targets",
+            "the code compiles for other architectures",
+            if_there_is_time(pace, targets::missing, targets::check),
         ),
         Step::new(
             "docs",
@@ -262,6 +269,7 @@ mod tests {
         for step in quick_steps() {
             let slow = [
                 "linkers",
+                "targets",
                 "browser",
                 "programs",
                 "storm",

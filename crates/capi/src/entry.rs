@@ -129,7 +129,7 @@ macro_rules! passed_as_they_are {
     };
 }
 
-passed_as_they_are!(u8 u16 u32 u64 usize c_int i64 *mut c_void *const c_void *const u8);
+passed_as_they_are!(u8 u16 u32 u64 usize c_int i64 *mut c_void *const c_void);
 
 /// A pointer that is looked at later.
 pub(crate) struct Pointer<T>(pub(crate) *mut T);

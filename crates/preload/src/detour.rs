@@ -53,7 +53,7 @@ unsafe fn begins_with(path: *const c_char, beginning: &[u8]) -> bool {
         let letter = unsafe { path.add(index) };
         // SAFETY: as above.
         let letter = unsafe { *letter };
-        letter.cast_unsigned() == wanted
+        letter as u8 == wanted
     })
 }
 

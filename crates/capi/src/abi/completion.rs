@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{pthread_cond_t, pthread_mutex_t};
 
-use super::layout::c_structs;
+use super::layout::{MUTEX, c_structs};
 use super::{ibv_comp_channel, ibv_context};
 
 type Reader<T> = Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> T>;
@@ -26,7 +26,7 @@ c_structs! {
         dlid_path_bits: u8,
     }
 
-    struct ibv_cq [128] {
+    struct ibv_cq [88 + MUTEX] {
         context: *mut ibv_context,
         channel: *mut ibv_comp_channel,
         cq_context: *mut c_void,
@@ -42,7 +42,7 @@ c_structs! {
         comp_mask: u32,
     }
 
-    struct ibv_cq_ex [288] {
+    struct ibv_cq_ex [248 + MUTEX] {
         context: *mut ibv_context,
         channel: *mut ibv_comp_channel,
         cq_context: *mut c_void,

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::pthread_mutex_t;
 
-use super::layout::c_structs;
+use super::layout::{MUTEX, c_structs};
 use super::{
     AdviseMr, OpenXrcd, ibv_alloc_dm_attr, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device,
     ibv_device_attr, ibv_device_attr_ex, ibv_dm, ibv_modify_cq_attr, ibv_mr, ibv_mw, ibv_mw_bind,
@@ -62,7 +62,7 @@ c_structs! {
         _compat_async_event: Unused,
     }
 
-    struct ibv_context [328] {
+    struct ibv_context [288 + MUTEX] {
         device: *mut ibv_device,
         ops: ibv_context_ops,
         cmd_fd: c_int,
@@ -72,7 +72,7 @@ c_structs! {
         abi_compat: *mut c_void,
     }
 
-    struct verbs_context [648] {
+    struct verbs_context [608 + MUTEX] {
         query_port: Call4<*mut ibv_context, u8, *mut ibv_port_attr, usize, c_int>,
         advise_mr: Option<AdviseMr>,
         alloc_null_mr: Call<*mut ibv_pd, *mut ibv_mr>,

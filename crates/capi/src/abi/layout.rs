@@ -11,12 +11,15 @@ pub struct Layout {
     pub fields: Vec<(&'static str, usize)>,
 }
 
+/// The size of a mutex of the C library, by which architectures differ.
+pub(super) const MUTEX: usize = size_of::<libc::pthread_mutex_t>();
+
 /// Defines structures as C has them, and `layouts`, by which a test compares them with the headers.
 ///
-/// The number behind a name is its size: it is asserted when this crate is compiled, so that a
+/// What stands behind a name is its size: it is asserted when this crate is compiled, so that a
 /// field that was forgotten or has the wrong width is found even where there are no headers.
 macro_rules! c_structs {
-    ($($(#[$meta:meta])* struct $name:ident [$size:literal] {
+    ($($(#[$meta:meta])* struct $name:ident [$size:expr] {
         $($field:ident: $type:ty,)*
     })*) => {
         $(

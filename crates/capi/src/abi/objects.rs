@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libc::{pthread_cond_t, pthread_mutex_t};
 
-use super::layout::c_structs;
+use super::layout::{MUTEX, c_structs};
 use super::{ibv_context, ibv_device};
 
 /// `union ibv_gid`: sixteen bytes with the alignment of two words.
@@ -71,7 +71,7 @@ c_structs! {
         refcnt: c_int,
     }
 
-    struct ibv_srq [128] {
+    struct ibv_srq [88 + MUTEX] {
         context: *mut ibv_context,
         srq_context: *mut c_void,
         pd: *mut ibv_pd,

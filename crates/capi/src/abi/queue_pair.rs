@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{pthread_cond_t, pthread_mutex_t};
 
-use super::layout::c_structs;
+use super::layout::{MUTEX, c_structs};
 use super::{
     ibv_ah, ibv_context, ibv_cq, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_pd, ibv_sge, ibv_srq,
 };
@@ -12,7 +12,7 @@ use super::{
 type Me = *mut ibv_qp_ex;
 
 c_structs! {
-    struct ibv_qp [160] {
+    struct ibv_qp [120 + MUTEX] {
         context: *mut ibv_context,
         qp_context: *mut c_void,
         pd: *mut ibv_pd,
@@ -28,7 +28,7 @@ c_structs! {
         events_completed: u32,
     }
 
-    struct ibv_qp_ex [352] {
+    struct ibv_qp_ex [312 + MUTEX] {
         qp_base: ibv_qp,
         comp_mask: u64,
         wr_id: u64,

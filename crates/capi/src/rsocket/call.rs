@@ -108,8 +108,9 @@ entry! {
         if !message.msg_control.is_null() && message.msg_controllen > 0 {
             return Err(Errno::UNSUPPORTED);
         }
-        check_list(message.msg_iovlen, Errno(libc::EMSGSIZE))?;
-        let (count, _) = receive(number, &mut buffers(message.msg_iov, message.msg_iovlen), flags)?;
+        let parts: usize = message.msg_iovlen as _;
+        check_list(parts, Errno(libc::EMSGSIZE))?;
+        let (count, _) = receive(number, &mut buffers(message.msg_iov, parts), flags)?;
         Ok(count)
     }
 
@@ -146,8 +147,10 @@ entry! {
         if !message.msg_control.is_null() && message.msg_controllen > 0 {
             return Err(Errno::UNSUPPORTED);
         }
-        check_list(message.msg_iovlen, Errno(libc::EMSGSIZE))?;
-        send(number, &data_of(message.msg_iov, message.msg_iovlen), flags, None)
+        // Not all C libraries give it the same width.
+        let parts: usize = message.msg_iovlen as _;
+        check_list(parts, Errno(libc::EMSGSIZE))?;
+        send(number, &data_of(message.msg_iov, parts), flags, None)
     }
 
     export fn rwrite(number: c_int, data: *const c_void, length: usize) -> CountOrMinusOne {

@@ -157,9 +157,9 @@ fn front(place: usize, description: &interface::Device) -> abi::verbs_device {
 
 /// A text in a field of fixed size, cut off if it is too long, and with a zero at its end.
 pub(crate) fn text<const N: usize>(value: &str) -> [c_char; N] {
-    let mut field = [0; N];
+    let mut field: [c_char; N] = [0; N];
     for (place, byte) in field[..N - 1].iter_mut().zip(value.bytes()) {
-        *place = byte.cast_signed();
+        *place = byte as c_char;
     }
     field
 }
