@@ -13,7 +13,7 @@ use crate::install;
 /// Below the folder of all builds.
 const FOLDER: &str = "debian";
 
-const LICENCES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
+const MAINTAINER: &str = "The Rocinante developers <rocinante@example.invalid>";
 
 /// How the loader calls the versions of the C library that a program asks for.
 const GLIBC: &[u8] = b"GLIBC_2.";
@@ -62,18 +62,61 @@ fn fill(root: &Path, built: &Path, tree: &Path) -> io::Result<()> {
     install::copy_everything(built, &tree.join("usr"))?;
     let documents = tree.join("usr/share/doc/rocinante");
     fs::create_dir_all(&documents)?;
-    let mut copyright = "Rocinante is licensed under either of these, as you like.\n".to_owned();
-    for licence in LICENCES {
-        copyright += "\n----\n\n";
-        copyright += &fs::read_to_string(root.join(licence))?;
-    }
-    fs::write(documents.join("copyright"), copyright)?;
-    fs::copy(root.join("CHANGELOG.md"), documents.join("changelog"))?;
+    fs::write(documents.join("copyright"), copyright(root)?)?;
+    fs::copy(root.join("CHANGELOG.md"), documents.join("CHANGELOG.md"))?;
+    compress(&documents.join("CHANGELOG.md"))?;
+    fs::write(documents.join("changelog"), debian_changelog())?;
     compress(&documents.join("changelog"))?;
+    let shell = tree.join("usr/share/zsh");
+    // Debian's zsh leaves the other folder to the administrator.
+    fs::rename(
+        shell.join("site-functions"),
+        shell.join("vendor-completions"),
+    )?;
     for page in fs::read_dir(tree.join("usr/share/man/man1"))? {
         compress(&page?.path())?;
     }
     Ok(())
+}
+
+/// Debian has the text of the Apache licence in a file of its own.
+fn copyright(root: &Path) -> io::Result<String> {
+    let mit = fs::read_to_string(root.join("LICENSE-MIT"))?;
+    let paragraph = |line: &str| match line.trim() {
+        "" => " .\n".to_owned(),
+        line => format!(" {line}\n"),
+    };
+    let mit: String = mit.trim().lines().map(paragraph).collect();
+    Ok(format!(
+        "\
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: rocinante
+
+Files: *
+Copyright: The Rocinante developers
+License: Expat or Apache-2.0
+
+License: Expat
+{mit}
+License: Apache-2.0
+ Licensed under the Apache License, Version 2.0. Its text is on Debian systems
+ in /usr/share/common-licenses/Apache-2.0.
+"
+    ))
+}
+
+/// The form that Debian's tools read; what changed is in the other file.
+fn debian_changelog() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "\
+rocinante ({version}) unstable; urgency=medium
+
+  * What changed is in CHANGELOG.md.gz.
+
+ -- {MAINTAINER}  Thu, 01 Jan 2026 00:00:00 +0000
+"
+    )
 }
 
 /// As Debian wants documents: small, and the same bytes every time.
@@ -116,7 +159,7 @@ fn control(tree: &Path, architecture: &str) -> io::Result<String> {
 Package: rocinante
 Version: {}
 Architecture: {architecture}
-Maintainer: The Rocinante developers <rocinante@example.invalid>
+Maintainer: {MAINTAINER}
 Depends: libc6 (>= 2.{minor}), libgcc-s1
 Installed-Size: {size}
 Section: net
@@ -157,6 +200,29 @@ fn call(command: &mut Command) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of what is built beside this test, if all of it is.
+    #[test]
+    fn lintian_finds_no_errors() {
+        let test = std::env::current_exe().expect("a test knows where it is");
+        let built = test.ancestors().nth(2).expect("target/debug");
+        let files = ["roci", "librocinante_c.so", "librocinante_preload.so"];
+        if !files.iter().all(|file| built.join(file).exists()) {
+            return println!("left out: needs `cargo build`");
+        }
+        if call(Command::new("lintian").arg("--version")).is_err() {
+            return println!("left out: needs lintian");
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let place = built.join("lintian");
+        let package = make(&root, built, &place, "gzip").expect("a package can be made");
+        call(
+            Command::new("lintian")
+                .args(["--fail-on", "error"])
+                .arg(package),
+        )
+        .expect("lintian finds no errors");
+    }
 
     #[test]
     fn the_newest_version_is_found() {
