@@ -113,12 +113,13 @@ static void a_program_that_drains_its_channel_misses_nothing(void)
 	for (int round = 0; round < 500; round++) {
 		receive_at_right(round);
 		if (round % 2)
-			send_from_left(0);
+			send_from_left(IBV_SEND_SIGNALED);
 		CHECK(ibv_req_notify_cq(right.cq, 0) == 0);
 		if (round % 2 == 0)
-			send_from_left(0);
+			send_from_left(IBV_SEND_SIGNALED);
 		await_by_draining(right.channel, right.cq);
 		drain(right.channel);
+		CHECK(wait_for(left.cq).status == IBV_WC_SUCCESS);
 	}
 }
 
