@@ -7,11 +7,18 @@ use rocinante::raw::Misuse;
 use wire::{AckTimeout, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 use super::address::{address_of, attributes_of};
-use super::query::PORT;
+use super::query::{MAX_RESPONDER_RESOURCES, PORT};
 use super::queue_pair::Qp;
 use crate::abi;
 use crate::entry::{Given, Place, entry};
 use crate::errno::Errno;
+
+/// The most retries that packets can tell. The kernel takes any number, and so do programs: what is
+/// larger means as many as possible.
+const MOST_RETRIES: u8 = 7;
+
+/// What of a receiver-not-ready timer is sent; the kernel ignores the rest.
+const RNR_TIMER_MASK: u8 = 0x1f;
 
 entry! {
     export fn ibv_modify_qp(
@@ -136,7 +143,8 @@ fn change(
         Attribute::CURRENT_STATE => changes.current_state = Some(state(given.cur_qp_state)?),
         Attribute::DRAIN_EVENT => changes.drain_event = Some(given.en_sqd_async_notify != 0),
         Attribute::ACCESS => changes.access = Some(access_of(given.qp_access_flags)),
-        Attribute::PARTITION => changes.partition_index = Some(given.pkey_index),
+        // There is one partition, and `rdma_rxe` takes any index for it.
+        Attribute::PARTITION => changes.partition_index = Some(0),
         Attribute::PORT => changes.port = Some(given.port_num),
         Attribute::QUEUE_KEY => changes.queue_key = Some(QueueKey::new(given.qkey)),
         Attribute::PATH => changes.path = Some(address_of(&given.ah_attr)?),
@@ -149,20 +157,20 @@ fn change(
             let timeout = AckTimeout::new(given.timeout);
             changes.ack_timeout = Some(timeout.ok_or(bad(given.timeout.into()))?);
         }
-        Attribute::RETRY_COUNT => changes.retry_count = Some(given.retry_cnt),
-        Attribute::RNR_RETRY => changes.rnr_retry = Some(given.rnr_retry),
+        Attribute::RETRY_COUNT => changes.retry_count = Some(given.retry_cnt.min(MOST_RETRIES)),
+        Attribute::RNR_RETRY => changes.rnr_retry = Some(given.rnr_retry.min(MOST_RETRIES)),
         Attribute::RECEIVE_PSN => changes.receive_psn = Some(Psn::new(given.rq_psn)),
         Attribute::INITIATOR_DEPTH => changes.initiator_depth = Some(given.max_rd_atomic),
         Attribute::ALTERNATE_PATH => {
             changes.alternate_path = Some(address_of(&given.alt_ah_attr)?);
         }
         Attribute::RNR_TIMER => {
-            let timer = RnrTimer::new(given.min_rnr_timer);
-            changes.rnr_timer = Some(timer.ok_or(bad(given.min_rnr_timer.into()))?);
+            changes.rnr_timer = RnrTimer::new(given.min_rnr_timer & RNR_TIMER_MASK);
         }
         Attribute::SEND_PSN => changes.send_psn = Some(Psn::new(given.sq_psn)),
         Attribute::RESPONDER_RESOURCES => {
-            changes.responder_resources = Some(given.max_dest_rd_atomic);
+            let resources = given.max_dest_rd_atomic.min(MAX_RESPONDER_RESOURCES);
+            changes.responder_resources = Some(resources);
         }
         Attribute::MIGRATION => changes.migration = Some(given.path_mig_state as u8),
         Attribute::DESTINATION => changes.destination = Some(Qpn::new(given.dest_qp_num)),

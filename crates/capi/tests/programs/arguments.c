@@ -191,6 +191,32 @@ static struct ibv_ah_attr path_to_itself(void)
 				     .grh = { .dgid = left.gid, .hop_limit = 64 } };
 }
 
+/* No packet can tell so much; the kernel takes it all the same. */
+static void numbers_that_are_too_large_for_packets(void)
+{
+	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .pkey_index = 7 };
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+	REFUSES(ibv_modify_qp(qp, &attr, mask), 0);
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR,
+				     .path_mtu = IBV_MTU_1024,
+				     .dest_qp_num = 1,
+				     .ah_attr = path_to_itself(),
+				     .max_dest_rd_atomic = 255,
+				     .min_rnr_timer = 44 };
+	mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+	       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	REFUSES(ibv_modify_qp(qp, &attr, mask), 0);
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS,
+				     .timeout = 14,
+				     .retry_cnt = 8,
+				     .rnr_retry = 255 };
+	mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+	       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+	REFUSES(ibv_modify_qp(qp, &attr, mask), 0);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
 /* RoCE needs one. */
 static void a_path_without_a_global_route(void)
 {
@@ -357,6 +383,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(an_error_before_its_time),
 	WITH_LEFT(a_port_that_is_not_there),
 	WITH_LEFT(a_path_without_a_global_route),
+	WITH_LEFT(numbers_that_are_too_large_for_packets),
 	WITH_LEFT(a_path_from_an_empty_index),
 	WITH_LEFT(a_receive_behind_a_full_queue),
 	WITH_LEFT(a_queue_pair_tells_about_itself),
