@@ -37,7 +37,8 @@ extern "C" fn at_exit() {
 
 /// Whether this is the process that `roci run` became, and no child did the work.
 fn is_the_program() -> bool {
-    let run = env::var(RUN_VARIABLE).is_ok_and(|id| id == std::process::id().to_string());
+    let own = std::process::id().to_string();
+    let run = env::var(RUN_VARIABLE).is_ok_and(|run| run.split('.').next() == Some(&*own));
     // SAFETY: numbers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: a place for the answer.

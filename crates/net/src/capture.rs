@@ -106,7 +106,8 @@ impl Capture {
     /// More than a batch, so that who never flushes doesn't fill the memory.
     const LONGEST_BUFFER: usize = 256 * 1024;
 
-    /// Starts a capture in the file of this name, replacing what is there.
+    /// Starts a capture in the file of this name, replacing what is there; behind it, if this process
+    /// or another one of the same `roci run` has written it.
     ///
     /// Several processes can be given the same name. `%p` in it stands for the process id. If
     /// another process is writing to the file at the moment, this one takes a name with its own id
@@ -268,13 +269,15 @@ fn clipped(text: &str) -> &str {
 
 /// What every capture begins with: who wrote it, and where the packets come from.
 fn beginning() -> io::Result<PcapNgWriter<Vec<u8>>> {
+    let run = file::run_mark().map(|mark| SectionHeaderOption::Comment(mark.into()));
+    let known = [
+        SectionHeaderOption::Hardware(std::env::consts::ARCH.into()),
+        SectionHeaderOption::OS(operating_system().into()),
+        SectionHeaderOption::UserApplication(application().into()),
+    ];
     let section = SectionHeaderBlock {
         endianness: Endianness::native(),
-        options: vec![
-            SectionHeaderOption::Hardware(std::env::consts::ARCH.into()),
-            SectionHeaderOption::OS(operating_system().into()),
-            SectionHeaderOption::UserApplication(application().into()),
-        ],
+        options: run.into_iter().chain(known).collect(),
         ..SectionHeaderBlock::default()
     };
     let interface = InterfaceDescriptionBlock {
@@ -331,6 +334,18 @@ mod tests {
         drop(first);
         assert_eq!(Capture::create(&name).unwrap().path(), name);
         drop(held);
+        std::fs::remove_file(name).unwrap();
+    }
+
+    #[test]
+    fn a_capture_that_is_opened_again_goes_on() {
+        let name = name("again");
+        std::fs::write(&name, [1; 9999]).unwrap();
+        drop(Capture::create(&name).unwrap());
+        let once = std::fs::metadata(&name).unwrap().len();
+        assert!(once < 9999, "what another program left is replaced");
+        drop(Capture::create(&name).unwrap());
+        assert_eq!(std::fs::metadata(&name).unwrap().len(), 2 * once);
         std::fs::remove_file(name).unwrap();
     }
 

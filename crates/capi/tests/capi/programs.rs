@@ -79,6 +79,11 @@ fn arguments() {
     ] {
         assert!(said.contains(words), "{words}:\n{said}");
     }
+    let mut full = said
+        .lines()
+        .filter(|line| line.contains("the queue is full."));
+    let full = full.next().expect("found above");
+    assert!(full.ends_with("posts until it gets it."), "advice: {full}");
 }
 
 #[test]

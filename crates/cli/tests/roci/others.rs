@@ -277,6 +277,26 @@ fn packets_are_written_where_the_user_wants_them() {
 }
 
 #[test]
+fn a_second_program_of_a_run_does_not_overwrite_the_packets_of_the_first() {
+    let folder = Folder::new("both");
+    let perf = format!(
+        "{} perf send-lat --local -n 50 > /dev/null",
+        env!("CARGO_BIN_EXE_roci")
+    );
+    let length = |script: &str| {
+        let words = ["run", "--pcap", "trace.pcapng", "--", "sh", "-c", script];
+        roci(words).within(folder.path()).run().success();
+        let found = fs::metadata(folder.path().join("trace.pcapng"));
+        found.expect("a capture").len()
+    };
+    let once = length(&perf);
+    let twice = length(&format!("{perf} && {perf}"));
+    assert!(twice > once + once / 2, "{once} and {twice} bytes");
+    let again = length(&perf);
+    assert!(again < once + once / 2, "another run: {again} bytes");
+}
+
+#[test]
 fn what_went_wrong_is_explained_and_the_end_stays_the_same() {
     let explained = |options: &[&str], program: &[&str]| {
         let words = [&["run", "--explain"], options, &["--"], program].concat();

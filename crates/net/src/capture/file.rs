@@ -1,16 +1,24 @@
 //! A file of one's own, even if many processes are given the same name.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::io::{Seek, SeekFrom};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use super::CaptureError;
 
 /// One process can have as many captures under one name.
 const ATTEMPTS: u32 = 100;
 
-/// Opens the first of the possible files that nobody is writing to, and empties it.
+/// Where the mark of a run stands in a file.
+const LONGEST_HEADER: usize = 1024;
+
+/// Opens the first of the possible files that nobody is writing to, and empties it unless this run
+/// has written it.
 ///
 /// A lock tells. The kernel releases it when its owner ends, however it ends, so that there is
 /// nothing to clean up.
@@ -35,7 +43,7 @@ pub(super) fn open(name: &Path) -> Result<(PathBuf, File), CaptureError> {
 fn open_alone(path: &Path, attempt: u32) -> std::io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     // Emptied only behind the lock: it may be somebody's capture.
-    let file = options
+    let mut file = options
         .write(true)
         .create(true)
         .truncate(false)
@@ -49,10 +57,39 @@ fn open_alone(path: &Path, attempt: u32) -> std::io::Result<Option<File>> {
         Err(TryLockError::WouldBlock) => return Err(std::io::ErrorKind::WouldBlock.into()),
     }
     // A pipe to a waiting Wireshark cannot and need not be emptied.
-    if file.metadata()?.is_file() {
-        file.set_len(0)?;
+    let found = file.metadata()?;
+    if found.is_file() {
+        match was_written_here(&found) || was_written_by_run(path) {
+            true => drop(file.seek(SeekFrom::End(0))?),
+            false => file.set_len(0)?,
+        }
     }
     Ok(Some(file))
+}
+
+/// Whether this process has written the file before: a device that is opened again goes on in it.
+fn was_written_here(found: &Metadata) -> bool {
+    static WRITTEN: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+    let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+    !written.insert((found.dev(), found.ino()))
+}
+
+/// Whether a process of the same `roci run` has begun the file.
+fn was_written_by_run(path: &Path) -> bool {
+    let Some(mark) = run_mark() else {
+        return false;
+    };
+    let mut beginning = [0; LONGEST_HEADER];
+    let read = File::open(path).and_then(|file| file.read_at(&mut beginning, 0));
+    let beginning = &beginning[..read.unwrap_or(0)];
+    let mut parts = beginning.windows(mark.len());
+    parts.any(|part| part == mark.as_bytes())
+}
+
+/// What a capture says about the run that it belongs to.
+pub(super) fn run_mark() -> Option<String> {
+    let run = std::env::var("ROCI_RUN").ok()?;
+    Some(format!("roci run {run};")).filter(|_| !run.is_empty())
 }
 
 fn expanded(name: &Path, process: u32) -> PathBuf {

@@ -199,6 +199,9 @@ pub(super) fn post(
     if queue_pair == Qpn::GSI {
         return None;
     }
+    if error == PostError::QueueFull && work == CompletedWork::Receive {
+        return Some(full_receive_queue(queue_pair, id));
+    }
     let (cause, code) = match error {
         PostError::WrongState(_) => (&cause::POSTED_TOO_EARLY, INVALID),
         PostError::QueueFull => (&cause::QUEUE_FULL, NO_MEMORY),
@@ -223,6 +226,16 @@ pub(super) fn post(
     };
     let what = format!("{about} did not take {work} (wr_id {id}): {reason}");
     Some(Tale::new(about, what, cause).code(Topic::Errno, code))
+}
+
+/// Many programs post receives until there is no more room: it is told once, of all queue pairs.
+fn full_receive_queue(queue_pair: Qpn, id: u64) -> Tale {
+    let about = words::queue_pair(queue_pair);
+    let what = format!(
+        "{about} did not take receive (wr_id {id}): the queue is full. That is an ordinary answer to a \
+         program that posts until it gets it."
+    );
+    Tale::new("receive queues".to_owned(), what, &cause::QUEUE_FULL).ordinary()
 }
 
 pub(super) fn register(device: &Device, access: Access, error: MemoryError) -> Tale {

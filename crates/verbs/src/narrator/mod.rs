@@ -92,6 +92,8 @@ struct Tale {
     cause: &'static Cause,
     /// Which code says so, to read on.
     entry: Option<&'static Entry>,
+    /// Nothing has to be done about it.
+    is_ordinary: bool,
 }
 
 impl Tale {
@@ -101,7 +103,14 @@ impl Tale {
             what,
             cause,
             entry: None,
+            is_ordinary: false,
         }
+    }
+
+    /// Leaves it at what happened.
+    fn ordinary(mut self) -> Self {
+        self.is_ordinary = true;
+        self
     }
 
     fn code(mut self, topic: Topic, code: u32) -> Self {
@@ -111,6 +120,9 @@ impl Tale {
 
     fn paragraph(&self) -> String {
         let Self { what, cause, .. } = self;
+        if self.is_ordinary {
+            return what.clone();
+        }
         let remedy = cause.remedy;
         match self.entry {
             Some(entry) => {

@@ -38,7 +38,8 @@ fn text(tale: &Tale, times: u32) -> Option<String> {
         return Some(tale.paragraph());
     }
     let is_round = 10_u32.checked_pow(times.ilog10()) == Some(times);
-    is_round.then(|| format!("{}: the same {times} times so far.", tale.about))
+    (is_round && !tale.is_ordinary)
+        .then(|| format!("{}: the same {times} times so far.", tale.about))
 }
 
 #[cfg(test)]
@@ -56,5 +57,15 @@ mod tests {
         assert_eq!(told, [1, 10, 100, 1000]);
         assert!(text(&tale, 1).is_some_and(|text| text.contains("It broke. Post receives")));
         assert!(text(&tale, 10).is_some_and(|text| text.contains("10 times")));
+    }
+
+    #[test]
+    fn an_ordinary_thing_is_told_once_without_advice() {
+        let what = "It is full.".to_owned();
+        let tale = Tale::new("queues".to_owned(), what, &advice::cause::QUEUE_FULL);
+        let tale = tale.ordinary();
+        let told: Vec<u32> = (1..=1000).filter(|n| text(&tale, *n).is_some()).collect();
+        assert_eq!(told, [1]);
+        assert_eq!(text(&tale, 1).as_deref(), Some("It is full."));
     }
 }

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::slice;
+use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -136,7 +137,7 @@ impl Environment {
             .filter_map(|(name, value)| Some((name, value?)));
         variables.extend(given);
         if reader == Reader::Program {
-            variables.push((RUN, std::process::id().to_string().into()));
+            variables.push((RUN, this_run().into()));
         }
         Ok(Self(variables))
     }
@@ -147,6 +148,13 @@ impl Environment {
             .iter()
             .map(|(name, value)| (*name, value.as_os_str()))
     }
+}
+
+/// This process, and when: its number will be another one's.
+fn this_run() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_nanos();
+    format!("{}.{now}", std::process::id())
 }
 
 /// What takes our libraries away again: variables with what remains of them, if anything.
