@@ -7,7 +7,7 @@ use rocinante::raw::Misuse;
 use wire::{AckTimeout, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 use super::address::{address_of, attributes_of};
-use super::query::{MAX_RESPONDER_RESOURCES, PORT};
+use super::query::PORT;
 use super::queue_pair::Qp;
 use crate::abi;
 use crate::entry::{Given, Place, entry};
@@ -169,8 +169,7 @@ fn change(
         }
         Attribute::SEND_PSN => changes.send_psn = Some(Psn::new(given.sq_psn)),
         Attribute::RESPONDER_RESOURCES => {
-            let resources = given.max_dest_rd_atomic.min(MAX_RESPONDER_RESOURCES);
-            changes.responder_resources = Some(resources);
+            changes.responder_resources = Some(given.max_dest_rd_atomic);
         }
         Attribute::MIGRATION => changes.migration = Some(given.path_mig_state as u8),
         Attribute::DESTINATION => changes.destination = Some(Qpn::new(given.dest_qp_num)),

@@ -202,7 +202,6 @@ static void numbers_that_are_too_large_for_packets(void)
 				     .path_mtu = IBV_MTU_1024,
 				     .dest_qp_num = 1,
 				     .ah_attr = path_to_itself(),
-				     .max_dest_rd_atomic = 255,
 				     .min_rnr_timer = 44 };
 	mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 	       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
