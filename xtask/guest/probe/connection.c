@@ -99,7 +99,7 @@ void connect_to(const char *address)
     uint8_t timeout = is("smaller-sizes") ? 16 : 17;
     must(!rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout), "rdma_set_option");
     prepare();
-    if (is("reads") || is("invalidate") || is("killed"))
+    if (is("reads") || is("invalidate") || is("killed") || is("killed-client"))
         receive(MEMORY, 64);
     struct memory memory = ours();
     struct rdma_conn_param wish = parameters(&memory);

@@ -6,6 +6,8 @@
  * its library, a fact per line, and nothing that differs from run to run; so the lines of two
  * libraries can be compared.
  */
+#include <sys/wait.h>
+#include <unistd.h>
 #include "probe.h"
 
 const char *side, *scene;
@@ -33,6 +35,7 @@ static void play(void)
     else if (is("rnr-recovered")) late_receive();
     else if (is("rnr-exhausted")) no_receive();
     else if (is("killed")) killed();
+    else if (is("killed-client")) killed_client();
     else must(0, "finding the scene");
 }
 
@@ -41,6 +44,11 @@ int main(int count, char **words)
     if (count != 4)
         return 2;
     side = words[1], scene = words[3];
+    if (is_client() && is("killed-client") && fork()) {
+        /* The child is killed. That is no failure of ours. */
+        wait(NULL);
+        return 0;
+    }
     must((channel = rdma_create_event_channel()) != NULL, "rdma_create_event_channel");
     if (is_client()) {
         connect_to(words[2]);

@@ -67,5 +67,6 @@ void refused(enum ibv_wr_opcode opcode, uint32_t length, uint64_t remote, uint32
 void late_receive(void);
 void no_receive(void);
 void killed(void);
+void killed_client(void);
 
 #endif

@@ -80,3 +80,21 @@ void killed(void)
     }
     say("WRITE: %s", completion.status ? "ends with an error" : "never fails");
 }
+
+/* The client is gone without a word, and has nothing under way that could fail: only its system, or what
+ * stands in for it, can tell the server. */
+void killed_client(void)
+{
+    if (is_client()) {
+        transfer(IBV_WR_SEND, 0, 8, 0, 0);
+        completes(sent, "SEND");
+        completes(received, "answer");
+        say("is killed");
+        raise(SIGKILL);
+    }
+    completes(received, "receive");
+    answer();
+    int64_t begin = milliseconds();
+    wait_until_gone();
+    say("is told %s", milliseconds() - begin < 2000 ? "soon" : "late");
+}

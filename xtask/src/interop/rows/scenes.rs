@@ -38,7 +38,7 @@ const INVALIDATED: &[Difference] = &[Difference {
 }];
 
 /// Scenes, and what differs in them.
-const SCENES: [(&str, &[Difference]); 16] = [
+const SCENES: [(&str, &[Difference]); 17] = [
     ("sizes", &[]),
     ("immediate", &[]),
     ("reads", &[]),
@@ -55,6 +55,7 @@ const SCENES: [(&str, &[Difference]); 16] = [
     ("no-listener", &[]),
     ("reject", &[]),
     ("killed", &[]),
+    ("killed-client", &[]),
 ];
 
 pub(super) fn rows() -> Vec<Row> {
