@@ -39,6 +39,8 @@ struct Scene<'a> {
     anomalies: Vec<Anomaly>,
     /// When the capture ends.
     end: u64,
+    /// Whether the file ends within a record, so that answers may be missing behind it.
+    cut_off: bool,
 }
 
 impl Scene<'_> {
@@ -72,6 +74,7 @@ pub(crate) fn analyse(collection: &mut Collection, paired: &mut Paired) -> Findi
         messages: Vec::new(),
         anomalies: Vec::new(),
         end,
+        cut_off: collection.summary.cut_off,
     };
     management::tell(&mut scene, &collection.dialogues, &paired.of_dialogue);
     let streams = follow(&mut scene);

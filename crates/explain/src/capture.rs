@@ -65,6 +65,8 @@ pub(crate) enum Direction {
 pub(crate) struct Ending {
     /// `pcap` or `pcapng`.
     pub(crate) format: &'static str,
+    /// Whether the file ends within a record.
+    pub(crate) cut_off: bool,
     /// What ended it early, as a sentence.
     pub(crate) remark: Option<String>,
 }
@@ -99,16 +101,27 @@ fn beginning(error: PcapError) -> ReadError {
 
 /// What to say about a capture that ends early.
 fn ended_early(frames: u64, error: &PcapError) -> String {
+    if is_cut_off(error) {
+        return format!(
+            "The last record of the file is cut off, as when a program ends while it writes: all before it, up to frame {frames}, is read."
+        );
+    }
     let reason = reason(error);
     format!("The capture can be read up to frame {frames}; behind it {reason}.")
 }
 
+/// Whether a file ends within a record.
+fn is_cut_off(error: &PcapError) -> bool {
+    match error {
+        PcapError::IncompleteBuffer => true,
+        PcapError::IoError(error) => error.kind() == ErrorKind::UnexpectedEof,
+        _ => false,
+    }
+}
+
 fn reason(error: &PcapError) -> String {
     match error {
-        PcapError::IncompleteBuffer => "it is cut off".to_owned(),
-        PcapError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
-            "it is cut off".to_owned()
-        }
+        error if is_cut_off(error) => "it is cut off".to_owned(),
         PcapError::IoError(error) => format!("it can't be read ({error})"),
         PcapError::InvalidField(field) => format!("it is damaged ({field})"),
         other => format!("it is damaged ({other})"),

@@ -68,6 +68,7 @@ pub(crate) fn collect(source: impl Read) -> Result<Collection, ReadError> {
     let ending = capture::read(source, |frame| collector.take(&frame))?;
     let mut collection = collector.collection;
     collection.summary.format = ending.format;
+    collection.summary.cut_off = ending.cut_off;
     collection.summary.remarks.extend(ending.remark);
     if !collector.strange_links.is_empty() {
         let remark = strange_links(&collector.strange_links);

@@ -54,6 +54,8 @@ pub struct CaptureSummary {
     pub foreign: u64,
     /// How many packets were seen a second time, at the other end or on another interface.
     pub seen_twice: u64,
+    /// Whether the file ends within a record.
+    pub(crate) cut_off: bool,
     /// What is to be said about the file itself, a sentence each.
     pub remarks: Vec<String>,
     /// Comments that the capture has for packets, by packet.

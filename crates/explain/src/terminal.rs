@@ -134,7 +134,7 @@ fn summary(story: &Story) -> String {
         others(story)
     );
     for remark in &capture.remarks {
-        let _ = writeln!(text, "{} {remark}", paint(WARNING, "note:"));
+        let _ = writeln!(text, "{} {remark}", paint(STRONG, "note:"));
     }
     text
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 use pcap_file::TsResolution;
 use pcap_file::pcap::{PcapReader, RawPcapPacket};
 
-use super::{Ending, Frame, ReadError, beginning, ended_early};
+use super::{Ending, Frame, ReadError, beginning, ended_early, is_cut_off};
 
 /// The higher bits of the link type say how long the checksum at the end of a frame is.
 const LINK_TYPE: u32 = 0xffff;
@@ -25,6 +25,7 @@ pub(super) fn read(
     };
     let link = u32::from(header.datalink) & LINK_TYPE;
     let mut frames = 0;
+    let mut cut_off = false;
     let mut remark = None;
     // The raw form is without the library's checks: tcpdump writes lengths above the snap length.
     while let Some(next) = reader.next_raw_packet() {
@@ -39,6 +40,7 @@ pub(super) fn read(
                 break;
             }
             Err(error) => {
+                cut_off = is_cut_off(&error);
                 remark = Some(ended_early(frames, &error));
                 break;
             }
@@ -46,6 +48,7 @@ pub(super) fn read(
     }
     Ok(Ending {
         format: "pcap",
+        cut_off,
         remark,
     })
 }

@@ -8,7 +8,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 };
 use pcap_file::pcapng::{Block, PcapNgReader};
 
-use super::{Direction, Ending, Frame, ReadError, beginning, ended_early};
+use super::{Direction, Ending, Frame, ReadError, beginning, ended_early, is_cut_off};
 
 /// What matters of an interface.
 #[derive(Clone, Copy)]
@@ -32,11 +32,13 @@ pub(super) fn read(
     let mut reader = PcapNgReader::new(source).map_err(beginning)?;
     let mut interfaces = Vec::new();
     let mut frames = 0;
+    let mut cut_off = false;
     let mut remark = None;
     while let Some(next) = reader.next_block() {
         let block = match next {
             Ok(block) => block,
             Err(error) => {
+                cut_off = is_cut_off(&error);
                 remark = Some(ended_early(frames, &error));
                 break;
             }
@@ -57,6 +59,7 @@ pub(super) fn read(
     }
     Ok(Ending {
         format: "pcapng",
+        cut_off,
         remark,
     })
 }

@@ -1,7 +1,7 @@
 //! What is told of the kernel's captures, word for word.
 
 use explain::terminal::{View, render};
-use explain::{Kind, Outcome, Role, Story};
+use explain::{Kind, Outcome, Role, Severity, Story};
 
 use crate::files::{bytes, story};
 
@@ -149,13 +149,53 @@ fn tshark_counts_the_same() {
     }
 }
 
+/// Wherever a file ends, what is before is told as if nothing had been behind it.
 #[test]
-fn what_is_cut_off_is_said() {
-    let whole = bytes("rping");
-    let story = Story::read(&whole[..whole.len() - 100]).expect("the rest");
-    let all = crate::files::story("rping");
-    assert_eq!(story.packets.len(), all.packets.len() - 1);
-    let frames = story.packets.len();
-    let remark = format!("The capture can be read up to frame {frames}; behind it it is cut off.");
-    assert_eq!(story.capture.remarks, [remark]);
+fn a_file_that_ends_within_a_record_is_read_up_to_there() {
+    let frames = crate::files::frames("rping");
+    let next_generation = crate::formats::next_generation(&frames, 9, &[(0, 0)]);
+    for whole in [bytes("rping"), next_generation] {
+        let all = Story::read(whole.as_slice()).expect("a capture");
+        let mut cut_off = 0;
+        for cut in 1..=400 {
+            let story = Story::read(&whole[..whole.len() - cut]).expect("the rest");
+            let frames = story.capture.frames;
+            assert_eq!(story.packets.len() as u64, frames);
+            assert!(frames < all.capture.frames, "{cut} bytes less");
+            let wrong = story.anomalies.iter();
+            let wrong = wrong.filter(|anomaly| anomaly.kind.severity() != Severity::Note);
+            assert_eq!(wrong.count(), 0, "{:?}", story.anomalies);
+            let remark = format!(
+                "The last record of the file is cut off, as when a program ends while it writes: all before it, up to frame {frames}, is read."
+            );
+            match story.capture.remarks.as_slice() {
+                [] => {}
+                remarks => {
+                    assert_eq!(remarks, [remark]);
+                    cut_off += 1;
+                }
+            }
+        }
+        assert!(
+            cut_off > 390,
+            "only between records there is nothing to say"
+        );
+    }
+}
+
+#[test]
+fn an_answer_that_is_cut_off_is_not_missed() {
+    const FILE_HEADER: usize = 24;
+    const RECORD_HEADER: usize = 16;
+    let frames = crate::files::frames("gold-send");
+    let all = crate::files::story("gold-send");
+    let answer = all.packets.iter();
+    let answer = answer.take_while(|it| it.role != Role::Acknowledge).count();
+    let records = frames[..=answer].iter();
+    let length: usize = records.map(|it| RECORD_HEADER + it.ethernet.len()).sum();
+    let cut = FILE_HEADER + length - 10;
+    let story = Story::read(&bytes("gold-send")[..cut]).expect("the rest");
+    assert_eq!(story.packets.len(), answer);
+    assert_eq!(story.messages.len(), 1);
+    assert_eq!(story.anomalies.len(), 0, "{:?}", story.anomalies);
 }
