@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use wire::{
-    Checker, Datagram, Fragmentation, Operation, Packet as WirePacket, ROCE_PORT, Syndrome,
+    Checker, Datagram, Fragmentation, Operation, Packet as WirePacket, Qpn, ROCE_PORT, Syndrome,
     Transport,
 };
 
@@ -52,6 +52,18 @@ struct Moment<'a> {
     frame: u32,
     vantage: Vantage,
     comment: Option<&'a str>,
+}
+
+impl Moment<'_> {
+    /// The queue pair that sent a packet. Our own captures name the queue pair of their device in a
+    /// comment, which is the sender where the packet leaves: `Send wr_id 7 of QP 0x11`.
+    fn sender(&self) -> Option<Qpn> {
+        if self.vantage.direction != Some(Direction::Outbound) {
+            return None;
+        }
+        let (_, number) = self.comment?.rsplit_once("of QP 0x")?;
+        u32::from_str_radix(number, 16).ok().map(Qpn::new)
+    }
 }
 
 /// How much of a datagram can be trusted.
@@ -206,7 +218,11 @@ impl Collector {
         let number = self.collection.packets.len();
         match self.sights.look(datagram, moment.vantage, number) {
             Sight::First => {}
-            Sight::Elsewhere(first) => return self.collection.seen_again(first, moment),
+            Sight::Elsewhere(first) => {
+                let lane = self.collection.packets[first].connection;
+                self.collection.lanes.name(lane.index(), moment.sender());
+                return self.collection.seen_again(first, moment);
+            }
             Sight::Copy(first) => {
                 let lane = self.collection.packets[first].connection;
                 self.collection.lanes.list[lane.index()].copies += 1;
@@ -216,7 +232,7 @@ impl Collector {
         let Some(head) = self.collection.heads.keep(packet, datagram.payload) else {
             return;
         };
-        let lane = self.lane_of(datagram, packet, number);
+        let lane = self.lane_of(moment, datagram, packet, number);
         let length = packet.payload.len() as u16;
         if integrity != Integrity::Damaged {
             self.collection.lanes.learn(lane, packet.opcode, length);
@@ -245,6 +261,7 @@ impl Collector {
 
     fn lane_of(
         &mut self,
+        moment: &Moment<'_>,
         datagram: &Datagram<'_>,
         packet: &WirePacket<'_>,
         number: usize,
@@ -261,7 +278,7 @@ impl Collector {
             from,
             to,
             number: packet.destination,
-            source: packet.deth().map(wire::Deth::source),
+            source: packet.deth().map(wire::Deth::source).or(moment.sender()),
         };
         lanes.of(key, packet.opcode)
     }

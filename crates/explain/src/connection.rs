@@ -132,6 +132,8 @@ pub enum Pairing {
     OnlyChoice,
     /// Datagrams name their sender.
     Datagram,
+    /// Comments in the capture name the senders.
+    Comment,
     /// Nothing came back: one end has no name.
     Alone,
 }

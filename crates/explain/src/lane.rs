@@ -16,7 +16,7 @@ pub(crate) struct Lane {
     pub(crate) from: EndpointId,
     pub(crate) to: EndpointId,
     pub(crate) number: Qpn,
-    /// The queue pair that sent it: datagrams name it.
+    /// The queue pair that sent it: datagrams and comments name it.
     pub(crate) source: Option<Qpn>,
     pub(crate) transport: Transport,
     /// The handshake that it belongs to, and which of the two sides speaks.
@@ -42,8 +42,19 @@ pub(crate) struct LaneKey {
     pub(crate) from: EndpointId,
     pub(crate) to: EndpointId,
     pub(crate) number: Qpn,
-    /// Only of datagrams.
+    /// Only where a datagram or a comment names it.
     pub(crate) source: Option<Qpn>,
+}
+
+impl Lane {
+    pub(crate) fn key(&self) -> LaneKey {
+        LaneKey {
+            from: self.from,
+            to: self.to,
+            number: self.number,
+            source: self.source,
+        }
+    }
 }
 
 impl LaneKey {
@@ -55,6 +66,14 @@ impl LaneKey {
             number: self.source?,
             source: Some(self.number),
         })
+    }
+
+    /// The same without the sender.
+    pub(crate) fn unnamed(self) -> LaneKey {
+        LaneKey {
+            source: None,
+            ..self
+        }
     }
 }
 
@@ -78,6 +97,11 @@ impl Lanes {
         if let Some(&lane) = self.open.get(&key) {
             return lane;
         }
+        if let Some(&lane) = self.open.get(&key.unnamed())
+            && self.name(lane, key.source)
+        {
+            return lane;
+        }
         let target = (key.from, key.to, key.number);
         let dialogue = self.agreed.get(&target).copied();
         if let (Some((dialogue, speaker)), Some(source)) = (dialogue, key.source) {
@@ -88,9 +112,26 @@ impl Lanes {
                 .or_insert((dialogue, speaker.other()));
         }
         let lane = self.add(key, opcode.transport(), dialogue);
-        self.open.insert(key, lane);
-        self.open_to.entry(target).or_default().push(key);
+        // A packet without a sender belongs to the sender that began last.
+        for key in [key, key.unnamed()] {
+            self.open.insert(key, lane);
+            self.open_to.entry(target).or_default().push(key);
+        }
         lane
+    }
+
+    /// Takes note of the sender of a lane, if none is known yet. Tells whether it did.
+    pub(crate) fn name(&mut self, lane: LaneId, source: Option<Qpn>) -> bool {
+        let known = &mut self.list[lane];
+        if source.is_none() || known.source.is_some() {
+            return false;
+        }
+        known.source = source;
+        let key = known.key();
+        self.open.insert(key, lane);
+        let target = (key.from, key.to, key.number);
+        self.open_to.entry(target).or_default().push(key);
+        true
     }
 
     /// A lane that no other packet will find.

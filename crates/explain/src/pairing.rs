@@ -1,8 +1,8 @@
 //! Which two lanes are the two ways of one conversation.
 //!
 //! A packet names the queue pair it is for and not the one that sent it. The connection manager tells
-//! who belongs together; datagrams name their sender; otherwise answers have the sequence numbers
-//! of the requests, and that is rarely a coincidence twice.
+//! which belong together; datagrams name their sender, and so do the comments of our own captures;
+//! otherwise answers have the sequence numbers of the requests.
 
 mod votes;
 
@@ -65,8 +65,9 @@ pub(crate) fn pair(collection: &mut Collection) -> Paired {
 fn partners(collection: &Collection) -> Vec<Option<(LaneId, Pairing)>> {
     let lanes = &collection.lanes.list;
     let mut partners = vec![None; lanes.len()];
-    pair_datagrams(lanes, &mut partners);
-    for (one, other) in votes::pairs(collection) {
+    pair_named(lanes, &mut partners);
+    let is_open = |id: LaneId| lanes[id].source.is_none() && partners[id].is_none();
+    for (one, other) in votes::pairs(collection, is_open) {
         partners[one] = Some((other, Pairing::SequenceNumbers));
         partners[other] = Some((one, Pairing::SequenceNumbers));
     }
@@ -74,19 +75,36 @@ fn partners(collection: &Collection) -> Vec<Option<(LaneId, Pairing)>> {
     partners
 }
 
-fn pair_datagrams(lanes: &[Lane], partners: &mut [Option<(LaneId, Pairing)>]) {
-    let key = |lane: &Lane| LaneKey {
-        from: lane.from,
-        to: lane.to,
-        number: lane.number,
-        source: lane.source,
+/// A lane with a known sender belongs to the lane that goes to that sender.
+fn pair_named(lanes: &[Lane], partners: &mut [Option<(LaneId, Pairing)>]) {
+    let open = || {
+        lanes
+            .iter()
+            .enumerate()
+            .filter(|(_, lane)| lane.dialogue.is_none())
     };
-    let datagrams = lanes.iter().enumerate();
-    let datagrams = datagrams.filter(|(_, lane)| lane.source.is_some() && lane.dialogue.is_none());
-    let by_key: HashMap<_, _> = datagrams.map(|(id, lane)| (key(lane), id)).collect();
-    for (&forth, &id) in &by_key {
-        let back = forth.reverse().and_then(|back| by_key.get(&back).copied());
-        partners[id] = back.map(|back| (back, Pairing::Datagram));
+    let by_key: HashMap<LaneKey, LaneId> = open().map(|(id, lane)| (lane.key(), id)).collect();
+    for (id, lane) in open() {
+        let Some(back) = lane.key().reverse() else {
+            continue;
+        };
+        // A capture at one end names the senders of that end only.
+        let unnamed = by_key.get(&back.unnamed()).copied();
+        let unnamed = unnamed
+            .filter(|&other| partners[other].is_none() && lanes[other].transport == lane.transport);
+        if let Some(other) = by_key.get(&back).copied().or(unnamed) {
+            let paired_by = named_by(lane.transport);
+            partners[id] = Some((other, paired_by));
+            partners[other] = Some((id, paired_by));
+        }
+    }
+}
+
+/// What names the sender of a lane.
+fn named_by(transport: Transport) -> Pairing {
+    match transport {
+        Transport::Ud => Pairing::Datagram,
+        _ => Pairing::Comment,
     }
 }
 
@@ -152,7 +170,7 @@ impl Paired {
             }
             (None, None) => {
                 let paired_by = match lanes[lane].source {
-                    Some(_) => Pairing::Datagram,
+                    Some(_) => named_by(lanes[lane].transport),
                     None => Pairing::Alone,
                 };
                 let connection = self.connect(&lanes[lane], None, paired_by, packet);

@@ -1,32 +1,87 @@
 //! Lanes that answer each other, by their sequence numbers.
+//!
+//! Sequence numbers alone do not tell queue pairs apart that all begin at the same number. So each
+//! answering lane is compared with every lane that it can answer: an answer fits a lane that has
+//! sent a request with its number, and does not fit one that has not. The lanes that fit best
+//! belong together, each to one other lane.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use wire::{Psn, Transport};
+use wire::{Position, Psn, Transport};
 
 use crate::collect::Collection;
 use crate::id::EndpointId;
-use crate::lane::LaneId;
+use crate::lane::{Lane, LaneId};
 use crate::packet::{Marks, Packet, Role};
 
-/// As many answers with the right numbers are no coincidence: two lanes need no more of them.
-const ENOUGH: u32 = 16;
+/// As many fitting answers more than any other lane has are no coincidence.
+const ENOUGH: i64 = 16;
 
-/// The last two lanes that had a request with some number.
-type Askers = [Option<LaneId>; 2];
+/// With how many of the lanes that were last to begin an answer is compared. It bounds the time.
+const MOST_CANDIDATES: usize = 64;
+
+/// What an answer that does not fit weighs, in answers that do.
+const MISFIT: i64 = 4;
+
+/// How far behind the next request an answer may be.
+const LONGEST_WINDOW: i32 = 1 << 22;
+
+/// The requests of a lane.
+#[derive(Clone, Copy)]
+struct Requests {
+    first: Psn,
+    next: Psn,
+    /// When the last one was sent.
+    time: u64,
+}
+
+/// A lane that may be answered by another.
+struct Candidate {
+    requester: LaneId,
+    /// The number behind the last request that is answered.
+    answered: Psn,
+    tally: Tally,
+}
+
+/// What speaks for and against two lanes being one connection.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    fits: i64,
+    misfits: i64,
+    /// How many requests were repeated that had been answered.
+    repeated: u64,
+    /// The time from requests to answers, in nanoseconds.
+    delay: u64,
+}
 
 #[derive(Default)]
 struct Ballot {
-    askers: HashMap<(EndpointId, EndpointId, Psn), Askers>,
-    votes: HashMap<(LaneId, LaneId), u32>,
+    requests: Vec<Option<Requests>>,
+    /// Lanes with requests between two addresses, in the order of their first.
+    requesters: HashMap<(EndpointId, EndpointId), Vec<LaneId>>,
+    /// What each lane may answer.
+    candidates: Vec<Vec<Candidate>>,
+    /// The lanes that have this one among their candidates.
+    answerers: Vec<Vec<LaneId>>,
     settled: Vec<bool>,
+    pairs: Vec<(LaneId, LaneId)>,
 }
 
 /// The pairs that most answers speak for, each lane in one pair at most.
-pub(super) fn pairs(collection: &Collection) -> Vec<(LaneId, LaneId)> {
+pub(super) fn pairs(
+    collection: &Collection,
+    is_open: impl Fn(LaneId) -> bool,
+) -> Vec<(LaneId, LaneId)> {
     let lanes = &collection.lanes.list;
+    let count = lanes.len();
     let mut ballot = Ballot {
-        settled: lanes.iter().map(|lane| !is_open(lane)).collect(),
+        requests: vec![None; count],
+        candidates: (0..count).map(|_| Vec::new()).collect(),
+        answerers: vec![Vec::new(); count],
+        settled: (0..count)
+            .map(|id| !is_answered(&lanes[id]) || !is_open(id))
+            .collect(),
         ..Ballot::default()
     };
     if ballot.settled.iter().all(|&settled| settled) {
@@ -42,7 +97,7 @@ pub(super) fn pairs(collection: &Collection) -> Vec<(LaneId, LaneId)> {
     ballot.result()
 }
 
-fn is_open(lane: &crate::lane::Lane) -> bool {
+fn is_answered(lane: &Lane) -> bool {
     let answered = matches!(lane.transport, Transport::Rc | Transport::Xrc);
     answered && lane.dialogue.is_none()
 }
@@ -50,40 +105,147 @@ fn is_open(lane: &crate::lane::Lane) -> bool {
 impl Ballot {
     fn take(&mut self, lane: LaneId, (from, to): (EndpointId, EndpointId), packet: &Packet) {
         match packet.role {
-            Role::Request => {
-                let askers = self.askers.entry((from, to, packet.psn)).or_default();
-                if askers[0] != Some(lane) {
-                    *askers = [Some(lane), askers[0]];
-                }
+            Role::Request => self.take_request(lane, (from, to), packet),
+            Role::Acknowledge | Role::Response | Role::NotReady | Role::Refuse => {
+                self.take_answer(lane, (to, from), packet);
             }
-            Role::Acknowledge | Role::Response | Role::NotReady => {
-                if let Some(askers) = self.askers.get(&(to, from, packet.psn)) {
-                    // One that talks with itself is the last possibility.
-                    let others = askers.iter().flatten().find(|&&asker| asker != lane);
-                    let asker = others.or(askers[0].as_ref()).copied();
-                    asker.into_iter().for_each(|asker| self.vote(lane, asker));
-                }
-            }
-            Role::Refuse | Role::Manage | Role::Congestion => {}
+            Role::Manage | Role::Congestion => {}
         }
     }
 
-    fn vote(&mut self, lane: LaneId, asker: LaneId) {
-        let pair = (lane.min(asker), lane.max(asker));
-        let votes = self.votes.entry(pair).or_default();
-        *votes += 1;
-        if *votes >= ENOUGH {
-            self.settled[lane] = true;
-            self.settled[asker] = true;
+    fn take_request(&mut self, lane: LaneId, way: (EndpointId, EndpointId), packet: &Packet) {
+        let Some(requests) = &mut self.requests[lane] else {
+            self.requests[lane] = Some(Requests {
+                first: packet.psn,
+                next: packet.psn + 1,
+                time: packet.time,
+            });
+            self.requesters.entry(way).or_default().push(lane);
+            return;
+        };
+        requests.time = packet.time;
+        if packet.psn.since(requests.next) >= 0 {
+            requests.next = packet.psn + 1;
+            if requests.next.since(requests.first) > LONGEST_WINDOW {
+                requests.first = requests.next - LONGEST_WINDOW as u32;
+            }
+            return;
         }
+        for &answerer in &self.answerers[lane] {
+            let candidates = self.candidates[answerer].iter_mut();
+            for candidate in candidates.filter(|candidate| candidate.requester == lane) {
+                candidate.tally.repeated += u64::from(packet.psn.since(candidate.answered) < 0);
+            }
+        }
+    }
+
+    fn take_answer(&mut self, lane: LaneId, back: (EndpointId, EndpointId), packet: &Packet) {
+        if !self.compare(lane, packet) {
+            self.add_candidates(lane, back, packet);
+        }
+        self.settle(lane);
+    }
+
+    /// Whether an answer fits a request of any candidate.
+    fn compare(&mut self, lane: LaneId, packet: &Packet) -> bool {
+        let Self {
+            requests, settled, ..
+        } = self;
+        let mut fits = false;
+        for candidate in &mut self.candidates[lane] {
+            let requests = requests[candidate.requester].as_ref();
+            if let Some(requests) = requests.filter(|_| !settled[candidate.requester]) {
+                fits |= candidate.compare(requests, packet);
+            }
+        }
+        fits
+    }
+
+    fn add_candidates(&mut self, lane: LaneId, back: (EndpointId, EndpointId), packet: &Packet) {
+        let Some(requesters) = self.requesters.get_mut(&back) else {
+            return;
+        };
+        let settled = &self.settled;
+        let recent = requesters.iter().rev().take(MOST_CANDIDATES);
+        if recent.clone().any(|&requester| settled[requester]) {
+            requesters.retain(|&requester| !settled[requester]);
+        }
+        let recent = requesters.iter().rev().take(MOST_CANDIDATES);
+        for &requester in recent {
+            let known = &mut self.candidates[lane];
+            let requests = self.requests[requester].expect("a lane in this list has requests");
+            let is_new = known
+                .iter()
+                .all(|candidate| candidate.requester != requester);
+            if known.len() < MOST_CANDIDATES && is_new && requests.place(packet).is_some() {
+                let mut candidate = Candidate {
+                    requester,
+                    answered: requests.first,
+                    tally: Tally::default(),
+                };
+                candidate.compare(&requests, packet);
+                known.push(candidate);
+                self.answerers[requester].push(lane);
+            }
+        }
+    }
+
+    /// Decides on a pair that is far ahead of all others.
+    fn settle(&mut self, lane: LaneId) {
+        let settled = &self.settled;
+        let open = self.candidates[lane].iter();
+        let open = open.filter(|candidate| !settled[candidate.requester]);
+        let mut best: Option<&Candidate> = None;
+        let mut second = 0;
+        for candidate in open {
+            let score = candidate.tally.score();
+            match best {
+                Some(best) if best.tally.score() >= score => second = second.max(score),
+                _ => {
+                    second = best.map_or(0, |best| best.tally.score()).max(second);
+                    best = Some(candidate);
+                }
+            }
+        }
+        let Some(best) = best.filter(|best| best.tally.score() - second >= ENOUGH) else {
+            return;
+        };
+        let requester = best.requester;
+        self.pairs.push((lane.min(requester), lane.max(requester)));
+        self.settled[lane] = true;
+        self.settled[requester] = true;
     }
 
     fn result(self) -> Vec<(LaneId, LaneId)> {
-        let mut votes: Vec<_> = self.votes.into_iter().collect();
-        votes.sort_by_key(|&(pair, votes)| (std::cmp::Reverse(votes), pair));
-        let mut taken = vec![false; self.settled.len()];
-        let mut pairs = Vec::new();
-        for ((one, other), _) in votes {
+        let Self {
+            settled, mut pairs, ..
+        } = self;
+        let mut tallies: HashMap<(LaneId, LaneId), Tally> = HashMap::new();
+        for (lane, candidates) in self.candidates.iter().enumerate() {
+            for candidate in candidates {
+                let requester = candidate.requester;
+                if settled[lane] || settled[requester] {
+                    continue;
+                }
+                let requests = self.requests[requester].expect("a candidate has requests");
+                let unanswered = candidate.answered.since(requests.next) < 0;
+                let pair = (lane.min(requester), lane.max(requester));
+                let tally = tallies.entry(pair).or_default();
+                tally.add(&candidate.tally);
+                tally.misfits += i64::from(unanswered);
+            }
+        }
+        let mut tallies: Vec<_> = tallies.into_iter().collect();
+        tallies.retain(|(_, tally)| tally.fits > 0);
+        // Lanes are numbered in the order of their first packets, and a device answers in order.
+        tallies.sort_by_key(|&((one, other), tally)| {
+            // A queue pair that talks with itself is the last possibility.
+            let itself = one == other;
+            let against = (tally.repeated, tally.magnitude_of_delay());
+            (Reverse(tally.score()), itself, against, one, other)
+        });
+        let mut taken = settled;
+        for ((one, other), _) in tallies {
             if !taken[one] && !taken[other] {
                 taken[one] = true;
                 taken[other] = true;
@@ -91,5 +253,57 @@ impl Ballot {
             }
         }
         pairs
+    }
+}
+
+impl Requests {
+    /// How far behind the first request the one is that a packet answers; none if there is no such.
+    fn place(&self, answer: &Packet) -> Option<i32> {
+        // A NAK may name a request that is lost, which is the next one.
+        let last = i32::from(answer.role == Role::Refuse);
+        let place = answer.psn.since(self.first);
+        (place >= 0 && answer.psn.since(self.next) < last).then_some(place)
+    }
+}
+
+impl Candidate {
+    /// Whether an answer fits the requests of this one.
+    fn compare(&mut self, requests: &Requests, answer: &Packet) -> bool {
+        let is_more_data = answer.role == Role::Response
+            && matches!(answer.opcode.position(), Position::Middle | Position::Last);
+        let fits = requests.place(answer).is_some();
+        if fits && !is_more_data {
+            self.tally.fits += 1;
+            let delay = answer.time.saturating_sub(requests.time);
+            self.tally.delay = self.tally.delay.saturating_add(delay);
+        }
+        // A read takes more numbers than its request shows.
+        if !fits && !is_more_data {
+            self.tally.misfits += 1;
+        }
+        let answers_it = !matches!(answer.role, Role::Refuse | Role::NotReady);
+        if answers_it && (fits || is_more_data) && answer.psn.since(self.answered) >= 0 {
+            self.answered = answer.psn + 1;
+        }
+        fits || is_more_data
+    }
+}
+
+impl Tally {
+    fn score(&self) -> i64 {
+        self.fits - MISFIT * self.misfits
+    }
+
+    fn add(&mut self, other: &Tally) {
+        self.fits += other.fits;
+        self.misfits += other.misfits;
+        self.repeated += other.repeated;
+        self.delay = self.delay.saturating_add(other.delay);
+    }
+
+    /// Delays that differ by less than a factor of eight say nothing.
+    fn magnitude_of_delay(&self) -> u32 {
+        let mean = self.delay / self.fits.max(1) as u64;
+        (u64::BITS - mean.leading_zeros()) / 3
     }
 }

@@ -69,6 +69,7 @@ fn known_by(connection: &Connection) -> String {
         (None, Pairing::SequenceNumbers) => "answers with the same PSNs".to_owned(),
         (None, Pairing::OnlyChoice) => "nobody else there".to_owned(),
         (None, Pairing::Datagram) => "named in datagrams".to_owned(),
+        (None, Pairing::Comment) => "named in comments".to_owned(),
         (None, Pairing::Handshake | Pairing::Alone) => "nothing came back".to_owned(),
     }
 }

@@ -188,7 +188,7 @@ fn an_answer_that_is_cut_off_is_not_missed() {
     const FILE_HEADER: usize = 24;
     const RECORD_HEADER: usize = 16;
     let frames = crate::files::frames("gold-send");
-    let all = crate::files::story("gold-send");
+    let all = story("gold-send");
     let answer = all.packets.iter();
     let answer = answer.take_while(|it| it.role != Role::Acknowledge).count();
     let records = frames[..=answer].iter();

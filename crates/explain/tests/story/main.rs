@@ -9,4 +9,5 @@ mod files;
 mod formats;
 mod golden;
 mod limits;
+mod same_start;
 mod size;

@@ -82,7 +82,7 @@ impl Tap {
                 identification: index as u16,
                 dont_fragment: true,
             };
-            let comment = comment(device, transmit.queue_pair, packet);
+            let comment = comment(device, transmit.queue_pair, Direction::Transmit, packet);
             self.record(
                 Direction::Transmit,
                 &transmit.route,
@@ -151,7 +151,7 @@ impl Tap {
             let number = Packet::parse(bytes).map(|packet| packet.destination);
             let comment = number
                 .ok()
-                .and_then(|number| comment(host.peek(), number, bytes));
+                .and_then(|number| comment(host.peek(), number, Direction::Receive, bytes));
             self.record(
                 Direction::Receive,
                 &route,
@@ -185,10 +185,20 @@ impl Tap {
     }
 }
 
-/// Which work request a packet belongs to: requests by whom they are from, answers by whom for.
-fn comment(device: &Device, ours: Qpn, packet: &[u8]) -> Option<String> {
+/// What a packet is to the queue pair of ours that sends or receives it. `roci explain` reads the
+/// number at the end, because a packet of a connection does not name its sender.
+fn comment(device: &Device, ours: Qpn, direction: Direction, packet: &[u8]) -> Option<String> {
     let packet = Packet::parse(packet).ok()?;
     let queue_pair = device.queue_pair(ours)?;
-    let (id, work) = queue_pair.request_at(packet.psn)?;
-    Some(format!("{work:?} wr_id {id} of QP {:#x}", ours.value()))
+    let is_answer = packet.opcode.is_response();
+    let to_own_request = is_answer == (direction == Direction::Receive);
+    let number = ours.value();
+    match (queue_pair.request_at(packet.psn), direction) {
+        (Some((id, work)), _) if to_own_request => {
+            Some(format!("{work:?} wr_id {id} of QP {number:#x}"))
+        }
+        (_, Direction::Transmit) if is_answer => Some(format!("answer of QP {number:#x}")),
+        (_, Direction::Transmit) => Some(format!("request of QP {number:#x}")),
+        (_, Direction::Receive) => None,
+    }
 }
