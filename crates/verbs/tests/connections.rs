@@ -229,6 +229,38 @@ fn a_server_takes_no_more_reads_than_its_client_offers() {
 }
 
 #[test]
+fn a_server_is_told_when_the_client_cannot_use_its_answer() {
+    let address = "127.54.19.1:7174".parse().unwrap();
+    let channel = EventChannel::new().unwrap();
+    let listener = channel.create(PortSpace::Tcp);
+    listener.bind(address).unwrap();
+    listener.listen(1).unwrap();
+    let client = thread::spawn(move || connect(address, b"").map(drop));
+    let event = channel.wait_for(PATIENCE).expect("a request");
+    let request = event.request.expect("the id of the request");
+    let mut parameters = Parameters::new(Qpn::new(0x77));
+    // More than the client's device can serve.
+    parameters.initiator_depth = u8::MAX;
+    request.accept(&parameters).unwrap();
+    let refused = client.join().unwrap();
+    assert!(
+        matches!(refused, Err(ConnectError::Setup(_))),
+        "{refused:?}"
+    );
+    let told = channel.wait_for(PATIENCE).expect("an event").kind;
+    assert!(
+        matches!(
+            told,
+            EventKind::Rejected {
+                reason: RejectReason::Consumer,
+                ..
+            }
+        ),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn a_port_has_one_owner_and_is_free_afterwards() {
     let first = Listener::bind("127.54.5.1:7174").unwrap();
     assert!(Listener::bind("127.54.5.1:7174").is_err());

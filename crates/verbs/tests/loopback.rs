@@ -52,6 +52,54 @@ fn a_target_is_served_while_its_application_sleeps() {
 }
 
 #[test]
+fn an_acknowledgement_that_waits_is_sent_before_its_queue_pair_is_destroyed() {
+    // So patient that no repetition helps within the time that is waited here.
+    let terms = Terms {
+        ack_timeout: AckTimeout::new(24).expect("a five-bit code"),
+        ..Terms::default()
+    };
+    let [left, right] =
+        ["127.51.19.1", "127.51.19.2"].map(|address| End::at(address, &Options::default()));
+    for round in 0..20 {
+        let (here, there) = (left.prepare(terms), right.prepare(terms));
+        let (our_end, their_end) = (here.endpoint(), there.endpoint());
+        let from_left = here.connect(their_end).expect("a peer");
+        let from_right = there.connect(our_end).expect("a peer");
+        let room = right.memory.slice(0..8);
+        from_right.post_receive(round, [room]).expect("room");
+        from_left
+            .post(Request::send().inline(b"last"))
+            .expect("room");
+        // The poll that finds the message keeps the acknowledgement for what follows it.
+        while right.completions.poll().is_none() {}
+        drop(from_right);
+        left.success();
+    }
+}
+
+#[test]
+fn a_poll_for_no_completions_takes_none() {
+    let couple = Couple::connected("127.51.20.1", "127.51.20.2");
+    for id in 0..2 {
+        let request = Request::write(couple.right.memory.remote(0)).inline(b"one");
+        couple.from_left.post(request.id(id)).expect("room");
+    }
+    let queue = &couple.left.completions;
+    let mut found = Vec::new();
+    while found.is_empty() {
+        assert_eq!(queue.poll_many(&mut found, 0), 0);
+        assert!(found.is_empty());
+        queue.poll_many(&mut found, 1);
+    }
+    assert_eq!(queue.poll_many(&mut found, 0), 0);
+    while found.len() < 2 {
+        queue.poll_many(&mut found, 16);
+    }
+    let ids: Vec<_> = found.iter().map(|completion| completion.id).collect();
+    assert_eq!(ids, [0, 1]);
+}
+
+#[test]
 fn acknowledgements_do_not_wait_for_an_owner_who_does_nothing_more() {
     // So patient that no repetition helps within the time that is waited here.
     let terms = Terms {

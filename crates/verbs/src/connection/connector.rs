@@ -3,7 +3,6 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use cm::Failure;
 use engine::{PostError, Segment};
 use wire::cm::PortSpace;
 
@@ -156,15 +155,12 @@ impl PreparedConnect {
     }
 
     fn finish(self, offer: Offer) -> Result<Connection, ConnectError> {
-        const INVALID: i32 = 22;
         let Self {
             connector,
             prepared,
         } = self;
-        let queue_pair = prepared.connect_by(&connector.id).inspect_err(|_| {
-            // The peer waits for us: it should not have to find out by itself.
-            let _ = connector.id.connect_failed(Failure::Os(INVALID));
-        })?;
+        // If this fails, the id is dropped, which refuses: the peer waits for us.
+        let queue_pair = prepared.connect_by(&connector.id)?;
         connector.id.establish()?;
         Ok(Connection {
             id: connector.id,
