@@ -350,6 +350,18 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_another_program_has_written_over_a_capture_is_replaced() {
+        let name = name("over");
+        drop(Capture::create(&name).unwrap());
+        let begun = std::fs::read(&name).unwrap();
+        // The same file, as the number of a removed one may be another program's file later.
+        std::fs::write(&name, [1; 9999]).unwrap();
+        drop(Capture::create(&name).unwrap());
+        assert_eq!(std::fs::read(&name).unwrap(), begun);
+        std::fs::remove_file(name).unwrap();
+    }
+
+    #[test]
     fn a_child_leaves_the_capture_to_its_parent() {
         let name = name("forked");
         let capture = Capture::create(&name).unwrap();
@@ -373,5 +385,44 @@ mod tests {
         assert_eq!(written, 4, "by the parent alone");
         std::fs::remove_file(other.path()).unwrap();
         std::fs::remove_file(name).unwrap();
+    }
+
+    #[test]
+    fn a_capture_that_has_failed_keeps_nothing_in_memory() {
+        let capture = Capture::create("/dev/full").unwrap();
+        let address = std::net::IpAddr::from([127, 0, 0, 1]);
+        let flow = Flow {
+            source: address,
+            destination: address,
+            source_port: 1,
+            destination_port: 2,
+        };
+        for _ in 0..2 {
+            capture.record(&Record {
+                time: UNIX_EPOCH,
+                direction: Direction::Transmit,
+                flow: &flow,
+                fragmentation: Fragmentation::NONE,
+                traffic_class: 0,
+                hop_limit: 64,
+                payload: b"payload",
+                comment: None,
+            });
+            capture.flush();
+        }
+        assert_eq!(capture.tape().blocks.get_ref().len(), 0);
+    }
+
+    #[test]
+    fn one_process_has_a_bounded_number_of_captures_under_one_name() {
+        let name = name("many");
+        let captures: Vec<_> = (0..=file::ATTEMPTS)
+            .map(|_| Capture::create(&name).unwrap())
+            .collect();
+        let refused = Capture::create(&name).unwrap_err();
+        assert!(matches!(refused, CaptureError::Create { .. }), "{refused}");
+        for capture in captures {
+            std::fs::remove_file(capture.path()).unwrap();
+        }
     }
 }

@@ -12,10 +12,13 @@ use std::sync::{Mutex, PoisonError};
 use super::CaptureError;
 
 /// One process can have as many captures under one name.
-const ATTEMPTS: u32 = 100;
+pub(super) const ATTEMPTS: u32 = 100;
 
 /// Where the mark of a run stands in a file.
 const LONGEST_HEADER: usize = 1024;
+
+/// What a file in the format pcapng begins with, in either byte order.
+const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// Opens the first of the possible files that nobody is writing to, and empties it unless this run
 /// has written it.
@@ -59,7 +62,7 @@ fn open_alone(path: &Path, attempt: u32) -> std::io::Result<Option<File>> {
     // A pipe to a waiting Wireshark cannot and need not be emptied.
     let found = file.metadata()?;
     if found.is_file() {
-        match was_written_here(&found) || was_written_by_run(path) {
+        match was_written_here(&found, path) || was_written_by_run(path) {
             true => drop(file.seek(SeekFrom::End(0))?),
             false => file.set_len(0)?,
         }
@@ -67,11 +70,13 @@ fn open_alone(path: &Path, attempt: u32) -> std::io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Whether this process has written the file before: a device that is opened again goes on in it.
-fn was_written_here(found: &Metadata) -> bool {
+/// Whether this process has written the file before: a device that is opened again goes on in it. A file
+/// system gives the number of a removed file to another one, so the beginning must be a capture's.
+fn was_written_here(found: &Metadata, path: &Path) -> bool {
     static WRITTEN: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
     let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
-    !written.insert((found.dev(), found.ino()))
+    let is_known = !written.insert((found.dev(), found.ino()));
+    is_known && beginning_of(path).starts_with(&SECTION_HEADER)
 }
 
 /// Whether a process of the same `roci run` has begun the file.
@@ -79,11 +84,17 @@ fn was_written_by_run(path: &Path) -> bool {
     let Some(mark) = run_mark() else {
         return false;
     };
-    let mut beginning = [0; LONGEST_HEADER];
-    let read = File::open(path).and_then(|file| file.read_at(&mut beginning, 0));
-    let beginning = &beginning[..read.unwrap_or(0)];
+    let beginning = beginning_of(path);
     let mut parts = beginning.windows(mark.len());
     parts.any(|part| part == mark.as_bytes())
+}
+
+/// The first bytes of a file; none if it cannot be read.
+fn beginning_of(path: &Path) -> Vec<u8> {
+    let mut beginning = vec![0; LONGEST_HEADER];
+    let read = File::open(path).and_then(|file| file.read_at(&mut beginning, 0));
+    beginning.truncate(read.unwrap_or(0));
+    beginning
 }
 
 /// What a capture says about the run that it belongs to.
