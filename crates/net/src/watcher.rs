@@ -250,3 +250,107 @@ impl Numbers {
         self.free.push(number);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::sys::process;
+
+    const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn watcher() -> Arc<Watcher> {
+        Arc::new(Watcher::start().unwrap())
+    }
+
+    #[test]
+    fn there_are_no_more_sources_than_places_and_places_are_given_back() {
+        let watcher = watcher();
+        let sender = Sender::bind(HOST).unwrap();
+        let mut sources = Vec::new();
+        let refused = loop {
+            match watcher.source(&sender) {
+                Ok(source) => sources.push(source),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // The watcher has yet to take the commands before.
+                    std::thread::yield_now();
+                }
+                Err(error) => break error,
+            }
+            assert!(sources.len() <= PLACES);
+        };
+        assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
+        let places = sources.iter().map(|source| source.0.place as usize);
+        assert!(places.max().unwrap() < PLACES);
+        let given_back = sources.pop().unwrap().0.place;
+        let place = lock(&watcher.places).take();
+        assert_eq!(place, given_back);
+    }
+
+    #[test]
+    fn a_notice_that_is_dropped_is_not_sent_and_its_slot_is_used_again() {
+        let watcher = watcher();
+        let sender = Sender::bind(HOST).unwrap();
+        let source = watcher.source(&sender).unwrap();
+        let mut notice = source.notice();
+        let envelope = Envelope::new(sender.flow_to(HOST));
+        notice.set(&sender, &envelope, b"gone").unwrap();
+        let length = |slot: u32| {
+            let mut length = EMPTY;
+            let offset = u64::from(slot) * SLOT_LENGTH as u64;
+            watcher.table.read_exact_at(&mut length, offset).unwrap();
+            u32::from_ne_bytes(length)
+        };
+        let slot = notice.slot;
+        assert_eq!(length(slot), 4);
+        drop(notice);
+        assert_eq!(length(slot), 0);
+        assert_eq!(source.notice().slot, slot);
+    }
+
+    #[test]
+    fn a_forked_child_has_neither_the_watcher_nor_its_descriptors() {
+        let watcher = watcher();
+        let current = Arc::downgrade(&watcher);
+        assert!(living(&current).is_some());
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let child = process::fork(|| {
+            let has_none = living(&current).is_none();
+            // A child that can't tell is one that says nothing.
+            let _ = theirs.write_all(&[u8::from(has_none)]);
+        });
+        drop(theirs);
+        let mut said = [0];
+        ours.read_exact(&mut said).unwrap();
+        let behind = [watcher.control.as_fd(), watcher.table.as_fd()].map(|fd| {
+            let path = format!("/proc/{child}/fd/{}", fd.as_raw_fd());
+            std::fs::read_link(path).unwrap()
+        });
+        process::end(child);
+        assert_eq!(said, [1]);
+        assert_eq!(behind, ["/dev/null"; 2].map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_source_that_is_dropped_leaves_no_socket_with_the_watcher() {
+        let watcher = watcher();
+        let sender = Sender::bind(HOST).unwrap();
+        let source = watcher.source(&sender).unwrap();
+        let port = sender.flow_to(HOST).source_port;
+        drop((source, sender));
+        let begin = Instant::now();
+        while UdpSocket::bind((HOST, port)).is_err() {
+            assert!(
+                begin.elapsed() < Duration::from_secs(20),
+                "the port is held"
+            );
+            std::thread::yield_now();
+        }
+    }
+}

@@ -269,6 +269,39 @@ fn a_killed_process_leaves_a_readable_file() {
     }
 }
 
+/// What the test below starts as another process: it begins a capture and ends.
+#[test]
+#[ignore = "runs as a child of the test about runs"]
+fn child_that_begins_a_capture() {
+    let name = std::env::var_os("CAPTURE_NAME").expect("a name");
+    drop(Capture::create(name).expect("a capture"));
+}
+
+#[test]
+fn processes_of_one_run_go_on_in_a_capture_and_others_replace_it() {
+    let folder = Folder::new("run");
+    let name = folder.file("a.pcapng");
+    let sections = |run: &str| {
+        let status = Command::new(std::env::current_exe().expect("this test"))
+            .args(["child_that_begins_a_capture", "--exact", "--ignored"])
+            .env("CAPTURE_NAME", &name)
+            .env("ROCI_RUN", run)
+            .stdout(Stdio::null())
+            .status()
+            .expect("a child");
+        assert!(status.success());
+        let bytes = fs::read(&name).expect("a file");
+        let headers = bytes.windows(4).filter(|it| *it == b"\x0a\x0d\x0d\x0a");
+        headers.count()
+    };
+    assert_eq!(sections("17"), 1);
+    assert_eq!(sections("17"), 2);
+    assert_eq!(sections("18"), 1);
+    // No run at all is not a run that they have in common.
+    assert_eq!(sections(""), 1);
+    assert_eq!(sections(""), 1);
+}
+
 fn wait_for_length(path: &Path, length: u64) {
     let start = Instant::now();
     while fs::metadata(path).map_or(0, |metadata| metadata.len()) < length {

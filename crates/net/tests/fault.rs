@@ -218,6 +218,30 @@ fn a_delay_line_gives_back_by_time_and_then_by_arrival() {
 }
 
 #[test]
+fn a_delay_that_is_the_same_for_all_changes_no_order() {
+    let due = Instant::now();
+    let mut line = DelayLine::new();
+    (0..100).for_each(|number| line.push(due, number));
+    let out = std::iter::from_fn(|| line.poll_due(due));
+    assert!(out.eq(0..100));
+}
+
+#[test]
+fn numbers_out_of_range_are_refused() {
+    // The first would be a small number in 32 bits.
+    for text in ["loss=429497%", "loss=101%", "loss=100.0001%", "dup=100.5%"] {
+        assert!(refused(text).contains("a percentage"), "{text}");
+    }
+    assert!(refused("delay=86401s").contains("a whole number with a unit"));
+    for text in ["seed=+7", "drop:psn=+5", "drop:psn=0x+5"] {
+        assert!(refused(text).contains("a number"), "{text}");
+    }
+    for text in ["loss=100%", "delay=86400s", "drop:psn=0xffffff"] {
+        faults(text);
+    }
+}
+
+#[test]
 fn a_description_prints_as_it_is_best_written() {
     let printed = |text: &str| text.parse::<FaultSpec>().map(|spec| spec.to_string());
     for text in [

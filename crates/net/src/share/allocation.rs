@@ -149,4 +149,12 @@ mod tests {
         // The first and the last of the 64 can't be had.
         assert_eq!(blocks.len(), 62);
     }
+
+    #[test]
+    fn a_block_is_not_larger_than_asked_for() {
+        for bits in NumberBlock::LEAST_BITS..=NumberBlock::MOST_BITS {
+            let block = free_block(&Table::EMPTY, bits, 12_345).unwrap();
+            assert_eq!(block.bits(), bits);
+        }
+    }
 }

@@ -297,4 +297,38 @@ mod tests {
         );
         fs::remove_dir_all(&base).unwrap();
     }
+
+    #[test]
+    fn a_folder_of_another_user_is_not_private() {
+        let base = Base::new("other-user");
+        fs::set_permissions(&base.0, fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(is_private(&base.0, user()).unwrap());
+        assert!(!is_private(&base.0, user() + 1).unwrap());
+    }
+
+    #[test]
+    fn only_a_short_absolute_path_to_a_folder_of_the_user_suits() {
+        let base = Base::new("suits");
+        let folder = PathBuf::from(format!("/tmp/roci-suits-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        assert!(suits(&folder, user()));
+        assert!(!suits(&folder, user() + 1), "of another user");
+        assert!(!suits(Path::new("."), user()), "relative");
+        fs::remove_dir(&folder).unwrap();
+        assert!(!suits(&folder, user()), "not there");
+        let long = base.0.join("x".repeat(LONGEST));
+        fs::create_dir(&long).unwrap();
+        assert!(!suits(&long, user()), "too long");
+        let file = Path::new("/proc/self/stat");
+        assert!(!suits(file, user()), "a file");
+    }
+
+    #[test]
+    fn a_shared_folder_is_open_to_all_and_sticky() {
+        let base = Base::new("sticky");
+        for (mode, expected) in [(0o1777, true), (0o777, false), (0o1755, false)] {
+            fs::set_permissions(&base.0, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_open_to_all(&base.0), expected, "{mode:o}");
+        }
+    }
 }

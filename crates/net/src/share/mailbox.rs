@@ -264,4 +264,48 @@ mod tests {
         };
         assert_eq!(Offer::parse(&letter(&packets)), None);
     }
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("roci-mailbox-{name}-{}", std::process::id()))
+    }
+
+    #[test]
+    fn a_heading_without_a_length_has_packets_of_one_byte() {
+        let envelope = Envelope::new(Flow {
+            source: [127, 0, 0, 1].into(),
+            destination: [127, 0, 0, 2].into(),
+            source_port: 1,
+            destination_port: 2,
+        });
+        assert_eq!(parse(&print(&envelope, 0)), (envelope, 1));
+    }
+
+    #[test]
+    fn what_is_no_letter_is_an_error() {
+        let mut mailbox = Mailbox::open(scratch("garbage")).unwrap();
+        for garbage in [&b"?"[..], &[OFFER; OFFER_LENGTH + 1], &[4; HEADING - 1]] {
+            mailbox.bring(&mailbox.path, garbage).unwrap();
+            let error = mailbox.next().err().expect("an error");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+        assert!(mailbox.next().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_forked_child_leaves_the_mailbox_to_its_parent() {
+        let path = scratch("forked");
+        let mut mailbox = Some(Mailbox::open(path.clone()).unwrap());
+        let (mut ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let child = crate::sys::process::fork(|| {
+            drop(mailbox.take());
+            // A child that can't tell is one that says nothing.
+            let _ = io::Write::write_all(&mut theirs, &[1]);
+        });
+        drop(theirs);
+        io::Read::read_exact(&mut ours, &mut [0]).unwrap();
+        crate::sys::process::end(child);
+        assert!(path.exists());
+        drop(mailbox);
+        assert!(!path.exists());
+    }
 }

@@ -414,6 +414,7 @@ mod tests {
     use wire::{Opcode, PacketHead, Psn, icrc};
 
     use super::*;
+    use crate::share::table::Entry;
     use crate::socket::{Envelope, Inbox};
     use crate::sys::process::{end, fork};
 
@@ -505,5 +506,54 @@ mod tests {
             assert!(is_free(local));
         }
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn no_more_members_join_than_can_be_steered_to() {
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let mut table = Table::EMPTY;
+        let blocks = (0x800..)
+            .step_by(0x800)
+            .map(|first| NumberBlock::new(first, 11));
+        for block in blocks.take(MOST_MEMBERS) {
+            table.add(Entry {
+                block: block.unwrap(),
+                process: Identity::current(),
+                place: None,
+                round: 0,
+                withdrawn: false,
+            });
+        }
+        let wanted = Wanted::AtMost(NumberBlock::MOST_BITS);
+        let refused = choose(&table, address, wanted).unwrap_err();
+        let full = matches!(
+            refused,
+            JoinError::Full {
+                contexts: MOST_MEMBERS,
+                processes: 1,
+                ..
+            }
+        );
+        assert!(full, "{refused}");
+        let exactly = Wanted::Exactly(NumberBlock::new(0xff_0000, 11).unwrap());
+        choose(&table, address, exactly).unwrap_err();
+        table.remove(table.members[0].block);
+        choose(&table, address, exactly).unwrap();
+        choose(&table, address, wanted).unwrap();
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_named() {
+        let refused = |errno| {
+            let source = io::Error::from_raw_os_error(errno);
+            JoinError::Mailbox(source).with_limit()
+        };
+        assert!(matches!(
+            refused(libc::EMFILE),
+            JoinError::TooManyFiles { limit: 1.. }
+        ));
+        assert!(matches!(refused(libc::ENFILE), JoinError::SystemOutOfFiles));
+        assert!(matches!(refused(libc::EACCES), JoinError::Mailbox(_)));
+        assert_eq!(refused(libc::EMFILE).errno(), libc::EMFILE);
     }
 }

@@ -123,4 +123,17 @@ mod tests {
         assert_eq!(outbox.push(letter(1, &half)).lost, 0);
         assert_eq!(outbox.push(letter(1, "y")).lost, 1);
     }
+
+    #[test]
+    fn letters_to_one_owner_keep_their_order() {
+        let mut outbox = Outbox::default();
+        for text in ["a", "b"] {
+            outbox.push(letter(1, text));
+        }
+        // There is no room for the first, and then there is.
+        let mut answers = [Err(io::ErrorKind::WouldBlock.into()), Ok(())].into_iter();
+        let outcome = outbox.flush(|_| answers.next().expect("two answers"));
+        assert_eq!(outcome, Outcome::default());
+        assert_eq!(flush(&mut outbox, |_| None), ["a", "b"]);
+    }
 }

@@ -314,3 +314,59 @@ fn name(address: IpAddr) -> String {
 fn namespace(kind: &str) -> u64 {
     fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |found| found.ino())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::process::Identity;
+    use crate::share::table::Entry;
+    use crate::sys::process::{end, fork};
+
+    fn scratch(name: &str) -> RuntimeDirectory {
+        let name = format!("roci-registry-{name}-{}", std::process::id());
+        RuntimeDirectory::at(std::env::temp_dir().join(name)).unwrap()
+    }
+
+    #[test]
+    fn a_lock_is_released_even_if_a_forked_child_has_the_file() {
+        let directory = scratch("forked");
+        let registry = Arc::new(Registry::new(&directory, [127, 0, 0, 1].into()));
+        let locked = registry.lock().unwrap();
+        let child = fork(|| {});
+        registry.lock_if_free().unwrap_err();
+        drop(locked);
+        registry.lock_if_free().unwrap();
+        end(child);
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn the_mailbox_of_a_dead_member_is_removed() {
+        let directory = scratch("dead");
+        let registry = Arc::new(Registry::new(&directory, [127, 0, 0, 1].into()));
+        let blocks = [0x1000, 0x2000].map(|first| NumberBlock::new(first, 12).unwrap());
+        let mailboxes = blocks.map(|block| registry.mailbox(block));
+        let living = Identity::current();
+        let start = living.start + 1;
+        let mut table = Table::EMPTY;
+        for (block, process) in blocks
+            .into_iter()
+            .zip([living, Identity { start, ..living }])
+        {
+            File::create(registry.mailbox(block)).unwrap();
+            table.add(Entry {
+                block,
+                process,
+                place: None,
+                round: 0,
+                withdrawn: false,
+            });
+        }
+        let locked = registry.lock().unwrap();
+        assert!(locked.bury_dead(&mut table));
+        assert_eq!(mailboxes.map(|path| path.exists()), [true, false]);
+        assert!(!locked.bury_dead(&mut table), "nobody else has died");
+        drop(locked);
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
+}

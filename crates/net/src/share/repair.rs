@@ -455,3 +455,135 @@ fn new_round(last: u64) -> u64 {
     let random = sys::process::random().unwrap_or(last.wrapping_add(1));
     if random == last { !random } else { random }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::share::RuntimeDirectory;
+
+    #[test]
+    fn a_place_in_a_probe_is_never_a_number_of_a_member() {
+        assert_eq!(all_places(1), 66);
+        for members in [1000, 2000, 1 << 20] {
+            let highest = all_places(members) - 1;
+            assert!(NumberBlock::is_shared(wire::Qpn::new(highest)), "{members}");
+        }
+    }
+
+    #[test]
+    fn the_lowest_place_of_a_round_counts() {
+        let mut repair = Repair::new();
+        repair.expect(7);
+        assert!(repair.note(5));
+        assert!(!repair.note(5) && !repair.note(6));
+        assert_eq!(repair.place, Some(5));
+        assert!(repair.note(2));
+        assert_eq!(repair.place, Some(2));
+    }
+
+    #[test]
+    fn a_missing_probe_is_waited_for_longer_each_time() {
+        let mut repair = Repair::new();
+        let begin = Instant::now();
+        let mut now = begin;
+        assert!(!repair.waited_in_vain(now, 0));
+        for wait in [PROBE_TIMEOUT, PROBE_TIMEOUT * 2, PROBE_TIMEOUT * 4] {
+            assert!(!repair.waited_in_vain(now + wait - Duration::from_nanos(1), 0));
+            now += wait;
+            assert!(repair.waited_in_vain(now, 0), "{wait:?}");
+        }
+        for _ in 0..20 {
+            now += MAX_PROBE_TIMEOUT;
+            assert!(repair.waited_in_vain(now, 0));
+        }
+        repair.note(0);
+        assert!(!repair.waited_in_vain(now + MAX_PROBE_TIMEOUT, 0));
+    }
+
+    /// Two members of an address of this test, and the folder where they meet.
+    fn members(last: u8) -> (PathBuf, [Member; 2]) {
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        let address = IpAddr::from([127, 192 | high & 63, low, last]);
+        let name = format!("roci-repair-{last}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let members = [(); 2].map(|()| Member::join_in(&directory, address).unwrap());
+        (folder, members)
+    }
+
+    #[test]
+    fn a_probe_of_a_round_that_the_registry_does_not_know_is_ignored() {
+        let (folder, mut members) = members(10);
+        let repair = &members[0].repair;
+        let before = (repair.round, repair.place);
+        let round = !repair.round;
+        members[0].note_probe(Probe { place: 7, round });
+        let repair = &members[0].repair;
+        assert_eq!((repair.round, repair.place), before);
+        drop(members);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn strays_make_a_member_look_around_only_now_and_then() {
+        let (folder, [mut member, other]) = members(11);
+        let now = Instant::now();
+        member.repair.suspect(other.block);
+        member.look_around_if_urgent(now);
+        assert_eq!(member.repair.suspect, None);
+        member.repair.suspect(other.block);
+        member.look_around_if_urgent(now + CALM / 2);
+        assert_eq!(member.repair.suspect, Some(other.block));
+        member.look_around_if_urgent(now + CALM_AFTER_PROBES);
+        assert_eq!(member.repair.suspect, None);
+        drop((member, other));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn services_of_a_member_that_withdraws_are_free() {
+        let (folder, [mut member, other]) = members(12);
+        member.listeners().claim(7).unwrap();
+        other.listeners().claim(7).unwrap_err();
+        assert_eq!(other.others().unwrap(), [member.block]);
+        member.withdraw();
+        other.listeners().claim(7).unwrap();
+        assert_eq!(other.others().unwrap(), []);
+        drop((member, other));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_dead_member_is_not_among_the_others() {
+        let (folder, [member, other]) = members(14);
+        let locked = member.registry.lock().unwrap();
+        let mut table = locked.read().unwrap();
+        table.member_mut(other.block).unwrap().process.start += 1;
+        locked.write(&table).unwrap();
+        drop(locked);
+        assert_eq!(member.others().unwrap(), []);
+        drop((member, other));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_forked_child_does_not_withdraw_its_parent() {
+        let (folder, [mut member, other]) = members(13);
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let child = sys::process::fork(|| {
+            member.withdraw();
+            // A child that can't tell is one that says nothing.
+            let _ = theirs.write_all(&[1]);
+        });
+        drop(theirs);
+        ours.read_exact(&mut [0]).unwrap();
+        sys::process::end(child);
+        assert_eq!(other.others().unwrap(), [member.block]);
+        drop((member, other));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

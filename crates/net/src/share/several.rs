@@ -45,3 +45,32 @@ pub fn join_all_in(
     }
     Err(JoinError::BlockTaken)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_block_is_tried_when_one_is_taken_at_another_address() {
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        let addresses = [4, 5].map(|last| IpAddr::from([127, 192 | high & 63, low, last]));
+        let folder = std::env::temp_dir().join(format!("roci-several-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let bits = NumberBlock::MOST_BITS;
+        // Every other block is taken.
+        let taken: Vec<_> = (2..62)
+            .step_by(2)
+            .map(|index| NumberBlock::new(index << bits, bits).unwrap())
+            .map(|block| Member::join_as(&directory, addresses[1], Wanted::Exactly(block)))
+            .map(Result::unwrap)
+            .collect();
+        for _ in 0..12 {
+            let members = join_all_in(&directory, &addresses).unwrap();
+            let [first, second] = [0, 1].map(|at: usize| members[at].block());
+            assert_eq!(first, second);
+            assert!(taken.iter().all(|it| !it.block().overlaps(first)));
+        }
+        drop(taken);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

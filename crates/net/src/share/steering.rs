@@ -272,4 +272,26 @@ mod tests {
         let request = run(&program(&table), &message(0x10, [7, 0])).0;
         assert_eq!(Some(request), table.members[0].place);
     }
+
+    #[test]
+    fn congestion_marks_before_the_destination_are_ignored() {
+        let table = members(3);
+        let program = program(&table);
+        for member in &table.members {
+            for marks in [0x8000_0000, 0x4000_0000, 0xff00_0000] {
+                let marked = packet(member.block.first() | marks);
+                assert_eq!(Some(run(&program, &marked).0), member.place, "{marks:x}");
+            }
+        }
+    }
+
+    #[test]
+    fn requests_go_to_a_known_member_while_the_group_has_other_sockets() {
+        let mut table = members(3);
+        // Somebody who is no member has place 1.
+        let moved = table.members.iter_mut().find(|it| it.place == Some(1));
+        moved.unwrap().place = Some(3);
+        let request = run(&program(&table), &message(0x10, [7, 0])).0;
+        assert_eq!(Some(request), table.members[0].place);
+    }
 }

@@ -192,4 +192,20 @@ mod tests {
         assert!(waiting.join().unwrap().unwrap(), "an old file is locked");
         fs::remove_dir_all(directory.path()).unwrap();
     }
+
+    #[test]
+    fn an_old_registry_of_another_namespace_stays_while_a_member_listens() {
+        let directory = scratch("listens");
+        let table = directory.path().join("127.58.7.5@1.1");
+        let mailbox = directory.path().join("127.58.7.5@1.1.640000-6");
+        let listening = UnixDatagram::bind(&mailbox).unwrap();
+        let file = File::create(&table).unwrap();
+        file.set_modified(SystemTime::now() - 2 * LONG_AGO).unwrap();
+        sweep_now(&directory);
+        assert!(table.exists() && mailbox.exists());
+        drop(listening);
+        sweep_now(&directory);
+        assert!(!table.exists() && !mailbox.exists());
+        fs::remove_dir_all(directory.path()).unwrap();
+    }
 }

@@ -461,4 +461,31 @@ mod tests {
         assert_eq!(watched(20), Some(block(4)));
         assert_eq!(table.processes(), 2);
     }
+
+    #[test]
+    fn only_the_latest_retired_blocks_are_remembered() {
+        let mut table = table(&[]);
+        for number in 1..=RETIRED as u32 + 9 {
+            table.add(entry(number, None));
+            table.remove(block(number));
+        }
+        assert_eq!(table.retired.len(), RETIRED);
+        assert_eq!(table.retired.last(), Some(&block(RETIRED as u32 + 9)));
+        let text = table.print("b");
+        let lines = (100..200).map(|number| format!("retired {}\n", block(number)));
+        let longer = text + &lines.collect::<String>();
+        assert_eq!(Table::parse(&longer, "b").unwrap().retired.len(), RETIRED);
+    }
+
+    #[test]
+    fn services_go_with_the_member_that_listens() {
+        let mut table = table(&[entry(1, None), entry(2, None)]);
+        let listener = |number: u32| Listener {
+            service: number.into(),
+            block: block(number),
+        };
+        table.listeners = vec![listener(1), listener(2)];
+        table.remove(block(1));
+        assert_eq!(table.listeners, [listener(2)]);
+    }
 }

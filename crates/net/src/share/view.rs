@@ -85,8 +85,11 @@ mod tests {
         let mut table = Table::EMPTY;
         let mut view = View::new();
         for round in 1..200 {
-            table.round = round;
-            registry.lock().unwrap().write(&table).unwrap();
+            // Two changes between two looks: the file may have its old number again.
+            for change in [round + 1000, round] {
+                table.round = change;
+                registry.lock().unwrap().write(&table).unwrap();
+            }
             for _ in 0..3 {
                 assert_eq!(view.current(&registry).unwrap().round, round);
             }
@@ -107,5 +110,22 @@ mod tests {
         child.wait().unwrap();
         assert!(view.is_alive(process, now + LIVENESS_PERIOD / 2));
         assert!(!view.is_alive(process, now + LIVENESS_PERIOD));
+    }
+
+    #[test]
+    fn a_bounded_number_of_processes_is_remembered() {
+        let mut view = View::new();
+        let now = Instant::now();
+        for start in 0..=MOST_PROCESSES as u64 {
+            // No process has this number.
+            view.is_alive(
+                Identity {
+                    pid: u32::MAX,
+                    start,
+                },
+                now,
+            );
+        }
+        assert!(view.living.len() <= MOST_PROCESSES);
     }
 }

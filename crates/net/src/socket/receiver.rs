@@ -309,3 +309,48 @@ impl<'i> Batch<'i> {
         Some(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use socket2::{Domain, Type};
+
+    use super::*;
+
+    fn steered() -> Receiver {
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Receiver::bind_with(local, Sharing::Steered).unwrap()
+    }
+
+    #[test]
+    fn nobody_takes_steered_packets_by_reusing_the_address() {
+        let receiver = steered();
+        let thief = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        thief.set_reuse_address(true).unwrap();
+        thief.bind(&receiver.local().into()).unwrap_err();
+        let member = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        member.set_reuse_port(true).unwrap();
+        member.bind(&receiver.local().into()).unwrap();
+    }
+
+    #[test]
+    fn an_empty_datagram_has_no_packets() {
+        let receiver = steered();
+        let peer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        peer.send_to(&[], receiver.local()).unwrap();
+        let mut inbox = Inbox::new(1);
+        let mut batches = receiver.receive(&mut inbox).unwrap();
+        let mut batch = batches.next().expect("loopback delivers at once");
+        assert_eq!(batch.packets().count(), 0);
+        // No kernel says so, but a length of zero would cut nothing.
+        batch.note(UDP_GRO, &0_i32.to_ne_bytes());
+        assert_eq!(batch.segment_size, 1);
+    }
+
+    #[test]
+    fn an_inbox_has_a_bounded_number_of_places() {
+        let places = [0, 1, 5, 1000].map(|batches| Inbox::new(batches).slots.len());
+        assert_eq!(places, [1, 1, 5, MAX_SLOTS]);
+    }
+}

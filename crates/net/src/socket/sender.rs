@@ -295,3 +295,38 @@ fn failure(error: io::Error, envelope: &Envelope, length: usize, sent: usize) ->
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_full_queue_is_told_from_a_refusal() {
+        let address = Ipv4Addr::LOCALHOST.into();
+        let flow = Sender::bind(address).unwrap().flow_to(address);
+        let envelope = Envelope::new(flow);
+        let told = |errno| failure(io::Error::from_raw_os_error(errno), &envelope, 100, 7);
+        for errno in [libc::EAGAIN, libc::ENOBUFS] {
+            assert!(matches!(told(errno), SendError::Full { sent: 7 }));
+        }
+        let too_long = told(libc::EMSGSIZE);
+        assert!(matches!(too_long, SendError::TooLong { length: 100, .. }));
+        assert!(matches!(told(libc::EPERM), SendError::Refused { .. }));
+    }
+
+    #[test]
+    fn packets_are_never_cut_into_fragments() {
+        let addresses = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        let discovery = [
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
+        ];
+        let values = [libc::IP_PMTUDISC_PROBE, libc::IPV6_PMTUDISC_PROBE];
+        for ((address, name), value) in addresses.into_iter().zip(discovery).zip(values) {
+            let sender = Sender::bind(address).unwrap();
+            assert_eq!(option::get(sender.as_fd(), name).unwrap(), value);
+        }
+    }
+}

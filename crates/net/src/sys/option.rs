@@ -32,6 +32,25 @@ pub(crate) fn set(fd: BorrowedFd<'_>, (level, name): Name, value: libc::c_int) -
     check(result).map(drop)
 }
 
+/// The value of an option that is an integer.
+#[cfg(test)]
+pub(crate) fn get(fd: BorrowedFd<'_>, (level, name): Name) -> io::Result<libc::c_int> {
+    let mut value = 0;
+    let mut length = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, the size of the live integer, and then the
+    // number of bytes it wrote to the live `length`.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    check(result).map(|_| value)
+}
+
 /// How many datagrams the kernel dropped because the socket's receive buffer was full.
 pub(crate) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     // The numbers of `SK_MEMINFO_*`: the last of them counts the drops.

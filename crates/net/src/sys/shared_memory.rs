@@ -3,6 +3,7 @@
 //! The other process may write it at any moment, so no reference to its bytes is ever formed: bytes
 //! are copied raw, and words are atomics.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -30,6 +31,12 @@ impl SharedMemory {
     pub(crate) fn create(length: usize) -> io::Result<(Self, File)> {
         let file = memory_file(length, SEALS)?;
         Ok((Self::map(&file, length)?, file))
+    }
+
+    /// The file of memory that has another name than ours.
+    #[cfg(test)]
+    pub(crate) fn create_named(name: &CStr, length: usize) -> io::Result<File> {
+        named_file(name, length, SEALS)
     }
 
     /// The memory that another process made, if nobody can take it away and it is this long.
@@ -102,9 +109,13 @@ impl SharedMemory {
 
 /// A file in memory with these seals.
 fn memory_file(length: usize, seals: libc::c_int) -> io::Result<File> {
+    named_file(c"roci-shortcut", length, seals)
+}
+
+fn named_file(name: &CStr, length: usize, seals: libc::c_int) -> io::Result<File> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name is a literal that ends in zero.
-    let result = unsafe { libc::memfd_create(c"roci-shortcut".as_ptr(), flags) };
+    // SAFETY: the name ends in zero and lives.
+    let result = unsafe { libc::memfd_create(name.as_ptr(), flags) };
     check(result)?;
     // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(result) });

@@ -189,6 +189,68 @@ fn what_is_for_nobody_or_not_intact_costs_little() {
     assert_eq!(first.counters().strays_forwarded, 0);
 }
 
+#[test]
+fn a_batch_is_handed_over_piece_by_piece_to_the_owner_of_each_packet() {
+    let site = Site::new(74);
+    let mut members = [(); 3].map(|()| Member::join(site.address).unwrap());
+    members.iter_mut().for_each(|it| _ = taken(it));
+    let [first, second, third] = &mut members;
+    let owners = [&first, &second, &third, &second, &second];
+    let numbers = owners.map(|it| it.qpn_range().start);
+    let sender = net::socket::Sender::bind("127.0.0.1".parse().unwrap()).unwrap();
+    let envelope = net::Envelope::new(sender.flow_to(site.address));
+    let mut packets: Vec<_> = (0..)
+        .zip(numbers)
+        .map(|(number, to)| packet(&envelope.flow, number, to))
+        .collect();
+    // Damaged, behind an intact one for the same owner.
+    *packets[4].last_mut().unwrap() ^= 1;
+    let size = packets[0].len();
+    sender.send(&envelope, size, &mut packets.concat()).unwrap();
+    assert_eq!(taken(first), [packets[0].clone()]);
+    assert_eq!(taken(second), [packets[1].clone(), packets[3].clone()]);
+    assert_eq!(taken(third), [packets[2].clone()]);
+    let counters = first.counters();
+    assert_eq!((counters.strays_forwarded, counters.strays_lost), (3, 1));
+    assert_eq!(second.counters().forwarded_to_us, 2);
+}
+
+#[test]
+fn copies_for_all_others_are_limited_in_each_second() {
+    const MOST: usize = 2000;
+    let site = Site::new(75);
+    let [mut first, mut second] = [(); 2].map(|()| Member::join(site.address).unwrap());
+    let envelope = Peer::new(site.address).envelope;
+    let message = packet(&envelope.flow, 0, 1);
+    let now = Instant::now();
+    for _ in 0..MOST + 100 {
+        first.forward_to_others(now, &envelope, &message);
+    }
+    let mut arrived = 0;
+    while first.counters().strays_forwarded < MOST as u64 {
+        arrived += taken(&mut second).len();
+        first.tend(Instant::now());
+    }
+    arrived += taken(&mut second).len();
+    first.tend(Instant::now());
+    arrived += taken(&mut second).len();
+    assert_eq!((arrived, first.counters().strays_lost), (MOST, 0));
+}
+
+#[test]
+fn what_exceeds_the_room_for_a_busy_member_is_counted_as_lost() {
+    let site = Site::new(76);
+    let [mut first, second] = [(); 2].map(|()| Member::join(site.address).unwrap());
+    let envelope = Peer::new(site.address).envelope;
+    let message = vec![0; 60_000];
+    for _ in 0..100 {
+        first.forward_to(second.block(), &envelope, &message);
+    }
+    let lost = first.counters().strays_lost;
+    // A megabyte waits, and the kernel holds a few for the other.
+    assert!((1..100 - 17).contains(&lost), "{lost}");
+}
+
 /// There is only one IPv6 address on every machine, and another test run may be using it.
 fn join_patiently(directory: &RuntimeDirectory, address: IpAddr) -> Member {
     let begin = Instant::now();

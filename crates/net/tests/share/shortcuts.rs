@@ -86,6 +86,60 @@ fn packets_go_through_memory_once_both_ends_know() {
 }
 
 #[test]
+fn a_packet_through_memory_has_the_envelope_that_the_socket_gives_it() {
+    let sites = [Site::new(77), Site::new(78)];
+    let [mut one, mut other] = sites.each_ref().map(join);
+    let mut target = Target::new(&one, &other);
+    // The usual hop limit of a socket.
+    target.envelope.hop_limit = 0;
+    make_acquaintance(&target, &mut one, &mut other);
+    target.send(&mut one, 1);
+    assert_eq!(one.counters().by_shortcut, 1);
+    let mut limits = Vec::new();
+    let take = |it: Arrived<'_>| limits.push(it.envelope.hop_limit);
+    other
+        .glance(Instant::now(), &mut Inbox::new(1), take)
+        .unwrap();
+    assert_eq!(limits, [Envelope::DEFAULT_HOP_LIMIT]);
+}
+
+#[test]
+fn what_is_too_long_for_a_packet_is_refused_through_memory_as_well() {
+    let sites = [Site::new(79), Site::new(91)];
+    let [mut one, mut other] = sites.each_ref().map(join);
+    let target = Target::new(&one, &other);
+    make_acquaintance(&target, &mut one, &mut other);
+    let mut long = target.packet(1);
+    long.resize((1 << 16) + 1, 0);
+    let size = long.len();
+    let sent = one.send(&target.envelope, size, &mut long);
+    assert!(sent.is_err(), "{sent:?}");
+    assert_eq!(one.counters().by_shortcut, 0);
+    // The way is still open for the next.
+    target.send(&mut one, 2);
+    assert_eq!(taken(&mut other), [target.packet(2)]);
+    assert_eq!(one.counters().by_shortcut, 1);
+}
+
+#[test]
+fn whoever_is_woken_looks_into_the_mailbox_at_once() {
+    let site = Site::new(92);
+    let [mut one, mut other] = [(); 2].map(|()| join(&site));
+    let target = Target::new(&one, &other);
+    make_acquaintance(&target, &mut one, &mut other);
+    assert!(!other.prepare_sleep());
+    one.forward_to(other.block(), &target.envelope, &target.packet(1));
+    target.send(&mut one, 2);
+    assert_eq!(one.counters().by_shortcut, 1);
+    let mut packets = Vec::new();
+    let take = |it: Arrived<'_>| packets.push(it.packet.to_vec());
+    other
+        .glance(Instant::now(), &mut Inbox::new(1), take)
+        .unwrap();
+    assert_eq!(packets, [2, 1].map(|it| target.packet(it)));
+}
+
+#[test]
 fn what_came_over_the_socket_before_comes_first() {
     let sites = [Site::new(82), Site::new(83)];
     let [mut one, mut other] = sites.each_ref().map(join);

@@ -358,3 +358,198 @@ fn open(offer: &Offer) -> io::Result<Reader> {
     let file = File::options().read(true).write(true).open(path)?;
     Reader::open(&file)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::RuntimeDirectory;
+    use crate::sys::shared_memory::SharedMemory;
+
+    fn offer_of(file: &File) -> Offer {
+        Offer {
+            from: Identity::current(),
+            descriptor: file.as_raw_fd(),
+        }
+    }
+
+    fn shortcuts() -> Shortcuts {
+        Shortcuts::new(Identity::current())
+    }
+
+    /// A process that does not run.
+    fn nobody() -> Identity {
+        Identity {
+            start: u64::MAX,
+            ..Identity::current()
+        }
+    }
+
+    fn entry() -> Entry {
+        Entry {
+            block: NumberBlock::new(0x1000, 12).unwrap(),
+            process: Identity::current(),
+            place: None,
+            round: 0,
+            withdrawn: false,
+        }
+    }
+
+    fn outlet(writer: Writer, reader: Identity) -> Outlet {
+        Outlet {
+            writer,
+            block: entry().block,
+            reader,
+            mailbox: PathBuf::new(),
+            unread: None,
+        }
+    }
+
+    #[test]
+    fn no_more_rings_are_read_than_the_limit() {
+        let writer = Writer::create().unwrap();
+        let mut shortcuts = shortcuts();
+        for _ in 0..=MOST_SOURCES {
+            shortcuts.accept(&offer_of(writer.file()));
+        }
+        assert_eq!(shortcuts.sources.len(), MOST_SOURCES);
+    }
+
+    #[test]
+    fn only_the_memory_of_a_living_process_is_opened() {
+        let writer = Writer::create().unwrap();
+        let offer = offer_of(writer.file());
+        open(&offer).unwrap();
+        let from = nobody();
+        open(&Offer { from, ..offer }).unwrap_err();
+        let other = SharedMemory::create_named(c"another", ring::LENGTH).unwrap();
+        let refused = open(&offer_of(&other)).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn no_more_ways_are_remembered_than_the_limit() {
+        let path = std::env::temp_dir().join(format!("roci-ways-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&path).unwrap();
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let registry = Registry::new(&directory, address);
+        let mailbox = Mailbox::open(path.join("mailbox")).unwrap();
+        let mut shortcuts = shortcuts();
+        for number in (0x800..).step_by(0x800).take(MOST_WAYS + 1) {
+            let to = (address, Qpn::new(number));
+            let sent = shortcuts.send(to, &[0; HEADING], b"packet", &registry, &mailbox);
+            assert!(!sent, "nobody has the number");
+        }
+        assert_eq!(shortcuts.ways.len(), MOST_WAYS);
+        // What nobody has is asked for again after a while.
+        for _ in 0..FORGET_AFTER {
+            shortcuts.tend();
+        }
+        assert!(shortcuts.ways.is_empty() && shortcuts.registries.is_empty());
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_way_is_for_the_process_that_has_the_numbers() {
+        let outlet = outlet(Writer::create().unwrap(), Identity::current());
+        let table = |entry| {
+            let mut table = Table::EMPTY;
+            table.add(entry);
+            table
+        };
+        assert!(outlet.is_in(&table(entry())));
+        assert!(!outlet.is_in(&Table::EMPTY));
+        let withdrawn = true;
+        assert!(!outlet.is_in(&table(Entry {
+            withdrawn,
+            ..entry()
+        })));
+        let process = nobody();
+        assert!(!outlet.is_in(&table(Entry { process, ..entry() })));
+    }
+
+    #[test]
+    fn a_way_whose_reader_has_gone_is_forgotten() {
+        let way = |reader| {
+            let mut writer = Writer::create().unwrap();
+            let open = Reader::open(writer.file()).unwrap();
+            assert!(writer.write(b"unread", &[]));
+            let way = Way {
+                block: entry().block,
+                ring: Some(outlet(writer, reader)),
+                age: 0,
+            };
+            (way, open)
+        };
+        let (mut living, reader) = way(Identity::current());
+        assert!(living.is_worth_keeping() && living.is_worth_keeping());
+        drop(reader);
+        assert!(!living.is_worth_keeping(), "it is closed");
+        let (mut dead, _reader) = way(nobody());
+        assert!(dead.is_worth_keeping(), "it may have moved");
+        assert!(!dead.is_worth_keeping(), "it has not");
+    }
+
+    #[test]
+    fn a_ring_is_read_to_its_end_and_then_closed() {
+        let mut shortcuts = shortcuts();
+        let mut writer = Writer::create().unwrap();
+        shortcuts.accept(&offer_of(writer.file()));
+        assert!(writer.write(b"last", &[]));
+        drop(writer);
+        shortcuts.tend();
+        let mut read = Vec::new();
+        shortcuts.receive(|letter| read.push(letter.to_vec()));
+        assert_eq!(read, [b"last"]);
+        shortcuts.tend();
+        assert!(!shortcuts.has_sources(), "its writer has closed it");
+    }
+
+    #[test]
+    fn a_ring_of_a_process_that_died_is_closed() {
+        let mut shortcuts = shortcuts();
+        let writer = Writer::create().unwrap();
+        shortcuts.accept(&offer_of(writer.file()));
+        shortcuts.tend();
+        assert!(shortcuts.has_sources());
+        shortcuts.sources[0].writer = nobody();
+        shortcuts.tend();
+        assert!(!shortcuts.has_sources());
+        assert_eq!(writer.state(), State::Closed);
+    }
+
+    #[test]
+    fn a_ring_with_nonsense_in_it_is_closed() {
+        let mut shortcuts = shortcuts();
+        let mut writer = Writer::create().unwrap();
+        shortcuts.accept(&offer_of(writer.file()));
+        assert!(
+            writer.write(&vec![7; MAX_LETTER + 1], &[]),
+            "longer than any letter"
+        );
+        shortcuts.receive(|_| panic!("no letter"));
+        assert!(!shortcuts.has_sources());
+        assert_eq!(writer.state(), State::Closed);
+    }
+
+    #[test]
+    fn the_way_to_an_owner_replaces_those_to_parts_of_its_numbers() {
+        let path = std::env::temp_dir().join(format!("roci-parts-{}", std::process::id()));
+        let directory = RuntimeDirectory::at(&path).unwrap();
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let registry = std::sync::Arc::new(Registry::new(&directory, address));
+        let mailbox = Mailbox::open(registry.mailbox(entry().block)).unwrap();
+        let mut shortcuts = shortcuts();
+        let mut send = |number| {
+            let to = (address, Qpn::new(number));
+            shortcuts.send(to, &[0; HEADING], b"packet", &registry, &mailbox);
+            shortcuts.ways.len()
+        };
+        assert_eq!(send(0x1800), 1, "nobody has it");
+        let mut table = Table::EMPTY;
+        table.add(entry());
+        registry.lock().unwrap().write(&table).unwrap();
+        assert_eq!(send(0x1000), 1);
+        drop(mailbox);
+        fs::remove_dir_all(path).unwrap();
+    }
+}

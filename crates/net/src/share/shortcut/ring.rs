@@ -21,6 +21,9 @@ const WARM: u64 = 256 << 10;
 /// Where the letters begin; before that are the words.
 const LETTERS: usize = 4096;
 
+/// How long the memory of a ring is.
+pub(super) const LENGTH: usize = LETTERS + CAPACITY as usize;
+
 /// Letters begin at multiples of this.
 const LINE: u64 = 64;
 
@@ -90,7 +93,7 @@ pub(super) struct Writer {
 impl Writer {
     /// A new ring.
     pub(super) fn create() -> io::Result<Self> {
-        let (memory, file) = SharedMemory::create(LETTERS + CAPACITY as usize)?;
+        let (memory, file) = SharedMemory::create(LENGTH)?;
         Ok(Self {
             ring: Ring(memory),
             file,
@@ -191,7 +194,7 @@ pub(super) struct Reader {
 impl Reader {
     /// The ring that a writer has made.
     pub(super) fn open(file: &File) -> io::Result<Self> {
-        let ring = Ring(SharedMemory::open(file, LETTERS + CAPACITY as usize)?);
+        let ring = Ring(SharedMemory::open(file, LENGTH)?);
         ring.set_state(State::Open);
         Ok(Self {
             ring,
@@ -392,5 +395,18 @@ mod tests {
         writer.ring.head().store(1 << 40, Ordering::Release);
         while writer.write(&[0; 60_000], &[]) {}
         assert_eq!(writer.state(), State::Closed);
+    }
+
+    #[test]
+    fn a_letter_that_reaches_over_the_end_is_nonsense() {
+        const NEAR_THE_END: u64 = CAPACITY - LINE;
+        let (mut writer, mut reader) = pair();
+        (reader.head, reader.tail, writer.tail) = (NEAR_THE_END, NEAR_THE_END, NEAR_THE_END);
+        writer.write_length(2 * LINE);
+        writer
+            .ring
+            .tail()
+            .store(CAPACITY + 4 * LINE, Ordering::Release);
+        assert_eq!(reader.read(&mut [0; 1024]), Err(Nonsense));
     }
 }
