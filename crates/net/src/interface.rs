@@ -33,6 +33,10 @@ mod spec;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::sys;
+
 pub use device::{Device, GidEntry, InterfaceId, LinkState};
 pub use error::DeviceError;
 pub use link::{Link, Links};
@@ -72,9 +76,24 @@ pub struct Address {
     pub prefix: u8,
 }
 
-/// The interfaces of this machine, in the kernel's order.
+/// The interfaces of this machine, in the kernel's order. Without IPv6 addresses where
+/// [no IPv6 socket can be opened](ipv6_is_forbidden).
 pub fn interfaces() -> Result<Vec<Interface>, DeviceError> {
-    netlink::interfaces().map_err(|error| DeviceError::Unknown { error })
+    let listed = netlink::interfaces().map_err(|error| DeviceError::Unknown { error });
+    let mut interfaces = listed?;
+    let mut addresses = interfaces.iter().flat_map(|interface| &interface.addresses);
+    if addresses.any(|address| address.ip.is_ipv6()) && ipv6_is_forbidden() {
+        for interface in &mut interfaces {
+            interface.addresses.retain(|address| address.ip.is_ipv4());
+        }
+    }
+    Ok(interfaces)
+}
+
+/// Whether the system refuses IPv6 sockets, as a container's filter of system calls may.
+pub fn ipv6_is_forbidden() -> bool {
+    let socket = Socket::new(Domain::IPV6, Type::DGRAM.cloexec(), Some(Protocol::UDP));
+    socket.is_err_and(|error| sys::is_forbidden(&error))
 }
 
 /// The devices of this machine: what `spec` lists, or else the user's links and every usable
@@ -121,4 +140,29 @@ pub fn source_towards(peer: SocketAddr) -> io::Result<IpAddr> {
     let socket = UdpSocket::bind((any, 0))?;
     socket.connect(peer)?;
     Ok(socket.local_addr()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::seccomp::{Forbidden, forbid};
+
+    #[test]
+    fn without_ipv6_sockets_there_are_no_ipv6_addresses() {
+        let lists = std::thread::spawn(|| {
+            let before = ipv6_is_forbidden();
+            forbid(Forbidden {
+                call: libc::SYS_socket,
+                argument: 0,
+                value: libc::AF_INET6,
+                errno: libc::EAFNOSUPPORT,
+            });
+            (before, ipv6_is_forbidden(), interfaces().expect("a list"))
+        });
+        let (before, after, interfaces) = lists.join().expect("no panic");
+        assert!(after);
+        let addresses = || interfaces.iter().flat_map(|interface| &interface.addresses);
+        assert!(addresses().any(|address| address.ip.is_ipv4()));
+        assert!(addresses().all(|address| address.ip.is_ipv4()), "{before}");
+    }
 }

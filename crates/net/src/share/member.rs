@@ -148,6 +148,10 @@ fn hint(source: &io::Error) -> &'static str {
             "; so many contexts share the address that the program which steers exceeds \
              net.core.optmem_max: let an administrator run `sysctl -w net.core.optmem_max=131072`"
         }
+        _ if sys::is_forbidden(source) => {
+            "; so one context at a time can have the address: give each program its own address, such \
+             as one of 127.0.0.0/8, or allow setsockopt(SO_ATTACH_REUSEPORT_CBPF)"
+        }
         _ => "",
     }
 }
@@ -417,6 +421,7 @@ mod tests {
     use crate::share::table::Entry;
     use crate::socket::{Envelope, Inbox};
     use crate::sys::process::{end, fork};
+    use crate::sys::seccomp::{Forbidden, forbid};
 
     /// Whether nobody has the port of a member's address any more.
     fn is_free(local: SocketAddr) -> bool {
@@ -480,6 +485,49 @@ mod tests {
         std::mem::forget(reader);
         drop((sender, heir));
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// What two members say that join one address, when an option of sockets is forbidden, and whether
+    /// the first one receives packets afterwards.
+    fn two_join_without(option: libc::c_int, last: u8) -> (JoinError, usize) {
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        let address = IpAddr::from([127, 192 | high & 63, low, last]);
+        let name = format!("roci-forbidden-{last}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let joins = move || {
+            forbid(Forbidden {
+                call: libc::SYS_setsockopt,
+                argument: 2,
+                value: option,
+                errno: libc::EPERM,
+            });
+            let mut first = Member::join_in(&directory, address).unwrap();
+            let second = Member::join_in(&directory, address).err();
+            let other = Member::join_in(&directory, IpAddr::from([127, 191, low, last]));
+            send(&mut other.unwrap(), &first);
+            (second.expect("one is enough"), received(&mut first))
+        };
+        let result = std::thread::spawn(joins).join().unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        result
+    }
+
+    #[test]
+    fn where_steering_is_forbidden_one_context_has_the_address() {
+        let (second, received) = two_join_without(libc::SO_ATTACH_REUSEPORT_CBPF, 4);
+        assert!(
+            second.to_string().contains("one context at a time"),
+            "{second}"
+        );
+        assert_eq!(received, 1);
+    }
+
+    #[test]
+    fn where_shared_ports_are_forbidden_one_context_has_the_address() {
+        let (second, received) = two_join_without(libc::SO_REUSEPORT, 5);
+        assert_eq!(second.errno(), libc::EADDRINUSE, "{second}");
+        assert_eq!(received, 1);
     }
 
     #[test]

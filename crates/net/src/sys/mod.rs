@@ -12,12 +12,23 @@ pub(crate) mod option;
 pub(crate) mod poll;
 pub(crate) mod process;
 pub(crate) mod receive;
+#[cfg(test)]
+pub(crate) mod seccomp;
 pub(crate) mod send;
 pub(crate) mod shared_memory;
 pub(crate) mod signal;
 pub(crate) mod watcher;
 
 use std::io;
+
+/// Whether a system call failed because the system has no such thing or forbids it, as a filter of
+/// system calls in a container does.
+pub(crate) fn is_forbidden(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS | libc::ENOPROTOOPT | libc::EAFNOSUPPORT)
+    )
+}
 
 /// The result of a system call that returns -1 and sets `errno` when it fails.
 fn check(result: impl Into<libc::c_long>) -> io::Result<usize> {
