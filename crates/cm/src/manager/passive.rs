@@ -189,17 +189,13 @@ impl Manager {
         true
     }
 
-    /// The checks in the order of Linux; none of them changes anything.
+    /// The checks in the order of Linux, except for the last; none of them changes anything.
     fn admit_request(
         &self,
         arrival: Arrival,
         request: &ConnectRequest,
     ) -> Result<Admitted, Refused> {
         self.check_news(arrival, request)?;
-        let remote_qpn = (arrival.device(request.local_guid), request.local_qpn);
-        if let Some(&stale) = self.by_remote_qpn.get(&remote_qpn) {
-            return Err(Refused::Stale(stale));
-        }
         let listener = self
             .listener(request.service_id, arrival.destination)
             .ok_or(Refused::Because(RejectReason::InvalidServiceId))?;
@@ -215,6 +211,12 @@ impl Manager {
         let mtu = request
             .path_mtu
             .ok_or(Refused::Because(RejectReason::InvalidPathMtu))?;
+        // Last: it ends a connection. A stranger that guesses queue pair numbers must not do so by
+        // requests that nobody would have accepted.
+        let remote_qpn = (arrival.device(request.local_guid), request.local_qpn);
+        if let Some(&stale) = self.by_remote_qpn.get(&remote_qpn) {
+            return Err(Refused::Stale(stale));
+        }
         Ok(Admitted {
             listener,
             header,

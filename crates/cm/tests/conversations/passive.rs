@@ -355,6 +355,21 @@ fn a_connected_queue_pair_cannot_connect_again() {
     talk.asked();
 }
 
+/// A stranger that guesses the queue pair number of a peer asks for anything.
+#[test]
+fn a_request_for_an_unserved_service_ends_no_connection() {
+    let mut talk = Talk::new();
+    let (id, _) = talk.accepted();
+    let mut forged = request();
+    forged.local_id = CommunicationId::new(0x7777);
+    forged.service_id = ServiceId::of_port(PortSpace::Tcp, 9);
+    talk.says(100, forged);
+    let refusal = as_reject(talk.hears_one(100));
+    assert_eq!(refusal.reason, RejectReason::InvalidServiceId);
+    assert_eq!(talk.manager.phase(id), Some(Phase::Established));
+    talk.learns_nothing();
+}
+
 #[test]
 fn a_late_copy_of_a_stale_request_is_stale_too() {
     let mut talk = Talk::new();
