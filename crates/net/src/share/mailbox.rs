@@ -16,6 +16,7 @@ use wire::Flow;
 
 use super::process::Identity;
 use crate::socket::{Batch, Envelope};
+use crate::sys;
 
 /// What stands before the packets.
 pub(super) const HEADING: usize = 44;
@@ -89,7 +90,7 @@ impl Mailbox {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        let socket = UnixDatagram::bind(&path)?;
+        let socket = bind_unseen(&path)?;
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket,
@@ -130,6 +131,15 @@ impl AsFd for Mailbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Every user may read the name that a socket was bound to (`/proc/net/unix`), and that of a mailbox says
+/// which numbers its process has. So it is bound to another name, and gets its own afterwards.
+fn bind_unseen(path: &Path) -> io::Result<UnixDatagram> {
+    let unseen = path.with_file_name(format!(".{:x}", sys::process::random()?));
+    let socket = UnixDatagram::bind(&unseen)?;
+    fs::rename(&unseen, path)?;
+    Ok(socket)
 }
 
 impl Drop for Mailbox {
@@ -242,6 +252,19 @@ mod tests {
     }
 
     #[test]
+    fn other_users_do_not_see_the_name_of_a_mailbox() {
+        let name = format!("roci-unseen-{}", std::process::id());
+        let path = std::env::temp_dir().join(&name);
+        let mut mailbox = Mailbox::open(path.clone()).unwrap();
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+        assert!(!sockets.contains(&name));
+        mailbox.bring(&path, b"").unwrap();
+        assert!(matches!(mailbox.next(), Ok(Some(Letter::Knock))));
+        drop(mailbox);
+        assert!(!path.exists());
+    }
+
+    #[test]
     fn an_offer_is_no_packet() {
         let offer = Offer {
             from: Identity {
@@ -296,14 +319,14 @@ mod tests {
         let path = scratch("forked");
         let mut mailbox = Some(Mailbox::open(path.clone()).unwrap());
         let (mut ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let child = crate::sys::process::fork(|| {
+        let child = sys::process::fork(|| {
             drop(mailbox.take());
             // A child that can't tell is one that says nothing.
             let _ = io::Write::write_all(&mut theirs, &[1]);
         });
         drop(theirs);
         io::Read::read_exact(&mut ours, &mut [0]).unwrap();
-        crate::sys::process::end(child);
+        sys::process::end(child);
         assert!(path.exists());
         drop(mailbox);
         assert!(!path.exists());
