@@ -55,6 +55,8 @@ pub(super) struct Core {
     outbox: Vec<u8>,
     segmentation: bool,
     unsent: bool,
+    /// Whether answers may wait when the next poll finds nothing.
+    may_wait_once: bool,
     /// Packets went to this device itself, and no look has found them yet.
     sent_to_self: bool,
     /// How many packets have arrived.
@@ -130,6 +132,7 @@ impl Core {
             outbox: Vec::with_capacity(1 << 16),
             segmentation,
             unsent: false,
+            may_wait_once: false,
             sent_to_self: false,
             arrivals: 0,
             bells: HashMap::new(),

@@ -31,7 +31,7 @@ impl Core {
             all += arrived;
             if self.told_outside && !self.unsent && !self.host.manager().has_output() {
                 // What the program does next carries the answers. Answers that wait already are sent.
-                self.unsent = true;
+                self.keep_answers();
                 break;
             }
             self.transmit(now);
@@ -79,18 +79,22 @@ impl Core {
 
     /// Makes progress until there is a completion.
     ///
-    /// Answers wait when there is one: what its owner does next, at the latest looking for another,
-    /// sends them together with its own packets.
+    /// Answers wait when there is one: what its owner does next, at the latest looking for another
+    /// twice, sends them together with its own packets.
     pub(in crate::driver) fn progress_for(
         &mut self,
         now: Instant,
         queue: Id<CompletionQueue>,
     ) -> Option<Completion> {
-        self.receive(now, Look::Again);
+        let arrived = self.receive(now, Look::Again);
         self.serve_timers(now);
         if let Some(completion) = self.host.device().poll_completion(queue) {
-            self.unsent = true;
+            self.keep_answers();
             return Some(completion);
+        }
+        // A program that polls until nothing is left posts its reply after this poll.
+        if arrived == 0 && std::mem::take(&mut self.may_wait_once) && self.unsent {
+            return None;
         }
         self.transmit(now);
         self.host.device().poll_completion(queue)
@@ -156,9 +160,15 @@ impl Core {
     fn finish_until(&mut self, now: Instant, awaited: &Awaited<'_>) {
         self.tell_events();
         match awaited.is_there(self) && !self.host.manager().has_output() {
-            true => self.unsent = true,
+            true => self.keep_answers(),
             false => self.transmit(now),
         }
+    }
+
+    /// Answers wait for what the program does next.
+    fn keep_answers(&mut self) {
+        self.unsent = true;
+        self.may_wait_once = true;
     }
 
     fn serve_timers(&mut self, now: Instant) {
