@@ -84,6 +84,8 @@ impl Cluster {
                 Some(Notify::Solicited) => solicited,
             });
         }
+        // A receive that the application posted just now, to a queue pair in Error, ends at once.
+        self.drain_events(host)?;
         self.check_notification(queue, due)
     }
 
