@@ -115,6 +115,11 @@ impl Manager {
                 ..Reject::default()
             };
             self.refuse_stale(now, arrival, transaction, stale, refusal);
+            // The peer gives this connection up: a second copy of its reply must not be accepted.
+            if !self.retry_stale(now, id) {
+                self.enter_timewait(now, id);
+                self.tell_rejected(id, &refusal);
+            }
             return;
         }
         self.by_remote_name.insert(name, id);

@@ -326,6 +326,14 @@ fn a_reply_for_a_queue_pair_that_is_already_connected_is_refused() {
     assert_eq!(part.name(), "DREQ");
     assert_eq!(talk.manager.phase(old), Some(Phase::DisconnectSent));
     talk.learns_nothing();
+    // The peer has given it up: a second copy of the reply is for nobody, and the request is sent again
+    // under another identifier.
+    talk.says(11, reply);
+    talk.learns_nothing();
+    let sent = talk.hears(10 + STALE_RETRY);
+    let again = sent.into_iter().find(|it| it.name() == "REQ");
+    let again = as_request(again.expect("the request is sent again"));
+    assert_ne!(again.local_id, request.local_id);
 }
 
 #[test]
