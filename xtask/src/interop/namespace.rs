@@ -7,6 +7,7 @@
 
 use std::env;
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::process::{self, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,13 +41,21 @@ pub(crate) fn works() -> bool {
     status.is_ok_and(|status| status.success())
 }
 
+/// Where this program is. If a step before has built it again, the kernel calls the file that runs deleted, and
+/// the new one is in its place.
+fn own_program() -> io::Result<PathBuf> {
+    let path = env::current_exe()?;
+    let kept = path
+        .to_str()
+        .and_then(|path| path.strip_suffix(" (deleted)"));
+    Ok(kept.map(PathBuf::from).unwrap_or(path))
+}
+
 /// Runs this program again, with these arguments, inside; it must be done before `end`.
 pub(crate) fn run_inside(arguments: &[String], end: Instant) -> Result<(), String> {
     let failed = |error: io::Error| format!("unshare can't be started: {error}");
     let mut command = unshare();
-    command
-        .arg(env::current_exe().map_err(failed)?)
-        .args(arguments);
+    command.arg(own_program().map_err(failed)?).args(arguments);
     let mut child = command.stdin(Stdio::piped()).spawn().map_err(failed)?;
     // The pipe is the leash; it must stay open while we wait.
     let leash = child.stdin.take();
