@@ -59,7 +59,7 @@ int main(int count, char **words)
     serve(words[2]);
     play();
     /* Until the client has gone, so that it hears all of our answers. */
-    if (!is("rnr-exhausted"))
+    if (!is("rnr-exhausted") && !is("killed-client"))
         wait_until_gone();
     rdma_disconnect(id);
     return 0;

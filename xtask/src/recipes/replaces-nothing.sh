@@ -8,6 +8,6 @@ if ldd /usr/bin/ibv_devices | grep rocinante; then exit 1; fi
 
 # Everything is in its place.
 for file in man/man1/roci.1.gz man/man1/roci-run.1.gz bash-completion/completions/roci \
-    zsh/site-functions/_roci fish/vendor_completions.d/roci.fish doc/rocinante/copyright; do
+    zsh/vendor-completions/_roci fish/vendor_completions.d/roci.fish doc/rocinante/copyright; do
     test -s "/usr/share/$file" || { echo "the package lacks $file"; exit 1; }
 done
