@@ -38,7 +38,7 @@ const INVALIDATED: &[Difference] = &[Difference {
 }];
 
 /// Scenes, and what differs in them.
-const SCENES: [(&str, &[Difference]); 17] = [
+const SCENES: [(&str, &[Difference]); 16] = [
     ("sizes", &[]),
     ("immediate", &[]),
     ("reads", &[]),
@@ -55,12 +55,13 @@ const SCENES: [(&str, &[Difference]); 17] = [
     ("no-listener", &[]),
     ("reject", &[]),
     ("killed", &[]),
-    ("killed-client", &[]),
 ];
 
 pub(super) fn rows() -> Vec<Row> {
     let scenes = SCENES.iter().map(|(scene, known)| row(scene, scene, known));
     let mut rows: Vec<Row> = scenes.collect();
+    // In a full run only: once in seven runs the kernel's server was not told, and nobody knows why yet.
+    rows.push(row("killed-client", "killed-client", &[]).long());
     rows.push(row("sizes, IPv6", "sizes", &[]).over(Family::Ipv6));
     rows.push(row("sizes, jumbo", "sizes", &[]).cable(Cable::JUMBO));
     for scene in ["smaller-sizes", "reads", "atomics"] {
