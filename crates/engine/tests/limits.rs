@@ -40,7 +40,7 @@ fn small() -> (Device, engine::Id<ProtectionDomain>) {
     (device, domain)
 }
 
-/// Makes `most` objects, one more in vain, and one again after the first is gone.
+/// Makes `most` objects, is refused one more, and makes one again after the first is destroyed.
 fn walks<T, E: std::fmt::Debug + PartialEq>(
     device: &mut Device,
     most: u32,

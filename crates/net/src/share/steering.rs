@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn requests_go_to_a_known_member_while_the_group_has_other_sockets() {
         let mut table = members(3);
-        // Somebody who is no member has place 1.
+        // A socket that belongs to no member has place 1.
         let moved = table.members.iter_mut().find(|it| it.place == Some(1));
         moved.unwrap().place = Some(3);
         let request = run(&program(&table), &message(0x10, [7, 0])).0;

@@ -52,8 +52,8 @@ use port::Ports;
 use shared::Shared;
 use thread::Thread;
 
-/// So many looks in vain for a notification show that others take the packets, or that they are for
-/// others.
+/// After this many looks without a notification, packets no longer wake the program: other threads take
+/// the packets, or the packets are not for this channel.
 const MAX_LOOKS_IN_VAIN: u32 = 64;
 
 /// One open device.

@@ -159,9 +159,10 @@ impl Core {
 
     fn finish_until(&mut self, now: Instant, awaited: &Awaited<'_>) {
         self.tell_events();
-        match awaited.is_there(self) && !self.host.manager().has_output() {
-            true => self.keep_answers(),
-            false => self.transmit(now),
+        if awaited.is_there(self) && !self.host.manager().has_output() {
+            self.keep_answers();
+        } else {
+            self.transmit(now);
         }
     }
 
