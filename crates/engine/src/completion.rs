@@ -131,6 +131,33 @@ pub struct Completion {
     pub source: Option<Source>,
 }
 
+impl Completion {
+    /// The completion if the request succeeded, else an error that says why it failed.
+    pub const fn ok(self) -> Result<Self, WorkError> {
+        match self.status {
+            Status::Success => Ok(self),
+            status => Err(WorkError {
+                id: self.id,
+                queue_pair: self.queue_pair,
+                status,
+            }),
+        }
+    }
+}
+
+/// A work request failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("request {id} of queue pair {:#x} failed: {status}", queue_pair.value())]
+#[non_exhaustive]
+pub struct WorkError {
+    /// The caller's number for the request.
+    pub id: u64,
+    /// The queue pair that it was posted to.
+    pub queue_pair: Qpn,
+    /// Why it failed.
+    pub status: Status,
+}
+
 /// Where a datagram came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {

@@ -22,7 +22,9 @@ mod table;
 mod work;
 
 pub use address::{Address, AddressError, Arrival, Route, SourcePort};
-pub use completion::{CompletedWork, Completion, CompletionQueue, Notify, Source, Status};
+pub use completion::{
+    CompletedWork, Completion, CompletionQueue, Notify, Source, Status, WorkError,
+};
 pub use counters::Counters;
 pub use device::{
     Config, Device, Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS, MulticastError, NumberSpace,
@@ -42,6 +44,6 @@ pub use sabotage::Bug;
 pub use table::Id;
 pub use transmit::{BatchLimits, Transmit};
 pub use work::{
-    Destination, MAX_MESSAGE, MAX_SEGMENTS, Payload, ReceiveRequest, Remote, SendFlags,
-    SendRequest, Work,
+    Destination, MAX_MESSAGE, MAX_SEGMENTS, Payload, ReceiveRequest, Remote, RemoteParseError,
+    SendFlags, SendRequest, Work,
 };

@@ -1,5 +1,8 @@
 //! Work requests: what a caller asks of a queue pair.
 
+use std::fmt;
+use std::str::FromStr;
+
 use smallvec::SmallVec;
 use wire::{FlushPlacement, FlushRange, Key, Qpn, QueueKey};
 
@@ -20,6 +23,58 @@ pub struct Remote {
     pub address: u64,
     /// The remote key that the peer gave out.
     pub key: Key,
+}
+
+impl Remote {
+    /// How many bytes [`to_bytes`](Self::to_bytes) gives.
+    pub const LENGTH: usize = 12;
+
+    /// The address and then the key, both in network byte order: for a message to the peer.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..8].copy_from_slice(&self.address.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.key.value().to_be_bytes());
+        bytes
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) gave.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
+        let [a0, a1, a2, a3, a4, a5, a6, a7, k0, k1, k2, k3] = bytes;
+        Self {
+            address: u64::from_be_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
+            key: Key::new(u32::from_be_bytes([k0, k1, k2, k3])),
+        }
+    }
+}
+
+impl fmt::Display for Remote {
+    /// Without spaces; [`FromStr`] reads it back.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}/{:#x}", self.address, self.key.value())
+    }
+}
+
+/// A text that does not name memory of a peer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` does not name remote memory: write 0xADDRESS/0xKEY")]
+pub struct RemoteParseError(String);
+
+impl FromStr for Remote {
+    type Err = RemoteParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (address, key) = text.trim().split_once('/')?;
+            let digits = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+            Some(Self {
+                address: digits(address)?,
+                key: Key::new(u32::try_from(digits(key)?).ok()?),
+            })
+        };
+        parse().ok_or_else(|| RemoteParseError(text.to_owned()))
+    }
 }
 
 /// What to do.
@@ -266,5 +321,36 @@ impl ReceiveRequest {
             .iter()
             .map(|segment| u64::from(segment.length))
             .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remote_memory_survives_text_and_bytes() {
+        let remote = Remote {
+            address: 0x7f12_3456_789a,
+            key: Key::new(0xfedc_ba98),
+        };
+        assert_eq!(remote.to_string().parse(), Ok(remote));
+        assert_eq!(Remote::from_bytes(remote.to_bytes()), remote);
+        assert_eq!(remote.to_bytes()[6..], [0x78, 0x9a, 0xfe, 0xdc, 0xba, 0x98]);
+    }
+
+    #[test]
+    fn other_texts_are_not_remote_memory() {
+        for text in [
+            "",
+            "0x10",
+            "16/0x1",
+            "0x10/1",
+            "0x10/0x100000000",
+            "0x10/0x1/0x1",
+        ] {
+            let error = text.parse::<Remote>().expect_err(text);
+            assert_eq!(error, RemoteParseError(text.to_owned()));
+        }
     }
 }

@@ -19,6 +19,7 @@ impl CompletionQueue {
 }
 
 /// Waits for a completion.
+#[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Next<'q> {
     queue: &'q CompletionQueue,

@@ -15,6 +15,7 @@ use crate::driver::{Awaited, Bell};
 ///
 /// The pattern that loses no wakeup: [arm](CompletionQueue::notify) the queue, poll it until it is
 /// empty, then wait here. The descriptor can be waited for together with others.
+#[derive(Debug)]
 pub struct CompletionChannel {
     context: Context,
     bell: Arc<Bell>,

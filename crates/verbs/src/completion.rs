@@ -1,5 +1,6 @@
 //! Completion queues and channels: learning what became of work requests.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -131,6 +132,14 @@ impl CompletionQueue {
 /// A number for a queue that is unique among those that exist.
 pub(crate) fn token(queue: Id<engine::CompletionQueue>) -> u64 {
     u64::from(queue.index())
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CompletionQueue")
+            .field(&self.0.id.index())
+            .finish()
+    }
 }
 
 impl Drop for Owner {

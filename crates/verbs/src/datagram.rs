@@ -68,6 +68,7 @@ impl AddressHandle {
 /// A queue pair for datagrams; it needs no connection.
 ///
 /// Receives begin with 40 bytes of network header.
+#[derive(Debug)]
 pub struct DatagramQueuePair {
     handle: Handle,
     endpoint: Endpoint,

@@ -1,5 +1,6 @@
 //! Protection domains: what belongs together.
 
+use std::fmt;
 use std::sync::Arc;
 
 use engine::{Access, Id, MemoryError, ObjectError, WindowKind};
@@ -67,6 +68,14 @@ impl ProtectionDomain {
 
     pub(crate) fn id(&self) -> Id<engine::ProtectionDomain> {
         self.0.id
+    }
+}
+
+impl fmt::Debug for ProtectionDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ProtectionDomain")
+            .field(&self.0.id.index())
+            .finish()
     }
 }
 

@@ -3,6 +3,7 @@
 //! The sending end names, with each request, the shared receive queue that its message goes to; the
 //! receiving end is only a target and has no queue of its own.
 
+use std::fmt;
 use std::sync::Arc;
 
 use engine::{Id, Kind, ModifyError, ObjectError, PostError, Segment, SharedReceiveInit};
@@ -35,6 +36,14 @@ impl Context {
     }
 }
 
+impl fmt::Debug for XrcDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("XrcDomain")
+            .field(&self.0.id.index())
+            .finish()
+    }
+}
+
 impl Drop for OpenDomain {
     fn drop(&mut self) {
         let id = self.id;
@@ -46,6 +55,7 @@ impl Drop for OpenDomain {
 }
 
 /// A receive queue that peers name by its number.
+#[derive(Debug)]
 pub struct XrcReceiveQueue {
     // Before what it stands on: it must go first.
     queue: SharedReceiveQueue,
@@ -98,18 +108,22 @@ impl XrcReceiveQueue {
 }
 
 /// The sending end before it knows its peer.
+#[derive(Debug)]
 pub struct PreparedInitiator(Prepared);
 
 /// The sending end.
+#[derive(Debug)]
 pub struct XrcInitiator(Handle);
 
 /// The receiving end before it knows its peer.
+#[derive(Debug)]
 pub struct PreparedTarget {
     prepared: Prepared,
     domain: XrcDomain,
 }
 
 /// The receiving end: it only has to exist.
+#[derive(Debug)]
 pub struct XrcTarget {
     _handle: Handle,
     _domain: XrcDomain,

@@ -4,7 +4,8 @@
 //! and written by copy, and each copy excludes the device for its duration: neither side ever sees
 //! half of the other's copy.
 
-use std::ops::Range;
+use std::fmt;
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use engine::{
@@ -72,17 +73,13 @@ impl MemoryRegion {
         self.buffer.is_empty()
     }
 
-    /// A piece of it, for work requests.
+    /// A part of it, for work requests: `memory.slice(..8)`.
     ///
     /// # Panics
     /// If the range is not inside, or longer than a segment can be (4 GiB less one byte).
     #[must_use]
-    pub fn slice(&self, range: Range<usize>) -> Segment {
-        assert!(
-            range.start <= range.end && range.end <= self.len(),
-            "{range:?} is not inside of {} bytes",
-            self.len()
-        );
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Segment {
+        let range = within(range, self.len());
         Segment {
             address: self.registration.address + range.start as u64,
             length: u32::try_from(range.len()).expect("a segment is shorter than 4 GiB"),
@@ -93,7 +90,7 @@ impl MemoryRegion {
     /// All of it, for work requests.
     #[must_use]
     pub fn all(&self) -> Segment {
-        self.slice(0..self.len())
+        self.slice(..)
     }
 
     /// What a peer must know to reach it from `offset` on.
@@ -130,7 +127,8 @@ impl MemoryRegion {
     /// # Panics
     /// If the range is not inside.
     #[must_use]
-    pub fn to_vec(&self, range: Range<usize>) -> Vec<u8> {
+    pub fn to_vec(&self, range: impl RangeBounds<usize>) -> Vec<u8> {
+        let range = within(range, self.len());
         let mut bytes = vec![0; range.len()];
         self.read(range.start, &mut bytes);
         bytes
@@ -138,6 +136,37 @@ impl MemoryRegion {
 
     pub(crate) fn key(&self) -> Key {
         self.registration.local_key
+    }
+}
+
+/// The bounds of a range in memory of `length` bytes.
+///
+/// # Panics
+/// If the range is not inside.
+fn within(range: impl RangeBounds<usize>, length: usize) -> Range<usize> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => last.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => length,
+    };
+    assert!(
+        start <= end && end <= length,
+        "{start}..{end} is not inside of {length} bytes"
+    );
+    start..end
+}
+
+impl fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryRegion")
+            .field("length", &self.len())
+            .field("registration", &self.registration)
+            .finish_non_exhaustive()
     }
 }
 
@@ -150,6 +179,7 @@ impl Drop for MemoryRegion {
 }
 
 /// A second key to a part of a region, with rights of its own, that can be taken back quickly.
+#[derive(Debug)]
 pub struct MemoryWindow {
     domain: ProtectionDomain,
     key: Key,
@@ -178,7 +208,12 @@ impl MemoryWindow {
     /// # Panics
     /// If the range is not inside of the region.
     #[must_use]
-    pub fn bind(&self, region: &MemoryRegion, range: Range<usize>, access: Access) -> Request {
+    pub fn bind(
+        &self,
+        region: &MemoryRegion,
+        range: impl RangeBounds<usize>,
+        access: Access,
+    ) -> Request {
         let part = region.slice(range);
         let binding = Binding {
             region: region.key(),
@@ -199,7 +234,7 @@ impl MemoryWindow {
         let key = self.key;
         self.domain
             .driver()
-            .call(|device| device.window_key(key))
+            .tell(|device| device.window_key(key))
             .expect("a window lives as long as its handle")
     }
 

@@ -4,6 +4,7 @@
 //! engine directly, behind the driver's lock. Whoever ends an object here that one of this crate's
 //! handles stands for makes that handle panic; nothing here is unsound.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,6 +20,12 @@ use crate::narrator::News;
 
 /// An open device, object by object.
 pub struct Raw<'c>(&'c Driver);
+
+impl fmt::Debug for Raw<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Raw")
+    }
+}
 
 /// Whether this process has opened a device, whether or not it is open still.
 #[must_use]

@@ -1,5 +1,6 @@
 //! Shared receive queues: room for messages of several queue pairs.
 
+use std::fmt;
 use std::sync::Arc;
 
 use engine::{Id, ObjectError, PostError, ReceiveRequest, Segment, SharedReceiveInit};
@@ -79,6 +80,14 @@ impl SharedReceiveQueue {
 
     pub(crate) fn id(&self) -> Id<engine::SharedReceiveQueue> {
         self.0.id
+    }
+}
+
+impl fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SharedReceiveQueue")
+            .field(&self.0.id.index())
+            .finish()
     }
 }
 

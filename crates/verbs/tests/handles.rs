@@ -5,7 +5,8 @@ mod support;
 use std::panic::catch_unwind;
 
 use rocinante::{
-    AddressError, AddressHandle, Context, Gid, Options, Qpn, QueueKey, Terms, WindowKind,
+    AddressError, AddressHandle, Context, Gid, Options, Qpn, QueueKey, Request, Status, Terms,
+    WindowKind,
 };
 use support::{ALL, End};
 
@@ -83,6 +84,44 @@ fn a_piece_of_a_region_lies_inside() {
     let memory = std::panic::AssertUnwindSafe(&end.memory);
     assert!(catch_unwind(|| memory.slice(1..length + 1)).is_err());
     assert!(catch_unwind(|| memory.to_vec(1..length + 1)).is_err());
+}
+
+#[test]
+fn a_part_of_a_region_is_any_kind_of_range() {
+    let end = End::at("127.51.31.5", &Options::default());
+    let memory = &end.memory;
+    let length = memory.len();
+    assert_eq!(memory.slice(..8), memory.slice(0..8));
+    assert_eq!(memory.slice(8..), memory.slice(8..length));
+    assert_eq!(memory.slice(3..=7), memory.slice(3..8));
+    assert_eq!(memory.slice(..), memory.all());
+    assert_eq!(memory.slice(length..).length, 0);
+    memory.write(3, b"abcde");
+    assert_eq!(memory.to_vec(3..=7), b"abcde");
+    let memory = std::panic::AssertUnwindSafe(memory);
+    assert!(catch_unwind(|| memory.slice(..=length)).is_err());
+    assert!(catch_unwind(|| memory.slice(..=usize::MAX)).is_err());
+}
+
+#[test]
+fn a_failed_completion_is_an_error_that_says_why() {
+    let end = End::at("127.51.31.6", &Options::default());
+    let (one, other) = (end.prepare(Terms::default()), end.prepare(Terms::default()));
+    let (to_other, to_one) = (other.endpoint(), one.endpoint());
+    let one = one.connect(to_other).expect("a peer");
+    let _other = other.connect(to_one).expect("a peer");
+    let remote = end.memory.remote(0);
+    one.post(Request::write(remote).inline(b"fits").id(1))
+        .expect("room");
+    assert_eq!(end.completions.wait().ok().map(|it| it.id), Ok(1));
+    let beyond = end.memory.remote(end.memory.len());
+    one.post(Request::write(beyond).inline(b"does not fit").id(2))
+        .expect("room");
+    let error = end.completions.wait().ok().expect_err("outside");
+    assert_eq!((error.id, error.status), (2, Status::RemoteAccess));
+    let text = error.to_string();
+    assert!(text.starts_with("request 2 of queue pair 0x"), "{text}");
+    assert!(text.ends_with(&Status::RemoteAccess.to_string()), "{text}");
 }
 
 #[test]

@@ -95,6 +95,7 @@ impl Connector {
 }
 
 /// The way to a server, and the queue pair for it.
+#[derive(Debug)]
 pub struct PreparedConnect {
     connector: Connector,
     prepared: Prepared,

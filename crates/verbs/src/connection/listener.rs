@@ -86,6 +86,11 @@ impl Listener {
         }
     }
 
+    /// The requests, one after the other; waits for each and never ends.
+    pub fn incoming(&self) -> impl Iterator<Item = ConnectionRequest> + '_ {
+        std::iter::repeat_with(|| self.wait())
+    }
+
     /// The next request, as soon as there is one.
     #[cfg(feature = "async")]
     pub async fn next(&self) -> ConnectionRequest {
@@ -169,6 +174,7 @@ impl ConnectionRequest {
 }
 
 /// A request, and the queue pair for it.
+#[derive(Debug)]
 pub struct PreparedAccept {
     request: ConnectionRequest,
     prepared: Prepared,

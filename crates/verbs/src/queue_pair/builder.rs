@@ -8,6 +8,7 @@ use crate::domain::ProtectionDomain;
 use crate::shared_receive::SharedReceiveQueue;
 
 /// Describes a queue pair.
+#[derive(Debug)]
 pub struct Builder {
     domain: ProtectionDomain,
     completions: CompletionQueue,

@@ -14,6 +14,7 @@ use crate::shared_receive::SharedReceiveQueue;
 const LARGEST_BATCH: usize = 64;
 
 /// A queue pair and what it stands on; the engine's object ends with it.
+#[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) number: Qpn,
     pub(crate) domain: ProtectionDomain,
@@ -94,7 +95,7 @@ impl Handle {
         let number = self.number;
         self.domain
             .driver()
-            .call(|device| device.queue_pair(number).map(engine::QueuePair::state))
+            .tell(|device| device.queue_pair(number).map(engine::QueuePair::state))
             .expect("a queue pair lives as long as its handle")
     }
 

@@ -15,6 +15,7 @@ use crate::rdma_cm::{Identifier, Parameters};
 /// prepared.post(rocinante::Request::send());
 /// # }
 /// ```
+#[derive(Debug)]
 pub struct Prepared {
     pub(super) handle: Handle,
     pub(super) kind: Kind,

@@ -257,6 +257,7 @@ impl Drop for EventUntil<'_> {
 
 /// Waits for an event.
 #[cfg(feature = "async")]
+#[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct NextEvent<'c>(&'c EventChannel);
 
