@@ -183,6 +183,7 @@ fn until(owner: &Owner, count: usize) -> Vec<u32> {
 fn owner() {
     let Ok(port) = env::var(PORT) else { return };
     let mut owned: Option<Owned> = None;
+    heed_signals();
     say("ready");
     for order in io::stdin().lines().map_while(Result::ok) {
         let answer = match order.as_str() {
@@ -221,6 +222,15 @@ fn owner() {
             other => panic!("what is `{other}`?"),
         };
         say(&answer);
+    }
+}
+
+/// Lets signals end this process. `nohup` and a shell's background jobs ignore some, and children inherit
+/// that.
+fn heed_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the default action is no function of this program.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
 
