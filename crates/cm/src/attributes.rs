@@ -1,9 +1,9 @@
-//! What to set when a queue pair changes its state.
+//! The attributes for a queue pair's transitions to INIT, RTR and RTS.
 
 use wire::{AckTimeout, Gid, PartitionKey, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 bitflags::bitflags! {
-    /// What the peer may do with memory.
+    /// The peer's access rights to memory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Access: u8 {
         /// Write.
@@ -15,23 +15,23 @@ bitflags::bitflags! {
     }
 }
 
-/// For the step to INIT.
+/// For the transition to INIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InitAttributes {
     /// The partition.
     pub partition: PartitionKey,
-    /// What the peer may do. Nothing for datagrams, and nothing before there is a conversation.
+    /// The peer's access rights. Empty for datagrams, and before the exchange with the peer starts.
     pub access: Access,
     /// The Q_Key, for datagrams.
     pub queue_key: Option<QueueKey>,
 }
 
-/// The way to the peer, as an address handle has it.
+/// The path to the peer, as in an address handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathAttributes {
     /// Our address.
     pub local_gid: Gid,
-    /// The peer's, or a group's.
+    /// The address of the peer or of the multicast group.
     pub remote_gid: Gid,
     /// The flow label, from which the UDP source port is computed.
     pub flow_label: u32,
@@ -45,49 +45,48 @@ pub struct PathAttributes {
     pub packet_rate: u8,
 }
 
-/// For the step to RTR.
+/// For the transition to RTR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiveAttributes {
-    /// The way to the peer.
+    /// The path to the peer.
     pub path: PathAttributes,
-    /// The path MTU. Linux does not negotiate: the request's is taken as it is.
+    /// The path MTU of the request. As on Linux, it is not negotiated.
     pub mtu: PathMtu,
     /// The peer's queue pair.
     pub remote_qpn: Qpn,
-    /// The first sequence number to expect.
+    /// The first PSN to expect.
     pub receive_psn: Psn,
-    /// Reads and atomics to serve at once, and how long to let the peer wait when no receive is
-    /// posted; only for reliable connections.
+    /// Responder resources and RNR timer; only for reliable connections.
     pub reliable: Option<ReliableReceive>,
 }
 
-/// What a reliable connection needs for RTR.
+/// The attributes for RTR that only reliable connections have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReliableReceive {
-    /// Reads and atomics to serve at once (`max_dest_rd_atomic`).
+    /// Reads and atomics of the peer that the queue pair serves at the same time (`max_dest_rd_atomic`).
     pub responder_resources: u8,
-    /// Code 0 unless set otherwise: the longest, 655 ms.
+    /// The minimum RNR NAK timer. The default is code 0: 655 ms, the longest.
     pub min_rnr_timer: RnrTimer,
 }
 
-/// For the step to RTS.
+/// For the transition to RTS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendAttributes {
-    /// The first sequence number to send.
+    /// The first PSN to send.
     pub send_psn: Psn,
-    /// Retries and reads; only for reliable connections.
+    /// Timeout, retry counts and initiator depth; only for reliable connections.
     pub reliable: Option<ReliableSend>,
 }
 
-/// What a reliable connection needs for RTS.
+/// The attributes for RTS that only reliable connections have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReliableSend {
-    /// How long to wait for acknowledgements.
+    /// The acknowledge timeout.
     pub ack_timeout: AckTimeout,
-    /// How often to retry.
+    /// How many times to retransmit.
     pub retry_count: u8,
-    /// How often to retry when the peer is not ready; 7 means for ever.
+    /// How many times to retry after an RNR NAK; 7 means without limit.
     pub rnr_retry_count: u8,
-    /// Reads and atomics outstanding at once (`max_rd_atomic`).
+    /// Reads and atomics outstanding at the same time (`max_rd_atomic`).
     pub initiator_depth: u8,
 }

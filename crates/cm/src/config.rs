@@ -1,51 +1,50 @@
-//! What the driver decides once.
+//! The configuration of a manager.
 
 use std::ops::RangeInclusive;
 
 use wire::cm::{CommunicationId, Timeout};
 
-/// What the driver decides about a [`Manager`](crate::Manager) before it starts.
+/// The configuration of a [`Manager`](crate::Manager).
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The device's GUID, by which peers tell devices apart. Processes that share an address may
+    /// The device's GUID, by which peers distinguish devices. Processes that share an address may
     /// share it.
     pub guid: u64,
-    /// The communication identifiers that belong to this process.
+    /// The communication ids of this process.
     pub slice: Slice,
-    /// Where unpredictable numbers come from: sequence numbers, identifiers, ports. It must be
-    /// secret, and different for each manager.
+    /// The seed of PSNs, communication ids and ports. It must be secret, and different for each
+    /// manager.
     pub seed: [u8; 32],
-    /// The ports to choose from when the application leaves the choice to us.
+    /// The ports that port 0 chooses from.
     pub ephemeral_ports: RangeInclusive<u16>,
-    /// How long our device takes to acknowledge.
+    /// How long our device takes to acknowledge a packet.
     pub ack_delay: Timeout,
-    /// Hop limit of answers.
+    /// Hop limit of answers to peers without an exchange.
     pub hop_limit: u8,
-    /// The backlog of a listener that asks for none or for more.
+    /// The largest backlog of a listener, and the one of a listener that sets none.
     pub max_backlog: usize,
-    /// How many ids there may be, at most [`Config::MOST_IDS`]. Requests of peers are dropped at
-    /// this bound. How many of them are connections with one peer is not limited, as on Linux: a
-    /// peer that confirms its requests can use them all.
+    /// The maximum number of ids, at most [`Config::MOST_IDS`]. At this limit, requests of peers are
+    /// dropped. As on Linux, the number of connections with one peer is not limited: a peer that
+    /// confirms its requests can use all ids.
     pub max_ids: usize,
-    /// How many requests of peers may be half-open: received but not answered, or accepted but not
-    /// confirmed by the peer. Further requests are dropped, as with a full backlog: the peer
-    /// repeats them.
+    /// The maximum number of half-open requests of peers: received but not answered, or accepted but
+    /// not confirmed. Further requests are dropped, as with a full backlog, and the peer retransmits
+    /// them.
     pub max_half_open: usize,
-    /// How many of those may come from one IPv4 address or one IPv6 network of 64 bits, so that one
-    /// sender can't keep out all others.
+    /// The maximum number of half-open requests from one IPv4 address or one /64 IPv6 network, so that
+    /// one sender can't exclude all others.
     pub max_half_open_per_source: usize,
-    /// Whether there are exit notices: see
-    /// [`poll_exit_notice`](crate::Manager::poll_exit_notice).
+    /// Whether [`poll_exit_notice`](crate::Manager::poll_exit_notice) returns exit notices.
     pub exit_notices: bool,
 }
 
 impl Config {
-    /// The most ids that there may be. Even if as many connections of destroyed ids are remembered,
-    /// the smallest [`Slice`] has about half of its identifiers left, so a random one is soon free.
+    /// The upper limit of [`Config::max_ids`]. Even with as many connections in time-wait, about half
+    /// of the smallest [`Slice`] is free, so a random choice soon finds a free communication id.
     pub const MOST_IDS: usize = 1 << 17;
 
-    /// What Linux does, for the device with this GUID. `seed` comes from the operating system's
-    /// random numbers, except in simulations.
+    /// The values of Linux, for the device with this GUID. `seed` comes from the operating system's
+    /// random number generator, except in simulations.
     pub fn new(guid: u64, seed: [u8; 32]) -> Self {
         Config {
             guid,
@@ -63,8 +62,8 @@ impl Config {
     }
 }
 
-/// A part of the communication identifiers: those whose highest bits have one value. Processes that
-/// share an address each take another part, so that anyone can tell whom a message is for.
+/// A part of the communication ids: those whose highest bits have one value. Each process that shares
+/// an address has its own slice, so a communication id names the process that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
     bits: u32,
@@ -72,14 +71,14 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The most bits that a slice can give away. Every process keeps 2^19 identifiers at least.
+    /// The most bits that a slice can fix. Every slice has at least 2^19 communication ids.
     pub const MOST_BITS: u32 = 13;
 
-    /// All of them.
+    /// All communication ids.
     pub const WHOLE: Slice = Slice { bits: 0, value: 0 };
 
-    /// The identifiers whose `bits` highest bits are `value`. At most
-    /// [`MOST_BITS`](Self::MOST_BITS) can be given away.
+    /// The communication ids whose `bits` highest bits are `value`. None if `bits` is more than
+    /// [`MOST_BITS`](Self::MOST_BITS) or `value` does not fit.
     pub const fn new(bits: u32, value: u32) -> Option<Slice> {
         if bits > Self::MOST_BITS || value >> bits != 0 {
             return None;
@@ -87,7 +86,7 @@ impl Slice {
         Some(Slice { bits, value })
     }
 
-    /// Whether an identifier belongs to it.
+    /// Whether the slice contains a communication id.
     pub const fn contains(self, id: CommunicationId) -> bool {
         match id.value().checked_shr(u32::BITS - self.bits) {
             Some(top) => top == self.value,
@@ -95,8 +94,8 @@ impl Slice {
         }
     }
 
-    /// The identifier with the given low bits.
-    pub(crate) const fn identifier(self, low: u32) -> CommunicationId {
+    /// The communication id with the given low bits.
+    pub(crate) const fn communication_id(self, low: u32) -> CommunicationId {
         match self.value.checked_shl(u32::BITS - self.bits) {
             Some(top) => CommunicationId::new(top | low & (u32::MAX >> self.bits)),
             None => CommunicationId::new(low),
@@ -109,25 +108,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_contains_what_it_forms() {
+    fn a_slice_contains_the_ids_it_forms() {
         let slice = Slice::new(6, 0x2a).expect("a slice");
         for low in [0, 1, u32::MAX] {
-            let id = slice.identifier(low);
+            let id = slice.communication_id(low);
             assert!(slice.contains(id));
             assert_eq!(id.value() >> 26, 0x2a);
         }
         assert!(!slice.contains(CommunicationId::new(0)));
-        assert_eq!(slice.identifier(u32::MAX).value(), 0xabff_ffff);
+        assert_eq!(slice.communication_id(u32::MAX).value(), 0xabff_ffff);
     }
 
     #[test]
-    fn the_whole_contains_everything() {
+    fn the_whole_slice_contains_every_id() {
         assert!(Slice::WHOLE.contains(CommunicationId::new(u32::MAX)));
-        assert_eq!(Slice::WHOLE.identifier(7).value(), 7);
+        assert_eq!(Slice::WHOLE.communication_id(7).value(), 7);
     }
 
     #[test]
-    fn a_value_must_fit_its_bits() {
+    fn a_slice_value_must_fit_its_bits() {
         assert_eq!(Slice::new(2, 4), None);
         assert!(Slice::new(13, 0x1fff).is_some());
         assert_eq!(Slice::new(14, 0), None);

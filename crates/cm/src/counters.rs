@@ -1,8 +1,8 @@
-//! What happened, in numbers.
+//! Counters.
 
 use wire::cm::Message;
 
-/// How many kinds of messages there are, and the attribute of the first.
+/// The number of message kinds, and the attribute ID of the first.
 const KINDS: usize = 11;
 const FIRST: u16 = 0x10;
 
@@ -11,13 +11,13 @@ const FIRST: u16 = 0x10;
 pub struct PerMessage([u64; KINDS]);
 
 impl PerMessage {
-    /// The counter of the messages with this attribute; 0 if there is no such message.
+    /// The counter of the messages with this attribute ID; 0 if there is no such message.
     pub fn of(&self, attribute: u16) -> u64 {
         let index = usize::from(attribute.wrapping_sub(FIRST));
         self.0.get(index).copied().unwrap_or_default()
     }
 
-    /// All of them together.
+    /// The sum over all kinds.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
@@ -34,33 +34,33 @@ impl PerMessage {
 /// Counters of one manager; they only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Messages sent, repetitions included.
+    /// Messages sent, including retransmissions.
     pub sent: PerMessage,
     /// Messages received.
     pub received: PerMessage,
     /// Messages received that had been received before.
     pub duplicates: PerMessage,
-    /// Messages sent again because no answer came.
+    /// Messages retransmitted because no answer came.
     pub repeated: u64,
-    /// Messages about connections that do not exist, or not in this state.
+    /// Messages that match no connection, or not in its phase.
     pub unmatched: u64,
-    /// Messages about a connection from an address that is not the peer's.
+    /// Messages for a connection from an address that is not the peer's.
     pub wrong_source: u64,
-    /// Datagrams that are no management datagrams, or not for us.
+    /// Datagrams that are not management datagrams of the connection manager's class.
     pub malformed: u64,
-    /// Management datagrams of our class with an attribute that is no message. They ask for no
-    /// answer of their kind (method Send), so they get none.
+    /// Management datagrams of our class with an unknown attribute ID. The method Send asks for no
+    /// answer, so none is sent.
     pub unknown_attribute: u64,
-    /// Requests for a service that nobody listens on.
+    /// Requests for a service without a listener.
     pub no_listener: u64,
-    /// Requests dropped because the listener's backlog was full; the peer will repeat them.
+    /// Requests dropped because the listener's backlog was full; the peer retransmits them.
     pub backlog_full: u64,
     /// Requests dropped because there were too many ids.
     pub too_many_ids: u64,
-    /// Requests dropped because too many were half-open, from their address or in all.
+    /// Requests dropped because too many were half-open, from their source or in total.
     pub half_open_full: u64,
-    /// Requests refused because their queue pair is already connected.
+    /// Requests rejected because their queue pair is already connected.
     pub stale: u64,
-    /// Answers not sent because the driver did not fetch those before them.
+    /// Datagrams dropped because the driver did not fetch the previous ones.
     pub outbox_full: u64,
 }

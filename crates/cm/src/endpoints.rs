@@ -1,7 +1,7 @@
-//! All ids of a manager, and which of them were touched since the driver last asked.
+//! All ids of a manager, and which of them changed since the driver last asked.
 //!
-//! Every change of an id goes through [`Endpoints::get_mut`]. So what is derived from an id, such
-//! as its exit notice, can't miss a change of state.
+//! Every change of an id goes through [`Endpoints::get_mut`]. So an exit notice can't miss a change of
+//! its id.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +16,12 @@ pub(crate) struct Endpoints {
     notices: Option<Notices>,
 }
 
-/// What the driver knows of the exit notices, and what it may have to be told.
+/// The exit notices that the driver has, and those that may have changed.
 #[derive(Debug, Default)]
 struct Notices {
-    /// Ids whose notice may have changed. All of them exist or have a notice.
+    /// Ids whose notice may have changed. Each of them exists or has a notice.
     touched: BTreeSet<Id>,
-    /// The notice that the driver has of each id.
+    /// The last notice of each id that the driver fetched.
     told: BTreeMap<Id, ExitMessage>,
 }
 
@@ -81,20 +81,20 @@ impl Endpoints {
         touched.is_some_and(|touched| !touched.is_empty())
     }
 
-    /// How much is remembered for exit notices.
+    /// How many entries are kept for exit notices.
     pub(crate) fn notices(&self) -> usize {
         let notices = self.notices.as_ref();
         notices.map_or(0, |notices| notices.touched.len() + notices.told.len())
     }
 
-    /// The next id whose exit message is not the one that was told last.
+    /// The next id whose exit message differs from the one that the driver fetched last.
     pub(crate) fn next_changed(&mut self) -> Option<(Id, Option<ExitMessage>)> {
         let notices = self.notices.as_mut()?;
         while let Some(id) = notices.touched.pop_first() {
             let endpoint = self.all.get_mut(&id);
             let message = endpoint.and_then(|endpoint| {
                 endpoint.touched = false;
-                ExitMessage::of(endpoint.link.as_deref()?)
+                ExitMessage::of(endpoint.exchange.as_deref()?)
             });
             let told = match message {
                 Some(message) => notices.told.insert(id, message),

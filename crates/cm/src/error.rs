@@ -1,4 +1,4 @@
-//! What a caller can do wrong.
+//! Errors of calls.
 
 use std::net::SocketAddr;
 
@@ -6,17 +6,17 @@ use wire::cm::PrivateDataTooLong;
 
 use crate::id::State;
 
-/// Why an operation was refused. Nothing has changed then.
+/// Why a call failed. A failed call changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// There is no such id; it may have been destroyed.
     #[error("there is no such id")]
     UnknownId,
-    /// The operation has no place in this state.
+    /// The call is not possible in this state.
     #[error("the id is in state {0:?}, where this is not possible")]
     WrongState(State),
-    /// The conversation with the peer has not come to this point, or is past it.
-    #[error("the conversation with the peer is not at a point where this is possible")]
+    /// The call is not possible in this phase of the exchange with the peer.
+    #[error("the exchange with the peer is in a phase where this is not possible")]
     WrongPhase,
     /// The private data does not fit.
     #[error(transparent)]
@@ -36,7 +36,7 @@ pub enum CallError {
     /// Source and destination, or id and group, are of different address families.
     #[error("IPv4 and IPv6 addresses cannot be mixed")]
     FamilyMismatch,
-    /// The source address cannot be taken.
+    /// The id could not be bound to the source address.
     #[error(transparent)]
     Bind(#[from] BindError),
 }
@@ -53,15 +53,15 @@ pub enum BindError {
     /// Another id has exactly this address.
     #[error("{0} is in use by another id")]
     AddressInUse(SocketAddr),
-    /// The address is not ours, or overlaps with that of another id.
+    /// The address is not local, or overlaps with the address of another id.
     #[error("{0} is not available: it is not a local address, or another id has the port")]
     AddressNotAvailable(SocketAddr),
-    /// All ephemeral ports are taken.
+    /// All ephemeral ports are in use.
     #[error("no port is left")]
     NoPortLeft,
 }
 
-/// There are as many ids as the configuration allows.
+/// The configured maximum of ids is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("there are already {0} ids")]
 pub struct TooManyIds(pub usize);

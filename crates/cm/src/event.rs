@@ -1,4 +1,4 @@
-//! What the application is told, and what the driver is asked to do.
+//! Events for the application, and instructions for the driver.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,7 +8,7 @@ use wire::{Qpn, QueueKey};
 use crate::attributes::PathAttributes;
 use crate::id::Id;
 
-/// Something happened to an id.
+/// An event of an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// The id.
@@ -17,52 +17,53 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// What can happen to an id: the events of `rdma_cm`.
+/// The events of `rdma_cm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind {
     /// The local address that leads to the peer is known.
     AddressResolved,
-    /// No way to the peer's address was found; or the Q_Key of a datagram service is not ours.
+    /// The peer's address could not be resolved, or the Q_Key of a datagram service differs from the
+    /// id's.
     AddressError(Failure),
-    /// The path is known: connect now.
+    /// The route is known: the id can connect.
     RouteResolved,
-    /// The path could not be found.
+    /// The route could not be resolved.
     RouteError(Failure),
-    /// Somebody wants to connect. The event's id is new; accept, reject or destroy it.
+    /// A peer requests a connection. The event's id is a new child id: accept, reject or destroy it.
     ConnectRequest {
-        /// The listener that the request came to.
+        /// The listener that the request addresses.
         listener: Id,
-        /// What the peer wants.
+        /// The request.
         request: Request,
     },
-    /// The peer accepts: move the queue pair to RTR and RTS, then call
+    /// The peer accepted: move the queue pair to RTR and RTS, then call
     /// [`establish`](crate::Manager::establish).
     ConnectResponse(Offer),
-    /// The peer accepted, but the local queue pair could not be made ready.
+    /// The peer accepted, but the local queue pair could not be moved to RTS.
     ConnectError(Failure),
-    /// No answer came, or the datagram service refused.
+    /// No answer came, or the datagram service rejected the request.
     Unreachable(Unreachable),
-    /// The peer refused, or gave up.
+    /// The peer rejected the connection, or timed out.
     Rejected {
         /// Why.
         reason: RejectReason,
-        /// The peer's own bytes.
+        /// The private data of the peer's application.
         private_data: Vec<u8>,
     },
-    /// The passive side of a connection: the peer is ready.
+    /// On the passive side: the peer is ready to send and receive.
     Established,
-    /// A datagram service was found. (`rdma_cm` calls this "established", too.)
+    /// A datagram service was found. (`rdma_cm` reports this as "established", too.)
     ServiceFound(ServiceFound),
-    /// The connection ended; `timed_out` if the peer never answered our good-bye.
+    /// The connection ended.
     Disconnected {
-        /// Whether it did not answer.
+        /// Whether the peer never answered our DREQ.
         timed_out: bool,
     },
-    /// The device is gone.
+    /// The device was removed.
     DeviceRemoval,
-    /// The id is a member of a multicast group now.
+    /// The id joined a multicast group.
     MulticastJoin(Group),
-    /// It could not become one.
+    /// The id could not join a multicast group.
     MulticastError {
         /// The group.
         group: IpAddr,
@@ -71,51 +72,52 @@ pub enum EventKind {
     },
     /// The local address moved to another interface.
     AddressChange,
-    /// No stray packet of the connection can be under way any more: the queue pair's number may be
-    /// used again.
+    /// Time-wait is over: no packet of the connection can arrive any more, and the queue pair number
+    /// may be reused.
     TimewaitExit,
-    /// The application told itself something, to wake a thread that waits for events. The manager
-    /// never does.
+    /// An event that the application writes itself, to wake a thread that waits for events. The manager
+    /// never creates one.
     Application {
-        /// The kind of event, by the application's own numbers.
+        /// The kind of event. The application defines the values.
         code: u32,
         /// The status to report.
         status: i32,
-        /// What it is about.
+        /// A value that the application defines.
         argument: u64,
     },
 }
 
-/// What somebody wants who connects.
+/// What a peer requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// A connection.
     Connection(Offer),
     /// A datagram service.
     Service {
-        /// The peer's own bytes.
+        /// The private data of the peer's application.
         private_data: Vec<u8>,
     },
 }
 
-/// The peer's side of a connection, seen from here.
+/// The peer's connection parameters, from the local point of view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     /// The peer's queue pair.
     pub remote_qpn: Qpn,
     /// Whether it has a shared receive queue.
     pub shared_receive_queue: bool,
-    /// How many reads and atomics the peer wants us to serve at once.
+    /// How many reads and atomics the peer wants to have outstanding.
     pub responder_resources: u8,
     /// How many reads and atomics we may have outstanding.
     pub initiator_depth: u8,
     /// Whether the peer counts end-to-end credits.
     pub flow_control: bool,
-    /// How often our queue pair should retry; 0 in a response, where the peer has no say.
+    /// How many times our queue pair retransmits; 0 in a response, because the passive side does not
+    /// choose it.
     pub retry_count: u8,
-    /// How often our queue pair should retry when the peer is not ready.
+    /// How many times our queue pair retries after an RNR NAK.
     pub rnr_retry_count: u8,
-    /// The peer's own bytes. They have no length on the wire: the rest is zeros.
+    /// The private data of the peer's application. The wire format has no length: the rest is zeros.
     pub private_data: Vec<u8>,
 }
 
@@ -124,11 +126,11 @@ pub struct Offer {
 pub struct ServiceFound {
     /// Its queue pair.
     pub remote_qpn: Qpn,
-    /// The Q_Key that lets datagrams in.
+    /// The Q_Key that datagrams must carry.
     pub queue_key: QueueKey,
-    /// The way.
+    /// The path to it.
     pub path: PathAttributes,
-    /// The peer's own bytes.
+    /// The private data of the peer's application.
     pub private_data: Vec<u8>,
 }
 
@@ -137,20 +139,20 @@ pub struct ServiceFound {
 pub struct Group {
     /// The group.
     pub group: IpAddr,
-    /// The Q_Key that lets datagrams in.
+    /// The Q_Key that datagrams must carry.
     pub queue_key: QueueKey,
-    /// The way. The queue pair is [`Qpn::MULTICAST`].
+    /// The path to it. The queue pair number is [`Qpn::MULTICAST`].
     pub path: PathAttributes,
 }
 
-/// Why the driver could not do something.
+/// Why an instruction failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// It took too long.
+    /// The driver did not answer in time.
     TimedOut,
     /// The Q_Key differs from the one that the id already has.
     QueueKeyMismatch,
-    /// What the operating system said.
+    /// The operating system's error number.
     Os(i32),
 }
 
@@ -159,7 +161,7 @@ pub enum Failure {
 pub enum Unreachable {
     /// The peer did not answer.
     TimedOut,
-    /// It answered that there is no such service, or not for us.
+    /// The peer answered that it does not offer the service, or rejected the request.
     Refused(ServiceStatus),
 }
 
@@ -167,7 +169,7 @@ const TIMED_OUT: i32 = -110;
 const INVALID: i32 = -22;
 
 impl Failure {
-    /// As `rdma_cm` says it: a negative error number of Linux.
+    /// The status that `rdma_cm` reports: a negative Linux error number.
     pub const fn status(self) -> i32 {
         match self {
             Failure::TimedOut => TIMED_OUT,
@@ -178,8 +180,8 @@ impl Failure {
 }
 
 impl EventKind {
-    /// The status that `rdma_cm` reports with this event: 0, a negative error number of Linux, or
-    /// what the peer said.
+    /// The status that `rdma_cm` reports with this event: 0, a negative Linux error number, or the
+    /// peer's reason code.
     pub const fn status(&self) -> i32 {
         match self {
             EventKind::AddressError(failure)
@@ -196,53 +198,53 @@ impl EventKind {
     }
 }
 
-/// What the driver is asked to do. Answers go to the method that each names.
+/// A task for the driver. Each variant names the method that takes the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Instruction {
-    /// Find the local address that leads to the peer: answer with
+    /// Find the local address that leads to the peer. The result goes to
     /// [`address_resolved`](crate::Manager::address_resolved).
     ResolveAddress {
-        /// For whom.
+        /// The id.
         id: Id,
-        /// The local address, if it is already chosen; otherwise an unspecified one.
+        /// The local address; unspecified if none is chosen yet.
         source: SocketAddr,
         /// The peer.
         destination: SocketAddr,
     },
-    /// Find MTU and hop limit of a path: answer with
+    /// Find MTU and hop limit of a path. The result goes to
     /// [`route_resolved`](crate::Manager::route_resolved).
     ResolveRoute {
-        /// For whom.
+        /// The id.
         id: Id,
         /// The local address.
         source: IpAddr,
         /// The peer.
         destination: IpAddr,
     },
-    /// Join a multicast group and attach the id's queue pair: answer with
+    /// Join a multicast group and attach the id's queue pair. The result goes to
     /// [`multicast_joined`](crate::Manager::multicast_joined).
     JoinMulticast {
-        /// For whom.
+        /// The id.
         id: Id,
         /// The local address.
         source: IpAddr,
         /// The group.
         group: IpAddr,
-        /// Whether it only sends.
+        /// Whether the id only sends to the group.
         send_only: bool,
     },
     /// Detach the id's queue pair and leave the group.
     LeaveMulticast {
-        /// For whom.
+        /// The id.
         id: Id,
         /// The group.
         group: IpAddr,
     },
-    /// Move the queue pair to ERROR: its connection is over.
+    /// Move the queue pair to ERROR: its connection ended.
     BreakQueuePair {
-        /// Whose.
+        /// The id.
         id: Id,
-        /// Which.
+        /// The queue pair.
         qpn: Qpn,
     },
 }

@@ -1,8 +1,8 @@
-//! Exit notices: the message that each id would send if its process died now.
+//! Exit notices: for each id, the message to send if its process dies now.
 //!
-//! When a process dies on Linux, the kernel destroys its ids, and the peers are told. A process
-//! that is its own connection manager can't do that after a SIGKILL. So the driver hands the
-//! messages, ready-made, to another process, which sends them in its stead.
+//! When a process dies on Linux, the kernel destroys its ids and informs the peers. A process that
+//! contains its own connection manager can't do that after a SIGKILL. So the driver gives the
+//! complete messages to another process, the watcher, which sends them instead.
 
 use wire::cm::{
     CommunicationId, Message, PrivateData, RefusedMessage, RejectReason, ServiceReply,
@@ -10,21 +10,20 @@ use wire::cm::{
 };
 use wire::mad;
 
+use crate::exchange::{self, Exchange};
 use crate::id::{Id, Phase};
-use crate::link::{self, Link};
 use crate::manager::Transmit;
 
-/// From now on, this is to be sent if the process dies. It replaces the notice of the same id that
-/// came before it.
+/// The message to send if the process dies. It replaces the previous notice of the same id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExitNotice {
-    /// The id. It may be destroyed already, and then this is its last notice.
+    /// The id. If it is destroyed, this is its last notice.
     pub id: Id,
-    /// The message; none if the peer need not be told anything any more.
+    /// The message; none if nothing is to be sent any more.
     pub transmit: Option<Transmit>,
 }
 
-/// An exit notice, reduced to what can change.
+/// The parts of an exit notice that can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExitMessage {
     kind: ExitMessageKind,
@@ -36,7 +35,7 @@ pub(crate) struct ExitMessage {
 /// The message that `ib_destroy_cm_id` of Linux sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExitMessageKind {
-    /// REJ "timeout" with our GUID, because the peer may not know our identifier.
+    /// REJ "timeout" with our GUID, because the peer may not know our communication id.
     RejectTimeout,
     /// REJ "consumer".
     RejectConsumer(RefusedMessage),
@@ -46,46 +45,46 @@ enum ExitMessageKind {
 }
 
 impl ExitMessage {
-    /// None if the peer waits for nothing.
-    pub(crate) fn of(link: &Link) -> Option<ExitMessage> {
-        let kind = match link.phase {
+    /// The message for this phase; none if the peer does not wait for one.
+    pub(crate) fn of(exchange: &Exchange) -> Option<ExitMessage> {
+        let kind = match exchange.phase {
             Phase::RequestSent | Phase::RequestDelayed => ExitMessageKind::RejectTimeout,
             Phase::RequestReceived
             | Phase::ReplyReceived
             | Phase::ReplySent
-            | Phase::ReplyDelayed => ExitMessageKind::RejectConsumer(link.refused_message()),
-            // Linux sends nothing more after a DREQ. But the DREQ may be lost, and a dead process
-            // does not repeat it. A second DREQ does no harm.
+            | Phase::ReplyDelayed => ExitMessageKind::RejectConsumer(exchange.refused_message()),
+            // Linux sends nothing after a DREQ. But the DREQ may be lost, and a dead process
+            // does not retransmit it. A second DREQ is harmless.
             Phase::Established | Phase::DisconnectSent => ExitMessageKind::DisconnectRequest,
             Phase::DisconnectReceived => ExitMessageKind::DisconnectReply,
             Phase::ServiceRequestReceived => ExitMessageKind::ServiceReject,
             Phase::TimeWait | Phase::ServiceRequestSent => return None,
         };
         let transaction = match kind {
-            ExitMessageKind::DisconnectRequest => link::own_transaction(link.local_id),
-            _ => link.transaction,
+            ExitMessageKind::DisconnectRequest => exchange::own_transaction(exchange.local_id),
+            _ => exchange.transaction,
         };
         Some(ExitMessage {
             kind,
-            local_id: link.local_id,
-            remote_id: link.remote_id,
+            local_id: exchange.local_id,
+            remote_id: exchange.remote_id,
             transaction,
         })
     }
 
     /// The complete datagram.
-    pub(crate) fn emit(self, link: &Link, guid: u64) -> [u8; mad::LENGTH] {
+    pub(crate) fn emit(self, exchange: &Exchange, guid: u64) -> [u8; mad::LENGTH] {
         let nothing = PrivateData::default();
         let message: Message = match self.kind {
-            ExitMessageKind::RejectTimeout => link.give_up(guid).into(),
+            ExitMessageKind::RejectTimeout => exchange.reject_timeout(guid).into(),
             ExitMessageKind::RejectConsumer(_) => {
-                link.refusal(RejectReason::Consumer, nothing).into()
+                exchange.reject(RejectReason::Consumer, nothing).into()
             }
-            ExitMessageKind::DisconnectRequest => link.part().into(),
-            ExitMessageKind::DisconnectReply => link.parted().into(),
+            ExitMessageKind::DisconnectRequest => exchange.dreq().into(),
+            ExitMessageKind::DisconnectReply => exchange.drep().into(),
             ExitMessageKind::ServiceReject => ServiceReply {
-                request_id: link.remote_id,
-                service_id: link.service,
+                request_id: exchange.remote_id,
+                service_id: exchange.service,
                 status: ServiceStatus::Rejected,
                 ..ServiceReply::default()
             }

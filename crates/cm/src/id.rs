@@ -1,4 +1,4 @@
-//! Ids: what an application holds while it connects, listens or talks.
+//! Ids: one end of a connection, or a listener, as in `rdma_cm_id`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -6,31 +6,31 @@ use std::time::Instant;
 use wire::cm::{PortSpace, Service};
 use wire::{AckTimeout, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
-use crate::link::Link;
-use crate::memory::Source;
+use crate::exchange::Exchange;
+use crate::tables::Source;
 
-/// The name of one conversation, like `rdma_cm_id`. A name is never given twice.
+/// Names one end of a connection, or a listener, like `rdma_cm_id`. A value is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub(crate) u64);
 
-/// The code of XRC among the extended services.
+/// The extended transport type that means XRC.
 const EXTENDED_RELIABLE: u8 = 1;
 
-/// What kind of queue pair an id is for.
+/// The type of queue pair that an id connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A reliable connection.
     ReliableConnection,
     /// An unreliable connection.
     UnreliableConnection,
-    /// An extended reliable connection (XRC): the side that asks sends, the other one receives.
+    /// An extended reliable connection (XRC): the active side sends, the passive side receives.
     ExtendedConnection,
-    /// Datagrams: nothing is connected, but the peer's queue pair and its Q_Key are found.
+    /// Datagrams: no connection. The peer names its queue pair number and its Q_Key.
     Datagram,
 }
 
 impl Kind {
-    /// The kind that goes with a port space. In the native one the application has the choice.
+    /// The default kind of a port space. In the InfiniBand port space the application may choose another.
     pub const fn of(space: PortSpace) -> Kind {
         match space {
             PortSpace::Udp => Kind::Datagram,
@@ -46,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// What stands beside [`Service::Extended`].
+    /// The extended transport type that accompanies [`Service::Extended`].
     pub(crate) const fn extended_transport(self) -> u8 {
         match self {
             Kind::ExtendedConnection => EXTENDED_RELIABLE,
@@ -54,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// The kind that a peer asks for, if it is one that can be connected.
+    /// The kind that a peer requests; none if we do not support it.
     pub(crate) const fn asked_for(service: Service, extended_transport: u8) -> Option<Kind> {
         match (service, extended_transport) {
             (Service::ReliableConnection, _) => Some(Kind::ReliableConnection),
@@ -65,58 +65,57 @@ impl Kind {
     }
 }
 
-/// How far an id has come. These are the states of `rdma_cm`; [`Phase`] tells more about the
-/// conversation with the peer.
+/// The state of an id, as in `rdma_cm`. [`Phase`] is the state of its message exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Nothing has been asked of it.
+    /// It is new.
     Idle,
     /// It has a local address and port.
     AddressBound,
-    /// The driver is looking for the way to the peer's address.
+    /// The driver resolves the peer's address.
     AddressQuery,
     /// The local address that leads to the peer is known.
     AddressResolved,
-    /// The driver is asking about the path.
+    /// The driver resolves the route.
     RouteQuery,
-    /// Everything is known that a connection needs.
+    /// The route is known: the id can connect.
     RouteResolved,
     /// It waits for requests.
     Listening,
-    /// It is connecting, or connected, or was refused.
+    /// It is connecting, or connected, or was rejected.
     Connect,
     /// It was connected.
     Disconnect,
-    /// The device is gone. All that is left is to destroy the id.
+    /// The device was removed. The id can only be destroyed.
     DeviceRemoved,
 }
 
-/// How far the conversation with the peer has come (IBA 12.9).
+/// The state of the message exchange with the peer (IBA 12.9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// REQ sent, no answer yet.
     RequestSent,
-    /// REQ sent; the peer asked for more time.
+    /// REQ sent; the peer answered with an MRA.
     RequestDelayed,
-    /// REQ received; it is the application's turn.
+    /// REQ received; the application has not answered.
     RequestReceived,
     /// REP sent, no answer yet.
     ReplySent,
-    /// REP sent; the peer asked for more time.
+    /// REP sent; the peer answered with an MRA.
     ReplyDelayed,
-    /// REP received; it is the application's turn.
+    /// REP received; the application has not answered.
     ReplyReceived,
     /// Connected.
     Established,
     /// DREQ sent, no answer yet.
     DisconnectSent,
-    /// DREQ received; it is the application's turn.
+    /// DREQ received; the application has not answered.
     DisconnectReceived,
-    /// Parted, waiting for stray packets to die.
+    /// Disconnected. Packets of the connection may still arrive.
     TimeWait,
     /// SIDR_REQ sent, no answer yet.
     ServiceRequestSent,
-    /// SIDR_REQ received; it is the application's turn.
+    /// SIDR_REQ received; the application has not answered.
     ServiceRequestReceived,
 }
 
@@ -127,14 +126,14 @@ pub struct Route {
     pub mtu: PathMtu,
     /// Hop limit of packets; 64 is usual.
     pub hop_limit: u8,
-    /// The static rate; 0 is that of the port.
+    /// The static rate; 0 is the rate of the port.
     pub packet_rate: u8,
     /// The Ethernet priority; 0 unless the network has priorities.
     pub service_level: u8,
 }
 
 impl Route {
-    /// A path on which nothing but the MTU is worth a word.
+    /// A path with this MTU and default values for the rest.
     pub const fn new(mtu: PathMtu) -> Route {
         Route {
             mtu,
@@ -145,18 +144,18 @@ impl Route {
     }
 }
 
-/// What the application can set before it connects.
+/// The options that an application sets before it connects.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Options {
     pub(crate) traffic_class: u8,
     pub(crate) ack_timeout: Option<AckTimeout>,
     pub(crate) min_rnr_timer: Option<RnrTimer>,
     pub(crate) reuse_address: bool,
-    /// Whether a listener on all addresses takes only its own family.
+    /// Whether a listener on all addresses accepts its own address family only.
     pub(crate) family_only: Option<bool>,
 }
 
-/// The waiting room of a listener.
+/// The requests of a listener that the application has not taken.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backlog {
     pub(crate) limit: usize,
@@ -179,23 +178,23 @@ pub(crate) struct Endpoint {
     pub(crate) options: Options,
     pub(crate) source: Option<SocketAddr>,
     pub(crate) destination: Option<SocketAddr>,
-    /// The port belongs to this id, and not to the listener it came from.
+    /// This id reserved the port. A child id uses the port of its listener.
     pub(crate) owns_port: bool,
     pub(crate) route: Option<Route>,
-    /// The first sequence number that the peer is to send.
+    /// The first PSN that the peer sends.
     pub(crate) first_psn: Psn,
     pub(crate) qpn: Qpn,
     pub(crate) queue_key: Option<QueueKey>,
     pub(crate) backlog: Option<Backlog>,
-    /// The listener in whose waiting room this id still is.
-    pub(crate) waits_at: Option<Id>,
-    /// Where the peer's request is counted, while it is half-open.
+    /// The listener whose backlog counts this id.
+    pub(crate) backlog_of: Option<Id>,
+    /// The source that the half-open request is counted for.
     pub(crate) half_open: Option<Source>,
     pub(crate) memberships: Vec<Membership>,
-    pub(crate) link: Option<Box<Link>>,
-    /// When to look at it again.
+    pub(crate) exchange: Option<Box<Exchange>>,
+    /// When its timer expires.
     pub(crate) deadline: Option<Instant>,
-    /// Its exit notice may have changed.
+    /// Its exit notice may have changed since the driver last asked.
     pub(crate) touched: bool,
 }
 
@@ -214,24 +213,24 @@ impl Endpoint {
             qpn: Qpn::default(),
             queue_key: None,
             backlog: None,
-            waits_at: None,
+            backlog_of: None,
             half_open: None,
             memberships: Vec::new(),
-            link: None,
+            exchange: None,
             deadline: None,
             touched: false,
         }
     }
 
-    /// IPv4 listeners take IPv4 only; IPv6 ones take both, unless told otherwise (as Linux does
-    /// while `bindv6only` is 0).
+    /// An IPv4 listener accepts IPv4 only. An IPv6 listener accepts both families unless the option is
+    /// set, as on Linux with `bindv6only` 0.
     pub(crate) fn family_only(&self) -> bool {
         let ipv4 = self.source.is_some_and(|source| source.is_ipv4());
         self.options.family_only.unwrap_or(ipv4)
     }
 
-    /// The phase of its conversation, if there is one.
+    /// The phase of its exchange, if there is one.
     pub(crate) fn phase(&self) -> Option<Phase> {
-        self.link.as_ref().map(|link| link.phase)
+        self.exchange.as_ref().map(|exchange| exchange.phase)
     }
 }

@@ -1,9 +1,9 @@
 //! The RDMA connection manager without I/O or clock.
 //!
-//! [`Manager`] speaks the messages with which RDMA programs find each other, over queue pair 1 and
-//! the way Linux speaks them (`ib_cm` and `rdma_cm`). It knows neither sockets nor time nor queue
-//! pairs: it is told what the application wants, what came and what time it is; it is asked for
-//! events, for datagrams to send, for what the driver should do and for when to be called again.
+//! [`Manager`] implements the protocol of `ib_cm` and `rdma_cm` over queue pair 1, as Linux does. It
+//! has no sockets, clock or queue pairs. The driver passes in the application's calls, received
+//! datagrams and the current time. It fetches events, datagrams to send, instructions, and the time
+//! of the next call.
 //!
 //! ```
 //! # use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@
 //! client.add_address(client_ip);
 //! server.add_address(server_ip);
 //!
-//! // Datagrams and time are all that connects two managers.
+//! // Two managers share nothing but datagrams and time.
 //! fn exchange(now: Instant, from: &mut Manager, to: &mut Manager) {
 //!     while let Some(sent) = from.poll_transmit() {
 //!         let arrival = Arrival { source: sent.source, destination: sent.destination };
@@ -32,7 +32,7 @@
 //! server.bind(listener, "0.0.0.0:7174".parse()?)?;
 //! server.listen(listener, 8)?;
 //!
-//! // The driver answers instructions; here it knows everything at once.
+//! // A driver looks these results up when it gets an instruction. Here they are constants.
 //! let id = client.create(PortSpace::Tcp, Kind::ReliableConnection)?;
 //! let second = Duration::from_secs(1);
 //! client.resolve_address(now, id, None, "10.0.0.2:7174".parse()?, second)?;
@@ -44,9 +44,9 @@
 //! exchange(now, &mut client, &mut server); // REQ
 //! let event = server.poll_event().expect("a request");
 //! assert!(matches!(event.kind, EventKind::ConnectRequest { .. }));
-//! let guest = event.id;
-//! let _to_set = (server.receive_attributes(guest)?, server.send_attributes(guest)?);
-//! server.accept(now, guest, &Parameters::new(Qpn::new(34)))?;
+//! let child = event.id;
+//! let _to_set = (server.receive_attributes(child)?, server.send_attributes(child)?);
+//! server.accept(now, child, &Parameters::new(Qpn::new(34)))?;
 //!
 //! exchange(now, &mut server, &mut client); // REP
 //! let response = std::iter::from_fn(|| client.poll_event()).last().expect("a response");
@@ -62,39 +62,39 @@
 //!
 //! # What a driver does
 //!
-//! - It hands in every management datagram that comes to queue pair 1, sends what
-//!   [`Manager::poll_transmit`] gives (from queue pair 1, with the well-known Q_Key), and calls
-//!   [`Manager::handle_timeout`] when [`Manager::poll_timeout`] says so.
-//! - It does what [`Manager::poll_instruction`] asks for: find addresses and routes, join groups,
-//!   break queue pairs.
-//! - It passes on events, and calls [`Manager::request_taken`] when the application has seen a
-//!   request, because that is what a backlog counts.
-//! - It moves queue pairs with [`Manager::init_attributes`], [`Manager::receive_attributes`] and
+//! - It passes every management datagram that queue pair 1 receives to [`Manager::handle_datagram`],
+//!   sends what [`Manager::poll_transmit`] returns (from queue pair 1, with the well-known Q_Key), and
+//!   calls [`Manager::handle_timeout`] at the time that [`Manager::poll_timeout`] returns.
+//! - It carries out the instructions of [`Manager::poll_instruction`]: resolve addresses and routes,
+//!   join groups, move queue pairs to ERROR.
+//! - It delivers events to the application, and calls [`Manager::request_taken`] when the application
+//!   takes a request. A backlog counts the requests that the application has not taken.
+//! - It moves queue pairs to INIT, RTR and RTS with [`Manager::init_attributes`], [`Manager::receive_attributes`] and
 //!   [`Manager::send_attributes`]: the passive side before [`Manager::accept`], the active side
 //!   between [`EventKind::ConnectResponse`] and [`Manager::establish`].
-//! - It tells with [`Manager::notify_established`] that a queue pair got its first packet, and
-//!   keeps the numbers of queue pairs unused while [`Manager::is_lingering`].
-//! - If it has set [`Config::exit_notices`], it keeps what [`Manager::poll_exit_notice`] gives where
-//!   it outlives the process, to be sent when the process dies without a word.
+//! - It calls [`Manager::notify_established`] when a queue pair receives its first packet, and does
+//!   not reuse a queue pair number while [`Manager::is_in_time_wait`].
+//! - If it sets [`Config::exit_notices`], it stores what [`Manager::poll_exit_notice`] returns outside
+//!   the process. The notices are sent if the process dies without destroying its ids.
 //!
-//! Where several processes share an address, each takes a [`Slice`] of the communication
-//! identifiers, and [`owner_of`] tells whom a message is for.
+//! Where several processes share an address, each takes a [`Slice`] of the communication ids, and
+//! [`owner_of`] returns the process that a message is for.
 //!
 //! # Where it differs from Linux
 //!
-//! What goes over the wire means the same. On purpose different are only reactions to trouble:
-//! - a repeated REQ gets the REP, or the refusal, at once, and does not come to the application
-//!   again (Linux waits for its own timer, and forgets what it refused);
-//! - when both sides say good-bye at once, both agree (Linux waits for its application);
-//! - the name of a connection stays known while stray packets may be under way;
-//! - a LAP is answered (Linux is silent on RoCE);
-//! - a request that the peer calls stale is sent once more, because the peer ends the old connection
-//!   meanwhile;
-//! - the number of half-open requests is limited, in all and for each address, and a peer can't
-//!   make us wait for hours, whatever timeouts it names;
-//! - a request whose addresses are not those of its packet is refused, a message of a conversation
-//!   that does not come from the peer's address is dropped, and a peer's GUID counts only together
-//!   with its address.
+//! The messages have the same meaning. The differences are deliberate and concern errors only:
+//! - A duplicate REQ is answered with the REP or REJ at once, and is not delivered to the application
+//!   again. Linux waits for its own timer, and does not remember what it rejected.
+//! - When both sides send a DREQ at the same time, both answer with a DREP. Linux waits for its
+//!   application.
+//! - The communication id of a connection stays reserved during time-wait.
+//! - A LAP is answered. Linux does not answer it on RoCE.
+//! - A request that the peer rejects as stale is sent once more, because the peer ends the old
+//!   connection meanwhile.
+//! - The number of half-open requests is limited, in total and per address. Timeouts that a peer
+//!   names are bounded.
+//! - A request is rejected if its addresses differ from those of its packet. A message is dropped if
+//!   its source is not the peer's address. A peer's GUID is valid only together with its address.
 #![forbid(unsafe_code)]
 
 mod attributes;
@@ -103,15 +103,15 @@ mod counters;
 mod endpoints;
 mod error;
 mod event;
+mod exchange;
 mod exit;
 mod id;
-mod link;
 mod manager;
-mod memory;
 mod parameters;
 mod random;
 mod routing;
 mod sabotage;
+mod tables;
 mod timing;
 
 pub use attributes::{

@@ -1,9 +1,9 @@
-//! The manager: all ids of one process, and the tables that find them.
+//! The manager: all ids of one process, and the tables to look them up.
 
 mod active;
 mod bind;
 mod datagram;
-mod leave;
+mod disconnect;
 mod multicast;
 mod passive;
 mod queue_pair;
@@ -23,12 +23,14 @@ use crate::counters::Counters;
 use crate::endpoints::Endpoints;
 use crate::error::{CallError, TooManyIds};
 use crate::event::{Event, EventKind, Instruction};
+use crate::exchange::{Exchange, InFlight, Peer};
 use crate::exit::ExitNotice;
 use crate::id::{Endpoint, Id, Kind, Phase, State};
-use crate::link::{InFlight, Link, Peer};
-use crate::memory::{Answers, Ghosts, HalfOpen, Recent, RemoteDevice, RemoteName};
 use crate::random::Random;
 use crate::sabotage::{Bug, Sabotage};
+use crate::tables::{
+    FinalAnswers, HalfOpen, RecentIds, RemoteConnection, RemoteDevice, TimeWaitTable,
+};
 
 /// A management datagram to send from queue pair 1 to queue pair 1, with Q_Key
 /// [`QueueKey::GSI`](wire::QueueKey::GSI).
@@ -58,12 +60,12 @@ impl Transmit {
     }
 }
 
-/// Between which addresses a datagram came.
+/// The addresses of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// The sender.
+    /// The sender's address.
     pub source: IpAddr,
-    /// Ours.
+    /// Our address.
     pub destination: IpAddr,
 }
 
@@ -75,24 +77,24 @@ impl Arrival {
         }
     }
 
-    fn name(self, guid: u64, id: CommunicationId) -> RemoteName {
-        RemoteName {
+    fn remote_connection(self, guid: u64, id: CommunicationId) -> RemoteConnection {
+        RemoteConnection {
             device: self.device(guid),
             id,
         }
     }
 }
 
-/// How much a manager remembers at the moment. All zero means: nothing.
+/// The sizes of a manager's tables. All are zero in a new manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Load {
     /// Ids.
     pub ids: usize,
-    /// Conversations with peers.
-    pub conversations: usize,
-    /// Names that peers gave to connections, and their queue pairs.
+    /// Communication ids in use.
+    pub communication_ids: usize,
+    /// Communication ids and queue pairs of peers.
     pub peers: usize,
-    /// Requests for datagram services that wait for the application.
+    /// Requests for datagram services that the application has not answered.
     pub services: usize,
     /// Queue pairs of accepted connections.
     pub queue_pairs: usize,
@@ -100,22 +102,22 @@ pub struct Load {
     pub ports: usize,
     /// Timers.
     pub timers: usize,
-    /// Connections of destroyed ids, until their packets have died.
-    pub ghosts: usize,
-    /// Final answers that may be asked for again.
+    /// Connections in time-wait whose id is destroyed.
+    pub time_wait: usize,
+    /// Final answers, kept for duplicate requests.
     pub answers: usize,
     /// Requests of peers that are half-open.
     pub half_open: usize,
-    /// Datagrams, events and instructions that wait to be fetched.
+    /// Datagrams, events and instructions that the driver has not fetched.
     pub waiting: usize,
-    /// Exit notices that the driver has, and those that may have changed since.
+    /// Exit notices that the driver has, plus those that may have changed since.
     pub exit_notices: usize,
 }
 
 /// The connection manager of one process.
 ///
-/// It is told what the application wants, what came from the network and what time it is; it is
-/// asked for events, for datagrams to send, for instructions and for when to be called again.
+/// The driver passes in the application's calls, received datagrams and the current time. It fetches
+/// events, datagrams to send, instructions, and the time of the next call.
 #[derive(Debug)]
 pub struct Manager {
     config: Config,
@@ -123,18 +125,18 @@ pub struct Manager {
     endpoints: Endpoints,
     ids_given: u64,
     addresses: BTreeSet<IpAddr>,
-    /// Who has a port: the port space's number and the port.
+    /// The ids of a port, by port space and port.
     ports: BTreeMap<(u16, u16), Vec<Id>>,
     last_port: u16,
-    conversations: BTreeMap<CommunicationId, Id>,
-    recent: Recent,
-    by_remote_name: BTreeMap<RemoteName, Id>,
+    by_local_id: BTreeMap<CommunicationId, Id>,
+    recent: RecentIds,
+    by_remote_connection: BTreeMap<RemoteConnection, Id>,
     by_remote_qpn: BTreeMap<(RemoteDevice, Qpn), Id>,
     by_local_qpn: BTreeMap<Qpn, Id>,
     services: BTreeMap<(IpAddr, CommunicationId), Id>,
     half_open: HalfOpen,
-    ghosts: Ghosts,
-    answers: Answers,
+    time_wait: TimeWaitTable,
+    answers: FinalAnswers,
     timers: BTreeSet<(Instant, Id)>,
     outbox: VecDeque<Transmit>,
     events: VecDeque<Event>,
@@ -144,29 +146,29 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// How many answers may wait to be fetched before further ones are left out.
-    const MOST_WAITING: usize = 4096;
+    /// The most datagrams that wait to be fetched. Further ones are dropped.
+    const MAX_OUTBOX: usize = 4096;
 
     /// A manager without addresses and ids.
     pub fn new(mut config: Config) -> Self {
         config.max_ids = config.max_ids.min(Config::MOST_IDS);
         Manager {
             random: Random::new(config.seed),
-            recent: Recent::default(),
+            recent: RecentIds::default(),
             endpoints: Endpoints::new(config.exit_notices),
             config,
             ids_given: 0,
             addresses: BTreeSet::new(),
             ports: BTreeMap::new(),
             last_port: 0,
-            conversations: BTreeMap::new(),
-            by_remote_name: BTreeMap::new(),
+            by_local_id: BTreeMap::new(),
+            by_remote_connection: BTreeMap::new(),
             by_remote_qpn: BTreeMap::new(),
             by_local_qpn: BTreeMap::new(),
             services: BTreeMap::new(),
             half_open: HalfOpen::default(),
-            ghosts: Ghosts::default(),
-            answers: Answers::default(),
+            time_wait: TimeWaitTable::default(),
+            answers: FinalAnswers::default(),
             timers: BTreeSet::new(),
             outbox: VecDeque::new(),
             events: VecDeque::new(),
@@ -176,13 +178,13 @@ impl Manager {
         }
     }
 
-    /// Plants a bug, to prove that a test finds it.
+    /// Enables a bug, to prove that a test finds it.
     #[cfg(feature = "sabotage")]
     pub fn sabotage(&mut self, bug: Bug) {
-        self.sabotage.plant(bug);
+        self.sabotage.enable(bug);
     }
 
-    /// A new id, like `rdma_create_id`. [`Kind::of`] gives the kind that goes with a port space.
+    /// Creates an id, like `rdma_create_id`. [`Kind::of`] returns the default kind of a port space.
     pub fn create(&mut self, space: PortSpace, kind: Kind) -> Result<Id, TooManyIds> {
         if self.endpoints.len() >= self.config.max_ids {
             return Err(TooManyIds(self.endpoints.len()));
@@ -190,17 +192,17 @@ impl Manager {
         Ok(self.create_unchecked(space, kind))
     }
 
-    /// How far an id has come; none if it does not exist.
+    /// The state of an id; none if it does not exist.
     pub fn state(&self, id: Id) -> Option<State> {
         self.endpoints.get(id).map(|endpoint| endpoint.state)
     }
 
-    /// How far its conversation with the peer has come; none if there is no conversation.
+    /// The phase of an id's exchange with its peer; none if there is no exchange.
     pub fn phase(&self, id: Id) -> Option<Phase> {
         self.endpoints.get(id)?.phase()
     }
 
-    /// What an id was made for.
+    /// The port space and kind of an id.
     pub fn described(&self, id: Id) -> Result<(PortSpace, Kind), CallError> {
         let endpoint = self.endpoint(id)?;
         Ok((endpoint.space, endpoint.kind))
@@ -229,13 +231,13 @@ impl Manager {
         Ok(())
     }
 
-    /// Sets how long the peer has to wait when no receive is posted.
+    /// Sets how long the peer waits before it retries when no receive is posted.
     pub fn set_min_rnr_timer(&mut self, id: Id, timer: RnrTimer) -> Result<(), CallError> {
         self.endpoint_mut(id)?.options.min_rnr_timer = Some(timer);
         Ok(())
     }
 
-    /// What happened since the last call.
+    /// The next event.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
@@ -247,26 +249,26 @@ impl Manager {
         self.outbox.pop_front()
     }
 
-    /// What the driver should do next.
+    /// The next instruction for the driver.
     #[must_use]
     pub fn poll_instruction(&mut self) -> Option<Instruction> {
         self.instructions.pop_front()
     }
 
-    /// The next change of what is to be sent if this process dies: the message with which the
-    /// kernel would destroy the id. Several changes of one id since the last call are one. Nothing
+    /// The next exit notice that changed: the message that the kernel would send when it destroys the
+    /// id of a dead process. Several changes of one id since the last call are reported once. None
     /// unless [`Config::exit_notices`] is set.
     #[must_use]
     pub fn poll_exit_notice(&mut self) -> Option<ExitNotice> {
         let (id, message) = self.endpoints.next_changed()?;
-        let link = self.endpoints.get(id).and_then(|it| it.link.as_deref());
-        let is_established = link.is_some_and(|link| link.phase == Phase::Established);
+        let exchange = self.endpoints.get(id).and_then(|it| it.exchange.as_deref());
+        let is_established = exchange.is_some_and(|exchange| exchange.phase == Phase::Established);
         if is_established && self.sabotage.has(Bug::ExitNoticeNotUpdated) {
             return None;
         }
-        let transmit = message.zip(link).map(|(message, link)| {
-            let datagram = message.emit(link, self.config.guid);
-            Transmit::new(link.peer, &datagram)
+        let transmit = message.zip(exchange).map(|(message, exchange)| {
+            let datagram = message.emit(exchange, self.config.guid);
+            Transmit::new(exchange.peer, &datagram)
         });
         Some(ExitNotice { id, transmit })
     }
@@ -280,22 +282,22 @@ impl Manager {
             && !self.endpoints.has_touched())
     }
 
-    /// What happened so far, in numbers.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// How much is remembered.
+    /// The sizes of the manager's tables.
     pub fn load(&self) -> Load {
         Load {
             ids: self.endpoints.len(),
-            conversations: self.conversations.len(),
-            peers: self.by_remote_name.len() + self.by_remote_qpn.len(),
+            communication_ids: self.by_local_id.len(),
+            peers: self.by_remote_connection.len() + self.by_remote_qpn.len(),
             services: self.services.len(),
             queue_pairs: self.by_local_qpn.len(),
             ports: self.ports.len(),
             timers: self.timers.len(),
-            ghosts: self.ghosts.len(),
+            time_wait: self.time_wait.len(),
             answers: self.answers.len(),
             half_open: self.half_open.len(),
             waiting: self.outbox.len() + self.events.len() + self.instructions.len(),
@@ -320,16 +322,16 @@ impl Manager {
         self.endpoints.get_mut(id).ok_or(CallError::UnknownId)
     }
 
-    /// The endpoint of an id that a table names.
+    /// The endpoint of an id from one of the tables.
     fn known(&mut self, id: Id) -> &mut Endpoint {
         let endpoint = self.endpoints.get_mut(id);
-        endpoint.expect("tables name only ids that exist")
+        endpoint.expect("tables contain only existing ids")
     }
 
-    /// The conversation of an id that a table names.
-    fn link(&mut self, id: Id) -> &mut Link {
-        let link = self.known(id).link.as_mut();
-        link.expect("tables name only ids with a conversation")
+    /// The exchange of an id from one of the tables.
+    fn exchange(&mut self, id: Id) -> &mut Exchange {
+        let exchange = self.known(id).exchange.as_mut();
+        exchange.expect("the id has an exchange")
     }
 
     fn emit(&mut self, id: Id, kind: EventKind) {
@@ -337,108 +339,114 @@ impl Manager {
     }
 
     /// Sends a message that expects no answer.
-    fn send(&mut self, peer: Peer, transaction: u64, message: impl Into<Message>) {
+    fn send_to(&mut self, peer: Peer, transaction: u64, message: impl Into<Message>) {
         let message = message.into();
         self.counters.sent.count(&message);
-        self.post(peer, &message.emit(transaction));
+        self.enqueue(peer, &message.emit(transaction));
     }
 
-    /// Sends a message of a conversation that expects no answer.
-    fn say(&mut self, id: Id, message: impl Into<Message>) {
-        let link = self.link(id);
-        let (peer, transaction) = (link.peer, link.transaction);
-        self.send(peer, transaction, message);
+    /// Sends a message of an exchange that expects no answer.
+    fn send(&mut self, id: Id, message: impl Into<Message>) {
+        let exchange = self.exchange(id);
+        let (peer, transaction) = (exchange.peer, exchange.transaction);
+        self.send_to(peer, transaction, message);
     }
 
-    /// Sends a message, and again and again until [`stop_asking`](Self::stop_asking).
-    fn ask(&mut self, now: Instant, id: Id, transaction: u64, message: impl Into<Message>) {
+    /// Sends a message, and retransmits it until [`stop_retransmitting`](Self::stop_retransmitting).
+    fn send_until_answered(
+        &mut self,
+        now: Instant,
+        id: Id,
+        transaction: u64,
+        message: impl Into<Message>,
+    ) {
         let message = message.into();
         let datagram = message.emit(transaction);
-        let tires_at_once = self.sabotage.has(Bug::NothingRepeated);
-        let link = self.link(id);
-        let interval = link.response_interval;
-        link.in_flight = Some(InFlight {
+        let no_retries = self.sabotage.has(Bug::NothingRepeated);
+        let exchange = self.exchange(id);
+        let interval = exchange.response_interval;
+        exchange.in_flight = Some(InFlight {
             datagram: Box::new(datagram),
             attribute: message.attribute(),
             interval,
-            retries_left: if tires_at_once { 0 } else { link.max_retries },
+            retries_left: if no_retries { 0 } else { exchange.max_retries },
             until: None,
         });
-        let peer = link.peer;
+        let peer = exchange.peer;
         self.counters.sent.count(&message);
-        self.post(peer, &datagram);
+        self.enqueue(peer, &datagram);
         self.set_timer(id, now + interval);
     }
 
-    fn stop_asking(&mut self, id: Id) {
-        self.link(id).in_flight = None;
+    fn stop_retransmitting(&mut self, id: Id) {
+        self.exchange(id).in_flight = None;
         self.clear_timer(id);
         self.end_half_open(id);
     }
 
-    /// The peer has confirmed its request, or the request is over.
+    /// The peer has confirmed its request, or the request has ended.
     fn end_half_open(&mut self, id: Id) {
         if let Some(source) = self.known(id).half_open.take() {
             self.half_open.remove(source);
         }
     }
 
-    fn post(&mut self, peer: Peer, datagram: &[u8; mad::LENGTH]) {
-        if self.outbox.len() >= Self::MOST_WAITING {
+    fn enqueue(&mut self, peer: Peer, datagram: &[u8; mad::LENGTH]) {
+        if self.outbox.len() >= Self::MAX_OUTBOX {
             self.counters.outbox_full += 1;
             return;
         }
         self.outbox.push_back(Transmit::new(peer, datagram));
     }
 
-    /// A communication identifier that strangers can't guess. Zero means "none" on the wire.
-    fn new_identifier(&mut self, id: Id) -> CommunicationId {
+    /// A random communication id, so that others can't guess it. Zero means "none" on the wire.
+    fn new_communication_id(&mut self, id: Id) -> CommunicationId {
         loop {
-            let identifier = self.config.slice.identifier(self.random.next());
-            let taken = identifier.value() == 0
-                || self.conversations.contains_key(&identifier)
-                || self.recent.contains(identifier)
-                || self.ghosts.contains(identifier);
+            let communication_id = self.config.slice.communication_id(self.random.next());
+            let taken = communication_id.value() == 0
+                || self.by_local_id.contains_key(&communication_id)
+                || self.recent.contains(communication_id)
+                || self.time_wait.contains(communication_id);
             if !taken {
-                self.conversations.insert(identifier, id);
-                return identifier;
+                self.by_local_id.insert(communication_id, id);
+                return communication_id;
             }
         }
     }
 
-    /// The identifier is free, but not used again soon: late messages may still name it.
-    fn release_identifier(&mut self, identifier: CommunicationId) {
-        if self.conversations.remove(&identifier).is_some() {
-            self.recent.add(identifier);
+    /// Frees a communication id. It is not reused soon, because late messages may still name it.
+    fn release_communication_id(&mut self, communication_id: CommunicationId) {
+        if self.by_local_id.remove(&communication_id).is_some() {
+            self.recent.add(communication_id);
         }
     }
 
-    /// Ends a conversation without a word. The id stays.
-    fn forget_link(&mut self, id: Id) -> Option<Box<Link>> {
+    /// Ends an exchange without a message. The id stays.
+    fn remove_exchange(&mut self, id: Id) -> Option<Box<Exchange>> {
         self.clear_timer(id);
         self.end_half_open(id);
-        let link = self.known(id).link.take()?;
-        self.forget_remote(id, &link);
-        self.release_identifier(link.local_id);
-        let service = (link.peer.destination, link.remote_id);
+        let exchange = self.known(id).exchange.take()?;
+        self.remove_queue_pairs(id, &exchange);
+        self.release_communication_id(exchange.local_id);
+        let service = (exchange.peer.destination, exchange.remote_id);
         if self.services.get(&service) == Some(&id) {
             self.services.remove(&service);
         }
-        let name = link.remote_name();
-        if self.by_remote_name.get(&name) == Some(&id) {
-            self.by_remote_name.remove(&name);
+        let name = exchange.remote_connection();
+        if self.by_remote_connection.get(&name) == Some(&id) {
+            self.by_remote_connection.remove(&name);
         }
-        Some(link)
+        Some(exchange)
     }
 
     /// The queue pairs of a connection are no longer connected.
-    fn forget_remote(&mut self, id: Id, link: &Link) {
-        let remote = (link.remote_device(), link.remote_qpn);
+    fn remove_queue_pairs(&mut self, id: Id, exchange: &Exchange) {
+        let remote = (exchange.remote_device(), exchange.remote_qpn);
         if self.by_remote_qpn.get(&remote) == Some(&id) {
             self.by_remote_qpn.remove(&remote);
         }
-        if self.by_local_qpn.get(&link.local_qpn) == Some(&id) {
-            self.by_local_qpn.remove(&link.local_qpn);
+        if self.by_local_qpn.get(&exchange.local_qpn) == Some(&id) {
+            self.by_local_qpn.remove(&exchange.local_qpn);
         }
     }
 }

@@ -1,48 +1,48 @@
-//! What an application says when it connects or accepts.
+//! The parameters of connect and accept.
 
 use wire::{Qpn, QueueKey};
 
-/// How many bytes of its own an application can send along.
+/// How many bytes of private data an application can send.
 pub mod private_data {
     use wire::cm::AddressHeader;
 
-    /// With a request for a connection.
+    /// With a connection request (REQ).
     pub const REQUEST: usize = 92 - AddressHeader::LENGTH;
-    /// When accepting one.
+    /// When accepting a connection (REP).
     pub const REPLY: usize = 196;
-    /// When refusing one.
+    /// When rejecting a connection (REJ).
     pub const REJECT: usize = 148;
-    /// With a request for a datagram service.
+    /// With a request for a datagram service (SIDR_REQ).
     pub const SERVICE_REQUEST: usize = 216 - AddressHeader::LENGTH;
-    /// With the answer to that.
+    /// With the answer to a service request (SIDR_REP).
     pub const SERVICE_REPLY: usize = 136;
 }
 
-/// The queue pair and the wishes of one side, like `rdma_conn_param`.
+/// The queue pair and the connection parameters of one side, like `rdma_conn_param`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameters<'a> {
     /// The local queue pair.
     pub qpn: Qpn,
     /// Whether it has a shared receive queue.
     pub shared_receive_queue: bool,
-    /// The application's own bytes.
+    /// The application's private data.
     pub private_data: &'a [u8],
-    /// How many reads and atomics of the peer it can serve at once.
+    /// How many reads and atomics of the peer it serves at the same time.
     pub responder_resources: u8,
     /// How many reads and atomics it wants to have outstanding.
     pub initiator_depth: u8,
-    /// Whether it counts end-to-end credits.
+    /// Whether it supports end-to-end credits.
     pub flow_control: bool,
-    /// How often it retries; 7 is the most. Only the requesting side has a say.
+    /// How many times it retransmits, at most 7. Only the active side chooses it.
     pub retry_count: u8,
-    /// How often the peer retries when it is not ready; 7 means for ever.
+    /// How many times the peer retries after an RNR NAK; 7 means without limit.
     pub rnr_retry_count: u8,
-    /// The Q_Key, for datagrams; none means the usual one.
+    /// The Q_Key, for datagrams; none means [`DEFAULT_QUEUE_KEY`].
     pub queue_key: Option<QueueKey>,
 }
 
 impl Parameters<'_> {
-    /// A queue pair without particular wishes: one read at a time, all retries.
+    /// Default parameters: one read or atomic at a time, the most retries.
     pub const fn new(qpn: Qpn) -> Self {
         Parameters {
             qpn,

@@ -1,9 +1,9 @@
-//! Numbers that a peer can't guess, however many of them it has seen.
+//! Random numbers that a peer can't predict from previous ones.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// A cryptographic generator. The same seed gives the same numbers.
+/// A cryptographic random number generator. The same seed gives the same numbers.
 #[derive(Debug)]
 pub(crate) struct Random(ChaCha20Rng);
 

@@ -1,22 +1,24 @@
-//! Whose message it is, when several processes share an address.
+//! Which process a message is for, when several processes share an address.
 
 use wire::cm::{CommunicationId, Message, RejectReason, ServiceId};
 
-/// Who must get a message.
+/// The process that a message is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recipient {
-    /// Whoever gave out this identifier: see [`Slice::contains`](crate::Slice::contains).
+    /// The process whose slice contains this communication id: see
+    /// [`Slice::contains`](crate::Slice::contains).
     Identifier(CommunicationId),
-    /// Whoever listens on this service.
+    /// The process that listens on this service.
     Listener(ServiceId),
-    /// Whoever remembers the sender's identifier. A requester that gives up before it was answered
-    /// has never learned ours: Linux then leaves it out and names its own device instead. Give such
-    /// a message to every process; those that it does not concern ignore it.
+    /// The process that knows the sender's communication id. A requester that times out before an
+    /// answer does not know our id. Linux then sends 0 and names its own device instead. Deliver such
+    /// a message to every process; a process that does not know the connection ignores it.
     Everyone,
 }
 
-/// Whom a message is for. The message is already parsed, so nobody has to do it twice:
-/// [`Manager::handle_message`](crate::Manager::handle_message) takes it as it is.
+/// Which process a message is for.
+/// [`Manager::handle_message`](crate::Manager::handle_message) takes the same parsed message, so it is
+/// parsed only once.
 pub const fn owner_of(message: &Message) -> Recipient {
     let id = match message {
         Message::ConnectRequest(request) => return Recipient::Listener(request.service_id),
@@ -53,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_go_to_whoever_gave_the_identifier() {
+    fn answers_go_to_the_owner_of_the_communication_id() {
         let id = CommunicationId::new(0x1234);
         let ready = ReadyToUse {
             remote_id: id,
@@ -68,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requester_that_gave_up_does_not_know_us() {
+    fn a_timeout_reject_without_our_id_goes_to_everyone() {
         let mut reject = Reject {
             reason: RejectReason::Timeout,
             local_id: CommunicationId::new(1),

@@ -1,36 +1,36 @@
-//! Known bugs of connection managers, to be planted one at a time.
+//! Deliberate bugs, enabled one at a time.
 //!
-//! The simulator's tests plant each of these and demand that it is found. Without the cargo feature
-//! `sabotage` no bug can be planted and the checks vanish.
+//! The simulator's tests enable each bug and require that a run fails. Without the cargo feature
+//! `sabotage` no bug can be enabled, and the checks compile to nothing.
 
-/// A bug that a careless connection manager might have.
+/// A bug that a connection manager might have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bug {
-    /// A refusal is not remembered: a repeated request comes to the application again.
+    /// A rejection is not remembered: a duplicate request is delivered to the application again.
     RefusalForgotten,
-    /// A connection of a destroyed id leaves nothing behind: a late copy of its request is new.
+    /// Destroying an id skips time-wait: a late copy of its request counts as new.
     NoTimewait,
-    /// A repeated REP is not answered: the passive side never learns of a lost RTU.
+    /// A duplicate REP is not answered, so a lost RTU is never repeated.
     ReadyNotRepeated,
-    /// Who has said good-bye does not listen to the peer's.
-    CrossedFarewellsIgnored,
-    /// Places in the waiting room of a listener are not given back.
+    /// A DREQ is ignored after our own DREQ was sent.
+    CrossedDisconnectsIgnored,
+    /// A listener's backlog count is never decremented.
     BacklogLeaks,
-    /// A message that gets no answer is not repeated.
+    /// A message without an answer is not retransmitted.
     NothingRepeated,
-    /// Each side expects the sequence numbers that it should send.
+    /// Each side expects the PSNs that it should send.
     SequenceNumbersSwapped,
     /// The exit notice of a half-open request is kept when the connection is established.
     ExitNoticeNotUpdated,
 }
 
 impl Bug {
-    /// All of them.
+    /// All bugs.
     pub const ALL: [Bug; 8] = [
         Bug::RefusalForgotten,
         Bug::NoTimewait,
         Bug::ReadyNotRepeated,
-        Bug::CrossedFarewellsIgnored,
+        Bug::CrossedDisconnectsIgnored,
         Bug::BacklogLeaks,
         Bug::NothingRepeated,
         Bug::SequenceNumbersSwapped,
@@ -38,22 +38,22 @@ impl Bug {
     ];
 }
 
-/// The bug that is planted in a manager, if any.
+/// The bug that is enabled in a manager, if any.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sabotage {
     #[cfg(feature = "sabotage")]
-    planted: Option<Bug>,
+    enabled: Option<Bug>,
 }
 
 impl Sabotage {
     #[cfg(feature = "sabotage")]
-    pub(crate) fn plant(&mut self, bug: Bug) {
-        self.planted = Some(bug);
+    pub(crate) fn enable(&mut self, bug: Bug) {
+        self.enabled = Some(bug);
     }
 
     #[cfg(feature = "sabotage")]
     pub(crate) fn has(self, bug: Bug) -> bool {
-        self.planted == Some(bug)
+        self.enabled == Some(bug)
     }
 
     #[cfg(not(feature = "sabotage"))]

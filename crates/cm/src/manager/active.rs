@@ -1,4 +1,4 @@
-//! The side that connects: REQ, what may answer it, RTU.
+//! The active side: sends REQ, receives REP, REJ or MRA, sends RTU.
 
 use std::time::Instant;
 
@@ -11,17 +11,17 @@ use wire::{AckTimeout, Gid, Qpn};
 use crate::config::Config;
 use crate::error::CallError;
 use crate::event::{EventKind, Failure, Instruction, Offer};
+use crate::exchange::{self, Exchange, Peer};
 use crate::id::{Endpoint, Id, Kind, Phase, Route, State};
-use crate::link::{self, Link, Peer};
 use crate::manager::{Arrival, Manager};
 use crate::parameters::{Parameters, private_data};
 use crate::sabotage::Bug;
 use crate::timing;
 
 impl Manager {
-    /// Asks the peer for a connection, or for its datagram service, like `rdma_connect`. Ends with
+    /// Requests a connection or a datagram service, like `rdma_connect`. Results in
     /// [`ConnectResponse`](EventKind::ConnectResponse) or
-    /// [`ServiceFound`](EventKind::ServiceFound), with [`Rejected`](EventKind::Rejected) or with
+    /// [`ServiceFound`](EventKind::ServiceFound), in [`Rejected`](EventKind::Rejected) or in
     /// [`Unreachable`](EventKind::Unreachable).
     pub fn connect(
         &mut self,
@@ -30,149 +30,153 @@ impl Manager {
         parameters: &Parameters<'_>,
     ) -> Result<(), CallError> {
         let endpoint = self.endpoint(id)?;
-        let Some(way) = Way::of(endpoint) else {
+        let Some(target) = Target::of(endpoint) else {
             return Err(CallError::WrongState(endpoint.state));
         };
         if endpoint.kind == Kind::Datagram {
-            return self.find_service(now, id, &way, parameters);
+            return self.request_service(now, id, &target, parameters);
         }
-        let data = way.private_data::<92>(parameters.private_data, private_data::REQUEST)?;
+        let data = target.private_data::<92>(parameters.private_data, private_data::REQUEST)?;
         let (kind, first_psn) = (endpoint.kind, endpoint.first_psn);
-        let identifier = self.new_identifier(id);
-        let mut link = way.link(Phase::RequestSent, identifier, &self.config);
-        link.receive_psn = first_psn;
-        link.take_parameters(parameters);
-        let mut request = request(&link, kind, parameters, data);
+        let communication_id = self.new_communication_id(id);
+        let mut exchange = target.exchange(Phase::RequestSent, communication_id, &self.config);
+        exchange.receive_psn = first_psn;
+        exchange.set_parameters(parameters);
+        let mut request = request(&exchange, kind, parameters, data);
         request.local_guid = self.config.guid;
-        let transaction = link.transaction;
+        let transaction = exchange.transaction;
         let endpoint = self.known(id);
         endpoint.state = State::Connect;
         endpoint.qpn = parameters.qpn;
-        endpoint.link = Some(Box::new(link));
-        self.ask(now, id, transaction, request);
+        endpoint.exchange = Some(Box::new(exchange));
+        self.send_until_answered(now, id, transaction, request);
         Ok(())
     }
 
-    /// The queue pair is ready to send: tells the peer so, like `rdma_establish`. Follows
+    /// The queue pair is in RTS: sends the RTU, like `rdma_establish`. The call follows
     /// [`ConnectResponse`](EventKind::ConnectResponse).
     pub fn establish(&mut self, id: Id) -> Result<(), CallError> {
         let endpoint = self.endpoint_mut(id)?;
-        let Some(link) = endpoint.link.as_mut() else {
+        let Some(exchange) = endpoint.exchange.as_mut() else {
             return Err(CallError::WrongState(endpoint.state));
         };
-        if link.phase != Phase::ReplyReceived {
+        if exchange.phase != Phase::ReplyReceived {
             return Err(CallError::WrongPhase);
         }
-        link.phase = Phase::Established;
-        let ready = link.ready();
-        self.say(id, ready);
+        exchange.phase = Phase::Established;
+        let ready = exchange.ready();
+        self.send(id, ready);
         Ok(())
     }
 
-    /// The peer accepted, but the queue pair could not be made ready: refuses, and tells the
-    /// application with [`ConnectError`](EventKind::ConnectError).
+    /// The peer accepted, but the queue pair could not be moved to RTS: sends a REJ, and reports
+    /// [`ConnectError`](EventKind::ConnectError).
     pub fn connect_failed(&mut self, id: Id, failure: Failure) -> Result<(), CallError> {
         let endpoint = self.endpoint(id)?;
         if endpoint.phase() != Some(Phase::ReplyReceived) {
             return Err(CallError::WrongPhase);
         }
-        let link = self.link(id);
-        let refusal = link.refusal(RejectReason::Consumer, PrivateData::default());
-        self.say(id, refusal);
-        self.forget_link(id);
+        let exchange = self.exchange(id);
+        let reject = exchange.reject(RejectReason::Consumer, PrivateData::default());
+        self.send(id, reject);
+        self.remove_exchange(id);
         self.emit(id, EventKind::ConnectError(failure));
         Ok(())
     }
 
-    pub(super) fn handle_reply(
+    pub(super) fn handle_rep(
         &mut self,
         now: Instant,
         arrival: Arrival,
         transaction: u64,
         reply: &ConnectReply,
     ) {
-        let Some(id) = self.conversation(arrival, reply.remote_id) else {
+        let Some(id) = self.find_by_local_id(arrival, reply.remote_id) else {
             return;
         };
-        let link = self.link(id);
-        if !matches!(link.phase, Phase::RequestSent | Phase::RequestDelayed) {
-            self.handle_repeated_reply(id, reply);
+        let exchange = self.exchange(id);
+        if !matches!(exchange.phase, Phase::RequestSent | Phase::RequestDelayed) {
+            self.handle_duplicate_rep(id, reply);
             return;
         }
-        let name = arrival.name(reply.local_guid, reply.local_id);
-        if self.by_remote_name.contains_key(&name) {
+        let remote = arrival.remote_connection(reply.local_guid, reply.local_id);
+        if self.by_remote_connection.contains_key(&remote) {
             self.counters.unmatched += 1;
             return;
         }
         let kind = self.known(id).kind;
         let remote_qpn = (arrival.device(reply.local_guid), replying_qpn(kind, reply));
         if let Some(&stale) = self.by_remote_qpn.get(&remote_qpn) {
-            let refusal = Reject {
+            let reject = Reject {
                 local_id: reply.remote_id,
                 remote_id: reply.local_id,
                 message: RefusedMessage::Reply,
                 reason: RejectReason::StaleConnection,
                 ..Reject::default()
             };
-            self.refuse_stale(now, arrival, transaction, stale, refusal);
-            // The peer gives this connection up: a second copy of its reply must not be accepted.
+            self.reject_stale(now, arrival, transaction, stale, reject);
+            // The peer gives this connection up, so a second copy of its REP must not be accepted.
             if !self.retry_stale(now, id) {
                 self.enter_timewait(now, id);
-                self.tell_rejected(id, &refusal);
+                self.report_rejected(id, &reject);
             }
             return;
         }
-        self.by_remote_name.insert(name, id);
+        self.by_remote_connection.insert(remote, id);
         self.by_remote_qpn.insert(remote_qpn, id);
-        self.stop_asking(id);
-        self.link(id).take_reply(kind, reply);
+        self.stop_retransmitting(id);
+        self.exchange(id).set_reply(kind, reply);
         self.emit(id, EventKind::ConnectResponse(offer_of_reply(kind, reply)));
     }
 
-    /// The peer has not heard our answer to its REP: say it again.
-    fn handle_repeated_reply(&mut self, id: Id, reply: &ConnectReply) {
-        let is_mute = self.sabotage.has(Bug::ReadyNotRepeated);
-        let link = self.link(id);
-        let answer: Message = match link.phase {
-            _ if link.remote_id != reply.local_id => {
+    /// Our answer to the peer's REP is lost or late: send it again.
+    fn handle_duplicate_rep(&mut self, id: Id, reply: &ConnectReply) {
+        let omit_ready = self.sabotage.has(Bug::ReadyNotRepeated);
+        let exchange = self.exchange(id);
+        let answer: Message = match exchange.phase {
+            _ if exchange.remote_id != reply.local_id => {
                 self.counters.unmatched += 1;
                 return;
             }
-            Phase::Established if is_mute => return,
-            Phase::Established => link.ready().into(),
-            Phase::ReplyReceived => link.delay(AnsweredMessage::Reply).into(),
+            Phase::Established if omit_ready => return,
+            Phase::Established => exchange.ready().into(),
+            Phase::ReplyReceived => exchange.mra(AnsweredMessage::Reply).into(),
             _ => {
                 self.counters.duplicates.count(&(*reply).into());
                 return;
             }
         };
         self.counters.duplicates.count(&(*reply).into());
-        self.say(id, answer);
+        self.send(id, answer);
     }
 
-    /// The peer knows a connection of our queue pair's number, perhaps that of a process that died.
-    /// It ends that connection (IBA 12.9.8.3.1), so the request gets a second chance under another
-    /// identifier. Returns whether it does. Linux leaves this to the application.
+    /// The peer has an old connection of our queue pair's number, perhaps of a process that died. It
+    /// ends that connection (IBA 12.9.8.3.1), so we send the request once more with another
+    /// communication id. Returns whether we do. Linux leaves this to the application.
     pub(super) fn retry_stale(&mut self, now: Instant, id: Id) -> bool {
-        let link = self.link(id);
-        let asks = matches!(link.phase, Phase::RequestSent | Phase::RequestDelayed);
-        let Some(in_flight) = link.in_flight.as_ref().filter(|_| asks && !link.was_stale) else {
+        let exchange = self.exchange(id);
+        let is_pending = matches!(exchange.phase, Phase::RequestSent | Phase::RequestDelayed);
+        let Some(in_flight) = exchange
+            .in_flight
+            .as_ref()
+            .filter(|_| is_pending && !exchange.was_stale)
+        else {
             return false;
         };
         let Ok((_, Message::ConnectRequest(mut request))) = Message::parse(&in_flight.datagram)
         else {
             return false;
         };
-        self.release_identifier(request.local_id);
-        request.local_id = self.new_identifier(id);
-        let link = self.link(id);
-        link.phase = Phase::RequestSent;
-        link.was_stale = true;
-        link.local_id = request.local_id;
-        link.transaction = link::own_transaction(request.local_id);
-        let datagram = Message::from(request).emit(link.transaction);
-        let interval = link.response_interval;
-        if let Some(in_flight) = &mut link.in_flight {
+        self.release_communication_id(request.local_id);
+        request.local_id = self.new_communication_id(id);
+        let exchange = self.exchange(id);
+        exchange.phase = Phase::RequestSent;
+        exchange.was_stale = true;
+        exchange.local_id = request.local_id;
+        exchange.transaction = exchange::own_transaction(request.local_id);
+        let datagram = Message::from(request).emit(exchange.transaction);
+        let interval = exchange.response_interval;
+        if let Some(in_flight) = &mut exchange.in_flight {
             *in_flight.datagram = datagram;
             in_flight.interval = interval;
         }
@@ -180,31 +184,31 @@ impl Manager {
         true
     }
 
-    /// A queue pair can't be connected twice: the connection that we know is dead. The new one is
-    /// refused and the old one ended (IBA 12.9.8.3.1, and so does Linux); the peer tries again. A
-    /// request that is not confirmed yet is given up in the same way, which Linux does not do.
-    pub(super) fn refuse_stale(
+    /// A queue pair can't be connected twice, so the connection that we know is stale. The new request
+    /// is rejected and the old connection ended (IBA 12.9.8.3.1, as on Linux); the peer tries again. A
+    /// half-open request is ended in the same target; Linux does not do that.
+    pub(super) fn reject_stale(
         &mut self,
         now: Instant,
         arrival: Arrival,
         transaction: u64,
         stale: Id,
-        refusal: Reject,
+        reject: Reject,
     ) {
         self.counters.stale += 1;
         let peer = self.answer_to(arrival);
-        self.send(peer, transaction, refusal);
-        match self.link(stale).phase {
+        self.send_to(peer, transaction, reject);
+        match self.exchange(stale).phase {
             Phase::Established => {
-                self.part(now, stale);
-                // The peer's second request need not wait for the answer: perhaps there is none.
-                let link = self.link(stale);
-                let remote = (link.remote_device(), link.remote_qpn);
+                self.send_dreq(now, stale);
+                // The peer's second request does not wait for the DREP, because there may be none.
+                let exchange = self.exchange(stale);
+                let remote = (exchange.remote_device(), exchange.remote_qpn);
                 self.by_remote_qpn.remove(&remote);
             }
             Phase::RequestReceived | Phase::ReplySent | Phase::ReplyDelayed => {
-                self.forget_request(now, stale);
-                self.tell_rejected(stale, &refusal);
+                self.drop_request(now, stale);
+                self.report_rejected(stale, &reject);
             }
             _ => {}
         }
@@ -220,15 +224,15 @@ impl Manager {
     }
 }
 
-impl Link {
-    fn take_parameters(&mut self, parameters: &Parameters<'_>) {
+impl Exchange {
+    fn set_parameters(&mut self, parameters: &Parameters<'_>) {
         self.local_qpn = parameters.qpn;
         self.responder_resources = parameters.responder_resources;
         self.initiator_depth = parameters.initiator_depth;
         self.retry_count = parameters.retry_count.min(7);
     }
 
-    fn take_reply(&mut self, kind: Kind, reply: &ConnectReply) {
+    fn set_reply(&mut self, kind: Kind, reply: &ConnectReply) {
         self.phase = Phase::ReplyReceived;
         self.remote_id = reply.local_id;
         self.remote_guid = reply.local_guid;
@@ -237,25 +241,25 @@ impl Link {
         self.initiator_depth = reply.responder_resources;
         self.responder_resources = reply.initiator_depth;
         self.rnr_retry_count = reply.rnr_retry_count;
-        let life_time = self.ack_timeout - 1;
-        self.ack_timeout = timing::ack_timeout(reply.target_ack_delay.code(), life_time);
+        let lifetime = self.ack_timeout - 1;
+        self.ack_timeout = timing::ack_timeout(reply.target_ack_delay.code(), lifetime);
     }
 }
 
-/// Everything that is known about the way to a peer before anything is said.
-pub(super) struct Way {
+/// The peer that an id is about to connect to: its service, addresses and route.
+pub(super) struct Target {
     pub(super) service: ServiceId,
     pub(super) peer: Peer,
     route: Route,
     header: AddressHeader,
     flow_label: u32,
-    /// The code of the time that a packet lives.
-    life_time: u8,
+    /// The code of the packet lifetime.
+    lifetime: u8,
 }
 
-impl Way {
+impl Target {
     /// None before the route is resolved.
-    fn of(endpoint: &Endpoint) -> Option<Way> {
+    fn of(endpoint: &Endpoint) -> Option<Target> {
         let (State::RouteResolved, Some(source), Some(destination), Some(route)) = (
             endpoint.state,
             endpoint.source,
@@ -265,7 +269,7 @@ impl Way {
             return None;
         };
         let timeout = endpoint.options.ack_timeout.map_or(0, AckTimeout::code);
-        Some(Way {
+        Some(Target {
             service: ServiceId::of_port(endpoint.space, destination.port()),
             peer: Peer {
                 source: source.ip(),
@@ -279,29 +283,35 @@ impl Way {
                 source: source.ip(),
                 destination: destination.ip(),
             },
-            flow_label: link::flow_label(source.port(), destination.port()),
-            life_time: timeout.checked_sub(1).unwrap_or(timing::PACKET_LIFE_TIME),
+            flow_label: exchange::flow_label(source.port(), destination.port()),
+            lifetime: timeout.checked_sub(1).unwrap_or(timing::PACKET_LIFETIME),
         })
     }
 
-    /// A conversation over this way. An answer takes what the peer may take, there and back.
-    fn link(&self, phase: Phase, identifier: CommunicationId, config: &Config) -> Link {
-        let mut link = Link::new(phase, self.peer, identifier);
-        link.service = self.service;
-        link.path = self.path(config);
-        link.mtu = self.route.mtu;
-        link.ack_timeout = self.life_time + 1;
-        link.response_interval =
-            2 * timing::interval(self.life_time) + timing::interval(timing::RESPONSE.code());
-        link
+    /// A new exchange with this peer. The response interval is the round trip plus the peer's response
+    /// timeout.
+    fn exchange(
+        &self,
+        phase: Phase,
+        communication_id: CommunicationId,
+        config: &Config,
+    ) -> Exchange {
+        let mut exchange = Exchange::new(phase, self.peer, communication_id);
+        exchange.service = self.service;
+        exchange.path = self.path(config);
+        exchange.mtu = self.route.mtu;
+        exchange.ack_timeout = self.lifetime + 1;
+        exchange.response_interval =
+            2 * timing::interval(self.lifetime) + timing::interval(timing::RESPONSE.code());
+        exchange
     }
 
-    /// The path as REQ and address handles have it. RoCE has no LIDs; Linux writes the permissive
-    /// ones when a packet may be routed.
+    /// The path for the REQ and for address handles. RoCE has no LIDs; Linux writes the permissive LID
+    /// when a packet may be routed.
     pub(super) fn path(&self, config: &Config) -> Path {
         let routed = self.route.hop_limit > 1;
         let lid = if routed { 0xffff } else { 0 };
-        let timeout = timing::ack_timeout(config.ack_delay.code(), self.life_time);
+        let timeout = timing::ack_timeout(config.ack_delay.code(), self.lifetime);
         Path {
             local_lid: lid,
             remote_lid: lid,
@@ -317,7 +327,7 @@ impl Way {
         }
     }
 
-    /// The addresses, and the application's bytes behind them.
+    /// The address header, followed by the application's private data.
     pub(super) fn private_data<const N: usize>(
         &self,
         data: &[u8],
@@ -333,35 +343,35 @@ impl Way {
 }
 
 fn request(
-    link: &Link,
+    exchange: &Exchange,
     kind: Kind,
     parameters: &Parameters<'_>,
     private_data: PrivateData<92>,
 ) -> ConnectRequest {
     let request = ConnectRequest {
-        local_id: link.local_id,
-        service_id: link.service,
-        local_qpn: link.local_qpn,
-        responder_resources: link.responder_resources,
-        initiator_depth: link.initiator_depth,
+        local_id: exchange.local_id,
+        service_id: exchange.service,
+        local_qpn: exchange.local_qpn,
+        responder_resources: exchange.responder_resources,
+        initiator_depth: exchange.initiator_depth,
         remote_response_timeout: timing::RESPONSE,
         service: kind.service(),
         extended_transport: kind.extended_transport(),
         flow_control: parameters.flow_control,
-        starting_psn: link.receive_psn,
+        starting_psn: exchange.receive_psn,
         local_response_timeout: timing::RESPONSE,
-        retry_count: link.retry_count,
-        partition: link.partition,
-        path_mtu: Some(link.mtu),
+        retry_count: exchange.retry_count,
+        partition: exchange.partition,
+        path_mtu: Some(exchange.mtu),
         rnr_retry_count: parameters.rnr_retry_count.min(7),
         max_cm_retries: timing::MAX_RETRIES,
         shared_receive_queue: parameters.shared_receive_queue,
-        primary: link.path,
+        primary: exchange.path,
         private_data,
         ..ConnectRequest::default()
     };
     match kind {
-        // An XRC initiator receives nothing: what the peer would need for sending is left out.
+        // An XRC initiator receives nothing, so the values for the peer's sending are zero.
         Kind::ExtendedConnection => ConnectRequest {
             responder_resources: 0,
             retry_count: 0,
@@ -373,7 +383,7 @@ fn request(
     }
 }
 
-/// The queue pair of who agrees to a connection. An XRC target stands in a field of its own.
+/// The queue pair number in a REP. The number of an XRC target is in the EECN field.
 fn replying_qpn(kind: Kind, reply: &ConnectReply) -> Qpn {
     match kind {
         Kind::ExtendedConnection => reply.local_eecn,
@@ -381,7 +391,7 @@ fn replying_qpn(kind: Kind, reply: &ConnectReply) -> Qpn {
     }
 }
 
-/// The peer's words from our side: what it wants outstanding, we must serve.
+/// The peer's parameters from our point of view: its initiator depth is our responder resources.
 fn offer_of_reply(kind: Kind, reply: &ConnectReply) -> Offer {
     Offer {
         remote_qpn: replying_qpn(kind, reply),

@@ -1,4 +1,4 @@
-//! Addresses and ports: who has them, and who listens.
+//! Addresses, ports and listeners.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -12,38 +12,38 @@ use crate::manager::Manager;
 use crate::sabotage::Bug;
 
 impl Manager {
-    /// From now on this is an address of ours.
+    /// Adds a local address.
     pub fn add_address(&mut self, address: IpAddr) {
         self.addresses.insert(address);
     }
 
-    /// From now on nothing can be bound to this address any more.
+    /// Removes a local address: no id can be bound to it any more.
     pub fn remove_address(&mut self, address: IpAddr) {
         self.addresses.remove(&address);
     }
 
-    /// The address moved to another interface: tells all ids that are bound to it.
+    /// The address moved to another interface: reports it to all ids that are bound to it.
     pub fn address_changed(&mut self, address: IpAddr) {
         for id in self.bound_to(|ip| ip == address) {
             self.emit(id, EventKind::AddressChange);
         }
     }
 
-    /// The device is gone: all ids that are bound to an address of it are told so, and all they can
-    /// still do is to be destroyed. Peers are told nothing, because nothing can be sent.
+    /// The device was removed. All ids that are bound to an address get an event, and can only be
+    /// destroyed. Peers get no message, because nothing can be sent.
     pub fn device_removed(&mut self) {
         for id in self.bound_to(|ip| !ip.is_unspecified()) {
-            self.forget_link(id);
-            self.leave_waiting_room(id);
+            self.remove_exchange(id);
+            self.leave_backlog(id);
             self.known(id).state = State::DeviceRemoved;
             self.emit(id, EventKind::DeviceRemoval);
         }
     }
 
-    /// Lets several ids share a port, as long as none of them listens.
+    /// Allows several ids to share a port, as long as none of them listens.
     pub fn set_reuse_address(&mut self, id: Id, reuse: bool) -> Result<(), CallError> {
         let endpoint = self.endpoint_mut(id)?;
-        // Linux lets a bound id only turn it on again.
+        // Linux allows a bound id to set the option, but not to clear it.
         let allowed = match endpoint.state {
             State::Idle => true,
             State::AddressBound => reuse,
@@ -56,7 +56,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Whether a listener on all addresses takes requests of its own address family only.
+    /// Sets whether a listener on all addresses accepts its own address family only.
     pub fn set_family_only(&mut self, id: Id, only: bool) -> Result<(), CallError> {
         let endpoint = self.endpoint_mut(id)?;
         if !matches!(endpoint.state, State::Idle | State::AddressBound) {
@@ -66,7 +66,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Gives an id a local address and port. Port 0 leaves the choice to us. Returns what it got.
+    /// Binds an id to a local address and port. Port 0 chooses a free port. Returns the bound address.
     pub fn bind(&mut self, id: Id, address: SocketAddr) -> Result<SocketAddr, BindError> {
         let endpoint = self.endpoints.get(id).ok_or(BindError::UnknownId)?;
         if endpoint.state != State::Idle {
@@ -90,8 +90,9 @@ impl Manager {
         Ok(bound)
     }
 
-    /// Waits for requests. As many may wait for the application as `backlog` says; 0 means as many
-    /// as the configuration allows. An idle id is bound to all IPv4 addresses first.
+    /// Listens for requests. At most `backlog` requests wait for the application; 0 means
+    /// [`Config::max_backlog`](crate::Config::max_backlog). An idle id is bound to all IPv4 addresses
+    /// first.
     pub fn listen(&mut self, id: Id, backlog: usize) -> Result<(), CallError> {
         let endpoint = self.endpoint(id)?;
         if endpoint.state == State::Idle {
@@ -102,7 +103,7 @@ impl Manager {
             return Err(CallError::WrongState(endpoint.state));
         };
         if endpoint.options.reuse_address {
-            // Ids may share a port, but not while one of them listens.
+            // Ids can't share a port while one of them listens.
             let owners = self.owners(endpoint.space, source.port());
             check_owners(endpoint, source, owners, false)?;
         }
@@ -118,15 +119,15 @@ impl Manager {
         Ok(())
     }
 
-    /// The application has taken the event about a request, so the next one may come. Linux counts
-    /// this way; answering or destroying the id counts as well.
+    /// The application has taken the event of a request, so it leaves the backlog, as on Linux. A
+    /// request also leaves the backlog when its id is answered or destroyed.
     pub fn request_taken(&mut self, id: Id) -> Result<(), CallError> {
         self.endpoint(id)?;
-        self.leave_waiting_room(id);
+        self.leave_backlog(id);
         Ok(())
     }
 
-    /// The services that are listened on, for a registry that tells other processes.
+    /// The services of all listeners, for the registry of a shared address.
     pub fn listening(&self) -> impl Iterator<Item = (ServiceId, IpAddr)> + '_ {
         self.endpoints
             .values()
@@ -138,7 +139,7 @@ impl Manager {
             })
     }
 
-    /// Whether anybody listens on a service, at whatever address.
+    /// Whether an id listens on a service, at any address.
     pub fn is_listening(&self, service: ServiceId) -> bool {
         let Some((space, port)) = service.port() else {
             return false;
@@ -147,8 +148,8 @@ impl Manager {
         owners.any(|endpoint| endpoint.state == State::Listening)
     }
 
-    /// Who listens on a service at one of our addresses. An id that is bound to the address goes
-    /// before one that is bound to all.
+    /// The listener of a service at one of our addresses. An id that is bound to the address takes
+    /// precedence over one that is bound to all addresses.
     pub(super) fn listener(&self, service: ServiceId, address: IpAddr) -> Option<Id> {
         let (space, port) = service.port()?;
         let owners = self.ports.get(&(space as u16, port))?;
@@ -173,8 +174,8 @@ impl Manager {
         }
     }
 
-    pub(super) fn leave_waiting_room(&mut self, id: Id) {
-        let Some(listener) = self.known(id).waits_at.take() else {
+    pub(super) fn leave_backlog(&mut self, id: Id) {
+        let Some(listener) = self.known(id).backlog_of.take() else {
             return;
         };
         if self.sabotage.has(Bug::BacklogLeaks) {
@@ -209,7 +210,7 @@ impl Manager {
         Ok(port)
     }
 
-    /// Starts at a random port, and does not give the same one twice in a row.
+    /// Searches from a random port on. Never returns the same port twice in a row.
     fn free_port(&mut self, space: PortSpace) -> Result<u16, BindError> {
         let range = self.config.ephemeral_ports.clone();
         let first = *range.start() + self.random.below(length(&range)) as u16;
@@ -227,7 +228,7 @@ fn length(range: &RangeInclusive<u16>) -> u32 {
     u32::from(range.end() - range.start()) + 1
 }
 
-/// Whether an id may have a port beside those that have it already.
+/// Whether an id may share a port with the ids that have it.
 fn check_owners<'a>(
     endpoint: &Endpoint,
     address: SocketAddr,
@@ -238,7 +239,7 @@ fn check_owners<'a>(
         let Some(taken) = owner.source else { continue };
         let is_itself = std::ptr::eq(owner, endpoint);
         let shared = reuse && owner.options.reuse_address && owner.state != State::Listening;
-        if is_itself || shared || are_apart(endpoint, address, owner, taken) {
+        if is_itself || shared || are_disjoint(endpoint, address, owner, taken) {
             continue;
         }
         if address.ip().is_unspecified() || taken.ip().is_unspecified() {
@@ -251,8 +252,8 @@ fn check_owners<'a>(
     Ok(())
 }
 
-/// Two ids that each keep to their own address family do not disturb each other.
-fn are_apart(
+/// Whether two ids have different address families and each accepts its own only.
+fn are_disjoint(
     endpoint: &Endpoint,
     address: SocketAddr,
     owner: &Endpoint,
@@ -262,7 +263,8 @@ fn are_apart(
     only && owner.family_only() && address.is_ipv4() != taken.is_ipv4()
 }
 
-/// How well a listener fits an address: not at all, as one for all addresses, or exactly.
+/// The precedence of a listener for an address: none if it does not accept it, 2 for the exact
+/// address, less for all addresses.
 fn listening_precedence(endpoint: &Endpoint, address: IpAddr) -> Option<u8> {
     let source = endpoint.source?.ip();
     if endpoint.state != State::Listening {

@@ -1,4 +1,4 @@
-//! Datagram services: SIDR_REQ asks for a queue pair and its Q_Key, SIDR_REP tells.
+//! Datagram services: SIDR_REQ asks for a queue pair number and its Q_Key, SIDR_REP answers.
 
 use std::time::Instant;
 
@@ -10,43 +10,43 @@ use wire::cm::{
 
 use crate::error::CallError;
 use crate::event::{EventKind, Failure, Request, ServiceFound, Unreachable};
+use crate::exchange::Exchange;
 use crate::id::{Endpoint, Id, Kind, Phase, State};
-use crate::link::Link;
-use crate::manager::active::Way;
+use crate::manager::active::Target;
 use crate::manager::passive::{addresses, are_addresses_of};
 use crate::manager::{Arrival, Manager};
-use crate::memory::Asked;
 use crate::parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
+use crate::tables::PeerRequest;
 
 impl Manager {
-    pub(super) fn find_service(
+    pub(super) fn request_service(
         &mut self,
         now: Instant,
         id: Id,
-        way: &Way,
+        target: &Target,
         parameters: &Parameters<'_>,
     ) -> Result<(), CallError> {
         let room = private_data::SERVICE_REQUEST;
-        let private_data = way.private_data(parameters.private_data, room)?;
-        let identifier = self.new_identifier(id);
-        let mut link = Link::new(Phase::ServiceRequestSent, way.peer, identifier);
-        link.path = way.path(&self.config);
-        let (transaction, partition) = (link.transaction, link.partition);
+        let private_data = target.private_data(parameters.private_data, room)?;
+        let communication_id = self.new_communication_id(id);
+        let mut exchange = Exchange::new(Phase::ServiceRequestSent, target.peer, communication_id);
+        exchange.path = target.path(&self.config);
+        let (transaction, partition) = (exchange.transaction, exchange.partition);
         let endpoint = self.known(id);
         endpoint.state = State::Connect;
         endpoint.qpn = parameters.qpn;
-        endpoint.link = Some(Box::new(link));
+        endpoint.exchange = Some(Box::new(exchange));
         let request = ServiceRequest {
-            request_id: identifier,
+            request_id: communication_id,
             partition,
-            service_id: way.service,
+            service_id: target.service,
             private_data,
         };
-        self.ask(now, id, transaction, request);
+        self.send_until_answered(now, id, transaction, request);
         Ok(())
     }
 
-    pub(super) fn serve(
+    pub(super) fn accept_service(
         &mut self,
         now: Instant,
         id: Id,
@@ -67,7 +67,7 @@ impl Manager {
         Ok(())
     }
 
-    pub(super) fn refuse_service(
+    pub(super) fn reject_service(
         &mut self,
         now: Instant,
         id: Id,
@@ -82,7 +82,7 @@ impl Manager {
         Ok(())
     }
 
-    pub(super) fn handle_service_request(
+    pub(super) fn handle_sidr_req(
         &mut self,
         arrival: Arrival,
         transaction: u64,
@@ -94,11 +94,11 @@ impl Manager {
             self.counters.duplicates.count(&(*request).into());
             return;
         }
-        let asked = Asked::Service(waiting.0, waiting.1);
-        if let Some(&answer) = self.answers.to(&asked) {
+        let request_key = PeerRequest::Service(waiting.0, waiting.1);
+        if let Some(&answer) = self.answers.to(&request_key) {
             self.counters.duplicates.count(&(*request).into());
             self.counters.sent.count_attribute(ServiceReply::ATTRIBUTE);
-            self.post(peer, &answer);
+            self.enqueue(peer, &answer);
             return;
         }
         let Some(listener) = self.service_listener(arrival, request) else {
@@ -109,26 +109,26 @@ impl Manager {
                 service_id: request.service_id,
                 ..ServiceReply::default()
             };
-            self.send(peer, transaction, reply);
+            self.send_to(peer, transaction, reply);
             return;
         };
         match addresses(request.private_data.bytes()) {
             Some(header) if are_addresses_of(&header, arrival) => {
-                self.welcome_service(arrival, transaction, request, listener, &header);
+                self.deliver_service_request(arrival, transaction, request, listener, &header);
             }
             _ => self.counters.malformed += 1,
         }
     }
 
-    pub(super) fn handle_service_reply(&mut self, arrival: Arrival, reply: &ServiceReply) {
-        let Some(id) = self.conversation(arrival, reply.request_id) else {
+    pub(super) fn handle_sidr_rep(&mut self, arrival: Arrival, reply: &ServiceReply) {
+        let Some(id) = self.find_by_local_id(arrival, reply.request_id) else {
             return;
         };
-        if self.link(id).phase != Phase::ServiceRequestSent {
+        if self.exchange(id).phase != Phase::ServiceRequestSent {
             self.counters.unmatched += 1;
             return;
         }
-        let link = self.forget_link(id).expect("it has a conversation");
+        let exchange = self.remove_exchange(id).expect("the id has an exchange");
         let endpoint = self.known(id);
         if endpoint.state != State::Connect {
             return;
@@ -141,7 +141,7 @@ impl Manager {
             EventKind::ServiceFound(ServiceFound {
                 remote_qpn: reply.qpn,
                 queue_key: reply.queue_key,
-                path: link.path_attributes(),
+                path: exchange.path_attributes(),
                 private_data: reply.private_data.bytes().to_vec(),
             })
         };
@@ -154,7 +154,7 @@ impl Manager {
         (kind == Kind::Datagram).then_some(listener)
     }
 
-    fn welcome_service(
+    fn deliver_service_request(
         &mut self,
         arrival: Arrival,
         transaction: u64,
@@ -162,17 +162,17 @@ impl Manager {
         listener: Id,
         header: &AddressHeader,
     ) {
-        let Some(id) = self.new_guest(listener, request.service_id, header) else {
+        let Some(id) = self.new_child(listener, request.service_id, header) else {
             return;
         };
         let peer = self.answer_to(arrival);
-        // Nobody ever answers a SIDR_REP, so the conversation needs no name of ours.
-        let nameless = CommunicationId::default();
-        let mut link = Link::new(Phase::ServiceRequestReceived, peer, nameless);
-        link.remote_id = request.request_id;
-        link.service = request.service_id;
-        link.transaction = transaction;
-        self.known(id).link = Some(Box::new(link));
+        // A SIDR_REP is never answered, so the exchange needs no communication id of ours.
+        let no_id = CommunicationId::default();
+        let mut exchange = Exchange::new(Phase::ServiceRequestReceived, peer, no_id);
+        exchange.remote_id = request.request_id;
+        exchange.service = request.service_id;
+        exchange.transaction = transaction;
+        self.known(id).exchange = Some(Box::new(exchange));
         self.services
             .insert((arrival.source, request.request_id), id);
         let private_data = request.private_data.bytes()[AddressHeader::LENGTH..].to_vec();
@@ -180,23 +180,23 @@ impl Manager {
         self.emit(id, EventKind::ConnectRequest { listener, request });
     }
 
-    /// The one answer, remembered for the case that the peer does not hear it.
+    /// Sends the only answer, and remembers it in case it is lost.
     fn answer_service(&mut self, now: Instant, id: Id, reply: ServiceReply) {
-        self.leave_waiting_room(id);
-        let link = self.forget_link(id).expect("it has a conversation");
+        self.leave_backlog(id);
+        let exchange = self.remove_exchange(id).expect("the id has an exchange");
         let reply = Message::from(ServiceReply {
-            request_id: link.remote_id,
-            service_id: link.service,
+            request_id: exchange.remote_id,
+            service_id: exchange.service,
             ..reply
         });
-        let asked = Asked::Service(link.peer.destination, link.remote_id);
-        let datagram = reply.emit(link.transaction);
-        self.answers.remember(now, asked, datagram);
-        self.send(link.peer, link.transaction, reply);
+        let request_key = PeerRequest::Service(exchange.peer.destination, exchange.remote_id);
+        let datagram = reply.emit(exchange.transaction);
+        self.answers.remember(now, request_key, datagram);
+        self.send_to(exchange.peer, exchange.transaction, reply);
     }
 }
 
-/// An id has one Q_Key: the first that anybody names, or the usual one.
+/// An id has one Q_Key: the first that is set, or the default.
 pub(super) fn settle_queue_key(
     endpoint: &mut Endpoint,
     wanted: Option<QueueKey>,

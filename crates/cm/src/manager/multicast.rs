@@ -1,4 +1,4 @@
-//! Multicast groups: the driver joins them, the id keeps the list.
+//! Multicast groups: the driver joins them, the id keeps the list of its groups.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::manager::Manager;
 use crate::manager::datagram::settle_queue_key;
 
 impl Manager {
-    /// Becomes a member of a multicast group, like `rdma_join_multicast`. Ends with an event.
+    /// Joins a multicast group, like `rdma_join_multicast`. Results in an event.
     pub fn join(&mut self, id: Id, group: IpAddr, send_only: bool) -> Result<(), CallError> {
         let endpoint = self.endpoint_mut(id)?;
         if endpoint.kind != Kind::Datagram {
@@ -42,7 +42,7 @@ impl Manager {
         Ok(())
     }
 
-    /// The driver's answer. Too late is harmless.
+    /// The driver's result of joining a group. A late call is ignored.
     pub fn multicast_joined(&mut self, id: Id, group: IpAddr, result: Result<(), Failure>) {
         let Ok(endpoint) = self.endpoint_mut(id) else {
             return;
@@ -90,7 +90,7 @@ impl Manager {
         }
     }
 
-    /// Asks the driver to leave, unless it has not even been asked to join.
+    /// Instructs the driver to leave, unless it has not fetched the instruction to join.
     fn leave_group(&mut self, id: Id, left: IpAddr) {
         let waiting = self.instructions.len();
         self.instructions.retain(|instruction| {
@@ -105,7 +105,7 @@ impl Manager {
     }
 }
 
-/// Linux lets packets for a group travel as far as others.
+/// The path to a group. Linux uses the same hop limit for multicast and unicast.
 fn path_to(group: IpAddr, endpoint: &Endpoint) -> PathAttributes {
     let local = endpoint.source.map(|source| source.ip());
     PathAttributes {

@@ -1,4 +1,4 @@
-//! What a queue pair must be told on its way to RTS, like `rdma_init_qp_attr`.
+//! The attributes for a queue pair's transitions, like `rdma_init_qp_attr`.
 
 use wire::{AckTimeout, PartitionKey};
 
@@ -6,15 +6,15 @@ use crate::attributes::{
     Access, InitAttributes, ReceiveAttributes, ReliableReceive, ReliableSend, SendAttributes,
 };
 use crate::error::CallError;
+use crate::exchange::Exchange;
 use crate::id::{Endpoint, Id, Kind, Phase};
-use crate::link::Link;
 use crate::manager::Manager;
 use crate::manager::datagram::settle_queue_key;
 use crate::sabotage::Bug;
 
 impl Manager {
-    /// For the step to INIT. It is possible at any time, but the peer may only do something once
-    /// there is a conversation: Linux lets librdmacm take the step a second time then.
+    /// For the transition to INIT. It is possible at any time, but the peer's access rights are empty
+    /// before the exchange starts: librdmacm repeats the transition then.
     pub fn init_attributes(&mut self, id: Id) -> Result<InitAttributes, CallError> {
         let endpoint = self.endpoint_mut(id)?;
         if endpoint.kind == Kind::Datagram {
@@ -25,64 +25,67 @@ impl Manager {
                 queue_key: Some(queue_key),
             });
         }
-        let link = endpoint.link.as_ref();
+        let exchange = endpoint.exchange.as_ref();
         Ok(InitAttributes {
-            partition: link.map(|link| link.partition).unwrap_or_default(),
-            access: link.map_or(Access::empty(), |link| access(link)),
+            partition: exchange
+                .map(|exchange| exchange.partition)
+                .unwrap_or_default(),
+            access: exchange.map_or(Access::empty(), |exchange| access(exchange)),
             queue_key: None,
         })
     }
 
-    /// For the step to RTR: after a request or a response has come. A datagram queue pair needs
-    /// nothing for this step.
+    /// For the transition to RTR: possible once a request or a response was received. A datagram queue
+    /// pair needs no attributes.
     pub fn receive_attributes(&self, id: Id) -> Result<ReceiveAttributes, CallError> {
-        let (endpoint, link) = self.connected(id)?;
+        let (endpoint, exchange) = self.connected(id)?;
         let reliable = ReliableReceive {
-            responder_resources: link.responder_resources,
+            responder_resources: exchange.responder_resources,
             min_rnr_timer: endpoint.options.min_rnr_timer.unwrap_or_default(),
         };
-        let receive_psn = match self.sabotage.has(Bug::SequenceNumbersSwapped) {
-            true => link.send_psn,
-            false => link.receive_psn,
+        let receive_psn = if self.sabotage.has(Bug::SequenceNumbersSwapped) {
+            exchange.send_psn
+        } else {
+            exchange.receive_psn
         };
         Ok(ReceiveAttributes {
-            path: link.path_attributes(),
-            mtu: link.mtu,
-            remote_qpn: link.remote_qpn,
+            path: exchange.path_attributes(),
+            mtu: exchange.mtu,
+            remote_qpn: exchange.remote_qpn,
             receive_psn,
             reliable: is_reliable(endpoint).then_some(reliable),
         })
     }
 
-    /// For the step to RTS: from the same moment on. A datagram queue pair starts with PSN 0 and
-    /// needs nothing else.
+    /// For the transition to RTS: possible once a request or a response was received. A datagram queue
+    /// pair needs only PSN 0.
     pub fn send_attributes(&self, id: Id) -> Result<SendAttributes, CallError> {
-        let (endpoint, link) = self.connected(id)?;
-        let timeout = AckTimeout::new(link.ack_timeout).expect("a code has five bits");
+        let (endpoint, exchange) = self.connected(id)?;
+        let timeout = AckTimeout::new(exchange.ack_timeout).expect("a code has five bits");
         let reliable = ReliableSend {
             ack_timeout: endpoint.options.ack_timeout.unwrap_or(timeout),
-            retry_count: link.retry_count,
-            rnr_retry_count: link.rnr_retry_count,
-            initiator_depth: link.initiator_depth,
+            retry_count: exchange.retry_count,
+            rnr_retry_count: exchange.rnr_retry_count,
+            initiator_depth: exchange.initiator_depth,
         };
         Ok(SendAttributes {
-            send_psn: link.send_psn,
+            send_psn: exchange.send_psn,
             reliable: is_reliable(endpoint).then_some(reliable),
         })
     }
 
-    /// An id whose peer has said what it has.
-    fn connected(&self, id: Id) -> Result<(&Endpoint, &Link), CallError> {
+    /// An id whose peer has sent its parameters.
+    fn connected(&self, id: Id) -> Result<(&Endpoint, &Exchange), CallError> {
         let endpoint = self.endpoint(id)?;
-        let Some(link) = &endpoint.link else {
+        let Some(exchange) = &endpoint.exchange else {
             return Err(CallError::WrongState(endpoint.state));
         };
-        match link.phase {
+        match exchange.phase {
             Phase::RequestReceived
             | Phase::ReplySent
             | Phase::ReplyDelayed
             | Phase::ReplyReceived
-            | Phase::Established => Ok((endpoint, link)),
+            | Phase::Established => Ok((endpoint, exchange)),
             _ => Err(CallError::WrongPhase),
         }
     }
@@ -95,8 +98,8 @@ fn is_reliable(endpoint: &Endpoint) -> bool {
     )
 }
 
-fn access(link: &Link) -> Access {
-    if link.responder_resources == 0 {
+fn access(exchange: &Exchange) -> Access {
+    if exchange.responder_resources == 0 {
         return Access::REMOTE_WRITE;
     }
     Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC

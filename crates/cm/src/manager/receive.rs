@@ -1,4 +1,4 @@
-//! What comes from the network.
+//! Received messages.
 
 use std::time::Instant;
 
@@ -9,13 +9,14 @@ use wire::cm::{
 use wire::mad;
 
 use crate::event::EventKind;
+use crate::exchange::Peer;
 use crate::id::{Id, Phase, State};
-use crate::link::Peer;
 use crate::manager::{Arrival, Manager};
 use crate::timing;
 
 impl Manager {
-    /// Takes a datagram that came to queue pair 1. What is not a message is counted and dropped.
+    /// Handles a datagram that queue pair 1 received. A datagram that is no message is counted and
+    /// dropped.
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival, datagram: &[u8]) {
         let Ok(datagram) = <&[u8; mad::LENGTH]>::try_from(datagram) else {
             self.counters.malformed += 1;
@@ -30,7 +31,7 @@ impl Manager {
         }
     }
 
-    /// Takes a message that is already parsed, together with the transaction of its header.
+    /// Handles a parsed message with the transaction ID of its header.
     pub fn handle_message(
         &mut self,
         now: Instant,
@@ -40,45 +41,49 @@ impl Manager {
     ) {
         self.counters.received.count(message);
         match message {
-            Message::ConnectRequest(m) => self.handle_request(now, arrival, transaction, m),
-            Message::ReceiptAcknowledge(m) => self.handle_receipt(now, arrival, m),
-            Message::Reject(m) => self.handle_reject(now, arrival, m),
-            Message::ConnectReply(m) => self.handle_reply(now, arrival, transaction, m),
-            Message::ReadyToUse(m) => self.handle_ready(arrival, m),
-            Message::DisconnectRequest(m) => self.handle_part(now, arrival, transaction, m),
-            Message::DisconnectReply(m) => self.handle_parted(now, arrival, m),
-            Message::ServiceRequest(m) => self.handle_service_request(arrival, transaction, m),
-            Message::ServiceReply(m) => self.handle_service_reply(arrival, m),
-            Message::LoadAlternatePath(m) => self.handle_alternate(arrival, transaction, m),
+            Message::ConnectRequest(m) => self.handle_req(now, arrival, transaction, m),
+            Message::ReceiptAcknowledge(m) => self.handle_mra(now, arrival, m),
+            Message::Reject(m) => self.handle_rej(now, arrival, m),
+            Message::ConnectReply(m) => self.handle_rep(now, arrival, transaction, m),
+            Message::ReadyToUse(m) => self.handle_rtu(arrival, m),
+            Message::DisconnectRequest(m) => self.handle_dreq(now, arrival, transaction, m),
+            Message::DisconnectReply(m) => self.handle_drep(now, arrival, m),
+            Message::ServiceRequest(m) => self.handle_sidr_req(arrival, transaction, m),
+            Message::ServiceReply(m) => self.handle_sidr_rep(arrival, m),
+            Message::LoadAlternatePath(m) => self.handle_lap(arrival, transaction, m),
             Message::AlternatePathResponse(_) => self.counters.unmatched += 1,
         }
     }
 
-    /// The conversation that we call `local`, if the sender is our peer in it.
-    pub(super) fn conversation(&mut self, arrival: Arrival, local: CommunicationId) -> Option<Id> {
-        let Some(&id) = self.conversations.get(&local) else {
+    /// The id with this communication id of ours, if the message comes from its peer.
+    pub(super) fn find_by_local_id(
+        &mut self,
+        arrival: Arrival,
+        local: CommunicationId,
+    ) -> Option<Id> {
+        let Some(&id) = self.by_local_id.get(&local) else {
             self.counters.unmatched += 1;
             return None;
         };
         self.is_from_peer(arrival, id).then_some(id)
     }
 
-    /// The conversation that we call `local` and the peer calls `remote`.
-    pub(super) fn joint_conversation(
+    /// The id with both communication ids, if the message comes from its peer.
+    pub(super) fn find_by_both_ids(
         &mut self,
         arrival: Arrival,
         local: CommunicationId,
         remote: CommunicationId,
     ) -> Option<Id> {
-        let id = self.conversation(arrival, local)?;
-        if self.link(id).remote_id != remote {
+        let id = self.find_by_local_id(arrival, local)?;
+        if self.exchange(id).remote_id != remote {
             self.counters.unmatched += 1;
             return None;
         }
         Some(id)
     }
 
-    /// Where to answer somebody with whom there is no conversation.
+    /// The reverse path of a received message, for an answer outside an exchange.
     pub(super) fn answer_to(&self, arrival: Arrival) -> Peer {
         Peer {
             source: arrival.destination,
@@ -89,20 +94,22 @@ impl Manager {
     }
 
     fn is_from_peer(&mut self, arrival: Arrival, id: Id) -> bool {
-        let is_peer = self.link(id).peer.destination == arrival.source;
+        let is_peer = self.exchange(id).peer.destination == arrival.source;
         self.counters.wrong_source += u64::from(!is_peer);
         is_peer
     }
 
-    /// The peer has our message and asks for time.
-    fn handle_receipt(&mut self, now: Instant, arrival: Arrival, receipt: &ReceiptAcknowledge) {
-        let Some(id) = self.conversation(arrival, receipt.remote_id) else {
+    /// MRA: the peer has our message and asks for more time.
+    fn handle_mra(&mut self, now: Instant, arrival: Arrival, receipt: &ReceiptAcknowledge) {
+        let Some(id) = self.find_by_local_id(arrival, receipt.remote_id) else {
             return;
         };
-        let link = self.link(id);
-        let delayed = match (link.phase, receipt.message) {
+        let exchange = self.exchange(id);
+        let delayed = match (exchange.phase, receipt.message) {
             (Phase::RequestSent, AnsweredMessage::Request) => Phase::RequestDelayed,
-            (Phase::ReplySent, AnsweredMessage::Reply) if link.remote_id == receipt.local_id => {
+            (Phase::ReplySent, AnsweredMessage::Reply)
+                if exchange.remote_id == receipt.local_id =>
+            {
                 Phase::ReplyDelayed
             }
             (Phase::RequestDelayed | Phase::ReplyDelayed, _) => {
@@ -114,14 +121,15 @@ impl Manager {
                 return;
             }
         };
-        link.phase = delayed;
+        exchange.phase = delayed;
         let code = receipt.service_timeout.code();
-        let delay = timing::bounded_interval(code, timing::LONGEST_DELAY) + link.timewait();
-        let Some(in_flight) = &mut link.in_flight else {
+        let delay = timing::bounded_interval(code, timing::LONGEST_DELAY) + exchange.timewait();
+        let Some(in_flight) = &mut exchange.in_flight else {
             return;
         };
         let next = match in_flight.until {
-            // Only once: then the time that is left is used to find out whether the RTU is lost.
+            // Only the first delay counts. The remaining time is for retransmissions, in case the
+            // RTU is lost.
             Some(until) => until.min(now + delay),
             None => {
                 in_flight.interval = delay;
@@ -131,21 +139,21 @@ impl Manager {
         self.set_timer(id, next);
     }
 
-    /// The peer refuses, or gives up.
-    fn handle_reject(&mut self, now: Instant, arrival: Arrival, reject: &Reject) {
-        let Some(id) = self.rejected(arrival, reject) else {
+    /// REJ: the peer rejects, or timed out.
+    fn handle_rej(&mut self, now: Instant, arrival: Arrival, reject: &Reject) {
+        let Some(id) = self.find_rejected(arrival, reject) else {
             return;
         };
         let stale = reject.reason == RejectReason::StaleConnection;
         if stale && self.retry_stale(now, id) {
             return;
         }
-        match self.link(id).phase {
+        match self.exchange(id).phase {
             Phase::RequestSent | Phase::RequestDelayed if !stale => {
-                self.forget_link(id);
+                self.remove_exchange(id);
             }
             Phase::RequestReceived | Phase::ReplySent | Phase::ReplyDelayed if !stale => {
-                self.forget_request(now, id);
+                self.drop_request(now, id);
             }
             Phase::RequestSent
             | Phase::RequestDelayed
@@ -163,10 +171,10 @@ impl Manager {
                 return;
             }
         }
-        self.tell_rejected(id, reject);
+        self.report_rejected(id, reject);
     }
 
-    pub(super) fn tell_rejected(&mut self, id: Id, reject: &Reject) {
+    pub(super) fn report_rejected(&mut self, id: Id, reject: &Reject) {
         if self.known(id).state != State::Connect {
             return;
         }
@@ -178,29 +186,29 @@ impl Manager {
         self.emit(id, kind);
     }
 
-    /// Which conversation a refusal is about. Who refuses a request may have no name for it; who
-    /// gives up a request may not know ours, and names its device instead.
-    fn rejected(&mut self, arrival: Arrival, reject: &Reject) -> Option<Id> {
+    /// The id that a REJ is for. A peer that rejects a request may have no communication id of its own.
+    /// A peer that timed out may not know ours, and names its device instead.
+    fn find_rejected(&mut self, arrival: Arrival, reject: &Reject) -> Option<Id> {
         if reject.reason == RejectReason::Timeout {
             let guid = reject.information.bytes().first_chunk()?;
-            let name = arrival.name(u64::from_be_bytes(*guid), reject.local_id);
-            let Some(&id) = self.by_remote_name.get(&name) else {
+            let remote = arrival.remote_connection(u64::from_be_bytes(*guid), reject.local_id);
+            let Some(&id) = self.by_remote_connection.get(&remote) else {
                 self.counters.unmatched += 1;
                 return None;
             };
             return Some(id);
         }
         if reject.message != RefusedMessage::Request {
-            return self.joint_conversation(arrival, reject.remote_id, reject.local_id);
+            return self.find_by_both_ids(arrival, reject.remote_id, reject.local_id);
         }
         let unknown = CommunicationId::default();
-        self.joint_conversation(arrival, reject.remote_id, unknown)
+        self.find_by_both_ids(arrival, reject.remote_id, unknown)
     }
 
-    /// RoCE has no alternate paths. Linux says nothing to a LAP; the specification asks for an
-    /// answer, and the peer need not wait for its timeout then.
-    fn handle_alternate(&mut self, arrival: Arrival, transaction: u64, load: &LoadAlternatePath) {
-        let id = self.joint_conversation(arrival, load.remote_id, load.local_id);
+    /// RoCE has no alternate paths. Linux does not answer a LAP. The specification requires an answer,
+    /// which saves the peer a timeout.
+    fn handle_lap(&mut self, arrival: Arrival, transaction: u64, load: &LoadAlternatePath) {
+        let id = self.find_by_both_ids(arrival, load.remote_id, load.local_id);
         let status = match id {
             Some(_) => AlternatePathStatus::NotSupported,
             None => AlternatePathStatus::InvalidCommunicationId,
@@ -212,6 +220,6 @@ impl Manager {
             ..AlternatePathResponse::default()
         };
         let peer = self.answer_to(arrival);
-        self.send(peer, transaction, response);
+        self.send_to(peer, transaction, response);
     }
 }

@@ -1,4 +1,4 @@
-//! From a name to a path: the driver looks, the id keeps the place.
+//! Address and route resolution: the driver resolves, the id keeps the result.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use crate::event::{EventKind, Failure, Instruction};
 use crate::id::{Id, Route, State};
 use crate::manager::Manager;
 
-/// Nobody waits longer than a day for an address.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest resolution timeout, so that adding it to the current time can't overflow.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Manager {
-    /// Starts to look for the way to a peer, like `rdma_resolve_addr`. An idle id is bound first:
-    /// to `source`, or to any port of any address. Ends with an event.
+    /// Resolves a peer's address, like `rdma_resolve_addr`. An idle id is bound first: to `source`, or
+    /// to a free port of all addresses. Results in an event.
     pub fn resolve_address(
         &mut self,
         now: Instant,
@@ -44,11 +44,11 @@ impl Manager {
             source,
             destination,
         });
-        self.set_timer(id, now + timeout.min(LONGEST));
+        self.set_timer(id, now + timeout.min(LONGEST_TIMEOUT));
         Ok(())
     }
 
-    /// The driver's answer: the local address that leads to the peer. Too late is harmless.
+    /// The driver's result: the local address that leads to the peer. A late call is ignored.
     pub fn address_resolved(&mut self, id: Id, result: Result<IpAddr, Failure>) {
         if self.state(id) != Some(State::AddressQuery) {
             return;
@@ -70,7 +70,7 @@ impl Manager {
         self.emit(id, kind);
     }
 
-    /// Starts to ask about the path, like `rdma_resolve_route`. Ends with an event.
+    /// Resolves the route, like `rdma_resolve_route`. Results in an event.
     pub fn resolve_route(
         &mut self,
         now: Instant,
@@ -89,11 +89,11 @@ impl Manager {
             source: source.ip(),
             destination: destination.ip(),
         });
-        self.set_timer(id, now + timeout.min(LONGEST));
+        self.set_timer(id, now + timeout.min(LONGEST_TIMEOUT));
         Ok(())
     }
 
-    /// The driver's answer: what it knows about the path. Too late is harmless.
+    /// The driver's result: the route. A late call is ignored.
     pub fn route_resolved(&mut self, id: Id, result: Result<Route, Failure>) {
         if self.state(id) != Some(State::RouteQuery) {
             return;

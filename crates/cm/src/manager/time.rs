@@ -1,25 +1,25 @@
-//! Timers: each id has at most one, and what it means follows from the id's state.
+//! Timers: each id has at most one. Its meaning follows from the id's state.
 
 use std::time::Instant;
 
 use crate::event::{EventKind, Failure, Unreachable};
 use crate::id::{Id, Phase, State};
 use crate::manager::Manager;
-use crate::memory::Ghost;
 use crate::sabotage::Bug;
+use crate::tables::TimeWait;
 
 impl Manager {
     /// When to call [`handle_timeout`](Self::handle_timeout).
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|&(at, _)| at);
-        [timer, self.ghosts.deadline(), self.answers.deadline()]
+        [timer, self.time_wait.deadline(), self.answers.deadline()]
             .into_iter()
             .flatten()
             .min()
     }
 
-    /// Does what is due. Early or twice is harmless.
+    /// Handles expired timers. An early or repeated call is harmless.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(&(at, id)) = self.timers.first()
             && at <= now
@@ -27,7 +27,7 @@ impl Manager {
             self.clear_timer(id);
             self.expire(now, id);
         }
-        self.ghosts.expire(now);
+        self.time_wait.expire(now);
         self.answers.expire(now);
     }
 
@@ -55,22 +55,22 @@ impl Manager {
                 self.emit(id, EventKind::RouteError(Failure::TimedOut));
             }
             (_, Some(Phase::TimeWait)) => self.leave_timewait(id),
-            (_, Some(_)) => self.ask_again(now, id),
+            (_, Some(_)) => self.retransmit(now, id),
             (_, None) => {}
         }
     }
 
-    /// The peer has not answered in time.
-    fn ask_again(&mut self, now: Instant, id: Id) {
-        let link = self.link(id);
-        let peer = link.peer;
-        let Some(in_flight) = &mut link.in_flight else {
+    /// The peer has not answered in time: retransmits, or stops waiting.
+    fn retransmit(&mut self, now: Instant, id: Id) {
+        let exchange = self.exchange(id);
+        let peer = exchange.peer;
+        let Some(in_flight) = &mut exchange.in_flight else {
             return;
         };
         let expired = in_flight.until.is_some_and(|until| until <= now);
         let left = in_flight.retries_left.checked_sub(1);
         let Some(left) = left.filter(|_| !expired) else {
-            self.no_answer(now, id);
+            self.handle_no_answer(now, id);
             return;
         };
         in_flight.retries_left = left;
@@ -79,20 +79,20 @@ impl Manager {
         let attribute = in_flight.attribute;
         self.counters.repeated += 1;
         self.counters.sent.count_attribute(attribute);
-        self.post(peer, &datagram);
+        self.enqueue(peer, &datagram);
         self.set_timer(id, again);
     }
 
-    fn no_answer(&mut self, now: Instant, id: Id) {
-        if self.link(id).phase == Phase::DisconnectSent {
+    fn handle_no_answer(&mut self, now: Instant, id: Id) {
+        if self.exchange(id).phase == Phase::DisconnectSent {
             self.enter_timewait(now, id);
-            self.tell_disconnected(id, true);
+            self.report_disconnected(id, true);
             return;
         }
-        match self.link(id).phase {
-            Phase::ReplySent | Phase::ReplyDelayed => self.forget_request(now, id),
+        match self.exchange(id).phase {
+            Phase::ReplySent | Phase::ReplyDelayed => self.drop_request(now, id),
             _ => {
-                self.forget_link(id);
+                self.remove_exchange(id);
             }
         }
         if self.known(id).state == State::Connect {
@@ -100,47 +100,48 @@ impl Manager {
         }
     }
 
-    /// The connection is over, but packets of it may still be under way.
+    /// The connection has ended, but packets of it may still arrive.
     pub(super) fn enter_timewait(&mut self, now: Instant, id: Id) {
-        self.stop_asking(id);
+        self.stop_retransmitting(id);
         let endpoint = self.known(id);
-        let mut link = endpoint.link.take().expect("a connection is ending");
-        link.phase = Phase::TimeWait;
-        let until = now + link.timewait();
+        let mut exchange = endpoint.exchange.take().expect("the id has an exchange");
+        exchange.phase = Phase::TimeWait;
+        let until = now + exchange.timewait();
         // A new connection of the same remote queue pair is not stale any more.
-        self.forget_remote(id, &link);
-        self.known(id).link = Some(link);
+        self.remove_queue_pairs(id, &exchange);
+        self.known(id).exchange = Some(exchange);
         self.set_timer(id, until);
     }
 
     fn leave_timewait(&mut self, id: Id) {
-        self.forget_link(id);
+        self.remove_exchange(id);
         if self.known(id).state == State::Disconnect {
             self.emit(id, EventKind::TimewaitExit);
         }
     }
 
-    /// Leaves behind what must be remembered of a connection whose id is destroyed.
-    pub(super) fn leave_ghost(&mut self, id: Id) {
+    /// Keeps a connection in time-wait although its id is destroyed.
+    pub(super) fn keep_in_time_wait(&mut self, id: Id) {
         let Some(until) = self.known(id).deadline else {
             return;
         };
-        let Some(link) = self.forget_link(id) else {
+        let Some(exchange) = self.remove_exchange(id) else {
             return;
         };
         if self.sabotage.has(Bug::NoTimewait) {
             return;
         }
-        let ghost = Ghost {
-            remote: link.remote_name(),
-            qpn: link.local_qpn,
+        let entry = TimeWait {
+            remote: exchange.remote_connection(),
+            qpn: exchange.local_qpn,
             until,
         };
-        self.ghosts.add(link.local_id, ghost, self.config.max_ids);
+        self.time_wait
+            .add(exchange.local_id, entry, self.config.max_ids);
     }
 
-    /// The application is told once that its connection has ended.
-    pub(super) fn tell_disconnected(&mut self, id: Id, timed_out: bool) {
+    /// Reports the end of a connection to the application, once.
+    pub(super) fn report_disconnected(&mut self, id: Id, timed_out: bool) {
         let endpoint = self.known(id);
         if endpoint.state == State::Connect {
             endpoint.state = State::Disconnect;

@@ -1,4 +1,4 @@
-//! Exit notices: what is to be sent if the process dies.
+//! Exit notices: the messages to send if the process dies.
 
 use cm::{ExitNotice, Id, Load, Parameters, Phase, Transmit};
 use wire::cm::{
@@ -6,44 +6,48 @@ use wire::cm::{
     RejectReason, ServiceReply, ServiceStatus,
 };
 
-use crate::services::question;
-use crate::talk::{
-    OUR_GUID, OUR_QPN, PEER, PEER_ID, PEER_QPN, REQUEST_INTERVAL, TIMEWAIT, TRANSACTION, Talk, US,
-    as_part, as_parted, as_reject, at, part, parted, reply_to, request, timeout,
+use crate::conversation::{
+    Conversation, OUR_GUID, OUR_QPN, PEER, PEER_ID, PEER_QPN, REQUEST_INTERVAL, TIMEWAIT,
+    TRANSACTION, US, as_drep, as_dreq, as_reject, at, drep, dreq, reply_to, request, timeout,
 };
+use crate::services::service_request;
 
-fn talk() -> Talk {
-    Talk::with(|config| config.exit_notices = true)
+fn conversation() -> Conversation {
+    Conversation::with(|config| config.exit_notices = true)
 }
 
-/// The one change since the last call, which is about this id.
-fn change(talk: &mut Talk, id: Id) -> Option<Transmit> {
-    let notice = talk.manager.poll_exit_notice().expect("a change");
+/// The only exit notice that changed. It belongs to this id.
+fn change(conversation: &mut Conversation, id: Id) -> Option<Transmit> {
+    let notice = conversation.manager.poll_exit_notice().expect("a change");
     assert_eq!(notice.id, id);
-    no_change(talk);
+    no_change(conversation);
     notice.transmit
 }
 
-fn no_change(talk: &mut Talk) {
-    assert_eq!(talk.manager.poll_exit_notice(), None);
+fn no_change(conversation: &mut Conversation) {
+    assert_eq!(conversation.manager.poll_exit_notice(), None);
 }
 
-/// The one change, which is a message to the peer. It must be what destroying the id sends.
-fn notice(talk: &mut Talk, id: Id) -> (u64, Message) {
-    let transmit = change(talk, id).expect("a message");
+/// The only exit notice that changed: a message to the peer.
+fn notice(conversation: &mut Conversation, id: Id) -> (u64, Message) {
+    let transmit = change(conversation, id).expect("a message");
     assert_eq!((transmit.source, transmit.destination), (US, PEER));
     let (header, message) = Message::parse(&transmit.datagram).expect("a message");
     (header.transaction(), message)
 }
 
-/// Destroying the id sends its notice and takes it back.
-fn destroying_sends(talk: &mut Talk, id: Id, (transaction, message): (u64, Message)) {
-    talk.manager.destroy(at(20), id).expect("an id");
-    let sent = talk.manager.poll_transmit().expect("a message");
+/// Destroying the id sends the message of its notice, and clears the notice.
+fn destroying_sends(
+    conversation: &mut Conversation,
+    id: Id,
+    (transaction, message): (u64, Message),
+) {
+    conversation.manager.destroy(at(20), id).expect("an id");
+    let sent = conversation.manager.poll_transmit().expect("a message");
     assert_eq!(*sent.datagram, message.emit(transaction));
-    assert_eq!(talk.manager.poll_transmit(), None);
-    assert_eq!(change(talk, id), None);
-    assert_eq!(talk.manager.load().exit_notices, 0);
+    assert_eq!(conversation.manager.poll_transmit(), None);
+    assert_eq!(change(conversation, id), None);
+    assert_eq!(conversation.manager.load().exit_notices, 0);
 }
 
 fn delay(message: AnsweredMessage, remote_id: wire::cm::CommunicationId) -> ReceiptAcknowledge {
@@ -65,157 +69,167 @@ fn is_consumer_reject(message: Message, refused: RefusedMessage) -> Reject {
 }
 
 #[test]
-fn there_are_none_unless_asked_for() {
-    let mut talk = Talk::new();
-    let (id, _) = talk.connected();
-    no_change(&mut talk);
-    assert_eq!(talk.manager.load().exit_notices, 0);
-    talk.manager.destroy(at(0), id).expect("an id");
-    no_change(&mut talk);
+fn no_exit_notices_without_the_option() {
+    let mut conversation = Conversation::new();
+    let (id, _) = conversation.connected();
+    no_change(&mut conversation);
+    assert_eq!(conversation.manager.load().exit_notices, 0);
+    conversation.manager.destroy(at(0), id).expect("an id");
+    no_change(&mut conversation);
 }
 
 #[test]
-fn a_sent_request_would_be_given_up() {
-    let mut talk = talk();
-    let (id, sent) = talk.connecting();
-    let (transaction, message) = notice(&mut talk, id);
+fn notice_of_a_sent_request_is_reject_timeout() {
+    let mut conversation = conversation();
+    let (id, sent) = conversation.connecting();
+    let (transaction, message) = notice(&mut conversation, id);
     let reject = as_reject(message);
     assert_eq!(reject.reason, RejectReason::Timeout);
     assert_eq!(reject.local_id, sent.local_id);
     assert_eq!(reject.information.bytes()[..8], OUR_GUID.to_be_bytes());
-    talk.says(1, delay(AnsweredMessage::Request, sent.local_id));
-    assert_eq!(talk.manager.phase(id), Some(Phase::RequestDelayed));
-    no_change(&mut talk);
-    destroying_sends(&mut talk, id, (transaction, message));
+    conversation.says(1, delay(AnsweredMessage::Request, sent.local_id));
+    assert_eq!(conversation.manager.phase(id), Some(Phase::RequestDelayed));
+    no_change(&mut conversation);
+    destroying_sends(&mut conversation, id, (transaction, message));
 }
 
 #[test]
-fn a_repeated_request_changes_nothing() {
-    let mut talk = talk();
-    let (id, _) = talk.connecting();
-    notice(&mut talk, id);
-    talk.hears_one(REQUEST_INTERVAL);
-    no_change(&mut talk);
+fn retransmission_does_not_change_the_notice() {
+    let mut conversation = conversation();
+    let (id, _) = conversation.connecting();
+    notice(&mut conversation, id);
+    conversation.hears_one(REQUEST_INTERVAL);
+    no_change(&mut conversation);
 }
 
 #[test]
-fn a_received_reply_would_be_refused() {
-    let mut talk = talk();
-    let (id, sent) = talk.connecting();
-    notice(&mut talk, id);
-    talk.says(1, reply_to(&sent));
-    let notice = notice(&mut talk, id);
+fn notice_of_a_received_reply_is_reject() {
+    let mut conversation = conversation();
+    let (id, sent) = conversation.connecting();
+    notice(&mut conversation, id);
+    conversation.says(1, reply_to(&sent));
+    let notice = notice(&mut conversation, id);
     let reject = is_consumer_reject(notice.1, RefusedMessage::Reply);
     assert_eq!(reject.local_id, sent.local_id);
-    destroying_sends(&mut talk, id, notice);
+    destroying_sends(&mut conversation, id, notice);
 }
 
 #[test]
-fn a_received_request_would_be_refused() {
-    let mut talk = talk();
-    talk.listening(PortSpace::Tcp, 0);
-    talk.says(0, request());
-    let id = talk.asked();
-    let notice = notice(&mut talk, id);
+fn notice_of_a_received_request_is_reject() {
+    let mut conversation = conversation();
+    conversation.listening(PortSpace::Tcp, 0);
+    conversation.says(0, request());
+    let id = conversation.child_id();
+    let notice = notice(&mut conversation, id);
     is_consumer_reject(notice.1, RefusedMessage::Request);
-    assert_eq!(notice.0, TRANSACTION, "the peer matches it by its own");
-    destroying_sends(&mut talk, id, notice);
+    assert_eq!(
+        notice.0, TRANSACTION,
+        "the transaction ID of the peer's request"
+    );
+    destroying_sends(&mut conversation, id, notice);
 }
 
 #[test]
-fn a_request_that_is_refused_needs_no_notice() {
-    let mut talk = talk();
-    talk.listening(PortSpace::Tcp, 0);
-    talk.says(0, request());
-    let id = talk.asked();
-    notice(&mut talk, id);
-    let rejected = talk.manager.reject(at(0), id, RejectReason::Consumer, &[]);
+fn rejecting_a_request_clears_its_notice() {
+    let mut conversation = conversation();
+    conversation.listening(PortSpace::Tcp, 0);
+    conversation.says(0, request());
+    let id = conversation.child_id();
+    notice(&mut conversation, id);
+    let rejected = conversation
+        .manager
+        .reject(at(0), id, RejectReason::Consumer, &[]);
     rejected.expect("a request");
-    assert_eq!(change(&mut talk, id), None);
+    assert_eq!(change(&mut conversation, id), None);
 }
 
 #[test]
-fn a_sent_reply_would_be_taken_back() {
-    let mut talk = talk();
-    let (id, reply) = talk.accepting();
-    let notice = notice(&mut talk, id);
+fn notice_of_a_sent_reply_is_reject() {
+    let mut conversation = conversation();
+    let (id, reply) = conversation.accepting();
+    let notice = notice(&mut conversation, id);
     let reject = is_consumer_reject(notice.1, RefusedMessage::None);
     assert_eq!(reject.local_id, reply.local_id);
     assert_eq!(notice.0, TRANSACTION);
-    talk.says(1, delay(AnsweredMessage::Reply, reply.local_id));
-    assert_eq!(talk.manager.phase(id), Some(Phase::ReplyDelayed));
-    no_change(&mut talk);
-    destroying_sends(&mut talk, id, notice);
+    conversation.says(1, delay(AnsweredMessage::Reply, reply.local_id));
+    assert_eq!(conversation.manager.phase(id), Some(Phase::ReplyDelayed));
+    no_change(&mut conversation);
+    destroying_sends(&mut conversation, id, notice);
 }
 
 #[test]
-fn each_step_of_the_passive_side_is_one_change() {
-    let mut talk = talk();
-    talk.listening(PortSpace::Tcp, 0);
-    talk.says(0, request());
-    let id = talk.asked();
-    notice(&mut talk, id);
-    let accepted = talk.manager.accept(at(0), id, &Parameters::new(OUR_QPN));
+fn each_step_of_the_passive_side_changes_the_notice_once() {
+    let mut conversation = conversation();
+    conversation.listening(PortSpace::Tcp, 0);
+    conversation.says(0, request());
+    let id = conversation.child_id();
+    notice(&mut conversation, id);
+    let accepted = conversation
+        .manager
+        .accept(at(0), id, &Parameters::new(OUR_QPN));
     accepted.expect("a request");
-    notice(&mut talk, id);
-    assert!(talk.manager.notify_established(OUR_QPN));
-    as_part(notice(&mut talk, id).1);
+    notice(&mut conversation, id);
+    assert!(conversation.manager.notify_established(OUR_QPN));
+    as_dreq(notice(&mut conversation, id).1);
 }
 
 #[test]
-fn a_connection_would_be_ended() {
-    let mut talk = talk();
-    let (id, reply) = talk.connected();
-    let notice = notice(&mut talk, id);
-    let said = as_part(notice.1);
-    assert_eq!((said.local_id, said.remote_id), (reply.remote_id, PEER_ID));
-    assert_eq!(said.remote_qpn, PEER_QPN);
-    destroying_sends(&mut talk, id, notice);
+fn notice_of_a_connection_is_dreq() {
+    let mut conversation = conversation();
+    let (id, reply) = conversation.connected();
+    let notice = notice(&mut conversation, id);
+    let sent = as_dreq(notice.1);
+    assert_eq!((sent.local_id, sent.remote_id), (reply.remote_id, PEER_ID));
+    assert_eq!(sent.remote_qpn, PEER_QPN);
+    destroying_sends(&mut conversation, id, notice);
 }
 
 #[test]
-fn an_accepted_connection_would_be_ended() {
-    let mut talk = talk();
-    let (id, reply) = talk.accepted();
-    let notice = notice(&mut talk, id);
-    assert_eq!(as_part(notice.1).local_id, reply.local_id);
-    destroying_sends(&mut talk, id, notice);
+fn notice_of_an_accepted_connection_is_dreq() {
+    let mut conversation = conversation();
+    let (id, reply) = conversation.accepted();
+    let notice = notice(&mut conversation, id);
+    assert_eq!(as_dreq(notice.1).local_id, reply.local_id);
+    destroying_sends(&mut conversation, id, notice);
 }
 
 #[test]
-fn a_good_bye_would_be_said_again_until_it_is_answered() {
-    let mut talk = talk();
-    let (id, reply) = talk.connected();
-    let (_, message) = notice(&mut talk, id);
-    talk.manager.disconnect(at(1), id).expect("connected");
-    assert_eq!(talk.hears_one(1), message);
-    no_change(&mut talk);
-    talk.says(2, parted(PEER_ID, reply.remote_id));
-    assert_eq!(change(&mut talk, id), None);
-    talk.hears_nothing(2 + TIMEWAIT);
-    no_change(&mut talk);
+fn notice_is_dreq_until_the_drep_arrives() {
+    let mut conversation = conversation();
+    let (id, reply) = conversation.connected();
+    let (_, message) = notice(&mut conversation, id);
+    conversation
+        .manager
+        .disconnect(at(1), id)
+        .expect("connected");
+    assert_eq!(conversation.hears_one(1), message);
+    no_change(&mut conversation);
+    conversation.says(2, drep(PEER_ID, reply.remote_id));
+    assert_eq!(change(&mut conversation, id), None);
+    conversation.hears_nothing(2 + TIMEWAIT);
+    no_change(&mut conversation);
 }
 
 #[test]
-fn the_peers_good_bye_would_be_answered() {
-    let mut talk = talk();
-    let (id, reply) = talk.accepted();
-    notice(&mut talk, id);
-    talk.says(1, part(PEER_ID, reply.local_id));
-    let notice = notice(&mut talk, id);
+fn notice_after_the_peers_dreq_is_drep() {
+    let mut conversation = conversation();
+    let (id, reply) = conversation.accepted();
+    notice(&mut conversation, id);
+    conversation.says(1, dreq(PEER_ID, reply.local_id));
+    let notice = notice(&mut conversation, id);
     assert_eq!(notice.0, TRANSACTION);
-    assert_eq!(as_parted(notice.1).local_id, reply.local_id);
-    destroying_sends(&mut talk, id, notice);
+    assert_eq!(as_drep(notice.1).local_id, reply.local_id);
+    destroying_sends(&mut conversation, id, notice);
 }
 
 #[test]
-fn a_request_for_a_service_would_be_refused() {
-    let mut talk = talk();
-    talk.listening(PortSpace::Udp, 0);
-    let asked = question();
-    talk.says(0, asked);
-    let id = talk.asked();
-    let notice = notice(&mut talk, id);
+fn notice_of_a_received_service_request_is_reject() {
+    let mut conversation = conversation();
+    conversation.listening(PortSpace::Udp, 0);
+    let asked = service_request();
+    conversation.says(0, asked);
+    let id = conversation.child_id();
+    let notice = notice(&mut conversation, id);
     let refused = ServiceReply {
         request_id: asked.request_id,
         service_id: asked.service_id,
@@ -224,76 +238,78 @@ fn a_request_for_a_service_would_be_refused() {
         ..ServiceReply::default()
     };
     assert_eq!(notice, (TRANSACTION, Message::from(refused)));
-    destroying_sends(&mut talk, id, notice);
+    destroying_sends(&mut conversation, id, notice);
 }
 
 #[test]
-fn asking_for_a_service_needs_no_notice() {
-    let mut talk = talk();
-    let id = talk.resolved(PortSpace::Udp);
-    let connected = talk.manager.connect(at(0), id, &Parameters::new(OUR_QPN));
+fn sent_service_request_has_no_notice() {
+    let mut conversation = conversation();
+    let id = conversation.resolved(PortSpace::Udp);
+    let connected = conversation
+        .manager
+        .connect(at(0), id, &Parameters::new(OUR_QPN));
     connected.expect("a resolved id");
-    no_change(&mut talk);
+    no_change(&mut conversation);
 }
 
 #[test]
-fn a_refused_request_needs_no_notice() {
-    let mut talk = talk();
-    let (id, sent) = talk.connecting();
-    notice(&mut talk, id);
-    let refusal = Reject {
+fn peers_reject_clears_the_notice() {
+    let mut conversation = conversation();
+    let (id, sent) = conversation.connecting();
+    notice(&mut conversation, id);
+    let reject = Reject {
         remote_id: sent.local_id,
         message: RefusedMessage::Request,
         reason: RejectReason::Consumer,
         ..Reject::default()
     };
-    talk.says(1, refusal);
-    assert_eq!(change(&mut talk, id), None);
+    conversation.says(1, reject);
+    assert_eq!(change(&mut conversation, id), None);
 }
 
 #[test]
-fn a_peer_that_never_answered_needs_no_notice() {
-    let mut talk = talk();
-    let (id, _) = talk.connecting();
-    notice(&mut talk, id);
+fn request_timeout_clears_the_notice() {
+    let mut conversation = conversation();
+    let (id, _) = conversation.connecting();
+    notice(&mut conversation, id);
     for repetition in 1..=16 {
-        talk.hears(repetition * REQUEST_INTERVAL);
+        conversation.hears(repetition * REQUEST_INTERVAL);
     }
-    assert_eq!(change(&mut talk, id), None);
+    assert_eq!(change(&mut conversation, id), None);
 }
 
 #[test]
-fn nothing_can_be_sent_without_a_device() {
-    let mut talk = talk();
-    let (id, _) = talk.connected();
-    notice(&mut talk, id);
-    talk.manager.device_removed();
-    assert_eq!(change(&mut talk, id), None);
+fn device_removal_clears_the_notice() {
+    let mut conversation = conversation();
+    let (id, _) = conversation.connected();
+    notice(&mut conversation, id);
+    conversation.manager.device_removed();
+    assert_eq!(change(&mut conversation, id), None);
 }
 
 #[test]
-fn ids_that_come_and_go_unnoticed_leave_nothing() {
-    let mut talk = talk();
+fn destroyed_ids_leave_no_notices() {
+    let mut conversation = conversation();
     for _ in 0..100 {
-        let (id, _) = talk.connecting();
-        talk.manager.destroy(at(0), id).expect("an id");
-        talk.hears(0);
+        let (id, _) = conversation.connecting();
+        conversation.manager.destroy(at(0), id).expect("an id");
+        conversation.hears(0);
     }
-    assert_eq!(talk.manager.load(), Load::default());
-    assert!(!talk.manager.has_output());
+    assert_eq!(conversation.manager.load(), Load::default());
+    assert!(!conversation.manager.has_output());
 }
 
 #[test]
-fn changes_are_output() {
-    let mut talk = talk();
-    talk.connecting();
-    assert!(talk.manager.has_output());
+fn changed_notices_count_as_output() {
+    let mut conversation = conversation();
+    conversation.connecting();
+    assert!(conversation.manager.has_output());
     assert!(matches!(
-        talk.manager.poll_exit_notice(),
+        conversation.manager.poll_exit_notice(),
         Some(ExitNotice {
             transmit: Some(_),
             ..
         })
     ));
-    assert!(!talk.manager.has_output());
+    assert!(!conversation.manager.has_output());
 }

@@ -1,4 +1,4 @@
-//! Peers that mean no good: floods, and whatever fits in 256 bytes.
+//! Hostile peers: floods of requests, and arbitrary datagrams.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,18 +10,18 @@ use wire::cm::{
 };
 use wire::{AckTimeout, Gid, Qpn, mad};
 
-use crate::talk::{
-    OUR_QPN, PEER, PEER_ID, PORT, REPLY_INTERVAL, Talk, US, as_reject, as_reply, at, part,
+use crate::conversation::{
+    Conversation, OUR_QPN, PEER, PEER_ID, PORT, REPLY_INTERVAL, US, as_reject, as_reply, at, dreq,
     ready_for, request, timeout,
 };
 
-fn stranger(number: u32) -> IpAddr {
+fn other_address(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0b00_0000 + number).into()
 }
 
-fn request_of(who: IpAddr, number: u32) -> ConnectRequest {
+fn request_of(source: IpAddr, number: u32) -> ConnectRequest {
     let arrival = Arrival {
-        source: who,
+        source,
         destination: US,
     };
     request_to(arrival, number)
@@ -43,71 +43,74 @@ fn request_to(arrival: Arrival, number: u32) -> ConnectRequest {
 }
 
 fn total(load: Load) -> usize {
-    load.ids + load.conversations + load.peers + load.services + load.timers + load.answers
+    load.ids + load.communication_ids + load.peers + load.services + load.timers + load.answers
 }
 
 #[test]
-fn a_flood_from_many_addresses_stops_at_the_backlog() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Tcp, 16);
+fn backlog_limits_a_flood_from_many_addresses() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Tcp, 16);
     for number in 0..20_000 {
-        let who = stranger(number);
-        talk.says_from(who, 0, request_of(who, number));
+        let source = other_address(number);
+        conversation.says_from(source, 0, request_of(source, number));
     }
-    let load = talk.manager.load();
+    let load = conversation.manager.load();
     assert_eq!(load.ids, 1 + 16);
-    assert_eq!((load.conversations, load.peers), (16, 32));
-    talk.hears_nothing(0);
-    assert_eq!(talk.manager.counters().backlog_full, 20_000 - 16);
+    assert_eq!((load.communication_ids, load.peers), (16, 32));
+    conversation.hears_nothing(0);
+    assert_eq!(conversation.manager.counters().backlog_full, 20_000 - 16);
 }
 
-/// Accepts every request at once, as a busy server does.
-fn accept_all(talk: &mut Talk, millis: u64) {
-    while let Some(event) = talk.manager.poll_event() {
+/// Accepts all requests.
+fn accept_all(conversation: &mut Conversation, millis: u64) {
+    while let Some(event) = conversation.manager.poll_event() {
         if !matches!(event.kind, EventKind::ConnectRequest { .. }) {
             continue;
         }
-        let qpn = Qpn::new(1000 + talk.manager.load().ids as u32);
-        let accepted = talk
+        let qpn = Qpn::new(1000 + conversation.manager.load().ids as u32);
+        let accepted = conversation
             .manager
             .accept(at(millis), event.id, &Parameters::new(qpn));
         accepted.expect("a request");
     }
-    talk.hears(millis);
+    conversation.hears(millis);
 }
 
 #[test]
-fn a_flood_from_one_address_leaves_room_for_another() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Tcp, 16);
+fn flood_from_one_address_does_not_exclude_another() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Tcp, 16);
     for number in 0..5000 {
-        talk.says(0, request_of(PEER, number));
-        accept_all(&mut talk, 0);
+        conversation.says(0, request_of(PEER, number));
+        accept_all(&mut conversation, 0);
     }
-    assert_eq!(talk.manager.load().half_open, 1024);
-    assert_eq!(talk.manager.load().ids, 1 + 1024);
-    assert_eq!(talk.manager.counters().half_open_full, 5000 - 1024);
-    let other = stranger(1);
-    talk.says_from(other, 0, request_of(other, 1));
-    accept_all(&mut talk, 0);
-    assert_eq!(talk.manager.load().half_open, 1025);
+    assert_eq!(conversation.manager.load().half_open, 1024);
+    assert_eq!(conversation.manager.load().ids, 1 + 1024);
+    assert_eq!(conversation.manager.counters().half_open_full, 5000 - 1024);
+    let other = other_address(1);
+    conversation.says_from(other, 0, request_of(other, 1));
+    accept_all(&mut conversation, 0);
+    assert_eq!(conversation.manager.load().half_open, 1025);
 }
 
 #[test]
-fn a_flood_from_one_ipv6_network_leaves_room_for_another() {
+fn flood_from_one_ipv6_network_does_not_exclude_another() {
     let ours: IpAddr = Ipv6Addr::LOCALHOST.into();
     let address = |network: u16, host: u16| {
         IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, network, 0, 0, 0, host))
     };
-    let mut talk = Talk::with(|config| config.max_half_open_per_source = 8);
-    talk.manager.add_address(ours);
-    let listener = talk
+    let mut conversation = Conversation::with(|config| config.max_half_open_per_source = 8);
+    conversation.manager.add_address(ours);
+    let listener = conversation
         .manager
         .create(PortSpace::Tcp, Kind::ReliableConnection);
     let listener = listener.expect("an id");
-    let bound = talk.manager.bind(listener, (ours, PORT).into());
+    let bound = conversation.manager.bind(listener, (ours, PORT).into());
     bound.expect("an address of ours");
-    talk.manager.listen(listener, 0).expect("a bound id");
+    conversation
+        .manager
+        .listen(listener, 0)
+        .expect("a bound id");
     let mut ask = |network, host| {
         let arrival = Arrival {
             source: address(network, host),
@@ -115,8 +118,10 @@ fn a_flood_from_one_ipv6_network_leaves_room_for_another() {
         };
         let request = Message::from(request_to(arrival, host.into()));
         let datagram = request.emit(1);
-        talk.manager.handle_datagram(at(0), arrival, &datagram);
-        talk.manager.load().half_open
+        conversation
+            .manager
+            .handle_datagram(at(0), arrival, &datagram);
+        conversation.manager.load().half_open
     };
     for host in 1..100 {
         ask(1, host);
@@ -126,84 +131,86 @@ fn a_flood_from_one_ipv6_network_leaves_room_for_another() {
 }
 
 #[test]
-fn floods_from_many_addresses_stop_at_the_limit_of_half_open_requests() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Tcp, 16);
+fn half_open_limit_bounds_a_flood_from_many_addresses() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Tcp, 16);
     for number in 0..10_000 {
-        let who = stranger(number % 100);
-        talk.says_from(who, 0, request_of(who, number));
-        accept_all(&mut talk, 0);
+        let source = other_address(number % 100);
+        conversation.says_from(source, 0, request_of(source, number));
+        accept_all(&mut conversation, 0);
     }
-    assert_eq!(talk.manager.load().half_open, 4096);
-    let load = talk.manager.load();
+    assert_eq!(conversation.manager.load().half_open, 4096);
+    let load = conversation.manager.load();
     assert_eq!(
-        (load.ids, load.conversations, load.timers),
+        (load.ids, load.communication_ids, load.timers),
         (4097, 4096, 4096)
     );
 }
 
 #[test]
-fn a_confirmed_request_is_not_half_open() {
-    let mut talk = Talk::with(|config| config.max_half_open_per_source = 1);
-    let (_, reply) = talk.accepting();
-    assert_eq!(talk.manager.load().half_open, 1);
-    talk.says(0, ready_for(&reply));
-    talk.learns();
-    assert_eq!(talk.manager.load().half_open, 0);
-    talk.says(1, request_of(PEER, 7));
-    talk.asked();
+fn confirmed_request_is_not_half_open() {
+    let mut conversation = Conversation::with(|config| config.max_half_open_per_source = 1);
+    let (_, reply) = conversation.accepting();
+    assert_eq!(conversation.manager.load().half_open, 1);
+    conversation.says(0, ready_for(&reply));
+    conversation.events();
+    assert_eq!(conversation.manager.load().half_open, 0);
+    conversation.says(1, request_of(PEER, 7));
+    conversation.child_id();
 }
 
 #[test]
-fn a_refused_request_is_not_half_open() {
-    let mut talk = Talk::with(|config| config.max_half_open = 1);
-    talk.listening(PortSpace::Tcp, 0);
-    talk.says(0, request());
-    let id = talk.asked();
-    talk.says(0, request_of(PEER, 7));
-    talk.learns_nothing();
-    talk.manager.destroy(at(0), id).expect("an id");
-    assert_eq!(talk.manager.load().half_open, 0);
-    talk.says(0, request_of(PEER, 7));
-    talk.asked();
+fn destroyed_request_is_not_half_open() {
+    let mut conversation = Conversation::with(|config| config.max_half_open = 1);
+    conversation.listening(PortSpace::Tcp, 0);
+    conversation.says(0, request());
+    let id = conversation.child_id();
+    conversation.says(0, request_of(PEER, 7));
+    conversation.no_events();
+    conversation.manager.destroy(at(0), id).expect("an id");
+    assert_eq!(conversation.manager.load().half_open, 0);
+    conversation.says(0, request_of(PEER, 7));
+    conversation.child_id();
 }
 
 #[test]
-fn a_request_that_ends_before_it_is_confirmed_is_not_half_open() {
-    let mut talk = Talk::new();
-    let (_, reply) = talk.accepting();
-    talk.says(0, part(PEER_ID, reply.local_id));
-    assert_eq!(talk.manager.load().half_open, 0);
+fn disconnected_request_is_not_half_open() {
+    let mut conversation = Conversation::new();
+    let (_, reply) = conversation.accepting();
+    conversation.says(0, dreq(PEER_ID, reply.local_id));
+    assert_eq!(conversation.manager.load().half_open, 0);
 }
 
-/// The longest that an accepted request waits for its RTU.
-const LONGEST: u64 = 16 * 8192;
+/// The longest time that an accepted request waits for its RTU, in milliseconds.
+const LONGEST_HALF_OPEN: u64 = 16 * 8192;
 
 #[test]
-fn a_peer_can_not_make_an_accepted_request_wait_for_hours() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Tcp, 0);
-    let mut patient = request();
-    patient.local_response_timeout = timeout(31);
-    patient.max_cm_retries = 15;
-    talk.says(0, patient);
-    let id = talk.asked();
-    let accepted = talk.manager.accept(at(0), id, &Parameters::new(OUR_QPN));
+fn response_timeout_of_the_peer_is_bounded() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Tcp, 0);
+    let mut slow = request();
+    slow.local_response_timeout = timeout(31);
+    slow.max_cm_retries = 15;
+    conversation.says(0, slow);
+    let id = conversation.child_id();
+    let accepted = conversation
+        .manager
+        .accept(at(0), id, &Parameters::new(OUR_QPN));
     accepted.expect("a request");
-    talk.hears_one(0);
+    conversation.hears_one(0);
     for repetition in 1..16 {
-        talk.hears_one(repetition * 8192);
+        conversation.hears_one(repetition * 8192);
     }
-    talk.learns_nothing();
-    talk.hears_nothing(LONGEST);
-    assert_eq!(talk.learns_one().status(), -110);
-    assert_eq!(talk.manager.load().half_open, 0);
+    conversation.no_events();
+    conversation.hears_nothing(LONGEST_HALF_OPEN);
+    assert_eq!(conversation.one_event().status(), -110);
+    assert_eq!(conversation.manager.load().half_open, 0);
 }
 
 #[test]
-fn a_peer_that_asks_for_delays_waits_no_longer() {
-    let mut talk = Talk::new();
-    let (_, reply) = talk.accepting();
+fn delay_of_an_mra_is_bounded() {
+    let mut conversation = Conversation::new();
+    let (_, reply) = conversation.accepting();
     let delay = ReceiptAcknowledge {
         local_id: PEER_ID,
         remote_id: reply.local_id,
@@ -211,29 +218,31 @@ fn a_peer_that_asks_for_delays_waits_no_longer() {
         service_timeout: timeout(31),
         ..ReceiptAcknowledge::default()
     };
-    talk.says(0, delay);
-    // A minute, which is what Linux asks for, and the time-wait.
-    talk.hears_nothing(65_536 + 2048 - 1);
+    conversation.says(0, delay);
+    // The longest delay, about a minute, and the time-wait.
+    conversation.hears_nothing(65_536 + 2048 - 1);
     for repetition in 0..15 {
-        talk.hears_one(65_536 + 2048 + repetition * REPLY_INTERVAL);
+        conversation.hears_one(65_536 + 2048 + repetition * REPLY_INTERVAL);
     }
-    talk.hears_nothing(65_536 + 2048 + 15 * REPLY_INTERVAL - 1);
-    talk.learns_nothing();
-    talk.hears_nothing(65_536 + 2048 + 15 * REPLY_INTERVAL);
-    assert_eq!(talk.learns_one().status(), -110);
+    conversation.hears_nothing(65_536 + 2048 + 15 * REPLY_INTERVAL - 1);
+    conversation.no_events();
+    conversation.hears_nothing(65_536 + 2048 + 15 * REPLY_INTERVAL);
+    assert_eq!(conversation.one_event().status(), -110);
 }
 
 #[test]
-fn a_slow_peer_that_asks_for_a_delay_waits_no_longer() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Tcp, 0);
+fn mra_does_not_extend_the_half_open_time() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Tcp, 0);
     let mut slow = request();
     slow.local_response_timeout = timeout(21);
-    talk.says(0, slow);
-    let id = talk.asked();
-    let accepted = talk.manager.accept(at(0), id, &Parameters::new(OUR_QPN));
+    conversation.says(0, slow);
+    let id = conversation.child_id();
+    let accepted = conversation
+        .manager
+        .accept(at(0), id, &Parameters::new(OUR_QPN));
     accepted.expect("a request");
-    let reply = as_reply(talk.hears_one(0));
+    let reply = as_reply(conversation.hears_one(0));
     let delay = ReceiptAcknowledge {
         local_id: PEER_ID,
         remote_id: reply.local_id,
@@ -241,102 +250,104 @@ fn a_slow_peer_that_asks_for_a_delay_waits_no_longer() {
         service_timeout: timeout(24),
         ..ReceiptAcknowledge::default()
     };
-    talk.says(0, delay);
+    conversation.says(0, delay);
     for repetition in 0..8 {
-        talk.hears_one(65_536 + 2048 + repetition * 8192);
+        conversation.hears_one(65_536 + 2048 + repetition * 8192);
     }
-    talk.hears_nothing(LONGEST - 1);
-    talk.learns_nothing();
-    talk.hears_nothing(LONGEST);
-    assert_eq!(talk.learns_one().status(), -110);
+    conversation.hears_nothing(LONGEST_HALF_OPEN - 1);
+    conversation.no_events();
+    conversation.hears_nothing(LONGEST_HALF_OPEN);
+    assert_eq!(conversation.one_event().status(), -110);
 }
 
 #[test]
-fn a_peer_can_not_make_the_time_wait_last_for_hours() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Tcp, 0);
+fn time_wait_is_bounded() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Tcp, 0);
     let mut slow = request();
     slow.primary.local_ack_timeout = AckTimeout::new(31).expect("a code");
-    talk.says(0, slow);
-    let id = talk.asked();
-    let accepted = talk.manager.accept(at(0), id, &Parameters::new(OUR_QPN));
+    conversation.says(0, slow);
+    let id = conversation.child_id();
+    let accepted = conversation
+        .manager
+        .accept(at(0), id, &Parameters::new(OUR_QPN));
     accepted.expect("a request");
-    let reply = as_reply(talk.hears_one(0));
-    talk.says(0, ready_for(&reply));
-    talk.manager.destroy(at(0), id).expect("an id");
-    talk.hears_one(0);
-    talk.hears_nothing(8191);
-    assert!(talk.manager.is_lingering(OUR_QPN));
-    talk.hears_nothing(8192);
-    assert!(!talk.manager.is_lingering(OUR_QPN));
+    let reply = as_reply(conversation.hears_one(0));
+    conversation.says(0, ready_for(&reply));
+    conversation.manager.destroy(at(0), id).expect("an id");
+    conversation.hears_one(0);
+    conversation.hears_nothing(8191);
+    assert!(conversation.manager.is_in_time_wait(OUR_QPN));
+    conversation.hears_nothing(8192);
+    assert!(!conversation.manager.is_in_time_wait(OUR_QPN));
 }
 
 #[test]
-fn a_flood_that_the_application_takes_stops_at_the_limit_of_ids() {
-    let mut talk = Talk::with(|config| {
+fn max_ids_limits_a_flood_of_taken_requests() {
+    let mut conversation = Conversation::with(|config| {
         config.max_ids = 1000;
         config.max_half_open_per_source = 5000;
         config.max_half_open = 5000;
     });
-    talk.listening(PortSpace::Tcp, 16);
+    conversation.listening(PortSpace::Tcp, 16);
     for number in 0..5000 {
-        talk.says(0, request_of(PEER, number));
-        if let Some(event) = talk.manager.poll_event() {
-            talk.manager.request_taken(event.id).expect("an id");
+        conversation.says(0, request_of(PEER, number));
+        if let Some(event) = conversation.manager.poll_event() {
+            conversation.manager.request_taken(event.id).expect("an id");
         }
     }
-    assert_eq!(talk.manager.load().ids, 1000);
-    assert_eq!(talk.manager.counters().too_many_ids, 5000 - 999);
+    assert_eq!(conversation.manager.load().ids, 1000);
+    assert_eq!(conversation.manager.counters().too_many_ids, 5000 - 999);
 }
 
 #[test]
-fn a_flood_of_refused_requests_is_forgotten() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Tcp, 0);
+fn remembered_rejects_are_bounded_and_expire() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Tcp, 0);
     for number in 0..5000 {
-        talk.says(0, request_of(PEER, number));
-        let id = talk.asked();
-        talk.manager.destroy(at(0), id).expect("an id");
-        assert_eq!(talk.hears(0).len(), 1);
+        conversation.says(0, request_of(PEER, number));
+        let id = conversation.child_id();
+        conversation.manager.destroy(at(0), id).expect("an id");
+        assert_eq!(conversation.hears(0).len(), 1);
     }
-    assert_eq!(talk.manager.load().answers, 1024);
-    talk.hears_nothing(1_087_999);
-    assert_eq!(talk.manager.load().answers, 1024);
-    talk.hears_nothing(1_088_000);
-    assert_eq!(talk.manager.load().answers, 0);
-    assert_eq!(talk.manager.load().ids, 1);
+    assert_eq!(conversation.manager.load().answers, 1024);
+    conversation.hears_nothing(1_087_999);
+    assert_eq!(conversation.manager.load().answers, 1024);
+    conversation.hears_nothing(1_088_000);
+    assert_eq!(conversation.manager.load().answers, 0);
+    assert_eq!(conversation.manager.load().ids, 1);
 }
 
 #[test]
-fn a_flood_of_questions_stops_at_the_backlog() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Udp, 8);
+fn backlog_limits_a_flood_of_service_requests() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Udp, 8);
     for number in 0..5000 {
-        let who = stranger(number);
+        let source = other_address(number);
         let header = AddressHeader {
             source_port: 1,
-            source: who,
+            source,
             destination: US,
         };
-        let question = ServiceRequest {
+        let request = ServiceRequest {
             request_id: CommunicationId::new(number),
             service_id: ServiceId::of_port(PortSpace::Udp, PORT),
             private_data: PrivateData::new(&header.emit()).expect("room"),
             ..ServiceRequest::default()
         };
-        talk.says_from(who, 0, question);
+        conversation.says_from(source, 0, request);
     }
-    assert_eq!(talk.manager.load().services, 8);
+    assert_eq!(conversation.manager.load().services, 8);
 }
 
 #[test]
-fn messages_that_name_another_conversation_of_the_peer_change_nothing() {
-    let mut talk = Talk::new();
-    let (id, reply) = talk.accepting();
+fn messages_with_a_wrong_remote_communication_id_are_ignored() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.accepting();
     let other = CommunicationId::new(0x9999);
     let mut ready = ready_for(&reply);
     ready.local_id = other;
-    talk.says(1, ready);
+    conversation.says(1, ready);
     let delay = ReceiptAcknowledge {
         local_id: other,
         remote_id: reply.local_id,
@@ -344,65 +355,67 @@ fn messages_that_name_another_conversation_of_the_peer_change_nothing() {
         service_timeout: timeout(24),
         ..ReceiptAcknowledge::default()
     };
-    talk.says(1, delay);
-    assert_eq!(talk.manager.phase(id), Some(Phase::ReplySent));
-    assert_eq!(talk.manager.counters().unmatched, 2);
+    conversation.says(1, delay);
+    assert_eq!(conversation.manager.phase(id), Some(Phase::ReplySent));
+    assert_eq!(conversation.manager.counters().unmatched, 2);
 }
 
 #[test]
-fn a_stranger_can_not_end_a_connection() {
-    let mut talk = Talk::new();
-    let (id, reply) = talk.accepted();
-    talk.says_from(stranger(1), 1, part(PEER_ID, reply.local_id));
-    assert_eq!(talk.manager.phase(id), Some(Phase::Established));
+fn dreq_from_another_address_is_ignored() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.accepted();
+    conversation.says_from(other_address(1), 1, dreq(PEER_ID, reply.local_id));
+    assert_eq!(conversation.manager.phase(id), Some(Phase::Established));
 }
 
 #[test]
-fn a_request_whose_path_ends_elsewhere_is_refused() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Tcp, 0);
+fn request_with_a_foreign_gid_is_rejected() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Tcp, 0);
     let mut request = request_of(PEER, 7);
-    request.primary.remote_gid = Gid::from(stranger(1));
-    talk.says(0, request);
-    let refusal = as_reject(talk.hears_one(0));
-    assert_eq!(refusal.reason, RejectReason::PrimaryGidRejected);
-    talk.learns_nothing();
+    request.primary.remote_gid = Gid::from(other_address(1));
+    conversation.says(0, request);
+    let reject = as_reject(conversation.hears_one(0));
+    assert_eq!(reject.reason, RejectReason::PrimaryGidRejected);
+    conversation.no_events();
 }
 
 #[test]
-fn connections_of_destroyed_ids_are_remembered_up_to_the_limit_of_ids() {
-    let mut talk = Talk::with(|config| config.max_ids = 2);
-    talk.listening(PortSpace::Tcp, 0);
+fn max_ids_limits_time_wait_of_destroyed_ids() {
+    let mut conversation = Conversation::with(|config| config.max_ids = 2);
+    conversation.listening(PortSpace::Tcp, 0);
     for number in 1..=5 {
-        talk.says(0, request_of(PEER, number));
-        let id = talk.asked();
-        let accepted = talk.manager.accept(at(0), id, &Parameters::new(OUR_QPN));
+        conversation.says(0, request_of(PEER, number));
+        let id = conversation.child_id();
+        let accepted = conversation
+            .manager
+            .accept(at(0), id, &Parameters::new(OUR_QPN));
         accepted.expect("a request");
-        talk.manager.destroy(at(0), id).expect("an id");
-        talk.hears(0);
+        conversation.manager.destroy(at(0), id).expect("an id");
+        conversation.hears(0);
     }
-    assert_eq!(talk.manager.load().ghosts, 2);
+    assert_eq!(conversation.manager.load().time_wait, 2);
 }
 
 #[test]
-fn answers_that_nobody_fetches_are_left_out() {
-    let mut talk = Talk::new();
+fn outbox_is_bounded() {
+    let mut conversation = Conversation::new();
     for number in 0..10_000 {
-        talk.says(0, request_of(PEER, number));
+        conversation.says(0, request_of(PEER, number));
     }
-    assert_eq!(talk.manager.load().waiting, 4096);
-    assert_eq!(talk.manager.counters().outbox_full, 10_000 - 4096);
+    assert_eq!(conversation.manager.load().waiting, 4096);
+    assert_eq!(conversation.manager.counters().outbox_full, 10_000 - 4096);
 }
 
 #[test]
-fn what_is_no_message_is_counted() {
-    let mut talk = Talk::new();
+fn invalid_datagrams_are_counted() {
+    let mut conversation = Conversation::new();
     let arrival = Arrival {
         source: PEER,
         destination: US,
     };
     let datagram = Message::from(request()).emit(1);
-    let manager = &mut talk.manager;
+    let manager = &mut conversation.manager;
     manager.handle_datagram(at(0), arrival, &datagram[..255]);
     manager.handle_datagram(at(0), arrival, &[]);
     let mut other_class = datagram;
@@ -413,27 +426,29 @@ fn what_is_no_message_is_counted() {
     unknown[17] = 0x55;
     manager.handle_datagram(at(0), arrival, &unknown);
     assert_eq!(manager.counters().unknown_attribute, 1);
-    talk.hears_nothing(0);
-    assert_eq!(talk.manager.load(), Load::default());
+    conversation.hears_nothing(0);
+    assert_eq!(conversation.manager.load(), Load::default());
 }
 
-/// A manager in which everything is going on at once.
+/// A manager with listeners, connections and pending requests.
 fn busy() -> Manager {
-    let mut talk = Talk::with(|config| config.max_ids = 64);
-    talk.listening(PortSpace::Udp, 4);
-    talk.accepted();
-    talk.connecting();
-    let id = talk.resolved(PortSpace::Udp);
-    let asked = talk.manager.connect(at(0), id, &Parameters::new(OUR_QPN));
+    let mut conversation = Conversation::with(|config| config.max_ids = 64);
+    conversation.listening(PortSpace::Udp, 4);
+    conversation.accepted();
+    conversation.connecting();
+    let id = conversation.resolved(PortSpace::Udp);
+    let asked = conversation
+        .manager
+        .connect(at(0), id, &Parameters::new(OUR_QPN));
     asked.expect("resolved");
-    talk.hears(0);
-    talk.manager
+    conversation.hears(0);
+    conversation.manager
 }
 
-/// The identifiers that occur in a busy manager, so that arbitrary messages hit them.
-fn identifiers() -> Vec<u32> {
-    let mut talk = Talk::new();
-    let mut next = || talk.connecting().1.local_id.value();
+/// The communication ids that occur in a busy manager, so that arbitrary messages match them.
+fn communication_ids() -> Vec<u32> {
+    let mut conversation = Conversation::new();
+    let mut next = || conversation.connecting().1.local_id.value();
     let mut all: Vec<u32> = (0..6).map(|_| next()).collect();
     all.extend([0, 0xabcd, 0x2222, u32::MAX]);
     all
@@ -441,24 +456,22 @@ fn identifiers() -> Vec<u32> {
 
 fn arbitrary_message() -> impl Strategy<Value = [u8; mad::LENGTH]> {
     let body = proptest::collection::vec(any::<u8>(), mad::LENGTH);
-    let identifier = proptest::sample::select(identifiers());
-    (body, 0x10_u8..0x1b, identifier.clone(), identifier).prop_map(
-        |(bytes, attribute, local, remote)| {
-            let mut datagram: [u8; mad::LENGTH] = bytes.try_into().expect("the length");
-            datagram[..4].copy_from_slice(&[1, 7, 2, 3]);
-            datagram[16..18].copy_from_slice(&[0, attribute]);
-            datagram[24..28].copy_from_slice(&local.to_be_bytes());
-            datagram[28..32].copy_from_slice(&remote.to_be_bytes());
-            datagram
-        },
-    )
+    let id = proptest::sample::select(communication_ids());
+    (body, 0x10_u8..0x1b, id.clone(), id).prop_map(|(bytes, attribute, local, remote)| {
+        let mut datagram: [u8; mad::LENGTH] = bytes.try_into().expect("the length");
+        datagram[..4].copy_from_slice(&[1, 7, 2, 3]);
+        datagram[16..18].copy_from_slice(&[0, attribute]);
+        datagram[24..28].copy_from_slice(&local.to_be_bytes());
+        datagram[28..32].copy_from_slice(&remote.to_be_bytes());
+        datagram
+    })
 }
 
-/// A request with one byte changed: almost right is the most dangerous.
-fn almost_a_request() -> impl Strategy<Value = [u8; mad::LENGTH]> {
-    (0..mad::LENGTH, any::<u8>()).prop_map(|(place, value)| {
+/// A valid request with one byte changed.
+fn request_with_one_byte_changed() -> impl Strategy<Value = [u8; mad::LENGTH]> {
+    (0..mad::LENGTH, any::<u8>()).prop_map(|(offset, value)| {
         let mut datagram = Message::from(request()).emit(7);
-        datagram[place] = value;
+        datagram[offset] = value;
         datagram
     })
 }
@@ -467,7 +480,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn arbitrary_bytes_do_no_harm(
+    fn arbitrary_bytes_leave_no_state(
         datagrams in proptest::collection::vec(any::<[u8; 32]>(), 1..20),
         length in 0_usize..300,
     ) {
@@ -481,9 +494,9 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_messages_do_no_harm(
+    fn arbitrary_messages_leave_bounded_state(
         datagrams in proptest::collection::vec(
-            prop_oneof![3 => arbitrary_message(), 1 => almost_a_request()], 1..60),
+            prop_oneof![3 => arbitrary_message(), 1 => request_with_one_byte_changed()], 1..60),
         steps in proptest::collection::vec(0_u64..10_000, 1..60),
     ) {
         let mut manager = busy();

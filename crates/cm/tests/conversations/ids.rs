@@ -1,4 +1,4 @@
-//! Ids before they talk to anyone: addresses, ports, options, limits.
+//! Ids before they connect: addresses, ports, options, limits.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use cm::{
 use wire::cm::{Message, PortSpace, RejectReason};
 use wire::{PathMtu, Qpn};
 
-use crate::talk::{OUR_QPN, PEER, PORT, Talk, US, at, request};
+use crate::conversation::{Conversation, OUR_QPN, PEER, PORT, US, at, request};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -18,43 +18,43 @@ fn socket(text: &str) -> SocketAddr {
     text.parse().expect("an address and a port")
 }
 
-fn tcp(talk: &mut Talk) -> cm::Id {
-    let created = talk
+fn tcp(conversation: &mut Conversation) -> cm::Id {
+    let created = conversation
         .manager
         .create(PortSpace::Tcp, Kind::ReliableConnection);
     created.expect("an id")
 }
 
 #[test]
-fn a_port_is_chosen_or_taken() {
-    let mut talk = Talk::new();
-    let first = tcp(&mut talk);
-    let bound = talk.manager.bind(first, socket("10.0.0.1:0"));
+fn bind_chooses_a_port_and_refuses_conflicts() {
+    let mut conversation = Conversation::new();
+    let first = tcp(&mut conversation);
+    let bound = conversation.manager.bind(first, socket("10.0.0.1:0"));
     let port = bound.expect("a port").port();
     assert!((32768..=60999).contains(&port));
-    let second = tcp(&mut talk);
+    let second = tcp(&mut conversation);
     let same = SocketAddr::new(US, port);
-    let taken = talk.manager.bind(second, same);
+    let taken = conversation.manager.bind(second, same);
     assert_eq!(taken, Err(BindError::AddressInUse(same)));
     let any = SocketAddr::new([0, 0, 0, 0].into(), port);
-    let overlapping = talk.manager.bind(second, any);
+    let overlapping = conversation.manager.bind(second, any);
     assert_eq!(overlapping, Err(BindError::AddressNotAvailable(any)));
     let foreign = socket("10.9.9.9:1");
-    let not_ours = talk.manager.bind(second, foreign);
+    let not_ours = conversation.manager.bind(second, foreign);
     assert_eq!(not_ours, Err(BindError::AddressNotAvailable(foreign)));
-    talk.manager.destroy(at(0), first).expect("an id");
-    talk.manager.bind(second, same).expect("free again");
-    let twice = talk.manager.bind(second, same);
+    conversation.manager.destroy(at(0), first).expect("an id");
+    conversation.manager.bind(second, same).expect("free again");
+    let twice = conversation.manager.bind(second, same);
     assert_eq!(twice, Err(BindError::WrongState(State::AddressBound)));
 }
 
 #[test]
-fn port_spaces_are_apart() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Tcp, 0);
-    talk.listening(PortSpace::Udp, 0);
-    talk.listening(PortSpace::Infiniband, 0);
-    let names: Vec<_> = talk
+fn port_spaces_are_independent() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Tcp, 0);
+    conversation.listening(PortSpace::Udp, 0);
+    conversation.listening(PortSpace::Infiniband, 0);
+    let names: Vec<_> = conversation
         .manager
         .listening()
         .map(|(s, _)| s.to_string())
@@ -63,78 +63,112 @@ fn port_spaces_are_apart() {
 }
 
 #[test]
-fn ports_run_out() {
-    let mut talk = Talk::with(|config| config.ephemeral_ports = 5000..=5001);
+fn bind_fails_when_no_port_is_left() {
+    let mut conversation = Conversation::with(|config| config.ephemeral_ports = 5000..=5001);
     for _ in 0..2 {
-        let id = tcp(&mut talk);
-        talk.manager.bind(id, socket("0.0.0.0:0")).expect("a port");
+        let id = tcp(&mut conversation);
+        conversation
+            .manager
+            .bind(id, socket("0.0.0.0:0"))
+            .expect("a port");
     }
-    let id = tcp(&mut talk);
-    let none = talk.manager.bind(id, socket("0.0.0.0:0"));
+    let id = tcp(&mut conversation);
+    let none = conversation.manager.bind(id, socket("0.0.0.0:0"));
     assert_eq!(none, Err(BindError::NoPortLeft));
 }
 
 #[test]
-fn ids_that_agree_share_a_port_but_only_one_listens() {
-    let mut talk = Talk::new();
+fn reuse_address_shares_a_port_until_an_id_listens() {
+    let mut conversation = Conversation::new();
     let address = SocketAddr::new(US, PORT);
-    let ids = [tcp(&mut talk), tcp(&mut talk)];
+    let ids = [tcp(&mut conversation), tcp(&mut conversation)];
     for id in ids {
-        talk.manager.set_reuse_address(id, true).expect("idle");
-        talk.manager.bind(id, address).expect("shared");
+        conversation
+            .manager
+            .set_reuse_address(id, true)
+            .expect("idle");
+        conversation.manager.bind(id, address).expect("shared");
     }
-    let second = talk.manager.listen(ids[0], 0);
+    let second = conversation.manager.listen(ids[0], 0);
     assert_eq!(second, Err(BindError::AddressInUse(address).into()));
-    let late = talk.manager.set_reuse_address(ids[0], false);
+    let late = conversation.manager.set_reuse_address(ids[0], false);
     assert_eq!(late, Err(CallError::WrongState(State::AddressBound)));
-    talk.manager.destroy(at(0), ids[1]).expect("an id");
-    talk.manager.listen(ids[0], 0).expect("alone");
-    let third = tcp(&mut talk);
-    talk.manager.set_reuse_address(third, true).expect("idle");
-    let beside = talk.manager.bind(third, address);
+    conversation.manager.destroy(at(0), ids[1]).expect("an id");
+    conversation.manager.listen(ids[0], 0).expect("alone");
+    let third = tcp(&mut conversation);
+    conversation
+        .manager
+        .set_reuse_address(third, true)
+        .expect("idle");
+    let beside = conversation.manager.bind(third, address);
     assert_eq!(beside, Err(BindError::AddressInUse(address)));
 }
 
 #[test]
-fn both_families_can_have_one_port() {
-    let mut talk = Talk::new();
-    let four = tcp(&mut talk);
-    talk.manager
+fn family_only_ids_share_a_port() {
+    let mut conversation = Conversation::new();
+    let four = tcp(&mut conversation);
+    conversation
+        .manager
         .bind(four, socket("0.0.0.0:7174"))
         .expect("free");
-    let six = tcp(&mut talk);
+    let six = tcp(&mut conversation);
     let both = socket("[::]:7174");
-    let dual = talk.manager.bind(six, both);
+    let dual = conversation.manager.bind(six, both);
     assert_eq!(dual, Err(BindError::AddressNotAvailable(both)));
-    talk.manager.set_family_only(six, true).expect("idle");
-    talk.manager.bind(six, both).expect("IPv6 only");
+    conversation
+        .manager
+        .set_family_only(six, true)
+        .expect("idle");
+    conversation.manager.bind(six, both).expect("IPv6 only");
 }
 
 #[test]
-fn a_listener_on_all_ipv6_addresses_takes_ipv4() {
-    let mut talk = Talk::new();
-    let id = tcp(&mut talk);
-    talk.manager.bind(id, socket("[::]:7174")).expect("free");
-    talk.manager.listen(id, 0).expect("bound");
-    talk.says(0, request());
-    talk.asked();
+fn listener_on_all_ipv6_addresses_accepts_ipv4() {
+    let mut conversation = Conversation::new();
+    let id = tcp(&mut conversation);
+    conversation
+        .manager
+        .bind(id, socket("[::]:7174"))
+        .expect("free");
+    conversation.manager.listen(id, 0).expect("bound");
+    conversation.says(0, request());
+    conversation.child_id();
 }
 
 #[test]
-fn the_listener_of_the_address_goes_before_the_one_of_all() {
-    let mut talk = Talk::new();
-    let ids = [tcp(&mut talk), tcp(&mut talk)];
+fn listener_on_an_address_takes_precedence_over_all_addresses() {
+    let mut conversation = Conversation::new();
+    let ids = [tcp(&mut conversation), tcp(&mut conversation)];
     let addresses = ["[::]:7174", "10.0.0.1:7174"];
     for (id, address) in ids.into_iter().zip(addresses) {
-        talk.manager.set_reuse_address(id, true).expect("idle");
-        talk.manager.bind(id, socket(address)).expect("free");
+        conversation
+            .manager
+            .set_reuse_address(id, true)
+            .expect("idle");
+        conversation
+            .manager
+            .bind(id, socket(address))
+            .expect("free");
     }
-    talk.manager.listen(ids[1], 0).expect_err("they overlap");
-    talk.manager.set_family_only(ids[0], true).expect("bound");
-    talk.manager.listen(ids[1], 0).expect("apart");
-    talk.manager.listen(ids[0], 0).expect("apart");
-    talk.says(0, request());
-    let event = talk.manager.poll_event().expect("a request");
+    conversation
+        .manager
+        .listen(ids[1], 0)
+        .expect_err("the addresses overlap");
+    conversation
+        .manager
+        .set_family_only(ids[0], true)
+        .expect("bound");
+    conversation
+        .manager
+        .listen(ids[1], 0)
+        .expect("different families");
+    conversation
+        .manager
+        .listen(ids[0], 0)
+        .expect("different families");
+    conversation.says(0, request());
+    let event = conversation.manager.poll_event().expect("a request");
     let EventKind::ConnectRequest { listener, .. } = event.kind else {
         panic!("{event:?}");
     };
@@ -142,74 +176,90 @@ fn the_listener_of_the_address_goes_before_the_one_of_all() {
 }
 
 #[test]
-fn an_idle_id_that_listens_gets_a_port() {
-    let mut talk = Talk::new();
-    let id = tcp(&mut talk);
-    talk.manager.listen(id, 0).expect("a port");
-    let address = talk.manager.local_address(id).expect("bound");
+fn listen_binds_an_idle_id() {
+    let mut conversation = Conversation::new();
+    let id = tcp(&mut conversation);
+    conversation.manager.listen(id, 0).expect("a port");
+    let address = conversation.manager.local_address(id).expect("bound");
     assert!(address.ip().is_unspecified() && address.port() != 0);
-    let twice = talk.manager.listen(id, 0);
+    let twice = conversation.manager.listen(id, 0);
     assert_eq!(twice, Err(CallError::WrongState(State::Listening)));
 }
 
 #[test]
-fn addresses_and_routes_are_the_drivers_business() {
-    let mut talk = Talk::new();
-    let id = tcp(&mut talk);
+fn driver_resolves_addresses_and_routes() {
+    let mut conversation = Conversation::new();
+    let id = tcp(&mut conversation);
     let peer = SocketAddr::new(PEER, PORT);
-    let asked = talk.manager.resolve_address(at(0), id, None, peer, SECOND);
+    let asked = conversation
+        .manager
+        .resolve_address(at(0), id, None, peer, SECOND);
     asked.expect("idle");
-    assert_eq!(talk.manager.state(id), Some(State::AddressQuery));
-    let [Instruction::ResolveAddress { destination, .. }] = talk.is_told_to()[..] else {
-        panic!("one thing to do");
+    assert_eq!(conversation.manager.state(id), Some(State::AddressQuery));
+    let [Instruction::ResolveAddress { destination, .. }] = conversation.instructions()[..] else {
+        panic!("one instruction");
     };
     assert_eq!(destination, peer);
-    talk.manager.address_resolved(id, Err(Failure::Os(113)));
-    assert_eq!(talk.learns_one().status(), -113);
-    assert_eq!(talk.manager.state(id), Some(State::AddressBound));
-    let again = talk.manager.resolve_address(at(0), id, None, peer, SECOND);
+    conversation
+        .manager
+        .address_resolved(id, Err(Failure::Os(113)));
+    assert_eq!(conversation.one_event().status(), -113);
+    assert_eq!(conversation.manager.state(id), Some(State::AddressBound));
+    let again = conversation
+        .manager
+        .resolve_address(at(0), id, None, peer, SECOND);
     again.expect("bound");
-    talk.manager.address_resolved(id, Ok(US));
-    assert_eq!(talk.learns(), [EventKind::AddressResolved]);
-    assert_eq!(talk.manager.local_address(id).map(|a| a.ip()), Some(US));
-    talk.manager.resolve_route(at(0), id, SECOND).expect("next");
-    talk.manager.route_resolved(id, Err(Failure::Os(101)));
-    assert_eq!(talk.learns_one().status(), -101);
-    assert_eq!(talk.manager.state(id), Some(State::AddressResolved));
+    conversation.manager.address_resolved(id, Ok(US));
+    assert_eq!(conversation.events(), [EventKind::AddressResolved]);
+    assert_eq!(
+        conversation.manager.local_address(id).map(|a| a.ip()),
+        Some(US)
+    );
+    conversation
+        .manager
+        .resolve_route(at(0), id, SECOND)
+        .expect("next");
+    conversation
+        .manager
+        .route_resolved(id, Err(Failure::Os(101)));
+    assert_eq!(conversation.one_event().status(), -101);
+    assert_eq!(conversation.manager.state(id), Some(State::AddressResolved));
 }
 
 #[test]
-fn a_driver_that_does_not_answer_is_an_error() {
-    let mut talk = Talk::new();
-    let id = tcp(&mut talk);
+fn resolution_times_out_without_a_result() {
+    let mut conversation = Conversation::new();
+    let id = tcp(&mut conversation);
     let peer = SocketAddr::new(PEER, PORT);
-    let asked = talk.manager.resolve_address(at(0), id, None, peer, SECOND);
+    let asked = conversation
+        .manager
+        .resolve_address(at(0), id, None, peer, SECOND);
     asked.expect("idle");
-    talk.hears_nothing(1000);
+    conversation.hears_nothing(1000);
     let late = EventKind::AddressError(Failure::TimedOut);
-    assert_eq!(talk.learns(), [late]);
-    talk.manager.address_resolved(id, Ok(US));
-    talk.learns_nothing();
-    let asked = talk
+    assert_eq!(conversation.events(), [late]);
+    conversation.manager.address_resolved(id, Ok(US));
+    conversation.no_events();
+    let asked = conversation
         .manager
         .resolve_address(at(1000), id, None, peer, SECOND);
     asked.expect("bound");
-    talk.manager.address_resolved(id, Ok(US));
-    let asked = talk.manager.resolve_route(at(1000), id, SECOND);
+    conversation.manager.address_resolved(id, Ok(US));
+    let asked = conversation.manager.resolve_route(at(1000), id, SECOND);
     asked.expect("resolved");
-    talk.hears_nothing(2000);
+    conversation.hears_nothing(2000);
     let late = EventKind::RouteError(Failure::TimedOut);
-    assert_eq!(talk.learns(), [EventKind::AddressResolved, late]);
+    assert_eq!(conversation.events(), [EventKind::AddressResolved, late]);
     let route = Ok(Route::new(PathMtu::Mtu256));
-    talk.manager.route_resolved(id, route);
-    talk.learns_nothing();
+    conversation.manager.route_resolved(id, route);
+    conversation.no_events();
 }
 
 #[test]
-fn steps_cannot_be_left_out() {
-    let mut talk = Talk::new();
-    let id = tcp(&mut talk);
-    let manager = &mut talk.manager;
+fn calls_out_of_order_fail() {
+    let mut conversation = Conversation::new();
+    let id = tcp(&mut conversation);
+    let manager = &mut conversation.manager;
     let idle = Err(CallError::WrongState(State::Idle));
     assert_eq!(manager.resolve_route(at(0), id, SECOND), idle);
     let parameters = Parameters::new(OUR_QPN);
@@ -225,7 +275,7 @@ fn steps_cannot_be_left_out() {
 }
 
 #[test]
-fn private_data_has_its_limits() {
+fn private_data_is_limited() {
     let bytes = [7; 256];
     let parameters = |length: usize| Parameters {
         private_data: &bytes[..length],
@@ -236,80 +286,80 @@ fn private_data_has_its_limits() {
         (PortSpace::Udp, private_data::SERVICE_REQUEST, 180),
     ];
     for (space, limit, expected) in limits {
-        let mut talk = Talk::new();
+        let mut conversation = Conversation::new();
         assert_eq!(limit, expected);
-        let id = talk.resolved(space);
-        let manager = &mut talk.manager;
+        let id = conversation.resolved(space);
+        let manager = &mut conversation.manager;
         let long = manager.connect(at(0), id, &parameters(limit + 1));
         assert!(matches!(long, Err(CallError::PrivateData(_))), "{long:?}");
         let fits = manager.connect(at(0), id, &parameters(limit));
-        fits.expect("as much as there is room");
+        fits.expect("private data of the maximum length");
     }
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Tcp, 0);
-    talk.says(0, request());
-    let id = talk.asked();
-    let manager = &mut talk.manager;
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Tcp, 0);
+    conversation.says(0, request());
+    let id = conversation.child_id();
+    let manager = &mut conversation.manager;
     let long = manager.accept(at(0), id, &parameters(private_data::REPLY + 1));
     assert!(matches!(long, Err(CallError::PrivateData(_))));
     let long = &bytes[..=private_data::REJECT];
     let rejected = manager.reject(at(0), id, RejectReason::Consumer, long);
     assert!(matches!(rejected, Err(CallError::PrivateData(_))));
     let fits = manager.accept(at(0), id, &parameters(private_data::REPLY));
-    fits.expect("as much as there is room");
+    fits.expect("private data of the maximum length");
 }
 
 #[test]
-fn there_are_only_so_many_ids() {
-    let mut talk = Talk::with(|config| config.max_ids = 2);
-    talk.listening(PortSpace::Tcp, 0);
-    let id = tcp(&mut talk);
-    let third = talk
+fn max_ids_limits_ids() {
+    let mut conversation = Conversation::with(|config| config.max_ids = 2);
+    conversation.listening(PortSpace::Tcp, 0);
+    let id = tcp(&mut conversation);
+    let third = conversation
         .manager
         .create(PortSpace::Tcp, Kind::ReliableConnection);
     assert_eq!(third, Err(TooManyIds(2)));
-    talk.says(0, request());
-    talk.hears_nothing(0);
-    talk.learns_nothing();
-    assert_eq!(talk.manager.counters().too_many_ids, 1);
-    talk.manager.destroy(at(0), id).expect("an id");
-    talk.says(6144, request());
-    talk.asked();
+    conversation.says(0, request());
+    conversation.hears_nothing(0);
+    conversation.no_events();
+    assert_eq!(conversation.manager.counters().too_many_ids, 1);
+    conversation.manager.destroy(at(0), id).expect("an id");
+    conversation.says(6144, request());
+    conversation.child_id();
 }
 
 #[test]
-fn identifiers_name_their_process() {
+fn communication_ids_belong_to_the_slice() {
     let slice = Slice::new(8, 0x5a).expect("a slice");
-    let mut talk = Talk::with(|config| config.slice = slice);
+    let mut conversation = Conversation::with(|config| config.slice = slice);
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..50 {
-        let (_, request) = talk.connecting();
+        let (_, request) = conversation.connecting();
         assert!(slice.contains(request.local_id));
         assert!(seen.insert(request.local_id), "each only once");
-        let reply = Message::from(crate::talk::reply_to(&request));
+        let reply = Message::from(crate::conversation::reply_to(&request));
         let owner = Recipient::Identifier(request.local_id);
         assert_eq!(owner_of(&reply), owner);
     }
 }
 
 #[test]
-fn the_smallest_slice_has_identifiers_for_all_ids() {
+fn smallest_slice_does_not_reuse_communication_ids_soon() {
     let slice = Slice::new(Slice::MOST_BITS, 0x1234).expect("a slice");
-    let mut talk = Talk::with(|config| config.slice = slice);
+    let mut conversation = Conversation::with(|config| config.slice = slice);
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..2000 {
-        let (id, request) = talk.connecting();
+        let (id, request) = conversation.connecting();
         assert!(slice.contains(request.local_id));
         assert!(seen.insert(request.local_id), "none was used recently");
-        talk.manager.destroy(at(0), id).expect("an id");
-        talk.hears(0);
+        conversation.manager.destroy(at(0), id).expect("an id");
+        conversation.hears(0);
     }
 }
 
 #[test]
-fn numbers_do_not_tell_the_next_ones() {
-    let mut talk = Talk::new();
-    let requests: Vec<_> = (0..64).map(|_| talk.connecting().1).collect();
+fn ids_psns_and_ports_are_unpredictable() {
+    let mut conversation = Conversation::new();
+    let requests: Vec<_> = (0..64).map(|_| conversation.connecting().1).collect();
     let distinct = |numbers: Vec<u32>| {
         let steps = numbers.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
         steps.collect::<std::collections::BTreeSet<u32>>().len()
@@ -326,34 +376,34 @@ fn numbers_do_not_tell_the_next_ones() {
 }
 
 #[test]
-fn a_device_that_goes_takes_its_ids_along() {
-    let mut talk = Talk::new();
-    let (id, reply) = talk.accepted();
-    let manager = &mut talk.manager;
+fn device_removal_ends_its_ids_without_messages() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.accepted();
+    let manager = &mut conversation.manager;
     manager.address_changed(US);
     let changed = [EventKind::AddressChange, EventKind::AddressChange];
-    assert_eq!(talk.learns(), changed);
-    talk.manager.device_removed();
-    talk.manager.device_removed();
+    assert_eq!(conversation.events(), changed);
+    conversation.manager.device_removed();
+    conversation.manager.device_removed();
     let removed = [EventKind::DeviceRemoval, EventKind::DeviceRemoval];
-    assert_eq!(talk.learns(), removed);
-    talk.hears_nothing(10);
-    let state = talk.manager.state(id);
+    assert_eq!(conversation.events(), removed);
+    conversation.hears_nothing(10);
+    let state = conversation.manager.state(id);
     assert_eq!(state, Some(State::DeviceRemoved));
-    let late = talk.manager.disconnect(at(10), id);
+    let late = conversation.manager.disconnect(at(10), id);
     assert_eq!(late, Err(CallError::WrongState(State::DeviceRemoved)));
-    talk.manager.destroy(at(10), id).expect("an id");
-    talk.hears_nothing(10);
+    conversation.manager.destroy(at(10), id).expect("an id");
+    conversation.hears_nothing(10);
     assert_eq!(reply.local_qpn, OUR_QPN);
-    assert!(!talk.manager.notify_established(Qpn::new(5)));
+    assert!(!conversation.manager.notify_established(Qpn::new(5)));
 }
 
 #[test]
-fn an_address_that_is_gone_cannot_be_bound() {
-    let mut talk = Talk::new();
-    talk.manager.remove_address(US);
-    let id = tcp(&mut talk);
+fn removed_address_cannot_be_bound() {
+    let mut conversation = Conversation::new();
+    conversation.manager.remove_address(US);
+    let id = tcp(&mut conversation);
     let address = SocketAddr::new(US, PORT);
-    let bound = talk.manager.bind(id, address);
+    let bound = conversation.manager.bind(id, address);
     assert_eq!(bound, Err(BindError::AddressNotAvailable(address)));
 }

@@ -1,11 +1,12 @@
-//! Conversations: at this time the peer says this and hears that.
+//! The manager against a scripted peer: at a given time the peer sends a message and receives the
+//! answer.
 
 mod active;
-mod disorder;
+mod conversation;
+mod disconnect;
 mod exit;
 mod hostile;
 mod ids;
-mod leaving;
 mod passive;
+mod random_calls;
 mod services;
-mod talk;

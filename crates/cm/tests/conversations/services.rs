@@ -1,4 +1,4 @@
-//! Datagrams: services and multicast groups.
+//! Datagram services and multicast groups.
 
 use std::net::IpAddr;
 
@@ -12,11 +12,13 @@ use wire::cm::{
 };
 use wire::{Qpn, QueueKey};
 
-use crate::talk::{OUR_QPN, PEER, PEER_ID, PEER_QPN, PORT, REPLY_INTERVAL, Talk, US, at};
+use crate::conversation::{
+    Conversation, OUR_QPN, PEER, PEER_ID, PEER_QPN, PORT, REPLY_INTERVAL, US, at,
+};
 
 const KEY: QueueKey = QueueKey::new(0x0765_4321);
 
-pub(crate) fn question() -> ServiceRequest {
+pub(crate) fn service_request() -> ServiceRequest {
     let header = AddressHeader {
         source_port: 0x8765,
         source: PEER,
@@ -30,34 +32,36 @@ pub(crate) fn question() -> ServiceRequest {
     }
 }
 
-fn as_answer(message: Message) -> ServiceReply {
+fn as_service_reply(message: Message) -> ServiceReply {
     match message {
         Message::ServiceReply(reply) => reply,
         other => panic!("{other}"),
     }
 }
 
-fn as_question(message: Message) -> ServiceRequest {
+fn as_service_request(message: Message) -> ServiceRequest {
     match message {
         Message::ServiceRequest(request) => request,
         other => panic!("{other}"),
     }
 }
 
-/// An id that asks the peer for its service, and the question.
-fn asking(talk: &mut Talk) -> (cm::Id, ServiceRequest) {
-    let id = talk.resolved(PortSpace::Udp);
-    let asked = talk.manager.connect(at(0), id, &Parameters::new(OUR_QPN));
+/// An id that has sent a SIDR_REQ, and that request.
+fn requesting_service(conversation: &mut Conversation) -> (cm::Id, ServiceRequest) {
+    let id = conversation.resolved(PortSpace::Udp);
+    let asked = conversation
+        .manager
+        .connect(at(0), id, &Parameters::new(OUR_QPN));
     asked.expect("a resolved id");
-    (id, as_question(talk.hears_one(0)))
+    (id, as_service_request(conversation.hears_one(0)))
 }
 
-fn answer(question: &ServiceRequest, status: ServiceStatus) -> ServiceReply {
+fn service_reply(request: &ServiceRequest, status: ServiceStatus) -> ServiceReply {
     ServiceReply {
-        request_id: question.request_id,
+        request_id: request.request_id,
         status,
         qpn: PEER_QPN,
-        service_id: question.service_id,
+        service_id: request.service_id,
         queue_key: KEY,
         private_data: PrivateData::new(b"me").expect("room"),
         ..ServiceReply::default()
@@ -65,32 +69,38 @@ fn answer(question: &ServiceRequest, status: ServiceStatus) -> ServiceReply {
 }
 
 #[test]
-fn a_service_is_found() {
-    let mut talk = Talk::new();
-    let (id, question) = asking(&mut talk);
-    assert_eq!(question.service_id.to_string(), "udp/7174");
-    talk.says(10, answer(&question, ServiceStatus::Valid));
-    let EventKind::ServiceFound(found) = talk.learns_one() else {
+fn service_is_found() {
+    let mut conversation = Conversation::new();
+    let (id, request) = requesting_service(&mut conversation);
+    assert_eq!(request.service_id.to_string(), "udp/7174");
+    conversation.says(10, service_reply(&request, ServiceStatus::Valid));
+    let EventKind::ServiceFound(found) = conversation.one_event() else {
         panic!("the peer answered");
     };
     assert_eq!((found.remote_qpn, found.queue_key), (PEER_QPN, KEY));
     assert_eq!(found.path.remote_gid.ip(), Some(PEER));
     assert_eq!(found.private_data.len(), 136);
-    talk.says(20, answer(&question, ServiceStatus::Valid));
-    talk.learns_nothing();
-    talk.hears_nothing(100_000);
-    talk.manager.disconnect(at(100_000), id).expect("harmless");
-    talk.manager.destroy(at(100_000), id).expect("an id");
-    talk.hears_nothing(100_000);
-    assert_eq!(talk.manager.load(), Load::default());
+    conversation.says(20, service_reply(&request, ServiceStatus::Valid));
+    conversation.no_events();
+    conversation.hears_nothing(100_000);
+    conversation
+        .manager
+        .disconnect(at(100_000), id)
+        .expect("harmless");
+    conversation
+        .manager
+        .destroy(at(100_000), id)
+        .expect("an id");
+    conversation.hears_nothing(100_000);
+    assert_eq!(conversation.manager.load(), Load::default());
 }
 
 #[test]
-fn a_service_that_nobody_offers_is_unreachable() {
-    let mut talk = Talk::new();
-    let (_, question) = asking(&mut talk);
-    talk.says(10, answer(&question, ServiceStatus::NotSupported));
-    let event = talk.learns_one();
+fn unsupported_service_is_unreachable() {
+    let mut conversation = Conversation::new();
+    let (_, request) = requesting_service(&mut conversation);
+    conversation.says(10, service_reply(&request, ServiceStatus::NotSupported));
+    let event = conversation.one_event();
     let status = ServiceStatus::NotSupported;
     let refused = EventKind::Unreachable(Unreachable::Refused(status));
     assert_eq!(event, refused);
@@ -98,47 +108,50 @@ fn a_service_that_nobody_offers_is_unreachable() {
 }
 
 #[test]
-fn a_question_is_repeated_until_the_peer_counts_as_dead() {
-    let mut talk = Talk::new();
-    let (_, question) = asking(&mut talk);
+fn unanswered_service_request_is_retransmitted_then_unreachable() {
+    let mut conversation = Conversation::new();
+    let (_, request) = requesting_service(&mut conversation);
     for repetition in 1..=15 {
-        let again = talk.hears_one(repetition * REPLY_INTERVAL);
-        assert_eq!(as_question(again), question);
+        let again = conversation.hears_one(repetition * REPLY_INTERVAL);
+        assert_eq!(as_service_request(again), request);
     }
-    talk.hears_nothing(16 * REPLY_INTERVAL);
-    assert_eq!(talk.learns_one().status(), -110);
+    conversation.hears_nothing(16 * REPLY_INTERVAL);
+    assert_eq!(conversation.one_event().status(), -110);
 }
 
 #[test]
-fn an_id_has_one_queue_key() {
-    let mut talk = Talk::new();
-    let (id, question) = asking(&mut talk);
-    let init = talk.manager.init_attributes(id).expect("an id");
+fn different_queue_key_is_an_error() {
+    let mut conversation = Conversation::new();
+    let (id, request) = requesting_service(&mut conversation);
+    let init = conversation.manager.init_attributes(id).expect("an id");
     assert_eq!(init.queue_key, Some(DEFAULT_QUEUE_KEY));
     assert_eq!(DEFAULT_QUEUE_KEY.value(), 0x0123_4567);
     assert_eq!(init.access, cm::Access::empty());
-    talk.says(10, answer(&question, ServiceStatus::Valid));
-    let event = talk.learns_one();
+    conversation.says(10, service_reply(&request, ServiceStatus::Valid));
+    let event = conversation.one_event();
     assert_eq!(event, EventKind::AddressError(Failure::QueueKeyMismatch));
     assert_eq!(event.status(), -22);
 }
 
 #[test]
-fn destroying_an_open_question_is_silent() {
-    let mut talk = Talk::new();
-    let (id, _) = asking(&mut talk);
-    talk.manager.destroy(at(10), id).expect("an id");
-    talk.hears_nothing(100_000);
-    assert_eq!(talk.manager.load(), Load::default());
+fn destroying_a_pending_service_request_sends_nothing() {
+    let mut conversation = Conversation::new();
+    let (id, _) = requesting_service(&mut conversation);
+    conversation.manager.destroy(at(10), id).expect("an id");
+    conversation.hears_nothing(100_000);
+    assert_eq!(conversation.manager.load(), Load::default());
 }
 
 #[test]
-fn a_service_is_offered() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Udp, 0);
-    talk.says(0, question());
-    talk.says(5, question());
-    let event = talk.manager.poll_event().expect("a question");
+fn service_request_is_answered_once() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Udp, 0);
+    conversation.says(0, service_request());
+    conversation.says(5, service_request());
+    let event = conversation
+        .manager
+        .poll_event()
+        .expect("a service request");
     let EventKind::ConnectRequest {
         request: Request::Service { private_data },
         ..
@@ -148,82 +161,85 @@ fn a_service_is_offered() {
     };
     assert_eq!(private_data.len(), 180);
     assert!(private_data.starts_with(b"who?\0"));
-    talk.learns_nothing();
-    talk.hears_nothing(5);
+    conversation.no_events();
+    conversation.hears_nothing(5);
     let parameters = Parameters::new(OUR_QPN);
-    let served = talk.manager.accept(at(10), event.id, &parameters);
-    served.expect("a question");
-    let answer = as_answer(talk.hears_one(10));
+    let served = conversation.manager.accept(at(10), event.id, &parameters);
+    served.expect("a service request");
+    let answer = as_service_reply(conversation.hears_one(10));
     assert_eq!(answer.request_id, PEER_ID);
     assert_eq!(answer.status, ServiceStatus::Valid);
     assert_eq!((answer.qpn, answer.queue_key), (OUR_QPN, DEFAULT_QUEUE_KEY));
-    // The answer was lost: the application is not asked again.
-    talk.says(4096, question());
-    assert_eq!(as_answer(talk.hears_one(4096)), answer);
-    talk.learns_nothing();
-    let again = talk.manager.accept(at(10), event.id, &parameters);
-    again.expect_err("one answer is enough");
+    // The SIDR_REP is lost. The duplicate request is answered without the application.
+    conversation.says(4096, service_request());
+    assert_eq!(as_service_reply(conversation.hears_one(4096)), answer);
+    conversation.no_events();
+    let again = conversation.manager.accept(at(10), event.id, &parameters);
+    again.expect_err("already answered");
 }
 
 #[test]
-fn a_service_chooses_its_queue_key() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Udp, 0);
-    talk.says(0, question());
-    let id = talk.asked();
+fn service_chooses_its_queue_key() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Udp, 0);
+    conversation.says(0, service_request());
+    let id = conversation.child_id();
     let parameters = Parameters {
         queue_key: Some(KEY),
         ..Parameters::new(OUR_QPN)
     };
-    talk.manager.accept(at(0), id, &parameters).expect("asked");
-    assert_eq!(as_answer(talk.hears_one(0)).queue_key, KEY);
+    conversation
+        .manager
+        .accept(at(0), id, &parameters)
+        .expect("asked");
+    assert_eq!(as_service_reply(conversation.hears_one(0)).queue_key, KEY);
 }
 
 #[test]
-fn a_service_is_refused() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Udp, 0);
-    talk.says(0, question());
-    let id = talk.asked();
+fn service_is_rejected() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Udp, 0);
+    conversation.says(0, service_request());
+    let id = conversation.child_id();
     let reason = RejectReason::Consumer;
-    let refused = talk.manager.reject(at(0), id, reason, b"no");
-    refused.expect("a question");
-    let answer = as_answer(talk.hears_one(0));
+    let refused = conversation.manager.reject(at(0), id, reason, b"no");
+    refused.expect("a service request");
+    let answer = as_service_reply(conversation.hears_one(0));
     assert_eq!(answer.status, ServiceStatus::Rejected);
     assert_eq!(answer.qpn, Qpn::default());
-    let mut other = question();
+    let mut other = service_request();
     other.request_id = CommunicationId::new(2);
-    talk.says(10, other);
-    let id = talk.asked();
-    talk.manager.destroy(at(10), id).expect("an id");
+    conversation.says(10, other);
+    let id = conversation.child_id();
+    conversation.manager.destroy(at(10), id).expect("an id");
     assert_eq!(
-        as_answer(talk.hears_one(10)).status,
+        as_service_reply(conversation.hears_one(10)).status,
         ServiceStatus::Rejected
     );
 }
 
 #[test]
-fn nobody_offers_it() {
-    let mut talk = Talk::new();
-    talk.listening(PortSpace::Tcp, 0);
-    talk.says(0, question());
-    let answer = as_answer(talk.hears_one(0));
+fn service_request_without_a_listener_is_answered_not_supported() {
+    let mut conversation = Conversation::new();
+    conversation.listening(PortSpace::Tcp, 0);
+    conversation.says(0, service_request());
+    let answer = as_service_reply(conversation.hears_one(0));
     assert_eq!(answer.status, ServiceStatus::NotSupported);
     let tcp = ServiceRequest {
         service_id: ServiceId::of_port(PortSpace::Tcp, PORT),
-        ..question()
+        ..service_request()
     };
-    talk.says(0, tcp);
-    let answer = as_answer(talk.hears_one(0));
+    conversation.says(0, tcp);
+    let answer = as_service_reply(conversation.hears_one(0));
     assert_eq!(answer.status, ServiceStatus::NotSupported);
-    talk.learns_nothing();
+    conversation.no_events();
 }
 
 #[test]
-fn a_group_is_joined_and_left() {
-    let mut talk = Talk::new();
+fn group_is_joined_and_left() {
+    let mut conversation = Conversation::new();
     let group: IpAddr = "239.1.2.3".parse().expect("an address");
-    let manager = &mut talk.manager;
+    let manager = &mut conversation.manager;
     let id = manager
         .create(PortSpace::Udp, Kind::Datagram)
         .expect("an id");
@@ -239,27 +255,27 @@ fn a_group_is_joined_and_left() {
         group,
         send_only: false,
     };
-    assert_eq!(talk.is_told_to(), [join]);
-    talk.manager.multicast_joined(id, group, Ok(()));
-    let EventKind::MulticastJoin(joined) = talk.learns_one() else {
+    assert_eq!(conversation.instructions(), [join]);
+    conversation.manager.multicast_joined(id, group, Ok(()));
+    let EventKind::MulticastJoin(joined) = conversation.one_event() else {
         panic!("the driver joined");
     };
     assert_eq!(joined.queue_key, DEFAULT_QUEUE_KEY);
     assert_eq!(joined.path.remote_gid.ip(), Some(group));
-    talk.manager.multicast_joined(id, group, Ok(()));
-    talk.learns_nothing();
-    talk.manager.leave(id, group).expect("a member");
+    conversation.manager.multicast_joined(id, group, Ok(()));
+    conversation.no_events();
+    conversation.manager.leave(id, group).expect("a member");
     let leave = Instruction::LeaveMulticast { id, group };
-    assert_eq!(talk.is_told_to(), [leave]);
-    let again = talk.manager.leave(id, group);
+    assert_eq!(conversation.instructions(), [leave]);
+    let again = conversation.manager.leave(id, group);
     assert_eq!(again, Err(CallError::NotJoined));
 }
 
 #[test]
-fn a_group_that_cannot_be_joined() {
-    let mut talk = Talk::new();
+fn failed_join_is_reported() {
+    let mut conversation = Conversation::new();
     let group: IpAddr = "239.1.2.3".parse().expect("an address");
-    let manager = &mut talk.manager;
+    let manager = &mut conversation.manager;
     let id = manager
         .create(PortSpace::Udp, Kind::Datagram)
         .expect("an id");
@@ -268,15 +284,22 @@ fn a_group_that_cannot_be_joined() {
     let mixed = manager.join(id, other_family, false);
     assert_eq!(mixed, Err(CallError::FamilyMismatch));
     manager.join(id, group, true).expect("bound");
-    talk.is_told_to();
+    conversation.instructions();
     let refused = Err(Failure::Os(105));
-    talk.manager.multicast_joined(id, group, refused);
-    assert_eq!(talk.learns_one().status(), -105);
-    talk.manager.join(id, group, true).expect("a second try");
-    let manager = &mut talk.manager;
+    conversation.manager.multicast_joined(id, group, refused);
+    assert_eq!(conversation.one_event().status(), -105);
+    conversation
+        .manager
+        .join(id, group, true)
+        .expect("a second try");
+    let manager = &mut conversation.manager;
     manager.destroy(at(0), id).expect("an id");
-    assert_eq!(talk.is_told_to(), [], "it was never asked to join");
-    let connected = talk.resolved(PortSpace::Tcp);
-    let wrong = talk.manager.join(connected, group, false);
+    assert_eq!(
+        conversation.instructions(),
+        [],
+        "it was never asked to join"
+    );
+    let connected = conversation.resolved(PortSpace::Tcp);
+    let wrong = conversation.manager.join(connected, group, false);
     assert_eq!(wrong, Err(CallError::NotDatagram));
 }

@@ -1,4 +1,4 @@
-//! Linux's words, out of the captures.
+//! The messages of Linux, from the captures.
 
 use std::time::Duration;
 
@@ -89,15 +89,15 @@ pub(crate) fn other(name: &str) -> Vec<Said> {
     messages(found.expect("a capture").1)
 }
 
-/// One connection in a capture: what each side said.
+/// One connection in a capture: the messages of both sides.
 pub(crate) struct Conversation {
     pub(crate) request: Said,
     pub(crate) asked: ConnectRequest,
     pub(crate) reply: Said,
     pub(crate) agreed: ConnectReply,
     pub(crate) ready: Said,
-    pub(crate) part: Option<(Said, DisconnectRequest)>,
-    pub(crate) parted: Option<(Said, DisconnectReply)>,
+    pub(crate) dreq: Option<(Said, DisconnectRequest)>,
+    pub(crate) drep: Option<(Said, DisconnectReply)>,
 }
 
 macro_rules! find {
@@ -119,11 +119,11 @@ pub(crate) fn conversations(all: &[Said]) -> Vec<Conversation> {
         let (reply, agreed) = find!(all, ConnectReply, |m: &ConnectReply| m.remote_id == id)?;
         let (ready, _) = find!(all, ReadyToUse, |m: &ReadyToUse| m.local_id == id)?;
         let ids = [id, agreed.local_id];
-        let part = find!(all, DisconnectRequest, |m: &DisconnectRequest| ids
+        let dreq = find!(all, DisconnectRequest, |m: &DisconnectRequest| ids
             .contains(&m.local_id));
-        // Where both said good-bye at once, this is the answer to the first.
-        let first = part.map(|(_, part)| part.local_id);
-        let parted = find!(all, DisconnectReply, |m: &DisconnectReply| Some(
+        // If the DREQs crossed, this is the answer to the first.
+        let first = dreq.map(|(_, dreq)| dreq.local_id);
+        let drep = find!(all, DisconnectReply, |m: &DisconnectReply| Some(
             m.remote_id
         ) == first);
         Some(Conversation {
@@ -132,8 +132,8 @@ pub(crate) fn conversations(all: &[Said]) -> Vec<Conversation> {
             reply,
             agreed,
             ready,
-            part,
-            parted,
+            dreq,
+            drep,
         })
     };
     requests.filter_map(conversation).collect()

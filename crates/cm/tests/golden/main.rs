@@ -1,12 +1,13 @@
-//! Linux's own conversations, with one side replaced by ours.
+//! Connections of Linux from captures, with one side replaced by our manager.
 //!
-//! The captures are those of `wire`. Each conversation is played twice: once our manager listens and
-//! gets what Linux's requester said; once it connects with the same inputs and gets what Linux's
-//! acceptor said. Every message of ours must equal the one that Linux sent in its place, except for
-//! what each side chooses for itself:
-//! - communication identifiers and starting sequence numbers, which are random;
-//! - the transaction of messages that start something (Linux: the agent's number and the identifier
-//!   in the machine's byte order; we: 1 and the identifier). Answers repeat it, so those are equal.
+//! The captures are those of `wire`. Each connection is replayed twice: once our manager listens and
+//! receives the messages of Linux's active side; once it connects with the same inputs and receives
+//! those of Linux's passive side. Every message of ours must equal the one that Linux sent, except
+//! for the values that each side chooses:
+//! - communication ids and starting PSNs, which are random;
+//! - the transaction ID of messages that start an exchange (Linux: the agent's number and the
+//!   communication id in host byte order; we: 1 and the communication id). Answers copy it, so those
+//!   are equal.
 
 mod capture;
 
@@ -27,29 +28,29 @@ use wire::cm::{
 };
 use wire::{Packet, Psn, Qpn};
 
-/// A moment after the capture's beginning.
+/// A time after the start of the capture.
 fn at(after: Duration) -> Instant {
-    beginning() + after
+    start() + after
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "an `Instant` can't be made from nothing; which one it is does not matter"
+    reason = "an `Instant` has no constant; any value will do"
 )]
-fn beginning() -> Instant {
-    static BEGINNING: OnceLock<Instant> = OnceLock::new();
-    *BEGINNING.get_or_init(Instant::now)
+fn start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(Instant::now)
 }
 
-fn hear(manager: &mut Manager, said: &Said, message: impl Into<Message>) {
+fn receive(manager: &mut Manager, said: &Said, message: impl Into<Message>) {
     let datagram = message.into().emit(said.transaction);
     manager.handle_datagram(at(said.after), said.arrival, &datagram);
 }
 
-fn speak(manager: &mut Manager) -> (u64, Message) {
-    let sent = manager.poll_transmit().expect("something to say");
+fn sent(manager: &mut Manager) -> (u64, Message) {
+    let sent = manager.poll_transmit().expect("a message to send");
     let (header, message) = Message::parse(&sent.datagram).expect("a message");
-    assert_eq!(manager.poll_transmit(), None, "only one thing");
+    assert_eq!(manager.poll_transmit(), None, "only one message");
     (header.transaction(), message)
 }
 
@@ -72,13 +73,13 @@ fn listening(guid: u64, address: IpAddr, space: PortSpace, port: u16) -> Manager
 }
 
 #[test]
-fn the_starting_sequence_number_is_the_one_that_the_peer_starts_with() {
+fn starting_psn_is_the_first_psn_of_the_peer() {
     let (_, capture) = CONNECTIONS[0];
     let conversation = &conversations(&messages(capture))[0];
     let client = conversation.request.arrival.source;
     let packets = datagrams(capture, |_, datagram| {
         let packet = Packet::parse(datagram.payload).expect("a packet");
-        // Acknowledgements repeat the number of the request they are for: only requests count.
+        // Acknowledgements carry the PSN of their request, so only requests count.
         let is_request = packet.aeth().is_none() && packet.destination != Qpn::GSI;
         is_request.then_some((datagram.flow.source == client, packet.psn))
     });
@@ -86,25 +87,25 @@ fn the_starting_sequence_number_is_the_one_that_the_peer_starts_with() {
         let found = packets.iter().find(|(from, _)| *from == from_client);
         found.map(|&(_, psn)| psn)
     };
-    // REQ's number is what the server starts with, REP's is what the client starts with.
+    // The server starts with the PSN of the REQ, the client with the PSN of the REP.
     assert_eq!(first(false), Some(conversation.asked.starting_psn));
     assert_eq!(first(true), Some(conversation.agreed.starting_psn));
 }
 
 #[test]
-fn our_listener_answers_like_linux() {
+fn listener_answers_like_linux() {
     each_conversation(|name, conversation| {
         let (asked, agreed) = (&conversation.asked, &conversation.agreed);
         let us = conversation.request.arrival.destination;
         let (space, port) = asked.service_id.port().expect("a port");
         let mut manager = listening(agreed.local_guid, us, space, port);
-        hear(&mut manager, &conversation.request, *asked);
+        receive(&mut manager, &conversation.request, *asked);
         let id = event(&mut manager).id;
         let agreed_data = agreed.private_data.bytes();
         let parameters = accepting_like(agreed, agreed_data);
         let now = at(conversation.reply.after);
         manager.accept(now, id, &parameters).expect("a request");
-        let (transaction, ours) = speak(&mut manager);
+        let (transaction, ours) = sent(&mut manager);
         assert_eq!(transaction, conversation.reply.transaction);
         let Message::ConnectReply(ours) = ours else {
             panic!("{name}: {ours}");
@@ -120,19 +121,19 @@ fn our_listener_answers_like_linux() {
             remote_id: ours.local_id,
             ..ReadyToUse::default()
         };
-        hear(&mut manager, &conversation.ready, ready);
+        receive(&mut manager, &conversation.ready, ready);
         assert_eq!(event(&mut manager).kind, EventKind::Established);
         let names = (ours.local_id, asked.local_id);
-        part_like_linux(name, &mut manager, id, conversation, names);
+        disconnect_like_linux(name, &mut manager, id, conversation, names);
     });
 }
 
 #[test]
-fn our_requester_asks_like_linux() {
+fn requester_sends_the_same_request_as_linux() {
     each_conversation(|name, conversation| {
         let (asked, agreed) = (&conversation.asked, &conversation.agreed);
         let (mut manager, id) = connecting_like(asked);
-        let (_, ours) = speak(&mut manager);
+        let (_, ours) = sent(&mut manager);
         let Message::ConnectRequest(ours) = ours else {
             panic!("{name}: {ours}");
         };
@@ -146,11 +147,11 @@ fn our_requester_asks_like_linux() {
             remote_id: ours.local_id,
             ..*agreed
         };
-        hear(&mut manager, &conversation.reply, reply);
+        receive(&mut manager, &conversation.reply, reply);
         let response = event(&mut manager).kind;
         assert!(matches!(response, EventKind::ConnectResponse(_)), "{name}");
         manager.establish(id).expect("a response");
-        let (_, ready) = speak(&mut manager);
+        let (_, ready) = sent(&mut manager);
         let linux = match conversation.ready.message {
             Message::ReadyToUse(ready) => ready,
             other => panic!("{name}: {other}"),
@@ -161,53 +162,43 @@ fn our_requester_asks_like_linux() {
         };
         assert_eq!(ready, expected.into(), "{name}");
         let names = (ours.local_id, agreed.local_id);
-        part_like_linux(name, &mut manager, id, conversation, names);
+        disconnect_like_linux(name, &mut manager, id, conversation, names);
     });
 }
 
-/// Ends a connection the way it ended in the capture. Our name for it replaces the one of whichever
-/// side of Linux we play.
-fn part_like_linux(
+/// Ends a connection as in the capture. Our communication id replaces the one of the side that we
+/// replace.
+fn disconnect_like_linux(
     name: &str,
     manager: &mut Manager,
     id: Id,
     conversation: &Conversation,
     (ours, theirs): (CommunicationId, CommunicationId),
 ) {
-    let (Some((said, part)), Some((answered, parted))) = (&conversation.part, &conversation.parted)
+    let (Some((said, dreq)), Some((answered, drep))) = (&conversation.dreq, &conversation.drep)
     else {
         return;
     };
     let now = at(said.after);
-    if part.local_id == theirs {
+    if dreq.local_id == theirs {
         let remote_id = ours;
-        hear(manager, said, DisconnectRequest { remote_id, ..*part });
+        receive(manager, said, DisconnectRequest { remote_id, ..*dreq });
         let ended = EventKind::Disconnected { timed_out: false };
         assert_eq!(event(manager).kind, ended, "{name}");
         manager.disconnect(now, id).expect("was connected");
-        let (transaction, answer) = speak(manager);
+        let (transaction, answer) = sent(manager);
         assert_eq!(transaction, said.transaction, "{name}");
         let local_id = ours;
-        let expected = DisconnectReply {
-            local_id,
-            ..*parted
-        };
+        let expected = DisconnectReply { local_id, ..*drep };
         assert_eq!(answer, expected.into(), "{name}");
     } else {
         manager.disconnect(now, id).expect("connected");
-        let (_, good_bye) = speak(manager);
+        let (_, ours_sent) = sent(manager);
         let local_id = ours;
-        let expected = DisconnectRequest { local_id, ..*part };
-        assert_eq!(good_bye, expected.into(), "{name}");
+        let expected = DisconnectRequest { local_id, ..*dreq };
+        assert_eq!(ours_sent, expected.into(), "{name}");
         let remote_id = ours;
-        hear(
-            manager,
-            answered,
-            DisconnectReply {
-                remote_id,
-                ..*parted
-            },
-        );
+        receive(manager, answered, DisconnectReply { remote_id, ..*drep });
         let ended = EventKind::Disconnected { timed_out: false };
         assert_eq!(event(manager).kind, ended, "{name}");
     }
@@ -227,7 +218,7 @@ fn accepting_like<'a>(agreed: &ConnectReply, private_data: &'a [u8]) -> Paramete
     }
 }
 
-/// A manager that is given the same inputs as Linux's requester was.
+/// A manager with the same inputs as Linux's active side.
 fn connecting_like(asked: &ConnectRequest) -> (Manager, Id) {
     let data = asked.private_data.bytes();
     let header = header_of(data);
@@ -281,21 +272,21 @@ fn resolved(
 }
 
 #[test]
-fn our_application_refuses_like_that_of_linux() {
+fn application_rejects_like_linux() {
     let all = other("gold-reject");
     let (Message::ConnectRequest(asked), Message::Reject(refused)) =
         (all[0].message, all[1].message)
     else {
-        panic!("a request and a refusal");
+        panic!("a REQ and a REJ");
     };
     let (space, port) = asked.service_id.port().expect("a port");
     let mut manager = listening(1, all[0].arrival.destination, space, port);
-    hear(&mut manager, &all[0], asked);
+    receive(&mut manager, &all[0], asked);
     let id = event(&mut manager).id;
     let reason = RejectReason::Consumer;
     let rejected = manager.reject(at(all[1].after), id, reason, b"no thanks");
     rejected.expect("a request");
-    let (transaction, ours) = speak(&mut manager);
+    let (transaction, ours) = sent(&mut manager);
     assert_eq!(transaction, all[1].transaction);
     let Message::Reject(ours) = ours else {
         panic!("{ours}");
@@ -305,42 +296,42 @@ fn our_application_refuses_like_that_of_linux() {
 }
 
 #[test]
-fn nobody_listens_like_in_linux() {
+fn request_without_a_listener_is_rejected_like_linux() {
     let all = other("nolistener");
     let mut manager = manager(1, all[0].arrival.destination);
-    hear(&mut manager, &all[0], all[0].message);
-    let (transaction, ours) = speak(&mut manager);
-    // There is nothing of our own in it: the datagrams are equal.
+    receive(&mut manager, &all[0], all[0].message);
+    let (transaction, ours) = sent(&mut manager);
+    // The REJ has no random values, so the datagrams are equal.
     let linux = all[1].message.emit(all[1].transaction);
     assert_eq!(ours.emit(transaction), linux);
 }
 
 #[test]
-fn our_service_answers_like_that_of_linux() {
+fn service_answers_like_linux() {
     let all = other("udaddy");
     let (Message::ServiceRequest(asked), Message::ServiceReply(told)) =
         (all[0].message, all[1].message)
     else {
-        panic!("a question and an answer");
+        panic!("a SIDR_REQ and a SIDR_REP");
     };
     let (space, port) = asked.service_id.port().expect("a port");
     let mut manager = listening(1, all[0].arrival.destination, space, port);
-    hear(&mut manager, &all[0], asked);
+    receive(&mut manager, &all[0], asked);
     let id = event(&mut manager).id;
     let parameters = Parameters::new(told.qpn);
     let now = at(all[1].after);
-    manager.accept(now, id, &parameters).expect("a question");
-    let (transaction, ours) = speak(&mut manager);
+    manager.accept(now, id, &parameters).expect("a SIDR_REQ");
+    let (transaction, ours) = sent(&mut manager);
     assert_eq!(ours.emit(transaction), all[1].message.emit(transaction));
 }
 
 #[test]
-fn we_ask_for_a_service_like_linux() {
+fn service_request_equals_that_of_linux() {
     let all = other("udaddy");
     let (Message::ServiceRequest(asked), Message::ServiceReply(told)) =
         (all[0].message, all[1].message)
     else {
-        panic!("a question and an answer");
+        panic!("a SIDR_REQ and a SIDR_REP");
     };
     let header = header_of(asked.private_data.bytes());
     let (space, port) = asked.service_id.port().expect("a port");
@@ -351,13 +342,13 @@ fn we_ask_for_a_service_like_linux() {
     let parameters = Parameters::new(Qpn::new(0x2f));
     let now = at(Duration::ZERO);
     manager.connect(now, id, &parameters).expect("resolved");
-    let (_, Message::ServiceRequest(ours)) = speak(&mut manager) else {
-        panic!("a question");
+    let (_, Message::ServiceRequest(ours)) = sent(&mut manager) else {
+        panic!("a SIDR_REQ");
     };
     let request_id = asked.request_id;
     assert_eq!(ServiceRequest { request_id, ..ours }, asked);
     let request_id = ours.request_id;
-    hear(&mut manager, &all[1], ServiceReply { request_id, ..told });
+    receive(&mut manager, &all[1], ServiceReply { request_id, ..told });
     let EventKind::ServiceFound(found) = event(&mut manager).kind else {
         panic!("the service was found");
     };
@@ -365,17 +356,17 @@ fn we_ask_for_a_service_like_linux() {
     assert_eq!(found.queue_key, cm::DEFAULT_QUEUE_KEY);
 }
 
-/// Linux repeats after 6.144 s; in the capture its timer wheel makes that 6.27 to 6.40 s.
+/// Linux retransmits after 6.144 s. Its timer wheel rounds that to 6.27 to 6.40 s in the capture.
 #[test]
-fn we_repeat_a_request_when_linux_does_and_give_up_like_it() {
+fn request_is_retransmitted_and_given_up_like_linux() {
     let all = other("vm-to-host-req-noanswer");
     let (Message::ConnectRequest(asked), Message::Reject(given_up)) =
         (all[0].message, all[all.len() - 1].message)
     else {
-        panic!("requests and the end of them");
+        panic!("requests and a REJ");
     };
     let (mut manager, id) = connecting_like(&asked);
-    let (_, ours) = speak(&mut manager);
+    let (_, ours) = sent(&mut manager);
     let mut last = Duration::ZERO;
     for repeated in &all[1..all.len() - 1] {
         let due = manager.poll_timeout().expect("no answer came");
@@ -383,19 +374,19 @@ fn we_repeat_a_request_when_linux_does_and_give_up_like_it() {
         let (we, linux) = (after - last, repeated.after - all[0].after - last);
         assert!(we.abs_diff(linux) < Duration::from_millis(700), "{we:?}");
         manager.handle_timeout(due);
-        assert_eq!(speak(&mut manager).1, ours);
+        assert_eq!(sent(&mut manager).1, ours);
         last = after;
     }
     manager.destroy(at(last), id).expect("an id");
-    let (_, Message::Reject(ours)) = speak(&mut manager) else {
-        panic!("we gave up");
+    let (_, Message::Reject(ours)) = sent(&mut manager) else {
+        panic!("a REJ");
     };
     let local_id = given_up.local_id;
     assert_eq!(Reject { local_id, ..ours }, given_up);
 }
 
 #[test]
-fn our_listener_hears_that_linux_gave_up() {
+fn listener_reports_the_timeout_reject_of_linux() {
     let all = other("vm-to-host-req-noanswer");
     let Message::ConnectRequest(asked) = all[0].message else {
         panic!("a request");
@@ -404,14 +395,14 @@ fn our_listener_hears_that_linux_gave_up() {
     let mut manager = listening(1, all[0].arrival.destination, space, port);
     let mut answers = Vec::new();
     for said in &all {
-        hear(&mut manager, said, said.message);
+        receive(&mut manager, said, said.message);
         let sent = std::iter::from_fn(|| manager.poll_transmit());
         answers.extend(sent.map(|t| Message::parse(&t.datagram).expect("ours").1.name()));
     }
     assert_eq!(
         answers,
         ["MRA", "MRA", "MRA"],
-        "the application still thinks"
+        "the application has not answered"
     );
     let request = event(&mut manager).kind;
     assert!(matches!(request, EventKind::ConnectRequest { .. }));
@@ -420,7 +411,7 @@ fn our_listener_hears_that_linux_gave_up() {
 }
 
 #[test]
-fn the_captures_are_different() {
+fn captures_contain_different_connections() {
     let ids: BTreeSet<_> = CONNECTIONS
         .iter()
         .flat_map(|(_, capture)| conversations(&messages(capture)))

@@ -286,7 +286,7 @@ impl Besieged {
         let load = self.manager.load();
         assert!(load.ids <= MAX_IDS, "{load:?}");
         for count in [
-            load.conversations,
+            load.communication_ids,
             load.services,
             load.queue_pairs,
             load.ports,
@@ -295,7 +295,7 @@ impl Besieged {
             assert!(count <= load.ids, "{load:?}");
         }
         assert!(load.peers <= 2 * load.ids, "{load:?}");
-        assert!(load.ghosts <= MAX_IDS, "{load:?}");
+        assert!(load.time_wait <= MAX_IDS, "{load:?}");
         assert!(load.answers <= MOST_ANSWERS, "{load:?}");
         let most = MOST_WAITING + MOST_WAITING_OF_ID * MAX_IDS + MAX_IDS * self.calls;
         assert!(load.waiting <= most, "{load:?}");

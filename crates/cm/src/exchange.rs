@@ -1,4 +1,4 @@
-//! One conversation with a peer: what both sides have said, and how to say the next thing.
+//! The message exchange with a peer about one connection or service: its state, and its messages.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use wire::{PartitionKey, PathMtu, Psn, Qpn, mad};
 
 use crate::attributes::PathAttributes;
 use crate::id::{Kind, Phase};
-use crate::memory::{RemoteDevice, RemoteName};
 use crate::parameters::Parameters;
+use crate::tables::{RemoteConnection, RemoteDevice};
 use crate::timing;
 
 /// A message that waits for its answer.
@@ -22,19 +22,19 @@ pub(crate) struct InFlight {
     pub(crate) attribute: u16,
     pub(crate) interval: Duration,
     pub(crate) retries_left: u8,
-    /// When not to wait any longer, however many retries are left.
+    /// When to stop waiting, even if retries are left.
     pub(crate) until: Option<Instant>,
 }
 
 impl InFlight {
-    /// When to try again, or to give up.
+    /// When to retransmit, or to stop waiting.
     pub(crate) fn next(&self, now: Instant) -> Instant {
         let next = now + self.interval;
         self.until.map_or(next, |until| next.min(until))
     }
 }
 
-/// Where messages go, and from where.
+/// The addresses and IP header fields of messages to a peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
     pub(crate) source: IpAddr,
@@ -43,19 +43,19 @@ pub(crate) struct Peer {
     pub(crate) hop_limit: u8,
 }
 
-/// One conversation.
+/// The message exchange with a peer.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct Exchange {
     pub(crate) phase: Phase,
     pub(crate) peer: Peer,
-    /// What we call it, and what the peer does (0 until it has told us).
+    /// Our communication id and the peer's (0 until we know it).
     pub(crate) local_id: CommunicationId,
     pub(crate) remote_id: CommunicationId,
     pub(crate) remote_guid: u64,
     pub(crate) service: ServiceId,
-    /// Repeated in answers, so that the peer can match them.
+    /// Copied to answers, so that the peer can match them.
     pub(crate) transaction: u64,
-    /// The path as we see it: local is here.
+    /// The path from our point of view: local is our side.
     pub(crate) path: Path,
     pub(crate) mtu: PathMtu,
     pub(crate) partition: PartitionKey,
@@ -67,20 +67,20 @@ pub(crate) struct Link {
     pub(crate) initiator_depth: u8,
     pub(crate) retry_count: u8,
     pub(crate) rnr_retry_count: u8,
-    /// The code of the queue pair's acknowledge timeout, which is also how long stray packets live.
+    /// The code of the queue pair's acknowledge timeout. It also bounds time-wait.
     pub(crate) ack_timeout: u8,
-    /// How long to wait for an answer, and how often to ask again.
+    /// How long to wait for an answer, and how many times to retransmit.
     pub(crate) response_interval: Duration,
     pub(crate) max_retries: u8,
     pub(crate) in_flight: Option<InFlight>,
-    /// The peer called our request stale, and it was sent again.
+    /// The peer rejected our request as stale, and it was sent again.
     pub(crate) was_stale: bool,
 }
 
-impl Link {
-    /// A conversation of which nothing is known but where and under which names.
+impl Exchange {
+    /// An exchange of which only the addresses and our communication id are known.
     pub(crate) fn new(phase: Phase, peer: Peer, local_id: CommunicationId) -> Self {
-        Link {
+        Exchange {
             phase,
             peer,
             local_id,
@@ -99,7 +99,7 @@ impl Link {
             initiator_depth: 0,
             retry_count: 0,
             rnr_retry_count: 0,
-            ack_timeout: timing::PACKET_LIFE_TIME + 1,
+            ack_timeout: timing::PACKET_LIFETIME + 1,
             response_interval: timing::interval(timing::RESPONSE.code()),
             max_retries: timing::MAX_RETRIES,
             in_flight: None,
@@ -114,14 +114,14 @@ impl Link {
         }
     }
 
-    pub(crate) fn remote_name(&self) -> RemoteName {
-        RemoteName {
+    pub(crate) fn remote_connection(&self) -> RemoteConnection {
+        RemoteConnection {
             device: self.remote_device(),
             id: self.remote_id,
         }
     }
 
-    /// How long stray packets of the connection may live.
+    /// How long packets of the connection may arrive after its end.
     pub(crate) fn timewait(&self) -> Duration {
         timing::bounded_interval(self.ack_timeout, timing::LONGEST_RESPONSE)
     }
@@ -141,7 +141,8 @@ impl Link {
             ..ConnectReply::default()
         };
         match kind {
-            // An XRC target sends nothing, receives into a shared queue, and is named elsewhere.
+            // An XRC target sends nothing and receives into a shared queue. Its number is in the EECN
+            // field.
             Kind::ExtendedConnection => ConnectReply {
                 local_qpn: Qpn::default(),
                 local_eecn: parameters.qpn,
@@ -162,8 +163,8 @@ impl Link {
         }
     }
 
-    /// "It is the application's turn, which may take a while."
-    pub(crate) fn delay(&self, message: AnsweredMessage) -> ReceiptAcknowledge {
+    /// MRA: the application needs more time to answer.
+    pub(crate) fn mra(&self, message: AnsweredMessage) -> ReceiptAcknowledge {
         ReceiptAcknowledge {
             local_id: self.local_id,
             remote_id: self.remote_id,
@@ -173,7 +174,7 @@ impl Link {
         }
     }
 
-    /// The message of the peer that a REJ would refuse.
+    /// The message of the peer that a REJ in this phase rejects.
     pub(crate) const fn refused_message(&self) -> RefusedMessage {
         match self.phase {
             Phase::RequestReceived => RefusedMessage::Request,
@@ -182,7 +183,7 @@ impl Link {
         }
     }
 
-    pub(crate) fn refusal(&self, reason: RejectReason, private_data: PrivateData<148>) -> Reject {
+    pub(crate) fn reject(&self, reason: RejectReason, private_data: PrivateData<148>) -> Reject {
         Reject {
             local_id: self.local_id,
             remote_id: self.remote_id,
@@ -193,16 +194,17 @@ impl Link {
         }
     }
 
-    /// "I no longer wait for your answer." The peer may know us by nothing but our device.
-    pub(crate) fn give_up(&self, guid: u64) -> Reject {
-        let mut refusal = self.refusal(RejectReason::Timeout, PrivateData::default());
+    /// REJ "timeout": we no longer wait for an answer. It carries our GUID, because the peer may not
+    /// know our communication id.
+    pub(crate) fn reject_timeout(&self, guid: u64) -> Reject {
+        let mut reject = self.reject(RejectReason::Timeout, PrivateData::default());
         let guid = guid.to_be_bytes();
-        refusal.information_length = guid.len() as u8;
-        refusal.information = PrivateData::new(&guid).expect("a GUID fits");
-        refusal
+        reject.information_length = guid.len() as u8;
+        reject.information = PrivateData::new(&guid).expect("a GUID fits");
+        reject
     }
 
-    pub(crate) fn part(&self) -> DisconnectRequest {
+    pub(crate) fn dreq(&self) -> DisconnectRequest {
         DisconnectRequest {
             local_id: self.local_id,
             remote_id: self.remote_id,
@@ -211,7 +213,7 @@ impl Link {
         }
     }
 
-    pub(crate) fn parted(&self) -> DisconnectReply {
+    pub(crate) fn drep(&self) -> DisconnectReply {
         DisconnectReply {
             local_id: self.local_id,
             remote_id: self.remote_id,
@@ -247,8 +249,8 @@ pub(crate) fn reversed(path: &Path) -> Path {
     }
 }
 
-/// What a conversation that we begin is called on the wire. The high half is the number that Linux
-/// gives to the agent; ours is always the first.
+/// The transaction ID of an exchange that we start. Linux puts the number of its MAD agent into the
+/// high half; ours is always 1.
 pub(crate) fn own_transaction(local_id: CommunicationId) -> u64 {
     1 << 32 | u64::from(local_id.value())
 }

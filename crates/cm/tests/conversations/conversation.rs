@@ -1,4 +1,4 @@
-//! One manager, and a peer that says whatever a test wants.
+//! A conversation: one manager and a scripted peer.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::OnceLock;
@@ -22,31 +22,32 @@ pub(crate) const PEER_ID: CommunicationId = CommunicationId::new(0xabcd);
 pub(crate) const PORT: u16 = 7174;
 pub(crate) const TRANSACTION: u64 = 0x0002_0000_1234;
 
-/// How long a requester of Linux waits for an answer, and an acceptor, and how long timewait takes.
+/// How long the active and the passive side wait for an answer, and how long time-wait takes, in
+/// milliseconds. The values are those of Linux.
 pub(crate) const REQUEST_INTERVAL: u64 = 6144;
 pub(crate) const REPLY_INTERVAL: u64 = 4096;
 pub(crate) const TIMEWAIT: u64 = 2048;
 
-/// A moment, in milliseconds from the beginning.
+/// A time in milliseconds after the start of the test.
 pub(crate) fn at(millis: u64) -> Instant {
-    beginning() + Duration::from_millis(millis)
+    start() + Duration::from_millis(millis)
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "an `Instant` can't be made from nothing; which one it is does not matter"
+    reason = "an `Instant` has no constant; any value will do"
 )]
-fn beginning() -> Instant {
-    static BEGINNING: OnceLock<Instant> = OnceLock::new();
-    *BEGINNING.get_or_init(Instant::now)
+fn start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(Instant::now)
 }
 
-/// The manager under test, and what its peer says and hears.
-pub(crate) struct Talk {
+/// The manager under test, and its scripted peer.
+pub(crate) struct Conversation {
     pub(crate) manager: Manager,
 }
 
-impl Talk {
+impl Conversation {
     pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }
@@ -56,7 +57,7 @@ impl Talk {
         change(&mut config);
         let mut manager = Manager::new(config);
         manager.add_address(US);
-        Talk { manager }
+        Conversation { manager }
     }
 
     pub(crate) fn says(&mut self, millis: u64, message: impl Into<Message>) {
@@ -73,7 +74,7 @@ impl Talk {
         self.manager.handle_datagram(at(millis), arrival, &datagram);
     }
 
-    /// Everything that was sent up to this time.
+    /// All messages that the manager sends up to this time.
     pub(crate) fn hears(&mut self, millis: u64) -> Vec<Message> {
         self.manager.handle_timeout(at(millis));
         let sent = std::iter::from_fn(|| self.manager.poll_transmit());
@@ -95,23 +96,23 @@ impl Talk {
         assert_eq!(self.hears(millis), [], "at {millis} ms");
     }
 
-    /// What the application is told.
-    pub(crate) fn learns(&mut self) -> Vec<EventKind> {
+    /// The events since the last call.
+    pub(crate) fn events(&mut self) -> Vec<EventKind> {
         let events = std::iter::from_fn(|| self.manager.poll_event());
         events.map(|event| event.kind).collect()
     }
 
-    pub(crate) fn learns_one(&mut self) -> EventKind {
-        let mut events = self.learns();
+    pub(crate) fn one_event(&mut self) -> EventKind {
+        let mut events = self.events();
         assert_eq!(events.len(), 1, "{events:?}");
         events.remove(0)
     }
 
-    pub(crate) fn learns_nothing(&mut self) {
-        assert_eq!(self.learns(), []);
+    pub(crate) fn no_events(&mut self) {
+        assert_eq!(self.events(), []);
     }
 
-    pub(crate) fn is_told_to(&mut self) -> Vec<Instruction> {
+    pub(crate) fn instructions(&mut self) -> Vec<Instruction> {
         std::iter::from_fn(|| self.manager.poll_instruction()).collect()
     }
 
@@ -120,7 +121,7 @@ impl Talk {
         self.resolved_for(space, Kind::of(space))
     }
 
-    /// The same for a kind of its own.
+    /// The same for another kind.
     pub(crate) fn resolved_for(&mut self, space: PortSpace, kind: Kind) -> Id {
         let manager = &mut self.manager;
         let id = manager.create(space, kind).expect("an id");
@@ -133,8 +134,8 @@ impl Talk {
         asked.expect("a resolved address");
         manager.route_resolved(id, Ok(Route::new(PathMtu::Mtu1024)));
         let resolved = [EventKind::AddressResolved, EventKind::RouteResolved];
-        assert_eq!(self.learns(), resolved);
-        self.is_told_to();
+        assert_eq!(self.events(), resolved);
+        self.instructions();
         id
     }
 
@@ -146,15 +147,14 @@ impl Talk {
         (id, as_request(self.hears_one(0)))
     }
 
-    /// An id that is connected since time 0, as the one who asked. The message is what the peer
-    /// has said to agree.
+    /// An id that is connected since time 0 on the active side, and the peer's REP.
     pub(crate) fn connected(&mut self) -> (Id, ConnectReply) {
         let (id, request) = self.connecting();
         let reply = reply_to(&request);
         self.says(0, reply);
         self.manager.establish(id).expect("a response");
         assert_eq!(self.hears_one(0).name(), "RTU");
-        assert_eq!(self.learns().len(), 1);
+        assert_eq!(self.events().len(), 1);
         (id, reply)
     }
 
@@ -166,33 +166,33 @@ impl Talk {
         id
     }
 
-    /// The id that the peer's request has made.
-    pub(crate) fn asked(&mut self) -> Id {
+    /// The child id of the peer's request.
+    pub(crate) fn child_id(&mut self) -> Id {
         let event = self.manager.poll_event().expect("a request");
         assert!(matches!(event.kind, EventKind::ConnectRequest { .. }));
         event.id
     }
 
-    /// An id that has agreed to the peer's request at time 0, and what it said.
+    /// An id that accepted the peer's request at time 0, and its REP.
     pub(crate) fn accepting(&mut self) -> (Id, ConnectReply) {
         self.listening(PortSpace::Tcp, 0);
         self.says(0, request());
-        let id = self.asked();
+        let id = self.child_id();
         let accepted = self.manager.accept(at(0), id, &Parameters::new(OUR_QPN));
         accepted.expect("a request");
         (id, as_reply(self.hears_one(0)))
     }
 
-    /// An id that is connected since time 0, as the one who agreed.
+    /// An id that is connected since time 0 on the passive side, and its REP.
     pub(crate) fn accepted(&mut self) -> (Id, ConnectReply) {
         let (id, reply) = self.accepting();
         self.says(0, ready_for(&reply));
-        assert_eq!(self.learns(), [EventKind::Established]);
+        assert_eq!(self.events(), [EventKind::Established]);
         (id, reply)
     }
 }
 
-/// What a peer like Linux sends to connect to [`PORT`].
+/// The REQ of a Linux peer that connects to [`PORT`].
 pub(crate) fn request() -> ConnectRequest {
     let header = AddressHeader {
         source_port: 0x8765,
@@ -230,7 +230,7 @@ pub(crate) fn request() -> ConnectRequest {
     }
 }
 
-/// How a peer like Linux agrees.
+/// The REP of a Linux peer.
 pub(crate) fn reply_to(request: &ConnectRequest) -> ConnectReply {
     ConnectReply {
         local_id: PEER_ID,
@@ -255,8 +255,8 @@ pub(crate) fn ready_for(reply: &ConnectReply) -> ReadyToUse {
     }
 }
 
-/// The peer's good-bye to a connection that it calls `local` and we call `remote`.
-pub(crate) fn part(local: CommunicationId, remote: CommunicationId) -> DisconnectRequest {
+/// The peer's DREQ: `local` is the peer's communication id, `remote` is ours.
+pub(crate) fn dreq(local: CommunicationId, remote: CommunicationId) -> DisconnectRequest {
     DisconnectRequest {
         local_id: local,
         remote_id: remote,
@@ -265,7 +265,7 @@ pub(crate) fn part(local: CommunicationId, remote: CommunicationId) -> Disconnec
     }
 }
 
-pub(crate) fn parted(local: CommunicationId, remote: CommunicationId) -> DisconnectReply {
+pub(crate) fn drep(local: CommunicationId, remote: CommunicationId) -> DisconnectReply {
     DisconnectReply {
         local_id: local,
         remote_id: remote,
@@ -293,6 +293,6 @@ unwrap_message! {
     as_reply: ConnectReply,
     as_reject: Reject,
     as_receipt: ReceiptAcknowledge,
-    as_part: DisconnectRequest,
-    as_parted: DisconnectReply,
+    as_dreq: DisconnectRequest,
+    as_drep: DisconnectReply,
 }

@@ -1,4 +1,4 @@
-//! Applications that call anything at any time: nothing may break, and nothing may be left over.
+//! Random calls in random order: no call panics, and nothing is left in the tables.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use wire::cm::{PortSpace, RejectReason};
 use wire::{PathMtu, Qpn};
 
-use crate::talk::{PEER, PORT, US, at};
+use crate::conversation::{PEER, PORT, US, at};
 
-/// One call, with what it needs; every number means something.
+/// One call and its arguments. Every value is valid.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     side: usize,
@@ -26,13 +26,13 @@ struct Side {
     ids: Vec<Id>,
 }
 
-struct Disorder {
+struct RandomCalls {
     sides: [Side; 2],
-    under_way: Vec<Transmit>,
+    in_flight: Vec<Transmit>,
     now: u64,
 }
 
-impl Disorder {
+impl RandomCalls {
     fn new() -> Self {
         let side = |address, peer, guid| {
             let mut config = Config::new(guid, [guid as u8; 32]);
@@ -49,9 +49,9 @@ impl Disorder {
             side.listen(PortSpace::Udp);
             side
         };
-        Disorder {
+        RandomCalls {
             sides: [side(US, PEER, 1), side(PEER, US, 2)],
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             now: 0,
         }
     }
@@ -65,7 +65,7 @@ impl Disorder {
         match call.what {
             0..10 => self.deliver(call.which, call.what == 0),
             10..14 => self.sides[call.side].create(self.now, call.which),
-            _ => self.sides[call.side].do_something(self.now, call),
+            _ => self.sides[call.side].call(self.now, call),
         }
         for side in &mut self.sides {
             while let Some(event) = side.manager.poll_event() {
@@ -74,19 +74,19 @@ impl Disorder {
                 }
             }
             while let Some(transmit) = side.manager.poll_transmit() {
-                self.under_way.push(transmit);
+                self.in_flight.push(transmit);
             }
         }
     }
 
-    /// Any datagram may come next, and some come twice.
+    /// Delivers any datagram that is in flight. Some are delivered twice.
     fn deliver(&mut self, which: usize, keep: bool) {
-        let Some(index) = which.checked_rem(self.under_way.len()) else {
+        let Some(index) = which.checked_rem(self.in_flight.len()) else {
             return;
         };
-        let transmit = self.under_way[index].clone();
+        let transmit = self.in_flight[index].clone();
         if !keep {
-            self.under_way.swap_remove(index);
+            self.in_flight.swap_remove(index);
         }
         let arrival = Arrival {
             source: transmit.source,
@@ -97,7 +97,7 @@ impl Disorder {
         manager.handle_datagram(at(self.now), arrival, &*transmit.datagram);
     }
 
-    /// Destroys everything and lets time pass: nothing may be left.
+    /// Destroys all ids and lets all timers expire: the tables must be empty.
     fn end(mut self) {
         for side in &mut self.sides {
             let manager = &mut side.manager;
@@ -124,7 +124,7 @@ impl Side {
         self.ids.push(id);
     }
 
-    /// A new id, which mostly connects at once: otherwise hardly anything would come about.
+    /// Creates an id. Most of them connect at once, because random calls alone rarely connect.
     fn create(&mut self, millis: u64, which: usize) {
         let space = [PortSpace::Tcp, PortSpace::Udp, PortSpace::Infiniband][which % 3];
         let kind = match which % 7 {
@@ -146,12 +146,12 @@ impl Side {
                 which,
                 pause: 0,
             };
-            self.do_something(millis, call);
+            self.call(millis, call);
         }
     }
 
-    /// Whether it succeeds does not matter.
-    fn do_something(&mut self, millis: u64, call: Call) {
+    /// Calls one method. Its result does not matter.
+    fn call(&mut self, millis: u64, call: Call) {
         let Some(index) = call.which.checked_rem(self.ids.len()) else {
             return;
         };
@@ -200,7 +200,7 @@ impl Side {
             }
             _ => {
                 manager.notify_established(parameters.qpn);
-                manager.is_lingering(parameters.qpn);
+                manager.is_in_time_wait(parameters.qpn);
                 Ok(())
             }
         };
@@ -223,11 +223,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn any_order_of_calls_is_survived(calls in calls()) {
-        let mut disorder = Disorder::new();
+    fn random_calls_do_not_panic_and_leave_no_state(calls in calls()) {
+        let mut random_calls = RandomCalls::new();
         for call in calls {
-            disorder.call(call);
+            random_calls.call(call);
         }
-        disorder.end();
+        random_calls.end();
     }
 }

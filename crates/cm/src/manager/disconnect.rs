@@ -1,0 +1,231 @@
+//! Disconnection with DREQ and DREP, and the destruction of ids.
+
+use std::time::Instant;
+
+use wire::cm::{DisconnectReply, DisconnectRequest, PrivateData, RejectReason};
+
+use crate::error::CallError;
+use crate::event::Instruction;
+use crate::exchange;
+use crate::id::{Id, Phase, State};
+use crate::manager::{Arrival, Manager};
+use crate::sabotage::Bug;
+
+impl Manager {
+    /// Ends a connection, or answers the peer's DREQ, like `rdma_disconnect`. Moves the queue pair to
+    /// ERROR. [`Disconnected`](crate::EventKind::Disconnected) and
+    /// [`TimewaitExit`](crate::EventKind::TimewaitExit) follow. Without a connection nothing happens.
+    pub fn disconnect(&mut self, now: Instant, id: Id) -> Result<(), CallError> {
+        let endpoint = self.endpoint(id)?;
+        if !matches!(endpoint.state, State::Connect | State::Disconnect) {
+            return Err(CallError::WrongState(endpoint.state));
+        }
+        match endpoint.phase() {
+            Some(Phase::Established) => {
+                self.break_queue_pair(id);
+                self.send_dreq(now, id);
+            }
+            Some(Phase::DisconnectReceived) => {
+                self.break_queue_pair(id);
+                self.send_drep(now, id);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Destroys an id, like `rdma_destroy_id`. If an exchange is in progress, the peer gets a message.
+    /// Events of the id that were not fetched are lost.
+    pub fn destroy(&mut self, now: Instant, id: Id) -> Result<(), CallError> {
+        self.endpoint(id)?;
+        self.end_exchange(now, id);
+        for child in self.untaken_children(id) {
+            self.destroy(now, child)?;
+        }
+        self.leave_backlog(id);
+        self.leave_all_groups(id);
+        self.clear_timer(id);
+        self.release_port(id);
+        self.endpoints.remove(id);
+        self.events.retain(|event| event.id != id);
+        self.instructions.retain(|instruction| {
+            !matches!(instruction,
+                Instruction::ResolveAddress { id: of, .. }
+                | Instruction::ResolveRoute { id: of, .. } if *of == id)
+        });
+        Ok(())
+    }
+
+    /// Sends a DREQ.
+    pub(super) fn send_dreq(&mut self, now: Instant, id: Id) {
+        let exchange = self.exchange(id);
+        exchange.phase = Phase::DisconnectSent;
+        let transaction = exchange::own_transaction(exchange.local_id);
+        let dreq = exchange.dreq();
+        self.send_until_answered(now, id, transaction, dreq);
+    }
+
+    pub(super) fn handle_dreq(
+        &mut self,
+        now: Instant,
+        arrival: Arrival,
+        transaction: u64,
+        dreq: &DisconnectRequest,
+    ) {
+        let id = self.by_local_id.get(&dreq.remote_id).copied();
+        let Some(id) = id.filter(|&id| self.exchange(id).remote_id == dreq.local_id) else {
+            self.answer_unknown_dreq(arrival, transaction, dreq);
+            return;
+        };
+        let same_source = self.exchange(id).peer.destination == arrival.source;
+        let exchange = self.exchange(id);
+        if !same_source || exchange.local_qpn != dreq.remote_qpn {
+            self.counters.unmatched += 1;
+            return;
+        }
+        match exchange.phase {
+            Phase::ReplySent
+            | Phase::ReplyDelayed
+            | Phase::Established
+            | Phase::DisconnectSent
+            | Phase::TimeWait => {
+                exchange.transaction = transaction;
+                self.accept_dreq(now, id, dreq);
+            }
+            Phase::DisconnectReceived => self.counters.duplicates.count(&(*dreq).into()),
+            _ => self.counters.unmatched += 1,
+        }
+    }
+
+    fn accept_dreq(&mut self, now: Instant, id: Id, dreq: &DisconnectRequest) {
+        let ignore_crossed = self.sabotage.has(Bug::CrossedDisconnectsIgnored);
+        let exchange = self.exchange(id);
+        match exchange.phase {
+            Phase::DisconnectSent if ignore_crossed => {}
+            // The two DREQs crossed: the application has nothing left to decide.
+            Phase::DisconnectSent => {
+                self.send_drep(now, id);
+                self.report_disconnected(id, false);
+            }
+            // Our DREP is lost or late.
+            Phase::TimeWait => {
+                let drep = exchange.drep();
+                self.counters.duplicates.count(&(*dreq).into());
+                self.send(id, drep);
+            }
+            _ => {
+                exchange.phase = Phase::DisconnectReceived;
+                self.stop_retransmitting(id);
+                self.report_disconnected(id, false);
+            }
+        }
+    }
+
+    pub(super) fn handle_drep(&mut self, now: Instant, arrival: Arrival, drep: &DisconnectReply) {
+        let id = self.find_by_both_ids(arrival, drep.remote_id, drep.local_id);
+        let Some(id) = id else { return };
+        match self.exchange(id).phase {
+            Phase::DisconnectSent | Phase::DisconnectReceived => {
+                self.enter_timewait(now, id);
+                self.report_disconnected(id, false);
+            }
+            _ => self.counters.duplicates.count(&(*drep).into()),
+        }
+    }
+
+    /// Sends a DREP and enters time-wait.
+    fn send_drep(&mut self, now: Instant, id: Id) {
+        let drep = self.exchange(id).drep();
+        self.send(id, drep);
+        self.enter_timewait(now, id);
+    }
+
+    /// FinalAnswers a DREQ for an unknown connection, so that the peer does not wait for a timeout.
+    fn answer_unknown_dreq(
+        &mut self,
+        arrival: Arrival,
+        transaction: u64,
+        dreq: &DisconnectRequest,
+    ) {
+        self.counters.duplicates.count(&(*dreq).into());
+        let drep = DisconnectReply {
+            local_id: dreq.remote_id,
+            remote_id: dreq.local_id,
+            ..DisconnectReply::default()
+        };
+        let peer = self.answer_to(arrival);
+        self.send_to(peer, transaction, drep);
+    }
+
+    /// Sends the last message of an exchange whose id is about to be destroyed. As on Linux, it is not
+    /// retransmitted, because the id does not exist any more.
+    fn end_exchange(&mut self, now: Instant, id: Id) {
+        let Some(phase) = self.known(id).phase() else {
+            return;
+        };
+        let nothing = PrivateData::default();
+        match phase {
+            Phase::RequestSent | Phase::RequestDelayed => {
+                let guid = self.config.guid;
+                let reject = self.exchange(id).reject_timeout(guid);
+                self.send(id, reject);
+            }
+            Phase::RequestReceived => {
+                self.reject_request(now, id, RejectReason::Consumer, nothing);
+                return;
+            }
+            Phase::ServiceRequestReceived => {
+                let rejected = self.reject_service(now, id, &[]);
+                rejected.expect("empty private data fits");
+                return;
+            }
+            Phase::ReplyReceived => {
+                let reject = self.exchange(id).reject(RejectReason::Consumer, nothing);
+                self.send(id, reject);
+            }
+            Phase::ReplySent | Phase::ReplyDelayed => {
+                let reject = self.exchange(id).reject(RejectReason::Consumer, nothing);
+                self.send(id, reject);
+                self.enter_timewait(now, id);
+            }
+            Phase::Established => {
+                self.send_dreq(now, id);
+                self.enter_timewait(now, id);
+            }
+            Phase::DisconnectSent => self.enter_timewait(now, id),
+            Phase::DisconnectReceived => self.send_drep(now, id),
+            Phase::TimeWait | Phase::ServiceRequestSent => {}
+        }
+        if self.known(id).phase() == Some(Phase::TimeWait) {
+            self.keep_in_time_wait(id);
+        } else {
+            self.remove_exchange(id);
+        }
+    }
+
+    /// The child ids of a listener that the application has not taken.
+    fn untaken_children(&self, listener: Id) -> Vec<Id> {
+        // The scan below is slow with many ids, and most ids never listened.
+        if self
+            .endpoints
+            .get(listener)
+            .is_none_or(|it| it.backlog.is_none())
+        {
+            return Vec::new();
+        }
+        let waiting = |backlog_of: Option<Id>| backlog_of == Some(listener);
+        let children = self
+            .endpoints
+            .iter()
+            .filter(|(_, endpoint)| waiting(endpoint.backlog_of));
+        children.map(|(id, _)| id).collect()
+    }
+
+    /// Whether a queue pair's last connection is in time-wait, even if its id is destroyed. The number
+    /// must not be reused yet, because packets of the connection may still arrive.
+    pub fn is_in_time_wait(&self, qpn: wire::Qpn) -> bool {
+        let exchanges = self.endpoints.values().filter_map(|e| e.exchange.as_ref());
+        let mut waiting = exchanges.filter(|exchange| exchange.phase == Phase::TimeWait);
+        self.time_wait.uses(qpn) || waiting.any(|exchange| exchange.local_qpn == qpn)
+    }
+}

@@ -1,0 +1,254 @@
+//! Disconnection and destruction.
+
+use cm::{CallError, EventKind, Instruction, Load, Phase, State};
+use wire::Qpn;
+use wire::cm::{CommunicationId, PortSpace, Reject, RejectReason};
+
+use crate::conversation::{
+    Conversation, OUR_QPN, PEER_ID, PEER_QPN, REPLY_INTERVAL, REQUEST_INTERVAL, TIMEWAIT, as_drep,
+    as_dreq, as_reject, at, drep, dreq, ready_for, request,
+};
+
+const ENDED: EventKind = EventKind::Disconnected { timed_out: false };
+
+#[test]
+fn disconnect_sends_dreq_and_enters_time_wait_after_drep() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.connected();
+    conversation
+        .manager
+        .disconnect(at(1000), id)
+        .expect("connected");
+    let qpn = OUR_QPN;
+    assert_eq!(
+        conversation.instructions(),
+        [Instruction::BreakQueuePair { id, qpn }]
+    );
+    let sent = as_dreq(conversation.hears_one(1000));
+    assert_eq!(sent.remote_qpn, PEER_QPN);
+    assert_eq!((sent.local_id, sent.remote_id), (reply.remote_id, PEER_ID));
+    conversation.no_events();
+    conversation.says(1010, drep(PEER_ID, reply.remote_id));
+    assert_eq!(conversation.events(), [ENDED]);
+    assert_eq!(conversation.manager.state(id), Some(State::Disconnect));
+    assert_eq!(conversation.manager.phase(id), Some(Phase::TimeWait));
+    conversation.hears_nothing(1010 + TIMEWAIT - 1);
+    conversation.no_events();
+    assert!(conversation.manager.is_in_time_wait(OUR_QPN));
+    conversation.hears_nothing(1010 + TIMEWAIT);
+    assert!(!conversation.manager.is_in_time_wait(OUR_QPN));
+    assert_eq!(conversation.events(), [EventKind::TimewaitExit]);
+    conversation.manager.destroy(at(5000), id).expect("an id");
+    assert_eq!(conversation.manager.load(), Load::default());
+}
+
+#[test]
+fn unanswered_dreq_is_retransmitted() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.connected();
+    conversation
+        .manager
+        .disconnect(at(0), id)
+        .expect("connected");
+    let sent = as_dreq(conversation.hears_one(0));
+    assert_eq!(as_dreq(conversation.hears_one(REQUEST_INTERVAL)), sent);
+    conversation.says(REQUEST_INTERVAL + 5, drep(PEER_ID, reply.remote_id));
+    assert_eq!(conversation.events(), [ENDED]);
+}
+
+#[test]
+fn disconnect_times_out_without_an_answer() {
+    let mut conversation = Conversation::new();
+    let (id, _) = conversation.accepted();
+    conversation
+        .manager
+        .disconnect(at(0), id)
+        .expect("connected");
+    conversation.hears(0);
+    for repetition in 1..=15 {
+        conversation.hears_one(repetition * REPLY_INTERVAL);
+    }
+    conversation.hears_nothing(16 * REPLY_INTERVAL);
+    let event = conversation.one_event();
+    assert_eq!(event, EventKind::Disconnected { timed_out: true });
+    assert_eq!(event.status(), -110);
+    conversation.hears_nothing(16 * REPLY_INTERVAL + TIMEWAIT);
+    assert_eq!(conversation.events(), [EventKind::TimewaitExit]);
+}
+
+#[test]
+fn peers_dreq_is_answered_when_the_application_disconnects() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.accepted();
+    let sent = dreq(PEER_ID, reply.local_id);
+    conversation.says(1000, sent);
+    assert_eq!(conversation.events(), [ENDED]);
+    conversation.hears_nothing(1000);
+    conversation.says(5096, sent);
+    conversation.hears_nothing(5096);
+    conversation
+        .manager
+        .disconnect(at(6000), id)
+        .expect("was connected");
+    let answer = as_drep(conversation.hears_one(6000));
+    assert_eq!(
+        (answer.local_id, answer.remote_id),
+        (reply.local_id, PEER_ID)
+    );
+    // The DREP is lost.
+    conversation.says(6100, sent);
+    assert_eq!(as_drep(conversation.hears_one(6100)), answer);
+    conversation.hears_nothing(6000 + TIMEWAIT);
+    assert_eq!(conversation.events(), [EventKind::TimewaitExit]);
+    let again = conversation.manager.disconnect(at(9000), id);
+    again.expect("disconnecting twice is allowed, as on Linux");
+    conversation.hears_nothing(9000);
+}
+
+#[test]
+fn dreq_before_the_rtu_ends_the_connection() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.accepting();
+    conversation.says(10, dreq(PEER_ID, reply.local_id));
+    assert_eq!(conversation.events(), [ENDED]);
+    conversation.hears_nothing(10 * REPLY_INTERVAL);
+    conversation.manager.destroy(at(50_000), id).expect("an id");
+    assert_eq!(conversation.hears_one(50_000).name(), "DREP");
+    conversation.says(50_001, ready_for(&reply));
+    conversation.no_events();
+}
+
+#[test]
+fn crossed_dreqs_are_both_answered() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.connected();
+    conversation
+        .manager
+        .disconnect(at(0), id)
+        .expect("connected");
+    conversation.hears_one(0);
+    conversation.says(5, dreq(PEER_ID, reply.remote_id));
+    assert_eq!(conversation.hears_one(5).name(), "DREP");
+    assert_eq!(conversation.events(), [ENDED]);
+    conversation.says(6, drep(PEER_ID, reply.remote_id));
+    conversation.no_events();
+    conversation.hears_nothing(5 + TIMEWAIT);
+    assert_eq!(conversation.events(), [EventKind::TimewaitExit]);
+}
+
+#[test]
+fn dreq_for_an_unknown_connection_is_answered() {
+    let mut conversation = Conversation::new();
+    let unknown = CommunicationId::new(0x4242);
+    conversation.says(0, dreq(PEER_ID, unknown));
+    let answer = as_drep(conversation.hears_one(0));
+    assert_eq!((answer.local_id, answer.remote_id), (unknown, PEER_ID));
+    assert_eq!(conversation.manager.load(), Load::default());
+}
+
+#[test]
+fn dreq_for_another_queue_pair_is_ignored() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.accepted();
+    let mut wrong = dreq(PEER_ID, reply.local_id);
+    wrong.remote_qpn = Qpn::new(0x999);
+    conversation.says(0, wrong);
+    conversation.hears_nothing(0);
+    conversation.no_events();
+    assert_eq!(conversation.manager.phase(id), Some(Phase::Established));
+}
+
+#[test]
+fn reject_ends_a_connection() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.accepted();
+    let reject = Reject {
+        local_id: PEER_ID,
+        remote_id: reply.local_id,
+        message: wire::cm::RefusedMessage::Reply,
+        reason: RejectReason::StaleConnection,
+        ..Reject::default()
+    };
+    conversation.says(10, reject);
+    assert_eq!(conversation.one_event().status(), 10);
+    assert_eq!(conversation.manager.phase(id), Some(Phase::TimeWait));
+    conversation.says(11, reject);
+    conversation.no_events();
+}
+
+#[test]
+fn destroying_a_connection_sends_dreq_once() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.connected();
+    conversation.manager.destroy(at(10), id).expect("an id");
+    assert_eq!(conversation.hears_one(10).name(), "DREQ");
+    assert!(conversation.manager.is_in_time_wait(OUR_QPN));
+    conversation.says(20, dreq(PEER_ID, reply.remote_id));
+    assert_eq!(conversation.hears_one(20).name(), "DREP");
+    conversation.hears_nothing(10 + TIMEWAIT);
+    assert_eq!(conversation.manager.load(), Load::default());
+}
+
+#[test]
+fn destroying_after_dreq_sends_nothing() {
+    let mut conversation = Conversation::new();
+    let (id, _) = conversation.connected();
+    conversation
+        .manager
+        .disconnect(at(0), id)
+        .expect("connected");
+    conversation.hears_one(0);
+    conversation.manager.destroy(at(10), id).expect("an id");
+    conversation.hears_nothing(100_000);
+    conversation.instructions();
+    assert_eq!(conversation.manager.load(), Load::default());
+}
+
+#[test]
+fn late_request_of_an_ended_connection_is_rejected_as_stale() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.accepted();
+    conversation.says(10, dreq(PEER_ID, reply.local_id));
+    conversation
+        .manager
+        .disconnect(at(20), id)
+        .expect("was connected");
+    conversation.hears(20);
+    conversation.says(30, request());
+    let reject = as_reject(conversation.hears_one(30));
+    assert_eq!(reject.reason, RejectReason::StaleConnection);
+    assert_eq!(conversation.events(), [ENDED]);
+}
+
+#[test]
+fn queue_pair_in_time_wait_can_connect_again() {
+    let mut conversation = Conversation::new();
+    let (id, reply) = conversation.accepted();
+    conversation.says(10, dreq(PEER_ID, reply.local_id));
+    conversation
+        .manager
+        .disconnect(at(20), id)
+        .expect("was connected");
+    conversation.hears(20);
+    conversation.events();
+    let mut again = request();
+    again.local_id = CommunicationId::new(0x5555);
+    conversation.says(30, again);
+    conversation.hears_nothing(30);
+    conversation.child_id();
+}
+
+#[test]
+fn disconnect_fails_before_connect() {
+    let mut conversation = Conversation::new();
+    let id = conversation.resolved(PortSpace::Tcp);
+    let early = conversation.manager.disconnect(at(0), id);
+    assert_eq!(early, Err(CallError::WrongState(State::RouteResolved)));
+    conversation.manager.destroy(at(0), id).expect("an id");
+    let gone = conversation.manager.disconnect(at(0), id);
+    assert_eq!(gone, Err(CallError::UnknownId));
+    assert_eq!(
+        conversation.manager.destroy(at(0), id),
+        Err(CallError::UnknownId)
+    );
+}
