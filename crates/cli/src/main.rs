@@ -19,15 +19,15 @@ use clap_complete::Shell;
 
 /// RDMA for any Linux machine: a RoCEv2 device in user space.
 ///
-/// No RDMA hardware, no kernel module, no root, no daemon. Every network interface is a device;
-/// ROCI_DEVICES and `roci link` say otherwise.
+/// It needs no RDMA hardware, no kernel module, no root and no daemon. Each network interface is a
+/// device, unless ROCI_DEVICES or `roci link` defines others.
 #[derive(Parser)]
 #[command(name = "roci", version, arg_required_else_help = true)]
 #[command(after_help = "\
 Start here:
-  roci demo                     two processes exchange data; see what happens
-  roci doctor                   is everything in order on this machine?
-  roci perf write-bw --local    how fast is it here?")]
+  roci demo                     two processes exchange data
+  roci doctor                   check this machine
+  roci perf write-bw --local    measure the bandwidth on this machine")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -35,29 +35,29 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Watch two processes send, write, read and swap over RDMA
+    /// Show SEND, RDMA WRITE, RDMA READ and an atomic between two processes
     Demo(commands::demo::Options),
-    /// Check that everything is in order, and say what to do where it is not
+    /// Check this machine, and say what to do about each problem
     Doctor(commands::doctor::Options),
     /// List the devices
     Devices(commands::devices::Options),
     /// Describe devices, as ibv_devinfo does
     Devinfo(commands::devinfo::Options),
-    /// List the GIDs, as show_gids does, and say which one to use
+    /// List the GIDs, as show_gids does, and mark the one to use
     Gids(commands::gids::Options),
-    /// Give devices names of your own
+    /// Add, delete and show devices with names of your own
     Link(commands::link::Options),
-    /// Ping by RDMA, as rping does
+    /// Ping over RDMA, as rping does
     Ping(commands::ping::Options),
     /// Measure bandwidth and latency, as perftest does
     Perf(Box<perf::Options>),
-    /// Tell what happened in a capture, and what a code means
+    /// Explain a capture, or an error code
     Explain(explain::Options),
-    /// Run an RDMA program on these devices, unmodified
+    /// Run an unmodified RDMA program on these devices
     Run(commands::run::Options),
-    /// Print the environment of `roci run`, for a shell
+    /// Print shell commands that set the environment of `roci run`
     Env(commands::env::Options),
-    /// Write a completion script for a shell to the standard output
+    /// Print a completion script for a shell
     #[command(after_help = "\
 Examples:
   roci completions bash > ~/.local/share/bash-completion/completions/roci
@@ -70,7 +70,7 @@ Examples:
     /// Write the manual pages into a folder
     #[command(hide = true)]
     Manual {
-        /// The folder, which must be there
+        /// The folder; it must exist
         folder: PathBuf,
     },
     /// The other process of `roci demo`

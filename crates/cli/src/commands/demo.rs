@@ -29,9 +29,9 @@ pub(crate) use peer::run as run_peer;
 Examples:
   roci demo
   roci demo --capture /tmp/first.pcapng && wireshark /tmp/first.pcapng
-  ROCI_FAULT=loss=5% roci demo        the same on a network that loses packets")]
+  ROCI_FAULT=loss=5% roci demo        with packet loss")]
 pub(crate) struct Options {
-    /// Where to write the packets
+    /// The capture file
     #[arg(long, value_name = "FILE", default_value = "roci-demo.pcapng")]
     capture: PathBuf,
 }
@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     demo.end()?;
     let capture = capture.display();
     print_line(format_args!(
-        "\nAll bytes are right. Each of the {count} packets is in {capture}:"
+        "\nAll data is correct. All {count} packets are in {capture}:"
     ))?;
     print_line(format_args!("  roci explain {capture}"))?;
     print_line(format_args!("  wireshark {capture}"))
@@ -203,7 +203,7 @@ impl Demo {
         report(
             "SEND",
             took,
-            &format!("\"{text}\" landed in a buffer that `there` had set out for it"),
+            &format!("\"{text}\" arrived in a receive buffer that `there` had posted"),
         )
     }
 
@@ -220,7 +220,7 @@ impl Demo {
         report(
             "RDMA WRITE",
             took,
-            &format!("{bytes} bytes put into device memory there; its program took no part"),
+            &format!("{bytes} bytes written to device memory of `there`, without its program"),
         )
     }
 
@@ -236,7 +236,7 @@ impl Demo {
         report(
             "RDMA READ",
             took,
-            &format!("{bytes} bytes fetched from there, each one as it was written"),
+            &format!("{bytes} bytes read back from `there`, all correct"),
         )
     }
 

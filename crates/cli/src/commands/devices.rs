@@ -10,16 +10,16 @@ use crate::output::{Table, print, print_json};
 /// How to list devices.
 #[derive(Args)]
 #[command(after_help = "\
-Every interface that is up and has an address is a device; loopback is listed only if no other one is
-connected, but `lo` names it all the same. ROCI_DEVICES lists others instead, and
-`roci link` adds named ones.
+Each interface that is up and has an address is a device. Loopback is listed only if no other
+interface is connected; its name `lo` always works. ROCI_DEVICES replaces this list, and `roci link`
+adds devices to it.
 
 Examples:
   roci devices
   roci devices --json
   ROCI_DEVICES=mlx5_0=127.0.0.2,mlx5_1=127.0.0.3 roci devices")]
 pub(crate) struct Options {
-    /// Write JSON, for scripts
+    /// Print JSON, for scripts
     #[arg(long)]
     json: bool,
 }

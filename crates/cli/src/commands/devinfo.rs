@@ -16,15 +16,15 @@ use crate::output::{print, print_json};
 Examples:
   roci devinfo                 all devices
   roci devinfo -v roci_lo      one device, with its GIDs
-  roci devinfo eth0            by interface; an address will do as well")]
+  roci devinfo eth0            by interface; an address works, too")]
 pub(crate) struct Options {
-    /// The device, its interface or one of its addresses; all devices when left out
+    /// The device, its interface or one of its addresses [default: all devices]
     #[arg(value_name = "DEVICE")]
     device: Option<String>,
-    /// Show the GIDs too
+    /// Also show the GIDs
     #[arg(short, long)]
     verbose: bool,
-    /// Write JSON, for scripts; it always has everything
+    /// Print JSON, for scripts, GIDs included
     #[arg(long)]
     json: bool,
 }

@@ -13,14 +13,14 @@ use crate::output::{BAD, FAINT, GOOD, STRONG, WARNING, count, print_json, print_
 /// How to report.
 #[derive(Args)]
 #[command(after_help = "\
-The exit code is 0 unless something does not work; warnings leave it at 0.
+The exit code is 1 if a check fails, and 0 otherwise. Warnings are not failures.
 
 Examples:
   roci doctor
   roci doctor --json | jq '.[] | select(.verdict != \"ok\")'
-  ROCI_DEVICES=lo roci doctor      look at one device only")]
+  ROCI_DEVICES=lo roci doctor      check one device only")]
 pub(crate) struct Options {
-    /// Write JSON, for scripts
+    /// Print JSON, for scripts
     #[arg(long)]
     json: bool,
 }

@@ -13,20 +13,20 @@ use crate::output::print;
 /// What to set.
 #[derive(Args)]
 #[command(after_help = "\
-From then on, every program that the shell starts runs as under `roci run`.
+After that, every program that the shell starts runs as under `roci run`.
 
 Examples:
   eval \"$(roci env)\"                             all programs of this shell
   eval \"$(roci env --devices mlx5_0=127.0.0.2)\"  on a device with this name
-  eval \"$(roci env --unset)\"                     back to the machine's own libraries
+  eval \"$(roci env --unset)\"                     back to the system's libraries
   roci env --lines >> \"$GITHUB_ENV\"              all later steps of a job")]
 pub(crate) struct Options {
     #[command(flatten)]
     settings: Settings,
-    /// Take it all back, ROCI_PCAP, ROCI_FAULT and ROCI_DEVICES included
+    /// Print commands that undo it, also for ROCI_PCAP, ROCI_FAULT and ROCI_DEVICES
     #[arg(long, conflicts_with_all = ["pcap", "fault", "devices"])]
     unset: bool,
-    /// Print lines of NAME=value instead of commands, for what reads environments from a file
+    /// Print NAME=value lines instead of commands, for tools that read an environment file
     #[arg(long, conflicts_with = "unset")]
     lines: bool,
 }

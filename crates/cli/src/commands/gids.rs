@@ -12,17 +12,17 @@ use crate::output::{FAINT, Table, print, print_json, styled};
 /// Which GIDs to list, and how.
 #[derive(Args)]
 #[command(after_help = "\
-A GID is an address of a device; programs name it by its index (perftest: -x, ibv_rc_pingpong: -g).
+A GID is an address of a device. Programs select it by its index (perftest: -x, ibv_rc_pingpong: -g).
 
 Examples:
   roci gids
   roci gids roci_eth0
   roci gids --json | jq '.[] | select(.use) | .index'")]
 pub(crate) struct Options {
-    /// The device, its interface or one of its addresses; all devices when left out
+    /// The device, its interface or one of its addresses [default: all devices]
     #[arg(value_name = "DEVICE")]
     device: Option<String>,
-    /// Write JSON, for scripts
+    /// Print JSON, for scripts
     #[arg(long)]
     json: bool,
 }

@@ -10,18 +10,18 @@ use crate::output::{Table, print, print_json, print_line};
 /// What to do with links.
 #[derive(Args)]
 #[command(after_help = "\
-A link is a device with a name of your own, as `rdma link add` makes one. It is kept in
-~/.config/roci/links until it is deleted, and takes its addresses from the automatic device.
+A link is a device with a name of your own, as with `rdma link add`. It is stored in
+~/.config/roci/links until it is deleted. The automatic device no longer has its addresses.
 
 Examples:
   roci link                                   show the links
   roci link add rxe0 netdev eth0              a device called rxe0 on eth0
-  roci link add mlx5_0 netdev 127.0.0.2       another host on this machine
+  roci link add mlx5_0 netdev 127.0.0.2       a second device on loopback
   roci link del rxe0")]
 pub(crate) struct Options {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Write JSON, for scripts
+    /// Print JSON, for scripts
     #[arg(long, global = true)]
     json: bool,
 }
@@ -33,7 +33,7 @@ enum Action {
     /// Add a link
     #[command(override_usage = "roci link add NAME netdev INTERFACE|ADDRESS")]
     Add {
-        /// What the device is to be called
+        /// The name of the new device
         name: String,
         /// The word `netdev`, then an interface, or addresses joined by `+`
         #[arg(required = true, num_args = 2..=4, value_names = ["netdev", "INTERFACE|ADDRESS"])]
@@ -42,7 +42,7 @@ enum Action {
     /// Delete a link
     #[command(visible_alias = "delete")]
     Del {
-        /// What the device is called
+        /// The name of the device
         name: String,
     },
 }

@@ -28,14 +28,14 @@ const SMALLEST: usize = 26;
 #[command(args_override_self = true)]
 #[command(group = ArgGroup::new("side").required(true).args(["server", "client"]))]
 #[command(after_help = "\
-The other side may be rping on a machine with RDMA hardware or the kernel's Soft-RoCE. A client
-without -C pings until Ctrl-C; a server without -P ends with its client.
+The peer may also be rping, on RDMA hardware or the kernel's Soft-RoCE. A client without -C pings
+until Ctrl-C. A server without -P exits when its client disconnects.
 
 Examples:
-  roci ping -s                             wait for a client, at all of our addresses
-  roci ping -c -a 10.0.0.7 -v -C 10        ping it ten times, and see the data
-  roci ping -c -a fe80::7%eth0 -V -S 64K   64 KiB each way, compared byte by byte
-  roci ping -s -P -a ::1 -p 9000           serve any number of clients, at one address")]
+  roci ping -s                             wait for a client on all addresses
+  roci ping -c -a 10.0.0.7 -v -C 10        ping ten times and print the data
+  roci ping -c -a fe80::7%eth0 -V -S 64K   64 KiB in each direction, compared
+  roci ping -s -P -a ::1 -p 9000           serve any number of clients on one address")]
 pub(crate) struct Options {
     /// Wait for a client
     #[arg(short, long)]
@@ -43,34 +43,34 @@ pub(crate) struct Options {
     /// Ping a server
     #[arg(short, long, requires = "address")]
     client: bool,
-    /// The server's address or name; without it a server listens at all of its addresses
+    /// The server's address or name; without it, a server listens on all addresses
     #[arg(short, long, value_name = "ADDR")]
     address: Option<String>,
     /// The server's port
     #[arg(short, long, default_value_t = 7174)]
     port: u16,
-    /// Ping from this address of ours
+    /// Local address to ping from
     #[arg(short = 'I', long, value_name = "ADDR")]
     source: Option<String>,
     /// Print the data of each ping
     #[arg(short, long)]
     verbose: bool,
-    /// Compare what comes back with what was sent
+    /// Compare the received data with the sent data
     #[arg(short = 'V', long)]
     validate: bool,
-    /// How many pings; 0 is without end
+    /// Number of pings; 0 is unlimited
     #[arg(short = 'C', long, default_value_t = 0)]
     count: u32,
-    /// Bytes of a ping, from 26 to 64K
+    /// Size of a ping in bytes, from 26 to 64K
     #[arg(short = 'S', long, default_value = "64", value_parser = parse_size)]
     size: usize,
     /// Serve several clients, until Ctrl-C
     #[arg(short = 'P', long)]
     persistent: bool,
-    /// Say each step
+    /// Print each step
     #[arg(short, long)]
     debug: bool,
-    /// Accepted for rping's sake: here the queue pair is always made by hand
+    /// Accepted for compatibility with rping, without effect
     #[arg(short = 'q', long)]
     own_queue_pair: bool,
 }

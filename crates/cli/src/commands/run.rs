@@ -28,18 +28,19 @@ const NOT_FOUND: u8 = 127;
 /// Which program to run, and how.
 #[derive(Args)]
 #[command(after_help = "\
-The program loads our libibverbs and librdmacm instead of the machine's, and so does everything that
-it starts: scripts, Python, mpirun. Its exit code, signals and terminal are its own; roci itself
-fails with 125, or with 126 or 127 if the program can't be executed or is not there.
+The program, and everything that it starts, loads Rocinante's libibverbs and librdmacm instead of the
+system's. This also works with scripts, Python and mpirun. `roci run` becomes the program, so the exit
+code, signals and terminal are the program's. If it can't, the exit code is 127 (no such program),
+126 (not executable) or 125 (any other error).
 
 Examples:
   roci run -- ibv_devinfo -v
   roci run -- ib_write_bw                                    the server, and in another terminal:
   roci run -- ib_write_bw 127.0.0.1                          the client
-  roci run --pcap trace.pcapng -- rping -c -a 10.0.0.7 -C 3  every packet in a file for Wireshark
-  roci run --fault loss=1% -- ibv_rc_pingpong 10.0.0.7       on a network that loses packets
+  roci run --pcap trace.pcapng -- rping -c -a 10.0.0.7 -C 3  write a capture for Wireshark
+  roci run --fault loss=1% -- ibv_rc_pingpong 10.0.0.7       with packet loss
   roci run --devices mlx5_0=127.0.0.2 -- ./my-program        on a device with this name
-  roci run --explain -- rping -c -a 10.0.0.7 -C 3            and say what goes wrong, and what to do")]
+  roci run --explain -- rping -c -a 10.0.0.7 -C 3            explain errors on stderr")]
 pub(crate) struct Options {
     #[command(flatten)]
     settings: Settings,

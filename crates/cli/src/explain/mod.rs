@@ -19,40 +19,40 @@ use crate::output;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  roci explain trace.pcapng                   connections, messages, what went wrong, ladders
+  roci explain trace.pcapng                   connections, messages, problems, ladder diagrams
   roci explain trace.pcap --qp 0x11 --ladder 500
   roci explain trace.pcapng --from 1.5 --to 1.6
-  roci explain trace.pcapng --html page.html  the same as a page for a browser
+  roci explain trace.pcapng --html page.html  the same as an HTML page
   roci explain trace.pcapng --json | jq '.anomalies[].sentence'
   roci explain wc 12                          a completion status; also: event 3, nak 0x62
 
-Captures of tcpdump, Wireshark and ROCI_PCAP can be read, classic pcap and pcapng.")]
+Reads pcap and pcapng files from tcpdump, Wireshark and ROCI_PCAP.")]
 pub(crate) struct Options {
-    /// A capture, or a kind of code: wc, event, nak and others
+    /// A capture file, or a kind of code: wc, event, nak and others
     #[arg(value_name = "CAPTURE|KIND")]
     subject: PathBuf,
-    /// The code, by its number or its name
+    /// The number or the name of the code
     #[arg(allow_negative_numbers = true)]
     code: Option<String>,
-    /// Print everything for a program to read
+    /// Print JSON, for scripts
     #[arg(long, conflicts_with = "html")]
     json: bool,
-    /// Write a page for a browser
+    /// Write an HTML page to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Only connections of this queue pair
+    /// Show only connections of this queue pair
     #[arg(long, value_name = "NUMBER", value_parser = queue_pair_number)]
     qp: Option<Qpn>,
-    /// How many lines a ladder may have; 0 for none
+    /// Maximum number of lines in a ladder diagram; 0 for no diagram
     #[arg(long, value_name = "LINES", default_value_t = View::default().ladder)]
     ladder: usize,
-    /// How many messages to list
+    /// Maximum number of messages to list
     #[arg(long, value_name = "NUMBER", default_value_t = View::default().messages)]
     messages: usize,
-    /// Only what happened from this time on, in seconds since the first packet
+    /// Show only events from this time on, in seconds since the first packet
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     from: Option<u64>,
-    /// Only what happened up to this time
+    /// Show only events up to this time, in seconds since the first packet
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     to: Option<u64>,
 }

@@ -8,22 +8,22 @@ use super::plan::{Amount, LONGEST, Plan, Service, Test, Verb};
 /// What to measure, and how.
 #[derive(Args)]
 #[command(after_help = "\
-Without SERVER it is the server: it waits for one client and does what the client asks for.
-Both sides use the device that has the address they are connected by, unless -d says otherwise.
+Without SERVER, this is the server: it waits for one client, which chooses the test.
+Both sides use the device that has the address of their TCP connection, unless -d names one.
 
 Examples:
-  roci perf write-bw --local                  one command, both ends on this machine
-  roci perf write-bw --local --vs-tcp         the same beside TCP
-  roci perf send-lat                          on one machine …
-  roci perf send-lat 192.0.2.7 -s 64          … and on the other
+  roci perf write-bw --local                  client and server on this machine
+  roci perf write-bw --local --vs-tcp         the same, compared with TCP
+  roci perf send-lat                          the server …
+  roci perf send-lat 192.0.2.7 -s 64          … and the client on another machine
   roci perf read-bw 192.0.2.7 -a --json       all sizes, for a script
-  roci perf send-bw -d 127.0.0.2 &            two devices of one machine
+  roci perf send-bw -d 127.0.0.2 &            two devices on one machine
   roci perf send-bw 127.0.0.2 -d 127.0.0.3 -c UD")]
 pub(crate) struct Options {
     /// What to measure
     #[arg(value_enum)]
     pub(super) test: Test,
-    /// The server's name or address; be the server when left out
+    /// The server's name or address; without it, be the server
     pub(super) server: Option<String>,
     /// Transport: RC for all tests, UC for send and write, UD for send
     #[arg(
@@ -34,10 +34,10 @@ pub(crate) struct Options {
         default_value = "RC"
     )]
     service: Service,
-    /// Message size in bytes; K and M are understood [default: 65536, for latency 2]
+    /// Message size in bytes, or with the suffix K or M [default: 65536; for latency 2]
     #[arg(short, long, value_parser = parse_size, conflicts_with = "all")]
     size: Option<usize>,
-    /// Number of messages [default: 5000, for latency 1000]
+    /// Number of messages [default: 5000; for latency 1000]
     #[arg(short = 'n', long = "iters", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
     /// Measure for this many seconds instead of a number of messages
@@ -46,16 +46,16 @@ pub(crate) struct Options {
     /// Measure all sizes from 2 bytes to 8 MiB
     #[arg(short, long)]
     all: bool,
-    /// Requests under way at once
+    /// Depth of the send queue: requests outstanding at once
     #[arg(short, long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65536))]
     tx_depth: u32,
-    /// Receives that are set out
+    /// Depth of the receive queue: receives posted at once
     #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(2..=65536))]
     rx_depth: u32,
     /// Number of queue pairs
     #[arg(short = 'q', long = "qp", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     queue_pairs: u32,
-    /// Path MTU [default: the largest that both sides have]
+    /// Path MTU [default: the largest that both sides support]
     #[arg(short, long, value_name = "BYTES", value_parser = ["256", "512", "1024", "2048", "4096"])]
     mtu: Option<String>,
     /// The device, its interface or one of its addresses
@@ -64,25 +64,25 @@ pub(crate) struct Options {
     /// GID index [default: the one that `roci gids` marks]
     #[arg(short = 'x', long, value_name = "INDEX")]
     pub(super) gid_index: Option<u8>,
-    /// TCP port by which the two sides find each other
+    /// TCP port on which the two sides exchange their parameters
     #[arg(short, long, default_value_t = 18515)]
     pub(super) port: u16,
     /// Both sides send (bandwidth only)
     #[arg(short, long)]
     bidirectional: bool,
-    /// Sleep until something completes, instead of polling
+    /// Wait for completion events instead of polling
     #[arg(short, long)]
     events: bool,
-    /// Measure TCP over the same address too, in turns, and compare
+    /// Measure TCP between the same addresses in alternating rounds, and compare
     #[arg(long)]
     vs_tcp: bool,
-    /// How many times each is measured with --vs-tcp
+    /// Number of rounds with --vs-tcp
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Start the server too, on this machine
+    /// Also start the server, on this machine
     #[arg(long, visible_alias = "self", conflicts_with = "server")]
     pub(super) local: bool,
-    /// Write JSON, for scripts
+    /// Print JSON, for scripts
     #[arg(long)]
     pub(super) json: bool,
     /// Be the server of `--local`: take a free loopback address and say which

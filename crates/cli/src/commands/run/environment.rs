@@ -38,20 +38,20 @@ const PRELOAD_SEPARATORS: &[u8] = b": ";
 /// What the devices are, and what happens to their packets.
 #[derive(Args)]
 pub(crate) struct Settings {
-    /// Write every packet to this file; `%p` in its name becomes the process id
+    /// Capture every packet to this file; `%p` in its name becomes the process id
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Break packets on purpose, as ROCI_FAULT does: loss=1%, drop:opcode=ACK,nth=3, …
+    /// Inject faults, as ROCI_FAULT does: loss=1%, drop:opcode=ACK,nth=3, …
     #[arg(long, value_name = "SPEC")]
     fault: Option<String>,
-    /// Have these devices, as ROCI_DEVICES does: eth0, mlx5_0=127.0.0.2, …
+    /// Use these devices, as ROCI_DEVICES does: eth0, mlx5_0=127.0.0.2, …
     #[arg(long, value_name = "SPEC")]
     devices: Option<String>,
-    /// Say on stderr what goes wrong and what to do, as ROCI_EXPLAIN=1 does
+    /// Explain errors on stderr, as ROCI_EXPLAIN=1 does
     #[arg(long)]
     explain: bool,
-    /// Let packets to other processes of this machine go through memory, as ROCI_SHORTCUT=1 does: faster,
-    /// but invisible on the interface, and only if those do it too
+    /// Use shared memory between processes on this machine, as ROCI_SHORTCUT=1 does: faster, but the packets
+    /// are not visible on the interface; both processes need it
     #[arg(long)]
     shortcut: bool,
 }
