@@ -1,4 +1,4 @@
-//! What goes wrong, one by one. Who knows that it was this one names it.
+//! The causes of errors. Code that knows the exact cause of an error names it.
 
 use crate::Cause;
 
@@ -14,300 +14,308 @@ causes! {
     NO_GLOBAL_ROUTE:
         "The address has no global route (GRH).",
         "RoCE has only global addresses: set `is_global` to 1, `grh.dgid` to the peer's GID and \
-         `grh.sgid_index` to a row of your own GID table; example programs take it as `-g INDEX` or \
-         `-x INDEX`, and `roci gids` says which.";
+         `grh.sgid_index` to a row of your own GID table. Many programs have an option `-g INDEX` \
+         or `-x INDEX` for it; `roci gids` marks the row to use.";
     EMPTY_GID:
-        "The row of the GID table that `sgid_index` names is empty.",
-        "Choose a row that has an address: `roci gids` lists them.";
+        "`sgid_index` names an empty row of the GID table.",
+        "Choose a row with an address: `roci gids` lists them.";
     UNREACHABLE_FROM_GID:
-        "The row of the GID table that `sgid_index` names has an address from which the peer can't be reached.",
-        "Choose the row whose address is of the peer's family and in its network: `roci gids` lists them.";
+        "`sgid_index` names a row of the GID table whose address has no route to the peer.",
+        "Choose a row with an address in the peer's network and of its address family: `roci gids` \
+         lists them.";
     MISSING_ATTRIBUTES:
-        "The attribute mask lacks something that this transition needs.",
-        "Fill in these attributes, and set their bits in the mask.";
+        "The attribute mask lacks an attribute that this transition requires.",
+        "Set these attributes and their bits in the mask.";
     SURPLUS_ATTRIBUTES:
-        "The attribute mask has something that this transition does not take.",
-        "Take these bits out of the mask; what they name was set by an earlier transition, or is not for \
-         this kind of queue pair.";
+        "The attribute mask has an attribute that this transition does not allow.",
+        "Remove these bits from the mask. These attributes belong to an earlier transition, or to \
+         another queue pair type.";
     NO_SUCH_TRANSITION:
-        "There is no way from the one state to the other.",
-        "Go RESET, INIT, RTR, RTS, one step at a time; RESET can be reached from everywhere, ERR from \
-         everywhere but RESET.";
+        "There is no transition between these two states.",
+        "Go RESET, INIT, RTR, RTS, one step at a time. RESET is allowed from every state, ERR from \
+         every state but RESET.";
     OTHER_STATE:
-        "The queue pair is not in the state that `cur_qp_state` says.",
-        "Leave `IBV_QP_CUR_STATE` out, or ask with `ibv_query_qp` first: an error may have moved it.";
+        "The queue pair is not in the state in `cur_qp_state`.",
+        "Omit `IBV_QP_CUR_STATE`, or call `ibv_query_qp` first: an error may have changed the state.";
     MTU_ABOVE_PORT:
-        "The path MTU is larger than what the interface carries.",
-        "Give `path_mtu` the smaller `active_mtu` of the two ends (`ibv_query_port`, `roci devinfo`), or \
-         raise the interface's MTU at both ends.";
+        "The path MTU is larger than the MTU of the interface allows.",
+        "Set `path_mtu` to the smaller `active_mtu` of the two sides (`ibv_query_port`, `roci \
+         devinfo`), or raise the MTU of both interfaces.";
     VALUE_OUT_OF_RANGE:
-        "A value is outside of what the device can do.",
-        "Look at the limits of `ibv_query_device`; port is 1, P_Key index 0, retry counts are 0 to 7, \
-         timeouts 0 to 31.";
+        "A value is outside the limits of the device.",
+        "Check the limits in `ibv_query_device`. The port is 1, the P_Key index is 0, retry counts \
+         are 0 to 7, timeouts 0 to 31.";
     UNKNOWN_ATTRIBUTE:
-        "The mask has a bit that this device knows nothing of.",
-        "Take it out: rates can't be limited and queues can't be resized here.";
+        "The mask has a bit that this device does not support.",
+        "Remove it: this device supports neither rate limits nor resizing of queues.";
 }
 
 // Posting.
 causes! {
     POSTED_TOO_EARLY:
-        "The queue pair is not yet in a state that takes the request.",
-        "Receives can be posted from INIT on, sends only in RTS: finish the transitions first.";
+        "The queue pair is not yet in a state that allows the request.",
+        "Receives can be posted from INIT on, sends only in RTS: complete the transitions first.";
     QUEUE_FULL:
-        "The queue has no free slot.",
-        "Poll completions before posting more, and signal at least one send in each queue's length: \
-         the slots of unsignaled ones are free only after a signaled one has completed. Or create the \
-         queue larger (`max_send_wr`, `max_recv_wr`).";
+        "The queue is full.",
+        "Poll completions before you post more, and signal at least one send per queue length: the \
+         entries of unsignaled sends are freed only when a later signaled one has completed. Or \
+         create a larger queue (`max_send_wr`, `max_recv_wr`).";
     TOO_MANY_SEGMENTS:
         "The request has more segments than the queue was created for.",
         "Create the queue pair with a larger `max_send_sge` or `max_recv_sge`.";
     INLINE_TOO_LONG:
-        "The data is longer than what the queue takes inline.",
+        "The inline data is longer than the queue allows.",
         "Create the queue pair with a larger `max_inline_data`, or send without IBV_SEND_INLINE.";
     MESSAGE_TOO_LONG:
         "The message is longer than 2^31 bytes.",
-        "Cut it into several.";
+        "Split it into several messages.";
     WRONG_SERVICE:
-        "This kind of queue pair can't do that work.",
-        "READ and atomics need RC, WRITE needs RC or UC, datagrams (UD) can only be sent; \
-         a target of XRC sends nothing.";
+        "This queue pair type does not support the operation.",
+        "READ and atomics need RC, WRITE needs RC or UC. UD supports only SEND. An XRC target \
+         can't send.";
     WRONG_DESTINATION:
-        "A datagram came without an address handle, or another request with one.",
-        "Fill in `wr.ud` (address handle, QPN, Q_Key) for UD, `remote_srqn` for XRC, and neither for others.";
+        "A request on a UD queue pair has no address handle, or another request has one.",
+        "Set `wr.ud` (address handle, QPN, Q_Key) for UD, `remote_srqn` for XRC, and neither for \
+         other types.";
     ATOMIC_SHAPE:
-        "An atomic works on eight aligned bytes.",
-        "Give it a remote address that is a multiple of 8 and a local segment of 8 bytes.";
+        "An atomic operates on eight aligned bytes.",
+        "Use a remote address that is a multiple of 8 and a local segment of 8 bytes.";
     SHARED_RECEIVE:
-        "The queue pair receives from a shared receive queue.",
-        "Post to that one (`ibv_post_srq_recv`).";
+        "The queue pair uses a shared receive queue.",
+        "Post to the shared receive queue (`ibv_post_srq_recv`).";
 }
 
-// Memory of one's own.
+// Local memory.
 causes! {
     NEEDS_LOCAL_WRITE:
-        "Memory that peers may write or do atomics on must be writable here as well.",
-        "Register it with IBV_ACCESS_LOCAL_WRITE too.";
+        "Memory with remote write or atomic access also needs local write access.",
+        "Register it with IBV_ACCESS_LOCAL_WRITE, too.";
     REGISTRATION_REFUSED:
-        "The memory can't be registered, changed or released like that.",
-        "Look at address, length and access flags, and at windows that are still bound to it.";
+        "The memory can't be registered, reregistered or deregistered with these arguments.",
+        "Check the address, the length and the access flags, and whether windows are still bound \
+         to it.";
     UNKNOWN_LOCAL_KEY:
         "No registered memory has the local key.",
-        "Use `lkey` of a memory region that is still registered; it is not the `rkey` of the peer, and \
-         ends with `ibv_dereg_mr`.";
+        "Use the `lkey` of a memory region that is still registered. It is not the `rkey` of the \
+         peer, and `ibv_dereg_mr` invalidates it.";
     OTHER_LOCAL_DOMAIN:
-        "The memory was registered in another protection domain than the queue pair's.",
-        "Register it in the queue pair's protection domain, or create the queue pair in the memory's.";
+        "The memory is in another protection domain than the queue pair.",
+        "Register the memory in the protection domain of the queue pair, or create the queue pair \
+         in that of the memory.";
     LOCAL_BOUNDS:
-        "The segment reaches outside of the registered memory.",
-        "Compare `addr` and `length` of the segment with what was registered.";
+        "The segment exceeds the registered memory.",
+        "Compare `addr` and `length` of the segment with the registered range.";
     NOT_WRITABLE_HERE:
-        "The device is to write into memory that was registered without local write access.",
+        "The device must write to memory that was registered without local write access.",
         "Register buffers for receives, READs and atomics with IBV_ACCESS_LOCAL_WRITE.";
 }
 
-// Memory of the peer.
+// Remote memory.
 causes! {
     UNKNOWN_REMOTE_KEY:
-        "The remote key opens nothing at the responder.",
-        "Send the peer `rkey` of a region that is still registered (in the right byte order), and let it \
-         use that; a memory window's key changes when it is bound.";
+        "The responder has no memory with this remote key.",
+        "Use the `rkey` of a region that is still registered, and check the byte order in which \
+         the responder sent it. The key of a memory window changes when it is bound.";
     OTHER_REMOTE_DOMAIN:
-        "The memory was registered in another protection domain than the responder's queue pair.",
-        "At the responder, register it in the protection domain of the queue pair that the peer is \
-         connected to.";
+        "The memory is in another protection domain than the responder's queue pair.",
+        "At the responder, register the memory in the protection domain of the connected queue pair.";
     REMOTE_BOUNDS:
-        "The request reaches outside of the registered memory.",
-        "Compare remote address and length with what the responder registered; addresses are the \
-         responder's own, unless the region is zero-based.";
+        "The request exceeds the registered memory.",
+        "Compare the remote address and the length with the range that the responder registered. \
+         Addresses are those of the responder, unless the region is zero-based.";
     MEMORY_FORBIDS:
-        "The memory was registered without the right that the operation needs.",
-        "At the responder, register it with that right (and IBV_ACCESS_LOCAL_WRITE beside write and atomic).";
+        "The memory was registered without the access right that the operation needs.",
+        "At the responder, register it with this right (write and atomic also need \
+         IBV_ACCESS_LOCAL_WRITE).";
     QUEUE_PAIR_FORBIDS:
-        "The responder's queue pair was never told that its peer may do this.",
-        "At the responder, give the right in `qp_access_flags` when going to INIT, besides the region's own.";
+        "The responder's queue pair does not allow this operation to its peer.",
+        "At the responder, set the right in `qp_access_flags` on the transition to INIT, in \
+         addition to that of the region.";
     OTHER_WINDOW_OWNER:
-        "The memory window is bound through another queue pair.",
-        "A type 2 window serves only the queue pair that bound it: bind one through each.";
+        "The memory window is bound to another queue pair.",
+        "Only the queue pair that bound a type 2 window can use it: bind one window for each queue \
+         pair.";
     UNALIGNED_ATOMIC:
         "The remote address of an atomic is not a multiple of 8.",
-        "Align it.";
+        "Align the address to 8 bytes.";
     TOO_MANY_READS:
-        "The peer has more READs and atomics under way than the responder agreed to.",
+        "The peer has more READs and atomics outstanding than the responder allows.",
         "The requester's `max_rd_atomic` must not exceed the responder's `max_dest_rd_atomic`.";
     NO_READS_ALLOWED:
-        "The queue pair was told to have no READs or atomics under way (`max_rd_atomic` is 0).",
-        "Set `max_rd_atomic` to 1 or more when going to RTS.";
+        "The queue pair does not allow READs and atomics (`max_rd_atomic` is 0).",
+        "Set `max_rd_atomic` to 1 or more on the transition to RTS.";
     ASK_ABOUT_MEMORY:
-        "The responder knows what is wrong with the memory.",
-        "Run the responder with ROCI_EXPLAIN=1 as well. Mostly the rkey is wrong or stale, the range leaves \
-         the region, or the region's access flags lack a right.";
+        "Only the responder knows what is wrong with the memory.",
+        "Run the responder with ROCI_EXPLAIN=1, too. Usually the rkey is wrong or stale, the range \
+         exceeds the region, or the access flags of the region lack a right.";
     ASK_ABOUT_REQUEST:
-        "The responder knows what is wrong with the request.",
-        "Run the responder with ROCI_EXPLAIN=1 as well. A SEND is mostly longer than its receive; for others, \
-         the responder's `qp_access_flags` or `max_dest_rd_atomic` don't allow it.";
+        "Only the responder knows what is wrong with the request.",
+        "Run the responder with ROCI_EXPLAIN=1, too. Usually a SEND is longer than its receive, or \
+         the responder's `qp_access_flags` or `max_dest_rd_atomic` do not allow the operation.";
     ASK_ABOUT_RECEIVE:
-        "The responder knows what is wrong with its receive.",
-        "Run the responder with ROCI_EXPLAIN=1 as well. Mostly its receive names memory that can't be written.";
+        "Only the responder knows what is wrong with its receive.",
+        "Run the responder with ROCI_EXPLAIN=1, too. Usually its receive uses memory that the \
+         device can't write.";
     MALFORMED_REQUEST:
-        "The request's packets don't fit together: lengths, order or opcode.",
-        "Both ends must have the same path MTU; if they do, look at a capture with `roci explain`.";
+        "The packets of the request are inconsistent: lengths, order or opcode.",
+        "Both sides must have the same path MTU. If they do, analyse a capture with `roci explain`.";
 }
 
 // Receives.
 causes! {
     NO_RECEIVE:
-        "The receiver had no receive posted when a SEND, or a WRITE with immediate, arrived.",
+        "The receiver had no receive posted when a SEND or a WRITE with immediate arrived.",
         "Post receives before the peer can send (while in INIT), and post a new one for each that \
-         completes; or raise `rnr_retry` (7 tries for ever) and `min_rnr_timer`.";
+         completes; or raise `rnr_retry` (7 means forever) and `min_rnr_timer`.";
     RECEIVE_TOO_SMALL:
-        "The message is longer than the receive it was to go into.",
-        "Post receives as large as the largest message; datagrams need 40 bytes more, for the GRH.";
+        "The message is longer than its receive.",
+        "Post receives as large as the largest message. UD receives need 40 bytes more, for the GRH.";
     RECEIVE_UNUSABLE:
-        "The receive names memory that can't be written.",
-        "At the receiver, look at the key, the bounds and IBV_ACCESS_LOCAL_WRITE of the receive's segments.";
+        "The receive uses memory that the device can't write.",
+        "At the receiver, check the key, the bounds and IBV_ACCESS_LOCAL_WRITE of the segments of \
+         the receive.";
     BAD_INVALIDATE:
         "A SEND asked to invalidate a key that can't be invalidated.",
-        "Only a type 2 window can, and only through the queue pair that bound it.";
+        "Only a type 2 window can be invalidated, and only by the queue pair that bound it.";
 }
 
 // Peers that don't answer.
 causes! {
     NOBODY_THERE:
-        "Nobody serves the RoCE port (UDP 4791) at that address.",
-        "Start the peer first, and compare the GID that it told with `roci gids` there.";
+        "No process uses the RoCE port (UDP 4791) at that address.",
+        "Start the peer first, and compare the GID that it sent with `roci gids` on its machine.";
     NOT_THERE_NOW:
-        "The peer answered before and does not any more.",
-        "Did its process end, or destroy the queue pair? Otherwise look for lost packets: \
-         `roci explain` reads a capture of either end.";
+        "The peer answered earlier, but no longer does.",
+        "Check whether its process ended or destroyed the queue pair. Otherwise look for lost \
+         packets: run `roci explain` on a capture of either side.";
     UNKNOWN_QUEUE_PAIR:
-        "The peer has no queue pair of that number.",
-        "Compare `dest_qp_num` with the number that the peer told (`qp_num`; in decimal or hexadecimal?), \
-         and let it keep the queue pair until you are done.";
+        "The peer has no queue pair with this number.",
+        "Compare `dest_qp_num` with the number that the peer sent (`qp_num`; decimal or \
+         hexadecimal?). The peer must keep the queue pair until you are done.";
     PEER_NOT_READY:
         "The peer's queue pair is not ready to receive.",
-        "Both ends go to RTR before either sends: exchange a word after RTR.";
+        "Both sides must go to RTR before either sends: exchange a message over TCP after RTR.";
     PEER_BROKEN:
         "The peer's queue pair is in the error state.",
-        "The first failed completion at the peer says why.";
+        "The first failed completion at the peer shows the cause.";
     WRONG_PSN:
-        "The two ends don't agree on the first packet sequence number.",
-        "`rq_psn` of each end must be the other's `sq_psn`.";
+        "The two sides do not agree on the first packet sequence number.",
+        "`rq_psn` of each side must equal `sq_psn` of the other.";
     WRONG_PEER:
-        "The queue pair is connected with somebody else.",
-        "Compare `dest_qp_num` and GIDs of the two ends: each must name the other, by the address it \
-         really sends from.";
+        "The queue pair is connected to another peer.",
+        "Compare `dest_qp_num` and the GIDs of the two sides: each must name the other, with the \
+         address that the other sends from.";
     TOO_LONG_FOR_LINK:
-        "Packets are longer than the MTU of the way.",
-        "Choose a smaller `path_mtu`, or raise the MTU of the interfaces: a path MTU of 4096 needs 4176 \
-         bytes, 1024 needs 1104.";
+        "Packets are longer than the MTU of the path.",
+        "Set a smaller `path_mtu`, or raise the MTU of the interfaces: a path MTU of 4096 needs \
+         4176 bytes, 1024 needs 1104.";
     NOT_SENT:
-        "The kernel does not send the packets.",
-        "Look at the route and the firewall between the two addresses.";
+        "The kernel refuses to send the packets.",
+        "Check the route and the firewall between the two addresses.";
     SILENCE:
-        "Packets leave, and nothing comes back.",
-        "Is UDP port 4791 let through both ways (firewalls, security groups), and is the peer's queue pair \
-         connected back to this one's number and GID? A timeout of 14 and a retry count of 7 give it \
-         some two seconds.";
+        "Packets are sent, but there is no answer.",
+        "Check that firewalls and security groups allow UDP port 4791 in both directions, and that \
+         the peer's queue pair is connected to this one's number and GID. A timeout of 14 and a \
+         retry count of 7 wait about two seconds.";
     LOSS:
-        "Too many packets are lost on the way.",
-        "Look at drops of the interfaces and socket buffers (`roci doctor`), or raise `timeout` and \
-         `retry_cnt`.";
+        "Too many packets are lost.",
+        "Check the drop counters of interfaces and socket buffers (`roci doctor`), or raise \
+         `timeout` and `retry_cnt`.";
     BAD_ANSWER:
-        "The peer answered something that does not fit the request.",
-        "Both ends must have the same path MTU; otherwise it is a bug of one of them: keep a capture.";
+        "The response of the peer does not match the request.",
+        "Both sides must have the same path MTU. If they do, one of them has a bug: keep a capture.";
 }
 
-// Queues, datagrams and the rest.
+// Queues, datagrams and others.
 causes! {
     COMPLETIONS_OVERRAN:
-        "More completions came than the completion queue holds.",
-        "Create it with room for all sends and receives that can be outstanding on all its queue pairs, \
-         and poll it until it is empty.";
+        "The completion queue received more completions than it can hold.",
+        "Make it large enough for all outstanding sends and receives of all its queue pairs, and \
+         poll it until it is empty.";
     WRONG_QUEUE_KEY:
-        "The datagram carries another Q_Key than the receiving queue pair has.",
-        "Give the sender (`wr.ud.remote_qkey`) the Q_Key that the receiver set when going to INIT.";
+        "The datagram has another Q_Key than the receiving queue pair.",
+        "Set `wr.ud.remote_qkey` of the sender to the Q_Key that the receiver set on the \
+         transition to INIT.";
     DATAGRAM_TOO_LONG:
         "A datagram is longer than one packet.",
         "Send at most `active_mtu` bytes per datagram, or use a connection.";
     FLUSHED:
-        "The queue pair went to the error state before the request's turn came.",
-        "Look for the first completion of this queue pair that is not flushed: it has the cause. After a \
-         disconnect, flushed receives are normal.";
+        "The queue pair went to the error state before it executed the request.",
+        "Look for the first completion of this queue pair that is not flushed: it shows the cause. \
+         After a disconnect, flushed receives are normal.";
     WINDOW_REFUSED:
-        "The memory window can't be bound or invalidated like that.",
-        "The region needs IBV_ACCESS_MW_BIND (and local write, if peers may write), the range must be \
-         inside, and a bound type 2 window must be invalidated first.";
+        "The memory window can't be bound or invalidated with these arguments.",
+        "The region needs IBV_ACCESS_MW_BIND (and local write, if peers may write), the range must \
+         be inside the region, and a bound type 2 window must be invalidated first.";
     INCONSISTENT:
-        "The queue pair can't do what was asked of it in its present condition.",
-        "Look at its attributes with `ibv_query_qp`.";
+        "The queue pair can't execute the request with its current attributes.",
+        "Check its attributes with `ibv_query_qp`.";
     NORMAL:
-        "This is part of normal life.",
+        "This is normal.",
         "Nothing to do.";
     NOT_HERE:
-        "Only other kinds of devices or services say this; Rocinante never does.",
-        "Look at the documentation of the device.";
+        "Rocinante never reports this; only other devices or transports do.",
+        "See the documentation of the device.";
     ACT_ON_FIRST_ERROR:
-        "Something else went wrong before.",
-        "Look at the first failed completion and the events before this one.";
+        "There was an earlier error.",
+        "Check the first failed completion and the events before this one.";
 }
 
-// Finding and meeting peers.
+// Addresses and connections.
 causes! {
     NO_ROUTE:
-        "The kernel knows no way to the address.",
-        "Check it with `ip route get ADDRESS`: is it the peer's address, and is the interface up?";
+        "The kernel has no route to the address.",
+        "Run `ip route get ADDRESS`. Is this the peer's address, and is the interface up?";
     NO_DEVICE:
-        "No RDMA device has the address that the way begins at.",
-        "`roci devices` and `roci gids` show the devices there are; ROCI_DEVICES and `roci link` say which \
-         there should be.";
+        "No RDMA device has the local address of the route.",
+        "`roci devices` and `roci gids` list the devices; ROCI_DEVICES and `roci link` define them.";
     CANNOT_OPEN:
         "The device can't be opened.",
-        "`roci doctor` finds out why.";
+        "Run `roci doctor`: it shows the reason.";
     PEER_SILENT:
-        "The peer never answered the connection request.",
-        "Does the server run, on that very address? Is UDP port 4791 let through? Servers on other \
-         machines need an RDMA device too: a plain TCP server does not count.";
+        "The peer did not answer the connection request.",
+        "Check that the server runs on this address and that firewalls allow UDP port 4791. A \
+         server on another machine needs an RDMA device, too: a TCP server can't answer.";
     NOBODY_LISTENS:
-        "The peer is there, but nobody listens on that port.",
-        "Start the server first, and compare port and port space (`rdma_listen`, `-p PORT`).";
+        "The peer is reachable, but no program listens on that port.",
+        "Start the server first, and compare the port and the port space (`rdma_listen`, `-p PORT`).";
     PEER_REFUSED:
-        "The server's application said no.",
-        "Its reasons are its own: look at its output, and at the private data of the event.";
+        "The application of the server rejected the request.",
+        "Check its output and the private data of the event for the reason.";
     PEER_GONE:
-        "The peer gave up waiting, or its side of the connection ended.",
-        "Look at the other end's output; was the answer late?";
+        "The peer timed out, or its side of the connection ended.",
+        "Check the output of the peer. Was the answer too late?";
     UNSUPPORTED_BY_PEER:
-        "The peer can't do what the request asks for.",
-        "Compare kinds of queue pairs, resources and MTU of the two ends.";
+        "The peer does not support the request.",
+        "Compare the queue pair types, resources and MTU of the two sides.";
     STALE_CONNECTION:
-        "The peer still remembers an old connection of this queue pair.",
+        "The peer still has an old connection of this queue pair.",
         "Try again in a few seconds, or with a new queue pair.";
     EXHAUSTED:
-        "There is no room for another object, or a size is too large.",
-        "Destroy something, or ask for less: `ibv_query_device` shows the limits.";
+        "A limit on the number of objects is reached, or a size is too large.",
+        "Destroy objects, or request less: `ibv_query_device` shows the limits.";
     IN_USE:
-        "Other objects still stand on it.",
+        "Other objects still use it.",
         "Destroy them first: queue pairs before completion queues, regions before protection domains.";
     ADDRESS_TAKEN:
         "Another user's process, or a kernel device, has UDP port 4791 or the service at that address.",
-        "Use another address (ROCI_DEVICES), or another port; `roci doctor` names who it is.";
+        "Use another address (ROCI_DEVICES) or another port; `roci doctor` names the owner.";
     ADDRESS_NOT_OURS:
-        "The address is not one of this machine.",
-        "Bind to one that `roci gids` lists, or to none in particular.";
+        "The address does not belong to this machine.",
+        "Bind to an address that `roci gids` lists, or to the unspecified address.";
     NOTHING_YET:
-        "There is nothing to give out at the moment, and the descriptor does not block.",
+        "There is no event at the moment, and the descriptor is non-blocking.",
         "Wait with `poll` until it is readable.";
     EMPTY_ROW:
-        "The row of the table is empty.",
-        "Only the rows that `roci gids` lists have something.";
+        "This row of the table is empty.",
+        "Use a row that `roci gids` lists.";
     UNSUPPORTED:
-        "The device does not have this.",
-        "`crates/capi/MATRIX.md` lists what there is; most programs have a way without it.";
+        "The device does not support this.",
+        "`crates/capi/MATRIX.md` lists what is supported; most programs also work without it.";
     AFTER_FORK:
-        "The device was opened before a fork and stays with the parent.",
+        "The device was opened before a fork and belongs to the parent.",
         "Open it again in the child, or open it only after the fork.";
     BAD_POINTER:
-        "A pointer that must point to something is null.",
-        "Look at the call's arguments.";
+        "A required pointer is null.",
+        "Check the arguments of the call.";
 }

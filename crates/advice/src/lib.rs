@@ -1,10 +1,11 @@
-//! What goes wrong with RDMA, why, and what to do about it: words, and nothing else.
+//! The error catalogue: the meaning, the causes and the remedies of RDMA error codes. It contains only
+//! text.
 //!
-//! There is one catalogue. A program that runs into an error under `ROCI_EXPLAIN=1` is told from it,
-//! `roci explain wc 12` prints from it, and `docs/errors.md` is made from it ([`page`]).
+//! The explanations of `ROCI_EXPLAIN=1`, `roci explain wc 12` and `docs/errors.md` ([`page`]) all use
+//! this catalogue.
 //!
-//! An [`Entry`] is one code: a completion status, an event, a NAK, an error number. Its [`Cause`]s
-//! are what lies behind it, each with its cure. Who knows which cause it was tells that one alone.
+//! An [`Entry`] is one code: a completion status, an event, a NAK, an error number. It lists the
+//! possible [`Cause`]s, each with its remedy. Code that knows the exact cause reports only that one.
 
 #![forbid(unsafe_code)]
 
@@ -20,24 +21,24 @@ pub use catalogue::{CATALOGUE, entry};
 pub use lookup::{Topic, Unknown, entries, find};
 pub use page::page;
 
-/// One code and all there is to say about it.
+/// One code with its meaning and causes.
 #[derive(Debug)]
 pub struct Entry {
-    /// What kind of code it is.
+    /// The kind of code.
     pub topic: Topic,
     /// The code.
     pub code: u32,
-    /// What C programs call it.
+    /// Its name in C.
     pub c_name: &'static str,
-    /// What the Rust API calls it, where it has it.
+    /// Its name in the Rust API, if it has one.
     pub rust_name: Option<&'static str>,
-    /// What it says.
+    /// What it means.
     pub meaning: &'static str,
-    /// What may lie behind it, the likeliest first.
+    /// Possible causes, the most likely first.
     pub causes: &'static [&'static Cause],
 }
 
-/// Something that goes wrong.
+/// A cause of an error.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cause {
     /// What is wrong: a sentence.
@@ -47,7 +48,7 @@ pub struct Cause {
 }
 
 impl Entry {
-    /// How to ask for it: `wc 12`.
+    /// The arguments of `roci explain` for it: `wc 12`.
     #[must_use]
     pub fn reference(&self) -> String {
         match self.topic {
@@ -58,7 +59,7 @@ impl Entry {
 }
 
 impl fmt::Display for Entry {
-    /// As it is printed in a terminal.
+    /// The text for a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}  {}", self.reference(), self.c_name)?;
         if let Some(name) = self.rust_name {

@@ -1,4 +1,4 @@
-//! Finding an entry by what somebody has of it: a number or a name.
+//! Finds an entry by its number or its name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ pub enum Topic {
     Completion,
     /// An asynchronous event of a device.
     Event,
-    /// What a responder answers on the wire instead of an acknowledgement.
+    /// A negative acknowledgement of a responder.
     Nak,
     /// An event of the connection manager.
     Connection,
@@ -65,7 +65,7 @@ impl fmt::Display for Topic {
     }
 }
 
-/// Nothing is known by that name.
+/// There is no entry with this number or name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unknown {
     /// No such kind of code.
@@ -79,11 +79,14 @@ impl fmt::Display for Unknown {
         match self {
             Unknown::Topic(word) => {
                 let known = Topic::ALL.map(Topic::word).join(", ");
-                write!(f, "there is no kind of code `{word}`; there are {known}")
+                write!(
+                    f,
+                    "there is no kind of code `{word}`; the kinds are {known}"
+                )
             }
             Unknown::Code(topic, code) => write!(
                 f,
-                "there is no {topic} `{code}`; `roci explain {topic}` lists those there are"
+                "there is no {topic} `{code}`; `roci explain {topic}` lists all codes"
             ),
         }
     }
@@ -110,8 +113,8 @@ pub fn entries(topic: Topic) -> impl Iterator<Item = &'static Entry> {
         .filter(move |entry| entry.topic == topic)
 }
 
-/// The entry with this code or name. Signs, letter case and underscores don't matter; for a NAK the
-/// whole syndrome or the code in it will do.
+/// The entry with this code or name. Signs, letter case and underscores are ignored. For a NAK, both the
+/// syndrome and the NAK code work.
 pub fn find(topic: Topic, code: &str) -> Result<&'static Entry, Unknown> {
     let by_number = number(code).and_then(|number| {
         let number = normal(topic, number);
@@ -124,7 +127,7 @@ pub fn find(topic: Topic, code: &str) -> Result<&'static Entry, Unknown> {
     found.ok_or_else(|| Unknown::Code(topic, code.to_owned()))
 }
 
-/// What an entry may be called: its names, also without the prefix that all of its kind share.
+/// The names of an entry, also without the prefix that all entries of its kind share.
 fn names(entry: &Entry) -> impl Iterator<Item = String> {
     const PREFIXES: [&str; 5] = ["ibvwc", "ibvevent", "rdmacmevent", "ibcmrej", "ibnak"];
     let c_name = plain(entry.c_name);

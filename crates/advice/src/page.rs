@@ -5,16 +5,15 @@ use std::fmt::Write;
 use crate::{Entry, Topic, entries};
 
 const OPENING: &str = "\
-# Errors, and what to do about them
+# Error codes, causes and remedies
 
-<!-- Made from `crates/advice`; do not edit. `ROCI_BLESS=1 cargo test -p advice` makes it again. -->
+<!-- Made from `crates/advice`; do not edit. `ROCI_BLESS=1 cargo test -p advice` rewrites it. -->
 
-Every code that an RDMA program may meet: what it says, what mostly lies behind it, and what to do.
-`roci explain wc 12` prints the same in a terminal; a name will do instead of the number.
+All codes that an RDMA program may see: their meaning, their usual causes, and what to do.
+`roci explain wc 12` prints the same in a terminal; a name works instead of the number.
 
-A program that runs with `ROCI_EXPLAIN=1` in its environment, or under `roci run --explain`, is told
-right away, on stderr: which request it was, which of the causes below it was, and with which numbers.
-The peer often knows more: look at both ends.
+With `ROCI_EXPLAIN=1` in its environment, or under `roci run --explain`, a program reports each error on
+stderr: the request, the cause, and the relevant numbers. The peer often knows more: check both sides.
 ";
 
 /// The whole page.
@@ -53,27 +52,27 @@ fn section(entry: &Entry) -> String {
 const fn opening(topic: Topic) -> &'static str {
     match topic {
         Topic::Completion => {
-            "The fate of a work request: `status` in `struct ibv_wc`, `Completion::status` in Rust. Only \
-             the first one that is not a success says what went wrong: what follows is flushed."
+            "The result of a work request: `status` in `struct ibv_wc`, `Completion::status` in Rust. The \
+             first failed completion shows the cause; the ones after it are flushed."
         }
         Topic::Event => {
-            "What `ibv_get_async_event` and `Context::poll_event` give: things that belong to no single \
-             work request."
+            "The events of `ibv_get_async_event` and `Context::poll_event`. They belong to no single work \
+             request."
         }
         Topic::Nak => {
-            "The syndrome in the AETH of an answer, as captures show it. A responder of a reliable \
-             connection refuses with it; the requester sees a completion status."
+            "The syndrome in the AETH of a response, as captures show it. The responder of a reliable \
+             connection refuses a request with it; the requester gets a completion status."
         }
         Topic::Connection => {
-            "What `rdma_get_cm_event` gives. Its `status` is 0, a negative error number (see below), or \
-             for a rejected connection the reason (see below)."
+            "The events of `rdma_get_cm_event`. The `status` is 0, a negative error number (see below), or \
+             the reason of a rejected connection (see below)."
         }
         Topic::Reject => {
             "The `status` of `RDMA_CM_EVENT_REJECTED`, and the reason in a REJ message."
         }
         Topic::Errno => {
-            "What verbs return or leave in `errno`, and with a minus sign the `status` of the connection \
-             manager's events."
+            "The return values of verbs, the values of `errno`, and with a minus sign the `status` of \
+             connection manager events."
         }
     }
 }

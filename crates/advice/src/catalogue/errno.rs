@@ -1,9 +1,9 @@
-//! Error numbers of Linux, as RDMA calls give them.
+//! Linux error numbers that RDMA calls return.
 
 super::table! {
     Errno;
     1 "EPERM"
-        "The system does not allow it: mostly sending, which a firewall forbids."
+        "The system does not permit the operation. Usually a firewall forbids sending."
         [NOT_SENT];
     2 "ENOENT"
         "There is no such object."
@@ -12,57 +12,58 @@ super::table! {
         "The device can't be used from this process."
         [AFTER_FORK];
     11 "EAGAIN"
-        "Nothing is there at the moment."
+        "No event is available at the moment."
         [NOTHING_YET];
     12 "ENOMEM"
-        "There is no room: for another object, or in a queue for another request."
+        "A queue is full, or a limit on the number of objects is reached."
         [QUEUE_FULL, EXHAUSTED];
     14 "EFAULT"
-        "A pointer does not point to anything."
+        "A pointer is invalid."
         [BAD_POINTER];
     16 "EBUSY"
-        "Something still uses it."
+        "The object is still in use."
         [IN_USE];
     19 "ENODEV"
-        "There is no such device, or none leads to the address."
+        "There is no such device, or no device for the address."
         [NO_DEVICE, CANNOT_OPEN];
     22 "EINVAL"
-        "An argument is wrong. `ibv_modify_qp` and the posts say this for almost everything."
+        "An argument is wrong. `ibv_modify_qp`, `ibv_post_send` and `ibv_post_recv` return this \
+         for almost every error."
         [NO_GLOBAL_ROUTE, UNREACHABLE_FROM_GID, MISSING_ATTRIBUTES, SURPLUS_ATTRIBUTES,
          NO_SUCH_TRANSITION, OTHER_STATE, MTU_ABOVE_PORT, VALUE_OUT_OF_RANGE, UNKNOWN_ATTRIBUTE,
          POSTED_TOO_EARLY, TOO_MANY_SEGMENTS, INLINE_TOO_LONG, WRONG_SERVICE, WRONG_DESTINATION,
          ATOMIC_SHAPE, SHARED_RECEIVE, MESSAGE_TOO_LONG, NEEDS_LOCAL_WRITE, REGISTRATION_REFUSED];
     28 "ENOSPC"
-        "The data does not fit into a request. `ibv_wr_complete` says this; `ibv_post_send` says `EINVAL`."
+        "The inline data is too long. `ibv_wr_complete` returns this; `ibv_post_send` returns `EINVAL`."
         [INLINE_TOO_LONG];
     38 "ENOSYS"
-        "The call does not exist for this kind of device."
+        "This device does not implement the call."
         [UNSUPPORTED];
     61 "ENODATA"
         "The row of the GID table is empty."
         [EMPTY_GID, EMPTY_ROW];
     90 "EMSGSIZE"
-        "A packet is longer than the way carries."
+        "A packet is longer than the MTU of the path."
         [TOO_LONG_FOR_LINK];
     95 "EOPNOTSUPP"
         "The device does not support this."
         [UNSUPPORTED, UNKNOWN_ATTRIBUTE];
     98 "EADDRINUSE"
-        "Somebody else has the address and port."
+        "Another process uses the address and port."
         [ADDRESS_TAKEN];
     99 "EADDRNOTAVAIL"
-        "The address is not one of this machine, or the id has none."
+        "The address does not belong to this machine, or the id has no address."
         [ADDRESS_NOT_OURS];
     101 "ENETUNREACH"
-        "The kernel knows no way to the network of the address."
+        "The kernel has no route to the network of the address."
         [NO_ROUTE];
     110 "ETIMEDOUT"
-        "Nobody answered in time."
+        "There was no answer in time."
         [PEER_SILENT, NO_ROUTE];
     111 "ECONNREFUSED"
-        "The peer refused, or nobody serves the port there."
+        "The peer refused, or no program listens on the port."
         [NOBODY_LISTENS, NOBODY_THERE];
     113 "EHOSTUNREACH"
-        "Nobody at that address answers the network's own question who has it."
+        "No machine answers ARP or neighbour discovery for the address."
         [NO_ROUTE, NOBODY_THERE];
 }

@@ -12,7 +12,7 @@ super::table! {
         "The peer has no resources for another connection: its backlog may be full."
         [EXHAUSTED];
     4 "IB_CM_REJ_TIMEOUT" ("RejectReason::Timeout")
-        "The peer waited in vain for the next message of the handshake."
+        "The peer timed out while it waited for the next message of the handshake."
         [PEER_GONE];
     5 "IB_CM_REJ_UNSUPPORTED" ("RejectReason::UnsupportedRequest")
         "The peer does not support the request."
@@ -24,16 +24,16 @@ super::table! {
         "A message named a pair of communication ids that don't belong together."
         [PEER_GONE];
     8 "IB_CM_REJ_INVALID_SERVICE_ID" ("RejectReason::InvalidServiceId")
-        "Nobody listens on this service id, that is, on this port in this port space."
+        "No program listens on this service id, that is, on this port in this port space."
         [NOBODY_LISTENS];
     9 "IB_CM_REJ_INVALID_TRANSPORT_TYPE" ("RejectReason::InvalidServiceType")
-        "The listener wants another kind of queue pair."
+        "The listener requires another queue pair type."
         [UNSUPPORTED_BY_PEER];
     10 "IB_CM_REJ_STALE_CONN" ("RejectReason::StaleConnection")
-        "The peer believes this queue pair to be in an old connection."
+        "The peer still has an old connection of this queue pair."
         [STALE_CONNECTION];
     11 "IB_CM_REJ_RDC_NOT_EXIST" ("RejectReason::NoReliableDatagramChannel")
-        "The reliable datagram channel does not exist. Nobody has reliable datagrams any more."
+        "The reliable datagram channel does not exist. Current devices have no reliable datagrams."
         [NOT_HERE];
     12 "IB_CM_REJ_INVALID_GID" ("RejectReason::PrimaryGidRejected")
         "The peer does not accept the GID of the path."
@@ -72,16 +72,16 @@ super::table! {
         "The peer does not accept the packet rate of the alternate path."
         [UNSUPPORTED_BY_PEER];
     24 "IB_CM_REJ_PORT_CM_REDIRECT" ("RejectReason::PortAndManagerRedirection")
-        "The peer names another port and another connection manager to ask."
+        "The peer redirects to another port and another connection manager."
         [NOT_HERE];
     25 "IB_CM_REJ_PORT_REDIRECT" ("RejectReason::PortRedirection")
-        "The peer names another port to ask."
+        "The peer redirects to another port."
         [NOT_HERE];
     26 "IB_CM_REJ_INVALID_MTU" ("RejectReason::InvalidPathMtu")
-        "The peer can't carry the path MTU of the request."
+        "The peer does not support the path MTU of the request."
         [MTU_ABOVE_PORT];
     27 "IB_CM_REJ_INSUFFICIENT_RESP_RESOURCES" ("RejectReason::InsufficientResponderResources")
-        "The peer can't serve so many READs and atomics at once."
+        "The peer does not support this many concurrent READs and atomics."
         [TOO_MANY_READS];
     28 "IB_CM_REJ_CONSUMER_DEFINED" ("RejectReason::Consumer")
         "The application at the peer called `rdma_reject`, or destroyed the request's id."
@@ -93,7 +93,7 @@ super::table! {
         "The communication id of the request is in use at the peer."
         [STALE_CONNECTION];
     31 "IB_CM_REJ_INVALID_CLASS_VERSION" ("RejectReason::InvalidClassVersion")
-        "The peer speaks another version of the connection manager's protocol."
+        "The peer uses another version of the connection manager's protocol."
         [UNSUPPORTED_BY_PEER];
     32 "IB_CM_REJ_INVALID_FLOW_LABEL" ("RejectReason::InvalidPrimaryFlowLabel")
         "The peer does not accept the flow label."

@@ -95,7 +95,7 @@ says! {
         ["NAK 0x63", "receive (wr_id 3)", "without IBV_ACCESS_LOCAL_WRITE"]
         ["IBV_WC_REM_OP_ERR"];
     a_registration_that_cannot_be: "registration"
-        ["with IBV_ACCESS_REMOTE_WRITE", "Register it with IBV_ACCESS_LOCAL_WRITE too"];
+        ["with IBV_ACCESS_REMOTE_WRITE", "Register it with IBV_ACCESS_LOCAL_WRITE, too"];
 }
 
 // Peers.
