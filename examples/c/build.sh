@@ -13,3 +13,4 @@ flags="-std=gnu11 -O2 -g -Wall -Wextra -Werror"
 cc $flags -o "$there/device_memory" "$here/device_memory.c" -libverbs
 cc $flags -o "$there/cm_sum" "$here/cm_sum.c" -lrdmacm -libverbs
 cc $flags -o "$there/chat" "$here/chat.c" -lrdmacm -libverbs
+cc $flags -o "$there/event_loop" "$here/event_loop.c" -lrdmacm -libverbs

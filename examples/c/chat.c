@@ -1,15 +1,14 @@
 /*
- * A chat without messages: what you type is written into the other end's memory, and that end looks at
- * its own memory until it changes. `q` ends it.
+ * A chat over one-sided RDMA: each side writes its lines directly into the memory of the peer, and watches
+ * its own memory for changes. `q` quits.
  *
  *	roci run -- ./chat server
  *	roci run -- ./chat client 127.0.0.1
  *
- * Nobody receives anything here. There is no receive posted, no completion at the end that is written
- * to: the processor over there takes no part. So the writer must find out by itself whether it has been
- * read, and does it by RDMA READ.
+ * No receive is posted, and the side that is written to gets no completion. Its CPU takes no part in the
+ * transfer. So the writer uses RDMA READ to find out whether its line was read.
  *
- * The Rust program of the same name speaks the same language: either can be server or client.
+ * Interoperates with the Rust program of the same name: either can be server or client.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -26,16 +25,16 @@
 #define BOARD_SIZE 1024
 
 /*
- * The board that each end has, its numbers in network order. The peer writes `written`, `length` and
- * the text; the owner writes `seen`, and the peer reads it.
+ * The board that each side has, with numbers in network byte order. The peer writes `written`, `length`
+ * and the text. The owner writes `seen`, and the peer reads it.
  */
 struct board {
 	volatile uint64_t written, seen, length;
 	char text[BOARD_SIZE - 24];
 };
 
-/* Where the other end's board is: private data of both sides. */
-struct place {
+/* The address and the rkey of a board: the private data of both sides. */
+struct board_location {
 	uint64_t address;
 	uint32_t rkey;
 } __attribute__((packed));
@@ -45,9 +44,9 @@ struct chat {
 	struct rdma_cm_id *id;
 	struct ibv_cq *completions;
 	struct ibv_mr *memory;
-	struct place theirs;
+	struct board_location remote;
 	uint64_t lines_written, lines_seen;
-	/* Ours, which they write; what we are about to write; and what we have read of theirs. */
+	/* The local board; the buffer for WRITEs; the buffer for READs of the remote board. */
 	struct board board, draft, echo;
 };
 
@@ -71,7 +70,7 @@ static struct rdma_cm_event *expect(struct chat *chat, enum rdma_cm_event_type w
 	return event;
 }
 
-static void furnish(struct chat *chat)
+static void create_resources(struct chat *chat)
 {
 	struct ibv_qp_init_attr wanted = {
 		.cap = { .max_send_wr = 4, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
@@ -83,7 +82,7 @@ static void furnish(struct chat *chat)
 	chat->completions = ibv_create_cq(chat->id->verbs, 16, NULL, NULL, 0);
 	if (!domain || !chat->completions)
 		die("a protection domain or a completion queue");
-	/* One region for all three boards. The peer writes its text, and reads whether we have seen it. */
+	/* One region for all three boards. The peer writes its lines to the local board, and reads `seen`. */
 	chat->memory = ibv_reg_mr(domain, &chat->board, 3 * sizeof(struct board),
 				  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 					  IBV_ACCESS_REMOTE_READ);
@@ -92,25 +91,25 @@ static void furnish(struct chat *chat)
 		die("a memory region or a queue pair");
 }
 
-static struct place own_place(struct chat *chat)
+static struct board_location local_board(struct chat *chat)
 {
-	struct place place = {
+	struct board_location board_location = {
 		.address = htobe64((uintptr_t)&chat->board),
 		.rkey = htonl(chat->memory->rkey),
 	};
-	return place;
+	return board_location;
 }
 
-static struct rdma_conn_param parameters(const struct place *own)
+static struct rdma_conn_param parameters(const struct board_location *local)
 {
 	struct rdma_conn_param parameters = {
-		.private_data = own, .private_data_len = sizeof(*own),
+		.private_data = local, .private_data_len = sizeof(*local),
 		.responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7,
 	};
 	return parameters;
 }
 
-static void wait_for_guest(struct chat *chat)
+static void run_server(struct chat *chat)
 {
 	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(atoi(PORT)) };
 	struct rdma_cm_id *listener;
@@ -118,28 +117,28 @@ static void wait_for_guest(struct chat *chat)
 	if (rdma_create_id(chat->channel, &listener, NULL, RDMA_PS_TCP) ||
 	    rdma_bind_addr(listener, (struct sockaddr *)&any) || rdma_listen(listener, 1))
 		die("listening");
-	printf("waiting at port %s\n", PORT);
+	printf("waiting on port %s\n", PORT);
 	fflush(stdout);
 	struct rdma_cm_event *request = expect(chat, RDMA_CM_EVENT_CONNECT_REQUEST);
 
 	chat->id = request->id;
-	memcpy(&chat->theirs, request->param.conn.private_data, sizeof(chat->theirs));
+	memcpy(&chat->remote, request->param.conn.private_data, sizeof(chat->remote));
 	rdma_ack_cm_event(request);
-	furnish(chat);
-	struct place own = own_place(chat);
-	struct rdma_conn_param accepted = parameters(&own);
+	create_resources(chat);
+	struct board_location local = local_board(chat);
+	struct rdma_conn_param accepted = parameters(&local);
 
 	if (rdma_accept(chat->id, &accepted))
 		die("rdma_accept");
 	rdma_ack_cm_event(expect(chat, RDMA_CM_EVENT_ESTABLISHED));
 }
 
-static void visit(struct chat *chat, const char *server)
+static void run_client(struct chat *chat, const char *server)
 {
 	struct addrinfo hints = { .ai_family = AF_INET }, *address;
 
 	if (getaddrinfo(server, PORT, &hints, &address)) {
-		fprintf(stderr, "%s is no address\n", server);
+		fprintf(stderr, "%s is not an address\n", server);
 		exit(1);
 	}
 	if (rdma_create_id(chat->channel, &chat->id, NULL, RDMA_PS_TCP) ||
@@ -150,26 +149,26 @@ static void visit(struct chat *chat, const char *server)
 	if (rdma_resolve_route(chat->id, RESOLVE_MS))
 		die("rdma_resolve_route");
 	rdma_ack_cm_event(expect(chat, RDMA_CM_EVENT_ROUTE_RESOLVED));
-	furnish(chat);
-	struct place own = own_place(chat);
-	struct rdma_conn_param wishes = parameters(&own);
+	create_resources(chat);
+	struct board_location local = local_board(chat);
+	struct rdma_conn_param requested = parameters(&local);
 
-	if (rdma_connect(chat->id, &wishes))
+	if (rdma_connect(chat->id, &requested))
 		die("rdma_connect");
 	struct rdma_cm_event *established = expect(chat, RDMA_CM_EVENT_ESTABLISHED);
 
-	memcpy(&chat->theirs, established->param.conn.private_data, sizeof(chat->theirs));
+	memcpy(&chat->remote, established->param.conn.private_data, sizeof(chat->remote));
 	rdma_ack_cm_event(established);
 }
 
-/* Posts one request and waits for it; 0 if the connection has ended, which flushes it. */
-static int carry_out(struct chat *chat, enum ibv_wr_opcode opcode, void *own, size_t offset, size_t length)
+/* Posts one request and waits for its completion. Returns 0 if the connection has ended. */
+static int carry_out(struct chat *chat, enum ibv_wr_opcode opcode, void *local, size_t offset, size_t length)
 {
-	struct ibv_sge piece = { .addr = (uintptr_t)own, .length = length, .lkey = chat->memory->lkey };
+	struct ibv_sge segment = { .addr = (uintptr_t)local, .length = length, .lkey = chat->memory->lkey };
 	struct ibv_send_wr request = {
-		.sg_list = &piece, .num_sge = 1, .opcode = opcode,
-		.wr.rdma = { .remote_addr = be64toh(chat->theirs.address) + offset,
-			     .rkey = ntohl(chat->theirs.rkey) },
+		.sg_list = &segment, .num_sge = 1, .opcode = opcode,
+		.wr.rdma = { .remote_addr = be64toh(chat->remote.address) + offset,
+			     .rkey = ntohl(chat->remote.rkey) },
 	}, *bad;
 	struct ibv_wc done;
 	int found;
@@ -183,14 +182,14 @@ static int carry_out(struct chat *chat, enum ibv_wr_opcode opcode, void *own, si
 
 static int text_length(const struct board *board)
 {
-	/* The length was written by the peer: it may be anything. */
+	/* The peer wrote the length: do not trust it. */
 	uint64_t length = be64toh(board->length);
 
 	return length < sizeof(board->text) ? (int)length : (int)sizeof(board->text);
 }
 
-/* Shows what has been written to our board, and notes on it that we have seen it. */
-static void show_news(struct chat *chat)
+/* Prints a new line on the local board, and marks it as seen. */
+static void show_new_line(struct chat *chat)
 {
 	uint64_t written = be64toh(chat->board.written);
 
@@ -202,8 +201,8 @@ static void show_news(struct chat *chat)
 	chat->board.seen = htobe64(written);
 }
 
-/* Writes a line to their board and reads it back until they have seen it. */
-static void say(struct chat *chat, const char *line)
+/* Writes a line to the remote board, and reads the board until the peer has seen the line. */
+static void send_line(struct chat *chat, const char *line)
 {
 	size_t length = strnlen(line, sizeof(chat->draft.text));
 	size_t before = offsetof(struct board, length), after = offsetof(struct board, text) + length;
@@ -212,28 +211,28 @@ static void say(struct chat *chat, const char *line)
 	chat->draft.written = htobe64(++chat->lines_written);
 	chat->draft.length = htobe64(length);
 	memcpy(chat->draft.text, line, length);
-	/* The number last: who sees it change finds the text in its place already. */
+	/* Write the number last: when the peer sees it change, the text is already there. */
 	there = carry_out(chat, IBV_WR_RDMA_WRITE, (char *)&chat->draft + before, before, after - before) &&
 		carry_out(chat, IBV_WR_RDMA_WRITE, &chat->draft, 0, sizeof(uint64_t));
 	while (there && be64toh(chat->echo.seen) != chat->lines_written) {
 		there = carry_out(chat, IBV_WR_RDMA_READ, &chat->echo, 0, sizeof(chat->echo));
-		show_news(chat); /* they may be waiting for us in the same way */
+		show_new_line(chat); /* the peer may be waiting in the same way */
 	}
 	if (there)
 		printf("  [seen] %.*s\n", text_length(&chat->echo), chat->echo.text);
 	else
-		printf("the other end has left; this was not seen any more: %s\n", line);
+		printf("the peer has disconnected; it did not see this line: %s\n", line);
 	fflush(stdout);
 }
 
-/* Whether a line came from the keyboard. At its end there is no more typing, but the chat goes on. */
-static int keyboard(char *line, size_t size, int *open)
+/* Reads a line from the keyboard, if there is one. Clears `open` at the end of the input. */
+static int read_keyboard(char *line, size_t size, int *open)
 {
 	struct pollfd typed = { .fd = *open ? 0 : -1, .events = POLLIN };
 
 	if (poll(&typed, 1, 1) <= 0)
 		return 0;
-	/* Byte by byte, so that nothing waits in a buffer that poll can't see. */
+	/* Byte by byte, because poll does not see data in a stdio buffer. */
 	for (size_t length = 0; length + 1 < size; length++) {
 		if (read(0, line + length, 1) != 1) {
 			*open = 0;
@@ -248,36 +247,36 @@ static int keyboard(char *line, size_t size, int *open)
 	return 1;
 }
 
-/* Whether the other end has said good-bye. */
-static int has_left(struct chat *chat)
+/* Whether the peer has disconnected. */
+static int has_disconnected(struct chat *chat)
 {
-	struct pollfd news = { .fd = chat->channel->fd, .events = POLLIN };
+	struct pollfd event = { .fd = chat->channel->fd, .events = POLLIN };
 
-	if (poll(&news, 1, 0) <= 0)
+	if (poll(&event, 1, 0) <= 0)
 		return 0;
 	rdma_ack_cm_event(expect(chat, RDMA_CM_EVENT_DISCONNECTED));
 	return 1;
 }
 
-static void talk(struct chat *chat)
+static void run_chat(struct chat *chat)
 {
 	char line[BOARD_SIZE];
 	int open = 1;
 
-	printf("connected: type something, `q` ends\n");
+	printf("connected: type a line, or `q` to quit\n");
 	fflush(stdout);
 	while (1) {
-		show_news(chat);
-		if (has_left(chat)) {
-			printf("the other end has left\n");
-			rdma_disconnect(chat->id); /* the good-bye wants an answer */
+		show_new_line(chat);
+		if (has_disconnected(chat)) {
+			printf("the peer has disconnected\n");
+			rdma_disconnect(chat->id); /* answers the disconnect request */
 			return;
 		}
-		if (!keyboard(line, sizeof(line), &open))
+		if (!read_keyboard(line, sizeof(line), &open))
 			continue;
 		if (!strcmp(line, "q"))
 			break;
-		say(chat, line);
+		send_line(chat, line);
 	}
 	rdma_disconnect(chat->id);
 	rdma_ack_cm_event(expect(chat, RDMA_CM_EVENT_DISCONNECTED));
@@ -295,10 +294,10 @@ int main(int argc, char **argv)
 	if (!chat.channel)
 		die("rdma_create_event_channel");
 	if (!strcmp(argv[1], "server"))
-		wait_for_guest(&chat);
+		run_server(&chat);
 	else
-		visit(&chat, argc == 3 ? argv[2] : "127.0.0.1");
-	talk(&chat);
+		run_client(&chat, argc == 3 ? argv[2] : "127.0.0.1");
+	run_chat(&chat);
 	rdma_destroy_qp(chat.id);
 	ibv_dereg_mr(chat.memory);
 	ibv_destroy_cq(chat.completions);

@@ -1,13 +1,13 @@
 /*
- * Memory on the device itself: a peer reaches it like any other. Five operations on it, and a lock that
- * many clients share.
+ * On-device memory: a peer accesses it like host memory. Shows five operations on it, and a lock that many
+ * clients share.
  *
  *	roci run -- ./device_memory server
  *	roci run -- ./device_memory client
  *	roci run -- ./device_memory -c 4 server		# and four times:
  *	roci run -- ./device_memory -i 100 client	# add 1 to a counter 100 times, under a lock
  *
- * The Rust program of the same name speaks the same language: either can be server or client.
+ * Interoperates with the Rust program of the same name: either can be server or client.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,22 +21,22 @@
 #include <infiniband/verbs.h>
 
 #define TCP_PORT "18701"
-#define DEVICE_PORT 1 /* RoCE devices have one port, and ports count from 1 */
+#define DEVICE_PORT 1 /* RoCE devices have one port, and port numbers begin at 1 */
 
-/* Where things lie in the device memory. Both ends must know. */
+/* The layout of the device memory, the same on both sides. */
 enum {
-	GREETING = 0,	/* what the server has written */
-	INBOX = 64,	/* where a client's SEND lands */
-	BOARD = 128,	/* where a client WRITEs */
+	GREETING = 0,	/* a text that the server writes at the start */
+	INBOX = 64,	/* the buffer of the receive for a client's SEND */
+	BOARD = 128,	/* the destination of a client's WRITE */
 	FLAG = 192,	/* eight bytes for compare-and-swap */
 	TICKETS = 200,	/* eight bytes for fetch-and-add */
-	LOCK = 256,	/* 0 when it is free, else its holder */
-	COUNTER = 264,	/* what the lock protects */
-	TEXT = 64,	/* how long a text can be */
+	LOCK = 256,	/* 0 if it is free, else the number of its holder */
+	COUNTER = 264,	/* the counter that the lock protects */
+	TEXT = 64,	/* the maximum length of a text */
 };
 
-/* Everything that a peer must know. It travels as one line of text. */
-struct introduction {
+/* The connection parameters of one side. They are sent as one line of text. */
+struct peer_info {
 	char gid[INET6_ADDRSTRLEN];
 	uint32_t qpn, psn, rkey;
 	uint64_t address;
@@ -45,12 +45,13 @@ struct introduction {
 
 struct options {
 	const char *device, *server;
-	int gid_index; /* -1: the first that is an IPv4 address */
+	int gid_index; /* -1: the first with an IPv4 address */
 	size_t size;
 	int clients, increments;
 };
 
-struct station {
+/* The objects that both sides need. */
+struct resources {
 	struct ibv_context *context;
 	struct ibv_pd *domain;
 	struct ibv_cq *completions;
@@ -62,7 +63,7 @@ struct station {
 struct link {
 	struct ibv_qp *pair;
 	uint32_t psn;
-	FILE *in, *out; /* the TCP socket: a stream for each direction */
+	FILE *in, *out; /* the TCP socket, as one stream for each direction */
 };
 
 static void die(const char *what)
@@ -102,39 +103,39 @@ static struct ibv_context *open_device(const char *name)
 		if (!name || !strcmp(name, ibv_get_device_name(*device)))
 			context = ibv_open_device(*device);
 	if (!context) {
-		fprintf(stderr, "there is no device %s\n", name ? name : "at all");
+		fprintf(stderr, "there is no device %s\n", name ? name : "");
 		exit(1);
 	}
 	ibv_free_device_list(list);
 	return context;
 }
 
-static struct station arrive(const struct options *options)
+static struct resources open_resources(const struct options *options)
 {
-	struct station station = { .context = open_device(options->device) };
+	struct resources resources = { .context = open_device(options->device) };
 	char text[INET6_ADDRSTRLEN];
 
-	station.gid_index = options->gid_index >= 0 ? options->gid_index : ipv4_index(station.context);
-	if (ibv_query_gid(station.context, DEVICE_PORT, station.gid_index, &station.gid))
+	resources.gid_index = options->gid_index >= 0 ? options->gid_index : ipv4_index(resources.context);
+	if (ibv_query_gid(resources.context, DEVICE_PORT, resources.gid_index, &resources.gid))
 		die("ibv_query_gid");
-	station.domain = ibv_alloc_pd(station.context);
-	station.completions = ibv_create_cq(station.context, 64, NULL, NULL, 0);
-	if (!station.domain || !station.completions)
+	resources.domain = ibv_alloc_pd(resources.context);
+	resources.completions = ibv_create_cq(resources.context, 64, NULL, NULL, 0);
+	if (!resources.domain || !resources.completions)
 		die("a protection domain or a completion queue");
-	printf("device   %s, GID index %d = %s\n", ibv_get_device_name(station.context->device),
-	       station.gid_index, inet_ntop(AF_INET6, &station.gid, text, sizeof(text)));
-	return station;
+	printf("device   %s, GID index %d = %s\n", ibv_get_device_name(resources.context->device),
+	       resources.gid_index, inet_ntop(AF_INET6, &resources.gid, text, sizeof(text)));
+	return resources;
 }
 
-/* A queue pair that is initialized: it takes receives, but knows no peer. */
-static struct ibv_qp *make_pair(struct station *station)
+/* Creates a queue pair in INIT: it accepts receives, but has no peer yet. */
+static struct ibv_qp *create_pair(struct resources *resources)
 {
 	struct ibv_qp_init_attr wanted = {
-		.send_cq = station->completions, .recv_cq = station->completions,
+		.send_cq = resources->completions, .recv_cq = resources->completions,
 		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC, .sq_sig_all = 1,
 	};
-	struct ibv_qp *pair = ibv_create_qp(station->domain, &wanted);
+	struct ibv_qp *pair = ibv_create_qp(resources->domain, &wanted);
 	struct ibv_qp_attr start = {
 		.qp_state = IBV_QPS_INIT, .port_num = DEVICE_PORT,
 		.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
@@ -150,8 +151,8 @@ static struct ibv_qp *make_pair(struct station *station)
 	return pair;
 }
 
-/* INIT -> RTR (ready to receive) -> RTS (ready to send). Each step names what it needs in the mask. */
-static void connect_pair(struct station *station, struct link *link, const struct introduction *peer)
+/* INIT -> RTR (ready to receive) -> RTS (ready to send). The mask of each step names its attributes. */
+static void connect_pair(struct resources *resources, struct link *link, const struct peer_info *peer)
 {
 	struct ibv_qp_attr receive = {
 		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024,
@@ -159,7 +160,7 @@ static void connect_pair(struct station *station, struct link *link, const struc
 		.max_dest_rd_atomic = 1, .min_rnr_timer = 12,
 		.ah_attr = {
 			.is_global = 1, .port_num = DEVICE_PORT,
-			.grh = { .sgid_index = station->gid_index, .hop_limit = 64 },
+			.grh = { .sgid_index = resources->gid_index, .hop_limit = 64 },
 		},
 	};
 	struct ibv_qp_attr send = {
@@ -189,37 +190,37 @@ static void open_streams(struct link *link, int connection)
 		die("the connection");
 }
 
-static void say(struct station *station, struct link *link, const struct ibv_mr *memory)
+static void send_info(struct resources *resources, struct link *link, const struct ibv_mr *memory)
 {
 	char gid[INET6_ADDRSTRLEN];
 
-	inet_ntop(AF_INET6, &station->gid, gid, sizeof(gid));
+	inet_ntop(AF_INET6, &resources->gid, gid, sizeof(gid));
 	fprintf(link->out, "gid=%s qpn=0x%x psn=0x%x rkey=0x%x address=0x0 length=%zu\n", gid,
 		link->pair->qp_num, link->psn, memory ? memory->rkey : 0, memory ? memory->length : 0);
 	fflush(link->out);
 }
 
-static struct introduction hear(struct link *link)
+static struct peer_info receive_info(struct link *link)
 {
-	struct introduction said;
+	struct peer_info info;
 	char line[256];
 
 	if (!fgets(line, sizeof(line), link->in) ||
-	    sscanf(line, "gid=%45s qpn=%x psn=%x rkey=%x address=%" SCNx64 " length=%zu", said.gid,
-		   &said.qpn, &said.psn, &said.rkey, &said.address, &said.length) != 6) {
-		fprintf(stderr, "the other end did not introduce itself\n");
+	    sscanf(line, "gid=%45s qpn=%x psn=%x rkey=%x address=%" SCNx64 " length=%zu", info.gid,
+		   &info.qpn, &info.psn, &info.rkey, &info.address, &info.length) != 6) {
+		fprintf(stderr, "the peer did not send its connection parameters\n");
 		exit(1);
 	}
-	return said;
+	return info;
 }
 
-static void wait_for_success(struct station *station, const char *what)
+static void wait_for_success(struct resources *resources, const char *what)
 {
 	struct ibv_wc done;
 	int found;
 
 	do
-		found = ibv_poll_cq(station->completions, 1, &done);
+		found = ibv_poll_cq(resources->completions, 1, &done);
 	while (found == 0);
 	if (found < 0 || done.status != IBV_WC_SUCCESS) {
 		fprintf(stderr, "%s: %s\n", what, ibv_wc_status_str(done.status));
@@ -260,7 +261,7 @@ static void show(struct ibv_dm *memory)
 	printf("  %3d  %-9s %" PRIu64 "\n", COUNTER, "counter", number_at(memory, COUNTER));
 }
 
-static int listen_at(const char *port)
+static int listen_on(const char *port)
 {
 	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(atoi(port)) };
 	int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -271,40 +272,40 @@ static int listen_at(const char *port)
 	return listener;
 }
 
-static struct link welcome(struct station *station, int listener, struct ibv_mr *memory)
+static struct link accept_client(struct resources *resources, int listener, struct ibv_mr *memory)
 {
-	struct link link = { .pair = make_pair(station), .psn = random() & 0xffffff };
-	/* A receive may be in device memory as well. Its addresses are offsets: they begin at 0. */
-	struct ibv_sge room = { .addr = INBOX, .length = TEXT, .lkey = memory->lkey };
-	struct ibv_recv_wr request = { .wr_id = 1, .sg_list = &room, .num_sge = 1 }, *bad;
-	int guest = accept(listener, NULL, NULL);
+	struct link link = { .pair = create_pair(resources), .psn = random() & 0xffffff };
+	/* The buffer of a receive can be in device memory, too. Its addresses are offsets that begin at 0. */
+	struct ibv_sge buffer = { .addr = INBOX, .length = TEXT, .lkey = memory->lkey };
+	struct ibv_recv_wr request = { .wr_id = 1, .sg_list = &buffer, .num_sge = 1 }, *bad;
+	int connection = accept(listener, NULL, NULL);
 
-	if (guest < 0 || ibv_post_recv(link.pair, &request, &bad))
+	if (connection < 0 || ibv_post_recv(link.pair, &request, &bad))
 		die("a client or its receive");
-	open_streams(&link, guest);
-	struct introduction client = hear(&link);
+	open_streams(&link, connection);
+	struct peer_info client = receive_info(&link);
 
-	/* First ready, then known: a client may send as soon as it knows us. */
-	connect_pair(station, &link, &client);
-	say(station, &link, memory);
+	/* Connect before replying: the client may send as soon as it has the reply. */
+	connect_pair(resources, &link, &client);
+	send_info(resources, &link, memory);
 	return link;
 }
 
-static void serve(struct station *station, const struct options *options)
+static void run_server(struct resources *resources, const struct options *options)
 {
 	static const char greeting[TEXT] = "hello from the device's own memory";
 	struct ibv_alloc_dm_attr wanted = { .length = options->size };
-	struct ibv_dm *memory = ibv_alloc_dm(station->context, &wanted);
+	struct ibv_dm *memory = ibv_alloc_dm(resources->context, &wanted);
 	struct link *links = calloc(options->clients, sizeof(*links));
 	char line[64];
 
 	if (!memory || !links)
 		die("ibv_alloc_dm");
-	/* Devices copy whole words: a length that is no multiple of 4 is refused. */
+	/* Devices copy whole words: the length must be a multiple of 4. */
 	errno = ibv_memcpy_to_dm(memory, GREETING, greeting, sizeof(greeting));
 	if (errno)
 		die("ibv_memcpy_to_dm");
-	struct ibv_mr *region = ibv_reg_dm_mr(station->domain, memory, 0, options->size,
+	struct ibv_mr *region = ibv_reg_dm_mr(resources->domain, memory, 0, options->size,
 					      IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE |
 						      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
 						      IBV_ACCESS_REMOTE_ATOMIC);
@@ -312,16 +313,16 @@ static void serve(struct station *station, const struct options *options)
 		die("ibv_reg_dm_mr");
 	printf("memory   %zu bytes on the device, registered\n", options->size);
 	show(memory);
-	int listener = listen_at(TCP_PORT);
+	int listener = listen_on(TCP_PORT);
 
-	printf("server   waits for %d client(s) at TCP port %s\n", options->clients, TCP_PORT);
+	printf("server   retries for %d client(s) on TCP port %s\n", options->clients, TCP_PORT);
 	fflush(stdout);
 	for (int client = 0; client < options->clients; client++)
-		links[client] = welcome(station, listener, region);
-	/* What they do in between, the device does alone. */
+		links[client] = accept_client(resources, listener, region);
+	/* Until then only the device works; this program takes no part. */
 	for (int client = 0; client < options->clients; client++)
 		if (!fgets(line, sizeof(line), links[client].in))
-			die("a client hung up");
+			die("a client closed the connection");
 	printf("\nAfterwards:\n");
 	show(memory);
 	for (int client = 0; client < options->clients; client++)
@@ -333,17 +334,17 @@ static void serve(struct station *station, const struct options *options)
 /* --- The client --- */
 
 struct client {
-	struct station *station;
+	struct resources *resources;
 	struct link link;
-	struct introduction server;
+	struct peer_info server;
 	struct ibv_mr *memory;
-	union { /* what we send, and where answers land */
+	union { /* for data to send, and for responses */
 		char text[TEXT];
 		uint64_t number;
 	} own;
 };
 
-/* Posts one request and waits for it. */
+/* Posts one request and retries for its completion. */
 static void carry_out(struct client *client, const char *what, struct ibv_send_wr request, uint32_t length)
 {
 	struct ibv_sge own = {
@@ -356,7 +357,7 @@ static void carry_out(struct client *client, const char *what, struct ibv_send_w
 	errno = ibv_post_send(client->link.pair, &request, &bad);
 	if (errno)
 		die(what);
-	wait_for_success(client->station, what);
+	wait_for_success(client->resources, what);
 }
 
 static void transfer(struct client *client, enum ibv_wr_opcode opcode, int offset, uint32_t length)
@@ -369,7 +370,7 @@ static void transfer(struct client *client, enum ibv_wr_opcode opcode, int offse
 	carry_out(client, "SEND, READ or WRITE", request, length);
 }
 
-/* Replaces a number if it is `expected`; returns what it was. */
+/* Replaces a number if it equals `expected`. Returns the previous value. */
 static uint64_t compare_swap(struct client *client, int offset, uint64_t expected, uint64_t new)
 {
 	struct ibv_send_wr request = {
@@ -382,7 +383,7 @@ static uint64_t compare_swap(struct client *client, int offset, uint64_t expecte
 	return client->own.number;
 }
 
-/* Adds to a number; returns what it was. */
+/* Adds to a number. Returns the previous value. */
 static uint64_t fetch_add(struct client *client, int offset, uint64_t add)
 {
 	struct ibv_send_wr request = {
@@ -397,72 +398,72 @@ static uint64_t fetch_add(struct client *client, int offset, uint64_t add)
 
 static void try_everything(struct client *client)
 {
-	strcpy(client->own.text, "a SEND finds its own place");
+	strcpy(client->own.text, "a SEND has no destination.");
 	transfer(client, IBV_WR_SEND, 0, strlen(client->own.text));
-	printf("SEND     26 bytes: the server's receive said where they go\n");
+	printf("SEND     26 bytes, into the receive that the server posted\n");
 
 	transfer(client, IBV_WR_RDMA_READ, GREETING, TEXT);
 	printf("READ     \"%s\"\n", client->own.text);
 
-	strcpy(client->own.text, "a WRITE says where it goes");
+	strcpy(client->own.text, "a WRITE has a destination.");
 	transfer(client, IBV_WR_RDMA_WRITE, BOARD, strlen(client->own.text));
 	printf("WRITE    26 bytes to offset %d\n", BOARD);
 
 	uint64_t found = compare_swap(client, FLAG, 0, 7), again = compare_swap(client, FLAG, 0, 8);
 
-	printf("SWAP     the flag was %" PRIu64 ", now 7; who expects 0 again finds %" PRIu64 "\n", found,
-	       again);
+	printf("SWAP     the flag was %" PRIu64 " and is now 7; a second swap that expects 0 finds %" PRIu64 "\n",
+	       found, again);
 	uint64_t first = fetch_add(client, TICKETS, 1), second = fetch_add(client, TICKETS, 1);
 
-	printf("ADD      drew tickets %" PRIu64 " and %" PRIu64 "\n", first, second);
+	printf("ADD      got tickets %" PRIu64 " and %" PRIu64 "\n", first, second);
 }
 
-/* Adds 1 to the counter by READ and WRITE, which would lose most of it without the lock. */
+/* Increments the counter by READ and WRITE. Without the lock, most increments would be lost. */
 static void increment(struct client *client, int times)
 {
-	uint64_t name = client->link.pair->qp_num, waits = 0;
+	uint64_t name = client->link.pair->qp_num, retries = 0;
 
 	for (int time = 0; time < times; time++) {
 		while (compare_swap(client, LOCK, 0, name) != 0)
-			waits++;
+			retries++;
 		transfer(client, IBV_WR_RDMA_READ, COUNTER, sizeof(uint64_t));
 		client->own.number++;
 		transfer(client, IBV_WR_RDMA_WRITE, COUNTER, sizeof(uint64_t));
 		compare_swap(client, LOCK, name, 0);
 	}
-	printf("client   added 1 to the counter %d times; found the lock taken %" PRIu64 " times\n", times,
-	       waits);
+	printf("client   added 1 to the counter %d times; retried the lock %" PRIu64 " times\n", times,
+	       retries);
 }
 
-static int call(const char *server)
+static int connect_to(const char *server)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *address;
 
 	if (getaddrinfo(server, TCP_PORT, &hints, &address)) {
-		fprintf(stderr, "%s is no address\n", server);
+		fprintf(stderr, "%s is not an address\n", server);
 		exit(1);
 	}
 	int socket_to = socket(address->ai_family, SOCK_STREAM, 0);
 
 	if (socket_to < 0 || connect(socket_to, address->ai_addr, address->ai_addrlen))
-		die("the server can't be reached: start it first");
+		die("can't connect to the server: start it first");
 	freeaddrinfo(address);
 	return socket_to;
 }
 
-static void visit(struct station *station, const struct options *options)
+static void run_client(struct resources *resources, const struct options *options)
 {
 	static struct client client;
 
-	client.station = station;
-	client.memory = ibv_reg_mr(station->domain, &client.own, sizeof(client.own), IBV_ACCESS_LOCAL_WRITE);
+	client.resources = resources;
+	client.memory = ibv_reg_mr(resources->domain, &client.own, sizeof(client.own), IBV_ACCESS_LOCAL_WRITE);
 	if (!client.memory)
 		die("ibv_reg_mr");
-	client.link = (struct link){ .pair = make_pair(station), .psn = random() & 0xffffff };
-	open_streams(&client.link, call(options->server));
-	say(station, &client.link, NULL);
-	client.server = hear(&client.link);
-	connect_pair(station, &client.link, &client.server);
+	client.link = (struct link){ .pair = create_pair(resources), .psn = random() & 0xffffff };
+	open_streams(&client.link, connect_to(options->server));
+	send_info(resources, &client.link, NULL);
+	client.server = receive_info(&client.link);
+	connect_pair(resources, &client.link, &client.server);
 	if (options->increments)
 		increment(&client, options->increments);
 	else
@@ -478,10 +479,10 @@ static void usage(FILE *where)
 	fprintf(where, "usage: device_memory [OPTIONS] server\n"
 		       "       device_memory [OPTIONS] client [SERVER]\n"
 		       "  -d DEVICE  the device [default: the first]\n"
-		       "  -g INDEX   which entry of the GID table [default: the first with an IPv4 address]\n"
-		       "  -s SIZE    how much device memory [default: 131072]\n"
-		       "  -c NUMBER  how many clients the server waits for [default: 1]\n"
-		       "  -i TIMES   client: only increment the counter under the lock\n");
+		       "  -g INDEX   the GID index [default: the first with an IPv4 address]\n"
+		       "  -s SIZE    the size of the device memory [default: 131072]\n"
+		       "  -c NUMBER  server: the number of clients [default: 1]\n"
+		       "  -i TIMES   client: only increment the counter under the lock, this many times\n");
 }
 
 int main(int argc, char **argv)
@@ -508,14 +509,14 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	srandom(getpid());
-	struct station station = arrive(&options);
+	struct resources resources = open_resources(&options);
 
 	if (!strcmp(role, "server"))
-		serve(&station, &options);
+		run_server(&resources, &options);
 	else
-		visit(&station, &options);
-	ibv_destroy_cq(station.completions);
-	ibv_dealloc_pd(station.domain);
-	ibv_close_device(station.context);
+		run_client(&resources, &options);
+	ibv_destroy_cq(resources.completions);
+	ibv_dealloc_pd(resources.domain);
+	ibv_close_device(resources.context);
 	return 0;
 }

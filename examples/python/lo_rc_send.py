@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Two queue pairs in one process, and one SEND between them.
 
-The smallest whole RDMA program: every object that there has to be, once.
+The smallest complete RDMA program: it has one of each object that RDMA needs.
 
     roci run --pcap lo_rc_send.pcapng -- python3 examples/python/lo_rc_send.py
 
-It uses pyverbs and nothing else, so it runs on RDMA hardware and on the kernel's Soft-RoCE too.
+It uses only pyverbs, so it also runs on RDMA hardware and on the kernel's Soft-RoCE.
 """
 
 import argparse
@@ -20,20 +20,20 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 MESSAGE = "hello, queue pair"
-ROOM = 64
-PORT = 1  # RoCE devices have one port, and ports count from 1
+BUFFER_SIZE = 64
+PORT = 1  # RoCE devices have one port, and port numbers begin at 1
 
 
 class Side:
-    """What one end of a conversation consists of."""
+    """One side of the connection."""
 
     def __init__(self, name, context, domain, first_psn):
         self.name = name
         self.first_psn = first_psn
-        # Where the device tells what became of our requests.
+        # Where the device reports the results of work requests.
         self.completions = CQ(context, 16)
-        # Memory that the device may use. LOCAL_WRITE: also for messages that arrive.
-        self.memory = MR(domain, ROOM, e.IBV_ACCESS_LOCAL_WRITE)
+        # Memory that the device may access. LOCAL_WRITE: it may store received messages here.
+        self.memory = MR(domain, BUFFER_SIZE, e.IBV_ACCESS_LOCAL_WRITE)
         capacity = QPCap(max_send_wr=4, max_recv_wr=4, max_send_sge=1, max_recv_sge=1)
         wanted = QPInitAttr(
             qp_type=e.IBV_QPT_RC,
@@ -42,21 +42,21 @@ class Side:
             cap=capacity,
             sq_sig_all=1,
         )
-        # Given attributes, pyverbs takes the new queue pair from RESET to INIT by itself.
+        # With these attributes, pyverbs moves the new queue pair from RESET to INIT.
         self.pair = QP(domain, wanted, QPAttr(port_num=PORT))
         print(f"{name:<12} queue pair {self.pair.qp_num:#x}, first sequence number {first_psn:#x}")
 
     def connect(self, peer, route):
-        """INIT, then RTR (ready to receive), then RTS (ready to send)."""
+        """Goes from INIT to RTR (ready to receive) and RTS (ready to send)."""
         attributes = QPAttr(port_num=PORT)
-        # For RTR: who is the peer, and what will it send first?
+        # For RTR: the peer and its first sequence number.
         attributes.dest_qp_num = peer.pair.qp_num
         attributes.rq_psn = peer.first_psn
         attributes.path_mtu = e.IBV_MTU_1024
         attributes.ah_attr = AHAttr(port_num=PORT, is_global=1, gr=route)
         attributes.max_dest_rd_atomic = 1
         attributes.min_rnr_timer = 12
-        # For RTS: what do we send first, and how patient are we?
+        # For RTS: our first sequence number, timeout and retry counts.
         attributes.sq_psn = self.first_psn
         attributes.max_rd_atomic = 1
         attributes.timeout = 16
@@ -64,11 +64,11 @@ class Side:
         attributes.rnr_retry = 7
         self.pair.to_rts(attributes)
 
-    def piece(self, length):
+    def segment(self, length):
         return [SGE(self.memory.buf, length, self.memory.lkey)]
 
     def wait(self):
-        """Polls until something has completed."""
+        """Polls until a request has completed."""
         while True:
             number, completions = self.completions.poll()
             if number:
@@ -82,7 +82,7 @@ class Side:
 def main():
     parser = argparse.ArgumentParser(description="SEND a message from one queue pair to another")
     parser.add_argument("--device", help="the device [default: the first]")
-    parser.add_argument("--gid-index", type=int, help="which entry of the GID table [default: an IPv4 one]")
+    parser.add_argument("--gid-index", type=int, help="GID index [default: the first with an IPv4 address]")
     options = parser.parse_args()
 
     name = options.device or d.get_device_list()[0].name.decode()
@@ -91,36 +91,36 @@ def main():
     gid = context.query_gid(PORT, index)
     print(f"device       {name}, GID index {index} = {gid}")
 
-    # The protection domain is a fence: a queue pair can only touch memory of its own domain.
+    # A queue pair can only access memory in its own protection domain.
     domain = PD(context)
     left = Side("left", context, domain, first_psn=0x123456)
     right = Side("right", context, domain, first_psn=0xABCDEF)
 
-    # A receive first, and only then a send: a message that finds none is turned away (RNR).
-    right.pair.post_recv(RecvWR(wr_id=2, sg=right.piece(ROOM), num_sge=1))
-    print(f"right        has room for a message of up to {ROOM} bytes")
+    # Post the receive before the send. A message without a posted receive is refused (RNR).
+    right.pair.post_recv(RecvWR(wr_id=2, sg=right.segment(BUFFER_SIZE), num_sge=1))
+    print(f"right        posts a receive of up to {BUFFER_SIZE} bytes, work request 2")
     route = GlobalRoute(dgid=gid, sgid_index=index, hop_limit=64)
     left.connect(right, route)
     right.connect(left, route)
     print("both         INIT -> RTR -> RTS: connected")
 
     left.memory.write(MESSAGE, len(MESSAGE))
-    left.pair.post_send(SendWR(wr_id=1, opcode=e.IBV_WR_SEND, sg=left.piece(len(MESSAGE)), num_sge=1))
+    left.pair.post_send(SendWR(wr_id=1, opcode=e.IBV_WR_SEND, sg=left.segment(len(MESSAGE)), num_sge=1))
     print(f"left         posts a SEND of {len(MESSAGE)} bytes, work request 1")
 
-    # The receiver's completion: the message is in its memory.
+    # The receiver's completion: the message is in its buffer.
     received = right.wait()
     text = right.memory.read(received.byte_len, 0).decode()
     print(f'right        work request {received.wr_id} completed: {received.byte_len} bytes, "{text}"')
 
-    # The sender's completion: the receiver has acknowledged it, so the memory is ours again.
+    # The sender's completion: the receiver has acknowledged it, so the buffer can be reused.
     sent = left.wait()
-    print(f"left         work request {sent.wr_id} completed: the other end has acknowledged it")
+    print(f"left         work request {sent.wr_id} completed: the peer has acknowledged it")
     assert text == MESSAGE
 
 
 def ipv4_index(context):
-    """The first GID that stands for an IPv4 address: that is what most networks carry."""
+    """The index of the first GID with an IPv4 address, which most networks use."""
     table = context.query_gid_table(max_entries=context.query_port(PORT).gid_tbl_len)
     mapped = (entry.gid_index for entry in table if ":ffff:" in entry.gid_str())
     return next(mapped, table[0].gid_index)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Two processes, one message: by SEND, which the server takes part in, or by RDMA WRITE, which it
-does not even notice. And four ways to get it wrong.
+"""Sends one message from a client process to a server process, by SEND or by RDMA WRITE. `--break`
+makes one of four common mistakes, to show its symptoms.
 
     roci run --pcap server.pcapng -- python3 examples/python/rc_test.py --mode write
     roci run --pcap client.pcapng -- python3 examples/python/rc_test.py --mode write --server-ip 127.0.0.1
 
-It uses pyverbs and nothing else, so it runs on RDMA hardware and on the kernel's Soft-RoCE too. The
-Rust program of the same name speaks the same language: either can be server or client.
+It uses only pyverbs, so it also runs on RDMA hardware and on the kernel's Soft-RoCE. It interoperates
+with the Rust program of the same name: either can be server or client.
 """
 
 import argparse
@@ -27,34 +27,34 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 MESSAGE = ">>> client saying hello .......... "
-BEFORE = "--- nothing has come yet ---"
-ROOM = 64
-PORT = 1  # RoCE devices have one port, and ports count from 1
-PATIENCE = 30
-HUNG_UP = "the other end hung up: its own words say why"
-RNR_RETRY = 3  # 7 would mean "for ever": a missing receive would look like a program that hangs
+BEFORE = "--- nothing has arrived ---"
+BUFFER_SIZE = 64
+PORT = 1  # RoCE devices have one port, and port numbers begin at 1
+TIMEOUT = 30  # seconds
+CLOSED = "the peer closed the connection: see its own output for the reason"
+RNR_RETRY = 3  # 7 means "forever": with a missing receive the program would seem to hang
 
-# What is done wrong: the operation that shows it, the status that follows, and whose fault it is.
+# The mistakes: the operation that each affects, the expected status, and an explanation.
 BREAKS = {
     "access": (
         "write",
         e.IBV_WC_REM_ACCESS_ERR,
-        "At fault: the server. It registered its buffer without REMOTE_WRITE. A key alone is not a right.",
+        "At fault: the server. It registered its buffer without REMOTE_WRITE. A key does not imply this right.",
     ),
     "rkey": (
         "write",
         e.IBV_WC_REM_ACCESS_ERR,
-        "At fault: the client. The server knows no memory with this key.",
+        "At fault: the client. The server has no memory with this key.",
     ),
     "addr": (
         "write",
         e.IBV_WC_REM_ACCESS_ERR,
-        "At fault: the client. The text would end behind the buffer. Nothing of it was written.",
+        "At fault: the client. The text would end outside the buffer. Nothing was written.",
     ),
     "recv": (
         "send",
         e.IBV_WC_RNR_RETRY_EXC_ERR,
-        "At fault: the server. It had posted no receive, and said so to every try (RNR NAK).",
+        "At fault: the server. It had posted no receive, and answered each attempt with an RNR NAK.",
     ),
 }
 
@@ -62,55 +62,55 @@ BREAKS = {
 def main():
     options = parse()
     if options.server_ip:
-        say_hello(options)
+        run_client(options)
     else:
-        serve(options)
+        run_server(options)
 
 
 def parse():
     parser = argparse.ArgumentParser(
         description="SEND or RDMA WRITE a text from a client to a server",
-        epilog="Without --server-ip it is the server. Both need the same --mode, --cm and --break.",
+        epilog="Without --server-ip this is the server. Both need the same --mode, --cm and --break.",
     )
     parser.add_argument("--device", help="the device [default: the first]")
-    parser.add_argument("--mode", choices=["send", "write"], help="how the text gets to the server")
-    parser.add_argument("--cm", action="store_true", help="be introduced by the connection manager")
-    parser.add_argument("--server-ip", metavar="ADDR", help="the server: makes this the client")
-    parser.add_argument("--gid-index", type=int, metavar="N", help="which entry of the GID table")
-    parser.add_argument("--break", dest="fault", choices=BREAKS, help="do something wrong")
+    parser.add_argument("--mode", choices=["send", "write"], help="the operation")
+    parser.add_argument("--cm", action="store_true", help="connect with the connection manager")
+    parser.add_argument("--server-ip", metavar="ADDR", help="be the client of this server")
+    parser.add_argument("--gid-index", type=int, metavar="N", help="GID index")
+    parser.add_argument("--break", dest="fault", choices=BREAKS, help="make a mistake on purpose")
     parser.add_argument("--port", type=int, default=18700, help="the server's port")
     options = parser.parse_args()
     needed = BREAKS[options.fault][0] if options.fault else options.mode or "send"
     if options.mode not in (None, needed):
-        parser.error("this kind of --break shows itself only with the other --mode: leave it out")
+        parser.error("this kind of --break needs the other --mode: leave out --mode")
     options.mode = needed
     return options
 
 
-def serve(options):
-    # The mistake of --break access: the peer gets a key to memory that it may not write.
+def run_server(options):
+    # The mistake of --break access: the peer gets a key for memory without the right to write it.
     access = e.IBV_ACCESS_LOCAL_WRITE
     if options.fault != "access":
         access |= e.IBV_ACCESS_REMOTE_WRITE
     link = ByManager(options, access) if options.cm else ByTcp(options, access)
-    # The mistake of --break recv: a SEND needs a receive at the other end, and there is none.
+    # The mistake of --break recv: a SEND needs a receive at the server, and there is none.
     wants_receive = options.mode == "send" and options.fault != "recv"
     link.accept(BEFORE, wants_receive)
     if wants_receive:
         completion = link.wait_received()
         print(f"receive status {completion.status}, {completion.byte_len} bytes")
-    # A WRITE completes nothing here, and neither does a failure: only the client can tell.
+    # Neither a WRITE nor a refused request completes here, so the client reports that it is done.
     link.wait_for_the_end()
     print(f'buffer  "{text(link.memory)}"')
 
 
-def say_hello(options):
+def run_client(options):
     link = (ByManager if options.cm else ByTcp)(options, e.IBV_ACCESS_LOCAL_WRITE)
     rkey, address, length = link.connect()
     if options.fault == "rkey":
-        rkey ^= 0x5A5A5A5A  # the mistake: a key that nobody gave us
+        rkey ^= 0x5A5A5A5A  # the mistake: a key that the server did not send
     if options.fault == "addr":
-        address += length - 8  # the mistake: it begins inside of the buffer and ends outside
+        address += length - 8  # the mistake: the text begins inside the buffer and ends outside
     link.memory.write(MESSAGE, len(MESSAGE))
     opcodes = {"send": "SEND, opcode 4", "write": "RDMA WRITE, opcode 10"}
     print(f'client  posts "{MESSAGE}": {opcodes[options.mode]}')
@@ -121,11 +121,11 @@ def say_hello(options):
     status = link.wait_sent().status
     link.end()
     print(f"client  the work request ended with status {status}")
-    judge(status, options.fault)
+    report(status, options.fault)
 
 
-def judge(status, fault):
-    """A failure that was asked for is what this program is for."""
+def report(status, fault):
+    """A failure that --break asked for is a success of this program."""
     _, expected, verdict = BREAKS[fault] if fault else (None, e.IBV_WC_SUCCESS, "")
     if status != expected:
         raise SystemExit(f"it should have ended with {expected}: does the server have the same options?")
@@ -133,30 +133,30 @@ def judge(status, fault):
 
 
 def plan(options):
-    """What both ends must want."""
+    """The options that must be the same on both sides."""
     return f"mode={options.mode} break={options.fault or 'nothing'}"
 
 
-def check_plan(options, said):
-    if said != plan(options):
-        raise SystemExit(f"the client wants `{said}` and the server `{plan(options)}`")
+def check_plan(options, client):
+    if client != plan(options):
+        raise SystemExit(f"the client has `{client}` and the server `{plan(options)}`")
 
 
 def fields(line):
-    """`name=value name=value`, as both ends introduce themselves."""
+    """Parses `name=value name=value`."""
     return dict(word.split("=", 1) for word in line.split())
 
 
 def memory_fields(memory):
-    return f"rkey={memory.rkey:#x} address={memory.buf:#x} length={ROOM}"
+    return f"rkey={memory.rkey:#x} address={memory.buf:#x} length={BUFFER_SIZE}"
 
 
 def text(memory):
-    return memory.read(ROOM, 0).split(b"\0")[0].decode()
+    return memory.read(BUFFER_SIZE, 0).split(b"\0")[0].decode()
 
 
 class ByTcp:
-    """Two ends that tell each other over a TCP socket where they are."""
+    """Connects the two sides over a TCP socket."""
 
     def __init__(self, options, access):
         self.options = options
@@ -167,15 +167,15 @@ class ByTcp:
         print(f"device  {name}, GID index {self.index} = {self.gid}")
         self.domain = PD(self.context)
         self.completions = CQ(self.context, 16)
-        self.memory = MR(self.domain, ROOM, access)
+        self.memory = MR(self.domain, BUFFER_SIZE, access)
         self.psn = random.getrandbits(24)
         wanted = queue_pair_attributes(self.completions)
-        # RESET -> INIT. What a peer may do is asked of the queue pair, too, not only of the memory.
+        # RESET -> INIT. A peer needs access rights on the queue pair, too, not only on the memory.
         start = QPAttr(port_num=PORT)
         start.qp_access_flags = e.IBV_ACCESS_REMOTE_WRITE
         self.pair = QP(self.domain, wanted, start)
 
-    def introduction(self):
+    def parameters_line(self):
         own = f"gid={self.gid} qpn={self.pair.qp_num:#x} psn={self.psn:#x}"
         return f"{own} {memory_fields(self.memory)}"
 
@@ -183,31 +183,31 @@ class ByTcp:
         self.memory.write(before, len(before))
         print(f'buffer  "{text(self.memory)}"')
         listener = socket.create_server(("", self.options.port))
-        print(f"server  waits for a client at TCP port {self.options.port}", flush=True)
+        print(f"server  waits for a client on TCP port {self.options.port}", flush=True)
         connection, _ = listener.accept()
         self.lines = connection.makefile("rw")
-        check_plan(self.options, self.hear())
-        client = fields(self.hear())
+        check_plan(self.options, self.receive_line())
+        client = fields(self.receive_line())
         if wants_receive:
-            self.pair.post_recv(RecvWR(wr_id=1, sg=self.piece(ROOM), num_sge=1))
-        # First ready, then known: a peer may send as soon as it knows us.
+            self.pair.post_recv(RecvWR(wr_id=1, sg=self.segment(BUFFER_SIZE), num_sge=1))
+        # Connect before replying: the client may send as soon as it has the reply.
         self.to_rts(client)
-        self.say(self.introduction())
-        print(f"server  {self.introduction()}", flush=True)
+        self.send_line(self.parameters_line())
+        print(f"server  {self.parameters_line()}", flush=True)
 
     def connect(self):
-        connection = call(self.options.server_ip, self.options.port)
+        connection = connect_tcp(self.options.server_ip, self.options.port)
         self.lines = connection.makefile("rw")
-        self.say(plan(self.options))
-        self.say(self.introduction())
-        line = self.hear()
+        self.send_line(plan(self.options))
+        self.send_line(self.parameters_line())
+        line = self.receive_line()
         print(f"server  {line}")
         server = fields(line)
         self.to_rts(server)
         return int(server["rkey"], 16), int(server["address"], 16), int(server["length"])
 
     def to_rts(self, peer):
-        """INIT, then RTR (ready to receive), then RTS (ready to send)."""
+        """Goes from INIT to RTR (ready to receive) and RTS (ready to send)."""
         attributes = QPAttr(port_num=PORT)
         attributes.qp_access_flags = e.IBV_ACCESS_REMOTE_WRITE
         route = GlobalRoute(dgid=GID(peer["gid"]), sgid_index=self.index, hop_limit=64)
@@ -221,62 +221,62 @@ class ByTcp:
         attributes.timeout, attributes.retry_cnt, attributes.rnr_retry = 16, 7, RNR_RETRY
         self.pair.to_rts(attributes)
 
-    def piece(self, length):
+    def segment(self, length):
         return [SGE(self.memory.buf, length, self.memory.lkey)]
 
     def send(self, length):
-        self.pair.post_send(SendWR(wr_id=1, opcode=e.IBV_WR_SEND, sg=self.piece(length), num_sge=1))
+        self.pair.post_send(SendWR(wr_id=1, opcode=e.IBV_WR_SEND, sg=self.segment(length), num_sge=1))
 
     def write(self, length, address, rkey):
-        request = SendWR(wr_id=1, opcode=e.IBV_WR_RDMA_WRITE, sg=self.piece(length), num_sge=1)
+        request = SendWR(wr_id=1, opcode=e.IBV_WR_RDMA_WRITE, sg=self.segment(length), num_sge=1)
         request.set_wr_rdma(rkey, address)
         self.pair.post_send(request)
 
     def wait_sent(self):
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             number, completions = self.completions.poll()
             if number:
                 return completions[0]
-        raise SystemExit("nothing completed in 30 seconds: did the other end stop?")
+        raise SystemExit("nothing completed in 30 seconds: is the peer still running?")
 
     wait_received = wait_sent
 
     def end(self):
-        self.say("done")
+        self.send_line("done")
 
     def wait_for_the_end(self):
-        self.hear()
+        self.receive_line()
 
-    def say(self, line):
+    def send_line(self, line):
         try:
-            # Flushed at once: a line that waits in our buffer is a peer that waits for it.
+            # Flush at once: the peer waits for the line.
             print(line, file=self.lines, flush=True)
         except ConnectionError:
-            raise SystemExit(HUNG_UP) from None
+            raise SystemExit(CLOSED) from None
 
-    def hear(self):
+    def receive_line(self):
         try:
             line = self.lines.readline()
-        except ConnectionError:  # It hung up with words of ours unread.
+        except ConnectionError:  # The peer closed the connection with unread data.
             line = ""
         if not line:
-            raise SystemExit(HUNG_UP)
+            raise SystemExit(CLOSED)
         return line.strip()
 
 
 class ByManager:
-    """Two ends that the connection manager introduces. It makes the queue pair ready, too."""
+    """Connects the two sides with the connection manager, which also moves the queue pair to RTS."""
 
     def __init__(self, options, access):
         self.options = options
         self.access = access
-        # Everything that happens to an id is an event, and comes out of a channel.
+        # The channel carries the events of the id.
         self.channel = CMEventChannel()
         self.identifier = CMID(creator=self.channel, port_space=ce.RDMA_PS_TCP)
 
     def accept(self, before, wants_receive):
-        # pyverbs wants the id to be at a device from the start, so it needs an address of one.
+        # pyverbs needs an id with a device, so it is bound to an address of a device.
         place = AddrInfo(
             src=own_address(self.options),
             src_service=str(self.options.port),
@@ -286,9 +286,9 @@ class ByManager:
         self.listener = self.identifier
         self.listener.bind_addr(place)
         self.listener.listen(backlog=1)
-        print(f"server  waits for a client at port {self.options.port} of the connection manager", flush=True)
+        print(f"server  waits for a client on port {self.options.port} of the connection manager", flush=True)
         request = self.expect(ce.RDMA_CM_EVENT_CONNECT_REQUEST)
-        check_plan(self.options, said(request))
+        check_plan(self.options, private_text(request))
         self.identifier = CMID(creator=request, listen_id=self.listener)
         request.ack_cm_event()
         self.prepare()
@@ -305,14 +305,14 @@ class ByManager:
             dst_service=str(self.options.port),
             port_space=ce.RDMA_PS_TCP,
         )
-        self.identifier.resolve_addr(server, PATIENCE * 1000)
+        self.identifier.resolve_addr(server, TIMEOUT * 1000)
         self.expect(ce.RDMA_CM_EVENT_ADDR_RESOLVED).ack_cm_event()
-        self.identifier.resolve_route(PATIENCE * 1000)
+        self.identifier.resolve_route(TIMEOUT * 1000)
         self.expect(ce.RDMA_CM_EVENT_ROUTE_RESOLVED).ack_cm_event()
         self.prepare()
         self.identifier.connect(self.parameters(plan(self.options)))
         established = self.expect(ce.RDMA_CM_EVENT_ESTABLISHED)
-        line = said(established)
+        line = private_text(established)
         established.ack_cm_event()
         print(f"server  accepts: {line}")
         server = fields(line)
@@ -320,7 +320,7 @@ class ByManager:
 
     def prepare(self):
         self.identifier.create_qp(queue_pair_attributes(None))
-        self.memory = MR(self.identifier.pd, ROOM, self.access)
+        self.memory = MR(self.identifier.pd, BUFFER_SIZE, self.access)
 
     def parameters(self, private_data):
         parameters = ConnParam(resources=1, depth=1, rnr_retry=RNR_RETRY, data_len=len(private_data))
@@ -331,7 +331,7 @@ class ByManager:
         event = CMEvent(self.channel)
         print(f"event   {event.event_str()}")
         if event.event_type != kind:
-            raise SystemExit("another event was expected: is the server there, with the same options?")
+            raise SystemExit("unexpected event: is the server running with the same options?")
         return event
 
     def send(self, length):
@@ -352,20 +352,20 @@ class ByManager:
 
     def wait_for_the_end(self):
         self.expect(ce.RDMA_CM_EVENT_DISCONNECTED).ack_cm_event()
-        # The good-bye wants an answer.
+        # Answer the disconnect request.
         self.identifier.disconnect()
 
 
 def own_address(options):
-    """The address behind the GID in use: a GID of RoCE v2 is an IP address."""
+    """The IP address of the GID in use."""
     context = d.Context(name=options.device or first_device(None))
     index = options.gid_index if options.gid_index is not None else ipv4_index(context)
     gid = ipaddress.IPv6Address(context.query_gid(PORT, index).gid)
     return str(gid.ipv4_mapped or gid)
 
 
-def said(event):
-    """Private data as text. It has no length on the wire: zeros fill it up."""
+def private_text(event):
+    """Private data as text. It has no length on the wire and is padded with zeros."""
     data = event.private_data
     data = data if isinstance(data, bytes) else data.encode()
     return data.split(b"\0")[0].decode()
@@ -378,20 +378,20 @@ def queue_pair_attributes(completions):
     )
 
 
-def call(server, port):
-    """Calls a server, which may still be starting."""
+def connect_tcp(server, port):
+    """Connects to a server. Retries for 10 seconds, because the server may still be starting."""
     deadline = time.monotonic() + 10
     while True:
         try:
             return socket.create_connection((server, port))
         except OSError as error:
             if time.monotonic() > deadline:
-                raise SystemExit(f"nobody answers at {server} ({error}): start the server first")
+                raise SystemExit(f"can't connect to {server} ({error}): start the server first")
             time.sleep(0.05)
 
 
 def first_device(server):
-    """A device that can reach the server: loopback for this machine itself, else the first."""
+    """The loopback device for a server on this machine, else the first device."""
     names = [device.name.decode() for device in d.get_device_list()]
     if server is None or server.startswith("127."):
         return next((name for name in names if name.endswith("lo")), names[0])
@@ -399,7 +399,7 @@ def first_device(server):
 
 
 def ipv4_index(context):
-    """The first GID that stands for an IPv4 address: that is what most networks carry."""
+    """The index of the first GID with an IPv4 address, which most networks use."""
     table = context.query_gid_table(max_entries=context.query_port(PORT).gid_tbl_len)
     mapped = (entry.gid_index for entry in table if ":ffff:" in entry.gid_str())
     return next(mapped, table[0].gid_index)

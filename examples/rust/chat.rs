@@ -1,16 +1,15 @@
-//! A chat without messages: what you type is written into the other end's memory, and that end
-//! looks at its own memory until it changes.
+//! A chat over one-sided RDMA: each side writes its lines directly into the memory of the peer, and
+//! watches its own memory for changes.
 //!
-//! Nobody receives anything here. There is no receive posted, no completion at the end that is
-//! written to, no interrupt: the processor over there takes no part. So the writer must find out by
-//! itself whether it has been read, and does it by RDMA READ.
+//! No receive is posted, and the side that is written to gets no completion. Its CPU takes no part in
+//! the transfer. So the writer uses RDMA READ to find out whether its line was read.
 //!
 //! ```text
 //! cargo run --release --example chat -- server
 //! cargo run --release --example chat -- client
 //! ```
 //!
-//! The C program of the same name speaks the same language: either can be server or client.
+//! Interoperates with the C program of the same name: either can be server or client.
 
 #![forbid(unsafe_code)]
 
@@ -28,22 +27,22 @@ use rocinante::{
     ProtectionDomain, Remote, Request, Status,
 };
 
-/// The board that each end has: two numbers and a text. The peer writes the first number and the
-/// text; the owner writes the second number, and the peer reads it.
+/// The layout of the board that each side has. The peer writes WRITTEN, LENGTH and TEXT. The owner
+/// writes SEEN, and the peer reads it.
 const WRITTEN: usize = 0;
 const SEEN: usize = 8;
 const LENGTH: usize = 16;
 const TEXT: usize = 24;
 const BOARD: usize = 1024;
 
-/// Behind our board: where we prepare what we write, and where what we read lands.
+/// After the local board: the buffer for WRITEs, and the buffer for READs of the remote board.
 const DRAFT: usize = BOARD;
 const ECHO: usize = 2 * BOARD;
 
-/// Between two looks at a memory.
-const PAUSE: Duration = Duration::from_micros(200);
+/// Time between two polls of the memory.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// Chat by RDMA WRITE into each other's memory; `q` ends it
+/// Chat by RDMA WRITE into the memory of the peer; `q` quits
 #[derive(Parser)]
 struct Options {
     #[command(subcommand)]
@@ -52,10 +51,10 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Role {
-    /// Wait for somebody to chat with
+    /// Wait for a client
     Server {
         #[command(flatten)]
-        place: Place,
+        common: Common,
     },
     /// Chat with a server
     Client {
@@ -63,12 +62,12 @@ enum Role {
         #[arg(default_value_t = Ipv4Addr::LOCALHOST.into())]
         server: IpAddr,
         #[command(flatten)]
-        place: Place,
+        common: Common,
     },
 }
 
 #[derive(Args)]
-struct Place {
+struct Common {
     #[command(flatten)]
     device: DeviceOptions,
     /// The server's port in the connection manager
@@ -78,48 +77,48 @@ struct Place {
 
 fn main() -> anyhow::Result<()> {
     let (context, mut chat) = match Options::parse().role {
-        Role::Server { place } => wait_for_guest(&place)?,
-        Role::Client { server, place } => visit(&place, server)?,
+        Role::Server { common } => run_server(&common)?,
+        Role::Client { server, common } => run_client(&common, server)?,
     };
-    println!("connected: type something, `q` ends");
+    println!("connected: type a line, or `q` to quit");
     chat.run()?;
     point_to_capture(&context);
     Ok(())
 }
 
-fn wait_for_guest(place: &Place) -> anyhow::Result<(Context, Chat)> {
-    let context = place.device.open("chat-server.pcapng", None)?;
-    let own = Own::new(&context)?;
-    let listener = Listener::bind_on(&context, (Ipv4Addr::UNSPECIFIED, place.port).into())?;
-    println!("waiting at port {}", listener.local_address().port());
+fn run_server(common: &Common) -> anyhow::Result<(Context, Chat)> {
+    let context = common.device.open("chat-server.pcapng", None)?;
+    let local = Local::new(&context)?;
+    let listener = Listener::bind_on(&context, (Ipv4Addr::UNSPECIFIED, common.port).into())?;
+    println!("waiting on port {}", listener.local_address().port());
     let request = listener.wait();
-    let theirs = from_bytes(request.private_data())?;
-    let prepared = request.prepare(own.domain.queue_pair(&own.completions))?;
-    let connection = prepared.accept(&to_bytes(own.memory.remote(0)))?;
-    Ok((context, own.chat(connection, theirs)))
+    let remote = from_bytes(request.private_data())?;
+    let prepared = request.prepare(local.domain.queue_pair(&local.completions))?;
+    let connection = prepared.accept(&to_bytes(local.memory.remote(0)))?;
+    Ok((context, local.chat(connection, remote)))
 }
 
-fn visit(place: &Place, server: IpAddr) -> anyhow::Result<(Context, Chat)> {
-    let context = place.device.open("chat-client.pcapng", Some(server))?;
-    let own = Own::new(&context)?;
-    let connector = Connector::resolve_on(&context, SocketAddr::new(server, place.port))?;
-    let prepared = connector.prepare(own.domain.queue_pair(&own.completions))?;
-    let connection = prepared.connect(&to_bytes(own.memory.remote(0)))?;
-    let theirs = from_bytes(connection.private_data())?;
-    Ok((context, own.chat(connection, theirs)))
+fn run_client(common: &Common, server: IpAddr) -> anyhow::Result<(Context, Chat)> {
+    let context = common.device.open("chat-client.pcapng", Some(server))?;
+    let local = Local::new(&context)?;
+    let connector = Connector::resolve_on(&context, SocketAddr::new(server, common.port))?;
+    let prepared = connector.prepare(local.domain.queue_pair(&local.completions))?;
+    let connection = prepared.connect(&to_bytes(local.memory.remote(0)))?;
+    let remote = from_bytes(connection.private_data())?;
+    Ok((context, local.chat(connection, remote)))
 }
 
-/// What an end has before it knows the other.
-struct Own {
+/// The objects that one side creates before it is connected.
+struct Local {
     domain: ProtectionDomain,
     completions: CompletionQueue,
     memory: MemoryRegion,
 }
 
-impl Own {
+impl Local {
     fn new(context: &Context) -> anyhow::Result<Self> {
         let domain = context.protection_domain()?;
-        // The peer writes its text into our board, and reads whether we have seen it.
+        // The peer writes its lines to the local board, and reads SEEN.
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         Ok(Self {
             completions: context.completion_queue(16)?,
@@ -128,129 +127,132 @@ impl Own {
         })
     }
 
-    fn chat(self, connection: Connection, theirs: Remote) -> Chat {
+    fn chat(self, connection: Connection, remote: Remote) -> Chat {
         Chat {
-            own: self,
+            local: self,
             connection,
-            theirs,
+            remote,
             written: 0,
             seen: 0,
         }
     }
 }
 
-/// Both boards: ours in our memory, theirs at the other end of the connection.
+/// A connected chat.
 struct Chat {
-    own: Own,
+    local: Local,
     connection: Connection,
-    theirs: Remote,
-    /// How many lines we have written to their board.
+    remote: Remote,
+    /// Number of lines written to the remote board.
     written: u64,
-    /// How many lines we have seen on ours.
+    /// Number of lines seen on the local board.
     seen: u64,
 }
 
 impl Chat {
-    /// Looks at our board, at the keyboard and at the connection in turn.
+    /// Polls the local board, the keyboard and the connection in turn.
     fn run(&mut self) -> anyhow::Result<()> {
         let keyboard = read_keyboard();
         loop {
-            self.show_news();
+            self.show_new_line();
             if self.connection.wait_disconnected(Duration::ZERO) {
-                println!("the other end has left");
+                println!("the peer has disconnected");
                 return Ok(());
             }
-            match keyboard.recv_timeout(PAUSE) {
+            match keyboard.recv_timeout(POLL_INTERVAL) {
                 Ok(line) if line == "q" => {
                     self.connection.disconnect()?;
                     return Ok(());
                 }
-                Ok(line) => self.say(&line)?,
+                Ok(line) => self.send_line(&line)?,
                 Err(RecvTimeoutError::Timeout) => {}
-                // Nothing more will be typed here: the other end may go on.
-                Err(RecvTimeoutError::Disconnected) => thread::sleep(PAUSE),
+                // End of input. The peer may still send lines.
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(POLL_INTERVAL),
             }
         }
     }
 
-    /// Writes a line to their board and reads it back until they have seen it.
-    fn say(&mut self, line: &str) -> anyhow::Result<()> {
+    /// Writes a line to the remote board, and reads the board until the peer has seen the line.
+    fn send_line(&mut self, line: &str) -> anyhow::Result<()> {
         let text = &line.as_bytes()[..line.len().min(BOARD - TEXT)];
         self.written += 1;
-        let draft = &self.own.memory;
+        let draft = &self.local.memory;
         draft.write(DRAFT + WRITTEN, &self.written.to_be_bytes());
         draft.write(DRAFT + LENGTH, &(text.len() as u64).to_be_bytes());
         draft.write(DRAFT + TEXT, text);
-        // The number last: who sees it change finds the text in its place already.
+        // Write the number last: when the peer sees it change, the text is already there.
         let left = !self.write(LENGTH..TEXT + text.len())? || !self.write(WRITTEN..SEEN)?;
         if left || !self.wait_until_seen()? {
-            println!("the other end has left; this was not seen any more: {line}");
+            println!("the peer has disconnected; it did not see this line: {line}");
         }
         Ok(())
     }
 
-    /// READs the board back until its owner has seen our line; false if nobody is there any more.
+    /// READs the remote board until the peer has seen the line. Returns false if it has disconnected.
     fn wait_until_seen(&mut self) -> anyhow::Result<bool> {
         loop {
-            let echo = self.own.memory.slice(ECHO..ECHO + BOARD);
-            if !self.carry_out(Request::read(self.theirs).data(echo))? {
+            let echo = self.local.memory.slice(ECHO..ECHO + BOARD);
+            if !self.carry_out(Request::read(self.remote).data(echo))? {
                 return Ok(false);
             }
             if self.number(ECHO + SEEN) == self.written {
                 println!("  [seen] {}", self.text(ECHO));
                 return Ok(true);
             }
-            // They may be waiting for us in the same way.
-            self.show_news();
-            thread::sleep(PAUSE);
+            // The peer may be waiting in the same way.
+            self.show_new_line();
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Shows what has been written to our board, and notes on it that we have seen it.
-    fn show_news(&mut self) {
+    /// Prints a new line on the local board, and marks it as seen.
+    fn show_new_line(&mut self) {
         let written = self.number(WRITTEN);
         if written == self.seen {
             return;
         }
         println!("> {}", self.text(0));
         self.seen = written;
-        self.own.memory.write(SEEN, &written.to_be_bytes());
+        self.local.memory.write(SEEN, &written.to_be_bytes());
     }
 
-    /// Writes a part of the draft to the same place on their board.
+    /// Writes a part of the draft to the same offset of the remote board.
     fn write(&self, part: Range<usize>) -> anyhow::Result<bool> {
-        let place = Remote {
-            address: self.theirs.address + part.start as u64,
-            ..self.theirs
+        let destination = Remote {
+            address: self.remote.address + part.start as u64,
+            ..self.remote
         };
-        let draft = self.own.memory.slice(DRAFT + part.start..DRAFT + part.end);
-        self.carry_out(Request::write(place).data(draft))
+        let draft = self
+            .local
+            .memory
+            .slice(DRAFT + part.start..DRAFT + part.end);
+        self.carry_out(Request::write(destination).data(draft))
     }
 
-    /// False if the connection has ended meanwhile: then everything outstanding is flushed.
+    /// Performs a request. Returns false if the connection has ended, which flushes the request.
     fn carry_out(&self, request: Request) -> anyhow::Result<bool> {
         if self.connection.post(request).is_err() {
             return Ok(false);
         }
-        Ok(completed(&self.own.completions)?.status == Status::Success)
+        Ok(completed(&self.local.completions)?.status == Status::Success)
     }
 
     fn number(&self, offset: usize) -> u64 {
         let mut bytes = [0; 8];
-        self.own.memory.read(offset, &mut bytes);
+        self.local.memory.read(offset, &mut bytes);
         u64::from_be_bytes(bytes)
     }
 
-    /// The text of the board that begins here.
+    /// The text of the board at this offset.
     fn text(&self, board: usize) -> String {
-        // The length was written by the peer: it may be anything.
+        // The peer wrote the length: do not trust it.
         let length = self.number(board + LENGTH).min((BOARD - TEXT) as u64) as usize;
         let begin = board + TEXT;
-        String::from_utf8_lossy(&self.own.memory.to_vec(begin..begin + length)).into_owned()
+        String::from_utf8_lossy(&self.local.memory.to_vec(begin..begin + length)).into_owned()
     }
 }
 
-/// The lines that are typed. Reading blocks, so a thread does it.
+/// Reads lines from the keyboard, in a thread because reading blocks.
 fn read_keyboard() -> Receiver<String> {
     let (typed, lines) = mpsc::channel();
     thread::spawn(move || {
@@ -263,14 +265,14 @@ fn read_keyboard() -> Receiver<String> {
     lines
 }
 
-/// Private data: the address and the key of a board, in network order.
+/// Private data: the address and the key of a board, in network byte order.
 fn to_bytes(remote: Remote) -> Vec<u8> {
     let key = remote.key.value();
     [&remote.address.to_be_bytes()[..], &key.to_be_bytes()].concat()
 }
 
 fn from_bytes(bytes: &[u8]) -> anyhow::Result<Remote> {
-    let short = "the other end's private data is too short";
+    let short = "the peer's private data is too short";
     let (address, rest) = bytes.split_first_chunk().context(short)?;
     let key = rest.first_chunk().context(short)?;
     Ok(Remote {

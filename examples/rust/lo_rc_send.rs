@@ -1,7 +1,7 @@
 //! Two queue pairs in one process, and one SEND between them.
 //!
-//! This is the smallest whole RDMA program: every object that there has to be, once. It talks to
-//! itself over loopback, and yet each packet is in the capture, because the device writes it.
+//! This is the smallest complete RDMA program: it has one of each object that RDMA needs. It uses
+//! loopback. The capture contains every packet even so, because the device itself writes it.
 //!
 //! ```text
 //! cargo run --release --example lo_rc_send
@@ -18,15 +18,15 @@ use rocinante::{
 
 const MESSAGE: &[u8] = b"hello, queue pair";
 
-/// How much memory each side has.
-const ROOM: usize = 64;
+/// The size of the buffer of each side.
+const BUFFER_SIZE: usize = 64;
 
 /// SEND a message from one queue pair to another, in one process
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
     device: DeviceOptions,
-    /// Which entry of the GID table [default: the first with an IPv4 address]
+    /// GID index [default: the first with an IPv4 address]
     #[arg(long, value_name = "N")]
     gid_index: Option<u8>,
 }
@@ -34,31 +34,31 @@ struct Options {
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
 
-    // The device. A real NIC would do, or the kernel's Soft-RoCE; this one is in user space.
+    // The device. This one is in user space; a NIC or the kernel's Soft-RoCE works the same way.
     let context = options.device.open("lo_rc_send.pcapng", None)?;
     let gid_index = gid_index(&context, options.gid_index, None);
     println!("device       {}", describe_gid(&context, gid_index));
 
-    // The protection domain is a fence: a queue pair can only touch memory of its own domain.
+    // A queue pair can only access memory in its own protection domain.
     let domain = context.protection_domain()?;
 
     let left = Side::new("left", &context, &domain, gid_index)?;
     let right = Side::new("right", &context, &domain, gid_index)?;
-    let (left, right) = introduce(left, right)?;
+    let (left, right) = connect(left, right)?;
 
     send(&left, &right)?;
     point_to_capture(&context);
     Ok(())
 }
 
-/// What one end of a conversation consists of.
+/// One side of the connection.
 struct Side<Pair> {
     name: &'static str,
-    /// Where the device tells what became of our requests.
+    /// Where the device reports the results of work requests.
     completions: CompletionQueue,
-    /// Memory that the device may use: it has an address and keys.
+    /// Memory that the device may access. It has an address and keys.
     memory: MemoryRegion,
-    /// Two queues, one for sends and one for receives. `Prepared` can't send yet, `QueuePair` can.
+    /// A send queue and a receive queue. `Prepared` can't send yet, `QueuePair` can.
     pair: Pair,
 }
 
@@ -70,13 +70,13 @@ impl Side<Prepared> {
         gid_index: u8,
     ) -> anyhow::Result<Self> {
         let completions = context.completion_queue(16)?;
-        // LOCAL_WRITE: the device itself may write here, when a message arrives.
-        let memory = domain.register(ROOM, Access::LOCAL_WRITE)?;
+        // LOCAL_WRITE: the device may write here when a message arrives.
+        let memory = domain.register(BUFFER_SIZE, Access::LOCAL_WRITE)?;
         let terms = Terms {
             gid_index,
             ..Terms::default()
         };
-        // RC, "reliable connected": everything arrives, once and in order. INIT is its state now.
+        // RC, "reliable connected": each message arrives once and in order. The state is now INIT.
         let pair = domain.queue_pair(&completions).terms(terms).reliable()?;
         let number = pair.endpoint().queue_pair.value();
         println!(
@@ -91,7 +91,7 @@ impl Side<Prepared> {
         })
     }
 
-    /// INIT, then RTR (ready to receive), then RTS (ready to send).
+    /// Goes from INIT to RTR (ready to receive) and RTS (ready to send).
     fn connect(self, peer: rocinante::Endpoint) -> anyhow::Result<Side<QueuePair>> {
         Ok(Side {
             pair: self.pair.connect(peer)?,
@@ -102,14 +102,14 @@ impl Side<Prepared> {
     }
 }
 
-/// Tells each queue pair who its peer is. Here that is easy: both are ours.
-fn introduce(
+/// Connects the two queue pairs. Both are in this process, so no parameters go over the network.
+fn connect(
     left: Side<Prepared>,
     right: Side<Prepared>,
 ) -> anyhow::Result<(Side<QueuePair>, Side<QueuePair>)> {
-    // A receive first, and only then a send: a message that finds none is turned away (RNR).
+    // Post the receive before the send. A message without a posted receive is refused (RNR).
     right.pair.post_receive(2, [right.memory.all()])?;
-    println!("right        has room for a message of up to {ROOM} bytes");
+    println!("right        posts a receive of up to {BUFFER_SIZE} bytes, work request 2");
     let (here, there) = (left.pair.endpoint(), right.pair.endpoint());
     let sides = (left.connect(there)?, right.connect(here)?);
     println!("both         INIT -> RTR -> RTS: connected");
@@ -118,14 +118,14 @@ fn introduce(
 
 fn send(left: &Side<QueuePair>, right: &Side<QueuePair>) -> anyhow::Result<()> {
     left.memory.write(0, MESSAGE);
-    let words = left.memory.slice(0..MESSAGE.len());
-    left.pair.post(Request::send().data(words).id(1))?;
+    let data = left.memory.slice(0..MESSAGE.len());
+    left.pair.post(Request::send().data(data).id(1))?;
     println!(
         "left         posts a SEND of {} bytes, work request 1",
         MESSAGE.len()
     );
 
-    // The receiver's completion: the message is in its memory.
+    // The receiver's completion: the message is in its buffer.
     let received = succeeded(&right.completions, "the receive")?;
     let bytes = right.memory.to_vec(0..received.length as usize);
     println!(
@@ -136,12 +136,15 @@ fn send(left: &Side<QueuePair>, right: &Side<QueuePair>) -> anyhow::Result<()> {
         String::from_utf8_lossy(&bytes)
     );
 
-    // The sender's completion: the receiver has acknowledged it, so the memory is ours again.
+    // The sender's completion: the receiver has acknowledged it, so the buffer can be reused.
     let sent = succeeded(&left.completions, "the SEND")?;
     println!(
-        "{:<12} work request {} completed: the other end has acknowledged it",
+        "{:<12} work request {} completed: the peer has acknowledged it",
         left.name, sent.id
     );
-    anyhow::ensure!(bytes == MESSAGE, "other bytes arrived than were sent");
+    anyhow::ensure!(
+        bytes == MESSAGE,
+        "the received data differs from the sent data"
+    );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Which device, which of its addresses, and where its packets are written.
+//! Selects the device, its GID and the capture file.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -7,29 +7,29 @@ use std::path::PathBuf;
 use clap::Args;
 use rocinante::{Context, Options};
 
-/// Where RoCEv2 packets go, at every host.
+/// The UDP port of RoCEv2.
 const ROCE_PORT: u16 = 4791;
 
-/// What every program can be told about its device.
+/// Options about the device, the same in every program.
 #[derive(Args, Debug, Clone)]
 pub struct DeviceOptions {
-    /// The device: its name, its interface, or one of its addresses [default: one that leads to the
-    /// other end]
+    /// The device: its name, its interface, or one of its addresses [default: one with a route to the
+    /// peer]
     #[arg(long, value_name = "D")]
     pub device: Option<String>,
-    /// Write every packet to this file, for Wireshark and `roci explain`
+    /// Capture every packet to this file, for Wireshark and `roci explain`
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
 }
 
 impl DeviceOptions {
-    /// Opens the device, with a capture in `FILE` or else in `capture`.
+    /// Opens the device. The capture goes to `--pcap`, or else to `capture`.
     pub fn open(&self, capture: &str, peer: Option<IpAddr>) -> anyhow::Result<Context> {
         let name = match &self.device {
             Some(name) => name.clone(),
-            None => device_towards(peer)?,
+            None => device_for(peer)?,
         };
-        // When something goes wrong, stderr says what and why; ROCI_EXPLAIN=0 keeps it silent.
+        // Explain errors on stderr; ROCI_EXPLAIN=0 disables it.
         rocinante::explain();
         let options = Options {
             capture: Some(self.pcap.clone().unwrap_or_else(|| capture.into())),
@@ -39,27 +39,27 @@ impl DeviceOptions {
     }
 }
 
-/// A device that leads to the other end; without one, loopback, where this machine talks to itself.
-fn device_towards(peer: Option<IpAddr>) -> anyhow::Result<String> {
+/// The device with a route to the peer. Without a peer, the loopback device.
+fn device_for(peer: Option<IpAddr>) -> anyhow::Result<String> {
     let devices = rocinante::devices()?;
-    // Who lists devices wants one of those.
+    // ROCI_DEVICES selects the device explicitly.
     if std::env::var_os("ROCI_DEVICES").is_some()
         && let Some(first) = devices.first()
     {
         return Ok(first.name.clone());
     }
     let address = match peer {
-        Some(peer) => address_towards(peer)?,
+        Some(peer) => local_address_for(peer)?,
         None => Ipv4Addr::LOCALHOST.into(),
     };
     let device = rocinante::device_at(address)?;
-    // An address is a device too, also one that no device has.
+    // An address that belongs to no listed device can be opened, too.
     Ok(device.map_or_else(|| address.to_string(), |device| device.name))
 }
 
-/// Which of our addresses leads to a peer. Connecting a UDP socket sends nothing, but it makes the
-/// kernel choose.
-fn address_towards(peer: IpAddr) -> io::Result<IpAddr> {
+/// The local address that the kernel uses for a peer. Connecting a UDP socket sends nothing, but the
+/// kernel selects the address.
+fn local_address_for(peer: IpAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match peer {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -69,23 +69,24 @@ fn address_towards(peer: IpAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// The entry of the GID table to use: the one asked for; or the address that leads to the peer; or
-/// the first of the peer's family, which without a peer is IPv4, because most networks carry that.
+/// The GID index to use: the requested one; or that of the local address with a route to the peer; or
+/// the first of the peer's address family. Without a peer that is IPv4, which most networks use.
 #[must_use]
-pub fn gid_index(context: &Context, wish: Option<u8>, peer: Option<IpAddr>) -> u8 {
-    let leads_there = peer.and_then(|peer| address_towards(peer).ok());
+pub fn gid_index(context: &Context, requested: Option<u8>, peer: Option<IpAddr>) -> u8 {
+    let local = peer.and_then(|peer| local_address_for(peer).ok());
     let is_v4 = peer.is_none_or(|peer| peer.is_ipv4());
     let index_of = |fits: &dyn Fn(IpAddr) -> bool| {
         let mut entries = context.device().gids.iter();
         let found = entries.find(|entry| fits(entry.address))?;
         u8::try_from(found.index).ok()
     };
-    wish.or_else(|| index_of(&|address| Some(address) == leads_there))
+    requested
+        .or_else(|| index_of(&|address| Some(address) == local))
         .or_else(|| index_of(&|address| address.is_ipv4() == is_v4))
         .unwrap_or(0)
 }
 
-/// A line about the GID in use.
+/// Describes the GID in one line.
 #[must_use]
 pub fn describe_gid(context: &Context, index: u8) -> String {
     let name = context.name();
@@ -98,7 +99,7 @@ pub fn describe_gid(context: &Context, index: u8) -> String {
     }
 }
 
-/// Says where the packets are.
+/// Prints where the capture is.
 pub fn point_to_capture(context: &Context) {
     if let Some(path) = context.capture_path() {
         println!("\nEvery packet is in {0}: roci explain {0}", path.display());

@@ -1,8 +1,8 @@
-//! Two ends tell each other where they are, over TCP.
+//! Exchanges connection parameters over TCP.
 //!
-//! Nothing of this is RDMA. A queue pair has to be told its peer's GID, number and first sequence
-//! number before it can do anything, and an application that has no connection manager carries
-//! them over by some other means: a TCP socket, a file, a word across the room.
+//! This is not RDMA. A queue pair needs its peer's GID, number and first sequence number before it
+//! can do anything. An application without the connection manager exchanges them by other means, for
+//! example over a TCP socket.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -14,18 +14,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use rocinante::{Endpoint, Key, Psn, Qpn, Remote};
 
-/// Everything that a peer must know. It travels as one line of text, the same in all languages.
+/// The connection parameters of one side. They are sent as one line of text, the same in all languages.
 #[derive(Debug, Clone, Copy)]
-pub struct Introduction {
+pub struct PeerInfo {
     /// The queue pair.
     pub endpoint: Endpoint,
-    /// Memory that the peer may use: its address and the key to it.
+    /// Memory that the peer may access: its address and its rkey.
     pub memory: Remote,
-    /// How much memory.
+    /// The length of this memory in bytes.
     pub length: usize,
 }
 
-impl fmt::Display for Introduction {
+impl fmt::Display for PeerInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Endpoint {
             gid,
@@ -44,11 +44,11 @@ impl fmt::Display for Introduction {
     }
 }
 
-impl FromStr for Introduction {
+impl FromStr for PeerInfo {
     type Err = anyhow::Error;
 
     fn from_str(line: &str) -> anyhow::Result<Self> {
-        let (memory, length) = memory_of(line)?;
+        let (memory, length) = parse_memory(line)?;
         Ok(Self {
             endpoint: Endpoint {
                 gid: field(line, "gid")?.parse()?,
@@ -61,8 +61,8 @@ impl FromStr for Introduction {
     }
 }
 
-/// Where a peer's memory is and how much there is, from its words.
-pub fn memory_of(line: &str) -> anyhow::Result<(Remote, usize)> {
+/// Parses the peer's memory: address, key and length.
+pub fn parse_memory(line: &str) -> anyhow::Result<(Remote, usize)> {
     let memory = Remote {
         address: number(line, "address")?,
         key: Key::new(number(line, "rkey")? as u32),
@@ -74,30 +74,30 @@ fn field<'l>(line: &'l str, name: &str) -> anyhow::Result<&'l str> {
     let mut words = line.split_whitespace();
     words
         .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-        .with_context(|| format!("the other end says `{line}`, without {name}"))
+        .with_context(|| format!("the peer sent `{line}`, without {name}"))
 }
 
 fn number(line: &str, name: &str) -> anyhow::Result<u64> {
     let text = field(line, name)?;
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    u64::from_str_radix(digits, 16).with_context(|| format!("`{text}` is no hexadecimal number"))
+    u64::from_str_radix(digits, 16).with_context(|| format!("`{text}` is not a hexadecimal number"))
 }
 
-/// Waits for clients at a TCP port, over IPv6 and IPv4.
+/// Listens on a TCP port, over IPv6 and IPv4.
 pub fn listen(port: u16) -> anyhow::Result<TcpListener> {
     let both = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port));
     both.or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
-        .with_context(|| format!("TCP port {port} can't be had: is another server running?"))
+        .with_context(|| format!("can't listen on TCP port {port}: is another server running?"))
 }
 
-/// A TCP connection on which both ends say lines.
+/// A TCP connection that carries lines of text.
 pub struct Exchange {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
 }
 
 impl Exchange {
-    /// Over this connection.
+    /// Uses this connection.
     pub fn over(stream: TcpStream) -> anyhow::Result<Self> {
         Ok(Self {
             writer: stream.try_clone()?,
@@ -105,76 +105,79 @@ impl Exchange {
         })
     }
 
-    /// Calls a server, which may still be starting.
-    pub fn call(server: SocketAddr) -> anyhow::Result<Self> {
+    /// Connects to a server. Retries for 10 seconds, because the server may still be starting.
+    pub fn connect(server: SocketAddr) -> anyhow::Result<Self> {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             match TcpStream::connect(server) {
                 Ok(stream) => return Self::over(stream),
                 Err(_) if Instant::now() < deadline => sleep(Duration::from_millis(50)),
                 Err(error) => {
-                    bail!("nobody answers at {server} ({error}): start the server first")
+                    bail!("can't connect to {server} ({error}): start the server first")
                 }
             }
         }
     }
 
-    /// Says a line.
-    pub fn say(&mut self, line: impl fmt::Display) -> anyhow::Result<()> {
-        // One write, one segment: halves of a line would wait for each other.
-        let said = self.writer.write_all(format!("{line}\n").as_bytes());
-        said.context(HUNG_UP)
+    /// Sends a line.
+    pub fn send(&mut self, line: impl fmt::Display) -> anyhow::Result<()> {
+        // One write makes one segment. Two would be delayed by Nagle's algorithm.
+        let sent = self.writer.write_all(format!("{line}\n").as_bytes());
+        sent.context(CLOSED)
     }
 
-    /// Hears a line.
-    pub fn hear(&mut self) -> anyhow::Result<String> {
+    /// Receives a line.
+    pub fn receive(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
-        if self.reader.read_line(&mut line).context(HUNG_UP)? == 0 {
-            bail!(HUNG_UP);
+        if self.reader.read_line(&mut line).context(CLOSED)? == 0 {
+            bail!(CLOSED);
         }
         Ok(line.trim_end().to_owned())
     }
 }
 
-/// Who hangs up with words of ours unread resets the connection: the next line we say or hear then
-/// fails, instead of being empty. It means the same to us.
-const HUNG_UP: &str = "the other end hung up: its own words say why";
+/// A peer that closes the connection with unread data resets it: the next send or receive then fails
+/// instead of returning no data. Both cases get this message.
+const CLOSED: &str = "the peer closed the connection: see its own output for the reason";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Two ends of a connection.
-    fn both_ends() -> (Exchange, TcpStream) {
+    /// Both sides of a connection.
+    fn both_sides() -> (Exchange, TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let ours = Exchange::call(listener.local_addr().expect("it is bound"));
+        let ours = Exchange::connect(listener.local_addr().expect("it is bound"));
         (
             ours.expect("it listens"),
-            listener.accept().expect("it called").0,
+            listener.accept().expect("it connected").0,
         )
     }
 
     #[track_caller]
-    fn hung_up<T: fmt::Debug>(result: anyhow::Result<T>) {
-        let error = result.expect_err("the other end is gone");
-        assert!(error.to_string().contains("hung up"), "{error:#}");
+    fn assert_closed<T: fmt::Debug>(result: anyhow::Result<T>) {
+        let error = result.expect_err("the peer is gone");
+        assert!(
+            error.to_string().contains("closed the connection"),
+            "{error:#}"
+        );
     }
 
     #[test]
-    fn an_end_that_hangs_up_is_named() {
-        let (mut ours, theirs) = both_ends();
+    fn a_closed_connection_is_reported() {
+        let (mut ours, theirs) = both_sides();
         drop(theirs);
-        hung_up(ours.hear());
+        assert_closed(ours.receive());
     }
 
     #[test]
-    fn an_end_that_hangs_up_without_listening_is_named_too() {
-        let (mut ours, theirs) = both_ends();
-        ours.say("words").expect("it is still there");
-        // They have arrived: closing with them unread resets the connection.
-        theirs.peek(&mut [0]).expect("the words");
+    fn a_reset_connection_is_reported_as_closed() {
+        let (mut ours, theirs) = both_sides();
+        ours.send("words").expect("it is still there");
+        // The data has arrived. Closing with unread data resets the connection.
+        theirs.peek(&mut [0]).expect("the data");
         drop(theirs);
-        hung_up(ours.hear());
-        hung_up(ours.say("more words"));
+        assert_closed(ours.receive());
+        assert_closed(ours.send("more words"));
     }
 }

@@ -1,5 +1,5 @@
-//! What the teaching programs share: opening a device, introducing two ends to each other over TCP,
-//! and waiting for a completion. Everything that is worth learning is in the programs themselves.
+//! Code that the tutorial programs share: opening a device, exchanging connection parameters over
+//! TCP, and waiting for a completion.
 
 #![forbid(unsafe_code)]
 
@@ -12,19 +12,19 @@ use anyhow::{Context as _, ensure};
 use rocinante::{Completion, CompletionQueue, Status};
 
 pub use device::{DeviceOptions, describe_gid, gid_index, point_to_capture};
-pub use exchange::{Exchange, Introduction, listen, memory_of};
+pub use exchange::{Exchange, PeerInfo, listen, parse_memory};
 
-/// Longer than anything here takes, even on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait for a completion or an event. Longer than any operation takes on a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The next completion, whatever became of its request.
+/// Waits for the next completion, successful or not.
 pub fn completed(completions: &CompletionQueue) -> anyhow::Result<Completion> {
     completions
-        .wait_for(PATIENCE)
-        .context("nothing completed in 30 seconds: did the other end stop?")
+        .wait_for(TIMEOUT)
+        .context("nothing completed in 30 seconds: is the peer still running?")
 }
 
-/// The next completion, which has to be a success.
+/// Waits for the next completion. Fails if its status is not success.
 pub fn succeeded(completions: &CompletionQueue, what: &str) -> anyhow::Result<Completion> {
     let completion = completed(completions)?;
     let status = completion.status;

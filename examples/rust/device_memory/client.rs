@@ -1,23 +1,23 @@
-//! The side that uses memory of the other's device.
+//! The client: accesses the server's device memory.
 
 use std::net::SocketAddr;
 
 use anyhow::ensure;
-use examples::{Exchange, Introduction, succeeded, text_of};
+use examples::{Exchange, PeerInfo, succeeded, text_of};
 use rocinante::{
     Access, CompletionQueue, Context, Key, MemoryRegion, QueuePair, Remote, Request, Terms,
 };
 
 use crate::layout::{BOARD, COUNTER, FLAG, GREETING, LOCK, TEXT, TICKETS};
 
-/// Connected with a server.
+/// A client that is connected to a server.
 pub(crate) struct Client {
     exchange: Exchange,
     completions: CompletionQueue,
-    /// Ours, in ordinary memory: what we send, and where answers land.
+    /// Local host memory: for data to send, and for responses.
     memory: MemoryRegion,
     queue_pair: QueuePair,
-    /// The server's.
+    /// The server's device memory.
     device_memory: Remote,
 }
 
@@ -35,17 +35,17 @@ impl Client {
             ..Terms::default()
         };
         let prepared = domain.queue_pair(&completions).terms(terms).reliable()?;
-        let mut exchange = Exchange::call(server)?;
-        exchange.say(Introduction {
+        let mut exchange = Exchange::connect(server)?;
+        exchange.send(PeerInfo {
             endpoint: prepared.endpoint(),
-            // The server asks for nothing of ours.
+            // The server does not access memory of the client.
             memory: Remote {
                 address: 0,
                 key: Key::new(0),
             },
             length: 0,
         })?;
-        let server: Introduction = exchange.hear()?.parse()?;
+        let server: PeerInfo = exchange.receive()?.parse()?;
         Ok(Self {
             queue_pair: prepared.connect(server.endpoint)?,
             exchange,
@@ -55,63 +55,65 @@ impl Client {
         })
     }
 
-    /// Each operation once, in an order in which each can be seen to work.
+    /// Performs each operation once.
     pub(crate) fn try_everything(&self) -> anyhow::Result<()> {
-        self.memory.write(0, b"a SEND finds its own place");
+        self.memory.write(0, b"a SEND has no destination.");
         self.carry_out("SEND", Request::send().data(self.memory.slice(0..26)))?;
-        println!("SEND     26 bytes: the server's receive said where they go");
+        println!("SEND     26 bytes, into the receive that the server posted");
 
         let read = Request::read(self.at(GREETING)).data(self.memory.all());
         self.carry_out("RDMA READ", read)?;
         let greeting = text_of(&self.memory.to_vec(0..TEXT));
         println!("READ     \"{greeting}\"");
 
-        self.memory.write(0, b"a WRITE says where it goes");
+        self.memory.write(0, b"a WRITE has a destination.");
         let write = Request::write(self.at(BOARD)).data(self.memory.slice(0..26));
         self.carry_out("RDMA WRITE", write)?;
         println!("WRITE    26 bytes to offset {BOARD}");
 
         let found = self.compare_swap(FLAG, 0, 7)?;
         let again = self.compare_swap(FLAG, 0, 8)?;
-        println!("SWAP     the flag was {found}, now 7; who expects 0 again finds {again}");
+        println!(
+            "SWAP     the flag was {found} and is now 7; a second swap that expects 0 finds {again}"
+        );
         ensure!((found, again) == (0, 7), "compare-and-swap went wrong");
 
         let tickets = [self.fetch_add(TICKETS, 1)?, self.fetch_add(TICKETS, 1)?];
-        println!("ADD      drew tickets {} and {}", tickets[0], tickets[1]);
+        println!("ADD      got tickets {} and {}", tickets[0], tickets[1]);
         ensure!(tickets == [0, 1], "fetch-and-add went wrong");
         Ok(())
     }
 
-    /// Adds 1 to the counter by READ and WRITE, under the lock. Returns how often it was taken.
+    /// Increments the counter by READ and WRITE, under the lock. Returns the number of retries.
     pub(crate) fn increment(&self, times: u64) -> anyhow::Result<u64> {
-        // Unlike any other holder's: queue pair numbers are unique on a host.
+        // Unique: no two queue pairs of a host have the same number.
         let name = u64::from(self.queue_pair.number().value());
-        let mut waits = 0;
+        let mut retries = 0;
         for _ in 0..times {
-            // Free is 0. Whoever swaps in its own name has the lock.
+            // 0 means free. The client that replaces it with its own number has the lock.
             while self.compare_swap(LOCK, 0, name)? != 0 {
-                waits += 1;
+                retries += 1;
             }
             let counter = self.read_number(COUNTER)?;
             self.write_number(COUNTER, counter + 1)?;
             let holder = self.compare_swap(LOCK, name, 0)?;
-            ensure!(holder == name, "somebody took the lock away from {name:#x}");
+            ensure!(holder == name, "another client took the lock of {name:#x}");
         }
-        Ok(waits)
+        Ok(retries)
     }
 
     pub(crate) fn end(&mut self) -> anyhow::Result<()> {
-        self.exchange.say("done")
+        self.exchange.send("done")
     }
 
-    /// Replaces a number if it is `expected`; what it was.
+    /// Replaces a number if it equals `expected`. Returns the previous value.
     fn compare_swap(&self, offset: usize, expected: u64, new: u64) -> anyhow::Result<u64> {
         let request = Request::compare_swap(self.at(offset), expected, new);
         self.carry_out("COMPARE-AND-SWAP", request.data(self.memory.slice(0..8)))?;
         Ok(self.answer())
     }
 
-    /// Adds to a number; what it was.
+    /// Adds to a number. Returns the previous value.
     fn fetch_add(&self, offset: usize, add: u64) -> anyhow::Result<u64> {
         let request = Request::fetch_add(self.at(offset), add);
         self.carry_out("FETCH-AND-ADD", request.data(self.memory.slice(0..8)))?;

@@ -1,5 +1,5 @@
-//! Memory on the device itself: a peer reaches it like any other, and the host's own memory bus has
-//! nothing to do with it. Five operations on it, and a lock that many clients share.
+//! On-device memory: a peer accesses it like host memory, without the host's memory bus. Shows five
+//! operations on it, and a lock that many clients share.
 //!
 //! ```text
 //! cargo run --release --example device_memory -- server
@@ -7,7 +7,7 @@
 //! cargo run --release --example device_memory -- lock --clients 4 --times 100
 //! ```
 //!
-//! The C program of the same name speaks the same language: either can be server or client.
+//! Interoperates with the C program of the same name: either can be server or client.
 
 #![forbid(unsafe_code)]
 
@@ -25,23 +25,23 @@ use rocinante::Context;
 use client::Client;
 use server::Server;
 
-/// Where things lie in the device memory. Both ends must know.
+/// The layout of the device memory, the same on both sides.
 mod layout {
-    /// What the server has written.
+    /// A text that the server writes at the start.
     pub(crate) const GREETING: usize = 0;
-    /// Where a client's SEND lands.
+    /// The buffer of the receive for a client's SEND.
     pub(crate) const INBOX: usize = 64;
-    /// Where a client WRITEs.
+    /// The destination of a client's WRITE.
     pub(crate) const BOARD: usize = 128;
     /// Eight bytes for compare-and-swap.
     pub(crate) const FLAG: usize = 192;
     /// Eight bytes for fetch-and-add.
     pub(crate) const TICKETS: usize = 200;
-    /// The lock: 0 when it is free, else the number of its holder.
+    /// The lock: 0 if it is free, else the number of its holder.
     pub(crate) const LOCK: usize = 256;
-    /// What the lock protects.
+    /// The counter that the lock protects.
     pub(crate) const COUNTER: usize = 264;
-    /// How long each of the texts can be.
+    /// The maximum length of each text.
     pub(crate) const TEXT: usize = 64;
 }
 
@@ -54,55 +54,55 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Role {
-    /// Offer device memory to clients, and show what they did with it
+    /// Offer device memory to clients, and print it before and after
     Server {
         #[command(flatten)]
-        place: Place,
-        /// How much device memory, in bytes
+        common: Common,
+        /// Size of the device memory in bytes
         #[arg(long, default_value_t = 128 * 1024)]
         size: usize,
-        /// How many clients to serve
+        /// Number of clients to run_server
         #[arg(long, default_value_t = 1)]
         clients: usize,
     },
-    /// Use a server's device memory
+    /// Access a server's device memory
     Client {
         /// The server
         #[arg(default_value_t = Ipv4Addr::LOCALHOST.into())]
         server: IpAddr,
         #[command(flatten)]
-        place: Place,
-        /// Only increment the counter under the lock, so often
+        common: Common,
+        /// Only increment the counter under the lock, this many times
         #[arg(long, value_name = "TIMES")]
         increment: Option<u64>,
     },
-    /// A server and clients in one process: is the sum right?
+    /// Run a server and clients in one process, and check the counter
     Lock {
         #[command(flatten)]
-        place: Place,
-        /// How many clients
+        common: Common,
+        /// Number of clients
         #[arg(long, default_value_t = 4)]
         clients: usize,
-        /// How often each increments the counter
+        /// Number of increments of each client
         #[arg(long, default_value_t = 100)]
         times: u64,
     },
 }
 
-/// Where to be.
+/// Options of both sides.
 #[derive(Args, Clone)]
-struct Place {
+struct Common {
     #[command(flatten)]
     device: DeviceOptions,
-    /// Which entry of the GID table [default: the first of the server's address family]
+    /// GID index [default: the first of the server's address family]
     #[arg(short = 'g', long, value_name = "INDEX")]
     gid_index: Option<u8>,
-    /// The TCP port at which the two ends introduce themselves
+    /// The TCP port for the exchange of connection parameters
     #[arg(long, default_value_t = 18701)]
     port: u16,
 }
 
-impl Place {
+impl Common {
     fn open(&self, capture: &str, peer: Option<IpAddr>) -> anyhow::Result<(Context, u8)> {
         let context = self.device.open(capture, peer)?;
         let index = gid_index(&context, self.gid_index, peer);
@@ -114,31 +114,31 @@ impl Place {
 fn main() -> anyhow::Result<()> {
     match Options::parse().role {
         Role::Server {
-            place,
+            common,
             size,
             clients,
-        } => serve(&place, size, clients),
+        } => run_server(&common, size, clients),
         Role::Client {
             server,
-            place,
+            common,
             increment,
-        } => visit(&place, server, increment),
+        } => run_client(&common, server, increment),
         Role::Lock {
-            place,
+            common,
             clients,
             times,
-        } => count_together(&place, clients, times),
+        } => run_lock(&common, clients, times),
     }
 }
 
-fn serve(place: &Place, size: usize, clients: usize) -> anyhow::Result<()> {
-    let (context, gid_index) = place.open("device_memory-server.pcapng", None)?;
+fn run_server(common: &Common, size: usize, clients: usize) -> anyhow::Result<()> {
+    let (context, gid_index) = common.open("device_memory-server.pcapng", None)?;
     let server = Server::new(&context, gid_index, size)?;
     println!("memory   {size} bytes on the device, registered: addresses begin at 0");
     server.show();
-    let listener = listen(place.port)?;
+    let listener = listen(common.port)?;
     let port = listener.local_addr()?.port();
-    println!("server   waits for {clients} client(s) at TCP port {port}");
+    println!("server   retries for {clients} client(s) on TCP port {port}");
     server.serve(&listener, clients)?;
     println!("\nAfterwards:");
     server.show();
@@ -146,16 +146,16 @@ fn serve(place: &Place, size: usize, clients: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn visit(place: &Place, server: IpAddr, increment: Option<u64>) -> anyhow::Result<()> {
-    let (context, gid_index) = place.open("device_memory-client.pcapng", Some(server))?;
-    let address = SocketAddr::new(server, place.port);
+fn run_client(common: &Common, server: IpAddr, increment: Option<u64>) -> anyhow::Result<()> {
+    let (context, gid_index) = common.open("device_memory-client.pcapng", Some(server))?;
+    let address = SocketAddr::new(server, common.port);
     let mut client = Client::connect(&context, gid_index, address)?;
     match increment {
         None => client.try_everything()?,
         Some(times) => {
-            let waits = client.increment(times)?;
+            let retries = client.increment(times)?;
             println!(
-                "client   added 1 to the counter {times} times; found the lock taken {waits} times"
+                "client   added 1 to the counter {times} times; retried the lock {retries} times"
             );
         }
     }
@@ -164,27 +164,27 @@ fn visit(place: &Place, server: IpAddr, increment: Option<u64>) -> anyhow::Resul
     Ok(())
 }
 
-/// Every client adds 1 so often by READ and WRITE, which would lose most of it without the lock.
-fn count_together(place: &Place, clients: usize, times: u64) -> anyhow::Result<()> {
-    let (context, gid_index) = place.open("device_memory-lock.pcapng", None)?;
+/// Each client increments the counter by READ and WRITE. Without the lock, most increments would be lost.
+fn run_lock(common: &Common, clients: usize, times: u64) -> anyhow::Result<()> {
+    let (context, gid_index) = common.open("device_memory-lock.pcapng", None)?;
     let server = Server::new(&context, gid_index, 4096)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
     println!("lock     {clients} clients, each adds 1 to the same counter {times} times");
     let count = || -> anyhow::Result<u64> {
         let mut client = Client::connect(&context, gid_index, address)?;
-        let waits = client.increment(times)?;
+        let retries = client.increment(times)?;
         client.end()?;
-        Ok(waits)
+        Ok(retries)
     };
-    let waits = thread::scope(|scope| -> anyhow::Result<u64> {
+    let retries = thread::scope(|scope| -> anyhow::Result<u64> {
         let counting: Vec<_> = (0..clients).map(|_| scope.spawn(count)).collect();
         server.serve(&listener, clients)?;
-        let waits = counting.into_iter().map(|it| it.join().expect("no panic"));
-        waits.sum()
+        let retries = counting.into_iter().map(|it| it.join().expect("no panic"));
+        retries.sum()
     })?;
     let (sum, expected) = (server.counter(), clients as u64 * times);
-    println!("lock     found taken {waits} times");
+    println!("lock     retried {retries} times");
     println!("counter  {sum}: {clients} x {times} = {expected}");
     point_to_capture(&context);
     ensure!(sum == expected, "the lock did not hold");

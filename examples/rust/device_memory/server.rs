@@ -1,15 +1,15 @@
-//! The side whose device has the memory.
+//! The server: owns the device memory.
 
 use std::net::TcpListener;
 
-use examples::{Exchange, Introduction, text_of};
+use examples::{Exchange, PeerInfo, text_of};
 use rocinante::{
     Access, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, Terms,
 };
 
 use crate::layout::{BOARD, COUNTER, FLAG, GREETING, INBOX, LOCK, TEXT, TICKETS};
 
-/// Device memory that clients may use.
+/// Device memory that clients may access.
 pub(crate) struct Server {
     domain: ProtectionDomain,
     completions: CompletionQueue,
@@ -17,10 +17,10 @@ pub(crate) struct Server {
     gid_index: u8,
 }
 
-/// A client and what connects us with it.
-struct Guest {
+/// A connected client.
+struct ConnectedClient {
     exchange: Exchange,
-    // Kept: a queue pair lives as long as its handle.
+    // A queue pair lives as long as its handle.
     _queue_pair: QueuePair,
 }
 
@@ -33,7 +33,7 @@ impl Server {
             | Access::REMOTE_ATOMIC;
         // In C: ibv_alloc_dm and ibv_reg_dm_mr with IBV_ACCESS_ZERO_BASED.
         let memory = domain.register_on_device(size, rights)?;
-        // It is not the process's memory: one copies in and out (ibv_memcpy_to_dm).
+        // The process has no pointer to it and copies data in and out (ibv_memcpy_to_dm).
         memory.write(GREETING, b"hello from the device's own memory");
         Ok(Self {
             completions: context.completion_queue(64)?,
@@ -43,13 +43,13 @@ impl Server {
         })
     }
 
-    /// Lets all clients in, and waits until all have gone.
+    /// Accepts all clients, and waits until all are done.
     pub(crate) fn serve(&self, listener: &TcpListener, clients: usize) -> anyhow::Result<()> {
-        let guests = (0..clients).map(|_| self.welcome(listener));
-        let mut guests: Vec<_> = guests.collect::<anyhow::Result<_>>()?;
-        // What they do in between, the device does alone.
-        for guest in &mut guests {
-            guest.exchange.hear()?;
+        let connected = (0..clients).map(|_| self.accept(listener));
+        let mut connected: Vec<_> = connected.collect::<anyhow::Result<_>>()?;
+        // Until then only the device works; this program takes no part.
+        for client in &mut connected {
+            client.exchange.receive()?;
         }
         while let Some(received) = self.completions.poll() {
             println!("receive  {}: {} bytes", received.status, received.length);
@@ -57,7 +57,7 @@ impl Server {
         Ok(())
     }
 
-    fn welcome(&self, listener: &TcpListener) -> anyhow::Result<Guest> {
+    fn accept(&self, listener: &TcpListener) -> anyhow::Result<ConnectedClient> {
         let mut exchange = Exchange::over(listener.accept()?.0)?;
         let terms = Terms {
             gid_index: self.gid_index,
@@ -65,24 +65,24 @@ impl Server {
         };
         let prepared = self.domain.queue_pair(&self.completions).terms(terms);
         let prepared = prepared.reliable()?;
-        // A receive may be in device memory as well.
+        // The buffer of a receive can be in device memory, too.
         prepared.post_receive(1, [self.memory.slice(INBOX..INBOX + TEXT)])?;
-        let client: Introduction = exchange.hear()?.parse()?;
-        let server = Introduction {
+        let client: PeerInfo = exchange.receive()?.parse()?;
+        let server = PeerInfo {
             endpoint: prepared.endpoint(),
             memory: self.memory.remote(0),
             length: self.memory.len(),
         };
-        // First ready, then known: a client may send as soon as it knows us.
+        // Connect before replying: the client may send as soon as it has the reply.
         let queue_pair = prepared.connect(client.endpoint)?;
-        exchange.say(server)?;
-        Ok(Guest {
+        exchange.send(server)?;
+        Ok(ConnectedClient {
             exchange,
             _queue_pair: queue_pair,
         })
     }
 
-    /// Prints the memory. Copying it out is a matter of the device, too (ibv_memcpy_from_dm).
+    /// Prints the memory. The device copies it out (ibv_memcpy_from_dm).
     pub(crate) fn show(&self) {
         for (name, offset) in [("greeting", GREETING), ("inbox", INBOX), ("board", BOARD)] {
             let text = text_of(&self.memory.to_vec(offset..offset + TEXT));
@@ -106,7 +106,7 @@ impl Server {
     fn number(&self, offset: usize) -> u64 {
         let mut bytes = [0; 8];
         self.memory.read(offset, &mut bytes);
-        // Atomics work on numbers in the host's own byte order.
+        // Atomics use the byte order of the host.
         u64::from_ne_bytes(bytes)
     }
 }

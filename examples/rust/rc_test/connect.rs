@@ -1,13 +1,13 @@
-//! How the two ends find each other: over a TCP socket of their own, or by the connection manager.
+//! Connects the two sides: over a TCP socket, or with the connection manager.
 //!
-//! Both carry the same facts: GID, queue pair number, first sequence number, and where the server's
-//! memory is. The connection manager does it with messages to queue pair 1, which are in the
-//! capture too, and leaves an application a few bytes of *private data* for the rest.
+//! Both exchange the same parameters: GID, queue pair number, first sequence number, and the server's
+//! memory. The connection manager sends messages to queue pair 1, which are in the capture, too. They
+//! carry some bytes of *private data* for the application.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::ensure;
-use examples::{Exchange, Introduction, PATIENCE, listen, memory_of, text_of};
+use examples::{Exchange, PeerInfo, TIMEOUT, listen, parse_memory, text_of};
 use rocinante::{
     Builder, Connection, Connector, Context, Key, Listener, QueuePair, Remote, Segment,
 };
@@ -15,7 +15,7 @@ use rocinante::{
 use crate::Mode;
 use crate::fault::Fault;
 
-/// What both ends must want.
+/// The options that must be the same on both sides.
 pub(crate) struct Plan(String);
 
 impl Plan {
@@ -24,7 +24,7 @@ impl Plan {
             Mode::Send => "send",
             Mode::Write => "write",
         };
-        let fault = fault.map_or("nothing", Fault::word);
+        let fault = fault.map_or("nothing", Fault::name);
         Self(format!("mode={mode} break={fault}"))
     }
 
@@ -32,27 +32,27 @@ impl Plan {
         let server = &self.0;
         ensure!(
             server == client,
-            "the client wants `{client}` and the server `{server}`: give both the same options"
+            "the client has `{client}` and the server `{server}`: give both the same options"
         );
         Ok(())
     }
 }
 
-/// Memory that the peer may use, and how much.
+/// Memory that the peer may access, and its length.
 type Memory = (Remote, usize);
 
-/// What a server has for its client.
-pub(crate) struct Invitation {
-    /// Where it waits.
+/// What a server offers to its client.
+pub(crate) struct Offer {
+    /// The port to listen on.
     pub(crate) port: u16,
     pub(crate) plan: Plan,
-    /// What the client may write to.
+    /// The memory that the client may write.
     pub(crate) memory: Memory,
-    /// Where a message of the client's goes, if one is to come.
+    /// The buffer for a SEND of the client, if there is to be one.
     pub(crate) receive: Option<Segment>,
 }
 
-/// A connected queue pair, and a way to say that all is done.
+/// A connected queue pair, and a way to tell the peer that this side is done.
 pub(crate) enum Link {
     Tcp {
         queue_pair: QueuePair,
@@ -66,30 +66,27 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    pub(crate) fn accept_by_tcp(
-        queue_pair: Builder,
-        invitation: &Invitation,
-    ) -> anyhow::Result<Self> {
-        let listener = listen(invitation.port)?;
+    pub(crate) fn accept_by_tcp(queue_pair: Builder, offered: &Offer) -> anyhow::Result<Self> {
+        let listener = listen(offered.port)?;
         let port = listener.local_addr()?.port();
-        println!("server  waits for a client at TCP port {port}");
+        println!("server  waits for a client on TCP port {port}");
         let mut exchange = Exchange::over(listener.accept()?.0)?;
-        invitation.plan.check(&exchange.hear()?)?;
+        offered.plan.check(&exchange.receive()?)?;
 
         let prepared = queue_pair.reliable()?;
-        if let Some(room) = invitation.receive {
-            prepared.post_receive(1, [room])?;
+        if let Some(buffer) = offered.receive {
+            prepared.post_receive(1, [buffer])?;
         }
-        let client: Introduction = exchange.hear()?.parse()?;
-        let server = Introduction {
+        let client: PeerInfo = exchange.receive()?.parse()?;
+        let server = PeerInfo {
             endpoint: prepared.endpoint(),
-            memory: invitation.memory.0,
-            length: invitation.memory.1,
+            memory: offered.memory.0,
+            length: offered.memory.1,
         };
         println!("client  {client}\nserver  {server}");
-        // First ready, then known: a peer may send as soon as it knows us.
+        // Connect before replying: the client may send as soon as it has the reply.
         let queue_pair = prepared.connect(client.endpoint)?;
-        exchange.say(server)?;
+        exchange.send(server)?;
         Ok(Self::Tcp {
             queue_pair,
             exchange,
@@ -102,20 +99,20 @@ impl Link {
         server: SocketAddr,
         plan: &Plan,
     ) -> anyhow::Result<Self> {
-        let mut exchange = Exchange::call(server)?;
-        exchange.say(&plan.0)?;
+        let mut exchange = Exchange::connect(server)?;
+        exchange.send(&plan.0)?;
         let prepared = queue_pair.reliable()?;
-        let client = Introduction {
+        let client = PeerInfo {
             endpoint: prepared.endpoint(),
-            // The server asks for nothing of ours.
+            // The server does not access memory of the client.
             memory: Remote {
                 address: 0,
                 key: Key::new(0),
             },
             length: 0,
         };
-        exchange.say(client)?;
-        let server: Introduction = exchange.hear()?.parse()?;
+        exchange.send(client)?;
+        let server: PeerInfo = exchange.receive()?.parse()?;
         println!("client  {client}\nserver  {server}");
         Ok(Self::Tcp {
             queue_pair: prepared.connect(server.endpoint)?,
@@ -127,20 +124,20 @@ impl Link {
     pub(crate) fn accept_by_cm(
         context: &Context,
         queue_pair: Builder,
-        invitation: &Invitation,
+        offered: &Offer,
     ) -> anyhow::Result<Self> {
-        let any = (Ipv4Addr::UNSPECIFIED, invitation.port);
+        let any = (Ipv4Addr::UNSPECIFIED, offered.port);
         let listener = Listener::bind_on(context, any.into())?;
         let port = listener.local_address().port();
-        println!("server  waits for a client at port {port} of the connection manager");
+        println!("server  waits for a client on port {port} of the connection manager");
         let request = listener.wait();
-        invitation.plan.check(&text_of(request.private_data()))?;
+        offered.plan.check(&text_of(request.private_data()))?;
         println!("client  {} asks for a connection", request.peer_address());
         let prepared = request.prepare(queue_pair)?;
-        if let Some(room) = invitation.receive {
-            prepared.post_receive(1, [room])?;
+        if let Some(buffer) = offered.receive {
+            prepared.post_receive(1, [buffer])?;
         }
-        let memory = invitation.memory;
+        let memory = offered.memory;
         let connection = prepared.accept(to_text(memory).as_bytes())?;
         Ok(Self::Cm { connection, memory })
     }
@@ -153,9 +150,9 @@ impl Link {
     ) -> anyhow::Result<Self> {
         let prepared = Connector::resolve_on(context, server)?.prepare(queue_pair)?;
         let connection = prepared.connect(plan.0.as_bytes())?;
-        let said = text_of(connection.private_data());
-        println!("server  accepts: {said}");
-        let memory = memory_of(&said)?;
+        let reply = text_of(connection.private_data());
+        println!("server  accepts: {reply}");
+        let memory = parse_memory(&reply)?;
         Ok(Self::Cm { connection, memory })
     }
 
@@ -173,22 +170,22 @@ impl Link {
         }
     }
 
-    /// Tells the peer that all is done.
+    /// Tells the peer that this side is done.
     pub(crate) fn end(&mut self) -> anyhow::Result<()> {
         match self {
-            Link::Tcp { exchange, .. } => exchange.say("done"),
+            Link::Tcp { exchange, .. } => exchange.send("done"),
             Link::Cm { connection, .. } => Ok(connection.disconnect()?),
         }
     }
 
-    /// Waits until the peer says that all is done.
+    /// Waits until the peer is done.
     pub(crate) fn wait_for_the_end(&mut self) -> anyhow::Result<()> {
         match self {
-            Link::Tcp { exchange, .. } => exchange.hear().map(drop),
+            Link::Tcp { exchange, .. } => exchange.receive().map(drop),
             Link::Cm { connection, .. } => {
                 ensure!(
-                    connection.wait_disconnected(PATIENCE),
-                    "the client is gone without a word"
+                    connection.wait_disconnected(TIMEOUT),
+                    "the client did not disconnect"
                 );
                 Ok(())
             }

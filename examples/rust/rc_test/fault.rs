@@ -1,11 +1,11 @@
-//! Four mistakes that everybody makes once, and what they look like.
+//! Four common mistakes and their symptoms.
 
 use clap::ValueEnum;
 use rocinante::Status;
 
 use crate::Mode;
 
-/// What is done wrong.
+/// The mistake to make.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Fault {
     /// The server registers its buffer without the right to write it remotely
@@ -19,8 +19,8 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// The word that both ends use for it.
-    pub(crate) fn word(self) -> &'static str {
+    /// Its name, the same on both sides.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Fault::Access => "access",
             Fault::Rkey => "rkey",
@@ -29,7 +29,7 @@ impl Fault {
         }
     }
 
-    /// The operation that shows it: only a SEND needs a receive, only a WRITE an address and a key.
+    /// The operation that it affects: only a SEND needs a receive, only a WRITE an address and a key.
     pub(crate) fn mode(self) -> Mode {
         match self {
             Fault::Access | Fault::Rkey | Fault::Addr => Mode::Write,
@@ -37,7 +37,7 @@ impl Fault {
         }
     }
 
-    /// How the client's request must end.
+    /// The expected status of the client's request.
     pub(crate) fn expected(self) -> Status {
         match self {
             Fault::Access | Fault::Rkey | Fault::Addr => Status::RemoteAccess,
@@ -45,40 +45,40 @@ impl Fault {
         }
     }
 
-    /// What happened, as the client knows it.
-    pub(crate) fn seen_by_the_client(self) -> &'static str {
+    /// Explains what happened, for the client.
+    pub(crate) fn client_explanation(self) -> &'static str {
         match self {
             Fault::Access => {
                 "At fault: the server. It refused with a NAK (syndrome 0x62, remote access error), \
-                 because\nit registered its buffer without REMOTE_WRITE. A key alone is not a right."
+                 because\nit registered its buffer without REMOTE_WRITE. A key does not imply this right."
             }
             Fault::Rkey => {
                 "At fault: the client. The server refused with a NAK (syndrome 0x62, remote access \
-                 error),\nbecause it knows no memory with this key. Use the rkey as it came, all 32 bits."
+                 error),\nbecause it has no memory with this key. Use all 32 bits of the rkey as received."
             }
             Fault::Addr => {
                 "At fault: the client. The server refused with a NAK (syndrome 0x62, remote access \
-                 error),\nbecause the text would end behind the buffer. Nothing of it was written."
+                 error),\nbecause the text would end outside the buffer. Nothing was written."
             }
             Fault::Recv => {
-                "At fault: the server. It answered each try with an RNR NAK (syndrome 0x20 and the \
-                 time\nto wait), because it had posted no receive. After 3 more tries the client \
-                 gave up."
+                "At fault: the server. It answered each attempt with an RNR NAK (syndrome 0x20 and the \
+                 time\nto wait), because it had posted no receive. The client gave up after 3 \
+                 retries."
             }
         }
     }
 
-    /// What the server can know of it.
-    pub(crate) fn seen_by_the_server(self) -> &'static str {
+    /// Explains what happened, for the server.
+    pub(crate) fn server_explanation(self) -> &'static str {
         match self {
             Fault::Access | Fault::Rkey | Fault::Addr => {
-                "The buffer is as it was. The device refused the write, broke the queue pair and \
-                 said so\nin an asynchronous event. No completion tells of it: a server that only \
-                 polls sees nothing."
+                "The buffer is unchanged. The device refused the write, moved the queue pair to \
+                 ERROR and\nreported an asynchronous event. There is no completion: a server that \
+                 only polls sees nothing."
             }
             Fault::Recv => {
-                "The buffer is as it was, and nothing else shows here: the device sent the message \
-                 away\nwithout a completion or an event. Post receives before the peer can send."
+                "The buffer is unchanged. The device refused the message without a completion or an \
+                 event.\nPost receives before the peer can send."
             }
         }
     }

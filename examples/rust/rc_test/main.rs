@@ -1,12 +1,12 @@
-//! Two processes, one message: by SEND, which the server takes part in, or by RDMA WRITE, which it
-//! does not even notice. And four ways to get it wrong.
+//! Sends one message from a client process to a server process, by SEND or by RDMA WRITE. `--break`
+//! makes one of four common mistakes, to show its symptoms.
 //!
 //! ```text
 //! cargo run --release --example rc_test -- --mode write                        the server
 //! cargo run --release --example rc_test -- --mode write --server-ip 127.0.0.1  the client
 //! ```
 //!
-//! The Python program of the same name speaks the same language: either can be server or client.
+//! Interoperates with the Python program of the same name: either can be server or client.
 
 #![forbid(unsafe_code)]
 
@@ -23,46 +23,46 @@ use rocinante::{
     Request, Status, Terms,
 };
 
-use connect::{Invitation, Link, Plan};
+use connect::{Link, Offer, Plan};
 use fault::Fault;
 
 const MESSAGE: &str = ">>> client saying hello .......... ";
 
-/// How large the server's buffer is.
-const ROOM: usize = 64;
+/// The size of the server's buffer.
+const BUFFER_SIZE: usize = 64;
 
-/// What is in it before.
-const BEFORE: &str = "--- nothing has come yet ---";
+/// The initial contents of the server's buffer.
+const BEFORE: &str = "--- nothing has arrived ---";
 
 /// SEND or RDMA WRITE a text from a client to a server
 #[derive(Parser)]
 #[command(after_help = "\
-Without --server-ip it is the server, with it the client. Both need the same --mode, --cm and --break.
+Without --server-ip this is the server, with it the client. Both need the same --mode, --cm and --break.
 
 Examples:
   rc_test --mode send                                  the server, and in another terminal:
   rc_test --mode send --server-ip 127.0.0.1            the client
-  rc_test --cm --mode write --server-ip 10.0.0.7       introduced by the connection manager
-  rc_test --break rkey --server-ip 127.0.0.1           with a wrong key: what happens?")]
+  rc_test --cm --mode write --server-ip 10.0.0.7       with the connection manager
+  rc_test --break rkey --server-ip 127.0.0.1           with a wrong key")]
 struct Options {
     #[command(flatten)]
     device: DeviceOptions,
-    /// How the text gets to the server [default: send; write for most kinds of --break]
+    /// The operation [default: send; write for most kinds of --break]
     #[arg(long)]
     mode: Option<Mode>,
-    /// Let the connection manager introduce the two ends, instead of a TCP socket
+    /// Connect with the connection manager instead of a TCP socket
     #[arg(long)]
     cm: bool,
-    /// The server's address: makes this the client
+    /// Be the client of the server at this address
     #[arg(long, value_name = "ADDR")]
     server_ip: Option<IpAddr>,
-    /// Which entry of the GID table [default: the first of the server's address family]
+    /// GID index [default: the first of the server's address family]
     #[arg(long, value_name = "N")]
     gid_index: Option<u8>,
-    /// Do something wrong, to see what it looks like
+    /// Make a mistake on purpose, to show its symptoms
     #[arg(long = "break", value_name = "WHAT")]
     fault: Option<Fault>,
-    /// The server's TCP port, or its port in the connection manager
+    /// The TCP port of the server, or its port with --cm
     #[arg(long, default_value_t = 18700)]
     port: u16,
 }
@@ -72,12 +72,12 @@ struct Options {
 enum Mode {
     /// Into a receive that the server has posted
     Send,
-    /// Straight into the server's memory
+    /// Directly into the server's memory
     Write,
 }
 
 impl Mode {
-    /// Its name and how its packet is known on the wire.
+    /// Its name and the opcode of its packet.
     fn on_the_wire(self) -> &'static str {
         match self {
             Mode::Send => "SEND, opcode 4 (RC SEND Only)",
@@ -90,7 +90,7 @@ impl Options {
     fn mode(&self) -> anyhow::Result<Mode> {
         match (self.mode, self.fault.map(Fault::mode)) {
             (Some(mode), Some(needed)) if mode != needed => {
-                bail!("this kind of --break shows itself only with the other --mode: leave it out")
+                bail!("this kind of --break needs the other --mode: leave out --mode")
             }
             (Some(mode), _) | (None, Some(mode)) => Ok(mode),
             (None, None) => Ok(Mode::Send),
@@ -101,30 +101,30 @@ impl Options {
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     match options.server_ip {
-        None => serve(&options),
-        Some(server) => say_hello(&options, server),
+        None => run_server(&options),
+        Some(server) => run_client(&options, server),
     }
 }
 
-/// What both sides need: a device, memory, and a queue of completions.
-struct Station {
+/// The objects that both sides need.
+struct Resources {
     context: Context,
     completions: CompletionQueue,
     memory: MemoryRegion,
     queue_pair: Builder,
 }
 
-impl Station {
+impl Resources {
     fn new(options: &Options, capture: &str, access: Access) -> anyhow::Result<Self> {
         let context = options.device.open(capture, options.server_ip)?;
         let gid_index = gid_index(&context, options.gid_index, options.server_ip);
         println!("device  {}", describe_gid(&context, gid_index));
         let domain = context.protection_domain()?;
         let completions = context.completion_queue(16)?;
-        let memory = domain.register(ROOM, access)?;
+        let memory = domain.register(BUFFER_SIZE, access)?;
         let terms = Terms {
             gid_index,
-            // 7 would mean "for ever": a missing receive would look like a program that hangs.
+            // 7 means "forever": with a missing receive the program would seem to hang.
             rnr_retry: 3,
             ..Terms::default()
         };
@@ -137,103 +137,109 @@ impl Station {
     }
 }
 
-fn serve(options: &Options) -> anyhow::Result<()> {
+fn run_server(options: &Options) -> anyhow::Result<()> {
     let access = match options.fault {
-        // The mistake: the peer gets a key to memory that it may not write.
+        // The mistake: the peer gets a key for memory without the right to write it.
         Some(Fault::Access) => Access::LOCAL_WRITE,
         _ => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
     };
-    let station = Station::new(options, "rc_test-server.pcapng", access)?;
-    station.memory.write(0, BEFORE.as_bytes());
-    println!("buffer  \"{}\"", text_of(&station.memory.to_vec(0..ROOM)));
+    let resources = Resources::new(options, "rc_test-server.pcapng", access)?;
+    resources.memory.write(0, BEFORE.as_bytes());
+    println!(
+        "buffer  \"{}\"",
+        text_of(&resources.memory.to_vec(0..BUFFER_SIZE))
+    );
 
-    let invitation = invite(options, &station)?;
+    let offered = offer(options, &resources)?;
     let mut link = match options.cm {
-        true => Link::accept_by_cm(&station.context, station.queue_pair, &invitation)?,
-        false => Link::accept_by_tcp(station.queue_pair, &invitation)?,
+        true => Link::accept_by_cm(&resources.context, resources.queue_pair, &offered)?,
+        false => Link::accept_by_tcp(resources.queue_pair, &offered)?,
     };
-    if invitation.receive.is_some() {
-        let received = completed(&station.completions)?;
+    if offered.receive.is_some() {
+        let received = completed(&resources.completions)?;
         println!(
             "receive work request {}: {}, {} bytes",
             received.id, received.status, received.length
         );
     }
-    // A WRITE completes nothing here, and neither does a failure: only the client can tell.
+    // Neither a WRITE nor a refused request completes here, so the client reports that it is done.
     link.wait_for_the_end()?;
-    println!("buffer  \"{}\"", text_of(&station.memory.to_vec(0..ROOM)));
-    if let Some(event) = station.context.poll_event() {
-        println!("event   {}", in_words(event));
+    println!(
+        "buffer  \"{}\"",
+        text_of(&resources.memory.to_vec(0..BUFFER_SIZE))
+    );
+    if let Some(event) = resources.context.poll_event() {
+        println!("event   {}", describe_event(event));
     }
     if let Some(fault) = options.fault {
-        println!("\n{}", fault.seen_by_the_server());
+        println!("\n{}", fault.server_explanation());
     }
-    point_to_capture(&station.context);
+    point_to_capture(&resources.context);
     Ok(())
 }
 
-/// What the client may do, and where its message goes.
-fn invite(options: &Options, station: &Station) -> anyhow::Result<Invitation> {
+/// What the server offers to the client.
+fn offer(options: &Options, resources: &Resources) -> anyhow::Result<Offer> {
     let mode = options.mode()?;
     let receive = match options.fault {
-        // The mistake: a SEND needs a receive at the other end, and there is none.
+        // The mistake: a SEND needs a receive at the server, and there is none.
         Some(Fault::Recv) => None,
-        _ => (mode == Mode::Send).then(|| station.memory.all()),
+        _ => (mode == Mode::Send).then(|| resources.memory.all()),
     };
-    Ok(Invitation {
+    Ok(Offer {
         port: options.port,
         plan: Plan::new(mode, options.fault),
-        memory: (station.memory.remote(0), ROOM),
+        memory: (resources.memory.remote(0), BUFFER_SIZE),
         receive,
     })
 }
 
-/// What the device says about itself when no work request can carry the news.
-fn in_words(event: AsyncEvent) -> String {
+/// Describes an asynchronous event: an error that belongs to no work request.
+fn describe_event(event: AsyncEvent) -> String {
     match event {
         AsyncEvent::AccessError(number) => format!(
-            "a peer wanted memory that it may not touch, queue pair {:#x} is in error",
+            "a peer had no right to access this memory; queue pair {:#x} is in the error state",
             number.value()
         ),
         other => format!("{other:?}"),
     }
 }
 
-fn say_hello(options: &Options, server: IpAddr) -> anyhow::Result<()> {
+fn run_client(options: &Options, server: IpAddr) -> anyhow::Result<()> {
     let mode = options.mode()?;
-    let station = Station::new(options, "rc_test-client.pcapng", Access::LOCAL_WRITE)?;
+    let resources = Resources::new(options, "rc_test-client.pcapng", Access::LOCAL_WRITE)?;
     let plan = Plan::new(mode, options.fault);
     let address = (server, options.port).into();
     let mut link = match options.cm {
-        true => Link::connect_by_cm(&station.context, station.queue_pair, address, &plan)?,
-        false => Link::connect_by_tcp(station.queue_pair, address, &plan)?,
+        true => Link::connect_by_cm(&resources.context, resources.queue_pair, address, &plan)?,
+        false => Link::connect_by_tcp(resources.queue_pair, address, &plan)?,
     };
 
-    station.memory.write(0, MESSAGE.as_bytes());
-    let words = station.memory.slice(0..MESSAGE.len());
+    resources.memory.write(0, MESSAGE.as_bytes());
+    let data = resources.memory.slice(0..MESSAGE.len());
     let request = match mode {
         Mode::Send => Request::send(),
         Mode::Write => Request::write(target(&link, options.fault)),
     };
     println!("client  posts \"{MESSAGE}\": {}", mode.on_the_wire());
-    link.queue_pair().post(request.data(words).id(1))?;
-    let completion = completed(&station.completions)?;
+    link.queue_pair().post(request.data(data).id(1))?;
+    let completion = completed(&resources.completions)?;
     link.end()?;
-    judge(&completion, options.fault)?;
-    point_to_capture(&station.context);
+    report(&completion, options.fault)?;
+    point_to_capture(&resources.context);
     Ok(())
 }
 
-/// Where the server's buffer is, or what a careless client takes for it.
+/// The address and key of the server's buffer, wrong if the options ask for it.
 fn target(link: &Link, fault: Option<Fault>) -> Remote {
     let (buffer, length) = link.memory();
     match fault {
-        // The mistake: a key that nobody gave us.
+        // The mistake: a key that the server did not send.
         Some(Fault::Rkey) => Remote {
             key: Key::new(buffer.key.value() ^ 0x5a5a_5a5a),
             ..buffer
         },
-        // The mistake: the text begins inside of the buffer and ends outside.
+        // The mistake: the text begins inside the buffer and ends outside.
         Some(Fault::Addr) => Remote {
             address: buffer.address + length as u64 - 8,
             ..buffer
@@ -242,8 +248,8 @@ fn target(link: &Link, fault: Option<Fault>) -> Remote {
     }
 }
 
-/// Says how the request ended. A failure that was asked for is what this program is for.
-fn judge(completion: &Completion, fault: Option<Fault>) -> anyhow::Result<()> {
+/// Prints how the request ended. A failure that `--break` asked for is a success of this program.
+fn report(completion: &Completion, fault: Option<Fault>) -> anyhow::Result<()> {
     let status = completion.status;
     println!(
         "client  work request {} ended with status {} ({status:?}): {status}",
@@ -255,10 +261,10 @@ fn judge(completion: &Completion, fault: Option<Fault>) -> anyhow::Result<()> {
     };
     if status != fault.expected() {
         bail!(
-            "--break should have ended with {:?}: does the server have it too?",
+            "--break should have ended with {:?}: does the server have the same --break?",
             fault.expected()
         );
     }
-    println!("\n{}", fault.seen_by_the_client());
+    println!("\n{}", fault.client_explanation());
     Ok(())
 }

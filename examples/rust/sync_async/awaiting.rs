@@ -1,7 +1,7 @@
-//! The way of tasks: code that reads like the blocking one, and costs no thread.
+//! With async: the code reads like the blocking version, but needs no thread for each side.
 //!
-//! Any executor can run it. The one here is as small as can be, so that nothing is hidden: it polls
-//! its future, and parks the thread until a completion wakes it.
+//! Any executor can run it. The one here is minimal: it polls its future, and parks the thread until
+//! a completion wakes it.
 
 use std::future::Future;
 use std::pin::pin;
@@ -9,34 +9,34 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use crate::end::End;
+use crate::side::Side;
 
-pub(crate) fn echo(asker: &End, answerer: &End, rounds: u32) -> anyhow::Result<()> {
-    let (asked, answered) = block_on(both(ask(asker, rounds), answer(answerer, rounds)));
-    asked.and(answered)
+pub(crate) fn echo(client: &Side, server: &Side, rounds: u32) -> anyhow::Result<()> {
+    let (client, server) = block_on(both(run_client(client, rounds), run_server(server, rounds)));
+    client.and(server)
 }
 
-async fn ask(end: &End, rounds: u32) -> anyhow::Result<()> {
+async fn run_client(side: &Side, rounds: u32) -> anyhow::Result<()> {
     for round in 0..rounds {
-        end.send(round)?;
+        side.send(round)?;
         for _ in 0..2 {
-            end.take(&end.completions.next().await)?;
+            side.take(&side.completions.next().await)?;
         }
-        end.compare(round)?;
+        side.compare(round)?;
     }
     Ok(())
 }
 
-async fn answer(end: &End, rounds: u32) -> anyhow::Result<()> {
+async fn run_server(side: &Side, rounds: u32) -> anyhow::Result<()> {
     for _ in 0..2 * rounds {
-        if end.take(&end.completions.next().await)? {
-            end.send_back()?;
+        if side.take(&side.completions.next().await)? {
+            side.send_back()?;
         }
     }
     Ok(())
 }
 
-/// Two tasks at once, on one thread.
+/// Runs two futures concurrently on one thread.
 async fn both<A, B>(left: impl Future<Output = A>, right: impl Future<Output = B>) -> (A, B) {
     let (mut left, mut right) = (pin!(left), pin!(right));
     let (mut left_done, mut right_done) = (None, None);

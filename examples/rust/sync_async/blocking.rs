@@ -1,38 +1,38 @@
-//! The blocking way: a thread for each end.
+//! With blocking calls: one thread for each side.
 //!
-//! `wait` looks for some microseconds by itself and then sleeps on the device's sockets, so that a
-//! packet wakes the thread directly. The fastest of the three, as long as there are few ends.
+//! A wait polls for some microseconds and then sleeps on the device's sockets, so that a packet wakes
+//! the thread directly. This is the fastest of the three for few connections.
 
 use std::thread;
 
 use examples::completed;
 
-use crate::end::End;
+use crate::side::Side;
 
-pub(crate) fn echo(asker: &End, answerer: &End, rounds: u32) -> anyhow::Result<()> {
+pub(crate) fn echo(client: &Side, server: &Side, rounds: u32) -> anyhow::Result<()> {
     thread::scope(|scope| {
-        let answering = scope.spawn(|| answer(answerer, rounds));
-        let asked = ask(asker, rounds);
-        asked.and(answering.join().expect("no panic"))
+        let server = scope.spawn(|| run_server(server, rounds));
+        let client = run_client(client, rounds);
+        client.and(server.join().expect("no panic"))
     })
 }
 
-fn ask(end: &End, rounds: u32) -> anyhow::Result<()> {
+fn run_client(side: &Side, rounds: u32) -> anyhow::Result<()> {
     for round in 0..rounds {
-        end.send(round)?;
-        // Two things complete, in whatever order: our SEND, and the receive of what came back.
+        side.send(round)?;
+        // Two requests complete, in any order: the SEND, and the receive of the echo.
         for _ in 0..2 {
-            end.take(&completed(&end.completions)?)?;
+            side.take(&completed(&side.completions)?)?;
         }
-        end.compare(round)?;
+        side.compare(round)?;
     }
     Ok(())
 }
 
-fn answer(end: &End, rounds: u32) -> anyhow::Result<()> {
+fn run_server(side: &Side, rounds: u32) -> anyhow::Result<()> {
     for _ in 0..2 * rounds {
-        if end.take(&completed(&end.completions)?)? {
-            end.send_back()?;
+        if side.take(&completed(&side.completions)?)? {
+            side.send_back()?;
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
-//! One echo, three ways to wait: blocking calls, a completion channel with epoll, and `async`.
+//! The same echo with three ways to wait: blocking calls, a completion channel with epoll, and `async`.
 //!
-//! The verbs are the same in all three. What differs is who sleeps, and what wakes it.
+//! The verbs are the same in all three.
 //!
 //! ```text
 //! cargo run --release --example sync_async
@@ -10,7 +10,7 @@
 
 mod awaiting;
 mod blocking;
-mod end;
+mod side;
 mod with_epoll;
 
 use std::time::Instant;
@@ -27,18 +27,18 @@ struct Options {
     /// Only this way [default: all three]
     #[arg(value_enum)]
     way: Option<Way>,
-    /// How many messages go there and back
+    /// Number of round trips
     #[arg(long, default_value_t = 1000)]
     rounds: u32,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Way {
-    /// Two threads, each waits for its next completion
+    /// Two threads that block until their next completion
     Blocking,
-    /// One thread that waits for descriptors, of which the completion channels are two
+    /// One thread that waits for the descriptors of two completion channels
     Epoll,
-    /// Two tasks on one thread, each awaits its next completion
+    /// Two tasks on one thread that await their next completion
     Async,
 }
 
@@ -58,21 +58,21 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One end asks, the other answers.
+/// Runs the echo between a client and a server in this process.
 fn measure(way: Way, context: &Context, rounds: u32) -> anyhow::Result<()> {
-    let (asker, answerer) = end::couple(context)?;
+    let (client, server) = side::connected_pair(context)?;
     let began = Instant::now();
     let name = match way {
         Way::Blocking => {
-            blocking::echo(&asker, &answerer, rounds)?;
+            blocking::echo(&client, &server, rounds)?;
             "blocking"
         }
         Way::Epoll => {
-            with_epoll::echo(&asker, &answerer, rounds)?;
+            with_epoll::echo(&client, &server, rounds)?;
             "epoll"
         }
         Way::Async => {
-            awaiting::echo(&asker, &answerer, rounds)?;
+            awaiting::echo(&client, &server, rounds)?;
             "async"
         }
     };

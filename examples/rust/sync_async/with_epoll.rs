@@ -1,4 +1,4 @@
-//! The way of event loops: one thread, and a descriptor for everything that can happen.
+//! With epoll: one thread waits for the file descriptors of both completion channels.
 //!
 //! A completion channel has a descriptor that becomes readable when an armed completion queue gets
 //! a completion. It can be waited for together with sockets, timers and pipes.
@@ -6,64 +6,64 @@
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
-use examples::PATIENCE;
+use examples::TIMEOUT;
 use rocinante::{Completion, Notify};
 use rustix::event::{Timespec, epoll};
 
-use crate::end::End;
+use crate::side::Side;
 
-/// How the loop knows its descriptors.
-const ASKER: u64 = 0;
-const ANSWERER: u64 = 1;
+/// The epoll data of the two descriptors.
+const CLIENT: u64 = 0;
+const SERVER: u64 = 1;
 
-pub(crate) fn echo(asker: &End, answerer: &End, rounds: u32) -> anyhow::Result<()> {
+pub(crate) fn echo(client: &Side, server: &Side, rounds: u32) -> anyhow::Result<()> {
     let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for (end, name) in [(asker, ASKER), (answerer, ANSWERER)] {
+    for (side, name) in [(client, CLIENT), (server, SERVER)] {
         let name = epoll::EventData::new_u64(name);
-        epoll::add(&poller, &end.channel, name, epoll::EventFlags::IN)?;
-        end.completions.notify(Notify::Any);
+        epoll::add(&poller, &side.channel, name, epoll::EventFlags::IN)?;
+        side.completions.notify(Notify::Any);
     }
-    let mut asking = Asking {
-        end: asker,
+    let mut state = ClientState {
+        side: client,
         round: 0,
         rounds,
         completed: 0,
     };
-    asking.begin()?;
-    while asking.round < rounds {
+    state.begin()?;
+    while state.round < rounds {
         for name in ready(&poller)? {
             match name {
-                ASKER => asking.go_on()?,
-                _ => answer(answerer)?,
+                CLIENT => state.handle_completions()?,
+                _ => echo_back(server)?,
             }
         }
     }
     Ok(())
 }
 
-/// Where the asking end stands. A thread would keep this in its stack; a loop has to write it down.
-struct Asking<'e> {
-    end: &'e End,
+/// The state of the client. A thread would keep it on its stack; an event loop needs a struct.
+struct ClientState<'e> {
+    side: &'e Side,
     round: u32,
     rounds: u32,
-    /// What has completed of this round: our SEND, and the receive of what came back.
+    /// Completions in this round: the SEND, and the receive of the echo.
     completed: u32,
 }
 
-impl Asking<'_> {
+impl ClientState<'_> {
     fn begin(&self) -> anyhow::Result<()> {
         match self.round < self.rounds {
-            true => self.end.send(self.round),
+            true => self.side.send(self.round),
             false => Ok(()),
         }
     }
 
-    fn go_on(&mut self) -> anyhow::Result<()> {
-        for completion in news(self.end) {
-            self.end.take(&completion)?;
+    fn handle_completions(&mut self) -> anyhow::Result<()> {
+        for completion in take_completions(self.side) {
+            self.side.take(&completion)?;
             self.completed += 1;
             if self.completed == 2 {
-                self.end.compare(self.round)?;
+                self.side.compare(self.round)?;
                 self.round += 1;
                 self.completed = 0;
                 self.begin()?;
@@ -73,31 +73,31 @@ impl Asking<'_> {
     }
 }
 
-fn answer(end: &End) -> anyhow::Result<()> {
-    for completion in news(end) {
-        if end.take(&completion)? {
-            end.send_back()?;
+fn echo_back(side: &Side) -> anyhow::Result<()> {
+    for completion in take_completions(side) {
+        if side.take(&completion)? {
+            side.send_back()?;
         }
     }
     Ok(())
 }
 
-/// What has completed. First take the notification, then arm the queue for the next, then poll
-/// until it is empty: in any other order a completion could come unnoticed.
-fn news(end: &End) -> Vec<Completion> {
-    while end.channel.poll().is_some() {}
-    end.completions.notify(Notify::Any);
-    std::iter::from_fn(|| end.completions.poll()).collect()
+/// Returns all new completions. Takes the notification, arms the queue again, and then polls until it
+/// is empty. In any other order a completion could be missed.
+fn take_completions(side: &Side) -> Vec<Completion> {
+    while side.channel.poll().is_some() {}
+    side.completions.notify(Notify::Any);
+    std::iter::from_fn(|| side.completions.poll()).collect()
 }
 
-/// Sleeps until something has happened, and says to whom.
+/// Waits for readable descriptors, and returns their epoll data.
 fn ready(poller: &OwnedFd) -> anyhow::Result<Vec<u64>> {
-    let patience = Timespec {
-        tv_sec: PATIENCE.as_secs() as i64,
+    let timeout = Timespec {
+        tv_sec: TIMEOUT.as_secs() as i64,
         tv_nsec: 0,
     };
     let mut events = [MaybeUninit::uninit(); 2];
-    let (events, _) = epoll::wait(poller, &mut events[..], Some(&patience))?;
-    anyhow::ensure!(!events.is_empty(), "nothing happened for 30 seconds");
+    let (events, _) = epoll::wait(poller, &mut events[..], Some(&timeout))?;
+    anyhow::ensure!(!events.is_empty(), "no notification for 30 seconds");
     Ok(events.iter().map(|event| event.data.u64()).collect())
 }

@@ -33,11 +33,14 @@ impl Capture {
         self.answers().any(|it| it == Syndrome::Negative(code))
     }
 
-    /// How often the receiver was not ready.
-    pub(crate) fn receiver_not_ready(&self) -> usize {
-        self.answers()
-            .filter(|it| matches!(it, Syndrome::ReceiverNotReady(_)))
-            .count()
+    /// How often the requester retried after an RNR NAK. A SEND that is repeated because an answer is
+    /// late, as on a busy machine, gets an RNR NAK of its own and does not count.
+    pub(crate) fn retries_after_rnr(&self) -> usize {
+        let is_retry = |pair: &&[(Opcode, Option<Syndrome>)]| {
+            matches!(pair[0].1, Some(Syndrome::ReceiverNotReady(_)))
+                && pair[1].0 == Opcode::RcSendOnly
+        };
+        self.0.windows(2).filter(is_retry).count()
     }
 
     fn answers(&self) -> impl Iterator<Item = Syndrome> {

@@ -1,5 +1,4 @@
-//! The teaching programs, run as a reader runs them: what they say, how they end, and what their
-//! captures show.
+//! Runs the tutorial programs, and checks their output, exit status and captures.
 
 mod capture;
 mod run;
@@ -9,7 +8,7 @@ use run::{Folder, Pair, alone};
 use wire::{NakCode, Opcode};
 
 const HELLO: &str = "\">>> client saying hello .......... \"";
-const BEFORE: &str = "buffer  \"--- nothing has come yet ---\"";
+const BEFORE: &str = "buffer  \"--- nothing has arrived ---\"";
 
 #[test]
 fn lo_rc_send_is_in_the_capture_although_it_never_leaves_the_machine() {
@@ -120,8 +119,8 @@ fn a_missing_receive_is_the_servers_fault() {
         "status 13 (ReceiverNotReady)",
         "At fault: the server",
     );
-    // The first try and three more.
-    assert_eq!(capture.receiver_not_ready(), 4);
+    // `rnr_retry` of the program.
+    assert_eq!(capture.retries_after_rnr(), 3);
 }
 
 #[test]
@@ -132,7 +131,7 @@ fn options_that_differ_are_told() {
     let (address, port) = (pair.server_address(), server.port());
     let client = ["--mode", "write", "--server-ip", &address, "--port", &port];
     let mut client = pair.client(&client, "");
-    assert!(client.complaint().contains("hung up"));
+    assert!(client.complaint().contains("closed the connection"));
     assert!(server.complaint().contains("give both the same options"));
 }
 
@@ -153,8 +152,8 @@ fn device_memory_shows_every_operation() {
         .nth(1)
         .expect("the memory twice");
     for line in [
-        "inbox     \"a SEND finds its own place\"",
-        "board     \"a WRITE says where it goes\"",
+        "inbox     \"a SEND has no destination.\"",
+        "board     \"a WRITE has a destination.\"",
         "flag      7",
         "tickets   2",
     ] {
@@ -236,7 +235,7 @@ fn chat_shows_what_was_typed_and_ends_with_q() {
         .filter(|line| line.starts_with("> "))
         .collect();
     assert_eq!(shown, ["> one", "> two"]);
-    assert!(server.contains("the other end has left"), "{server}");
+    assert!(server.contains("the peer has disconnected"), "{server}");
     let capture = Capture::read(&folder.file("chat-client.pcapng"));
     assert!(capture.has(Opcode::RcWriteOnly) && capture.has(Opcode::RcReadRequest));
 }

@@ -142,7 +142,7 @@ impl Running {
         }
     }
 
-    /// The port that a server says it waits at.
+    /// The port in the output of a server.
     pub(crate) fn port(&mut self) -> String {
         let deadline = Instant::now() + PATIENCE;
         while let Some(line) = self.next_line(deadline) {

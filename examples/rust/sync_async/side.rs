@@ -1,4 +1,4 @@
-//! What the three have in common: an end that can send, and take a completion.
+//! Code that the three have in common: one side of the connection.
 
 use anyhow::ensure;
 use examples::gid_index;
@@ -7,62 +7,62 @@ use rocinante::{
     QueuePair, Request, Status, Terms,
 };
 
-/// How long a message is.
+/// The size of a message.
 const SIZE: usize = 64;
-/// Where messages land, and where they leave from.
+/// The receive buffer and the send buffer.
 const INBOX: usize = 0;
 const OUTBOX: usize = SIZE;
-/// The numbers of work requests.
+/// Ids of the work requests.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 
-/// One end of the connection.
-pub(crate) struct End {
-    /// Tells that something has completed; only the one with epoll listens.
+/// One side of the connection.
+pub(crate) struct Side {
+    /// Receives notifications; only the epoll version uses it.
     pub(crate) channel: CompletionChannel,
     pub(crate) completions: CompletionQueue,
     memory: MemoryRegion,
     queue_pair: QueuePair,
 }
 
-/// Two connected ends, each with a receive posted.
-pub(crate) fn couple(context: &Context) -> anyhow::Result<(End, End)> {
-    let (left, right) = (Draft::new(context)?, Draft::new(context)?);
+/// Two connected sides, each with a receive posted.
+pub(crate) fn connected_pair(context: &Context) -> anyhow::Result<(Side, Side)> {
+    let (left, right) = (Unconnected::new(context)?, Unconnected::new(context)?);
     let (here, there) = (left.prepared.endpoint(), right.prepared.endpoint());
     Ok((left.connect(there)?, right.connect(here)?))
 }
 
-impl End {
-    /// Sends a message that no other round has.
+impl Side {
+    /// Sends the message of this round, which differs from all others.
     pub(crate) fn send(&self, round: u32) -> anyhow::Result<()> {
         self.memory.write(OUTBOX, &message(round));
         self.post()
     }
 
-    /// Sends what came.
+    /// Sends the received message back.
     pub(crate) fn send_back(&self) -> anyhow::Result<()> {
         let message = self.memory.to_vec(INBOX..INBOX + SIZE);
         self.memory.write(OUTBOX, &message);
-        // The inbox is free again: room for the next, before its sender can know.
-        self.make_room()?;
+        // Post the next receive before the reply, because the peer sends again when it gets the reply.
+        self.post_receive_buffer()?;
         self.post()
     }
 
-    /// Checks a completion; whether it was a message that arrived.
+    /// Checks a completion. Returns whether it is that of a receive.
     pub(crate) fn take(&self, completion: &Completion) -> anyhow::Result<bool> {
         let status = completion.status;
         ensure!(status == Status::Success, "{:?}: {status}", completion.work);
         Ok(completion.id == RECEIVE)
     }
 
-    /// Checks that the message of this round came back, and makes room for the next.
+    /// Checks that the message of this round came back, and posts the next receive.
     pub(crate) fn compare(&self, round: u32) -> anyhow::Result<()> {
         let found = self.memory.to_vec(INBOX..INBOX + SIZE);
         ensure!(found == message(round), "round {round} came back changed");
-        self.make_room()
+        self.post_receive_buffer()
     }
 
-    fn make_room(&self) -> anyhow::Result<()> {
+    fn post_receive_buffer(&self) -> anyhow::Result<()> {
         let inbox = self.memory.slice(INBOX..INBOX + SIZE);
         Ok(self.queue_pair.post_receive(RECEIVE, [inbox])?)
     }
@@ -75,15 +75,15 @@ impl End {
     }
 }
 
-/// An end that has no peer yet.
-struct Draft {
+/// A side that is not connected yet.
+struct Unconnected {
     channel: CompletionChannel,
     completions: CompletionQueue,
     memory: MemoryRegion,
     prepared: Prepared,
 }
 
-impl Draft {
+impl Unconnected {
     fn new(context: &Context) -> anyhow::Result<Self> {
         let domain = context.protection_domain()?;
         let channel = context.completion_channel()?;
@@ -103,8 +103,8 @@ impl Draft {
         })
     }
 
-    fn connect(self, peer: rocinante::Endpoint) -> anyhow::Result<End> {
-        Ok(End {
+    fn connect(self, peer: rocinante::Endpoint) -> anyhow::Result<Side> {
+        Ok(Side {
             queue_pair: self.prepared.connect(peer)?,
             channel: self.channel,
             completions: self.completions,
