@@ -1,4 +1,5 @@
-//! The files of the kernel's device, which ours are compared with by the tests of `roci`.
+//! What the kernel's device shows: its files, and what `rdma` says of it. The tests of `roci` compare ours
+//! with it.
 
 use std::fs;
 use std::path::Path;
@@ -8,21 +9,27 @@ use super::machine::Machine;
 /// What this is called in `--only`.
 pub(crate) const NAME: &str = "device files";
 
-/// What the kernel's device has, as those tests know it.
-const KNOWN: &str = "crates/cli/tests/roci/rxe-files.txt";
+/// What the kernel's machine is asked, and the answer that those tests know.
+const QUESTIONS: [(&str, &str); 2] = [
+    ("device-files rxe0", "crates/cli/tests/roci/rxe-files.txt"),
+    ("rdma-words rxe0", "crates/cli/tests/roci/rxe-rdma.txt"),
+];
 
-/// Fails if the kernel's device has other files than the tests know.
+/// Fails if the kernel's machine answers otherwise than the tests know.
 pub(crate) fn check(root: &Path, machine: &mut Machine) -> Result<(), String> {
-    let found = machine.must("device-files rxe0")?;
-    let known = fs::read_to_string(root.join(KNOWN));
-    let known = known.map_err(|error| format!("{KNOWN}: {error}"))?;
-    match first_difference(&known, &found) {
-        None => {
-            println!("{NAME}: {} as known", found.lines().count());
-            Ok(())
+    for (question, file) in QUESTIONS {
+        let found = machine.must(question)?;
+        let known = fs::read_to_string(root.join(file));
+        let known = known.map_err(|error| format!("{file}: {error}"))?;
+        if let Some(line) = first_difference(&known, &found) {
+            return Err(format!("{file} and the kernel differ in `{line}`"));
         }
-        Some(line) => Err(format!("{KNOWN} and the kernel differ in `{line}`")),
+        println!(
+            "{NAME}: {} lines of {question} as known",
+            found.lines().count()
+        );
     }
+    Ok(())
 }
 
 /// A line that only one of them has.

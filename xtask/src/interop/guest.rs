@@ -9,11 +9,12 @@ use super::image::{Image, fresh_folder, run, said};
 use super::place::Place;
 
 /// Scripts and where they go.
-const SCRIPTS: [(&str, &str); 4] = [
+const SCRIPTS: [(&str, &str); 5] = [
     ("init.sh", "init"),
     ("seat.sh", "usr/bin/seat"),
     ("await-listener.sh", "usr/bin/await-listener"),
     ("device-files.sh", "usr/bin/device-files"),
+    ("rdma-words.sh", "usr/bin/rdma-words"),
 ];
 
 /// The tests of our C libraries, which run on the kernel's too.

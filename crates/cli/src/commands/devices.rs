@@ -83,11 +83,31 @@ pub(crate) fn guid(guid: u64) -> String {
     [48, 32, 16, 0].map(part).join(":")
 }
 
+/// A GID in eight groups, without any of the abbreviations of IPv6.
+pub(crate) fn gid_in_full(bytes: [u8; 16]) -> String {
+    let groups = bytes
+        .chunks(2)
+        .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
+    groups.collect::<Vec<_>>().join(":")
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gid_is_written_in_full() {
+        let mut bytes = [0; 16];
+        bytes[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
+        assert_eq!(
+            gid_in_full(bytes),
+            "0000:0000:0000:0000:0000:ffff:0a00:0001"
+        );
+    }
+
     #[test]
     fn a_guid_has_four_groups() {
-        assert_eq!(super::guid(0x5054_00ff_fe12_3456), "5054:00ff:fe12:3456");
-        assert_eq!(super::guid(1), "0000:0000:0000:0001");
+        assert_eq!(guid(0x5054_00ff_fe12_3456), "5054:00ff:fe12:3456");
+        assert_eq!(guid(1), "0000:0000:0000:0001");
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod environment;
 mod folder;
 mod libraries;
 mod program;
+mod stand_ins;
 pub(crate) mod tree;
 
 use std::convert::Infallible;
@@ -29,7 +30,8 @@ const NOT_FOUND: u8 = 127;
 #[derive(Args)]
 #[command(after_help = "\
 The program, and everything that it starts, loads Rocinante's libibverbs and librdmacm instead of the
-system's. This also works with scripts, Python and mpirun. `roci run` becomes the program, so the exit
+system's. This also works with scripts, Python and mpirun. The commands `rdma` and `show_gids` show
+Rocinante's devices. `roci run` becomes the program, so the exit
 code, signals and terminal are the program's. If it can't, the exit code is 127 (no such program),
 126 (not executable) or 125 (any other error).
 
@@ -75,7 +77,10 @@ fn exit_code(error: &anyhow::Error) -> u8 {
 
 fn start(options: &Options) -> anyhow::Result<Infallible> {
     let (name, arguments) = (&options.program[0], &options.program[1..]);
-    let program = Program::find(name)?;
+    let program = match stand_ins::named(name)? {
+        Some(path) => Program::at(path)?,
+        None => Program::find(name)?,
+    };
     if let Some(note) = program.note()? {
         remark(note);
     }

@@ -12,4 +12,5 @@ mod outside;
 mod perf;
 mod ping;
 mod run;
+mod stand_in;
 mod words;

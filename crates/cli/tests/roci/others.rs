@@ -52,7 +52,7 @@ fn the_program_is_the_process_that_was_started() {
 
 #[test]
 fn twice_is_once() {
-    let variables = "echo $LD_LIBRARY_PATH $LD_PRELOAD $ROCI_TREE";
+    let variables = "echo $LD_LIBRARY_PATH $LD_PRELOAD $ROCI_TREE $PATH";
     let once = shell(variables)
         .env("LD_LIBRARY_PATH", "/theirs")
         .run()
@@ -337,12 +337,13 @@ fn signals_reach_a_program() {
 #[test]
 fn a_shell_takes_the_environment_and_gives_it_back() {
     let script = "
-before=\"$LD_PRELOAD|$LD_LIBRARY_PATH|$ROCI_TREE|$ROCI_PRELOAD\"
+before=\"$LD_PRELOAD|$LD_LIBRARY_PATH|$ROCI_TREE|$ROCI_PRELOAD|$PATH\"
 eval \"$($roci env)\"
 ls /sys/class/infiniband
+rdma dev show | cut -d ' ' -f 2
 eval \"$($roci env)\"
 eval \"$($roci env --unset)\"
-[ \"$before\" = \"$LD_PRELOAD|$LD_LIBRARY_PATH|$ROCI_TREE|$ROCI_PRELOAD\" ] && echo as before";
+[ \"$before\" = \"$LD_PRELOAD|$LD_LIBRARY_PATH|$ROCI_TREE|$ROCI_PRELOAD|$PATH\" ] && echo as before";
     let output = Command::new("sh")
         .args(["-c", script])
         .env("roci", env!("CARGO_BIN_EXE_roci"))
@@ -353,7 +354,7 @@ eval \"$($roci env --unset)\"
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "a\nas before\n",
+        "a\na:\nas before\n",
         "{complaints}"
     );
 }

@@ -53,6 +53,7 @@ mod listeners;
 mod mailbox;
 mod member;
 mod outbox;
+mod present;
 mod probe;
 mod process;
 mod registry;
@@ -69,5 +70,6 @@ pub use directory::{DirectoryError, RuntimeDirectory, overlong_runtime_directory
 pub use exchange::Arrived;
 pub use listeners::{Listeners, ServiceError};
 pub use member::{Counters, JoinError, Member};
+pub use present::{Present, present};
 pub use registry::RegistryError;
 pub use several::{join_all, join_all_in};

@@ -13,9 +13,11 @@ use net::fault::{FAULT_VARIABLE, Faults};
 use net::interface::{self, DEVICES_VARIABLE, Device};
 
 use super::libraries::Libraries;
+use super::stand_ins;
 use super::tree::{self, Reader};
 use crate::output::remark;
 
+const PATH: &str = "PATH";
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const PRELOAD: &str = "LD_PRELOAD";
 const TREE: &str = "ROCI_TREE";
@@ -34,6 +36,10 @@ const NO_DEVICE: &str = "there is no device, because no interface is up and has 
 /// What the loader takes for the end of a path.
 const PATH_SEPARATORS: &[u8] = b":;";
 const PRELOAD_SEPARATORS: &[u8] = b": ";
+const PROGRAM_SEPARATORS: &[u8] = b":";
+
+/// Where programs are looked for if `PATH` is not set.
+pub(super) const USUAL_PROGRAMS: &str = "/usr/bin:/bin";
 
 /// What the devices are, and what happens to their packets.
 #[derive(Args)]
@@ -122,6 +128,7 @@ impl Environment {
             (KEPT_PRELOAD, joined(&libraries.preloaded)),
             (TREE, tree.into()),
         ];
+        variables.extend(program_path()?.map(|path| (PATH, path)));
         let given = [
             (PCAP, capture.map(OsString::from)),
             (EXPLAIN, settings.explain.then(|| "1".into())),
@@ -150,6 +157,20 @@ impl Environment {
     }
 }
 
+/// `PATH` with our stand-ins first; nothing if it can't have the folder in which they are.
+fn program_path() -> anyhow::Result<Option<OsString>> {
+    let folder = stand_ins::folder()?;
+    if folder.as_os_str().as_bytes().contains(&b':') {
+        return Ok(None);
+    }
+    let mut path = in_front(PATH, slice::from_ref(&folder), PROGRAM_SEPARATORS);
+    if env::var_os(PATH).is_none() {
+        path.push(":");
+        path.push(USUAL_PROGRAMS);
+    }
+    Ok(Some(path))
+}
+
 /// This process, and when: its number will be another one's.
 fn this_run() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -168,6 +189,7 @@ pub(crate) fn without_ours() -> anyhow::Result<Vec<(&'static str, Option<OsStrin
     let mut changes = vec![
         rest(LIBRARY_PATH, folder, PATH_SEPARATORS),
         rest(PRELOAD, &libraries.preloaded, PRELOAD_SEPARATORS),
+        rest(PATH, &[stand_ins::folder()?], PROGRAM_SEPARATORS),
     ];
     let plain = [
         TREE,

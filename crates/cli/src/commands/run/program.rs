@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::elf::Executable;
+use super::environment::USUAL_PROGRAMS;
 
 /// What the system itself allows.
 const DEEPEST_SCRIPT: usize = 4;
@@ -55,7 +56,7 @@ impl Program {
         if name.as_bytes().contains(&b'/') || name.is_empty() {
             return Self::at(PathBuf::from(name));
         }
-        let folders = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+        let folders = env::var_os("PATH").unwrap_or_else(|| USUAL_PROGRAMS.into());
         let candidates = env::split_paths(&folders).map(|folder| folder.join(name));
         // A file that can't be executed hides none that can.
         let mut found = candidates.map(Self::at).filter(|found| !is_missing(found));
@@ -67,7 +68,7 @@ impl Program {
         }
     }
 
-    fn at(path: PathBuf) -> Result<Self, ProgramError> {
+    pub(super) fn at(path: PathBuf) -> Result<Self, ProgramError> {
         match fs::metadata(&path) {
             Ok(found) if found.is_file() && found.mode() & ANY_EXECUTE != 0 => Ok(Self { path }),
             Ok(_) => Err(ProgramError::NotExecutable { path }),

@@ -3,6 +3,7 @@
 use net::interface::{Device, GidEntry, LinkState};
 
 use super::Contents;
+use crate::commands::devices::gid_in_full;
 
 /// The counters that `rdma_rxe` has. Ours are not shown here: a file has one content, and every
 /// process has its own counters.
@@ -86,7 +87,7 @@ fn add_gids(contents: &mut Contents, folder: &str, device: &Device) {
     let Some(first) = empty.clone().next() else {
         return;
     };
-    contents.line(format!("{folder}/gids/{first}"), gid_text([0; 16]));
+    contents.line(format!("{folder}/gids/{first}"), gid_in_full([0; 16]));
     let attributes = ["gid_attrs/types", "gid_attrs/ndevs"];
     for attribute in attributes {
         contents.empty(format!("{folder}/{attribute}/{first}"));
@@ -103,29 +104,9 @@ fn add_gid(contents: &mut Contents, folder: &str, entry: &GidEntry) {
     let index = entry.index;
     contents.line(
         format!("{folder}/gids/{index}"),
-        gid_text(entry.gid.bytes()),
+        gid_in_full(entry.gid.bytes()),
     );
     let attributes = format!("{folder}/gid_attrs");
     contents.line(format!("{attributes}/types/{index}"), "RoCE v2");
     contents.line(format!("{attributes}/ndevs/{index}"), &entry.interface.name);
-}
-
-/// Eight groups, without any of the abbreviations of IPv6.
-fn gid_text(bytes: [u8; 16]) -> String {
-    let groups = bytes
-        .chunks(2)
-        .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
-    groups.collect::<Vec<_>>().join(":")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_gid_is_written_in_full() {
-        let mut bytes = [0; 16];
-        bytes[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
-        assert_eq!(gid_text(bytes), "0000:0000:0000:0000:0000:ffff:0a00:0001");
-    }
 }

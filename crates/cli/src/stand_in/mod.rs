@@ -1,0 +1,32 @@
+//! Tools that programs and test-suites call, answered for our devices.
+//!
+//! `roci run` puts a folder in front of `PATH` in which these names are links to `roci`. The originals
+//! ask the kernel, which does not know our devices.
+
+mod rdma;
+mod show_gids;
+
+use std::env;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// What `roci` can be called instead of itself.
+pub(crate) const NAMES: [&str; 2] = [RDMA, SHOW_GIDS];
+
+const RDMA: &str = "rdma";
+const SHOW_GIDS: &str = "show_gids";
+
+/// Answers as the tool under whose name `roci` was called; nothing if it was its own name.
+pub(crate) fn run() -> Option<anyhow::Result<ExitCode>> {
+    let mut words = env::args_os();
+    let called = words.next()?;
+    let name = Path::new(&called).file_name()?.to_str()?;
+    let arguments: Vec<String> = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    match name {
+        RDMA => Some(rdma::run(&arguments)),
+        SHOW_GIDS => Some(show_gids::run(&arguments)),
+        _ => None,
+    }
+}

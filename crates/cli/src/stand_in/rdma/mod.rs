@@ -1,0 +1,217 @@
+//! `rdma`, the tool of iproute2, as far as our devices have answers.
+//!
+//! Text and JSON are those of iproute2 6.1, to the byte; `crates/cli/tests/roci/rxe-rdma.txt` has what
+//! that says about the kernel's Soft-RoCE. What only the kernel could know is refused in a sentence.
+
+mod device;
+mod link;
+mod record;
+mod resource;
+
+use std::process::ExitCode;
+
+use crate::output::print;
+use record::{Record, printed};
+
+const USAGE: &str = "\
+Usage: rdma [ OPTIONS ] OBJECT { COMMAND | help }
+where  OBJECT := { dev | link | resource | system | help }
+       OPTIONS := { -V[ersion] | -d[etails] | -j[son] | -p[retty] }
+";
+
+const VERSION: &str = concat!("rdma utility, rocinante-", env!("CARGO_PKG_VERSION"), "\n");
+
+/// Our devices are where their interface is, and memory of a child is its own.
+const SYSTEM: &str = "netns exclusive copy-on-fork on\n";
+
+/// How to print.
+#[derive(Clone, Copy, Default, Debug, PartialEq)]
+struct Format {
+    json: bool,
+    pretty: bool,
+    details: bool,
+}
+
+/// What a call comes to.
+enum Answer {
+    Records(Vec<Record>),
+    Text(String),
+    /// A sentence on stderr, and success.
+    Note(String),
+    /// A sentence on stderr about what is wrong.
+    Refused(String),
+    /// The same, with an empty list where JSON was asked for.
+    NoRecords(String),
+}
+
+/// Answers, and tells how to exit.
+pub(super) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
+    let call = match Call::parse(arguments) {
+        Ok(call) => call,
+        Err(sentence) => {
+            eprintln!("{sentence}");
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let format = call.format;
+    match call.answer()? {
+        Answer::Records(records) => print(printed(&records, format))?,
+        Answer::Text(text) => print(text)?,
+        Answer::Note(sentence) => eprintln!("{sentence}"),
+        Answer::Refused(sentence) => {
+            eprintln!("{sentence}");
+            return Ok(ExitCode::FAILURE);
+        }
+        Answer::NoRecords(sentence) => {
+            eprintln!("{sentence}");
+            if format.json {
+                print(printed(&[], format))?;
+            }
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Options, which may stand anywhere, and words.
+#[derive(Default, Debug, PartialEq)]
+struct Call {
+    format: Format,
+    /// Ask for the version or for help instead.
+    instead: Option<&'static str>,
+    words: Vec<String>,
+}
+
+/// The options that take no value: a letter and a word.
+const OPTIONS: [(char, &str); 7] = [
+    ('V', "Version"),
+    ('h', "help"),
+    ('d', "details"),
+    ('j', "json"),
+    ('p', "pretty"),
+    ('r', "raw"),
+    ('f', "force"),
+];
+
+impl Call {
+    fn parse(arguments: &[String]) -> Result<Self, String> {
+        let mut call = Self::default();
+        let mut arguments = arguments.iter();
+        while let Some(word) = arguments.next() {
+            match word.strip_prefix('-') {
+                Some("-") => call.words.extend(arguments.by_ref().cloned()),
+                Some(long) if long.starts_with('-') => call.set(long_option(&long[1..])?)?,
+                Some(letters) if !letters.is_empty() => {
+                    for letter in letters.chars() {
+                        call.set(letter)?;
+                    }
+                }
+                _ => call.words.push(word.clone()),
+            }
+        }
+        Ok(call)
+    }
+
+    fn set(&mut self, option: char) -> Result<(), String> {
+        match option {
+            'V' => self.instead = Some(VERSION),
+            'h' => self.instead = Some(USAGE),
+            'd' => self.format.details = true,
+            'j' => self.format.json = true,
+            'p' => self.format.pretty = true,
+            'r' | 'f' => {}
+            _ => return Err(unknown_option()),
+        }
+        Ok(())
+    }
+
+    fn answer(&self) -> anyhow::Result<Answer> {
+        if let Some(text) = self.instead {
+            return Ok(Answer::Text(text.to_owned()));
+        }
+        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
+        let Some((object, rest)) = words.split_first() else {
+            return Ok(Answer::Text(USAGE.to_owned()));
+        };
+        let objects = ["help", "dev", "link", "resource", "system", "statistic"];
+        match meant(object, &objects) {
+            Some("dev") => device::answer(rest, self.format),
+            Some("link") => link::answer(rest, self.format),
+            Some("resource") => resource::answer(rest),
+            Some("system") => Ok(system(rest)),
+            Some("statistic") => Ok(Answer::Refused(
+                "rdma: every process counts for itself here, so there are no statistics of a \
+                 device; run it under `roci run --explain`, or keep its packets with --pcap"
+                    .to_owned(),
+            )),
+            Some(_) => Ok(Answer::Text(USAGE.to_owned())),
+            None => Ok(unknown("object", object)),
+        }
+    }
+}
+
+fn system(words: &[&str]) -> Answer {
+    match words {
+        [] => Answer::Text(SYSTEM.to_owned()),
+        [word] if meant(word, &["show"]).is_some() => Answer::Text(SYSTEM.to_owned()),
+        _ => Answer::Refused("rdma: how devices are shared can't be set here".to_owned()),
+    }
+}
+
+fn long_option(word: &str) -> Result<char, String> {
+    let is_meant = |(_, name): &&(char, &str)| name.to_lowercase().starts_with(word);
+    let found = OPTIONS.iter().find(is_meant).map(|(letter, _)| *letter);
+    found
+        .filter(|_| !word.is_empty())
+        .ok_or_else(unknown_option)
+}
+
+fn unknown_option() -> String {
+    format!("Unknown option.\n{}", USAGE.trim_end())
+}
+
+/// The first of the names that this is a beginning of.
+fn meant<'n>(word: &str, names: &[&'n str]) -> Option<&'n str> {
+    names.iter().copied().find(|name| name.starts_with(word))
+}
+
+fn unknown(kind: &str, word: &str) -> Answer {
+    Answer::Refused(format!("Unknown {kind} '{word}'."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(line: &str) -> Call {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        Call::parse(&words).expect("a call")
+    }
+
+    #[test]
+    fn options_stand_anywhere() {
+        let pretty = Format {
+            json: true,
+            pretty: true,
+            details: false,
+        };
+        for line in [
+            "-j -p link show",
+            "link -jp show",
+            "link show --json --pretty",
+        ] {
+            let call = call(line);
+            assert_eq!(call.format, pretty, "{line}");
+            assert_eq!(call.words, ["link", "show"], "{line}");
+        }
+        assert!(call("--det link").format.details);
+        assert!(Call::parse(&["-x".to_owned()]).is_err());
+        assert!(Call::parse(&["--no".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn the_beginning_of_a_word_is_enough() {
+        assert_eq!(meant("res", &["dev", "resource"]), Some("resource"));
+        assert_eq!(meant("resources", &["resource"]), None);
+    }
+}

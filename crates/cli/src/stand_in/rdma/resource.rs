@@ -1,0 +1,150 @@
+//! `rdma resource`: what processes have.
+//!
+//! A process keeps its objects to itself. Others see which contexts there are and who listens, because
+//! that is in the registries of the addresses.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+
+use net::share::{self, Present};
+use rocinante::Device;
+use wire::cm::{PortSpace, ServiceId};
+
+use super::record::Record;
+use super::{Answer, meant, unknown};
+use crate::device;
+
+const USAGE: &str = "\
+Usage: rdma resource
+          resource show [cm_id|ctx]
+          resource show cm_id link [DEV/PORT]
+          resource show ctx dev [DEV]
+";
+
+const LISTENERS_ONLY: &str =
+    "rdma: connected ids are known to their process alone; these listen, or have a port reserved";
+
+/// What is known outside of its process.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Listener,
+    Context,
+}
+
+pub(super) fn answer(words: &[&str]) -> anyhow::Result<Answer> {
+    let rest = match words.split_first() {
+        None => return Ok(unknown_objects()),
+        Some((command, rest)) => match meant(command, &["show", "list", "help"]) {
+            Some("show" | "list") => rest,
+            Some(_) => return Ok(Answer::Text(USAGE.to_owned())),
+            None => return Ok(unknown("resource command", command)),
+        },
+    };
+    let Some((kind, filter)) = rest.split_first() else {
+        return Ok(unknown_objects());
+    };
+    let kinds = ["qp", "cm_id", "cq", "mr", "pd", "ctx", "srq"];
+    let kind = match meant(kind, &kinds) {
+        Some("cm_id") => Kind::Listener,
+        Some("ctx") => Kind::Context,
+        Some(_) => return Ok(unknown_objects()),
+        None => return Ok(unknown("parameter", kind)),
+    };
+    let devices = device::all()?;
+    let wanted = match filter {
+        [] => None,
+        ["dev" | "link", name] => Some(*name),
+        [word, ..] => {
+            let sentence =
+                format!("rdma: only `dev` and `link` choose what is shown, not `{word}`");
+            return Ok(Answer::Refused(sentence));
+        }
+    };
+    let is_wanted = |device: &Device| match wanted {
+        None => true,
+        Some(name) => name.strip_suffix("/-").unwrap_or(name) == device.name,
+    };
+    if let (Some(name), false) = (wanted, devices.iter().any(is_wanted)) {
+        let sentence = match kind {
+            Kind::Listener => "Wrong device name".to_owned(),
+            Kind::Context => format!("Wrong device name - {name}"),
+        };
+        return Ok(Answer::NoRecords(sentence));
+    }
+    let mut records = Vec::new();
+    for (number, device) in devices.iter().enumerate().filter(|it| is_wanted(it.1)) {
+        records.extend(match kind {
+            Kind::Listener => listeners(number, device)?,
+            Kind::Context => contexts(number, device)?,
+        });
+    }
+    if kind == Kind::Listener {
+        eprintln!("{LISTENERS_ONLY}");
+    }
+    Ok(Answer::Records(records))
+}
+
+fn unknown_objects() -> Answer {
+    Answer::Refused(
+        "rdma: only the process that has them knows its queue pairs, completion queues and memory; \
+         `rdma resource show ctx` and `rdma resource show cm_id` say who is there and who listens"
+            .to_owned(),
+    )
+}
+
+/// The processes at each address of a device.
+fn present(device: &Device) -> anyhow::Result<Vec<(IpAddr, Present)>> {
+    let mut found = Vec::new();
+    for entry in &device.gids {
+        let here = share::present(entry.address)?.into_iter();
+        found.extend(here.map(|it| (entry.address, it)));
+    }
+    Ok(found)
+}
+
+/// A process that is at several addresses of a device has it open once.
+fn contexts(number: usize, device: &Device) -> anyhow::Result<Vec<Record>> {
+    let processes: BTreeSet<u32> = present(device)?.iter().map(|(_, it)| it.pid).collect();
+    let record = |(context, pid): (usize, u32)| {
+        let record = Record::new(format!("dev {} ", device.name))
+            .json("ifindex", number as u64)
+            .json("ifname", &*device.name)
+            .fact("ctxn", context as u64);
+        of_process(record, pid)
+    };
+    Ok(processes.into_iter().enumerate().map(record).collect())
+}
+
+fn listeners(number: usize, device: &Device) -> anyhow::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for (address, process) in present(device)? {
+        let services = process.services.into_iter().map(ServiceId::new);
+        for (space, port) in services.filter_map(ServiceId::port) {
+            let record = Record::new(format!("link {}/- ", device.name))
+                .json("ifindex", number as u64)
+                .json("ifname", &*device.name)
+                .fact("cm-idn", records.len() as u64)
+                .fact("state", "LISTEN")
+                .fact("ps", port_space(space));
+            let source = SocketAddr::new(address, port).to_string();
+            records.push(of_process(record, process.pid).fact("src-addr", source));
+        }
+    }
+    Ok(records)
+}
+
+fn of_process(record: Record, pid: u32) -> Record {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    record
+        .fact("pid", u64::from(pid))
+        .fact("comm", name.trim_end())
+}
+
+fn port_space(space: PortSpace) -> &'static str {
+    match space {
+        PortSpace::Tcp => "TCP",
+        PortSpace::Udp => "UDP",
+        PortSpace::Infiniband => "IB",
+    }
+}

@@ -1,0 +1,137 @@
+//! `rdma` and `show_gids` under `roci run`, which answer for our devices.
+
+use std::process::Command;
+
+use crate::run::{Outcome, Roci, address, roci};
+
+/// What `rdma` of iproute2 6.1 says about the kernel's own device, asked by `xtask/guest/rdma-words.sh`.
+/// `cargo xtask interop` checks that it still says so.
+const KERNEL: &str = include_str!("rxe-rdma.txt");
+
+const ASK: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../xtask/guest/rdma-words.sh"
+);
+
+fn device() -> String {
+    format!("rxe0={}", address(201))
+}
+
+fn beside_one_device(program: &[&str]) -> Roci {
+    let words = ["run", "--"].iter().chain(program);
+    roci(words).env("ROCI_DEVICES", device())
+}
+
+/// What the tool itself says, called by name.
+fn rdma(words: &[&str]) -> Outcome {
+    beside_one_device(&[&["rdma"], words].concat()).run()
+}
+
+#[test]
+fn rdma_says_of_our_device_what_it_says_of_the_kernels() {
+    let ours = beside_one_device(&["sh", ASK, "rxe0"]).run().success();
+    assert_eq!(ours, KERNEL);
+}
+
+#[test]
+fn a_test_suite_finds_the_interface_of_a_device() {
+    let script = "
+import json, subprocess
+links = json.loads(subprocess.check_output(['rdma', 'link', 'show', '-j']))
+print([link['netdev'] for link in links if (link['ifname'], link['port']) == ('rxe0', 1)])";
+    let found = beside_one_device(&["python3", "-c", script]).run();
+    assert_eq!(found.success(), "['lo']\n");
+}
+
+#[test]
+fn devices_are_numbered_in_their_order() {
+    let devices = roci(["run", "--", "rdma", "-j", "dev"]).run().json();
+    let names: Vec<_> = (devices.as_array().expect("a list").iter())
+        .map(|it| (it["ifindex"].clone(), it["ifname"].clone()))
+        .collect();
+    assert_eq!(names, [(0.into(), "a".into()), (1.into(), "b".into())]);
+}
+
+#[test]
+fn capabilities_are_those_of_the_library() {
+    if Command::new("ibv_devinfo").arg("-l").output().is_err() {
+        return println!("left out: needs ibv_devinfo");
+    }
+    let info = beside_one_device(&["ibv_devinfo", "-v"]).run().success();
+    let flags = info.lines().find(|line| line.contains("device_cap_flags"));
+    let flags = flags.and_then(|line| line.split("0x").nth(1));
+    let flags = u32::from_str_radix(flags.expect("flags").trim(), 16).expect("a number");
+    let said = rdma(&["-d", "-j", "dev"]).json();
+    let said = said[0]["caps"].as_array().expect("names").len();
+    assert_eq!(said, flags.count_ones() as usize);
+}
+
+#[test]
+fn adding_a_device_that_is_there_succeeds_and_another_one_is_explained() {
+    let there = rdma(&["link", "add", "rxe0", "type", "rxe", "netdev", "lo"]);
+    assert_eq!(there.code, Some(0));
+    assert!(
+        there.stderr.contains("need not be added"),
+        "{}",
+        there.stderr
+    );
+    let complaint = rdma(&["link", "add", "rxe1", "type", "rxe", "netdev", "lo"]).complaint();
+    assert!(complaint.contains("--devices rxe1=lo"), "{complaint}");
+    assert_eq!(rdma(&["link", "delete", "rxe0"]).code, Some(0));
+}
+
+#[test]
+fn what_only_the_kernel_could_know_is_refused_in_a_sentence() {
+    for words in [&["statistic"][..], &["res"], &["res", "show", "qp"]] {
+        let outcome = rdma(words);
+        assert_eq!(outcome.stdout, "", "{words:?}");
+        outcome.complaint();
+    }
+}
+
+#[test]
+fn a_listener_is_listed_with_its_process() {
+    let at = address(202);
+    let devices = format!("rxe0={at}");
+    let words = ["ping", "-s", "-d", "-a", &at, "-p", "7391"];
+    let mut server = roci(words).env("ROCI_DEVICES", &devices).start();
+    assert_eq!(server.line(), "rdma_bind_addr successful");
+    assert_eq!(server.line(), "rdma_listen");
+    let listed = |kind| {
+        let words = ["run", "--", "rdma", "-j", "res", "show", kind];
+        roci(words).env("ROCI_DEVICES", &devices).run().json()
+    };
+    let listener = &listed("cm_id")[0];
+    assert_eq!(listener["state"], "LISTEN");
+    assert_eq!(listener["ps"], "TCP");
+    assert_eq!(listener["src-addr"], format!("{at}:7391"));
+    assert_eq!(listener["comm"], "roci");
+    for kind in ["cm_id", "ctx"] {
+        assert_eq!(listed(kind)[0]["pid"], server.id(), "{kind}");
+    }
+}
+
+#[test]
+fn show_gids_has_the_columns_that_scripts_cut() {
+    let table = beside_one_device(&["show_gids"]).run().success();
+    let row = table.lines().nth(2).expect("a row");
+    let columns: Vec<_> = row.split('\t').map(str::trim).collect();
+    let address = address(201);
+    assert_eq!(columns[..3], ["rxe0", "1", "0"]);
+    assert!(
+        columns[3].starts_with("0000:0000:0000:0000:0000:ffff:"),
+        "{row}"
+    );
+    assert_eq!(columns[4..], [address.as_str(), "v2", "lo"]);
+    assert!(table.ends_with("n_gids_found=1\n"), "{table}");
+    let none = beside_one_device(&["show_gids", "nosuch"]).run();
+    assert!(none.complaint().contains("no device `nosuch`"));
+}
+
+#[test]
+fn without_a_path_the_usual_programs_are_still_found() {
+    let found = beside_one_device(&["/bin/sh", "-c", "cat /dev/null && rdma link | grep -c rxe0"])
+        .without_env("PATH")
+        .run();
+    assert_eq!(found.success(), "1\n");
+}

@@ -1,0 +1,61 @@
+//! Which processes use an address, for tools that only look.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::directory::RuntimeDirectory;
+use super::member::JoinError;
+use super::registry::Registry;
+
+/// A context at an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Present {
+    /// Its process.
+    pub pid: u32,
+    /// The services that it listens for, or has reserved.
+    pub services: Vec<u64>,
+}
+
+/// The contexts of living processes of this user at an address. Nobody notices that somebody looks.
+pub fn present(address: IpAddr) -> Result<Vec<Present>, JoinError> {
+    present_in(&RuntimeDirectory::of_user()?, address)
+}
+
+fn present_in(directory: &RuntimeDirectory, address: IpAddr) -> Result<Vec<Present>, JoinError> {
+    let table = Arc::new(Registry::new(directory, address)).read()?;
+    let living = (table.members.iter()).filter(|it| !it.withdrawn && it.process.is_alive());
+    let present = living.map(|member| {
+        let services = table.listeners.iter();
+        let services = services.filter(|it| it.block == member.block);
+        Present {
+            pid: member.process.pid,
+            services: services.map(|it| it.service).collect(),
+        }
+    });
+    Ok(present.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::Member;
+
+    #[test]
+    fn who_is_at_an_address_and_listens_there_can_be_seen() {
+        let name = format!("roci-present-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let address = IpAddr::from([127, 91, 3, 7]);
+        assert_eq!(present_in(&directory, address).unwrap(), []);
+        let member = Member::join_in(&directory, address).unwrap();
+        member.listeners().claim(0x0106_1c06).unwrap();
+        let expected = Present {
+            pid: std::process::id(),
+            services: vec![0x0106_1c06],
+        };
+        assert_eq!(present_in(&directory, address).unwrap(), [expected]);
+        drop(member);
+        assert_eq!(present_in(&directory, address).unwrap(), []);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,48 @@
+#!/bin/sh
+# What `rdma` of iproute2 says about a device, and how it exits. Run on the kernel's device and on ours, the
+# same must come out.
+#   rdma-words.sh DEVICE
+# Names and numbers that belong to one machine are replaced by words: NETDEV, NUMBER, GUID. What the
+# firmware and the capabilities are, each device says for itself.
+device=$1
+
+ask() {
+	echo "= rdma $*"
+	rdma "$@" 2>&1 | sed -E \
+		-e 's/netdev("?:? ?"?)[a-z0-9]+/netdev\1NETDEV/' \
+		-e 's/(netdev_index"?:? ?)[0-9]+/\1NUMBER/' \
+		-e 's/([0-9a-f]{4}:){3}[0-9a-f]{4}/GUID/g' \
+		-e 's/"fw":"[^"]*",//' -e '/^ *"fw": /d' -e 's/fw [^ ]+ //' \
+		-e 's/caps: <.*>/caps: <CAPS>/' -e 's/("caps": ?)\[.*\]/\1[CAPS]/'
+	rdma "$@" > /dev/null 2>&1
+	echo "exit $?"
+}
+
+ask link
+ask link show
+ask link show "$device/1"
+ask link show "$device/2"
+ask link show nosuch
+ask link show -j nosuch
+ask link show -j
+ask -j link
+ask link -jp
+ask link -d
+ask -d -j link
+ask li list "$device/1" -p -j
+ask dev
+ask dev show "$device"
+ask dev -j
+ask dev -j -p
+ask -d dev
+ask -d -j -p dev
+ask dev show nosuch
+ask -j dev show nosuch
+ask res show cm_id dev nosuch
+ask res show ctx
+ask -j res show ctx
+ask -j -p res show ctx
+ask link delete nosuch
+ask link delete
+ask link add
+ask link add rxe9 type
