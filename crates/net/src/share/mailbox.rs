@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use wire::Flow;
 
 use super::process::Identity;
+use super::short_path::with_short_path;
 use crate::socket::{Batch, Envelope};
 use crate::sys;
 
@@ -102,7 +103,7 @@ impl Mailbox {
 
     /// Brings a letter to the mailbox at `path`.
     pub(super) fn bring(&self, path: &Path, letter: &[u8]) -> io::Result<()> {
-        self.socket.send_to(letter, path).map(drop)
+        with_short_path(path, |path| self.socket.send_to(letter, path)).map(drop)
     }
 
     /// The next letter that somebody brought.
@@ -137,7 +138,7 @@ impl AsFd for Mailbox {
 /// which numbers its process has. So it is bound to another name, and gets its own afterwards.
 fn bind_unseen(path: &Path) -> io::Result<UnixDatagram> {
     let unseen = path.with_file_name(format!(".{:x}", sys::process::random()?));
-    let socket = UnixDatagram::bind(&unseen)?;
+    let socket = with_short_path(&unseen, |path| UnixDatagram::bind(path))?;
     fs::rename(&unseen, path)?;
     Ok(socket)
 }
@@ -262,6 +263,22 @@ mod tests {
         assert!(matches!(mailbox.next(), Ok(Some(Letter::Knock))));
         drop(mailbox);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_path_of_a_mailbox_may_have_any_length() {
+        let base = scratch("long");
+        let folder = base.join("x".repeat(100)).join("y".repeat(200));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("mailbox");
+        let mut mailbox = Mailbox::open(path.clone()).unwrap();
+        mailbox.bring(&path, b"").unwrap();
+        assert!(matches!(mailbox.next(), Ok(Some(Letter::Knock))));
+        let missing = mailbox.bring(&folder.join("nobody"), b"").unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        drop(mailbox);
+        assert!(!path.exists());
+        fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]

@@ -59,6 +59,7 @@ mod process;
 mod registry;
 mod repair;
 mod several;
+mod short_path;
 mod shortcut;
 mod steering;
 mod sweep;
@@ -66,7 +67,7 @@ mod table;
 mod view;
 
 pub use block::{NotABlock, NumberBlock};
-pub use directory::{DirectoryError, RuntimeDirectory, overlong_runtime_directory};
+pub use directory::{DirectoryError, RuntimeDirectory};
 pub use exchange::Arrived;
 pub use listeners::{Listeners, ServiceError};
 pub use member::{Counters, JoinError, Member};

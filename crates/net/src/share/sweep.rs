@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use super::directory::RuntimeDirectory;
 use super::registry::{Registry, visible_ending};
+use super::short_path::with_short_path;
 
 /// How long a sweep serves.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -100,7 +101,8 @@ fn remove_files(paths: &[PathBuf]) {
 /// Whether no member of a registry listens, and it is old.
 fn is_silent(registry: &Path, mailboxes: &[PathBuf]) -> bool {
     let listens = |path: &PathBuf| {
-        let asked = UnixDatagram::unbound().and_then(|socket| socket.connect(path));
+        let socket = UnixDatagram::unbound();
+        let asked = socket.and_then(|socket| with_short_path(path, |path| socket.connect(path)));
         asked.is_ok()
     };
     is_older_than(registry, LONG_AGO) && !mailboxes.iter().any(listens)

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use net::interface::{Device, LinkState};
-use net::share::{RuntimeDirectory, overlong_runtime_directory};
+use net::share::RuntimeDirectory;
 use net::socket::{Receiver, SocketError};
 use net::watcher::Watcher;
 use rocinante::{Context, Options};
@@ -118,14 +118,9 @@ pub(super) fn runtime_directory() -> Finding {
             let probe = path.join(format!(".doctor-{}", std::process::id()));
             let written = fs::write(&probe, []).and_then(|()| fs::remove_file(&probe));
             let found = format!("{} is yours alone and can be written", path.display());
-            match (written, overlong_runtime_directory()) {
-                (Ok(()), None) => Finding::ok(check, found),
-                (Ok(()), Some(named)) => Finding::warn(
-                    check,
-                    format!("{found}; {} is too long a path for it", named.display()),
-                    "set XDG_RUNTIME_DIR to a folder of at most 40 letters, or leave it as it is",
-                ),
-                (Err(error), _) => Finding::fail(
+            match written {
+                Ok(()) => Finding::ok(check, found),
+                Err(error) => Finding::fail(
                     check,
                     format!("{} can't be written: {error}", path.display()),
                     "free some space, or set XDG_RUNTIME_DIR to a folder of your own",
