@@ -35,6 +35,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::limits::{self, Limit};
 use crate::sys;
 
 pub use device::{Device, GidEntry, InterfaceId, LinkState};
@@ -81,13 +82,23 @@ pub struct Address {
 pub fn interfaces() -> Result<Vec<Interface>, DeviceError> {
     let listed = netlink::interfaces().map_err(|error| DeviceError::Unknown { error });
     let mut interfaces = listed?;
-    let mut addresses = interfaces.iter().flat_map(|interface| &interface.addresses);
-    if addresses.any(|address| address.ip.is_ipv6()) && ipv6_is_forbidden() {
+    if has_ipv6(&interfaces) && ipv6_is_forbidden() {
+        limits::tell(Limit::Ipv6);
         for interface in &mut interfaces {
             interface.addresses.retain(|address| address.ip.is_ipv4());
         }
     }
     Ok(interfaces)
+}
+
+/// Whether there are IPv6 addresses that can't be used.
+pub(crate) fn drops_ipv6_addresses() -> bool {
+    netlink::interfaces().is_ok_and(|interfaces| has_ipv6(&interfaces)) && ipv6_is_forbidden()
+}
+
+fn has_ipv6(interfaces: &[Interface]) -> bool {
+    let mut addresses = interfaces.iter().flat_map(|interface| &interface.addresses);
+    addresses.any(|address| address.ip.is_ipv6())
 }
 
 /// Whether the system refuses IPv6 sockets, as a container's filter of system calls may.
@@ -164,5 +175,7 @@ mod tests {
         let addresses = || interfaces.iter().flat_map(|interface| &interface.addresses);
         assert!(addresses().any(|address| address.ip.is_ipv4()));
         assert!(addresses().all(|address| address.ip.is_ipv4()), "{before}");
+        let listed = netlink::interfaces().expect("a list");
+        assert_eq!(limits::was_told(Limit::Ipv6), has_ipv6(&listed));
     }
 }

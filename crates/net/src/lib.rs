@@ -5,6 +5,7 @@
 //! - [`share`]: several processes on one address, each with its own queue pair numbers;
 //! - [`poll`]: waiting for sockets, for the time, and for another thread;
 //! - [`interface`]: the interfaces of this machine, as devices;
+//! - [`limits`]: what a system may forbid, and what happens then;
 //! - [`capture`]: every packet in a file that Wireshark reads;
 //! - [`fork`]: keeping sockets from children;
 //! - [`signal`]: the signals of our own threads;
@@ -17,6 +18,7 @@ mod direction;
 pub mod fault;
 pub mod fork;
 pub mod interface;
+pub mod limits;
 pub mod poll;
 pub mod share;
 pub mod signal;

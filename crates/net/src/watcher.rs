@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use socket2::{Domain, Socket, Type};
 
 use crate::fork::Guard;
+use crate::limits::{self, Limit};
 use crate::socket::{Envelope, Sender};
 use crate::sys::watcher::layout::{
     CONTROL_LENGTH, NAME_LENGTH, OWNER, PAYLOAD_LENGTH, PLACES, SLOT_LENGTH, TABLE,
@@ -89,7 +90,8 @@ impl Watcher {
         }
         let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;
         let control = OwnedFd::from(ours);
-        let table = table()?;
+        let table =
+            table().inspect_err(|error| limits::tell_if_forbidden(Limit::MemoryFiles, error))?;
         let guard = Guard::new([control.as_fd(), table.as_fd()]);
         spawn(program()?.as_fd(), theirs.as_fd())?;
         send_command(control.as_fd(), TABLE, Some(table.as_fd()))?;

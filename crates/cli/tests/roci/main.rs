@@ -12,5 +12,6 @@ mod outside;
 mod perf;
 mod ping;
 mod run;
+mod sandbox;
 mod stand_in;
 mod words;

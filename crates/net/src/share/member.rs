@@ -418,6 +418,7 @@ mod tests {
     use wire::{Opcode, PacketHead, Psn, icrc};
 
     use super::*;
+    use crate::limits::{self, Limit};
     use crate::share::table::Entry;
     use crate::socket::{Envelope, Inbox};
     use crate::sys::process::{end, fork};
@@ -521,6 +522,7 @@ mod tests {
             "{second}"
         );
         assert_eq!(received, 1);
+        assert!(limits::was_told(Limit::Steering));
     }
 
     #[test]
@@ -528,6 +530,7 @@ mod tests {
         let (second, received) = two_join_without(libc::SO_REUSEPORT, 5);
         assert_eq!(second.errno(), libc::EADDRINUSE, "{second}");
         assert_eq!(received, 1);
+        assert!(limits::was_told(Limit::SharedPorts));
     }
 
     #[test]

@@ -74,3 +74,4 @@ pub use member::{Counters, JoinError, Member};
 pub use present::{Present, present};
 pub use registry::RegistryError;
 pub use several::{join_all, join_all_in};
+pub(crate) use steering::accepts_everything;

@@ -12,6 +12,7 @@ use super::probe::{self, Probe};
 use super::registry::{Locked, Stamp};
 use super::steering::program;
 use super::table::{Entry, Moved, Seen, Table};
+use crate::limits::{self, Limit};
 use crate::socket::Envelope;
 use crate::sys;
 
@@ -436,7 +437,10 @@ impl Member {
         self.repair.installed = self.registry.stamp();
         match attached {
             // Alone at the address, a context gets every packet without a program.
-            Err(_) if table.members.len() == 1 => Ok(()),
+            Err(error) if table.members.len() == 1 => {
+                limits::tell_if_forbidden(Limit::Steering, &error);
+                Ok(())
+            }
             attached => attached.map_err(|source| no_steering(self.address, source)),
         }
     }

@@ -45,6 +45,11 @@ const MOST_INSTRUCTIONS: usize = 4096;
 /// As many members fit: two instructions each, one jump for each 64 or so, and the beginning.
 pub(super) const MOST_MEMBERS: usize = 2000;
 
+/// A program that chooses nobody, to see whether the kernel takes one.
+pub(crate) fn accepts_everything() -> [Instruction; 1] {
+    [plain(RETURN, ANY)]
+}
+
 /// Steers each packet to the member that owns its destination, and answers of the connection manager
 /// to the member that chose the id in them, as far as the members' places are known; everything else
 /// to any member. A number that nobody owns goes to the member below it: one must get it. A probe

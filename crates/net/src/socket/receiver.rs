@@ -11,6 +11,7 @@ use wire::Flow;
 use super::control::{Incoming, integer};
 use super::place::{interface_of, open, parse, place};
 use super::{Envelope, SocketError};
+use crate::limits::{self, Limit};
 use crate::sys::is_forbidden;
 use crate::sys::option::{self, UDP_GRO, UDP_NO_CHECK6_RX};
 use crate::sys::receive::{MAX_SLOTS, Slot, receive};
@@ -84,7 +85,7 @@ impl Receiver {
             // Never SO_REUSEADDR for steered packets: another user could take them.
             // Where sharing is forbidden, the first process has the port alone.
             Sharing::Steered => match socket.set_reuse_port(true) {
-                Err(error) if is_forbidden(&error) => {}
+                Err(error) if is_forbidden(&error) => limits::tell(Limit::SharedPorts),
                 result => result?,
             },
             Sharing::Copied => socket.set_reuse_address(true)?,

@@ -107,6 +107,11 @@ impl SharedMemory {
     }
 }
 
+/// Whether there can be shared memory at all.
+pub(crate) fn probe() -> io::Result<()> {
+    memory_file(0, 0).map(drop)
+}
+
 /// A file in memory with these seals.
 fn memory_file(length: usize, seals: libc::c_int) -> io::Result<File> {
     named_file(c"roci-shortcut", length, seals)

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use net::interface::{Device, LinkState};
+use net::limits::Limit;
 use net::share::RuntimeDirectory;
 use net::socket::{Receiver, SocketError};
 use net::watcher::Watcher;
@@ -127,6 +128,19 @@ pub(super) fn runtime_directory() -> Finding {
                 ),
             }
         }
+    }
+}
+
+/// What the system forbids, and what happens instead.
+pub(super) fn limits() -> Vec<Finding> {
+    let check = "sandbox";
+    let limits = Limit::ALL.into_iter().filter(|limit| limit.holds());
+    let findings: Vec<_> = limits
+        .map(|limit| Finding::warn(check, limit.consequence(), limit.advice()))
+        .collect();
+    match findings.is_empty() {
+        true => vec![Finding::ok(check, "nothing that devices use is forbidden")],
+        false => findings,
     }
 }
 

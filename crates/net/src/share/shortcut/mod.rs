@@ -32,6 +32,7 @@ use super::mailbox::{HEADING, MAX_LETTER, Mailbox, Offer};
 use super::process::Identity;
 use super::registry::{Registry, Stamp};
 use super::table::{Entry, Table};
+use crate::limits::{self, Limit};
 use ring::{Reader, State, Writer};
 
 /// So often a writer whose ring is full lets others run before a packet is lost: about a millisecond.
@@ -328,7 +329,9 @@ fn offer(us: Identity, owner: &Entry, registry: &Registry, mailbox: &Mailbox) ->
     if !reader.is_alive() {
         return None;
     }
-    let writer = Writer::create().ok()?;
+    let writer = Writer::create()
+        .inspect_err(|error| limits::tell_if_forbidden(Limit::MemoryFiles, error))
+        .ok()?;
     let offer = Offer {
         from: us,
         descriptor: writer.file().as_raw_fd(),

@@ -1,0 +1,74 @@
+//! Containers that forbid some system calls: it works, and what is different is said once.
+
+use crate::run::{Outcome, address, roci};
+
+/// Forbids a system call with one value of one argument, and becomes the command.
+const FORBID: &str = "
+import ctypes, os, platform, struct, sys
+name, argument, value, command = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+numbers = {'x86_64': {'socket': 41, 'setsockopt': 54, 'memfd_create': 319},
+           'aarch64': {'socket': 198, 'setsockopt': 208, 'memfd_create': 279}}
+number = numbers.get(platform.machine(), {}).get(name)
+if number is None: sys.exit(77)
+EPERM, LOAD, UNLESS, RETURN, ALLOW = 1, 0x20, 0x15, 0x06, 0x7fff0000
+steps = [(LOAD, 0, 0), (UNLESS, 3, number), (LOAD, 0, 16 + 8 * argument), (UNLESS, 1, value),
+         (RETURN, 0, 0x50000 | EPERM), (RETURN, 0, ALLOW)]
+if value < 0: steps[2:4] = [(LOAD, 0, 0), (UNLESS, 1, number)]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', c, 0, f, k) for c, f, k in steps))
+program = struct.pack('HxxxxxxP', len(steps), ctypes.addressof(code))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.create_string_buffer(program)) == 0
+os.execv(command[0], command)";
+
+/// The command under such a filter; nothing if the test does not know this machine's numbers.
+fn without(call: [&str; 3], at: u8, words: &[&str]) -> Option<Outcome> {
+    let python = ["run", "--", "python3", "-c", FORBID];
+    let command = [env!("CARGO_BIN_EXE_roci")];
+    let words = [&python[..], &call, &command, words].concat();
+    let devices = format!("a={}", address(at));
+    let outcome = roci(words).env("ROCI_DEVICES", devices).run();
+    (outcome.code != Some(77)).then_some(outcome)
+}
+
+const SO_REUSEPORT: [&str; 3] = ["setsockopt", "2", "15"];
+const SO_ATTACH_REUSEPORT_CBPF: [&str; 3] = ["setsockopt", "2", "51"];
+const MEMFD: [&str; 3] = ["memfd_create", "0", "-1"];
+
+/// What the doctor finds, and how often it said so on stderr as every program does. It is not so bad that
+/// nothing works.
+#[track_caller]
+fn finding(call: [&str; 3], at: u8) -> Option<(String, String)> {
+    let outcome = without(call, at, &["doctor", "--json"])?;
+    let said = outcome.stderr.clone();
+    let found = outcome.json();
+    let rows = found.as_array().expect("a list").iter();
+    let of_sandbox = rows.filter(|row| row["check"] == "sandbox" && row["verdict"] == "warn");
+    let text = |row: &serde_json::Value| format!("{} {}", row["finding"], row["advice"]);
+    let found: Vec<_> = of_sandbox.map(text).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    Some((found[0].clone(), said))
+}
+
+#[test]
+fn what_is_different_in_a_sandbox_is_found_and_said_once() {
+    for (call, at, consequence, advice) in [
+        (SO_REUSEPORT, 211, "one context at a time", "(SO_REUSEPORT)"),
+        (
+            SO_ATTACH_REUSEPORT_CBPF,
+            212,
+            "one context at a time",
+            "(SO_ATTACH_REUSEPORT_CBPF)",
+        ),
+        (MEMFD, 213, "peers are not told", "allow memfd_create"),
+    ] {
+        let Some((found, said)) = finding(call, at) else {
+            return println!("left out: other numbers of system calls");
+        };
+        for text in [found, said.clone()] {
+            assert!(text.contains(consequence), "{text}");
+            assert!(text.contains(advice), "{text}");
+        }
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
