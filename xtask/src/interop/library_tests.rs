@@ -94,7 +94,10 @@ fn try_one(machine: &mut Machine, programs: &Programs, name: &'static str) -> Re
     let ours = programs.run_alone(&program, PATIENCE)?;
     let ours_took = start.elapsed();
     let start = Instant::now();
-    machine.begin(0, &format!("env LEFT_ADDRESS={LEFT_ADDRESS} {program}"))?;
+    machine.begin(
+        0,
+        &format!("env OTHER_LIBRARY=1 LEFT_ADDRESS={LEFT_ADDRESS} {program}"),
+    )?;
     let kernels = machine.finish(0, PATIENCE)?;
     programs.keep(name, None, [&kernels, &ours]);
     let known = DIFFERENCES.iter().filter(|it| it.program == name);

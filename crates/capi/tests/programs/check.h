@@ -29,7 +29,7 @@ static inline const char *own_address(void)
 /* For what another library hangs in now and then: no case then, but a line that says so. */
 static inline void leave_out_with_others(void)
 {
-	if (getenv("LEFT_ADDRESS"))
+	if (getenv("OTHER_LIBRARY"))
 		COMPLAIN("left out");
 }
 

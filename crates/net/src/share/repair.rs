@@ -16,7 +16,7 @@ use crate::limits::{self, Limit};
 use crate::socket::Envelope;
 use crate::sys;
 
-/// How often a member looks whether its neighbour still lives.
+/// How often a member checks whether other members live.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// How soon a probe must come, at first; longer each time that it does not.
@@ -65,8 +65,10 @@ pub(super) struct Repair {
     /// Whose packets came to us.
     suspect: Option<NumberBlock>,
     calm_until: Option<Instant>,
-    /// When to look at the neighbour again.
+    /// When to check again whether others live.
     due: Option<Instant>,
+    /// How many such checks there were.
+    checks: usize,
     /// Whether we are about to leave: others look after the group then.
     withdrawn: bool,
 }
@@ -85,6 +87,7 @@ impl Repair {
             suspect: None,
             calm_until: None,
             due: None,
+            checks: 0,
             withdrawn: false,
         }
     }
@@ -181,9 +184,11 @@ impl Member {
         if self.repair.waited_in_vain(now, table.members.len()) {
             self.probe_everywhere()?;
         }
-        let neighbour = table.neighbour(self.block, self.process);
-        let neighbour = neighbour.map(|entry| entry.process);
-        if neighbour.is_some_and(|process| !self.view.get_mut().is_alive(process, now)) {
+        self.repair.checks = self.repair.checks.wrapping_add(1);
+        let watched = table.watched(self.block, self.process, self.repair.checks);
+        let watched: Vec<_> = watched.collect();
+        let view = self.view.get_mut();
+        if watched.iter().any(|process| !view.is_alive(*process, now)) {
             self.bury_dead()?;
         }
         Ok(())

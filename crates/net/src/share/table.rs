@@ -172,13 +172,24 @@ impl Table {
         processes.collect::<HashSet<_>>().len()
     }
 
-    /// The next member of another process, and the first after the last: each watches over the next.
-    pub(super) fn neighbour(&self, block: NumberBlock, process: Identity) -> Option<&Entry> {
+    /// The processes whose life a member checks in its `turn`-th check: that of the next member, and
+    /// one of all others in turn. A check of the next one alone is not enough, because a process that
+    /// is stopped checks nobody.
+    pub(super) fn watched(
+        &self,
+        block: NumberBlock,
+        process: Identity,
+        turn: usize,
+    ) -> impl Iterator<Item = Identity> {
         let (before, after) = match self.position(block) {
             Ok(at) | Err(at) => self.members.split_at(at),
         };
-        let mut others = after.iter().chain(before);
-        others.find(|entry| entry.process != process)
+        let processes = after.iter().chain(before).map(|entry| entry.process);
+        let others = processes.filter(move |it| *it != process);
+        let one_of_all = turn.checked_rem(others.clone().count());
+        let next = others.clone().next();
+        next.into_iter()
+            .chain(one_of_all.and_then(|at| others.clone().nth(at)))
     }
 
     /// Whether every member has seen its place in the latest round and no place is left over.
@@ -448,18 +459,33 @@ mod tests {
     }
 
     #[test]
-    fn each_watches_over_the_next_process() {
-        let mut table = table(&[entry(4, None), entry(9, None), entry(20, None)]);
+    fn each_member_checks_the_next_process_and_all_others_in_turn() {
+        let mut table = table(&[
+            entry(4, None),
+            entry(9, None),
+            entry(20, None),
+            entry(30, None),
+        ]);
         table.members[1].process = table.members[0].process;
-        let watched = |number| {
-            let ours = table.member(block(number)).unwrap();
-            let next = table.neighbour(ours.block, ours.process);
-            next.map(|entry| entry.block)
+        let process = |number| table.member(block(number)).unwrap().process;
+        let watched = |number, turn| -> Vec<_> {
+            table
+                .watched(block(number), process(number), turn)
+                .collect()
         };
-        assert_eq!(watched(4), Some(block(20)));
-        assert_eq!(watched(9), Some(block(20)));
-        assert_eq!(watched(20), Some(block(4)));
-        assert_eq!(table.processes(), 2);
+        assert_eq!(watched(4, 0), [process(20), process(20)]);
+        assert_eq!(watched(4, 1), [process(20), process(30)]);
+        assert_eq!(watched(9, 2), [process(20), process(20)]);
+        assert_eq!(watched(20, 1), [process(30), process(4)]);
+        assert_eq!(watched(30, usize::MAX)[0], process(4));
+        assert_eq!(table.processes(), 3);
+    }
+
+    #[test]
+    fn a_process_alone_checks_nobody() {
+        let table = table(&[entry(4, None)]);
+        let ours = &table.members[0];
+        assert_eq!(table.watched(ours.block, ours.process, 7).count(), 0);
     }
 
     #[test]

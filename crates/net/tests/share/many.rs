@@ -152,11 +152,10 @@ fn crowd() {
             .chain(sockets)
             .collect();
         let ready = wait(&interests, Some(due.saturating_duration_since(now))).unwrap();
-        if ready.contains(0) {
-            break;
-        }
+        // What was sent before the input ended is in the sockets.
+        let ends = ready.contains(0);
         let woken: Vec<_> = (0..members.len())
-            .map(|at| ready.contains(1 + 2 * at) || ready.contains(2 + 2 * at))
+            .map(|at| ends || ready.contains(1 + 2 * at) || ready.contains(2 + 2 * at))
             .collect();
         let now = Instant::now();
         for (member, _) in members.iter_mut().zip(woken).filter(|it| it.1) {
@@ -164,6 +163,9 @@ fn crowd() {
             for _ in 0..16 {
                 got += member.receive(now, &mut inbox, |_| {}).unwrap();
             }
+        }
+        if ends {
+            break;
         }
     }
     let forwarded = members.iter().map(|it| it.counters().forwarded_to_us);
@@ -241,7 +243,6 @@ fn crowds(site: &Site, processes: usize) {
             thread::sleep(Duration::from_millis(5));
         }
     }
-    thread::sleep(Duration::from_millis(200));
     let sent = 16 * crowds.len() as u64;
     let ends: Vec<_> = crowds.into_iter().map(Crowd::end).collect();
     let got: u64 = ends.iter().map(|it| it.0).sum();

@@ -37,7 +37,14 @@ pub(crate) fn settle(peer: &Peer, members: &mut [Process]) -> Duration {
             right_since = None;
             in_a_row = 0;
         }
-        assert!(begin.elapsed() < Duration::from_secs(5), "never settles");
+        assert!(
+            begin.elapsed() < Duration::from_secs(5),
+            "never settles: {:#?}",
+            members
+                .iter_mut()
+                .map(|it| (it.block, it.report()))
+                .collect::<Vec<_>>()
+        );
     }
     right_since.unwrap()
 }

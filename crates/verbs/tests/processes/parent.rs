@@ -106,23 +106,32 @@ impl Parent {
 
     /// Every pair of living processes counts on, in both directions.
     fn everybody_proceeds(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
         let before = self.progress();
-        thread::sleep(Duration::from_millis(500));
-        let after = self.progress();
         let alive = self.processes.len();
-        let pairs = after.keys().filter(|(_, peer)| !self.dead.contains(peer));
+        let pairs = before.keys().filter(|(_, peer)| !self.dead.contains(peer));
         assert_eq!(
             pairs.count(),
             alive * (alive - 1),
             "every pair is connected"
         );
-        for (pair, count) in &after {
-            let grown = before.get(pair).is_none_or(|then| count > then);
+        while let Some((pair, count)) = self.first_that_stands_still(&before) {
             assert!(
-                grown || self.dead.contains(&pair.1),
+                Instant::now() < deadline,
                 "{pair:?} stands still at {count}"
             );
+            thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// A pair of living processes that has counted no further since then.
+    fn first_that_stands_still(
+        &mut self,
+        then: &BTreeMap<(usize, usize), u64>,
+    ) -> Option<((usize, usize), u64)> {
+        let stands_still = |pair, count| then.get(pair).is_some_and(|then| count <= then);
+        let mut progress = self.progress().into_iter();
+        progress.find(|(pair, count)| stands_still(pair, count) && !self.dead.contains(&pair.1))
     }
 
     fn progress(&mut self) -> BTreeMap<(usize, usize), u64> {

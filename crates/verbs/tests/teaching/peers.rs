@@ -125,10 +125,11 @@ pub(crate) const SCENES: &[Scene] = &[
     ("lowered MTU", lowered_mtu),
 ];
 
-/// A queue pair number far from all that exist.
+/// A queue pair number of the same device that no queue pair has.
 fn beyond(endpoint: Endpoint) -> Endpoint {
+    // Blocks of numbers are aligned and no smaller than 2048.
     Endpoint {
-        queue_pair: Qpn::new(endpoint.queue_pair.value() + 4000),
+        queue_pair: Qpn::new(endpoint.queue_pair.value() ^ 0x7ff),
         ..endpoint
     }
 }

@@ -146,15 +146,7 @@ static const struct test_case CASES[] = {
 	CASE(the_end_is_told_after_the_reply),
 };
 
-/* An address that no other test uses. */
-static void use_own_address(void)
-{
-	CHECK(setenv("ROCI_DEVICES", "left=127.0.0.33", 1) == 0);
-	CHECK(setenv("LEFT_ADDRESS", "127.0.0.33", 1) == 0);
-}
-
 int main(int words, char **word)
 {
-	use_own_address();
 	return RUN(CASES, words, word);
 }
