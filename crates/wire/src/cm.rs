@@ -1,7 +1,7 @@
 //! The messages of the connection manager (IBA vol. 1, chapter 12), which travel over queue pair 1.
 //!
-//! Every message is a struct, and each of its fields is declared once, together with its place on
-//! the wire: reading and writing both follow from that row and cannot disagree.
+//! Every message is a struct. Each field is declared once, together with its position on the wire.
+//! Reading and writing both follow from that row, so they cannot disagree.
 
 #[macro_use]
 mod field;
@@ -11,7 +11,7 @@ mod code;
 mod connect;
 mod disconnect;
 mod identifier;
-mod refuse;
+mod reject;
 mod service;
 
 pub use address::{AddressHeader, AddressHeaderError};
@@ -24,13 +24,13 @@ pub use connect::{ConnectReply, ConnectRequest, Path, ReadyToUse};
 pub use disconnect::{DisconnectReply, DisconnectRequest};
 pub use field::{PrivateData, PrivateDataTooLong};
 pub use identifier::{CommunicationId, PortSpace, ServiceId, Timeout};
-pub use refuse::{ReceiptAcknowledge, Reject};
+pub use reject::{ReceiptAcknowledge, Reject};
 pub use service::{ServiceReply, ServiceRequest};
 
 use crate::mad;
-use field::{Body, Field, Place};
+use field::{Body, Field, FieldPosition};
 
-/// The version of all messages here.
+/// The class version of all messages here.
 pub const CLASS_VERSION: u8 = 2;
 
 /// Turns the table of messages into [`Message`].
@@ -43,31 +43,31 @@ macro_rules! messages {
         }
 
         impl Message {
-            /// The attribute that stands for this kind of message in the header.
+            /// The attribute ID of this kind of message in the MAD header.
             pub const fn attribute(&self) -> u16 {
                 match self { $(Message::$name(_) => $attribute,)+ }
             }
 
-            /// What the specification calls this kind of message.
+            /// The name of this kind of message in the specification.
             pub const fn name(&self) -> &'static str {
                 match self { $(Message::$name(_) => $short,)+ }
             }
 
             fn read(attribute: u16, body: &Body) -> Option<Message> {
                 match attribute {
-                    $($attribute => Some(Message::$name(Field::read(body, Place::BODY))),)+
+                    $($attribute => Some(Message::$name(Field::read(body, FieldPosition::BODY))),)+
                     _ => None,
                 }
             }
 
             fn write(&self, body: &mut Body) {
-                match self { $(Message::$name(message) => message.write(body, Place::BODY),)+ }
+                match self { $(Message::$name(message) => message.write(body, FieldPosition::BODY),)+ }
             }
         }
 
         $(
             impl $name {
-                /// The attribute that stands for this message in the header.
+                /// The attribute ID of this message in the MAD header.
                 pub const ATTRIBUTE: u16 = $attribute;
             }
 
@@ -81,57 +81,57 @@ macro_rules! messages {
 }
 
 messages! {
-    /// "Let us connect."
+    /// Requests a connection.
     ConnectRequest = 0x0010 "REQ",
-    /// "I have your message, but answering takes longer."
+    /// Confirms receipt of a message whose answer takes longer.
     ReceiptAcknowledge = 0x0011 "MRA",
-    /// "No."
+    /// Rejects a connection.
     Reject = 0x0012 "REJ",
-    /// "Yes, and here is my side."
+    /// Accepts a connection and names the sender's queue pair.
     ConnectReply = 0x0013 "REP",
-    /// "Then we are connected."
+    /// Confirms that the connection is established.
     ReadyToUse = 0x0014 "RTU",
-    /// "Let us part."
+    /// Requests the end of a connection.
     DisconnectRequest = 0x0015 "DREQ",
-    /// "We have parted."
+    /// Confirms the end of a connection.
     DisconnectReply = 0x0016 "DREP",
-    /// "Which queue pair serves this?"
+    /// Asks for the queue pair that serves a service ID.
     ServiceRequest = 0x0017 "SIDR_REQ",
-    /// "This one."
+    /// Names the queue pair that serves a service ID.
     ServiceReply = 0x0018 "SIDR_REP",
-    /// "Should our path break, take this one."
+    /// Names an alternate path for a connection.
     LoadAlternatePath = 0x0019 "LAP",
-    /// The answer to that.
+    /// Accepts or rejects an alternate path.
     AlternatePathResponse = 0x001a "APR",
 }
 
 /// Why a management datagram is not a message of the connection manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CmParseError {
-    /// The header is of another version.
+    /// The MAD header has an unknown base version.
     #[error("management datagram version {0}, the only known one is 1")]
     BaseVersion(u8),
-    /// It is for another service.
+    /// The management class is not communication management.
     #[error("management class {0:#04x} is not communication management")]
     Class(u8),
-    /// The message is of another version.
+    /// The class version is unknown.
     #[error("communication management version {0}, the only known one is 2")]
     ClassVersion(u8),
-    /// It does not send, but gets, sets or answers.
+    /// The method is not Send.
     #[error("method {0:#04x}: only Send messages manage connections")]
     Method(u8),
-    /// There is no such message.
+    /// No message has this attribute ID.
     #[error("unknown attribute {0:#06x}")]
     UnknownAttribute(u16),
 }
 
 impl Message {
-    /// Reads a management datagram.
+    /// Parses a management datagram.
     pub fn parse(datagram: &[u8; mad::LENGTH]) -> Result<(mad::Header, Message), CmParseError> {
         let (header, body) = mad::split(datagram);
         check_header(header)?;
         let attribute = header.attribute();
-        let body = in_common_order(attribute, *body);
+        let body = to_request_order(attribute, *body);
         let message =
             Message::read(attribute, &body).ok_or(CmParseError::UnknownAttribute(attribute))?;
         Ok((*header, message))
@@ -142,7 +142,7 @@ impl Message {
         let attribute = self.attribute();
         let mut body = [0; mad::BODY_LENGTH];
         self.write(&mut body);
-        let body = in_order_of(attribute, body);
+        let body = from_request_order(attribute, body);
         let class = mad::COMMUNICATION_MANAGEMENT;
         let header = mad::Header::new(class, CLASS_VERSION, mad::SEND, attribute, transaction);
         mad::join(&header, &body)
@@ -165,16 +165,18 @@ fn check_header(header: &mad::Header) -> Result<(), CmParseError> {
     Ok(())
 }
 
-/// LAP lists traffic class, hop limit and rate of its path; REQ lists the rate first.
-/// Everything else about a path is the same, so the order is all that is changed.
-fn in_common_order(attribute: u16, mut body: Body) -> Body {
+/// Converts the body to the field order of REQ. LAP orders a path's fields as traffic class, hop
+/// limit, rate; REQ orders them as rate, traffic class, hop limit. All other fields of a path are
+/// the same.
+fn to_request_order(attribute: u16, mut body: Body) -> Body {
     if attribute == LoadAlternatePath::ATTRIBUTE {
         body[LoadAlternatePath::CLASS_HOPS_RATE].rotate_right(1);
     }
     body
 }
 
-fn in_order_of(attribute: u16, mut body: Body) -> Body {
+/// Converts the body from the field order of REQ to that of the message.
+fn from_request_order(attribute: u16, mut body: Body) -> Body {
     if attribute == LoadAlternatePath::ATTRIBUTE {
         body[LoadAlternatePath::CLASS_HOPS_RATE].rotate_left(1);
     }

@@ -1,4 +1,4 @@
-//! Packets and messages in one line each, for people to read.
+//! One-line text forms of packets and messages.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -39,7 +39,7 @@ impl Display for Packet<'_> {
 }
 
 impl Packet<'_> {
-    /// The message of the connection manager that the packet carries, if it carries one.
+    /// The connection manager message in this packet, if there is one.
     pub fn message(&self) -> Option<Message> {
         if self.destination != Qpn::GSI || self.opcode.transport() != Transport::Ud {
             return None;
@@ -76,7 +76,7 @@ impl Packet<'_> {
         }
     }
 
-    /// What the operands of an atomic request mean depends on the operation.
+    /// The meaning of the operands depends on the operation.
     fn describe_operands(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Some(atomic) = self.atomic() else {
             return Ok(());

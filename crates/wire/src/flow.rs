@@ -1,4 +1,4 @@
-//! Which way a datagram goes, and what IPv4 says about its fragments.
+//! The addresses and ports of a datagram, and its IPv4 fragmentation fields.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,18 +6,18 @@ use std::net::IpAddr;
 /// The UDP destination port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
 
-/// From whom to whom a datagram goes.
+/// The addresses and UDP ports of a datagram.
 ///
-/// Both addresses are of the same family; an IPv4 address mapped into IPv6 is not an IPv4 address.
+/// Both addresses have the same family. An IPv4-mapped IPv6 address counts as IPv6.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Flow {
-    /// Where it comes from.
+    /// The source address.
     pub source: IpAddr,
-    /// Where it goes.
+    /// The destination address.
     pub destination: IpAddr,
-    /// The UDP port it comes from.
+    /// The UDP source port.
     pub source_port: u16,
-    /// The UDP port it goes to, usually [`ROCE_PORT`].
+    /// The UDP destination port, usually [`ROCE_PORT`].
     pub destination_port: u16,
 }
 
@@ -31,25 +31,25 @@ impl fmt::Display for Flow {
     }
 }
 
-/// What the IPv4 header of a packet said about fragments. IPv6 says nothing.
+/// The fragmentation fields of a packet's IPv4 header. IPv6 has none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Fragmentation {
     /// The identification field.
     pub identification: u16,
-    /// Whether routers were told not to fragment.
+    /// Whether the don't-fragment flag is set.
     pub dont_fragment: bool,
 }
 
 impl Fragmentation {
     const DONT_FRAGMENT: u16 = 0x4000;
 
-    /// What an unconnected UDP socket sends: identification 0, not to be fragmented.
+    /// What an unconnected UDP socket sends: identification 0, don't-fragment set.
     pub const NONE: Fragmentation = Fragmentation {
         identification: 0,
         dont_fragment: true,
     };
 
-    /// The four bytes of the IPv4 header that hold it.
+    /// The four bytes of the IPv4 header that hold these fields.
     pub const fn bytes(self) -> [u8; 4] {
         let identification = self.identification.to_be_bytes();
         let flags = if self.dont_fragment {
@@ -60,7 +60,7 @@ impl Fragmentation {
         [identification[0], identification[1], flags[0], flags[1]]
     }
 
-    /// Reads the four bytes; none if they belong to a fragment or have the reserved bit set.
+    /// Reads the four bytes. Returns `None` for a fragment and if the reserved bit is set.
     pub const fn from_bytes(bytes: [u8; 4]) -> Option<Self> {
         let [id_high, id_low, flags_high, flags_low] = bytes;
         let dont_fragment = match u16::from_be_bytes([flags_high, flags_low]) {

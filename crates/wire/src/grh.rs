@@ -1,7 +1,7 @@
-//! The first 40 bytes of what a datagram queue pair receives.
+//! The routing header area: the first 40 bytes of a receive buffer of a datagram queue pair.
 //!
-//! InfiniBand puts the global routing header of the packet there. RoCEv2 puts the IP header:
-//! an IPv6 header fills the area, an IPv4 header takes the last 20 bytes of it.
+//! InfiniBand puts the global routing header (GRH) of the packet there. RoCEv2 puts the IP header:
+//! an IPv6 header fills the area, an IPv4 header takes its last 20 bytes.
 
 use std::net::IpAddr;
 
@@ -11,15 +11,15 @@ use crate::flow::{Flow, Fragmentation};
 use crate::ip::{IPV4_HEADER, Ipv4Header, Ipv6Header};
 use crate::number::Gid;
 
-/// How much of a receive buffer the area takes.
+/// The length of the area in bytes.
 pub const LENGTH: usize = 40;
 
 const IPV4_OFFSET: usize = LENGTH - IPV4_HEADER;
 
-/// Builds the area for a datagram. `udp_length` counts the UDP header, too.
+/// Builds the area for a datagram. `udp_length` includes the UDP header.
 ///
 /// # Panics
-/// If the addresses of the flow are of two families.
+/// If the source and destination addresses have different families.
 pub fn area(
     flow: &Flow,
     traffic_class: u8,
@@ -31,43 +31,44 @@ pub fn area(
     match (flow.source, flow.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             let header = Ipv4Header::new(source, destination, fragmentation, udp_length)
-                .carried(traffic_class, hop_limit);
+                .with_path_fields(traffic_class, hop_limit);
             area[IPV4_OFFSET..].copy_from_slice(header.as_bytes());
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let header = Ipv6Header::new(source, destination, udp_length).carried(
+            let header = Ipv6Header::new(source, destination, udp_length).with_path_fields(
                 traffic_class,
                 0,
                 hop_limit,
             );
             area.copy_from_slice(header.as_bytes());
         }
-        _ => panic!("a flow between two address families: {flow}"),
+        _ => panic!("source and destination have different address families: {flow}"),
     }
     area
 }
 
-/// What the area says about the way back to the sender.
+/// The fields of the area that a reply to the sender needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// Who sent the datagram.
+    /// The sender's address.
     pub source: Gid,
-    /// Which of our addresses, or which group, it was sent to.
+    /// The local address or multicast group that received the datagram.
     pub destination: Gid,
-    /// Type of service in IPv4, traffic class in IPv6.
+    /// The IPv4 type of service or IPv6 traffic class.
     pub traffic_class: u8,
-    /// The flow label of IPv6; 0 in IPv4.
+    /// The IPv6 flow label; 0 for IPv4.
     pub flow_label: u32,
-    /// Time to live in IPv4, hop limit in IPv6.
+    /// The IPv4 time to live or IPv6 hop limit.
     pub hop_limit: u8,
 }
 
-/// Reads an area, or finds that it holds neither kind of header.
+/// Reads an area. Returns `None` if it holds neither an IPv4 nor an IPv6 header.
 pub fn route(area: &[u8; LENGTH]) -> Option<Route> {
     let ipv6 = Ipv6Header::ref_from_bytes(area).expect("the area is one IPv6 header long");
-    let ipv4 = Ipv4Header::ref_from_bytes(&area[IPV4_OFFSET..]).expect("its end is an IPv4 header");
-    // Devices may leave anything in the 20 bytes before an IPv4 header, and an IPv6 address may
-    // look like the start of one: only the checksum tells them apart.
+    let ipv4 = Ipv4Header::ref_from_bytes(&area[IPV4_OFFSET..])
+        .expect("the area ends with 20 bytes, one IPv4 header");
+    // The 20 bytes before an IPv4 header are undefined and may look like an IPv6 header, and an
+    // IPv6 address may look like the start of an IPv4 header. The IPv4 checksum tells them apart.
     if ipv4.has_no_options() && (ipv4.is_intact() || !ipv6.is_version_6()) {
         return Some(route_of_ipv4(ipv4));
     }
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_takes_the_last_twenty_bytes() {
+    fn ipv4_header_takes_the_last_twenty_bytes() {
         let fragmentation = Fragmentation {
             identification: 0x1234,
             dont_fragment: true,
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_over_ipv4() {
+    fn route_is_read_from_an_ipv4_header() {
         let area = area(
             &flow("10.0.0.1", "10.0.0.2"),
             0x20,
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_over_ipv6() {
+    fn route_is_read_from_an_ipv6_header() {
         let area = area(
             &flow("fe80::1", "ff0e::2"),
             0x20,
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_before_an_ipv4_header_do_no_harm() {
+    fn bytes_before_an_ipv4_header_are_ignored() {
         let mut area = area(
             &flow("10.0.0.1", "10.0.0.2"),
             0,
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_address_that_looks_like_an_ipv4_header_is_no_such_header() {
+    fn ipv6_address_that_resembles_an_ipv4_header_is_read_as_ipv6() {
         let area = area(
             &flow("fe80::4500:1", "fe80::2"),
             0,
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_area_is_no_route() {
+    fn empty_area_has_no_route() {
         assert_eq!(route(&[0; LENGTH]), None);
     }
 }

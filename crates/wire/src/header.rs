@@ -1,13 +1,13 @@
-//! The headers of a RoCEv2 packet as they lie in memory: big-endian, without alignment.
+//! The headers of a RoCEv2 packet in their wire layout: big-endian and unaligned.
 //!
-//! Every packet begins with a [`Bth`]. What follows before the payload, the opcode says: the
-//! [`Extension`]s, each with a header of its own.
+//! Every packet begins with a [`Bth`]. The opcode determines which [`Extension`] headers follow
+//! before the payload.
 //!
 //! | header | carries |
-//! |---|---|
-//! | [`Reth`], [`AtomicEth`], [`Ieth`] | which memory of the peer is meant |
-//! | [`Feth`] | what of it to flush, and how far |
-//! | [`Deth`], [`Xrceth`], [`Immediate`] | what the receiver of a message is told |
+//! | [`Reth`], [`AtomicEth`], [`Ieth`] | the remote memory of the request |
+//! | [`Feth`] | the range and the placement of a flush |
+//! | [`Deth`], [`Xrceth`], [`Immediate`] | the sender, the shared receive queue, immediate data |
+//! | [`Aeth`], [`AtomicAckEth`] | the result of a request |
 //! | [`Aeth`], [`AtomicAckEth`] | what became of a request |
 
 mod access;
@@ -30,28 +30,28 @@ use zerocopy::{FromBytes, Immutable as NoCells, IntoBytes, KnownLayout, Unaligne
 /// A header between the BTH and the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Extension {
-    /// The shared receive queue an XRC request is for.
+    /// XRCETH: the shared receive queue of an XRC request.
     Xrceth,
-    /// Who sent a datagram, and the key that lets it in.
+    /// DETH: the sending queue pair of a datagram, and its Q_Key.
     Deth,
-    /// Where in the peer's memory.
+    /// RETH: the remote address, key and length.
     Reth,
-    /// Where, and with which operands.
+    /// AtomicETH: the remote address, key and operands.
     AtomicEth,
-    /// Acknowledgement: syndrome and message sequence number.
+    /// AETH: the syndrome and the message sequence number.
     Aeth,
-    /// What an atomic operation found.
+    /// AtomicAckETH: the value before an atomic operation.
     AtomicAckEth,
-    /// Immediate data.
+    /// Immediate data (ImmDt).
     Immediate,
-    /// The key to invalidate.
+    /// IETH: the key to invalidate.
     Ieth,
-    /// What to flush, and how far.
+    /// FETH: the range and the placement of a flush.
     Feth,
 }
 
 impl Extension {
-    /// How many kinds there are.
+    /// How many extension headers exist.
     pub(crate) const COUNT: usize = Extension::Feth as usize + 1;
 
     /// Its length in bytes.
@@ -71,8 +71,8 @@ impl Extension {
     }
 }
 
-/// A header that can stand between the BTH and the payload.
+/// A header between the BTH and the payload.
 pub trait ExtensionHeader: FromBytes + IntoBytes + NoCells + KnownLayout + Unaligned {
-    /// Which of the extensions it is.
+    /// The extension that this header is.
     const KIND: Extension;
 }

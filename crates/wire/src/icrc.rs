@@ -1,19 +1,21 @@
-//! The invariant CRC: what protects a RoCEv2 packet from end to end.
+//! The invariant CRC (ICRC), which protects a RoCEv2 packet from end to end.
 //!
-//! It is the CRC-32 of Ethernet over the packet and the headers below it, with everything that
-//! may change on the way replaced by ones. It covers the identification field of IPv4, which a
-//! UDP socket neither chooses nor sees. But a CRC is linear, and the part of the header that a
-//! receiver does not know is exactly 32 bits long: so what the packet's ICRC and the one
-//! computed with a guess differ by *tells* those bits, and an intact packet shows itself by the
-//! possible value they have. See [`Checker`].
+//! The ICRC is the CRC-32 of Ethernet over the packet and its lower headers (IP and UDP). Fields
+//! that may change on the path count as ones.
+//!
+//! The ICRC covers the IPv4 identification, which a UDP socket neither chooses nor receives. A CRC
+//! is linear, and the IPv4 fields that the receiver does not know are exactly 32 bits long. The
+//! receiver computes the CRC with an assumed value for these bits. The difference between this CRC
+//! and the received one determines the real value. A packet is accepted if that value is a valid
+//! one. See [`Checker`].
 
-mod below;
 mod linear;
+mod lower_headers;
 
 use std::net::IpAddr;
 
-use below::KnownBelow;
 use linear::Rewind;
+use lower_headers::LowerHeaderCache;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::flow::{Flow, Fragmentation};
@@ -26,28 +28,29 @@ pub const ICRC_LENGTH: usize = 4;
 const BTH_LENGTH: usize = size_of::<Bth>();
 const CONGESTION_BYTE: usize = 4;
 
-/// Why a packet is not what was sent.
+/// Why a packet is not intact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum IcrcError {
-    /// No room for a BTH and an ICRC.
-    #[error("a packet of {found} bytes has no room for a BTH and an ICRC")]
+    /// The packet is shorter than a BTH and an ICRC.
+    #[error("the packet has {found} bytes, less than a BTH and an ICRC")]
     TooShort {
-        /// How long the datagram is.
+        /// The length of the datagram.
         found: usize,
     },
-    /// Something in it was changed on the way.
-    #[error("the packet ends with ICRC {found:02x?}, which does not fit its contents")]
+    /// The ICRC does not match the contents.
+    #[error("the ICRC {found:02x?} does not match the packet")]
     Mismatch {
-        /// The ICRC at its end.
+        /// The received ICRC.
         found: [u8; 4],
     },
 }
 
-/// The ICRC of a packet that ends with its pad. Over IPv4 it is sent unfragmentable with the given
-/// identification; IPv6 has no such field.
+/// The ICRC of a packet. `packet_without_icrc` ends with the pad. Over IPv4 the packet has the
+/// given identification and the don't-fragment flag; IPv6 has no such fields.
 ///
 /// # Panics
-/// If the addresses of the flow are of two families, or the packet is shorter than a BTH.
+/// If source and destination have different address families, or if the packet is shorter than a
+/// BTH.
 #[inline]
 pub fn checksum(flow: &Flow, identification: u16, packet_without_icrc: &[u8]) -> [u8; 4] {
     let fragmentation = Fragmentation {
@@ -63,10 +66,10 @@ fn crc(flow: &Flow, fragmentation: Fragmentation, packet: &[u8]) -> u32 {
         .split_first_chunk::<BTH_LENGTH>()
         .expect("a packet starts with a BTH");
     let mut base = *base;
-    // Switches set the congestion bits.
+    // Switches may set the congestion bits, so the ICRC does not cover them.
     base[CONGESTION_BYTE] = 0xff;
     let mut hasher = crc32fast::Hasher::new();
-    below(flow, fragmentation, packet.len(), |bytes| {
+    with_lower_headers(flow, fragmentation, packet.len(), |bytes| {
         hasher.update(bytes);
     });
     hasher.update(&base);
@@ -74,41 +77,41 @@ fn crc(flow: &Flow, fragmentation: Fragmentation, packet: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Hands out the headers below a packet, with ones for what may change on the way.
-fn below(
+/// Passes the lower headers of a packet to `take`. Fields that may change on the path are ones.
+fn with_lower_headers(
     flow: &Flow,
     fragmentation: Fragmentation,
     packet_length: usize,
     mut take: impl FnMut(&[u8]),
 ) {
-    // UDP cannot carry more than its length field can say.
+    // A UDP datagram is at most 65,535 bytes long, so the cast is lossless.
     let udp_length = (UDP_HEADER + packet_length + ICRC_LENGTH) as u16;
     match (flow.source, flow.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             let ip = Ipv4Header::new(source, destination, fragmentation, udp_length);
-            take(Below::new(ip.masked(), flow, udp_length).as_bytes());
+            take(LowerHeaders::new(ip.masked(), flow, udp_length).as_bytes());
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             let ip = Ipv6Header::new(source, destination, udp_length);
-            take(Below::new(ip.masked(), flow, udp_length).as_bytes());
+            take(LowerHeaders::new(ip.masked(), flow, udp_length).as_bytes());
         }
-        _ => panic!("a flow between two address families: {flow}"),
+        _ => panic!("source and destination have different address families: {flow}"),
     }
 }
 
-/// The headers below a packet in one piece.
+/// The lower headers of a packet, contiguous.
 #[derive(IntoBytes, Immutable)]
 #[repr(C)]
-struct Below<Ip> {
-    /// In place of the local routing header that InfiniBand has and Ethernet has not.
+struct LowerHeaders<Ip> {
+    /// Stands for the local routing header (LRH) of InfiniBand, which Ethernet does not have.
     missing_lrh: [u8; 8],
     ip: Ip,
     udp: UdpHeader,
 }
 
-impl<Ip> Below<Ip> {
+impl<Ip> LowerHeaders<Ip> {
     fn new(ip: Ip, flow: &Flow, udp_length: u16) -> Self {
-        Below {
+        LowerHeaders {
             missing_lrh: [0xff; 8],
             ip,
             udp: UdpHeader::new(flow, udp_length).with_checksum(0xffff),
@@ -116,62 +119,62 @@ impl<Ip> Below<Ip> {
     }
 }
 
-/// Computes the ICRCs of many packets: what [`checksum`] gives, only faster.
+/// Computes the ICRCs of many packets. Gives the result of [`checksum`], but faster.
 #[derive(Debug, Clone, Default)]
 pub struct Sealer {
-    known: KnownBelow,
+    cache: LowerHeaderCache,
 }
 
 impl Sealer {
-    /// A sealer that has seen no flow yet.
+    /// A sealer with an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The ICRC of a packet that ends with its pad; see [`checksum`].
+    /// The ICRC of a packet that ends with its pad. See [`checksum`].
     ///
     /// # Panics
     /// As [`checksum`] does.
     #[inline]
     pub fn seal(&mut self, flow: &Flow, identification: u16, packet: &[u8]) -> [u8; 4] {
-        self.known.crc(flow, identification, packet).to_le_bytes()
+        self.cache.crc(flow, identification, packet).to_le_bytes()
     }
 }
 
-/// Verifies packets, and recovers the bits of the IPv4 header that a socket does not show.
+/// Verifies packets, and recovers the IPv4 fragmentation fields that a socket does not report.
 ///
-/// What it needs for that is a table per packet length. The tables it keeps are bounded:
-/// a length whose place is taken replaces what was there.
+/// This needs one table per packet length. The number of tables is bounded: two lengths with the
+/// same slot replace each other.
 #[derive(Debug)]
 pub struct Checker {
     tables: [Option<Box<Rewind>>; TABLES],
-    known: KnownBelow,
+    cache: LowerHeaderCache,
 }
 
-/// A program uses few packet lengths: full, short, acknowledgement. The number is prime, so
-/// lengths that differ by a power of two do not meet in one place.
+/// Number of slots for tables. A program uses few packet lengths: full, short, acknowledgement. The
+/// number is prime, so lengths that differ by a power of two have different slots.
 const TABLES: usize = 61;
 
-/// What follows the fragmentation word in the IPv4 header, and the UDP header.
+/// The length of the IPv4 header after the fragmentation fields, and of the UDP header.
 const AFTER_FRAGMENTATION: usize = IPV4_HEADER - 8 + UDP_HEADER;
 
 impl Checker {
-    /// A checker without any table yet.
+    /// A checker with no tables.
     pub fn new() -> Self {
         Checker {
             tables: [const { None }; TABLES],
-            known: KnownBelow::default(),
+            cache: LowerHeaderCache::default(),
         }
     }
 
     /// Verifies a UDP payload that ends with its ICRC.
     ///
-    /// Over IPv4 any identification is accepted, and the packet may or may not be fragmentable:
-    /// of 2^15 damaged packets one slips through, if the UDP checksum has not caught it.
-    /// Over IPv6 nothing is unknown, and the whole strength of the CRC is left.
+    /// Over IPv4 any identification and both values of the don't-fragment flag are accepted.
+    /// Therefore one damaged packet in 2^15 is accepted if the UDP checksum does not detect it.
+    /// Over IPv6 all covered fields are known, and the full strength of the CRC remains.
     ///
     /// # Panics
-    /// If the addresses of the flow are of two families.
+    /// If source and destination have different address families.
     #[inline]
     pub fn check(&mut self, flow: &Flow, datagram: &[u8]) -> Result<Fragmentation, IcrcError> {
         let Some((packet, &found)) = datagram
@@ -182,7 +185,7 @@ impl Checker {
                 found: datagram.len(),
             });
         };
-        let difference = self.known.crc(flow, 0, packet) ^ u32::from_le_bytes(found);
+        let difference = self.cache.crc(flow, 0, packet) ^ u32::from_le_bytes(found);
         if difference == 0 {
             return Ok(Fragmentation::NONE);
         }

@@ -1,7 +1,7 @@
-//! What is below a packet: Ethernet, IP and UDP, as far as captures need them.
+//! The layers below a RoCEv2 packet: Ethernet, IP and UDP, as far as captures need them.
 //!
-//! A [`Datagram`] is read from a frame layer by layer, each cut off with a check of its length, or
-//! written with all checksums. The headers themselves are also what the ICRC is computed over.
+//! A [`Datagram`] is parsed from a frame layer by layer, and each layer's length is checked. It is
+//! written with all checksums. The ICRC uses the same headers.
 
 mod checksum;
 mod layer;
@@ -29,39 +29,38 @@ const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 const ETHERTYPE_OUTER_VLAN: u16 = 0x88a8;
 
-/// A UDP datagram with everything that IP says about it.
+/// A UDP datagram with the fields of its IP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagram<'a> {
-    /// From whom to whom.
+    /// The addresses and ports.
     pub flow: Flow,
-    /// Type of service in IPv4, traffic class in IPv6.
+    /// The IPv4 type of service or IPv6 traffic class.
     pub traffic_class: u8,
-    /// The flow label of IPv6; 0 in IPv4.
+    /// The IPv6 flow label; 0 for IPv4.
     pub flow_label: u32,
-    /// Time to live in IPv4, hop limit in IPv6.
+    /// The IPv4 time to live or IPv6 hop limit.
     pub hop_limit: u8,
-    /// Identification and flag of IPv4; [`Fragmentation::NONE`] in IPv6.
+    /// The IPv4 fragmentation fields; [`Fragmentation::NONE`] for IPv6.
     pub fragmentation: Fragmentation,
-    /// What UDP carries.
+    /// The UDP payload.
     pub payload: &'a [u8],
 }
 
 impl<'a> Datagram<'a> {
-    /// Reads an Ethernet frame, with or without VLAN tags. What Ethernet adds to reach its
-    /// shortest length is left out.
+    /// Parses an Ethernet frame, with or without VLAN tags. Removes the padding of short frames.
     pub fn parse_ethernet(frame: &'a [u8]) -> Result<Self, DatagramError> {
         let (_, mut rest) = cut("Ethernet", frame, ETHERNET_ADDRESSES)?;
         loop {
-            let (ethertype, behind) = read::<U16>("Ethernet", rest)?;
+            let (ethertype, after_type) = read::<U16>("Ethernet", rest)?;
             match ethertype.get() {
-                ETHERTYPE_IPV4 | ETHERTYPE_IPV6 => return Self::parse_ip(behind),
-                ETHERTYPE_VLAN | ETHERTYPE_OUTER_VLAN => (_, rest) = cut("VLAN", behind, 2)?,
+                ETHERTYPE_IPV4 | ETHERTYPE_IPV6 => return Self::parse_ip(after_type),
+                ETHERTYPE_VLAN | ETHERTYPE_OUTER_VLAN => (_, rest) = cut("VLAN", after_type, 2)?,
                 other => return Err(DatagramError::NotIp(other)),
             }
         }
     }
 
-    /// Reads an IP packet of either version.
+    /// Parses an IPv4 or IPv6 packet.
     pub fn parse_ip(packet: &'a [u8]) -> Result<Self, DatagramError> {
         match packet.first().map(|byte| byte >> 4) {
             Some(4) => Self::parse_ipv4(packet),
@@ -71,8 +70,8 @@ impl<'a> Datagram<'a> {
     }
 
     fn parse_ipv4(packet: &'a [u8]) -> Result<Self, DatagramError> {
-        let (header, fragmentation, behind) = Ipv4Header::parse(packet)?;
-        let (udp, payload) = UdpHeader::parse(behind)?;
+        let (header, fragmentation, datagram) = Ipv4Header::parse(packet)?;
+        let (udp, payload) = UdpHeader::parse(datagram)?;
         let (source, destination) = header.addresses();
         Ok(Datagram {
             flow: udp.flow(source, destination),
@@ -85,8 +84,8 @@ impl<'a> Datagram<'a> {
     }
 
     fn parse_ipv6(packet: &'a [u8]) -> Result<Self, DatagramError> {
-        let (header, behind) = Ipv6Header::parse(packet)?;
-        let (udp, payload) = UdpHeader::parse(behind)?;
+        let (header, datagram) = Ipv6Header::parse(packet)?;
+        let (udp, payload) = UdpHeader::parse(datagram)?;
         let (source, destination) = header.addresses();
         Ok(Datagram {
             flow: udp.flow(source, destination),
@@ -101,25 +100,28 @@ impl<'a> Datagram<'a> {
     /// Appends IP header, UDP header and payload to `out`, with all checksums.
     ///
     /// # Panics
-    /// If the addresses of the flow are of two families.
+    /// If source and destination have different address families.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let udp_length = (UDP_HEADER + self.payload.len()) as u16;
         match (self.flow.source, self.flow.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let class = self.traffic_class;
                 let header = Ipv4Header::new(source, destination, self.fragmentation, udp_length)
-                    .carried(class, self.hop_limit);
+                    .with_path_fields(class, self.hop_limit);
                 out.extend_from_slice(header.as_bytes());
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                let header = Ipv6Header::new(source, destination, udp_length).carried(
+                let header = Ipv6Header::new(source, destination, udp_length).with_path_fields(
                     self.traffic_class,
                     self.flow_label,
                     self.hop_limit,
                 );
                 out.extend_from_slice(header.as_bytes());
             }
-            _ => panic!("a flow between two address families: {}", self.flow),
+            _ => panic!(
+                "source and destination have different address families: {}",
+                self.flow
+            ),
         }
         let udp = UdpHeader::new(&self.flow, udp_length);
         let checksum = udp.checksum_over(&self.flow, self.payload);
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_emitted_is_parsed_again() {
+    fn emitted_datagram_is_parsed_to_the_same_value() {
         for datagram in [
             datagram("10.0.0.1", "10.0.0.2"),
             datagram("fe80::1", "ff0e::2"),
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_finds_both_checksums_right() {
+    fn emitted_ip_and_udp_checksums_are_correct() {
         let bytes = emitted(&datagram("10.0.0.1", "10.0.0.2"));
         let (ip, udp) = bytes.split_at(IPV4_HEADER);
         assert_eq!(internet_checksum(&[ip]), 0);
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_udp_checksum_of_zero_is_sent_as_ones() {
+    fn udp_checksum_of_zero_is_sent_as_ones() {
         let checksum = |payload: [u8; 2]| {
             let datagram = Datagram {
                 payload: &payload,
@@ -190,13 +192,13 @@ mod tests {
             let bytes = emitted(&datagram);
             [bytes[IPV4_HEADER + 6], bytes[IPV4_HEADER + 7]]
         };
-        // A payload that makes up what is missing brings the sum to zero.
+        // Using the checksum of a zero payload as the payload brings the sum to zero.
         let missing = checksum([0, 0]);
         assert_eq!(checksum(missing), [0xff, 0xff]);
     }
 
     #[test]
-    fn vlan_tags_and_ethernet_padding_are_no_part_of_it() {
+    fn vlan_tags_and_ethernet_padding_are_removed() {
         let datagram = datagram("10.0.0.1", "10.0.0.2");
         let padded = [&emitted(&datagram)[..], &[0; 20]].concat();
         let plain = framed(&[0x08, 0x00], &padded);
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn other_traffic_is_named() {
+    fn frames_without_udp_are_rejected_with_their_protocol() {
         let arp = framed(&[0x08, 0x06], &[0; 28]);
         assert_eq!(
             Datagram::parse_ethernet(&arp),
@@ -218,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_refused() {
+    fn fragments_are_rejected() {
         let mut fragment = emitted(&datagram("10.0.0.1", "10.0.0.2"));
         fragment[6] = 0x20;
         assert_eq!(Datagram::parse_ip(&fragment), Err(DatagramError::Fragment));
     }
 
     #[test]
-    fn a_datagram_that_is_cut_off_says_how_much_is_missing() {
+    fn truncated_datagram_is_rejected_with_both_lengths() {
         let bytes = emitted(&datagram("10.0.0.1", "10.0.0.2"));
         let cut = Datagram::parse_ip(&bytes[..bytes.len() - 1]);
         let expected = DatagramError::TooShort {

@@ -1,6 +1,6 @@
-//! RoCEv2 on the wire: bytes in, meaning out, and back again.
+//! The wire format of RoCEv2: parses bytes into typed values and writes them back.
 //!
-//! A packet is parsed once into meaning, and nobody downstream checks a length again:
+//! A packet is parsed once. After [`Packet::parse`] no code checks a length again:
 //!
 //! ```
 //! use wire::{Checker, Flow, Key, Opcode, Packet, PacketHead, Psn, Qpn, ROCE_PORT, Reth, icrc};
@@ -12,14 +12,14 @@
 //!     destination_port: ROCE_PORT,
 //! };
 //!
-//! // Sending: a head on the stack, the payload, the checksum.
+//! // Send: the headers on the stack, the payload, the checksum.
 //! let head = PacketHead::new(Opcode::RcWriteOnly, Qpn::new(0x11), Psn::new(1234))
 //!     .acknowledge(true)
 //!     .push(&Reth::new(0x7f00_0000, Key::new(0x2a), 8));
 //! let mut datagram = [head.bytes(), b"8 bytes!"].concat();
 //! datagram.extend(icrc::checksum(&flow, 0, &datagram));
 //!
-//! // Receiving: verify, parse, understand.
+//! // Receive: verify, then parse.
 //! Checker::new().check(&flow, &datagram)?;
 //! let packet = Packet::parse(&datagram)?;
 //! assert_eq!(packet.payload, b"8 bytes!");
@@ -31,16 +31,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The modules, from the bottom up:
+//! The modules, from the lowest layer up:
 //! - [`ip`]: Ethernet, IP and UDP, as far as captures need them;
 //! - [`number`]: sequence numbers, queue pair numbers, keys, addresses;
-//! - [`opcode`]: *the* table of opcodes, from which everything about them follows;
-//! - [`header`] and [`packet`]: the headers, and whole packets made of them;
-//! - [`icrc`]: the checksum, and how a UDP socket can verify it;
-//! - [`grh`]: the forty bytes before every received datagram;
+//! - [`opcode`]: the table of opcodes. All properties of an opcode follow from its row;
+//! - [`header`] and [`packet`]: the headers, and packets made of them;
+//! - [`icrc`]: the invariant CRC, and how a program with a UDP socket verifies it;
+//! - [`grh`]: the 40 bytes before every received datagram;
 //! - [`mad`] and [`cm`]: management datagrams, and the connection manager's messages in them.
 //!
-//! There is no I/O here and no clock, and bytes from the network never cause a panic.
+//! This crate does no I/O and reads no clock. Bytes from the network never cause a panic.
 #![forbid(unsafe_code)]
 
 pub mod cm;

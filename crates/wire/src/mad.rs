@@ -1,4 +1,4 @@
-//! Management datagrams: what queue pair 1 sends and receives.
+//! Management datagrams (MADs), which queue pair 1 sends and receives.
 
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,16 +6,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The length of every management datagram.
 pub const LENGTH: usize = 256;
 
-/// The length of what follows the header.
+/// The length of the body after the header.
 pub const BODY_LENGTH: usize = LENGTH - size_of::<Header>();
 
-/// The only version of the header there is.
+/// The only defined base version of the header.
 pub const BASE_VERSION: u8 = 1;
 
 /// The management class of the connection manager.
 pub const COMMUNICATION_MANAGEMENT: u8 = 7;
 
-/// The method of a message that asks for no answer of its own kind.
+/// The Send method: the receiver does not answer with a GetResp.
 pub const SEND: u8 = 3;
 
 /// The header of every management datagram.
@@ -54,55 +54,58 @@ impl Header {
         }
     }
 
-    /// The version of this header.
+    /// The base version of this header.
     pub fn base_version(&self) -> u8 {
         self.base_version
     }
 
-    /// Which service the datagram is for.
+    /// The management class.
     pub fn class(&self) -> u8 {
         self.class
     }
 
-    /// The version of that service's messages.
+    /// The class version.
     pub fn class_version(&self) -> u8 {
         self.class_version
     }
 
-    /// What is to be done with the attribute.
+    /// The method, such as [`SEND`].
     pub fn method(&self) -> u8 {
         self.method
     }
 
-    /// How a request went; 0 in requests.
+    /// The status of a response; 0 in requests.
     pub fn status(&self) -> u16 {
         self.status.get()
     }
 
-    /// What joins an answer to its question.
+    /// The transaction ID, which matches a response to its request.
     pub fn transaction(&self) -> u64 {
         self.transaction.get()
     }
 
-    /// What the datagram is about.
+    /// The attribute ID.
     pub fn attribute(&self) -> u16 {
         self.attribute.get()
     }
 
-    /// More about the attribute.
+    /// The attribute modifier.
     pub fn modifier(&self) -> u32 {
         self.modifier.get()
     }
 }
 
-/// Divides a datagram into header and body.
+/// Splits a datagram into header and body.
 pub fn split(datagram: &[u8; LENGTH]) -> (&Header, &[u8; BODY_LENGTH]) {
-    let (header, body) = Header::ref_from_prefix(datagram).expect("a datagram holds a header");
-    let body = body.try_into().expect("the body is what the header leaves");
+    let (header, body) =
+        Header::ref_from_prefix(datagram).expect("a datagram is longer than a header");
+    let body = body
+        .try_into()
+        .expect("the body is LENGTH minus the header");
     (header, body)
 }
 
-/// Puts header and body together.
+/// Joins header and body into a datagram.
 pub fn join(header: &Header, body: &[u8; BODY_LENGTH]) -> [u8; LENGTH] {
     let mut datagram = [0; LENGTH];
     let (head, rest) = datagram.split_at_mut(size_of::<Header>());

@@ -1,4 +1,4 @@
-//! The numbers of the protocol, each with its own type so that none is taken for another.
+//! The numbers of the protocol. Each has its own type, so they cannot be mixed up.
 
 mod gid;
 mod mtu;
@@ -15,8 +15,8 @@ const LOW_24_BITS: u32 = 0x00ff_ffff;
 
 /// A packet sequence number: 24 bits that wrap.
 ///
-/// There is no `<` on purpose: which of two numbers is the later one depends on where one stands.
-/// Ask for a distance instead, with [`Psn::since`] or [`Psn::ahead_of`].
+/// There is no `<`, because the order of two wrapping numbers depends on a reference point. Use a
+/// distance instead: [`Psn::since`] or [`Psn::ahead_of`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Psn(u32);
 
@@ -42,7 +42,7 @@ impl Psn {
         (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
     }
 
-    /// How many steps forward lead from `other` to `self`, in 0..2^24.
+    /// How many increments lead from `other` to `self`, in 0..2^24.
     #[inline]
     pub const fn ahead_of(self, other: Psn) -> u32 {
         self.0.wrapping_sub(other.0) & LOW_24_BITS
@@ -85,9 +85,9 @@ impl fmt::Display for Psn {
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// The subnet management interface. RoCE has no subnet manager and never uses it.
+    /// The subnet management interface (SMI). RoCE has no subnet manager and does not use it.
     pub const SMI: Qpn = Qpn(0);
-    /// The general services interface, where connection management happens.
+    /// The general services interface (GSI), which carries connection manager messages.
     pub const GSI: Qpn = Qpn(1);
     /// The destination of every multicast packet.
     pub const MULTICAST: Qpn = Qpn(LOW_24_BITS);
@@ -116,7 +116,7 @@ impl fmt::Display for Qpn {
 pub struct Key(u32);
 
 impl Key {
-    /// Wraps a key as it stands on the wire or in a work request.
+    /// Wraps a key from the wire or from a work request.
     #[inline]
     pub const fn new(value: u32) -> Self {
         Key(value)
@@ -135,15 +135,15 @@ impl fmt::Display for Key {
     }
 }
 
-/// A Q_Key: what a datagram must show to be let into a queue pair.
+/// A Q_Key: a datagram must carry the Q_Key of the queue pair that receives it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct QueueKey(u32);
 
 impl QueueKey {
-    /// The well-known key of queue pair 1.
+    /// The well-known Q_Key of queue pair 1.
     pub const GSI: QueueKey = QueueKey(0x8001_0000);
 
-    /// Wraps a key as it stands on the wire or in a work request.
+    /// Wraps a key from the wire or from a work request.
     #[inline]
     pub const fn new(value: u32) -> Self {
         QueueKey(value)
@@ -155,8 +155,8 @@ impl QueueKey {
         self.0
     }
 
-    /// Whether only privileged consumers may set it. In a work request such a key
-    /// stands for "use the key of the queue pair".
+    /// Whether only privileged consumers may set it. A work request with such a key means "use the
+    /// Q_Key of the queue pair".
     #[inline]
     pub const fn is_privileged(self) -> bool {
         self.0 & 0x8000_0000 != 0
@@ -169,7 +169,7 @@ impl fmt::Display for QueueKey {
     }
 }
 
-/// A P_Key: the partition a packet belongs to and how much of a member its sender is.
+/// A P_Key: the partition of a packet and the membership of its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PartitionKey(u16);
 
@@ -177,7 +177,7 @@ impl PartitionKey {
     const FULL_MEMBER: u16 = 0x8000;
     const PARTITION: u16 = 0x7fff;
 
-    /// Wraps a key as it stands on the wire.
+    /// Wraps a key from the wire.
     #[inline]
     pub const fn new(value: u16) -> Self {
         PartitionKey(value)
@@ -189,8 +189,8 @@ impl PartitionKey {
         self.0
     }
 
-    /// Whether a packet with key `other` may enter: the same valid partition,
-    /// and at least one of the two a full member of it.
+    /// Whether a port with this key accepts a packet with key `other`: both name the same valid
+    /// partition, and at least one of them is a full member.
     #[inline]
     pub const fn matches(self, other: PartitionKey) -> bool {
         let same_partition = (self.0 ^ other.0) & Self::PARTITION == 0;
@@ -201,7 +201,7 @@ impl PartitionKey {
 }
 
 impl Default for PartitionKey {
-    /// Full member of the default partition: the only partition there is on most RoCE networks.
+    /// Full member of the default partition, which is the only partition of most RoCE networks.
     fn default() -> Self {
         PartitionKey(0xffff)
     }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn psn_distances_cross_the_wrap() {
+    fn psn_distance_across_the_wrap_is_short() {
         let before = Psn::new(0x00ff_fffe);
         let after = Psn::new(3);
         assert_eq!(after.since(before), 5);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn psn_half_the_space_away_is_behind() {
+    fn psn_half_the_space_away_counts_as_behind() {
         let half = Psn::new(1 << 23);
         assert_eq!(half.since(Psn::ZERO), -(1 << 23));
         assert_eq!((half - 1).since(Psn::ZERO), (1 << 23) - 1);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_match_by_membership() {
+    fn partition_keys_match_if_one_is_a_full_member() {
         let full = PartitionKey::new(0x8001);
         let limited = PartitionKey::new(0x0001);
         assert!(full.matches(full));
@@ -255,7 +255,7 @@ mod tests {
         assert!(limited.matches(full));
         assert!(
             !limited.matches(limited),
-            "two limited members may not talk"
+            "two limited members must not communicate"
         );
         assert!(!full.matches(PartitionKey::default()));
         let invalid = PartitionKey::new(0x8000);
@@ -263,13 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_the_general_services_interface_is_privileged() {
+    fn gsi_queue_key_is_privileged() {
         assert!(QueueKey::GSI.is_privileged());
         assert!(!QueueKey::new(0x1111_1111).is_privileged());
     }
 
     #[test]
-    fn numbers_print_as_rdma_tools_print_them() {
+    fn numbers_are_formatted_as_in_rdma_tools() {
         assert_eq!(Qpn::new(17).to_string(), "0x000011");
         assert_eq!(Key::new(0x1a2b).to_string(), "0x00001a2b");
         assert_eq!(QueueKey::GSI.to_string(), "0x80010000");

@@ -1,8 +1,8 @@
-//! The opcode table: one row per opcode, and everything else computed from it.
+//! The opcode table: one row per opcode. All other properties are computed from it.
 
 use crate::header::{Bth, Extension};
 
-/// The service a packet belongs to.
+/// The transport service of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Transport {
     /// Reliable connection.
@@ -11,41 +11,41 @@ pub enum Transport {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Extended reliable connection: the receive side is a shared receive queue.
+    /// Extended reliable connection: receives come from a shared receive queue.
     Xrc,
-    /// Congestion notification, which has an opcode of its own outside all services.
+    /// Congestion notification, whose opcode belongs to no transport service.
     Cnp,
 }
 
-/// What a packet asks for or answers.
+/// What a packet requests or responds to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
-    /// Data for the next receive request of the peer.
+    /// Data for the next receive of the peer.
     Send,
-    /// Data for a named place in the peer's memory.
+    /// Data for an address in the peer's memory.
     Write,
-    /// A request for data from the peer's memory.
+    /// A request for data in the peer's memory.
     ReadRequest,
-    /// The data that was requested; also the answer to [`Flush`](Self::Flush) and
+    /// The requested data. Also the response to [`Flush`](Self::Flush) and
     /// [`AtomicWrite`](Self::AtomicWrite).
     ReadResponse,
     /// An acknowledgement, positive or negative.
     Acknowledge,
-    /// The answer to an atomic operation: what the memory held before.
+    /// The response to an atomic operation: the value before it.
     AtomicAcknowledge,
-    /// Compare eight bytes and swap them if equal.
+    /// Compares eight bytes and replaces them if equal.
     CompareSwap,
-    /// Add to eight bytes.
+    /// Adds to eight bytes.
     FetchAdd,
-    /// Write eight bytes at once.
+    /// Writes eight bytes atomically.
     AtomicWrite,
-    /// Make earlier writes visible or persistent.
+    /// Makes earlier writes visible or persistent.
     Flush,
-    /// "Slow down": a switch marked one of your packets.
+    /// Congestion notification packet: a switch marked a packet of the receiver's.
     CongestionNotification,
 }
 
-/// Where in its message a packet stands.
+/// The position of a packet in its message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Position {
     /// The first of several.
@@ -59,31 +59,31 @@ pub enum Position {
 }
 
 impl Position {
-    /// Whether a message begins here.
+    /// Whether this packet starts a message.
     #[inline]
     pub const fn starts(self) -> bool {
         matches!(self, Position::First | Position::Only)
     }
 
-    /// Whether a message ends here.
+    /// Whether this packet ends a message.
     #[inline]
     pub const fn ends(self) -> bool {
         matches!(self, Position::Last | Position::Only)
     }
 }
 
-/// What rides along with the last packet of a message.
+/// The additional data in the last packet of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Companion {
     /// Nothing.
     None,
-    /// Four bytes for the peer's completion.
+    /// Immediate data: four bytes for the peer's completion.
     Immediate,
-    /// A memory key that the peer is to invalidate.
+    /// An R_Key that the peer invalidates.
     Invalidate,
 }
 
-/// All that the table says of an opcode, and what follows from it.
+/// A row of the table, with the columns that are computed from the others.
 #[derive(Clone, Copy)]
 struct Row {
     transport: Transport,
@@ -91,7 +91,7 @@ struct Row {
     position: Position,
     companion: Companion,
     extensions: &'static [Extension],
-    /// Where behind the BTH each extension header starts, by its kind; `ABSENT` if it does not.
+    /// The offset of each extension header after the BTH, by kind; `ABSENT` if the opcode has none.
     offsets: [u8; Extension::COUNT],
     header_length: u8,
     carries_payload: bool,
@@ -128,12 +128,12 @@ impl Row {
     }
 }
 
-/// Turns the table below into [`Opcode`] and its columns.
+/// Turns the table below into [`Opcode`] and its rows.
 macro_rules! opcodes {
     ($($name:ident = $byte:literal:
         $transport:ident $operation:ident $position:ident
         [$($extension:ident),*] $($payload:ident)?;)+) => {
-        /// What a packet is: the first byte of its BTH.
+        /// The kind of a packet: the first byte of its BTH.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         pub enum Opcode {
@@ -150,7 +150,7 @@ macro_rules! opcodes {
             /// Every opcode, in the order of the table.
             pub const ALL: &[Opcode] = &[$(Opcode::$name),+];
 
-            /// Its row of the table.
+            /// The row of this opcode.
             const fn define(self) -> Row {
                 match self {
                     $(Opcode::$name => Row::new(
@@ -175,8 +175,8 @@ macro_rules! payload {
     };
 }
 
-// IBA vol. 1, "OpCode field" and the tables of extension headers per service. The operation is
-// in the low five bits, the service in the high three.
+// IBA vol. 1, "OpCode field" and the tables of extension headers per service. The low five bits are
+// the operation, the high three bits the service.
 opcodes! {
     RcSendFirst = 0x00: Rc Send First [] payload;
     RcSendMiddle = 0x01: Rc Send Middle [] payload;
@@ -220,10 +220,10 @@ opcodes! {
     UdSendOnly = 0x64: Ud Send Only [Deth] payload;
     UdSendOnlyImmediate = 0x65: Ud Send Only [Deth, Immediate] payload;
 
-    // RoCEv2 annex: the sixteen bytes behind the BTH are reserved.
+    // RoCEv2 annex: the sixteen bytes after the BTH are reserved.
     CongestionNotification = 0x81: Cnp CongestionNotification Only [] payload;
 
-    // XRC annex: every request names its shared receive queue, no response does.
+    // XRC annex: every request names its shared receive queue; responses do not.
     XrcSendFirst = 0xa0: Xrc Send First [Xrceth] payload;
     XrcSendMiddle = 0xa1: Xrc Send Middle [Xrceth] payload;
     XrcSendLast = 0xa2: Xrc Send Last [Xrceth] payload;
@@ -252,29 +252,29 @@ opcodes! {
 }
 
 impl Opcode {
-    /// The length of the longest head that any opcode has.
+    /// The length of the longest BTH and extension headers of any opcode.
     pub const MAX_HEADER_LENGTH: usize = longest_header();
 
-    /// The opcode behind a byte, if it is one we know.
+    /// The opcode of a byte, if it is known.
     #[inline]
     pub const fn from_byte(byte: u8) -> Option<Opcode> {
         static BY_BYTE: [Option<Opcode>; 256] = opcodes_by_byte();
         BY_BYTE[byte as usize]
     }
 
-    /// The byte as it stands in the BTH.
+    /// The byte in the BTH.
     #[inline]
     pub const fn byte(self) -> u8 {
         self as u8
     }
 
-    /// Whether it asks the peer for something.
+    /// Whether it is a request.
     #[inline]
     pub const fn is_request(self) -> bool {
         !self.is_response() && !matches!(self.transport(), Transport::Cnp)
     }
 
-    /// Whether it answers a request.
+    /// Whether it is a response.
     #[inline]
     pub const fn is_response(self) -> bool {
         matches!(
@@ -283,7 +283,7 @@ impl Opcode {
         )
     }
 
-    /// The opcode of a packet with these properties, if there is one.
+    /// The opcode with these properties, if there is one.
     #[inline]
     pub const fn find(
         transport: Transport,
@@ -291,35 +291,35 @@ impl Opcode {
         position: Position,
         companion: Companion,
     ) -> Option<Opcode> {
-        static BY_MEANING: [Option<Opcode>; MEANINGS] = opcodes_by_meaning();
-        BY_MEANING[meaning(transport, operation, position, companion)]
+        static BY_PROPERTIES: [Option<Opcode>; PROPERTY_COMBINATIONS] = opcodes_by_properties();
+        BY_PROPERTIES[property_index(transport, operation, position, companion)]
     }
 
-    /// The service it belongs to.
+    /// The transport service.
     #[inline]
     pub const fn transport(self) -> Transport {
         self.row().transport
     }
 
-    /// What it asks for or answers.
+    /// The operation.
     #[inline]
     pub const fn operation(self) -> Operation {
         self.row().operation
     }
 
-    /// Where in its message the packet stands.
+    /// The position of the packet in its message.
     #[inline]
     pub const fn position(self) -> Position {
         self.row().position
     }
 
-    /// What rides along with the packet.
+    /// The additional data in the packet.
     #[inline]
     pub const fn companion(self) -> Companion {
         self.row().companion
     }
 
-    /// The headers between BTH and payload, in order.
+    /// The headers between BTH and payload, in wire order.
     #[inline]
     pub const fn extensions(self) -> &'static [Extension] {
         self.row().extensions
@@ -331,13 +331,13 @@ impl Opcode {
         self.row().header_length as usize
     }
 
-    /// Whether there may be data behind the headers.
+    /// Whether a payload may follow the headers.
     #[inline]
     pub const fn carries_payload(self) -> bool {
         self.row().carries_payload
     }
 
-    /// Where behind the BTH an extension header starts, if the opcode has it.
+    /// The offset of an extension header after the BTH, if the opcode has it.
     #[inline]
     pub const fn offset_of(self, wanted: Extension) -> Option<usize> {
         match self.row().offsets[wanted as usize] {
@@ -353,7 +353,7 @@ impl Opcode {
     }
 }
 
-/// The rows by the byte of their opcode; bytes that are no opcode have a row that nobody asks for.
+/// The rows by opcode byte. Bytes without an opcode have a row that is never read.
 const fn rows() -> [Row; 256] {
     let mut table = [Opcode::ALL[0].define(); 256];
     let mut index = 0;
@@ -365,17 +365,17 @@ const fn rows() -> [Row; 256] {
     table
 }
 
-/// One more than the largest value of [`meaning`].
-const MEANINGS: usize = meaning(
+/// One more than the largest value of [`property_index`].
+const PROPERTY_COMBINATIONS: usize = property_index(
     Transport::Cnp,
     Operation::CongestionNotification,
     Position::Only,
     Companion::Invalidate,
 ) + 1;
 
-/// A different small number for every combination of properties.
+/// A distinct index for every combination of properties.
 #[inline]
-const fn meaning(
+const fn property_index(
     transport: Transport,
     operation: Operation,
     position: Position,
@@ -399,18 +399,21 @@ const fn opcodes_by_byte() -> [Option<Opcode>; 256] {
     table
 }
 
-const fn opcodes_by_meaning() -> [Option<Opcode>; MEANINGS] {
-    let mut table = [None; MEANINGS];
+const fn opcodes_by_properties() -> [Option<Opcode>; PROPERTY_COMBINATIONS] {
+    let mut table = [None; PROPERTY_COMBINATIONS];
     let mut index = 0;
     while index < Opcode::ALL.len() {
         let opcode = Opcode::ALL[index];
-        let slot = meaning(
+        let slot = property_index(
             opcode.transport(),
             opcode.operation(),
             opcode.position(),
             opcode.companion(),
         );
-        assert!(table[slot].is_none(), "two opcodes mean the same");
+        assert!(
+            table[slot].is_none(),
+            "two opcodes have the same properties"
+        );
         table[slot] = Some(opcode);
         index += 1;
     }

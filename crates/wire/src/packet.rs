@@ -1,4 +1,4 @@
-//! One RoCEv2 packet: what lies in a UDP datagram, without the ICRC at its end.
+//! One RoCEv2 packet: the payload of a UDP datagram, without the ICRC at its end.
 
 mod head;
 
@@ -18,40 +18,40 @@ pub use head::PacketHead;
 
 const BTH_LENGTH: usize = size_of::<Bth>();
 
-/// A packet, parsed: its lengths are checked and its headers are typed.
+/// A parsed packet. Its lengths are checked and its headers are typed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
-    /// What the packet is.
+    /// The opcode.
     pub opcode: Opcode,
-    /// Whether the receiver is to raise a solicited event.
+    /// Whether the receiver raises a solicited event.
     pub solicited: bool,
     /// The state of path migration (MigReq).
     pub migrated: bool,
-    /// How many bytes behind the payload fill it up to a multiple of four.
+    /// How many pad bytes follow the payload to a multiple of four.
     pub pad: u8,
-    /// The partition it belongs to.
+    /// The partition.
     pub partition: PartitionKey,
-    /// A switch on the way was congested (FECN).
+    /// FECN: the packet met congestion on its path.
     pub forward_congestion: bool,
-    /// The packets that this one answers met congestion (BECN).
+    /// BECN: packets in the opposite direction met congestion.
     pub backward_congestion: bool,
-    /// The queue pair it is for.
+    /// The destination queue pair.
     pub destination: Qpn,
-    /// Whether the sender asks for an acknowledgement.
+    /// Whether the sender requests an acknowledgement.
     pub acknowledge: bool,
-    /// Its sequence number.
+    /// The packet sequence number.
     pub psn: Psn,
     extensions: &'a [u8],
-    /// The data, without pad and ICRC.
+    /// The payload, without pad and ICRC.
     pub payload: &'a [u8],
 }
 
-/// The part of a packet that was too short.
+/// The part of a packet that is truncated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Layer {
-    /// The base transport header, and the ICRC that every packet ends with.
+    /// The base transport header and the ICRC, which every packet has.
     Base,
-    /// The extension headers that the opcode calls for.
+    /// The extension headers of the opcode.
     Extensions(Opcode),
 }
 
@@ -67,49 +67,49 @@ impl fmt::Display for Layer {
 /// Why a datagram is not a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ParseError {
-    /// It ends before its headers do.
+    /// The datagram ends before the headers do.
     #[error("{layer} and the ICRC take {needed} bytes, the datagram has {found}")]
     TooShort {
-        /// What did not fit.
+        /// The truncated part.
         layer: Layer,
-        /// How long the datagram must at least be.
+        /// The minimum length of the datagram.
         needed: usize,
-        /// How long it is.
+        /// The length of the datagram.
         found: usize,
     },
-    /// Nobody defined this opcode, or only for reliable datagrams.
+    /// The opcode is undefined, or defined only for reliable datagrams.
     #[error("unknown opcode {0:#04x}")]
     UnknownOpcode(u8),
-    /// The headers are of a version that does not exist.
+    /// The transport header version is not 0.
     #[error("transport header version {0}, the only known one is 0")]
     TransportVersion(u8),
-    /// The pad is longer than what it should fill up.
-    #[error("a pad of {pad} bytes in {found} bytes behind the headers")]
+    /// The pad is longer than the data it belongs to.
+    #[error("the pad is {pad} bytes long, but only {found} bytes follow the headers")]
     PadExceedsPayload {
-        /// The pad that the BTH names.
+        /// The pad count in the BTH.
         pad: u8,
-        /// What lies between headers and ICRC.
+        /// How many bytes are between headers and ICRC.
         found: usize,
     },
-    /// The opcode carries no data, but there is some.
+    /// The opcode carries no payload, but the packet has one.
     #[error("{opcode:?} carries no payload, but {found} bytes follow its headers")]
     UnexpectedPayload {
-        /// What the packet is.
+        /// The opcode.
         opcode: Opcode,
-        /// What lies between headers and ICRC.
+        /// How many bytes are between headers and ICRC.
         found: usize,
     },
-    /// Payload and pad together are no multiple of four.
-    #[error("payload and pad take {found} bytes, which is no multiple of four")]
+    /// The length of payload and pad is not a multiple of four.
+    #[error("payload and pad take {found} bytes, not a multiple of four")]
     Misaligned {
-        /// What lies between headers and ICRC.
+        /// How many bytes are between headers and ICRC.
         found: usize,
     },
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a UDP payload, ICRC included. The ICRC is not verified here:
-    /// that takes addresses, see [`Checker`](crate::Checker).
+    /// Parses a UDP payload that ends with the ICRC. Does not verify the ICRC, which needs the
+    /// addresses: see [`Checker`](crate::Checker).
     #[inline]
     pub fn parse(datagram: &'a [u8]) -> Result<Packet<'a>, ParseError> {
         let (base, opcode) = parse_base(datagram)?;
@@ -131,19 +131,19 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Where in memory, and how much.
+    /// The remote address, key and length.
     #[inline]
     pub fn reth(&self) -> Option<&'a Reth> {
         self.extension()
     }
 
-    /// The verdict and the message sequence number.
+    /// The syndrome and the message sequence number.
     #[inline]
     pub fn aeth(&self) -> Option<&'a Aeth> {
         self.extension()
     }
 
-    /// Who sent the datagram.
+    /// The sending queue pair of a datagram, and the Q_Key.
     #[inline]
     pub fn deth(&self) -> Option<&'a Deth> {
         self.extension()
@@ -155,7 +155,7 @@ impl<'a> Packet<'a> {
         self.extension()
     }
 
-    /// What an atomic request found.
+    /// The result of an atomic request.
     #[inline]
     pub fn atomic_acknowledge(&self) -> Option<&'a AtomicAckEth> {
         self.extension()
@@ -167,7 +167,7 @@ impl<'a> Packet<'a> {
         self.extension()
     }
 
-    /// The key to invalidate.
+    /// The R_Key to invalidate.
     #[inline]
     pub fn invalidate(&self) -> Option<Key> {
         self.extension().map(Ieth::key)
@@ -179,13 +179,13 @@ impl<'a> Packet<'a> {
         self.extension().map(Xrceth::shared_receive_queue)
     }
 
-    /// What to flush, and how far.
+    /// The range and the placement of a flush.
     #[inline]
     pub fn flush(&self) -> Option<&'a Feth> {
         self.extension()
     }
 
-    /// The headers, written anew from what was understood of them.
+    /// Builds the headers again from the parsed fields.
     pub fn head(&self) -> PacketHead {
         let head = PacketHead::new(self.opcode, self.destination, self.psn)
             .solicited(self.solicited)
@@ -196,11 +196,12 @@ impl<'a> Packet<'a> {
             .acknowledge(self.acknowledge);
         let extensions = self.opcode.extensions().iter();
         extensions.fold(head, |head, &extension| {
-            self.push_anew(head, extension).expect("the opcode has it")
+            self.push_extension(head, extension)
+                .expect("a parsed packet has the extensions of its opcode")
         })
     }
 
-    /// Appends head, payload and pad to `out`. The ICRC is the caller's to add.
+    /// Appends headers, payload and pad to `out`. The caller adds the ICRC.
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.head().bytes());
         out.extend_from_slice(self.payload);
@@ -214,7 +215,7 @@ impl<'a> Packet<'a> {
         T::ref_from_prefix(bytes).ok().map(|(header, _)| header)
     }
 
-    fn push_anew(&self, head: PacketHead, extension: Extension) -> Option<PacketHead> {
+    fn push_extension(&self, head: PacketHead, extension: Extension) -> Option<PacketHead> {
         Some(match extension {
             Extension::Xrceth => head.push(&Xrceth::new(self.xrc_srq()?)),
             Extension::Deth => {
@@ -269,7 +270,7 @@ fn parse_base(datagram: &[u8]) -> Result<(&Bth, Opcode), ParseError> {
     }
 }
 
-/// Finds extension headers, and what lies between them and the ICRC.
+/// Splits off the extension headers, and the bytes between them and the ICRC.
 #[inline]
 fn split(datagram: &[u8], opcode: Opcode) -> Result<(&[u8], &[u8]), ParseError> {
     let needed = opcode.header_length() + ICRC_LENGTH;
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn payload_is_without_pad_and_icrc() {
+    fn payload_excludes_pad_and_icrc() {
         let bytes = datagram(head(Opcode::RcSendOnly).pad(3), &[1, 2, 3, 4, 5, 0, 0, 0]);
         let packet = Packet::parse(&bytes).expect("a packet");
         assert_eq!(packet.payload, [1, 2, 3, 4, 5]);
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_has_the_headers_of_its_opcode_and_no_other() {
+    fn packet_has_exactly_the_headers_of_its_opcode() {
         let reth = Reth::new(0x1000, Key::new(7), 64);
         let immediate = Immediate::new(*b"imm!");
         let head = head(Opcode::RcWriteOnlyImmediate)
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn too_short_says_what_was_needed() {
+    fn too_short_packet_is_rejected_with_both_lengths() {
         let bytes = datagram(head(Opcode::RcWriteOnly), &[0; 12]);
         let error = Packet::parse(&bytes).unwrap_err();
         let layer = Layer::Extensions(Opcode::RcWriteOnly);
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn opcode_and_version_must_be_known() {
+    fn unknown_opcode_and_version_are_rejected() {
         let mut bytes = datagram(head(Opcode::RcSendOnly), &[]);
         bytes[0] = 0x1f;
         assert_eq!(Packet::parse(&bytes), Err(ParseError::UnknownOpcode(0x1f)));
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn data_must_suit_opcode_and_pad() {
+    fn data_that_contradicts_opcode_or_pad_is_rejected() {
         let opcode = Opcode::RcReadRequest;
         let request = head(opcode).push(&Reth::new(0, Key::new(0), 0));
         let unexpected = ParseError::UnexpectedPayload { opcode, found: 4 };

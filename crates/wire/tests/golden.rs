@@ -1,4 +1,4 @@
-//! Every packet that Linux sent must be understood and written back, bit by bit.
+//! Every packet that Linux sent is parsed and written back bit by bit.
 
 mod captures;
 
@@ -7,18 +7,18 @@ use wire::cm::{AddressHeader, Message, RejectReason, Service, ServiceStatus};
 use wire::{Checker, Datagram, Fragmentation, IcrcError, Packet, Qpn, ROCE_PORT};
 use wire::{grh, icrc, mad};
 
-/// How much there is to see: a reader that finds nothing must not pass.
+/// The expected counts. They make a test fail if the reader finds no packets.
 const CAPTURES: usize = 46;
 const PACKETS: usize = 7514;
 const MESSAGES: usize = 189;
 
-fn each_datagram(mut examine: impl FnMut(&Capture, Datagram<'_>)) {
+fn each_datagram(mut check: impl FnMut(&Capture, Datagram<'_>)) {
     let captures = captures::intact();
     assert_eq!(captures.len(), CAPTURES);
     let mut seen = 0;
     for capture in &captures {
         for datagram in capture.datagrams() {
-            examine(capture, datagram);
+            check(capture, datagram);
             seen += 1;
         }
     }
@@ -46,7 +46,7 @@ fn every_packet_is_written_back_identically() {
 }
 
 #[test]
-fn every_checksum_is_computed_identically() {
+fn every_icrc_is_computed_identically() {
     each_datagram(|capture, datagram| {
         let (covered, icrc) = datagram.payload.split_last_chunk::<4>().expect("an ICRC");
         assert!(datagram.fragmentation.dont_fragment);
@@ -57,7 +57,7 @@ fn every_checksum_is_computed_identically() {
 }
 
 #[test]
-fn every_packet_passes_the_checker_and_tells_its_identification() {
+fn every_packet_passes_the_checker_and_its_identification_is_recovered() {
     let mut checker = Checker::new();
     let mut with_identification = 0;
     each_datagram(|capture, datagram| {
@@ -66,15 +66,21 @@ fn every_packet_passes_the_checker_and_tells_its_identification() {
         assert_eq!(recovered, Ok(datagram.fragmentation), "{}", capture.name);
         with_identification += usize::from(datagram.fragmentation != Fragmentation::NONE);
     });
-    assert!(with_identification > PACKETS / 2, "Linux counts them");
+    assert!(
+        with_identification > PACKETS / 2,
+        "Linux increments the identification"
+    );
 }
 
 #[test]
-fn the_damaged_packet_is_refused() {
+fn damaged_packet_is_rejected() {
     let capture = captures::capture(DAMAGED);
     let datagrams: Vec<_> = capture.datagrams().collect();
     let [datagram] = datagrams[..] else {
-        panic!("one packet was damaged, not {}", datagrams.len());
+        panic!(
+            "the capture holds {} packets, expected one",
+            datagrams.len()
+        );
     };
     let verdict = Checker::new().check(&datagram.flow, datagram.payload);
     assert!(matches!(verdict, Err(IcrcError::Mismatch { .. })));
@@ -97,7 +103,7 @@ fn every_message_is_written_back_identically() {
 }
 
 #[test]
-fn every_request_of_rdma_cm_names_the_addresses_of_its_packet() {
+fn address_header_of_every_rdma_cm_request_matches_its_packet() {
     let mut requests = 0;
     each_datagram(|capture, datagram| {
         let private_data = match parse(capture, &datagram).message() {
@@ -116,7 +122,7 @@ fn every_request_of_rdma_cm_names_the_addresses_of_its_packet() {
 }
 
 #[test]
-fn the_routing_area_is_the_header_that_was_captured() {
+fn routing_area_equals_the_captured_ip_header() {
     const ETHERNET: usize = 14;
     let capture = captures::capture("ud-pingpong.pcap");
     for (datagram, frame) in capture.datagrams().zip(capture.frames()) {
@@ -136,7 +142,7 @@ fn the_routing_area_is_the_header_that_was_captured() {
 }
 
 #[test]
-fn every_datagram_is_written_back_up_to_its_udp_checksum() {
+fn every_datagram_is_written_back_identically_except_the_udp_checksum() {
     const ETHERNET: usize = 14;
     for capture in captures::intact() {
         for (datagram, frame) in capture.datagrams().zip(capture.frames()) {
@@ -148,8 +154,8 @@ fn every_datagram_is_written_back_up_to_its_udp_checksum() {
             } else {
                 46
             };
-            // Linux leaves the UDP checksum of RoCE packets out; where a socket filled it in, a
-            // device may have been trusted to complete it.
+            // Linux omits the UDP checksum of RoCE packets. Where a socket wrote one, it may be
+            // incomplete because the network device was expected to complete it.
             sent[checksum..checksum + 2].copy_from_slice(&written[checksum..][..2]);
             assert_eq!(written, sent, "{}", capture.name);
         }
@@ -157,7 +163,7 @@ fn every_datagram_is_written_back_up_to_its_udp_checksum() {
 }
 
 #[test]
-fn refusals_say_why() {
+fn reject_reasons_are_parsed() {
     let reasons = |name| {
         let capture = captures::capture(name);
         let messages =
@@ -174,11 +180,11 @@ fn refusals_say_why() {
 }
 
 #[test]
-fn a_connection_request_is_understood_field_by_field() {
+fn connection_request_fields_are_parsed() {
     let capture = captures::capture("rping.pcap");
     let first = capture.datagrams().next().expect("a packet");
     let Some(Message::ConnectRequest(request)) = parse(&capture, &first).message() else {
-        panic!("a connection starts with a request");
+        panic!("the first message is not a REQ");
     };
     assert_eq!(request.service_id.to_string(), "tcp/7174");
     assert_eq!(request.service, Service::ReliableConnection);
@@ -195,7 +201,7 @@ fn a_connection_request_is_understood_field_by_field() {
 }
 
 #[test]
-fn a_service_is_found() {
+fn service_reply_is_parsed() {
     let capture = captures::capture("udaddy.pcap");
     let replies =
         capture
@@ -211,7 +217,7 @@ fn a_service_is_found() {
 }
 
 #[test]
-fn packets_are_described_in_one_line() {
+fn packets_are_formatted_in_one_line() {
     let described = |name, frame: usize| {
         let capture = captures::capture(name);
         let datagram = capture.datagrams().nth(frame - 1).expect("a frame");
@@ -253,7 +259,7 @@ fn packets_are_described_in_one_line() {
 }
 
 #[test]
-fn messages_are_described_in_one_line() {
+fn messages_are_formatted_in_one_line() {
     let described = |name, frame: usize| {
         let capture = captures::capture(name);
         let datagram = capture.datagrams().nth(frame - 1).expect("a frame");

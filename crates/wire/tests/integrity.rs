@@ -1,4 +1,4 @@
-//! What the invariant CRC lets through and what it stops.
+//! Which packets the ICRC check accepts and which it rejects.
 
 use std::net::IpAddr;
 
@@ -29,8 +29,8 @@ fn packet(length: usize) -> Vec<u8> {
     (0..length).map(|_| random.next() as u8).collect()
 }
 
-/// The packet with an ICRC computed from the definition, byte by byte: nothing is shared with the
-/// code under test but the CRC itself.
+/// The packet with an ICRC that is computed byte by byte from the definition. It shares only the
+/// CRC itself with the code under test.
 fn sealed_ipv4(flow: &Flow, identification: u16, flags: u16, packet: &[u8]) -> Vec<u8> {
     let (IpAddr::V4(source), IpAddr::V4(destination)) = (flow.source, flow.destination) else {
         panic!("an IPv4 flow");
@@ -58,7 +58,7 @@ fn sealed(flow: &Flow, packet: &[u8]) -> Vec<u8> {
     [packet, &icrc::checksum(flow, 0, packet)].concat()
 }
 
-/// A small generator, so that a failure is the same every time.
+/// A small random number generator with a fixed seed, so that failures are reproducible.
 struct Random(u64);
 
 impl Random {
@@ -91,9 +91,9 @@ fn every_identification_is_recovered() {
 }
 
 #[test]
-fn every_length_has_its_own_table() {
+fn identification_is_recovered_for_every_packet_length() {
     let mut checker = Checker::new();
-    // Twice, so that tables are replaced and come back.
+    // Twice, so that tables are replaced and computed again.
     for length in (12..=4200).step_by(4).chain((12..=4200).step_by(4)) {
         let datagram = sealed_ipv4(&ipv4(), 0x1234, 0x4000, &packet(length));
         let recovered = checker.check(&ipv4(), &datagram).expect("an intact packet");
@@ -102,7 +102,7 @@ fn every_length_has_its_own_table() {
 }
 
 #[test]
-fn fragments_and_the_reserved_flag_are_refused() {
+fn fragments_and_the_reserved_flag_are_rejected() {
     let mut checker = Checker::new();
     for flags in [0x8000, 0x2000, 0x4001, 0x0001, 0x6000, 0xc000] {
         let datagram = sealed_ipv4(&ipv4(), 7, flags, &packet(32));
@@ -112,7 +112,7 @@ fn fragments_and_the_reserved_flag_are_refused() {
 }
 
 #[test]
-fn damage_over_ipv4_passes_once_in_two_to_the_fifteen() {
+fn at_most_one_damaged_ipv4_packet_in_16384_passes() {
     const TRIALS: usize = 200_000;
     let intact = sealed_ipv4(&ipv4(), 0x0042, 0x4000, &packet(12 + 48));
     let mut checker = Checker::new();
@@ -123,20 +123,20 @@ fn damage_over_ipv4_passes_once_in_two_to_the_fifteen() {
         damage(&mut damaged, &mut random);
         passed += usize::from(checker.check(&ipv4(), &damaged).is_ok());
     }
-    // About 6 are expected.
+    // About 6 damaged packets are expected to pass.
     assert!(passed <= TRIALS >> 14, "{passed} of {TRIALS} passed");
 }
 
-/// Changes one to eight bytes, none of them the one that switches may change.
+/// Changes one to eight bytes after the congestion byte, which switches may change.
 fn damage(datagram: &mut [u8], random: &mut Random) {
     for _ in 0..=random.below(8) {
-        let place = CONGESTION_BYTE + 1 + random.below(datagram.len() - CONGESTION_BYTE - 1);
-        datagram[place] ^= 1 + random.below(255) as u8;
+        let index = CONGESTION_BYTE + 1 + random.below(datagram.len() - CONGESTION_BYTE - 1);
+        datagram[index] ^= 1 + random.below(255) as u8;
     }
 }
 
 #[test]
-fn over_ipv6_no_changed_bit_passes() {
+fn every_changed_bit_is_detected_over_ipv6() {
     let intact = sealed(&ipv6(), &packet(12 + 256));
     let mut checker = Checker::new();
     assert!(checker.check(&ipv6(), &intact).is_ok());
@@ -149,10 +149,10 @@ fn over_ipv6_no_changed_bit_passes() {
 }
 
 #[test]
-fn addresses_and_ports_are_covered() {
+fn addresses_and_ports_are_covered_by_the_icrc() {
     let datagram = sealed(&ipv6(), &packet(16));
     let mut checker = Checker::new();
-    let strangers = [
+    let other_flows = [
         flow("fe80::1", "fe80::5054:ff:fe00:3"),
         flow("fe80::5054:ff:fe00:2", "fe80::1"),
         Flow {
@@ -164,13 +164,13 @@ fn addresses_and_ports_are_covered() {
             ..ipv6()
         },
     ];
-    for stranger in strangers {
-        assert!(checker.check(&stranger, &datagram).is_err());
+    for other in other_flows {
+        assert!(checker.check(&other, &datagram).is_err());
     }
 }
 
 #[test]
-fn switches_may_mark_congestion() {
+fn congestion_bits_are_not_covered_by_the_icrc() {
     for flow in [ipv4(), ipv6()] {
         let mut datagram = sealed(&flow, &packet(32));
         datagram[CONGESTION_BYTE] ^= 0xc0;
@@ -179,7 +179,7 @@ fn switches_may_mark_congestion() {
 }
 
 #[test]
-fn what_has_no_room_for_an_icrc_is_too_short() {
+fn packet_shorter_than_bth_and_icrc_is_rejected() {
     let mut checker = Checker::new();
     for length in 0..16 {
         let verdict = checker.check(&ipv4(), &vec![0; length]);

@@ -1,5 +1,5 @@
-//! Messages of the connection manager against the tables of the specification: the captures hold
-//! no MRA, LAP or APR, and a round trip alone cannot tell a wrong place from a right one.
+//! Connection manager messages against the tables of the specification. The captures hold no MRA,
+//! LAP or APR, and a round trip alone does not detect a field at a wrong position.
 
 use wire::cm::{
     AlternatePathResponse, AlternatePathStatus, AnsweredMessage, CmParseError, CommunicationId,
@@ -15,7 +15,7 @@ fn body(message: impl Into<Message>) -> Vec<u8> {
     message.into().emit(0)[HEADER..].to_vec()
 }
 
-fn identifier(value: u32) -> CommunicationId {
+fn communication_id(value: u32) -> CommunicationId {
     CommunicationId::new(value)
 }
 
@@ -40,7 +40,7 @@ fn path() -> Path {
 }
 
 #[test]
-fn the_header_is_that_of_communication_management() {
+fn header_has_the_communication_management_class() {
     let datagram = Message::from(ReceiptAcknowledge::default()).emit(0x0102_0304_0506_0708);
     let expected = [
         1, 7, 2, 3, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0x11, 0, 0, 0, 0, 0, 0,
@@ -49,7 +49,7 @@ fn the_header_is_that_of_communication_management() {
 }
 
 #[test]
-fn a_request_packs_its_small_fields() {
+fn request_fields_have_their_specified_bits() {
     let body = body(ConnectRequest {
         remote_response_timeout: timeout(0x15),
         service: Service::UnreliableConnection,
@@ -74,7 +74,7 @@ fn a_request_packs_its_small_fields() {
 }
 
 #[test]
-fn a_reply_packs_its_small_fields() {
+fn reply_fields_have_their_specified_bits() {
     let body = body(ConnectReply {
         target_ack_delay: timeout(0x0f),
         failover: Failover::Rejected,
@@ -87,10 +87,10 @@ fn a_reply_packs_its_small_fields() {
 }
 
 #[test]
-fn a_receipt_names_the_message_and_the_time() {
+fn mra_fields_have_their_specified_bits() {
     let body = body(ReceiptAcknowledge {
-        local_id: identifier(1),
-        remote_id: identifier(2),
+        local_id: communication_id(1),
+        remote_id: communication_id(2),
         message: AnsweredMessage::Reply,
         service_timeout: timeout(0x1f),
         private_data: PrivateData::from([0xee; 222]),
@@ -100,7 +100,7 @@ fn a_receipt_names_the_message_and_the_time() {
 }
 
 #[test]
-fn a_refusal_names_the_message_and_the_reason() {
+fn reject_fields_have_their_specified_bits() {
     let body = body(Reject {
         message: RefusedMessage::None,
         information_length: 72,
@@ -114,10 +114,10 @@ fn a_refusal_names_the_message_and_the_reason() {
 }
 
 #[test]
-fn an_alternate_path_has_an_order_of_its_own() {
+fn load_alternate_path_has_its_own_field_order() {
     let message = LoadAlternatePath {
-        local_id: identifier(1),
-        remote_id: identifier(2),
+        local_id: communication_id(1),
+        remote_id: communication_id(2),
         remote_qpn: Qpn::new(0x12_3456),
         remote_response_timeout: timeout(0x11),
         alternate: path(),
@@ -127,7 +127,7 @@ fn an_alternate_path_has_an_order_of_its_own() {
     assert_eq!(body[12..16], [0x12, 0x34, 0x56, 0b1000_1000]);
     assert_eq!(body[20..25], [1, 2, 3, 4, 0xaa]);
     assert_eq!(body[40], 0xbb);
-    // Flow label, traffic class; hop limit, rate.
+    // Flow label and traffic class, then hop limit and rate.
     assert_eq!(body[56..60], [0xfe, 0xdc, 0xb0, 0x77]);
     assert_eq!(body[60..65], [0x40, 0x15, 0b1001_1000, 0b1001_0000, 0xee]);
     let (_, parsed) = Message::parse(&Message::from(message).emit(0)).expect("a message");
@@ -135,7 +135,7 @@ fn an_alternate_path_has_an_order_of_its_own() {
 }
 
 #[test]
-fn the_answer_to_an_alternate_path_names_its_status() {
+fn alternate_path_response_fields_have_their_specified_bits() {
     let body = body(AlternatePathResponse {
         information_length: 3,
         status: AlternatePathStatus::InvalidServiceLevel,
@@ -148,9 +148,9 @@ fn the_answer_to_an_alternate_path_names_its_status() {
 }
 
 #[test]
-fn a_service_is_named_with_its_key() {
+fn service_reply_fields_have_their_specified_bits() {
     let body = body(ServiceReply {
-        request_id: identifier(9),
+        request_id: communication_id(9),
         status: ServiceStatus::Rejected,
         information_length: 1,
         qpn: Qpn::new(0x12_3456),
@@ -162,11 +162,11 @@ fn a_service_is_named_with_its_key() {
     assert_eq!(body[20..24], [0x01, 0x23, 0x45, 0x67]);
 }
 
-/// A field left out, or two in one place, would change these numbers.
+/// A missing field, or two fields at one position, changes these counts.
 #[test]
 fn every_bit_that_is_not_reserved_is_read() {
     let reserved = [
-        // One of them is the highest bit of the path MTU, which alone is no MTU.
+        // One of them is the highest bit of the path MTU, which alone is not a valid code.
         (0x10, 4 * 8 + 4 * 8 + 12 + 12 + 1),
         (0x11, 6 + 3),
         (0x12, 6 + 1),
@@ -195,16 +195,16 @@ fn is_read(attribute: u16, bit: usize) -> bool {
 }
 
 #[test]
-fn other_management_datagrams_are_refused_by_name() {
+fn other_management_datagrams_are_rejected_with_a_reason() {
     let intact = Message::from(ReceiptAcknowledge::default()).emit(0);
-    let refusal = |byte: usize, value: u8| {
+    let parse_error = |byte: usize, value: u8| {
         let mut datagram = intact;
         datagram[byte] = value;
-        Message::parse(&datagram).expect_err("it is no message")
+        Message::parse(&datagram).expect_err("the datagram must not parse")
     };
-    assert_eq!(refusal(0, 2), CmParseError::BaseVersion(2));
-    assert_eq!(refusal(1, 4), CmParseError::Class(4));
-    assert_eq!(refusal(2, 1), CmParseError::ClassVersion(1));
-    assert_eq!(refusal(3, 0x81), CmParseError::Method(0x81));
-    assert_eq!(refusal(17, 0x1b), CmParseError::UnknownAttribute(0x1b));
+    assert_eq!(parse_error(0, 2), CmParseError::BaseVersion(2));
+    assert_eq!(parse_error(1, 4), CmParseError::Class(4));
+    assert_eq!(parse_error(2, 1), CmParseError::ClassVersion(1));
+    assert_eq!(parse_error(3, 0x81), CmParseError::Method(0x81));
+    assert_eq!(parse_error(17, 0x1b), CmParseError::UnknownAttribute(0x1b));
 }

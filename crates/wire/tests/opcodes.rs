@@ -13,7 +13,7 @@ fn bytes_of(transport: Transport) -> Vec<u8> {
 }
 
 #[test]
-fn every_service_has_its_opcodes() {
+fn every_transport_has_its_specified_opcodes() {
     let reliable: Vec<u8> = (0x00..=0x14).chain([0x16, 0x17, 0x1c, 0x1d]).collect();
     assert_eq!(bytes_of(Transport::Rc), reliable);
     let unreliable: Vec<u8> = (0x20..=0x2b).collect();
@@ -25,7 +25,7 @@ fn every_service_has_its_opcodes() {
 }
 
 #[test]
-fn bytes_and_opcodes_are_one_to_one() {
+fn every_opcode_byte_maps_to_one_opcode() {
     let known: HashSet<u8> = Opcode::ALL.iter().map(|opcode| opcode.byte()).collect();
     assert_eq!(known.len(), Opcode::ALL.len());
     for byte in 0..=255 {
@@ -35,7 +35,7 @@ fn bytes_and_opcodes_are_one_to_one() {
 }
 
 #[test]
-fn every_opcode_is_found_by_its_meaning() {
+fn every_opcode_is_found_by_its_properties() {
     for &opcode in Opcode::ALL {
         let found = Opcode::find(
             opcode.transport(),
@@ -48,7 +48,7 @@ fn every_opcode_is_found_by_its_meaning() {
 }
 
 #[test]
-fn what_the_specification_lacks_is_not_found() {
+fn undefined_combinations_have_no_opcode() {
     use {Companion as C, Operation as O, Position as P, Transport as T};
     assert_eq!(Opcode::find(T::Ud, O::Write, P::Only, C::None), None);
     assert_eq!(Opcode::find(T::Uc, O::Send, P::Only, C::Invalidate), None);
@@ -57,7 +57,7 @@ fn what_the_specification_lacks_is_not_found() {
 }
 
 #[test]
-fn headers_have_the_lengths_of_the_specification() {
+fn headers_have_their_specified_lengths() {
     let lengths = [
         (Opcode::RcSendOnly, 12),
         (Opcode::RcSendLastImmediate, 12 + 4),
@@ -89,7 +89,7 @@ fn headers_have_the_lengths_of_the_specification() {
 }
 
 #[test]
-fn xrc_requests_name_their_queue_first_and_responses_do_not() {
+fn xrc_requests_start_with_an_xrceth_and_responses_have_none() {
     let extended = Opcode::ALL
         .iter()
         .filter(|o| o.transport() == Transport::Xrc);
@@ -100,12 +100,12 @@ fn xrc_requests_name_their_queue_first_and_responses_do_not() {
 }
 
 #[test]
-fn xrc_mirrors_rc() {
+fn every_xrc_opcode_matches_an_rc_opcode() {
     for &opcode in Opcode::ALL
         .iter()
         .filter(|o| o.transport() == Transport::Rc)
     {
-        let mirror = Opcode::from_byte(opcode.byte() | 0xa0).expect("the same operation");
+        let mirror = Opcode::from_byte(opcode.byte() | 0xa0).expect("RC has the same operation");
         assert_eq!(mirror.operation(), opcode.operation());
         assert_eq!(mirror.position(), opcode.position());
         assert_eq!(mirror.companion(), opcode.companion());
@@ -117,7 +117,7 @@ fn xrc_mirrors_rc() {
 }
 
 #[test]
-fn requests_and_responses_are_told_apart() {
+fn opcodes_are_requests_or_responses() {
     let responses = Opcode::ALL.iter().filter(|opcode| opcode.is_response());
     let responses: Vec<u8> = responses.map(|opcode| opcode.byte()).collect();
     let reliable = 0x0d..=0x12;
@@ -131,7 +131,7 @@ fn requests_and_responses_are_told_apart() {
 }
 
 #[test]
-fn only_whole_messages_and_last_packets_have_companions() {
+fn only_the_last_packet_of_a_message_has_a_companion() {
     for opcode in Opcode::ALL {
         if opcode.companion() != Companion::None {
             assert!(opcode.position().ends(), "{opcode}");
@@ -140,7 +140,7 @@ fn only_whole_messages_and_last_packets_have_companions() {
 }
 
 #[test]
-fn names_are_those_of_other_tools() {
+fn opcode_names_match_other_tools() {
     assert_eq!(Opcode::RcSendLastImmediate.to_string(), "RC SEND_LAST_IMM");
     assert_eq!(Opcode::RcReadRequest.to_string(), "RC READ_REQUEST");
     assert_eq!(Opcode::UcWriteMiddle.to_string(), "UC WRITE_MIDDLE");

@@ -1,4 +1,4 @@
-//! What must hold for any bytes and any values.
+//! Properties that hold for all bytes and all values.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use wire::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, FlushPlacement, FlushRange
 use wire::{Checker, Datagram, Extension, Flow, ICRC_LENGTH, Immediate, Key, Opcode, Packet};
 use wire::{PacketHead, PartitionKey, Psn, Qpn, QueueKey, Reth, Syndrome, Xrceth, grh, mad};
 
-/// The values that go into extension headers, whichever the opcode has.
+/// The values for the extension headers of any opcode.
 #[derive(Clone, Copy, Debug)]
 struct Values {
     long: [u64; 3],
@@ -111,7 +111,7 @@ fn any_flow() -> impl Strategy<Value = Flow> {
     })
 }
 
-/// A management datagram whose header is right and whose body is anything.
+/// A management datagram with a valid CM header and an arbitrary body.
 fn any_message() -> impl Strategy<Value = [u8; mad::LENGTH]> {
     let body = vec(any::<u8>(), mad::BODY_LENGTH);
     (0x10..=0x1a_u16, any::<u64>(), body).prop_map(|(attribute, transaction, body)| {
@@ -123,7 +123,7 @@ fn any_message() -> impl Strategy<Value = [u8; mad::LENGTH]> {
 
 proptest! {
     #[test]
-    fn any_bytes_are_parsed_or_refused(bytes in vec(any::<u8>(), 0..200)) {
+    fn parsing_arbitrary_bytes_does_not_panic(bytes in vec(any::<u8>(), 0..200)) {
         if let Ok(packet) = Packet::parse(&bytes) {
             _ = packet.to_string();
             _ = packet.head();
@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_behind_a_known_opcode_are_parsed_or_refused(
+    fn parsing_arbitrary_bytes_after_a_known_opcode_does_not_panic(
         opcode in any_opcode(),
         rest in vec(any::<u8>(), 0..100),
     ) {
@@ -147,19 +147,19 @@ proptest! {
     }
 
     #[test]
-    fn any_routing_area_is_read_or_refused(area in any::<[u8; 20]>(), more in any::<[u8; 20]>()) {
+    fn reading_an_arbitrary_routing_area_does_not_panic(area in any::<[u8; 20]>(), more in any::<[u8; 20]>()) {
         let area: [u8; grh::LENGTH] = [area, more].concat().try_into().expect("40 bytes");
         _ = grh::route(&area);
     }
 
     #[test]
-    fn any_management_datagram_is_parsed_or_refused(bytes in vec(any::<u8>(), mad::LENGTH)) {
+    fn parsing_an_arbitrary_management_datagram_does_not_panic(bytes in vec(any::<u8>(), mad::LENGTH)) {
         let bytes: [u8; mad::LENGTH] = bytes.try_into().expect("256 bytes");
         _ = Message::parse(&bytes);
     }
 
     #[test]
-    fn what_a_head_is_told_a_packet_tells(
+    fn packet_has_the_values_of_its_head(
         opcode in any_opcode(),
         values in values(),
         (solicited, migrated, acknowledge) in any::<(bool, bool, bool)>(),
@@ -204,21 +204,21 @@ proptest! {
     }
 
     #[test]
-    fn a_message_means_the_same_after_a_round_trip(datagram in any_message()) {
+    fn message_is_unchanged_by_a_round_trip(datagram in any_message()) {
         let (header, message) = Message::parse(&datagram).expect("a message");
         let written = message.emit(header.transaction());
         let (header_again, message_again) = Message::parse(&written).expect("a message");
         prop_assert_eq!(header_again, header);
         prop_assert_eq!(message_again, message);
         _ = message.to_string();
-        // Reserved bits are dropped and nothing is invented.
+        // Reserved bits are dropped, and no bit is added.
         for (written, read) in written.iter().zip(datagram) {
             prop_assert_eq!(written & !read, 0);
         }
     }
 
     #[test]
-    fn a_datagram_is_the_same_after_a_round_trip(
+    fn datagram_is_unchanged_by_a_round_trip(
         flow in any_flow(),
         (traffic_class, hop_limit, label) in (any::<u8>(), any::<u8>(), 0..1_u32 << 20),
         payload in vec(any::<u8>(), 0..100),
@@ -237,14 +237,14 @@ proptest! {
     }
 
     #[test]
-    fn a_sealed_packet_is_accepted(
+    fn packet_with_a_computed_icrc_is_accepted(
         flow in any_flow(),
         identification in any::<u16>(),
         packet in vec(any::<u8>(), 12..300),
     ) {
         let checksum = wire::icrc::checksum(&flow, identification, &packet);
         let datagram = [&packet[..], &checksum].concat();
-        let recovered = Checker::new().check(&flow, &datagram).expect("it is intact");
+        let recovered = Checker::new().check(&flow, &datagram).expect("the packet is intact");
         prop_assert!(recovered.dont_fragment);
         if flow.source.is_ipv4() {
             prop_assert_eq!(recovered.identification, identification);
@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn distances_of_sequence_numbers_agree(start in 0..1_u32 << 24, steps in 0..1_u32 << 24) {
+    fn psn_distances_are_consistent(start in 0..1_u32 << 24, steps in 0..1_u32 << 24) {
         let (from, to) = (Psn::new(start), Psn::new(start) + steps);
         prop_assert_eq!(to.ahead_of(from), steps);
         prop_assert_eq!(to - steps, from);

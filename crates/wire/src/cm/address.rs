@@ -1,4 +1,4 @@
-//! How `rdma_cm` tells IP addresses to the other side.
+//! The address header with which `rdma_cm` sends IP addresses to the peer.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,23 +10,23 @@ pub struct AddressHeader {
     pub source_port: u16,
     /// The address of the active side.
     pub source: IpAddr,
-    /// The address that it connects to.
+    /// The address that the active side connects to.
     pub destination: IpAddr,
 }
 
-/// Why private data does not start with addresses.
+/// Why private data does not start with an address header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AddressHeaderError {
-    /// The header is of another version.
+    /// The header has an unknown version.
     #[error("address header version {0:#04x}, the only known one is 0")]
     Version(u8),
-    /// The addresses are of another kind.
+    /// The IP version is neither 4 nor 6.
     #[error("IP version {0} in the address header")]
     IpVersion(u8),
 }
 
 impl AddressHeader {
-    /// How much of the private data it takes.
+    /// Its length in bytes, at the start of the private data.
     pub const LENGTH: usize = 36;
 
     const VERSION: u8 = 0;
@@ -61,7 +61,7 @@ impl AddressHeader {
     }
 }
 
-/// An IPv4 address is in the last four bytes; the twelve before it mean nothing.
+/// An IPv4 address is in the last four bytes. The twelve bytes before it are ignored.
 fn read_ipv4(bytes: &[u8]) -> IpAddr {
     Ipv4Addr::new(bytes[12], bytes[13], bytes[14], bytes[15]).into()
 }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ipv4_is_at_the_end_of_its_place() {
+    fn ipv4_address_is_in_the_last_four_bytes_of_its_field() {
         let header = AddressHeader {
             source_port: 0xabcd,
             source: IpAddr::from([10, 200, 0, 2]),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_takes_all_of_its_place() {
+    fn ipv6_address_fills_its_field() {
         let header = AddressHeader {
             source_port: 1,
             source: "fe80::1".parse().unwrap(),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_refused() {
+    fn unknown_versions_are_rejected() {
         let mut bytes = [0; AddressHeader::LENGTH];
         let ip_version = AddressHeader::parse(&bytes);
         assert_eq!(ip_version, Err(AddressHeaderError::IpVersion(0)));

@@ -1,4 +1,4 @@
-//! The two messages about a path in reserve: LAP and APR.
+//! The two messages about an alternate path: LAP and APR.
 
 use std::ops::Range;
 
@@ -9,17 +9,17 @@ use super::identifier::{CommunicationId, Timeout};
 use crate::number::Qpn;
 
 layout! {
-    /// LAP: names a path to take if the present one breaks.
+    /// LAP: names a path to use if the current one fails.
     LoadAlternatePath {
-        /// What the sender calls the connection.
+        /// The sender's communication ID.
         local_id: CommunicationId = at(0, 32);
-        /// What the receiver calls it.
+        /// The receiver's communication ID.
         remote_id: CommunicationId = at(4, 32);
-        /// The receiver's queue pair.
+        /// The receiver's queue pair number.
         remote_qpn: Qpn = at(12, 24);
         /// How long the receiver may take to answer.
         remote_response_timeout: Timeout = at(15, 5);
-        /// The path.
+        /// The alternate path.
         alternate: Path = bytes(20, 44);
         /// The application's data.
         private_data: PrivateData<168> = bytes(64, 168);
@@ -27,22 +27,22 @@ layout! {
 }
 
 impl LoadAlternatePath {
-    /// Where its path differs from that of a REQ.
+    /// Position of traffic class, hop limit and rate, whose order differs from REQ.
     pub(super) const CLASS_HOPS_RATE: Range<usize> = 59..62;
 }
 
 layout! {
-    /// APR: says what became of the alternate path.
+    /// APR: accepts or rejects the alternate path.
     AlternatePathResponse {
-        /// What the sender calls the connection.
+        /// The sender's communication ID.
         local_id: CommunicationId = at(0, 32);
-        /// What the receiver calls it.
+        /// The receiver's communication ID.
         remote_id: CommunicationId = at(4, 32);
-        /// How much of `information` is filled.
+        /// How many bytes of `information` are used.
         information_length: u8 = at(8, 8);
-        /// What became of it.
+        /// Whether the path was accepted, or why not.
         status: AlternatePathStatus = at(9, 8);
-        /// More about the status.
+        /// Additional information about the status.
         information: PrivateData<72> = bytes(12, 72);
         /// The application's data.
         private_data: PrivateData<148> = bytes(84, 148);

@@ -1,4 +1,4 @@
-//! The codes in messages of the connection manager, and what they mean in words.
+//! The numeric codes in connection manager messages, and their meaning.
 
 use std::fmt;
 
@@ -16,12 +16,12 @@ macro_rules! codes {
                 #[doc = concat!("Code ", stringify!($code), ": ", $meaning, ".")]
                 $variant,
             )+
-            /// A code that has no meaning here.
+            /// A code that the specification does not define.
             Other($number),
         }
 
         impl $name {
-            /// What a code stands for.
+            /// Converts a code on the wire.
             pub const fn from_code(code: $number) -> Self {
                 match code {
                     $($code => $name::$variant,)+
@@ -66,36 +66,36 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The transport service a connection is to have.
+    /// The transport service of a connection.
     Service: u8 {
         ReliableConnection = 0 "reliable connection",
         UnreliableConnection = 1 "unreliable connection",
         ReliableDatagram = 2 "reliable datagram",
-        Extended = 3 "as the extended transport type says",
+        Extended = 3 "extended transport type",
     }
 
-    /// What became of the alternate path of a request.
+    /// Whether the alternate path of a REQ is accepted.
     Failover: u8 {
         Accepted = 0 "alternate path accepted",
         NotSupported = 1 "alternate paths not supported",
         Rejected = 2 "alternate path rejected",
     }
 
-    /// The message that is received but not yet answered.
+    /// The message that an MRA confirms.
     AnsweredMessage: u8 {
         Request = 0 "REQ",
         Reply = 1 "REP",
         LoadAlternatePath = 2 "LAP",
     }
 
-    /// The message that is refused.
+    /// The message that a REJ rejects.
     RefusedMessage: u8 {
         Request = 0 "REQ",
         Reply = 1 "REP",
         None = 2 "no message",
     }
 
-    /// Why a connection is refused.
+    /// Why a connection is rejected.
     RejectReason: u16 {
         NoQueuePair = 1 "no queue pair available",
         NoEndToEndContext = 2 "no end-to-end context available",
@@ -133,23 +133,23 @@ codes! {
         VendorOptionNotSupported = 35 "vendor option not supported",
     }
 
-    /// What became of a request for a service.
+    /// The status of a service ID resolution.
     ServiceStatus: u8 {
         Valid = 0 "served",
         NotSupported = 1 "nobody listens on this service id",
         Rejected = 2 "refused by the application",
         NoQueuePair = 3 "no queue pair available",
-        Redirected = 4 "ask somebody else",
+        Redirected = 4 "redirected to another connection manager",
         UnsupportedVersion = 5 "unsupported class version",
     }
 
-    /// What became of an alternate path.
+    /// The status of an alternate path.
     AlternatePathStatus: u8 {
         Loaded = 0 "alternate path loaded",
         InvalidCommunicationId = 1 "invalid communication id",
         NotSupported = 2 "alternate paths not supported",
         Rejected = 3 "refused by the application",
-        Redirected = 4 "ask somebody else",
+        Redirected = 4 "redirected to another connection manager",
         IsCurrent = 5 "this is the path in use",
         InvalidQueuePair = 6 "invalid queue pair number",
         InvalidLid = 7 "remote LID rejected",

@@ -1,4 +1,4 @@
-//! The three messages that make a connection: REQ, REP and RTU.
+//! The three messages that establish a connection: REQ, REP and RTU.
 
 use super::code::{Failover, Service};
 use super::field::{PrivateData, at, bits, bytes};
@@ -6,45 +6,45 @@ use super::identifier::{CommunicationId, ServiceId, Timeout};
 use crate::number::{AckTimeout, Gid, PartitionKey, PathMtu, Psn, Qpn, QueueKey};
 
 layout! {
-    /// A way between two ports, as the sender of the message sees it.
+    /// A path between two ports, from the sender's point of view.
     Path {
-        /// The sender's local identifier. RoCE has none: 0xffff.
+        /// The sender's local identifier (LID). RoCE has none and sends 0xffff.
         local_lid: u16 = at(0, 16);
-        /// The receiver's local identifier.
+        /// The receiver's LID.
         remote_lid: u16 = at(2, 16);
-        /// The sender's address.
+        /// The sender's GID.
         local_gid: Gid = bytes(4, 16);
-        /// The receiver's address.
+        /// The receiver's GID.
         remote_gid: Gid = bytes(20, 16);
-        /// The flow label, 20 bits. It also determines the UDP source port that Linux takes.
+        /// The flow label, 20 bits. Linux derives the UDP source port from it.
         flow_label: u32 = at(36, 20);
         /// The static rate, 6 bits.
         packet_rate: u8 = bits(39, 2, 6);
-        /// Traffic class of the packets.
+        /// The traffic class of the packets.
         traffic_class: u8 = at(40, 8);
-        /// Hop limit of the packets.
+        /// The hop limit of the packets.
         hop_limit: u8 = at(41, 8);
         /// Service level, 4 bits. In RoCE it is the Ethernet priority.
         service_level: u8 = at(42, 4);
-        /// Whether both ports are in one subnet.
+        /// Whether both ports are in the same subnet.
         subnet_local: bool = bits(42, 4, 1);
-        /// How long the sender's queue pair waits for acknowledgements.
+        /// The acknowledgement timeout of the sender's queue pair.
         local_ack_timeout: AckTimeout = at(43, 5);
     }
 }
 
 layout! {
-    /// REQ: asks for a connection.
+    /// REQ: requests a connection.
     ConnectRequest {
-        /// What the sender calls the connection.
+        /// The sender's communication ID.
         local_id: CommunicationId = at(0, 32);
-        /// What the receiver is to listen on.
+        /// The service that the receiver listens for.
         service_id: ServiceId = at(8, 64);
-        /// The sender's device.
+        /// The GUID of the sender's device.
         local_guid: u64 = at(16, 64);
         /// The sender's Q_Key; only for reliable datagrams.
         local_queue_key: QueueKey = at(28, 32);
-        /// The sender's queue pair.
+        /// The sender's queue pair number.
         local_qpn: Qpn = at(32, 24);
         /// How many reads and atomics the sender can serve at once.
         responder_resources: u8 = at(35, 8);
@@ -56,13 +56,13 @@ layout! {
         remote_eecn: Qpn = at(40, 24);
         /// How long the receiver may take to answer.
         remote_response_timeout: Timeout = at(43, 5);
-        /// The service of the connection.
+        /// The transport service of the connection.
         service: Service = bits(43, 5, 2);
-        /// Whether the sender counts end-to-end credits.
+        /// Whether the sender uses end-to-end flow control.
         flow_control: bool = bits(43, 7, 1);
-        /// The first PSN that the **receiver** of this message is to send.
+        /// The first PSN that the **receiver** of this message must send.
         starting_psn: Psn = at(44, 24);
-        /// How long the sender will take to answer.
+        /// How long the sender may take to answer.
         local_response_timeout: Timeout = at(47, 5);
         /// How often the receiver's queue pair retries, 3 bits.
         retry_count: u8 = bits(47, 5, 3);
@@ -72,18 +72,18 @@ layout! {
         path_mtu: Option<PathMtu> = at(50, 4);
         /// Whether a reliable datagram channel exists.
         reliable_datagram_channel: bool = bits(50, 4, 1);
-        /// How often the receiver's queue pair retries when the sender's is not ready;
-        /// 3 bits, 7 means for ever.
+        /// How often the receiver's queue pair retries when the sender's queue pair is not ready; 3
+        /// bits, 7 means without limit.
         rnr_retry_count: u8 = bits(50, 5, 3);
-        /// How often each side repeats messages of connection management, 4 bits.
+        /// How often each side repeats connection manager messages, 4 bits.
         max_cm_retries: u8 = at(51, 4);
         /// Whether the sender's queue pair has a shared receive queue.
         shared_receive_queue: bool = bits(51, 4, 1);
-        /// Which extended service, 3 bits: 1 is XRC. Only with [`Service::Extended`].
+        /// The extended transport, 3 bits: 1 is XRC. Used only with [`Service::Extended`].
         extended_transport: u8 = bits(51, 5, 3);
-        /// The path of the connection.
+        /// The primary path.
         primary: Path = bytes(52, 44);
-        /// The path to take if that one breaks; all zero if there is none.
+        /// The path to use if the primary path fails; all zero if there is none.
         alternate: Path = bytes(96, 44);
         /// The application's data. `rdma_cm` starts it with an
         /// [`AddressHeader`](super::AddressHeader).
@@ -92,36 +92,36 @@ layout! {
 }
 
 layout! {
-    /// REP: agrees to a connection.
+    /// REP: accepts a connection.
     ConnectReply {
-        /// What the sender calls the connection.
+        /// The sender's communication ID.
         local_id: CommunicationId = at(0, 32);
-        /// What the receiver calls it.
+        /// The receiver's communication ID.
         remote_id: CommunicationId = at(4, 32);
         /// The sender's Q_Key; only for reliable datagrams.
         local_queue_key: QueueKey = at(8, 32);
-        /// The sender's queue pair.
+        /// The sender's queue pair number.
         local_qpn: Qpn = at(12, 24);
-        /// The sender's end-to-end context, or its XRC target queue pair.
+        /// The sender's end-to-end context, or the number of its XRC target queue pair.
         local_eecn: Qpn = at(16, 24);
-        /// The first PSN that the **receiver** of this message is to send.
+        /// The first PSN that the **receiver** of this message must send.
         starting_psn: Psn = at(20, 24);
         /// How many reads and atomics the sender can serve at once.
         responder_resources: u8 = at(24, 8);
-        /// How many reads and atomics the sender will have outstanding.
+        /// How many reads and atomics the sender keeps outstanding.
         initiator_depth: u8 = at(25, 8);
         /// How long the sender's device takes to acknowledge.
         target_ack_delay: Timeout = at(26, 5);
-        /// What became of the alternate path.
+        /// Whether the alternate path is accepted.
         failover: Failover = bits(26, 5, 2);
-        /// Whether the sender counts end-to-end credits.
+        /// Whether the sender uses end-to-end flow control.
         flow_control: bool = bits(26, 7, 1);
-        /// How often the receiver's queue pair retries when the sender's is not ready;
-        /// 3 bits, 7 means for ever.
+        /// How often the receiver's queue pair retries when the sender's queue pair is not ready; 3
+        /// bits, 7 means without limit.
         rnr_retry_count: u8 = at(27, 3);
         /// Whether the sender's queue pair has a shared receive queue.
         shared_receive_queue: bool = bits(27, 3, 1);
-        /// The sender's device.
+        /// The GUID of the sender's device.
         local_guid: u64 = at(28, 64);
         /// The application's data.
         private_data: PrivateData<196> = bytes(36, 196);
@@ -129,11 +129,11 @@ layout! {
 }
 
 layout! {
-    /// RTU: the connection is made.
+    /// RTU: confirms that the connection is established.
     ReadyToUse {
-        /// What the sender calls the connection.
+        /// The sender's communication ID.
         local_id: CommunicationId = at(0, 32);
-        /// What the receiver calls it.
+        /// The receiver's communication ID.
         remote_id: CommunicationId = at(4, 32);
         /// The application's data.
         private_data: PrivateData<224> = bytes(8, 224);

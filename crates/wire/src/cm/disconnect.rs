@@ -5,13 +5,13 @@ use super::identifier::CommunicationId;
 use crate::number::Qpn;
 
 layout! {
-    /// DREQ: asks to end a connection.
+    /// DREQ: requests the end of a connection.
     DisconnectRequest {
-        /// What the sender calls the connection.
+        /// The sender's communication ID.
         local_id: CommunicationId = at(0, 32);
-        /// What the receiver calls it.
+        /// The receiver's communication ID.
         remote_id: CommunicationId = at(4, 32);
-        /// The receiver's queue pair.
+        /// The receiver's queue pair number.
         remote_qpn: Qpn = at(8, 24);
         /// The application's data.
         private_data: PrivateData<220> = bytes(12, 220);
@@ -19,11 +19,11 @@ layout! {
 }
 
 layout! {
-    /// DREP: the connection is ended.
+    /// DREP: confirms the end of a connection.
     DisconnectReply {
-        /// What the sender calls the connection.
+        /// The sender's communication ID.
         local_id: CommunicationId = at(0, 32);
-        /// What the receiver calls it.
+        /// The receiver's communication ID.
         remote_id: CommunicationId = at(4, 32);
         /// The application's data.
         private_data: PrivateData<224> = bytes(8, 224);

@@ -1,4 +1,4 @@
-//! Fields of messages: values with a place.
+//! Fields of connection manager messages: how to read and write a value at its position.
 
 use std::fmt;
 
@@ -7,46 +7,46 @@ use crate::number::{AckTimeout, Gid, PartitionKey, PathMtu, Psn, Qpn, QueueKey};
 
 pub(super) type Body = [u8; BODY_LENGTH];
 
-/// Where in a message a field is, and how many bits it has.
+/// The position of a field in a message, and its width in bits.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct FieldPosition {
     byte: usize,
     bit: usize,
     width: usize,
 }
 
-impl Place {
-    /// The whole message.
-    pub(super) const BODY: Place = bytes(0, BODY_LENGTH);
+impl FieldPosition {
+    /// The whole message body.
+    pub(super) const BODY: FieldPosition = bytes(0, BODY_LENGTH);
 
-    /// The same place, counted from where `outer` starts.
-    pub(super) const fn within(self, outer: Place) -> Place {
-        Place {
+    /// This position, relative to the start of `outer`.
+    pub(super) const fn within(self, outer: FieldPosition) -> FieldPosition {
+        FieldPosition {
             byte: outer.byte + self.byte,
             ..self
         }
     }
 }
 
-/// A field of `width` bits, the first of which is the highest of a byte.
-pub(super) const fn at(byte: usize, width: usize) -> Place {
+/// A field of `width` bits that starts at the most significant bit of a byte.
+pub(super) const fn at(byte: usize, width: usize) -> FieldPosition {
     bits(byte, 0, width)
 }
 
-/// A field of `width` bits that starts inside a byte, `bit` bits from the highest.
-pub(super) const fn bits(byte: usize, bit: usize, width: usize) -> Place {
-    Place { byte, bit, width }
+/// A field of `width` bits that starts `bit` bits below the most significant bit of a byte.
+pub(super) const fn bits(byte: usize, bit: usize, width: usize) -> FieldPosition {
+    FieldPosition { byte, bit, width }
 }
 
 /// A field of whole bytes.
-pub(super) const fn bytes(byte: usize, length: usize) -> Place {
+pub(super) const fn bytes(byte: usize, length: usize) -> FieldPosition {
     bits(byte, 0, 8 * length)
 }
 
-/// What can be read from a place and written to it.
+/// A value that can be read from and written to a position.
 pub(super) trait Field {
-    fn read(body: &Body, place: Place) -> Self;
-    fn write(&self, body: &mut Body, place: Place);
+    fn read(body: &Body, position: FieldPosition) -> Self;
+    fn write(&self, body: &mut Body, position: FieldPosition);
 }
 
 /// A value of up to 64 bits.
@@ -56,62 +56,62 @@ pub(super) trait Number {
 }
 
 impl<T: Number> Field for T {
-    fn read(body: &Body, place: Place) -> Self {
-        T::from_number(read_number(body, place))
+    fn read(body: &Body, position: FieldPosition) -> Self {
+        T::from_number(read_number(body, position))
     }
 
-    fn write(&self, body: &mut Body, place: Place) {
+    fn write(&self, body: &mut Body, position: FieldPosition) {
         let number = self.number();
         debug_assert!(
-            place.width == 64 || number >> place.width == 0,
+            position.width == 64 || number >> position.width == 0,
             "{number} takes more than {} bits",
-            place.width
+            position.width
         );
-        write_number(body, place, number);
+        write_number(body, position, number);
     }
 }
 
-fn read_number(body: &Body, place: Place) -> u64 {
-    let end = place.bit + place.width;
-    let covered = &body[place.byte..][..end.div_ceil(8)];
+fn read_number(body: &Body, position: FieldPosition) -> u64 {
+    let end = position.bit + position.width;
+    let covered = &body[position.byte..][..end.div_ceil(8)];
     let number = covered
         .iter()
         .fold(0, |number, &byte| number << 8 | u64::from(byte));
-    number >> behind(place) & mask(place.width)
+    number >> bits_after(position) & mask(position.width)
 }
 
-fn write_number(body: &mut Body, place: Place, number: u64) {
-    let end = place.bit + place.width;
-    let covered = &mut body[place.byte..][..end.div_ceil(8)];
-    let mut rest = (number & mask(place.width)) << behind(place);
+fn write_number(body: &mut Body, position: FieldPosition, number: u64) {
+    let end = position.bit + position.width;
+    let covered = &mut body[position.byte..][..end.div_ceil(8)];
+    let mut rest = (number & mask(position.width)) << bits_after(position);
     for byte in covered.iter_mut().rev() {
         *byte |= rest as u8;
         rest >>= 8;
     }
 }
 
-/// How many bits of its last byte belong to the next field.
-fn behind(place: Place) -> usize {
-    (place.bit + place.width).next_multiple_of(8) - (place.bit + place.width)
+/// How many low bits of the field's last byte belong to the next field.
+fn bits_after(position: FieldPosition) -> usize {
+    (position.bit + position.width).next_multiple_of(8) - (position.bit + position.width)
 }
 
 fn mask(width: usize) -> u64 {
     u64::MAX >> (64 - width)
 }
 
-/// Makes numbers of things: how to build one, how to take it apart.
+/// Implements [`Number`]: each row names a type and its conversions from and to a number.
 macro_rules! numbers {
-    ($($type:ty: $build:expr, $take_apart:expr;)+) => {
+    ($($type:ty: $from_number:expr, $into_number:expr;)+) => {
         $(
             impl Number for $type {
                 fn from_number(number: u64) -> Self {
                     #[allow(clippy::redundant_closure_call)]
-                    $build(number)
+                    $from_number(number)
                 }
 
                 fn number(&self) -> u64 {
                     #[allow(clippy::redundant_closure_call)]
-                    u64::from($take_apart(*self))
+                    u64::from($into_number(*self))
                 }
             }
         )+
@@ -134,53 +134,52 @@ numbers! {
 }
 
 impl Field for Gid {
-    fn read(body: &Body, place: Place) -> Self {
-        Gid::from_bytes(read_bytes(body, place))
+    fn read(body: &Body, position: FieldPosition) -> Self {
+        Gid::from_bytes(read_bytes(body, position))
     }
 
-    fn write(&self, body: &mut Body, place: Place) {
-        write_bytes(body, place, &self.bytes());
+    fn write(&self, body: &mut Body, position: FieldPosition) {
+        write_bytes(body, position, &self.bytes());
     }
 }
 
 impl<const N: usize> Field for PrivateData<N> {
-    fn read(body: &Body, place: Place) -> Self {
-        PrivateData(read_bytes(body, place))
+    fn read(body: &Body, position: FieldPosition) -> Self {
+        PrivateData(read_bytes(body, position))
     }
 
-    fn write(&self, body: &mut Body, place: Place) {
-        write_bytes(body, place, &self.0);
+    fn write(&self, body: &mut Body, position: FieldPosition) {
+        write_bytes(body, position, &self.0);
     }
 }
 
-fn read_bytes<const N: usize>(body: &Body, place: Place) -> [u8; N] {
-    debug_assert_eq!(place.width, 8 * N);
-    let bytes = &body[place.byte..][..N];
+fn read_bytes<const N: usize>(body: &Body, position: FieldPosition) -> [u8; N] {
+    debug_assert_eq!(position.width, 8 * N);
+    let bytes = &body[position.byte..][..N];
     bytes.try_into().expect("the slice is N long")
 }
 
-fn write_bytes(body: &mut Body, place: Place, bytes: &[u8]) {
-    debug_assert_eq!(place.width, 8 * bytes.len());
-    body[place.byte..][..bytes.len()].copy_from_slice(bytes);
+fn write_bytes(body: &mut Body, position: FieldPosition, bytes: &[u8]) {
+    debug_assert_eq!(position.width, 8 * bytes.len());
+    body[position.byte..][..bytes.len()].copy_from_slice(bytes);
 }
 
-/// Bytes of the application's own that ride in a message. They have no length on the wire:
-/// what the application does not fill is zero.
+/// The application's data in a message. The wire carries no length: unused bytes are zero.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData<const N: usize>([u8; N]);
 
-/// The application has more private data than the message has room for.
+/// The application's private data is longer than the field of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{length} bytes of private data, the message has room for {room}")]
 pub struct PrivateDataTooLong {
-    /// How much the application has.
+    /// The length of the application's data.
     pub length: usize,
-    /// How much fits.
+    /// The length of the field.
     pub room: usize,
 }
 
 impl<const N: usize> PrivateData<N> {
-    /// Fills up `data` with zeros.
+    /// Pads `data` with zeros.
     pub fn new(data: &[u8]) -> Result<Self, PrivateDataTooLong> {
         if data.len() > N {
             return Err(PrivateDataTooLong {
@@ -193,7 +192,7 @@ impl<const N: usize> PrivateData<N> {
         Ok(PrivateData(bytes))
     }
 
-    /// All of it, including the zeros.
+    /// All bytes, including the padding.
     pub const fn bytes(&self) -> &[u8; N] {
         &self.0
     }
@@ -222,10 +221,10 @@ impl<const N: usize> fmt::Debug for PrivateData<N> {
     }
 }
 
-/// Declares a message, or a part of one: each row is a field and its place.
+/// Declares a message or a part of one: each row is a field and its position.
 macro_rules! layout {
     ($(#[$attribute:meta])* $name:ident {
-        $($(#[$field_attribute:meta])* $field:ident: $type:ty = $place:expr;)+
+        $($(#[$field_attribute:meta])* $field:ident: $type:ty = $position:expr;)+
     }) => {
         $(#[$attribute])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -234,14 +233,14 @@ macro_rules! layout {
         }
 
         impl $crate::cm::field::Field for $name {
-            fn read(body: &$crate::cm::Body, place: $crate::cm::Place) -> Self {
+            fn read(body: &$crate::cm::Body, position: $crate::cm::FieldPosition) -> Self {
                 $name {
-                    $($field: $crate::cm::field::Field::read(body, $place.within(place)),)+
+                    $($field: $crate::cm::field::Field::read(body, $position.within(position)),)+
                 }
             }
 
-            fn write(&self, body: &mut $crate::cm::Body, place: $crate::cm::Place) {
-                $($crate::cm::field::Field::write(&self.$field, body, $place.within(place));)+
+            fn write(&self, body: &mut $crate::cm::Body, position: $crate::cm::FieldPosition) {
+                $($crate::cm::field::Field::write(&self.$field, body, $position.within(position));)+
             }
         }
     };
@@ -252,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_inside_a_byte_leaves_its_neighbours_alone() {
+    fn writing_a_field_inside_a_byte_keeps_the_neighbouring_bits() {
         let mut body = [0; BODY_LENGTH];
         0x15_u8.write(&mut body, at(43, 5));
         2_u8.write(&mut body, bits(43, 5, 2));
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_24_bits_shares_its_word_with_the_next_byte() {
+    fn field_of_24_bits_shares_its_word_with_the_next_byte() {
         let mut body = [0; BODY_LENGTH];
         Qpn::new(0x0012_3456).write(&mut body, at(32, 24));
         0xff_u8.write(&mut body, at(35, 8));
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn private_data_says_how_much_fits() {
+    fn too_long_private_data_is_rejected_with_both_lengths() {
         let error = PrivateData::<4>::new(&[0; 5]).unwrap_err();
         assert_eq!((error.length, error.room), (5, 4));
         let data = PrivateData::<4>::new(&[1, 2]).unwrap();

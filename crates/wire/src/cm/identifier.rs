@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::field::Number;
 
-/// What one side calls a connection. It means nothing to the other side.
+/// The number by which one side names a connection. Each side chooses its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CommunicationId(u32);
 
@@ -37,11 +37,11 @@ impl Number for CommunicationId {
     }
 }
 
-/// What a listener listens on.
+/// The service that a listener listens for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ServiceId(u64);
 
-/// The port spaces that `rdma_cm` maps into service identifiers.
+/// The port spaces that `rdma_cm` maps into service IDs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u16)]
 pub enum PortSpace {
@@ -49,7 +49,7 @@ pub enum PortSpace {
     Tcp = 0x0106,
     /// Datagram queue pairs.
     Udp = 0x0111,
-    /// Queue pairs of any kind, found by native addresses.
+    /// Queue pairs of any type, addressed by native InfiniBand addresses (`RDMA_PS_IB`).
     Infiniband = 0x013f,
 }
 
@@ -59,7 +59,7 @@ impl ServiceId {
         ServiceId(value)
     }
 
-    /// The identifier of a port, as `rdma_cm` forms it.
+    /// The service ID of a port, as `rdma_cm` forms it.
     pub const fn of_port(space: PortSpace, port: u16) -> Self {
         ServiceId((space as u64) << 16 | port as u64)
     }
@@ -69,7 +69,7 @@ impl ServiceId {
         self.0
     }
 
-    /// The port behind the identifier, if `rdma_cm` formed it.
+    /// The port of this service ID, if `rdma_cm` formed it.
     pub const fn port(self) -> Option<(PortSpace, u16)> {
         let space = match self.0 >> 16 {
             0x0106 => PortSpace::Tcp,
@@ -102,7 +102,7 @@ impl Number for ServiceId {
     }
 }
 
-/// How long one side waits for an answer, or warns that it will take: 4.096 µs · 2^code.
+/// How long a side waits for an answer, or may take to answer: 4.096 µs · 2^code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Timeout(u8);
 
@@ -123,7 +123,7 @@ impl Timeout {
         self.0
     }
 
-    /// The time it stands for. Unlike the acknowledge timeout of a queue pair it always ends.
+    /// The duration. Unlike [`AckTimeout`](crate::AckTimeout), code 0 is finite.
     pub const fn interval(self) -> Duration {
         Duration::from_nanos(4096 << self.0)
     }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn service_identifiers_of_ports() {
+    fn service_id_encodes_port_space_and_port() {
         let service = ServiceId::of_port(PortSpace::Tcp, 7174);
         assert_eq!(service.value(), 0x0000_0000_0106_1c06);
         assert_eq!(service.port(), Some((PortSpace::Tcp, 7174)));
@@ -161,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn other_service_identifiers_have_no_port() {
+    fn service_id_outside_rdma_cm_has_no_port() {
         let service = ServiceId::new(0x1000_0000_0106_1c06);
         assert_eq!(service.port(), None);
         assert_eq!(service.to_string(), "0x1000000001061c06");
     }
 
     #[test]
-    fn timeouts_double() {
+    fn each_timeout_code_doubles_the_interval() {
         let timeout = Timeout::new(20).unwrap();
         assert_eq!(timeout.interval(), Duration::from_nanos(4_294_967_296));
         assert_eq!(Timeout::new(32), None);

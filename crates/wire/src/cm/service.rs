@@ -1,4 +1,4 @@
-//! The two messages that find a datagram queue pair: SIDR_REQ and SIDR_REP.
+//! The two messages of service ID resolution (SIDR): SIDR_REQ and SIDR_REP.
 
 use super::code::ServiceStatus;
 use super::field::{PrivateData, at, bytes};
@@ -6,13 +6,13 @@ use super::identifier::{CommunicationId, ServiceId};
 use crate::number::{PartitionKey, Qpn, QueueKey};
 
 layout! {
-    /// SIDR_REQ: asks for the queue pair that serves something.
+    /// SIDR_REQ: asks for the datagram queue pair that serves a service ID.
     ServiceRequest {
-        /// What joins the answer to this question.
+        /// Matches the reply to this request.
         request_id: CommunicationId = at(0, 32);
-        /// The partition to be served in.
+        /// The partition of the datagrams.
         partition: PartitionKey = at(4, 16);
-        /// What the receiver is to listen on.
+        /// The service that the receiver listens for.
         service_id: ServiceId = at(8, 64);
         /// The application's data. `rdma_cm` starts it with an
         /// [`AddressHeader`](super::AddressHeader).
@@ -21,21 +21,21 @@ layout! {
 }
 
 layout! {
-    /// SIDR_REP: names that queue pair.
+    /// SIDR_REP: names the datagram queue pair that serves a service ID.
     ServiceReply {
-        /// The question that is answered.
+        /// The request that this message answers.
         request_id: CommunicationId = at(0, 32);
-        /// What became of it.
+        /// Whether the service is available, or why not.
         status: ServiceStatus = at(4, 8);
-        /// How much of `information` is filled.
+        /// How many bytes of `information` are used.
         information_length: u8 = at(5, 8);
-        /// The queue pair.
+        /// The queue pair number.
         qpn: Qpn = at(8, 24);
-        /// What it listens on.
+        /// The service that it serves.
         service_id: ServiceId = at(12, 64);
-        /// The Q_Key that lets datagrams in.
+        /// The Q_Key that datagrams to it must carry.
         queue_key: QueueKey = at(20, 32);
-        /// More about the status.
+        /// Additional information about the status.
         information: PrivateData<72> = bytes(24, 72);
         /// The application's data.
         private_data: PrivateData<136> = bytes(96, 136);

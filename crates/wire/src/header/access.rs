@@ -1,4 +1,4 @@
-//! Headers of requests that name memory of the peer.
+//! Headers of requests that name remote memory.
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 
@@ -6,7 +6,7 @@ use super::layout::header;
 use crate::number::Key;
 
 header! {
-    /// RDMA extended transport header: where in the peer's memory, and how much.
+    /// RDMA extended transport header (RETH): remote address, key and length.
     Reth, 16, Reth { virtual_address: U64, remote_key: U32, dma_length: U32 }
 }
 
@@ -21,13 +21,13 @@ impl Reth {
         }
     }
 
-    /// Where, in the peer's address space.
+    /// The address in the peer's memory.
     #[inline]
     pub fn virtual_address(&self) -> u64 {
         self.virtual_address.get()
     }
 
-    /// What permits the access.
+    /// The R_Key that grants the access.
     #[inline]
     pub fn remote_key(&self) -> Key {
         Key::new(self.remote_key.get())
@@ -41,7 +41,7 @@ impl Reth {
 }
 
 header! {
-    /// Extended transport header of the two atomic requests.
+    /// Atomic extended transport header (AtomicETH).
     AtomicEth, 28, AtomicEth {
         virtual_address: U64,
         remote_key: U32,
@@ -51,7 +51,7 @@ header! {
 }
 
 impl AtomicEth {
-    /// `compare` means nothing to fetch-and-add.
+    /// Fetch-and-add ignores `compare`.
     #[inline]
     pub fn new(virtual_address: u64, remote_key: Key, swap_or_add: u64, compare: u64) -> Self {
         AtomicEth {
@@ -62,25 +62,25 @@ impl AtomicEth {
         }
     }
 
-    /// Where, in the peer's address space.
+    /// The address in the peer's memory.
     #[inline]
     pub fn virtual_address(&self) -> u64 {
         self.virtual_address.get()
     }
 
-    /// What permits the access.
+    /// The R_Key that grants the access.
     #[inline]
     pub fn remote_key(&self) -> Key {
         Key::new(self.remote_key.get())
     }
 
-    /// What to store if equal, or what to add.
+    /// The value to store if the comparison succeeds, or the value to add.
     #[inline]
     pub fn swap_or_add(&self) -> u64 {
         self.swap_or_add.get()
     }
 
-    /// What to compare with.
+    /// The value to compare with.
     #[inline]
     pub fn compare(&self) -> u64 {
         self.compare.get()
@@ -88,12 +88,12 @@ impl AtomicEth {
 }
 
 header! {
-    /// The key that the receiver is to invalidate.
+    /// Invalidate extended transport header (IETH): the key that the receiver invalidates.
     Ieth, 4, Ieth { key: U32 }
 }
 
 impl Ieth {
-    /// Names a key of the receiver.
+    /// `key` is an R_Key of the receiver.
     #[inline]
     pub fn new(key: Key) -> Self {
         Ieth {
@@ -101,7 +101,7 @@ impl Ieth {
         }
     }
 
-    /// The receiver's key.
+    /// The receiver's R_Key.
     #[inline]
     pub fn key(&self) -> Key {
         Key::new(self.key.get())

@@ -6,7 +6,7 @@ use super::layout::header;
 use crate::number::{PartitionKey, Psn, Qpn};
 
 header! {
-    /// Base transport header: in every packet.
+    /// Base transport header (BTH). Every packet starts with it.
     Bth, 12 {
         opcode: u8,
         flags: u8,
@@ -24,8 +24,8 @@ impl Bth {
     const BACKWARD: u32 = 1 << 30;
     const ACKNOWLEDGE: u32 = 1 << 31;
 
-    /// A header with the given numbers, the default partition and MigReq set:
-    /// some hardware refuses packets without it.
+    /// A header in the default partition with MigReq set. Some hardware rejects packets without
+    /// MigReq.
     #[inline]
     pub fn new(opcode: u8, destination: Qpn, psn: Psn) -> Self {
         Bth {
@@ -37,13 +37,13 @@ impl Bth {
         }
     }
 
-    /// The opcode's byte, known or not.
+    /// The opcode byte, known or unknown.
     #[inline]
     pub fn opcode(&self) -> u8 {
         self.opcode
     }
 
-    /// Whether the receiver is to raise a solicited event.
+    /// Whether the receiver raises a solicited event.
     #[inline]
     pub fn solicited(&self) -> bool {
         self.flags & Self::SOLICITED != 0
@@ -55,49 +55,49 @@ impl Bth {
         self.flags & Self::MIGRATED != 0
     }
 
-    /// How many bytes, 0 to 3, fill the payload up to a multiple of four.
+    /// How many pad bytes, 0 to 3, extend the payload to a multiple of four.
     #[inline]
     pub fn pad(&self) -> u8 {
         self.flags >> Self::PAD_SHIFT & 3
     }
 
-    /// The version of the transport headers: 0 in every version there is.
+    /// The transport header version. Only version 0 is defined.
     #[inline]
     pub fn transport_version(&self) -> u8 {
         self.flags & 0x0f
     }
 
-    /// The partition the packet belongs to.
+    /// The partition of the packet.
     #[inline]
     pub fn partition(&self) -> PartitionKey {
         PartitionKey::new(self.partition.get())
     }
 
-    /// FECN: a switch on the way here was congested.
+    /// FECN: the packet met congestion on its path.
     #[inline]
     pub fn forward_congestion(&self) -> bool {
         self.congestion_and_destination.get() & Self::FORWARD != 0
     }
 
-    /// BECN: the packets that this one answers met congestion.
+    /// BECN: packets in the opposite direction met congestion.
     #[inline]
     pub fn backward_congestion(&self) -> bool {
         self.congestion_and_destination.get() & Self::BACKWARD != 0
     }
 
-    /// The queue pair it is for.
+    /// The destination queue pair.
     #[inline]
     pub fn destination(&self) -> Qpn {
         Qpn::new(self.congestion_and_destination.get())
     }
 
-    /// Whether the sender asks for an acknowledgement.
+    /// Whether the sender requests an acknowledgement.
     #[inline]
     pub fn acknowledge(&self) -> bool {
         self.acknowledge_and_psn.get() & Self::ACKNOWLEDGE != 0
     }
 
-    /// Its sequence number.
+    /// The packet sequence number.
     #[inline]
     pub fn psn(&self) -> Psn {
         Psn::new(self.acknowledge_and_psn.get())
@@ -118,7 +118,7 @@ impl Bth {
     /// Sets [`Bth::pad`].
     #[inline]
     pub fn set_pad(&mut self, pad: u8) {
-        debug_assert!(pad < 4, "a pad of {pad} bytes");
+        debug_assert!(pad < 4, "pad of {pad} bytes exceeds 3");
         self.flags = self.flags & !(3 << Self::PAD_SHIFT) | (pad & 3) << Self::PAD_SHIFT;
     }
 

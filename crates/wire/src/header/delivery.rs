@@ -1,4 +1,4 @@
-//! Headers of messages that name a receiver, a sender, or bring a word along.
+//! Headers that name the sender or the shared receive queue of a message, or carry immediate data.
 
 use zerocopy::byteorder::big_endian::U32;
 
@@ -6,12 +6,12 @@ use super::layout::header;
 use crate::number::{Qpn, QueueKey};
 
 header! {
-    /// Datagram extended transport header: who sent it, and the key that lets it in.
+    /// Datagram extended transport header (DETH): the sending queue pair and the Q_Key.
     Deth, 8, Deth { queue_key: U32, source: U32 }
 }
 
 impl Deth {
-    /// A datagram from queue pair `source`.
+    /// `source` is the sending queue pair.
     #[inline]
     pub fn new(queue_key: QueueKey, source: Qpn) -> Self {
         Deth {
@@ -20,13 +20,13 @@ impl Deth {
         }
     }
 
-    /// The key the receiving queue pair must have.
+    /// The Q_Key that the receiving queue pair must have.
     #[inline]
     pub fn queue_key(&self) -> QueueKey {
         QueueKey::new(self.queue_key.get())
     }
 
-    /// The queue pair that sent it.
+    /// The sending queue pair.
     #[inline]
     pub fn source(&self) -> Qpn {
         Qpn::new(self.source.get())
@@ -34,12 +34,12 @@ impl Deth {
 }
 
 header! {
-    /// The shared receive queue that an XRC request is for.
+    /// XRC extended transport header (XRCETH): the shared receive queue of an XRC request.
     Xrceth, 4, Xrceth { shared_receive_queue: U32 }
 }
 
 impl Xrceth {
-    /// Names a shared receive queue of the receiver.
+    /// `shared_receive_queue` is a number of the receiver.
     #[inline]
     pub fn new(shared_receive_queue: Qpn) -> Self {
         Xrceth {
@@ -55,18 +55,18 @@ impl Xrceth {
 }
 
 header! {
-    /// Immediate data. The protocol gives it no byte order: it is opaque.
+    /// Immediate data. The protocol defines no byte order: the four bytes are opaque.
     Immediate, 4, Immediate { bytes: [u8; 4] }
 }
 
 impl Immediate {
-    /// Carries the bytes as they are.
+    /// Stores the bytes unchanged.
     #[inline]
     pub fn new(bytes: [u8; 4]) -> Self {
         Immediate { bytes }
     }
 
-    /// The bytes as they came.
+    /// The bytes, unchanged.
     #[inline]
     pub fn bytes(&self) -> [u8; 4] {
         self.bytes

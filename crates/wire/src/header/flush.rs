@@ -5,27 +5,27 @@ use zerocopy::byteorder::big_endian::U32;
 use super::layout::header;
 
 header! {
-    /// What a flush covers and how far it goes.
+    /// Flush extended transport header (FETH): the range and the placement of a flush.
     Feth, 4, Feth { word: U32 }
 }
 
 impl Feth {
     const RANGE_SHIFT: u32 = 4;
 
-    /// A flush of `range` to `placement`.
+    /// A flush of `range` with `placement`.
     #[inline]
     pub fn new(placement: FlushPlacement, range: FlushRange) -> Self {
         let word = u32::from(placement.bits()) | (range as u32) << Self::RANGE_SHIFT;
         Feth { word: word.into() }
     }
 
-    /// How far the data must get.
+    /// The placement type of the flush.
     #[inline]
     pub fn placement(&self) -> FlushPlacement {
         FlushPlacement::new(self.word.get() as u8)
     }
 
-    /// What is covered, or none if the selectivity is one of the reserved two.
+    /// The selectivity level, or `None` if the field holds a reserved value.
     #[inline]
     pub fn range(&self) -> Option<FlushRange> {
         match self.word.get() >> Self::RANGE_SHIFT & 3 {
@@ -36,14 +36,14 @@ impl Feth {
     }
 }
 
-/// How far flushed data must get: a set of four bits, two of them defined.
+/// The placement type of a flush: a set of four bits, two of them defined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FlushPlacement(u8);
 
 impl FlushPlacement {
-    /// Visible to everybody on the peer's machine.
+    /// The data is visible to every process and device of the peer's host.
     pub const GLOBAL: FlushPlacement = FlushPlacement(1);
-    /// Safe from a loss of power.
+    /// The data survives a loss of power.
     pub const PERSISTENT: FlushPlacement = FlushPlacement(2);
 
     /// Keeps the low four bits.
@@ -58,18 +58,18 @@ impl FlushPlacement {
         self.0
     }
 
-    /// Whether everything in `other` is asked for.
+    /// Whether all bits of `other` are set.
     #[inline]
     pub const fn contains(self, other: FlushPlacement) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// What a flush covers.
+/// The selectivity level of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FlushRange {
-    /// Address and length of the RETH.
+    /// The address and length in the RETH.
     Range = 0,
-    /// The whole memory region behind the key.
+    /// The whole memory region of the key.
     Region = 1,
 }

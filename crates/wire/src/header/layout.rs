@@ -1,4 +1,4 @@
-//! How a header is written down in this crate.
+//! The macro that declares headers.
 
 /// Declares a header: its layout, its asserted size and, for extensions, its kind.
 macro_rules! header {

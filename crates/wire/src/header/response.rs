@@ -1,4 +1,4 @@
-//! Headers of answers.
+//! Headers of responses.
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 
@@ -6,21 +6,21 @@ use super::layout::header;
 use super::syndrome::Syndrome;
 
 header! {
-    /// Acknowledgement extended transport header.
+    /// Acknowledgement extended transport header (AETH).
     Aeth, 4, Aeth { word: U32 }
 }
 
 impl Aeth {
     const SEQUENCE: u32 = 0x00ff_ffff;
 
-    /// `message_sequence` counts completed messages; its low 24 bits are carried.
+    /// `message_sequence` counts completed messages. The header carries its low 24 bits.
     #[inline]
     pub fn new(syndrome: Syndrome, message_sequence: u32) -> Self {
         let word = u32::from(syndrome.byte()) << 24 | message_sequence & Self::SEQUENCE;
         Aeth { word: word.into() }
     }
 
-    /// The verdict.
+    /// The syndrome.
     #[inline]
     pub fn syndrome(&self) -> Syndrome {
         Syndrome::from_byte((self.word.get() >> 24) as u8)
@@ -34,12 +34,12 @@ impl Aeth {
 }
 
 header! {
-    /// The answer to an atomic request.
+    /// Atomic acknowledgement extended transport header (AtomicAckETH).
     AtomicAckEth, 8, AtomicAckEth { original: U64 }
 }
 
 impl AtomicAckEth {
-    /// Carries what the memory held before the operation.
+    /// `original` is the value before the operation.
     #[inline]
     pub fn new(original: u64) -> Self {
         AtomicAckEth {
@@ -47,7 +47,7 @@ impl AtomicAckEth {
         }
     }
 
-    /// What the memory held before the operation.
+    /// The value before the operation.
     #[inline]
     pub fn original(&self) -> u64 {
         self.original.get()

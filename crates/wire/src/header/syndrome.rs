@@ -1,43 +1,45 @@
-//! The verdict in an acknowledgement: one byte.
+//! The AETH syndrome: one byte that says whether a request succeeded.
 
 use crate::number::RnrTimer;
 
-/// The verdict of an acknowledgement.
+/// The syndrome of an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Syndrome {
-    /// Everything up to here arrived.
+    /// All packets up to this PSN arrived.
     Acknowledge {
-        /// How many more messages the responder has receives for; none if it does not say.
+        /// How many more messages the responder has receives for; `None` if it does not report
+        /// credits.
         credits: Option<u32>,
     },
-    /// No receive was posted: try again after the delay.
+    /// RNR NAK: no receive was posted. The requester retries after the delay.
     ReceiverNotReady(RnrTimer),
-    /// The request is refused.
+    /// The responder rejects the request.
     Negative(NakCode),
-    /// A byte without a meaning.
+    /// A reserved value.
     Reserved(u8),
 }
 
 impl Syndrome {
-    /// An acknowledgement by a responder that does not count credits.
+    /// An acknowledgement from a responder that does not report credits.
     pub const UNLIMITED: Syndrome = Syndrome::Acknowledge { credits: None };
 
     const RECEIVER_NOT_READY: u8 = 0x20;
     const NEGATIVE: u8 = 0x60;
 
-    /// IBA vol. 1, table "End-to-End Flow Control Credit Encoding". Code 31 means "not counted".
+    /// IBA vol. 1, table "End-to-End Flow Control Credit Encoding". Code 31 means "invalid": the
+    /// responder does not report credits.
     const CREDITS: [u32; 31] = [
         0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
         2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
     ];
-    const NOT_COUNTED: u8 = 31;
+    const CREDITS_INVALID: u8 = 31;
 
     /// Reads the first byte of an AETH.
     #[inline]
     pub const fn from_byte(byte: u8) -> Self {
         let value = byte & 0x1f;
         match byte & 0xe0 {
-            0 if value == Self::NOT_COUNTED => Self::UNLIMITED,
+            0 if value == Self::CREDITS_INVALID => Self::UNLIMITED,
             0 => Syndrome::Acknowledge {
                 credits: Some(Self::CREDITS[value as usize]),
             },
@@ -50,11 +52,11 @@ impl Syndrome {
         }
     }
 
-    /// The first byte of an AETH. Credits are rounded down to what can be said.
+    /// The first byte of an AETH. A credit count is rounded down to one that has a code.
     #[inline]
     pub fn byte(self) -> u8 {
         match self {
-            Syndrome::Acknowledge { credits: None } => Self::NOT_COUNTED,
+            Syndrome::Acknowledge { credits: None } => Self::CREDITS_INVALID,
             Syndrome::Acknowledge {
                 credits: Some(count),
             } => Self::credit_code(count),
@@ -66,24 +68,24 @@ impl Syndrome {
 
     fn credit_code(count: u32) -> u8 {
         let first_above = Self::CREDITS.partition_point(|&credits| credits <= count);
-        // The table starts at zero, so at least one entry is not above.
+        // The first entry is zero, so at least one entry is not above `count`.
         (first_above - 1) as u8
     }
 }
 
-/// Why a request is refused.
+/// Why the responder rejects a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum NakCode {
     /// A packet before this one is missing.
     SequenceError = 0,
-    /// The request makes no sense here.
+    /// The request is malformed, or the queue pair does not support it.
     InvalidRequest = 1,
-    /// The key, the range or the permission is wrong.
+    /// The key, the address range or the permission is wrong.
     RemoteAccess = 2,
-    /// The responder failed by itself.
+    /// The responder failed for a local reason.
     RemoteOperational = 3,
-    /// Only for reliable datagrams, which nobody implements.
+    /// Only for reliable datagrams, which no known device implements.
     InvalidRdRequest = 4,
 }
 
@@ -105,28 +107,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_survives() {
+    fn every_syndrome_byte_round_trips() {
         for byte in 0..=255 {
             assert_eq!(Syndrome::from_byte(byte).byte(), byte);
         }
     }
 
     #[test]
-    fn the_bytes_that_linux_sends() {
+    fn syndromes_that_linux_sends_are_parsed() {
         let timer = RnrTimer::new(14).expect("a code");
         assert_eq!(Syndrome::from_byte(0x1f), Syndrome::UNLIMITED);
         assert_eq!(Syndrome::from_byte(0x2e), Syndrome::ReceiverNotReady(timer));
-        let refused = |code| Syndrome::Negative(code);
-        assert_eq!(Syndrome::from_byte(0x60), refused(NakCode::SequenceError));
-        assert_eq!(Syndrome::from_byte(0x62), refused(NakCode::RemoteAccess));
-        assert_eq!(
-            Syndrome::from_byte(0x63),
-            refused(NakCode::RemoteOperational)
-        );
+        let nak = |code| Syndrome::Negative(code);
+        assert_eq!(Syndrome::from_byte(0x60), nak(NakCode::SequenceError));
+        assert_eq!(Syndrome::from_byte(0x62), nak(NakCode::RemoteAccess));
+        assert_eq!(Syndrome::from_byte(0x63), nak(NakCode::RemoteOperational));
     }
 
     #[test]
-    fn what_has_no_meaning_is_kept() {
+    fn reserved_syndromes_are_kept() {
         for byte in [0x40, 0x5f, 0x65, 0x7f, 0x80, 0xff] {
             assert_eq!(Syndrome::from_byte(byte), Syndrome::Reserved(byte));
         }
@@ -134,7 +133,7 @@ mod tests {
 
     #[test]
     fn credits_are_rounded_down() {
-        let said = |count| {
+        let encoded = |count| {
             let syndrome = Syndrome::Acknowledge {
                 credits: Some(count),
             };
@@ -144,10 +143,10 @@ mod tests {
             }
         };
         for exact in [0, 1, 4, 6, 24, 1024, 32768] {
-            assert_eq!(said(exact), Some(exact));
+            assert_eq!(encoded(exact), Some(exact));
         }
-        assert_eq!(said(5), Some(4));
-        assert_eq!(said(32767), Some(24576));
-        assert_eq!(said(u32::MAX), Some(32768));
+        assert_eq!(encoded(5), Some(4));
+        assert_eq!(encoded(32767), Some(24576));
+        assert_eq!(encoded(u32::MAX), Some(32768));
     }
 }

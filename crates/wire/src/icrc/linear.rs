@@ -1,27 +1,27 @@
-//! CRC-32 run backwards.
+//! Inverse CRC-32: recovers changed bytes from the difference of two CRCs.
 //!
-//! A CRC is a remainder of polynomials over GF(2). That two messages of equal length differ in
-//! four bytes shows in their CRCs as those bytes times x^(32 + 8n) modulo P, with n the number of
-//! bytes that follow. Multiplying the difference of the CRCs by x^-(32 + 8n) gives the bytes back.
+//! A CRC is a remainder of polynomials over GF(2). If two messages of equal length differ in four
+//! bytes, their CRCs differ by those bytes times x^(32 + 8n) modulo P, where n is the number of
+//! bytes that follow. Multiplying the difference of the CRCs by x^-(32 + 8n) recovers the bytes.
 
-/// The Ethernet polynomial. As in every register here the highest bit is the coefficient of x^0.
+/// The Ethernet polynomial P. In all registers here, the highest bit is the coefficient of x^0.
 const POLYNOMIAL: u32 = 0xedb8_8320;
 const ONE: u32 = 1 << 31;
 const X: u32 = 1 << 30;
 
-/// P is primitive: the powers of x repeat after 2^32 - 1 and not before.
+/// P is primitive: the powers of x have the period 2^32 - 1.
 const ORDER: u64 = (1 << 32) - 1;
 
-/// Multiplication by a fixed power of x, by table.
+/// Multiplies by a fixed power of x with tables.
 #[derive(Debug)]
 pub(super) struct Rewind {
     bytes_after: usize,
-    /// `products[i][b]` is the product of byte `b` at place `i` of the register.
+    /// `products[i][b]` is the product of byte `b` at index `i` of the register.
     products: [[u32; 256]; 4],
 }
 
 impl Rewind {
-    /// Prepares to look behind the last `bytes_after` bytes.
+    /// Prepares the tables for four bytes that `bytes_after` bytes follow.
     pub(super) fn new(bytes_after: usize) -> Self {
         let factor = power_of_x(ORDER - (32 + 8 * bytes_after as u64) % ORDER);
         let mut products = [[0; 256]; 4];
@@ -44,7 +44,7 @@ impl Rewind {
         self.bytes_after
     }
 
-    /// The four bytes, first one lowest, that make CRCs differ by `difference`.
+    /// The four changed bytes, the first one lowest, that make two CRCs differ by `difference`.
     #[inline]
     pub(super) fn rewind(&self, difference: u32) -> u32 {
         let bytes = difference.to_le_bytes();
@@ -55,13 +55,13 @@ impl Rewind {
     }
 }
 
-/// What one byte adds to a CRC when `bytes_after` bytes follow it.
-pub(super) fn share(byte: u8, bytes_after: usize) -> u32 {
+/// The contribution of one byte to a CRC when `bytes_after` bytes follow it.
+pub(super) fn contribution(byte: u8, bytes_after: usize) -> u32 {
     product(u32::from(byte), power_of_x(8 * (bytes_after as u64 + 1)))
 }
 
-/// What each value of one byte adds to a CRC when `bytes_after` bytes follow it.
-pub(super) const fn shares(bytes_after: usize) -> [u32; 256] {
+/// The contribution of each value of one byte to a CRC when `bytes_after` bytes follow it.
+pub(super) const fn contributions(bytes_after: usize) -> [u32; 256] {
     let mut table = [0; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -119,21 +119,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x_to_its_order_is_one() {
+    fn x_to_the_power_of_its_order_is_one() {
         assert_eq!(power_of_x(ORDER), ONE);
         assert_eq!(power_of_x(1), X);
         assert_eq!(product(power_of_x(ORDER - 5), power_of_x(5)), ONE);
     }
 
     #[test]
-    fn one_share_is_that_of_the_table() {
-        assert_eq!(share(0xff, 23), shares(23)[0xff]);
-        assert_eq!(share(0x5a, 1), shares(1)[0x5a]);
-        assert_eq!(share(0, 4000), 0);
+    fn single_contribution_equals_the_table_entry() {
+        assert_eq!(contribution(0xff, 23), contributions(23)[0xff]);
+        assert_eq!(contribution(0x5a, 1), contributions(1)[0x5a]);
+        assert_eq!(contribution(0, 4000), 0);
     }
 
     #[test]
-    fn four_changed_bytes_are_found_again() {
+    fn four_changed_bytes_are_recovered() {
         for bytes_after in [0, 1, 16, 36, 1060, 4128, 65_535] {
             let table = Rewind::new(bytes_after);
             let mut message = vec![0x5a; 4 + bytes_after];

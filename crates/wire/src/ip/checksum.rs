@@ -1,6 +1,6 @@
-//! The checksum of IP and UDP.
+//! The Internet checksum of IPv4 and UDP.
 
-/// RFC 1071. Every part but the last must be of even length.
+/// RFC 1071. Every part except the last must have an even length.
 pub(super) fn internet_checksum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let mut sum: u64 = words

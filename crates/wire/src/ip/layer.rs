@@ -1,38 +1,38 @@
-//! Layers of headers: cut off one by one, or missing.
+//! Reading headers layer by layer, and the errors of that.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// Why bytes are not a UDP datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DatagramError {
-    /// A header, or what it announces, is cut off.
+    /// The data ends before the header or the length that the header gives.
     #[error("{layer} takes {needed} bytes, but there are {found}")]
     TooShort {
-        /// The name of the header.
+        /// The name of the layer.
         layer: &'static str,
-        /// How many bytes it takes or announces.
+        /// How many bytes the layer needs.
         needed: usize,
-        /// How many there are.
+        /// How many bytes are left.
         found: usize,
     },
-    /// The frame carries something else.
+    /// The Ethernet frame does not carry IP.
     #[error("ethertype {0:#06x} is not IP")]
     NotIp(u16),
-    /// The version, the header length or the length of UDP makes no sense.
+    /// The IP version, the IPv4 header length or the UDP length is invalid.
     #[error("malformed {layer} header")]
     Malformed {
-        /// The name of the header.
+        /// The name of the layer.
         layer: &'static str,
     },
-    /// IP carries something else.
+    /// The IP packet does not carry UDP.
     #[error("IP protocol {0} is not UDP")]
     NotUdp(u8),
-    /// It is a part of a datagram. RoCEv2 is never fragmented.
+    /// The packet is a fragment. RoCEv2 packets are never fragmented.
     #[error("a fragment of a datagram")]
     Fragment,
 }
 
-/// Reads a header; what is behind it.
+/// Reads a header. Returns it and the bytes after it.
 pub(super) fn read<'a, T>(
     layer: &'static str,
     bytes: &'a [u8],
@@ -47,7 +47,7 @@ where
     })
 }
 
-/// Divides bytes behind so many of them.
+/// Splits `bytes` after `length` bytes.
 pub(super) fn cut<'a>(
     layer: &'static str,
     bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! The header of UDP.
+//! The UDP header.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use super::checksum::internet_checksum;
 use super::layer::{DatagramError, cut, read};
 use crate::flow::Flow;
 
-/// Its number in IP headers.
+/// The IP protocol number of UDP.
 pub(super) const UDP_PROTOCOL: u8 = 17;
 pub(crate) const UDP_HEADER: usize = size_of::<UdpHeader>();
 
@@ -24,7 +24,7 @@ pub(crate) struct UdpHeader {
 const _: () = assert!(size_of::<UdpHeader>() == 8);
 
 impl UdpHeader {
-    /// Reads the header; the payload that it announces.
+    /// Reads the header. Returns it and the payload, whose length it gives.
     pub(super) fn parse(bytes: &[u8]) -> Result<(&Self, &[u8]), DatagramError> {
         let (header, _) = read::<Self>("UDP", bytes)?;
         let length = usize::from(header.length.get());
@@ -35,7 +35,7 @@ impl UdpHeader {
         Ok((header, &datagram[UDP_HEADER..]))
     }
 
-    /// A header without checksum. `length` counts the header, too.
+    /// A header without checksum. `length` includes the header.
     #[inline]
     pub(crate) fn new(flow: &Flow, length: u16) -> Self {
         UdpHeader {
@@ -58,7 +58,7 @@ impl UdpHeader {
         let (source, destination) = (octets(flow.source), octets(flow.destination));
         let parts: [&[u8]; 5] = [&source, &destination, &pseudo, self.as_bytes(), payload];
         match internet_checksum(&parts) {
-            // RFC 768: zero would mean "not computed"; its other form stands for it.
+            // RFC 768: a checksum of zero means "not computed", so a computed zero is sent as ones.
             0 => 0xffff,
             checksum => checksum,
         }
@@ -74,7 +74,7 @@ impl UdpHeader {
     }
 }
 
-/// An address padded with zeros, which no sum notices.
+/// The address, padded with zeros. Zeros do not change the checksum.
 fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_compatible().octets(),

@@ -1,4 +1,4 @@
-//! The header of IPv4.
+//! The IPv4 header.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -28,8 +28,8 @@ pub(crate) struct Ipv4Header {
 const _: () = assert!(size_of::<Ipv4Header>() == 20);
 
 impl Ipv4Header {
-    /// Reads the header before a whole UDP datagram; what it says about fragments, and what is
-    /// behind it and its options.
+    /// Reads the header of an unfragmented UDP datagram. Returns it, its fragmentation fields, and
+    /// the bytes after the header and its options.
     pub(super) fn parse(packet: &[u8]) -> Result<(&Self, Fragmentation, &[u8]), DatagramError> {
         let (header, _) = read::<Self>("IPv4", packet)?;
         let header_length = usize::from(header.version_and_length & 0x0f) * 4;
@@ -41,8 +41,8 @@ impl Ipv4Header {
         }
         let fragmentation =
             Fragmentation::from_bytes(header.fragmentation).ok_or(DatagramError::Fragment)?;
-        let (_, behind) = cut("IPv4", packet, header_length)?;
-        Ok((header, fragmentation, behind))
+        let (_, rest) = cut("IPv4", packet, header_length)?;
+        Ok((header, fragmentation, rest))
     }
 
     #[inline]
@@ -65,7 +65,7 @@ impl Ipv4Header {
         }
     }
 
-    /// Puts ones in the place of what may change on the way.
+    /// Sets the fields that may change on the path to ones, as the ICRC requires.
     #[inline]
     pub(crate) fn masked(mut self) -> Self {
         self.type_of_service = 0xff;
@@ -74,8 +74,8 @@ impl Ipv4Header {
         self
     }
 
-    /// Sets what may change on the way, and the checksum.
-    pub(crate) fn carried(mut self, type_of_service: u8, time_to_live: u8) -> Self {
+    /// Sets the fields that may change on the path, and the checksum.
+    pub(crate) fn with_path_fields(mut self, type_of_service: u8, time_to_live: u8) -> Self {
         self.type_of_service = type_of_service;
         self.time_to_live = time_to_live;
         self.checksum = 0.into();

@@ -1,4 +1,4 @@
-//! The header of IPv6.
+//! The IPv6 header.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -23,13 +23,13 @@ const _: () = assert!(size_of::<Ipv6Header>() == 40);
 impl Ipv6Header {
     const VERSION: u32 = 6 << 28;
 
-    /// Reads the header before a UDP datagram; what is behind it.
+    /// Reads the header of a UDP datagram. Returns it and the bytes after it.
     pub(super) fn parse(packet: &[u8]) -> Result<(&Self, &[u8]), DatagramError> {
-        let (header, behind) = read::<Self>("IPv6", packet)?;
+        let (header, rest) = read::<Self>("IPv6", packet)?;
         if header.next_header != UDP_PROTOCOL {
             return Err(DatagramError::NotUdp(header.next_header));
         }
-        Ok((header, behind))
+        Ok((header, rest))
     }
 
     #[inline]
@@ -44,15 +44,20 @@ impl Ipv6Header {
         }
     }
 
-    /// Puts ones in the place of what may change on the way.
+    /// Sets the fields that may change on the path to ones, as the ICRC requires.
     #[inline]
     pub(crate) fn masked(self) -> Self {
-        self.carried(0xff, 0x000f_ffff, 0xff)
+        self.with_path_fields(0xff, 0x000f_ffff, 0xff)
     }
 
-    /// Sets what may change on the way.
+    /// Sets the fields that may change on the path.
     #[inline]
-    pub(crate) fn carried(mut self, traffic_class: u8, flow_label: u32, hop_limit: u8) -> Self {
+    pub(crate) fn with_path_fields(
+        mut self,
+        traffic_class: u8,
+        flow_label: u32,
+        hop_limit: u8,
+    ) -> Self {
         let word = Self::VERSION | u32::from(traffic_class) << 20 | flow_label & 0x000f_ffff;
         self.version_class_and_label = word.into();
         self.hop_limit = hop_limit;

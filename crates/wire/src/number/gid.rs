@@ -24,7 +24,7 @@ impl Gid {
         self.0 == [0; 16]
     }
 
-    /// The IP address it stands for: IPv4 if it is a mapped one, none if it is zero.
+    /// The IP address: IPv4 if the GID is an IPv4-mapped address, `None` if it is zero.
     pub fn ip(self) -> Option<IpAddr> {
         if self.is_zero() {
             return None;
@@ -32,7 +32,7 @@ impl Gid {
         Some(Ipv6Addr::from(self.0).to_canonical())
     }
 
-    /// Whether it names a group of receivers, in either address family.
+    /// Whether it is a multicast address of either family.
     pub fn is_multicast(self) -> bool {
         self.ip().is_some_and(|ip| ip.is_multicast())
     }
@@ -49,7 +49,7 @@ impl From<IpAddr> for Gid {
 }
 
 impl fmt::Display for Gid {
-    /// Eight groups of four digits, never shortened: the form that RDMA tools print.
+    /// Eight groups of four digits without shortening, as RDMA tools print it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, pair) in self.0.chunks_exact(2).enumerate() {
             let separator = if index == 0 { "" } else { ":" };
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_is_mapped_and_printed_in_full() {
+    fn ipv4_address_is_mapped_and_printed_in_full() {
         let mapped = Gid::from(IpAddr::from([10, 200, 0, 2]));
         assert_eq!(
             mapped.to_string(),
@@ -98,21 +98,21 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_stays_ipv6() {
+    fn ipv6_address_is_kept() {
         let link_local = gid("fe80::5054:ff:fe12:3456");
         assert_eq!(link_local.ip(), "fe80::5054:ff:fe12:3456".parse().ok());
         assert_eq!(link_local.bytes()[..2], [0xfe, 0x80]);
     }
 
     #[test]
-    fn zero_is_no_address() {
+    fn zero_gid_has_no_address() {
         assert!(Gid::default().is_zero());
         assert_eq!(Gid::default().ip(), None);
         assert!(!Gid::default().is_multicast());
     }
 
     #[test]
-    fn multicast_in_both_families() {
+    fn multicast_gids_of_both_families_are_recognized() {
         assert!(gid("ff0e::1").is_multicast());
         assert!(gid("::ffff:224.1.2.3").is_multicast());
         assert!(!gid("10.0.0.1").is_multicast());
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_text_is_named() {
+    fn parse_error_quotes_the_text() {
         let error = "fe80::xyz".parse::<Gid>().unwrap_err();
         assert!(error.to_string().contains("fe80::xyz"));
     }

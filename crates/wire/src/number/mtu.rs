@@ -1,8 +1,8 @@
-//! The path MTU: how much payload one packet carries.
+//! The path MTU: the largest payload of one packet.
 
 use std::fmt;
 
-/// The largest payload of one packet on a path. Only five sizes exist.
+/// The largest payload of one packet on a path. Five sizes are defined.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum PathMtu {
@@ -10,7 +10,7 @@ pub enum PathMtu {
     Mtu256 = 1,
     /// 512 bytes.
     Mtu512,
-    /// 1024 bytes: what fits an Ethernet frame of the usual size.
+    /// 1024 bytes, the largest that fits an Ethernet frame of 1500 bytes.
     Mtu1024,
     /// 2048 bytes.
     Mtu2048,
@@ -39,12 +39,12 @@ impl PathMtu {
         self as u8
     }
 
-    /// The size behind a code, if there is one.
+    /// The size of a code, if the code is defined.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| mtu.code() == code)
     }
 
-    /// The largest one whose payload fits in `bytes`.
+    /// The largest path MTU of at most `bytes` bytes.
     pub fn largest_within(bytes: usize) -> Option<Self> {
         Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= bytes)
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_sizes_agree() {
+    fn codes_map_to_sizes_and_back() {
         assert_eq!(
             PathMtu::ALL.map(PathMtu::bytes),
             [256, 512, 1024, 2048, 4096]
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_that_fits() {
+    fn largest_within_returns_the_largest_that_fits() {
         assert_eq!(PathMtu::largest_within(255), None);
         assert_eq!(PathMtu::largest_within(256), Some(PathMtu::Mtu256));
         assert_eq!(PathMtu::largest_within(1432), Some(PathMtu::Mtu1024));

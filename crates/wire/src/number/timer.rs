@@ -1,11 +1,11 @@
-//! Durations as the protocol writes them: five-bit codes.
+//! Durations that the protocol encodes as five-bit codes.
 
 use std::fmt;
 use std::time::Duration;
 
 const CODES: u8 = 32;
 
-/// How long a requester waits before it tries again a receiver that was not ready.
+/// How long a requester waits before it retries after an RNR NAK.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct RnrTimer(u8);
 
@@ -29,7 +29,7 @@ impl RnrTimer {
         self.0
     }
 
-    /// The delay the code stands for, from 10 µs to 655.36 ms.
+    /// The delay of the code, from 10 µs to 655.36 ms.
     pub const fn delay(self) -> Duration {
         /// IBA vol. 1, table "Encoding for RNR NAK Timer Field", in units of 10 µs.
         const DELAYS: [u32; CODES as usize] = [
@@ -70,7 +70,7 @@ impl AckTimeout {
         self.0
     }
 
-    /// 4.096 µs · 2^code, or none when the requester waits for ever.
+    /// 4.096 µs · 2^code, or `None` if the requester waits without limit.
     pub const fn interval(self) -> Option<Duration> {
         if self.0 == 0 {
             return None;
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn rnr_delays_follow_the_table() {
+    fn rnr_delays_match_the_specification() {
         assert_eq!(delay(0), Duration::from_micros(655_360));
         assert_eq!(delay(1), Duration::from_micros(10));
         assert_eq!(delay(12), Duration::from_micros(640));

@@ -1,4 +1,4 @@
-//! The head of a packet to be sent.
+//! The headers of a packet to send.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::header::{Bth, Extension, ExtensionHeader};
 use crate::number::{PartitionKey, Psn, Qpn};
 use crate::opcode::Opcode;
 
-/// BTH and extension headers of a packet to be sent, built on the stack.
+/// BTH and extension headers of a packet to send, built on the stack.
 #[derive(Clone, Copy)]
 pub struct PacketHead {
     bytes: [u8; Opcode::MAX_HEADER_LENGTH],
@@ -17,7 +17,7 @@ pub struct PacketHead {
 }
 
 impl PacketHead {
-    /// A head in the default partition with MigReq set, nothing else set and no extension yet.
+    /// A BTH in the default partition with MigReq set, no other flag and no extension.
     #[inline]
     pub fn new(opcode: Opcode, destination: Qpn, psn: Psn) -> Self {
         let mut bytes = [0; Opcode::MAX_HEADER_LENGTH];
@@ -29,7 +29,7 @@ impl PacketHead {
         }
     }
 
-    /// Asks the receiver for a solicited event.
+    /// Sets whether the receiver raises a solicited event.
     #[inline]
     #[must_use]
     pub fn solicited(mut self, solicited: bool) -> Self {
@@ -45,7 +45,7 @@ impl PacketHead {
         self
     }
 
-    /// Says how many bytes, 0 to 3, will follow the payload.
+    /// Sets how many pad bytes, 0 to 3, follow the payload.
     #[inline]
     #[must_use]
     pub fn pad(mut self, pad: u8) -> Self {
@@ -69,7 +69,7 @@ impl PacketHead {
         self
     }
 
-    /// Asks for an acknowledgement.
+    /// Sets whether the receiver must acknowledge the packet.
     #[inline]
     #[must_use]
     pub fn acknowledge(mut self, acknowledge: bool) -> Self {
@@ -77,24 +77,24 @@ impl PacketHead {
         self
     }
 
-    /// Appends the extension header that the opcode calls for next.
+    /// Appends the next extension header of the opcode.
     #[inline]
     #[must_use]
     pub fn push<T: ExtensionHeader>(mut self, extension: &T) -> Self {
-        debug_assert!(self.calls_for(T::KIND), "{:?} is not next", T::KIND);
+        debug_assert!(self.expects(T::KIND), "{:?} is not next", T::KIND);
         let end = self.length + size_of::<T>();
         self.bytes[self.length..end].copy_from_slice(extension.as_bytes());
         self.length = end;
         self
     }
 
-    /// Everything written so far.
+    /// The bytes written so far.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    fn calls_for(&self, extension: Extension) -> bool {
+    fn expects(&self, extension: Extension) -> bool {
         let opcode = Opcode::from_byte(self.bytes[0]).expect("a head starts with its opcode");
         opcode.offset_of(extension) == Some(self.length - BTH_LENGTH)
     }
@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_new_head_has_the_default_partition_and_is_migrated() {
+    fn new_head_has_the_default_partition_and_migreq_set() {
         let bytes = [4, 0x40, 0xff, 0xff, 0, 0, 0, 0x11, 0, 0, 0x04, 0xd2];
         assert_eq!(head(Opcode::RcSendOnly).bytes(), bytes);
     }
 
     #[test]
-    fn every_setter_reaches_its_bits() {
+    fn every_setter_sets_its_bits() {
         let head = head(Opcode::RcSendOnly)
             .solicited(true)
             .migrated(false)
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "Immediate is not next")]
     #[cfg(debug_assertions)]
-    fn extensions_are_pushed_in_order() {
+    fn pushing_an_extension_out_of_order_panics() {
         _ = head(Opcode::RcWriteOnlyImmediate).push(&Immediate::new([0; 4]));
     }
 }

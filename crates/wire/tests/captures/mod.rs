@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use pcap_file::pcap::PcapReader;
 use wire::Datagram;
 
-/// The one capture that was damaged on purpose.
+/// The one capture with a damaged packet.
 pub(crate) const DAMAGED: &str = "host-bad-icrc.pcap";
 
 /// The frames of one file.
@@ -16,7 +16,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// The UDP datagrams in it. Every frame is one.
+    /// The UDP datagrams of the capture. Every frame holds one.
     pub(crate) fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         self.frames.iter().enumerate().map(|(index, frame)| {
             Datagram::parse_ethernet(frame)
@@ -24,18 +24,18 @@ impl Capture {
         })
     }
 
-    /// The frames as they were captured.
+    /// The frames of the capture.
     pub(crate) fn frames(&self) -> &[Vec<u8>] {
         &self.frames
     }
 }
 
-/// One capture by its name.
+/// Reads one capture by name.
 pub(crate) fn capture(name: &str) -> Capture {
     read(&root(), &root().join(name))
 }
 
-/// Every capture but the damaged one.
+/// Reads every capture except the damaged one.
 pub(crate) fn intact() -> Vec<Capture> {
     let mut captures = Vec::new();
     let mut folders = vec![root()];
@@ -61,7 +61,9 @@ fn root() -> PathBuf {
 }
 
 fn read(root: &Path, path: &Path) -> Capture {
-    let relative = path.strip_prefix(root).expect("it lies below");
+    let relative = path
+        .strip_prefix(root)
+        .expect("the capture is below the root");
     let name = relative.display().to_string();
     let file = File::open(path).unwrap_or_else(|error| panic!("{name}: {error}"));
     let mut reader = PcapReader::new(file).expect("a capture");

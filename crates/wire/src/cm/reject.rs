@@ -1,17 +1,17 @@
-//! The two messages that put off or refuse: MRA and REJ.
+//! The two messages that delay or reject: MRA and REJ.
 
 use super::code::{AnsweredMessage, RefusedMessage, RejectReason};
 use super::field::{PrivateData, at, bytes};
 use super::identifier::{CommunicationId, Timeout};
 
 layout! {
-    /// MRA: the message arrived, the answer takes longer.
+    /// MRA: confirms receipt of a message whose answer takes longer.
     ReceiptAcknowledge {
-        /// What the sender calls the connection.
+        /// The sender's communication ID.
         local_id: CommunicationId = at(0, 32);
-        /// What the receiver calls it.
+        /// The receiver's communication ID.
         remote_id: CommunicationId = at(4, 32);
-        /// Which message arrived.
+        /// The message that is confirmed.
         message: AnsweredMessage = at(8, 2);
         /// How long the answer may take.
         service_timeout: Timeout = at(9, 5);
@@ -21,19 +21,19 @@ layout! {
 }
 
 layout! {
-    /// REJ: there will be no connection.
+    /// REJ: rejects a connection.
     Reject {
-        /// What the sender calls the connection; 0 if it has no name for it.
+        /// The sender's communication ID; 0 if it has none for this connection.
         local_id: CommunicationId = at(0, 32);
-        /// What the receiver calls it.
+        /// The receiver's communication ID.
         remote_id: CommunicationId = at(4, 32);
-        /// Which message is refused.
+        /// The message that is rejected.
         message: RefusedMessage = at(8, 2);
-        /// How much of `information` is filled, 7 bits.
+        /// How many bytes of `information` are used, 7 bits.
         information_length: u8 = at(9, 7);
-        /// Why.
+        /// Why the connection is rejected.
         reason: RejectReason = at(10, 16);
-        /// More about the reason, such as the value that would be accepted.
+        /// Additional information about the reason, such as a value that would be accepted.
         information: PrivateData<72> = bytes(12, 72);
         /// The application's data.
         private_data: PrivateData<148> = bytes(84, 148);
