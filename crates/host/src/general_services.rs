@@ -9,16 +9,16 @@ use engine::{
 };
 use wire::{Gid, Psn, Qpn, QueueKey, grh, mad};
 
-/// How many messages may arrive before the first is read.
+/// How many messages may arrive before the first one is read.
 const RECEIVES: u32 = 16;
 
-/// How many messages are handed to the engine at a time.
+/// How many messages are posted to the engine at a time.
 pub(crate) const SENDS: u32 = 64;
 
-/// The size of a receive: the GRH and the message.
+/// The size of a receive buffer: the GRH area and a management datagram.
 const SLOT: usize = grh::LENGTH + mad::LENGTH;
 
-/// Queue pair 1 of a device, with its receives.
+/// Queue pair 1 of a device, and its receive buffers.
 pub(crate) struct GeneralServices {
     completions: Id<CompletionQueue>,
     buffer: Arc<Buffer>,
@@ -32,7 +32,7 @@ pub(crate) struct Received {
 }
 
 impl GeneralServices {
-    /// Creates queue pair 1, brings it up and posts its receives.
+    /// Creates queue pair 1, moves it to Ready to Send and posts its receives.
     pub(crate) fn open(device: &mut Device) -> Result<Self, ObjectError> {
         let domain = device.allocate_domain()?;
         let completions = device.create_completion_queue(RECEIVES + SENDS)?;
@@ -58,10 +58,10 @@ impl GeneralServices {
         Ok(services)
     }
 
-    /// The next management datagram that has arrived.
+    /// The next received management datagram.
     ///
-    /// A receive is posted again only after it succeeded. Posting a failed one again would make a
-    /// broken queue pair flush it at once, for ever.
+    /// A receive is posted again only after it succeeded. A queue pair in the error state would
+    /// flush it at once, again and again.
     pub(crate) fn receive(&self, device: &mut Device) -> Option<Received> {
         loop {
             let completion = device.poll_completion(self.completions)?;
@@ -76,7 +76,7 @@ impl GeneralServices {
         }
     }
 
-    /// Sends a message. One that can't be sent counts as lost: the manager repeats it.
+    /// Sends a message. A message that cannot be sent counts as lost: the manager repeats it.
     pub(crate) fn send(&self, device: &mut Device, message: &cm::Transmit) {
         let source = Gid::from(message.source);
         let Some(index) = device.gids().iter().position(|gid| *gid == source) else {
@@ -98,7 +98,7 @@ impl GeneralServices {
         let _ = device.post_send(Qpn::GSI, request);
     }
 
-    /// None if the datagram came from no IP address.
+    /// Reads a received datagram. Returns `None` if its sender has no IP address.
     fn read(&self, completion: &Completion) -> Option<Received> {
         let slot = completion.id as usize * SLOT;
         let mut header = [0; grh::LENGTH];
@@ -114,7 +114,7 @@ impl GeneralServices {
         Some(Received { arrival, datagram })
     }
 
-    /// Posts the receive of a slot. A queue pair that does not take it stays without it.
+    /// Posts the receive of a slot. If the queue pair rejects it, the slot stays unused.
     fn post_receive(&self, device: &mut Device, slot: u64) {
         let segment = Segment {
             address: self.registration.address + slot * SLOT as u64,
@@ -125,7 +125,7 @@ impl GeneralServices {
     }
 }
 
-/// Takes queue pair 1 to Ready to Send; it needs no attribute of a peer.
+/// Moves queue pair 1 to Ready to Send. It needs no attributes of a peer.
 fn bring_up(device: &mut Device) {
     let steps = [
         Attributes {

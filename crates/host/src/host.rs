@@ -1,4 +1,4 @@
-//! One process on the network.
+//! The device, connection manager and queue pair 1 of one process.
 
 use std::time::Instant;
 
@@ -10,13 +10,13 @@ use crate::general_services::{GeneralServices, SENDS};
 use crate::pending::{Message, Pending};
 use crate::routing::{self, Owner, is_management};
 
-/// What a [`Host`] is made of.
+/// The configuration of a [`Host`].
 pub struct Config {
-    /// The device.
+    /// The device's configuration.
     pub device: engine::Config,
-    /// The connection manager.
+    /// The connection manager's configuration.
     pub manager: cm::Config,
-    /// Whether other processes may share the addresses, so that messages may be theirs.
+    /// Whether other processes may share the addresses, so that messages may belong to them.
     pub shares_addresses: bool,
 }
 
@@ -27,12 +27,12 @@ pub struct Host {
     general_services: GeneralServices,
     pending: Pending,
     checker: Checker,
-    /// The communication ids that belong to this process, if other processes have others.
+    /// The communication IDs of this process, if other processes may share the addresses.
     slice: Option<cm::Slice>,
 }
 
 impl Host {
-    /// Creates the device and the manager, and brings queue pair 1 up.
+    /// Creates the device and the manager, and moves queue pair 1 to Ready to Send.
     pub fn new(config: Config) -> Result<Self, ObjectError> {
         let slice = config.shares_addresses.then_some(config.manager.slice);
         let mut device = Device::new(config.device);
@@ -47,12 +47,12 @@ impl Host {
         })
     }
 
-    /// The device.
+    /// The device, for changes.
     pub fn device(&mut self) -> &mut Device {
         &mut self.device
     }
 
-    /// The device, to look at.
+    /// The device, read-only.
     #[must_use]
     pub fn peek(&self) -> &Device {
         &self.device
@@ -63,19 +63,20 @@ impl Host {
         &mut self.manager
     }
 
-    /// The device and the connection manager, to use both at once.
+    /// The device and the connection manager, to borrow both at once.
     pub fn parts(&mut self) -> (&mut Device, &mut Manager) {
         (&mut self.device, &mut self.manager)
     }
 
-    /// Keeps a connection manager message that another process may own, for
-    /// [`poll_lookup`](Self::poll_lookup); false if the packet is for this process.
+    /// Keeps a connection manager message that another process may own.
+    /// [`poll_lookup`](Self::poll_lookup) returns it later. Returns false if the packet is for this
+    /// process.
     ///
-    /// A look-up costs more than a checksum, so a packet with a wrong ICRC causes none: the device
-    /// drops and counts it.
+    /// A look-up costs more than a checksum, so a packet with a wrong ICRC is not looked up. The
+    /// device drops and counts it.
     ///
-    /// A process that passed a message on (`forwarded`) has looked up its owner. Only a request is
-    /// looked up again: the process that reserved its service may not listen yet.
+    /// A message that another process forwarded (`forwarded`) was looked up there. Only a request
+    /// is looked up again: the process that reserved its service may not listen yet.
     pub fn set_aside(&mut self, arrival: &Arrival, packet: &[u8], forwarded: bool) -> bool {
         let recipient = match routing::recipient(packet) {
             Some(recipient) if !self.is_ours(recipient) => recipient,
@@ -91,13 +92,13 @@ impl Host {
         true
     }
 
-    /// The next message whose owner the caller must find; it answers with
+    /// The next message whose owner the caller must look up. The caller answers with
     /// [`found`](Self::found).
     pub fn poll_lookup(&mut self, now: Instant) -> Option<Message> {
         self.pending.poll(now)
     }
 
-    /// Says who owns a message. Gives the message back if this host must handle it now.
+    /// Reports the owner of a message. Returns the message if this host must handle it now.
     #[must_use]
     pub fn found(&mut self, now: Instant, message: Message, owner: Owner) -> Option<Message> {
         match owner {
@@ -123,7 +124,7 @@ impl Host {
         }
     }
 
-    /// Takes a packet that is for this process.
+    /// Handles a packet that is for this process.
     pub fn handle_datagram(&mut self, now: Instant, arrival: &Arrival, packet: &[u8]) {
         self.device.handle_datagram(now, arrival, packet);
         if is_management(packet) {
@@ -131,7 +132,7 @@ impl Host {
         }
     }
 
-    /// Serves the timers that are due. Early or twice is harmless.
+    /// Runs the timers that are due. An early or repeated call has no effect.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.device.poll_timeout().is_some_and(|at| at <= now) {
             self.device.handle_timeout(now);
@@ -141,8 +142,8 @@ impl Host {
         }
     }
 
-    /// When something must be done even if nothing arrives: call
-    /// [`handle_timeout`](Self::handle_timeout) and [`poll_lookup`](Self::poll_lookup) then.
+    /// When the next timer is due. Call [`handle_timeout`](Self::handle_timeout) and
+    /// [`poll_lookup`](Self::poll_lookup) then.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         [
@@ -155,7 +156,7 @@ impl Host {
         .min()
     }
 
-    /// The next packets to send, of the device first and then of the connection manager.
+    /// The next packets to send: first those of the device, then those of the connection manager.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
         loop {
             if let Some(transmit) = self.device.poll_transmit(now, buffer) {
@@ -167,7 +168,7 @@ impl Host {
         }
     }
 
-    /// What the device has to tell.
+    /// The next event of the device.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.device.poll_event()?;
         if let Event::Async(AsyncEvent::CommunicationEstablished(number)) = event {
@@ -176,24 +177,25 @@ impl Host {
         Some(event)
     }
 
-    /// What the connection manager has to tell.
+    /// The next event of the connection manager.
     pub fn poll_connection_event(&mut self) -> Option<cm::Event> {
         self.manager.poll_event()
     }
 
-    /// What the connection manager needs from outside. What concerns the device alone is done here.
+    /// The next instruction of the connection manager to the caller. Instructions that concern only
+    /// the device are executed here.
     pub fn poll_instruction(&mut self) -> Option<Instruction> {
         while let Some(instruction) = self.manager.poll_instruction() {
             let Instruction::BreakQueuePair { qpn, .. } = instruction else {
                 return Some(instruction);
             };
-            // Its owner may have destroyed it: then there is nothing to break.
+            // The application may have destroyed the queue pair. Then there is nothing to do.
             let _ = self.device.break_queue_pair(qpn);
         }
         None
     }
 
-    /// How many messages were dropped because too many others waited for their owner.
+    /// How many messages were dropped because too many messages waited for a look-up.
     #[must_use]
     pub fn dropped_messages(&self) -> u64 {
         self.pending.dropped
@@ -206,7 +208,7 @@ impl Host {
         }
     }
 
-    /// Hands messages to the device, as many as queue pair 1 takes; how many.
+    /// Posts messages to the device, at most as many as queue pair 1 takes. Returns how many.
     fn send_messages(&mut self) -> usize {
         let messages = std::iter::from_fn(|| self.manager.poll_transmit());
         let mut sent = 0;

@@ -1,12 +1,13 @@
-//! A device, its connection manager and queue pair 1, joined without I/O or clock.
+//! A device, its connection manager and queue pair 1, combined without I/O or clock.
 //!
-//! [`Host`] is told datagrams and the time and is asked for datagrams, events and deadlines. The
-//! driver runs it over sockets; the simulator and the fuzzers run the same code over none.
+//! The caller passes datagrams and the time to [`Host`] and polls it for datagrams, events and
+//! deadlines. The driver runs it over sockets; the simulator and the fuzzers run the same code
+//! without sockets.
 //!
-//! Management datagrams travel through the engine like all others, so captures, faults and checksums
-//! treat them alike. All processes at an address share queue pair 1. A message that another process
-//! may own is not handled at once: [`Host::set_aside`] keeps it and [`Host::poll_lookup`] asks the
-//! caller to find its owner, because only the caller knows the other processes.
+//! Management datagrams pass through the engine like all others, so captures, faults and checksums
+//! apply to them too. All processes at an address share queue pair 1. A message that another
+//! process may own is not handled at once: [`Host::set_aside`] keeps it, and [`Host::poll_lookup`]
+//! asks the caller to find its owner, because only the caller knows the other processes.
 
 #![forbid(unsafe_code)]
 

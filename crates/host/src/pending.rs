@@ -1,9 +1,9 @@
-//! Connection requests that arrive before anybody listens.
+//! Connection requests that arrive before a listener exists.
 //!
-//! Two programs often race: one connects while the other is about to listen. A kernel takes long
-//! enough to send a request for the listener to win; here it takes microseconds. So a request that
-//! nobody listens for waits before it is rejected: long enough for a listener on a busy machine, and
-//! shorter than the four seconds after which its sender repeats it.
+//! Two programs often race: one connects while the other is about to listen. A kernel sends a
+//! request slowly enough for the listener to win; this host sends it within microseconds. So a
+//! request without a listener waits before it is rejected: long enough for a listener on a busy
+//! machine, and shorter than the four seconds after which its sender repeats it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use cm::Recipient;
 use engine::Arrival;
 
-/// How often the owner of a request is looked up, and the time between two look-ups.
-const ATTEMPTS: u32 = 500;
-const INTERVAL: Duration = Duration::from_millis(2);
+/// How often the owner of a request is looked up before the request is rejected.
+const MAX_LOOKUPS: u32 = 500;
+/// The time between two look-ups of a request. With [`MAX_LOOKUPS`] it makes one second.
+const LOOKUP_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How many messages may wait for a look-up. Strangers can fill this queue, so further messages are
-/// dropped; their senders repeat them.
+/// How many messages may wait for a look-up. Any sender can fill this queue, so further messages
+/// are dropped. Their senders repeat them.
 const MAX_UNRESOLVED: usize = 256;
 
 /// How many requests may wait for a listener. Further ones are rejected at once.
@@ -25,13 +26,13 @@ const MAX_PENDING: usize = 64;
 /// A management datagram whose owner is being looked up.
 #[derive(Debug, Clone)]
 pub struct Message {
-    /// How it arrived.
+    /// The addresses and IP fields of the packet.
     pub arrival: Arrival,
-    /// The packet, from the BTH on.
+    /// The packet, from the BTH to the ICRC.
     pub packet: Vec<u8>,
-    /// Which process must get it.
+    /// Which process the message is for.
     pub recipient: Recipient,
-    attempts_left: u32,
+    lookups_left: u32,
 }
 
 impl Message {
@@ -40,24 +41,24 @@ impl Message {
             arrival,
             packet: packet.to_vec(),
             recipient,
-            attempts_left: ATTEMPTS,
+            lookups_left: MAX_LOOKUPS,
         }
     }
 }
 
-/// Messages whose owner must be looked up, now or later.
+/// Messages whose owner must be looked up now or later.
 #[derive(Default)]
 pub(crate) struct Pending {
     unresolved: VecDeque<Message>,
-    /// Requests for a service that nobody serves yet, by the time of the next look-up. Every request
+    /// Requests for a service without a listener, by the time of their next look-up. Every request
     /// waits equally long, so the queue is sorted.
     waiting: VecDeque<(Instant, Message)>,
-    /// How many messages were dropped because [`MAX_UNRESOLVED`] others waited.
+    /// How many messages were dropped because [`MAX_UNRESOLVED`] messages waited.
     pub(crate) dropped: u64,
 }
 
 impl Pending {
-    /// Takes a message that has just arrived.
+    /// Adds a message that has just arrived.
     pub(crate) fn add(&mut self, message: Message) {
         if self.unresolved.len() >= MAX_UNRESOLVED {
             self.dropped += 1;
@@ -78,22 +79,22 @@ impl Pending {
         self.waiting.pop_front().map(|(_, message)| message)
     }
 
-    /// Lets a request wait for its listener; gives it back if it has waited long enough or if too
-    /// many others wait.
+    /// Keeps a request that waits for a listener. Returns it as `Err` if it has waited long enough
+    /// or if [`MAX_PENDING`] requests wait.
     pub(crate) fn wait(&mut self, now: Instant, mut message: Message) -> Result<(), Message> {
-        let Some(left) = message.attempts_left.checked_sub(1) else {
+        let Some(left) = message.lookups_left.checked_sub(1) else {
             return Err(message);
         };
         if self.waiting.len() >= MAX_PENDING {
             return Err(message);
         }
-        message.attempts_left = left;
-        self.waiting.push_back((now + INTERVAL, message));
+        message.lookups_left = left;
+        self.waiting.push_back((now + LOOKUP_INTERVAL, message));
         Ok(())
     }
 
-    /// When the next request that waits is looked up again. Messages that have just arrived are
-    /// looked up at once and need no timer.
+    /// When the next waiting request is looked up again. Messages that have just arrived are looked
+    /// up at once and need no timer.
     pub(crate) fn next_lookup(&self) -> Option<Instant> {
         self.waiting.front().map(|(at, _)| *at)
     }

@@ -6,22 +6,23 @@ use wire::{Packet, mad};
 /// Where the caller found the owner of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// Another process; the caller has passed the message on.
+    /// Another process. The caller has forwarded the message.
     Elsewhere,
-    /// This process, perhaps among others.
+    /// This process, perhaps together with others.
     Here,
     /// No process.
     Nobody,
 }
 
-/// Whether a packet is addressed to queue pair 1. It reads three bytes, because every packet that
-/// arrives is asked.
+/// Whether a packet is addressed to queue pair 1. It reads only three bytes, because it is called
+/// for every received packet.
 #[must_use]
 pub fn is_management(packet: &[u8]) -> bool {
     packet.get(5..8) == Some(&[0, 0, 1])
 }
 
-/// The recipient of a packet to queue pair 1; none if it carries no connection manager message.
+/// The recipient of a packet to queue pair 1. Returns `None` if the packet carries no connection
+/// manager message.
 pub(crate) fn recipient(packet: &[u8]) -> Option<Recipient> {
     if !is_management(packet) {
         return None;
