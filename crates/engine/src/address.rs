@@ -4,25 +4,26 @@ use std::net::IpAddr;
 
 use wire::{Flow, Gid, Qpn, ROCE_PORT};
 
-/// Where a peer is and how to get there: the content of an address handle.
+/// The address of a peer and how packets reach it: the content of an address handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The peer's GID.
     pub destination: Gid,
-    /// Which of our own GIDs to send from.
+    /// The index of the local GID to send from.
     pub source_index: u8,
-    /// Chooses the UDP source port, so that the network spreads flows; 0 lets the device choose.
+    /// Determines the UDP source port, so that the network spreads flows. With 0 the device
+    /// chooses.
     pub flow_label: u32,
-    /// How many routers may forward it.
+    /// The hop limit (IPv4 TTL).
     pub hop_limit: u8,
-    /// The IP traffic class (ToS).
+    /// The IP traffic class (IPv4 ToS).
     pub traffic_class: u8,
-    /// The service level; carried for the caller, without effect here.
+    /// The service level. Kept for the caller; it has no effect here.
     pub service_level: u8,
 }
 
 impl Address {
-    /// The peer at `destination`, from our GID number `source_index`.
+    /// The peer at `destination`, with the local GID `source_index`.
     #[must_use]
     pub fn new(destination: Gid, source_index: u8) -> Self {
         Self {
@@ -39,52 +40,52 @@ impl Address {
 /// Why no packet can be sent to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// The GID table has no such entry.
+    /// The GID table has no entry at this index.
     #[error("GID index {0} is empty: look at the GID table for the index to use")]
     EmptySourceIndex(u8),
-    /// The destination is all zero.
+    /// The destination GID is zero.
     #[error("the destination GID is zero: set the global route (GRH) with the peer's GID")]
     NoDestination,
-    /// There are as many address handles as there may be.
+    /// The limit on address handles is reached.
     #[error("the device has no room for another address handle: destroy one first")]
     Exhausted,
-    /// One is IPv4, the other IPv6.
+    /// One GID is IPv4, the other IPv6.
     #[error(
         "GID index {source_index} is not of the address family of {destination}: choose an index \
          of the same family"
     )]
     FamilyMismatch {
-        /// Our GID's index.
+        /// The index of the local GID.
         source_index: u8,
-        /// The peer.
+        /// The peer's GID.
         destination: Gid,
     },
 }
 
-/// How packets to one peer leave.
+/// The addresses and IP fields of packets to one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Addresses and ports, as the ICRC covers them.
+    /// The addresses and ports. The ICRC covers them.
     pub flow: Flow,
-    /// The IP traffic class (ToS).
+    /// The IP traffic class (IPv4 ToS).
     pub traffic_class: u8,
-    /// The IP TTL or hop limit.
+    /// The IP hop limit (IPv4 TTL).
     pub hop_limit: u8,
 }
 
-/// Where a datagram came from, as the socket tells it.
+/// The addresses and IP fields of a received datagram, as the socket reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Addresses and ports of the packet: source is the peer.
+    /// The addresses and ports. The source is the peer.
     pub flow: Flow,
-    /// The IP traffic class (ToS), or 0 when unknown.
+    /// The IP traffic class (IPv4 ToS), or 0 if unknown.
     pub traffic_class: u8,
-    /// The IP TTL or hop limit, or 64 when unknown.
+    /// The IP hop limit (IPv4 TTL), or 64 if unknown.
     pub hop_limit: u8,
 }
 
 impl Arrival {
-    /// A datagram of this flow, with the usual other fields.
+    /// A datagram of this flow, with default values for the other fields.
     #[must_use]
     pub const fn new(flow: Flow) -> Self {
         Self {
@@ -95,19 +96,19 @@ impl Arrival {
     }
 }
 
-/// Which UDP source port packets carry.
+/// How the UDP source port of packets is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourcePort {
-    /// This one: the port of the one socket that everything is sent from.
+    /// Always this port: the one socket that sends all packets is bound to it.
     Fixed(u16),
-    /// That of the GID which is sent from, by its index: each address has a socket of its own.
+    /// One port per local GID, by GID index: each address has its own socket.
     OfGid(Vec<u16>),
-    /// One for each flow, as the kernel derives it from the flow label.
+    /// One port per flow, derived from the flow label as the kernel does.
     OfFlow,
 }
 
 impl SourcePort {
-    /// The port for packets of queue pair `local` to `remote`.
+    /// The source port of packets from queue pair `local` to `remote`.
     fn choose(&self, address: &Address, local: Qpn, remote: Qpn) -> u16 {
         let of_flow = || match address.flow_label {
             0 => port_of_label(label_of_pair(local, remote)),
@@ -124,7 +125,7 @@ impl SourcePort {
     }
 }
 
-/// Folds the 20-bit flow label into the upper 14-bit port range, as the kernel does.
+/// Folds the 20-bit flow label into the 14-bit port range, as the kernel does.
 fn port_of_label(label: u32) -> u16 {
     let folded = (label ^ (label & 0xfffff) >> 14) & 0x3fff;
     0xc000 | folded as u16
@@ -136,7 +137,7 @@ fn label_of_pair(local: Qpn, remote: Qpn) -> u32 {
     (folded & 0xfffff) as u32
 }
 
-/// Our own addresses by index.
+/// The local GIDs by index.
 #[derive(Debug, Clone)]
 pub(crate) struct GidTable {
     entries: Vec<Gid>,
@@ -152,7 +153,7 @@ impl GidTable {
         &self.entries
     }
 
-    /// The addresses between which packets to `address` travel.
+    /// The IP addresses of packets to `address`: source and destination.
     pub(crate) fn resolve(&self, address: &Address) -> Result<(IpAddr, IpAddr), AddressError> {
         let empty = AddressError::EmptySourceIndex(address.source_index);
         let source = self
@@ -173,7 +174,7 @@ impl GidTable {
         Ok((source, destination))
     }
 
-    /// The whole route of packets from queue pair `local` to `remote` at `address`.
+    /// The route of packets from queue pair `local` to `remote` at `address`.
     pub(crate) fn route(
         &self,
         address: &Address,
@@ -199,8 +200,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn source_ports_are_the_kernel_s() {
-        // Captured from a ping-pong between the kernel's queue pairs 0x2b and 0x2c.
+    fn source_port_of_a_flow_equals_the_kernel_s_choice() {
+        // From a capture of a ping-pong between the kernel's queue pairs 0x2b and 0x2c.
         assert_eq!(
             port_of_label(label_of_pair(Qpn::new(0x2b), Qpn::new(0x2c))),
             51_044
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_needs_a_gid_of_the_same_family() {
+    fn route_needs_a_local_gid_of_the_same_family() {
         let v4: Gid = IpAddr::from([10, 0, 0, 1]).into();
         let v6: Gid = IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 1]).into();
         let table = GidTable::new(vec![v4, Gid::from_bytes([0; 16])], SourcePort::OfFlow);

@@ -1,81 +1,85 @@
-//! Completion queues: how the fate of every work request is told.
+//! Completion queues, and the status of every work request.
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use wire::{Gid, Key, Qpn};
 
-/// How a work request ended.
+/// The result of a work request.
 ///
 /// The values are those of `enum ibv_wc_status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Status {
-    /// It is done.
+    /// The request succeeded.
     Success = 0,
-    /// A local length is wrong: a message too long for its buffer or for the service.
+    /// The message is too long for its buffer or for the transport service.
     LocalLength = 1,
-    /// The queue pair met an inconsistency of its own.
+    /// The queue pair detected an internal inconsistency.
     LocalOperation = 2,
-    /// A segment names memory that the queue pair may not touch.
+    /// A segment names memory that the queue pair must not access.
     LocalProtection = 4,
-    /// It was outstanding when the queue pair went to the error state.
+    /// The request was outstanding when the queue pair entered the error state.
     Flushed = 5,
     /// A memory window could not be bound.
     WindowBind = 6,
-    /// The peer answered something that can't be.
+    /// The peer sent an invalid response.
     BadResponse = 7,
-    /// Local access failed while a peer's operation was carried out.
+    /// Local access failed during an operation of the peer.
     LocalAccess = 8,
-    /// The peer finds the request invalid.
+    /// The peer rejected the request as invalid.
     RemoteInvalidRequest = 9,
-    /// The peer's memory may not be touched like that.
+    /// The peer rejected the access to its memory.
     RemoteAccess = 10,
-    /// The peer could not carry it out.
+    /// The peer could not execute the request.
     RemoteOperation = 11,
-    /// The peer did not answer, as often as it was tried.
+    /// The peer did not answer, and the retries are exhausted.
     RetriesExhausted = 12,
-    /// The peer had no receive posted, as often as it was tried.
+    /// The peer had no receive posted, and the RNR retries are exhausted.
     ReceiverNotReady = 13,
-    /// Anything else.
+    /// Any other error.
     General = 21,
 }
 
 impl fmt::Display for Status {
-    /// What it means, and where to look.
+    /// The meaning of the status, and what to check.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Status::Success => "success",
             Status::LocalLength => "the message is too long for its buffer or for the service",
-            Status::LocalOperation => "the queue pair can't do that: look at its attributes",
+            Status::LocalOperation => {
+                "the queue pair cannot execute the request: check its attributes"
+            }
             Status::LocalProtection => {
-                "a local key, range or access right is wrong: look at the segments and the region"
+                "a local key, range or access right is wrong: check the segments and the region"
             }
             Status::Flushed => {
-                "the queue pair is in error: look at the first completion that failed"
+                "the queue pair is in the error state: check the first completion that failed"
             }
-            Status::WindowBind => "the memory window can't be bound like that",
-            Status::BadResponse => "the peer answered something that can't be",
-            Status::LocalAccess => "local memory could not be used for the peer's operation",
+            Status::WindowBind => "the memory window cannot be bound or invalidated in this way",
+            Status::BadResponse => "the peer sent an invalid response",
+            Status::LocalAccess => "local memory is not accessible for the peer's operation",
             Status::RemoteInvalidRequest => {
-                "the peer refuses the request: is its receive large enough, does its queue pair \
-                 allow the operation?"
+                "the peer rejected the request as invalid: check the size of its receive and the \
+                 access rights of its queue pair"
             }
             Status::RemoteAccess => {
-                "the peer's memory may not be used like that: look at key, address, length and \
+                "the peer rejected the access to its memory: check key, address, length and \
                  access rights"
             }
-            Status::RemoteOperation => "the peer could not carry it out: look at its receives",
+            Status::RemoteOperation => "the peer could not execute the request: check its receives",
             Status::RetriesExhausted => {
-                "the peer did not answer: is it there, with this GID, queue pair number and PSN?"
+                "the peer did not answer: check its GID, queue pair number and PSN"
             }
-            Status::ReceiverNotReady => "the peer had no receive posted, as often as it was tried",
-            Status::General => "something else went wrong",
+            Status::ReceiverNotReady => {
+                "the peer had no receive posted, and the RNR retries are exhausted"
+            }
+            Status::General => "an unspecified error",
         })
     }
 }
 
-/// What kind of work completed.
+/// The kind of work that completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CompletedWork {
     /// A SEND of any kind.
@@ -88,51 +92,51 @@ pub enum CompletedWork {
     CompareSwap,
     /// A fetch-and-add.
     FetchAdd,
-    /// A memory window was bound.
+    /// A bind of a memory window.
     BindWindow,
-    /// A key was invalidated.
+    /// An invalidation of a key.
     LocalInvalidate,
     /// An atomic write.
     AtomicWrite,
     /// A flush.
     Flush,
-    /// A receive, filled by a SEND.
+    /// A receive that a SEND filled.
     Receive,
-    /// A receive, consumed by an RDMA WRITE with immediate data.
+    /// A receive that an RDMA WRITE with immediate data consumed.
     ReceiveWriteImmediate,
 }
 
 impl CompletedWork {
-    /// Whether it was a receive that completed.
+    /// Whether it is a receive.
     #[must_use]
     pub const fn is_receive(self) -> bool {
         matches!(self, Self::Receive | Self::ReceiveWriteImmediate)
     }
 }
 
-/// The end of one work request.
+/// The result of one work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// The caller's own number for the request.
+    /// The caller's id for the request.
     pub id: u64,
-    /// How it ended. Unless it succeeded, only `id`, `status` and `queue_pair` mean something.
+    /// The status. Unless it is `Success`, only `id`, `status` and `queue_pair` are valid.
     pub status: Status,
-    /// What kind of work it was.
+    /// The kind of work.
     pub work: CompletedWork,
-    /// Bytes received, read or, for an atomic, 8.
+    /// How many bytes were received or read; 8 for an atomic.
     pub length: u32,
-    /// The queue pair it belonged to.
+    /// The queue pair of the request.
     pub queue_pair: Qpn,
-    /// Immediate data, as it was on the wire.
+    /// The immediate data, in wire byte order.
     pub immediate: Option<[u8; 4]>,
     /// The local key that the peer's SEND invalidated.
     pub invalidated: Option<Key>,
-    /// For datagrams: who sent it.
+    /// The sender of a datagram.
     pub source: Option<Source>,
 }
 
 impl Completion {
-    /// The completion if the request succeeded, else an error that says why it failed.
+    /// Returns the completion if the request succeeded, and otherwise why it failed.
     pub const fn ok(self) -> Result<Self, WorkError> {
         match self.status {
             Status::Success => Ok(self),
@@ -150,7 +154,7 @@ impl Completion {
 #[error("request {id} of queue pair {:#x} failed: {status}", queue_pair.value())]
 #[non_exhaustive]
 pub struct WorkError {
-    /// The caller's number for the request.
+    /// The caller's id for the request.
     pub id: u64,
     /// The queue pair that it was posted to.
     pub queue_pair: Qpn,
@@ -158,7 +162,7 @@ pub struct WorkError {
     pub status: Status,
 }
 
-/// Where a datagram came from.
+/// The sender of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     /// The sender's queue pair.
@@ -167,16 +171,16 @@ pub struct Source {
     pub gid: Gid,
 }
 
-/// Which completions raise the next notification.
+/// Which completions trigger the next notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notify {
-    /// The next one of any kind.
+    /// The next completion of any kind.
     Any,
-    /// The next that was solicited by the sender, or that failed.
+    /// The next completion that the sender solicited, or that failed.
     Solicited,
 }
 
-/// Completions in the order in which they came.
+/// A queue of completions, oldest first.
 #[derive(Debug)]
 pub struct CompletionQueue {
     ring: VecDeque<Completion>,
@@ -187,21 +191,21 @@ pub struct CompletionQueue {
     pub(crate) users: u32,
 }
 
-/// What a completion caused, besides being there.
+/// The effect of adding a completion to the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pushed {
-    Quietly,
-    Notifying,
-    /// There was no room. The queue is in error from now on, and the completion is lost.
+pub(crate) enum PushOutcome {
+    Added,
+    Notify,
+    /// The queue was full. It is now in the error state, and the completion is lost.
     Overrun,
-    /// There has been no room before, and nobody is told twice.
-    StillOverrun,
+    /// The queue overran before. This is reported only once.
+    AlreadyOverrun,
 }
 
 impl CompletionQueue {
     pub(crate) fn new(capacity: u32) -> Self {
         Self {
-            // Grown on demand: a generous capacity costs nothing until it is used.
+            // Grows on demand: a large capacity costs no memory until it is used.
             ring: VecDeque::new(),
             capacity,
             armed: None,
@@ -217,25 +221,25 @@ impl CompletionQueue {
         self.capacity
     }
 
-    /// How many completions wait to be polled.
+    /// How many completions have not been polled.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ring.len()
     }
 
-    /// Whether none waits.
+    /// Whether all completions have been polled.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
 
-    pub(crate) fn push(&mut self, completion: Completion, solicited: bool) -> Pushed {
+    pub(crate) fn push(&mut self, completion: Completion, solicited: bool) -> PushOutcome {
         if self.overrun {
-            return Pushed::StillOverrun;
+            return PushOutcome::AlreadyOverrun;
         }
         if self.ring.len() >= self.capacity as usize {
             self.overrun = true;
-            return Pushed::Overrun;
+            return PushOutcome::Overrun;
         }
         let failed = completion.status != Status::Success;
         self.ring.push_back(completion);
@@ -245,10 +249,10 @@ impl CompletionQueue {
             Some(Notify::Solicited) => solicited || failed,
         };
         if !wanted {
-            return Pushed::Quietly;
+            return PushOutcome::Added;
         }
         self.armed = None;
-        Pushed::Notifying
+        PushOutcome::Notify
     }
 
     pub(crate) fn pop(&mut self) -> Option<Completion> {
@@ -260,13 +264,13 @@ impl CompletionQueue {
     }
 
     pub(crate) fn arm(&mut self, notify: Notify) {
-        // Arming for less never takes back what was asked for before.
+        // Arming for solicited completions does not cancel an earlier request for any completion.
         if self.armed != Some(Notify::Any) {
             self.armed = Some(notify);
         }
     }
 
-    /// Whether the next completion is to be announced.
+    /// Whether the next completion may trigger a notification.
     #[must_use]
     pub fn is_armed(&self) -> bool {
         self.armed.is_some()
@@ -276,12 +280,12 @@ impl CompletionQueue {
         self.watched = true;
     }
 
-    /// Whether the queue was watched. Ends the watch.
+    /// Whether the queue is watched. Ends the watch.
     pub(crate) fn take_watch(&mut self) -> bool {
         std::mem::take(&mut self.watched)
     }
 
-    /// False when more completions wait than the new capacity holds.
+    /// Sets a new capacity. Returns false if the queue holds more completions than that.
     pub(crate) fn resize(&mut self, capacity: u32) -> bool {
         let fits = self.ring.len() <= capacity as usize;
         if fits {
@@ -290,7 +294,7 @@ impl CompletionQueue {
         fits
     }
 
-    /// Forgets the completions of a queue pair that is destroyed.
+    /// Removes the completions of a queue pair that is destroyed or reset.
     pub(crate) fn purge(&mut self, queue_pair: Qpn) {
         self.ring.retain(|entry| entry.queue_pair != queue_pair);
     }
@@ -314,13 +318,13 @@ mod tests {
     }
 
     #[test]
-    fn notifies_once_each_time_it_is_armed() {
+    fn armed_queue_notifies_once() {
         let mut queue = CompletionQueue::new(8);
         let done = completion(Status::Success);
-        assert_eq!(queue.push(done, false), Pushed::Quietly);
+        assert_eq!(queue.push(done, false), PushOutcome::Added);
         queue.arm(Notify::Any);
-        assert_eq!(queue.push(done, false), Pushed::Notifying);
-        assert_eq!(queue.push(done, false), Pushed::Quietly);
+        assert_eq!(queue.push(done, false), PushOutcome::Notify);
+        assert_eq!(queue.push(done, false), PushOutcome::Added);
     }
 
     #[test]
@@ -329,37 +333,37 @@ mod tests {
         queue.arm(Notify::Solicited);
         assert_eq!(
             queue.push(completion(Status::Success), false),
-            Pushed::Quietly
+            PushOutcome::Added
         );
         assert_eq!(
             queue.push(completion(Status::Success), true),
-            Pushed::Notifying
+            PushOutcome::Notify
         );
         queue.arm(Notify::Solicited);
         assert_eq!(
             queue.push(completion(Status::Flushed), false),
-            Pushed::Notifying
+            PushOutcome::Notify
         );
     }
 
     #[test]
-    fn arming_for_solicited_does_not_disarm_any() {
+    fn arming_for_solicited_keeps_an_earlier_arming_for_any() {
         let mut queue = CompletionQueue::new(8);
         queue.arm(Notify::Any);
         queue.arm(Notify::Solicited);
         assert_eq!(
             queue.push(completion(Status::Success), false),
-            Pushed::Notifying
+            PushOutcome::Notify
         );
     }
 
     #[test]
-    fn an_overrun_is_told_once_and_loses_nothing_that_was_there() {
+    fn overrun_is_reported_once_and_keeps_earlier_completions() {
         let mut queue = CompletionQueue::new(1);
         let done = completion(Status::Success);
-        assert_eq!(queue.push(done, false), Pushed::Quietly);
-        assert_eq!(queue.push(done, false), Pushed::Overrun);
-        assert_eq!(queue.push(done, false), Pushed::StillOverrun);
+        assert_eq!(queue.push(done, false), PushOutcome::Added);
+        assert_eq!(queue.push(done, false), PushOutcome::Overrun);
+        assert_eq!(queue.push(done, false), PushOutcome::AlreadyOverrun);
         assert_eq!(queue.pop(), Some(done));
         assert_eq!(queue.pop(), None);
     }

@@ -1,15 +1,15 @@
-//! What happened on the wire, in numbers.
+//! Counters of what a device sends, receives and drops.
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
-        /// Counters of one device; they only grow.
+        /// The counters of one device. They never decrease.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct Counters {
             $($(#[doc = $doc])+ pub $name: u64,)*
         }
 
         impl Counters {
-            /// All counters with their names, for printing.
+            /// All counters with their names.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -20,52 +20,52 @@ macro_rules! counters {
 counters! {
     /// Packets sent.
     packets_sent,
-    /// Packets that reached a queue pair.
+    /// Packets that were delivered to a queue pair.
     packets_received,
-    /// Datagrams that are no packets.
+    /// Datagrams that are not valid packets.
     malformed,
-    /// Packets whose ICRC is wrong.
+    /// Packets with a wrong ICRC.
     bad_checksum,
     /// Packets for a queue pair that does not exist.
     unknown_queue_pair,
-    /// Packets for a queue pair that is not in a state to receive them.
+    /// Packets for a queue pair that cannot receive in its state.
     wrong_state,
-    /// Packets of another service than the queue pair's.
+    /// Packets of another transport service than the queue pair's.
     wrong_service,
-    /// Packets from another address than the peer's.
+    /// Packets from an address other than the peer's.
     wrong_path,
-    /// Packets with a partition key that does not match.
+    /// Packets with a P_Key that does not match.
     bad_partition_key,
-    /// Datagrams with another queue key than the queue pair's.
+    /// Datagrams with a wrong Q_Key.
     bad_queue_key,
-    /// Multicast packets for groups that no queue pair joined.
+    /// Multicast packets for groups without members.
     unknown_group,
-    /// Requests seen before.
+    /// Duplicate requests.
     duplicate_requests,
-    /// Requests ahead of the one expected.
+    /// Requests ahead of the expected PSN.
     out_of_sequence,
-    /// Responses that answer nothing outstanding.
+    /// Responses that match no outstanding request.
     ghost_responses,
-    /// Responses that were lost, as a later one shows.
+    /// Lost responses, detected by a later one (implied NAK).
     implied_naks,
-    /// Messages of unreliable services that were dropped: no receive, out of order, refused.
+    /// Messages of unreliable services that were dropped: no receive, out of order, rejected.
     dropped_messages,
-    /// Packets sent again.
+    /// Retransmitted packets.
     retransmitted,
-    /// ACK timeouts.
+    /// Acknowledgement timeouts.
     timeouts,
     /// Sequence NAKs sent.
     sequence_naks_sent,
     /// Sequence NAKs received.
     sequence_naks_received,
-    /// Receiver-not-ready NAKs sent.
+    /// RNR NAKs sent.
     rnr_naks_sent,
-    /// Receiver-not-ready NAKs received.
+    /// RNR NAKs received.
     rnr_naks_received,
-    /// Requests refused with a NAK that ends the connection.
+    /// NAKs sent that end the connection.
     fatal_naks_sent,
-    /// NAKs received that ended a connection.
+    /// NAKs received that end the connection.
     fatal_naks_received,
-    /// Congestion notifications received.
+    /// Congestion notification packets received.
     congestion_notifications,
 }

@@ -1,4 +1,4 @@
-//! The device: all objects, and the way of packets in and out.
+//! The device: its objects, and how packets enter and leave it.
 
 mod limits;
 mod multicast;
@@ -36,32 +36,32 @@ use multicast::Groups;
 use queue_pairs::QueuePairs;
 use timers::Timers;
 
-/// How a device is set up.
+/// The configuration of a device.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Our own addresses by index; an all-zero entry is empty.
+    /// The local GIDs by index. An all-zero entry is empty.
     pub gids: Vec<Gid>,
-    /// The largest packet payload that the network takes.
+    /// The largest path MTU that the network supports.
     pub active_mtu: PathMtu,
-    /// The numbers for queue pairs.
+    /// The range of queue pair numbers.
     pub numbers: NumberSpace,
-    /// The UDP source port of packets.
+    /// How the UDP source port of packets is chosen.
     pub source_port: SourcePort,
     /// How many packets may go into one send.
     pub batch: BatchLimits,
-    /// How much may be under way without an acknowledgement.
+    /// The limits of the send window.
     pub window: WindowLimits,
-    /// Whether acknowledgements tell the peer how many receives are posted.
+    /// Whether acknowledgements report end-to-end credits: how many receives are posted.
     pub advertise_credits: bool,
-    /// No shorter ACK timeout is used, whatever a queue pair asks for.
+    /// The minimum acknowledgement timeout. It overrides shorter timeouts of queue pairs.
     pub min_ack_timeout: Duration,
-    /// The most reads and atomics that a queue pair may have outstanding, each way.
+    /// The maximum number of outstanding reads and atomics of a queue pair, in each direction.
     pub max_responder_resources: u8,
     /// How many objects of each kind there may be.
     pub limits: Limits,
-    /// Whether what goes wrong is recorded, to be explained.
+    /// Whether incidents are recorded.
     pub incidents: bool,
-    /// Where memory keys and queue pair numbers come from; the driver asks the system for it.
+    /// The seed of memory keys and queue pair numbers. The driver takes it from the system.
     pub seed: [u8; 32],
 }
 
@@ -86,11 +86,12 @@ impl Default for Config {
 
 /// A RoCEv2 device without I/O or clock.
 ///
-/// It is told the time and the datagrams that came, and asked for what to send, when to be called
-/// again, and what happened:
-/// [`handle_datagram`](Self::handle_datagram), [`handle_timeout`](Self::handle_timeout) and the
-/// posts change it; [`poll_transmit`](Self::poll_transmit), [`poll_timeout`](Self::poll_timeout),
-/// [`poll_event`](Self::poll_event) and [`poll_completion`](Self::poll_completion) give the outcome.
+/// The caller passes the time and received datagrams, and polls for packets to send, the next
+/// deadline and events. [`handle_datagram`](Self::handle_datagram),
+/// [`handle_timeout`](Self::handle_timeout) and the post functions change the device.
+/// [`poll_transmit`](Self::poll_transmit), [`poll_timeout`](Self::poll_timeout),
+/// [`poll_event`](Self::poll_event) and [`poll_completion`](Self::poll_completion) return the
+/// results.
 pub struct Device {
     gids: GidTable,
     settings: Settings,
@@ -105,14 +106,14 @@ pub struct Device {
     checker: Checker,
     sealer: Sealer,
     timers: Timers,
-    /// Queue pairs that may have something to send, in turn.
+    /// Queue pairs that may have packets to send, in round-robin order.
     ready: VecDeque<Qpn>,
-    /// Whether it takes nothing any more.
+    /// Whether the device rejects every call.
     abandoned: bool,
 }
 
 impl Device {
-    /// A device without any objects.
+    /// A device without objects.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let mut random = Random::new(config.seed);
@@ -152,7 +153,7 @@ impl Device {
         }
     }
 
-    /// A device that refuses everything: what a forked child has of its parent's.
+    /// A device that rejects every call: a forked child's copy of its parent's device.
     #[must_use]
     pub fn abandoned() -> Self {
         Self {
@@ -161,26 +162,26 @@ impl Device {
         }
     }
 
-    /// Plants a bug, to prove that a test finds it.
+    /// Plants a bug, to prove that a test detects it.
     #[cfg(feature = "sabotage")]
     pub fn sabotage(&mut self, bug: Bug) {
         self.shared.sabotage.plant(bug);
     }
 
-    /// Our own addresses by index.
+    /// The local GIDs by index.
     #[must_use]
     pub fn gids(&self) -> &[Gid] {
         self.gids.entries()
     }
 
-    /// Whether packets could be sent to an address.
+    /// Checks whether packets can be sent to an address.
     pub fn check_address(&self, address: &Address) -> Result<(), AddressError> {
         self.gids.resolve(address).map(drop)
     }
 
-    /// Counts a new address handle, if packets could be sent to its address.
+    /// Counts a new address handle, if packets can be sent to its address.
     ///
-    /// The handle itself is its address: nothing else is kept.
+    /// The handle consists of its address only; the device stores nothing else.
     pub fn create_address_handle(&mut self, address: &Address) -> Result<(), AddressError> {
         self.check_address(address)?;
         if self.address_handles >= self.limits.address_handles {
@@ -190,7 +191,7 @@ impl Device {
         Ok(())
     }
 
-    /// Counts an address handle less.
+    /// Counts one address handle less.
     pub fn destroy_address_handle(&mut self) {
         self.address_handles = self.address_handles.saturating_sub(1);
     }
@@ -201,18 +202,18 @@ impl Device {
         &self.limits
     }
 
-    /// Changes how many packets may go into one send, as when a socket turns out not to segment.
+    /// Changes how many packets may go into one send, for example when a socket cannot segment.
     pub fn set_batch_limits(&mut self, limits: BatchLimits) {
         self.batch = limits;
     }
 
-    /// What happened on the wire.
+    /// The counters of the device.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// A queue pair, to look at.
+    /// A queue pair, read-only.
     #[must_use]
     pub fn queue_pair(&self, number: Qpn) -> Option<&QueuePair> {
         self.queue_pairs.get(number)
@@ -220,22 +221,20 @@ impl Device {
 
     /// Changes the state and attributes of a queue pair.
     pub fn modify(&mut self, number: Qpn, attributes: &Attributes) -> Result<(), ModifyError> {
-        let queue_pair = self
-            .queue_pairs
-            .get_mut(number)
-            .ok_or(match self.abandoned {
-                true => ModifyError::Abandoned,
-                false => ModifyError::Unknown,
-            })?;
+        let queue_pair = self.queue_pairs.get_mut(number).ok_or(if self.abandoned {
+            ModifyError::Abandoned
+        } else {
+            ModifyError::Unknown
+        })?;
         if let Err(error) = queue_pair.modify(attributes, &self.gids, &mut self.shared) {
-            queue_pair.note_refused_change(attributes, error, &mut self.shared);
+            queue_pair.note_rejected_change(attributes, error, &mut self.shared);
             return Err(error);
         }
-        self.look_after(number);
+        self.reschedule(number);
         Ok(())
     }
 
-    /// Breaks a queue pair. One in Reset has nothing to break, and stays there.
+    /// Moves a queue pair to the error state. A queue pair in Reset stays in Reset.
     pub fn break_queue_pair(&mut self, number: Qpn) -> Result<(), ModifyError> {
         if self.queue_pair(number).map(QueuePair::state) == Some(State::Reset) {
             return Ok(());
@@ -247,16 +246,16 @@ impl Device {
         self.modify(number, &broken)
     }
 
-    /// Asks a queue pair to do something.
+    /// Posts a request to the send queue of a queue pair.
     pub fn post_send(&mut self, number: Qpn, request: SendRequest) -> Result<(), PostError> {
         let unknown = self.unknown();
         let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
         queue_pair.post_send(request, &self.gids, &mut self.shared)?;
-        self.look_after(number);
+        self.reschedule(number);
         Ok(())
     }
 
-    /// Asks a queue pair to do several things, all of them or none; takes the requests.
+    /// Posts several requests, all of them or none. Drains `requests` on success.
     pub fn post_sends(
         &mut self,
         number: Qpn,
@@ -267,27 +266,27 @@ impl Device {
         if let Err(error) = queue_pair.check_sends(requests, &self.gids) {
             if let Some(first) = requests.first() {
                 let work = first.work.kind();
-                queue_pair.note_refused_post(first.id, work, error, &mut self.shared);
+                queue_pair.note_rejected_post(first.id, work, error, &mut self.shared);
             }
             return Err(error);
         }
         for request in requests.drain(..) {
             queue_pair.post_send(request, &self.gids, &mut self.shared)?;
         }
-        self.look_after(number);
+        self.reschedule(number);
         Ok(())
     }
 
-    /// Gives a queue pair room for a message.
+    /// Posts a request to the receive queue of a queue pair.
     pub fn post_receive(&mut self, number: Qpn, request: ReceiveRequest) -> Result<(), PostError> {
         let unknown = self.unknown();
         let queue_pair = self.queue_pairs.get_mut(number).ok_or(unknown)?;
         queue_pair.post_receive(request, &mut self.shared)?;
-        self.look_after(number);
+        self.reschedule(number);
         Ok(())
     }
 
-    /// Gives the queue pairs of a shared receive queue room for a message.
+    /// Posts a request to a shared receive queue.
     pub fn post_shared_receive(
         &mut self,
         queue: Id<SharedReceiveQueue>,
@@ -303,57 +302,58 @@ impl Device {
     }
 
     fn unknown(&self) -> PostError {
-        match self.abandoned {
-            true => PostError::Abandoned,
-            false => PostError::Unknown,
+        if self.abandoned {
+            PostError::Abandoned
+        } else {
+            PostError::Unknown
         }
     }
 
-    /// The oldest completion.
+    /// Removes and returns the oldest completion.
     pub fn poll_completion(&mut self, queue: Id<CompletionQueue>) -> Option<Completion> {
         self.shared.completion_queues.get_mut(queue)?.pop()
     }
 
-    /// Asks for one [`Event::Completion`] when the next completion comes.
+    /// Requests one [`Event::Completion`] for the next completion.
     ///
-    /// Completions that are there already do not count: poll once more after arming.
+    /// Earlier completions do not count: poll once more after arming.
     pub fn arm(&mut self, queue: Id<CompletionQueue>, notify: Notify) {
         if let Some(queue) = self.shared.completion_queues.get_mut(queue) {
             queue.arm(notify);
         }
     }
 
-    /// Asks for one [`Event::Filled`] when the next completion comes.
+    /// Requests one [`Event::Filled`] for the next completion.
     ///
     /// It is independent of [`arm`](Self::arm): a driver can wake its own waiting threads without
-    /// using up a notification that the application asked for.
+    /// consuming a notification that the application requested.
     pub fn watch_completions(&mut self, queue: Id<CompletionQueue>) {
         if let Some(queue) = self.shared.completion_queues.get_mut(queue) {
             queue.watch();
         }
     }
 
-    /// What happened that nobody polls for.
+    /// The next event.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
     }
 
-    /// Whether something went wrong that can be explained.
+    /// Whether an incident is recorded.
     #[must_use]
     pub fn has_incidents(&self) -> bool {
         !self.shared.incidents.is_empty()
     }
 
-    /// What went wrong, if it is [recorded](Config::incidents).
+    /// The next incident, if incidents are [recorded](Config::incidents).
     #[must_use]
     pub fn poll_incident(&mut self) -> Option<Incident> {
         self.shared.incidents.pop()
     }
 
-    /// Takes a datagram that came to the RoCEv2 port: a UDP payload with its ICRC.
+    /// Handles a datagram that arrived at the RoCEv2 port: a UDP payload with its ICRC.
     ///
-    /// What is wrong with it is counted, and answered where the protocol says so.
+    /// Invalid datagrams are counted. They are answered where the protocol requires it.
     pub fn handle_datagram(&mut self, now: Instant, arrival: &Arrival, datagram: &[u8]) {
         let packet = match Packet::parse(datagram) {
             Ok(packet) => packet,
@@ -386,14 +386,14 @@ impl Device {
             return;
         };
         queue_pair.handle_packet(now, packet, arrival, &mut self.shared);
-        self.look_after(packet.destination);
+        self.reschedule(packet.destination);
     }
 
     #[cold]
     fn count_unknown(&mut self, packet: &Packet<'_>, arrival: &Arrival) {
         self.shared.counters.unknown_queue_pair += 1;
         let number = packet.destination;
-        if packet.opcode.is_request() && !self.queue_pairs.has_been(number) {
+        if packet.opcode.is_request() && !self.queue_pairs.was_used(number) {
             self.shared.incidents.note(|| Incident::UnknownQueuePair {
                 number,
                 from: arrival.flow.source,
@@ -431,10 +431,10 @@ impl Device {
         }
         self.shared.counters.packets_received += 1;
         queue_pair.handle_datagram(packet, arrival, header, &mut self.shared);
-        self.look_after(number);
+        self.reschedule(number);
     }
 
-    /// Fills `buffer` with the packets of one send, if there is something to send.
+    /// Fills `buffer` with the packets of one send, if there is anything to send.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
         while let Some(number) = self.ready.pop_front() {
@@ -448,23 +448,23 @@ impl Device {
             self.shared.counters.packets_sent += batch.packets() as u64;
             let transmit = batch.finish(number);
             if sent {
-                // It may have more; others have their turn first.
-                self.look_after(number);
+                // It may have more packets, but other queue pairs have their turn first.
+                self.reschedule(number);
                 return transmit;
             }
-            self.watch(number);
-            self.break_overrun();
+            self.schedule_timer(number);
+            self.fail_users_of_overrun_queues();
         }
         None
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called, at the latest.
+    /// The latest time at which [`handle_timeout`](Self::handle_timeout) must be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// Acts on timers that ran out. Early or twice is harmless.
+    /// Handles expired timers. An early or repeated call has no effect.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some((at, number)) = self.timers.pop_due(now) {
             let Some(queue_pair) = self.queue_pairs.get_mut(number) else {
@@ -475,12 +475,12 @@ impl Device {
             }
             queue_pair.scheduled = None;
             queue_pair.handle_timeout(now, &mut self.shared);
-            self.look_after(number);
+            self.reschedule(number);
         }
     }
 
-    /// After anything happened to a queue pair: does it want to send, and when to be called?
-    fn look_after(&mut self, number: Qpn) {
+    /// Queues a changed queue pair for transmission if it has packets, and updates its timer.
+    fn reschedule(&mut self, number: Qpn) {
         if let Some(queue_pair) = self.queue_pairs.get_mut(number)
             && !queue_pair.queued
             && queue_pair.wants_transmit()
@@ -488,11 +488,11 @@ impl Device {
             queue_pair.queued = true;
             self.ready.push_back(number);
         }
-        self.watch(number);
-        self.break_overrun();
+        self.schedule_timer(number);
+        self.fail_users_of_overrun_queues();
     }
 
-    fn watch(&mut self, number: Qpn) {
+    fn schedule_timer(&mut self, number: Qpn) {
         if let Some(queue_pair) = self.queue_pairs.get_mut(number)
             && let Some(deadline) = queue_pair.deadline()
             && queue_pair.scheduled.is_none_or(|at| deadline < at)
@@ -502,8 +502,8 @@ impl Device {
         }
     }
 
-    /// A completion queue that overran breaks every queue pair that completes into it.
-    fn break_overrun(&mut self) {
+    /// Moves every queue pair of an overrun completion queue to the error state.
+    fn fail_users_of_overrun_queues(&mut self) {
         while let Some(queue) = self.shared.overrun.pop() {
             let numbers: Vec<Qpn> = self.queue_pairs.numbers().collect();
             for number in numbers {

@@ -1,4 +1,4 @@
-//! What a device tells without being asked for it.
+//! Events that a device reports without a poll of a particular object.
 
 use wire::Qpn;
 
@@ -6,12 +6,12 @@ use crate::completion::CompletionQueue;
 use crate::receive::SharedReceiveQueue;
 use crate::table::Id;
 
-/// Something that a driver must pass on.
+/// An event that the driver must forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A completion queue that was armed got the completion it was armed for.
+    /// An armed completion queue received a completion that it was armed for.
     Completion(Id<CompletionQueue>),
-    /// A completion queue that was watched got a completion, of whatever kind.
+    /// A watched completion queue received a completion of any kind.
     Filled(Id<CompletionQueue>),
     /// An asynchronous event.
     Async(AsyncEvent),
@@ -20,20 +20,21 @@ pub enum Event {
 /// An event that belongs to no single work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AsyncEvent {
-    /// A completion queue overran: completions are lost, and its queue pairs are in error.
+    /// A completion queue overran: completions are lost, and its queue pairs are in the error
+    /// state.
     CompletionQueueError(Id<CompletionQueue>),
-    /// A queue pair met an error that no work request can tell.
+    /// A queue pair met an error that no completion reports.
     QueuePairFatal(Qpn),
-    /// A peer sent a request that makes no sense.
+    /// A peer sent an invalid request.
     RequestError(Qpn),
-    /// A peer wanted memory that it may not touch.
+    /// A peer requested access to memory that it must not access.
     AccessError(Qpn),
-    /// The first packet came before the queue pair was told to send.
+    /// The first packet arrived before the queue pair entered Ready to Send.
     CommunicationEstablished(Qpn),
-    /// A send queue that was told to drain is drained.
+    /// A draining send queue has no more requests under way.
     SendQueueDrained(Qpn),
-    /// A queue pair in error takes nothing more from its shared receive queue.
+    /// A queue pair in the error state takes no more receives from its shared receive queue.
     LastReceiveReached(Qpn),
-    /// A shared receive queue fell below its limit.
+    /// A shared receive queue holds fewer receives than its limit.
     SharedReceiveLimit(Id<SharedReceiveQueue>),
 }

@@ -1,7 +1,7 @@
-//! What went wrong, with all that is known of it: for whoever explains it to the user.
+//! Incidents: the facts behind a failure, for the diagnostic text.
 //!
-//! Nothing here changes what happens. Incidents are recorded only when somebody asked for them, and
-//! only where something fails, so packets that fare well pay nothing.
+//! Recording an incident does not change the behaviour of the device. Incidents are recorded only
+//! on request and only where something fails, so successful packets cost nothing.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -14,296 +14,297 @@ use crate::queue_pair::{Attribute, Attributes, Kind, ModifyError, State};
 use crate::receive::PostError;
 use crate::work::Work;
 
-/// Something that a call, a work request or a peer's packet ran into.
+/// A failure of a call, a work request or a peer's packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incident {
-    /// A queue pair was not modified.
+    /// A change of a queue pair was rejected.
     ModifyRefused(Box<RefusedChange>),
-    /// A work request was not taken.
+    /// A work request was rejected when it was posted.
     PostRefused {
         /// The queue pair.
         queue_pair: Qpn,
-        /// Its state.
+        /// The queue pair's state.
         state: State,
-        /// The caller's own number for the request.
+        /// The caller's id for the request.
         id: u64,
-        /// What it was to do.
+        /// The kind of work.
         work: CompletedWork,
-        /// Why not.
+        /// Why it was rejected.
         error: PostError,
     },
-    /// Memory was not registered.
+    /// Memory could not be registered.
     RegisterRefused {
-        /// The rights that were asked for.
+        /// The requested access rights.
         access: Access,
-        /// Why not.
+        /// Why it was rejected.
         error: MemoryError,
     },
-    /// A send request ended in an error.
+    /// A send request completed with an error.
     SendFailed(FailedSend),
-    /// A peer's request was refused.
+    /// A peer's request was rejected.
     RequestRefused(RefusedRequest),
-    /// A completion queue had no room, and its queue pairs are broken.
+    /// A completion queue overran, and its queue pairs are in the error state.
     CompletionsOverran {
-        /// The queue's place among all.
+        /// The index of the queue.
         queue: u32,
-        /// How many completions fit.
+        /// The queue's capacity.
         capacity: u32,
         /// The queue pair whose completion was lost.
         queue_pair: Qpn,
     },
-    /// A request came for a queue pair that never was. Late packets for one that was are no news.
+    /// A request arrived for a queue pair that never existed. Late packets for a destroyed queue
+    /// pair are not reported.
     UnknownQueuePair {
-        /// The number it names.
+        /// The destination number.
         number: Qpn,
-        /// Who sent it.
+        /// The sender.
         from: IpAddr,
     },
-    /// A request came from another address than the peer's.
+    /// A request arrived from an address other than the peer's.
     WrongPath {
         /// The queue pair.
         queue_pair: Qpn,
-        /// Who sent it.
+        /// The sender.
         from: IpAddr,
-        /// Whom it is connected with.
+        /// The peer that the queue pair is connected to.
         peer: Peer,
     },
-    /// A datagram came with the wrong queue key.
+    /// A datagram arrived with a wrong Q_Key.
     WrongQueueKey {
         /// The queue pair.
         queue_pair: Qpn,
-        /// Who sent it.
+        /// The sender.
         sender: Peer,
-        /// The key it came with.
+        /// The Q_Key of the datagram.
         given: QueueKey,
-        /// The key it should have.
+        /// The Q_Key of the queue pair.
         wanted: QueueKey,
     },
-    /// A datagram did not fit into its receive, or the receive can't be written.
+    /// A datagram did not fit its receive, or the receive's memory is not writable.
     DatagramFailed {
         /// The queue pair.
         queue_pair: Qpn,
-        /// Who sent it.
+        /// The sender.
         sender: Peer,
         /// What is wrong with the receive.
         fault: ReceiveFault,
     },
 }
 
-/// A change of a queue pair that was refused.
+/// A rejected change of a queue pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedChange {
     /// The queue pair.
     pub queue_pair: Qpn,
-    /// Its kind.
+    /// The queue pair's type.
     pub kind: Kind,
-    /// The state it is in.
+    /// The queue pair's state.
     pub state: State,
-    /// What it was to be told.
+    /// The attributes of the call.
     pub attributes: Attributes,
-    /// All that the transition needs besides.
+    /// All attributes that the transition needs and the call lacks.
     pub missing: Attribute,
-    /// All that the transition does not take.
+    /// All attributes that the transition does not allow.
     pub surplus: Attribute,
-    /// Why not.
+    /// Why it was rejected.
     pub error: ModifyError,
 }
 
-/// The other end.
+/// The other end of a connection, or the sender of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     /// Its address.
     pub address: IpAddr,
-    /// Its queue pair.
+    /// Its queue pair number.
     pub queue_pair: Qpn,
 }
 
-/// A send request that ended in an error.
+/// A send request that completed with an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedSend {
     /// The queue pair.
     pub queue_pair: Qpn,
-    /// Where its address is in the GID table, and the peer; none for a datagram without destination.
+    /// The local address and the peer; `None` for a datagram without a destination.
     pub path: Option<(IpAddr, Peer)>,
-    /// The caller's own number for the request.
+    /// The caller's id for the request.
     pub id: u64,
-    /// What it was to do.
+    /// The work of the request.
     pub work: Work,
-    /// The length of its data.
+    /// The length of its data in bytes.
     pub length: u32,
-    /// How it ended.
+    /// The completion status.
     pub status: Status,
-    /// What was wrong.
+    /// The cause.
     pub fault: SendFault,
 }
 
-/// What was wrong with a send request, as far as this end can know.
+/// The cause of a failed send request, as far as the local side knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendFault {
-    /// A local segment can't be used.
+    /// A local segment cannot be used.
     Segment(SegmentFault),
     /// The peer did not answer.
     NoAnswer {
-        /// How often it was tried again.
+        /// How often the request was retried.
         retries: u8,
-        /// How long each time.
+        /// The acknowledgement timeout of each attempt.
         timeout: Option<AckTimeout>,
-        /// What was heard of the peer.
+        /// Which responses arrived from the peer.
         heard: Heard,
     },
-    /// The peer had no receive, as often as it was tried again.
+    /// The peer had no receive posted, and the RNR retries are exhausted.
     NotReady {
-        /// How often that was.
+        /// How often the request was retried.
         retries: u8,
     },
-    /// The queue pair may have no reads or atomics under way.
+    /// The queue pair's depth for outstanding reads and atomics is zero.
     NoReads,
-    /// A datagram is longer than so many bytes.
+    /// A datagram exceeds the path MTU.
     TooLong {
-        /// How many fit.
+        /// The maximum length in bytes.
         max: u32,
     },
-    /// What the status says.
+    /// The status says all that is known.
     Other,
 }
 
-/// What was heard of a peer that does not answer.
+/// Which responses arrived from a peer that does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
-    /// Nothing at all.
+    /// None.
     Nothing,
-    /// Answers to earlier requests.
+    /// Responses to earlier requests.
     EarlierAnswers,
-    /// Answers that fit nothing ever sent.
+    /// Responses with a PSN that was never sent.
     Misfit {
-        /// The sequence number that the peer seems to expect.
+        /// The PSN that the peer seems to expect.
         expected: Psn,
-        /// The one that we began with.
+        /// The first PSN that this side sent.
         started: Psn,
     },
 }
 
-/// A segment that can't be used.
+/// A segment that cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentFault {
     /// The segment.
     pub segment: Segment,
-    /// Why not.
+    /// Why it cannot be used.
     pub error: AccessError,
-    /// What its key opens, if anything.
+    /// The memory of its key, if the key is valid.
     pub opened: Option<Opened>,
 }
 
-/// What a key opens.
+/// The memory that a key grants access to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// The first byte.
+    /// The address of the first byte.
     pub address: u64,
-    /// How many bytes.
+    /// The length in bytes.
     pub length: u64,
-    /// For what.
+    /// The access rights.
     pub access: Access,
 }
 
-/// A peer's request that was refused.
+/// A rejected request of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedRequest {
     /// The queue pair.
     pub queue_pair: Qpn,
-    /// Who asked.
+    /// The peer.
     pub peer: Option<Peer>,
-    /// What for.
+    /// The operation of the request.
     pub operation: Operation,
-    /// Its sequence number.
+    /// The PSN of the request.
     pub psn: Psn,
-    /// The memory that it names.
+    /// The memory that the request names.
     pub target: Option<Target>,
-    /// What it was answered; nothing on an unreliable connection.
+    /// The NAK that was sent; `None` on an unreliable connection.
     pub nak: Option<NakCode>,
-    /// What was wrong.
+    /// The cause.
     pub fault: RequestFault,
 }
 
-/// Memory that a peer names.
+/// Memory that a peer's request names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    /// The remote key.
+    /// The R_Key.
     pub key: Key,
-    /// The first byte.
+    /// The address of the first byte.
     pub address: u64,
-    /// How many bytes.
+    /// The length in bytes.
     pub length: u32,
 }
 
-/// What was wrong with a peer's request.
+/// Why a peer's request is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFault {
-    /// The queue pair does not let its peer do that.
+    /// The queue pair does not grant these rights to its peer.
     NotGranted(Access),
-    /// The key does not open that memory for that.
+    /// The key does not grant this access to this memory.
     Memory {
         /// Why not.
         error: AccessError,
-        /// What the key opens, if anything.
+        /// The memory of the key, if the key is valid.
         opened: Option<Opened>,
     },
-    /// The key that a SEND should invalidate can't be.
+    /// The key that a SEND invalidates cannot be invalidated.
     Invalidate {
         /// The key.
         key: Key,
         /// Why not.
         error: BindError,
     },
-    /// An atomic is not aligned.
+    /// The address of an atomic is not aligned to eight bytes.
     Unaligned,
-    /// More reads and atomics are under way than were agreed.
+    /// The peer has more reads and atomics outstanding than the queue pair allows.
     TooManyReads {
-        /// How many were.
+        /// The maximum.
         limit: u8,
     },
-    /// A packet's payload does not fit the path MTU.
+    /// The length of a packet's payload contradicts the path MTU.
     PacketLength {
-        /// How long it is.
+        /// The length of the payload in bytes.
         length: usize,
-        /// The path MTU here.
+        /// The local path MTU in bytes.
         mtu: usize,
     },
-    /// The message's receive is wrong.
+    /// The receive of the message is unusable.
     Receive(ReceiveFault),
-    /// Packets or lengths of a message don't fit together.
+    /// The packets or lengths of a message are inconsistent.
     Malformed,
 }
 
 /// What is wrong with a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiveFault {
-    /// The message is longer.
+    /// The message is longer than the receive.
     TooSmall {
-        /// The caller's own number for the receive.
+        /// The caller's id for the receive.
         id: u64,
-        /// How many bytes fit.
+        /// The receive's capacity in bytes.
         capacity: u64,
-        /// How many have come, at least.
+        /// The length of the message in bytes, as far as it is known.
         needed: u64,
     },
-    /// A segment can't be written.
+    /// A segment is not writable.
     Unusable {
-        /// The caller's own number for the receive.
+        /// The caller's id for the receive.
         id: u64,
-        /// The segment, if it still can't.
+        /// The segment, if it is still not writable.
         fault: Option<SegmentFault>,
     },
 }
 
-/// Incidents that nobody has asked for yet.
+/// Incidents that have not been polled.
 #[derive(Debug, Default)]
 pub(crate) struct Incidents {
     recorded: bool,
     waiting: VecDeque<Incident>,
 }
 
-/// So many may wait: hostile packets must not fill the memory.
-const MOST: usize = 64;
+/// The maximum number of waiting incidents. Hostile packets must not fill the memory.
+const MAX_INCIDENTS: usize = 64;
 
 impl Incidents {
     pub(crate) fn new(recorded: bool) -> Self {
@@ -313,15 +314,15 @@ impl Incidents {
         }
     }
 
-    /// Records what `describe` says, if anybody wants to know.
+    /// Records the result of `describe` if incidents are recorded.
     #[cold]
     pub(crate) fn note(&mut self, describe: impl FnOnce() -> Incident) {
-        if self.recorded && self.waiting.len() < MOST {
+        if self.recorded && self.waiting.len() < MAX_INCIDENTS {
             self.waiting.push_back(describe());
         }
     }
 
-    /// Whether anybody wants to know.
+    /// Whether incidents are recorded.
     pub(crate) fn are_recorded(&self) -> bool {
         self.recorded
     }

@@ -1,8 +1,8 @@
 //! The RDMA device without I/O or clock.
 //!
-//! [`Device`] is a complete RoCEv2 device that knows neither sockets nor time: it is told what
-//! datagrams came and what time it is, and asked for what to send and when to be called again. So
-//! the same code runs over real UDP and in a simulator where one seed decides everything.
+//! [`Device`] is a complete RoCEv2 device without sockets or a clock. The caller passes received
+//! datagrams and the time, and polls for packets to send and for the next deadline. So the same
+//! code runs over real UDP and in a simulator where one seed decides everything.
 
 pub mod transmit;
 

@@ -1,12 +1,13 @@
-//! Registered memory: regions, windows, and the keys that open them.
+//! Registered memory: regions, windows and their keys.
 //!
-//! A [`region`] is memory that the application gave us, in a protection domain and with rights; a
-//! [`window`] opens a part of a region to peers for a while. Both are found by their [`keys`].
+//! A [`region`] is memory that the application registered in a protection domain, with access
+//! rights. A [`window`] grants peers access to a part of a region until it is unbound. Both are
+//! found by their [`keys`].
 //!
-//! Every access from a work request or from the wire goes through [`Memory::local`] or
-//! [`Memory::remote`], which check key, protection domain, rights and bounds and give back a
-//! [`View`]: the only thing that can be read or written. The bytes themselves are touched in
-//! [`extent`] and [`buffer`], the only files of the engine with `unsafe`.
+//! Every access by a work request or a peer goes through [`Memory::local`] or [`Memory::remote`].
+//! They check key, protection domain, access rights and bounds, and return a [`View`], which is the
+//! only way to read or write the memory. The bytes are accessed in [`extent`] and [`buffer`], the
+//! only files of the engine with `unsafe`.
 
 mod access;
 mod buffer;
@@ -35,38 +36,38 @@ use smallvec::SmallVec;
 use window::Window;
 use wire::{Key, Qpn};
 
-/// Keeps queue pairs from using memory that was not registered for them.
+/// Separates queue pairs from memory that was registered for others.
 ///
-/// It has no content of its own: two objects may meet when they stand in the same domain.
+/// It has no content: a queue pair may use memory of its own protection domain only.
 #[derive(Debug)]
 pub struct ProtectionDomain {
     pub(crate) users: u32,
 }
 
-/// A piece of registered memory that a work request names.
+/// A range of registered memory in a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it begins, in the region's own addresses.
+    /// The address of the first byte, in the address space of the region.
     pub address: u64,
-    /// How many bytes.
+    /// The length in bytes.
     pub length: u32,
-    /// The local key of the region.
+    /// The L_Key of the region.
     pub key: Key,
 }
 
-/// The segments of one work request; most have one.
+/// The segments of one work request. Most requests have one.
 pub type Segments = SmallVec<[Segment; 1]>;
 
-/// Who asks for access.
+/// The queue pair that requests an access, and its protection domain.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Party {
+pub(crate) struct Accessor {
     pub(crate) domain: Id<ProtectionDomain>,
     pub(crate) queue_pair: Qpn,
 }
 
-/// All memory that a device may touch.
+/// All registered memory of a device.
 pub(crate) struct Memory {
-    keys: Keys<Holder>,
+    keys: Keys<KeyedMemory>,
     limits: Limits,
     regions: u32,
     windows: u32,
@@ -74,8 +75,8 @@ pub(crate) struct Memory {
     private_windows: u32,
 }
 
-/// What a key opens.
-enum Holder {
+/// The object that a key names.
+enum KeyedMemory {
     Region(Region),
     Window(Window),
 }
@@ -96,7 +97,7 @@ impl Memory {
         self.keys.len()
     }
 
-    /// Memory that a work request of the application names.
+    /// The memory of a segment in a local work request.
     #[inline]
     pub(crate) fn local(
         &self,
@@ -104,7 +105,7 @@ impl Memory {
         segment: &Segment,
         requirement: Requirement,
     ) -> Result<View<'_>, AccessError> {
-        let Some(Holder::Region(region)) = self.keys.get(segment.key) else {
+        let Some(KeyedMemory::Region(region)) = self.keys.get(segment.key) else {
             return Err(AccessError::UnknownKey);
         };
         if region.domain != domain {
@@ -113,41 +114,41 @@ impl Memory {
         region.view(segment.address, u64::from(segment.length), requirement)
     }
 
-    /// Memory that a peer names.
+    /// The memory that a peer names.
     #[inline]
     pub(crate) fn remote(
         &self,
-        party: Party,
+        accessor: Accessor,
         key: Key,
         address: u64,
         length: u64,
         requirement: Requirement,
     ) -> Result<View<'_>, AccessError> {
         match self.keys.get(key).ok_or(AccessError::UnknownKey)? {
-            Holder::Region(region) if region.domain != party.domain => {
+            KeyedMemory::Region(region) if region.domain != accessor.domain => {
                 Err(AccessError::OtherDomain)
             }
-            Holder::Region(region) => region.view(address, length, requirement),
-            Holder::Window(window) => {
-                self.through_window(window, party, address, length, requirement)
+            KeyedMemory::Region(region) => region.view(address, length, requirement),
+            KeyedMemory::Window(window) => {
+                self.through_window(window, accessor, address, length, requirement)
             }
         }
     }
 
-    /// Whether a peer may use the key for this at all.
+    /// Checks whether a peer may use the key for this operation, for any range.
     pub(crate) fn permits(
         &self,
-        party: Party,
+        accessor: Accessor,
         key: Key,
         requirement: Requirement,
     ) -> Result<(), AccessError> {
         let base = match self.keys.get(key).ok_or(AccessError::UnknownKey)? {
-            Holder::Region(region) => region.address,
-            Holder::Window(window) => window
+            KeyedMemory::Region(region) => region.address,
+            KeyedMemory::Window(window) => window
                 .bound
                 .map_or(0, |bound| bound.binding.first_address()),
         };
-        self.remote(party, key, base, 0, requirement).map(drop)
+        self.remote(accessor, key, base, 0, requirement).map(drop)
     }
 }
 

@@ -1,13 +1,14 @@
-//! Queue pairs: the two ends of every conversation.
+//! Queue pairs of all types.
 //!
-//! [`QueuePair`] holds what all kinds have in common. It is created with an [`init`], told its peer
-//! by [`modification`] and its work by [`posting`]; here stands what a device asks of it: to take a
-//! packet, to fill one send, to act when time has run out.
+//! [`QueuePair`] holds the state that all types share. It is created with an [`init`], connected by
+//! [`modification`] and given work by [`posting`]. This file holds the entry points of the device:
+//! handle a packet, fill one send, handle expired timers.
 //!
-//! The send side of a reliable one is the [`requester`], its receive side the [`responder`];
-//! unreliable connections ([`unreliable`]) and datagrams ([`datagram`]) are simpler and have files
-//! of their own. All take their work from the [`send_queue`] and cut it by [`segmentation`]. The way
-//! into the error state is in [`error`], and [`diagnosis`] finds out why.
+//! The send side of a reliable queue pair is the [`requester`], its receive side the [`responder`].
+//! Unreliable connections ([`unreliable`]) and datagrams ([`datagram`]) are simpler and have their
+//! own files. All take their work from the [`send_queue`] and divide it into packets by
+//! [`segmentation`]. The transition to the error state is in [`error`], and [`diagnosis`] finds out
+//! why something failed.
 
 mod attributes;
 mod datagram;
@@ -41,7 +42,7 @@ use wire::{Packet, PartitionKey, PathMtu, Psn, Qpn, QueueKey};
 use crate::address::{Arrival, GidTable, Route};
 use crate::completion::{CompletedWork, CompletionQueue};
 use crate::counters::Counters;
-use crate::memory::{Access, Party};
+use crate::memory::{Access, Accessor};
 use crate::receive::ReceiveQueue;
 use crate::shared::Shared;
 use crate::table::Id;
@@ -50,26 +51,26 @@ use requester::Requester;
 use responder::Responder;
 use send_queue::SendQueue;
 
-/// One end of a conversation.
+/// A queue pair.
 pub struct QueuePair {
     number: Qpn,
     init: QueuePairInit,
     settings: Settings,
     state: State,
-    /// The values that it was told; also what a query gives back.
+    /// The present attributes. A query returns them.
     attributes: Attributes,
     link: Option<Link>,
     send: SendQueue,
     receive: ReceiveQueue,
     requester: Requester,
     responder: Responder,
-    /// When the device's timer queue will look at it.
+    /// The time of its entry in the device's timer queue.
     pub(crate) scheduled: Option<Instant>,
-    /// Whether it stands in the device's queue of those with something to send.
+    /// Whether it is in the device's queue of queue pairs that may transmit.
     pub(crate) queued: bool,
 }
 
-/// Where a connected queue pair's packets go to and come from.
+/// The route to the peer of a connected queue pair.
 #[derive(Debug, Clone, Copy)]
 struct Link {
     route: Route,
@@ -83,15 +84,15 @@ impl Link {
     }
 }
 
-/// Slots for the moments at which a queue pair must act by itself.
+/// The timers of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Timer {
-    /// Something sent is not acknowledged: go back to it.
+    /// A sent packet is not acknowledged: go back to it.
     Acknowledgement,
-    /// The peer had no receive posted: try again after the delay it named.
+    /// The peer had no receive posted: retry after the delay in its RNR NAK.
     ReceiverNotReady,
-    /// No other requests have come to go with the few that wait: they go alone.
-    Company,
+    /// Requests waited to be coalesced, and no more were posted: send them now.
+    Coalescing,
 }
 
 impl QueuePair {
@@ -112,19 +113,19 @@ impl QueuePair {
         }
     }
 
-    /// Its number.
+    /// The queue pair number.
     #[must_use]
     pub fn number(&self) -> Qpn {
         self.number
     }
 
-    /// Its state.
+    /// The state.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// The attributes it was told, the state included.
+    /// The present attributes, including the state.
     #[must_use]
     pub fn attributes(&self) -> Attributes {
         Attributes {
@@ -134,7 +135,7 @@ impl QueuePair {
         }
     }
 
-    /// What it was created with.
+    /// The values that it was created with.
     #[must_use]
     pub fn init(&self) -> &QueuePairInit {
         &self.init
@@ -146,15 +147,15 @@ impl QueuePair {
         self.send.len()
     }
 
-    /// Which send request a sequence number of ours belongs to, for captures: its number and kind.
+    /// The send request of a PSN, for captures: its id and its kind.
     ///
-    /// Slow: it looks through the send queue.
+    /// Slow: it searches the send queue.
     #[must_use]
     pub fn request_at(&self, psn: Psn) -> Option<(u64, CompletedWork)> {
         self.send.find(psn)
     }
 
-    /// Takes a packet that is for this queue pair.
+    /// Handles a packet to this queue pair.
     pub(crate) fn handle_packet(
         &mut self,
         now: Instant,
@@ -164,7 +165,7 @@ impl QueuePair {
     ) {
         if let Err(count) = self.check_packet(packet, arrival) {
             *count(&mut shared.counters) += 1;
-            self.note_stranger(packet, arrival, shared);
+            self.note_wrong_source(packet, arrival, shared);
             return;
         }
         shared.counters.packets_received += 1;
@@ -174,13 +175,13 @@ impl QueuePair {
             (Kind::Rc | Kind::XrcInitiator, true) if self.state.transmits() => {
                 self.handle_response(now, packet, shared);
             }
-            // Nothing was sent yet that could be answered.
+            // Nothing has been sent that could be answered.
             (Kind::Rc | Kind::XrcInitiator, true) => shared.counters.wrong_state += 1,
             _ => shared.counters.wrong_service += 1,
         }
     }
 
-    /// Whether the packet may come here at all; else which counter counts it.
+    /// Checks whether the packet may be delivered to this queue pair. If not, counts it.
     pub(crate) fn check_packet(
         &self,
         packet: &Packet<'_>,
@@ -205,19 +206,20 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Whether it may have something to send.
+    /// Whether it may have packets to send.
     pub(crate) fn wants_transmit(&self) -> bool {
         self.responder.has_replies() || (self.state.transmits() && self.has_sends_to_transmit())
     }
 
     fn has_sends_to_transmit(&self) -> bool {
-        match self.init.kind.is_reliable() {
-            true => self.requester.may_transmit(&self.send),
-            false => !self.send.is_empty(),
+        if self.init.kind.is_reliable() {
+            self.requester.may_transmit(&self.send)
+        } else {
+            !self.send.is_empty()
         }
     }
 
-    /// Puts as much as fits into one send.
+    /// Adds packets to one send until it is full.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,
@@ -225,8 +227,8 @@ impl QueuePair {
         batch: &mut Batch<'_>,
         shared: &mut Shared,
     ) {
-        // A lone acknowledgement is shorter than what it follows: behind a request it fits into the
-        // same send, before it never.
+        // A single acknowledgement is shorter than a request. All packets of one send except the
+        // last have the same length, so it fits after a request but not before one.
         let replies_last = self.responder.only_acknowledges();
         if !replies_last {
             self.transmit_replies(batch, shared);
@@ -244,17 +246,17 @@ impl QueuePair {
         }
     }
 
-    /// When it wants to be looked at again, at the latest.
+    /// The time of the next timer.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.requester.deadline()
     }
 
-    /// Acts on the timers that ran out. Early or twice is harmless.
+    /// Handles expired timers. An early or repeated call has no effect.
     pub(crate) fn handle_timeout(&mut self, now: Instant, shared: &mut Shared) {
         match self.requester.expired(now) {
             Some(Timer::ReceiverNotReady) => self.requester.end_rnr_wait(),
             Some(Timer::Acknowledgement) => self.acknowledgement_timed_out(shared),
-            Some(Timer::Company) => self.requester.give_up_company(),
+            Some(Timer::Coalescing) => self.requester.end_coalescing(),
             None => {}
         }
     }
@@ -263,8 +265,8 @@ impl QueuePair {
         [self.init.send_completions, self.init.receive_completions].contains(&queue)
     }
 
-    fn party(&self) -> Party {
-        Party {
+    fn accessor(&self) -> Accessor {
+        Accessor {
             domain: self.responder.domain.unwrap_or(self.init.domain),
             queue_pair: self.number,
         }

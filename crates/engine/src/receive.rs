@@ -13,52 +13,54 @@ use crate::memory::ProtectionDomain;
 use crate::table::Id;
 use crate::work::{MAX_MESSAGE, ReceiveRequest};
 
-/// Why a work request was not taken.
+/// Why a work request is rejected when it is posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// All slots are taken.
+    /// The queue is full.
     #[error("the queue is full: poll completions, or create it larger")]
     QueueFull,
-    /// The process has no memory for another one.
+    /// The process has no memory for another request.
     #[error("the process has no memory for another request")]
     NoMemory,
-    /// More segments than the queue was created for.
+    /// The request has more segments than the queue was created for.
     #[error("the request has more segments than the {max} that the queue was created for")]
     TooManySegments {
-        /// How many would be taken.
+        /// The maximum.
         max: u32,
     },
-    /// More than 2^31 bytes.
-    #[error("a message may have at most 2^31 bytes")]
+    /// The message has more than 2^31 bytes.
+    #[error("a message has at most 2^31 bytes")]
     MessageTooLong,
-    /// More inline data than the queue was created for.
+    /// The request has more inline data than the queue was created for.
     #[error("at most {max} bytes may be inline in this queue")]
     InlineTooLong {
-        /// How many would be taken.
+        /// The maximum.
         max: u32,
     },
-    /// The queue pair's state forbids it.
-    #[error("the queue pair is in state {0:?}: it takes such requests only later")]
+    /// The state of the queue pair does not allow it.
+    #[error("the queue pair is in state {0:?}, which does not accept this request")]
     WrongState(crate::State),
-    /// The kind of queue pair can't do that.
-    #[error("this kind of queue pair can't do that work")]
+    /// The queue pair type does not support the work.
+    #[error("this queue pair type does not support the work")]
     Unsupported,
-    /// A datagram without destination, or another request with one.
-    #[error("a datagram needs an address handle and queue key, other requests take none")]
+    /// A datagram has no destination, or another request has one.
+    #[error(
+        "a datagram needs an address handle and a queue key, and other requests must not have them"
+    )]
     Destination,
-    /// A datagram's address can't be reached.
-    #[error("the destination can't be used: {0}")]
+    /// The destination of a datagram cannot be used.
+    #[error("the destination cannot be used: {0}")]
     Address(#[from] crate::AddressError),
-    /// An atomic works on eight aligned bytes.
+    /// An atomic needs eight aligned bytes of the peer and eight bytes of local memory.
     #[error("an atomic needs an 8-byte aligned remote address and 8 bytes of local memory")]
     AtomicShape,
     /// The queue pair receives from a shared receive queue.
-    #[error("this queue pair receives from a shared queue: post there")]
+    #[error("this queue pair uses a shared receive queue: post the receive there")]
     SharedReceive,
-    /// The device was opened by the parent process.
+    /// The parent process opened the device.
     #[error("the device was opened before a fork and stays with the parent: open it again")]
     Abandoned,
-    /// No such object.
+    /// The queue does not exist.
     #[error("no such queue: it was destroyed or belongs to another device")]
     Unknown,
 }
@@ -102,12 +104,12 @@ impl ReceiveQueue {
         self.requests.pop_front()
     }
 
-    /// The request that the next message goes into.
+    /// The request that the next message will fill.
     pub(crate) fn front(&self) -> Option<&ReceiveRequest> {
         self.requests.front()
     }
 
-    /// Gives back a receive whose message did not come to its end.
+    /// Returns a receive whose message did not complete.
     pub(crate) fn put_back(&mut self, request: ReceiveRequest) {
         self.requests.push_front(request);
     }
@@ -121,26 +123,26 @@ impl ReceiveQueue {
     }
 }
 
-/// What a shared receive queue is created with.
+/// The values that a shared receive queue is created with.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedReceiveInit {
-    /// The domain of its memory.
+    /// The protection domain of its memory.
     pub domain: Id<ProtectionDomain>,
-    /// How many requests it holds.
+    /// The maximum number of requests.
     pub capacity: u32,
-    /// How many segments each may have.
+    /// The maximum number of segments in a request.
     pub max_segments: u32,
-    /// For XRC: the domain it belongs to, and where its receives complete.
+    /// For XRC: its XRC domain, and the completion queue of its receives.
     pub extended: Option<(Id<XrcDomain>, Id<CompletionQueue>)>,
 }
 
-/// Lets processes share XRC target queue pairs.
+/// An XRC domain, in which processes share XRC target queue pairs.
 #[derive(Debug)]
 pub struct XrcDomain {
     pub(crate) users: u32,
 }
 
-/// Receives that several queue pairs take from.
+/// A receive queue that several queue pairs share.
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
     pub(crate) init: SharedReceiveInit,
@@ -161,42 +163,42 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// The number by which XRC requests name it on the wire; others have none.
+    /// The number by which XRC requests name it. Other shared receive queues have none.
     #[must_use]
     pub fn number(&self) -> Option<Qpn> {
         self.number
     }
 
-    /// The limit that is armed, or 0.
+    /// The armed limit, or 0.
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// How many requests it holds at most.
+    /// The maximum number of requests.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.queue.capacity
     }
 
-    /// How many requests wait in it.
+    /// How many requests it holds.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether no request waits in it.
+    /// Whether it holds no requests.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Asks for one event when fewer than `limit` requests are left; 0 disarms.
+    /// Requests one event when fewer than `limit` requests are left. 0 cancels the request.
     pub(crate) fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
     }
 
-    /// False when more requests wait than the new capacity holds.
+    /// Sets a new capacity. Returns false if the queue holds more requests than that.
     pub(crate) fn resize(&mut self, capacity: u32) -> bool {
         let fits = self.queue.len() <= capacity as usize;
         if fits {
@@ -205,12 +207,12 @@ impl SharedReceiveQueue {
         fits
     }
 
-    /// A request, and whether taking it fell below the limit.
+    /// Takes a request. Also returns whether the queue fell below its limit.
     pub(crate) fn take(&mut self) -> Option<(ReceiveRequest, bool)> {
         let request = self.queue.take()?;
         let reached = self.queue.len() < self.limit as usize;
         if reached {
-            // One-shot: the consumer arms it again.
+            // One-shot: the application must arm it again.
             self.limit = 0;
         }
         Some((request, reached))

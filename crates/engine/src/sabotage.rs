@@ -1,41 +1,42 @@
-//! Known protocol bugs, to be planted one at a time.
+//! Known protocol bugs that tests plant, one at a time.
 //!
-//! A simulator that never fails proves nothing. Its tests plant each of these bugs and demand that
-//! it is found. Without the cargo feature `sabotage` no bug can be planted and the checks vanish.
+//! A simulator that never fails proves nothing. Its tests plant each of these bugs and require that
+//! the simulator detects it. Without the cargo feature `sabotage` no bug can be planted, and the
+//! checks for them are compiled out.
 
-/// A bug that a careless implementation of the protocol might have.
+/// A bug that an implementation of the protocol might have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bug {
-    /// Sequence numbers are compared as plain numbers: the wrap at 2^24 goes wrong.
+    /// PSNs are compared as plain numbers, which fails at the wrap at 2^24.
     NoPsnWrap,
-    /// A SEND seen before consumes another receive.
+    /// A duplicate SEND consumes another receive.
     DuplicateSendExecuted,
-    /// An atomic seen before is executed again instead of answered from the saved result.
+    /// A duplicate atomic is executed again instead of answered from the saved result.
     AtomicNotReplayed,
-    /// A request ahead of the expected one is taken as if nothing were missing.
+    /// A request ahead of the expected PSN is executed.
     GapAccepted,
-    /// The ICRC is not compared.
+    /// The ICRC is not checked.
     IcrcUnchecked,
-    /// After a receiver-not-ready NAK the request is repeated at once.
+    /// After an RNR NAK the request is retransmitted at once.
     RnrTimerIgnored,
-    /// A read that lost a response is asked for again from its first address.
+    /// A read that lost a response is requested again from its first address.
     PartialReadRestartsWrongly,
-    /// A completion overtakes the one before it.
+    /// A completion is reported before the one that precedes it.
     CompletionOutOfOrder,
-    /// A fenced request does not wait for the reads before it.
+    /// A fenced request does not wait for earlier reads.
     FenceIgnored,
-    /// A duplicate is not acknowledged again.
+    /// A duplicate is not acknowledged.
     DuplicateNotAcknowledged,
-    /// The remote key's rights are not looked at.
+    /// The rights of an R_Key are not checked.
     RightsUnchecked,
-    /// A read response with one missing before it is taken.
+    /// A read response is accepted although an earlier one is missing.
     ResponseGapAccepted,
-    /// The retry counter never runs out.
+    /// Retries never end.
     RetriesForEver,
 }
 
 impl Bug {
-    /// All of them.
+    /// All bugs.
     pub const ALL: [Bug; 13] = [
         Bug::NoPsnWrap,
         Bug::DuplicateSendExecuted,
@@ -53,7 +54,7 @@ impl Bug {
     ];
 }
 
-/// The bug that is planted in a device, if any.
+/// The planted bug of a device, if any.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sabotage {
     #[cfg(feature = "sabotage")]

@@ -1,8 +1,8 @@
-//! What the queue pairs of a device have in common.
+//! The state that the queue pairs of a device share.
 
 use std::collections::VecDeque;
 
-use crate::completion::{Completion, CompletionQueue, Pushed};
+use crate::completion::{Completion, CompletionQueue, PushOutcome};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
@@ -20,7 +20,7 @@ pub(crate) struct Shared {
     pub(crate) incidents: Incidents,
     pub(crate) counters: Counters,
     pub(crate) sabotage: Sabotage,
-    /// Completion queues that overran and whose queue pairs must still be told.
+    /// Completion queues that overran and whose queue pairs must still enter the error state.
     pub(crate) overrun: Vec<Id<CompletionQueue>>,
 }
 
@@ -29,7 +29,7 @@ impl Shared {
         self.events.push_back(Event::Async(event));
     }
 
-    /// Tells the end of a work request.
+    /// Adds a completion to its queue and raises the events that follow from it.
     pub(crate) fn complete(
         &mut self,
         queue: Id<CompletionQueue>,
@@ -40,17 +40,17 @@ impl Shared {
             .completion_queues
             .get_mut(queue)
             .expect("a completion queue outlives its queue pairs");
-        let pushed = entry.push(completion, solicited);
+        let outcome = entry.push(completion, solicited);
         if entry.take_watch() {
             self.events.push_back(Event::Filled(queue));
         }
         if self.sabotage.has(Bug::CompletionOutOfOrder) {
-            overtake(entry);
+            swap_newest(entry);
         }
-        match pushed {
-            Pushed::Quietly | Pushed::StillOverrun => {}
-            Pushed::Notifying => self.events.push_back(Event::Completion(queue)),
-            Pushed::Overrun => {
+        match outcome {
+            PushOutcome::Added | PushOutcome::AlreadyOverrun => {}
+            PushOutcome::Notify => self.events.push_back(Event::Completion(queue)),
+            PushOutcome::Overrun => {
                 let capacity = entry.capacity();
                 self.incidents.note(|| Incident::CompletionsOverran {
                     queue: queue.index(),
@@ -64,7 +64,7 @@ impl Shared {
     }
 }
 
-fn overtake(queue: &mut CompletionQueue) {
+fn swap_newest(queue: &mut CompletionQueue) {
     let (Some(newest), Some(before)) = (queue.pop_newest(), queue.pop_newest()) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Objects by number: a slab whose handles go stale instead of pointing at a stranger.
+//! A slab of objects whose handles become stale when the object is destroyed.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 /// A handle to one object of a device.
 ///
-/// It stays valid until the object is destroyed and never names another one afterwards.
+/// It is valid until the object is destroyed, and never names another object afterwards.
 pub struct Id<T> {
     index: u32,
     generation: u32,
@@ -14,7 +14,7 @@ pub struct Id<T> {
 }
 
 impl<T> Id<T> {
-    /// The place of the object in its table: small, dense, and reused after destruction.
+    /// The index of the object in its table: small, dense, and reused after destruction.
     #[must_use]
     pub const fn index(self) -> u32 {
         self.index
@@ -70,7 +70,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// The new object's handle, or the object back when the table is full.
+    /// Inserts an object and returns its handle, or `None` if the table is full.
     pub(crate) fn insert(&mut self, object: T) -> Option<Id<T>> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -92,7 +92,7 @@ impl<T> Table<T> {
         })
     }
 
-    /// How many objects there are.
+    /// How many objects the table holds.
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
@@ -127,18 +127,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_goes_stale_with_its_object() {
+    fn handle_is_stale_after_its_object_is_removed() {
         let mut table = Table::with_capacity(2);
-        let first = table.insert("first").expect("room for two");
+        let first = table.insert("first").expect("the table has room for two");
         assert_eq!(table.remove(first), Some("first"));
-        let second = table.insert("second").expect("room for two");
+        let second = table.insert("second").expect("the table has room for two");
         assert_eq!(second.index(), first.index());
         assert_eq!(table.get(first), None);
         assert_eq!(table.get(second), Some(&"second"));
     }
 
     #[test]
-    fn a_full_table_refuses() {
+    fn insert_into_a_full_table_fails() {
         let mut table = Table::with_capacity(1);
         assert!(table.insert(1).is_some());
         assert!(table.insert(2).is_none());

@@ -1,20 +1,20 @@
-//! Packets on their way out: several in one buffer, as one segmented send takes them.
+//! Packets to send: several in one buffer, for one segmented send.
 
 use wire::{ICRC_LENGTH, PacketHead, Qpn, Sealer};
 
 use crate::address::Route;
 
-/// How much may go into one send.
+/// The limits of one send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// The most packets; 1 when the socket can't segment.
+    /// The maximum number of packets; 1 if the socket cannot segment.
     pub packets: usize,
-    /// The most bytes.
+    /// The maximum number of bytes.
     pub bytes: usize,
 }
 
 impl Default for BatchLimits {
-    /// What `UDP_SEGMENT` takes: segments of one size, 64 KB less headers in all.
+    /// The limits of `UDP_SEGMENT`: 64 segments of one size, at most 64 KB including headers.
     fn default() -> Self {
         Self {
             packets: 64,
@@ -23,22 +23,22 @@ impl Default for BatchLimits {
     }
 }
 
-/// One send: packets of `segment_size` bytes each, the last perhaps shorter, all to one peer.
+/// One send: packets of `segment_size` bytes to one peer. The last one may be shorter.
 ///
-/// The packets themselves are in the buffer that [`Device::poll_transmit`](crate::Device) filled.
-/// Over IPv4, packet *i* is sealed for the IP identification *i*, which is what segmentation by
-/// the kernel gives it.
+/// The packets are in the buffer that [`Device::poll_transmit`](crate::Device) filled. Over IPv4
+/// the ICRC of packet *i* is computed for the IP identification *i*, because that is the value that
+/// segmentation by the kernel assigns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
-    /// The queue pair that sends.
+    /// The sending queue pair.
     pub queue_pair: Qpn,
-    /// Where to.
+    /// The destination.
     pub route: Route,
-    /// The length of every packet but perhaps the last.
+    /// The length of every packet except perhaps the last.
     pub segment_size: usize,
 }
 
-/// Fills a buffer with packets for one send.
+/// Fills a buffer with the packets of one send.
 pub(crate) struct Batch<'b> {
     buffer: &'b mut Vec<u8>,
     sealer: &'b mut Sealer,
@@ -46,7 +46,7 @@ pub(crate) struct Batch<'b> {
     route: Option<Route>,
     segment_size: usize,
     packets: usize,
-    /// A packet shorter than the others is the last.
+    /// Set after a packet that is shorter than the others: it must be the last.
     complete: bool,
 }
 
@@ -84,7 +84,7 @@ impl<'b> Batch<'b> {
         })
     }
 
-    /// Whether a packet with this head length and payload can still join.
+    /// Whether a packet with this header length and payload length fits.
     #[inline]
     pub(crate) fn admits(&self, route: &Route, head: usize, payload: usize) -> bool {
         let length = wire_length(head, payload);
@@ -100,9 +100,9 @@ impl<'b> Batch<'b> {
         }
     }
 
-    /// Appends a packet that was admitted; `fill` appends its payload.
+    /// Appends a packet that fits. `fill` appends its payload.
     ///
-    /// When `fill` fails, nothing has been appended.
+    /// If `fill` fails, nothing is appended.
     #[inline]
     pub(crate) fn push<E>(
         &mut self,
@@ -144,7 +144,7 @@ impl<'b> Batch<'b> {
     }
 }
 
-/// The packets of a send, one by one.
+/// Splits the packets of a send.
 pub fn packets<'a>(
     transmit: &Transmit,
     buffer: &'a [u8],

@@ -1,4 +1,4 @@
-//! Work requests: what a caller asks of a queue pair.
+//! Work requests.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,23 +10,23 @@ use crate::address::Address;
 use crate::completion::CompletedWork;
 use crate::memory::{Binding, Segments};
 
-/// The longest message that any service carries.
+/// The maximum length of a message.
 pub const MAX_MESSAGE: u64 = 1 << 31;
 
-/// The most segments that one request may have.
+/// The maximum number of segments in a request.
 pub const MAX_SEGMENTS: u32 = 32;
 
-/// Memory of the peer.
+/// An address in the peer's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remote {
-    /// Where, in the peer region's own addresses.
+    /// The address, in the address space of the peer's region.
     pub address: u64,
-    /// The remote key that the peer gave out.
+    /// The R_Key of the peer.
     pub key: Key,
 }
 
 impl Remote {
-    /// How many bytes [`to_bytes`](Self::to_bytes) gives.
+    /// The length of [`to_bytes`](Self::to_bytes).
     pub const LENGTH: usize = 12;
 
     /// The address and then the key, both in network byte order: for a message to the peer.
@@ -38,7 +38,7 @@ impl Remote {
         bytes
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) gave.
+    /// Parses the result of [`to_bytes`](Self::to_bytes).
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
         let [a0, a1, a2, a3, a4, a5, a6, a7, k0, k1, k2, k3] = bytes;
@@ -50,13 +50,13 @@ impl Remote {
 }
 
 impl fmt::Display for Remote {
-    /// Without spaces; [`FromStr`] reads it back.
+    /// Without spaces. [`FromStr`] parses it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}/{:#x}", self.address, self.key.value())
     }
 }
 
-/// A text that does not name memory of a peer.
+/// A text is not an address and a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` does not name remote memory: write 0xADDRESS/0xKEY")]
 pub struct RemoteParseError(String);
@@ -77,65 +77,67 @@ impl FromStr for Remote {
     }
 }
 
-/// What to do.
+/// The operation of a send request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// Put the data into the peer's next receive.
+    /// SEND: fills the peer's next receive.
     Send,
-    /// SEND, and show these four bytes in the completion of the receive.
+    /// SEND with immediate data, which the completion of the receive reports.
     SendImmediate([u8; 4]),
-    /// SEND, and invalidate this key of the peer's.
+    /// SEND with invalidate: also invalidates this key of the peer.
     SendInvalidate(Key),
-    /// Put the data into the peer's memory.
+    /// RDMA WRITE to the peer's memory.
     Write(Remote),
-    /// WRITE, then consume a receive whose completion shows these four bytes.
+    /// RDMA WRITE with immediate data: also consumes a receive, whose completion reports the data.
     WriteImmediate(Remote, [u8; 4]),
-    /// Get data from the peer's memory.
+    /// RDMA READ from the peer's memory.
     Read(Remote),
-    /// If the peer's eight bytes equal `compare`, replace them with `swap`; get what they were.
+    /// Atomic compare-and-swap: if the peer's eight bytes equal `compare`, replaces them with
+    /// `swap`. Returns the previous value.
     CompareSwap {
-        /// The eight bytes.
+        /// The address of the eight bytes.
         remote: Remote,
-        /// What they must be.
+        /// The value to compare with.
         compare: u64,
-        /// What they become.
+        /// The new value.
         swap: u64,
     },
-    /// Add to the peer's eight bytes; get what they were.
+    /// Atomic fetch-and-add to the peer's eight bytes. Returns the previous value.
     FetchAdd {
-        /// The eight bytes.
+        /// The address of the eight bytes.
         remote: Remote,
-        /// What is added, wrapping.
+        /// The value to add, with wrapping.
         add: u64,
     },
-    /// Write eight bytes at once: nobody sees a half of them.
+    /// Atomic write of eight bytes: no reader sees a part of them.
     AtomicWrite(Remote),
-    /// Make earlier writes visible or durable at the peer.
+    /// Makes earlier writes visible or persistent at the peer.
     Flush {
-        /// The first byte.
+        /// The address of the first byte.
         remote: Remote,
-        /// How many bytes, unless the range is the whole region.
+        /// The length in bytes. Ignored if the range is the whole region.
         length: u32,
-        /// Visible, durable, or both.
+        /// Global visibility, persistence, or both.
         placement: FlushPlacement,
-        /// The bytes named, or the whole region.
+        /// The given bytes, or the whole region.
         range: FlushRange,
     },
-    /// Make a key of this side's unusable.
+    /// Invalidates a local key.
     LocalInvalidate(Key),
-    /// Open a memory window: for type 2 under the key given, for type 1 under one of the device's.
+    /// Binds a memory window. Type 2 gets the given key; type 1 gets a key that the device chooses.
     BindWindow {
         /// The window.
         window: Key,
-        /// The key it gets, which differs from the window's in the low 8 bits; none for type 1.
+        /// The new key of a type-2 window, which differs from the present one in the low 8 bits.
+        /// `None` for type 1.
         key: Option<Key>,
-        /// What it opens.
+        /// The range and the rights.
         binding: Binding,
     },
 }
 
 impl Work {
-    /// How its completion is labelled.
+    /// The kind of work that its completion reports.
     #[must_use]
     pub const fn kind(&self) -> CompletedWork {
         match self {
@@ -151,7 +153,7 @@ impl Work {
         }
     }
 
-    /// Whether a receive of the peer's is consumed.
+    /// Whether it consumes a receive of the peer.
     #[must_use]
     pub const fn takes_receive(&self) -> bool {
         matches!(
@@ -163,7 +165,8 @@ impl Work {
         )
     }
 
-    /// Whether the peer answers with more than an acknowledgement, out of a limited resource.
+    /// Whether the peer sends a response other than an acknowledgement, which takes a limited
+    /// resource.
     #[must_use]
     pub const fn has_response(&self) -> bool {
         matches!(
@@ -176,7 +179,7 @@ impl Work {
         )
     }
 
-    /// Whether nothing goes over the wire.
+    /// Whether it sends no packets.
     #[must_use]
     pub const fn is_local(&self) -> bool {
         matches!(self, Work::LocalInvalidate(_) | Work::BindWindow { .. })
@@ -184,14 +187,14 @@ impl Work {
 }
 
 bitflags::bitflags! {
-    /// How to do it. The values are those of `enum ibv_send_flags`.
+    /// Flags of a send request. The values are those of `enum ibv_send_flags`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct SendFlags: u32 {
-        /// Begin only when all earlier reads and atomics are done.
+        /// Begins only after all earlier reads and atomics have completed.
         const FENCE = 1 << 0;
-        /// Tell its completion even if it succeeds.
+        /// Reports a completion even on success.
         const SIGNALED = 1 << 1;
-        /// Raise a notification at a peer who waits for solicited ones.
+        /// Notifies a peer that is armed for solicited completions.
         const SOLICITED = 1 << 2;
     }
 }
@@ -199,9 +202,9 @@ bitflags::bitflags! {
 /// The data of a send request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
-    /// Registered memory; read while the request is under way.
+    /// Registered memory. It is read while the request is under way.
     Segments(Segments),
-    /// A copy made when the request was posted.
+    /// A copy that was made when the request was posted.
     Inline(SmallVec<[u8; 16]>),
 }
 
@@ -225,29 +228,30 @@ impl Payload {
     }
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
     /// The peer's address.
     pub address: Address,
-    /// The peer's queue pair, or [`Qpn::MULTICAST`].
+    /// The peer's queue pair number, or [`Qpn::MULTICAST`].
     pub queue_pair: Qpn,
-    /// The key that the peer's queue pair asks for. A privileged one stands for our own.
+    /// The Q_Key of the peer's queue pair. A privileged key stands for the Q_Key of the sending
+    /// queue pair.
     pub queue_key: QueueKey,
 }
 
-/// A request for the send queue.
+/// A work request for a send queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendRequest {
-    /// The caller's own number for it.
+    /// The caller's id for the request.
     pub id: u64,
-    /// What to do.
+    /// The operation.
     pub work: Work,
-    /// The data: sent, or for reads and atomics where the result goes.
+    /// The data to send, or the memory for the result of a read or atomic.
     pub payload: Payload,
-    /// How to do it.
+    /// The flags.
     pub flags: SendFlags,
-    /// For datagrams: where to.
+    /// The destination of a datagram.
     pub destination: Option<Destination>,
     /// For XRC: the number of the peer's shared receive queue.
     pub shared_receive: Option<Qpn>,
@@ -267,28 +271,28 @@ impl SendRequest {
         }
     }
 
-    /// With this data.
+    /// Sets the data: registered memory.
     #[must_use]
     pub fn with(mut self, segments: impl IntoIterator<Item = crate::Segment>) -> Self {
         self.payload = Payload::Segments(segments.into_iter().collect());
         self
     }
 
-    /// With a copy of this data.
+    /// Sets the data: an inline copy of `bytes`.
     #[must_use]
     pub fn inline(mut self, bytes: &[u8]) -> Self {
         self.payload = Payload::Inline(SmallVec::from_slice(bytes));
         self
     }
 
-    /// With these flags instead.
+    /// Replaces the flags.
     #[must_use]
     pub fn flags(mut self, flags: SendFlags) -> Self {
         self.flags = flags;
         self
     }
 
-    /// To this datagram queue pair.
+    /// Sets the destination of a datagram.
     #[must_use]
     pub fn to(mut self, destination: Destination) -> Self {
         self.destination = Some(destination);
@@ -296,10 +300,10 @@ impl SendRequest {
     }
 }
 
-/// A request for a receive queue: where the next message may go.
+/// A work request for a receive queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiveRequest {
-    /// The caller's own number for it.
+    /// The caller's id for the request.
     pub id: u64,
     /// The memory to fill, in order.
     pub segments: Segments,
@@ -314,7 +318,7 @@ impl ReceiveRequest {
         }
     }
 
-    /// How many bytes fit.
+    /// The capacity in bytes.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.segments
@@ -329,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remote_memory_survives_text_and_bytes() {
+    fn remote_memory_round_trips_through_text_and_bytes() {
         let remote = Remote {
             address: 0x7f12_3456_789a,
             key: Key::new(0xfedc_ba98),
@@ -340,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_not_remote_memory() {
+    fn invalid_texts_are_rejected() {
         for text in [
             "",
             "0x10",

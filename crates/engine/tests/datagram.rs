@@ -1,4 +1,4 @@
-//! Unreliable datagrams: one packet to anybody who has the key.
+//! Unreliable datagrams.
 
 mod conversation;
 
@@ -39,9 +39,10 @@ fn hello(id: u64) -> SendRequest {
     request.to(to_peer(0x2222_2222))
 }
 
-/// The specification has an immediate error for work that the service does not have.
+/// The specification defines an immediate error for work that the transport service does not
+/// support.
 #[test]
-fn a_datagram_queue_pair_neither_reads_nor_writes_nor_does_atomics() {
+fn datagram_queue_pair_rejects_reads_writes_and_atomics() {
     let mut peer = Conversation::with(datagrams());
     let memory = peer.registers(0x1000, &[0; 64]);
     let remote = remote(0x9000);
@@ -60,8 +61,8 @@ fn a_datagram_queue_pair_neither_reads_nor_writes_nor_does_atomics() {
         Work::LocalInvalidate(memory.key()),
     ] {
         let request = SendRequest::new(1, work).with([memory.segment(0, 8)]);
-        let refused = peer.device.post_send(peer.number, request.to(to_peer(1)));
-        assert_eq!(refused, Err(PostError::Unsupported), "{work:?}");
+        let rejected = peer.device.post_send(peer.number, request.to(to_peer(1)));
+        assert_eq!(rejected, Err(PostError::Unsupported), "{work:?}");
     }
     peer.completes([]);
     peer.hears_nothing(at(1));
@@ -69,7 +70,7 @@ fn a_datagram_queue_pair_neither_reads_nor_writes_nor_does_atomics() {
 }
 
 #[test]
-fn a_datagram_is_sent_and_done() {
+fn datagram_completes_when_it_is_sent() {
     let mut peer = Conversation::with(datagrams());
     peer.posts(hello(1));
     let work = Work::SendImmediate(*b"imm!");
@@ -79,8 +80,8 @@ fn a_datagram_is_sent_and_done() {
             .to(to_peer(0x2222_2222))
             .flags(SendFlags::SIGNALED | SendFlags::SOLICITED),
     );
-    let heard = peer.listens(at(0));
-    let words: Vec<&str> = heard.iter().map(Heard::words).collect();
+    let received = peer.listens(at(0));
+    let words: Vec<&str> = received.iter().map(DevicePacket::text).collect();
     assert_eq!(
         words,
         [
@@ -88,18 +89,21 @@ fn a_datagram_is_sent_and_done() {
             "datagram +1 5B qkey=0x22222222 imm=imm! solicited",
         ]
     );
-    assert_eq!(heard[0].packet().destination, PEER);
+    assert_eq!(received[0].packet().destination, PEER);
     assert_eq!(
-        heard[0].packet().deth().expect("a DETH").source(),
+        received[0].packet().deth().expect("a DETH").source(),
         peer.number
     );
-    assert_eq!(heard[0].route.flow.destination, IpAddr::from(PEER_ADDRESS));
+    assert_eq!(
+        received[0].route.flow.destination,
+        IpAddr::from(PEER_ADDRESS)
+    );
     peer.completes([(1, Status::Success), (2, Status::Success)]);
     peer.hears_nothing(at(10_000));
 }
 
 #[test]
-fn datagrams_to_several_destinations_each_find_their_way() {
+fn datagrams_to_several_destinations_have_their_own_routes() {
     let mut peer = Conversation::with(datagrams());
     for last in [2, 3, 2] {
         let mut destination = to_peer(0x2222_2222);
@@ -111,14 +115,14 @@ fn datagrams_to_several_destinations_each_find_their_way() {
     let ways: Vec<(IpAddr, u8)> = peer
         .listens(at(0))
         .iter()
-        .map(|heard| (heard.route.flow.destination, heard.route.hop_limit))
+        .map(|received| (received.route.flow.destination, received.route.hop_limit))
         .collect();
     let way = |last| (IpAddr::from([10, 0, 0, last]), last);
     assert_eq!(ways, [way(2), way(3), way(2)]);
 }
 
 #[test]
-fn a_datagram_as_long_as_the_mtu_is_sent() {
+fn datagram_as_long_as_the_mtu_is_sent() {
     let mut peer = Conversation::with(datagrams());
     let outbox = peer.registers(0x1000, &pattern(8192));
     let request = SendRequest::new(1, Work::Send).with([outbox.segment(0, 4096)]);
@@ -128,7 +132,7 @@ fn a_datagram_as_long_as_the_mtu_is_sent() {
 }
 
 #[test]
-fn an_oversize_datagram_sends_nothing_and_stops_the_send_queue() {
+fn oversize_datagram_is_not_sent_and_moves_the_send_queue_to_error() {
     let (mut peer, inbox) = with_inbox();
     let outbox = peer.registers(0x9000, &pattern(8192));
     let request = SendRequest::new(2, Work::Send).with([outbox.segment(0, 4097)]);
@@ -137,11 +141,11 @@ fn an_oversize_datagram_sends_nothing_and_stops_the_send_queue() {
     peer.hears_nothing(at(0));
     peer.completes([(2, Status::LocalLength), (3, Status::Flushed)]);
     assert_eq!(peer.state(), State::SendQueueError);
-    // Receiving goes on.
+    // Receiving continues.
     peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"hi"));
     peer.completes([(1, Status::Success)]);
     assert_eq!(inbox.bytes()[40..42], *b"hi");
-    // What is posted now is flushed, until the application repairs it.
+    // Requests are flushed until the application moves the queue pair to Ready to Send.
     peer.posts(hello(4));
     peer.completes([(4, Status::Flushed)]);
     peer.goes_to(State::ReadyToSend);
@@ -151,7 +155,7 @@ fn an_oversize_datagram_sends_nothing_and_stops_the_send_queue() {
 }
 
 #[test]
-fn an_unusable_local_key_stops_the_send_queue() {
+fn unusable_local_key_moves_the_send_queue_to_error() {
     let mut peer = Conversation::with(datagrams());
     let outbox = peer.registers(0x1000, &pattern(64));
     let request = SendRequest::new(1, Work::Send).with([outbox.segment(60, 5)]);
@@ -163,23 +167,23 @@ fn an_unusable_local_key_stops_the_send_queue() {
 }
 
 #[test]
-fn a_datagram_needs_a_destination_that_can_be_reached() {
+fn datagram_needs_a_reachable_destination() {
     let mut peer = Conversation::with(datagrams());
     let number = peer.number;
     let nowhere = SendRequest::new(1, Work::Send).inline(b"hello");
-    let refused = peer.device.post_send(number, nowhere);
-    assert_eq!(refused, Err(PostError::Destination));
+    let rejected = peer.device.post_send(number, nowhere);
+    assert_eq!(rejected, Err(PostError::Destination));
     let mut destination = to_peer(1);
     destination.address.source_index = 9;
-    let refused = peer.device.post_send(number, hello(1).to(destination));
-    assert!(matches!(refused, Err(PostError::Address(_))));
+    let rejected = peer.device.post_send(number, hello(1).to(destination));
+    assert!(matches!(rejected, Err(PostError::Address(_))));
     let write = SendRequest::new(1, Work::Write(remote(0x9000))).to(to_peer(1));
-    let refused = peer.device.post_send(number, write);
-    assert_eq!(refused, Err(PostError::Unsupported));
+    let rejected = peer.device.post_send(number, write);
+    assert_eq!(rejected, Err(PostError::Unsupported));
 }
 
 #[test]
-fn a_privileged_queue_key_stands_for_the_queue_pair_s_own() {
+fn privileged_queue_key_is_replaced_by_the_queue_pair_s_key() {
     let mut peer = Conversation::with(datagrams());
     peer.posts(hello(1).to(to_peer(0x8000_0000)));
     peer.posts(hello(2).to(to_peer(0x7fff_ffff)));
@@ -193,7 +197,7 @@ fn a_privileged_queue_key_stands_for_the_queue_pair_s_own() {
 }
 
 #[test]
-fn a_datagram_with_another_queue_key_is_not_let_in() {
+fn datagram_with_a_wrong_queue_key_is_dropped() {
     let (mut peer, _) = with_inbox();
     peer.says(at(1), datagram(PSN, QUEUE_KEY + 1, PEER, b"hello"));
     peer.completes([]);
@@ -204,10 +208,10 @@ fn a_datagram_with_another_queue_key_is_not_let_in() {
 }
 
 #[test]
-fn a_receive_begins_with_forty_bytes_that_show_the_way_back_over_ipv4() {
+fn receive_starts_with_the_ipv4_header_in_the_grh_area() {
     let (mut peer, inbox) = with_inbox();
-    let said = datagram(PSN, QUEUE_KEY, Qpn::new(0xabc), b"hello");
-    let bytes = said.sealed(peer.number, &flow());
+    let sent = datagram(PSN, QUEUE_KEY, Qpn::new(0xabc), b"hello");
+    let bytes = sent.sealed(peer.number, &flow());
     let arrival = Arrival {
         flow: flow(),
         traffic_class: 0x20,
@@ -250,15 +254,15 @@ fn over_ipv6() -> (Setup, Flow) {
 }
 
 #[test]
-fn a_receive_begins_with_forty_bytes_that_show_the_way_back_over_ipv6() {
+fn receive_starts_with_the_ipv6_header_in_the_grh_area() {
     let (setup, flow) = over_ipv6();
     let mut peer = Conversation::with(setup);
     let inbox = peer.registers(0x1000, &[0; 256]);
     peer.receives(1, &inbox);
-    let said = datagram(PSN, QUEUE_KEY, Qpn::new(0xabc), b"hello");
-    let bytes = said.sealed(peer.number, &flow);
+    let sent = datagram(PSN, QUEUE_KEY, Qpn::new(0xabc), b"hello");
+    let bytes = sent.sealed(peer.number, &flow);
     peer.delivers(at(1), &flow, &bytes);
-    let source = peer.completion().source.expect("datagrams have one");
+    let source = peer.completion().source.expect("a datagram has a source");
     assert_eq!(source.gid, Gid::from(flow.source));
     let area: [u8; 40] = inbox.first(40).try_into().expect("forty bytes");
     assert_eq!(area[0] >> 4, 6);
@@ -271,32 +275,32 @@ fn a_receive_begins_with_forty_bytes_that_show_the_way_back_over_ipv6() {
 }
 
 #[test]
-fn a_datagram_is_sent_over_ipv6() {
+fn datagram_is_sent_over_ipv6() {
     let (setup, flow) = over_ipv6();
     let mut peer = Conversation::with(setup);
     let mut destination = to_peer(1);
     destination.address.destination = flow.source.into();
     peer.posts(hello(1).to(destination));
-    let heard = peer.listens(at(0));
-    assert_eq!(heard[0].words(), "datagram +0 5B qkey=0x1");
-    assert_eq!(heard[0].route.flow.destination, flow.source);
+    let received = peer.listens(at(0));
+    assert_eq!(received[0].text(), "datagram +0 5B qkey=0x1");
+    assert_eq!(received[0].route.flow.destination, flow.source);
 }
 
 #[test]
-fn immediate_data_and_solicitation_arrive_with_a_datagram() {
+fn datagram_delivers_immediate_data_and_solicited_event() {
     let (mut peer, _) = with_inbox();
     peer.arms(Notify::Solicited);
-    let said = Said::new(wire::Opcode::UdSendOnlyImmediate, PSN, b"x")
+    let sent = PeerPacket::new(wire::Opcode::UdSendOnlyImmediate, PSN, b"x")
         .push(&wire::Deth::new(QueueKey::new(QUEUE_KEY), PEER))
         .push(&wire::Immediate::new(*b"imm!"))
         .solicited();
-    peer.says(at(1), said);
+    peer.says(at(1), sent);
     assert!(peer.is_notified());
     assert_eq!(peer.completion().immediate, Some(*b"imm!"));
 }
 
 #[test]
-fn a_datagram_without_a_receive_is_dropped_without_a_word() {
+fn datagram_without_a_receive_is_dropped_silently() {
     let (mut peer, _) = with_inbox();
     peer.says(at(1), datagram(PSN, QUEUE_KEY, PEER, b"one"));
     peer.says(at(1), datagram(PSN + 1, QUEUE_KEY, PEER, b"two"));
@@ -307,7 +311,7 @@ fn a_datagram_without_a_receive_is_dropped_without_a_word() {
 }
 
 #[test]
-fn sequence_numbers_of_datagrams_mean_nothing() {
+fn psn_of_a_datagram_is_ignored() {
     let (mut peer, inbox) = with_inbox();
     peer.receives(2, &inbox);
     peer.says(at(1), datagram(PSN + 77, QUEUE_KEY, PEER, b"one"));
@@ -316,7 +320,7 @@ fn sequence_numbers_of_datagrams_mean_nothing() {
 }
 
 #[test]
-fn a_datagram_longer_than_the_receive_is_dropped_and_the_receive_stays_posted() {
+fn datagram_longer_than_the_receive_is_dropped_and_the_receive_stays_posted() {
     let mut peer = Conversation::with(datagrams());
     let inbox = peer.registers(0x1000, &[0; 256]);
     peer.receives_by(ReceiveRequest::new(1, [inbox.segment(0, 44)]));
@@ -332,7 +336,7 @@ fn a_datagram_longer_than_the_receive_is_dropped_and_the_receive_stays_posted() 
 }
 
 #[test]
-fn a_long_management_datagram_leaves_queue_pair_1_as_it_is() {
+fn oversize_management_datagram_does_not_change_queue_pair_1() {
     let mut peer = Conversation::with(Setup {
         kind: Kind::Management,
         ..Setup::default()
@@ -347,7 +351,7 @@ fn a_long_management_datagram_leaves_queue_pair_1_as_it_is() {
 }
 
 #[test]
-fn a_receive_with_an_unusable_key_breaks_the_queue_pair() {
+fn receive_with_an_unusable_key_moves_the_queue_pair_to_error() {
     let mut peer = Conversation::with(datagrams());
     let inbox = peer.registers(0x1000, &[0; 256]);
     let mut segment = inbox.segment(0, 128);
@@ -362,7 +366,7 @@ fn a_receive_with_an_unusable_key_breaks_the_queue_pair() {
 }
 
 #[test]
-fn a_receive_that_just_fits_is_filled() {
+fn datagram_that_exactly_fits_its_receive_is_delivered() {
     let mut peer = Conversation::with(datagrams());
     let inbox = peer.registers(0x1000, &[0; 256]);
     peer.receives_by(ReceiveRequest::new(1, [inbox.segment(0, 45)]));
@@ -371,7 +375,7 @@ fn a_receive_that_just_fits_is_filled() {
 }
 
 #[test]
-fn the_forty_bytes_are_scattered_like_the_rest() {
+fn grh_area_is_scattered_like_the_payload() {
     let mut peer = Conversation::with(datagrams());
     let inbox = peer.registers(0x1000, &[0xee; 256]);
     let segments = [inbox.segment(0, 30), inbox.segment(100, 100)];
@@ -381,38 +385,46 @@ fn the_forty_bytes_are_scattered_like_the_rest() {
     let bytes = inbox.bytes();
     assert_eq!(bytes[20..22], [0x45, 0]);
     assert_eq!(bytes[30..100], [0xee; 70]);
-    // The last ten of the forty: addresses of both ends, then the data.
+    // The last ten bytes of the GRH area hold the addresses; the data follows.
     assert_eq!(bytes[106..116], *b"\x0a\x00\x00\x01hello\xee");
 }
 
 const GROUP: [u8; 4] = [239, 1, 2, 3];
 
-fn to_group(payload: &[u8]) -> (Flow, Said) {
+fn to_group(payload: &[u8]) -> (Flow, PeerPacket) {
     let flow = Flow {
         destination: GROUP.into(),
         ..flow()
     };
-    let said = datagram(PSN, QUEUE_KEY, PEER, payload);
-    (flow, said.to(Qpn::MULTICAST))
+    let sent = datagram(PSN, QUEUE_KEY, PEER, payload);
+    (flow, sent.to(Qpn::MULTICAST))
 }
 
 #[test]
-fn a_multicast_datagram_goes_to_every_member_until_it_leaves() {
+fn multicast_datagram_is_delivered_to_every_member() {
     let (mut peer, inbox) = with_inbox();
     let init = peer.init();
     let second = peer.adds(init);
     let outsider = peer.adds(init);
     for (id, number) in [(2, second), (3, outsider)] {
         let request = ReceiveRequest::new(id, [inbox.all()]);
-        peer.device.post_receive(number, request).expect("room");
+        peer.device
+            .post_receive(number, request)
+            .expect("the queue has room");
     }
     let group = gid(GROUP);
     let number = peer.number;
-    peer.device.attach_multicast(number, group).expect("joined");
-    peer.device.attach_multicast(number, group).expect("again");
-    peer.device.attach_multicast(second, group).expect("joined");
-    let (flow, said) = to_group(b"all");
-    peer.delivers(at(1), &flow, &said.clone().sealed(number, &flow));
+    peer.device
+        .attach_multicast(number, group)
+        .expect("the queue pair can join");
+    peer.device
+        .attach_multicast(number, group)
+        .expect("joining twice is allowed");
+    peer.device
+        .attach_multicast(second, group)
+        .expect("the queue pair can join");
+    let (flow, sent) = to_group(b"all");
+    peer.delivers(at(1), &flow, &sent.clone().sealed(number, &flow));
     let completions = peer.completions();
     let receivers: Vec<(u64, Qpn)> = completions
         .iter()
@@ -424,47 +436,53 @@ fn a_multicast_datagram_goes_to_every_member_until_it_leaves() {
     assert_eq!(route.destination, group);
 
     peer.receives(4, &inbox);
-    peer.device.detach_multicast(number, group).expect("left");
-    peer.device.detach_multicast(second, group).expect("left");
-    peer.delivers(at(2), &flow, &said.sealed(number, &flow));
+    peer.device
+        .detach_multicast(number, group)
+        .expect("the queue pair is a member");
+    peer.device
+        .detach_multicast(second, group)
+        .expect("the queue pair is a member");
+    peer.delivers(at(2), &flow, &sent.sealed(number, &flow));
     peer.completes([]);
     assert_eq!(peer.counters().unknown_group, 1);
 }
 
 #[test]
-fn only_datagram_queue_pairs_join_and_only_groups_are_joined() {
+fn only_datagram_queue_pairs_join_only_multicast_addresses() {
     let mut peer = Conversation::new();
     let number = peer.number;
-    let refused = peer.device.attach_multicast(number, gid(GROUP));
-    assert_eq!(refused, Err(MulticastError::NotDatagram));
+    let rejected = peer.device.attach_multicast(number, gid(GROUP));
+    assert_eq!(rejected, Err(MulticastError::NotDatagram));
     let mut peer = Conversation::with(datagrams());
     let number = peer.number;
-    let refused = peer.device.attach_multicast(number, gid(PEER_ADDRESS));
+    let rejected = peer.device.attach_multicast(number, gid(PEER_ADDRESS));
     assert_eq!(
-        refused,
+        rejected,
         Err(MulticastError::NotMulticast(gid(PEER_ADDRESS)))
     );
-    let refused = peer.device.detach_multicast(number, gid(GROUP));
-    assert_eq!(refused, Err(MulticastError::NotMember(gid(GROUP))));
-    let refused = peer.device.attach_multicast(Qpn::new(999), gid(GROUP));
-    assert_eq!(refused, Err(MulticastError::UnknownQueuePair));
+    let rejected = peer.device.detach_multicast(number, gid(GROUP));
+    assert_eq!(rejected, Err(MulticastError::NotMember(gid(GROUP))));
+    let rejected = peer.device.attach_multicast(Qpn::new(999), gid(GROUP));
+    assert_eq!(rejected, Err(MulticastError::UnknownQueuePair));
 }
 
 #[test]
-fn a_destroyed_queue_pair_leaves_its_groups() {
+fn destroyed_queue_pair_leaves_its_groups() {
     let (mut peer, _) = with_inbox();
     let number = peer.number;
     peer.device
         .attach_multicast(number, gid(GROUP))
-        .expect("joined");
-    peer.device.destroy_queue_pair(number).expect("it ends");
-    let (flow, said) = to_group(b"all");
-    peer.delivers(at(1), &flow, &said.sealed(number, &flow));
+        .expect("the queue pair can join");
+    peer.device
+        .destroy_queue_pair(number)
+        .expect("nothing uses the queue pair");
+    let (flow, sent) = to_group(b"all");
+    peer.delivers(at(1), &flow, &sent.sealed(number, &flow));
     assert_eq!(peer.counters().unknown_group, 1);
 }
 
 #[test]
-fn the_management_queue_pair_has_number_one_and_the_well_known_key() {
+fn management_queue_pair_has_number_1_and_the_well_known_queue_key() {
     let mut peer = Conversation::with(Setup {
         kind: Kind::Management,
         ..Setup::default()
@@ -486,7 +504,7 @@ fn the_management_queue_pair_has_number_one_and_the_well_known_key() {
 }
 
 #[test]
-fn the_path_mtu_of_datagrams_is_the_port_s() {
+fn datagrams_use_the_mtu_of_the_port() {
     let setup = datagrams();
     let mut peer = Conversation::with(Setup {
         config: Config {
@@ -508,7 +526,7 @@ fn the_path_mtu_of_datagrams_is_the_port_s() {
 }
 
 #[test]
-fn a_draining_queue_keeps_what_was_not_begun_until_it_may_send_again() {
+fn draining_queue_keeps_unsent_datagrams_until_ready_to_send() {
     let mut peer = Conversation::with(datagrams());
     peer.goes_to(State::SendQueueDrain);
     peer.posts(hello(1));

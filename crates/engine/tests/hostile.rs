@@ -1,8 +1,8 @@
-//! A peer that knows the protocol and means harm.
+//! A hostile peer that knows the protocol.
 //!
-//! Every packet is sealed properly and most are of the right connection, in sequence, with keys and
-//! addresses close to the right ones. Whatever comes, not one byte changes that the peer has no
-//! right to write, nothing panics, and no queue grows without bound.
+//! Every packet has a valid ICRC. Most packets belong to the connection and are in sequence, with
+//! keys and addresses close to the right ones. No packet may change a byte that the peer has no
+//! right to write, cause a panic, or make a queue grow without bound.
 
 mod conversation;
 
@@ -20,30 +20,32 @@ use wire::{
     Immediate, Key, Opcode, Psn, Qpn, QueueKey, Reth, Syndrome, Xrceth,
 };
 
-/// The open region lies in the middle of its buffer, between two guards.
+/// The region is in the middle of its buffer, between two guard areas of this length.
 const GUARD: usize = 4096;
 const OPEN: usize = 4096;
 const BASE: u64 = 0x10_0000;
 const SENTINEL: u8 = 0xa5;
 
-/// The device, and all memory that the peer could try to reach.
+/// The device, and all memory that the peer may try to access.
 struct Target {
     peer: Conversation,
     arena: Arc<Buffer>,
-    /// Regions that no peer may write: without remote rights, read-only, and what is sent from.
-    closed: Vec<Region>,
-    /// Filled by SENDs and reads, but only between its guards.
+    /// Regions that no peer may write: without remote rights, read-only, and deregistered.
+    protected: Vec<Region>,
+    /// Memory that SENDs and reads fill, between its guard areas.
     inbox: Arc<Buffer>,
     inbox_key: Key,
     keys: Vec<Key>,
-    /// The sequence number that the device probably expects.
+    /// The PSN that the device probably expects.
     cursor: Psn,
 }
 
 fn guarded(peer: &mut Conversation, address: u64, access: Access) -> (Arc<Buffer>, Key) {
     let buffer = Buffer::copy_of(&[SENTINEL; GUARD + OPEN + GUARD]);
     let whole = Extent::from(Arc::clone(&buffer));
-    let middle = whole.part(GUARD as u64, OPEN as u64).expect("the middle");
+    let middle = whole
+        .part(GUARD as u64, OPEN as u64)
+        .expect("the middle is inside");
     let registration = peer
         .device
         .register(peer.domain, middle, address, access)
@@ -57,7 +59,7 @@ impl Target {
             kind,
             ..Setup::default()
         });
-        let (arena, open) = guarded(&mut peer, BASE, everything());
+        let (arena, open) = guarded(&mut peer, BASE, all_access());
         let (inbox, inbox_key) = guarded(&mut peer, BASE, Access::LOCAL_WRITE);
         let data = [SENTINEL; OPEN];
         let hidden = peer.registers_for(BASE, &data, Access::LOCAL_WRITE);
@@ -75,19 +77,19 @@ impl Target {
         let mut target = Self {
             peer,
             arena,
-            closed: vec![hidden, read_only, stale],
+            protected: vec![hidden, read_only, stale],
             inbox,
             inbox_key,
             keys,
             cursor: PSN,
         };
-        target.opens_window(open);
-        target.gives_work();
+        target.binds_window(open);
+        target.posts_work();
         target
     }
 
-    /// A window that lets the peer read a part of the open region, and not write it.
-    fn opens_window(&mut self, region: Key) {
+    /// Binds a window that grants read access to a part of the region.
+    fn binds_window(&mut self, region: Key) {
         let peer = &mut self.peer;
         let window = peer.device.allocate_window(peer.domain, WindowKind::Two);
         let window = window.expect("a window");
@@ -103,7 +105,7 @@ impl Target {
             key: Some(key),
             binding,
         };
-        // Datagram queue pairs bind no windows.
+        // Datagram queue pairs cannot bind windows.
         if peer
             .device
             .post_send(peer.number, SendRequest::new(0, work))
@@ -113,8 +115,8 @@ impl Target {
         }
     }
 
-    /// Receives to be filled, and requests that wait for responses.
-    fn gives_work(&mut self) {
+    /// Posts receives, and requests that wait for responses.
+    fn posts_work(&mut self) {
         let number = self.peer.number;
         let device = &mut self.peer.device;
         let into = |offset, length| engine::Segment {
@@ -140,12 +142,12 @@ impl Target {
         }
     }
 
-    fn hears(&mut self, said: Said) {
+    fn handles(&mut self, sent: PeerPacket) {
         let now = at(0);
-        self.peer.says(now, said);
-        for heard in self.peer.listens(now) {
-            if heard.words().starts_with("nak sequence") {
-                self.cursor = heard.packet().psn;
+        self.peer.says(now, sent);
+        for received in self.peer.listens(now) {
+            if received.text().starts_with("nak sequence") {
+                self.cursor = received.packet().psn;
             }
         }
         self.peer.completions();
@@ -155,49 +157,49 @@ impl Target {
             self.peer.connects(number);
             self.cursor = PSN;
         }
-        self.gives_work();
+        self.posts_work();
     }
 
     fn withstands(mut self, attacks: &[Attack]) {
         for attack in attacks {
-            let said = attack.aimed(&mut self);
-            self.hears(said);
+            let sent = attack.packet_for(&mut self);
+            self.handles(sent);
         }
-        self.is_unharmed();
+        self.assert_unharmed();
     }
 
-    fn is_unharmed(&self) {
+    fn assert_unharmed(&self) {
         let arena = self.arena.to_vec();
         assert_eq!(arena[..GUARD], [SENTINEL; GUARD]);
         assert_eq!(arena[GUARD + OPEN..], [SENTINEL; GUARD]);
-        for region in &self.closed {
+        for region in &self.protected {
             assert_eq!(region.bytes(), [SENTINEL; OPEN]);
         }
         let inbox = self.inbox.to_vec();
         assert_eq!(inbox[..GUARD], [SENTINEL; GUARD]);
-        // Behind what any receive or read names.
+        // The bytes after those that any receive or read names.
         assert_eq!(inbox[GUARD + 3072..], [SENTINEL; OPEN - 3072 + GUARD]);
     }
 }
 
-/// A packet before keys and sequence numbers are known.
+/// A packet whose key and PSN are chosen later.
 #[derive(Clone, Debug)]
 struct Attack {
     opcode: Opcode,
-    /// Relative to what the device expects.
+    /// Relative to the expected PSN.
     psn: i32,
     key: usize,
     address: u64,
     length: u32,
     payload: Vec<u8>,
     word: u64,
-    ask: bool,
+    ackreq: bool,
 }
 
 impl Attack {
-    fn aimed(&self, target: &mut Target) -> Said {
+    fn packet_for(&self, target: &mut Target) -> PeerPacket {
         let is_response = self.opcode.is_response();
-        // The device's own requests begin at the same number.
+        // The device's own requests start at the same PSN.
         let origin = if is_response { PSN } else { target.cursor };
         let psn = match self.psn {
             0.. => origin + self.psn.unsigned_abs(),
@@ -210,45 +212,46 @@ impl Attack {
             Some(key) => *key,
             None => Key::new(self.word as u32),
         };
-        let said = Said::new(self.opcode, psn, self.data());
-        let said = self
+        let sent = PeerPacket::new(self.opcode, psn, self.data());
+        let sent = self
             .opcode
             .extensions()
             .iter()
-            .fold(said, |said, &extension| self.extended(said, extension, key));
-        if self.ask {
-            said.ask().solicited()
+            .fold(sent, |sent, &extension| self.extended(sent, extension, key));
+        if self.ackreq {
+            sent.ackreq().solicited()
         } else {
-            said
+            sent
         }
     }
 
     fn data(&self) -> &[u8] {
-        match self.opcode.carries_payload() {
-            true => &self.payload,
-            false => &[],
+        if self.opcode.carries_payload() {
+            &self.payload
+        } else {
+            &[]
         }
     }
 
-    fn extended(&self, said: Said, extension: Extension, key: Key) -> Said {
+    fn extended(&self, sent: PeerPacket, extension: Extension, key: Key) -> PeerPacket {
         let (address, word) = (self.address, self.word);
         match extension {
-            Extension::Reth => said.push(&Reth::new(address, key, self.length)),
+            Extension::Reth => sent.push(&Reth::new(address, key, self.length)),
             Extension::AtomicEth => {
-                said.push(&AtomicEth::new(address, key, word, self.length.into()))
+                sent.push(&AtomicEth::new(address, key, word, self.length.into()))
             }
-            Extension::Aeth => said.push(&Aeth::new(Syndrome::from_byte(word as u8), self.length)),
-            Extension::AtomicAckEth => said.push(&AtomicAckEth::new(word)),
-            Extension::Immediate => said.push(&Immediate::new(*b"evil")),
-            Extension::Ieth => said.push(&Ieth::new(key)),
-            Extension::Xrceth => said.push(&Xrceth::new(Qpn::new(word as u32))),
+            Extension::Aeth => sent.push(&Aeth::new(Syndrome::from_byte(word as u8), self.length)),
+            Extension::AtomicAckEth => sent.push(&AtomicAckEth::new(word)),
+            Extension::Immediate => sent.push(&Immediate::new(*b"evil")),
+            Extension::Ieth => sent.push(&Ieth::new(key)),
+            Extension::Xrceth => sent.push(&Xrceth::new(Qpn::new(word as u32))),
             Extension::Deth => {
-                let queue_key = QueueKey::new(if self.ask { 0x1111_1111 } else { 1 });
-                said.push(&Deth::new(queue_key, PEER))
+                let queue_key = QueueKey::new(if self.ackreq { 0x1111_1111 } else { 1 });
+                sent.push(&Deth::new(queue_key, PEER))
             }
             Extension::Feth => {
                 let range = [FlushRange::Range, FlushRange::Region][word as usize % 2];
-                said.push(&Feth::new(FlushPlacement::new(word as u8), range))
+                sent.push(&Feth::new(FlushPlacement::new(word as u8), range))
             }
         }
     }
@@ -302,21 +305,21 @@ fn any_attack() -> impl Strategy<Value = Attack> {
         any::<bool>(),
     )
         .prop_map(
-            |(opcode, psn, key, address, length, payload, word, ask)| Attack {
+            |(opcode, psn, key, address, length, payload, word, ackreq)| Attack {
                 opcode,
                 psn,
                 key,
                 address,
-                // A length that agrees with what comes gets furthest.
+                // A length that matches the payload passes more checks.
                 length: length.unwrap_or(payload.len() as u32),
                 payload,
                 word,
-                ask,
+                ackreq,
             },
         )
 }
 
-/// Aimed at the services of one connection, so that most of it is looked at.
+/// An attack on the transport services of one connection, so that most packets are examined.
 fn attack_on(transports: &'static [wire::Transport]) -> impl Strategy<Value = Attack> {
     let opcodes: Vec<Opcode> = Opcode::ALL
         .iter()
@@ -342,38 +345,38 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_reliable_connection_withstands_hostile_packets(
+    fn reliable_connection_withstands_hostile_packets(
         attacks in vec(attack_on(&[wire::Transport::Rc]), 1..60)
     ) {
         withstands(Kind::Rc, &attacks);
     }
 
     #[test]
-    fn an_unreliable_connection_withstands_hostile_packets(
+    fn unreliable_connection_withstands_hostile_packets(
         attacks in vec(attack_on(&[wire::Transport::Uc]), 1..60)
     ) {
         withstands(Kind::Uc, &attacks);
     }
 
     #[test]
-    fn a_datagram_queue_pair_withstands_hostile_packets(
+    fn datagram_queue_pair_withstands_hostile_packets(
         attacks in vec(attack_on(&[wire::Transport::Ud]), 1..30)
     ) {
         withstands(Kind::Ud, &attacks);
     }
 
     #[test]
-    fn packets_of_any_service_do_no_harm(attacks in vec(any_attack(), 1..60)) {
+    fn packets_of_any_transport_do_no_harm(attacks in vec(any_attack(), 1..60)) {
         withstands(Kind::Rc, &attacks);
     }
 
     #[test]
-    fn any_bytes_with_a_right_seal_do_no_harm(
+    fn arbitrary_bytes_with_a_valid_icrc_do_no_harm(
         datagrams in vec(vec(any::<u8>(), 12..80), 1..50)
     ) {
         let mut target = Target::new(Kind::Rc);
         for mut bytes in datagrams {
-            // A known service and the right queue pair, else nothing looks at it.
+            // A known opcode and the right queue pair. Other packets are dropped early.
             bytes[0] &= 0x1f;
             bytes[1] &= 0xf0;
             bytes[5..8].copy_from_slice(&target.peer.number.value().to_be_bytes()[1..]);
@@ -381,7 +384,7 @@ proptest! {
             target.peer.delivers(at(0), &flow(), &bytes);
             target.peer.listens(at(0));
         }
-        target.is_unharmed();
+        target.assert_unharmed();
     }
 
     #[test]
@@ -391,21 +394,21 @@ proptest! {
         bit in 0..8_u32,
     ) {
         let mut target = Target::new(Kind::Rc);
-        let said = attack.aimed(&mut target);
-        let mut bytes = said.sealed(target.peer.number, &flow());
+        let sent = attack.packet_for(&mut target);
+        let mut bytes = sent.sealed(target.peer.number, &flow());
         let place = place.index(bytes.len());
         bytes[place] ^= 1 << bit;
-        // Not the byte that the ICRC leaves out, nor the one damage in 2^15 that only looks like
+        // Not the byte that the ICRC does not cover, nor the one damage in 2^15 that looks like
         // another IP identification.
         prop_assume!(wire::Checker::new().check(&flow(), &bytes).is_err());
         target.peer.delivers(at(0), &flow(), &bytes);
         prop_assert_eq!(target.peer.counters().packets_received, 0);
-        target.is_unharmed();
+        target.assert_unharmed();
     }
 }
 
 #[test]
-fn a_peer_that_asks_and_never_listens_fills_no_queue() {
+fn requests_without_polling_for_replies_do_not_fill_queues() {
     let mut target = Target::new(Kind::Rc);
     let peer = &mut target.peer;
     let reth = Reth::new(BASE, target.keys[0], 8);
@@ -422,7 +425,7 @@ fn a_peer_that_asks_and_never_listens_fills_no_queue() {
 }
 
 #[test]
-fn a_peer_that_asks_for_as_much_as_it_can_costs_only_what_is_polled() {
+fn responses_are_built_only_when_polled() {
     let mut peer = Conversation::with(Setup {
         responder_resources: 128,
         ..Setup::default()
@@ -439,10 +442,10 @@ fn a_peer_that_asks_for_as_much_as_it_can_costs_only_what_is_polled() {
     }
 }
 
-/// Attacks that never hurt prove nothing: a device without its checks must be hurt by them.
+/// Proves that the attacks can do harm: a device without its checks must fail.
 #[cfg(feature = "sabotage")]
 #[test]
-fn the_attacks_harm_a_device_that_does_not_look_at_rights() {
+fn attacks_harm_a_device_that_does_not_check_rights() {
     let attacks = vec(attack_on(&[wire::Transport::Rc]), 60);
     let outcome = proptest::test_runner::TestRunner::new(config()).run(&attacks, |attacks| {
         let mut target = Target::new(Kind::Rc);

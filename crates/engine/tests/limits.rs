@@ -1,4 +1,4 @@
-//! Everything that a device announces a limit for: the limit works, and one more is refused.
+//! The limits of a device: each limit can be reached, and one more object is rejected.
 
 mod conversation;
 
@@ -11,7 +11,7 @@ use engine::{
 };
 use wire::{Gid, Key};
 
-/// Each limit has a number of its own, so that none is taken for another.
+/// Each limit has a different value, so that a mix-up is detected.
 const LIMITS: Limits = Limits {
     domains: 3,
     xrc_domains: 4,
@@ -40,47 +40,51 @@ fn small() -> (Device, engine::Id<ProtectionDomain>) {
     (device, domain)
 }
 
-/// Makes `most` objects, is refused one more, and makes one again after the first is destroyed.
-fn walks<T, E: std::fmt::Debug + PartialEq>(
+/// Creates `max` objects, fails to create one more, and succeeds after the first is destroyed.
+fn check_limit<T, E: std::fmt::Debug + PartialEq>(
     device: &mut Device,
-    most: u32,
+    max: u32,
     error: E,
     make: impl Fn(&mut Device) -> Result<T, E>,
     destroy: impl Fn(&mut Device, T),
 ) {
-    let mut made: Vec<T> = (0..most)
+    let mut made: Vec<T> = (0..max)
         .map(|number| match make(device) {
             Ok(made) => made,
-            Err(error) => panic!("{number} of {most}: {error:?}"),
+            Err(error) => panic!("{number} of {max}: {error:?}"),
         })
         .collect();
     assert_eq!(make(device).err(), Some(error));
     destroy(device, made.remove(0));
-    assert!(make(device).is_ok(), "there is room again");
+    assert!(make(device).is_ok(), "destroying one makes room");
 }
 
 #[test]
-fn objects_are_limited_in_number() {
+fn object_counts_are_limited() {
     let (mut device, domain) = small();
     let device = &mut device;
-    // One domain is there already, and every limit is counted by itself.
+    // One domain exists already, and every limit is counted separately.
     let full = ObjectError::Exhausted;
     let queue = device.create_completion_queue(8).expect("a queue");
-    walks(
+    check_limit(
         device,
         LIMITS.completion_queues - 1,
         full,
         |device| device.create_completion_queue(8),
-        |device, id| device.destroy_completion_queue(id).expect("it ends"),
+        |device, id| {
+            device
+                .destroy_completion_queue(id)
+                .expect("nothing uses it");
+        },
     );
     let init = QueuePairInit::new(Kind::Rc, domain, queue);
     assert_eq!(device.max_queue_pairs(), 16);
-    walks(
+    check_limit(
         device,
         device.max_queue_pairs(),
         full,
         |device| device.create_queue_pair(init),
-        |device, number| device.destroy_queue_pair(number).expect("it ends"),
+        |device, number| device.destroy_queue_pair(number).expect("nothing uses it"),
     );
     let init = SharedReceiveInit {
         domain,
@@ -88,57 +92,65 @@ fn objects_are_limited_in_number() {
         max_segments: 1,
         extended: None,
     };
-    walks(
+    check_limit(
         device,
         LIMITS.shared_receive_queues,
         full,
         |device| device.create_shared_receive_queue(init),
-        |device, id| device.destroy_shared_receive_queue(id).expect("it ends"),
+        |device, id| {
+            device
+                .destroy_shared_receive_queue(id)
+                .expect("nothing uses it");
+        },
     );
-    walks(
+    check_limit(
         device,
         LIMITS.xrc_domains,
         full,
         Device::open_xrc_domain,
-        |device, id| device.close_xrc_domain(id).expect("it ends"),
+        |device, id| device.close_xrc_domain(id).expect("nothing uses it"),
     );
-    walks(
+    check_limit(
         device,
         LIMITS.domains - 1,
         full,
         Device::allocate_domain,
-        |device, id| device.free_domain(id).expect("it ends"),
+        |device, id| device.free_domain(id).expect("nothing uses it"),
     );
 }
 
 #[test]
-fn regions_and_windows_are_limited_each_for_itself() {
+fn regions_and_windows_have_separate_limits() {
     let (mut device, domain) = small();
     let full = MemoryError::Exhausted;
     let access = Access::LOCAL_WRITE;
-    walks(
+    check_limit(
         &mut device,
         LIMITS.memory_regions,
         full,
         |device| device.register(domain, Buffer::zeroed(8), 0, access),
-        |device, region| device.deregister(region.local_key).expect("it ends"),
+        |device, region| {
+            device
+                .deregister(region.local_key)
+                .expect("nothing uses it");
+        },
     );
-    walks(
+    check_limit(
         &mut device,
         LIMITS.memory_windows,
         full,
         |device| device.allocate_window(domain, WindowKind::Two),
-        |device, window| device.free_window(window).expect("it ends"),
+        |device, window| device.free_window(window).expect("nothing uses it"),
     );
-    let most = LIMITS.memory_regions + LIMITS.memory_windows;
-    assert_eq!(device.memory_count(), most as usize);
+    let max = LIMITS.memory_regions + LIMITS.memory_windows;
+    assert_eq!(device.memory_count(), max as usize);
 }
 
 #[test]
 fn address_handles_are_limited() {
     let (mut device, _) = small();
     let address = Address::new(gid(PEER_ADDRESS), 0);
-    walks(
+    check_limit(
         &mut device,
         LIMITS.address_handles,
         AddressError::Exhausted,
@@ -146,8 +158,8 @@ fn address_handles_are_limited() {
         |device, ()| device.destroy_address_handle(),
     );
     let nowhere = Address::new(gid(PEER_ADDRESS), 5);
-    let refused = device.create_address_handle(&nowhere);
-    assert_eq!(refused, Err(AddressError::EmptySourceIndex(5)));
+    let rejected = device.create_address_handle(&nowhere);
+    assert_eq!(rejected, Err(AddressError::EmptySourceIndex(5)));
 }
 
 #[test]
@@ -174,29 +186,33 @@ fn multicast_groups_and_their_members_are_limited() {
     for number in 0..LIMITS.multicast_groups {
         device
             .detach_multicast(first, group(number))
-            .expect("it leaves");
+            .expect("the queue pair is a member");
     }
-    let (last, most) = members.split_last().expect("some");
-    for member in most {
+    let (last, max) = members.split_last().expect("some");
+    for member in max {
         assert_eq!(device.attach_multicast(*member, group(0)), Ok(()));
     }
     assert_eq!(device.attach_multicast(*last, group(0)), full);
-    assert_eq!(device.attach_multicast(first, group(0)), Ok(()), "again");
-    // Eleven are in; four more make fifteen.
-    for member in &most[..4] {
+    assert_eq!(
+        device.attach_multicast(first, group(0)),
+        Ok(()),
+        "joining twice is allowed"
+    );
+    // Eleven memberships exist; four more make fifteen.
+    for member in &max[..4] {
         assert_eq!(device.attach_multicast(*member, group(1)), Ok(()));
     }
-    assert_eq!(device.attach_multicast(most[5], group(1)), full);
+    assert_eq!(device.attach_multicast(max[5], group(1)), full);
 }
 
 #[test]
-fn queues_have_the_announced_sizes_and_no_larger_ones() {
+fn queue_sizes_are_limited_to_the_announced_maximum() {
     let (mut device, domain) = small();
     let queue = device.create_completion_queue(MAX_COMPLETIONS);
-    let queue = queue.expect("the announced size");
-    let too_large = |refused| matches!(refused, Err(ObjectError::OutOfRange { .. }));
-    let refused = device.create_completion_queue(MAX_COMPLETIONS + 1);
-    assert!(too_large(refused.map(drop)));
+    let queue = queue.expect("the announced size is possible");
+    let too_large = |rejected| matches!(rejected, Err(ObjectError::OutOfRange { .. }));
+    let rejected = device.create_completion_queue(MAX_COMPLETIONS + 1);
+    assert!(too_large(rejected.map(drop)));
     assert!(too_large(
         device.resize_completion_queue(queue, MAX_COMPLETIONS + 1)
     ));
@@ -208,17 +224,19 @@ fn queues_have_the_announced_sizes_and_no_larger_ones() {
         max_inline: MAX_INLINE,
         ..QueuePairInit::new(Kind::Rc, domain, queue)
     };
-    device.create_queue_pair(largest).expect("announced sizes");
-    let spoilt: [fn(&mut QueuePairInit); 5] = [
+    device
+        .create_queue_pair(largest)
+        .expect("the announced sizes are possible");
+    let invalid: [fn(&mut QueuePairInit); 5] = [
         |init| init.max_sends += 1,
         |init| init.max_receives += 1,
         |init| init.max_send_segments += 1,
         |init| init.max_receive_segments += 1,
         |init| init.max_inline += 1,
     ];
-    for spoil in spoilt {
+    for make_invalid in invalid {
         let mut init = largest;
-        spoil(&mut init);
+        make_invalid(&mut init);
         assert!(too_large(device.create_queue_pair(init).map(drop)));
     }
     let largest = SharedReceiveInit {
@@ -228,22 +246,22 @@ fn queues_have_the_announced_sizes_and_no_larger_ones() {
         extended: None,
     };
     let shared = device.create_shared_receive_queue(largest);
-    let shared = shared.expect("announced sizes");
-    let refused = device.resize_shared_receive_queue(shared, MAX_REQUESTS + 1);
-    assert!(too_large(refused));
-    for spoil in [
+    let shared = shared.expect("the announced sizes are possible");
+    let rejected = device.resize_shared_receive_queue(shared, MAX_REQUESTS + 1);
+    assert!(too_large(rejected));
+    for make_invalid in [
         |init: &mut SharedReceiveInit| init.capacity += 1,
         |init: &mut SharedReceiveInit| init.max_segments += 1,
     ] {
         let mut init = largest;
-        spoil(&mut init);
-        let refused = device.create_shared_receive_queue(init);
-        assert!(too_large(refused.map(drop)));
+        make_invalid(&mut init);
+        let rejected = device.create_shared_receive_queue(init);
+        assert!(too_large(rejected.map(drop)));
     }
 }
 
 #[test]
-fn requests_have_as_many_segments_and_bytes_as_their_queue_takes() {
+fn segments_and_inline_bytes_are_limited_by_the_queue() {
     let mut peer = Conversation::new();
     let memory = peer.registers(0x1000, &[0; 64]);
     let init = QueuePairInit {
@@ -258,18 +276,18 @@ fn requests_have_as_many_segments_and_bytes_as_their_queue_takes() {
     let device = &mut peer.device;
     let segments = |count| vec![memory.segment(0, 1); count];
     let send = |count| SendRequest::new(1, Work::Send).with(segments(count));
-    let refused = device.post_send(number, send(4));
-    assert_eq!(refused, Err(PostError::TooManySegments { max: 3 }));
+    let rejected = device.post_send(number, send(4));
+    assert_eq!(rejected, Err(PostError::TooManySegments { max: 3 }));
     let inline = SendRequest::new(1, Work::Send).inline(b"123456");
-    let refused = device.post_send(number, inline);
-    assert_eq!(refused, Err(PostError::InlineTooLong { max: 5 }));
+    let rejected = device.post_send(number, inline);
+    assert_eq!(rejected, Err(PostError::InlineTooLong { max: 5 }));
     let inline = SendRequest::new(1, Work::Send).inline(b"12345");
     assert_eq!(device.post_send(number, inline), Ok(()));
     assert_eq!(device.post_send(number, send(3)), Ok(()));
     assert_eq!(device.post_send(number, send(3)), Err(PostError::QueueFull));
     let receive = |count| ReceiveRequest::new(1, segments(count));
-    let refused = device.post_receive(number, receive(5));
-    assert_eq!(refused, Err(PostError::TooManySegments { max: 4 }));
+    let rejected = device.post_receive(number, receive(5));
+    assert_eq!(rejected, Err(PostError::TooManySegments { max: 4 }));
     assert_eq!(device.post_receive(number, receive(4)), Ok(()));
     assert_eq!(device.post_receive(number, receive(4)), Ok(()));
     assert_eq!(
@@ -279,7 +297,7 @@ fn requests_have_as_many_segments_and_bytes_as_their_queue_takes() {
 }
 
 #[test]
-fn a_message_has_at_most_2_to_the_31_bytes() {
+fn message_length_is_limited_to_2_to_the_31_bytes() {
     let mut peer = Conversation::new();
     let init = QueuePairInit {
         max_send_segments: 2,
@@ -293,15 +311,15 @@ fn a_message_has_at_most_2_to_the_31_bytes() {
     };
     let half = (MAX_MESSAGE / 2) as u32;
     let send = |last| SendRequest::new(1, Work::Send).with([part(half), part(last)]);
-    let refused = peer.device.post_send(number, send(half + 1));
-    assert_eq!(refused, Err(PostError::MessageTooLong));
+    let rejected = peer.device.post_send(number, send(half + 1));
+    assert_eq!(rejected, Err(PostError::MessageTooLong));
     assert_eq!(peer.device.post_send(number, send(half)), Ok(()));
 }
 
 #[test]
-fn a_queue_pair_has_at_most_as_many_reads_as_announced() {
+fn outstanding_reads_are_limited_to_the_announced_maximum() {
     let setup = Setup::default();
-    let most = Config::default().max_responder_resources;
+    let max = Config::default().max_responder_resources;
     let resources = |count| Attributes {
         responder_resources: Some(count),
         ..setup.ready_to_receive(Kind::Rc)
@@ -317,17 +335,21 @@ fn a_queue_pair_has_at_most_as_many_reads_as_announced() {
         .expect("a queue pair");
     let mut modify = |attributes: &Attributes| peer.device.modify(number, attributes);
     modify(&setup.initialized(Kind::Rc)).expect("Init");
-    let refused = |attribute| Err(ModifyError::OutOfRange { attribute });
+    let rejected = |attribute| Err(ModifyError::OutOfRange { attribute });
     assert_eq!(
-        modify(&resources(most + 1)),
-        refused(Attribute::RESPONDER_RESOURCES)
+        modify(&resources(max + 1)),
+        rejected(Attribute::RESPONDER_RESOURCES)
     );
-    assert_eq!(modify(&resources(most)), Ok(()));
+    assert_eq!(modify(&resources(max)), Ok(()));
     assert_eq!(
-        modify(&depth(most + 1)),
-        refused(Attribute::INITIATOR_DEPTH)
+        modify(&depth(max + 1)),
+        rejected(Attribute::INITIATOR_DEPTH)
     );
-    assert_eq!(modify(&depth(most)), Ok(()));
-    let state = peer.device.queue_pair(number).expect("it").state();
+    assert_eq!(modify(&depth(max)), Ok(()));
+    let state = peer
+        .device
+        .queue_pair(number)
+        .expect("the queue pair exists")
+        .state();
     assert_eq!(state, State::ReadyToSend);
 }

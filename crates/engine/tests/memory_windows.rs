@@ -1,4 +1,4 @@
-//! Memory windows: doors into a region that open, close and lock for the peer.
+//! Memory windows: remote access to a part of a region.
 
 mod conversation;
 
@@ -27,7 +27,7 @@ fn window(peer: &mut Conversation, kind: WindowKind) -> Key {
         .expect("a window")
 }
 
-/// Bytes 64 to 128 of the region, for reading and writing.
+/// Bytes 64 to 128 of the region, with read and write access.
 fn binding(region: &Region) -> Binding {
     Binding {
         region: region.key(),
@@ -38,33 +38,35 @@ fn binding(region: &Region) -> Binding {
 }
 
 #[track_caller]
-fn does(peer: &mut Conversation, work: Work, status: Status) {
+fn completes_with(peer: &mut Conversation, work: Work, status: Status) {
     peer.posts(SendRequest::new(1, work));
     peer.hears_nothing(at(0));
     peer.completes([(1, status)]);
 }
 
-/// Binds a type-1 window and gives its new key.
+/// Binds a type-1 window and returns its new key.
 #[track_caller]
-fn bind_one(peer: &mut Conversation, window: Key, binding: Binding) -> Key {
+fn bind_type_1(peer: &mut Conversation, window: Key, binding: Binding) -> Key {
     let work = Work::BindWindow {
         window,
         key: None,
         binding,
     };
-    does(peer, work, Status::Success);
-    peer.device.window_key(window).expect("it is a window")
+    completes_with(peer, work, Status::Success);
+    peer.device
+        .window_key(window)
+        .expect("the key names a window")
 }
 
-/// Binds a type-2 window under another choice of its low byte.
+/// Binds a type-2 window with a new low byte and returns its new key.
 #[track_caller]
-fn bind_two(peer: &mut Conversation, window: Key, binding: Binding) -> Key {
-    let key = chosen(window);
-    does(peer, bind_under(window, key, binding), Status::Success);
+fn bind_type_2(peer: &mut Conversation, window: Key, binding: Binding) -> Key {
+    let key = next_key(window);
+    completes_with(peer, bind_with_key(window, key, binding), Status::Success);
     key
 }
 
-fn bind_under(window: Key, key: Key, binding: Binding) -> Work {
+fn bind_with_key(window: Key, key: Key, binding: Binding) -> Work {
     Work::BindWindow {
         window,
         key: Some(key),
@@ -72,23 +74,23 @@ fn bind_under(window: Key, key: Key, binding: Binding) -> Work {
     }
 }
 
-fn chosen(window: Key) -> Key {
+fn next_key(window: Key) -> Key {
     Key::new(window.value() & !0xff | window.value().wrapping_add(1) & 0xff)
 }
 
-/// Whether the peer can write four bytes there, with the very next packet.
+/// Whether the peer can write four bytes at `address` with its first packet.
 fn can_write(peer: &mut Conversation, key: Key, address: u64) -> bool {
     let reth = Reth::new(address, key, 4);
-    peer.says(at(0), write_only(PSN, reth, b"door").ask());
-    match peer.listens(at(0))[0].words() {
+    peer.says(at(0), write_only(PSN, reth, b"data").ackreq());
+    match peer.listens(at(0))[0].text() {
         "ack +0" => true,
         "nak access +0" => false,
-        other => panic!("neither yes nor no: {other}"),
+        other => panic!("unexpected response: {other}"),
     }
 }
 
 #[test]
-fn a_bound_window_of_either_type_opens_its_range_and_nothing_else() {
+fn bound_window_of_either_type_grants_access_to_its_range_only() {
     for kind in [WindowKind::One, WindowKind::Two] {
         let inside = [64, 100, 124];
         let outside = [0, 60, 63, 125, 128, 252];
@@ -96,8 +98,8 @@ fn a_bound_window_of_either_type_opens_its_range_and_nothing_else() {
             let (mut peer, region) = with_region();
             let window = window(&mut peer, kind);
             let key = match kind {
-                WindowKind::One => bind_one(&mut peer, window, binding(&region)),
-                WindowKind::Two => bind_two(&mut peer, window, binding(&region)),
+                WindowKind::One => bind_type_1(&mut peer, window, binding(&region)),
+                WindowKind::Two => bind_type_2(&mut peer, window, binding(&region)),
             };
             let allowed = can_write(&mut peer, key, region.address(offset));
             assert_eq!(allowed, inside.contains(&offset), "offset {offset}");
@@ -107,15 +109,15 @@ fn a_bound_window_of_either_type_opens_its_range_and_nothing_else() {
 }
 
 #[test]
-fn the_region_itself_stays_closed() {
+fn binding_a_window_does_not_grant_access_through_the_region_key() {
     let (mut peer, region) = with_region();
     let window = window(&mut peer, WindowKind::One);
-    bind_one(&mut peer, window, binding(&region));
+    bind_type_1(&mut peer, window, binding(&region));
     assert!(!can_write(&mut peer, region.key(), region.address(64)));
 }
 
 #[test]
-fn a_window_that_is_not_bound_opens_nothing() {
+fn unbound_window_grants_no_access() {
     for kind in [WindowKind::One, WindowKind::Two] {
         let (mut peer, _) = with_region();
         let window = window(&mut peer, kind);
@@ -124,145 +126,154 @@ fn a_window_that_is_not_bound_opens_nothing() {
 }
 
 #[test]
-fn a_window_gives_only_the_rights_it_was_bound_with() {
+fn window_grants_only_the_rights_of_its_binding() {
     for kind in [WindowKind::One, WindowKind::Two] {
         let (mut peer, region) = with_region();
         let window = window(&mut peer, kind);
         let mut read_only = binding(&region);
         read_only.access = Access::REMOTE_READ;
         let key = match kind {
-            WindowKind::One => bind_one(&mut peer, window, read_only),
-            WindowKind::Two => bind_two(&mut peer, window, read_only),
+            WindowKind::One => bind_type_1(&mut peer, window, read_only),
+            WindowKind::Two => bind_type_2(&mut peer, window, read_only),
         };
         let reth = Reth::new(region.address(64), key, 64);
         peer.says(at(0), read_request(PSN, reth));
         peer.hears(at(0), ["read-response Only +0 64B"]);
         peer.says(
             at(0),
-            write_only(PSN + 1, Reth::new(region.address(64), key, 4), b"door"),
+            write_only(PSN + 1, Reth::new(region.address(64), key, 4), b"data"),
         );
         peer.hears(at(0), ["nak access +1"]);
     }
 }
 
 #[test]
-fn atomics_go_through_a_window_with_that_right() {
+fn window_with_remote_atomic_allows_atomics() {
     let (mut peer, region) = with_region();
     let window = window(&mut peer, WindowKind::One);
     let mut atomic = binding(&region);
     atomic.access = Access::REMOTE_ATOMIC;
-    let key = bind_one(&mut peer, window, atomic);
+    let key = bind_type_1(&mut peer, window, atomic);
     peer.says(at(0), fetch_add(PSN, region.address(72), key, 5));
     peer.hears(at(0), ["atomic-ack +0 was=0"]);
     assert_eq!(region.word(72), 5);
 }
 
 #[test]
-fn a_zero_based_window_counts_from_nought() {
+fn addresses_of_a_zero_based_window_start_at_0() {
     for (address, allowed) in [(0, true), (60, true), (61, false), (ADDRESS + 64, false)] {
         let (mut peer, region) = with_region();
         let window = window(&mut peer, WindowKind::Two);
         let mut zero_based = binding(&region);
         zero_based.access |= Access::ZERO_BASED;
-        let key = bind_two(&mut peer, window, zero_based);
+        let key = bind_type_2(&mut peer, window, zero_based);
         assert_eq!(can_write(&mut peer, key, address), allowed);
-        let place = 64 + address as usize;
+        let offset_in_region = 64 + address as usize;
         if allowed {
-            assert_eq!(region.bytes()[place..place + 4], *b"door");
+            assert_eq!(
+                region.bytes()[offset_in_region..offset_in_region + 4],
+                *b"data"
+            );
         }
     }
 }
 
 #[test]
-fn a_window_into_a_zero_based_region() {
+fn window_can_be_bound_to_a_zero_based_region() {
     let mut peer = Conversation::new();
     let access = Access::LOCAL_WRITE | Access::WINDOW_BIND | Access::ZERO_BASED;
     let region = peer.registers_for(0xdead_0000, &[0; SIZE], access);
     assert_eq!(region.address(0), 0);
     let window = window(&mut peer, WindowKind::One);
-    let key = bind_one(&mut peer, window, binding(&region));
+    let key = bind_type_1(&mut peer, window, binding(&region));
     assert!(can_write(&mut peer, key, 64));
-    assert_eq!(region.bytes()[64..68], *b"door");
+    assert_eq!(region.bytes()[64..68], *b"data");
 }
 
 #[test]
-fn local_invalidate_closes_a_type_2_window() {
+fn local_invalidate_unbinds_a_type_2_window() {
     let (mut peer, region) = with_region();
     let window = window(&mut peer, WindowKind::Two);
-    let key = bind_two(&mut peer, window, binding(&region));
-    does(&mut peer, Work::LocalInvalidate(key), Status::Success);
+    let key = bind_type_2(&mut peer, window, binding(&region));
+    completes_with(&mut peer, Work::LocalInvalidate(key), Status::Success);
     assert!(!can_write(&mut peer, key, region.address(64)));
 }
 
 #[test]
-fn local_invalidate_of_anything_else_fails() {
+fn local_invalidate_of_other_keys_fails() {
     let (mut peer, region) = with_region();
     let one = window(&mut peer, WindowKind::One);
-    let bound = bind_one(&mut peer, one, binding(&region));
+    let bound = bind_type_1(&mut peer, one, binding(&region));
     for key in [bound, region.key(), Key::new(0)] {
         let (mut peer, region) = with_region();
         let one = window(&mut peer, WindowKind::One);
-        assert_eq!(bind_one(&mut peer, one, binding(&region)), bound);
-        does(&mut peer, Work::LocalInvalidate(key), Status::WindowBind);
+        assert_eq!(bind_type_1(&mut peer, one, binding(&region)), bound);
+        completes_with(&mut peer, Work::LocalInvalidate(key), Status::WindowBind);
         assert_eq!(peer.state(), State::Error);
     }
 }
 
 #[test]
-fn a_type_2_window_answers_only_through_the_queue_pair_that_bound_it() {
+fn type_2_window_is_usable_only_through_the_queue_pair_that_bound_it() {
     let (mut peer, region) = with_region();
     let init = peer.init();
     let other = peer.adds(init);
     let window = window(&mut peer, WindowKind::Two);
-    let key = bind_two(&mut peer, window, binding(&region));
+    let key = bind_type_2(&mut peer, window, binding(&region));
     let reth = Reth::new(region.address(64), key, 4);
-    peer.says_to(other, at(0), write_only(PSN, reth, b"door"));
+    peer.says_to(other, at(0), write_only(PSN, reth, b"data"));
     peer.hears(at(0), ["nak access +0"]);
     assert_eq!(region.bytes(), [0; SIZE]);
     assert!(can_write(&mut peer, key, region.address(64)));
 }
 
 #[test]
-fn a_type_1_window_answers_through_every_queue_pair_of_its_domain() {
+fn type_1_window_is_usable_through_every_queue_pair_of_its_domain() {
     let (mut peer, region) = with_region();
     let init = peer.init();
     let other = peer.adds(init);
     let window = window(&mut peer, WindowKind::One);
-    let key = bind_one(&mut peer, window, binding(&region));
+    let key = bind_type_1(&mut peer, window, binding(&region));
     let reth = Reth::new(region.address(64), key, 4);
-    peer.says_to(other, at(0), write_only(PSN, reth, b"door").ask());
+    peer.says_to(other, at(0), write_only(PSN, reth, b"data").ackreq());
     peer.hears(at(0), ["ack +0"]);
 }
 
 #[test]
-fn another_queue_pair_can_not_invalidate_a_type_2_window() {
+fn other_queue_pair_cannot_invalidate_a_type_2_window() {
     let (mut peer, region) = with_region();
     let init = peer.init();
     let other = peer.adds(init);
     let window = window(&mut peer, WindowKind::Two);
-    let key = bind_two(&mut peer, window, binding(&region));
+    let key = bind_type_2(&mut peer, window, binding(&region));
     let work = Work::LocalInvalidate(key);
     let request = SendRequest::new(2, work);
-    peer.device.post_send(other, request).expect("it is taken");
+    peer.device
+        .post_send(other, request)
+        .expect("the request is accepted");
     peer.hears_nothing(at(0));
     peer.completes([(2, Status::WindowBind)]);
     assert!(can_write(&mut peer, key, region.address(64)));
 }
 
 #[test]
-fn the_windows_of_a_queue_pair_close_when_it_is_destroyed() {
+fn destroying_a_queue_pair_unbinds_its_type_2_windows() {
     let (mut peer, region) = with_region();
     let init = peer.init();
     let other = peer.adds(init);
     let window = window(&mut peer, WindowKind::Two);
-    let work = bind_under(window, chosen(window), binding(&region));
+    let work = bind_with_key(window, next_key(window), binding(&region));
     let request = SendRequest::new(1, work);
-    peer.device.post_send(other, request).expect("it is taken");
+    peer.device
+        .post_send(other, request)
+        .expect("the request is accepted");
     peer.hears_nothing(at(0));
     peer.completes([(1, Status::Success)]);
-    let refused = peer.device.deregister(region.key());
-    assert_eq!(refused, Err(MemoryError::WindowsBound(1)));
-    peer.device.destroy_queue_pair(other).expect("it ends");
+    let rejected = peer.device.deregister(region.key());
+    assert_eq!(rejected, Err(MemoryError::WindowsBound(1)));
+    peer.device
+        .destroy_queue_pair(other)
+        .expect("the object exists and is unused");
     peer.deregisters(&region);
 }
 
@@ -270,48 +281,48 @@ fn the_windows_of_a_queue_pair_close_when_it_is_destroyed() {
 fn rebinding_a_type_1_window_moves_it_and_changes_its_key() {
     let (mut peer, region) = with_region();
     let window = window(&mut peer, WindowKind::One);
-    let first = bind_one(&mut peer, window, binding(&region));
+    let first = bind_type_1(&mut peer, window, binding(&region));
     let mut elsewhere = binding(&region);
     elsewhere.address = region.address(128);
-    let second = bind_one(&mut peer, first, elsewhere);
+    let second = bind_type_1(&mut peer, first, elsewhere);
     assert_ne!(first, second);
     let reth = Reth::new(region.address(128), second, 4);
-    peer.says(at(0), write_only(PSN, reth, b"door").ask());
+    peer.says(at(0), write_only(PSN, reth, b"data").ackreq());
     peer.hears(at(0), ["ack +0"]);
     let stale = Reth::new(region.address(64), first, 4);
-    peer.says(at(0), write_only(PSN + 1, stale, b"door").ask());
+    peer.says(at(0), write_only(PSN + 1, stale, b"data").ackreq());
     peer.hears(at(0), ["nak access +1"]);
-    // One window, one binding: the first place counts no more.
-    let refused = peer.device.deregister(region.key());
-    assert_eq!(refused, Err(MemoryError::WindowsBound(1)));
+    // A window has one binding: the previous one is gone.
+    let rejected = peer.device.deregister(region.key());
+    assert_eq!(rejected, Err(MemoryError::WindowsBound(1)));
 }
 
 #[test]
-fn binding_a_type_1_window_to_nothing_closes_it() {
+fn binding_a_type_1_window_with_length_0_unbinds_it() {
     let (mut peer, region) = with_region();
     let window = window(&mut peer, WindowKind::One);
-    let key = bind_one(&mut peer, window, binding(&region));
+    let key = bind_type_1(&mut peer, window, binding(&region));
     let mut nothing = binding(&region);
     nothing.length = 0;
-    bind_one(&mut peer, key, nothing);
+    bind_type_1(&mut peer, key, nothing);
     peer.deregisters(&region);
 }
 
 #[test]
-fn a_type_2_window_is_bound_again_only_after_it_was_invalidated() {
+fn type_2_window_is_bound_again_only_after_it_was_invalidated() {
     let (mut peer, region) = with_region();
     let window = window(&mut peer, WindowKind::Two);
-    let first = bind_two(&mut peer, window, binding(&region));
-    does(&mut peer, Work::LocalInvalidate(first), Status::Success);
-    let second = bind_two(&mut peer, first, binding(&region));
+    let first = bind_type_2(&mut peer, window, binding(&region));
+    completes_with(&mut peer, Work::LocalInvalidate(first), Status::Success);
+    let second = bind_type_2(&mut peer, first, binding(&region));
     assert_ne!(first, second);
     assert!(can_write(&mut peer, second, region.address(64)));
 }
 
 #[test]
-fn what_can_not_be_bound_ends_with_a_bind_error() {
-    type Spoil = fn(&mut Conversation, &Region, &mut Binding);
-    let spoilt: [Spoil; 7] = [
+fn invalid_binding_completes_with_a_bind_error() {
+    type MakeInvalid = fn(&mut Conversation, &Region, &mut Binding);
+    let invalid: [MakeInvalid; 7] = [
         |peer, _, binding| {
             let other = peer.device.allocate_domain().expect("a domain");
             let foreign = peer
@@ -322,7 +333,7 @@ fn what_can_not_be_bound_ends_with_a_bind_error() {
                     ADDRESS,
                     Access::LOCAL_WRITE | Access::WINDOW_BIND,
                 )
-                .expect("room");
+                .expect("the queue has room");
             binding.region = foreign.local_key;
         },
         |_, _, binding| binding.region = Key::new(0),
@@ -339,142 +350,151 @@ fn what_can_not_be_bound_ends_with_a_bind_error() {
         },
     ];
     for kind in [WindowKind::One, WindowKind::Two] {
-        for spoil in spoilt {
+        for make_invalid in invalid {
             let (mut peer, region) = with_region();
             let window = window(&mut peer, kind);
             let mut binding = binding(&region);
-            spoil(&mut peer, &region, &mut binding);
-            let key = (kind == WindowKind::Two).then(|| chosen(window));
+            make_invalid(&mut peer, &region, &mut binding);
+            let key = (kind == WindowKind::Two).then(|| next_key(window));
             let work = Work::BindWindow {
                 window,
                 key,
                 binding,
             };
-            does(&mut peer, work, Status::WindowBind);
+            completes_with(&mut peer, work, Status::WindowBind);
             assert_eq!(peer.state(), State::Error);
         }
     }
 }
 
 #[test]
-fn a_type_2_window_is_not_bound_to_nothing() {
+fn type_2_window_cannot_be_bound_with_length_0() {
     let (mut peer, region) = with_region();
     let window = window(&mut peer, WindowKind::Two);
     let mut binding = binding(&region);
     binding.length = 0;
-    let work = bind_under(window, chosen(window), binding);
-    does(&mut peer, work, Status::WindowBind);
+    let work = bind_with_key(window, next_key(window), binding);
+    completes_with(&mut peer, work, Status::WindowBind);
 }
 
 #[test]
-fn a_window_of_another_domain_opens_nothing() {
+fn window_of_another_domain_grants_no_access() {
     let (mut peer, region) = with_region();
     let window = window(&mut peer, WindowKind::One);
-    let key = bind_one(&mut peer, window, binding(&region));
+    let key = bind_type_1(&mut peer, window, binding(&region));
     let other = peer.device.allocate_domain().expect("a domain");
     let mut init = peer.init();
     init.domain = other;
-    let stranger = peer.adds(init);
+    let other_queue_pair = peer.adds(init);
     let reth = Reth::new(region.address(64), key, 4);
-    peer.says_to(stranger, at(0), write_only(PSN, reth, b"door").ask());
+    peer.says_to(
+        other_queue_pair,
+        at(0),
+        write_only(PSN, reth, b"data").ackreq(),
+    );
     peer.hears(at(0), ["nak access +0"]);
     assert!(can_write(&mut peer, key, region.address(64)));
 }
 
 #[test]
-fn revoking_a_region_closes_its_windows() {
+fn revoking_a_region_unbinds_its_windows() {
     for kind in [WindowKind::One, WindowKind::Two] {
         let (mut peer, region) = with_region();
         let window = window(&mut peer, kind);
         let key = match kind {
-            WindowKind::One => bind_one(&mut peer, window, binding(&region)),
-            WindowKind::Two => bind_two(&mut peer, window, binding(&region)),
+            WindowKind::One => bind_type_1(&mut peer, window, binding(&region)),
+            WindowKind::Two => bind_type_2(&mut peer, window, binding(&region)),
         };
-        let refused = peer.device.deregister(region.key());
-        assert_eq!(refused, Err(MemoryError::WindowsBound(1)));
-        peer.device.revoke(region.key()).expect("it ends");
+        let rejected = peer.device.deregister(region.key());
+        assert_eq!(rejected, Err(MemoryError::WindowsBound(1)));
+        peer.device
+            .revoke(region.key())
+            .expect("the object exists and is unused");
         assert!(!can_write(&mut peer, key, region.address(64)));
-        peer.device.free_window(window).expect("it is still there");
+        peer.device.free_window(window).expect("the window exists");
     }
 }
 
 #[test]
-fn a_window_is_bound_in_the_way_of_its_type() {
-    let spoilt: [fn(Key, Key, Binding) -> Work; 3] = [
-        |one, _, binding| bind_under(one, chosen(one), binding),
+fn window_must_be_bound_by_the_request_of_its_type() {
+    let invalid: [fn(Key, Key, Binding) -> Work; 3] = [
+        |one, _, binding| bind_with_key(one, next_key(one), binding),
         |_, two, binding| Work::BindWindow {
             window: two,
             key: None,
             binding,
         },
-        // A window is no region.
+        // The key of a region is not the key of a window.
         |one, two, binding| {
             let region = one;
-            bind_under(two, chosen(two), Binding { region, ..binding })
+            bind_with_key(two, next_key(two), Binding { region, ..binding })
         },
     ];
-    for make in spoilt {
+    for make in invalid {
         let (mut peer, region) = with_region();
         let one = window(&mut peer, WindowKind::One);
         let two = window(&mut peer, WindowKind::Two);
         let work = make(one, two, binding(&region));
-        does(&mut peer, work, Status::WindowBind);
+        completes_with(&mut peer, work, Status::WindowBind);
     }
 }
 
 #[test]
-fn of_the_key_given_for_a_type_2_window_only_the_low_8_bits_count() {
+fn upper_bits_of_the_key_for_a_type_2_window_are_ignored() {
     let (mut peer, region) = with_region();
     let window = window(&mut peer, WindowKind::Two);
     let given = Key::new(!window.value());
-    let work = bind_under(window, given, binding(&region));
-    does(&mut peer, work, Status::Success);
-    let key = peer.device.window_key(window).expect("it is a window");
+    let work = bind_with_key(window, given, binding(&region));
+    completes_with(&mut peer, work, Status::Success);
+    let key = peer
+        .device
+        .window_key(window)
+        .expect("the key names a window");
     assert_eq!(key.value(), window.value() ^ 0xff);
     assert!(can_write(&mut peer, key, region.address(64)));
 }
 
 #[test]
-fn a_bound_type_2_window_is_not_bound_twice() {
+fn bound_type_2_window_cannot_be_bound_again() {
     let (mut peer, region) = with_region();
     let window = window(&mut peer, WindowKind::Two);
-    let key = bind_two(&mut peer, window, binding(&region));
-    let again = bind_under(key, chosen(key), binding(&region));
-    does(&mut peer, again, Status::WindowBind);
+    let key = bind_type_2(&mut peer, window, binding(&region));
+    let again = bind_with_key(key, next_key(key), binding(&region));
+    completes_with(&mut peer, again, Status::WindowBind);
 }
 
 #[test]
-fn a_region_with_bound_windows_is_not_deregistered() {
+fn region_with_bound_windows_cannot_be_deregistered() {
     for kind in [WindowKind::One, WindowKind::Two] {
         let (mut peer, region) = with_region();
         let window = window(&mut peer, kind);
         match kind {
-            WindowKind::One => bind_one(&mut peer, window, binding(&region)),
-            WindowKind::Two => bind_two(&mut peer, window, binding(&region)),
+            WindowKind::One => bind_type_1(&mut peer, window, binding(&region)),
+            WindowKind::Two => bind_type_2(&mut peer, window, binding(&region)),
         };
-        let refused = peer.device.deregister(region.key());
-        assert_eq!(refused, Err(MemoryError::WindowsBound(1)));
-        let refused = peer.device.reregister(region.key(), None, None, None);
-        assert_eq!(refused, Err(MemoryError::WindowsBound(1)));
-        peer.device.free_window(window).expect("the window ends");
+        let rejected = peer.device.deregister(region.key());
+        assert_eq!(rejected, Err(MemoryError::WindowsBound(1)));
+        let rejected = peer.device.reregister(region.key(), None, None, None);
+        assert_eq!(rejected, Err(MemoryError::WindowsBound(1)));
+        peer.device.free_window(window).expect("the window exists");
         peer.deregisters(&region);
     }
 }
 
 #[test]
-fn the_key_of_a_freed_window_opens_nothing() {
+fn key_of_a_freed_window_grants_no_access() {
     let (mut peer, region) = with_region();
     let window = window(&mut peer, WindowKind::One);
-    let key = bind_one(&mut peer, window, binding(&region));
-    peer.device.free_window(key).expect("the window ends");
+    let key = bind_type_1(&mut peer, window, binding(&region));
+    peer.device.free_window(key).expect("the window exists");
     assert_eq!(peer.device.window_key(key), None);
-    let refused = peer.device.free_window(key);
-    assert_eq!(refused, Err(MemoryError::UnknownKey(key)));
+    let rejected = peer.device.free_window(key);
+    assert_eq!(rejected, Err(MemoryError::UnknownKey(key)));
     assert!(!can_write(&mut peer, key, region.address(64)));
 }
 
 #[test]
-fn a_window_of_another_domain_can_not_be_bound() {
+fn window_of_another_domain_cannot_be_bound() {
     let (mut peer, region) = with_region();
     let other = peer.device.allocate_domain().expect("a domain");
     let window = peer
@@ -486,18 +506,18 @@ fn a_window_of_another_domain_can_not_be_bound() {
         key: None,
         binding: binding(&region),
     };
-    does(&mut peer, work, Status::WindowBind);
+    completes_with(&mut peer, work, Status::WindowBind);
 }
 
 #[test]
-fn a_bind_takes_its_turn_among_sends() {
+fn bind_is_executed_in_order_with_sends() {
     let (mut peer, region) = with_region();
     let window = window(&mut peer, WindowKind::Two);
     peer.posts(SendRequest::new(1, Work::Send).inline(b"before"));
-    let work = bind_under(window, chosen(window), binding(&region));
+    let work = bind_with_key(window, next_key(window), binding(&region));
     peer.posts(SendRequest::new(2, work));
     peer.posts(SendRequest::new(3, Work::Send).inline(b"after"));
-    peer.hears(at(0), ["send Only +0 6B ask", "send Only +1 5B ask"]);
+    peer.hears(at(0), ["send Only +0 6B ackreq", "send Only +1 5B ackreq"]);
     peer.completes([]);
     peer.says(at(1), ack(PSN));
     peer.completes([(1, Status::Success), (2, Status::Success)]);
@@ -506,16 +526,16 @@ fn a_bind_takes_its_turn_among_sends() {
 }
 
 #[test]
-fn an_unreliable_connection_binds_windows_too() {
+fn unreliable_connection_binds_windows() {
     let mut peer = Conversation::with(Setup {
         kind: Kind::Uc,
         ..Setup::default()
     });
     let region = peer.registers(ADDRESS, &[0; SIZE]);
     let window = window(&mut peer, WindowKind::Two);
-    let key = bind_two(&mut peer, window, binding(&region));
+    let key = bind_type_2(&mut peer, window, binding(&region));
     let reth = Reth::new(region.address(64), key, 4);
-    let said = Said::new(wire::Opcode::UcWriteOnly, PSN, b"door").push(&reth);
-    peer.says(at(0), said);
-    assert_eq!(region.bytes()[64..68], *b"door");
+    let sent = PeerPacket::new(wire::Opcode::UcWriteOnly, PSN, b"data").push(&reth);
+    peer.says(at(0), sent);
+    assert_eq!(region.bytes()[64..68], *b"data");
 }

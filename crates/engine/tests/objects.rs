@@ -1,4 +1,4 @@
-//! Making, changing and destroying the objects of a device.
+//! Creation, modification and destruction of the objects of a device.
 
 mod conversation;
 
@@ -17,84 +17,98 @@ fn hello(id: u64) -> SendRequest {
 }
 
 #[test]
-fn what_others_stand_on_is_not_destroyed() {
+fn object_in_use_is_not_destroyed() {
     let mut peer = Conversation::new();
     let (domain, queue) = (peer.domain, peer.completion_queue);
     let memory = peer.registers(0x1000, &[0; 8]);
     let device = &mut peer.device;
-    let window = device.allocate_window(domain, WindowKind::One).expect("it");
+    let window = device
+        .allocate_window(domain, WindowKind::One)
+        .expect("the object exists");
     assert_eq!(device.free_domain(domain), Err(ObjectError::InUse(3)));
-    // One queue pair, with its sends and with its receives.
+    // One queue pair, which uses the queue for its sends and for its receives.
     assert_eq!(
         device.destroy_completion_queue(queue),
         Err(ObjectError::InUse(2))
     );
-    device.destroy_queue_pair(peer.number).expect("it ends");
-    device.destroy_completion_queue(queue).expect("it ends");
-    device.deregister(memory.key()).expect("it ends");
+    device
+        .destroy_queue_pair(peer.number)
+        .expect("nothing uses the object");
+    device
+        .destroy_completion_queue(queue)
+        .expect("nothing uses the object");
+    device
+        .deregister(memory.key())
+        .expect("nothing uses the object");
     assert_eq!(device.free_domain(domain), Err(ObjectError::InUse(1)));
-    device.free_window(window).expect("it ends");
-    device.free_domain(domain).expect("it ends");
+    device.free_window(window).expect("nothing uses the object");
+    device.free_domain(domain).expect("nothing uses the object");
     assert_eq!(device.free_domain(domain), Err(ObjectError::Unknown));
     assert_eq!((device.memory_count(), device.queue_pair_count()), (0, 0));
 }
 
 #[test]
-fn an_xrc_domain_is_not_closed_under_its_queues() {
+fn xrc_domain_in_use_is_not_closed() {
     let mut peer = Conversation::new();
     let xrc = peer.device.open_xrc_domain().expect("an XRC domain");
     let mut init = peer.init();
     init.kind = Kind::XrcTarget;
     init.xrc_domain = Some(xrc);
     let target = peer.device.create_queue_pair(init).expect("a target");
-    let refused = peer.device.close_xrc_domain(xrc);
-    assert_eq!(refused, Err(ObjectError::InUse(1)));
-    peer.device.destroy_queue_pair(target).expect("it ends");
-    peer.device.close_xrc_domain(xrc).expect("it ends");
+    let rejected = peer.device.close_xrc_domain(xrc);
+    assert_eq!(rejected, Err(ObjectError::InUse(1)));
+    peer.device
+        .destroy_queue_pair(target)
+        .expect("nothing uses the object");
+    peer.device
+        .close_xrc_domain(xrc)
+        .expect("nothing uses the object");
 }
 
 #[test]
-fn objects_that_do_not_exist_can_not_be_used() {
+fn objects_that_do_not_exist_cannot_be_used() {
     let mut peer = Conversation::new();
-    let gone = peer.device.allocate_domain().expect("a domain");
-    peer.device.free_domain(gone).expect("it ends");
+    let freed = peer.device.allocate_domain().expect("a domain");
+    peer.device
+        .free_domain(freed)
+        .expect("nothing uses the object");
     let buffer = Buffer::zeroed(8);
-    let refused = peer.device.register(gone, buffer, 0, Access::empty());
-    assert_eq!(refused, Err(MemoryError::UnknownDomain));
-    let init = QueuePairInit::new(Kind::Rc, gone, peer.completion_queue);
-    let refused = peer.device.create_queue_pair(init);
-    assert_eq!(refused, Err(ObjectError::Unknown));
+    let rejected = peer.device.register(freed, buffer, 0, Access::empty());
+    assert_eq!(rejected, Err(MemoryError::UnknownDomain));
+    let init = QueuePairInit::new(Kind::Rc, freed, peer.completion_queue);
+    let rejected = peer.device.create_queue_pair(init);
+    assert_eq!(rejected, Err(ObjectError::Unknown));
     let nobody = Qpn::new(0x777);
-    let refused = peer.device.destroy_queue_pair(nobody);
-    assert_eq!(refused, Err(ObjectError::Unknown));
-    let refused = peer.device.modify(nobody, &Attributes::default());
-    assert_eq!(refused, Err(ModifyError::Unknown));
+    let rejected = peer.device.destroy_queue_pair(nobody);
+    assert_eq!(rejected, Err(ObjectError::Unknown));
+    let rejected = peer.device.modify(nobody, &Attributes::default());
+    assert_eq!(rejected, Err(ModifyError::Unknown));
 }
 
 #[test]
 fn sizes_are_limited() {
     let mut peer = Conversation::new();
     for capacity in [0, (1 << 22) + 1] {
-        let refused = peer.device.create_completion_queue(capacity);
-        assert!(matches!(refused, Err(ObjectError::OutOfRange { .. })));
+        let rejected = peer.device.create_completion_queue(capacity);
+        assert!(matches!(rejected, Err(ObjectError::OutOfRange { .. })));
     }
-    let spoilt: [fn(&mut QueuePairInit); 5] = [
+    let invalid: [fn(&mut QueuePairInit); 5] = [
         |init| init.max_sends = (1 << 20) + 1,
         |init| init.max_receives = (1 << 20) + 1,
         |init| init.max_send_segments = 33,
         |init| init.max_receive_segments = 33,
         |init| init.max_inline = (1 << 16) + 1,
     ];
-    for spoil in spoilt {
+    for make_invalid in invalid {
         let mut init = peer.init();
-        spoil(&mut init);
-        let refused = peer.device.create_queue_pair(init);
-        assert!(matches!(refused, Err(ObjectError::OutOfRange { .. })));
+        make_invalid(&mut init);
+        let rejected = peer.device.create_queue_pair(init);
+        assert!(matches!(rejected, Err(ObjectError::OutOfRange { .. })));
     }
     let mut init = peer.init();
     init.kind = Kind::XrcTarget;
-    let refused = peer.device.create_queue_pair(init);
-    assert!(matches!(refused, Err(ObjectError::Mismatch(_))));
+    let rejected = peer.device.create_queue_pair(init);
+    assert!(matches!(rejected, Err(ObjectError::Mismatch(_))));
 }
 
 fn with_numbers(first: u32, count: u32, seed: u8) -> (Device, QueuePairInit) {
@@ -109,7 +123,7 @@ fn with_numbers(first: u32, count: u32, seed: u8) -> (Device, QueuePairInit) {
 }
 
 #[test]
-fn a_device_has_half_as_many_queue_pairs_as_it_has_numbers() {
+fn device_has_half_as_many_queue_pairs_as_it_has_numbers() {
     for (first, count, most) in [(128, 64, 32), (0, 8, 3), (0xff_fff0, 16, 7), (100, 1, 1)] {
         let (mut device, init) = with_numbers(first, count, 0);
         assert_eq!(device.max_queue_pairs(), most);
@@ -118,8 +132,8 @@ fn a_device_has_half_as_many_queue_pairs_as_it_has_numbers() {
             assert!((first..first + count).contains(&number));
             assert!(![0, 1, 0xff_ffff].contains(&number));
         }
-        let refused = device.create_queue_pair(init);
-        assert_eq!(refused, Err(ObjectError::Exhausted));
+        let rejected = device.create_queue_pair(init);
+        assert_eq!(rejected, Err(ObjectError::Exhausted));
         assert_eq!(device.queue_pair_count(), most as usize);
     }
 }
@@ -141,16 +155,18 @@ fn queue_pair_numbers_are_drawn_from_the_whole_space_by_the_seed() {
 }
 
 #[test]
-fn a_number_rests_before_it_is_used_again() {
+fn released_number_is_quarantined_before_it_is_used_again() {
     let (mut device, init) = with_numbers(64, 64, 0);
     let mut last: Vec<u32> = Vec::new();
     for _ in 0..1000 {
         let number = device.create_queue_pair(init).expect("a number");
-        // An eighth of the numbers rests.
+        // An eighth of the numbers is quarantined.
         let recent = last.iter().rev().take(8);
         assert!(!recent.copied().any(|before| before == number.value()));
         last.push(number.value());
-        device.destroy_queue_pair(number).expect("it ends");
+        device
+            .destroy_queue_pair(number)
+            .expect("nothing uses the object");
         assert!(device.queue_pair(number).is_none());
     }
     last.sort_unstable();
@@ -159,34 +175,38 @@ fn a_number_rests_before_it_is_used_again() {
 }
 
 #[test]
-fn late_packets_of_a_destroyed_queue_pair_find_nobody() {
+fn late_packets_of_a_destroyed_queue_pair_are_dropped() {
     let mut peer = Conversation::new();
     let old = peer.number;
-    peer.device.destroy_queue_pair(old).expect("it ends");
+    peer.device
+        .destroy_queue_pair(old)
+        .expect("nothing uses the object");
     let init = peer.init();
     let new = peer.adds(init);
     assert_ne!(new, old);
-    peer.says_to(old, at(1), send_only(PSN, b"late").ask());
+    peer.says_to(old, at(1), send_only(PSN, b"late").ackreq());
     peer.hears_nothing(at(1));
     assert_eq!(peer.counters().unknown_queue_pair, 1);
 }
 
 #[test]
-fn destroying_a_queue_pair_forgets_its_requests_completions_and_packets() {
+fn destroying_a_queue_pair_discards_its_requests_completions_and_packets() {
     let mut peer = Conversation::new();
     let inbox = peer.registers(0x1000, &[0; 64]);
     let init = peer.init();
     let other = peer.adds(init);
     let request = ReceiveRequest::new(7, [inbox.all()]);
-    peer.device.post_receive(other, request).expect("room");
+    peer.device
+        .post_receive(other, request)
+        .expect("the queue has room");
     peer.receives(1, &inbox);
     peer.receives(2, &inbox);
     peer.says_to(other, at(1), send_only(PSN, b"kept"));
-    peer.says(at(1), send_only(PSN, b"forgotten").ask());
+    peer.says(at(1), send_only(PSN, b"forgotten").ackreq());
     peer.posts(hello(3));
     peer.device
         .destroy_queue_pair(peer.number)
-        .expect("it ends");
+        .expect("nothing uses the object");
     peer.hears_nothing(at(10_000));
     peer.completes([(7, Status::Success)]);
 }
@@ -204,12 +224,12 @@ fn overrun(completions: u32) -> (Conversation, Region) {
 }
 
 #[test]
-fn a_completion_queue_that_overruns_raises_an_event_and_breaks_its_queue_pairs() {
+fn overrun_completion_queue_raises_an_event_and_moves_its_queue_pairs_to_error() {
     let (mut peer, _) = overrun(1);
-    let bystander_queue = peer.device.create_completion_queue(8).expect("a queue");
+    let other_queue = peer.device.create_completion_queue(8).expect("a queue");
     let mut init = peer.init();
-    init.send_completions = bystander_queue;
-    init.receive_completions = bystander_queue;
+    init.send_completions = other_queue;
+    init.receive_completions = other_queue;
     let bystander = peer.adds(init);
     init.receive_completions = peer.completion_queue;
     let victim = peer.adds(init);
@@ -219,16 +239,21 @@ fn a_completion_queue_that_overruns_raises_an_event_and_breaks_its_queue_pairs()
     let queue = peer.completion_queue;
     peer.raises([AsyncEvent::CompletionQueueError(queue)]);
     assert_eq!(peer.state(), State::Error);
-    let state = |number| peer.device.queue_pair(number).expect("it").state();
+    let state = |number| {
+        peer.device
+            .queue_pair(number)
+            .expect("the object exists")
+            .state()
+    };
     assert_eq!(state(victim), State::Error);
     assert_eq!(state(bystander), State::ReadyToSend);
-    // What was there before is not lost.
+    // Earlier completions are not lost.
     peer.completes([(1, Status::Success)]);
     peer.raises([]);
 }
 
 #[test]
-fn an_overrun_by_work_that_sends_nothing_breaks_its_queue_pairs_too() {
+fn overrun_by_local_work_moves_the_queue_pairs_to_error() {
     let mut peer = Conversation::with(Setup {
         completions: 1,
         ..Setup::default()
@@ -259,30 +284,33 @@ fn an_overrun_by_work_that_sends_nothing_breaks_its_queue_pairs_too() {
 }
 
 #[test]
-fn a_completion_queue_is_resized_but_not_below_what_waits_in_it() {
+fn completion_queue_cannot_be_resized_below_its_length() {
     let (mut peer, _) = overrun(2);
     peer.says(at(1), send_only(PSN, b"one"));
     peer.says(at(1), send_only(PSN + 1, b"two"));
     let queue = peer.completion_queue;
-    let refused = peer.device.resize_completion_queue(queue, 1);
-    assert!(matches!(refused, Err(ObjectError::Mismatch(_))));
+    let rejected = peer.device.resize_completion_queue(queue, 1);
+    assert!(matches!(rejected, Err(ObjectError::Mismatch(_))));
     peer.device
         .resize_completion_queue(queue, 3)
-        .expect("larger");
+        .expect("a larger size is possible");
     peer.says(at(1), send_only(PSN + 2, b"three"));
     peer.raises([]);
     assert_eq!(peer.completions().len(), 3);
     peer.device
         .resize_completion_queue(queue, 1)
-        .expect("smaller");
-    let view = peer.device.completion_queue(queue).expect("it");
+        .expect("the completions fit");
+    let view = peer
+        .device
+        .completion_queue(queue)
+        .expect("the object exists");
     assert_eq!((view.capacity(), view.len()), (1, 0));
-    let refused = peer.device.resize_completion_queue(queue, 0);
-    assert!(matches!(refused, Err(ObjectError::OutOfRange { .. })));
+    let rejected = peer.device.resize_completion_queue(queue, 0);
+    assert!(matches!(rejected, Err(ObjectError::OutOfRange { .. })));
 }
 
 #[test]
-fn a_watch_ends_with_one_completion_and_leaves_the_notification_alone() {
+fn watch_ends_with_one_completion_and_leaves_the_notification_alone() {
     let (mut peer, _) = overrun(8);
     let queue = peer.completion_queue;
     peer.arms(Notify::Solicited);
@@ -295,11 +323,11 @@ fn a_watch_ends_with_one_completion_and_leaves_the_notification_alone() {
 }
 
 #[test]
-fn a_notification_comes_once_for_what_completes_after_arming() {
+fn armed_queue_notifies_once_for_a_later_completion() {
     let (mut peer, _) = overrun(8);
     peer.says(at(1), send_only(PSN, b"before"));
     peer.arms(Notify::Any);
-    // What is there already does not count: poll once more after arming.
+    // Earlier completions do not count: poll once more after arming.
     assert_eq!(peer.events(), []);
     peer.says(at(2), send_only(PSN + 1, b"after"));
     assert_eq!(peer.events(), [Event::Completion(peer.completion_queue)]);
@@ -316,13 +344,13 @@ fn modified(kind: Kind, state: State, attributes: Attributes) -> Result<(), Modi
     peer.device.modify(peer.number, &attributes)
 }
 
-/// Takes one attribute away.
-type Less = fn(&mut Attributes);
+/// Removes one attribute.
+type Without = fn(&mut Attributes);
 
 #[test]
-fn a_modify_that_lacks_an_attribute_names_it() {
+fn modify_without_a_required_attribute_names_it() {
     let setup = Setup::default();
-    let takes_away: [(Less, Attribute); 6] = [
+    let takes_away: [(Without, Attribute); 6] = [
         (|it| it.path = None, Attribute::PATH),
         (|it| it.path_mtu = None, Attribute::PATH_MTU),
         (|it| it.destination = None, Attribute::DESTINATION),
@@ -340,7 +368,7 @@ fn a_modify_that_lacks_an_attribute_names_it() {
         let (from, to) = (State::Initialized, State::ReadyToReceive);
         assert_eq!(error, Err(ModifyError::Missing { from, to, missing }));
     }
-    let takes_away: [(Less, Attribute); 5] = [
+    let takes_away: [(Without, Attribute); 5] = [
         (|it| it.send_psn = None, Attribute::SEND_PSN),
         (|it| it.ack_timeout = None, Attribute::ACK_TIMEOUT),
         (|it| it.retry_count = None, Attribute::RETRY_COUNT),
@@ -357,7 +385,7 @@ fn a_modify_that_lacks_an_attribute_names_it() {
 }
 
 #[test]
-fn a_modify_that_makes_no_sense_says_why_and_changes_nothing() {
+fn invalid_modify_is_rejected_with_a_reason_and_changes_nothing() {
     let to = |state| Attributes {
         state: Some(state),
         ..Attributes::default()
@@ -383,7 +411,7 @@ fn a_modify_that_makes_no_sense_says_why_and_changes_nothing() {
 }
 
 #[test]
-fn a_queue_pair_that_has_not_begun_does_not_break() {
+fn queue_pair_in_reset_does_not_go_to_error() {
     for (state, then) in [
         (State::Reset, State::Reset),
         (State::Initialized, State::Error),
@@ -399,7 +427,7 @@ fn a_queue_pair_that_has_not_begun_does_not_break() {
 }
 
 #[test]
-fn values_out_of_range_are_named() {
+fn out_of_range_values_are_rejected_by_name() {
     let setup = Setup::default();
     let out = |attribute| Err(ModifyError::OutOfRange { attribute });
     let mut attributes = setup.initialized(Kind::Rc);
@@ -430,12 +458,12 @@ fn values_out_of_range_are_named() {
 }
 
 #[test]
-fn a_query_gives_back_what_was_modified() {
+fn query_returns_the_modified_attributes() {
     let peer = Conversation::new();
     let attributes = peer
         .device
         .queue_pair(peer.number)
-        .expect("it")
+        .expect("the object exists")
         .attributes();
     assert_eq!(attributes.state, Some(State::ReadyToSend));
     assert_eq!(attributes.destination, Some(PEER));
@@ -444,31 +472,31 @@ fn a_query_gives_back_what_was_modified() {
 }
 
 #[test]
-fn access_can_be_taken_back_while_running() {
+fn access_can_be_removed_in_ready_to_send() {
     let mut peer = Conversation::new();
     let memory = peer.registers(0x1000, &[0; 64]);
     let reth = Reth::new(memory.address(0), memory.key(), 4);
-    peer.says(at(1), write_only(PSN, reth, b"then").ask());
+    peer.says(at(1), write_only(PSN, reth, b"then").ackreq());
     peer.hears(at(1), ["ack +0"]);
     peer.modifies(Attributes {
         access: Some(Access::REMOTE_READ),
         ..Attributes::default()
     });
-    peer.says(at(2), write_only(PSN + 1, reth, b"now!").ask());
+    peer.says(at(2), write_only(PSN + 1, reth, b"now!").ackreq());
     peer.hears(at(2), ["nak invalid +1"]);
     assert_eq!(memory.first(4), b"then");
 }
 
 #[test]
-fn device_memory_begins_at_nought_and_is_copied_in_and_out() {
+fn device_memory_starts_at_address_0_and_is_copied_in_and_out() {
     let mut peer = Conversation::new();
     let (buffer, registration) = peer
         .device
-        .register_device_memory(peer.domain, 64, everything())
+        .register_device_memory(peer.domain, 64, all_access())
         .expect("device memory");
     assert_eq!((registration.address, registration.length), (0, 64));
     let reth = Reth::new(8, registration.remote_key, 5);
-    peer.says(at(1), write_only(PSN, reth, b"hello").ask());
+    peer.says(at(1), write_only(PSN, reth, b"hello").ackreq());
     peer.hears(at(1), ["ack +0"]);
     let mut out = [0; 5];
     buffer.read(8, &mut out);
@@ -479,7 +507,7 @@ fn device_memory_begins_at_nought_and_is_copied_in_and_out() {
 }
 
 #[test]
-fn memory_is_registered_again_in_place_and_keeps_its_key() {
+fn reregistered_memory_keeps_its_key() {
     let mut peer = Conversation::new();
     let memory = peer.registers(0x1000, &[0; 64]);
     let other = Buffer::zeroed(128);
@@ -487,9 +515,9 @@ fn memory_is_registered_again_in_place_and_keeps_its_key() {
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     peer.device
         .reregister(memory.key(), None, Some(place), Some(access))
-        .expect("it moves");
+        .expect("the region has no windows");
     let reth = Reth::new(0x5000 + 100, memory.key(), 4);
-    peer.says(at(1), write_only(PSN, reth, b"here").ask());
+    peer.says(at(1), write_only(PSN, reth, b"here").ackreq());
     peer.hears(at(1), ["ack +0"]);
     assert_eq!(other.to_vec()[100..104], *b"here");
     peer.says(at(2), read_request(PSN + 1, reth));
@@ -497,52 +525,54 @@ fn memory_is_registered_again_in_place_and_keeps_its_key() {
 }
 
 #[test]
-fn memory_that_moves_to_another_domain_leaves_the_first() {
+fn reregistering_in_another_domain_releases_the_first() {
     let mut peer = Conversation::new();
     let allocate = |peer: &mut Conversation| peer.device.allocate_domain().expect("a domain");
     let (from, to) = (allocate(&mut peer), allocate(&mut peer));
     let registration = peer
         .device
         .register(from, Buffer::zeroed(8), 0, Access::LOCAL_WRITE)
-        .expect("room");
+        .expect("the queue has room");
     let key = registration.local_key;
     peer.device
         .reregister(key, Some(to), None, None)
-        .expect("it moves");
+        .expect("the region has no windows");
     assert_eq!(peer.device.free_domain(from), Ok(()));
-    let refused = peer.device.free_domain(to);
-    assert_eq!(refused, Err(ObjectError::InUse(1)));
-    peer.device.deregister(key).expect("it ends");
+    let rejected = peer.device.free_domain(to);
+    assert_eq!(rejected, Err(ObjectError::InUse(1)));
+    peer.device
+        .deregister(key)
+        .expect("nothing uses the object");
     assert_eq!(peer.device.free_domain(to), Ok(()));
 }
 
 #[test]
-fn registrations_that_make_no_sense_are_refused() {
+fn invalid_registrations_are_rejected() {
     let mut peer = Conversation::new();
     let domain = peer.domain;
     let mut register = |address, access| {
         let buffer = Buffer::zeroed(64);
         peer.device.register(domain, buffer, address, access)
     };
-    let refused = register(0, Access::REMOTE_WRITE);
-    assert_eq!(refused, Err(MemoryError::NeedsLocalWrite));
-    let refused = register(0, Access::REMOTE_ATOMIC);
-    assert_eq!(refused, Err(MemoryError::NeedsLocalWrite));
-    let refused = register(u64::MAX - 63, Access::empty());
-    assert!(matches!(refused, Err(MemoryError::AddressOverflow { .. })));
+    let rejected = register(0, Access::REMOTE_WRITE);
+    assert_eq!(rejected, Err(MemoryError::NeedsLocalWrite));
+    let rejected = register(0, Access::REMOTE_ATOMIC);
+    assert_eq!(rejected, Err(MemoryError::NeedsLocalWrite));
+    let rejected = register(u64::MAX - 63, Access::empty());
+    assert!(matches!(rejected, Err(MemoryError::AddressOverflow { .. })));
     assert!(register(u64::MAX - 64, Access::empty()).is_ok());
-    let refused = peer.device.deregister(Key::new(0));
-    assert_eq!(refused, Err(MemoryError::UnknownKey(Key::new(0))));
+    let rejected = peer.device.deregister(Key::new(0));
+    assert_eq!(rejected, Err(MemoryError::UnknownKey(Key::new(0))));
 }
 
-// In user space all memory is pageable: on demand is how it always is.
+// In user space all memory is pageable, so on-demand paging has no effect.
 #[test]
-fn memory_registered_on_demand_is_like_any_other() {
+fn on_demand_memory_behaves_like_other_memory() {
     let mut peer = Conversation::new();
     let hints = Access::ON_DEMAND | Access::HUGE_PAGES | Access::RELAXED_ORDERING;
-    let memory = peer.registers_for(0x1000, &[0; 64], everything() | hints);
+    let memory = peer.registers_for(0x1000, &[0; 64], all_access() | hints);
     let reth = Reth::new(memory.address(0), memory.key(), 4);
-    peer.says(at(1), write_only(PSN, reth, b"page").ask());
+    peer.says(at(1), write_only(PSN, reth, b"page").ackreq());
     peer.hears(at(1), ["ack +0"]);
     assert_eq!(memory.first(4), b"page");
 }

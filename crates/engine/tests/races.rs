@@ -1,5 +1,5 @@
-//! Threads and the wire use the same bytes of a buffer at the same time. Miri reports a data race here
-//! if an access is not atomic, or not of a whole word.
+//! Threads and the device access the same bytes of a buffer at the same time. Miri reports a data
+//! race here if an access is not atomic or not of a whole word.
 
 #![expect(clippy::disallowed_methods, reason = "these tests need threads")]
 
@@ -15,20 +15,20 @@ use wire::Reth;
 const SIZE: usize = 8 * 20;
 const ROUNDS: usize = if cfg!(miri) { 5 } else { 20_000 };
 
-/// Every word in the middle has the value of one writer.
+/// Asserts that every word in the middle has the value of one writer.
 fn assert_whole_words(buffer: &Buffer) {
     let mut read = [0; SIZE];
     buffer.read(0, &mut read);
     for word in read[8..SIZE - 8].chunks(8) {
         assert!(
             word.iter().all(|byte| *byte == word[0]),
-            "a part of each: {word:x?}"
+            "the word mixes two writes: {word:x?}"
         );
     }
 }
 
 #[test]
-fn threads_copy_the_same_bytes_at_the_same_time() {
+fn concurrent_copies_write_whole_words() {
     let buffer = Buffer::zeroed(SIZE);
     thread::scope(|scope| {
         for value in [0x11, 0x22] {
@@ -36,7 +36,8 @@ fn threads_copy_the_same_bytes_at_the_same_time() {
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
                     buffer.write(0, &[value; SIZE]);
-                    // A part of the first word and of the last, which the others write whole.
+                    // A part of the first and of the last word, which the other threads write as a
+                    // whole.
                     buffer.write(5, &[value; SIZE - 5 - 3]);
                 }
             });
@@ -48,7 +49,7 @@ fn threads_copy_the_same_bytes_at_the_same_time() {
 }
 
 #[test]
-fn two_threads_write_the_parts_of_one_word() {
+fn concurrent_partial_writes_of_one_word_keep_both_parts() {
     let buffer = Buffer::zeroed(8);
     thread::scope(|scope| {
         for offset in [0, 3] {
@@ -59,7 +60,7 @@ fn two_threads_write_the_parts_of_one_word() {
                     let mut read = [0; 3];
                     buffer.write(offset, &bytes);
                     buffer.read(offset, &mut read);
-                    assert_eq!(read, bytes, "the other thread wrote over it");
+                    assert_eq!(read, bytes, "the other thread must not change these bytes");
                 }
             });
         }
@@ -67,13 +68,13 @@ fn two_threads_write_the_parts_of_one_word() {
 }
 
 #[test]
-fn a_peer_writes_and_reads_what_a_thread_copies() {
+fn peer_and_thread_access_the_same_buffer_without_a_race() {
     let mut peer = Conversation::new();
     let buffer = Buffer::zeroed(SIZE);
     let memory = Arc::clone(&buffer);
     let registration = peer
         .device
-        .register(peer.domain, memory, 0x1000, everything())
+        .register(peer.domain, memory, 0x1000, all_access())
         .expect("the memory is registered");
     let key = registration.remote_key;
     let rounds = ROUNDS as u32 / 5;
@@ -89,11 +90,11 @@ fn a_peer_writes_and_reads_what_a_thread_copies() {
             let psn = PSN + 3 * round;
             let whole = Reth::new(0x1000, key, SIZE as u32);
             peer.says(at(1), write_only(psn, whole, &[0x22; SIZE]));
-            // The first word is nobody's of those who look at whole ones.
+            // The peer writes the first word partially, so no check for whole words covers it.
             peer.says(at(1), fetch_add(psn + 1, 0x1000, key, 1));
             peer.says(at(1), read_request(psn + 2, whole));
-            let heard = peer.listens(at(1));
-            let read = heard.last().expect("the answer to the read");
+            let received = peer.listens(at(1));
+            let read = received.last().expect("the answer to the read");
             let words = read.payload()[8..].chunks(8);
             let mut torn = words.filter(|word| word.iter().any(|byte| *byte != word[0]));
             assert_eq!(torn.next(), None);

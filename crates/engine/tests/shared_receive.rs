@@ -1,4 +1,4 @@
-//! Receives that several queue pairs share, and extended reliable connections, which need them.
+//! Shared receive queues, and extended reliable connections (XRC), which use them.
 
 mod conversation;
 
@@ -58,7 +58,7 @@ impl Sharing {
             self.peer
                 .device
                 .post_shared_receive(self.queue, request)
-                .expect("there is room");
+                .expect("the queue has room");
         }
     }
 
@@ -82,7 +82,7 @@ impl Sharing {
 }
 
 #[test]
-fn two_queue_pairs_take_receives_in_the_order_in_which_their_messages_begin() {
+fn queue_pairs_take_shared_receives_in_the_order_of_their_first_packets() {
     let mut all = sharing();
     let (first, second) = (all.first, all.second);
     all.receives(1..=3);
@@ -100,27 +100,27 @@ fn two_queue_pairs_take_receives_in_the_order_in_which_their_messages_begin() {
 }
 
 #[test]
-fn without_a_shared_receive_the_peer_is_told_to_wait() {
+fn missing_shared_receive_causes_an_rnr_nak() {
     let mut all = sharing();
     let first = all.first;
     all.peer.says_to(first, at(1), send_only(PSN, b"early"));
-    all.peer.hears(at(1), ["not-ready +0 0.64ms"]);
+    all.peer.hears(at(1), ["rnr-nak +0 0.64ms"]);
     all.receives([1]);
     all.peer
-        .says_to(first, at(2), send_only(PSN, b"early").ask());
+        .says_to(first, at(2), send_only(PSN, b"early").ackreq());
     all.peer.hears(at(2), ["ack +0"]);
 }
 
 #[test]
-fn a_queue_pair_with_a_shared_receive_queue_has_none_of_its_own() {
+fn queue_pair_with_a_shared_receive_queue_rejects_receives() {
     let mut all = sharing();
     let request = ReceiveRequest::new(1, [all.inbox.all()]);
-    let refused = all.peer.device.post_receive(all.first, request);
-    assert_eq!(refused, Err(PostError::SharedReceive));
+    let rejected = all.peer.device.post_receive(all.first, request);
+    assert_eq!(rejected, Err(PostError::SharedReceive));
 }
 
 #[test]
-fn the_limit_is_told_once_when_fewer_receives_are_left() {
+fn limit_event_is_raised_once_below_the_limit() {
     let mut all = sharing();
     let (first, queue) = (all.first, all.queue);
     all.receives(1..=5);
@@ -141,12 +141,16 @@ fn the_limit_is_told_once_when_fewer_receives_are_left() {
     all.limits(3);
     says(&mut all, 4);
     all.peer.raises([AsyncEvent::SharedReceiveLimit(queue)]);
-    let queue = all.peer.device.shared_receive_queue(queue).expect("it");
+    let queue = all
+        .peer
+        .device
+        .shared_receive_queue(queue)
+        .expect("the completion or queue exists");
     assert_eq!((queue.limit(), queue.len()), (0, 0));
 }
 
 #[test]
-fn a_limit_of_nought_disarms_and_one_beyond_the_capacity_is_refused() {
+fn limit_of_0_disarms_and_one_beyond_the_capacity_is_rejected() {
     let mut all = sharing();
     let first = all.first;
     all.receives(1..=2);
@@ -154,12 +158,12 @@ fn a_limit_of_nought_disarms_and_one_beyond_the_capacity_is_refused() {
     all.limits(0);
     all.peer.says_to(first, at(1), send_only(PSN, b"message"));
     all.peer.raises([]);
-    let refused = all.peer.device.set_shared_receive_limit(all.queue, 17);
-    assert!(matches!(refused, Err(ObjectError::OutOfRange { .. })));
+    let rejected = all.peer.device.set_shared_receive_limit(all.queue, 17);
+    assert!(matches!(rejected, Err(ObjectError::OutOfRange { .. })));
 }
 
 #[test]
-fn a_broken_queue_pair_says_that_it_takes_no_more_and_leaves_the_rest_to_others() {
+fn queue_pair_in_error_raises_an_event_and_leaves_shared_receives_to_others() {
     let mut all = sharing();
     let (first, second) = (all.first, all.second);
     all.receives(1..=2);
@@ -167,7 +171,7 @@ fn a_broken_queue_pair_says_that_it_takes_no_more_and_leaves_the_rest_to_others(
         .says_to(first, at(1), send_first(PSN, &pattern(1024)));
     all.peer
         .says_to(first, at(1), send_first(PSN + 1, &pattern(1024)));
-    // Its message will not be finished, so the receive it was given ends.
+    // Its message cannot be completed, so its receive completes in error.
     all.completes([(1, Status::Flushed, first)]);
     all.peer.raises([
         AsyncEvent::RequestError(first),
@@ -179,7 +183,7 @@ fn a_broken_queue_pair_says_that_it_takes_no_more_and_leaves_the_rest_to_others(
 }
 
 #[test]
-fn going_to_error_by_hand_says_so_too() {
+fn modify_to_error_raises_the_last_receive_event() {
     let mut all = sharing();
     let attributes = engine::Attributes {
         state: Some(State::Error),
@@ -188,83 +192,87 @@ fn going_to_error_by_hand_says_so_too() {
     all.peer
         .device
         .modify(all.first, &attributes)
-        .expect("legal");
+        .expect("the transition is legal");
     let first = all.first;
     all.peer.raises([AsyncEvent::LastReceiveReached(first)]);
 }
 
 #[test]
-fn a_shared_receive_queue_takes_what_it_was_made_for() {
+fn shared_receive_queue_accepts_requests_up_to_its_capacity() {
     let mut all = sharing();
     all.receives(1..=16);
     let request = || ReceiveRequest::new(17, []);
     let device = &mut all.peer.device;
-    let refused = device.post_shared_receive(all.queue, request());
-    assert_eq!(refused, Err(PostError::QueueFull));
+    let rejected = device.post_shared_receive(all.queue, request());
+    assert_eq!(rejected, Err(PostError::QueueFull));
     device
         .resize_shared_receive_queue(all.queue, 17)
-        .expect("17");
+        .expect("17 entries are possible");
     device
         .post_shared_receive(all.queue, request())
-        .expect("room");
-    let refused = device.resize_shared_receive_queue(all.queue, 16);
-    assert!(matches!(refused, Err(ObjectError::Mismatch(_))));
+        .expect("the queue has room");
+    let rejected = device.resize_shared_receive_queue(all.queue, 16);
+    assert!(matches!(rejected, Err(ObjectError::Mismatch(_))));
     let segments = [all.inbox.segment(0, 1); 3];
     let three = ReceiveRequest::new(18, segments);
     device
         .resize_shared_receive_queue(all.queue, 32)
-        .expect("32");
-    let refused = device.post_shared_receive(all.queue, three);
-    assert_eq!(refused, Err(PostError::TooManySegments { max: 2 }));
+        .expect("32 entries are possible");
+    let rejected = device.post_shared_receive(all.queue, three);
+    assert_eq!(rejected, Err(PostError::TooManySegments { max: 2 }));
 }
 
 #[test]
-fn a_shared_receive_queue_is_not_destroyed_under_its_queue_pairs() {
+fn shared_receive_queue_in_use_is_not_destroyed() {
     let mut all = sharing();
     let device = &mut all.peer.device;
-    let refused = device.destroy_shared_receive_queue(all.queue);
-    assert_eq!(refused, Err(ObjectError::InUse(2)));
-    device.destroy_queue_pair(all.first).expect("it ends");
-    device.destroy_queue_pair(all.second).expect("it ends");
+    let rejected = device.destroy_shared_receive_queue(all.queue);
+    assert_eq!(rejected, Err(ObjectError::InUse(2)));
+    device
+        .destroy_queue_pair(all.first)
+        .expect("nothing uses the object");
+    device
+        .destroy_queue_pair(all.second)
+        .expect("nothing uses the object");
     device
         .destroy_shared_receive_queue(all.queue)
-        .expect("it ends");
+        .expect("nothing uses the object");
     let request = ReceiveRequest::new(1, []);
-    let refused = device.post_shared_receive(all.queue, request);
-    assert_eq!(refused, Err(PostError::Unknown));
+    let rejected = device.post_shared_receive(all.queue, request);
+    assert_eq!(rejected, Err(PostError::Unknown));
 }
 
 #[test]
-fn a_message_that_an_unreliable_connection_drops_gives_its_shared_receive_back() {
+fn dropped_unreliable_message_returns_its_shared_receive() {
     let mut all = sharing();
     let mut init = all.peer.init();
     init.kind = Kind::Uc;
     init.shared_receive = Some(all.queue);
     let unreliable = all.peer.adds(init);
     all.receives(1..=2);
-    let first = Said::new(Opcode::UcSendFirst, PSN, &pattern(1024));
-    let behind_a_gap = Said::new(Opcode::UcSendOnly, PSN + 2, b"next");
+    let first = PeerPacket::new(Opcode::UcSendFirst, PSN, &pattern(1024));
+    let behind_a_gap = PeerPacket::new(Opcode::UcSendOnly, PSN + 2, b"next");
     all.peer.says_to(unreliable, at(1), first);
     all.peer.says_to(unreliable, at(1), behind_a_gap);
     all.completes([(1, Status::Success, unreliable)]);
 }
 
 #[test]
-fn a_datagram_goes_into_a_shared_receive() {
+fn datagram_fills_a_shared_receive() {
     let mut all = sharing();
     let mut init = all.peer.init();
     init.kind = Kind::Ud;
     init.shared_receive = Some(all.queue);
     let number = all.peer.adds(init);
     all.receives([1]);
-    let said = datagram(PSN, 0x1111_1111, PEER, b"hello");
-    all.peer.says_to(number, at(1), said);
+    let sent = datagram(PSN, 0x1111_1111, PEER, b"hello");
+    all.peer.says_to(number, at(1), sent);
     all.completes([(1, Status::Success, number)]);
     assert_eq!(all.inbox.bytes()[40..45], *b"hello");
 }
 
 #[test]
-fn a_datagram_longer_than_a_shared_receive_ends_that_receive_and_nothing_else() {
+fn datagram_longer_than_a_shared_receive_fails_only_that_receive() {
     let mut all = sharing();
     let mut init = all.peer.init();
     init.kind = Kind::Ud;
@@ -276,20 +284,20 @@ fn a_datagram_longer_than_a_shared_receive_ends_that_receive_and_nothing_else() 
         let device = &mut all.peer.device;
         device
             .post_shared_receive(all.queue, request)
-            .expect("room");
+            .expect("the queue has room");
     }
-    let said = || datagram(PSN, 0x1111_1111, PEER, b"five!");
-    all.peer.says_to(datagrams, at(1), said());
+    let sent = || datagram(PSN, 0x1111_1111, PEER, b"five!");
+    all.peer.says_to(datagrams, at(1), sent());
     all.peer.completes([(1, Status::LocalLength)]);
     assert_eq!(inbox.bytes(), [0; 256]);
     assert_eq!(all.peer.counters().dropped_messages, 1);
     all.peer.raises([]);
-    all.peer.says_to(datagrams, at(2), said());
+    all.peer.says_to(datagrams, at(2), sent());
     all.peer.completes([(2, Status::Success)]);
     assert_eq!(inbox.bytes()[40..45], *b"five!");
 }
 
-/// An XRC target, and a shared receive queue that completes elsewhere.
+/// An XRC target, and a shared receive queue with another completion queue.
 struct Extended {
     peer: Conversation,
     inbox: Region,
@@ -303,7 +311,7 @@ fn number_of(peer: &Conversation, queue: Id<SharedReceiveQueue>) -> Qpn {
     let queue = peer
         .device
         .shared_receive_queue(queue)
-        .expect("it is there");
+        .expect("the queue exists");
     queue.number().expect("an XRC queue has a number")
 }
 
@@ -312,13 +320,13 @@ fn extended() -> Extended {
     let inbox = peer.registers(0x1000, &[0; 4096]);
     let domain = peer.device.open_xrc_domain().expect("an XRC domain");
     let completions = peer.device.create_completion_queue(64).expect("a queue");
-    // Not the first of its kind, so that its number is not by chance the right one.
+    // Not the first of its kind, so that its index differs from its number.
     create(&mut peer, None);
     let queue = create(&mut peer, Some((domain, completions)));
     let request = ReceiveRequest::new(1, [inbox.all()]);
     peer.device
         .post_shared_receive(queue, request)
-        .expect("room");
+        .expect("the queue has room");
     let mut init = peer.init();
     init.kind = Kind::XrcTarget;
     init.xrc_domain = Some(domain);
@@ -335,29 +343,30 @@ fn extended() -> Extended {
 }
 
 #[test]
-fn an_xrc_target_fills_the_queue_that_the_request_names_and_completes_there() {
+fn xrc_target_fills_the_named_queue_and_completes_there() {
     let mut all = extended();
-    let said = xrc_send_only(PSN, all.number, b"extended").ask();
-    all.peer.says_to(all.target, at(1), said);
-    let heard = all.peer.listens(at(1));
-    assert_eq!(heard[0].words(), "ack +0");
-    assert_eq!(heard[0].packet().opcode, Opcode::XrcAcknowledge);
+    let sent = xrc_send_only(PSN, all.number, b"extended").ackreq();
+    all.peer.says_to(all.target, at(1), sent);
+    let received = all.peer.listens(at(1));
+    assert_eq!(received[0].text(), "ack +0");
+    assert_eq!(received[0].packet().opcode, Opcode::XrcAcknowledge);
     all.peer.completes([]);
     let completion = all.peer.device.poll_completion(all.completions);
-    let completion = completion.expect("it completes in the queue of the shared receives");
+    let completion =
+        completion.expect("the receive completes in the queue of the shared receive queue");
     assert_eq!((completion.id, completion.length), (1, 8));
     assert_eq!(all.inbox.first(8), b"extended");
 }
 
 #[test]
-fn an_xrc_request_for_a_queue_that_it_may_not_fill_is_refused() {
-    // Nobody, a queue without XRC, and one of another XRC domain.
+fn xrc_request_for_a_queue_of_another_domain_is_rejected() {
+    // An unknown number, a queue without XRC, and a queue of another XRC domain.
     for which in 0..3 {
         let mut all = extended();
         let number = match which {
             0 => Qpn::new(0x1234),
             1 => {
-                // The place of the queue, which was its number once.
+                // The index of the queue is not its number.
                 let plain = create(&mut all.peer, None);
                 Qpn::new(plain.index() + 1)
             }
@@ -367,41 +376,41 @@ fn an_xrc_request_for_a_queue_that_it_may_not_fill_is_refused() {
                 number_of(&all.peer, queue)
             }
         };
-        let said = xrc_send_only(PSN, number, b"refused").ask();
-        all.peer.says_to(all.target, at(1), said);
+        let sent = xrc_send_only(PSN, number, b"rejected").ackreq();
+        all.peer.says_to(all.target, at(1), sent);
         all.peer.hears(at(1), ["nak invalid +0"]);
         assert_eq!(all.inbox.first(8), [0; 8]);
         let left = all.peer.device.shared_receive_queue(all.queue);
-        assert_eq!(left.expect("it").len(), 1);
+        assert_eq!(left.expect("the completion or queue exists").len(), 1);
     }
 }
 
 #[test]
-fn an_xrc_target_without_a_receive_tells_the_peer_to_wait() {
+fn xrc_target_without_a_receive_sends_an_rnr_nak() {
     let mut all = extended();
-    let said = xrc_send_only(PSN, all.number, b"one").ask();
-    all.peer.says_to(all.target, at(1), said);
-    let said = xrc_send_only(PSN + 1, all.number, b"two").ask();
-    all.peer.says_to(all.target, at(1), said);
-    all.peer.hears(at(1), ["ack +0", "not-ready +1 0.64ms"]);
+    let sent = xrc_send_only(PSN, all.number, b"one").ackreq();
+    all.peer.says_to(all.target, at(1), sent);
+    let sent = xrc_send_only(PSN + 1, all.number, b"two").ackreq();
+    all.peer.says_to(all.target, at(1), sent);
+    all.peer.hears(at(1), ["ack +0", "rnr-nak +1 0.64ms"]);
 }
 
 #[test]
-fn an_xrc_target_answers_writes_reads_and_atomics() {
+fn xrc_target_answers_writes_reads_and_atomics() {
     let mut all = extended();
     let queue = Xrceth::new(all.number);
     let (address, key) = (all.inbox.address(0), all.inbox.key());
     let reth = Reth::new(address, key, 8);
-    let write = Said::new(Opcode::XrcWriteOnly, PSN, b"8 bytes!");
-    let read = Said::new(Opcode::XrcReadRequest, PSN + 1, b"");
-    let add = Said::new(Opcode::XrcFetchAdd, PSN + 2, b"").push(&queue);
+    let write = PeerPacket::new(Opcode::XrcWriteOnly, PSN, b"8 bytes!");
+    let read = PeerPacket::new(Opcode::XrcReadRequest, PSN + 1, b"");
+    let add = PeerPacket::new(Opcode::XrcFetchAdd, PSN + 2, b"").push(&queue);
     let atomic = AtomicEth::new(all.inbox.address(8), key, 5, 0);
-    for said in [
-        write.push(&queue).push(&reth).ask(),
+    for sent in [
+        write.push(&queue).push(&reth).ackreq(),
         read.push(&queue).push(&reth),
         add.push(&atomic),
     ] {
-        all.peer.says_to(all.target, at(1), said);
+        all.peer.says_to(all.target, at(1), sent);
     }
     all.peer.hears(
         at(1),
@@ -410,20 +419,25 @@ fn an_xrc_target_answers_writes_reads_and_atomics() {
 }
 
 #[test]
-fn an_xrc_write_with_immediate_consumes_a_receive_of_the_named_queue() {
+fn xrc_write_with_immediate_consumes_a_receive_of_the_named_queue() {
     let mut all = extended();
     let reth = Reth::new(all.inbox.address(0), all.inbox.key(), 4);
-    let said = Said::new(Opcode::XrcWriteOnlyImmediate, PSN, b"data")
+    let sent = PeerPacket::new(Opcode::XrcWriteOnlyImmediate, PSN, b"data")
         .push(&Xrceth::new(all.number))
         .push(&reth)
         .push(&Immediate::new(*b"imm!"));
-    all.peer.says_to(all.target, at(1), said);
+    all.peer.says_to(all.target, at(1), sent);
     let completion = all.peer.device.poll_completion(all.completions);
-    assert_eq!(completion.expect("it").immediate, Some(*b"imm!"));
+    assert_eq!(
+        completion
+            .expect("the completion or queue exists")
+            .immediate,
+        Some(*b"imm!")
+    );
 }
 
 #[test]
-fn a_broken_xrc_target_leaves_the_shared_receives_alone() {
+fn xrc_target_in_error_keeps_the_shared_receives() {
     let mut all = extended();
     let attributes = engine::Attributes {
         state: Some(State::Error),
@@ -432,24 +446,24 @@ fn a_broken_xrc_target_leaves_the_shared_receives_alone() {
     all.peer
         .device
         .modify(all.target, &attributes)
-        .expect("legal");
+        .expect("the transition is legal");
     assert_eq!(
         all.peer.events(),
         [Event::Async(AsyncEvent::LastReceiveReached(all.target))]
     );
     let left = all.peer.device.shared_receive_queue(all.queue);
-    assert_eq!(left.expect("it").len(), 1);
+    assert_eq!(left.expect("the completion or queue exists").len(), 1);
 }
 
 #[test]
-fn an_xrc_target_neither_sends_nor_has_receives_of_its_own() {
+fn xrc_target_rejects_sends_and_receives() {
     let mut all = extended();
     let send = SendRequest::new(1, Work::Send).inline(b"hello");
-    let refused = all.peer.device.post_send(all.target, send);
-    assert_eq!(refused, Err(PostError::Unsupported));
+    let rejected = all.peer.device.post_send(all.target, send);
+    assert_eq!(rejected, Err(PostError::Unsupported));
     let request = ReceiveRequest::new(1, []);
-    let refused = all.peer.device.post_receive(all.target, request);
-    assert_eq!(refused, Err(PostError::Unsupported));
+    let rejected = all.peer.device.post_receive(all.target, request);
+    assert_eq!(rejected, Err(PostError::Unsupported));
 }
 
 #[test]
@@ -471,16 +485,16 @@ fn every_packet_of_an_xrc_initiator_names_the_shared_receive_queue() {
         at(0),
         [
             "send First +0 1024B srq=5",
-            "send Last +1 476B srq=5 ask",
-            "write Only +2 4B srq=5 va=0x9000 ask",
+            "send Last +1 476B srq=5 ackreq",
+            "write Only +2 4B srq=5 va=0x9000 ackreq",
             "read-request +3 srq=5 va=0x9000 len=4",
         ],
     );
-    let ack = Said::new(Opcode::XrcAcknowledge, PSN + 2, b"")
+    let ack = PeerPacket::new(Opcode::XrcAcknowledge, PSN + 2, b"")
         .push(&wire::Aeth::new(wire::Syndrome::UNLIMITED, 0));
     peer.says(at(1), ack);
     peer.completes([(1, Status::Success), (1, Status::Success)]);
-    let response = Said::new(Opcode::XrcReadResponseOnly, PSN + 3, b"data")
+    let response = PeerPacket::new(Opcode::XrcReadResponseOnly, PSN + 3, b"data")
         .push(&wire::Aeth::new(wire::Syndrome::UNLIMITED, 0));
     peer.says(at(2), response);
     peer.completes([(1, Status::Success)]);
@@ -488,17 +502,17 @@ fn every_packet_of_an_xrc_initiator_names_the_shared_receive_queue() {
 }
 
 #[test]
-fn an_xrc_initiator_must_name_a_shared_receive_queue_and_others_must_not() {
+fn only_an_xrc_initiator_names_a_shared_receive_queue() {
     let mut peer = Conversation::with(Setup {
         kind: Kind::XrcInitiator,
         ..Setup::default()
     });
     let hello = || SendRequest::new(1, Work::Send).inline(b"hello");
-    let refused = peer.device.post_send(peer.number, hello());
-    assert_eq!(refused, Err(PostError::Destination));
+    let rejected = peer.device.post_send(peer.number, hello());
+    assert_eq!(rejected, Err(PostError::Destination));
     let mut peer = Conversation::new();
     let mut request = hello();
     request.shared_receive = Some(Qpn::new(5));
-    let refused = peer.device.post_send(peer.number, request);
-    assert_eq!(refused, Err(PostError::Destination));
+    let rejected = peer.device.post_send(peer.number, request);
+    assert_eq!(rejected, Err(PostError::Destination));
 }

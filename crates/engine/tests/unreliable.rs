@@ -1,4 +1,4 @@
-//! Unreliable connections: messages arrive whole and in order, or not at all.
+//! Unreliable connections: a message arrives complete and in order, or not at all.
 
 mod conversation;
 
@@ -26,41 +26,41 @@ fn with_receives(count: u64) -> (Conversation, Region) {
     (peer, memory)
 }
 
-fn only(psn: Psn, payload: &[u8]) -> Said {
-    Said::new(Opcode::UcSendOnly, psn, payload)
+fn only(psn: Psn, payload: &[u8]) -> PeerPacket {
+    PeerPacket::new(Opcode::UcSendOnly, psn, payload)
 }
 
-fn first(psn: Psn, payload: &[u8]) -> Said {
-    Said::new(Opcode::UcSendFirst, psn, payload)
+fn first(psn: Psn, payload: &[u8]) -> PeerPacket {
+    PeerPacket::new(Opcode::UcSendFirst, psn, payload)
 }
 
-fn middle(psn: Psn, payload: &[u8]) -> Said {
-    Said::new(Opcode::UcSendMiddle, psn, payload)
+fn middle(psn: Psn, payload: &[u8]) -> PeerPacket {
+    PeerPacket::new(Opcode::UcSendMiddle, psn, payload)
 }
 
-fn last(psn: Psn, payload: &[u8]) -> Said {
-    Said::new(Opcode::UcSendLast, psn, payload)
+fn last(psn: Psn, payload: &[u8]) -> PeerPacket {
+    PeerPacket::new(Opcode::UcSendLast, psn, payload)
 }
 
-fn write(opcode: Opcode, psn: Psn, reth: Reth, payload: &[u8]) -> Said {
-    Said::new(opcode, psn, payload).push(&reth)
+fn write(opcode: Opcode, psn: Psn, reth: Reth, payload: &[u8]) -> PeerPacket {
+    PeerPacket::new(opcode, psn, payload).push(&reth)
 }
 
 #[test]
-fn a_message_is_delivered_and_never_acknowledged() {
+fn message_is_delivered_and_never_acknowledged() {
     let (mut peer, memory) = with_receives(2);
     let data = pattern(2500);
-    peer.says(at(1), only(PSN, b"hello").ask());
-    peer.says(at(1), first(PSN + 1, &data[..1024]).ask());
-    peer.says(at(1), middle(PSN + 2, &data[1024..2048]).ask());
-    peer.says(at(1), last(PSN + 3, &data[2048..]).ask());
+    peer.says(at(1), only(PSN, b"hello").ackreq());
+    peer.says(at(1), first(PSN + 1, &data[..1024]).ackreq());
+    peer.says(at(1), middle(PSN + 2, &data[1024..2048]).ackreq());
+    peer.says(at(1), last(PSN + 3, &data[2048..]).ackreq());
     peer.hears_nothing(at(2));
     peer.completes([(1, Status::Success), (2, Status::Success)]);
     assert_eq!(memory.first(2500), data);
 }
 
 #[test]
-fn a_gap_between_messages_loses_nothing_else() {
+fn gap_between_messages_does_not_affect_later_messages() {
     let (mut peer, _) = with_receives(2);
     peer.says(at(1), only(PSN, b"one"));
     peer.says(at(1), only(PSN + 5, b"six"));
@@ -69,10 +69,10 @@ fn a_gap_between_messages_loses_nothing_else() {
 }
 
 #[test]
-fn a_gap_inside_a_message_drops_it_and_its_receive_is_used_for_the_next() {
+fn gap_inside_a_message_drops_it_and_its_receive_is_reused() {
     let (mut peer, memory) = with_receives(1);
     peer.says(at(1), first(PSN, &pattern(1024)));
-    // Number 1 is lost.
+    // Packet 1 is lost.
     peer.says(at(1), middle(PSN + 2, &pattern(1024)));
     peer.says(at(1), last(PSN + 3, b"end"));
     peer.completes([]);
@@ -85,7 +85,7 @@ fn a_gap_inside_a_message_drops_it_and_its_receive_is_used_for_the_next() {
 }
 
 #[test]
-fn a_new_message_ends_one_that_was_not_finished() {
+fn new_message_drops_an_unfinished_one() {
     let (mut peer, _) = with_receives(1);
     peer.says(at(1), first(PSN, &pattern(1024)));
     peer.says(at(1), only(PSN + 1, b"next"));
@@ -94,7 +94,7 @@ fn a_new_message_ends_one_that_was_not_finished() {
 }
 
 #[test]
-fn the_rest_of_a_message_whose_first_packet_was_lost_is_dropped() {
+fn message_without_its_first_packet_is_dropped() {
     let (mut peer, _) = with_receives(1);
     peer.says(at(1), middle(PSN + 1, &pattern(1024)));
     peer.says(at(1), last(PSN + 2, b"end"));
@@ -105,7 +105,7 @@ fn the_rest_of_a_message_whose_first_packet_was_lost_is_dropped() {
 }
 
 #[test]
-fn a_message_without_a_receive_is_dropped() {
+fn message_without_a_receive_is_dropped() {
     let (mut peer, memory) = connected();
     peer.says(at(1), first(PSN, &pattern(1024)));
     peer.receives(1, &memory);
@@ -118,7 +118,7 @@ fn a_message_without_a_receive_is_dropped() {
 }
 
 #[test]
-fn a_message_longer_than_its_receive_is_dropped() {
+fn message_longer_than_its_receive_is_dropped() {
     let (mut peer, memory) = connected();
     peer.receives_by(ReceiveRequest::new(1, [memory.segment(0, 4)]));
     peer.says(at(1), only(PSN, b"five!"));
@@ -129,7 +129,7 @@ fn a_message_longer_than_its_receive_is_dropped() {
 }
 
 #[test]
-fn a_packet_of_the_wrong_length_drops_its_message() {
+fn packet_of_the_wrong_length_drops_its_message() {
     for length in [0, 1023, 1025] {
         let (mut peer, _) = with_receives(1);
         peer.says(at(1), first(PSN, &pattern(length)));
@@ -141,7 +141,7 @@ fn a_packet_of_the_wrong_length_drops_its_message() {
 }
 
 #[test]
-fn an_unusable_receive_is_this_side_s_own_fault() {
+fn unusable_receive_moves_the_queue_pair_to_error() {
     let (mut peer, memory) = connected();
     peer.receives_by(ReceiveRequest::new(1, [memory.segment(8190, 4)]));
     peer.receives(2, &memory);
@@ -154,12 +154,12 @@ fn an_unusable_receive_is_this_side_s_own_fault() {
 }
 
 #[test]
-fn a_write_goes_into_memory() {
+fn write_changes_memory() {
     let (mut peer, memory) = connected();
     let data = pattern(1500);
     let reth = Reth::new(memory.address(4), memory.key(), 1500);
     peer.says(at(1), write(Opcode::UcWriteFirst, PSN, reth, &data[..1024]));
-    let last = Said::new(Opcode::UcWriteLast, PSN + 1, &data[1024..]);
+    let last = PeerPacket::new(Opcode::UcWriteLast, PSN + 1, &data[1024..]);
     peer.says(at(1), last);
     peer.hears_nothing(at(1));
     peer.completes([]);
@@ -167,11 +167,11 @@ fn a_write_goes_into_memory() {
 }
 
 #[test]
-fn a_write_with_immediate_consumes_a_receive() {
+fn write_with_immediate_consumes_a_receive() {
     let (mut peer, memory) = with_receives(1);
     let reth = Reth::new(memory.address(0), memory.key(), 4);
-    let said = write(Opcode::UcWriteOnlyImmediate, PSN, reth, b"data");
-    peer.says(at(1), said.push(&Immediate::new(*b"imm!")));
+    let sent = write(Opcode::UcWriteOnlyImmediate, PSN, reth, b"data");
+    peer.says(at(1), sent.push(&Immediate::new(*b"imm!")));
     let completion = peer.completion();
     assert_eq!(completion.work, CompletedWork::ReceiveWriteImmediate);
     assert_eq!(completion.immediate, Some(*b"imm!"));
@@ -180,14 +180,14 @@ fn a_write_with_immediate_consumes_a_receive() {
 }
 
 #[test]
-fn a_write_that_is_not_allowed_is_dropped_without_a_word() {
+fn write_that_is_not_allowed_is_dropped_silently() {
     let (_, memory) = connected();
     let good = Reth::new(memory.address(0), memory.key(), 4);
     let bad_key = Reth::new(memory.address(0), Key::new(0), 4);
     let outside = Reth::new(memory.address(8190), memory.key(), 4);
     for (reth, access) in [
-        (bad_key, everything()),
-        (outside, everything()),
+        (bad_key, all_access()),
+        (outside, all_access()),
         (good, Access::empty()),
     ] {
         let mut peer = Conversation::with(Setup {
@@ -206,16 +206,19 @@ fn a_write_that_is_not_allowed_is_dropped_without_a_word() {
 }
 
 #[test]
-fn a_gap_inside_a_write_stops_it() {
+fn gap_inside_a_write_ends_it() {
     let (mut peer, memory) = connected();
     let reth = Reth::new(memory.address(0), memory.key(), 3072);
     peer.says(at(1), write(Opcode::UcWriteFirst, PSN, reth, &[1; 1024]));
-    peer.says(at(1), Said::new(Opcode::UcWriteLast, PSN + 2, &[3; 1024]));
+    peer.says(
+        at(1),
+        PeerPacket::new(Opcode::UcWriteLast, PSN + 2, &[3; 1024]),
+    );
     assert_eq!(memory.bytes()[1024..], [0; 7168]);
 }
 
 #[test]
-fn messages_are_sent_without_asking_and_complete_when_they_have_left() {
+fn messages_are_sent_without_ackreq_and_complete_when_sent() {
     let (mut peer, memory) = connected();
     let send = SendRequest::new(1, Work::Send).with([memory.segment(0, 2500)]);
     peer.posts(send.flags(SendFlags::SIGNALED | SendFlags::SOLICITED));
@@ -235,7 +238,7 @@ fn messages_are_sent_without_asking_and_complete_when_they_have_left() {
 }
 
 #[test]
-fn a_failed_send_stops_the_send_queue_and_receiving_goes_on() {
+fn failed_send_moves_the_send_queue_to_error_and_receiving_continues() {
     let (mut peer, memory) = with_receives(2);
     let hello = |id| SendRequest::new(id, Work::Send).inline(b"hello");
     peer.posts(SendRequest::new(3, Work::Send).with([memory.segment(8190, 4)]));
@@ -254,7 +257,7 @@ fn a_failed_send_stops_the_send_queue_and_receiving_goes_on() {
 }
 
 #[test]
-fn a_long_message_that_fails_in_its_middle_can_be_followed_by_a_good_one() {
+fn message_after_a_partially_sent_failed_one_is_sent() {
     let (mut peer, memory) = connected();
     let segments = [memory.segment(0, 1024), memory.segment(8190, 1024)];
     peer.posts(SendRequest::new(1, Work::Send).with(segments));
@@ -266,7 +269,7 @@ fn a_long_message_that_fails_in_its_middle_can_be_followed_by_a_good_one() {
 }
 
 #[test]
-fn a_draining_queue_finishes_the_message_that_was_begun_and_tells_it() {
+fn draining_queue_finishes_the_begun_message_and_raises_an_event() {
     let (mut peer, _) = connected();
     let outbox = peer.registers(0x8000, &pattern(100 << 10));
     peer.posts(SendRequest::new(1, Work::Send).with([outbox.all()]));

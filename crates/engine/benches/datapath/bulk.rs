@@ -1,8 +1,8 @@
-//! 1 MiB RDMA WRITEs beside a plain copy and CRC of the same bytes.
+//! RDMA WRITEs of 1 MiB, compared with a plain copy and CRC of the same bytes.
 //!
-//! A message crosses two devices, and each has to copy every byte and to compute its CRC once. So
-//! there are two things to compare with: what one device does with copy plus CRC of the message,
-//! and what both do in one thread with copy plus CRC into a packet and out of it again.
+//! A message crosses two devices. Each must copy every byte and compute its CRC once. So there are
+//! two references: one copy plus CRC of the message for one device, and a copy plus CRC into a
+//! packet and out of it for both devices in one thread.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use wire::PathMtu;
 
 use crate::Spread;
-use crate::pair::{Effort, Pair};
+use crate::pair::{Pair, TimeSpent};
 
 const MESSAGE: usize = 1 << 20;
 const MESSAGES: usize = 64;
@@ -31,10 +31,10 @@ pub(crate) fn run() {
     println!("the goal is a ratio of at least 0.60 at path MTU 4096\n");
 }
 
-/// Rates of one round or, sorted, of all.
+/// The rates of all rounds, in GB/s.
 struct Figures {
-    emitting: Vec<f64>,
-    taking: Vec<f64>,
+    sending: Vec<f64>,
+    receiving: Vec<f64>,
     together: Vec<f64>,
     copy_once: Vec<f64>,
     copy_twice: Vec<f64>,
@@ -50,18 +50,18 @@ impl Figures {
         assert_eq!(pair.server.regions[0].0.to_vec(), pattern);
 
         let mut figures = Self {
-            emitting: Vec::new(),
-            taking: Vec::new(),
+            sending: Vec::new(),
+            receiving: Vec::new(),
             together: Vec::new(),
             copy_once: Vec::new(),
             copy_twice: Vec::new(),
         };
         for _ in 0..ROUNDS {
-            pair.effort = Effort::default();
+            pair.time_spent = TimeSpent::default();
             let together = timed(|| write_all(&mut pair));
             figures.together.push(rate(together));
-            figures.emitting.push(rate(pair.effort.emitting));
-            figures.taking.push(rate(pair.effort.taking));
+            figures.sending.push(rate(pair.time_spent.sending));
+            figures.receiving.push(rate(pair.time_spent.receiving));
             let once = timed(|| copy_once(&pattern, &mut target, mtu.bytes()));
             figures.copy_once.push(rate(once));
             let twice = timed(|| copy_twice(&pattern, &mut packet, &mut target));
@@ -76,7 +76,10 @@ fn print(mtu: PathMtu, figures: &Figures) {
     let (once, twice) = (spread(&figures.copy_once), spread(&figures.copy_twice));
     println!("path MTU {}", mtu.bytes());
     println!("  one end:   copy + CRC     {once}");
-    for (name, samples) in [("emitting", &figures.emitting), ("taking", &figures.taking)] {
+    for (name, samples) in [
+        ("sending", &figures.sending),
+        ("receiving", &figures.receiving),
+    ] {
         let end = spread(samples);
         println!(
             "             {name:<14} {end}   {:.2}",
@@ -97,7 +100,7 @@ fn timed(mut work: impl FnMut()) -> Duration {
     start.elapsed()
 }
 
-/// Gigabytes per second of all messages in that time.
+/// Gigabytes per second of all messages in this time.
 fn rate(elapsed: Duration) -> f64 {
     (MESSAGES * MESSAGE) as f64 / elapsed.as_secs_f64() / GIGA
 }
@@ -106,12 +109,12 @@ fn write_all(pair: &mut Pair) {
     let now = Instant::now();
     for _ in 0..MESSAGES {
         pair.post_write(0, MESSAGE as u32);
-        pair.settle(now);
+        pair.transfer_all(now);
     }
     assert_eq!(pair.drain_completions(), MESSAGES);
 }
 
-/// The least that one end must do: copy the data of each packet and compute its CRC.
+/// The minimum work of one device: copy the data of each packet and compute its CRC.
 fn copy_once(source: &[u8], target: &mut [u8], piece: usize) {
     for _ in 0..MESSAGES {
         for (from, to) in source.chunks(piece).zip(target.chunks_mut(piece)) {
@@ -121,7 +124,7 @@ fn copy_once(source: &[u8], target: &mut [u8], piece: usize) {
     }
 }
 
-/// The least that both ends must do: into the packet and out of it, with a CRC on each side.
+/// The minimum work of both devices: copy into the packet and out of it, with a CRC on each side.
 fn copy_twice(source: &[u8], packet: &mut [u8], target: &mut [u8]) {
     let piece = packet.len();
     for _ in 0..MESSAGES {

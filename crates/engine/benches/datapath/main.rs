@@ -1,23 +1,23 @@
-//! How fast the engine is, beside what any implementation would have to do at least.
+//! Throughput of the engine, compared with the minimum work of any implementation.
 //!
-//! Two devices in one thread, no sockets: one emits packets into a buffer, the other parses,
-//! checks and executes them, and the other way round for the answers.
+//! Two devices in one thread, without sockets: one writes packets into a buffer, the other parses,
+//! checks and executes them, and the responses take the same way back.
 //!
 //! `cargo bench -p engine` prints two tables:
-//! - *bulk*: 1 MiB RDMA WRITEs for each path MTU, beside a plain copy plus CRC of the same bytes;
+//! - *bulk*: RDMA WRITEs of 1 MiB for each path MTU, compared with a copy plus CRC of the same bytes;
 //! - *scaling*: the cost of a packet with 1, 100 and 10,000 connections.
 //!
-//! Every figure is the median of several rounds with the smallest and largest beside it, and the
-//! two sides of a ratio take turns, so that both see the same noise.
+//! Every figure is the median of several rounds, with minimum and maximum. The two sides of a ratio
+//! are measured alternately, so that noise affects both.
 
-// A benchmark reads the clock: the ban is for the engine itself.
+// A benchmark reads the clock. The ban applies to the engine itself.
 #![allow(clippy::disallowed_methods)]
 
 mod bulk;
 mod pair;
 mod scaling;
 
-/// Median, smallest and largest of some measurements.
+/// Median, minimum and maximum of some measurements.
 #[derive(Clone, Copy)]
 struct Spread {
     median: f64,
@@ -44,7 +44,7 @@ impl std::fmt::Display for Spread {
 }
 
 fn main() {
-    // Cargo adds flags of its own; a name chooses one table.
+    // Cargo adds its own flags. A table name selects one table.
     let chosen: Vec<String> = std::env::args().skip(1).collect();
     let wants = |name: &str| {
         let named = |table: &str| chosen.iter().any(|argument| argument == table);

@@ -1,4 +1,4 @@
-//! Two devices with connected queue pairs, and the wire between them: a buffer.
+//! Two devices with connected queue pairs. A buffer replaces the network.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use engine::{
 };
 use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, RnrTimer};
 
-/// One end: a device and what its queue pairs share.
+/// One device and the objects that its queue pairs share.
 pub(crate) struct End {
     pub(crate) device: Device,
     pub(crate) completions: Id<CompletionQueue>,
@@ -20,21 +20,21 @@ pub(crate) struct End {
     gid: Gid,
 }
 
-/// Both ends.
+/// Both devices.
 pub(crate) struct Pair {
     pub(crate) client: End,
     pub(crate) server: End,
     wire: Vec<u8>,
     pub(crate) packets: u64,
-    /// How long each side of the wire has worked.
-    pub(crate) effort: Effort,
+    /// The time that each side has spent.
+    pub(crate) time_spent: TimeSpent,
 }
 
-/// Time spent in emitting packets, and in taking them.
+/// Time spent in sending and in receiving packets.
 #[derive(Default, Clone, Copy)]
-pub(crate) struct Effort {
-    pub(crate) emitting: Duration,
-    pub(crate) taking: Duration,
+pub(crate) struct TimeSpent {
+    pub(crate) sending: Duration,
+    pub(crate) receiving: Duration,
 }
 
 impl End {
@@ -43,7 +43,8 @@ impl End {
         let mut device = Device::new(Config {
             gids: vec![gid],
             active_mtu: mtu,
-            // No socket, no system call to save: small batches stay in the first-level cache.
+            // Without a socket there is no system call to save. Small batches stay in the
+            // first-level cache.
             batch: BatchLimits {
                 packets: 4,
                 ..BatchLimits::default()
@@ -64,14 +65,17 @@ impl End {
         };
         for _ in 0..connections {
             let init = QueuePairInit::new(Kind::Rc, domain, completions);
-            let number = end.device.create_queue_pair(init).expect("room for it");
+            let number = end
+                .device
+                .create_queue_pair(init)
+                .expect("a new device has room");
             end.queue_pairs.push(number);
             let buffer = Buffer::zeroed(size);
             let address = buffer.address();
             let region = end
                 .device
                 .register(domain, Arc::clone(&buffer), address, access)
-                .expect("room for it");
+                .expect("a new device has room");
             end.regions.push((buffer, region));
         }
         end
@@ -107,7 +111,9 @@ impl End {
             },
         ];
         for step in steps {
-            self.device.modify(local, &step).expect("all is given");
+            self.device
+                .modify(local, &step)
+                .expect("all required attributes are given");
         }
     }
 }
@@ -126,7 +132,7 @@ impl Pair {
             server,
             wire: Vec::with_capacity(1 << 17),
             packets: 0,
-            effort: Effort::default(),
+            time_spent: TimeSpent::default(),
         }
     }
 
@@ -149,12 +155,12 @@ impl Pair {
             .expect("the queue has room");
     }
 
-    /// Carries packets until nobody has any more.
-    pub(crate) fn settle(&mut self, now: Instant) {
+    /// Transfers packets until neither device has any more.
+    pub(crate) fn transfer_all(&mut self, now: Instant) {
         loop {
-            let (wire, effort) = (&mut self.wire, &mut self.effort);
-            let there = carry(&mut self.client, &mut self.server, now, wire, effort);
-            let back = carry(&mut self.server, &mut self.client, now, wire, effort);
+            let (wire, time_spent) = (&mut self.wire, &mut self.time_spent);
+            let there = transfer(&mut self.client, &mut self.server, now, wire, time_spent);
+            let back = transfer(&mut self.server, &mut self.client, now, wire, time_spent);
             self.packets += there + back;
             if there + back == 0 {
                 return;
@@ -162,7 +168,7 @@ impl Pair {
         }
     }
 
-    /// How many requests completed; each must have succeeded.
+    /// Polls all completions and returns how many there are. Each must have succeeded.
     pub(crate) fn drain_completions(&mut self) -> usize {
         let mut count = 0;
         while let Some(completion) = self.client.device.poll_completion(self.client.completions) {
@@ -173,13 +179,13 @@ impl Pair {
     }
 }
 
-/// Everything that `from` has to send, one batch after the other; how many packets.
-fn carry(
+/// Transfers everything that `from` has to send, batch by batch. Returns how many packets.
+fn transfer(
     from: &mut End,
     to: &mut End,
     now: Instant,
     wire: &mut Vec<u8>,
-    effort: &mut Effort,
+    time_spent: &mut TimeSpent,
 ) -> u64 {
     let mut count = 0;
     loop {
@@ -193,7 +199,7 @@ fn carry(
             to.device.handle_datagram(now, &arrival, packet);
             count += 1;
         }
-        effort.emitting += emitted - start;
-        effort.taking += emitted.elapsed();
+        time_spent.sending += emitted - start;
+        time_spent.receiving += emitted.elapsed();
     }
 }

@@ -1,16 +1,16 @@
-//! How much a device may have of everything.
+//! Limits on the objects of a device.
 
-/// The most entries that a completion queue may have.
+/// The maximum number of entries of a completion queue.
 pub const MAX_COMPLETIONS: u32 = 1 << 22;
 
-/// The most work requests that a send queue, a receive queue or a shared receive queue may hold.
+/// The maximum number of work requests in a send queue, receive queue or shared receive queue.
 pub const MAX_REQUESTS: u32 = 1 << 20;
 
-/// The most bytes that a work request may carry inline.
+/// The maximum number of inline bytes in a work request.
 pub const MAX_INLINE: u32 = 1 << 16;
 
-/// How many objects of each kind a device may have at a time. The numbers that it announces are these;
-/// that of queue pairs follows from their [numbers](super::NumberSpace).
+/// How many objects of each kind a device may have at a time. The device reports these limits to
+/// applications. The limit on queue pairs follows from their [numbers](super::NumberSpace).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Protection domains.
@@ -27,26 +27,26 @@ pub struct Limits {
     pub memory_windows: u32,
     /// Address handles.
     pub address_handles: u32,
-    /// Multicast groups with a member.
+    /// Multicast groups with at least one member.
     pub multicast_groups: u32,
     /// Queue pairs in one multicast group.
     pub group_members: u32,
-    /// Memberships of queue pairs in multicast groups, all together.
+    /// Memberships of queue pairs in multicast groups, in total.
     pub group_memberships: u32,
 }
 
 impl Default for Limits {
-    /// A million of what is simple.
+    /// About a million of each kind of object that needs little memory.
     fn default() -> Self {
-        const MANY: u32 = 1 << 20;
+        const DEFAULT_LIMIT: u32 = 1 << 20;
         Self {
-            domains: MANY,
-            xrc_domains: MANY,
-            completion_queues: MANY,
-            shared_receive_queues: MANY,
-            memory_regions: MANY,
-            memory_windows: MANY,
-            address_handles: MANY,
+            domains: DEFAULT_LIMIT,
+            xrc_domains: DEFAULT_LIMIT,
+            completion_queues: DEFAULT_LIMIT,
+            shared_receive_queues: DEFAULT_LIMIT,
+            memory_regions: DEFAULT_LIMIT,
+            memory_windows: DEFAULT_LIMIT,
+            address_handles: DEFAULT_LIMIT,
             multicast_groups: 1 << 13,
             group_members: 1 << 16,
             group_memberships: 1 << 17,

@@ -1,4 +1,4 @@
-//! Multicast groups: which datagram queue pairs get what is sent to a group.
+//! Multicast groups: which datagram queue pairs receive the packets of a group.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use wire::{Gid, Qpn};
 use super::{Device, Limits};
 use crate::queue_pair::Kind;
 
-/// Why a group could not be joined or left.
+/// Why a queue pair could not join or leave a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MulticastError {
-    /// Not a multicast address.
+    /// The GID is not a multicast address.
     #[error("{0} is not a multicast address")]
     NotMulticast(Gid),
-    /// Only datagrams can be multicast.
+    /// The queue pair is not a datagram queue pair.
     #[error("only datagram queue pairs can be in a multicast group")]
     NotDatagram,
-    /// No such queue pair.
+    /// The queue pair does not exist.
     #[error("no such queue pair: it was destroyed or belongs to another device")]
     UnknownQueuePair,
-    /// There are as many groups or members as there may be.
+    /// The limit on groups or members is reached.
     #[error("the device has no room for another member of a multicast group")]
     Exhausted,
-    /// It is not a member.
+    /// The queue pair is not a member.
     #[error("the queue pair is not in the group {0}")]
     NotMember(Gid),
 }
@@ -87,7 +87,7 @@ impl Groups {
 }
 
 impl Device {
-    /// Lets a queue pair receive what is sent to a group. The driver joins the IP group.
+    /// Adds a queue pair to a multicast group. The driver joins the IP group.
     pub fn attach_multicast(&mut self, number: Qpn, group: Gid) -> Result<(), MulticastError> {
         let queue_pair = self
             .queue_pairs
@@ -102,11 +102,12 @@ impl Device {
         self.groups.join(group, number)
     }
 
-    /// Leaves the multicast group.
+    /// Removes a queue pair from a multicast group.
     pub fn detach_multicast(&mut self, number: Qpn, group: Gid) -> Result<(), MulticastError> {
-        match self.groups.leave(group, number) {
-            true => Ok(()),
-            false => Err(MulticastError::NotMember(group)),
+        if self.groups.leave(group, number) {
+            Ok(())
+        } else {
+            Err(MulticastError::NotMember(group))
         }
     }
 }

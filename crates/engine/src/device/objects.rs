@@ -1,4 +1,4 @@
-//! Making and destroying the objects of a device.
+//! Creation and destruction of the objects of a device.
 
 use std::sync::Arc;
 
@@ -15,36 +15,36 @@ use crate::receive::{SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 use crate::table::Id;
 use crate::work::MAX_SEGMENTS;
 
-/// Why an object could not be made or destroyed.
+/// Why an object could not be created or destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectError {
-    /// There are as many as there may be.
+    /// The limit on objects of this kind is reached.
     #[error("the device has no room for another one: destroy something first")]
     Exhausted,
-    /// No such object.
+    /// The object does not exist.
     #[error("no such object: it was destroyed or belongs to another device")]
     Unknown,
-    /// The device was opened by the parent process.
+    /// The parent process opened the device.
     #[error("the device was opened before a fork and stays with the parent: open it again")]
     Abandoned,
-    /// Others stand on it.
+    /// Other objects still use it.
     #[error("{0} other objects still use it: destroy them first")]
     InUse(u32),
     /// A size is zero or above the device's limit.
     #[error("{what} is out of range: 1 to {max} are possible")]
     OutOfRange {
-        /// Which size.
+        /// The name of the size.
         what: &'static str,
-        /// The limit.
+        /// The maximum.
         max: u32,
     },
-    /// The parts don't fit together.
+    /// The arguments contradict each other.
     #[error("{0}")]
     Mismatch(&'static str),
 }
 
 impl Device {
-    /// A new protection domain.
+    /// Allocates a protection domain.
     pub fn allocate_domain(&mut self) -> Result<Id<ProtectionDomain>, ObjectError> {
         if self.abandoned {
             return Err(ObjectError::Abandoned);
@@ -53,7 +53,7 @@ impl Device {
         self.domains.insert(domain).ok_or(ObjectError::Exhausted)
     }
 
-    /// Ends a protection domain that nothing stands in.
+    /// Frees a protection domain that no object uses.
     pub fn free_domain(&mut self, id: Id<ProtectionDomain>) -> Result<(), ObjectError> {
         let domain = self.domains.get(id).ok_or(ObjectError::Unknown)?;
         unused(domain.users)?;
@@ -61,7 +61,7 @@ impl Device {
         Ok(())
     }
 
-    /// A new XRC domain.
+    /// Opens an XRC domain.
     pub fn open_xrc_domain(&mut self) -> Result<Id<XrcDomain>, ObjectError> {
         let domain = XrcDomain { users: 0 };
         self.xrc_domains
@@ -69,7 +69,7 @@ impl Device {
             .ok_or(ObjectError::Exhausted)
     }
 
-    /// Ends an XRC domain that nothing stands in.
+    /// Closes an XRC domain that no object uses.
     pub fn close_xrc_domain(&mut self, id: Id<XrcDomain>) -> Result<(), ObjectError> {
         let domain = self.xrc_domains.get(id).ok_or(ObjectError::Unknown)?;
         unused(domain.users)?;
@@ -77,7 +77,7 @@ impl Device {
         Ok(())
     }
 
-    /// Registers memory; `address` is what its first byte is called in work requests.
+    /// Registers memory. `address` is the address of its first byte in work requests.
     pub fn register(
         &mut self,
         domain: Id<ProtectionDomain>,
@@ -100,9 +100,9 @@ impl Device {
         registered
     }
 
-    /// Allocates on-device memory and registers it with addresses from 0 on.
+    /// Allocates device memory and registers it with addresses that start at 0.
     ///
-    /// A software device keeps it in ordinary memory; the buffer is for copying in and out.
+    /// A software device keeps it in ordinary memory. The buffer is for copies in and out.
     pub fn register_device_memory(
         &mut self,
         domain: Id<ProtectionDomain>,
@@ -115,7 +115,7 @@ impl Device {
         Ok((buffer, registration))
     }
 
-    /// Changes a region in place; its keys stay. What is `None` stays too.
+    /// Changes a region in place and keeps its keys. `None` keeps the present value.
     pub fn reregister(
         &mut self,
         key: Key,
@@ -132,21 +132,21 @@ impl Device {
         Ok(())
     }
 
-    /// Ends a region: its keys open nothing any more.
+    /// Deregisters a region. Its keys become invalid.
     pub fn deregister(&mut self, key: Key) -> Result<(), MemoryError> {
         let domain = self.shared.memory.deregister(key)?;
         self.count_in_domain(domain, -1);
         Ok(())
     }
 
-    /// Ends a memory region and closes the windows that are bound to it: none of their keys reaches
-    /// the memory any more.
+    /// Deregisters a region and unbinds its windows, so that none of their keys grants access to
+    /// the memory.
     pub fn revoke(&mut self, key: Key) -> Result<(), MemoryError> {
-        self.shared.memory.close_windows_of(key);
+        self.shared.memory.unbind_windows_of(key);
         self.deregister(key)
     }
 
-    /// A new memory window, bound to nothing.
+    /// Allocates an unbound memory window.
     pub fn allocate_window(
         &mut self,
         domain: Id<ProtectionDomain>,
@@ -158,26 +158,26 @@ impl Device {
         Ok(key)
     }
 
-    /// Ends a memory window, bound or not.
+    /// Frees a memory window, bound or not.
     pub fn free_window(&mut self, key: Key) -> Result<(), MemoryError> {
         let domain = self.shared.memory.free_window(key)?;
         self.count_in_domain(domain, -1);
         Ok(())
     }
 
-    /// The key that a window has now: binding changes it.
+    /// The current key of a window. Binding changes the key.
     #[must_use]
     pub fn window_key(&self, key: Key) -> Option<Key> {
         self.shared.memory.window_key(key)
     }
 
-    /// How many regions and windows there are.
+    /// How many regions and windows exist.
     #[must_use]
     pub fn memory_count(&self) -> usize {
         self.shared.memory.len()
     }
 
-    /// A new completion queue.
+    /// Creates a completion queue.
     pub fn create_completion_queue(
         &mut self,
         capacity: u32,
@@ -192,13 +192,13 @@ impl Device {
             .ok_or(ObjectError::Exhausted)
     }
 
-    /// A completion queue, to look at.
+    /// A completion queue, read-only.
     #[must_use]
     pub fn completion_queue(&self, id: Id<CompletionQueue>) -> Option<&CompletionQueue> {
         self.shared.completion_queues.get(id)
     }
 
-    /// Changes how many completions fit.
+    /// Changes the capacity of a completion queue.
     pub fn resize_completion_queue(
         &mut self,
         id: Id<CompletionQueue>,
@@ -210,15 +210,16 @@ impl Device {
             .completion_queues
             .get_mut(id)
             .ok_or(ObjectError::Unknown)?;
-        match queue.resize(capacity) {
-            true => Ok(()),
-            false => Err(ObjectError::Mismatch(
+        if queue.resize(capacity) {
+            Ok(())
+        } else {
+            Err(ObjectError::Mismatch(
                 "more completions wait in the queue than would fit: poll them first",
-            )),
+            ))
         }
     }
 
-    /// Ends a completion queue that nothing completes into.
+    /// Destroys a completion queue that no object uses.
     pub fn destroy_completion_queue(&mut self, id: Id<CompletionQueue>) -> Result<(), ObjectError> {
         let queue = self
             .shared
@@ -230,7 +231,7 @@ impl Device {
         Ok(())
     }
 
-    /// A new shared receive queue.
+    /// Creates a shared receive queue.
     pub fn create_shared_receive_queue(
         &mut self,
         init: SharedReceiveInit,
@@ -258,13 +259,13 @@ impl Device {
         Ok(id)
     }
 
-    /// A shared receive queue, to look at.
+    /// A shared receive queue, read-only.
     #[must_use]
     pub fn shared_receive_queue(&self, id: Id<SharedReceiveQueue>) -> Option<&SharedReceiveQueue> {
         self.shared.receive_queues.get(id)
     }
 
-    /// Asks for one event when fewer than `limit` receives are left; 0 takes that back.
+    /// Requests one event when fewer than `limit` receives are left. 0 cancels the request.
     pub fn set_shared_receive_limit(
         &mut self,
         id: Id<SharedReceiveQueue>,
@@ -285,7 +286,7 @@ impl Device {
         Ok(())
     }
 
-    /// Changes how many receives fit.
+    /// Changes the capacity of a shared receive queue.
     pub fn resize_shared_receive_queue(
         &mut self,
         id: Id<SharedReceiveQueue>,
@@ -297,15 +298,16 @@ impl Device {
             .receive_queues
             .get_mut(id)
             .ok_or(ObjectError::Unknown)?;
-        match queue.resize(capacity) {
-            true => Ok(()),
-            false => Err(ObjectError::Mismatch(
+        if queue.resize(capacity) {
+            Ok(())
+        } else {
+            Err(ObjectError::Mismatch(
                 "more receives wait in the queue than would fit",
-            )),
+            ))
         }
     }
 
-    /// Ends a shared receive queue that no queue pair receives from.
+    /// Destroys a shared receive queue that no queue pair uses.
     pub fn destroy_shared_receive_queue(
         &mut self,
         id: Id<SharedReceiveQueue>,
@@ -325,7 +327,7 @@ impl Device {
         Ok(())
     }
 
-    /// A new queue pair, in the reset state.
+    /// Creates a queue pair in the reset state.
     pub fn create_queue_pair(&mut self, init: QueuePairInit) -> Result<Qpn, ObjectError> {
         self.check_queue_pair(&init)?;
         let settings = self.settings;
@@ -340,23 +342,26 @@ impl Device {
     }
 
     fn check_queue_pair(&self, init: &QueuePairInit) -> Result<(), ObjectError> {
-        let most = |what, value, max| match value > max {
-            true => Err(ObjectError::OutOfRange { what, max }),
-            false => Ok(()),
+        let at_most = |what, value, max| {
+            if value > max {
+                Err(ObjectError::OutOfRange { what, max })
+            } else {
+                Ok(())
+            }
         };
-        most("the number of sends", init.max_sends, MAX_REQUESTS)?;
-        most("the number of receives", init.max_receives, MAX_REQUESTS)?;
-        most(
+        at_most("the number of sends", init.max_sends, MAX_REQUESTS)?;
+        at_most("the number of receives", init.max_receives, MAX_REQUESTS)?;
+        at_most(
             "the number of segments",
             init.max_send_segments,
             MAX_SEGMENTS,
         )?;
-        most(
+        at_most(
             "the number of segments",
             init.max_receive_segments,
             MAX_SEGMENTS,
         )?;
-        most("the inline size", init.max_inline, MAX_INLINE)?;
+        at_most("the inline size", init.max_inline, MAX_INLINE)?;
         self.domains.get(init.domain).ok_or(ObjectError::Unknown)?;
         let queues = &self.shared.completion_queues;
         queues
@@ -384,7 +389,7 @@ impl Device {
         }
     }
 
-    /// Ends a queue pair: outstanding requests and completions not yet polled are forgotten.
+    /// Destroys a queue pair. Outstanding requests and unpolled completions are discarded.
     pub fn destroy_queue_pair(&mut self, number: Qpn) -> Result<(), ObjectError> {
         let queue_pair = self
             .queue_pairs
@@ -402,37 +407,37 @@ impl Device {
         Ok(())
     }
 
-    /// How many queue pairs there may be at a time, besides queue pair 1.
+    /// The maximum number of queue pairs, not counting queue pair 1.
     #[must_use]
     pub fn max_queue_pairs(&self) -> u32 {
         self.queue_pairs.capacity()
     }
 
-    /// How many queue pairs there are.
+    /// How many queue pairs exist.
     #[must_use]
     pub fn queue_pair_count(&self) -> usize {
         self.queue_pairs.len()
     }
 
-    /// How many protection domains there are.
+    /// How many protection domains exist.
     #[must_use]
     pub fn domain_count(&self) -> usize {
         self.domains.len()
     }
 
-    /// How many XRC domains there are.
+    /// How many XRC domains exist.
     #[must_use]
     pub fn xrc_domain_count(&self) -> usize {
         self.xrc_domains.len()
     }
 
-    /// How many completion queues there are.
+    /// How many completion queues exist.
     #[must_use]
     pub fn completion_queue_count(&self) -> usize {
         self.shared.completion_queues.len()
     }
 
-    /// How many shared receive queues there are.
+    /// How many shared receive queues exist.
     #[must_use]
     pub fn shared_receive_queue_count(&self) -> usize {
         self.shared.receive_queues.len()
@@ -487,9 +492,10 @@ fn unused(users: u32) -> Result<(), ObjectError> {
 }
 
 fn in_range(what: &'static str, value: u32, max: u32) -> Result<(), ObjectError> {
-    match (1..=max).contains(&value) {
-        true => Ok(()),
-        false => Err(ObjectError::OutOfRange { what, max }),
+    if (1..=max).contains(&value) {
+        Ok(())
+    } else {
+        Err(ObjectError::OutOfRange { what, max })
     }
 }
 
@@ -499,7 +505,7 @@ mod tests {
     use crate::device::Config;
 
     #[test]
-    fn an_xrc_receive_queue_gives_its_number_back() {
+    fn destroyed_xrc_receive_queue_releases_its_number() {
         let mut device = Device::new(Config::default());
         let domain = device.allocate_domain().expect("a domain");
         let completions = device.create_completion_queue(1).expect("a queue");
@@ -510,8 +516,12 @@ mod tests {
             extended: Some((device.open_xrc_domain().expect("a domain"), completions)),
         };
         for _ in 0..5000 {
-            let queue = device.create_shared_receive_queue(init).expect("room");
-            device.destroy_shared_receive_queue(queue).expect("it ends");
+            let queue = device
+                .create_shared_receive_queue(init)
+                .expect("the queue has room");
+            device
+                .destroy_shared_receive_queue(queue)
+                .expect("nothing uses the queue");
         }
         assert!(device.shared.receive_numbers.len() <= 4096);
     }

@@ -7,12 +7,13 @@ use wire::Qpn;
 use crate::queue_pair::QueuePair;
 use crate::random::Random;
 
-/// The numbers that a device may give its queue pairs: `count` numbers from `first` on.
+/// The range of numbers that a device may assign to its queue pairs: `count` numbers, starting at
+/// `first`.
 ///
-/// Several devices, or several processes that share one address, get spaces that do not overlap.
-/// The numbers 0, 1 and 0xffffff have a meaning of their own and are left out. At most half of the
-/// rest is in use at a time: numbers are drawn at random, and one that was used rests before it is
-/// used again, so that late packets of an old connection find no queue pair.
+/// Devices and processes that share one address have ranges that do not overlap. The numbers 0, 1
+/// and 0xffffff have a special meaning and are not assigned. At most half of the others are in use
+/// at a time. Numbers are drawn at random, and a released number is quarantined before it is used
+/// again, so that late packets of an old connection reach no queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NumberSpace {
     /// The lowest number.
@@ -22,7 +23,7 @@ pub struct NumberSpace {
 }
 
 impl Default for NumberSpace {
-    /// A quarter of a million numbers.
+    /// 2^18 numbers, about a quarter of a million.
     fn default() -> Self {
         Self {
             first: 0,
@@ -32,7 +33,7 @@ impl Default for NumberSpace {
 }
 
 impl NumberSpace {
-    /// How many queue pairs there may be at a time.
+    /// The maximum number of queue pairs at a time.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         match self.usable() {
@@ -57,32 +58,32 @@ impl NumberSpace {
     }
 }
 
-/// The subnet manager's number, the connection manager's, and the one of multicast packets.
+/// Queue pair 0 (subnet management), queue pair 1 (general services) and the multicast number.
 const RESERVED: [Qpn; 3] = [Qpn::new(0), Qpn::GSI, Qpn::MULTICAST];
 
-/// How many numbers rest before one is used again, in a space large enough. A peer that remembers a
-/// connection for some seconds after its end would take its number for that connection.
-const RESTING: u32 = 4096;
+/// How many released numbers are quarantined, if the range is large enough. A peer may remember an
+/// ended connection for some seconds and would mistake a new queue pair of the same number for it.
+const MAX_QUARANTINED: u32 = 4096;
 
-/// What a number is used for: one of these, or the place of a queue pair counted from
-/// [`FIRST_PLACE`]. All are [`NEVER_USED`] at first, so that the system gives memory only for the
-/// parts of the space where numbers are used.
+/// The state of a number: one of these values, or the slot of its queue pair plus [`FIRST_SLOT`].
+/// All numbers start as [`NEVER_USED`], which is zero, so the system allocates memory only for the
+/// parts of the range that are used.
 const NEVER_USED: u32 = 0;
-const RESTS: u32 = 1;
-const HAS_RESTED: u32 = 2;
-const FIRST_PLACE: u32 = 3;
+const QUARANTINED: u32 = 1;
+const RELEASED: u32 = 2;
+const FIRST_SLOT: u32 = 3;
 
-/// All queue pairs of a device, found in one step.
+/// All queue pairs of a device. A look-up by number takes constant time.
 pub(super) struct QueuePairs {
     space: NumberSpace,
-    /// What each number of the space is used for.
-    uses: Vec<u32>,
-    // Boxed: a queue pair does not move when the list grows.
-    places: Vec<Option<Box<QueuePair>>>,
-    free_places: Vec<u32>,
-    /// Numbers that rest, the longest first.
-    resting: VecDeque<Qpn>,
-    /// Queue pair 1, when somebody manages connections.
+    /// The state of each number of the range.
+    number_states: Vec<u32>,
+    // Boxed, so that a queue pair does not move when the vector grows.
+    slots: Vec<Option<Box<QueuePair>>>,
+    free_slots: Vec<u32>,
+    /// Quarantined numbers, oldest first.
+    quarantined: VecDeque<Qpn>,
+    /// Queue pair 1, if it was created.
     management: Option<Box<QueuePair>>,
     random: Random,
 }
@@ -96,16 +97,16 @@ impl QueuePairs {
         );
         Self {
             space,
-            uses: vec![NEVER_USED; count as usize],
-            places: Vec::new(),
-            free_places: Vec::new(),
-            resting: VecDeque::new(),
+            number_states: vec![NEVER_USED; count as usize],
+            slots: Vec::new(),
+            free_slots: Vec::new(),
+            quarantined: VecDeque::new(),
             management: None,
             random,
         }
     }
 
-    /// How many there may be at a time, besides queue pair 1.
+    /// The maximum number of queue pairs at a time, not counting queue pair 1.
     pub(super) fn capacity(&self) -> u32 {
         self.space.capacity()
     }
@@ -114,31 +115,31 @@ impl QueuePairs {
         self.numbered() + usize::from(self.management.is_some())
     }
 
-    /// How many have a number of the space.
+    /// How many queue pairs have a number of the range.
     fn numbered(&self) -> usize {
-        self.places.len() - self.free_places.len()
+        self.slots.len() - self.free_slots.len()
     }
 
-    /// Makes a queue pair under a number of its own; nothing when there are as many as may be.
+    /// Creates a queue pair with a new number. Returns `None` if the maximum is reached.
     pub(super) fn insert(&mut self, make: impl FnOnce(Qpn) -> QueuePair) -> Option<Qpn> {
         if self.numbered() >= self.capacity() as usize {
             return None;
         }
         let offset = self.draw();
         let number = Qpn::new(self.space.first + offset);
-        let place = self.free_places.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len() as u32 - 1
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
         });
-        self.uses[offset as usize] = FIRST_PLACE + place;
-        self.places[place as usize] = Some(Box::new(make(number)));
+        self.number_states[offset as usize] = FIRST_SLOT + slot;
+        self.slots[slot as usize] = Some(Box::new(make(number)));
         Some(number)
     }
 
-    /// A number that is free, as an offset in the space.
+    /// Draws a free number, as an offset in the range.
     ///
-    /// Fewer than half of the usable numbers are in use and at most an eighth rests, so that a draw
-    /// meets a free one soon.
+    /// Fewer than half of the usable numbers are in use and at most an eighth is quarantined, so a
+    /// few draws find a free one.
     fn draw(&mut self) -> u32 {
         let bits = self.space.count.trailing_zeros();
         loop {
@@ -146,7 +147,7 @@ impl QueuePairs {
                 0 => 0,
                 bits => self.random.bits(bits),
             };
-            let is_free = matches!(self.uses[offset as usize], NEVER_USED | HAS_RESTED);
+            let is_free = matches!(self.number_states[offset as usize], NEVER_USED | RELEASED);
             if is_free && !RESERVED.contains(&Qpn::new(self.space.first + offset)) {
                 return offset;
             }
@@ -166,7 +167,7 @@ impl QueuePairs {
         if number == Qpn::GSI {
             return self.management.as_deref();
         }
-        self.places[self.place(number)?].as_deref()
+        self.slots[self.slot(number)?].as_deref()
     }
 
     #[inline]
@@ -174,47 +175,47 @@ impl QueuePairs {
         if number == Qpn::GSI {
             return self.management.as_deref_mut();
         }
-        let place = self.place(number)?;
-        self.places[place].as_deref_mut()
+        let slot = self.slot(number)?;
+        self.slots[slot].as_deref_mut()
     }
 
     pub(super) fn remove(&mut self, number: Qpn) -> Option<Box<QueuePair>> {
         if number == Qpn::GSI {
             return self.management.take();
         }
-        let place = self.place(number)?;
-        self.free_places.push(place as u32);
-        self.rest(number);
-        self.places[place].take()
+        let slot = self.slot(number)?;
+        self.free_slots.push(slot as u32);
+        self.quarantine(number);
+        self.slots[slot].take()
     }
 
-    /// Keeps a number out of use until so many others were used.
-    fn rest(&mut self, number: Qpn) {
-        self.set_use(number, RESTS);
-        self.resting.push_back(number);
-        let most = RESTING.min(self.space.usable() / 8);
-        if self.resting.len() > most as usize
-            && let Some(rested) = self.resting.pop_front()
+    /// Keeps a released number out of use until enough others have been released.
+    fn quarantine(&mut self, number: Qpn) {
+        self.set_state(number, QUARANTINED);
+        self.quarantined.push_back(number);
+        let most = MAX_QUARANTINED.min(self.space.usable() / 8);
+        if self.quarantined.len() > most as usize
+            && let Some(released) = self.quarantined.pop_front()
         {
-            self.set_use(rested, HAS_RESTED);
+            self.set_state(released, RELEASED);
         }
     }
 
-    fn set_use(&mut self, number: Qpn, used_for: u32) {
+    fn set_state(&mut self, number: Qpn, state: u32) {
         if let Some(offset) = self.space.offset(number) {
-            self.uses[offset] = used_for;
+            self.number_states[offset] = state;
         }
     }
 
-    /// Whether there was a queue pair of this number, now or before.
-    pub(super) fn has_been(&self, number: Qpn) -> bool {
+    /// Whether a queue pair has or had this number.
+    pub(super) fn was_used(&self, number: Qpn) -> bool {
         let offset = self.space.offset(number);
-        offset.is_some_and(|offset| self.uses[offset] != NEVER_USED)
+        offset.is_some_and(|offset| self.number_states[offset] != NEVER_USED)
     }
 
     /// The numbers of all queue pairs.
     pub(super) fn numbers(&self) -> impl Iterator<Item = Qpn> {
-        self.places
+        self.slots
             .iter()
             .filter_map(Option::as_deref)
             .chain(self.management.as_deref())
@@ -222,8 +223,8 @@ impl QueuePairs {
     }
 
     #[inline]
-    fn place(&self, number: Qpn) -> Option<usize> {
-        let used_for = self.uses[self.space.offset(number)?];
-        Some(used_for.checked_sub(FIRST_PLACE)? as usize)
+    fn slot(&self, number: Qpn) -> Option<usize> {
+        let state = self.number_states[self.space.offset(number)?];
+        Some(state.checked_sub(FIRST_SLOT)? as usize)
     }
 }

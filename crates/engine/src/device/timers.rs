@@ -1,4 +1,4 @@
-//! When to look at which queue pair.
+//! The timer queue of a device.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,29 +6,30 @@ use std::time::Instant;
 
 use wire::Qpn;
 
-/// A queue of moments.
+/// A priority queue of deadlines.
 ///
-/// Deadlines mostly move away: every acknowledgement postpones one. So an entry is not changed when
-/// its deadline moves; when its moment comes, the queue pair says whether it is due or when to come
-/// again. That keeps the cost of a packet the same for any number of queue pairs.
+/// Most deadlines move to a later time, because every acknowledgement postpones one. So an entry is
+/// not changed when its deadline moves. When the entry is due, the queue pair reports whether a
+/// timer expired or what its new deadline is. This keeps the cost of a packet independent of the
+/// number of queue pairs.
 #[derive(Default)]
 pub(super) struct Timers {
-    moments: BinaryHeap<Reverse<(Instant, Qpn)>>,
+    entries: BinaryHeap<Reverse<(Instant, Qpn)>>,
 }
 
 impl Timers {
     pub(super) fn push(&mut self, at: Instant, queue_pair: Qpn) {
-        self.moments.push(Reverse((at, queue_pair)));
+        self.entries.push(Reverse((at, queue_pair)));
     }
 
     pub(super) fn next(&self) -> Option<Instant> {
-        self.moments.peek().map(|Reverse((at, _))| *at)
+        self.entries.peek().map(|Reverse((at, _))| *at)
     }
 
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Instant, Qpn)> {
         if self.next()? > now {
             return None;
         }
-        self.moments.pop().map(|Reverse(entry)| entry)
+        self.entries.pop().map(|Reverse(entry)| entry)
     }
 }

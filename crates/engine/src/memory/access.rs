@@ -1,70 +1,70 @@
-//! Rights, and the window onto memory that passing the checks gives.
+//! Access rights, and checked views of memory.
 
-use super::extent::Absent;
+use super::extent::NotAccessible;
 use super::{Extent, Memory, ProtectionDomain, Segment};
 use crate::table::Id;
 
 bitflags::bitflags! {
-    /// What may be done with a region or window, or through a queue pair.
+    /// The access rights of a region, a window or a queue pair.
     ///
     /// The values are those of `enum ibv_access_flags`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Access: u32 {
-        /// The device may write it for local work requests: receives, and results of reads.
+        /// The device may write the memory for local work requests: receives and results of reads.
         const LOCAL_WRITE = 1 << 0;
-        /// A peer may write it.
+        /// A peer may write the memory.
         const REMOTE_WRITE = 1 << 1;
-        /// A peer may read it.
+        /// A peer may read the memory.
         const REMOTE_READ = 1 << 2;
-        /// A peer may do atomic operations on it.
+        /// A peer may execute atomic operations on the memory.
         const REMOTE_ATOMIC = 1 << 3;
-        /// Memory windows may be bound to it.
+        /// Memory windows may be bound to the region.
         const WINDOW_BIND = 1 << 4;
-        /// Its addresses begin at 0.
+        /// The addresses of the region start at 0.
         const ZERO_BASED = 1 << 5;
-        /// Pages may come and go; in user space that is always so.
+        /// On-demand paging. In user space all memory is pageable, so it has no effect.
         const ON_DEMAND = 1 << 6;
-        /// It lies on huge pages; a hint without effect here.
+        /// The memory is on huge pages. A hint without effect here.
         const HUGE_PAGES = 1 << 7;
         /// A peer may flush it to global visibility.
         const FLUSH_GLOBAL = 1 << 8;
         /// A peer may flush it to persistence.
         const FLUSH_PERSISTENT = 1 << 9;
-        /// Writes may land in any order; a hint without effect here.
+        /// Writes may be reordered. A hint without effect here.
         const RELAXED_ORDERING = 1 << 20;
     }
 }
 
-/// Why memory can't be touched.
+/// Why an access to memory is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    /// The key opens nothing: invented, stale, or a window that is not bound.
-    #[error("the key opens no memory")]
+    /// The key is invalid: never assigned, stale, or of an unbound window.
+    #[error("the key is not valid")]
     UnknownKey,
-    /// The memory is in another protection domain.
+    /// The memory belongs to another protection domain.
     #[error("the memory belongs to another protection domain")]
     OtherDomain,
     /// The window is bound through another queue pair.
     #[error("the memory window is bound through another queue pair")]
     OtherQueuePair,
-    /// The right was not granted.
+    /// The memory does not grant these rights.
     #[error("the memory was registered without {0:?}")]
     Forbidden(Access),
-    /// The range is not inside.
-    #[error("the range reaches outside of the registered memory")]
+    /// The range exceeds the registered memory.
+    #[error("the range exceeds the registered memory")]
     OutOfRange,
-    /// The range is inside of the region, but the program has unmapped or protected the memory.
-    #[error("the program has no memory there, or not for this")]
+    /// The range is inside the region, but the program has unmapped or protected the memory.
+    #[error("the memory is not mapped, or not for this access")]
     Absent,
 }
 
-impl From<Absent> for AccessError {
-    fn from(Absent: Absent) -> Self {
+impl From<NotAccessible> for AccessError {
+    fn from(NotAccessible: NotAccessible) -> Self {
         Self::Absent
     }
 }
 
-/// The right that an operation needs.
+/// The access rights that an operation needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Requirement(Access);
 
@@ -80,14 +80,15 @@ impl Requirement {
 
     #[inline]
     pub(crate) fn allowed_by(self, granted: Access) -> Result<(), AccessError> {
-        match granted.contains(self.0) {
-            true => Ok(()),
-            false => Err(AccessError::Forbidden(self.0.difference(granted))),
+        if granted.contains(self.0) {
+            Ok(())
+        } else {
+            Err(AccessError::Forbidden(self.0.difference(granted)))
         }
     }
 }
 
-/// Memory that an operation may touch now: the checks are behind it.
+/// Memory that passed all checks for one operation.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     extent: &'a Extent,
@@ -104,7 +105,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Appends `length` bytes from `offset` on to `out`.
+    /// Appends `length` bytes, starting at `offset`, to `out`.
     #[inline]
     pub(crate) fn append_to(
         &self,
@@ -123,8 +124,8 @@ impl<'a> View<'a> {
         Ok(self.extent.store(self.offset + offset, bytes)?)
     }
 
-    /// Changes its first eight bytes atomically and gives their former value, or nothing when they
-    /// are not aligned.
+    /// Changes the first eight bytes atomically. Returns the previous value, or `None` if they are
+    /// not aligned.
     pub(crate) fn update_word(
         &self,
         change: impl Fn(u64) -> u64,
@@ -135,7 +136,7 @@ impl<'a> View<'a> {
 }
 
 impl Memory {
-    /// Appends `length` bytes of a message that lies in `segments`, from `offset` on.
+    /// Appends `length` bytes of a message in `segments`, starting at `offset`, to `out`.
     #[inline]
     pub(crate) fn gather(
         &self,
@@ -145,14 +146,14 @@ impl Memory {
         length: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), AccessError> {
-        for piece in pieces(segments, offset, length) {
-            let view = self.local(domain, piece.segment, Requirement::NOTHING)?;
-            view.append_to(out, piece.offset, piece.length)?;
+        for part in parts_of(segments, offset, length) {
+            let view = self.local(domain, part.segment, Requirement::NOTHING)?;
+            view.append_to(out, part.offset, part.length)?;
         }
         Ok(())
     }
 
-    /// Puts `bytes` into a message that lies in `segments`, from `offset` on.
+    /// Copies `bytes` into a message in `segments`, starting at `offset`.
     #[inline]
     pub(crate) fn scatter(
         &self,
@@ -162,26 +163,30 @@ impl Memory {
         bytes: &[u8],
     ) -> Result<(), AccessError> {
         let mut rest = bytes;
-        for piece in pieces(segments, offset, bytes.len()) {
-            let (now, later) = rest.split_at(piece.length);
-            let view = self.local(domain, piece.segment, Requirement::LOCAL_WRITE)?;
-            view.store(piece.offset, now)?;
+        for part in parts_of(segments, offset, bytes.len()) {
+            let (now, later) = rest.split_at(part.length);
+            let view = self.local(domain, part.segment, Requirement::LOCAL_WRITE)?;
+            view.store(part.offset, now)?;
             rest = later;
         }
-        debug_assert!(rest.is_empty(), "the caller compared the lengths");
+        debug_assert!(rest.is_empty(), "the segments are as long as the message");
         Ok(())
     }
 }
 
-struct Piece<'a> {
+struct SegmentPart<'a> {
     segment: &'a Segment,
     offset: u64,
     length: usize,
 }
 
-/// The parts of `segments` that hold `length` bytes from `offset` on.
+/// The parts of `segments` that hold `length` bytes of the message, starting at `offset`.
 #[inline]
-fn pieces(segments: &[Segment], offset: u64, length: usize) -> impl Iterator<Item = Piece<'_>> {
+fn parts_of(
+    segments: &[Segment],
+    offset: u64,
+    length: usize,
+) -> impl Iterator<Item = SegmentPart<'_>> {
     let mut skip = offset;
     let mut left = length as u64;
     segments.iter().filter_map(move |segment| {
@@ -190,7 +195,7 @@ fn pieces(segments: &[Segment], offset: u64, length: usize) -> impl Iterator<Ite
         skip -= start;
         let taken = left.min(size - start);
         left -= taken;
-        (taken > 0).then_some(Piece {
+        (taken > 0).then_some(SegmentPart {
             segment,
             offset: start,
             length: taken as usize,

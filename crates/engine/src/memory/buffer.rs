@@ -1,13 +1,13 @@
-//! Memory of our own that several threads and the wire may read and write at the same time.
+//! Buffers that several threads and the device may read and write at the same time.
 //!
-//! Every access is a relaxed atomic access to one 8-byte word, by the copies here as well as by
-//! remote atomics. A word of which only a part is written is exchanged with its other bytes kept.
-//! There is one size only because Rust, like C++, has no meaning for atomic accesses of different
-//! sizes that race. So two copies of the same bytes at the same time are not a data race: each word
-//! has the value of one of them.
+//! Every access is a relaxed atomic access to one 8-byte word, in the copies here as well as in
+//! remote atomics. A partial write of a word is a compare-and-swap that keeps the other bytes. All
+//! accesses have the same size, because the memory model of Rust, like that of C++, does not define
+//! racing atomic accesses of different sizes. So two concurrent copies of the same bytes are not a
+//! data race: each word has the value of one of them.
 //!
-//! Compilers don't vectorise atomic accesses. Long runs of words are therefore copied by a few
-//! instructions of our own ([`words`]), at about the speed of `memcpy`.
+//! Compilers do not vectorise atomic accesses. Long runs of words are therefore copied by a few
+//! instructions of inline assembly ([`blocks`]), at about the speed of `memcpy`.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -16,19 +16,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORD: usize = size_of::<u64>();
 
-/// Bytes that several parties may read and write: the safe kind of memory to register.
+/// Bytes that several threads and the device may read and write. The safe kind of memory to
+/// register.
 ///
-/// All access is by copy, so that a remote peer can write at any moment. Copies by two threads at the
-/// same time are allowed; each aligned word of 8 bytes then has the value that one of them wrote. To
-/// see the words of one copy together, or in order, the threads must synchronise by other means: a
-/// completion does, and so does a lock.
+/// All access is by copy, because a remote peer can write at any time. Concurrent copies by two
+/// threads are allowed: each aligned 8-byte word then has the value of one of them. To see the
+/// words of one copy together or in order, the threads must synchronise by other means, such as a
+/// completion or a lock.
 pub struct Buffer {
     words: Box<[AtomicU64]>,
     length: usize,
 }
 
 impl Buffer {
-    /// `length` bytes of zeroes.
+    /// A buffer of `length` zero bytes.
     #[must_use]
     pub fn zeroed(length: usize) -> Arc<Self> {
         let words = (0..length.div_ceil(WORD)).map(|_| AtomicU64::new(0));
@@ -36,7 +37,7 @@ impl Buffer {
         Arc::new(Self { words, length })
     }
 
-    /// `length` bytes of zeroes, or nothing if there is not so much memory.
+    /// A buffer of `length` zero bytes, or `None` if there is not enough memory.
     #[must_use]
     pub fn try_zeroed(length: usize) -> Option<Arc<Self>> {
         let count = length.div_ceil(WORD);
@@ -47,7 +48,7 @@ impl Buffer {
         Some(Arc::new(Self { words, length }))
     }
 
-    /// A buffer that begins as a copy of `bytes`.
+    /// A buffer with a copy of `bytes`.
     #[must_use]
     pub fn copy_of(bytes: &[u8]) -> Arc<Self> {
         let buffer = Self::zeroed(bytes.len());
@@ -61,13 +62,13 @@ impl Buffer {
         self.length
     }
 
-    /// Whether it holds no bytes at all.
+    /// Whether its length is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The address of its first byte, as work requests name it.
+    /// The address of its first byte, as used in work requests.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.words.as_ptr() as u64
@@ -76,9 +77,9 @@ impl Buffer {
     /// Copies bytes out of it.
     ///
     /// # Panics
-    /// If `offset` and the length of `into` reach beyond its end.
+    /// If the range exceeds the buffer.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
-        // SAFETY: the same bytes, and `load` makes none of them uninitialised.
+        // SAFETY: the same bytes, and `load` leaves all of them initialised.
         let into = unsafe { &mut *(ptr::from_mut(into) as *mut [MaybeUninit<u8>]) };
         self.load(offset, into);
     }
@@ -86,7 +87,7 @@ impl Buffer {
     /// Copies bytes into it.
     ///
     /// # Panics
-    /// If `offset` and the length of `from` reach beyond its end.
+    /// If the range exceeds the buffer.
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
@@ -112,24 +113,24 @@ impl Buffer {
         bytes
     }
 
-    /// Appends `length` bytes from `offset` on to `out`.
+    /// Appends `length` bytes, starting at `offset`, to `out`.
     #[inline]
     pub(super) fn append_to(&self, out: &mut Vec<u8>, offset: usize, length: usize) {
         out.reserve(length);
         let end = out.len();
         self.load(offset, &mut out.spare_capacity_mut()[..length]);
-        // SAFETY: `reserve` made room for `length` bytes behind `end`, and `load` initialised them.
+        // SAFETY: `reserve` made room for `length` bytes after `end`, and `load` initialised them.
         unsafe { out.set_len(end + length) };
     }
 
-    /// The word at `offset`, or nothing if that is not a multiple of 8 or not inside.
+    /// The word at `offset`, or `None` if `offset` is not a multiple of 8 or outside.
     #[inline]
     pub(super) fn word(&self, offset: usize) -> Option<&AtomicU64> {
         let whole = offset.is_multiple_of(WORD) && offset + WORD <= self.length;
         self.words.get(offset / WORD).filter(|_| whole)
     }
 
-    /// Copies bytes out of it, and initialises all of `into`.
+    /// Copies bytes out of the buffer and initialises all of `into`.
     #[inline]
     fn load(&self, offset: usize, into: &mut [MaybeUninit<u8>]) {
         self.check(offset, into.len());
@@ -152,19 +153,19 @@ impl Buffer {
         let end = offset.checked_add(length);
         assert!(
             end.is_some_and(|end| end <= self.length),
-            "{length} bytes at {offset} are not inside of {}",
+            "{length} bytes at {offset} exceed a buffer of {}",
             self.length
         );
     }
 }
 
-/// How many of `length` bytes at `offset` come before the first word that is written as a whole.
+/// How many of `length` bytes at `offset` precede the first word that is written as a whole.
 #[inline]
 fn head_length(offset: usize, length: usize) -> usize {
     (offset.next_multiple_of(WORD) - offset).min(length)
 }
 
-/// Replaces the bytes of a word from `skip` on and keeps the others, in one atomic step.
+/// Replaces the bytes of a word, starting at byte `skip`, and keeps the others, in one atomic step.
 #[inline]
 fn merge(word: &AtomicU64, skip: usize, bytes: &[u8]) {
     let (mut part, mut mask) = ([0; WORD], [0; WORD]);
@@ -182,7 +183,7 @@ fn merge(word: &AtomicU64, skip: usize, bytes: &[u8]) {
     }
 }
 
-/// Copies bytes of a word from `skip` on.
+/// Copies bytes of a word, starting at byte `skip`.
 #[inline]
 fn extract(word: &AtomicU64, skip: usize, into: &mut [MaybeUninit<u8>]) {
     let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
@@ -191,7 +192,7 @@ fn extract(word: &AtomicU64, skip: usize, into: &mut [MaybeUninit<u8>]) {
     }
 }
 
-/// Whole words, one by one.
+/// Copies of whole words, one by one.
 mod words {
     use std::mem::MaybeUninit;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -217,11 +218,11 @@ mod words {
     }
 }
 
-/// Blocks of eight words; each function says how many words it copied.
+/// Copies of blocks of eight words. Each function returns how many words it copied.
 ///
-/// To the compiler these instructions are a loop of relaxed atomic accesses to words. The processor
-/// keeps the halves of their 16-byte accesses whole, because they are aligned to 8 bytes: AArch64
-/// promises that, and x86-64 divides an access at cache lines or at quadwords only.
+/// To the compiler these instructions are a loop of relaxed atomic accesses to words. The halves of
+/// their 16-byte accesses are single-copy atomic, because they are aligned to 8 bytes: AArch64
+/// guarantees that, and x86-64 splits an access only at cache lines or quadwords.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod blocks {
     use std::arch::asm;
@@ -252,14 +253,14 @@ mod blocks {
     /// Copies `count` blocks of 64 bytes, upwards.
     ///
     /// # Safety
-    /// Both must have `count` blocks, and one of the two must be nobody else's.
+    /// Both pointers must have `count` blocks, and no other thread may access one of the two.
     #[inline]
     unsafe fn copy(to: *mut u8, from: *const u8, count: usize) {
         if count == 0 {
             return;
         }
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: touches the `count` blocks that the caller promised, and no stack.
+        // SAFETY: accesses only the `count` blocks of the caller's contract, and no stack.
         unsafe {
             asm!(
                 "2:",
@@ -305,7 +306,7 @@ mod blocks {
     }
 }
 
-/// Other machines, and Miri, which should see every access.
+/// Other architectures, and Miri, which must see every access.
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 mod blocks {
     use std::mem::MaybeUninit;
@@ -327,32 +328,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_gives_back_what_was_written() {
+    fn buffer_returns_what_was_written() {
         let buffer = Buffer::zeroed(13);
         buffer.write(3, b"rocinante!");
         assert_eq!(buffer.to_vec(), b"\0\0\0rocinante!");
     }
 
     #[test]
-    #[should_panic = "4 bytes at 10 are not inside of 13"]
-    fn a_buffer_ends_at_its_length_not_at_its_last_word() {
+    #[should_panic = "4 bytes at 10 exceed a buffer of 13"]
+    fn write_beyond_the_length_panics_even_inside_the_last_word() {
         Buffer::zeroed(13).write(10, b"four");
     }
 
     #[test]
-    #[should_panic = "not inside"]
-    fn a_read_beyond_the_end_panics() {
+    #[should_panic = "exceed a buffer"]
+    fn read_beyond_the_end_panics() {
         Buffer::zeroed(13).read(10, &mut [0; 4]);
     }
 
     #[test]
-    #[should_panic = "not inside"]
-    fn an_offset_that_overflows_is_outside() {
+    #[should_panic = "exceed a buffer"]
+    fn write_at_an_overflowing_offset_panics() {
         Buffer::zeroed(13).write(usize::MAX, b"no");
     }
 
     #[test]
-    fn every_offset_and_length_is_copied_and_nothing_else() {
+    fn copy_changes_exactly_its_range_for_every_offset_and_length() {
         const SIZE: usize = if cfg!(miri) { 40 } else { 210 };
         let bytes: Vec<u8> = (0..SIZE).map(|byte| byte as u8 | 1).collect();
         for offset in 0..18 {
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_aligned_and_inside() {
+    fn word_must_be_aligned_and_inside() {
         let buffer = Buffer::zeroed(20);
         assert!(buffer.word(8).is_some());
         assert!(buffer.word(4).is_none());

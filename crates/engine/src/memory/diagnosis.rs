@@ -1,12 +1,12 @@
-//! Why memory could not be used: looked up again, once that is so, for whoever wants to know.
+//! Finds out why memory could not be used, after a failure and only for incidents.
 
-use super::{Holder, Memory, ProtectionDomain, Requirement, Segment};
+use super::{KeyedMemory, Memory, ProtectionDomain, Requirement, Segment};
 use crate::incident::{Opened, SegmentFault};
 use crate::table::Id;
 use wire::Key;
 
 impl Memory {
-    /// The first of a message's segments that can't be used, for whoever wants to know.
+    /// The first segment of a message that cannot be used.
     #[cold]
     pub(crate) fn fault_in(
         &self,
@@ -20,21 +20,21 @@ impl Memory {
                 Some(SegmentFault {
                     segment,
                     error: tried.err()?,
-                    opened: self.opened(segment.key),
+                    opened: self.memory_of(segment.key),
                 })
             })
     }
 
-    /// What a key opens, for whoever wants to know.
+    /// The memory that a key grants access to.
     #[cold]
-    pub(crate) fn opened(&self, key: Key) -> Option<Opened> {
+    pub(crate) fn memory_of(&self, key: Key) -> Option<Opened> {
         match self.keys.get(key)? {
-            Holder::Region(region) => Some(Opened {
+            KeyedMemory::Region(region) => Some(Opened {
                 address: region.address,
                 length: region.extent.length(),
                 access: region.access,
             }),
-            Holder::Window(window) => window.bound.map(|bound| Opened {
+            KeyedMemory::Window(window) => window.bound.map(|bound| Opened {
                 address: bound.binding.first_address(),
                 length: bound.binding.length,
                 access: bound.binding.access,

@@ -1,63 +1,63 @@
-//! Why memory is not registered, and windows are not bound.
+//! Errors of registering memory and binding windows.
 
 use wire::Key;
 
-/// Why a registration, a window or a key was refused.
+/// Why a registration, a window or a key is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// All keys are in use.
+    /// All keys are in use, or the limit is reached.
     #[error("the device has no memory key left: deregister something first")]
     Exhausted,
-    /// No such region or window.
-    #[error("no memory has the key {0}: it was never given out or is already gone")]
+    /// No region or window has this key.
+    #[error("no memory has the key {0}: it was never assigned, or the memory is deregistered")]
     UnknownKey(Key),
     /// Remote write and atomic access require local write.
     #[error("remote write and remote atomic access require local write access")]
     NeedsLocalWrite,
     /// The range wraps around the address space.
-    #[error("{length} bytes from {address:#x} on reach beyond the end of the address space")]
+    #[error("{length} bytes at {address:#x} exceed the address space")]
     AddressOverflow {
-        /// The first byte.
+        /// The address of the first byte.
         address: u64,
-        /// The length that was asked for.
+        /// The requested length.
         length: u64,
     },
     /// Windows are still bound to the region.
     #[error("{0} memory windows are still bound to the region: unbind or free them first")]
     WindowsBound(u32),
-    /// No such protection domain.
+    /// The protection domain does not exist.
     #[error("no such protection domain: it was destroyed or belongs to another device")]
     UnknownDomain,
-    /// The binding can't be made.
-    #[error("the window can't be bound: {0}")]
+    /// The window cannot be bound.
+    #[error("the window cannot be bound: {0}")]
     Bind(#[from] BindError),
 }
 
 /// Why a window could not be bound or invalidated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
-    /// The key names no window of this domain.
+    /// The key names no window of this protection domain.
     #[error("the key names no memory window of this protection domain")]
     NotAWindow,
-    /// The region's key is not one, or is in another domain.
+    /// The key names no region of this protection domain.
     #[error("the key to bind to names no memory region of this protection domain")]
     NotARegion,
     /// The region was registered without the right to bind windows.
     #[error("the region was registered without window-bind access")]
     RegionForbidsBinding,
-    /// The window's rights exceed the region's.
-    #[error("a window that lets peers write needs a region with local write access")]
+    /// The window would grant write access that the region does not have.
+    #[error("a window with remote write or atomic access needs a region with local write access")]
     RegionNotWritable,
-    /// The range is not inside the region.
-    #[error("the range to bind lies outside of the region")]
+    /// The range exceeds the region.
+    #[error("the range to bind exceeds the region")]
     OutOfRange,
-    /// The kind of window does not fit the verb.
-    #[error("this kind of window is not bound this way")]
+    /// This call does not bind this type of window.
+    #[error("this type of window is not bound by this call")]
     WrongKind,
-    /// A type-2 window is bound already: invalidate it first.
-    #[error("the window is bound already: invalidate it first")]
+    /// A type-2 window is already bound. It must be invalidated first.
+    #[error("the window is already bound: invalidate it first")]
     AlreadyBound,
-    /// It is bound through another queue pair.
+    /// The window is bound to another queue pair.
     #[error("the window is bound through another queue pair")]
     OtherQueuePair,
 }

@@ -1,9 +1,8 @@
-//! Memory that a region covers, whatever it is made of.
+//! Extents: the memory of a region, of whatever kind.
 //!
-//! Registered memory belongs to the application, and the application and the wire may both write
-//! it at any moment, just as with a NIC that does DMA. So no reference to its bytes is ever formed:
-//! everything goes through copies of an [`Extent`], whose bounds are checked here, and through 8-byte
-//! atomics.
+//! Registered memory belongs to the application. The application and the device may both write it
+//! at any time, as with DMA of a NIC. So no reference to its bytes is ever formed: every access is
+//! a copy or an 8-byte atomic of an [`Extent`], whose bounds are checked here.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,24 +10,24 @@ use std::sync::atomic::Ordering;
 
 use super::buffer::Buffer;
 
-/// How to touch memory that its program may unmap or protect at any moment.
+/// Access functions for memory that its program may unmap or protect at any time.
 ///
-/// Each function says when the foreign bytes can't be touched. A copy that ends in the middle may
-/// have done a part.
+/// Each function reports whether the foreign memory was accessible. A copy that fails may have
+/// copied a part.
 pub struct ForeignAccess {
-    /// Copies foreign bytes (`from`) to our own (`to`); false if they can't be read.
+    /// Copies foreign bytes (`from`) to local bytes (`to`). Returns false if they are not readable.
     pub load: unsafe fn(to: *mut u8, from: *const u8, length: usize) -> bool,
-    /// Copies our own bytes (`from`) to foreign ones (`to`); false if they can't be written.
+    /// Copies local bytes (`from`) to foreign bytes (`to`). Returns false if they are not writable.
     pub store: unsafe fn(to: *mut u8, from: *const u8, length: usize) -> bool,
-    /// Atomic compare-and-swap of an aligned foreign word; the value that was there.
+    /// Atomic compare-and-swap of an aligned foreign word. Returns the previous value.
     pub compare_swap: unsafe fn(word: *mut u64, expected: u64, new: u64) -> Option<u64>,
 }
 
-/// There is no memory where foreign memory should be, or it can't be used this way.
+/// Foreign memory is not mapped, or not accessible in this way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Absent;
+pub(crate) struct NotAccessible;
 
-/// Memory that a region covers: a [`Buffer`], or foreign bytes.
+/// The memory of a region: a [`Buffer`] or foreign memory.
 #[derive(Clone)]
 pub struct Extent {
     backing: Backing,
@@ -37,16 +36,16 @@ pub struct Extent {
 
 #[derive(Clone)]
 enum Backing {
-    /// A buffer, from this offset on. It lives as long as a region stands on it.
+    /// A buffer, starting at this offset. The region keeps it alive.
     Buffer(Arc<Buffer>, usize),
-    /// Memory that may vanish, and how to touch it.
+    /// Memory that may be unmapped, and how to access it.
     Foreign(NonNull<u8>, &'static ForeignAccess),
-    /// No bytes at all.
+    /// Memory that does not exist: writes are discarded and reads return zeros.
     Nothing,
 }
 
-// SAFETY: an extent is an address range. A buffer is `Send`; foreign bytes are touched only by functions
-// that are sound for any address, on any thread.
+// SAFETY: an extent is an address range. A buffer is `Send`; foreign bytes are accessed only by
+// functions that are sound for any address, on any thread.
 unsafe impl Send for Extent {}
 
 // SAFETY: as for `Send`: shared use makes the same copies.
@@ -65,8 +64,8 @@ impl Extent {
     /// Memory of a C program, which may unmap it while it is registered.
     ///
     /// # Safety
-    /// The functions of `access` must be sound for any address in the range, whether there is memory
-    /// or not. Nobody may hold a Rust reference to the bytes while the device may write them.
+    /// The functions of `access` must be sound for any address in the range, mapped or not. No Rust
+    /// reference to the bytes may exist while the device may write them.
     #[must_use]
     pub unsafe fn foreign(start: NonNull<u8>, length: u64, access: &'static ForeignAccess) -> Self {
         Self {
@@ -75,7 +74,7 @@ impl Extent {
         }
     }
 
-    /// Memory that reads as zeroes and forgets what is written, of any length.
+    /// Memory of any length that reads as zeros and discards writes.
     #[must_use]
     pub fn discarding(length: u64) -> Self {
         Self {
@@ -84,7 +83,7 @@ impl Extent {
         }
     }
 
-    /// A part of it, or nothing if that reaches beyond its end.
+    /// A part of the extent, or `None` if the range exceeds it.
     #[must_use]
     pub fn part(&self, offset: u64, length: u64) -> Option<Self> {
         if offset.checked_add(length)? > self.length {
@@ -94,7 +93,7 @@ impl Extent {
             Backing::Buffer(buffer, start) => {
                 Backing::Buffer(Arc::clone(buffer), start + offset as usize)
             }
-            // Cannot overflow or be zero: the part lies inside of memory that exists.
+            // Cannot overflow or be zero: the part is inside existing memory.
             Backing::Foreign(start, access) => Backing::Foreign(
                 start.map_addr(|start| start.saturating_add(offset as usize)),
                 access,
@@ -110,14 +109,14 @@ impl Extent {
         self.length
     }
 
-    /// Appends `length` bytes from `offset` on to `out`.
+    /// Appends `length` bytes, starting at `offset`, to `out`.
     #[inline]
     pub(crate) fn append_to(
         &self,
         out: &mut Vec<u8>,
         offset: u64,
         length: usize,
-    ) -> Result<(), Absent> {
+    ) -> Result<(), NotAccessible> {
         assert!(within(offset, length, self.length));
         match &self.backing {
             Backing::Buffer(buffer, start) => {
@@ -135,16 +134,16 @@ impl Extent {
 
     /// Copies `bytes` to `offset`.
     #[inline]
-    pub(crate) fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), Absent> {
+    pub(crate) fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), NotAccessible> {
         assert!(within(offset, bytes.len(), self.length));
         match &self.backing {
             Backing::Buffer(buffer, start) => buffer.write(start + offset as usize, bytes),
             Backing::Foreign(start, access) => {
                 let to = byte_at(*start, offset);
-                // SAFETY: `to` is inside the extent by the assertion, and so by the promise at `foreign`
-                // the function may be called; `bytes` is alive and doesn't overlap registered memory.
+                // SAFETY: `to` is inside the extent by the assertion, so the contract of `foreign`
+                // allows the call; `bytes` is alive and does not overlap registered memory.
                 if !unsafe { (access.store)(to, bytes.as_ptr(), bytes.len()) } {
-                    return Err(Absent);
+                    return Err(NotAccessible);
                 }
             }
             Backing::Nothing => {}
@@ -152,14 +151,14 @@ impl Extent {
         Ok(())
     }
 
-    /// Changes the word at `offset` atomically and gives its former value, or nothing if it is not
-    /// 8-byte aligned.
+    /// Changes the word at `offset` atomically. Returns the previous value, or `None` if the word
+    /// is not 8-byte aligned.
     #[inline]
     pub(crate) fn update_word(
         &self,
         offset: u64,
         change: impl Fn(u64) -> u64,
-    ) -> Result<Option<u64>, Absent> {
+    ) -> Result<Option<u64>, NotAccessible> {
         assert!(within(offset, 8, self.length));
         match &self.backing {
             Backing::Buffer(buffer, start) => {
@@ -167,14 +166,15 @@ impl Extent {
                 Ok(word.map(|word| {
                     let changed = word
                         .fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
-                    changed.expect("the closure always gives a value")
+                    changed.expect("the closure always returns a value")
                 }))
             }
             Backing::Foreign(start, access) => {
                 let word = byte_at(*start, offset).cast::<u64>();
-                match word.is_aligned() {
-                    true => update_foreign(access, word, change).map(Some),
-                    false => Ok(None),
+                if word.is_aligned() {
+                    update_foreign(access, word, change).map(Some)
+                } else {
+                    Ok(None)
                 }
             }
             Backing::Nothing => Ok(Some(0)),
@@ -182,33 +182,33 @@ impl Extent {
     }
 }
 
-/// Where `offset` is in foreign memory. The caller has checked that it is inside.
+/// The address of `offset` in foreign memory. The caller has checked that it is inside.
 fn byte_at(start: NonNull<u8>, offset: u64) -> *mut u8 {
-    // Wrapping: computing it is harmless.
+    // Wrapping arithmetic: computing an address is always sound.
     start.as_ptr().wrapping_add(offset as usize)
 }
 
 /// Appends `length` foreign bytes to `out`.
 ///
 /// # Safety
-/// The bytes at `from` must lie in an extent that was made with `access`.
+/// The bytes at `from` must be inside an extent that was created with `access`.
 #[inline]
 unsafe fn append_foreign(
     access: &ForeignAccess,
     from: *const u8,
     out: &mut Vec<u8>,
     length: usize,
-) -> Result<(), Absent> {
+) -> Result<(), NotAccessible> {
     out.reserve(length);
     let end = out.len();
     let room = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-    // SAFETY: `reserve` made room for `length` bytes behind `end`, where `room` begins. A `Vec` that is
-    // borrowed mutably here can't be registered memory. By the promise at `foreign` the function may
-    // be called for `from`.
+    // SAFETY: `reserve` made room for `length` bytes after `end`, where `room` begins. A `Vec` that
+    // is borrowed mutably here is not registered memory. The contract of `foreign` allows the call
+    // for `from`.
     if !unsafe { (access.load)(room, from, length) } {
-        return Err(Absent);
+        return Err(NotAccessible);
     }
-    // SAFETY: those `length` bytes were initialised by the copy above.
+    // SAFETY: the copy above initialised those `length` bytes.
     unsafe { out.set_len(end + length) };
     Ok(())
 }
@@ -218,13 +218,13 @@ fn update_foreign(
     access: &ForeignAccess,
     word: *mut u64,
     change: impl Fn(u64) -> u64,
-) -> Result<u64, Absent> {
-    // A guess: the first exchange finds the value.
+) -> Result<u64, NotAccessible> {
+    // An assumed value. The first exchange returns the real one.
     let mut expected = 0;
     loop {
-        // SAFETY: `word` is inside of a foreign extent and aligned: `update_word` checked it.
+        // SAFETY: `word` is inside a foreign extent and aligned: `update_word` checked both.
         let found = unsafe { (access.compare_swap)(word, expected, change(expected)) };
-        match found.ok_or(Absent)? {
+        match found.ok_or(NotAccessible)? {
             found if found == expected => return Ok(found),
             found => expected = found,
         }
@@ -243,37 +243,42 @@ mod tests {
     use std::ptr;
 
     #[test]
-    fn an_extent_keeps_its_buffer_alive() {
+    fn extent_keeps_its_buffer_alive() {
         let extent = Extent::from(Buffer::copy_of(b"alive"));
         let mut out = b"still ".to_vec();
-        extent.append_to(&mut out, 0, 5).expect("it is there");
+        extent
+            .append_to(&mut out, 0, 5)
+            .expect("a buffer is accessible");
         assert_eq!(out, b"still alive");
     }
 
     #[test]
-    fn a_part_of_an_extent_ends_where_the_part_ends() {
+    fn part_of_an_extent_has_its_own_bounds() {
         let extent = Extent::from(Buffer::copy_of(b"rocinante"));
-        let part = extent.part(4, 3).expect("inside");
+        let part = extent.part(4, 3).expect("the range is inside");
         let mut out = Vec::new();
-        part.append_to(&mut out, 0, 3).expect("it is there");
+        part.append_to(&mut out, 0, 3)
+            .expect("a buffer is accessible");
         assert_eq!(out, b"nan");
         assert!(extent.part(4, 6).is_none());
         assert!(extent.part(u64::MAX, 2).is_none());
     }
 
     #[test]
-    fn what_is_discarded_reads_as_zeroes() {
+    fn discarding_extent_reads_as_zeros() {
         let extent = Extent::discarding(u64::MAX);
-        extent.store(1 << 40, b"gone").expect("anything goes");
+        extent
+            .store(1 << 40, b"gone")
+            .expect("a discarding extent accepts any access");
         let mut out = b"zero".to_vec();
         extent
             .append_to(&mut out, 1 << 40, 2)
-            .expect("anything goes");
+            .expect("a discarding extent accepts any access");
         assert_eq!(out, b"zero\0\0");
         assert_eq!(extent.update_word(4, |word| word + 1), Ok(Some(0)));
     }
 
-    /// Foreign memory of which no more than 4 bytes can be touched at once.
+    /// Foreign memory of which at most 4 bytes are accessible at once.
     static FOUR_BYTES: ForeignAccess = ForeignAccess {
         load: copy_four,
         store: copy_four,
@@ -282,7 +287,7 @@ mod tests {
 
     unsafe fn copy_four(to: *mut u8, from: *const u8, length: usize) -> bool {
         if length <= 4 {
-            // SAFETY: the test gives it memory that is there.
+            // SAFETY: the test passes memory that exists.
             unsafe { ptr::copy_nonoverlapping(from, to, length) };
         }
         length <= 4
@@ -292,25 +297,25 @@ mod tests {
     struct Aligned([u8; 16]);
 
     #[test]
-    fn foreign_memory_that_is_gone_is_absent() {
+    fn access_to_unmapped_foreign_memory_fails() {
         let mut memory = Aligned(*b"0123456789abcdef");
         let start = NonNull::from(&mut memory.0).cast();
-        // SAFETY: the memory outlives the extent, and nobody uses a reference to it meanwhile.
+        // SAFETY: the memory outlives the extent, and no reference to it is used meanwhile.
         let extent = unsafe { Extent::foreign(start, 16, &FOUR_BYTES) };
         let mut out = Vec::new();
         assert_eq!(extent.append_to(&mut out, 2, 4), Ok(()));
-        assert_eq!(extent.append_to(&mut out, 2, 5), Err(Absent));
-        assert_eq!(extent.store(0, b"there"), Err(Absent));
+        assert_eq!(extent.append_to(&mut out, 2, 5), Err(NotAccessible));
+        assert_eq!(extent.store(0, b"there"), Err(NotAccessible));
         assert_eq!(extent.store(0, b"four"), Ok(()));
-        assert_eq!(extent.update_word(8, |_| 0), Err(Absent));
-        let part = extent.part(8, 8).expect("inside");
-        assert_eq!(part.store(0, b"there"), Err(Absent));
+        assert_eq!(extent.update_word(8, |_| 0), Err(NotAccessible));
+        let part = extent.part(8, 8).expect("the range is inside");
+        assert_eq!(part.store(0, b"there"), Err(NotAccessible));
         assert_eq!(out, b"2345");
         assert_eq!(&memory.0, b"four456789abcdef");
     }
 
     #[test]
-    fn an_unaligned_word_is_no_atomic() {
+    fn update_of_an_unaligned_word_is_rejected() {
         let extent = Extent::from(Buffer::zeroed(32));
         assert_eq!(extent.update_word(4, |word| word + 1), Ok(None));
         assert_eq!(extent.update_word(8, |word| word + 1), Ok(Some(0)));
@@ -319,7 +324,7 @@ mod tests {
 
     #[test]
     #[should_panic]
-    fn an_offset_that_overflows_is_outside() {
+    fn store_at_an_overflowing_offset_panics() {
         let _ = Extent::from(Buffer::zeroed(32)).store(u64::MAX - 1, b"no");
     }
 }

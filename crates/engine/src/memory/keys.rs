@@ -1,4 +1,4 @@
-//! Memory keys: random numbers, so that an invented or a stale one opens nothing.
+//! Memory keys: random numbers, so that a guessed or stale key is invalid.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -7,30 +7,30 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::random::Random;
 use wire::Key;
 
-/// A key is a random index and eight low bits. The owner of a type-2 window may choose the low bits
-/// (`ibv_inc_rkey`); the index is the device's own.
+/// A key consists of a random 24-bit index, which the device chooses, and eight low bits, which the
+/// owner of a type-2 window may choose (`ibv_inc_rkey`).
 const INDEX_BITS: u32 = 24;
 const CHOSEN_BITS: u32 = 8;
 const CHOSEN_MASK: u32 = (1 << CHOSEN_BITS) - 1;
 
-/// The most keys at a time: an eighth of the indexes, so that drawing a free one takes few tries.
+/// The maximum number of keys: an eighth of the indexes, so that few draws find a free one.
 pub(super) const MAX_KEYS: usize = 1 << 21;
 
-/// How many indexes rest after their keys were removed: a stale key opens nothing even if its low
-/// bits come up again.
-const RESTING: usize = 4096;
+/// How many indexes are quarantined after their keys were removed. A stale key stays invalid even
+/// if its low bits are chosen again.
+const MAX_QUARANTINED: usize = 4096;
 
 struct Slot<T> {
     key: Key,
-    /// Nothing while the index rests.
-    holder: Option<T>,
+    /// `None` while the index is quarantined.
+    object: Option<T>,
 }
 
-/// What keys open, found in one step.
+/// Objects by key. A look-up takes constant time.
 pub(super) struct Keys<T> {
     slots: HashMap<u32, Slot<T>, BuildHasherDefault<IndexHasher>>,
-    /// Indexes that rest, the longest first.
-    resting: VecDeque<u32>,
+    /// Quarantined indexes, oldest first.
+    quarantined: VecDeque<u32>,
     random: Random,
 }
 
@@ -38,23 +38,23 @@ impl<T> Keys<T> {
     pub(super) fn new(random: Random) -> Self {
         Self {
             slots: HashMap::default(),
-            resting: VecDeque::new(),
+            quarantined: VecDeque::new(),
             random,
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.resting.len()
+        self.slots.len() - self.quarantined.len()
     }
 
-    pub(super) fn insert(&mut self, holder: T) -> Option<Key> {
+    pub(super) fn insert(&mut self, object: T) -> Option<Key> {
         if self.len() >= MAX_KEYS {
             return None;
         }
         loop {
             let index = self.random.bits(INDEX_BITS);
             let low = self.random.bits(CHOSEN_BITS);
-            // Key 0 is what programs put where they have none.
+            // Programs use key 0 for "no key".
             if index == 0 {
                 continue;
             }
@@ -62,7 +62,7 @@ impl<T> Keys<T> {
                 let key = Key::new(index << CHOSEN_BITS | low);
                 vacant.insert(Slot {
                     key,
-                    holder: Some(holder),
+                    object: Some(object),
                 });
                 return Some(key);
             }
@@ -75,7 +75,7 @@ impl<T> Keys<T> {
         if slot.key != key {
             return None;
         }
-        slot.holder.as_ref()
+        slot.object.as_ref()
     }
 
     #[inline]
@@ -84,42 +84,44 @@ impl<T> Keys<T> {
         if slot.key != key {
             return None;
         }
-        slot.holder.as_mut()
+        slot.object.as_mut()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots
             .values()
-            .filter_map(|slot| Some((slot.key, slot.holder.as_ref()?)))
+            .filter_map(|slot| Some((slot.key, slot.object.as_ref()?)))
     }
 
     pub(super) fn remove(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
-        let holder = self.slots.get_mut(&index(key))?.holder.take();
-        self.resting.push_back(index(key));
-        if self.resting.len() > RESTING
-            && let Some(rested) = self.resting.pop_front()
+        let object = self.slots.get_mut(&index(key))?.object.take();
+        self.quarantined.push_back(index(key));
+        if self.quarantined.len() > MAX_QUARANTINED
+            && let Some(released) = self.quarantined.pop_front()
         {
-            self.slots.remove(&rested);
+            self.slots.remove(&released);
         }
-        holder
+        object
     }
 
-    /// The key that opens now what `key`, perhaps with other low bits, opened before.
+    /// The current key of the object that `key`, perhaps with other low bits, named.
     pub(super) fn current(&self, key: Key) -> Option<Key> {
         let slot = self.slots.get(&index(key))?;
-        slot.holder.as_ref()?;
+        slot.object.as_ref()?;
         Some(slot.key)
     }
 
-    /// The next key, with other low bits, for what `key` opened; the old one opens nothing any more.
+    /// Assigns the next key, with other low bits, to the object of `key`. The old key becomes
+    /// invalid.
     ///
-    /// Callers of `ibv_bind_mw` learn it before the window is bound, so it follows from the old one.
+    /// Callers of `ibv_bind_mw` compute the new key before the window is bound, so it follows from
+    /// the old one.
     pub(super) fn renew(&mut self, key: Key) -> Key {
         self.retag(key, key.value().wrapping_add(1))
     }
 
-    /// Replaces the low bits of `key` with those of `chosen`; the resulting key.
+    /// Replaces the low bits of `key` with those of `chosen`. Returns the resulting key.
     pub(super) fn retag(&mut self, key: Key, chosen: u32) -> Key {
         let retagged = Key::new(key.value() & !CHOSEN_MASK | chosen & CHOSEN_MASK);
         if let Some(slot) = self.slots.get_mut(&index(key))
@@ -136,8 +138,8 @@ fn index(key: Key) -> u32 {
     key.value() >> CHOSEN_BITS
 }
 
-/// Spreads an index over the 64 bits that a hash map looks at. The indexes are random numbers of our
-/// own, so nobody can choose them to collide.
+/// Spreads an index over the 64 bits of a hash. The indexes are random numbers of the device, so no
+/// peer can choose them to collide.
 #[derive(Default)]
 struct IndexHasher(u64);
 
@@ -152,7 +154,7 @@ impl Hasher for IndexHasher {
     }
 
     fn write(&mut self, _: &[u8]) {
-        unreachable!("an index is a u32");
+        unreachable!("an index is hashed as a u32");
     }
 }
 
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_key_opens_nothing() {
+    fn removed_key_is_invalid() {
         let mut keys = keys();
         let old = keys.insert("old").expect("empty table");
         assert_eq!(keys.remove(old), Some("old"));
@@ -178,26 +180,26 @@ mod tests {
     }
 
     #[test]
-    fn an_index_rests_before_it_is_used_again() {
+    fn removed_index_is_quarantined_before_it_is_used_again() {
         let mut keys = keys();
-        let removed: Vec<Key> = (0..RESTING + 1)
+        let removed: Vec<Key> = (0..MAX_QUARANTINED + 1)
             .map(|_| {
-                let key = keys.insert("short").expect("room");
+                let key = keys.insert("short").expect("the queue has room");
                 keys.remove(key);
                 key
             })
             .collect();
         let distinct: HashSet<u32> = removed.iter().map(|key| index(*key)).collect();
-        assert_eq!(distinct.len(), RESTING + 1);
+        assert_eq!(distinct.len(), MAX_QUARANTINED + 1);
         assert!(
             !keys.slots.contains_key(&index(removed[0])),
-            "it has rested"
+            "the oldest index leaves quarantine"
         );
-        assert_eq!(keys.slots.len(), RESTING);
+        assert_eq!(keys.slots.len(), MAX_QUARANTINED);
     }
 
     #[test]
-    fn invented_keys_miss() {
+    fn guessed_keys_are_invalid() {
         let mut keys = keys();
         let key = keys.insert("secret").expect("empty table");
         let same_index = (0..1 << CHOSEN_BITS)
@@ -216,17 +218,21 @@ mod tests {
     }
 
     #[test]
-    fn all_bits_of_a_key_vary() {
+    fn all_bits_of_keys_vary() {
         let mut keys = keys();
         let all: Vec<u32> = (0..64)
-            .map(|_| keys.insert("one of many").expect("room").value())
+            .map(|_| {
+                keys.insert("one of many")
+                    .expect("the queue has room")
+                    .value()
+            })
             .collect();
         assert_eq!(all.iter().fold(0, |seen, key| seen | key), u32::MAX);
         assert_eq!(all.iter().fold(u32::MAX, |seen, key| seen & key), 0);
     }
 
     #[test]
-    fn chosen_low_bits_replace_the_old_key() {
+    fn choosing_low_bits_invalidates_the_old_key() {
         let mut keys = keys();
         let key = keys.insert("window").expect("empty table");
         let chosen = keys.retag(key, !key.value());
@@ -237,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_key_differs_in_its_low_bits_alone() {
+    fn renewed_key_differs_only_in_its_low_bits() {
         let mut keys = keys();
         let mut key = keys.insert("window").expect("empty table");
         for _ in 0..1000 {
@@ -252,7 +258,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "two million keys")]
-    fn a_device_has_so_many_keys_and_no_more() {
+    fn insert_fails_when_all_keys_are_in_use() {
         let mut keys = keys();
         for _ in 0..MAX_KEYS {
             assert!(keys.insert("one").is_some());

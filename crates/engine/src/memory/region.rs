@@ -1,25 +1,26 @@
 //! Regions: memory that the application registered.
 
 use super::{
-    Access, AccessError, Extent, Holder, Memory, MemoryError, ProtectionDomain, Requirement, View,
+    Access, AccessError, Extent, KeyedMemory, Memory, MemoryError, ProtectionDomain, Requirement,
+    View,
 };
 use crate::table::Id;
 use wire::Key;
 
-/// What registering memory gives.
+/// The keys and the address range of a registered region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registration {
-    /// For the segments of local work requests, and to name the region.
+    /// The L_Key, for segments of local work requests. It also identifies the region.
     pub local_key: Key,
-    /// For the peer.
+    /// The R_Key, for the peer.
     pub remote_key: Key,
-    /// The address of the first byte, in the region's own addresses.
+    /// The address of the first byte in work requests.
     pub address: u64,
     /// Its size in bytes.
     pub length: u64,
 }
 
-/// Registered memory, and how it may be used.
+/// Registered memory and its access rights.
 pub(super) struct Region {
     pub(super) domain: Id<ProtectionDomain>,
     pub(super) extent: Extent,
@@ -45,7 +46,7 @@ impl Memory {
         let address = region.address;
         let key = self
             .keys
-            .insert(Holder::Region(region))
+            .insert(KeyedMemory::Region(region))
             .ok_or(MemoryError::Exhausted)?;
         self.regions += 1;
         Ok(Registration {
@@ -56,21 +57,21 @@ impl Memory {
         })
     }
 
-    /// Changes a region in place; what is `None` stays as it is.
+    /// Changes a region in range. `None` keeps the present value. Returns the previous domain.
     pub(crate) fn reregister(
         &mut self,
         key: Key,
         domain: Option<Id<ProtectionDomain>>,
-        place: Option<(Extent, u64)>,
+        range: Option<(Extent, u64)>,
         access: Option<Access>,
     ) -> Result<Id<ProtectionDomain>, MemoryError> {
-        let Some(Holder::Region(region)) = self.keys.get_mut(key) else {
+        let Some(KeyedMemory::Region(region)) = self.keys.get_mut(key) else {
             return Err(MemoryError::UnknownKey(key));
         };
         if region.windows > 0 {
             return Err(MemoryError::WindowsBound(region.windows));
         }
-        let (extent, address) = place.unwrap_or_else(|| (region.extent.clone(), region.address));
+        let (extent, address) = range.unwrap_or_else(|| (region.extent.clone(), region.address));
         let changed = Region::new(
             domain.unwrap_or(region.domain),
             extent,
@@ -80,29 +81,29 @@ impl Memory {
         Ok(std::mem::replace(region, changed).domain)
     }
 
-    /// Closes the windows that are bound to a region, so that it can be deregistered.
-    pub(crate) fn close_windows_of(&mut self, region: Key) {
+    /// Unbinds the windows of a region, so that it can be deregistered.
+    pub(crate) fn unbind_windows_of(&mut self, region: Key) {
         let windows: Vec<Key> = self
             .keys
             .iter()
             .filter(|(_, holder)| {
-                matches!(holder, Holder::Window(window)
+                matches!(holder, KeyedMemory::Window(window)
                 if window.bound.is_some_and(|bound| bound.binding.region == region))
             })
             .map(|(key, _)| key)
             .collect();
         for window in windows {
-            self.hold(window, None);
+            self.set_binding(window, None);
         }
     }
 
-    /// Gives back the domain that the region stood in.
+    /// Removes a region. Returns its protection domain.
     pub(crate) fn deregister(&mut self, key: Key) -> Result<Id<ProtectionDomain>, MemoryError> {
         match self.keys.get(key) {
-            Some(Holder::Region(region)) if region.windows > 0 => {
+            Some(KeyedMemory::Region(region)) if region.windows > 0 => {
                 Err(MemoryError::WindowsBound(region.windows))
             }
-            Some(Holder::Region(region)) => {
+            Some(KeyedMemory::Region(region)) => {
                 let domain = region.domain;
                 self.keys.remove(key);
                 self.regions -= 1;
@@ -124,9 +125,10 @@ impl Region {
         if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {
             return Err(MemoryError::NeedsLocalWrite);
         }
-        let address = match access.contains(Access::ZERO_BASED) {
-            true => 0,
-            false => address,
+        let address = if access.contains(Access::ZERO_BASED) {
+            0
+        } else {
+            address
         };
         let length = extent.length();
         if address.checked_add(length).is_none() {

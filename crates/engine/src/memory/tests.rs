@@ -1,4 +1,4 @@
-//! Views, bounds, and messages in pieces: small enough to run under Miri.
+//! Views, bounds, and messages in several segments. Small enough for Miri.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::table::Table;
 const ADDRESS: u64 = 0x1000;
 const ALL: Access = Access::all().difference(Access::ZERO_BASED);
 
-/// Memory with one domain, and another that has nothing in it.
+/// Memory with one domain in use, and another one without memory.
 struct Fixture {
     memory: Memory,
     domain: Id<ProtectionDomain>,
@@ -20,7 +20,7 @@ fn fixture() -> Fixture {
     let mut domains = Table::with_capacity(2);
     let mut domain = || {
         let domain = domains.insert(ProtectionDomain { users: 0 });
-        domain.expect("room for two")
+        domain.expect("the table has room for two")
     };
     Fixture {
         memory: Memory::new(Random::new([7; 32]), Limits::default()),
@@ -34,11 +34,14 @@ impl Fixture {
         let buffer = Buffer::copy_of(bytes);
         let extent = Extent::from(Arc::clone(&buffer));
         let registered = self.memory.register(self.domain, extent, ADDRESS, access);
-        (buffer, registered.expect("it is registered").remote_key)
+        (
+            buffer,
+            registered.expect("the registration is valid").remote_key,
+        )
     }
 
-    fn party(&self) -> Party {
-        Party {
+    fn accessor(&self) -> Accessor {
+        Accessor {
             domain: self.domain,
             queue_pair: Qpn::new(16),
         }
@@ -47,7 +50,7 @@ impl Fixture {
     fn remote(&self, key: Key, address: u64, length: u64) -> Result<View<'_>, AccessError> {
         let requirement = Requirement::REMOTE_READ;
         self.memory
-            .remote(self.party(), key, address, length, requirement)
+            .remote(self.accessor(), key, address, length, requirement)
     }
 
     fn gather(
@@ -80,10 +83,12 @@ fn error<T>(result: Result<T, AccessError>) -> Option<AccessError> {
 }
 
 #[test]
-fn a_view_reads_and_writes_its_range_alone() {
+fn view_reads_and_writes_only_its_range() {
     let mut fixture = fixture();
     let (buffer, key) = fixture.register(b"0123456789", ALL);
-    let view = fixture.remote(key, ADDRESS + 3, 4).expect("it is inside");
+    let view = fixture
+        .remote(key, ADDRESS + 3, 4)
+        .expect("the range is inside");
     let mut out = Vec::new();
     assert_eq!(view.append_to(&mut out, 1, 2), Ok(()));
     assert_eq!(out, b"45");
@@ -93,24 +98,28 @@ fn a_view_reads_and_writes_its_range_alone() {
 
 #[test]
 #[should_panic]
-fn a_view_is_not_read_beyond_its_end_even_if_the_region_goes_on() {
+fn read_beyond_a_view_panics_even_inside_the_region() {
     let mut fixture = fixture();
     let (_buffer, key) = fixture.register(b"0123456789", ALL);
-    let view = fixture.remote(key, ADDRESS, 4).expect("it is inside");
+    let view = fixture
+        .remote(key, ADDRESS, 4)
+        .expect("the range is inside");
     let _ = view.append_to(&mut Vec::new(), 2, 3);
 }
 
 #[test]
 #[should_panic]
-fn a_view_is_not_written_beyond_its_end_even_if_the_region_goes_on() {
+fn write_beyond_a_view_panics_even_inside_the_region() {
     let mut fixture = fixture();
     let (_buffer, key) = fixture.register(b"0123456789", ALL);
-    let view = fixture.remote(key, ADDRESS, 4).expect("it is inside");
+    let view = fixture
+        .remote(key, ADDRESS, 4)
+        .expect("the range is inside");
     let _ = view.store(2, b"abc");
 }
 
 #[test]
-fn a_range_is_inside_up_to_the_last_byte_and_outside_from_there() {
+fn range_must_end_at_or_before_the_last_byte() {
     let mut fixture = fixture();
     let (_buffer, key) = fixture.register(&[0; 16], ALL);
     for (address, length) in [(ADDRESS, 16), (ADDRESS + 15, 1), (ADDRESS + 16, 0)] {
@@ -130,7 +139,7 @@ fn a_range_is_inside_up_to_the_last_byte_and_outside_from_there() {
 }
 
 #[test]
-fn a_range_that_overflows_is_outside() {
+fn range_that_overflows_is_rejected() {
     let mut fixture = fixture();
     let (_buffer, key) = fixture.register(&[0; 16], ALL);
     for (address, length) in [
@@ -146,35 +155,42 @@ fn a_range_that_overflows_is_outside() {
 }
 
 #[test]
-fn a_region_at_the_end_of_the_address_space_is_usable() {
+fn region_at_the_end_of_the_address_space_is_usable() {
     let mut fixture = fixture();
     let extent = || Extent::from(Buffer::zeroed(16));
     let top = u64::MAX - 16;
     let registered = fixture.memory.register(fixture.domain, extent(), top, ALL);
-    let key = registered.expect("it fits").remote_key;
+    let key = registered
+        .expect("the range fits the address space")
+        .remote_key;
     assert!(fixture.remote(key, top, 16).is_ok());
     assert!(fixture.remote(key, top, 17).is_err());
-    let refused = fixture
+    let rejected = fixture
         .memory
         .register(fixture.domain, extent(), top + 1, ALL);
-    assert!(matches!(refused, Err(MemoryError::AddressOverflow { .. })));
+    assert!(matches!(rejected, Err(MemoryError::AddressOverflow { .. })));
 }
 
 #[test]
-fn key_domain_and_right_are_checked_and_named() {
+fn wrong_key_domain_or_right_is_rejected_with_its_error() {
     let mut fixture = fixture();
     let (_buffer, key) = fixture.register(&[0; 16], Access::REMOTE_READ);
-    let stranger = Party {
+    let stranger = Accessor {
         domain: fixture.stranger,
         queue_pair: Qpn::new(16),
     };
     let invented = Key::new(key.value() ^ 1);
-    let ask =
-        |party, key, requirement| error(fixture.memory.remote(party, key, ADDRESS, 4, requirement));
-    let party = fixture.party();
-    assert_eq!(ask(party, key, Requirement::REMOTE_READ), None);
+    let ask = |accessor, key, requirement| {
+        error(
+            fixture
+                .memory
+                .remote(accessor, key, ADDRESS, 4, requirement),
+        )
+    };
+    let accessor = fixture.accessor();
+    assert_eq!(ask(accessor, key, Requirement::REMOTE_READ), None);
     assert_eq!(
-        ask(party, invented, Requirement::REMOTE_READ),
+        ask(accessor, invented, Requirement::REMOTE_READ),
         Some(AccessError::UnknownKey)
     );
     assert_eq!(
@@ -182,13 +198,13 @@ fn key_domain_and_right_are_checked_and_named() {
         Some(AccessError::OtherDomain)
     );
     assert_eq!(
-        ask(party, key, Requirement::of(Access::REMOTE_WRITE)),
+        ask(accessor, key, Requirement::of(Access::REMOTE_WRITE)),
         Some(AccessError::Forbidden(Access::REMOTE_WRITE))
     );
 }
 
 #[test]
-fn a_message_is_gathered_from_segments_of_any_shape() {
+fn message_is_gathered_from_segments_of_any_length() {
     let mut fixture = fixture();
     let (_a, a) = fixture.register(b"abcdefgh", Access::empty());
     let (_b, b) = fixture.register(b"ABCDEFGH", Access::empty());
@@ -204,13 +220,16 @@ fn a_message_is_gathered_from_segments_of_any_shape() {
     for offset in 0..=whole.len() {
         for end in offset..=whole.len() {
             let gathered = fixture.gather(&segments, offset as u64, end - offset);
-            assert_eq!(gathered.expect("it is there"), whole[offset..end]);
+            assert_eq!(
+                gathered.expect("the memory is accessible"),
+                whole[offset..end]
+            );
         }
     }
 }
 
 #[test]
-fn a_message_is_scattered_to_segments_of_any_shape() {
+fn message_is_scattered_to_segments_of_any_length() {
     for offset in 0..=9 {
         for end in offset..=9 {
             let mut fixture = fixture();
@@ -224,10 +243,13 @@ fn a_message_is_scattered_to_segments_of_any_shape() {
             ];
             let message = b"123456789";
             let stored = fixture.scatter(&segments, offset as u64, &message[offset..end]);
-            stored.expect("it may be written");
-            let expected = |index: usize| match (offset..end).contains(&index) {
-                true => message[index],
-                false => b'.',
+            stored.expect("the memory is writable");
+            let expected = |index: usize| {
+                if (offset..end).contains(&index) {
+                    message[index]
+                } else {
+                    b'.'
+                }
             };
             let [one, two] = [expected(0), expected(1)];
             assert_eq!(left.to_vec(), [b'.', one, two, b'.']);
@@ -248,7 +270,7 @@ fn a_message_is_scattered_to_segments_of_any_shape() {
 }
 
 #[test]
-fn gathering_needs_a_key_of_the_domain_and_scattering_the_right_to_write() {
+fn gather_needs_a_key_of_the_domain_and_scatter_needs_local_write() {
     let mut fixture = fixture();
     let (buffer, key) = fixture.register(&[0; 8], Access::REMOTE_READ);
     assert!(fixture.gather(&[segment(key, 0, 8)], 0, 8).is_ok());
@@ -268,7 +290,7 @@ fn gathering_needs_a_key_of_the_domain_and_scattering_the_right_to_write() {
 }
 
 #[test]
-fn a_segment_that_reaches_outside_is_refused_even_if_only_its_inside_is_used() {
+fn segment_that_exceeds_the_region_is_rejected_even_if_the_used_part_is_inside() {
     let mut fixture = fixture();
     let (_buffer, key) = fixture.register(&[0; 8], ALL);
     let outside = fixture.gather(&[segment(key, 4, 5)], 0, 1);
@@ -276,7 +298,7 @@ fn a_segment_that_reaches_outside_is_refused_even_if_only_its_inside_is_used() {
 }
 
 #[test]
-fn a_segment_that_is_not_touched_is_not_looked_at() {
+fn unused_segment_is_not_checked() {
     let mut fixture = fixture();
     let (_buffer, key) = fixture.register(b"abcd", ALL);
     let nonsense = segment(Key::new(0), 0, 4);
@@ -290,7 +312,7 @@ fn a_segment_that_is_not_touched_is_not_looked_at() {
 }
 
 #[test]
-fn one_region_may_be_named_twice_in_a_message() {
+fn one_region_may_appear_twice_in_a_message() {
     let mut fixture = fixture();
     let (buffer, key) = fixture.register(b"....", Access::LOCAL_WRITE);
     let segments = [segment(key, 0, 4), segment(key, 1, 2)];
@@ -299,35 +321,39 @@ fn one_region_may_be_named_twice_in_a_message() {
 }
 
 #[test]
-fn an_update_is_of_eight_aligned_bytes() {
+fn atomic_update_needs_eight_aligned_bytes() {
     let mut fixture = fixture();
     let (buffer, key) = fixture.register(&[0; 16], ALL);
-    let aligned = fixture.remote(key, ADDRESS + 8, 8).expect("inside");
+    let aligned = fixture
+        .remote(key, ADDRESS + 8, 8)
+        .expect("the range is inside");
     assert_eq!(aligned.update_word(|word| word + 5), Ok(Some(0)));
     assert_eq!(aligned.update_word(|word| word * 2), Ok(Some(5)));
     assert_eq!(buffer.to_vec()[8..], 10_u64.to_ne_bytes());
-    let unaligned = fixture.remote(key, ADDRESS + 4, 8).expect("inside");
+    let unaligned = fixture
+        .remote(key, ADDRESS + 4, 8)
+        .expect("the range is inside");
     assert_eq!(unaligned.update_word(|word| word + 1), Ok(None));
 }
 
 #[test]
-fn a_key_alone_is_permitted_or_not() {
+fn permits_checks_key_and_rights_without_a_range() {
     let mut fixture = fixture();
     let (_buffer, key) = fixture.register(&[0; 16], Access::FLUSH_GLOBAL);
     let permits = |access| {
         let requirement = Requirement::of(access);
-        fixture.memory.permits(fixture.party(), key, requirement)
+        fixture.memory.permits(fixture.accessor(), key, requirement)
     };
     assert_eq!(permits(Access::FLUSH_GLOBAL), Ok(()));
     assert!(permits(Access::FLUSH_PERSISTENT).is_err());
 }
 
 #[test]
-fn a_window_shows_a_part_of_its_region_and_hides_the_rest() {
+fn window_grants_access_to_its_part_of_the_region_only() {
     let mut fixture = fixture();
     let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
     let (buffer, region) = fixture.register(b"0123456789", access);
-    let party = fixture.party();
+    let accessor = fixture.accessor();
     let window = fixture
         .memory
         .allocate_window(fixture.domain, WindowKind::Two)
@@ -339,8 +365,8 @@ fn a_window_shows_a_part_of_its_region_and_hides_the_rest() {
         access: Access::REMOTE_READ | Access::ZERO_BASED,
     };
     let key = Key::new(window.value() ^ 1);
-    let bound = fixture.memory.bind_type_2(party, window, key, binding);
-    bound.expect("it is bound");
+    let bound = fixture.memory.bind_type_2(accessor, window, key, binding);
+    bound.expect("the binding is valid");
     let view = fixture.remote(key, 1, 4).expect("inside of the window");
     let mut out = Vec::new();
     assert_eq!(view.append_to(&mut out, 0, 4), Ok(()));
@@ -353,7 +379,7 @@ fn a_window_shows_a_part_of_its_region_and_hides_the_rest() {
 }
 
 #[test]
-fn a_window_is_no_local_memory() {
+fn window_key_is_rejected_in_local_segments() {
     let mut fixture = fixture();
     let window = fixture
         .memory
@@ -364,10 +390,13 @@ fn a_window_is_no_local_memory() {
 }
 
 #[test]
-fn memory_that_is_gone_is_unknown_and_its_key_is_not_given_out_next() {
+fn deregistered_key_is_invalid_and_not_reused_next() {
     let mut fixture = fixture();
     let (_buffer, key) = fixture.register(&[0; 8], ALL);
-    fixture.memory.deregister(key).expect("it ends");
+    fixture
+        .memory
+        .deregister(key)
+        .expect("the region has no windows");
     let gone = error(fixture.remote(key, ADDRESS, 1));
     assert_eq!(gone, Some(AccessError::UnknownKey));
     let (_buffer, next) = fixture.register(&[0; 8], ALL);

@@ -1,32 +1,32 @@
-//! Windows: a part of a region that is open to peers, with rights of its own, until it is closed.
+//! Windows: remote access to a part of a region, with its own rights, until it is unbound.
 
 use super::{
-    Access, AccessError, BindError, Holder, Memory, MemoryError, Party, ProtectionDomain,
+    Access, AccessError, Accessor, BindError, KeyedMemory, Memory, MemoryError, ProtectionDomain,
     Requirement, View,
 };
 use crate::table::Id;
 use wire::{Key, Qpn};
 
-/// Which kind of memory window.
+/// The type of a memory window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowKind {
-    /// Bound by a verb of its own; usable through every queue pair of its domain.
+    /// Type 1: bound by a verb of its own, and usable through every queue pair of its domain.
     One,
-    /// Bound by a posted work request with a key of the caller's choice; usable only through the
-    /// queue pair that bound it, and invalidated by either side.
+    /// Type 2: bound by a posted work request, with a key of the caller's choice. Usable only
+    /// through the queue pair that bound it. Either side may invalidate it.
     Two,
 }
 
-/// What a window opens when it is bound.
+/// The range and the rights of a bound window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Binding {
-    /// The local key of the region.
+    /// The L_Key of the region.
     pub region: Key,
-    /// The first byte, in the region's own addresses.
+    /// The address of the first byte, in the address space of the region.
     pub address: u64,
-    /// How many bytes; none at all closes the window.
+    /// The length in bytes. Length 0 unbinds a type-1 window.
     pub length: u64,
-    /// The rights it gives, with [`Access::ZERO_BASED`] to count addresses from 0.
+    /// The granted rights. With [`Access::ZERO_BASED`] the addresses of the window start at 0.
     pub access: Access,
 }
 
@@ -37,21 +37,22 @@ pub(super) struct Window {
     pub(super) bound: Option<Bound>,
 }
 
-/// A binding that holds.
+/// The binding of a bound window.
 #[derive(Clone, Copy)]
 pub(super) struct Bound {
     pub(super) binding: Binding,
-    /// For type 2: the one queue pair that may use it.
+    /// For type 2: the only queue pair that may use the window.
     queue_pair: Option<Qpn>,
 }
 
 impl Binding {
-    /// The address of the first byte, as a peer counts.
+    /// The address of the first byte, as peers address it.
     #[inline]
     pub(super) fn first_address(&self) -> u64 {
-        match self.access.contains(Access::ZERO_BASED) {
-            true => 0,
-            false => self.address,
+        if self.access.contains(Access::ZERO_BASED) {
+            0
+        } else {
+            self.address
         }
     }
 }
@@ -72,59 +73,59 @@ impl Memory {
         }
         let key = self
             .keys
-            .insert(Holder::Window(window))
+            .insert(KeyedMemory::Window(window))
             .ok_or(MemoryError::Exhausted)?;
         self.windows += 1;
         Ok(key)
     }
 
-    /// Gives back the domain that the window stood in. Any key that the window had names it.
+    /// Frees a window. `key` may be any key that the window had. Returns its protection domain.
     pub(crate) fn free_window(&mut self, key: Key) -> Result<Id<ProtectionDomain>, MemoryError> {
         let key = self.keys.current(key).ok_or(MemoryError::UnknownKey(key))?;
-        let Some(Holder::Window(window)) = self.keys.get_mut(key) else {
+        let Some(KeyedMemory::Window(window)) = self.keys.get_mut(key) else {
             return Err(MemoryError::UnknownKey(key));
         };
         let domain = window.domain;
-        self.hold(key, None);
+        self.set_binding(key, None);
         self.keys.remove(key);
         self.windows -= 1;
         Ok(domain)
     }
 
-    /// Binds, rebinds or (with no length) closes a type-1 window; its new key.
+    /// Binds, rebinds or (with length 0) unbinds a type-1 window. Returns its new key.
     pub(crate) fn bind_type_1(
         &mut self,
-        party: Party,
+        accessor: Accessor,
         window: Key,
         binding: Binding,
     ) -> Result<Key, BindError> {
         let window = self.keys.current(window).ok_or(BindError::NotAWindow)?;
-        let (kind, _) = self.window(party, window)?;
+        let (kind, _) = self.window(accessor, window)?;
         if kind != WindowKind::One {
             return Err(BindError::WrongKind);
         }
-        self.check_binding(party, &binding)?;
+        self.check_binding(accessor, &binding)?;
         let bound = (binding.length > 0).then_some(Bound {
             binding,
             queue_pair: None,
         });
-        self.hold(window, bound);
+        self.set_binding(window, bound);
         Ok(self.keys.renew(window))
     }
 
-    /// Binds a type-2 window; its new key.
+    /// Binds a type-2 window. Returns its new key.
     ///
-    /// The low 8 bits are those of `key`. The others stay the window's own, whatever `key` says, as
+    /// The low 8 bits of the new key are those of `key`. The upper bits of `key` are ignored, as
     /// with hardware.
     pub(crate) fn bind_type_2(
         &mut self,
-        party: Party,
+        accessor: Accessor,
         window: Key,
         key: Key,
         binding: Binding,
     ) -> Result<Key, BindError> {
         let window = self.keys.current(window).ok_or(BindError::NotAWindow)?;
-        let (kind, previous) = self.window(party, window)?;
+        let (kind, previous) = self.window(accessor, window)?;
         if kind != WindowKind::Two {
             return Err(BindError::WrongKind);
         }
@@ -134,35 +135,36 @@ impl Memory {
         if binding.length == 0 {
             return Err(BindError::OutOfRange);
         }
-        self.check_binding(party, &binding)?;
+        self.check_binding(accessor, &binding)?;
         let bound = Bound {
             binding,
-            queue_pair: Some(party.queue_pair),
+            queue_pair: Some(accessor.queue_pair),
         };
-        self.hold(window, Some(bound));
+        self.set_binding(window, Some(bound));
         Ok(self.keys.retag(window, key.value()))
     }
 
     /// Invalidates a key: local invalidate, or a peer's SEND with invalidate.
-    pub(crate) fn invalidate(&mut self, party: Party, key: Key) -> Result<(), BindError> {
-        self.check_invalidate(party, key)?;
-        self.hold(key, None);
+    pub(crate) fn invalidate(&mut self, accessor: Accessor, key: Key) -> Result<(), BindError> {
+        self.check_invalidate(accessor, key)?;
+        self.set_binding(key, None);
         Ok(())
     }
 
-    /// Only a type-2 window bound through this queue pair can be invalidated.
-    pub(crate) fn check_invalidate(&self, party: Party, key: Key) -> Result<(), BindError> {
-        let (kind, bound) = self.window(party, key)?;
+    /// Checks that the key names a type-2 window that this queue pair may invalidate.
+    pub(crate) fn check_invalidate(&self, accessor: Accessor, key: Key) -> Result<(), BindError> {
+        let (kind, bound) = self.window(accessor, key)?;
         if kind != WindowKind::Two {
             return Err(BindError::WrongKind);
         }
-        if bound.is_some_and(|bound| bound.queue_pair != Some(party.queue_pair)) {
+        if bound.is_some_and(|bound| bound.queue_pair != Some(accessor.queue_pair)) {
             return Err(BindError::OtherQueuePair);
         }
         Ok(())
     }
 
-    /// Closes the type-2 windows of a queue pair that goes away: its number may come up again.
+    /// Unbinds the type-2 windows of a queue pair that is destroyed, because its number may be
+    /// reused.
     pub(crate) fn release_queue_pair(&mut self, queue_pair: Qpn) {
         if self.private_windows == 0 {
             return;
@@ -171,40 +173,40 @@ impl Memory {
             .keys
             .iter()
             .filter_map(|(key, holder)| match holder {
-                Holder::Window(window) => window.bound.map(|bound| (key, bound)),
-                Holder::Region(_) => None,
+                KeyedMemory::Window(window) => window.bound.map(|bound| (key, bound)),
+                KeyedMemory::Region(_) => None,
             })
             .filter(|(_, bound)| bound.queue_pair == Some(queue_pair))
             .map(|(key, _)| key)
             .collect();
         for key in owned {
-            self.hold(key, None);
+            self.set_binding(key, None);
         }
     }
 
-    /// The key that a window has now.
+    /// The current key of a window.
     pub(crate) fn window_key(&self, key: Key) -> Option<Key> {
         let key = self.keys.current(key)?;
-        matches!(self.keys.get(key)?, Holder::Window(_)).then_some(key)
+        matches!(self.keys.get(key)?, KeyedMemory::Window(_)).then_some(key)
     }
 
-    /// Memory that a peer names by the key of a window.
+    /// The memory that a peer names by the key of a window.
     pub(super) fn through_window(
         &self,
         window: &Window,
-        party: Party,
+        accessor: Accessor,
         address: u64,
         length: u64,
         requirement: Requirement,
     ) -> Result<View<'_>, AccessError> {
-        if window.domain != party.domain {
+        if window.domain != accessor.domain {
             return Err(AccessError::OtherDomain);
         }
         let bound = window.bound.as_ref().ok_or(AccessError::UnknownKey)?;
-        // A type-2 window answers only through the queue pair that bound it (the kind called 2B).
+        // A type-2 window is usable only through the queue pair that bound it (type 2B).
         if bound
             .queue_pair
-            .is_some_and(|owner| owner != party.queue_pair)
+            .is_some_and(|owner| owner != accessor.queue_pair)
         {
             return Err(AccessError::OtherQueuePair);
         }
@@ -217,30 +219,34 @@ impl Memory {
         if end > binding.length {
             return Err(AccessError::OutOfRange);
         }
-        let Some(Holder::Region(region)) = self.keys.get(binding.region) else {
+        let Some(KeyedMemory::Region(region)) = self.keys.get(binding.region) else {
             return Err(AccessError::UnknownKey);
         };
-        // The window's rights stand in for the region's: they were compared when it was bound.
+        // The window's rights replace the region's. They were compared when the window was bound.
         region.view(binding.address + offset, length, Requirement::NOTHING)
     }
 
-    fn window(&self, party: Party, key: Key) -> Result<(WindowKind, Option<Bound>), BindError> {
+    fn window(
+        &self,
+        accessor: Accessor,
+        key: Key,
+    ) -> Result<(WindowKind, Option<Bound>), BindError> {
         match self.keys.get(key) {
-            Some(Holder::Window(window)) if window.domain == party.domain => {
+            Some(KeyedMemory::Window(window)) if window.domain == accessor.domain => {
                 Ok((window.kind, window.bound))
             }
             _ => Err(BindError::NotAWindow),
         }
     }
 
-    fn check_binding(&self, party: Party, binding: &Binding) -> Result<(), BindError> {
+    fn check_binding(&self, accessor: Accessor, binding: &Binding) -> Result<(), BindError> {
         if binding.length == 0 {
             return Ok(());
         }
-        let Some(Holder::Region(region)) = self.keys.get(binding.region) else {
+        let Some(KeyedMemory::Region(region)) = self.keys.get(binding.region) else {
             return Err(BindError::NotARegion);
         };
-        if region.domain != party.domain {
+        if region.domain != accessor.domain {
             return Err(BindError::NotARegion);
         }
         if !region.access.contains(Access::WINDOW_BIND) {
@@ -256,13 +262,13 @@ impl Memory {
             .map_err(|_| BindError::OutOfRange)
     }
 
-    /// Puts a binding in the place of the one that the window has.
-    pub(super) fn hold(&mut self, window: Key, bound: Option<Bound>) {
-        let Some(Holder::Window(window)) = self.keys.get_mut(window) else {
+    /// Replaces the binding of a window.
+    pub(super) fn set_binding(&mut self, window: Key, bound: Option<Bound>) {
+        let Some(KeyedMemory::Window(window)) = self.keys.get_mut(window) else {
             return;
         };
-        let former = std::mem::replace(&mut window.bound, bound);
-        self.count_binding(former, -1);
+        let previous = std::mem::replace(&mut window.bound, bound);
+        self.count_binding(previous, -1);
         self.count_binding(bound, 1);
     }
 
@@ -271,7 +277,7 @@ impl Memory {
         if bound.queue_pair.is_some() {
             self.private_windows = self.private_windows.saturating_add_signed(change);
         }
-        if let Some(Holder::Region(region)) = self.keys.get_mut(bound.binding.region) {
+        if let Some(KeyedMemory::Region(region)) = self.keys.get_mut(bound.binding.region) {
             region.windows = region.windows.saturating_add_signed(change);
         }
     }

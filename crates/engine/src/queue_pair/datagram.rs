@@ -1,4 +1,4 @@
-//! Unreliable datagrams: one packet to anybody who has the key.
+//! Unreliable datagrams: single packets to any queue pair whose Q_Key the sender knows.
 
 use wire::{Companion, Deth, Immediate, Opcode, Operation, Packet, PacketHead, Position, grh};
 
@@ -15,13 +15,13 @@ use crate::shared::Shared;
 use crate::transmit::Batch;
 use crate::work::{Destination, SendFlags, Work};
 
-/// A receive of a datagram begins with the network header of the packet.
+/// The receive buffer of a datagram starts with the GRH area.
 const GRH_LENGTH: usize = grh::LENGTH;
 
 const UDP_HEADER: u16 = 8;
 
 impl QueuePair {
-    /// Sends datagrams; each is done when it has left.
+    /// Sends datagrams. Each completes when it is sent.
     pub(super) fn transmit_datagrams(
         &mut self,
         gids: &GidTable,
@@ -33,7 +33,7 @@ impl QueuePair {
             if self.state != State::ReadyToSend {
                 return;
             }
-            // An oversize datagram sends nothing at all.
+            // An oversize datagram is not sent, not even in part.
             if front.length as usize > self.settings.active_mtu.bytes() {
                 return self.fail_send_queue(Status::LocalLength, shared);
             }
@@ -45,7 +45,7 @@ impl QueuePair {
                 return self.fail_send_queue(Status::LocalOperation, shared);
             };
             let piece = datagram_piece(front.work(), front.length);
-            // The receiving machine steers a batch as a whole, by its first packet.
+            // The receiving kernel steers a batch as a whole, by its first packet.
             let other_peer = batched_for.is_some_and(|first| first != peer);
             let head = piece.opcode.header_length();
             if other_peer || !batch.admits(&route, head, piece.payload) {
@@ -74,10 +74,11 @@ impl QueuePair {
         let Some(front) = self.send.front() else {
             return Ok(());
         };
-        // A privileged key stands for the queue pair's own.
-        let key = match destination.queue_key.is_privileged() {
-            true => self.queue_key(),
-            false => destination.queue_key,
+        // A privileged Q_Key stands for the Q_Key of the queue pair.
+        let key = if destination.queue_key.is_privileged() {
+            self.queue_key()
+        } else {
+            destination.queue_key
         };
         let psn = self.requester.cursor();
         let head = PacketHead::new(piece.opcode, destination.queue_pair, psn)
@@ -95,7 +96,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Takes a datagram. What does not fit is dropped without a word.
+    /// Handles a datagram. A datagram that does not fit is dropped silently.
     pub(crate) fn handle_datagram(
         &mut self,
         packet: &Packet<'_>,
@@ -149,8 +150,9 @@ impl QueuePair {
         shared.complete(receiving.completions, completion, packet.solicited);
     }
 
-    /// The next receive is too small. The receive stays posted and the queue pair keeps its state:
-    /// otherwise any sender that knows the Q_Key could break it (responder error class D).
+    /// The next receive is too small. The receive stays posted and the queue pair keeps its state.
+    /// Otherwise any sender that knows the Q_Key could move it to the error state (responder error
+    /// class D).
     #[cold]
     fn drop_oversize(&mut self, sender: Peer, length: u64, shared: &mut Shared) {
         shared.counters.dropped_messages += 1;
@@ -159,8 +161,9 @@ impl QueuePair {
         }
     }
 
-    /// The receive taken from a shared queue is too small. It ends with an error, so that it does
-    /// not block the other queue pairs; this queue pair keeps its state (responder error class E).
+    /// A receive from a shared receive queue is too small. It completes with an error, so that it
+    /// does not block the other queue pairs. This queue pair keeps its state (responder error class
+    /// E).
     #[cold]
     fn fail_shared_receive(
         &mut self,
@@ -175,8 +178,8 @@ impl QueuePair {
         self.complete_receive_in_error(queue, request.id, Status::LocalLength, shared);
     }
 
-    /// The receive names memory that can't be written: a fault of this side's application, which
-    /// breaks the queue pair (responder error class A).
+    /// The receive names memory that is not writable. This is an error of the local application and
+    /// moves the queue pair to the error state (responder error class A).
     #[cold]
     fn fail_unusable_receive(
         &mut self,
@@ -225,7 +228,7 @@ fn datagram_piece(work: &Work, length: u32) -> Piece {
     }
 }
 
-/// The forty bytes that a receive of this datagram begins with.
+/// The GRH area at the start of a datagram's receive buffer.
 pub(crate) fn network_header(
     arrival: &Arrival,
     fragmentation: wire::Fragmentation,

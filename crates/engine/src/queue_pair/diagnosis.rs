@@ -1,4 +1,4 @@
-//! Why it failed: looked up again, once it has, for whoever wants to know.
+//! Finds out why something failed, after the failure and only for incidents.
 
 use wire::{Packet, Psn, Qpn};
 
@@ -17,13 +17,13 @@ use crate::work::{Payload, ReceiveRequest, Work};
 
 impl QueuePair {
     #[cold]
-    pub(crate) fn note_refused_change(
+    pub(crate) fn note_rejected_change(
         &self,
         attributes: &Attributes,
         error: ModifyError,
         shared: &mut Shared,
     ) {
-        let (missing, surplus) = state::misfits(self.init.kind, self.state, attributes);
+        let (missing, surplus) = state::missing_and_surplus(self.init.kind, self.state, attributes);
         shared.incidents.note(|| {
             Incident::ModifyRefused(Box::new(RefusedChange {
                 queue_pair: self.number,
@@ -38,7 +38,7 @@ impl QueuePair {
     }
 
     #[cold]
-    pub(crate) fn note_refused_post(
+    pub(crate) fn note_rejected_post(
         &self,
         id: u64,
         work: CompletedWork,
@@ -54,9 +54,9 @@ impl QueuePair {
         });
     }
 
-    /// A packet was dropped: perhaps it came from another address than the peer's.
+    /// Notes a dropped request if it came from an address other than the peer's.
     #[cold]
-    pub(super) fn note_stranger(
+    pub(super) fn note_wrong_source(
         &self,
         packet: &Packet<'_>,
         arrival: &Arrival,
@@ -75,7 +75,7 @@ impl QueuePair {
         }
     }
 
-    /// A datagram can't go into the receive that is next.
+    /// Notes a datagram that does not fit the next receive.
     #[cold]
     pub(super) fn note_failed_receive(
         &self,
@@ -88,16 +88,17 @@ impl QueuePair {
         let (id, capacity) = (request.id, request.capacity());
         let segments = &request.segments;
         let memory = &shared.memory;
-        let fault = match needed > capacity {
-            true => ReceiveFault::TooSmall {
+        let fault = if needed > capacity {
+            ReceiveFault::TooSmall {
                 id,
                 capacity,
                 needed,
-            },
-            false => ReceiveFault::Unusable {
+            }
+        } else {
+            ReceiveFault::Unusable {
                 id,
                 fault: memory.fault_in(domain, segments, Requirement::LOCAL_WRITE),
-            },
+            }
         };
         shared.incidents.note(|| Incident::DatagramFailed {
             queue_pair: self.number,
@@ -106,7 +107,7 @@ impl QueuePair {
         });
     }
 
-    /// The oldest send request is about to end with `status`.
+    /// Notes that the oldest send request is about to complete with `status`.
     #[cold]
     pub(super) fn note_failed_send(&self, status: Status, shared: &mut Shared) {
         if !shared.incidents.are_recorded() {
@@ -151,7 +152,7 @@ impl QueuePair {
             Status::ReceiverNotReady => SendFault::NotReady {
                 retries: self.attributes.rnr_retry.unwrap_or(0),
             },
-            Status::LocalOperation if self.asks_without_depth() => SendFault::NoReads,
+            Status::LocalOperation if self.lacks_initiator_depth() => SendFault::NoReads,
             Status::LocalLength => SendFault::TooLong {
                 max: self.settings.active_mtu.bytes() as u32,
             },
@@ -159,13 +160,13 @@ impl QueuePair {
         }
     }
 
-    fn asks_without_depth(&self) -> bool {
+    fn lacks_initiator_depth(&self) -> bool {
         let front = self.send.front();
         let has_response = front.is_some_and(|front| front.work().has_response());
         has_response && self.attributes.initiator_depth.unwrap_or(0) == 0
     }
 
-    /// The first segment of the oldest send request that can't be used.
+    /// The first unusable segment of the oldest send request.
     fn segment_fault(&self, shared: &Shared) -> Option<SegmentFault> {
         let front = self.send.front()?;
         let Payload::Segments(segments) = &front.request.payload else {
@@ -187,13 +188,13 @@ impl QueuePair {
         if self.requester.oldest() != started {
             return Heard::EarlierAnswers;
         }
-        match self.requester.misfit() {
+        match self.requester.peer_expects() {
             Some(expected) => Heard::Misfit { expected, started },
             None => Heard::Nothing,
         }
     }
 
-    /// The sequence number that its peer should send next.
+    /// The next PSN that the peer should send.
     #[must_use]
     pub fn expected_psn(&self) -> Psn {
         self.responder.expected

@@ -1,4 +1,4 @@
-//! The way into the error state: everything outstanding is flushed, in order.
+//! The transition to the error state: all outstanding requests are flushed in order.
 
 use super::{Kind, QueuePair, State};
 use crate::completion::{CompletedWork, Completion, CompletionQueue, Status};
@@ -7,7 +7,8 @@ use crate::shared::Shared;
 use crate::table::Id;
 
 impl QueuePair {
-    /// Breaks it: from now on, requests are flushed and packets are ignored.
+    /// Moves the queue pair to the error state. From now on requests are flushed and packets
+    /// ignored.
     pub(crate) fn fail(&mut self, shared: &mut Shared) {
         if self.state == State::Error {
             return;
@@ -15,7 +16,7 @@ impl QueuePair {
         self.state = State::Error;
         self.requester.stop();
         self.flush_sends(shared);
-        self.abandon_message(Status::Flushed, shared);
+        self.fail_message(Status::Flushed, shared);
         self.flush_receives(shared);
         self.responder.keep_replies_before_final_nak();
         if self.init.shared_receive.is_some() || self.init.kind == Kind::XrcTarget {
@@ -23,14 +24,15 @@ impl QueuePair {
         }
     }
 
-    /// The oldest send request ends with `status`, and the queue pair breaks.
+    /// Completes the oldest send request with `status` and moves the queue pair to the error state.
     pub(super) fn fail_send(&mut self, status: Status, shared: &mut Shared) {
         self.note_failed_send(status, shared);
         self.complete_send(status, shared);
         self.fail(shared);
     }
 
-    /// A send of an unreliable service failed: receiving goes on.
+    /// Completes the oldest send request of an unreliable service with `status`. Receiving
+    /// continues.
     pub(super) fn fail_send_queue(&mut self, status: Status, shared: &mut Shared) {
         self.note_failed_send(status, shared);
         self.complete_send(status, shared);

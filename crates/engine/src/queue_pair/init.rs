@@ -1,4 +1,4 @@
-//! What a queue pair is created with, by the application and by its device.
+//! The values that a queue pair is created with, by the application and by its device.
 
 use std::time::Duration;
 
@@ -10,37 +10,37 @@ use crate::memory::ProtectionDomain;
 use crate::receive::{SharedReceiveQueue, XrcDomain};
 use crate::table::Id;
 
-/// What a queue pair is created with.
+/// The values that an application creates a queue pair with.
 #[derive(Debug, Clone, Copy)]
 pub struct QueuePairInit {
-    /// The service.
+    /// The queue pair type.
     pub kind: Kind,
-    /// The domain of the memory it may touch.
+    /// The protection domain of its memory.
     pub domain: Id<ProtectionDomain>,
-    /// Where send requests complete.
+    /// The completion queue of send requests.
     pub send_completions: Id<CompletionQueue>,
-    /// Where receive requests complete.
+    /// The completion queue of receive requests.
     pub receive_completions: Id<CompletionQueue>,
-    /// Where receives come from, if not from a queue of its own.
+    /// The shared receive queue, if the queue pair uses one instead of its own receive queue.
     pub shared_receive: Option<Id<SharedReceiveQueue>>,
-    /// For an XRC target: the domain of the shared receive queues it may fill.
+    /// For an XRC target: the XRC domain of the shared receive queues that it may use.
     pub xrc_domain: Option<Id<XrcDomain>>,
-    /// How many send requests may be outstanding.
+    /// The maximum number of outstanding send requests.
     pub max_sends: u32,
-    /// How many receive requests may be outstanding.
+    /// The maximum number of outstanding receive requests.
     pub max_receives: u32,
-    /// How many segments a send request may have.
+    /// The maximum number of segments in a send request.
     pub max_send_segments: u32,
-    /// How many segments a receive request may have.
+    /// The maximum number of segments in a receive request.
     pub max_receive_segments: u32,
-    /// How many bytes may be inline in a send request.
+    /// The maximum number of inline bytes in a send request.
     pub max_inline: u32,
     /// Whether every send request is signaled.
     pub signal_all: bool,
 }
 
 impl QueuePairInit {
-    /// A small queue pair whose requests all complete in one queue.
+    /// A small queue pair with one completion queue for all requests.
     #[must_use]
     pub fn new(kind: Kind, domain: Id<ProtectionDomain>, completions: Id<CompletionQueue>) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl QueuePairInit {
     }
 }
 
-/// What a device gives every queue pair to know of itself.
+/// The settings that a device gives to every queue pair.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) active_mtu: PathMtu,

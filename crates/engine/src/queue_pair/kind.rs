@@ -1,21 +1,21 @@
-//! The kinds of queue pair: which service each gives.
+//! Queue pair types.
 
 use wire::Transport;
 
-/// The service that a queue pair gives.
+/// The type of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Reliable connection: everything arrives, once and in order.
+    /// Reliable connection: every message arrives once and in order.
     Rc,
     /// Unreliable connection: messages may be lost.
     Uc,
-    /// Unreliable datagram: single packets to anybody.
+    /// Unreliable datagram: single packets to any queue pair.
     Ud,
-    /// The sending end of an extended reliable connection.
+    /// The sending side of an extended reliable connection.
     XrcInitiator,
-    /// The receiving end of an extended reliable connection, on shared receive queues.
+    /// The receiving side of an extended reliable connection, with shared receive queues.
     XrcTarget,
-    /// Queue pair 1, by which connections are managed: datagrams with a well-known key.
+    /// Queue pair 1: management datagrams with a well-known Q_Key.
     Management,
 }
 

@@ -1,4 +1,4 @@
-//! Work that sends nothing: binding and invalidating memory windows.
+//! Local work: binding and invalidating memory windows. It sends no packets.
 
 use super::QueuePair;
 use crate::completion::Status;
@@ -7,24 +7,24 @@ use crate::work::Work;
 
 impl QueuePair {
     /// Binds or invalidates a memory window.
-    pub(super) fn carry_out(&self, work: &Work, shared: &mut Shared) -> Result<(), Status> {
-        let party = self.party();
+    pub(super) fn execute_local(&self, work: &Work, shared: &mut Shared) -> Result<(), Status> {
+        let accessor = self.accessor();
         let memory = &mut shared.memory;
         let bound = match *work {
             Work::LocalInvalidate(key) => {
-                let invalidated = memory.invalidate(party, key);
-                // "Memory management operation error": what hardware says of bindings and
-                // invalidations alike.
+                let invalidated = memory.invalidate(accessor, key);
+                // "Memory management operation error": hardware reports it for failed bindings and
+                // for failed invalidations.
                 return invalidated.map_err(|_| Status::WindowBind);
             }
             Work::BindWindow {
                 window,
                 key: Some(key),
                 binding,
-            } => memory.bind_type_2(party, window, key, binding),
+            } => memory.bind_type_2(accessor, window, key, binding),
             Work::BindWindow {
                 window, binding, ..
-            } => memory.bind_type_1(party, window, binding),
+            } => memory.bind_type_1(accessor, window, binding),
             _ => return Err(Status::LocalOperation),
         };
         bound.map(drop).map_err(|_| Status::WindowBind)

@@ -1,4 +1,4 @@
-//! Changes of a queue pair: new attributes are checked as a whole, then it enters its new state.
+//! Modification of a queue pair: all attributes are checked, then it enters the new state.
 
 use super::{Attribute, Attributes, Link, ModifyError, QueuePair, State, state};
 use crate::address::GidTable;
@@ -15,9 +15,10 @@ impl QueuePair {
         let to = state::check(self.init.kind, self.state, attributes)?;
         self.check_values(attributes)?;
         let merged = self.attributes.updated_by(attributes);
-        let link = match attributes.path.is_some() {
-            true => Some(self.link_for(&merged, gids)?),
-            false => self.link,
+        let link = if attributes.path.is_some() {
+            Some(self.link_for(&merged, gids)?)
+        } else {
+            self.link
         };
         self.attributes = merged;
         self.link = link;
@@ -94,8 +95,9 @@ impl QueuePair {
         self.requester.renew_retries(&self.attributes);
     }
 
-    /// Back to how it was created: everything outstanding is forgotten without a completion, and
-    /// so are completions that nobody has polled, which would look like those of its next life.
+    /// Returns to the state after creation. Outstanding requests are discarded without completions.
+    /// Unpolled completions are discarded too, because they would be mistaken for those of later
+    /// requests.
     fn reset(&mut self, shared: &mut Shared) {
         for queue in [self.init.send_completions, self.init.receive_completions] {
             if let Some(queue) = shared.completion_queues.get_mut(queue) {
@@ -109,7 +111,7 @@ impl QueuePair {
         };
     }
 
-    /// Raises the event that the caller asked for, once nothing that was begun is under way.
+    /// Raises the event that the caller requested, when no begun request is under way.
     pub(super) fn announce_drained(&mut self, shared: &mut Shared) {
         let drained = self.state == State::SendQueueDrain && !self.send.has_begun();
         if drained && std::mem::take(&mut self.requester.announce_drain) {

@@ -1,4 +1,4 @@
-//! Work that the application hands over: taken whole, or refused with a reason.
+//! Posting of work requests: each is accepted as a whole or rejected with a reason.
 
 use super::{Kind, QueuePair, State};
 use crate::address::GidTable;
@@ -16,7 +16,7 @@ impl QueuePair {
     ) -> Result<(), PostError> {
         let checked = self.check_send(&request, gids);
         if let Err(error) = checked.and_then(|()| self.send.reserve(1)) {
-            self.note_refused_post(request.id, request.work.kind(), error, shared);
+            self.note_rejected_post(request.id, request.work.kind(), error, shared);
             return Err(error);
         }
         let mtu = self.link.map_or(self.settings.active_mtu, |link| link.mtu);
@@ -35,7 +35,7 @@ impl QueuePair {
         self.send.check(request, self.init.kind, gids)
     }
 
-    /// Whether all of these would be taken. Makes room for them.
+    /// Checks whether all these requests can be posted, and reserves memory for them.
     pub(crate) fn check_sends(
         &mut self,
         requests: &[SendRequest],
@@ -62,7 +62,7 @@ impl QueuePair {
             .check_receives()
             .and_then(|()| self.receive.post(request));
         if let Err(error) = posted {
-            self.note_refused_post(id, CompletedWork::Receive, error, shared);
+            self.note_rejected_post(id, CompletedWork::Receive, error, shared);
             return Err(error);
         }
         if self.state == State::Error {
@@ -71,7 +71,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Whether it takes receives of its own at all.
+    /// Checks whether the queue pair has its own receive queue.
     fn check_receives(&self) -> Result<(), PostError> {
         if self.state == State::Reset {
             return Err(PostError::WrongState(self.state));

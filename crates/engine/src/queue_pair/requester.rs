@@ -1,16 +1,17 @@
 //! The send side of a reliable connection, with the completions of its requests.
 //!
-//! Sequence numbers lie on a line: `oldest` is the first that is not acknowledged, `next` the first
-//! that was never sent, and `cursor` the one to send now. Normally `cursor == next`; after a loss it
-//! goes back to `oldest` and everything from there on is sent again (go-back-N).
+//! Three sequence numbers describe its progress: `oldest` is the first one that is not
+//! acknowledged, `next` the first one that was never sent, and `cursor` the one to send now.
+//! Normally `cursor == next`. After a loss `cursor` goes back to `oldest`, and all packets from
+//! there on are retransmitted (go-back-N).
 //!
 //! ```text
-//!   acknowledged   |  under way, or to be repeated  |  never sent
+//!   acknowledged   |  under way, or to retransmit   |  never sent
 //!  ----------------+--------------------------------+-------------> PSN
 //!                oldest     <=     cursor    <=    next
 //! ```
 
-mod company;
+mod coalescing;
 mod recovery;
 mod response;
 mod window;
@@ -31,39 +32,41 @@ use crate::sabotage::{Bug, Sabotage};
 use crate::shared::Shared;
 use crate::transmit::Batch;
 use crate::work::{SendFlags, Work};
-use company::Company;
+use coalescing::Coalescing;
 use window::Window;
 
-/// An acknowledgement is asked for at least this often in a long message.
-const MAX_UNASKED: u32 = 64;
+/// The maximum number of packets between two acknowledgement requests in a long message.
+const MAX_PACKETS_PER_ACK_REQUEST: u32 = 64;
 
-/// The send side's place in the sequence, and its patience.
+/// The send side of a reliable connection: its sequence numbers, retries and timers.
 #[derive(Debug)]
 pub(super) struct Requester {
     oldest: Psn,
     cursor: Psn,
     next: Psn,
-    /// The request in the send queue that `cursor` lies in.
+    /// The index of the request in the send queue that `cursor` belongs to.
     position: usize,
-    /// The number of the next message, as the peer counts them.
+    /// The message sequence number of the next message, as the peer counts.
     sequence: u32,
-    /// The last message that the peer has a receive for, if it says so.
+    /// The last message that the peer has a receive for, if the peer reports credits.
     credit_limit: Option<u32>,
-    /// The last sequence number of each read or atomic under way.
+    /// The last PSN of each read or atomic under way.
     awaited: VecDeque<Psn>,
-    /// Packets sent since one asked for an acknowledgement.
-    unasked: u32,
+    /// Packets sent since the last one that requested an acknowledgement.
+    packets_since_ack_request: u32,
     retries_left: u8,
     rnr_retries_left: u8,
-    /// Timeouts since something was acknowledged.
+    /// Timeouts since the last progress.
     timeouts: u32,
     acknowledgement_due: Option<Instant>,
     rnr_wait_until: Option<Instant>,
-    company: Company,
-    /// A lost response was noticed here and asked for again: once is enough.
-    asked_again: Option<Psn>,
-    /// What the peer seems to expect, by an answer that fits nothing outstanding.
-    misfit: Option<Psn>,
+    coalescing: Coalescing,
+    /// The PSN at which a loss was last detected and retransmitted. One loss causes one
+    /// retransmission.
+    retransmitted_at: Option<Psn>,
+    /// The PSN that the peer seems to expect, according to a response that matches no outstanding
+    /// request.
+    peer_expects: Option<Psn>,
     window: Window,
     /// Whether draining the send queue raises an event.
     pub(super) announce_drain: bool,
@@ -71,10 +74,10 @@ pub(super) struct Requester {
 
 /// Why nothing more can be sent now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hold {
-    /// Everything is sent.
+enum Blocked {
+    /// All requests are sent.
     Idle,
-    /// A timer or a response will end it.
+    /// A timer or a response ends the wait.
     Waiting,
     /// The request can never be sent.
     Impossible(Status),
@@ -90,15 +93,15 @@ impl Requester {
             sequence: 1,
             credit_limit: None,
             awaited: VecDeque::new(),
-            unasked: 0,
+            packets_since_ack_request: 0,
             retries_left: 0,
             rnr_retries_left: 0,
             timeouts: 0,
             acknowledgement_due: None,
             rnr_wait_until: None,
-            company: Company::Unneeded,
-            asked_again: None,
-            misfit: None,
+            coalescing: Coalescing::Off,
+            retransmitted_at: None,
+            peer_expects: None,
             window: Window::new(limits),
             announce_drain: false,
         }
@@ -115,27 +118,28 @@ impl Requester {
         self.rnr_retries_left = attributes.rnr_retry.unwrap_or(0);
     }
 
-    /// Cheap and perhaps too optimistic: trying finds out.
+    /// A quick check that may return true although nothing can be sent.
     pub(super) fn may_transmit(&self, queue: &SendQueue) -> bool {
         self.rnr_wait_until.is_none() && self.position < queue.len()
     }
 
-    /// The sequence number to send now.
+    /// The PSN to send now.
     pub(super) fn cursor(&self) -> Psn {
         self.cursor
     }
 
-    /// The first sequence number that is not acknowledged.
+    /// The first PSN that is not acknowledged.
     pub(super) fn oldest(&self) -> Psn {
         self.oldest
     }
 
-    /// The sequence number that the peer seems to expect, by an answer that fitted nothing.
-    pub(super) fn misfit(&self) -> Option<Psn> {
-        self.misfit
+    /// The PSN that the peer seems to expect, according to a response that matches no outstanding
+    /// request.
+    pub(super) fn peer_expects(&self) -> Option<Psn> {
+        self.peer_expects
     }
 
-    /// Moves on by one packet that nobody will acknowledge.
+    /// Advances by one packet that will not be acknowledged.
     pub(super) fn step(&mut self) {
         self.start(self.cursor + 1);
     }
@@ -146,7 +150,7 @@ impl Requester {
 }
 
 impl QueuePair {
-    /// Sends requests until the batch is full or something must be waited for.
+    /// Sends requests until the batch is full or a request must wait.
     pub(super) fn transmit_requests(
         &mut self,
         now: Instant,
@@ -154,15 +158,15 @@ impl QueuePair {
         shared: &mut Shared,
     ) {
         let Some(link) = self.link else { return };
-        if batch.is_empty() && (self.waits_for_company(now) || !self.window_is_open(&link)) {
+        if batch.is_empty() && (self.waits_to_coalesce(now) || !self.window_is_open(&link)) {
             return;
         }
         loop {
             self.begin_requests(&link, shared);
             let piece = match self.next_piece(&link, shared.sabotage) {
                 Ok(piece) => piece,
-                Err(Hold::Impossible(status)) => {
-                    self.fail_position(status, shared);
+                Err(Blocked::Impossible(status)) => {
+                    self.fail_current(status, shared);
                     return;
                 }
                 Err(_) => return,
@@ -172,14 +176,14 @@ impl QueuePair {
                 return;
             }
             if let Err(status) = self.send_piece(&piece, &link, batch, shared) {
-                self.fail_position(status, shared);
+                self.fail_current(status, shared);
                 return;
             }
             self.arm_acknowledgement_timer(now);
         }
     }
 
-    /// Gives the request at the cursor its sequence numbers, and does local work that has its turn.
+    /// Assigns PSNs to the request at the cursor, and executes local work that is next.
     fn begin_requests(&mut self, link: &Link, shared: &mut Shared) {
         while let Some(request) = self.send.at(self.requester.position) {
             match request.progress {
@@ -195,9 +199,10 @@ impl QueuePair {
                     if !self.may_begin(request, shared.sabotage) {
                         return;
                     }
-                    match request.work().is_local() {
-                        true => self.do_local_work(shared),
-                        false => self.number_request(link),
+                    if request.work().is_local() {
+                        self.do_local_work(shared);
+                    } else {
+                        self.number_request(link);
                     }
                 }
             }
@@ -205,7 +210,7 @@ impl QueuePair {
     }
 
     fn may_begin(&self, request: &Outstanding, sabotage: Sabotage) -> bool {
-        // A draining queue finishes what was begun and begins nothing.
+        // A draining queue finishes requests that are under way and begins no others.
         if self.state == State::SendQueueDrain {
             return false;
         }
@@ -225,7 +230,7 @@ impl QueuePair {
             sequence: requester.sequence,
             piece,
         };
-        // The peer counts every request packet of a read as a message of its own.
+        // The peer counts every request packet of a read as one message.
         let messages = match request.work() {
             Work::Read(_) => request.packets.div_ceil(piece),
             _ => 1,
@@ -233,20 +238,20 @@ impl QueuePair {
         requester.sequence = (requester.sequence + messages) & 0xff_ffff;
     }
 
-    /// What to send now.
-    fn next_piece(&self, link: &Link, sabotage: Sabotage) -> Result<Piece, Hold> {
+    /// The next packet to send.
+    fn next_piece(&self, link: &Link, sabotage: Sabotage) -> Result<Piece, Blocked> {
         let requester = &self.requester;
         if requester.rnr_wait_until.is_some() && !sabotage.has(Bug::RnrTimerIgnored) {
-            return Err(Hold::Waiting);
+            return Err(Blocked::Waiting);
         }
-        let request = self.send.at(requester.position).ok_or(Hold::Idle)?;
+        let request = self.send.at(requester.position).ok_or(Blocked::Idle)?;
         let Progress::Begun {
             first,
             sequence,
             piece,
         } = request.progress
         else {
-            return Err(Hold::Waiting);
+            return Err(Blocked::Waiting);
         };
         if request.work().has_response() {
             self.check_response_resources()?;
@@ -255,23 +260,23 @@ impl QueuePair {
         let transport = self.init.kind.transport();
         let piece = request.piece(transport, index, link.mtu(), piece);
         if !self.window_admits(piece.span, link) || !self.credits_admit(request, sequence) {
-            return Err(Hold::Waiting);
+            return Err(Blocked::Waiting);
         }
         Ok(piece)
     }
 
-    fn check_response_resources(&self) -> Result<(), Hold> {
+    fn check_response_resources(&self) -> Result<(), Blocked> {
         let depth = usize::from(self.attributes.initiator_depth.unwrap_or(0));
         match self.requester.awaited.len() {
-            _ if depth == 0 => Err(Hold::Impossible(Status::LocalOperation)),
-            outstanding if outstanding >= depth => Err(Hold::Waiting),
+            _ if depth == 0 => Err(Blocked::Impossible(Status::LocalOperation)),
+            outstanding if outstanding >= depth => Err(Blocked::Waiting),
             _ => Ok(()),
         }
     }
 
-    /// A window that opens by a packet or two stays shut until a quarter of it is open: a send of many
-    /// packets costs hardly more than a send of one. An acknowledgement is on its way then, because one
-    /// is asked for in every quarter.
+    /// Whether the window admits enough packets for a send. After a full window it waits until a
+    /// quarter of the window is free, because one send of many packets costs little more than a
+    /// send of one. An acknowledgement is then on its way, because every quarter requests one.
     fn window_is_open(&self, link: &Link) -> bool {
         let window = self.requester.window.packets(link.mtu());
         let in_flight = self.requester.in_flight();
@@ -283,7 +288,7 @@ impl QueuePair {
         in_flight == 0 || in_flight + span <= self.requester.window.packets(link.mtu())
     }
 
-    /// C9-148: without a credit only one packet may be under way, to learn of new ones.
+    /// C9-148: without a credit only one packet may be under way, to learn of new credits.
     fn credits_admit(&self, request: &Outstanding, sequence: u32) -> bool {
         let Some(limit) = self.requester.credit_limit else {
             return true;
@@ -295,9 +300,10 @@ impl QueuePair {
         let admitted = request
             .first()
             .is_some_and(|first| self.requester.oldest.since(first) > 0);
-        // Begun when there seemed to be credits, and nobody was asked yet: only its rest will ask.
-        let unasked = self.requester.unasked > 0;
-        admitted || unasked || self.requester.in_flight() == 0
+        // The message was begun with credits and has requested no acknowledgement yet. Only its
+        // rest will request one.
+        let no_ack_requested = self.requester.packets_since_ack_request > 0;
+        admitted || no_ack_requested || self.requester.in_flight() == 0
     }
 
     fn send_piece(
@@ -308,7 +314,7 @@ impl QueuePair {
         shared: &mut Shared,
     ) -> Result<(), Status> {
         let psn = self.requester.cursor;
-        let asks = self.asks_for_acknowledgement(piece, link);
+        let requests_ack = self.requests_acknowledgement(piece, link);
         let request = self
             .send
             .at(self.requester.position)
@@ -316,7 +322,7 @@ impl QueuePair {
         let head = request
             .head(piece, link.peer, psn, shared.sabotage)
             .partition(self.partition())
-            .acknowledge(asks);
+            .acknowledge(requests_ack);
         let (memory, domain) = (&shared.memory, self.init.domain);
         batch
             .push(&link.route, head, piece.payload, |out| {
@@ -324,20 +330,23 @@ impl QueuePair {
             })
             .map_err(|_| Status::LocalProtection)?;
         let awaited = request.work().has_response();
-        self.advance(piece, asks, awaited, shared);
+        self.advance(piece, requests_ack, awaited, shared);
         Ok(())
     }
 
-    fn asks_for_acknowledgement(&self, piece: &Piece, link: &Link) -> bool {
+    fn requests_acknowledgement(&self, piece: &Piece, link: &Link) -> bool {
         let requester = &self.requester;
         let window = requester.window.packets(link.mtu());
         let full = requester.in_flight() + piece.span >= window;
-        let often = (window / 4).clamp(1, MAX_UNASKED);
+        let interval = (window / 4).clamp(1, MAX_PACKETS_PER_ACK_REQUEST);
         let limited = requester.credit_limit.is_some() && requester.in_flight() == 0;
-        piece.opcode.position().ends() || full || limited || requester.unasked + 1 >= often
+        piece.opcode.position().ends()
+            || full
+            || limited
+            || requester.packets_since_ack_request + 1 >= interval
     }
 
-    fn advance(&mut self, piece: &Piece, asked: bool, awaited: bool, shared: &mut Shared) {
+    fn advance(&mut self, piece: &Piece, requested_ack: bool, awaited: bool, shared: &mut Shared) {
         let requester = &mut self.requester;
         let after = requester.cursor + piece.span;
         if requester.cursor.since(requester.next) < 0 {
@@ -350,41 +359,42 @@ impl QueuePair {
             requester.next = after;
         }
         requester.cursor = after;
-        requester.unasked = match asked {
-            true => 0,
-            false => requester.unasked + 1,
+        requester.packets_since_ack_request = if requested_ack {
+            0
+        } else {
+            requester.packets_since_ack_request + 1
         };
     }
 
-    /// Local work sends no packet, but has its turn in the order of completions.
+    /// Local work sends no packet, but completes in the order of the send queue.
     fn do_local_work(&mut self, shared: &mut Shared) {
         let position = self.requester.position;
         let Some(work) = self.send.at(position).map(|request| *request.work()) else {
             return;
         };
-        let progress = match self.carry_out(&work, shared) {
+        let progress = match self.execute_local(&work, shared) {
             Ok(()) => Progress::Done,
             Err(status) => Progress::Failed(status),
         };
         if let Some(request) = self.send.at_mut(position) {
             request.progress = progress;
         }
-        self.settle_front(shared);
+        self.complete_finished(shared);
     }
 
-    /// The request at the cursor can't be sent; it ends when all before it have ended.
-    fn fail_position(&mut self, status: Status, shared: &mut Shared) {
+    /// The request at the cursor cannot be sent. It completes in error after all earlier requests.
+    fn fail_current(&mut self, status: Status, shared: &mut Shared) {
         if let Some(request) = self.send.at_mut(self.requester.position) {
             request.progress = Progress::Failed(status);
         }
-        self.settle_front(shared);
+        self.complete_finished(shared);
     }
 
-    /// Completes what waited only for the requests before it.
-    fn settle_front(&mut self, shared: &mut Shared) {
+    /// Completes requests that waited only for earlier requests.
+    fn complete_finished(&mut self, shared: &mut Shared) {
         while let Some(front) = self.send.front() {
             match front.progress {
-                Progress::Done => self.finish_front(Status::Success, shared),
+                Progress::Done => self.complete_oldest(Status::Success, shared),
                 Progress::Failed(status) => self.fail_send(status, shared),
                 Progress::Posted | Progress::Begun { .. } => break,
             }
@@ -392,7 +402,7 @@ impl QueuePair {
         self.announce_drained(shared);
     }
 
-    fn finish_front(&mut self, status: Status, shared: &mut Shared) {
+    fn complete_oldest(&mut self, status: Status, shared: &mut Shared) {
         self.requester.position = self.requester.position.saturating_sub(1);
         self.complete_send(status, shared);
     }

@@ -1,8 +1,8 @@
 //! The receive side of a reliable connection.
 //!
-//! A request is first put in its place in the sequence, then [admitted](QueuePair::admit) by named
-//! checks that change nothing, and only then executed. What is refused gets the NAK that the
-//! specification names, and what was seen before is answered again but never executed again.
+//! A request is first classified by its PSN, then [admitted](QueuePair::admit) by checks that
+//! change no state, and only then executed. A rejected request gets the NAK that the specification
+//! defines. A duplicate is answered again but never executed again.
 
 mod admit;
 mod diagnosis;
@@ -23,36 +23,37 @@ use crate::sabotage::{Bug, Sabotage};
 use crate::shared::Shared;
 use crate::table::Id;
 use crate::work::ReceiveRequest;
-pub(super) use admit::Refusal;
-use replay::Saved;
+pub(super) use admit::Rejection;
+use replay::SavedResponse;
 use reply::Reply;
 
-/// The receive side's place in the sequence, and what it still has to say.
+/// The receive side of a reliable connection: its sequence numbers and queued replies.
 #[derive(Debug)]
 pub(super) struct Responder {
-    /// The sequence number that must come next.
+    /// The next PSN to execute.
     pub(super) expected: Psn,
-    /// How many messages are complete, modulo 2^24.
+    /// How many messages are complete, modulo 2^24 (the message sequence number).
     completed: u32,
-    /// A NAK was sent for the expected number: silence until it comes.
-    silent: bool,
-    /// A message of which some packets are still to come.
+    /// Whether a NAK was sent for the expected PSN. No further NAK is sent until that packet
+    /// arrives.
+    nak_sent: bool,
+    /// The message whose packets are arriving.
     pub(super) message: Option<Message>,
     replies: VecDeque<Reply>,
-    /// The last reads and atomics, to answer them again.
-    saved: VecDeque<Saved>,
-    /// Whether the peer has been heard.
+    /// The responses of the latest reads and atomics, for duplicates.
+    saved: VecDeque<SavedResponse>,
+    /// Whether the first packet of the peer has arrived.
     established: bool,
-    /// For an XRC target: the domain of the shared receive queue that the last request names.
+    /// For an XRC target: the protection domain of the shared receive queue in the last request.
     pub(super) domain: Option<Id<ProtectionDomain>>,
 }
 
-/// A message that arrives in several packets.
+/// A message of several packets.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// It goes into a receive.
+    /// A SEND, which fills a receive.
     Send(Receiving),
-    /// It goes into memory that the peer named.
+    /// A WRITE, which fills memory that the peer named.
     Write(Writing),
 }
 
@@ -62,12 +63,12 @@ pub(super) struct Receiving {
     pub(super) request: ReceiveRequest,
     pub(super) domain: Id<ProtectionDomain>,
     pub(super) completions: Id<CompletionQueue>,
-    /// The shared queue it came from, if any.
+    /// The shared receive queue that it came from, if any.
     pub(super) origin: Option<Id<SharedReceiveQueue>>,
     pub(super) filled: u32,
 }
 
-/// Where the next packet of a WRITE goes.
+/// The address of the next packet of a WRITE.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Writing {
     pub(super) key: Key,
@@ -76,12 +77,12 @@ pub(super) struct Writing {
     pub(super) total: u32,
 }
 
-/// Where a request stands in the sequence.
-enum Place {
+/// The position of a request in the sequence.
+enum SequencePosition {
     Expected,
-    /// Seen before.
+    /// The request was executed before.
     Duplicate,
-    /// Something before it is missing.
+    /// At least one packet before the request is missing.
     Ahead,
 }
 
@@ -90,7 +91,7 @@ impl Responder {
         Self {
             expected: Psn::ZERO,
             completed: 0,
-            silent: false,
+            nak_sent: false,
             message: None,
             replies: VecDeque::new(),
             saved: VecDeque::new(),
@@ -103,38 +104,40 @@ impl Responder {
         self.expected = expected;
     }
 
-    fn place(&self, psn: Psn, sabotage: Sabotage) -> Place {
-        let distance = match sabotage.has(Bug::NoPsnWrap) {
-            true => psn.value() as i32 - self.expected.value() as i32,
-            false => psn.since(self.expected),
+    fn classify(&self, psn: Psn, sabotage: Sabotage) -> SequencePosition {
+        let distance = if sabotage.has(Bug::NoPsnWrap) {
+            psn.value() as i32 - self.expected.value() as i32
+        } else {
+            psn.since(self.expected)
         };
         match distance {
-            0 => Place::Expected,
-            1.. if sabotage.has(Bug::GapAccepted) => Place::Expected,
-            1.. => Place::Ahead,
-            _ => Place::Duplicate,
+            0 => SequencePosition::Expected,
+            1.. if sabotage.has(Bug::GapAccepted) => SequencePosition::Expected,
+            1.. => SequencePosition::Ahead,
+            _ => SequencePosition::Duplicate,
         }
     }
 }
 
 impl QueuePair {
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
-        self.note_domain(packet, shared);
-        match self.responder.place(packet.psn, shared.sabotage) {
-            Place::Duplicate => return self.repeat(packet, shared),
-            Place::Ahead => return self.report_gap(shared),
-            Place::Expected => self.note_contact(shared),
+        self.set_request_domain(packet, shared);
+        match self.responder.classify(packet.psn, shared.sabotage) {
+            SequencePosition::Duplicate => return self.handle_duplicate(packet, shared),
+            SequencePosition::Ahead => return self.report_gap(shared),
+            SequencePosition::Expected => self.note_established(shared),
         }
-        if let Err(refusal) = self.admit(packet, shared) {
-            return self.refuse(packet, refusal, shared);
+        if let Err(rejection) = self.admit(packet, shared) {
+            return self.reject(packet, rejection, shared);
         }
-        if let Err(refusal) = self.execute(packet, shared) {
-            self.refuse(packet, refusal, shared);
+        if let Err(rejection) = self.execute(packet, shared) {
+            self.reject(packet, rejection, shared);
         }
     }
 
-    /// An XRC target has no memory of its own: a request reaches that of the queue it names.
-    fn note_domain(&mut self, packet: &Packet<'_>, shared: &Shared) {
+    /// An XRC target has no protection domain for memory: a request uses the one of the shared
+    /// receive queue that it names.
+    fn set_request_domain(&mut self, packet: &Packet<'_>, shared: &Shared) {
         if self.init.kind == Kind::XrcTarget
             && let Some(id) = self.named_receive_queue(packet, shared)
             && let Some(queue) = shared.receive_queues.get(id)
@@ -143,36 +146,36 @@ impl QueuePair {
         }
     }
 
-    /// One sequence NAK per gap, then silence until the expected packet comes.
+    /// Sends one sequence NAK per gap, and no further one until the expected packet arrives.
     fn report_gap(&mut self, shared: &mut Shared) {
         shared.counters.out_of_sequence += 1;
-        if self.responder.silent {
+        if self.responder.nak_sent {
             return;
         }
         shared.counters.sequence_naks_sent += 1;
-        self.negative(Syndrome::Negative(NakCode::SequenceError));
+        self.push_nak_for_expected(Syndrome::Negative(NakCode::SequenceError));
     }
 
-    fn negative(&mut self, syndrome: Syndrome) {
-        self.responder.silent = true;
+    fn push_nak_for_expected(&mut self, syndrome: Syndrome) {
+        self.responder.nak_sent = true;
         let psn = self.responder.expected;
-        self.responder.push_verdict(psn, syndrome);
+        self.responder.push_nak(psn, syndrome);
     }
 
-    fn refuse(&mut self, packet: &Packet<'_>, refusal: Refusal, shared: &mut Shared) {
-        match refusal {
-            Refusal::NotReady => {
+    fn reject(&mut self, packet: &Packet<'_>, rejection: Rejection, shared: &mut Shared) {
+        match rejection {
+            Rejection::NotReady => {
                 shared.counters.rnr_naks_sent += 1;
                 let timer = self.attributes.rnr_timer.unwrap_or_default();
-                self.negative(Syndrome::ReceiverNotReady(timer));
+                self.push_nak_for_expected(Syndrome::ReceiverNotReady(timer));
             }
-            Refusal::Fatal { nak, receive } => {
+            Rejection::Fatal { nak, receive } => {
                 shared.counters.fatal_naks_sent += 1;
-                self.note_refusal(packet, refusal, Some(nak), shared);
+                self.note_rejection(packet, rejection, Some(nak), shared);
                 if let Some(status) = receive {
-                    self.spoil_receive(packet, status, shared);
+                    self.fail_receive(packet, status, shared);
                 }
-                self.negative(Syndrome::Negative(nak));
+                self.push_nak_for_expected(Syndrome::Negative(nak));
                 shared.raise(match nak {
                     // C9-222.1.1: a key violation is also an affiliated asynchronous error.
                     NakCode::RemoteAccess => AsyncEvent::AccessError(self.number),
@@ -184,32 +187,32 @@ impl QueuePair {
         }
     }
 
-    /// The receive of the message that was refused ends with `status`.
-    fn spoil_receive(&mut self, packet: &Packet<'_>, status: Status, shared: &mut Shared) {
+    /// Completes the receive of the rejected message with `status`.
+    fn fail_receive(&mut self, packet: &Packet<'_>, status: Status, shared: &mut Shared) {
         if self.responder.message.is_none() {
             self.responder.message = self.take_receive(packet, shared).map(Message::Send);
         }
-        self.abandon_message(status, shared);
+        self.fail_message(status, shared);
     }
 
-    /// A message that was begun will not be finished: its receive ends with `status`.
-    pub(super) fn abandon_message(&mut self, status: Status, shared: &mut Shared) {
+    /// Completes the receive of an unfinished message with `status`.
+    pub(super) fn fail_message(&mut self, status: Status, shared: &mut Shared) {
         if let Some(Message::Send(receiving)) = self.responder.message.take() {
             let id = receiving.request.id;
             self.complete_receive_in_error(receiving.completions, id, status, shared);
         }
     }
 
-    /// The first packet from the peer tells that it is there. A stray packet of whoever was
-    /// connected to this number before tells nothing: it must be the one that is expected.
-    pub(super) fn note_contact(&mut self, shared: &mut Shared) {
+    /// Reports the first packet from the peer. Only the expected packet counts: other packets may
+    /// come from an earlier connection of this queue pair number.
+    pub(super) fn note_established(&mut self, shared: &mut Shared) {
         if self.state == State::ReadyToReceive && !self.responder.established {
             self.responder.established = true;
             shared.raise(AsyncEvent::CommunicationEstablished(self.number));
         }
     }
 
-    /// Whether there is a receive for a message that `packet` begins.
+    /// Whether a receive is available for the message that `packet` starts.
     pub(super) fn has_receive(&self, packet: &Packet<'_>, shared: &Shared) -> bool {
         match self.shared_receive_for(packet, shared) {
             Some(id) => shared
@@ -220,7 +223,7 @@ impl QueuePair {
         }
     }
 
-    /// Takes the next receive from where this queue pair takes them.
+    /// Takes the next receive from the queue pair's own or shared receive queue.
     pub(super) fn take_receive(
         &mut self,
         packet: &Packet<'_>,
@@ -265,7 +268,7 @@ impl QueuePair {
         }
     }
 
-    /// The shared receive queue that an XRC request names, if this queue pair may fill it.
+    /// The shared receive queue that an XRC request names, if this queue pair may use it.
     fn named_receive_queue(
         &self,
         packet: &Packet<'_>,

@@ -1,4 +1,4 @@
-//! From messages to packets: which opcode, which headers, which bytes.
+//! Segmentation: divides messages into packets, with their opcodes, headers and data.
 
 use wire::{
     AtomicEth, Companion, Feth, Ieth, Immediate, Opcode, Operation, PacketHead, Position, Psn, Qpn,
@@ -11,23 +11,24 @@ use crate::sabotage::{Bug, Sabotage};
 use crate::table::Id;
 use crate::work::{Payload, Remote, SendFlags, Work};
 
-/// One packet of a request.
+/// One packet of a send request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) opcode: Opcode,
-    /// Where in the message it begins.
+    /// The offset of its data in the message.
     pub(super) offset: u32,
-    /// How many bytes it asks for, for a read, or carries.
+    /// How many bytes it carries, or requests if it is a read request.
     pub(super) length: u32,
-    /// How many sequence numbers it takes.
+    /// How many PSNs it takes.
     pub(super) span: u32,
-    /// How many bytes of data it carries.
+    /// The length of its payload.
     pub(super) payload: usize,
 }
 
 impl Outstanding {
-    /// The packet number `index`. A read asks for at most `read_limit` packets at once, counted
-    /// from its beginning, so that a repeated request ends where the first one ended.
+    /// The packet with this `index`. One read request asks for at most `read_limit` packets,
+    /// counted from the start of the read, so that a retransmitted request ends where the first one
+    /// ended.
     pub(super) fn piece(
         &self,
         transport: Transport,
@@ -70,7 +71,7 @@ impl Outstanding {
         }
     }
 
-    /// The headers of `piece`, all but the pad.
+    /// The headers of `piece`, except the pad.
     pub(super) fn head(
         &self,
         piece: &Piece,
@@ -123,7 +124,7 @@ impl Outstanding {
         }
     }
 
-    /// Appends the data of `piece`.
+    /// Appends the payload of `piece`.
     #[inline]
     pub(super) fn fill(
         &self,
@@ -147,11 +148,12 @@ impl Outstanding {
 }
 
 fn read_reth(remote: Remote, piece: &Piece, sabotage: Sabotage) -> Reth {
-    let moved_on = match sabotage.has(Bug::PartialReadRestartsWrongly) {
-        true => 0,
-        false => u64::from(piece.offset),
+    let progress = if sabotage.has(Bug::PartialReadRestartsWrongly) {
+        0
+    } else {
+        u64::from(piece.offset)
     };
-    let address = remote.address.wrapping_add(moved_on);
+    let address = remote.address.wrapping_add(progress);
     Reth::new(address, remote.key, piece.length)
 }
 
@@ -165,7 +167,7 @@ const fn operation(work: &Work) -> Operation {
         Work::AtomicWrite(_) => Operation::AtomicWrite,
         Work::Flush { .. } => Operation::Flush,
         Work::LocalInvalidate(_) | Work::BindWindow { .. } => {
-            panic!("local work has no packets")
+            panic!("local work sends no packets")
         }
     }
 }
@@ -178,5 +180,5 @@ fn opcode(transport: Transport, operation: Operation, position: Position, work: 
         _ => Companion::None,
     };
     Opcode::find(transport, operation, position, companion)
-        .expect("posting checked that the service has this operation")
+        .expect("post_send checked that the transport has this operation")
 }

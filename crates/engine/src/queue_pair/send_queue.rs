@@ -11,39 +11,39 @@ use crate::receive::PostError;
 use crate::shared::Shared;
 use crate::work::{MAX_MESSAGE, Payload, SendFlags, SendRequest, Work};
 
-/// A send request under way.
+/// A send request that has not completed.
 #[derive(Debug)]
 pub(super) struct Outstanding {
     pub(super) request: SendRequest,
-    /// The message's length in bytes.
+    /// The length of the message in bytes.
     pub(super) length: u32,
-    /// How many sequence numbers it takes; none for local work.
+    /// How many PSNs it takes; 0 for local work.
     pub(super) packets: u32,
     pub(super) progress: Progress,
 }
 
-/// How far a send request has got.
+/// The progress of a send request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// It waits for its turn.
+    /// It has not begun.
     Posted,
-    /// It is on its way.
+    /// Packets of it are under way.
     Begun {
-        /// The sequence number of its first packet.
+        /// The PSN of its first packet.
         first: Psn,
-        /// Its place among all messages, for the peer's credits.
+        /// Its message sequence number, for the peer's credits.
         sequence: u32,
-        /// A read is asked for in pieces of so many packets.
+        /// How many response packets each request packet of a read asks for.
         piece: u32,
     },
-    /// Local work, done; it completes when all before it have.
+    /// Local work is done. It completes after all earlier requests.
     Done,
-    /// It can't be done; it ends with this status when all before it have ended.
+    /// It failed. It completes with this status after all earlier requests.
     Failed(Status),
 }
 
 impl Outstanding {
-    /// The sequence number of its first packet, once it has one.
+    /// The PSN of its first packet, if it has begun.
     pub(super) fn first(&self) -> Option<Psn> {
         match self.progress {
             Progress::Begun { first, .. } => Some(first),
@@ -77,16 +77,16 @@ impl SendQueue {
         }
     }
 
-    /// Has memory for so many more.
+    /// Reserves memory for `count` more requests.
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), PostError> {
         let reserved = self.requests.try_reserve(count);
         reserved.map_err(|_| PostError::NoMemory)
     }
 
-    /// Takes a request that was checked.
+    /// Adds a request that was checked.
     pub(super) fn push(&mut self, request: SendRequest, mtu: PathMtu) {
         let length = match request.work {
-            // A longer segment is filled in its first eight bytes.
+            // Only the first eight bytes of a longer segment are filled.
             Work::CompareSwap { .. } | Work::FetchAdd { .. } => 8,
             _ => request.payload.length() as u32,
         };
@@ -98,15 +98,16 @@ impl SendQueue {
         });
     }
 
-    /// Whether so many more fit.
+    /// Checks whether the queue has room for `count` more requests.
     pub(super) fn check_room(&self, count: usize) -> Result<(), PostError> {
-        match self.requests.len() + count <= self.capacity as usize {
-            true => Ok(()),
-            false => Err(PostError::QueueFull),
+        if self.requests.len() + count <= self.capacity as usize {
+            Ok(())
+        } else {
+            Err(PostError::QueueFull)
         }
     }
 
-    /// Whether the request makes sense here.
+    /// Checks whether the request is valid for this queue pair.
     pub(super) fn check(
         &self,
         request: &SendRequest,
@@ -125,7 +126,7 @@ impl SendQueue {
                     max: self.max_segments,
                 })
             }
-            // The eight bytes of an atomic write are part of the request itself.
+            // The eight bytes of an atomic write are part of the request, not inline data.
             Payload::Inline(_) if matches!(request.work, Work::AtomicWrite(_)) => Ok(()),
             Payload::Inline(bytes) if bytes.len() > self.max_inline as usize => {
                 Err(PostError::InlineTooLong {
@@ -179,12 +180,12 @@ impl SendQueue {
 }
 
 impl QueuePair {
-    /// Ends the oldest send request.
+    /// Completes the oldest send request.
     pub(super) fn complete_send(&mut self, status: Status, shared: &mut Shared) {
         let Some(ended) = self.send.requests.pop_front() else {
             return;
         };
-        // An error is told even when success would not have been.
+        // An error is reported even for an unsignaled request.
         if status == Status::Success && !self.send.is_signaled(&ended.request) {
             return;
         }
@@ -208,11 +209,11 @@ impl QueuePair {
     }
 }
 
-/// What each service can do.
+/// Checks what each queue pair type supports.
 fn check_service(request: &SendRequest, kind: Kind, gids: &GidTable) -> Result<(), PostError> {
     let inline = matches!(request.payload, Payload::Inline(_));
     let fits = match request.work {
-        // Their segments say where a result goes.
+        // The segments of these requests receive the result.
         Work::Read(_) | Work::CompareSwap { .. } | Work::FetchAdd { .. } if inline => false,
         Work::Send | Work::SendImmediate(_) => kind != Kind::XrcTarget,
         Work::SendInvalidate(_) => matches!(kind, Kind::Rc | Kind::XrcInitiator),
@@ -240,8 +241,8 @@ fn check_service(request: &SendRequest, kind: Kind, gids: &GidTable) -> Result<(
     Ok(())
 }
 
-/// Atomics work on eight aligned bytes of the peer. The result of one that fetches may go into a
-/// longer segment; an atomic write sends exactly eight bytes.
+/// Atomics operate on eight aligned bytes of the peer. The result of a fetching atomic may go into
+/// a longer segment. An atomic write sends exactly eight bytes.
 fn check_shape(request: &SendRequest) -> Result<(), PostError> {
     let length = request.payload.length();
     let (remote, fits) = match request.work {
@@ -249,9 +250,10 @@ fn check_shape(request: &SendRequest) -> Result<(), PostError> {
         Work::AtomicWrite(remote) => (remote, length == 8),
         _ => return Ok(()),
     };
-    match fits && remote.address.is_multiple_of(8) {
-        true => Ok(()),
-        false => Err(PostError::AtomicShape),
+    if fits && remote.address.is_multiple_of(8) {
+        Ok(())
+    } else {
+        Err(PostError::AtomicShape)
     }
 }
 
@@ -264,7 +266,7 @@ fn packets_of(work: &Work, length: u32, mtu: PathMtu) -> u32 {
     }
 }
 
-/// How many packets carry so many bytes; even none take one.
+/// How many packets a message of this length takes. An empty message takes one.
 pub(super) fn in_packets(length: u32, mtu: PathMtu) -> u32 {
     length.div_ceil(mtu.bytes() as u32).max(1)
 }

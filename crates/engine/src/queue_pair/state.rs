@@ -1,4 +1,4 @@
-//! The states of a queue pair, and which attributes each transition takes: as one table.
+//! The states of a queue pair, and the table of attributes that each transition takes.
 
 use super::Kind;
 use super::attributes::{Attribute, Attributes};
@@ -13,24 +13,24 @@ use State::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum State {
-    /// As created: it takes nothing.
+    /// RESET: the state after creation. It accepts no requests and no packets.
     Reset = 0,
-    /// It takes receives, but no packets yet.
+    /// INIT: it accepts receives, but no packets.
     Initialized = 1,
-    /// It answers its peer (RTR).
+    /// RTR: it executes requests of its peer.
     ReadyToReceive = 2,
-    /// It also sends (RTS).
+    /// RTS: it also sends.
     ReadyToSend = 3,
-    /// It finishes what was begun and begins nothing new (SQD).
+    /// SQD: it finishes requests that are under way and begins no others.
     SendQueueDrain = 4,
-    /// An unreliable send failed; receiving goes on (SQE).
+    /// SQE: a send of an unreliable service failed. Receiving continues.
     SendQueueError = 5,
-    /// It is broken, and all requests are flushed.
+    /// ERR: all requests are flushed, and packets are ignored.
     Error = 6,
 }
 
 impl State {
-    /// Whether packets of a peer are looked at.
+    /// Whether packets of a peer are accepted.
     #[must_use]
     pub const fn receives(self) -> bool {
         matches!(
@@ -39,13 +39,13 @@ impl State {
         )
     }
 
-    /// Whether the send queue takes requests; in error only to flush them.
+    /// Whether the send queue accepts requests. In the error state they are flushed.
     #[must_use]
     pub const fn takes_sends(self) -> bool {
         matches!(self, ReadyToSend | SendQueueDrain | SendQueueError | Error)
     }
 
-    /// Whether requests go out and their responses are looked at.
+    /// Whether requests are sent and their responses accepted.
     #[must_use]
     pub const fn transmits(self) -> bool {
         matches!(self, ReadyToSend | SendQueueDrain)
@@ -55,57 +55,57 @@ impl State {
 /// Why a queue pair could not be modified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ModifyError {
-    /// No such queue pair.
+    /// The queue pair does not exist.
     #[error("no such queue pair: it was destroyed or belongs to another device")]
     Unknown,
-    /// The device was opened by the parent process.
+    /// The parent process opened the device.
     #[error("the device was opened before a fork and stays with the parent: open it again")]
     Abandoned,
-    /// There is no way from one state to the other.
-    #[error("a {kind:?} queue pair can't go from {from:?} to {to:?}")]
+    /// The transition is illegal.
+    #[error("a {kind:?} queue pair cannot go from {from:?} to {to:?}")]
     IllegalTransition {
-        /// The kind of queue pair.
+        /// The queue pair type.
         kind: Kind,
-        /// Its state.
+        /// The present state.
         from: State,
-        /// The state that was asked for.
+        /// The requested state.
         to: State,
     },
-    /// The caller believes it to be in another state.
-    #[error("the queue pair is in state {0:?}, not in the one given as current")]
+    /// The queue pair is not in the state that the caller expects.
+    #[error("the queue pair is in state {0:?}, not in the given current state")]
     OtherState(State),
-    /// Something is missing.
+    /// A required attribute is missing.
     #[error("going from {from:?} to {to:?} needs {missing:?}")]
     Missing {
-        /// Its state.
+        /// The present state.
         from: State,
-        /// The state that was asked for.
+        /// The requested state.
         to: State,
-        /// What must be given too.
+        /// The missing attribute.
         missing: Attribute,
     },
-    /// Something may not be changed now.
-    #[error("going from {from:?} to {to:?} can't change {surplus:?}")]
+    /// The transition does not allow an attribute.
+    #[error("going from {from:?} to {to:?} cannot change {surplus:?}")]
     NotAllowed {
-        /// Its state.
+        /// The present state.
         from: State,
-        /// The state that was asked for.
+        /// The requested state.
         to: State,
-        /// What must not be given.
+        /// The attribute that is not allowed.
         surplus: Attribute,
     },
-    /// The path can't be used.
-    #[error("the path can't be used: {0}")]
+    /// The path cannot be used.
+    #[error("the path cannot be used: {0}")]
     Path(#[from] crate::AddressError),
     /// A value is out of range.
     #[error("{attribute:?} is out of range")]
     OutOfRange {
-        /// Which one.
+        /// The attribute.
         attribute: Attribute,
     },
 }
 
-/// One row: a legal transition and what it takes.
+/// A row of the table: a legal transition and its attributes.
 struct Transition {
     kinds: &'static [Kind],
     from: State,
@@ -134,15 +134,15 @@ const REQUESTER: Attribute = Attribute::ACK_TIMEOUT
     .union(Attribute::RNR_RETRY)
     .union(Attribute::INITIATOR_DEPTH);
 const SEND_PSN: Attribute = Attribute::SEND_PSN;
-const LATER: Attribute = Attribute::ALTERNATE_PATH
+const OPTIONAL_IN_RTR: Attribute = Attribute::ALTERNATE_PATH
     .union(ACCESS)
     .union(Attribute::PARTITION);
-const RUNNING: Attribute = Attribute::CURRENT_STATE
+const OPTIONAL_IN_RTS: Attribute = Attribute::CURRENT_STATE
     .union(Attribute::ALTERNATE_PATH)
     .union(ACCESS)
     .union(Attribute::RNR_TIMER)
     .union(Attribute::MIGRATION);
-const REPATH: Attribute = RUNNING
+const OPTIONAL_IN_SQD: Attribute = OPTIONAL_IN_RTS
     .union(PORT)
     .union(Attribute::PATH)
     .union(REQUESTER)
@@ -164,7 +164,8 @@ const fn row(
     }
 }
 
-/// Every state may also go to Reset, and all but Reset to Error, which take nothing.
+/// In addition, every state may go to Reset, and every state except Reset to Error, without
+/// attributes.
 #[rustfmt::skip]
 static TRANSITIONS: &[Transition] = &[
     row(CONNECTED,       Reset,          Initialized,    PORT.union(ACCESS),          NONE),
@@ -172,32 +173,34 @@ static TRANSITIONS: &[Transition] = &[
     row(CONNECTED,       Initialized,    Initialized,    NONE,                        PORT.union(ACCESS)),
     row(DATAGRAM,        Initialized,    Initialized,    NONE,                        PORT.union(QUEUE_KEY)),
 
-    row(&[Rc, XrcTarget], Initialized,   ReadyToReceive, PEER.union(RESPONDER),       LATER),
-    row(&[Uc],           Initialized,    ReadyToReceive, PEER,                        LATER),
-    // An XRC end may be told what only its other half needs: perftest tells both the same.
-    row(&[XrcInitiator], Initialized,    ReadyToReceive, PEER,                        LATER.union(RESPONDER)),
+    row(&[Rc, XrcTarget], Initialized,   ReadyToReceive, PEER.union(RESPONDER),       OPTIONAL_IN_RTR),
+    row(&[Uc],           Initialized,    ReadyToReceive, PEER,                        OPTIONAL_IN_RTR),
+    // An XRC queue pair accepts attributes that only its other side needs: perftest sets the same
+    // on both.
+    row(&[XrcInitiator], Initialized,    ReadyToReceive, PEER,                        OPTIONAL_IN_RTR.union(RESPONDER)),
     row(DATAGRAM,        Initialized,    ReadyToReceive, NONE,                        Attribute::PARTITION.union(QUEUE_KEY)),
 
-    row(&[Rc, XrcInitiator], ReadyToReceive, ReadyToSend, REQUESTER.union(SEND_PSN),  RUNNING),
-    row(&[XrcTarget],    ReadyToReceive, ReadyToSend,    Attribute::ACK_TIMEOUT.union(SEND_PSN), RUNNING.union(REQUESTER)),
-    row(&[Uc],           ReadyToReceive, ReadyToSend,    SEND_PSN,                    RUNNING),
+    row(&[Rc, XrcInitiator], ReadyToReceive, ReadyToSend, REQUESTER.union(SEND_PSN),  OPTIONAL_IN_RTS),
+    row(&[XrcTarget],    ReadyToReceive, ReadyToSend,    Attribute::ACK_TIMEOUT.union(SEND_PSN), OPTIONAL_IN_RTS.union(REQUESTER)),
+    row(&[Uc],           ReadyToReceive, ReadyToSend,    SEND_PSN,                    OPTIONAL_IN_RTS),
     row(DATAGRAM,        ReadyToReceive, ReadyToSend,    SEND_PSN,                    QUEUE_KEY.union(Attribute::CURRENT_STATE)),
 
-    row(CONNECTED,       ReadyToSend,    ReadyToSend,    NONE,                        RUNNING),
+    row(CONNECTED,       ReadyToSend,    ReadyToSend,    NONE,                        OPTIONAL_IN_RTS),
     row(DATAGRAM,        ReadyToSend,    ReadyToSend,    NONE,                        QUEUE_KEY.union(Attribute::CURRENT_STATE)),
     row(ALL,             ReadyToSend,    SendQueueDrain, NONE,                        Attribute::DRAIN_EVENT),
-    row(CONNECTED,       SendQueueDrain, ReadyToSend,    NONE,                        RUNNING),
+    row(CONNECTED,       SendQueueDrain, ReadyToSend,    NONE,                        OPTIONAL_IN_RTS),
     row(DATAGRAM,        SendQueueDrain, ReadyToSend,    NONE,                        QUEUE_KEY.union(Attribute::CURRENT_STATE)),
-    row(CONNECTED,       SendQueueDrain, SendQueueDrain, NONE,                        REPATH),
+    row(CONNECTED,       SendQueueDrain, SendQueueDrain, NONE,                        OPTIONAL_IN_SQD),
     row(DATAGRAM,        SendQueueDrain, SendQueueDrain, NONE,                        QUEUE_KEY.union(Attribute::PARTITION)),
     row(UNRELIABLE,      SendQueueError, ReadyToSend,    NONE,                        QUEUE_KEY.union(ACCESS).union(Attribute::CURRENT_STATE)),
 ];
 
-/// What a transition takes: required and optional.
-fn terms(kind: Kind, from: State, to: State) -> Option<(Attribute, Attribute)> {
+/// The required and the optional attributes of a transition.
+fn transition_attributes(kind: Kind, from: State, to: State) -> Option<(Attribute, Attribute)> {
     match (from, to) {
         (_, Reset) => Some((NONE, NONE)),
-        // The specification has a way from Reset, too; Linux (`ib_modify_qp_is_ok`) and its devices don't.
+        // The specification also allows Reset to Error. Linux (`ib_modify_qp_is_ok`) and its
+        // devices do not.
         (from, Error) if from != Reset => Some((NONE, NONE)),
         _ => TRANSITIONS
             .iter()
@@ -206,11 +209,16 @@ fn terms(kind: Kind, from: State, to: State) -> Option<(Attribute, Attribute)> {
     }
 }
 
-/// All that a transition needs besides `attributes`, and all of them that it does not take.
-pub(super) fn misfits(kind: Kind, from: State, attributes: &Attributes) -> (Attribute, Attribute) {
+/// All attributes that a transition needs and `attributes` lacks, and all of `attributes` that it
+/// does not allow.
+pub(super) fn missing_and_surplus(
+    kind: Kind,
+    from: State,
+    attributes: &Attributes,
+) -> (Attribute, Attribute) {
     let given = attributes.given();
     let to = attributes.state.unwrap_or(from);
-    match terms(kind, from, to) {
+    match transition_attributes(kind, from, to) {
         Some((required, optional)) => (
             required.difference(given),
             given.difference(required | optional | ALWAYS),
@@ -219,7 +227,7 @@ pub(super) fn misfits(kind: Kind, from: State, attributes: &Attributes) -> (Attr
     }
 }
 
-/// Checks `attributes` against the table and gives the state that they lead to.
+/// Checks `attributes` against the table. Returns the state that they lead to.
 pub(super) fn check(
     kind: Kind,
     from: State,
@@ -230,8 +238,8 @@ pub(super) fn check(
         return Err(ModifyError::OtherState(from));
     }
     let to = attributes.state.unwrap_or(from);
-    let (required, optional) =
-        terms(kind, from, to).ok_or(ModifyError::IllegalTransition { kind, from, to })?;
+    let (required, optional) = transition_attributes(kind, from, to)
+        .ok_or(ModifyError::IllegalTransition { kind, from, to })?;
     let missing = required.difference(given);
     if let Some(missing) = missing.iter().next() {
         return Err(ModifyError::Missing { from, to, missing });
@@ -259,7 +267,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_table_has_one_row_for_each_kind_and_transition() {
+    fn table_has_at_most_one_row_per_type_and_transition() {
         for &kind in ALL {
             for from in STATES {
                 for to in STATES {
@@ -273,9 +281,10 @@ mod tests {
         }
     }
 
-    /// The map of RC: `.` no way, `+` a way; rows are where from, columns where to.
+    /// The legal transitions of RC: `.` illegal, `+` legal; rows are the present state, columns the
+    /// new one.
     #[test]
-    fn the_transitions_of_rc() {
+    fn rc_transitions_match_the_specification() {
         let mut map = String::new();
         for from in STATES {
             for to in STATES {
@@ -289,7 +298,7 @@ mod tests {
                 );
                 map.push(if legal { '+' } else { '.' });
             }
-            writeln!(map).expect("a string takes everything");
+            writeln!(map).expect("writing to a string does not fail");
         }
         let expected = "\
 ++.....
@@ -304,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_breaks_before_it_has_begun() {
+    fn reset_does_not_go_to_error() {
         let broken = Attributes {
             state: Some(Error),
             ..Attributes::default()
@@ -317,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_names_the_attribute_that_is_missing() {
+    fn error_names_the_missing_attribute() {
         let attributes = Attributes {
             state: Some(Initialized),
             port: Some(1),
@@ -336,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_out_of_turn_is_refused() {
+    fn attribute_that_a_transition_does_not_allow_is_rejected() {
         let attributes = Attributes {
             state: Some(Error),
             queue_key: Some(wire::QueueKey::new(1)),

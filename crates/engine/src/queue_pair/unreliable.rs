@@ -1,8 +1,8 @@
-//! Unreliable connections: messages arrive whole and in order, or not at all.
+//! Unreliable connections: a message arrives complete and in order, or not at all.
 
 use wire::{NakCode, Operation, Packet};
 
-use super::responder::{Message, Refusal};
+use super::responder::{Message, Rejection};
 use super::segmentation::Piece;
 use super::send_queue::Progress;
 use super::{Link, QueuePair};
@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use crate::transmit::Batch;
 
 impl QueuePair {
-    /// Sends messages; each is done when its last packet has left.
+    /// Sends messages. Each completes when its last packet is sent.
     pub(super) fn transmit_unreliable(&mut self, batch: &mut Batch<'_>, shared: &mut Shared) {
         let Some(link) = self.link else { return };
         while let Some(front) = self.send.front() {
@@ -87,51 +87,56 @@ impl QueuePair {
         let Some(work) = self.send.front().map(|front| *front.work()) else {
             return;
         };
-        match self.carry_out(&work, shared) {
+        match self.execute_local(&work, shared) {
             Ok(()) => self.complete_send(Status::Success, shared),
             Err(status) => self.fail_send_queue(status, shared),
         }
     }
 
-    /// Takes a packet of the peer's. What does not fit is dropped without a word.
+    /// Handles a packet of the peer. A packet that does not fit is dropped silently.
     pub(super) fn handle_unreliable(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
-        self.note_contact(shared);
+        self.note_established(shared);
         let starts = packet.opcode.position().starts();
         let in_sequence = packet.psn == self.responder.expected;
         if starts || !in_sequence {
-            // A new message, or a gap: what was begun before will not be finished.
+            // A new message or a gap: the message before it cannot be completed.
             self.drop_message(shared);
         }
         self.responder.expected = packet.psn + 1;
         if !starts && self.responder.message.is_none() {
             return;
         }
-        match self.take_unreliable(packet, shared) {
+        match self.accept_unreliable(packet, shared) {
             Ok(()) => {}
             Err(
-                refusal @ Refusal::Fatal {
+                rejection @ Rejection::Fatal {
                     nak: NakCode::RemoteOperational,
                     ..
                 },
             ) => {
-                self.note_refusal(packet, refusal, None, shared);
-                // The receive itself is unusable: that is this side's own fault.
-                self.abandon_message(Status::LocalProtection, shared);
+                self.note_rejection(packet, rejection, None, shared);
+                // The receive itself is unusable, which is an error of the local application.
+                self.fail_message(Status::LocalProtection, shared);
                 shared.raise(AsyncEvent::QueuePairFatal(self.number));
                 self.fail(shared);
             }
-            Err(refusal) => {
-                if matches!(refusal, Refusal::ACCESS | Refusal::TOO_LONG) {
-                    self.note_refusal(packet, refusal, None, shared);
+            Err(rejection) => {
+                if matches!(rejection, Rejection::ACCESS | Rejection::TOO_LONG) {
+                    self.note_rejection(packet, rejection, None, shared);
                 }
-                // What a single packet would have brought is lost just the same.
+                // A message of a single packet is dropped before `message` is set, so it is counted
+                // here.
                 shared.counters.dropped_messages += u64::from(self.responder.message.is_none());
                 self.drop_message(shared);
             }
         }
     }
 
-    fn take_unreliable(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> Result<(), Refusal> {
+    fn accept_unreliable(
+        &mut self,
+        packet: &Packet<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), Rejection> {
         self.check_order(packet)?;
         self.check_packet_length(packet)?;
         self.check_message_length(packet)?;
@@ -139,16 +144,16 @@ impl QueuePair {
             return self.deliver_send(packet, shared);
         }
         if !self.access().contains(Access::REMOTE_WRITE) {
-            return Err(Refusal::NotReady);
+            return Err(Rejection::NotReady);
         }
         self.check_key(packet, shared)?;
         if packet.immediate().is_some() && !self.has_receive(packet, shared) {
-            return Err(Refusal::NotReady);
+            return Err(Rejection::NotReady);
         }
         self.deliver_write(packet, shared)
     }
 
-    /// Forgets a message that was begun; its receive waits for the next one.
+    /// Discards an unfinished message. Its receive is used for the next message.
     fn drop_message(&mut self, shared: &mut Shared) {
         let Some(message) = self.responder.message.take() else {
             return;

@@ -1,4 +1,5 @@
-//! The numbers by which XRC requests name shared receive queues: random, as queue pair numbers are.
+//! The numbers by which XRC requests name shared receive queues. They are random, like queue pair
+//! numbers.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,15 +12,16 @@ use crate::table::Id;
 /// Shared receive queue numbers have as many bits as queue pair numbers.
 const NUMBER_BITS: u32 = 24;
 
-/// How many numbers rest after their queues were destroyed: a late request finds no other queue.
-const RESTING: usize = 4096;
+/// How many numbers are quarantined after their queues were destroyed, so that a late request does
+/// not reach another queue.
+const MAX_QUARANTINED: usize = 4096;
 
-/// Which queue has which number.
+/// Shared receive queues by number.
 pub(crate) struct ReceiveNumbers {
-    /// Nothing while the number rests.
+    /// `None` while the number is quarantined.
     queues: HashMap<Qpn, Option<Id<SharedReceiveQueue>>>,
-    /// Numbers that rest, the longest first.
-    resting: VecDeque<Qpn>,
+    /// Quarantined numbers, oldest first.
+    quarantined: VecDeque<Qpn>,
     random: Random,
 }
 
@@ -27,16 +29,16 @@ impl ReceiveNumbers {
     pub(crate) fn new(random: Random) -> Self {
         Self {
             queues: HashMap::new(),
-            resting: VecDeque::new(),
+            quarantined: VecDeque::new(),
             random,
         }
     }
 
-    /// A number that nobody has. There are at most a million queues, so that a draw meets one soon.
+    /// Draws a free number. There are at most about a million queues, so few draws find one.
     pub(crate) fn draw(&mut self) -> Qpn {
         loop {
             let number = Qpn::new(self.random.bits(NUMBER_BITS));
-            // Programs put 0 where they have none.
+            // Programs use 0 for "no number".
             if number.value() != 0 && !self.queues.contains_key(&number) {
                 return number;
             }
@@ -52,7 +54,7 @@ impl ReceiveNumbers {
         *self.queues.get(&number)?
     }
 
-    /// How many numbers are in use or rest.
+    /// How many numbers are in use or quarantined.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.queues.len()
@@ -60,11 +62,11 @@ impl ReceiveNumbers {
 
     pub(crate) fn release(&mut self, number: Qpn) {
         self.queues.insert(number, None);
-        self.resting.push_back(number);
-        if self.resting.len() > RESTING
-            && let Some(rested) = self.resting.pop_front()
+        self.quarantined.push_back(number);
+        if self.quarantined.len() > MAX_QUARANTINED
+            && let Some(oldest) = self.quarantined.pop_front()
         {
-            self.queues.remove(&rested);
+            self.queues.remove(&oldest);
         }
     }
 }
@@ -75,9 +77,9 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn a_number_rests_before_it_is_used_again() {
+    fn released_number_is_quarantined_before_it_is_used_again() {
         let mut numbers = ReceiveNumbers::new(Random::new([3; 32]));
-        let released: Vec<Qpn> = (0..=RESTING)
+        let released: Vec<Qpn> = (0..=MAX_QUARANTINED)
             .map(|_| {
                 let number = numbers.draw();
                 numbers.release(number);
@@ -85,14 +87,17 @@ mod tests {
             })
             .collect();
         let distinct: HashSet<&Qpn> = released.iter().collect();
-        assert_eq!(distinct.len(), RESTING + 1);
-        assert_eq!(numbers.find(released[RESTING]), None);
-        assert!(!numbers.queues.contains_key(&released[0]), "it has rested");
-        assert_eq!(numbers.queues.len(), RESTING);
+        assert_eq!(distinct.len(), MAX_QUARANTINED + 1);
+        assert_eq!(numbers.find(released[MAX_QUARANTINED]), None);
+        assert!(
+            !numbers.queues.contains_key(&released[0]),
+            "the oldest number leaves quarantine"
+        );
+        assert_eq!(numbers.queues.len(), MAX_QUARANTINED);
     }
 
     #[test]
-    fn all_bits_of_a_number_vary() {
+    fn all_bits_of_numbers_vary() {
         let mut numbers = ReceiveNumbers::new(Random::new([3; 32]));
         let all: Vec<u32> = (0..64).map(|_| numbers.draw().value()).collect();
         assert_eq!(all.iter().fold(0, |seen, number| seen | number), 0xff_ffff);

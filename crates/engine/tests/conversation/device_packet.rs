@@ -1,4 +1,4 @@
-//! What a peer hears: packets of the device, in words.
+//! Packets of the device, described as text.
 
 use std::fmt::Write;
 
@@ -10,43 +10,43 @@ use wire::{
 use super::PSN;
 
 /// A packet that the device sent.
-pub(crate) struct Heard {
+pub(crate) struct DevicePacket {
     pub(crate) route: Route,
     bytes: Vec<u8>,
-    words: String,
+    text: String,
 }
 
-impl Heard {
+impl DevicePacket {
     pub(super) fn new(route: Route, bytes: &[u8]) -> Self {
-        let packet = Packet::parse(bytes).expect("the device sends packets");
+        let packet = Packet::parse(bytes).expect("the device sends valid packets");
         Self {
             route,
-            words: in_words(&packet),
+            text: describe(&packet),
             bytes: bytes.to_vec(),
         }
     }
 
-    /// What it says, such as `nak sequence +1` or `send Middle +1 1024B`.
-    pub(crate) fn words(&self) -> &str {
-        &self.words
+    /// A short description, such as `nak sequence +1` or `send Middle +1 1024B`.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
-    /// All of it.
+    /// The parsed packet.
     pub(crate) fn packet(&self) -> Packet<'_> {
-        Packet::parse(&self.bytes).expect("it was parsed before")
+        Packet::parse(&self.bytes).expect("the packet was parsed before")
     }
 
-    /// Its data.
+    /// The payload.
     pub(crate) fn payload(&self) -> &[u8] {
         self.packet().payload
     }
 
-    /// How many messages it says are complete.
+    /// The message sequence number in the AETH.
     pub(crate) fn messages(&self) -> Option<u32> {
         Some(self.packet().aeth()?.message_sequence())
     }
 
-    /// How many receives it says are posted.
+    /// The credits in the AETH.
     pub(crate) fn credits(&self) -> Option<u32> {
         match self.packet().aeth()?.syndrome() {
             Syndrome::Acknowledge { credits } => credits,
@@ -55,31 +55,38 @@ impl Heard {
     }
 }
 
-fn in_words(packet: &Packet<'_>) -> String {
+fn describe(packet: &Packet<'_>) -> String {
     match packet.opcode.operation() {
-        Operation::Acknowledge => verdict_in_words(packet),
+        Operation::Acknowledge => describe_acknowledgement(packet),
         Operation::AtomicAcknowledge => {
             let original = packet.atomic_acknowledge().map(AtomicAckEth::original);
-            format!("atomic-ack {} was={}", place(packet), original.expect("it"))
+            format!(
+                "atomic-ack {} was={}",
+                relative_psn(packet),
+                original.expect("an AtomicAckETH")
+            )
         }
         Operation::ReadResponse => format!("read-response {}", position_and_length(packet)),
-        _ => request_in_words(packet),
+        _ => describe_request(packet),
     }
 }
 
-fn verdict_in_words(packet: &Packet<'_>) -> String {
-    let syndrome = packet.aeth().expect("a verdict has an AETH").syndrome();
-    let place = place(packet);
+fn describe_acknowledgement(packet: &Packet<'_>) -> String {
+    let syndrome = packet
+        .aeth()
+        .expect("an acknowledgement has an AETH")
+        .syndrome();
+    let relative_psn = relative_psn(packet);
     match syndrome {
-        Syndrome::Acknowledge { .. } => format!("ack {place}"),
+        Syndrome::Acknowledge { .. } => format!("ack {relative_psn}"),
         Syndrome::ReceiverNotReady(timer) => {
             format!(
-                "not-ready {place} {}ms",
+                "rnr-nak {relative_psn} {}ms",
                 timer.delay().as_micros() as f64 / 1e3
             )
         }
-        Syndrome::Negative(code) => format!("nak {} {place}", name(code)),
-        Syndrome::Reserved(byte) => format!("reserved {byte:#x} {place}"),
+        Syndrome::Negative(code) => format!("nak {} {relative_psn}", name(code)),
+        Syndrome::Reserved(byte) => format!("reserved {byte:#x} {relative_psn}"),
     }
 }
 
@@ -93,89 +100,98 @@ const fn name(code: NakCode) -> &'static str {
     }
 }
 
-fn request_in_words(packet: &Packet<'_>) -> String {
-    let mut words = match packet.opcode.operation() {
+fn describe_request(packet: &Packet<'_>) -> String {
+    let mut text = match packet.opcode.operation() {
         Operation::Send if packet.opcode.transport() == Transport::Ud => {
-            format!("datagram {} {}B", place(packet), packet.payload.len())
+            format!(
+                "datagram {} {}B",
+                relative_psn(packet),
+                packet.payload.len()
+            )
         }
         Operation::Send => format!("send {}", position_and_length(packet)),
         Operation::Write => format!("write {}", position_and_length(packet)),
-        Operation::ReadRequest => format!("read-request {}", place(packet)),
-        Operation::CompareSwap => format!("compare-swap {}", place(packet)),
-        Operation::FetchAdd => format!("fetch-add {}", place(packet)),
-        Operation::AtomicWrite => format!("atomic-write {}", place(packet)),
-        Operation::Flush => format!("flush {}", place(packet)),
-        other => format!("{other:?} {}", place(packet)),
+        Operation::ReadRequest => format!("read-request {}", relative_psn(packet)),
+        Operation::CompareSwap => format!("compare-swap {}", relative_psn(packet)),
+        Operation::FetchAdd => format!("fetch-add {}", relative_psn(packet)),
+        Operation::AtomicWrite => format!("atomic-write {}", relative_psn(packet)),
+        Operation::Flush => format!("flush {}", relative_psn(packet)),
+        other => format!("{other:?} {}", relative_psn(packet)),
     };
     for &extension in packet.opcode.extensions() {
-        add_extension(&mut words, packet, extension);
+        add_extension(&mut text, packet, extension);
     }
     if packet.solicited {
-        words.push_str(" solicited");
+        text.push_str(" solicited");
     }
-    let may_be_silent = matches!(
+    let ackreq_is_optional = matches!(
         packet.opcode.operation(),
         Operation::Send | Operation::Write
     );
-    if packet.acknowledge && may_be_silent {
-        words.push_str(" ask");
+    if packet.acknowledge && ackreq_is_optional {
+        text.push_str(" ackreq");
     }
-    words
+    text
 }
 
-fn add_extension(words: &mut String, packet: &Packet<'_>, extension: Extension) {
+fn add_extension(text: &mut String, packet: &Packet<'_>, extension: Extension) {
     let added = match extension {
-        Extension::Reth => packet.reth().map(|reth| add_reth(words, packet, reth)),
+        Extension::Reth => packet.reth().map(|reth| add_reth(text, packet, reth)),
         Extension::AtomicEth => packet.atomic().map(|atomic| {
             let (address, operand) = (atomic.virtual_address(), atomic.swap_or_add());
             match packet.opcode.operation() {
-                Operation::FetchAdd => write!(words, " va={address:#x} add={operand}"),
+                Operation::FetchAdd => write!(text, " va={address:#x} add={operand}"),
                 _ => {
                     let compare = atomic.compare();
-                    write!(words, " va={address:#x} compare={compare} swap={operand}")
+                    write!(text, " va={address:#x} compare={compare} swap={operand}")
                 }
             }
         }),
         Extension::Immediate => packet.immediate().map(|immediate| {
             let bytes = String::from_utf8_lossy(&immediate.bytes()).into_owned();
-            write!(words, " imm={bytes}")
+            write!(text, " imm={bytes}")
         }),
         Extension::Ieth => packet
             .invalidate()
-            .map(|key| write!(words, " invalidate={:#x}", key.value())),
+            .map(|key| write!(text, " invalidate={:#x}", key.value())),
         Extension::Xrceth => packet
             .xrc_srq()
-            .map(|queue| write!(words, " srq={}", queue.value())),
+            .map(|queue| write!(text, " srq={}", queue.value())),
         Extension::Deth => packet
             .deth()
-            .map(|deth| write!(words, " qkey={:#x}", deth.queue_key().value())),
+            .map(|deth| write!(text, " qkey={:#x}", deth.queue_key().value())),
         Extension::Feth => packet
             .flush()
-            .map(|flush| write!(words, " placement={}", flush.placement().bits())),
+            .map(|flush| write!(text, " placement={}", flush.placement().bits())),
         Extension::Aeth | Extension::AtomicAckEth => None,
     };
     added
-        .expect("requests have these")
-        .expect("a string takes everything");
+        .expect("the packet has the headers of its opcode")
+        .expect("writing to a string does not fail");
 }
 
-fn add_reth(words: &mut String, packet: &Packet<'_>, reth: &Reth) -> std::fmt::Result {
+fn add_reth(text: &mut String, packet: &Packet<'_>, reth: &Reth) -> std::fmt::Result {
     let (address, length) = (reth.virtual_address(), reth.dma_length());
     let is_whole = packet.opcode.operation() == Operation::Write
         && packet.opcode.position() == Position::Only
         && length as usize == packet.payload.len();
-    match is_whole {
-        true => write!(words, " va={address:#x}"),
-        false => write!(words, " va={address:#x} len={length}"),
+    if is_whole {
+        write!(text, " va={address:#x}")
+    } else {
+        write!(text, " va={address:#x} len={length}")
     }
 }
 
 fn position_and_length(packet: &Packet<'_>) -> String {
     let position = packet.opcode.position();
-    format!("{position:?} {} {}B", place(packet), packet.payload.len())
+    format!(
+        "{position:?} {} {}B",
+        relative_psn(packet),
+        packet.payload.len()
+    )
 }
 
-/// The sequence number relative to where the conversation began.
-fn place(packet: &Packet<'_>) -> String {
+/// The PSN relative to the first PSN of the conversation.
+fn relative_psn(packet: &Packet<'_>) -> String {
     format!("{:+}", packet.psn.since(PSN))
 }

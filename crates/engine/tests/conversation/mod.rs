@@ -1,4 +1,4 @@
-//! A device in conversation with a peer that the test plays, packet by packet and moment by moment.
+//! A device that exchanges packets with a peer. The test plays the peer and sets the time.
 //!
 //! ```ignore
 //! let mut peer = Conversation::new();
@@ -7,18 +7,18 @@
 //! peer.hears_nothing(at(2));
 //! ```
 //!
-//! What the peer says is sealed as a kernel would seal it; what it hears is verified, parsed and
-//! written in words, with sequence numbers relative to [`PSN`], where both directions begin.
-#![allow(dead_code, reason = "every test file uses a part of it")]
+//! The packets of the peer get a valid ICRC. The packets of the device are verified, parsed and
+//! described as text, with PSNs relative to [`PSN`], the first PSN of both directions.
+#![allow(dead_code, reason = "each test file uses a part of this module")]
 
-mod heard;
-mod said;
+mod device_packet;
+mod peer_packet;
 mod setup;
 
-pub(crate) use heard::Heard;
-pub(crate) use said::*;
-#[allow(unused_imports, reason = "every test file uses a part of it")]
-pub(crate) use setup::{Region, Setup, everything, gid, remote};
+pub(crate) use device_packet::DevicePacket;
+pub(crate) use peer_packet::*;
+#[allow(unused_imports, reason = "each test file uses a part of this module")]
+pub(crate) use setup::{Region, Setup, all_access, gid, remote};
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ use engine::{
 };
 use wire::{Flow, Psn, Qpn, ROCE_PORT, icrc};
 
-/// Where both directions begin: everything crosses the wrap of the sequence numbers.
+/// The first PSN of both directions. It makes every test cross the wrap of PSNs.
 pub(crate) const PSN: Psn = Psn::new(0xff_fffe);
 
 /// The number of the peer's queue pair.
@@ -41,26 +41,26 @@ pub(crate) const DEVICE_ADDRESS: [u8; 4] = [10, 0, 0, 1];
 /// The address of the peer.
 pub(crate) const PEER_ADDRESS: [u8; 4] = [10, 0, 0, 2];
 
-/// The moment so many milliseconds after the beginning.
+/// The time `millis` milliseconds after the start.
 pub(crate) fn at(millis: u64) -> Instant {
-    beginning() + Duration::from_millis(millis)
+    start() + Duration::from_millis(millis)
 }
 
-/// The moment so many nanoseconds after the beginning.
+/// The time `nanos` nanoseconds after the start.
 pub(crate) fn at_nanos(nanos: u64) -> Instant {
-    beginning() + Duration::from_nanos(nanos)
+    start() + Duration::from_nanos(nanos)
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "an `Instant` can't be made from nothing; which one it is does not matter"
+    reason = "an `Instant` cannot be constructed; any value will do"
 )]
-fn beginning() -> Instant {
-    static BEGINNING: OnceLock<Instant> = OnceLock::new();
-    *BEGINNING.get_or_init(Instant::now)
+fn start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(Instant::now)
 }
 
-/// The way from the peer to the device.
+/// The flow from the peer to the device.
 pub(crate) fn flow() -> Flow {
     Flow {
         source: PEER_ADDRESS.into(),
@@ -78,72 +78,72 @@ pub(crate) struct Conversation {
     /// The device's queue pair.
     pub(crate) number: Qpn,
     setup: Setup,
-    /// The latest moment that anything happened at.
+    /// The time of the latest action.
     now: Instant,
 }
 
 impl Conversation {
-    /// A connected pair of the usual kind.
+    /// A connected RC queue pair with default settings.
     pub(crate) fn new() -> Self {
         Self::with(Setup::default())
     }
 
     /// The peer sends a packet to the device.
-    pub(crate) fn says(&mut self, now: Instant, said: Said) {
+    pub(crate) fn says(&mut self, now: Instant, sent: PeerPacket) {
         let number = self.number;
-        self.says_to(number, now, said);
+        self.says_to(number, now, sent);
     }
 
     /// The peer sends several packets at once.
-    pub(crate) fn says_all(&mut self, now: Instant, said: impl IntoIterator<Item = Said>) {
-        for packet in said {
+    pub(crate) fn says_all(&mut self, now: Instant, sent: impl IntoIterator<Item = PeerPacket>) {
+        for packet in sent {
             self.says(now, packet);
         }
     }
 
     /// The peer sends a packet to another queue pair of the device.
-    pub(crate) fn says_to(&mut self, number: Qpn, now: Instant, said: Said) {
-        let datagram = said.sealed(number, &flow());
+    pub(crate) fn says_to(&mut self, number: Qpn, now: Instant, sent: PeerPacket) {
+        let datagram = sent.sealed(number, &flow());
         self.delivers(now, &flow(), &datagram);
     }
 
-    /// The network delivers these bytes.
+    /// The network delivers this datagram.
     pub(crate) fn delivers(&mut self, now: Instant, flow: &Flow, datagram: &[u8]) {
         self.wait_until(now);
         self.device
             .handle_datagram(now, &Arrival::new(*flow), datagram);
     }
 
-    /// All that the device has sent until now is exactly this.
+    /// Asserts that the device has sent exactly these packets until now.
     #[track_caller]
     pub(crate) fn hears<const N: usize>(&mut self, now: Instant, expected: [&str; N]) {
-        let heard = self.listens(now);
-        let words: Vec<&str> = heard.iter().map(Heard::words).collect();
+        let packets = self.listens(now);
+        let words: Vec<&str> = packets.iter().map(DevicePacket::text).collect();
         assert_eq!(words, expected);
     }
 
-    /// The device has sent nothing.
+    /// Asserts that the device has sent nothing.
     #[track_caller]
     pub(crate) fn hears_nothing(&mut self, now: Instant) {
         self.hears(now, []);
     }
 
-    /// All that the device has sent until now, to look at closely.
-    pub(crate) fn listens(&mut self, now: Instant) -> Vec<Heard> {
-        let mut heard = Vec::new();
-        self.collect(&mut heard);
+    /// All packets that the device has sent until now.
+    pub(crate) fn listens(&mut self, now: Instant) -> Vec<DevicePacket> {
+        let mut packets = Vec::new();
+        self.collect(&mut packets);
         while let Some(due) = self.due_until(now) {
-            self.passes_to(due.max(self.now));
+            self.advance_to(due.max(self.now));
             self.device.handle_timeout(due);
-            self.collect(&mut heard);
+            self.collect(&mut packets);
         }
-        self.passes_to(now);
-        heard
+        self.advance_to(now);
+        packets
     }
 
-    fn collect(&mut self, heard: &mut Vec<Heard>) {
+    fn collect(&mut self, packets: &mut Vec<DevicePacket>) {
         while let Some(batch) = self.listens_to_one_batch(self.now) {
-            heard.extend(batch);
+            packets.extend(batch);
         }
     }
 
@@ -151,13 +151,13 @@ impl Conversation {
         self.device.poll_timeout().filter(|due| *due <= now)
     }
 
-    fn passes_to(&mut self, now: Instant) {
-        assert!(now >= self.now, "time goes forward");
+    fn advance_to(&mut self, now: Instant) {
+        assert!(now >= self.now, "time must not go back");
         self.now = now;
     }
 
-    /// The packets of one send, if there is one.
-    pub(crate) fn listens_to_one_batch(&mut self, now: Instant) -> Option<Vec<Heard>> {
+    /// The packets of the next send, if there is one.
+    pub(crate) fn listens_to_one_batch(&mut self, now: Instant) -> Option<Vec<DevicePacket>> {
         let mut buffer = Vec::new();
         let sent = self.device.poll_transmit(now, &mut buffer)?;
         let packets = transmit::packets(&sent, &buffer).enumerate();
@@ -166,44 +166,47 @@ impl Conversation {
                 .map(|(index, bytes)| {
                     let (packet, seal) = bytes.split_last_chunk::<4>().expect("an ICRC");
                     let expected = icrc::checksum(&sent.route.flow, index as u16, packet);
-                    assert_eq!(*seal, expected, "packet {index} is sealed for its IP id");
-                    Heard::new(sent.route, bytes)
+                    assert_eq!(
+                        *seal, expected,
+                        "the ICRC of packet {index} covers its IP identification"
+                    );
+                    DevicePacket::new(sent.route, bytes)
                 })
                 .collect(),
         )
     }
 
-    /// Time passes; the timers of the device run out, and nobody listens to what it sends.
+    /// Advances the time and handles expired timers. The device's packets stay queued.
     pub(crate) fn wait_until(&mut self, now: Instant) {
         while let Some(due) = self.due_until(now) {
             self.device.handle_timeout(due);
         }
-        self.passes_to(now);
+        self.advance_to(now);
     }
 
-    /// The application gives the device work, which must be taken.
+    /// The application posts a send request, which must succeed.
     #[track_caller]
     pub(crate) fn posts(&mut self, request: SendRequest) {
         self.device
             .post_send(self.number, request)
-            .expect("the request is taken");
+            .expect("the request is accepted");
     }
 
-    /// The application posts a receive of all of `region`.
+    /// The application posts a receive with the whole region.
     #[track_caller]
     pub(crate) fn receives(&mut self, id: u64, region: &Region) {
         self.receives_by(ReceiveRequest::new(id, [region.all()]));
     }
 
-    /// The application posts this receive.
+    /// The application posts this receive, which must succeed.
     #[track_caller]
     pub(crate) fn receives_by(&mut self, request: ReceiveRequest) {
         self.device
             .post_receive(self.number, request)
-            .expect("the receive is taken");
+            .expect("the receive is accepted");
     }
 
-    /// The completions not yet polled are exactly these.
+    /// Asserts that the unpolled completions are exactly these.
     #[track_caller]
     pub(crate) fn completes<const N: usize>(&mut self, expected: [(u64, Status); N]) {
         let completed: Vec<(u64, Status)> = self
@@ -214,39 +217,39 @@ impl Conversation {
         assert_eq!(completed, expected);
     }
 
-    /// The completions not yet polled.
+    /// Polls all completions.
     pub(crate) fn completions(&mut self) -> Vec<Completion> {
         let queue = self.completion_queue;
         std::iter::from_fn(|| self.device.poll_completion(queue)).collect()
     }
 
-    /// The only completion not yet polled.
+    /// Polls the only completion.
     #[track_caller]
     pub(crate) fn completion(&mut self) -> Completion {
         let completions = self.completions();
         let [completion] = completions[..] else {
-            panic!("one completion was expected, not {completions:?}");
+            panic!("expected one completion, got {completions:?}");
         };
         completion
     }
 
-    /// Asks for a notification.
+    /// Arms the completion queue.
     pub(crate) fn arms(&mut self, notify: Notify) {
         self.device.arm(self.completion_queue, notify);
     }
 
-    /// All events not yet taken are exactly these.
+    /// Asserts that the pending events are exactly these asynchronous events.
     #[track_caller]
     pub(crate) fn raises<const N: usize>(&mut self, expected: [AsyncEvent; N]) {
         assert_eq!(self.events(), expected.map(Event::Async));
     }
 
-    /// Whether the one event not yet taken is a completion notification.
+    /// Whether the only pending event is a completion notification.
     pub(crate) fn is_notified(&mut self) -> bool {
         self.events() == [Event::Completion(self.completion_queue)]
     }
 
-    /// All events not yet taken.
+    /// Polls all events.
     pub(crate) fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.device.poll_event()).collect()
     }
@@ -254,10 +257,10 @@ impl Conversation {
     /// The state of the queue pair.
     pub(crate) fn state(&self) -> State {
         let queue_pair = self.device.queue_pair(self.number);
-        queue_pair.expect("it is not destroyed").state()
+        queue_pair.expect("the queue pair exists").state()
     }
 
-    /// The queue pair goes to another state without further attributes.
+    /// Moves the queue pair to another state without further attributes.
     #[track_caller]
     pub(crate) fn goes_to(&mut self, state: State) {
         self.modifies(Attributes {
@@ -266,7 +269,7 @@ impl Conversation {
         });
     }
 
-    /// The queue pair gets new attributes.
+    /// Modifies the queue pair, which must succeed.
     #[track_caller]
     pub(crate) fn modifies(&mut self, attributes: Attributes) {
         self.device
@@ -274,18 +277,18 @@ impl Conversation {
             .expect("the change is legal");
     }
 
-    /// What the device counted.
+    /// The counters of the device.
     pub(crate) fn counters(&self) -> &Counters {
         self.device.counters()
     }
 
-    /// What the conversation began with.
+    /// The setup of the conversation.
     pub(crate) fn setup(&self) -> &Setup {
         &self.setup
     }
 }
 
-/// Bytes that differ from their neighbours, so that none can be in the wrong place.
+/// Bytes that differ from their neighbours, so that a wrong offset is detected.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index % 251) as u8 + 1).collect()
 }

@@ -1,4 +1,4 @@
-//! How a conversation begins: the device, its queue pair, and memory.
+//! The setup of a conversation: the device, its queue pair and memory.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use wire::{AckTimeout, Gid, Key, PathMtu, Qpn, QueueKey, RnrTimer};
 
 use super::{Conversation, DEVICE_ADDRESS, PEER, PEER_ADDRESS, PSN, at};
 
-/// What the tests change before a conversation begins.
+/// The settings that a test may change.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) kind: Kind,
     pub(crate) config: Config,
     pub(crate) path_mtu: PathMtu,
-    /// What the queue pair lets its peer do.
+    /// The access rights of the peer.
     pub(crate) access: Access,
     pub(crate) queue_key: QueueKey,
-    /// The code of the ACK timeout: 14 is 67.108864 ms.
+    /// The code of the acknowledgement timeout: 14 is 67.108864 ms.
     pub(crate) ack_timeout: u8,
     pub(crate) retry_count: u8,
     pub(crate) rnr_retry: u8,
@@ -30,7 +30,7 @@ pub(crate) struct Setup {
     pub(crate) responder_resources: u8,
     pub(crate) completions: u32,
     pub(crate) queue_pair: fn(&mut QueuePairInit),
-    /// How far the queue pair is brought.
+    /// The last state of the queue pair's setup.
     pub(crate) state: State,
 }
 
@@ -44,7 +44,7 @@ impl Default for Setup {
                 ..Config::default()
             },
             path_mtu: PathMtu::Mtu1024,
-            access: everything(),
+            access: all_access(),
             queue_key: QueueKey::new(0x1111_1111),
             ack_timeout: 14,
             retry_count: 3,
@@ -59,8 +59,8 @@ impl Default for Setup {
     }
 }
 
-/// All rights that a peer can have, and what they stand on.
-pub(crate) fn everything() -> Access {
+/// All access rights that a peer can have, and those that they require.
+pub(crate) fn all_access() -> Access {
     Access::LOCAL_WRITE
         | Access::REMOTE_WRITE
         | Access::REMOTE_READ
@@ -88,17 +88,17 @@ impl Region {
         self.registration.remote_key
     }
 
-    /// The address of its byte number `offset`.
+    /// The address of the byte at `offset`.
     pub(crate) fn address(&self, offset: u64) -> u64 {
         self.registration.address + offset
     }
 
-    /// All of it, for a local work request.
+    /// A segment with the whole region.
     pub(crate) fn all(&self) -> Segment {
         self.segment(0, self.registration.length as u32)
     }
 
-    /// A part of it, for a local work request.
+    /// A segment with a part of the region.
     pub(crate) fn segment(&self, offset: u64, length: u32) -> Segment {
         Segment {
             address: self.address(offset),
@@ -107,19 +107,19 @@ impl Region {
         }
     }
 
-    /// What it holds now.
+    /// The present content.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.buffer.to_vec()
     }
 
-    /// Its first `length` bytes.
+    /// The first `length` bytes.
     pub(crate) fn first(&self, length: usize) -> Vec<u8> {
         let mut bytes = self.bytes();
         bytes.truncate(length);
         bytes
     }
 
-    /// The word at `offset`.
+    /// The 64-bit word at `offset`.
     pub(crate) fn word(&self, offset: usize) -> u64 {
         let mut bytes = [0; 8];
         self.buffer.read(offset, &mut bytes);
@@ -127,7 +127,7 @@ impl Region {
     }
 }
 
-/// Memory of the peer that the device's requests name.
+/// An address in the peer's memory, for requests of the device.
 pub(crate) fn remote(address: u64) -> Remote {
     Remote {
         address,
@@ -136,7 +136,7 @@ pub(crate) fn remote(address: u64) -> Remote {
 }
 
 impl Conversation {
-    /// A pair as `setup` says.
+    /// A connected queue pair with this setup.
     pub(crate) fn with(setup: Setup) -> Self {
         let mut device = Device::new(setup.config.clone());
         let domain = device.allocate_domain().expect("a domain");
@@ -158,25 +158,25 @@ impl Conversation {
         conversation
     }
 
-    /// Another queue pair like `init`, connected to the same peer.
+    /// Creates another queue pair with `init` and connects it to the same peer.
     pub(crate) fn adds(&mut self, init: QueuePairInit) -> Qpn {
         let number = self.device.create_queue_pair(init).expect("a queue pair");
         self.connects(number);
         number
     }
 
-    /// What a queue pair of the usual kind is created with.
+    /// The values that the first queue pair was created with.
     pub(crate) fn init(&self) -> QueuePairInit {
         QueuePairInit::new(self.setup.kind, self.domain, self.completion_queue)
     }
 
-    /// Brings a queue pair as far as the setup says.
+    /// Moves a queue pair to the state that the setup names.
     #[track_caller]
     pub(crate) fn connects(&mut self, number: Qpn) {
         let kind = self
             .device
             .queue_pair(number)
-            .expect("it exists")
+            .expect("the queue pair exists")
             .init()
             .kind;
         let steps = [
@@ -191,13 +191,13 @@ impl Conversation {
         }
     }
 
-    /// Registers `bytes` at `address` with all rights.
+    /// Registers `bytes` at `address` with all access rights.
     #[track_caller]
     pub(crate) fn registers(&mut self, address: u64, bytes: &[u8]) -> Region {
-        self.registers_for(address, bytes, everything())
+        self.registers_for(address, bytes, all_access())
     }
 
-    /// Registers `bytes` at `address` with these rights.
+    /// Registers `bytes` at `address` with these access rights.
     #[track_caller]
     pub(crate) fn registers_for(&mut self, address: u64, bytes: &[u8], access: Access) -> Region {
         let buffer = Buffer::copy_of(bytes);
@@ -211,11 +211,13 @@ impl Conversation {
         }
     }
 
-    /// Ends a region.
+    /// Deregisters a region.
     #[track_caller]
     pub(crate) fn deregisters(&mut self, region: &Region) {
         let key = region.registration.local_key;
-        self.device.deregister(key).expect("the region ends");
+        self.device
+            .deregister(key)
+            .expect("the region has no windows");
     }
 }
 
@@ -241,7 +243,7 @@ impl Setup {
             };
         }
         let responds = matches!(kind, Kind::Rc | Kind::XrcTarget);
-        let timer = RnrTimer::new(self.rnr_timer).expect("a code");
+        let timer = RnrTimer::new(self.rnr_timer).expect("the timer code is valid");
         Attributes {
             state,
             path: Some(Address::new(gid(PEER_ADDRESS), 0)),
@@ -257,7 +259,7 @@ impl Setup {
     pub(crate) fn ready_to_send(&self, kind: Kind) -> Attributes {
         let requests = matches!(kind, Kind::Rc | Kind::XrcInitiator);
         let times_out = requests || kind == Kind::XrcTarget;
-        let timeout = AckTimeout::new(self.ack_timeout).expect("a code");
+        let timeout = AckTimeout::new(self.ack_timeout).expect("the timer code is valid");
         Attributes {
             state: Some(State::ReadyToSend),
             send_psn: Some(PSN),

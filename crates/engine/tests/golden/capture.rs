@@ -1,11 +1,11 @@
-//! What the kernel said: one connection out of a capture.
+//! One connection out of a capture of the kernel's device.
 
 use std::net::IpAddr;
 
 use pcap_file::pcap::PcapReader;
 use wire::{Datagram, Flow, Key, Opcode, Packet, Psn, Qpn, Transport};
 
-/// A capture, compiled in: these tests open no files.
+/// A capture that is compiled in, because these tests open no files.
 macro_rules! capture {
     ($name:literal) => {
         $crate::capture::Capture::read(include_bytes!(concat!(
@@ -17,7 +17,7 @@ macro_rules! capture {
 }
 pub(crate) use capture;
 
-/// One packet with its way.
+/// A packet and its flow.
 pub(crate) struct Frame {
     pub(crate) flow: Flow,
     pub(crate) bytes: Vec<u8>,
@@ -25,11 +25,11 @@ pub(crate) struct Frame {
 
 impl Frame {
     pub(crate) fn packet(&self) -> Packet<'_> {
-        Packet::parse(&self.bytes).expect("it was parsed before")
+        Packet::parse(&self.bytes).expect("the packet was parsed before")
     }
 
-    /// What it asks for in memory: address, length, key.
-    pub(crate) fn place(&self) -> Option<(u64, u32, Key)> {
+    /// The memory that it names: address, length, key.
+    pub(crate) fn memory(&self) -> Option<(u64, u32, Key)> {
         let packet = self.packet();
         let reth = packet.reth().map(|reth| {
             let length = reth.dma_length();
@@ -42,7 +42,7 @@ impl Frame {
     }
 }
 
-/// The packets of one reliable connection, in the order in which they were seen.
+/// The packets of one reliable connection, in capture order.
 pub(crate) struct Capture {
     pub(crate) frames: Vec<Frame>,
     client: IpAddr,
@@ -65,7 +65,7 @@ impl Capture {
         }
         let client = frames.first().expect("a connection").flow.source;
         let mut capture = Self { frames, client };
-        // Some programs have several connections: the first one will do.
+        // Some programs have several connections. The first one is used.
         let ends = [capture.server(), capture.client()];
         capture
             .frames
@@ -97,18 +97,18 @@ impl Capture {
         self.first_request().packet().psn
     }
 
-    /// The number of the server's queue pair.
+    /// The server's queue pair number.
     pub(crate) fn server(&self) -> Qpn {
         self.first_request().packet().destination
     }
 
-    /// The number of the client's queue pair.
+    /// The client's queue pair number.
     pub(crate) fn client(&self) -> Qpn {
         let response = self.responses().next().expect("a response");
         response.packet().destination
     }
 
-    /// What the server's memory held, as far as its answers tell: by address.
+    /// The content of the server's memory, by address, as far as its responses show it.
     pub(crate) fn known_memory(&self, mtu: u64) -> Vec<(u64, Vec<u8>)> {
         let mut known = Vec::new();
         for response in self.responses() {
@@ -116,7 +116,7 @@ impl Capture {
             if packet.opcode == Opcode::RcAcknowledge {
                 continue;
             }
-            if let Some((address, first)) = self.asked_at(packet.psn) {
+            if let Some((address, first)) = self.request_at(packet.psn) {
                 let skipped = u64::from(packet.psn.ahead_of(first)) * mtu;
                 let bytes = match packet.atomic_acknowledge() {
                     Some(result) => result.original().to_ne_bytes().to_vec(),
@@ -128,18 +128,18 @@ impl Capture {
         known
     }
 
-    /// The read or atomic that a response with this number answers.
-    fn asked_at(&self, psn: Psn) -> Option<(u64, Psn)> {
-        let asks = |opcode| {
+    /// The address and the PSN of the read or atomic that a response with this PSN answers.
+    fn request_at(&self, psn: Psn) -> Option<(u64, Psn)> {
+        let has_response = |opcode| {
             matches!(
                 opcode,
                 Opcode::RcReadRequest | Opcode::RcFetchAdd | Opcode::RcCompareSwap
             )
         };
         self.requests()
-            .filter(|request| asks(request.packet().opcode))
+            .filter(|request| has_response(request.packet().opcode))
             .filter(|request| psn.since(request.packet().psn) >= 0)
             .max_by_key(|request| request.packet().psn.since(psn))
-            .and_then(|request| Some((request.place()?.0, request.packet().psn)))
+            .and_then(|request| Some((request.memory()?.0, request.packet().psn)))
     }
 }

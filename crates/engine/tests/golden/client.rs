@@ -6,17 +6,18 @@ use wire::{Operation, Packet, PathMtu};
 use crate::capture::{Capture, Frame};
 use crate::server::{Ends, Host};
 
-/// Where our own memory is.
+/// The address of our memory.
 const ADDRESS: u64 = 0x10_0000;
 
-/// Given the same work, our requests are the kernel's, and its answers end the work with `status`.
+/// Asserts that our requests for the same work equal the kernel's, and that the kernel's responses
+/// complete the work with `status`.
 #[track_caller]
-pub(crate) fn asks_like_the_kernel(capture: &Capture, mtu: PathMtu, status: Status) {
+pub(crate) fn assert_requests_equal_the_kernel_s(capture: &Capture, mtu: PathMtu, status: Status) {
     let data: Vec<u8> = capture
         .requests()
         .flat_map(|frame| frame.packet().payload.to_vec())
         .collect();
-    let (request, length) = posted(capture, data.len() as u32);
+    let (request, length) = request_of(capture, data.len() as u32);
     let mut host = host(capture, mtu, length.max(data.len() as u32));
     host.buffer.write(0, &data);
     let segment = Segment {
@@ -27,27 +28,27 @@ pub(crate) fn asks_like_the_kernel(capture: &Capture, mtu: PathMtu, status: Stat
     let number = host.number;
     host.device
         .post_send(number, request.with([segment]))
-        .expect("the request is taken");
-    let ours = host.says();
+        .expect("the request is accepted");
+    let ours = host.transmit();
     let theirs: Vec<&Frame> = capture.requests().collect();
     assert_eq!(ours.len(), theirs.len());
     for (ours, theirs) in ours.iter().zip(&theirs) {
-        is_the_same(ours, theirs);
+        assert_equal(ours, theirs);
     }
     for frame in capture.responses() {
-        host.hears(frame, &frame.bytes);
+        host.handle(frame, &frame.bytes);
     }
     let completion = host.device.poll_completion(host.completions);
-    assert_eq!(completion.expect("it ended").status, status);
-    was_read(capture, &host);
+    assert_eq!(completion.expect("the request completed").status, status);
+    assert_read(capture, &host);
 }
 
-/// The work that the first request of a capture was made for, and how much local memory it has.
-fn posted(capture: &Capture, sent: u32) -> (SendRequest, u32) {
+/// The request that a capture's first packet belongs to, and the length of its local memory.
+fn request_of(capture: &Capture, sent: u32) -> (SendRequest, u32) {
     let first = capture.first_request();
     let last = capture.requests().last().expect("a request");
     let immediate = last.packet().immediate().map(wire::Immediate::bytes);
-    let (address, length, key) = first.place().unwrap_or_default();
+    let (address, length, key) = first.memory().unwrap_or_default();
     let remote = Remote { address, key };
     let packet = first.packet();
     let operands = packet.atomic();
@@ -67,7 +68,7 @@ fn posted(capture: &Capture, sent: u32) -> (SendRequest, u32) {
             compare: operands.expect("an atomic").compare(),
             swap: operands.expect("an atomic").swap_or_add(),
         },
-        other => panic!("no client asked for {other:?}"),
+        other => panic!("unexpected operation {other:?}"),
     };
     let local = if sent > 0 { sent } else { length };
     (SendRequest::new(1, work), local)
@@ -84,23 +85,25 @@ fn host(capture: &Capture, mtu: PathMtu, length: u32) -> Host {
     Host::new(&ends, ADDRESS, length.max(8) as usize)
 }
 
-/// All but what either side may choose: MigReq, and how often to ask inside of a message.
-fn is_the_same(ours: &[u8], theirs: &Frame) {
+/// Asserts that two packets are equal, except for the fields that each side may choose: MigReq, and
+/// AckReq inside a message.
+fn assert_equal(ours: &[u8], theirs: &Frame) {
     let ours = Packet::parse(ours).expect("a packet");
     let theirs = theirs.packet();
     let comparable = |packet: &Packet<'_>| {
         let head = packet.head().migrated(false);
-        match packet.opcode.position().ends() {
-            true => head,
-            false => head.acknowledge(false),
+        if packet.opcode.position().ends() {
+            head
+        } else {
+            head.acknowledge(false)
         }
     };
     assert_eq!(comparable(&ours), comparable(&theirs), "{ours}\n{theirs}");
     assert_eq!(ours.payload, theirs.payload);
 }
 
-/// What the kernel's server answered is in our memory.
-fn was_read(capture: &Capture, host: &Host) {
+/// Asserts that our memory holds the data of the kernel's responses.
+fn assert_read(capture: &Capture, host: &Host) {
     let mut answered = Vec::new();
     for frame in capture.responses() {
         let packet = frame.packet();

@@ -1,8 +1,8 @@
-//! The kernel's own conversations, with our device in the place of one of the two.
+//! Captured connections between two kernels, with our device in the place of one of them.
 //!
-//! Numbers of queue pairs, sequence numbers and addresses are the captured ones; only the keys of
-//! memory are ours, put into the client's requests before they are delivered. What we say must be
-//! what the kernel said, word by word. The known differences have tests of their own below.
+//! Queue pair numbers, PSNs and addresses are the captured ones. Only the memory keys are ours;
+//! they are written into the client's requests before delivery. Our packets must equal the
+//! kernel's. The known differences have their own tests below.
 
 #[path = "../conversation/mod.rs"]
 mod conversation;
@@ -16,22 +16,22 @@ use engine::Status;
 use server::Server;
 use wire::{NakCode, Packet, PathMtu, Syndrome};
 
-fn in_words(packets: &[Vec<u8>]) -> Vec<String> {
+fn described(packets: &[Vec<u8>]) -> Vec<String> {
     packets
         .iter()
         .map(|bytes| Packet::parse(bytes).expect("a packet").to_string())
         .collect()
 }
 
-/// Our answers are the kernel's: kind, numbers, verdict, counts and data.
+/// Asserts that our responses equal the kernel's: opcodes, numbers, syndromes, counts and data.
 #[track_caller]
-fn answers_like_the_kernel(server: &Server, capture: &Capture) {
-    let ours = server.answers(capture);
+fn assert_responses_equal_the_kernel_s(server: &Server, capture: &Capture) {
+    let ours = server.responses(capture);
     let theirs: Vec<Vec<u8>> = capture
         .responses()
         .map(|frame| frame.bytes.clone())
         .collect();
-    assert_eq!(in_words(&ours), in_words(&theirs));
+    assert_eq!(described(&ours), described(&theirs));
     for (ours, theirs) in ours.iter().zip(&theirs) {
         let payload = |bytes| Packet::parse(bytes).expect("a packet").payload.to_vec();
         assert_eq!(payload(ours), payload(theirs));
@@ -39,53 +39,53 @@ fn answers_like_the_kernel(server: &Server, capture: &Capture) {
 }
 
 #[test]
-fn sends_are_answered_like_the_kernel_does() {
+fn responses_to_sends_equal_the_kernel_s() {
     for capture in [
         capture!("gold-send"),
         capture!("gold-send0"),
         capture!("gold-sendimm"),
         capture!("gold-sendbig"),
     ] {
-        answers_like_the_kernel(&Server::default(), &capture);
+        assert_responses_equal_the_kernel_s(&Server::default(), &capture);
     }
 }
 
 #[test]
-fn writes_are_answered_like_the_kernel_does() {
+fn responses_to_writes_equal_the_kernel_s() {
     for capture in [
         capture!("gold-write0"),
         capture!("gold-writebig"),
         capture!("gold-wimm"),
     ] {
-        answers_like_the_kernel(&Server::default(), &capture);
+        assert_responses_equal_the_kernel_s(&Server::default(), &capture);
     }
 }
 
 #[test]
-fn reads_are_answered_like_the_kernel_does() {
+fn responses_to_reads_equal_the_kernel_s() {
     for capture in [capture!("gold-read"), capture!("gold-readbig")] {
-        answers_like_the_kernel(&Server::default(), &capture);
+        assert_responses_equal_the_kernel_s(&Server::default(), &capture);
     }
 }
 
 #[test]
-fn atomics_are_answered_like_the_kernel_does() {
+fn responses_to_atomics_equal_the_kernel_s() {
     for capture in [
         capture!("gold-cas"),
         capture!("gold-fadd"),
         capture!("ib_atomic_bw"),
     ] {
-        answers_like_the_kernel(&Server::default(), &capture);
+        assert_responses_equal_the_kernel_s(&Server::default(), &capture);
     }
 }
 
 #[test]
-fn writes_and_reads_in_turn_are_answered_like_the_kernel_does() {
-    answers_like_the_kernel(&Server::default(), &capture!("gold-batch"));
+fn responses_to_interleaved_writes_and_reads_equal_the_kernel_s() {
+    assert_responses_equal_the_kernel_s(&Server::default(), &capture!("gold-batch"));
 }
 
 #[test]
-fn whole_programs_are_answered_like_the_kernel_does() {
+fn responses_to_whole_programs_equal_the_kernel_s() {
     for capture in [
         capture!("rc-pingpong"),
         capture!("srq-pingpong"),
@@ -94,12 +94,12 @@ fn whole_programs_are_answered_like_the_kernel_does() {
         capture!("rping"),
         capture!("rdma_server"),
     ] {
-        answers_like_the_kernel(&Server::default(), &capture);
+        assert_responses_equal_the_kernel_s(&Server::default(), &capture);
     }
 }
 
 #[test]
-fn wrong_keys_are_refused_like_the_kernel_does() {
+fn wrong_keys_are_rejected_as_by_the_kernel() {
     let server = Server {
         right_key: false,
         ..Server::default()
@@ -109,35 +109,35 @@ fn wrong_keys_are_refused_like_the_kernel_does() {
         capture!("gold-badread"),
         capture!("gold-noperm"),
     ] {
-        answers_like_the_kernel(&server, &capture);
+        assert_responses_equal_the_kernel_s(&server, &capture);
     }
 }
 
 #[test]
-fn a_write_out_of_bounds_is_refused_like_the_kernel_does() {
+fn write_out_of_bounds_is_rejected_as_by_the_kernel() {
     let server = Server {
         registered: Some(4096),
         ..Server::default()
     };
-    answers_like_the_kernel(&server, &capture!("gold-oob"));
+    assert_responses_equal_the_kernel_s(&server, &capture!("gold-oob"));
 }
 
 #[test]
-fn a_missing_receive_is_reported_like_the_kernel_does() {
+fn missing_receive_is_reported_as_by_the_kernel() {
     let server = Server {
         receives: (0, 4096),
         ..Server::default()
     };
-    answers_like_the_kernel(&server, &capture!("gold-rnr"));
+    assert_responses_equal_the_kernel_s(&server, &capture!("gold-rnr"));
     let in_time = Server {
         late_receive: true,
         ..server
     };
-    answers_like_the_kernel(&in_time, &capture!("gold-rnrok"));
+    assert_responses_equal_the_kernel_s(&in_time, &capture!("gold-rnrok"));
 }
 
 #[test]
-fn a_larger_path_mtu_changes_nothing_but_the_number_of_packets() {
+fn responses_with_path_mtu_4096_equal_the_kernel_s() {
     let server = Server {
         mtu: PathMtu::Mtu4096,
         ..Server::default()
@@ -147,50 +147,49 @@ fn a_larger_path_mtu_changes_nothing_but_the_number_of_packets() {
         capture!("mtu4096/gold-readbig"),
         capture!("mtu4096/gold-writebig"),
     ] {
-        answers_like_the_kernel(&server, &capture);
+        assert_responses_equal_the_kernel_s(&server, &capture);
     }
 }
 
-/// Two and a half thousand packets with every twentieth request missing: the same NAKs for the same
-/// gaps, the same silence, the same acknowledgements.
+/// About 2500 packets, of which every twentieth request is lost: the same NAKs for the same gaps,
+/// and the same acknowledgements.
 #[test]
-fn lost_requests_are_answered_like_the_kernel_does() {
-    answers_like_the_kernel(&Server::default(), &capture!("loss5-requests-send"));
+fn responses_to_lost_requests_equal_the_kernel_s() {
+    assert_responses_equal_the_kernel_s(&Server::default(), &capture!("loss5-requests-send"));
 }
 
-/// What was lost on the way back is not in the capture; all that arrived must be among our answers,
-/// in the same order.
+/// The capture lacks lost responses. All captured responses must be among ours, in the same order.
 #[track_caller]
-fn answers_include_the_kernel_s(capture: &Capture, words: fn(&Packet<'_>) -> String) {
-    let ours = Server::default().answers(capture);
+fn assert_responses_include_the_kernel_s(capture: &Capture, describe: fn(&Packet<'_>) -> String) {
+    let ours = Server::default().responses(capture);
     let mut rest = ours
         .iter()
-        .map(|bytes| words(&Packet::parse(bytes).expect("a packet")));
+        .map(|bytes| describe(&Packet::parse(bytes).expect("a packet")));
     for frame in capture.responses() {
-        let theirs = words(&frame.packet());
+        let theirs = describe(&frame.packet());
         assert!(rest.any(|ours| ours == theirs), "missing: {theirs}");
     }
 }
 
 #[test]
-fn requests_that_come_again_after_a_lost_acknowledgement_are_answered_like_the_kernel_does() {
-    let all_of_it = |packet: &Packet<'_>| packet.to_string();
-    answers_include_the_kernel_s(&capture!("loss5-acks-send"), all_of_it);
+fn duplicates_after_a_lost_acknowledgement_are_answered_as_by_the_kernel() {
+    let whole_packet = |packet: &Packet<'_>| packet.to_string();
+    assert_responses_include_the_kernel_s(&capture!("loss5-acks-send"), whole_packet);
 }
 
-/// The kernel begins its answer to the rest of a read with a MIDDLE, as if nothing had happened; we
-/// begin it with a FIRST, because it answers a new request. Requesters take both.
+/// The kernel starts its response to the rest of a read with a MIDDLE packet. We start it with a
+/// FIRST packet, because it responses a new request. Requesters accept both.
 #[test]
-fn reads_that_come_again_after_a_lost_response_are_answered_like_the_kernel_does() {
+fn duplicate_reads_after_a_lost_response_are_answered_as_by_the_kernel() {
     let without_position = |packet: &Packet<'_>| {
         let operation = packet.opcode.operation();
         format!("{operation:?} {} {:?}", packet.psn, packet.payload)
     };
-    answers_include_the_kernel_s(&capture!("loss5-responses-read"), without_position);
+    assert_responses_include_the_kernel_s(&capture!("loss5-responses-read"), without_position);
 }
 
 #[test]
-fn requests_are_made_like_the_kernel_makes_them() {
+fn requests_equal_the_kernel_s() {
     for capture in [
         capture!("gold-send"),
         capture!("gold-send0"),
@@ -205,19 +204,19 @@ fn requests_are_made_like_the_kernel_makes_them() {
         capture!("gold-fadd"),
         capture!("gold-sendinv"),
     ] {
-        client::asks_like_the_kernel(&capture, PathMtu::Mtu1024, Status::Success);
+        client::assert_requests_equal_the_kernel_s(&capture, PathMtu::Mtu1024, Status::Success);
     }
     for capture in [
         capture!("mtu4096/gold-sendbig"),
         capture!("mtu4096/gold-readbig"),
         capture!("mtu4096/gold-writebig"),
     ] {
-        client::asks_like_the_kernel(&capture, PathMtu::Mtu4096, Status::Success);
+        client::assert_requests_equal_the_kernel_s(&capture, PathMtu::Mtu4096, Status::Success);
     }
 }
 
 #[test]
-fn refusals_by_the_kernel_end_requests_with_their_status() {
+fn naks_of_the_kernel_complete_requests_with_their_status() {
     for (capture, status) in [
         (capture!("gold-badrkey"), Status::RemoteAccess),
         (capture!("gold-badread"), Status::RemoteAccess),
@@ -225,49 +224,50 @@ fn refusals_by_the_kernel_end_requests_with_their_status() {
         (capture!("gold-oob"), Status::RemoteAccess),
         (capture!("gold-toolong"), Status::RemoteOperation),
     ] {
-        client::asks_like_the_kernel(&capture, PathMtu::Mtu1024, status);
+        client::assert_requests_equal_the_kernel_s(&capture, PathMtu::Mtu1024, status);
     }
 }
 
-fn only_verdict(packets: &[Vec<u8>]) -> (Syndrome, u32) {
+fn only_aeth(packets: &[Vec<u8>]) -> (Syndrome, u32) {
     let [bytes] = packets else {
-        panic!("one answer, not {}", packets.len())
+        panic!("expected one response, got {}", packets.len())
     };
     let packet = Packet::parse(bytes).expect("a packet");
-    let aeth = packet.aeth().expect("a verdict");
+    let aeth = packet.aeth().expect("an AETH");
     (aeth.syndrome(), aeth.message_sequence())
 }
 
-fn verdict_of_the_kernel(capture: &Capture) -> (Syndrome, u32) {
+fn aeth_of_the_kernel(capture: &Capture) -> (Syndrome, u32) {
     let packets: Vec<Vec<u8>> = capture
         .responses()
         .map(|frame| frame.bytes.clone())
         .collect();
-    only_verdict(&packets)
+    only_aeth(&packets)
 }
 
-/// The kernel says "remote operational error" (0x63). The specification and hardware say "invalid
-/// request" (0x61): the receiver is well, it is the message that is too long.
+/// The kernel sends "remote operational error" (0x63). The specification and hardware send "invalid
+/// request" (0x61), because the message is too long and the receiver is intact.
 #[test]
-fn a_send_that_is_too_long_is_an_invalid_request_other_than_with_the_kernel() {
+fn too_long_send_is_an_invalid_request_unlike_with_the_kernel() {
     let capture = capture!("gold-toolong");
     let server = Server {
         receives: (1, 100),
         ..Server::default()
     };
-    let ours = only_verdict(&server.answers(&capture));
-    let theirs = verdict_of_the_kernel(&capture);
+    let ours = only_aeth(&server.responses(&capture));
+    let theirs = aeth_of_the_kernel(&capture);
     assert_eq!(ours, (Syndrome::Negative(NakCode::InvalidRequest), 0));
     assert_eq!(theirs, (Syndrome::Negative(NakCode::RemoteOperational), 0));
 }
 
-/// The kernel acknowledges a SEND whose key can't be invalidated, and fails at the receiver only. The
-/// specification has a NAK for it, so that the sender doesn't take the key for invalid.
+/// The kernel acknowledges a SEND whose key cannot be invalidated, and reports an error only at the
+/// receiver. The specification requires a NAK, so that the sender does not consider the key
+/// invalidated.
 #[test]
-fn a_send_with_a_key_that_can_not_be_invalidated_is_refused_other_than_with_the_kernel() {
+fn send_with_an_invalid_key_to_invalidate_is_rejected_unlike_with_the_kernel() {
     let capture = capture!("gold-sendinv");
-    let ours = only_verdict(&Server::default().answers(&capture));
-    let theirs = verdict_of_the_kernel(&capture);
+    let ours = only_aeth(&Server::default().responses(&capture));
+    let theirs = aeth_of_the_kernel(&capture);
     assert_eq!(ours, (Syndrome::Negative(NakCode::RemoteAccess), 0));
     assert_eq!(theirs, (Syndrome::UNLIMITED, 0));
 }

@@ -1,4 +1,4 @@
-//! Our device in the place of the kernel's server.
+//! Our device in the memory of the kernel's server.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::conversation::at;
 const INBOX: u64 = 0x1000;
 const INBOX_SIZE: usize = 1 << 20;
 
-/// The end of a connection that is told the numbers of the captured one.
+/// One side of a connection with the numbers of the captured one.
 pub(crate) struct Host {
     pub(crate) device: Device,
     pub(crate) number: Qpn,
@@ -25,7 +25,7 @@ pub(crate) struct Host {
     pub(crate) completions: engine::Id<engine::CompletionQueue>,
 }
 
-/// Who speaks to whom.
+/// The addresses and numbers of both sides.
 pub(crate) struct Ends {
     pub(crate) flow: Flow,
     pub(crate) local: Qpn,
@@ -35,17 +35,17 @@ pub(crate) struct Ends {
 }
 
 impl Host {
-    /// One end, with the memory from `address` on.
+    /// One side, with memory that starts at `address`.
     pub(crate) fn new(ends: &Ends, address: u64, length: usize) -> Self {
         let mut device = Device::new(Config {
             gids: vec![ends.flow.source.into()],
             active_mtu: PathMtu::Mtu4096,
-            // The number is not ours to choose: leave it no choice.
+            // A space of one number forces the captured number.
             numbers: NumberSpace {
                 first: ends.local.value(),
                 count: 1,
             },
-            // The kernel never says how many receives are posted.
+            // The kernel does not report credits.
             advertise_credits: false,
             ..Config::default()
         });
@@ -121,17 +121,17 @@ impl Host {
         for id in 0..count {
             let request = ReceiveRequest::new(id, [segment]);
             let posted = self.device.post_receive(self.number, request);
-            posted.expect("there is room");
+            posted.expect("the queue has room");
         }
     }
 
-    pub(crate) fn hears(&mut self, frame: &Frame, bytes: &[u8]) {
+    pub(crate) fn handle(&mut self, frame: &Frame, bytes: &[u8]) {
         let arrival = Arrival::new(frame.flow);
         self.device.handle_datagram(now(), &arrival, bytes);
     }
 
-    /// All packets that it sends now.
-    pub(crate) fn says(&mut self) -> Vec<Vec<u8>> {
+    /// All packets that the device sends now.
+    pub(crate) fn transmit(&mut self) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         let mut buffer = Vec::new();
         while let Some(sent) = self.device.poll_transmit(now(), &mut buffer) {
@@ -145,16 +145,16 @@ fn now() -> Instant {
     at(0)
 }
 
-/// How the server of a capture was set up, as far as the capture does not tell.
+/// The setup of the server in a capture, as far as the capture does not show it.
 pub(crate) struct Server {
     pub(crate) mtu: PathMtu,
-    /// How many receives of which length were posted.
+    /// The number and the length of the posted receives.
     pub(crate) receives: (u64, u32),
-    /// The client shows the right key, so the device must see its own.
+    /// Whether the client has the right key, so that its requests get our key.
     pub(crate) right_key: bool,
-    /// Only so much of the memory that the client names was registered.
+    /// The length of the registered memory, if it is shorter than what the client names.
     pub(crate) registered: Option<usize>,
-    /// A receive was posted late: after the first answer.
+    /// Whether a receive is posted late: after the first response.
     pub(crate) late_receive: bool,
 }
 
@@ -171,21 +171,21 @@ impl Default for Server {
 }
 
 impl Server {
-    /// Our answers to the requests of the captured client.
-    pub(crate) fn answers(&self, capture: &Capture) -> Vec<Vec<u8>> {
+    /// Our responses to the requests of the captured client.
+    pub(crate) fn responses(&self, capture: &Capture) -> Vec<Vec<u8>> {
         let mut host = self.host(capture);
         let (count, length) = self.receives;
         host.receives(count, length);
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for frame in capture.requests() {
             let bytes = self.with_our_key(frame, &host);
-            host.hears(frame, &bytes);
-            answers.extend(host.says());
+            host.handle(frame, &bytes);
+            responses.extend(host.transmit());
             if self.late_receive {
                 host.receives(1, length);
             }
         }
-        answers
+        responses
     }
 
     fn host(&self, capture: &Capture) -> Host {
@@ -203,11 +203,11 @@ impl Server {
         };
         let places: Vec<(u64, u64)> = capture
             .requests()
-            .filter_map(Frame::place)
+            .filter_map(Frame::memory)
             .map(|(address, length, _)| (address, address + u64::from(length)))
             .collect();
-        let start = places.iter().map(|place| place.0).min().unwrap_or(0) & !0xfff;
-        let end = places.iter().map(|place| place.1).max().unwrap_or(0);
+        let start = places.iter().map(|memory| memory.0).min().unwrap_or(0) & !0xfff;
+        let end = places.iter().map(|memory| memory.1).max().unwrap_or(0);
         let length = self.registered.unwrap_or((end - start) as usize);
         let host = Host::new(&ends, start, length);
         for (address, bytes) in capture.known_memory(self.mtu.bytes() as u64) {
@@ -216,11 +216,11 @@ impl Server {
         host
     }
 
-    /// The request as the client would have sent it to us.
+    /// The request with our key, as the client would have sent it to us.
     fn with_our_key(&self, frame: &Frame, host: &Host) -> Vec<u8> {
         const KEY: std::ops::Range<usize> = 20..24;
         let mut bytes = frame.bytes.clone();
-        if self.right_key && frame.place().is_some() {
+        if self.right_key && frame.memory().is_some() {
             bytes.truncate(bytes.len() - 4);
             let key = host.memory.remote_key.value();
             bytes[KEY].copy_from_slice(&key.to_be_bytes());

@@ -1,11 +1,11 @@
-//! What acknowledgements and NAKs do.
+//! Effects of acknowledgements and NAKs.
 
 use engine::{SendRequest, State, Status, Work};
 use wire::NakCode;
 
 use crate::conversation::*;
 
-/// Three messages of one packet, sent.
+/// Three messages of one packet each are sent.
 fn with_three_sends() -> Conversation {
     let mut peer = Conversation::new();
     for id in 1..=3 {
@@ -14,16 +14,16 @@ fn with_three_sends() -> Conversation {
     peer.hears(
         at(0),
         [
-            "send Only +0 5B ask",
-            "send Only +1 5B ask",
-            "send Only +2 5B ask",
+            "send Only +0 5B ackreq",
+            "send Only +1 5B ackreq",
+            "send Only +2 5B ackreq",
         ],
     );
     peer
 }
 
 #[test]
-fn an_acknowledgement_completes_its_message() {
+fn acknowledgement_completes_its_message() {
     let mut peer = with_three_sends();
     peer.completes([]);
     peer.says(at(1), ack(PSN));
@@ -33,7 +33,7 @@ fn an_acknowledgement_completes_its_message() {
 }
 
 #[test]
-fn a_coalesced_acknowledgement_completes_several() {
+fn cumulative_acknowledgement_completes_several_messages() {
     let mut peer = with_three_sends();
     peer.says(at(1), ack(PSN + 2));
     peer.completes([
@@ -45,7 +45,7 @@ fn a_coalesced_acknowledgement_completes_several() {
 }
 
 #[test]
-fn an_acknowledgement_inside_a_message_completes_nothing() {
+fn acknowledgement_inside_a_message_completes_nothing() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(4096));
     peer.posts(SendRequest::new(1, Work::Send).with([outbox.segment(0, 2500)]));
@@ -57,9 +57,9 @@ fn an_acknowledgement_inside_a_message_completes_nothing() {
 }
 
 #[test]
-fn ghost_acknowledgements_are_dropped() {
+fn acknowledgements_outside_the_outstanding_range_are_dropped() {
     let mut peer = with_three_sends();
-    // Of what was never sent.
+    // For packets that were never sent.
     for psn in [PSN + 3, PSN + 4, PSN + 1000] {
         peer.says(at(1), ack(psn));
         peer.says(at(1), nak(psn, NakCode::RemoteAccess));
@@ -67,11 +67,11 @@ fn ghost_acknowledgements_are_dropped() {
     peer.completes([]);
     peer.says(at(2), ack(PSN + 1));
     peer.completes([(1, Status::Success), (2, Status::Success)]);
-    // Of what was acknowledged before.
+    // For packets that were acknowledged before.
     peer.says(at(3), ack(PSN));
     peer.says(at(3), nak(PSN, NakCode::InvalidRequest));
     peer.says(at(3), nak_sequence(PSN + 1));
-    peer.says(at(3), not_ready(PSN, 12));
+    peer.says(at(3), rnr_nak(PSN, 12));
     peer.completes([]);
     peer.hears_nothing(at(3));
     assert_eq!(peer.state(), State::ReadyToSend);
@@ -79,41 +79,41 @@ fn ghost_acknowledgements_are_dropped() {
 }
 
 #[test]
-fn a_sequence_nak_acknowledges_what_is_before_it_and_the_rest_is_sent_again() {
+fn sequence_nak_acknowledges_earlier_packets_and_retransmits_the_rest() {
     let mut peer = with_three_sends();
     peer.says(at(1), nak_sequence(PSN + 1));
     peer.completes([(1, Status::Success)]);
-    peer.hears(at(1), ["send Only +1 5B ask", "send Only +2 5B ask"]);
+    peer.hears(at(1), ["send Only +1 5B ackreq", "send Only +2 5B ackreq"]);
     peer.says(at(2), ack(PSN + 2));
     peer.completes([(2, Status::Success), (3, Status::Success)]);
     assert_eq!(peer.counters().retransmitted, 2);
 }
 
 #[test]
-fn a_sequence_nak_inside_a_message_sends_from_there_on() {
+fn sequence_nak_inside_a_message_retransmits_from_its_psn() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(4096));
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
     peer.posts(SendRequest::new(2, Work::Send).inline(b"behind"));
     assert_eq!(peer.listens(at(0)).len(), 5);
     peer.says(at(1), nak_sequence(PSN + 2));
-    let heard = peer.listens(at(1));
-    let words: Vec<&str> = heard.iter().map(Heard::words).collect();
+    let received = peer.listens(at(1));
+    let words: Vec<&str> = received.iter().map(DevicePacket::text).collect();
     assert_eq!(
         words,
         [
             "write Middle +2 1024B",
-            "write Last +3 1024B ask",
-            "send Only +4 6B ask"
+            "write Last +3 1024B ackreq",
+            "send Only +4 6B ackreq"
         ]
     );
-    assert_eq!(heard[0].payload(), &pattern(4096)[2048..3072]);
+    assert_eq!(received[0].payload(), &pattern(4096)[2048..3072]);
     peer.says(at(2), ack(PSN + 4));
     peer.completes([(1, Status::Success), (2, Status::Success)]);
 }
 
 #[test]
-fn a_second_nak_for_the_same_gap_sends_nothing_again() {
+fn second_nak_for_the_same_gap_is_ignored() {
     let mut peer = with_three_sends();
     peer.says(at(1), nak_sequence(PSN + 1));
     assert_eq!(peer.listens(at(1)).len(), 2);
@@ -122,24 +122,24 @@ fn a_second_nak_for_the_same_gap_sends_nothing_again() {
 }
 
 #[test]
-fn new_work_goes_behind_what_is_sent_again() {
+fn new_requests_are_sent_after_retransmitted_ones() {
     let mut peer = with_three_sends();
     peer.posts(SendRequest::new(4, Work::Send).inline(b"new"));
     peer.says(at(1), nak_sequence(PSN + 2));
-    peer.hears(at(1), ["send Only +2 5B ask", "send Only +3 3B ask"]);
+    peer.hears(at(1), ["send Only +2 5B ackreq", "send Only +3 3B ackreq"]);
 }
 
 #[test]
-fn what_is_acknowledged_while_it_is_to_be_sent_again_is_not_sent_again() {
+fn packet_acknowledged_before_its_retransmission_is_not_retransmitted() {
     let mut peer = with_three_sends();
     peer.says(at(1), nak_sequence(PSN));
     peer.says(at(1), ack(PSN + 1));
-    peer.hears(at(1), ["send Only +2 5B ask"]);
+    peer.hears(at(1), ["send Only +2 5B ackreq"]);
     peer.completes([(1, Status::Success), (2, Status::Success)]);
 }
 
 #[test]
-fn every_other_nak_ends_the_connection_with_its_status() {
+fn other_naks_complete_the_request_in_error_with_their_status() {
     for (code, status) in [
         (NakCode::InvalidRequest, Status::RemoteInvalidRequest),
         (NakCode::RemoteAccess, Status::RemoteAccess),
@@ -155,7 +155,7 @@ fn every_other_nak_ends_the_connection_with_its_status() {
 }
 
 #[test]
-fn the_statuses_have_the_numbers_of_verbs() {
+fn statuses_have_the_values_of_ibv_wc_status() {
     assert_eq!(Status::RemoteInvalidRequest as u8, 9);
     assert_eq!(Status::RemoteAccess as u8, 10);
     assert_eq!(Status::RemoteOperation as u8, 11);
@@ -164,7 +164,7 @@ fn the_statuses_have_the_numbers_of_verbs() {
 }
 
 #[test]
-fn an_atomic_completes_with_what_the_peer_s_memory_was() {
+fn atomic_stores_the_previous_value_of_the_peer_s_memory() {
     let mut peer = Conversation::new();
     let result = peer.registers(0x1000, &[0; 8]);
     let work = Work::FetchAdd {

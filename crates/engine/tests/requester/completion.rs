@@ -9,45 +9,48 @@ fn hello(id: u64) -> SendRequest {
     SendRequest::new(id, Work::Send).inline(b"hello")
 }
 
-fn quiet(id: u64) -> SendRequest {
+fn unsignaled(id: u64) -> SendRequest {
     hello(id).flags(SendFlags::empty())
 }
 
 #[test]
-fn an_unsignaled_success_is_not_told() {
+fn unsignaled_success_reports_no_completion() {
     let mut peer = Conversation::new();
-    peer.posts(quiet(1));
+    peer.posts(unsignaled(1));
     peer.posts(hello(2));
     peer.listens(at(0));
     peer.says(at(1), ack(PSN + 1));
     peer.completes([(2, Status::Success)]);
-    let queue_pair = peer.device.queue_pair(peer.number).expect("it exists");
+    let queue_pair = peer
+        .device
+        .queue_pair(peer.number)
+        .expect("the queue pair exists");
     assert_eq!(queue_pair.outstanding_sends(), 0);
 }
 
 #[test]
-fn an_unsignaled_error_is_told() {
+fn unsignaled_error_reports_a_completion() {
     let mut peer = Conversation::new();
-    peer.posts(quiet(1));
+    peer.posts(unsignaled(1));
     peer.listens(at(0));
     peer.says(at(1), nak(PSN, NakCode::RemoteAccess));
     peer.completes([(1, Status::RemoteAccess)]);
 }
 
 #[test]
-fn a_queue_pair_may_signal_all_requests() {
+fn queue_pair_may_signal_all_requests() {
     let mut peer = Conversation::with(Setup {
         queue_pair: |init| init.signal_all = true,
         ..Setup::default()
     });
-    peer.posts(quiet(1));
+    peer.posts(unsignaled(1));
     peer.listens(at(0));
     peer.says(at(1), ack(PSN));
     peer.completes([(1, Status::Success)]);
 }
 
 #[test]
-fn a_completed_send_notifies_who_waits_for_any_but_not_for_solicited() {
+fn completed_send_notifies_a_queue_armed_for_any_but_not_for_solicited() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
     peer.posts(hello(2));
@@ -61,7 +64,7 @@ fn a_completed_send_notifies_who_waits_for_any_but_not_for_solicited() {
 }
 
 #[test]
-fn a_local_protection_error_completes_only_after_earlier_requests() {
+fn local_protection_error_completes_only_after_earlier_requests() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(64));
     peer.posts(hello(1));
@@ -69,8 +72,8 @@ fn a_local_protection_error_completes_only_after_earlier_requests() {
     segment.key = Key::new(0);
     peer.posts(SendRequest::new(2, Work::Send).with([segment]));
     peer.posts(hello(3));
-    // What can't be sent sends nothing, and neither does anything behind it.
-    peer.hears(at(0), ["send Only +0 5B ask"]);
+    // Neither the failed request nor any later one is sent.
+    peer.hears(at(0), ["send Only +0 5B ackreq"]);
     peer.completes([]);
     assert_eq!(peer.state(), State::ReadyToSend);
     peer.says(at(1), ack(PSN));
@@ -84,7 +87,7 @@ fn a_local_protection_error_completes_only_after_earlier_requests() {
 }
 
 #[test]
-fn a_local_protection_error_of_the_only_request_completes_at_once() {
+fn local_protection_error_of_the_only_request_completes_at_once() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(64));
     peer.posts(SendRequest::new(1, Work::Send).with([outbox.segment(60, 5)]));
@@ -94,44 +97,44 @@ fn a_local_protection_error_of_the_only_request_completes_at_once() {
 }
 
 #[test]
-fn earlier_requests_are_still_repeated_while_a_failed_one_waits() {
+fn earlier_requests_are_retransmitted_while_a_failed_one_waits() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(64));
     peer.posts(hello(1));
     peer.posts(SendRequest::new(2, Work::Send).with([outbox.segment(60, 5)]));
-    peer.hears(at(0), ["send Only +0 5B ask"]);
-    peer.hears(at(70), ["send Only +0 5B ask"]);
+    peer.hears(at(0), ["send Only +0 5B ackreq"]);
+    peer.hears(at(70), ["send Only +0 5B ackreq"]);
     peer.says(at(71), ack(PSN));
     peer.completes([(1, Status::Success), (2, Status::LocalProtection)]);
 }
 
 #[test]
-fn memory_that_is_only_sent_from_needs_no_right() {
+fn memory_to_send_from_needs_no_access_right() {
     let mut peer = Conversation::new();
     let outbox = peer.registers_for(0x1000, &pattern(64), Access::empty());
     peer.posts(SendRequest::new(1, Work::Send).with([outbox.all()]));
-    peer.hears(at(0), ["send Only +0 64B ask"]);
+    peer.hears(at(0), ["send Only +0 64B ackreq"]);
 }
 
 #[test]
-fn memory_that_goes_away_before_it_is_sent_again_is_a_local_protection_error() {
+fn deregistering_before_a_retransmission_is_a_local_protection_error() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(64));
     peer.posts(SendRequest::new(1, Work::Send).with([outbox.all()]));
-    peer.hears(at(0), ["send Only +0 64B ask"]);
+    peer.hears(at(0), ["send Only +0 64B ackreq"]);
     peer.deregisters(&outbox);
     peer.hears_nothing(at(70));
     peer.completes([(1, Status::LocalProtection)]);
 }
 
 #[test]
-fn local_work_completes_in_its_turn() {
+fn local_work_completes_in_order() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
-    // No such window: an error of its own.
+    // The key names no window: local work that fails.
     peer.posts(SendRequest::new(2, Work::LocalInvalidate(Key::new(5))));
     peer.posts(hello(3));
-    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.hears(at(0), ["send Only +0 5B ackreq"]);
     peer.completes([]);
     peer.says(at(1), ack(PSN));
     peer.completes([
@@ -145,9 +148,9 @@ fn local_work_completes_in_its_turn() {
 fn going_to_error_flushes_sends_in_order_even_unsignaled() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
-    peer.posts(quiet(2));
+    peer.posts(unsignaled(2));
     peer.listens(at(0));
-    peer.posts(quiet(3));
+    peer.posts(unsignaled(3));
     peer.goes_to(State::Error);
     peer.completes([
         (1, Status::Flushed),
@@ -160,7 +163,7 @@ fn going_to_error_flushes_sends_in_order_even_unsignaled() {
 }
 
 #[test]
-fn going_to_reset_forgets_everything_without_a_word() {
+fn going_to_reset_discards_everything_silently() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
     peer.listens(at(0));
@@ -170,7 +173,7 @@ fn going_to_reset_forgets_everything_without_a_word() {
     let number = peer.number;
     peer.connects(number);
     peer.posts(hello(2));
-    peer.hears(at(1000), ["send Only +0 5B ask"]);
+    peer.hears(at(1000), ["send Only +0 5B ackreq"]);
     peer.says(at(1001), ack(PSN));
     peer.completes([(2, Status::Success)]);
 }

@@ -1,4 +1,4 @@
-//! Draining a send queue: what was begun is finished, and nothing new is begun.
+//! Draining a send queue: requests under way are finished, and no others begin.
 
 use engine::{AsyncEvent, Attributes, SendRequest, State, Status, Work};
 
@@ -17,10 +17,10 @@ fn drains(peer: &mut Conversation) {
 }
 
 #[test]
-fn a_draining_queue_finishes_what_was_begun_tells_it_and_resumes() {
+fn draining_queue_finishes_begun_requests_raises_an_event_and_resumes() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.hears(at(0), ["send Only +0 5B ackreq"]);
     drains(&mut peer);
     peer.posts(hello(2));
     peer.hears_nothing(at(1));
@@ -31,12 +31,12 @@ fn a_draining_queue_finishes_what_was_begun_tells_it_and_resumes() {
     peer.raises([AsyncEvent::SendQueueDrained(number)]);
     peer.hears_nothing(at(3));
     peer.goes_to(State::ReadyToSend);
-    peer.hears(at(3), ["send Only +1 5B ask"]);
+    peer.hears(at(3), ["send Only +1 5B ackreq"]);
     peer.raises([]);
 }
 
 #[test]
-fn an_empty_queue_is_drained_at_once() {
+fn empty_queue_is_drained_at_once() {
     let mut peer = Conversation::new();
     drains(&mut peer);
     let number = peer.number;
@@ -44,14 +44,14 @@ fn an_empty_queue_is_drained_at_once() {
 }
 
 #[test]
-fn who_does_not_ask_is_not_told() {
+fn no_event_without_a_request_for_it() {
     let mut peer = Conversation::new();
     peer.goes_to(State::SendQueueDrain);
     peer.raises([]);
 }
 
 #[test]
-fn a_message_that_was_begun_is_sent_to_its_end_and_repeated_if_need_be() {
+fn begun_message_is_sent_completely_and_retransmitted_while_draining() {
     let setup = Setup::default();
     let window = engine::WindowLimits {
         min: 4096,
@@ -71,8 +71,8 @@ fn a_message_that_was_begun_is_sent_to_its_end_and_repeated_if_need_be() {
     assert_eq!(peer.listens(at(0)).len(), 4);
     drains(&mut peer);
     peer.says(at(1), ack(PSN + 3));
-    peer.hears(at(1), ["send Last +4 904B ask"]);
-    peer.hears(at(100), ["send Last +4 904B ask"]);
+    peer.hears(at(1), ["send Last +4 904B ackreq"]);
+    peer.hears(at(100), ["send Last +4 904B ackreq"]);
     peer.says(at(100), ack(PSN + 4));
     peer.completes([(1, Status::Success)]);
     let number = peer.number;
@@ -81,7 +81,7 @@ fn a_message_that_was_begun_is_sent_to_its_end_and_repeated_if_need_be() {
 }
 
 #[test]
-fn posted_work_that_was_not_begun_waits_and_the_queue_counts_as_drained() {
+fn requests_that_have_not_begun_wait_and_the_queue_is_drained() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
     drains(&mut peer);
@@ -89,11 +89,11 @@ fn posted_work_that_was_not_begun_waits_and_the_queue_counts_as_drained() {
     peer.raises([AsyncEvent::SendQueueDrained(number)]);
     peer.hears_nothing(at(1));
     peer.goes_to(State::ReadyToSend);
-    peer.hears(at(1), ["send Only +0 5B ask"]);
+    peer.hears(at(1), ["send Only +0 5B ackreq"]);
 }
 
 #[test]
-fn an_error_while_draining_flushes_what_waits() {
+fn error_while_draining_flushes_waiting_requests() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
     peer.listens(at(0));

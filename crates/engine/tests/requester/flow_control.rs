@@ -1,4 +1,4 @@
-//! How much may be under way: fences, depth, credits, and the window.
+//! Limits on outstanding requests: fences, depth, credits, and the window.
 
 use engine::{BatchLimits, Config, SendFlags, SendRequest, State, Status, WindowLimits, Work};
 
@@ -25,7 +25,7 @@ fn fenced(request: SendRequest) -> SendRequest {
 }
 
 #[test]
-fn a_fenced_request_waits_for_reads_and_atomics() {
+fn fenced_request_waits_for_reads_and_atomics() {
     let mut peer = Conversation::new();
     let memory = peer.registers(0x1000, &[0; 64]);
     peer.posts(read(1, &memory));
@@ -42,11 +42,11 @@ fn a_fenced_request_waits_for_reads_and_atomics() {
     peer.says(at(1), response_only(PSN, &[1; 8]));
     peer.hears_nothing(at(1));
     peer.says(at(2), atomic_ack(PSN + 1, 7));
-    peer.hears(at(2), ["send Only +2 5B ask", "send Only +3 5B ask"]);
+    peer.hears(at(2), ["send Only +2 5B ackreq", "send Only +3 5B ackreq"]);
 }
 
 #[test]
-fn a_fenced_request_still_waits_when_the_read_is_asked_again() {
+fn fenced_request_waits_for_a_retransmitted_read() {
     let mut peer = Conversation::new();
     let memory = peer.registers(0x1000, &[0; 64]);
     peer.posts(read(1, &memory));
@@ -54,11 +54,11 @@ fn a_fenced_request_still_waits_when_the_read_is_asked_again() {
     peer.hears(at(0), ["read-request +0 va=0x9000 len=8"]);
     peer.hears(at(70), ["read-request +0 va=0x9000 len=8"]);
     peer.says(at(71), response_only(PSN, &[1; 8]));
-    peer.hears(at(71), ["send Only +1 5B ask"]);
+    peer.hears(at(71), ["send Only +1 5B ackreq"]);
 }
 
 #[test]
-fn a_long_read_is_outstanding_until_its_last_response() {
+fn long_read_is_outstanding_until_its_last_response() {
     let mut peer = Conversation::with(Setup {
         initiator_depth: 1,
         ..Setup::default()
@@ -74,31 +74,31 @@ fn a_long_read_is_outstanding_until_its_last_response() {
     peer.says(at(2), response_last(PSN + 1, &[1; 1024]));
     peer.hears(at(2), ["read-request +2 va=0x9000 len=8"]);
     peer.says(at(3), response_only(PSN + 2, &[1; 8]));
-    peer.hears(at(3), ["send Only +3 5B ask"]);
+    peer.hears(at(3), ["send Only +3 5B ackreq"]);
 }
 
 #[test]
-fn a_request_without_fence_does_not_wait() {
+fn request_without_a_fence_does_not_wait_for_reads() {
     let mut peer = Conversation::new();
     let memory = peer.registers(0x1000, &[0; 64]);
     peer.posts(read(1, &memory));
     peer.posts(hello(2));
     peer.hears(
         at(0),
-        ["read-request +0 va=0x9000 len=8", "send Only +1 5B ask"],
+        ["read-request +0 va=0x9000 len=8", "send Only +1 5B ackreq"],
     );
 }
 
 #[test]
-fn a_fence_does_not_wait_for_sends_and_writes() {
+fn fence_does_not_wait_for_sends_and_writes() {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
     peer.posts(fenced(hello(2)));
-    peer.hears(at(0), ["send Only +0 5B ask", "send Only +1 5B ask"]);
+    peer.hears(at(0), ["send Only +0 5B ackreq", "send Only +1 5B ackreq"]);
 }
 
 #[test]
-fn no_more_reads_and_atomics_are_outstanding_than_were_agreed() {
+fn outstanding_reads_and_atomics_are_limited_by_the_initiator_depth() {
     let mut peer = Conversation::with(Setup {
         initiator_depth: 2,
         ..Setup::default()
@@ -118,12 +118,12 @@ fn no_more_reads_and_atomics_are_outstanding_than_were_agreed() {
     peer.says(at(1), response_only(PSN, &[1; 8]));
     peer.hears(
         at(1),
-        ["read-request +2 va=0x9000 len=8", "send Only +3 5B ask"],
+        ["read-request +2 va=0x9000 len=8", "send Only +3 5B ackreq"],
     );
 }
 
 #[test]
-fn a_read_without_any_depth_can_never_be_sent() {
+fn read_with_initiator_depth_0_fails() {
     let mut peer = Conversation::with(Setup {
         initiator_depth: 0,
         ..Setup::default()
@@ -131,18 +131,18 @@ fn a_read_without_any_depth_can_never_be_sent() {
     let memory = peer.registers(0x1000, &[0; 64]);
     peer.posts(hello(1));
     peer.posts(read(2, &memory));
-    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.hears(at(0), ["send Only +0 5B ackreq"]);
     peer.completes([]);
     peer.says(at(1), ack(PSN));
     peer.completes([(1, Status::Success), (2, Status::LocalOperation)]);
     assert_eq!(peer.state(), State::Error);
 }
 
-/// One message was acknowledged, and `credits` receives are left.
+/// One message is acknowledged, and `credits` receives are left.
 fn with_credits(credits: u32) -> Conversation {
     let mut peer = Conversation::new();
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.hears(at(0), ["send Only +0 5B ackreq"]);
     peer.says(at(1), ack_with_credits(PSN, 1, credits));
     peer.completes([(1, Status::Success)]);
     peer
@@ -150,55 +150,59 @@ fn with_credits(credits: u32) -> Conversation {
 
 // C9-148
 #[test]
-fn without_a_credit_only_one_packet_is_under_way() {
+fn without_credits_only_one_packet_is_under_way() {
     let mut peer = with_credits(0);
     peer.posts(hello(2));
     peer.posts(hello(3));
-    peer.hears(at(1), ["send Only +1 5B ask"]);
+    peer.hears(at(1), ["send Only +1 5B ackreq"]);
     peer.hears_nothing(at(2));
     peer.says(at(3), ack_with_credits(PSN + 1, 2, 0));
-    peer.hears(at(3), ["send Only +2 5B ask"]);
+    peer.hears(at(3), ["send Only +2 5B ackreq"]);
 }
 
 // C9-148
 #[test]
-fn without_a_credit_only_the_first_packet_of_a_long_message_goes_and_asks() {
+fn without_credits_only_the_first_packet_of_a_long_message_is_sent_and_requests_an_acknowledgement()
+{
     let mut peer = with_credits(0);
     let outbox = peer.registers(0x1000, &pattern(4096));
     peer.posts(SendRequest::new(2, Work::Send).with([outbox.segment(0, 3000)]));
-    peer.hears(at(1), ["send First +1 1024B ask"]);
-    // It got a receive, so the whole message has one.
+    peer.hears(at(1), ["send First +1 1024B ackreq"]);
+    // The first packet got a receive, so the whole message has one.
     peer.says(at(2), ack_with_credits(PSN + 1, 1, 0));
-    peer.hears(at(2), ["send Middle +2 1024B ask", "send Last +3 952B ask"]);
+    peer.hears(
+        at(2),
+        ["send Middle +2 1024B ackreq", "send Last +3 952B ackreq"],
+    );
 }
 
 // C9-148
 #[test]
-fn as_many_messages_go_as_there_are_credits() {
+fn credits_limit_the_number_of_messages_under_way() {
     let mut peer = with_credits(2);
     for id in 2..=5 {
         peer.posts(hello(id));
     }
-    peer.hears(at(1), ["send Only +1 5B ask", "send Only +2 5B ask"]);
+    peer.hears(at(1), ["send Only +1 5B ackreq", "send Only +2 5B ackreq"]);
     peer.says(at(2), ack_with_credits(PSN + 2, 3, 4));
-    peer.hears(at(2), ["send Only +3 5B ask", "send Only +4 5B ask"]);
+    peer.hears(at(2), ["send Only +3 5B ackreq", "send Only +4 5B ackreq"]);
 }
 
 // C9-148
 #[test]
-fn an_acknowledgement_that_says_nothing_new_but_more_credits_lets_more_go() {
+fn repeated_acknowledgement_with_more_credits_admits_more_messages() {
     let mut peer = with_credits(1);
     peer.posts(hello(2));
     peer.posts(hello(3));
-    peer.hears(at(1), ["send Only +1 5B ask"]);
+    peer.hears(at(1), ["send Only +1 5B ackreq"]);
     peer.says(at(2), ack_with_credits(PSN, 1, 3));
     peer.posts(hello(4));
-    peer.hears(at(2), ["send Only +2 5B ask", "send Only +3 5B ask"]);
+    peer.hears(at(2), ["send Only +2 5B ackreq", "send Only +3 5B ackreq"]);
 }
 
 // C9-148
 #[test]
-fn what_takes_no_receive_needs_no_credit() {
+fn request_that_consumes_no_receive_needs_no_credit() {
     let mut peer = with_credits(0);
     let memory = peer.registers(0x1000, &[0; 64]);
     let write = |id| SendRequest::new(id, Work::Write(remote(0x9000))).inline(b"data");
@@ -208,16 +212,16 @@ fn what_takes_no_receive_needs_no_credit() {
     assert_eq!(peer.listens(at(1)).len(), 3);
 }
 
-// C9-148: the peer counts every request of a read as a message of its own.
+// C9-148: the peer counts every request packet of a read as one message.
 #[test]
-fn a_read_in_pieces_counts_as_many_messages_as_it_has_pieces() {
+fn each_request_packet_of_a_read_counts_as_a_message() {
     let (mut peer, memory) = with_window(8 << 10, 8 << 10, 8 << 10);
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.hears(at(0), ["send Only +0 5B ackreq"]);
     peer.says(at(1), ack_with_credits(PSN, 1, 2));
     let place = Work::Read(remote(0x9000));
     peer.posts(SendRequest::new(2, place).with([memory.segment(0, 10_240)]));
-    // Messages 2, 3 and 4 are the read, so this is number 5, and there are receives up to number 3.
+    // Messages 2, 3 and 4 are the read. This is message 5, and there are receives up to message 3.
     peer.posts(hello(3));
     assert_eq!(peer.listens(at(1)).len(), 2);
     for index in 1..=9 {
@@ -226,11 +230,11 @@ fn a_read_in_pieces_counts_as_many_messages_as_it_has_pieces() {
         assert_eq!(peer.listens(at(2)).len(), expected, "response {index}");
     }
     peer.says(at(3), response_middle(PSN + 10, &[7; 1024]));
-    peer.hears(at(3), ["send Only +11 5B ask"]);
+    peer.hears(at(3), ["send Only +11 5B ackreq"]);
 }
 
 #[test]
-fn a_peer_that_does_not_count_credits_limits_nothing() {
+fn peer_without_credits_limits_nothing() {
     let mut peer = with_credits(0);
     peer.posts(hello(2));
     peer.posts(hello(3));
@@ -257,22 +261,25 @@ fn with_window(min: u32, initial: u32, max: u32) -> (Conversation, Region) {
 }
 
 #[test]
-fn never_more_than_the_window_is_under_way_and_it_grows_with_what_arrives() {
+fn window_limits_packets_under_way_and_grows_with_acknowledgements() {
     let (mut peer, outbox) = with_window(4 << 10, 8 << 10, 32 << 10);
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
     let mut sent = 0;
     for window in [8, 16, 32, 32, 32] {
-        let heard = peer.listens(at(1));
-        assert_eq!(heard.len(), window);
-        let last = heard.last().expect("a packet");
-        assert!(last.words().ends_with("ask"), "a full window asks");
+        let received = peer.listens(at(1));
+        assert_eq!(received.len(), window);
+        let last = received.last().expect("a packet");
+        assert!(
+            last.text().ends_with("ackreq"),
+            "the last packet of a full window requests an acknowledgement"
+        );
         sent += window as u32;
         peer.says(at(1), ack(PSN + (sent - 1)));
     }
 }
 
 #[test]
-fn the_window_moves_with_every_acknowledgement() {
+fn every_acknowledgement_admits_more_packets() {
     let (mut peer, outbox) = with_window(8 << 10, 8 << 10, 8 << 10);
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
     assert_eq!(peer.listens(at(1)).len(), 8);
@@ -282,7 +289,7 @@ fn the_window_moves_with_every_acknowledgement() {
 }
 
 #[test]
-fn a_window_stays_shut_until_a_quarter_of_it_is_open() {
+fn full_window_admits_no_packets_until_a_quarter_is_free() {
     let (mut peer, outbox) = with_window(16 << 10, 16 << 10, 16 << 10);
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
     assert_eq!(peer.listens(at(1)).len(), 16);
@@ -293,22 +300,26 @@ fn a_window_stays_shut_until_a_quarter_of_it_is_open() {
 }
 
 #[test]
-fn behind_many_requests_small_ones_wait_for_company() {
+fn small_requests_behind_many_others_are_coalesced() {
     let mut peer = Conversation::new();
     for id in 0..16 {
         peer.posts(hello(id));
-        assert_eq!(peer.listens(at(0)).len(), 1, "little is under way");
+        assert_eq!(peer.listens(at(0)).len(), 1, "few requests are under way");
     }
     for id in 16..31 {
         peer.posts(hello(id));
         peer.hears_nothing(at(0));
     }
     peer.posts(hello(31));
-    assert_eq!(peer.listens(at(0)).len(), 16, "sixteen go together");
+    assert_eq!(
+        peer.listens(at(0)).len(),
+        16,
+        "sixteen packets are sent together"
+    );
 }
 
 #[test]
-fn an_acknowledgement_ends_the_wait_for_company() {
+fn acknowledgement_ends_coalescing() {
     let mut peer = Conversation::new();
     for id in 0..16 {
         peer.posts(hello(id));
@@ -317,11 +328,11 @@ fn an_acknowledgement_ends_the_wait_for_company() {
     peer.posts(hello(16));
     peer.hears_nothing(at(0));
     peer.says(at(1), ack(PSN));
-    peer.hears(at(1), ["send Only +16 5B ask"]);
+    peer.hears(at(1), ["send Only +16 5B ackreq"]);
 }
 
 #[test]
-fn the_wait_for_company_ends_before_a_distant_peer_answers() {
+fn coalescing_ends_after_50_microseconds() {
     let mut peer = Conversation::new();
     for id in 0..16 {
         peer.posts(hello(id));
@@ -329,23 +340,23 @@ fn the_wait_for_company_ends_before_a_distant_peer_answers() {
     assert_eq!(peer.listens(at(0)).len(), 16);
     peer.posts(hello(16));
     peer.hears_nothing(at_nanos(40_000));
-    peer.hears(at_nanos(50_000), ["send Only +16 5B ask"]);
+    peer.hears(at_nanos(50_000), ["send Only +16 5B ackreq"]);
     peer.posts(hello(17));
     peer.hears_nothing(at_nanos(60_000));
 }
 
 #[test]
-fn the_word_behind_a_long_message_does_not_wait() {
+fn small_request_behind_a_long_message_is_not_coalesced() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(64 << 10));
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
     assert_eq!(peer.listens(at(0)).len(), 64);
     peer.posts(hello(2));
-    peer.hears(at(0), ["send Only +64 5B ask"]);
+    peer.hears(at(0), ["send Only +64 5B ackreq"]);
 }
 
 #[test]
-fn a_long_message_needs_no_company() {
+fn long_message_is_not_coalesced() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(64 << 10));
     for id in 0..16 {
@@ -356,9 +367,10 @@ fn a_long_message_needs_no_company() {
     assert_eq!(peer.listens(at(0)).len(), 64);
 }
 
-/// What holds a message back in its middle must not leave packets on the way that ask for no answer.
+/// A message that is held back in its middle must not leave packets under way that request no
+/// acknowledgement.
 #[test]
-fn a_message_that_was_begun_goes_on_when_credits_end() {
+fn begun_message_continues_when_credits_run_out() {
     let setup = Setup::default();
     let config = Config {
         window: WindowLimits {
@@ -384,15 +396,15 @@ fn a_message_that_was_begun_goes_on_when_credits_end() {
         "three quarters of the window"
     );
     peer.says(at(1), ack_with_credits(PSN + 10, 11, 0));
-    let heard = peer.listens(at(1));
-    assert!(heard.last().is_some_and(|it| it.packet().acknowledge));
-    let last = 10 + 2 + heard.len() as u32;
+    let received = peer.listens(at(1));
+    assert!(received.last().is_some_and(|it| it.packet().acknowledge));
+    let last = 10 + 2 + received.len() as u32;
     peer.says(at(2), ack_with_credits(PSN + last, 11, 0));
-    assert_eq!(heard.len() + peer.listens(at(2)).len(), 6, "the rest");
+    assert_eq!(received.len() + peer.listens(at(2)).len(), 6, "the rest");
 }
 
 #[test]
-fn the_window_halves_with_every_loss_down_to_its_floor() {
+fn window_halves_with_every_loss_down_to_its_minimum() {
     let (mut peer, outbox) = with_window(8 << 10, 32 << 10, 32 << 10);
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
     assert_eq!(peer.listens(at(0)).len(), 32);
@@ -411,14 +423,14 @@ fn small_messages_count_as_packets_in_the_window() {
 }
 
 #[test]
-fn a_long_message_asks_at_least_every_64_packets_and_at_its_end() {
+fn long_message_requests_an_acknowledgement_every_64_packets_and_at_its_end() {
     let mut peer = Conversation::new();
     let outbox = peer.registers(0x1000, &pattern(200 << 10));
     peer.posts(SendRequest::new(1, Work::Write(remote(0x9000))).with([outbox.all()]));
-    let heard = peer.listens(at(0));
-    assert_eq!(heard.len(), 200);
+    let received = peer.listens(at(0));
+    assert_eq!(received.len(), 200);
     let asking: Vec<usize> = (0..200)
-        .filter(|&index| heard[index].packet().acknowledge)
+        .filter(|&index| received[index].packet().acknowledge)
         .collect();
     assert_eq!(asking, [63, 127, 191, 199]);
 }

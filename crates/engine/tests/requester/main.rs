@@ -1,4 +1,4 @@
-//! The send side of a reliable connection, as its peer hears it.
+//! The send side of a reliable connection: what the device sends, and how it handles responses.
 
 #[path = "../conversation/mod.rs"]
 mod conversation;
@@ -8,8 +8,8 @@ mod batches;
 mod completion;
 mod drain;
 mod flow_control;
-mod not_ready;
 mod posting;
 mod reads;
+mod rnr_nak;
 mod segmentation;
 mod timeout;

@@ -1,4 +1,4 @@
-//! What the send queue takes and what it refuses.
+//! Which requests the send queue accepts and which it rejects.
 
 use engine::{Kind, PostError, Segment, SendRequest, State, Status, Work};
 use wire::Key;
@@ -22,19 +22,19 @@ fn bytes(length: u32) -> Segment {
 }
 
 #[test]
-fn a_queue_pair_takes_sends_only_when_it_may_send() {
+fn sends_are_accepted_only_in_ready_to_send() {
     for state in [State::Reset, State::Initialized, State::ReadyToReceive] {
         let mut peer = Conversation::with(Setup {
             state,
             ..Setup::default()
         });
-        let refused = post(&mut peer, hello(1));
-        assert_eq!(refused, Err(PostError::WrongState(state)));
+        let rejected = post(&mut peer, hello(1));
+        assert_eq!(rejected, Err(PostError::WrongState(state)));
     }
 }
 
 #[test]
-fn a_queue_pair_takes_receives_as_soon_as_it_is_initialized() {
+fn receives_are_accepted_from_init_on() {
     for state in [State::Initialized, State::ReadyToReceive] {
         let mut peer = Conversation::with(Setup {
             state,
@@ -47,12 +47,12 @@ fn a_queue_pair_takes_receives_as_soon_as_it_is_initialized() {
         ..Setup::default()
     });
     let request = engine::ReceiveRequest::new(1, []);
-    let refused = peer.device.post_receive(peer.number, request);
-    assert_eq!(refused, Err(PostError::WrongState(State::Reset)));
+    let rejected = peer.device.post_receive(peer.number, request);
+    assert_eq!(rejected, Err(PostError::WrongState(State::Reset)));
 }
 
 #[test]
-fn a_queue_pair_in_error_takes_sends_to_flush_them() {
+fn sends_in_the_error_state_are_flushed() {
     let mut peer = Conversation::new();
     peer.goes_to(State::Error);
     peer.posts(hello(1));
@@ -60,7 +60,7 @@ fn a_queue_pair_in_error_takes_sends_to_flush_them() {
 }
 
 #[test]
-fn a_full_queue_takes_nothing_until_something_completes() {
+fn full_send_queue_rejects_requests_until_one_completes() {
     let mut peer = Conversation::with(Setup {
         queue_pair: |init| init.max_sends = 2,
         ..Setup::default()
@@ -75,41 +75,41 @@ fn a_full_queue_takes_nothing_until_something_completes() {
 }
 
 #[test]
-fn a_full_receive_queue_takes_nothing() {
+fn full_receive_queue_rejects_requests() {
     let mut peer = Conversation::with(Setup {
         queue_pair: |init| init.max_receives = 1,
         ..Setup::default()
     });
     peer.receives_by(engine::ReceiveRequest::new(1, []));
     let request = engine::ReceiveRequest::new(2, []);
-    let refused = peer.device.post_receive(peer.number, request);
-    assert_eq!(refused, Err(PostError::QueueFull));
+    let rejected = peer.device.post_receive(peer.number, request);
+    assert_eq!(rejected, Err(PostError::QueueFull));
 }
 
 #[test]
-fn a_request_has_at_most_the_segments_that_the_queue_was_made_for() {
+fn segments_are_limited_by_the_queue() {
     let mut peer = Conversation::new();
     peer.posts(SendRequest::new(1, Work::Send).with([bytes(1); 4]));
-    let refused = post(
+    let rejected = post(
         &mut peer,
         SendRequest::new(2, Work::Send).with([bytes(1); 5]),
     );
-    assert_eq!(refused, Err(PostError::TooManySegments { max: 4 }));
+    assert_eq!(rejected, Err(PostError::TooManySegments { max: 4 }));
     let request = engine::ReceiveRequest::new(3, [bytes(1); 5]);
-    let refused = peer.device.post_receive(peer.number, request);
-    assert_eq!(refused, Err(PostError::TooManySegments { max: 4 }));
+    let rejected = peer.device.post_receive(peer.number, request);
+    assert_eq!(rejected, Err(PostError::TooManySegments { max: 4 }));
 }
 
 #[test]
-fn inline_data_is_at_most_as_long_as_the_queue_was_made_for() {
+fn inline_data_is_limited_by_the_queue() {
     let mut peer = Conversation::new();
     peer.posts(SendRequest::new(1, Work::Send).inline(&[0; 256]));
-    let refused = post(&mut peer, SendRequest::new(2, Work::Send).inline(&[0; 257]));
-    assert_eq!(refused, Err(PostError::InlineTooLong { max: 256 }));
+    let rejected = post(&mut peer, SendRequest::new(2, Work::Send).inline(&[0; 257]));
+    assert_eq!(rejected, Err(PostError::InlineTooLong { max: 256 }));
 }
 
 #[test]
-fn two_to_the_31_bytes_are_taken_and_one_more_is_refused() {
+fn message_of_two_to_the_31_bytes_is_accepted_and_a_longer_one_rejected() {
     let mut peer = Conversation::new();
     let half = 1 << 30;
     let place = Work::Write(remote(0));
@@ -120,20 +120,20 @@ fn two_to_the_31_bytes_are_taken_and_one_more_is_refused() {
             vec![bytes((1 << 31) + 1)],
             vec![bytes(half), bytes(half + 1)],
         ] {
-            let refused = post(&mut peer, SendRequest::new(3, work).with(segments));
-            assert_eq!(refused, Err(PostError::MessageTooLong));
+            let rejected = post(&mut peer, SendRequest::new(3, work).with(segments));
+            assert_eq!(rejected, Err(PostError::MessageTooLong));
         }
     }
     let request = engine::ReceiveRequest::new(3, [bytes(1 << 31), bytes(1)]);
-    let refused = peer.device.post_receive(peer.number, request);
-    assert_eq!(refused, Err(PostError::MessageTooLong));
+    let rejected = peer.device.post_receive(peer.number, request);
+    assert_eq!(rejected, Err(PostError::MessageTooLong));
 }
 
 #[test]
-fn a_read_of_two_to_the_31_bytes_is_asked_for() {
+fn read_of_two_to_the_31_bytes_is_sent() {
     let mut peer = Conversation::new();
     peer.posts(SendRequest::new(1, Work::Read(remote(0x9000))).with([bytes(1 << 31)]));
-    // Pieces of half a window of 256 KiB.
+    // Each request packet asks for half of a window of 256 KiB.
     peer.hears(
         at(0),
         [
@@ -144,7 +144,7 @@ fn a_read_of_two_to_the_31_bytes_is_asked_for() {
 }
 
 #[test]
-fn an_atomic_works_on_eight_aligned_bytes() {
+fn atomic_needs_eight_aligned_bytes() {
     let mut peer = Conversation::new();
     let fetch_add = |address, length| {
         let work = Work::FetchAdd {
@@ -154,17 +154,17 @@ fn an_atomic_works_on_eight_aligned_bytes() {
         SendRequest::new(1, work).with([bytes(length)])
     };
     for (address, length) in [(0x1001, 8), (0x1004, 8), (0x1000, 4)] {
-        let refused = post(&mut peer, fetch_add(address, length));
-        assert_eq!(refused, Err(PostError::AtomicShape));
+        let rejected = post(&mut peer, fetch_add(address, length));
+        assert_eq!(rejected, Err(PostError::AtomicShape));
     }
     assert_eq!(post(&mut peer, fetch_add(0x1000, 8)), Ok(()));
     assert_eq!(post(&mut peer, fetch_add(0x1000, 16)), Ok(()));
 }
 
 #[test]
-fn a_result_needs_memory_to_go_to() {
+fn read_with_inline_data_is_rejected() {
     let mut peer = Conversation::new();
-    let read = SendRequest::new(1, Work::Read(remote(0x9000))).inline(b"no place");
+    let read = SendRequest::new(1, Work::Read(remote(0x9000))).inline(b"no room!");
     assert_eq!(post(&mut peer, read), Err(PostError::Unsupported));
 }
 
@@ -176,12 +176,12 @@ fn only_datagrams_have_a_destination() {
         queue_pair: PEER,
         queue_key: wire::QueueKey::new(1),
     };
-    let refused = post(&mut peer, hello(1).to(destination));
-    assert_eq!(refused, Err(PostError::Destination));
+    let rejected = post(&mut peer, hello(1).to(destination));
+    assert_eq!(rejected, Err(PostError::Destination));
 }
 
 #[test]
-fn an_unreliable_connection_neither_reads_nor_invalidates() {
+fn unreliable_connection_rejects_reads_and_invalidates() {
     let mut peer = Conversation::with(Setup {
         kind: Kind::Uc,
         ..Setup::default()
@@ -202,9 +202,9 @@ fn an_unreliable_connection_neither_reads_nor_invalidates() {
 }
 
 #[test]
-fn nobody_posts_to_a_queue_pair_that_does_not_exist() {
+fn post_to_an_unknown_queue_pair_is_rejected() {
     let mut peer = Conversation::new();
     let nobody = wire::Qpn::new(peer.number.value() + 1);
-    let refused = peer.device.post_send(nobody, hello(1));
-    assert_eq!(refused, Err(PostError::Unknown));
+    let rejected = peer.device.post_send(nobody, hello(1));
+    assert_eq!(rejected, Err(PostError::Unknown));
 }

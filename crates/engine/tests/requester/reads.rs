@@ -1,4 +1,4 @@
-//! Reads: taken packet by packet, and asked for again from where something is missing.
+//! Reads: responses are accepted packet by packet, and missing ones are requested again.
 
 use engine::{Access, Config, Segment, SendRequest, State, Status, WindowLimits, Work};
 use wire::NakCode;
@@ -15,7 +15,7 @@ fn hello(id: u64) -> SendRequest {
     SendRequest::new(id, Work::Send).inline(b"hello")
 }
 
-/// A read of four packets that was asked for.
+/// A read of four packets whose request is sent.
 fn reading() -> (Conversation, Region) {
     let mut peer = Conversation::new();
     let inbox = peer.registers(0x1000, &[0; 4096]);
@@ -46,7 +46,7 @@ fn responses_fill_the_memory_and_the_last_completes() {
 }
 
 #[test]
-fn a_read_is_scattered_over_its_segments() {
+fn read_is_scattered_over_its_segments() {
     let mut peer = Conversation::new();
     let inbox = peer.registers(0x1000, &[0; 64]);
     let segments = [inbox.segment(0, 2), inbox.segment(10, 3)];
@@ -58,18 +58,21 @@ fn a_read_is_scattered_over_its_segments() {
 }
 
 #[test]
-fn a_later_response_is_an_implied_nak_and_only_the_missing_part_is_asked_again() {
+fn later_response_is_an_implied_nak_and_only_the_missing_part_is_requested_again() {
     let (mut peer, inbox) = reading();
     peer.posts(hello(2));
-    peer.hears(at(0), ["send Only +4 5B ask"]);
+    peer.hears(at(0), ["send Only +4 5B ackreq"]);
     peer.says(at(1), response_first(PSN, &part(0)));
-    // Number 1 is lost.
+    // Response 1 is lost.
     peer.says(at(1), response_middle(PSN + 2, &part(2)));
     peer.hears(
         at(1),
-        ["read-request +1 va=0x9400 len=2476", "send Only +4 5B ask"],
+        [
+            "read-request +1 va=0x9400 len=2476",
+            "send Only +4 5B ackreq",
+        ],
     );
-    // What was under way still comes, and does not count as another loss.
+    // Responses that are still under way arrive, and do not count as another loss.
     peer.says(at(2), response_last(PSN + 3, &part(3)));
     peer.says(at(2), ack(PSN + 4));
     peer.hears_nothing(at(2));
@@ -84,20 +87,23 @@ fn a_later_response_is_an_implied_nak_and_only_the_missing_part_is_asked_again()
 }
 
 #[test]
-fn an_acknowledgement_of_something_behind_a_read_is_an_implied_nak() {
+fn acknowledgement_of_a_request_after_a_read_is_an_implied_nak() {
     let (mut peer, _) = reading();
     peer.posts(hello(2));
-    peer.hears(at(0), ["send Only +4 5B ask"]);
+    peer.hears(at(0), ["send Only +4 5B ackreq"]);
     peer.says(at(1), ack(PSN + 4));
     peer.completes([]);
     peer.hears(
         at(1),
-        ["read-request +0 va=0x9000 len=3500", "send Only +4 5B ask"],
+        [
+            "read-request +0 va=0x9000 len=3500",
+            "send Only +4 5B ackreq",
+        ],
     );
 }
 
 #[test]
-fn a_response_acknowledges_what_was_sent_before_the_read() {
+fn response_acknowledges_earlier_requests() {
     let mut peer = Conversation::new();
     let inbox = peer.registers(0x1000, &[0; 64]);
     peer.posts(hello(1));
@@ -108,7 +114,7 @@ fn a_response_acknowledges_what_was_sent_before_the_read() {
 }
 
 #[test]
-fn a_later_atomic_response_is_an_implied_nak_too() {
+fn later_atomic_response_is_an_implied_nak() {
     let (mut peer, inbox) = reading();
     let work = Work::FetchAdd {
         remote: remote(REMOTE),
@@ -129,7 +135,7 @@ fn a_later_atomic_response_is_an_implied_nak_too() {
 }
 
 #[test]
-fn a_timeout_asks_only_for_what_is_missing() {
+fn timeout_requests_only_the_missing_part() {
     let (mut peer, _) = reading();
     peer.says(at(1), response_first(PSN, &part(0)));
     peer.says(at(1), response_middle(PSN + 1, &part(1)));
@@ -137,7 +143,7 @@ fn a_timeout_asks_only_for_what_is_missing() {
 }
 
 #[test]
-fn a_response_that_was_taken_already_is_a_ghost() {
+fn duplicate_response_is_dropped() {
     let (mut peer, inbox) = reading();
     peer.says(at(1), response_first(PSN, &part(0)));
     peer.says(at(1), response_middle(PSN + 1, &part(1)));
@@ -148,7 +154,7 @@ fn a_response_that_was_taken_already_is_a_ghost() {
 }
 
 #[test]
-fn a_response_of_the_wrong_length_is_a_bad_response() {
+fn response_of_the_wrong_length_is_a_bad_response() {
     for (index, length) in [(0, 1023), (0, 0), (0, 1028), (3, 427), (3, 429), (3, 1024)] {
         let (mut peer, _) = reading();
         peer.posts(hello(2));
@@ -162,14 +168,14 @@ fn a_response_of_the_wrong_length_is_a_bad_response() {
 }
 
 #[test]
-fn a_response_of_the_wrong_kind_is_a_bad_response() {
+fn response_of_the_wrong_kind_is_a_bad_response() {
     let (mut peer, _) = reading();
     peer.says(at(1), atomic_ack(PSN, 1));
     peer.completes([(1, Status::BadResponse)]);
 }
 
 #[test]
-fn a_refused_read_ends_with_the_status_of_the_nak() {
+fn rejected_read_completes_with_the_status_of_the_nak() {
     let (mut peer, _) = reading();
     peer.says(at(1), response_first(PSN, &part(0)));
     peer.says(at(1), nak(PSN + 1, NakCode::RemoteAccess));
@@ -177,7 +183,7 @@ fn a_refused_read_ends_with_the_status_of_the_nak() {
 }
 
 #[test]
-fn a_read_into_memory_that_may_not_be_written_fails_locally() {
+fn read_into_read_only_memory_is_a_local_protection_error() {
     let mut peer = Conversation::new();
     let inbox = peer.registers_for(0x1000, &[0; 64], Access::REMOTE_READ);
     peer.posts(read(1, inbox.segment(0, 4)));
@@ -189,7 +195,7 @@ fn a_read_into_memory_that_may_not_be_written_fails_locally() {
 }
 
 #[test]
-fn an_empty_read_is_answered_by_an_empty_response() {
+fn empty_read_completes_with_an_empty_response() {
     let mut peer = Conversation::new();
     peer.posts(SendRequest::new(1, Work::Read(remote(REMOTE))));
     peer.hears(at(0), ["read-request +0 va=0x9000 len=0"]);
@@ -197,8 +203,8 @@ fn an_empty_read_is_answered_by_an_empty_response() {
     peer.completes([(1, Status::Success)]);
 }
 
-/// A window of eight packets: a long read is asked for in pieces of half a window.
-fn reading_in_pieces() -> (Conversation, Region) {
+/// With a window of eight packets, a long read is requested in parts of half a window.
+fn reading_in_parts() -> (Conversation, Region) {
     let setup = Setup::default();
     let window = WindowLimits {
         min: 8192,
@@ -225,15 +231,15 @@ fn reading_in_pieces() -> (Conversation, Region) {
 }
 
 #[test]
-fn a_large_read_is_asked_for_in_pieces() {
-    let (mut peer, inbox) = reading_in_pieces();
+fn large_read_is_requested_in_parts() {
+    let (mut peer, inbox) = reading_in_parts();
     let data = pattern(10240);
     for index in 0..10_u32 {
         let start = index as usize * 1024;
-        let said = response_middle(PSN + index, &data[start..start + 1024]);
-        peer.says(at(1), said);
+        let sent = response_middle(PSN + index, &data[start..start + 1024]);
+        peer.says(at(1), sent);
         match index {
-            // Two packets fit into the window again: the last piece.
+            // Two packets fit the window again: the last part.
             1 => peer.hears(at(1), ["read-request +8 va=0xb000 len=2048"]),
             _ => peer.hears_nothing(at(1)),
         }
@@ -243,8 +249,8 @@ fn a_large_read_is_asked_for_in_pieces() {
 }
 
 #[test]
-fn a_piece_that_lost_a_response_is_asked_for_again_up_to_where_it_ended() {
-    let (mut peer, _) = reading_in_pieces();
+fn part_that_lost_a_response_is_requested_again_to_its_end() {
+    let (mut peer, _) = reading_in_parts();
     let data = pattern(1024);
     peer.says(at(1), response_first(PSN, &data));
     peer.says(at(1), response_middle(PSN + 2, &data));

@@ -1,11 +1,11 @@
-//! A peer without a receive: wait as long as it says, as often as was agreed.
+//! RNR NAKs: the requester waits for the given delay and retries as often as configured.
 
 use engine::{SendRequest, State, Status, Work};
 use wire::RnrTimer;
 
 use crate::conversation::*;
 
-fn patient(rnr_retry: u8) -> Conversation {
+fn with_two_sends(rnr_retry: u8) -> Conversation {
     let mut peer = Conversation::with(Setup {
         rnr_retry,
         ..Setup::default()
@@ -18,40 +18,42 @@ fn patient(rnr_retry: u8) -> Conversation {
 }
 
 #[test]
-fn nothing_is_sent_before_the_delay_that_the_peer_named() {
+fn nothing_is_sent_before_the_rnr_delay_is_over() {
     for code in 0..32 {
-        let delay = RnrTimer::new(code).expect("a code").delay();
-        let mut peer = patient(7);
-        peer.says(at(1), not_ready(PSN, code));
+        let delay = RnrTimer::new(code)
+            .expect("the timer code is valid")
+            .delay();
+        let mut peer = with_two_sends(7);
+        peer.says(at(1), rnr_nak(PSN, code));
         peer.posts(SendRequest::new(3, Work::Send).inline(b"new"));
         peer.hears_nothing(at(1) + delay - std::time::Duration::from_nanos(1));
         peer.hears(
             at(1) + delay,
             [
-                "send Only +0 5B ask",
-                "send Only +1 5B ask",
-                "send Only +2 3B ask",
+                "send Only +0 5B ackreq",
+                "send Only +1 5B ackreq",
+                "send Only +2 3B ackreq",
             ],
         );
     }
 }
 
 #[test]
-fn it_acknowledges_what_is_before_it() {
-    let mut peer = patient(7);
-    peer.says(at(1), not_ready(PSN + 1, 12));
+fn rnr_nak_acknowledges_earlier_packets() {
+    let mut peer = with_two_sends(7);
+    peer.says(at(1), rnr_nak(PSN + 1, 12));
     peer.completes([(1, Status::Success)]);
-    peer.hears(at(2), ["send Only +1 5B ask"]);
+    peer.hears(at(2), ["send Only +1 5B ackreq"]);
     peer.says(at(3), ack(PSN + 1));
     peer.completes([(2, Status::Success)]);
 }
 
 #[test]
-fn a_second_one_while_waiting_changes_nothing() {
-    let mut peer = patient(1);
-    peer.says(at(1), not_ready(PSN, 14));
-    peer.says(at(2), not_ready(PSN, 14));
-    peer.says(at(2), not_ready(PSN, 31));
+fn second_rnr_nak_during_the_wait_is_ignored() {
+    let mut peer = with_two_sends(1);
+    peer.says(at(1), rnr_nak(PSN, 14));
+    peer.says(at(2), rnr_nak(PSN, 14));
+    peer.says(at(2), rnr_nak(PSN, 31));
     peer.completes([]);
     // Code 14 is 1.28 ms.
     assert_eq!(peer.listens(at_nanos(2_280_000)).len(), 2);
@@ -59,15 +61,15 @@ fn a_second_one_while_waiting_changes_nothing() {
 }
 
 #[test]
-fn it_is_tried_again_as_often_as_was_agreed_and_then_given_up() {
+fn rnr_retries_end_after_the_configured_count() {
     for rnr_retry in [0, 1, 3, 6] {
-        let mut peer = patient(rnr_retry);
+        let mut peer = with_two_sends(rnr_retry);
         for round in 1..=u64::from(rnr_retry) {
-            peer.says(at(10 * round), not_ready(PSN, 12));
+            peer.says(at(10 * round), rnr_nak(PSN, 12));
             peer.completes([]);
             assert_eq!(peer.listens(at(10 * round + 1)).len(), 2);
         }
-        peer.says(at(100), not_ready(PSN, 12));
+        peer.says(at(100), rnr_nak(PSN, 12));
         peer.completes([(1, Status::ReceiverNotReady), (2, Status::Flushed)]);
         assert_eq!(peer.state(), State::Error);
         peer.hears_nothing(at(1000));
@@ -75,10 +77,10 @@ fn it_is_tried_again_as_often_as_was_agreed_and_then_given_up() {
 }
 
 #[test]
-fn seven_stands_for_ever() {
-    let mut peer = patient(7);
+fn rnr_retry_count_7_has_no_limit() {
+    let mut peer = with_two_sends(7);
     for round in 1..=100 {
-        peer.says(at(10 * round), not_ready(PSN, 12));
+        peer.says(at(10 * round), rnr_nak(PSN, 12));
         assert_eq!(peer.listens(at(10 * round + 1)).len(), 2);
     }
     peer.says(at(2000), ack(PSN + 1));
@@ -86,48 +88,49 @@ fn seven_stands_for_ever() {
 }
 
 #[test]
-fn it_uses_up_no_ordinary_retry() {
+fn rnr_nak_consumes_no_ordinary_retry() {
     let mut peer = Conversation::with(Setup {
         retry_count: 0,
         ..Setup::default()
     });
     peer.posts(SendRequest::new(1, Work::Send).inline(b"hello"));
     assert_eq!(peer.listens(at(0)).len(), 1);
-    // Code 0 is 655.36 ms, much longer than the ACK timeout: the peer is there and only not ready.
-    peer.says(at(1), not_ready(PSN, 0));
-    peer.hears(at(657), ["send Only +0 5B ask"]);
+    // Code 0 is 655.36 ms, much longer than the ACK timeout. An RNR NAK shows that the peer is
+    // alive.
+    peer.says(at(1), rnr_nak(PSN, 0));
+    peer.hears(at(657), ["send Only +0 5B ackreq"]);
     peer.completes([]);
 }
 
 #[test]
-fn progress_renews_the_patience() {
-    let mut peer = patient(1);
-    peer.says(at(1), not_ready(PSN, 12));
+fn progress_renews_the_rnr_retries() {
+    let mut peer = with_two_sends(1);
+    peer.says(at(1), rnr_nak(PSN, 12));
     assert_eq!(peer.listens(at(2)).len(), 2);
-    peer.says(at(3), not_ready(PSN + 1, 12));
+    peer.says(at(3), rnr_nak(PSN + 1, 12));
     peer.completes([(1, Status::Success)]);
-    peer.hears(at(4), ["send Only +1 5B ask"]);
+    peer.hears(at(4), ["send Only +1 5B ackreq"]);
     peer.says(at(5), ack(PSN + 1));
     peer.completes([(2, Status::Success)]);
 }
 
 #[test]
-fn an_acknowledgement_of_everything_while_waiting_ends_it() {
-    let mut peer = patient(7);
-    peer.says(at(1), not_ready(PSN, 0));
-    // The packets crossed: an earlier copy was received after all.
+fn acknowledgement_of_all_packets_ends_the_rnr_wait() {
+    let mut peer = with_two_sends(7);
+    peer.says(at(1), rnr_nak(PSN, 0));
+    // The packets crossed: the peer received an earlier copy after all.
     peer.says(at(2), ack(PSN + 1));
     peer.completes([(1, Status::Success), (2, Status::Success)]);
     peer.hears_nothing(at(1000));
 }
 
 #[test]
-fn while_it_waits_the_peer_is_answered_and_nothing_else_is_sent() {
-    let mut peer = patient(7);
+fn only_replies_are_sent_during_the_rnr_wait() {
+    let mut peer = with_two_sends(7);
     let inbox = peer.registers(0x1000, &[0; 64]);
     peer.receives(9, &inbox);
-    peer.says(at(1), not_ready(PSN, 0));
-    peer.says(at(2), send_only(PSN, b"meanwhile").ask());
+    peer.says(at(1), rnr_nak(PSN, 0));
+    peer.says(at(2), send_only(PSN, b"meanwhile").ackreq());
     peer.hears(at(2), ["ack +0"]);
     peer.completes([(9, Status::Success)]);
     assert_eq!(peer.listens(at(657)).len(), 2);

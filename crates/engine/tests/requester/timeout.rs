@@ -1,4 +1,4 @@
-//! When nothing is answered: waiting, trying again, giving up.
+//! Acknowledgement timeouts: waiting, retransmitting, and the end of the retries.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn retrying(retry_count: u8) -> Conversation {
 }
 
 #[test]
-fn an_acknowledgement_is_awaited_for_exactly_the_interval() {
+fn retransmission_starts_exactly_after_the_timeout() {
     for code in 1..=20_u8 {
         let interval = 4096 << code;
         let mut peer = Conversation::with(Setup {
@@ -30,28 +30,28 @@ fn an_acknowledgement_is_awaited_for_exactly_the_interval() {
         });
         peer.wait_until(at_nanos(5));
         peer.posts(hello(1));
-        peer.hears(at_nanos(5), ["send Only +0 5B ask"]);
+        peer.hears(at_nanos(5), ["send Only +0 5B ackreq"]);
         peer.hears_nothing(at_nanos(5 + interval - 1));
-        peer.hears(at_nanos(5 + interval), ["send Only +0 5B ask"]);
+        peer.hears(at_nanos(5 + interval), ["send Only +0 5B ackreq"]);
         assert_eq!(peer.counters().timeouts, 1);
     }
 }
 
 #[test]
-fn a_timeout_of_zero_waits_for_ever() {
+fn timeout_of_zero_never_expires() {
     let mut peer = Conversation::with(Setup {
         ack_timeout: 0,
         ..Setup::default()
     });
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.hears(at(0), ["send Only +0 5B ackreq"]);
     assert_eq!(peer.device.poll_timeout(), None);
     peer.hears_nothing(at(1 << 40));
     peer.completes([]);
 }
 
 #[test]
-fn no_shorter_timeout_is_used_than_the_device_allows() {
+fn timeout_is_at_least_the_minimum_of_the_device() {
     let setup = Setup::default();
     let mut peer = Conversation::with(Setup {
         ack_timeout: 1,
@@ -62,14 +62,14 @@ fn no_shorter_timeout_is_used_than_the_device_allows() {
         ..setup
     });
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.hears(at(0), ["send Only +0 5B ackreq"]);
     peer.hears_nothing(at(9));
-    peer.hears(at(10), ["send Only +0 5B ask"]);
+    peer.hears(at(10), ["send Only +0 5B ackreq"]);
 }
 
-// 7 means seven times, not for ever as with rxe.
+// 7 means seven times. With rxe it has no limit.
 #[test]
-fn it_is_tried_again_as_often_as_was_agreed_and_then_given_up() {
+fn retries_end_after_the_configured_count() {
     for retry_count in [0, 1, 3, 7] {
         let mut peer = retrying(retry_count);
         peer.posts(hello(1));
@@ -83,13 +83,13 @@ fn it_is_tried_again_as_often_as_was_agreed_and_then_given_up() {
 }
 
 #[test]
-fn patience_doubles_with_every_silence_up_to_four_intervals() {
+fn timeout_doubles_up_to_four_intervals() {
     let mut peer = retrying(4);
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.hears(at(0), ["send Only +0 5B ackreq"]);
     for intervals in [1, 3, 7, 11] {
         peer.hears_nothing(at_nanos(intervals * INTERVAL - 1));
-        peer.hears(at_nanos(intervals * INTERVAL), ["send Only +0 5B ask"]);
+        peer.hears(at_nanos(intervals * INTERVAL), ["send Only +0 5B ackreq"]);
     }
     peer.wait_until(at_nanos(15 * INTERVAL - 1));
     peer.completes([]);
@@ -98,33 +98,33 @@ fn patience_doubles_with_every_silence_up_to_four_intervals() {
 }
 
 #[test]
-fn an_interval_of_more_than_a_second_is_not_doubled() {
-    // 4.096 µs · 2^19: what the connection manager chooses.
+fn timeout_of_more_than_a_second_is_not_doubled() {
+    // 4.096 µs · 2^19 is the timeout that the connection manager chooses.
     let interval = 4096 << 19;
     let mut peer = Conversation::with(Setup {
         ack_timeout: 19,
         ..Setup::default()
     });
     peer.posts(hello(1));
-    peer.hears(at(0), ["send Only +0 5B ask"]);
+    peer.hears(at(0), ["send Only +0 5B ackreq"]);
     for intervals in 1..4 {
-        peer.hears(at_nanos(intervals * interval), ["send Only +0 5B ask"]);
+        peer.hears(at_nanos(intervals * interval), ["send Only +0 5B ackreq"]);
     }
 }
 
 #[test]
-fn progress_ends_the_patience() {
+fn progress_resets_the_doubled_timeout() {
     let mut peer = retrying(7);
     peer.posts(hello(1));
     peer.posts(hello(2));
     assert_eq!(peer.listens(at_nanos(3 * INTERVAL)).len(), 6);
     peer.says(at_nanos(4 * INTERVAL), ack(PSN));
     peer.hears_nothing(at_nanos(5 * INTERVAL - 1));
-    peer.hears(at_nanos(5 * INTERVAL), ["send Only +1 5B ask"]);
+    peer.hears(at_nanos(5 * INTERVAL), ["send Only +1 5B ackreq"]);
 }
 
 #[test]
-fn giving_up_flushes_everything_behind_in_order_even_unsignaled() {
+fn end_of_retries_flushes_later_requests_in_order_even_unsignaled() {
     let mut peer = retrying(0);
     let memory = peer.registers(0x1000, &[0; 64]);
     peer.posts(hello(1).flags(SendFlags::empty()));
@@ -145,7 +145,7 @@ fn giving_up_flushes_everything_behind_in_order_even_unsignaled() {
 }
 
 #[test]
-fn a_timeout_sends_everything_again_that_is_not_acknowledged() {
+fn timeout_retransmits_all_unacknowledged_packets() {
     let mut peer = retrying(3);
     for id in 1..=3 {
         peer.posts(hello(id));
@@ -154,21 +154,21 @@ fn a_timeout_sends_everything_again_that_is_not_acknowledged() {
     peer.says(at(0), ack(PSN));
     peer.hears(
         at_nanos(INTERVAL),
-        ["send Only +1 5B ask", "send Only +2 5B ask"],
+        ["send Only +1 5B ackreq", "send Only +2 5B ackreq"],
     );
     peer.says(at(100), ack(PSN + 2));
     assert_eq!(peer.completions().len(), 3);
 }
 
 #[test]
-fn progress_begins_the_wait_anew() {
+fn progress_restarts_the_timer() {
     let mut peer = retrying(1);
     peer.posts(hello(1));
     peer.posts(hello(2));
     assert_eq!(peer.listens(at(0)).len(), 2);
     peer.says(at(50), ack(PSN));
     peer.hears_nothing(at_nanos(50_000_000 + INTERVAL - 1));
-    peer.hears(at_nanos(50_000_000 + INTERVAL), ["send Only +1 5B ask"]);
+    peer.hears(at_nanos(50_000_000 + INTERVAL), ["send Only +1 5B ackreq"]);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn progress_renews_the_retries() {
     }
     assert_eq!(peer.listens(at(0)).len(), 4);
     for round in 0..3_u32 {
-        // Each time the only retry is used up, and then something arrives after all.
+        // Each time the only retry is consumed, and then a packet is acknowledged after all.
         let now = at(100 * u64::from(round + 1));
         assert_eq!(peer.listens(now).len(), 4 - round as usize);
         peer.says(now, ack(PSN + round));
@@ -189,7 +189,7 @@ fn progress_renews_the_retries() {
 }
 
 #[test]
-fn a_sequence_nak_uses_up_a_retry_too() {
+fn sequence_nak_consumes_a_retry() {
     let mut peer = retrying(0);
     peer.posts(hello(1));
     peer.posts(hello(2));
@@ -199,20 +199,20 @@ fn a_sequence_nak_uses_up_a_retry_too() {
 }
 
 #[test]
-fn a_read_that_is_not_answered_is_asked_again() {
+fn unanswered_read_is_retransmitted() {
     let mut peer = retrying(2);
     let memory = peer.registers(0x1000, &[0; 64]);
     peer.posts(SendRequest::new(1, Work::Read(remote(0x9000))).with([memory.all()]));
-    let heard = peer.listens(at(10_000));
-    assert_eq!(heard.len(), 3);
-    for one in &heard {
-        assert_eq!(one.words(), "read-request +0 va=0x9000 len=64");
+    let received = peer.listens(at(10_000));
+    assert_eq!(received.len(), 3);
+    for one in &received {
+        assert_eq!(one.text(), "read-request +0 va=0x9000 len=64");
     }
     peer.completes([(1, Status::RetriesExhausted)]);
 }
 
 #[test]
-fn nothing_is_awaited_when_nothing_is_under_way() {
+fn no_timer_runs_when_nothing_is_under_way() {
     let mut peer = retrying(0);
     peer.posts(hello(1));
     assert_eq!(peer.listens(at(0)).len(), 1);
@@ -223,7 +223,7 @@ fn nothing_is_awaited_when_nothing_is_under_way() {
 }
 
 #[test]
-fn an_early_or_repeated_call_does_no_harm() {
+fn early_or_repeated_handle_timeout_has_no_effect() {
     let mut peer = retrying(0);
     peer.posts(hello(1));
     assert_eq!(peer.listens(at(0)).len(), 1);
@@ -238,7 +238,7 @@ fn an_early_or_repeated_call_does_no_harm() {
 }
 
 #[test]
-fn a_late_acknowledgement_ends_the_retries() {
+fn late_acknowledgement_ends_the_retries() {
     let mut peer = retrying(3);
     peer.posts(hello(1));
     assert_eq!(peer.listens(at(250)).len(), 3);

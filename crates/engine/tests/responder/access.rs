@@ -1,4 +1,4 @@
-//! Memory that the peer may not touch: NAK 2, an event, and the connection ends.
+//! Access errors: NAK 2 (remote access error), an event, and the error state.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ fn ready(access: Access) -> (Conversation, Region) {
     (peer, memory)
 }
 
-/// Everything that a peer can do with a range of memory, as many bytes as an atomic takes.
-fn all_requests(address: u64, key: Key) -> Vec<(Said, Access)> {
+/// All requests that access a range of eight bytes, with the access rights they need.
+fn all_requests(address: u64, key: Key) -> Vec<(PeerPacket, Access)> {
     let reth = Reth::new(address, key, 8);
     let word = b"8 bytes!";
     let flushes = |placement| flush(PSN, placement, FlushRange::Range, reth);
@@ -38,13 +38,14 @@ fn all_requests(address: u64, key: Key) -> Vec<(Said, Access)> {
     ]
 }
 
-/// C9-222.1.1: an R_Key violation gets a NAK, raises an affiliated event and breaks the queue pair.
+/// C9-222.1.1: an R_Key violation gets a NAK, raises an affiliated event and moves the queue pair
+/// to the error state.
 #[track_caller]
-fn refused(mut peer: Conversation, said: Said) {
+fn assert_rejected(mut peer: Conversation, sent: PeerPacket) {
     let inbox = peer.registers(0x9000, &[0; 8]);
     peer.receives(1, &inbox);
     peer.receives(2, &inbox);
-    peer.says(at(1), said);
+    peer.says(at(1), sent);
     peer.hears(at(1), ["nak access +0"]);
     let number = peer.number;
     peer.raises([AsyncEvent::AccessError(number)]);
@@ -53,107 +54,107 @@ fn refused(mut peer: Conversation, said: Said) {
 }
 
 #[test]
-fn a_key_that_was_never_given_out() {
-    let (_, memory) = ready(everything());
+fn unknown_key_is_rejected() {
+    let (_, memory) = ready(all_access());
     for key in [0, 1, memory.key().value() ^ 1, 0xffff_ffff] {
-        for (said, _) in all_requests(ADDRESS, Key::new(key)) {
-            let (peer, memory) = ready(everything());
-            refused(peer, said);
+        for (sent, _) in all_requests(ADDRESS, Key::new(key)) {
+            let (peer, memory) = ready(all_access());
+            assert_rejected(peer, sent);
             assert_eq!(memory.bytes(), [0; SIZE]);
         }
     }
 }
 
 #[test]
-fn a_range_outside_of_the_region() {
+fn range_outside_the_region_is_rejected() {
     let end = ADDRESS + SIZE as u64;
     for address in [ADDRESS - 8, end, end + 8, 0, LAST_WORD] {
         for index in 0..7 {
-            let (peer, memory) = ready(everything());
-            let (said, _) = all_requests(address, memory.key()).remove(index);
-            refused(peer, said);
+            let (peer, memory) = ready(all_access());
+            let (sent, _) = all_requests(address, memory.key()).remove(index);
+            assert_rejected(peer, sent);
             assert_eq!(memory.bytes(), [0; SIZE]);
         }
     }
 }
 
 #[test]
-fn a_range_that_begins_inside_and_ends_outside_of_the_region() {
-    let (peer, memory) = ready(everything());
+fn range_that_ends_outside_the_region_is_rejected() {
+    let (peer, memory) = ready(all_access());
     let reth = Reth::new(memory.address(60), memory.key(), 5);
-    refused(peer, write_only(PSN, reth, b"five!"));
+    assert_rejected(peer, write_only(PSN, reth, b"five!"));
     assert_eq!(memory.bytes(), [0; SIZE]);
-    let (peer, memory) = ready(everything());
+    let (peer, memory) = ready(all_access());
     let reth = Reth::new(memory.address(1), memory.key(), 64);
-    refused(peer, read_request(PSN, reth));
-    // The whole message is looked at when its first packet comes.
-    let (peer, memory) = ready(everything());
+    assert_rejected(peer, read_request(PSN, reth));
+    // The range of the whole message is checked with its first packet.
+    let (peer, memory) = ready(all_access());
     let reth = Reth::new(memory.address(0), memory.key(), 1025);
-    refused(peer, write_first(PSN, reth, &pattern(1024)));
+    assert_rejected(peer, write_first(PSN, reth, &pattern(1024)));
     assert_eq!(memory.bytes(), [0; SIZE]);
 }
 
 #[test]
-fn a_right_that_the_region_was_not_registered_with() {
+fn missing_access_right_of_the_region_is_rejected() {
     for index in 0..7 {
         let (_, right) = all_requests(0, Key::new(0)).remove(index);
-        let (peer, memory) = ready(everything().difference(right));
-        let (said, _) = all_requests(ADDRESS, memory.key()).remove(index);
-        refused(peer, said);
+        let (peer, memory) = ready(all_access().difference(right));
+        let (sent, _) = all_requests(ADDRESS, memory.key()).remove(index);
+        assert_rejected(peer, sent);
         assert_eq!(memory.bytes(), [0; SIZE]);
     }
 }
 
 #[test]
-fn a_right_that_the_region_was_registered_with_is_enough() {
+fn granted_access_right_of_the_region_is_sufficient() {
     for index in 0..7 {
         let (_, right) = all_requests(0, Key::new(0)).remove(index);
         let (mut peer, memory) = ready(right | Access::LOCAL_WRITE);
-        let (said, _) = all_requests(ADDRESS, memory.key()).remove(index);
-        peer.says(at(1), said.ask());
-        assert!(!peer.listens(at(1))[0].words().starts_with("nak"));
+        let (sent, _) = all_requests(ADDRESS, memory.key()).remove(index);
+        peer.says(at(1), sent.ackreq());
+        assert!(!peer.listens(at(1))[0].text().starts_with("nak"));
         assert_eq!(peer.state(), State::ReadyToSend);
     }
 }
 
 #[test]
-fn the_key_of_memory_that_was_deregistered() {
-    let (_, memory) = ready(everything());
-    for (said, _) in all_requests(ADDRESS, memory.key()) {
-        let (mut peer, memory) = ready(everything());
+fn key_of_deregistered_memory_is_rejected() {
+    let (_, memory) = ready(all_access());
+    for (sent, _) in all_requests(ADDRESS, memory.key()) {
+        let (mut peer, memory) = ready(all_access());
         peer.deregisters(&memory);
-        refused(peer, said);
+        assert_rejected(peer, sent);
         assert_eq!(memory.bytes(), [0; SIZE]);
     }
 }
 
 #[test]
-fn the_old_key_of_memory_that_was_registered_again() {
-    let (mut peer, memory) = ready(everything());
+fn old_key_of_memory_registered_again_is_rejected() {
+    let (mut peer, memory) = ready(all_access());
     peer.deregisters(&memory);
     let again = peer.registers(ADDRESS, &[0; SIZE]);
     assert_ne!(again.key(), memory.key());
     let reth = Reth::new(ADDRESS, memory.key(), 4);
-    refused(peer, write_only(PSN, reth, b"late"));
+    assert_rejected(peer, write_only(PSN, reth, b"late"));
     assert_eq!(again.bytes(), [0; SIZE]);
 }
 
 #[test]
-fn memory_of_another_protection_domain() {
-    let (mut peer, _) = ready(everything());
+fn memory_of_another_protection_domain_is_rejected() {
+    let (mut peer, _) = ready(all_access());
     let other = peer.device.allocate_domain().expect("a domain");
     let buffer = Buffer::zeroed(SIZE);
     let registration = peer
         .device
-        .register(other, Arc::clone(&buffer), ADDRESS, everything())
+        .register(other, Arc::clone(&buffer), ADDRESS, all_access())
         .expect("the memory is registered");
     let reth = Reth::new(ADDRESS, registration.remote_key, 4);
-    refused(peer, write_only(PSN, reth, b"nope"));
+    assert_rejected(peer, write_only(PSN, reth, b"nope"));
     assert_eq!(buffer.to_vec(), [0; SIZE]);
 }
 
 #[test]
-fn memory_that_was_deregistered_in_the_middle_of_a_write() {
+fn deregistering_in_the_middle_of_a_write_ends_it_with_a_nak() {
     let mut peer = Conversation::new();
     let memory = peer.registers(ADDRESS, &[0; 4096]);
     let reth = Reth::new(ADDRESS, memory.key(), 2000);
@@ -166,41 +167,41 @@ fn memory_that_was_deregistered_in_the_middle_of_a_write() {
     peer.raises([AsyncEvent::AccessError(number)]);
 }
 
-// C9-88: no bytes, no key check.
+// C9-88: the key of a zero-length request is not checked.
 #[test]
-fn a_zero_length_read_or_write_needs_no_valid_key() {
+fn zero_length_read_or_write_needs_no_valid_key() {
     let mut peer = Conversation::new();
     let nothing = Reth::new(0xdead_beef, Key::new(0x1234_5678), 0);
-    peer.says(at(1), write_only(PSN, nothing, b"").ask());
+    peer.says(at(1), write_only(PSN, nothing, b"").ackreq());
     peer.hears(at(1), ["ack +0"]);
     peer.says(at(2), read_request(PSN + 1, nothing));
     peer.hears(at(2), ["read-response Only +1 0B"]);
     assert_eq!(peer.state(), State::ReadyToSend);
 }
 
-// C9-88, but the queue pair's own rights still hold.
+// C9-88, but the rights of the queue pair still apply.
 #[test]
-fn a_zero_length_read_or_write_still_needs_the_right_of_the_queue_pair() {
+fn zero_length_read_or_write_needs_the_right_of_the_queue_pair() {
     let nothing = Reth::new(0, Key::new(0), 0);
-    for said in [write_only(PSN, nothing, b""), read_request(PSN, nothing)] {
+    for sent in [write_only(PSN, nothing, b""), read_request(PSN, nothing)] {
         let mut peer = Conversation::with(Setup {
             access: Access::empty(),
             ..Setup::default()
         });
-        peer.says(at(1), said);
+        peer.says(at(1), sent);
         peer.hears(at(1), ["nak invalid +0"]);
     }
 }
 
 #[test]
-fn what_was_asked_before_is_still_answered() {
-    let (mut peer, memory) = ready(everything());
+fn earlier_requests_are_answered_before_the_nak() {
+    let (mut peer, memory) = ready(all_access());
     let good = Reth::new(ADDRESS, memory.key(), 4);
     let bad = Reth::new(ADDRESS, Key::new(0), 4);
     peer.says(at(1), read_request(PSN, good));
-    peer.says(at(1), write_only(PSN + 1, good, b"good").ask());
-    peer.says(at(1), write_only(PSN + 2, bad, b"bad!").ask());
-    peer.says(at(1), write_only(PSN + 3, good, b"late").ask());
+    peer.says(at(1), write_only(PSN + 1, good, b"good").ackreq());
+    peer.says(at(1), write_only(PSN + 2, bad, b"bad!").ackreq());
+    peer.says(at(1), write_only(PSN + 3, good, b"late").ackreq());
     peer.hears(
         at(1),
         ["read-response Only +0 4B", "ack +1", "nak access +2"],

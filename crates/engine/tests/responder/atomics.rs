@@ -24,7 +24,7 @@ fn fetch_and_add_adds_and_wraps() {
 }
 
 #[test]
-fn compare_and_swap_swaps_only_when_equal() {
+fn compare_and_swap_replaces_only_an_equal_value() {
     let (mut peer, memory) = with_word(5);
     let (address, key) = (memory.address(0), memory.key());
     peer.says(at(1), compare_swap(PSN, address, key, 6, 9));
@@ -36,22 +36,22 @@ fn compare_and_swap_swaps_only_when_equal() {
 }
 
 #[test]
-fn an_atomic_counts_as_a_message() {
+fn atomic_counts_as_a_message() {
     let (mut peer, memory) = with_word(0);
     peer.says(at(1), fetch_add(PSN, memory.address(0), memory.key(), 1));
     assert_eq!(peer.listens(at(1))[0].messages(), Some(1));
 }
 
-// Alignment is of the memory, too: an address that looks aligned can name memory that is not.
+// The memory must be aligned too: an aligned address can name unaligned memory.
 #[test]
-fn an_atomic_on_memory_that_is_not_aligned_is_refused_and_harmless() {
+fn atomic_on_unaligned_memory_is_rejected_and_changes_nothing() {
     let mut peer = Conversation::new();
     let buffer = Buffer::zeroed(64);
     let whole = Extent::from(Arc::clone(&buffer));
-    let extent = whole.part(4, 32).expect("a part of it");
+    let extent = whole.part(4, 32).expect("the part is inside");
     let registration = peer
         .device
-        .register(peer.domain, extent, 0x1000, everything())
+        .register(peer.domain, extent, 0x1000, all_access())
         .expect("the memory is registered");
     peer.says(at(1), fetch_add(PSN, 0x1000, registration.remote_key, 1));
     peer.hears(at(1), ["nak operational +0"]);
@@ -60,28 +60,28 @@ fn an_atomic_on_memory_that_is_not_aligned_is_refused_and_harmless() {
 }
 
 #[test]
-fn an_atomic_write_writes_eight_bytes_and_is_answered_by_an_empty_read_response() {
+fn atomic_write_writes_eight_bytes_and_is_answered_by_an_empty_read_response() {
     let (mut peer, memory) = with_word(0);
-    let said = atomic_write(PSN, memory.address(8), memory.key(), b"8 bytes!");
-    peer.says(at(1), said);
+    let sent = atomic_write(PSN, memory.address(8), memory.key(), b"8 bytes!");
+    peer.says(at(1), sent);
     peer.hears(at(1), ["read-response Only +0 0B"]);
     assert_eq!(memory.bytes()[8..16], *b"8 bytes!");
     assert_eq!((memory.word(0), memory.word(16)), (0, 0));
 }
 
-// The address is what counts, even if the memory behind it is aligned.
+// The address counts, even if the memory is aligned.
 #[test]
-fn an_atomic_write_to_an_address_that_is_not_aligned_is_refused() {
+fn atomic_write_to_an_unaligned_address_is_rejected() {
     let mut peer = Conversation::new();
     let memory = peer.registers(0x1004, &[0; 32]);
-    let said = atomic_write(PSN, 0x1004, memory.key(), b"8 bytes!");
-    peer.says(at(1), said);
+    let sent = atomic_write(PSN, 0x1004, memory.key(), b"8 bytes!");
+    peer.says(at(1), sent);
     peer.hears(at(1), ["nak invalid +0"]);
     assert_eq!(memory.bytes(), [0; 32]);
 }
 
 #[test]
-fn a_flush_is_answered_by_an_empty_read_response() {
+fn flush_is_answered_by_an_empty_read_response() {
     let (mut peer, memory) = with_word(0);
     let reth = Reth::new(memory.address(0), memory.key(), 32);
     let both = FlushPlacement::new(3);
@@ -90,14 +90,14 @@ fn a_flush_is_answered_by_an_empty_read_response() {
 }
 
 #[test]
-fn a_flush_of_a_whole_region_needs_a_key_but_no_range() {
+fn flush_of_a_whole_region_needs_a_key_but_no_range() {
     let (mut peer, memory) = with_word(0);
     let reth = Reth::new(0, memory.key(), 0);
-    let said = flush(PSN, FlushPlacement::GLOBAL, FlushRange::Region, reth);
-    peer.says(at(1), said);
+    let sent = flush(PSN, FlushPlacement::GLOBAL, FlushRange::Region, reth);
+    peer.says(at(1), sent);
     peer.hears(at(1), ["read-response Only +0 0B"]);
     let reth = Reth::new(memory.address(0), Key::new(0), 8);
-    let said = flush(PSN + 1, FlushPlacement::GLOBAL, FlushRange::Region, reth);
-    peer.says(at(2), said);
+    let sent = flush(PSN + 1, FlushPlacement::GLOBAL, FlushRange::Region, reth);
+    peer.says(at(2), sent);
     peer.hears(at(2), ["nak access +1"]);
 }

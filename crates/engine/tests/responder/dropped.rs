@@ -1,4 +1,4 @@
-//! Packets that are not for this queue pair, or no packets at all: counted, never answered.
+//! Packets that are not for this queue pair, and invalid packets: counted, never answered.
 
 use engine::{Counters, State, Status};
 use wire::{Opcode, Qpn};
@@ -12,9 +12,9 @@ fn ready() -> Conversation {
     peer
 }
 
-/// Nothing came of it but one count.
+/// Asserts that the only effect is one count.
 #[track_caller]
-fn is_only_counted(mut peer: Conversation, counter: fn(&mut Counters) -> &mut u64) {
+fn assert_only_counted(mut peer: Conversation, counter: fn(&mut Counters) -> &mut u64) {
     peer.hears_nothing(at(2));
     peer.completes([]);
     let mut expected = Counters::default();
@@ -23,124 +23,130 @@ fn is_only_counted(mut peer: Conversation, counter: fn(&mut Counters) -> &mut u6
 }
 
 #[test]
-fn a_packet_from_another_address() {
+fn packet_from_another_address_is_dropped() {
     let mut peer = ready();
     let mut flow = flow();
     flow.source = [10, 0, 0, 9].into();
-    let datagram = send_only(PSN, b"stranger").ask().sealed(peer.number, &flow);
+    let datagram = send_only(PSN, b"other address")
+        .ackreq()
+        .sealed(peer.number, &flow);
     peer.delivers(at(1), &flow, &datagram);
-    is_only_counted(peer, |counters| &mut counters.wrong_path);
+    assert_only_counted(peer, |counters| &mut counters.wrong_path);
 }
 
 #[test]
-fn a_packet_to_another_of_our_addresses() {
+fn packet_to_another_local_address_is_dropped() {
     let mut peer = ready();
     let mut flow = flow();
     flow.destination = [10, 0, 0, 9].into();
-    let datagram = send_only(PSN, b"astray").ask().sealed(peer.number, &flow);
+    let datagram = send_only(PSN, b"wrong.")
+        .ackreq()
+        .sealed(peer.number, &flow);
     peer.delivers(at(1), &flow, &datagram);
-    is_only_counted(peer, |counters| &mut counters.wrong_path);
+    assert_only_counted(peer, |counters| &mut counters.wrong_path);
 }
 
 #[test]
-fn a_packet_of_another_partition() {
+fn packet_of_another_partition_is_dropped() {
     let mut peer = ready();
-    peer.says(at(1), send_only(PSN, b"other").ask().partition(0x8001));
-    is_only_counted(peer, |counters| &mut counters.bad_partition_key);
+    peer.says(at(1), send_only(PSN, b"other").ackreq().partition(0x8001));
+    assert_only_counted(peer, |counters| &mut counters.bad_partition_key);
 }
 
 #[test]
-fn a_limited_member_of_our_partition_is_let_in() {
+fn packet_of_a_limited_partition_member_is_accepted() {
     let mut peer = ready();
-    peer.says(at(1), send_only(PSN, b"limited").ask().partition(0x7fff));
+    peer.says(at(1), send_only(PSN, b"limited").ackreq().partition(0x7fff));
     peer.hears(at(1), ["ack +0"]);
 }
 
 #[test]
-fn a_packet_of_another_service() {
+fn packet_of_another_transport_is_dropped() {
     for opcode in [Opcode::UcSendOnly, Opcode::UdSendOnly, Opcode::XrcSendOnly] {
         let mut peer = ready();
-        let said = match opcode {
+        let sent = match opcode {
             Opcode::UdSendOnly => datagram(PSN, 0x1111_1111, PEER, b"datagram"),
             Opcode::XrcSendOnly => xrc_send_only(PSN, Qpn::new(1), b"xrc"),
-            _ => Said::new(opcode, PSN, b"uc"),
+            _ => PeerPacket::new(opcode, PSN, b"uc"),
         };
-        peer.says(at(1), said.ask());
-        is_only_counted(peer, |counters| &mut counters.wrong_service);
+        peer.says(at(1), sent.ackreq());
+        assert_only_counted(peer, |counters| &mut counters.wrong_service);
     }
 }
 
 #[test]
-fn a_packet_that_was_changed_on_the_way() {
+fn packet_with_a_wrong_icrc_is_dropped() {
     let mut peer = ready();
-    let mut datagram = send_only(PSN, b"intact").ask().sealed(peer.number, &flow());
+    let mut datagram = send_only(PSN, b"intact")
+        .ackreq()
+        .sealed(peer.number, &flow());
     datagram[14] ^= 0x40;
     peer.delivers(at(1), &flow(), &datagram);
-    is_only_counted(peer, |counters| &mut counters.bad_checksum);
+    assert_only_counted(peer, |counters| &mut counters.bad_checksum);
 }
 
 #[test]
-fn a_packet_for_a_queue_pair_that_does_not_exist() {
+fn packet_for_an_unknown_queue_pair_is_dropped() {
     let mut peer = ready();
-    let nobody = Qpn::new(peer.number.value() + 1);
-    peer.says(at(1), send_only(PSN, b"hello").ask().to(nobody));
-    is_only_counted(peer, |counters| &mut counters.unknown_queue_pair);
+    let unknown = Qpn::new(peer.number.value() + 1);
+    peer.says(at(1), send_only(PSN, b"hello").ackreq().to(unknown));
+    assert_only_counted(peer, |counters| &mut counters.unknown_queue_pair);
 }
 
 #[test]
-fn a_datagram_that_is_no_packet() {
+fn datagram_that_is_not_a_packet_is_dropped() {
     let whole = send_only(PSN, b"").sealed(Qpn::new(16), &flow());
     for length in [0, 1, 11, 15] {
         let mut peer = ready();
         peer.delivers(at(1), &flow(), &whole[..length]);
-        is_only_counted(peer, |counters| &mut counters.malformed);
+        assert_only_counted(peer, |counters| &mut counters.malformed);
     }
 }
 
 #[test]
-fn an_opcode_that_nobody_defined() {
+fn packet_with_an_undefined_opcode_is_dropped() {
     let mut peer = ready();
     let mut datagram = send_only(PSN, b"").sealed(peer.number, &flow());
     datagram.truncate(12);
     datagram[0] = 0x1f;
     reseal(&mut datagram, &flow());
     peer.delivers(at(1), &flow(), &datagram);
-    is_only_counted(peer, |counters| &mut counters.malformed);
+    assert_only_counted(peer, |counters| &mut counters.malformed);
 }
 
 #[test]
-fn a_congestion_notification() {
+fn congestion_notification_is_counted() {
     let mut peer = ready();
     peer.says(
         at(1),
-        Said::new(Opcode::CongestionNotification, PSN, &[0; 16]),
+        PeerPacket::new(Opcode::CongestionNotification, PSN, &[0; 16]),
     );
-    is_only_counted(peer, |counters| &mut counters.congestion_notifications);
+    assert_only_counted(peer, |counters| &mut counters.congestion_notifications);
 }
 
 #[test]
-fn a_packet_before_the_queue_pair_is_ready() {
+fn packet_before_ready_to_receive_is_dropped() {
     for state in [State::Reset, State::Initialized] {
         let mut peer = Conversation::with(Setup {
             state,
             ..Setup::default()
         });
-        peer.says(at(1), send_only(PSN, b"early").ask());
-        is_only_counted(peer, |counters| &mut counters.wrong_state);
+        peer.says(at(1), send_only(PSN, b"early").ackreq());
+        assert_only_counted(peer, |counters| &mut counters.wrong_state);
     }
 }
 
 #[test]
-fn a_packet_after_the_queue_pair_broke() {
+fn packet_in_the_error_state_is_dropped() {
     let mut peer = ready();
     peer.goes_to(State::Error);
     peer.completes([(1, Status::Flushed)]);
-    peer.says(at(1), send_only(PSN, b"late").ask());
-    is_only_counted(peer, |counters| &mut counters.wrong_state);
+    peer.says(at(1), send_only(PSN, b"late").ackreq());
+    assert_only_counted(peer, |counters| &mut counters.wrong_state);
 }
 
 #[test]
-fn a_response_to_nothing() {
+fn response_without_a_request_is_dropped() {
     let mut peer = ready();
     peer.says(at(1), ack(PSN));
     peer.hears_nothing(at(1));

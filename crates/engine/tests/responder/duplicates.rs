@@ -1,4 +1,4 @@
-//! Requests that come again: answered again, never executed again.
+//! Duplicate requests: answered again, never executed again.
 
 use engine::{State, Status};
 use wire::{FlushPlacement, FlushRange, Reth};
@@ -13,22 +13,22 @@ fn with_memory() -> (Conversation, Region) {
 
 // C9-105
 #[test]
-fn a_send_that_comes_again_is_acknowledged_and_consumes_no_receive() {
+fn duplicate_send_is_acknowledged_not_executed() {
     let (mut peer, memory) = with_memory();
     peer.receives(1, &memory);
     peer.receives(2, &memory);
-    peer.says(at(1), send_only(PSN, b"once").ask());
+    peer.says(at(1), send_only(PSN, b"once").ackreq());
     peer.hears(at(1), ["ack +0"]);
-    peer.says(at(2), send_only(PSN, b"ONCE").ask());
+    peer.says(at(2), send_only(PSN, b"ONCE").ackreq());
     peer.hears(at(2), ["ack +0"]);
     peer.completes([(1, Status::Success)]);
     assert_eq!(memory.first(4), b"once");
     assert_eq!(peer.counters().duplicate_requests, 1);
 }
 
-/// A read that ends where the first one ended, but begins elsewhere than its place in the sequence says.
+/// A read that ends where the first one ended, but whose start contradicts its PSN.
 #[test]
-fn a_duplicate_read_of_another_range_is_not_answered() {
+fn duplicate_read_of_another_range_is_not_answered() {
     let (mut peer, memory) = with_memory();
     let first = Reth::new(memory.address(0), memory.key(), 16);
     peer.says(at(1), read_request(PSN, first));
@@ -40,9 +40,9 @@ fn a_duplicate_read_of_another_range_is_not_answered() {
     peer.hears(at(3), ["read-response Only +0 16B"]);
 }
 
-// C9-105: whether or not it asks.
+// C9-105: even without AckReq.
 #[test]
-fn a_duplicate_that_does_not_ask_is_acknowledged_too() {
+fn duplicate_without_ackreq_is_acknowledged() {
     let (mut peer, memory) = with_memory();
     peer.receives(1, &memory);
     peer.says(at(1), send_only(PSN, b"once"));
@@ -53,34 +53,34 @@ fn a_duplicate_that_does_not_ask_is_acknowledged_too() {
 
 // C9-105
 #[test]
-fn a_duplicate_is_acknowledged_with_the_newest_sequence_number() {
+fn duplicate_is_acknowledged_with_the_newest_psn() {
     let (mut peer, memory) = with_memory();
     peer.receives(1, &memory);
     peer.says(at(1), send_first(PSN, &pattern(1024)));
     peer.says(at(1), send_middle(PSN + 1, &pattern(1024)));
     peer.says(at(1), send_last(PSN + 2, b"end"));
     peer.says(at(2), send_first(PSN, &pattern(1024)));
-    let heard = peer.listens(at(2));
-    assert_eq!(heard[0].words(), "ack +2");
-    assert_eq!(heard[0].messages(), Some(1));
+    let received = peer.listens(at(2));
+    assert_eq!(received[0].text(), "ack +2");
+    assert_eq!(received[0].messages(), Some(1));
     peer.completes([(1, Status::Success)]);
 }
 
 // C9-105
 #[test]
-fn a_write_that_comes_again_changes_nothing() {
+fn duplicate_write_is_acknowledged_not_executed() {
     let (mut peer, memory) = with_memory();
     let reth = Reth::new(memory.address(0), memory.key(), 4);
-    peer.says(at(1), write_only(PSN, reth, b"peer").ask());
+    peer.says(at(1), write_only(PSN, reth, b"peer").ackreq());
     peer.hears(at(1), ["ack +0"]);
     memory.buffer.write(0, b"mine");
-    peer.says(at(2), write_only(PSN, reth, b"peer").ask());
+    peer.says(at(2), write_only(PSN, reth, b"peer").ackreq());
     peer.hears(at(2), ["ack +0"]);
     assert_eq!(memory.first(4), b"mine");
 }
 
 #[test]
-fn a_duplicate_inside_a_message_leaves_the_message_as_it_is() {
+fn duplicate_inside_a_message_does_not_change_the_message() {
     let (mut peer, memory) = with_memory();
     peer.receives(1, &memory);
     let (first, middle) = (pattern(1024), vec![7; 1024]);
@@ -88,41 +88,41 @@ fn a_duplicate_inside_a_message_leaves_the_message_as_it_is() {
     peer.says(at(1), send_middle(PSN + 1, &middle));
     peer.says(at(2), send_first(PSN, &first));
     peer.says(at(2), send_middle(PSN + 1, &middle));
-    peer.says(at(3), send_last(PSN + 2, b"end").ask());
+    peer.says(at(3), send_last(PSN + 2, b"end").ackreq());
     peer.hears(at(3), ["ack +2"]);
     assert_eq!(peer.completion().length, 2051);
     assert_eq!(memory.first(2051), [&first[..], &middle, b"end"].concat());
 }
 
 #[test]
-fn a_duplicate_after_a_gap_was_reported_is_still_acknowledged() {
+fn duplicate_after_a_sequence_nak_is_acknowledged() {
     let (mut peer, memory) = with_memory();
     peer.receives(1, &memory);
     peer.says(at(1), send_only(PSN, b"one"));
     peer.says(at(1), send_only(PSN + 2, b"three"));
     peer.hears(at(1), ["nak sequence +1"]);
-    peer.says(at(2), send_only(PSN, b"one").ask());
+    peer.says(at(2), send_only(PSN, b"one").ackreq());
     peer.hears(at(2), ["ack +0"]);
-    // Acknowledging a duplicate does not end the silence.
-    peer.says(at(3), send_only(PSN + 2, b"three").ask());
+    // Acknowledging a duplicate does not permit another NAK for the gap.
+    peer.says(at(3), send_only(PSN + 2, b"three").ackreq());
     peer.hears_nothing(at(3));
 }
 
 #[test]
-fn a_read_that_comes_again_is_read_again() {
+fn duplicate_read_reads_the_memory_again() {
     let (mut peer, memory) = with_memory();
     let reth = Reth::new(memory.address(0), memory.key(), 4);
     peer.says(at(1), read_request(PSN, reth));
     peer.hears(at(1), ["read-response Only +0 4B"]);
     memory.buffer.write(0, b"new!");
     peer.says(at(2), read_request(PSN, reth));
-    let heard = peer.listens(at(2));
-    assert_eq!(heard[0].words(), "read-response Only +0 4B");
-    assert_eq!(heard[0].payload(), b"new!");
+    let received = peer.listens(at(2));
+    assert_eq!(received[0].text(), "read-response Only +0 4B");
+    assert_eq!(received[0].payload(), b"new!");
 }
 
 #[test]
-fn only_the_tail_of_a_read_may_be_asked_for_again() {
+fn duplicate_read_may_request_the_rest_of_a_read() {
     let (mut peer, memory) = with_memory();
     let whole = Reth::new(memory.address(0), memory.key(), 3500);
     peer.says(at(1), read_request(PSN, whole));
@@ -137,24 +137,24 @@ fn only_the_tail_of_a_read_may_be_asked_for_again() {
     );
     let tail = Reth::new(memory.address(2048), memory.key(), 3500 - 2048);
     peer.says(at(2), read_request(PSN + 2, tail));
-    let heard = peer.listens(at(2));
-    let words: Vec<&str> = heard.iter().map(Heard::words).collect();
+    let received = peer.listens(at(2));
+    let words: Vec<&str> = received.iter().map(DevicePacket::text).collect();
     assert_eq!(
         words,
         ["read-response First +2 1024B", "read-response Last +3 428B"]
     );
-    assert_eq!(heard[0].payload(), &pattern(8192)[2048..3072]);
-    assert_eq!(heard[1].payload(), &pattern(8192)[3072..3500]);
-    // The sequence goes on behind the whole read.
+    assert_eq!(received[0].payload(), &pattern(8192)[2048..3072]);
+    assert_eq!(received[1].payload(), &pattern(8192)[3072..3500]);
+    // The sequence continues after the whole read.
     peer.says(at(3), read_request(PSN + 4, whole));
     assert_eq!(
-        peer.listens(at(3))[0].words(),
+        peer.listens(at(3))[0].text(),
         "read-response First +4 1024B"
     );
 }
 
 #[test]
-fn the_last_packet_of_a_read_may_be_asked_for_again() {
+fn duplicate_read_may_request_the_last_packet_only() {
     let (mut peer, memory) = with_memory();
     let whole = Reth::new(memory.address(0), memory.key(), 2048);
     peer.says(at(1), read_request(PSN, whole));
@@ -165,7 +165,7 @@ fn the_last_packet_of_a_read_may_be_asked_for_again() {
 }
 
 #[test]
-fn a_repeated_read_that_is_answered_already_is_not_answered_twice() {
+fn duplicate_of_a_queued_read_is_not_answered_twice() {
     let (mut peer, memory) = with_memory();
     let reth = Reth::new(memory.address(0), memory.key(), 4);
     peer.says(at(1), read_request(PSN, reth));
@@ -174,7 +174,7 @@ fn a_repeated_read_that_is_answered_already_is_not_answered_twice() {
 }
 
 #[test]
-fn a_read_that_only_pretends_to_come_again_is_ignored() {
+fn duplicate_read_with_another_range_is_ignored() {
     let (mut peer, memory) = with_memory();
     let read = Reth::new(memory.address(0), memory.key(), 100);
     peer.says(at(1), read_request(PSN, read));
@@ -190,7 +190,7 @@ fn a_read_that_only_pretends_to_come_again_is_ignored() {
 }
 
 #[test]
-fn an_atomic_that_comes_again_is_answered_from_the_saved_result() {
+fn duplicate_atomic_is_answered_from_the_saved_result() {
     let (mut peer, memory) = with_memory();
     memory.buffer.write(8, &40_u64.to_ne_bytes());
     let (address, key) = (memory.address(8), memory.key());
@@ -205,7 +205,7 @@ fn an_atomic_that_comes_again_is_answered_from_the_saved_result() {
 }
 
 #[test]
-fn answers_given_again_come_in_sequence() {
+fn responses_to_duplicates_are_in_sequence() {
     let (mut peer, memory) = with_memory();
     let reth = Reth::new(memory.address(0), memory.key(), 4);
     let (address, key) = (memory.address(8), memory.key());
@@ -219,7 +219,7 @@ fn answers_given_again_come_in_sequence() {
 }
 
 #[test]
-fn results_are_kept_for_as_many_requests_as_were_agreed() {
+fn results_are_saved_for_as_many_requests_as_agreed() {
     let (mut peer, memory) = with_memory();
     memory.buffer.write(0, &0_u64.to_ne_bytes());
     let (address, key) = (memory.address(0), memory.key());
@@ -227,7 +227,7 @@ fn results_are_kept_for_as_many_requests_as_were_agreed() {
         peer.says(at(1), fetch_add(PSN + step, address, key, 1));
         peer.listens(at(1));
     }
-    // Four were agreed, so the first of five is forgotten: nothing is guessed.
+    // Four results are saved, so the first of five is lost and its duplicate is not answered.
     peer.says(at(2), fetch_add(PSN, address, key, 1));
     peer.hears_nothing(at(2));
     peer.says(at(3), fetch_add(PSN + 1, address, key, 1));
@@ -236,7 +236,7 @@ fn results_are_kept_for_as_many_requests_as_were_agreed() {
 }
 
 #[test]
-fn an_atomic_write_or_flush_that_comes_again_is_answered_but_not_done_again() {
+fn duplicate_atomic_write_or_flush_is_answered_not_executed() {
     let (mut peer, memory) = with_memory();
     let (address, key) = (memory.address(0), memory.key());
     let range = Reth::new(address, key, 8);

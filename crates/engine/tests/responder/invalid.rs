@@ -1,4 +1,4 @@
-//! Requests that make no sense: NAK 1, and the connection ends.
+//! Invalid requests: NAK 1 (invalid request) and the error state.
 
 use engine::{Access, AsyncEvent, State, Status};
 use wire::{FlushPlacement, FlushRange, Reth};
@@ -12,40 +12,40 @@ fn ready() -> (Conversation, Region) {
     (peer, memory)
 }
 
-/// The last of these packets is refused, whatever came before it.
+/// Asserts that the last of these packets is rejected with `nak`.
 #[track_caller]
-fn refused(mut peer: Conversation, said: impl IntoIterator<Item = Said>, nak: &str) {
-    peer.says_all(at(1), said);
+fn assert_rejected(mut peer: Conversation, sent: impl IntoIterator<Item = PeerPacket>, nak: &str) {
+    peer.says_all(at(1), sent);
     peer.hears(at(1), [nak]);
     let number = peer.number;
     peer.raises([AsyncEvent::RequestError(number)]);
     assert_eq!(peer.state(), State::Error);
     assert_eq!(peer.counters().fatal_naks_sent, 1);
     peer.completes([(1, Status::Flushed)]);
-    peer.says(at(2), send_only(PSN, b"after the end").ask());
+    peer.says(at(2), send_only(PSN, b"after the nak").ackreq());
     peer.hears_nothing(at(2));
 }
 
 #[test]
-fn a_middle_or_last_without_a_first() {
+fn middle_or_last_without_a_first_is_rejected() {
     let data = pattern(1024);
-    for said in [
+    for sent in [
         send_middle(PSN, &data),
         send_last(PSN, &data),
         write_middle(PSN, &data),
         write_last(PSN, &data),
     ] {
-        refused(ready().0, [said], "nak invalid +0");
+        assert_rejected(ready().0, [sent], "nak invalid +0");
     }
 }
 
 #[test]
-fn a_first_or_only_inside_a_message() {
+fn first_or_only_inside_a_message_is_rejected() {
     let data = pattern(1024);
     let (peer, memory) = ready();
     drop(peer);
     let reth = Reth::new(memory.address(0), memory.key(), 2048);
-    for said in [
+    for sent in [
         send_first(PSN + 1, &data),
         send_only(PSN + 1, &data),
         write_first(PSN + 1, reth, &data),
@@ -53,59 +53,59 @@ fn a_first_or_only_inside_a_message() {
         fetch_add(PSN + 1, memory.address(0), memory.key(), 1),
     ] {
         let (peer, _) = ready();
-        refused(peer, [send_first(PSN, &data), said], "nak invalid +1");
+        assert_rejected(peer, [send_first(PSN, &data), sent], "nak invalid +1");
     }
 }
 
 #[test]
-fn a_packet_of_another_operation_inside_a_message() {
+fn packet_of_another_operation_inside_a_message_is_rejected() {
     let data = pattern(1024);
     let (peer, memory) = ready();
     let reth = Reth::new(memory.address(0), memory.key(), 3000);
-    let said = [write_first(PSN, reth, &data), send_middle(PSN + 1, &data)];
-    refused(peer, said, "nak invalid +1");
+    let sent = [write_first(PSN, reth, &data), send_middle(PSN + 1, &data)];
+    assert_rejected(peer, sent, "nak invalid +1");
     let (peer, _) = ready();
-    let said = [send_first(PSN, &data), write_last(PSN + 1, &data)];
-    refused(peer, said, "nak invalid +1");
+    let sent = [send_first(PSN, &data), write_last(PSN + 1, &data)];
+    assert_rejected(peer, sent, "nak invalid +1");
 }
 
 // C9-92
 #[test]
-fn a_first_or_middle_that_is_not_one_path_mtu_long() {
+fn first_or_middle_that_is_not_one_path_mtu_long_is_rejected() {
     for length in [0, 1, 1020, 1023, 1025, 1028, 2048] {
-        let said = send_first(PSN, &pattern(length));
-        refused(ready().0, [said], "nak invalid +0");
-        let said = [
+        let sent = send_first(PSN, &pattern(length));
+        assert_rejected(ready().0, [sent], "nak invalid +0");
+        let sent = [
             send_first(PSN, &pattern(1024)),
             send_middle(PSN + 1, &pattern(length)),
         ];
-        refused(ready().0, said, "nak invalid +1");
+        assert_rejected(ready().0, sent, "nak invalid +1");
     }
 }
 
 // C9-92
 #[test]
-fn a_last_that_is_empty_or_longer_than_one_path_mtu() {
+fn last_that_is_empty_or_longer_than_one_path_mtu_is_rejected() {
     for length in [0, 1025, 1028] {
-        let said = [
+        let sent = [
             send_first(PSN, &pattern(1024)),
             send_last(PSN + 1, &pattern(length)),
         ];
-        refused(ready().0, said, "nak invalid +1");
+        assert_rejected(ready().0, sent, "nak invalid +1");
     }
 }
 
 // C9-92
 #[test]
-fn an_only_that_is_longer_than_one_path_mtu() {
+fn only_that_is_longer_than_one_path_mtu_is_rejected() {
     let (peer, memory) = ready();
     let reth = Reth::new(memory.address(0), memory.key(), 1025);
-    refused(
+    assert_rejected(
         peer,
         [write_only(PSN, reth, &pattern(1025))],
         "nak invalid +0",
     );
-    refused(
+    assert_rejected(
         ready().0,
         [send_only(PSN, &pattern(1025))],
         "nak invalid +0",
@@ -113,54 +113,54 @@ fn an_only_that_is_longer_than_one_path_mtu() {
 }
 
 #[test]
-fn a_write_whose_length_disagrees_with_what_it_announced() {
+fn write_whose_length_contradicts_its_reth_is_rejected() {
     let data = pattern(1024);
     for (announced, brought) in [(4, 5), (5, 4), (0, 4), (4, 0), (1024, 4)] {
         let (peer, memory) = ready();
         let reth = Reth::new(memory.address(0), memory.key(), announced);
-        let said = write_only(PSN, reth, &data[..brought]);
-        refused(peer, [said], "nak invalid +0");
+        let sent = write_only(PSN, reth, &data[..brought]);
+        assert_rejected(peer, [sent], "nak invalid +0");
     }
-    // A first packet announces more than it brings.
+    // The first packet of a message must be followed by others.
     for announced in [0, 1023, 1024] {
         let (peer, memory) = ready();
         let reth = Reth::new(memory.address(0), memory.key(), announced);
-        refused(peer, [write_first(PSN, reth, &data)], "nak invalid +0");
+        assert_rejected(peer, [write_first(PSN, reth, &data)], "nak invalid +0");
     }
-    // A last packet brings exactly the rest.
+    // The last packet must carry exactly the rest.
     for brought in [475, 477, 1024] {
         let (peer, memory) = ready();
         let reth = Reth::new(memory.address(0), memory.key(), 1500);
-        let said = [
+        let sent = [
             write_first(PSN, reth, &data),
             write_last(PSN + 1, &data[..brought]),
         ];
-        refused(peer, said, "nak invalid +1");
+        assert_rejected(peer, sent, "nak invalid +1");
     }
-    // A middle packet leaves something for the last.
+    // A middle packet must leave data for the last one.
     for announced in [1500, 2048] {
         let (peer, memory) = ready();
         let reth = Reth::new(memory.address(0), memory.key(), announced);
-        let said = [write_first(PSN, reth, &data), write_middle(PSN + 1, &data)];
-        refused(peer, said, "nak invalid +1");
+        let sent = [write_first(PSN, reth, &data), write_middle(PSN + 1, &data)];
+        assert_rejected(peer, sent, "nak invalid +1");
     }
 }
 
 #[test]
-fn a_message_of_more_than_two_to_the_31_bytes() {
+fn message_of_more_than_two_to_the_31_bytes_is_rejected() {
     let (peer, memory) = ready();
     let reth = Reth::new(memory.address(0), memory.key(), (1 << 31) + 1);
-    refused(peer, [read_request(PSN, reth)], "nak invalid +0");
+    assert_rejected(peer, [read_request(PSN, reth)], "nak invalid +0");
     let (peer, _) = ready();
-    let said = write_first(PSN, reth, &pattern(1024));
-    refused(peer, [said], "nak invalid +0");
+    let sent = write_first(PSN, reth, &pattern(1024));
+    assert_rejected(peer, [sent], "nak invalid +0");
 }
 
 #[test]
-fn what_the_queue_pair_does_not_let_its_peer_do() {
+fn operation_that_the_queue_pair_does_not_grant_is_rejected() {
     let without = |right: Access| {
         let mut peer = Conversation::with(Setup {
-            access: everything().difference(right),
+            access: all_access().difference(right),
             ..Setup::default()
         });
         let memory = peer.registers(0x1000, &[0; 64]);
@@ -171,56 +171,56 @@ fn what_the_queue_pair_does_not_let_its_peer_do() {
     let (address, key) = (memory.address(0), memory.key());
     let reth = Reth::new(address, key, 8);
     let word = b"8 bytes!";
-    refused(peer, [write_only(PSN, reth, word)], "nak invalid +0");
+    assert_rejected(peer, [write_only(PSN, reth, word)], "nak invalid +0");
     let (peer, _) = without(Access::REMOTE_WRITE);
-    let said = atomic_write(PSN, address, key, word);
-    refused(peer, [said], "nak invalid +0");
+    let sent = atomic_write(PSN, address, key, word);
+    assert_rejected(peer, [sent], "nak invalid +0");
     let (peer, _) = without(Access::REMOTE_READ);
-    refused(peer, [read_request(PSN, reth)], "nak invalid +0");
-    for said in [
+    assert_rejected(peer, [read_request(PSN, reth)], "nak invalid +0");
+    for sent in [
         fetch_add(PSN, address, key, 1),
         compare_swap(PSN, address, key, 0, 1),
     ] {
         let (peer, _) = without(Access::REMOTE_ATOMIC);
-        refused(peer, [said], "nak invalid +0");
+        assert_rejected(peer, [sent], "nak invalid +0");
     }
     for (right, placement) in [
         (Access::FLUSH_GLOBAL, FlushPlacement::GLOBAL),
         (Access::FLUSH_PERSISTENT, FlushPlacement::PERSISTENT),
     ] {
         let (peer, _) = without(right);
-        let said = flush(PSN, placement, FlushRange::Range, reth);
-        refused(peer, [said], "nak invalid +0");
+        let sent = flush(PSN, placement, FlushRange::Range, reth);
+        assert_rejected(peer, [sent], "nak invalid +0");
     }
 }
 
 #[test]
-fn an_atomic_on_an_address_that_is_not_aligned() {
+fn atomic_on_an_unaligned_address_is_rejected() {
     for offset in [1, 2, 4, 7, 12] {
         let (peer, memory) = ready();
         let (address, key) = (memory.address(offset), memory.key());
-        let said = fetch_add(PSN, address, key, 1);
-        refused(peer, [said], "nak invalid +0");
+        let sent = fetch_add(PSN, address, key, 1);
+        assert_rejected(peer, [sent], "nak invalid +0");
         assert_eq!(memory.first(24), [0; 24]);
         let (peer, memory) = ready();
-        let said = atomic_write(PSN, memory.address(offset), memory.key(), b"8 bytes!");
-        refused(peer, [said], "nak invalid +0");
+        let sent = atomic_write(PSN, memory.address(offset), memory.key(), b"8 bytes!");
+        assert_rejected(peer, [sent], "nak invalid +0");
         assert_eq!(memory.first(24), [0; 24]);
     }
 }
 
 #[test]
-fn an_atomic_write_of_other_than_eight_bytes() {
+fn atomic_write_of_other_than_eight_bytes_is_rejected() {
     for length in [0, 4, 7, 9, 16] {
         let (peer, memory) = ready();
         let word = pattern(length);
-        let said = atomic_write(PSN, memory.address(0), memory.key(), &word);
-        refused(peer, [said], "nak invalid +0");
+        let sent = atomic_write(PSN, memory.address(0), memory.key(), &word);
+        assert_rejected(peer, [sent], "nak invalid +0");
     }
 }
 
 #[test]
-fn more_reads_at_once_than_were_agreed() {
+fn more_outstanding_reads_than_agreed_are_rejected() {
     let mut peer = Conversation::with(Setup {
         responder_resources: 2,
         ..Setup::default()
@@ -243,7 +243,7 @@ fn more_reads_at_once_than_were_agreed() {
 }
 
 #[test]
-fn as_many_reads_at_once_as_were_agreed_and_more_once_those_are_answered() {
+fn answered_reads_make_room_for_further_ones() {
     let mut peer = Conversation::with(Setup {
         responder_resources: 2,
         ..Setup::default()
@@ -260,7 +260,7 @@ fn as_many_reads_at_once_as_were_agreed_and_more_once_those_are_answered() {
 }
 
 #[test]
-fn any_read_when_none_were_agreed() {
+fn read_without_responder_resources_is_rejected() {
     let mut peer = Conversation::with(Setup {
         responder_resources: 0,
         ..Setup::default()

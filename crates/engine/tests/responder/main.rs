@@ -1,13 +1,13 @@
-//! The receive side of a reliable connection, as its peer hears it.
+//! The receive side of a reliable connection: how the device answers requests.
 
 #[path = "../conversation/mod.rs"]
 mod conversation;
 
 mod access;
 mod atomics;
+mod dropped;
 mod duplicates;
 mod invalid;
 mod reads;
 mod receives;
 mod sequence;
-mod strangers;

@@ -1,4 +1,4 @@
-//! Reads: cut into packets, read while they are sent, and broken off when memory goes away.
+//! Reads: divided into packets, read while they are sent, and ended when memory is deregistered.
 
 use engine::{AsyncEvent, State};
 use wire::{PathMtu, Reth};
@@ -12,23 +12,23 @@ fn with_memory(length: usize) -> (Conversation, Region) {
 }
 
 #[test]
-fn a_short_read_is_answered_by_one_packet() {
+fn short_read_is_answered_by_one_packet() {
     let (mut peer, memory) = with_memory(100);
     let reth = Reth::new(memory.address(10), memory.key(), 33);
     peer.says(at(1), read_request(PSN, reth));
-    let heard = peer.listens(at(1));
-    assert_eq!(heard[0].words(), "read-response Only +0 33B");
-    assert_eq!(heard[0].payload(), &pattern(100)[10..43]);
-    assert_eq!(heard[0].packet().destination, PEER);
+    let received = peer.listens(at(1));
+    assert_eq!(received[0].text(), "read-response Only +0 33B");
+    assert_eq!(received[0].payload(), &pattern(100)[10..43]);
+    assert_eq!(received[0].packet().destination, PEER);
 }
 
 #[test]
-fn a_long_read_is_answered_by_first_middles_and_last() {
+fn long_read_is_answered_by_first_middles_and_last() {
     let (mut peer, memory) = with_memory(8192);
     let reth = Reth::new(memory.address(1), memory.key(), 3073);
     peer.says(at(1), read_request(PSN, reth));
-    let heard = peer.listens(at(1));
-    let words: Vec<&str> = heard.iter().map(Heard::words).collect();
+    let received = peer.listens(at(1));
+    let words: Vec<&str> = received.iter().map(DevicePacket::text).collect();
     assert_eq!(
         words,
         [
@@ -38,18 +38,18 @@ fn a_long_read_is_answered_by_first_middles_and_last() {
             "read-response Last +3 1B",
         ]
     );
-    let data: Vec<u8> = heard
+    let data: Vec<u8> = received
         .iter()
         .flat_map(|one| one.payload().to_vec())
         .collect();
     assert_eq!(data, pattern(8192)[1..3074]);
-    // First and last carry an AETH, the middle ones have none.
-    let counts: Vec<Option<u32>> = heard.iter().map(Heard::messages).collect();
+    // First and last packet carry an AETH, middle packets do not.
+    let counts: Vec<Option<u32>> = received.iter().map(DevicePacket::messages).collect();
     assert_eq!(counts, [Some(1), None, None, Some(1)]);
 }
 
 #[test]
-fn lengths_around_the_path_mtu_take_as_many_packets_as_they_need() {
+fn read_takes_one_packet_per_path_mtu() {
     for (length, packets) in [
         (0, 1),
         (1, 1),
@@ -66,24 +66,24 @@ fn lengths_around_the_path_mtu_take_as_many_packets_as_they_need() {
         let memory = peer.registers(0x1000, &pattern(1024));
         let reth = Reth::new(memory.address(0), memory.key(), length);
         peer.says(at(1), read_request(PSN, reth));
-        let heard = peer.listens(at(1));
-        assert_eq!(heard.len(), packets, "{length} bytes");
-        let data: Vec<u8> = heard
+        let received = peer.listens(at(1));
+        assert_eq!(received.len(), packets, "{length} bytes");
+        let data: Vec<u8> = received
             .iter()
             .flat_map(|one| one.payload().to_vec())
             .collect();
         assert_eq!(data, pattern(1024)[..length as usize]);
-        // The read took as many sequence numbers as it was answered with.
+        // The read takes as many PSNs as it has response packets.
         peer.says(at(2), read_request(PSN + packets as u32, reth));
         assert_eq!(peer.listens(at(2)).len(), packets);
     }
 }
 
 #[test]
-fn a_read_needs_no_acknowledgement_beside_its_responses() {
+fn read_is_answered_without_a_separate_acknowledgement() {
     let (mut peer, memory) = with_memory(100);
     let reth = Reth::new(memory.address(0), memory.key(), 100);
-    peer.says(at(1), read_request(PSN, reth).ask());
+    peer.says(at(1), read_request(PSN, reth).ackreq());
     peer.hears(at(1), ["read-response Only +0 100B"]);
 }
 
@@ -96,7 +96,7 @@ fn responses_keep_the_order_of_the_requests() {
         at(1),
         [
             read_request(PSN, reth),
-            send_only(PSN + 2, b"between").ask(),
+            send_only(PSN + 2, b"between").ackreq(),
             read_request(PSN + 3, reth),
         ],
     );
@@ -113,25 +113,25 @@ fn responses_keep_the_order_of_the_requests() {
 }
 
 #[test]
-fn a_request_behind_a_long_read_is_expected_behind_its_responses() {
+fn psn_after_a_long_read_follows_its_last_response() {
     let (mut peer, memory) = with_memory(4096);
     let reth = Reth::new(memory.address(0), memory.key(), 3000);
     peer.receives(1, &memory);
     peer.says(at(1), read_request(PSN, reth));
-    peer.says(at(1), send_only(PSN + 4, b"one too far").ask());
-    let heard = peer.listens(at(1));
-    assert_eq!(heard[3].words(), "nak sequence +3");
+    peer.says(at(1), send_only(PSN + 4, b"one too far").ackreq());
+    let received = peer.listens(at(1));
+    assert_eq!(received[3].text(), "nak sequence +3");
 }
 
 #[test]
-fn memory_deregistered_in_the_middle_of_a_read_breaks_it_off() {
+fn deregistering_in_the_middle_of_a_read_ends_it_with_a_nak() {
     let (mut peer, memory) = with_memory(65536);
     let reth = Reth::new(memory.address(0), memory.key(), 65536);
     peer.says(at(1), read_request(PSN, reth));
     let begun = peer.listens_to_one_batch(at(1)).expect("the first packets");
     peer.deregisters(&memory);
-    let place = format!("nak access +{}", begun.len());
-    peer.hears(at(1), [&*place]);
+    let nak = format!("nak access +{}", begun.len());
+    peer.hears(at(1), [&*nak]);
     let number = peer.number;
     peer.raises([AsyncEvent::AccessError(number)]);
     assert_eq!(peer.state(), State::Error);
@@ -139,13 +139,13 @@ fn memory_deregistered_in_the_middle_of_a_read_breaks_it_off() {
 }
 
 #[test]
-fn a_very_long_read_is_answered_in_batches() {
+fn very_long_read_is_answered_in_batches() {
     let (mut peer, memory) = with_memory(1 << 20);
     let reth = Reth::new(memory.address(0), memory.key(), 1 << 20);
     peer.says(at(1), read_request(PSN, reth));
-    let heard = peer.listens(at(1));
-    assert_eq!(heard.len(), 1024);
-    let data: Vec<u8> = heard
+    let received = peer.listens(at(1));
+    assert_eq!(received.len(), 1024);
+    let data: Vec<u8> = received
         .iter()
         .flat_map(|one| one.payload().to_vec())
         .collect();

@@ -17,14 +17,14 @@ fn with_inbox(length: usize) -> (Conversation, Region) {
 }
 
 #[test]
-fn a_message_of_several_packets_fills_one_receive() {
+fn message_of_several_packets_fills_one_receive() {
     let (mut peer, inbox) = with_inbox(4096);
     peer.receives(1, &inbox);
     let data = pattern(2500);
     peer.says(at(1), send_first(PSN, &data[..1024]));
     peer.says(at(1), send_middle(PSN + 1, &data[1024..2048]));
     peer.completes([]);
-    peer.says(at(1), send_last(PSN + 2, &data[2048..]).ask());
+    peer.says(at(1), send_last(PSN + 2, &data[2048..]).ackreq());
     peer.hears(at(1), ["ack +2"]);
     let completion = peer.completion();
     assert_eq!(completion.work, CompletedWork::Receive);
@@ -34,7 +34,7 @@ fn a_message_of_several_packets_fills_one_receive() {
 }
 
 #[test]
-fn a_message_is_scattered_over_the_segments_of_its_receive() {
+fn message_is_scattered_over_the_segments_of_its_receive() {
     let (mut peer, inbox) = with_inbox(256);
     let segments = [
         inbox.segment(0, 3),
@@ -52,17 +52,17 @@ fn a_message_is_scattered_over_the_segments_of_its_receive() {
 }
 
 #[test]
-fn an_empty_message_consumes_a_receive() {
+fn empty_message_consumes_a_receive() {
     let (mut peer, _) = with_inbox(8);
     peer.receives_by(ReceiveRequest::new(1, []));
-    peer.says(at(1), send_only(PSN, b"").ask());
+    peer.says(at(1), send_only(PSN, b"").ackreq());
     peer.hears(at(1), ["ack +0"]);
     let completion = peer.completion();
     assert_eq!((completion.id, completion.length), (1, 0));
 }
 
 #[test]
-fn immediate_data_is_shown_in_the_completion() {
+fn completion_reports_immediate_data() {
     let (mut peer, inbox) = with_inbox(64);
     peer.receives(1, &inbox);
     peer.says(at(1), send_immediate(PSN, b"data", *b"imm!"));
@@ -73,12 +73,15 @@ fn immediate_data_is_shown_in_the_completion() {
 }
 
 #[test]
-fn a_write_with_immediate_writes_memory_and_consumes_a_receive() {
+fn write_with_immediate_writes_memory_and_consumes_a_receive() {
     let (mut peer, inbox) = with_inbox(64);
     let memory = peer.registers(0x8000, &[0; 64]);
     peer.receives(1, &inbox);
     let reth = Reth::new(memory.address(4), memory.key(), 5);
-    peer.says(at(1), write_immediate(PSN, reth, b"there", *b"here").ask());
+    peer.says(
+        at(1),
+        write_immediate(PSN, reth, b"there", *b"here").ackreq(),
+    );
     peer.hears(at(1), ["ack +0"]);
     let completion = peer.completion();
     assert_eq!(completion.work, CompletedWork::ReceiveWriteImmediate);
@@ -89,7 +92,7 @@ fn a_write_with_immediate_writes_memory_and_consumes_a_receive() {
 }
 
 #[test]
-fn a_long_write_with_immediate_completes_with_its_whole_length() {
+fn long_write_with_immediate_completes_with_its_whole_length() {
     let (mut peer, _) = with_inbox(8);
     let memory = peer.registers(0x8000, &[0; 4096]);
     peer.receives_by(ReceiveRequest::new(1, []));
@@ -105,11 +108,11 @@ fn a_long_write_with_immediate_completes_with_its_whole_length() {
 }
 
 #[test]
-fn a_zero_length_write_with_immediate_consumes_a_receive_and_needs_no_key() {
+fn zero_length_write_with_immediate_consumes_a_receive_and_needs_no_key() {
     let (mut peer, inbox) = with_inbox(64);
     peer.receives(1, &inbox);
     let nothing = Reth::new(0, Key::new(0), 0);
-    peer.says(at(1), write_immediate(PSN, nothing, b"", *b"ping").ask());
+    peer.says(at(1), write_immediate(PSN, nothing, b"", *b"ping").ackreq());
     peer.hears(at(1), ["ack +0"]);
     let completion = peer.completion();
     assert_eq!(completion.work, CompletedWork::ReceiveWriteImmediate);
@@ -118,53 +121,53 @@ fn a_zero_length_write_with_immediate_consumes_a_receive_and_needs_no_key() {
 }
 
 #[test]
-fn a_plain_write_consumes_no_receive() {
+fn plain_write_consumes_no_receive() {
     let (mut peer, inbox) = with_inbox(64);
     peer.receives(1, &inbox);
     let reth = Reth::new(inbox.address(0), inbox.key(), 4);
-    peer.says(at(1), write_only(PSN, reth, b"data").ask());
+    peer.says(at(1), write_only(PSN, reth, b"data").ackreq());
     peer.hears(at(1), ["ack +0"]);
     peer.completes([]);
 }
 
 #[test]
-fn without_a_receive_the_peer_is_told_to_wait_and_then_served() {
+fn missing_receive_causes_an_rnr_nak_and_the_retry_succeeds() {
     let (mut peer, inbox) = with_inbox(64);
-    peer.says(at(1), send_only(PSN, b"early").ask());
-    peer.hears(at(1), ["not-ready +0 0.64ms"]);
-    // One is enough: silence until the expected packet comes again.
-    peer.says(at(1), send_only(PSN + 1, b"behind it").ask());
+    peer.says(at(1), send_only(PSN, b"early").ackreq());
+    peer.hears(at(1), ["rnr-nak +0 0.64ms"]);
+    // One NAK is sent. The device drops packets until the expected one arrives.
+    peer.says(at(1), send_only(PSN + 1, b"after it.").ackreq());
     peer.hears_nothing(at(1));
     peer.receives(1, &inbox);
     peer.receives(2, &inbox);
     peer.hears_nothing(at(2));
-    peer.says(at(3), send_only(PSN, b"early").ask());
-    peer.says(at(3), send_only(PSN + 1, b"behind it").ask());
+    peer.says(at(3), send_only(PSN, b"early").ackreq());
+    peer.says(at(3), send_only(PSN + 1, b"after it.").ackreq());
     peer.hears(at(3), ["ack +1"]);
     peer.completes([(1, Status::Success), (2, Status::Success)]);
     assert_eq!(peer.counters().rnr_naks_sent, 1);
 }
 
 #[test]
-fn the_peer_is_told_again_when_it_comes_again_too_early() {
+fn early_retry_causes_another_rnr_nak() {
     let (mut peer, _) = with_inbox(64);
     for millis in 1..4 {
-        peer.says(at(millis), send_only(PSN, b"early").ask());
-        peer.hears(at(millis), ["not-ready +0 0.64ms"]);
+        peer.says(at(millis), send_only(PSN, b"early").ackreq());
+        peer.hears(at(millis), ["rnr-nak +0 0.64ms"]);
     }
     assert_eq!(peer.state(), State::ReadyToSend);
 }
 
 #[test]
-fn a_write_with_immediate_waits_for_a_receive_with_its_last_packet() {
+fn last_packet_of_a_write_with_immediate_needs_a_receive() {
     let (mut peer, _) = with_inbox(8);
     let memory = peer.registers(0x8000, &[0; 4096]);
     let data = pattern(1500);
     let reth = Reth::new(memory.address(0), memory.key(), 1500);
-    let last = || write_last_immediate(PSN + 1, &pattern(1500)[1024..], *b"done").ask();
+    let last = || write_last_immediate(PSN + 1, &pattern(1500)[1024..], *b"done").ackreq();
     peer.says(at(1), write_first(PSN, reth, &data[..1024]));
     peer.says(at(1), last());
-    peer.hears(at(1), ["not-ready +1 0.64ms"]);
+    peer.hears(at(1), ["rnr-nak +1 0.64ms"]);
     peer.receives_by(ReceiveRequest::new(1, []));
     peer.says(at(2), last());
     peer.hears(at(2), ["ack +1"]);
@@ -173,12 +176,12 @@ fn a_write_with_immediate_waits_for_a_receive_with_its_last_packet() {
 }
 
 #[test]
-fn a_send_longer_than_its_receive_fails_both_and_flushes_the_others_in_order() {
+fn send_longer_than_its_receive_fails_on_both_sides_and_flushes_the_others() {
     let (mut peer, inbox) = with_inbox(64);
     peer.receives_by(ReceiveRequest::new(1, [inbox.segment(0, 4)]));
     peer.receives(2, &inbox);
     peer.receives(3, &inbox);
-    peer.says(at(1), send_only(PSN, b"five!").ask());
+    peer.says(at(1), send_only(PSN, b"five!").ackreq());
     peer.hears(at(1), ["nak invalid +0"]);
     peer.completes([
         (1, Status::LocalLength),
@@ -190,7 +193,7 @@ fn a_send_longer_than_its_receive_fails_both_and_flushes_the_others_in_order() {
 }
 
 #[test]
-fn a_long_send_is_refused_where_it_leaves_its_receive() {
+fn long_send_is_rejected_at_the_packet_that_exceeds_its_receive() {
     let (mut peer, inbox) = with_inbox(4096);
     peer.receives_by(ReceiveRequest::new(1, [inbox.segment(0, 2000)]));
     peer.says(at(1), send_first(PSN, &pattern(1024)));
@@ -201,7 +204,7 @@ fn a_long_send_is_refused_where_it_leaves_its_receive() {
 }
 
 #[test]
-fn a_receive_that_can_not_be_used_is_a_fault_of_this_side() {
+fn unusable_receive_causes_a_remote_operational_nak() {
     let unusable: [fn(&mut Conversation, &Region) -> Segment; 4] = [
         |peer, inbox| {
             peer.deregisters(inbox);
@@ -217,7 +220,7 @@ fn a_receive_that_can_not_be_used_is_a_fault_of_this_side() {
             let buffer = Buffer::zeroed(64);
             let registration = peer
                 .device
-                .register(other, Arc::clone(&buffer), 0, everything())
+                .register(other, Arc::clone(&buffer), 0, all_access())
                 .expect("the memory is registered");
             Segment {
                 address: 0,
@@ -231,7 +234,7 @@ fn a_receive_that_can_not_be_used_is_a_fault_of_this_side() {
         let segment = make(&mut peer, &inbox);
         peer.receives_by(ReceiveRequest::new(1, [segment]));
         peer.receives_by(ReceiveRequest::new(2, []));
-        peer.says(at(1), send_only(PSN, b"message").ask());
+        peer.says(at(1), send_only(PSN, b"message").ackreq());
         peer.hears(at(1), ["nak operational +0"]);
         peer.completes([(1, Status::LocalProtection), (2, Status::Flushed)]);
         assert_eq!(peer.state(), State::Error);
@@ -240,7 +243,7 @@ fn a_receive_that_can_not_be_used_is_a_fault_of_this_side() {
 }
 
 #[test]
-fn a_solicited_message_notifies_who_waits_for_one() {
+fn solicited_message_notifies_a_queue_armed_for_solicited() {
     let (mut peer, inbox) = with_inbox(64);
     for id in 1..4 {
         peer.receives(id, &inbox);
@@ -250,13 +253,13 @@ fn a_solicited_message_notifies_who_waits_for_one() {
     assert!(!peer.is_notified());
     peer.says(at(2), send_only(PSN + 1, b"loud").solicited());
     assert!(peer.is_notified());
-    // Once: it has to be armed again.
+    // The notification is one-shot: the queue must be armed again.
     peer.says(at(3), send_only(PSN + 2, b"loud").solicited());
     assert!(!peer.is_notified());
 }
 
 #[test]
-fn a_failed_receive_notifies_who_waits_for_a_solicited_one() {
+fn failed_receive_notifies_a_queue_armed_for_solicited() {
     let (mut peer, inbox) = with_inbox(64);
     peer.receives(1, &inbox);
     peer.arms(Notify::Solicited);
@@ -265,11 +268,11 @@ fn a_failed_receive_notifies_who_waits_for_a_solicited_one() {
 }
 
 #[test]
-fn a_send_with_invalidate_ends_the_window_and_tells_its_key() {
+fn send_with_invalidate_unbinds_the_window_and_reports_its_key() {
     let (mut peer, inbox) = with_inbox(64);
     let window = binds_window(&mut peer, &inbox);
     peer.receives(1, &inbox);
-    peer.says(at(1), send_invalidate(PSN, b"done", window).ask());
+    peer.says(at(1), send_invalidate(PSN, b"done", window).ackreq());
     peer.hears(at(1), ["ack +0"]);
     let completion = peer.completion();
     assert_eq!(completion.status, Status::Success);
@@ -280,12 +283,12 @@ fn a_send_with_invalidate_ends_the_window_and_tells_its_key() {
 }
 
 #[test]
-fn a_send_with_a_key_that_can_not_be_invalidated_is_refused_and_its_receive_fails() {
+fn send_with_a_key_that_cannot_be_invalidated_is_rejected_and_its_receive_fails() {
     let (mut peer, inbox) = with_inbox(64);
     peer.receives(1, &inbox);
     peer.receives(2, &inbox);
     let key = inbox.key();
-    peer.says(at(1), send_invalidate(PSN, b"done", key).ask());
+    peer.says(at(1), send_invalidate(PSN, b"done", key).ackreq());
     peer.hears(at(1), ["nak access +0"]);
     peer.completes([(1, Status::RemoteInvalidRequest), (2, Status::Flushed)]);
     assert_eq!(inbox.first(4), [0; 4], "nothing was delivered");
@@ -295,25 +298,25 @@ fn a_send_with_a_key_that_can_not_be_invalidated_is_refused_and_its_receive_fail
 }
 
 #[test]
-fn a_send_can_not_invalidate_a_type_1_window() {
+fn send_cannot_invalidate_a_type_1_window() {
     let (mut peer, inbox) = with_inbox(64);
     let window = peer
         .device
         .allocate_window(peer.domain, WindowKind::One)
         .expect("a window");
     peer.receives(1, &inbox);
-    peer.says(at(1), send_invalidate(PSN, b"done", window).ask());
+    peer.says(at(1), send_invalidate(PSN, b"done", window).ackreq());
     peer.hears(at(1), ["nak access +0"]);
     peer.completes([(1, Status::RemoteInvalidRequest)]);
 }
 
 #[test]
-fn the_key_of_a_longer_send_is_checked_with_its_last_packet() {
+fn key_of_a_longer_send_is_checked_with_its_last_packet() {
     let (mut peer, inbox) = with_inbox(4096);
     peer.receives(1, &inbox);
     peer.says(at(1), send_first(PSN, &pattern(1024)));
-    let last = Said::new(Opcode::RcSendLastInvalidate, PSN + 1, b"end");
-    peer.says(at(1), last.push(&Ieth::new(Key::new(0x5555))).ask());
+    let last = PeerPacket::new(Opcode::RcSendLastInvalidate, PSN + 1, b"end");
+    peer.says(at(1), last.push(&Ieth::new(Key::new(0x5555))).ackreq());
     peer.hears(at(1), ["nak access +1"]);
     peer.completes([(1, Status::RemoteInvalidRequest)]);
 }
@@ -362,7 +365,7 @@ fn receives_are_flushed_in_order_the_one_being_filled_first() {
 }
 
 #[test]
-fn a_refused_request_raises_one_event_of_its_kind() {
+fn rejected_request_raises_one_event() {
     let (mut peer, inbox) = with_inbox(4);
     peer.receives(1, &inbox);
     peer.says(at(1), send_only(PSN, b"too long"));

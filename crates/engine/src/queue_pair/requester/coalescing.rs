@@ -1,41 +1,44 @@
-//! Small requests that wait for others: a send of many packets costs hardly more than that of one.
+//! Coalescing: small requests wait briefly, because one send of many packets costs little more than
+//! a send of one.
 
 use std::time::{Duration, Instant};
 
 use super::super::QueuePair;
 
-/// With so many requests under way, nobody waits for one more.
-const MANY: usize = 16;
+/// Coalescing starts when this many requests are under way. With fewer, a request is sent at once.
+const MIN_REQUESTS_UNDER_WAY: usize = 16;
 
-/// So many packets are company enough.
-const ENOUGH: u32 = 16;
+/// This many packets are sent without waiting for more.
+const ENOUGH_PACKETS: u32 = 16;
 
-/// However far away the peer is, nobody waits longer.
-const PATIENCE: Duration = Duration::from_micros(50);
+/// How long a request waits at most. It is shorter than a round trip to a distant peer, whose
+/// acknowledgement would end the wait.
+const MAX_COALESCING_DELAY: Duration = Duration::from_micros(50);
 
-/// Whether what is to be sent next waits for company.
+/// Whether the next requests wait to be coalesced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Company {
-    Unneeded,
-    AwaitedUntil(Instant),
-    /// It has not come in time.
-    GivenUp,
+pub(super) enum Coalescing {
+    Off,
+    Until(Instant),
+    /// The delay is over: the requests are sent now.
+    Expired,
 }
 
 impl QueuePair {
-    /// Behind many requests that are under way, a few small ones wait for others to go with. Every one of
-    /// those asked for an acknowledgement; these end the wait, or the timer does.
-    pub(super) fn waits_for_company(&mut self, now: Instant) -> bool {
-        let company = match (self.wants_company(), self.requester.company) {
-            (true, Company::Unneeded) => Company::AwaitedUntil(now + PATIENCE),
-            (true, Company::AwaitedUntil(until)) => Company::AwaitedUntil(until),
-            (true, Company::GivenUp) | (false, _) => Company::Unneeded,
+    /// Whether the next requests wait to be coalesced with later ones. This happens behind many
+    /// requests that are under way. All of those requested an acknowledgement, so either an
+    /// acknowledgement or the timer ends the wait.
+    pub(super) fn waits_to_coalesce(&mut self, now: Instant) -> bool {
+        let coalescing = match (self.may_coalesce(), self.requester.coalescing) {
+            (true, Coalescing::Off) => Coalescing::Until(now + MAX_COALESCING_DELAY),
+            (true, Coalescing::Until(until)) => Coalescing::Until(until),
+            (true, Coalescing::Expired) | (false, _) => Coalescing::Off,
         };
-        self.requester.company = company;
-        company != Company::Unneeded
+        self.requester.coalescing = coalescing;
+        coalescing != Coalescing::Off
     }
 
-    fn wants_company(&self) -> bool {
+    fn may_coalesce(&self) -> bool {
         let requester = &self.requester;
         let Some(next) = self.send.at(requester.position) else {
             return false;
@@ -43,6 +46,8 @@ impl QueuePair {
         let is_whole = next.first().is_none_or(|it| it == requester.cursor);
         let requests = (self.send.len() - requester.position) as u32;
         let packets = next.packets.saturating_mul(requests);
-        requester.position >= MANY && is_whole && (1..ENOUGH).contains(&packets)
+        requester.position >= MIN_REQUESTS_UNDER_WAY
+            && is_whole
+            && (1..ENOUGH_PACKETS).contains(&packets)
     }
 }

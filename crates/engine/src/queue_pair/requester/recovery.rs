@@ -1,4 +1,4 @@
-//! What happens when answers do not come: timers, going back, giving up.
+//! Recovery from losses: timers, retransmission, and the end of the retries.
 
 use std::time::{Duration, Instant};
 
@@ -6,31 +6,32 @@ use wire::Psn;
 
 use super::super::{QueuePair, Timer};
 use super::Requester;
-use super::company::Company;
+use super::coalescing::Coalescing;
 use crate::completion::Status;
 use crate::sabotage::Bug;
 use crate::shared::Shared;
 
-/// How often the interval between two attempts doubles.
+/// How often the acknowledgement timeout doubles.
 const MAX_DOUBLINGS: u32 = 2;
 
-/// Nobody waits for a processor longer than a few of these; a lost packet should not, either.
-const PATIENT_ENOUGH: Duration = Duration::from_secs(1);
+/// Doubling does not extend the timeout beyond this. A busy peer gets a processor within about a
+/// second, and a lost packet should not wait longer either.
+const MAX_DOUBLED_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Requester {
     pub(in crate::queue_pair) fn deadline(&self) -> Option<Instant> {
         let timers = [
             self.acknowledgement_due,
             self.rnr_wait_until,
-            self.company_until(),
+            self.coalescing_deadline(),
         ];
         timers.into_iter().flatten().min()
     }
 
-    fn company_until(&self) -> Option<Instant> {
-        match self.company {
-            Company::AwaitedUntil(until) => Some(until),
-            Company::Unneeded | Company::GivenUp => None,
+    fn coalescing_deadline(&self) -> Option<Instant> {
+        match self.coalescing {
+            Coalescing::Until(until) => Some(until),
+            Coalescing::Off | Coalescing::Expired => None,
         }
     }
 
@@ -42,11 +43,11 @@ impl Requester {
         if reached(self.acknowledgement_due) {
             return Some(Timer::Acknowledgement);
         }
-        reached(self.company_until()).then_some(Timer::Company)
+        reached(self.coalescing_deadline()).then_some(Timer::Coalescing)
     }
 
-    pub(in crate::queue_pair) fn give_up_company(&mut self) {
-        self.company = Company::GivenUp;
+    pub(in crate::queue_pair) fn end_coalescing(&mut self) {
+        self.coalescing = Coalescing::Expired;
     }
 
     pub(in crate::queue_pair) fn end_rnr_wait(&mut self) {
@@ -56,7 +57,7 @@ impl Requester {
     pub(in crate::queue_pair) fn stop(&mut self) {
         self.rnr_wait_until = None;
         self.acknowledgement_due = None;
-        self.company = Company::Unneeded;
+        self.coalescing = Coalescing::Off;
         self.awaited.clear();
         self.position = 0;
     }
@@ -66,14 +67,14 @@ impl Requester {
         self.rnr_wait_until = Some(until);
     }
 
-    /// The next packet to send is the oldest that is not acknowledged.
+    /// The next packet to send is the oldest one that is not acknowledged.
     fn go_back(&mut self) {
         self.cursor = self.oldest;
         self.position = 0;
         self.awaited.clear();
-        self.unasked = 0;
+        self.packets_since_ack_request = 0;
         self.acknowledgement_due = None;
-        self.company = Company::Unneeded;
+        self.coalescing = Coalescing::Off;
     }
 }
 
@@ -84,24 +85,24 @@ impl QueuePair {
         }
     }
 
-    /// A requester may wait between one and four times the interval that it was given. The first time
-    /// it doesn't, so that a loss is mended soon; but who gets no answer at all talks to a peer
-    /// that waits for a processor, and more patience costs nothing.
+    /// The specification allows a requester to wait between one and four times the given interval.
+    /// The first timeout is one interval, so that a loss is repaired soon. Later timeouts double,
+    /// because a peer that does not answer at all probably waits for a processor.
     fn acknowledgement_deadline(&self, now: Instant) -> Option<Instant> {
         let interval = self.attributes.ack_timeout?.interval()?;
         let interval = interval.max(self.settings.min_ack_timeout);
-        let patient = interval * (1 << self.requester.timeouts.min(MAX_DOUBLINGS));
-        Some(now + interval.max(patient.min(PATIENT_ENOUGH)))
+        let doubled = interval * (1 << self.requester.timeouts.min(MAX_DOUBLINGS));
+        Some(now + interval.max(doubled.min(MAX_DOUBLED_TIMEOUT)))
     }
 
-    /// Something was acknowledged: patience is renewed.
+    /// Packets were acknowledged: renews retries and timer.
     pub(super) fn made_progress(&mut self, now: Instant, before: Psn) {
         let packets = self.requester.oldest.ahead_of(before);
         let mtu = self.link.map_or(0, |link| link.mtu());
         self.requester.window.grow(packets, mtu);
         self.requester.retries_left = self.attributes.retry_count.unwrap_or(0);
         self.requester.rnr_retries_left = self.attributes.rnr_retry.unwrap_or(0);
-        self.requester.asked_again = None;
+        self.requester.retransmitted_at = None;
         self.requester.timeouts = 0;
         self.requester.acknowledgement_due = match self.requester.in_flight() {
             0 => None,
@@ -109,23 +110,23 @@ impl QueuePair {
         };
     }
 
-    /// A packet or its response is known to be lost: go back to it, once.
-    pub(super) fn ask_again(&mut self, shared: &mut Shared) {
+    /// A packet or its response is lost: goes back to it, once per loss.
+    pub(super) fn recover_loss(&mut self, shared: &mut Shared) {
         let missing = self.requester.oldest;
-        // Who has gone back and not sent yet has nothing to go back for.
+        // After going back, nothing is under way until the next send.
         let is_back = self.requester.in_flight() == 0;
-        if is_back || self.requester.asked_again == Some(missing) {
+        if is_back || self.requester.retransmitted_at == Some(missing) {
             return;
         }
         self.retry(shared);
-        self.requester.asked_again = Some(missing);
+        self.requester.retransmitted_at = Some(missing);
     }
 
     pub(in crate::queue_pair) fn acknowledgement_timed_out(&mut self, shared: &mut Shared) {
         shared.counters.timeouts += 1;
         self.requester.timeouts += 1;
         self.retry(shared);
-        self.requester.asked_again = None;
+        self.requester.retransmitted_at = None;
     }
 
     fn retry(&mut self, shared: &mut Shared) {

@@ -1,4 +1,4 @@
-//! What the peer answers: acknowledgements, NAKs, and the data of reads and atomics.
+//! Responses of the peer: acknowledgements, NAKs, and the data of reads and atomics.
 
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ use crate::sabotage::Bug;
 use crate::shared::Shared;
 use crate::work::{Payload, Work};
 
-/// A response is missing: the peer answered something later first.
-struct Missing;
+/// A response is missing: a later one arrived first.
+struct ResponseMissing;
 
 impl QueuePair {
     pub(in crate::queue_pair) fn handle_response(
@@ -24,28 +24,28 @@ impl QueuePair {
         let requester = &self.requester;
         let acknowledged = packet.psn.since(requester.oldest) < 0;
         if acknowledged || packet.psn.since(requester.next) >= 0 {
-            return self.handle_ghost(packet, shared);
+            return self.handle_unmatched(packet, shared);
         }
         match packet.opcode.operation() {
-            Operation::Acknowledge => self.handle_verdict(now, packet, shared),
+            Operation::Acknowledge => self.handle_acknowledgement(now, packet, shared),
             Operation::AtomicAcknowledge | Operation::ReadResponse => {
                 self.handle_data(now, packet, shared);
             }
             _ => shared.counters.ghost_responses += 1,
         }
         if self.state != State::Error {
-            self.settle_front(shared);
+            self.complete_finished(shared);
         }
     }
 
-    /// Nothing that is outstanding is answered; at most there are new credits.
-    fn handle_ghost(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+    /// The response matches no outstanding request. It may report new credits.
+    fn handle_unmatched(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
         let repeats_newest = packet.psn + 1 == self.requester.oldest;
         match packet.aeth() {
-            Some(aeth) if repeats_newest => self.take_credits(aeth),
+            Some(aeth) if repeats_newest => self.update_credits(aeth),
             aeth => {
                 shared.counters.ghost_responses += 1;
-                self.requester.misfit = aeth.map(|aeth| match aeth.syndrome() {
+                self.requester.peer_expects = aeth.map(|aeth| match aeth.syndrome() {
                     Syndrome::Acknowledge { .. } => packet.psn + 1,
                     _ => packet.psn,
                 });
@@ -53,24 +53,24 @@ impl QueuePair {
         }
     }
 
-    fn handle_verdict(&mut self, now: Instant, packet: &Packet<'_>, shared: &mut Shared) {
+    fn handle_acknowledgement(&mut self, now: Instant, packet: &Packet<'_>, shared: &mut Shared) {
         let Some(aeth) = packet.aeth() else { return };
         let syndrome = aeth.syndrome();
-        // A NAK acknowledges what is before it.
+        // A NAK acknowledges all packets before it.
         let end = match syndrome {
             Syndrome::Acknowledge { .. } => packet.psn + 1,
             _ => packet.psn,
         };
         if self.acknowledge_before(end, now, shared).is_err() {
             shared.counters.implied_naks += 1;
-            return self.ask_again(shared);
+            return self.recover_loss(shared);
         }
         match syndrome {
-            Syndrome::Acknowledge { .. } => self.take_credits(aeth),
+            Syndrome::Acknowledge { .. } => self.update_credits(aeth),
             Syndrome::ReceiverNotReady(timer) => self.wait_for_receiver(now, timer, shared),
             Syndrome::Negative(NakCode::SequenceError) => {
                 shared.counters.sequence_naks_received += 1;
-                self.ask_again(shared);
+                self.recover_loss(shared);
             }
             Syndrome::Negative(code) => {
                 shared.counters.fatal_naks_received += 1;
@@ -80,40 +80,41 @@ impl QueuePair {
         }
     }
 
-    /// Data of a read, the result of an atomic, or the end of a flush or atomic write.
+    /// Handles the data of a read, the result of an atomic, or the response to a flush or atomic
+    /// write.
     fn handle_data(&mut self, now: Instant, packet: &Packet<'_>, shared: &mut Shared) {
         let gap = self.acknowledge_before(packet.psn, now, shared).is_err();
         if gap && !shared.sabotage.has(Bug::ResponseGapAccepted) {
             shared.counters.implied_naks += 1;
-            return self.ask_again(shared);
+            return self.recover_loss(shared);
         }
         let Some((front, index)) = self.awaited_front(packet.psn) else {
             shared.counters.ghost_responses += 1;
             return;
         };
         let last = index + 1 == front.packets;
-        if let Err(status) = self.take_data(front, index, packet, shared) {
+        if let Err(status) = self.accept_data(front, index, packet, shared) {
             return self.fail_send(status, shared);
         }
         if let Some(aeth) = packet.aeth() {
-            self.take_credits(aeth);
+            self.update_credits(aeth);
         }
         let before = std::mem::replace(&mut self.requester.oldest, packet.psn + 1);
         if last {
-            self.finish_front(Status::Success, shared);
+            self.complete_oldest(Status::Success, shared);
         }
-        self.catch_up();
+        self.advance_cursor();
         self.made_progress(now, before);
     }
 
-    /// The oldest request, if it waits for the response `psn`, and which of its packets that is.
+    /// The oldest request, if it awaits the response `psn`, and the index of the response packet.
     fn awaited_front(&self, psn: Psn) -> Option<(&Outstanding, u32)> {
         let front = self.send.front()?;
         let index = psn.ahead_of(front.first()?);
         (front.work().has_response() && index < front.packets).then_some((front, index))
     }
 
-    fn take_data(
+    fn accept_data(
         &self,
         front: &Outstanding,
         index: u32,
@@ -156,20 +157,20 @@ impl QueuePair {
             .map_err(|_| Status::LocalProtection)
     }
 
-    /// Acknowledges all sequence numbers before `end`, and completes what that ends.
+    /// Acknowledges all PSNs before `end`, and completes requests that end there.
     fn acknowledge_before(
         &mut self,
         end: Psn,
         now: Instant,
         shared: &mut Shared,
-    ) -> Result<(), Missing> {
+    ) -> Result<(), ResponseMissing> {
         let before = self.requester.oldest;
         let mut outcome = Ok(());
         while let Some(front) = self.send.front() {
             let first = match front.progress {
                 Progress::Begun { first, .. } => first,
                 Progress::Done => {
-                    self.finish_front(Status::Success, shared);
+                    self.complete_oldest(Status::Success, shared);
                     continue;
                 }
                 Progress::Posted | Progress::Failed(_) => break,
@@ -177,9 +178,9 @@ impl QueuePair {
             if end.since(self.requester.oldest) <= 0 {
                 break;
             }
-            // A read or atomic is acknowledged by its response alone.
+            // Only its response acknowledges a read or atomic.
             if front.work().has_response() {
-                outcome = Err(Missing);
+                outcome = Err(ResponseMissing);
                 break;
             }
             let after = first + front.packets;
@@ -188,17 +189,17 @@ impl QueuePair {
                 break;
             }
             self.requester.oldest = after;
-            self.finish_front(Status::Success, shared);
+            self.complete_oldest(Status::Success, shared);
         }
-        self.catch_up();
+        self.advance_cursor();
         if self.requester.oldest != before {
             self.made_progress(now, before);
         }
         outcome
     }
 
-    /// Keeps cursor and waiting list at or behind what is now the oldest.
-    fn catch_up(&mut self) {
+    /// Moves the cursor forward to the oldest PSN, and forgets awaited responses before it.
+    fn advance_cursor(&mut self) {
         let requester = &mut self.requester;
         if requester.oldest.since(requester.cursor) > 0 {
             requester.cursor = requester.oldest;
@@ -213,8 +214,8 @@ impl QueuePair {
         }
     }
 
-    /// C9-148: the peer tells how many messages it completed and how many receives are left.
-    fn take_credits(&mut self, aeth: &Aeth) {
+    /// C9-148: an acknowledgement reports completed messages and the credits for further ones.
+    fn update_credits(&mut self, aeth: &Aeth) {
         if let Syndrome::Acknowledge { credits } = aeth.syndrome() {
             self.requester.credit_limit =
                 credits.map(|count| (aeth.message_sequence() + count) & 0xff_ffff);
@@ -228,7 +229,7 @@ impl QueuePair {
         shared.counters.rnr_naks_received += 1;
         match self.requester.rnr_retries_left {
             0 => return self.fail_send(Status::ReceiverNotReady, shared),
-            // 7 stands for ever.
+            // 7 means no limit.
             7 => {}
             _ => self.requester.rnr_retries_left -= 1,
         }

@@ -1,18 +1,18 @@
-//! How much may be under way without an acknowledgement.
+//! The send window: how much may be unacknowledged.
 
-/// Bounds of the send window, in bytes.
+/// The limits of the send window, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowLimits {
-    /// It never shrinks below this.
+    /// The minimum.
     pub min: u32,
-    /// It begins with this.
+    /// The initial size.
     pub initial: u32,
-    /// It never grows above this.
+    /// The maximum.
     pub max: u32,
 }
 
 impl Default for WindowLimits {
-    /// Large enough for a fast loopback, small enough for ordinary receive buffers.
+    /// Large enough for a fast loopback, small enough for common socket receive buffers.
     fn default() -> Self {
         Self {
             min: 32 << 10,
@@ -22,14 +22,15 @@ impl Default for WindowLimits {
     }
 }
 
-/// A send window that grows with what arrives and halves with what is lost.
+/// A send window. It grows with acknowledgements and halves with losses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     limits: WindowLimits,
     bytes: u32,
 }
 
-/// Small packets cost a receiver more than their bytes: no window has more of them.
+/// The maximum number of packets in a window, because small packets cost a receiver more than their
+/// bytes.
 const MAX_PACKETS: u32 = 2048;
 
 impl Window {
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grows_to_its_limit_and_halves_to_its_floor() {
+    fn window_grows_to_its_maximum_and_halves_to_its_minimum() {
         let mut window = Window::new(WindowLimits::default());
         assert_eq!(window.packets(4096), 64);
         window.grow(1000, 4096);
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_packets_are_no_larger_a_window() {
+    fn window_is_limited_in_packets_of_a_small_mtu() {
         let window = Window::new(WindowLimits {
             min: 1,
             initial: 1 << 20,

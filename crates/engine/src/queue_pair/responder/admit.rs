@@ -1,4 +1,4 @@
-//! May this request be executed? The checks, in the order of the specification.
+//! The checks of a request before it is executed, in the order of the specification.
 
 use wire::{FlushPlacement, FlushRange, NakCode, Operation, Packet, Position};
 
@@ -12,19 +12,19 @@ use crate::work::MAX_MESSAGE;
 
 /// Why a request is not executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::queue_pair) enum Refusal {
-    /// No receive is posted: the peer may try again.
+pub(in crate::queue_pair) enum Rejection {
+    /// No receive is posted. The peer may retry.
     NotReady,
-    /// The connection ends here.
+    /// The request ends the connection.
     Fatal {
-        /// What the peer is told.
+        /// The NAK to send.
         nak: NakCode,
-        /// How the receive of the message ends, if it had one.
+        /// The completion status of the message's receive, if it has one.
         receive: Option<Status>,
     },
 }
 
-impl Refusal {
+impl Rejection {
     pub(in crate::queue_pair) const INVALID: Self = Self::Fatal {
         nak: NakCode::InvalidRequest,
         receive: None,
@@ -48,8 +48,8 @@ impl Refusal {
 }
 
 impl QueuePair {
-    /// All checks; none changes anything.
-    pub(super) fn admit(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Refusal> {
+    /// Runs all checks. None changes any state.
+    pub(super) fn admit(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Rejection> {
         self.check_order(packet)?;
         self.check_packet_length(packet)?;
         self.check_service(packet)?;
@@ -60,8 +60,8 @@ impl QueuePair {
         self.check_invalidate(packet, shared)
     }
 
-    /// A message is a First, any number of Middles and a Last of the same kind, or an Only.
-    pub(in crate::queue_pair) fn check_order(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+    /// A message is a First, any number of Middles and a Last of the same operation, or an Only.
+    pub(in crate::queue_pair) fn check_order(&self, packet: &Packet<'_>) -> Result<(), Rejection> {
         let operation = packet.opcode.operation();
         let fits = match (&self.responder.message, packet.opcode.position()) {
             (None, position) => position.starts(),
@@ -69,14 +69,14 @@ impl QueuePair {
             (Some(Message::Send(_)), _) => operation == Operation::Send,
             (Some(Message::Write(_)), _) => operation == Operation::Write,
         };
-        fits.then_some(()).ok_or(Refusal::INVALID)
+        fits.then_some(()).ok_or(Rejection::INVALID)
     }
 
     /// C9-92: First and Middle carry exactly one path MTU, Last at least a byte.
     pub(in crate::queue_pair) fn check_packet_length(
         &self,
         packet: &Packet<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         let mtu = self.link.map_or(0, |link| link.mtu());
         let length = packet.payload.len();
         let fits = match packet.opcode.position() {
@@ -84,20 +84,20 @@ impl QueuePair {
             Position::Last => (1..=mtu).contains(&length),
             Position::Only => length <= mtu,
         };
-        fits.then_some(()).ok_or(Refusal::INVALID)
+        fits.then_some(()).ok_or(Rejection::INVALID)
     }
 
-    /// The queue pair was told what its peer may do at all.
+    /// The queue pair must grant the operation to its peer.
     #[inline]
-    pub(super) fn check_service(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
-        let needed = needed_right(packet).ok_or(Refusal::INVALID)?;
+    pub(super) fn check_service(&self, packet: &Packet<'_>) -> Result<(), Rejection> {
+        let needed = needed_right(packet).ok_or(Rejection::INVALID)?;
         let granted = self.access().contains(needed);
-        granted.then_some(()).ok_or(Refusal::INVALID)
+        granted.then_some(()).ok_or(Rejection::INVALID)
     }
 
-    /// The peer may have only as many reads and atomics outstanding as was agreed.
+    /// The peer may have at most as many outstanding reads and atomics as agreed.
     #[inline]
-    pub(super) fn check_responder_resources(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_responder_resources(&self, packet: &Packet<'_>) -> Result<(), Rejection> {
         let uses = matches!(
             packet.opcode.operation(),
             Operation::ReadRequest
@@ -110,17 +110,18 @@ impl QueuePair {
             return Ok(());
         }
         let limit = usize::from(self.attributes.responder_resources.unwrap_or(0));
-        match self.responder.pending_responses() < limit {
-            true => Ok(()),
-            false => Err(Refusal::INVALID),
+        if self.responder.pending_responses() < limit {
+            Ok(())
+        } else {
+            Err(Rejection::INVALID)
         }
     }
 
-    fn check_receive(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Refusal> {
+    fn check_receive(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Rejection> {
         let position = packet.opcode.position();
         let needs = match packet.opcode.operation() {
             Operation::Send => position.starts(),
-            // Even an empty WRITE with immediate data consumes a receive.
+            // A WRITE with immediate data consumes a receive, even if it is empty.
             Operation::Write => packet.immediate().is_some(),
             _ => false,
         };
@@ -129,55 +130,55 @@ impl QueuePair {
         }
         let unknown_queue =
             self.init.kind == Kind::XrcTarget && self.named_receive_queue(packet, shared).is_none();
-        match unknown_queue {
-            true => Err(Refusal::INVALID),
-            false => Err(Refusal::NotReady),
+        if unknown_queue {
+            Err(Rejection::INVALID)
+        } else {
+            Err(Rejection::NotReady)
         }
     }
 
-    /// What is announced, what has come and what this packet brings must agree.
+    /// The length in the RETH, the bytes received so far and the bytes of this packet must agree.
     pub(in crate::queue_pair) fn check_message_length(
         &self,
         packet: &Packet<'_>,
-    ) -> Result<(), Refusal> {
-        let brought = packet.payload.len() as u32;
-        let announced = packet.reth().map(wire::Reth::dma_length);
+    ) -> Result<(), Rejection> {
+        let received = packet.payload.len() as u32;
+        let total_length = packet.reth().map(wire::Reth::dma_length);
         let fits = match (packet.opcode.operation(), packet.opcode.position()) {
-            (Operation::Write, Position::Only) => announced == Some(brought),
-            (Operation::Write, Position::First) => {
-                announced.is_some_and(|total| total > brought && u64::from(total) <= MAX_MESSAGE)
-            }
-            (Operation::Write, position) => self.write_continues(position, brought),
+            (Operation::Write, Position::Only) => total_length == Some(received),
+            (Operation::Write, Position::First) => total_length
+                .is_some_and(|total| total > received && u64::from(total) <= MAX_MESSAGE),
+            (Operation::Write, position) => self.continues_write(position, received),
             (Operation::ReadRequest, _) => {
-                announced.is_some_and(|total| u64::from(total) <= MAX_MESSAGE)
+                total_length.is_some_and(|total| u64::from(total) <= MAX_MESSAGE)
             }
-            (Operation::AtomicWrite, _) => brought == 8 && announced == Some(8),
+            (Operation::AtomicWrite, _) => received == 8 && total_length == Some(8),
             (Operation::Flush, _) => packet.flush().is_some_and(|flush| flush.range().is_some()),
             _ => true,
         };
-        fits.then_some(()).ok_or(Refusal::INVALID)
+        fits.then_some(()).ok_or(Rejection::INVALID)
     }
 
-    fn write_continues(&self, position: Position, brought: u32) -> bool {
+    fn continues_write(&self, position: Position, received: u32) -> bool {
         let Some(Message::Write(writing)) = &self.responder.message else {
             return false;
         };
         match position {
-            Position::Last => writing.remaining == brought,
-            _ => writing.remaining > brought,
+            Position::Last => writing.remaining == received,
+            _ => writing.remaining > received,
         }
     }
 
-    /// The key must open what the whole message touches, for what it does.
+    /// The key must grant the operation for the whole range of the message.
     pub(in crate::queue_pair) fn check_key(
         &self,
         packet: &Packet<'_>,
         shared: &Shared,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         if let Some(atomic) = packet.atomic() {
             let address = atomic.virtual_address();
             if !address.is_multiple_of(8) {
-                return Err(Refusal::INVALID);
+                return Err(Rejection::INVALID);
             }
             let key = atomic.remote_key();
             return self.check_range(key, address, 8, Requirement::REMOTE_ATOMIC, shared);
@@ -188,15 +189,15 @@ impl QueuePair {
         let requirement = requirement(packet);
         let address = reth.virtual_address();
         if packet.opcode.operation() == Operation::AtomicWrite && !address.is_multiple_of(8) {
-            return Err(Refusal::INVALID);
+            return Err(Rejection::INVALID);
         }
         let whole_region = packet
             .flush()
             .is_some_and(|flush| flush.range() == Some(FlushRange::Region));
         if whole_region {
-            return self.check_key_alone(reth.remote_key(), requirement, shared);
+            return self.check_key_without_range(reth.remote_key(), requirement, shared);
         }
-        // C9-88: no bytes, no key check.
+        // C9-88: the key of a zero-length request is not checked.
         if reth.dma_length() == 0 {
             return Ok(());
         }
@@ -204,15 +205,15 @@ impl QueuePair {
         self.check_range(reth.remote_key(), address, length, requirement, shared)
     }
 
-    /// The key that a SEND invalidates must be one that the peer may invalidate.
-    fn check_invalidate(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Refusal> {
+    /// The peer must be allowed to invalidate the key of a SEND with invalidate.
+    fn check_invalidate(&self, packet: &Packet<'_>, shared: &Shared) -> Result<(), Rejection> {
         let Some(key) = packet.invalidate() else {
             return Ok(());
         };
         shared
             .memory
-            .check_invalidate(self.party(), key)
-            .map_err(|_| Refusal::NOT_INVALIDATED)
+            .check_invalidate(self.accessor(), key)
+            .map_err(|_| Rejection::NOT_INVALIDATED)
     }
 
     fn check_range(
@@ -222,32 +223,33 @@ impl QueuePair {
         length: u64,
         requirement: Requirement,
         shared: &Shared,
-    ) -> Result<(), Refusal> {
-        let requirement = match shared.sabotage.has(Bug::RightsUnchecked) {
-            true => Requirement::NOTHING,
-            false => requirement,
+    ) -> Result<(), Rejection> {
+        let requirement = if shared.sabotage.has(Bug::RightsUnchecked) {
+            Requirement::NOTHING
+        } else {
+            requirement
         };
         shared
             .memory
-            .remote(self.party(), key, address, length, requirement)
+            .remote(self.accessor(), key, address, length, requirement)
             .map(drop)
-            .map_err(|_| Refusal::ACCESS)
+            .map_err(|_| Rejection::ACCESS)
     }
 
-    fn check_key_alone(
+    fn check_key_without_range(
         &self,
         key: wire::Key,
         requirement: Requirement,
         shared: &Shared,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         shared
             .memory
-            .permits(self.party(), key, requirement)
-            .map_err(|_| Refusal::ACCESS)
+            .permits(self.accessor(), key, requirement)
+            .map_err(|_| Rejection::ACCESS)
     }
 }
 
-/// The right that a request needs, if it is one that a peer may make.
+/// The access right that a request needs. `None` if no peer may send such a request.
 pub(super) fn needed_right(packet: &Packet<'_>) -> Option<Access> {
     Some(match packet.opcode.operation() {
         Operation::Send => Access::empty(),
@@ -259,7 +261,7 @@ pub(super) fn needed_right(packet: &Packet<'_>) -> Option<Access> {
     })
 }
 
-/// The right that a request needs of the memory it names.
+/// The access right that a request needs for the memory it names.
 pub(super) fn requirement(packet: &Packet<'_>) -> Requirement {
     Requirement::of(needed_right(packet).unwrap_or_default())
 }

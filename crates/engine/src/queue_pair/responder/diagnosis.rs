@@ -1,40 +1,40 @@
-//! Why a request was refused: the checks once more, once it was, for whoever wants to know.
+//! Finds out why a request was rejected: repeats the checks, only for incidents.
 
 use wire::{NakCode, Operation, Packet, Psn};
 
 use super::super::QueuePair;
 use super::admit::{needed_right, requirement};
-use super::{Message, Refusal};
+use super::{Message, Rejection};
 use crate::incident::{Incident, ReceiveFault, RefusedRequest, RequestFault, Target};
 use crate::memory::Requirement;
 use crate::shared::Shared;
 
 impl QueuePair {
-    /// A request is about to be refused.
+    /// Notes that a request is about to be rejected.
     #[cold]
-    pub(in crate::queue_pair) fn note_refusal(
+    pub(in crate::queue_pair) fn note_rejection(
         &self,
         packet: &Packet<'_>,
-        refusal: Refusal,
+        rejection: Rejection,
         nak: Option<NakCode>,
         shared: &mut Shared,
     ) {
         if !shared.incidents.are_recorded() {
             return;
         }
-        let refused = RefusedRequest {
+        let rejected = RefusedRequest {
             queue_pair: self.number,
             peer: self.peer(),
             operation: packet.opcode.operation(),
             psn: packet.psn,
             target: self.target(packet),
             nak,
-            fault: self.request_fault(packet, refusal, shared),
+            fault: self.request_fault(packet, rejection, shared),
         };
-        shared.incidents.note(|| Incident::RequestRefused(refused));
+        shared.incidents.note(|| Incident::RequestRefused(rejected));
     }
 
-    /// Memory went away while a peer was reading it.
+    /// Notes that memory was deregistered while a peer was reading it.
     #[cold]
     pub(super) fn note_lost_read(&self, psn: Psn, target: Target, shared: &mut Shared) {
         let operation = Operation::ReadRequest;
@@ -83,14 +83,14 @@ impl QueuePair {
     fn request_fault(
         &self,
         packet: &Packet<'_>,
-        refusal: Refusal,
+        rejection: Rejection,
         shared: &Shared,
     ) -> RequestFault {
-        match refusal {
-            Refusal::TOO_LONG => self.too_small(packet).map(RequestFault::Receive),
-            Refusal::RECEIVE_UNUSABLE => self.unusable(shared).map(RequestFault::Receive),
-            Refusal::NOT_INVALIDATED => self.not_invalidated(packet, shared),
-            Refusal::ACCESS => self.memory_fault(packet, shared),
+        match rejection {
+            Rejection::TOO_LONG => self.too_small(packet).map(RequestFault::Receive),
+            Rejection::RECEIVE_UNUSABLE => self.unusable(shared).map(RequestFault::Receive),
+            Rejection::NOT_INVALIDATED => self.not_invalidated(packet, shared),
+            Rejection::ACCESS => self.memory_fault(packet, shared),
             _ => self.invalidity(packet),
         }
         .unwrap_or(RequestFault::Malformed)
@@ -98,7 +98,7 @@ impl QueuePair {
 
     fn not_invalidated(&self, packet: &Packet<'_>, shared: &Shared) -> Option<RequestFault> {
         let key = packet.invalidate()?;
-        let error = shared.memory.check_invalidate(self.party(), key).err()?;
+        let error = shared.memory.check_invalidate(self.accessor(), key).err()?;
         Some(RequestFault::Invalidate { key, error })
     }
 
@@ -141,14 +141,14 @@ impl QueuePair {
         let (key, address) = (target.key, target.address);
         let tried = shared
             .memory
-            .remote(self.party(), key, address, length, requirement);
+            .remote(self.accessor(), key, address, length, requirement);
         Some(RequestFault::Memory {
             error: tried.err()?,
-            opened: shared.memory.opened(key),
+            opened: shared.memory.memory_of(key),
         })
     }
 
-    /// Which of the checks says that the request is invalid.
+    /// The check that finds the request invalid.
     fn invalidity(&self, packet: &Packet<'_>) -> Option<RequestFault> {
         self.check_order(packet).ok()?;
         if self.check_packet_length(packet).is_err() {

@@ -1,4 +1,4 @@
-//! Doing what was admitted.
+//! Execution of admitted requests.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -6,8 +6,8 @@ use wire::{NakCode, Operation, Packet};
 
 use super::super::QueuePair;
 use super::super::send_queue::in_packets;
-use super::admit::Refusal;
-use super::replay::Saved;
+use super::admit::Rejection;
+use super::replay::SavedResponse;
 use super::reply::{Reply, Result64};
 use super::{Message, Receiving, Writing};
 use crate::completion::{CompletedWork, Completion, Status};
@@ -15,12 +15,12 @@ use crate::memory::Requirement;
 use crate::shared::Shared;
 
 impl QueuePair {
-    /// Carries the request out and moves on to the next sequence number.
+    /// Executes the request and advances the expected PSN.
     pub(super) fn execute(
         &mut self,
         packet: &Packet<'_>,
         shared: &mut Shared,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         let span = match packet.opcode.operation() {
             Operation::Send => self.deliver_send(packet, shared).map(|()| 1)?,
             Operation::Write => self.deliver_write(packet, shared).map(|()| 1)?,
@@ -28,39 +28,41 @@ impl QueuePair {
             Operation::CompareSwap | Operation::FetchAdd => self.do_atomic(packet, shared)?,
             Operation::AtomicWrite => self.do_atomic_write(packet, shared)?,
             Operation::Flush => self.do_flush(packet),
-            _ => return Err(Refusal::INVALID),
+            _ => return Err(Rejection::INVALID),
         };
         self.responder.expected = packet.psn + span;
-        self.responder.silent = false;
+        self.responder.nak_sent = false;
         if packet.acknowledge && !has_response(packet.opcode.operation()) {
             self.responder.push_acknowledge(packet.psn);
         }
         Ok(())
     }
 
-    /// Puts the data of a SEND packet into its receive; the last one completes it.
+    /// Copies the data of a SEND packet into its receive. The last packet completes the receive.
     pub(in crate::queue_pair) fn deliver_send(
         &mut self,
         packet: &Packet<'_>,
         shared: &mut Shared,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         if packet.opcode.position().starts() {
-            let receiving = self.take_receive(packet, shared).ok_or(Refusal::NotReady)?;
+            let receiving = self
+                .take_receive(packet, shared)
+                .ok_or(Rejection::NotReady)?;
             self.responder.message = Some(Message::Send(receiving));
         }
         let Some(Message::Send(receiving)) = &mut self.responder.message else {
-            return Err(Refusal::INVALID);
+            return Err(Rejection::INVALID);
         };
         let filled = receiving.filled + packet.payload.len() as u32;
         if u64::from(filled) > receiving.request.capacity() {
-            return Err(Refusal::TOO_LONG);
+            return Err(Rejection::TOO_LONG);
         }
         let segments = &receiving.request.segments;
         let offset = u64::from(receiving.filled);
         shared
             .memory
             .scatter(receiving.domain, segments, offset, packet.payload)
-            .map_err(|_| Refusal::RECEIVE_UNUSABLE)?;
+            .map_err(|_| Rejection::RECEIVE_UNUSABLE)?;
         receiving.filled = filled;
         if packet.opcode.position().ends() {
             self.finish_send(packet, shared)?;
@@ -68,13 +70,13 @@ impl QueuePair {
         Ok(())
     }
 
-    fn finish_send(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> Result<(), Refusal> {
+    fn finish_send(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> Result<(), Rejection> {
         if let Some(key) = packet.invalidate() {
-            let invalidated = shared.memory.invalidate(self.party(), key);
-            invalidated.map_err(|_| Refusal::NOT_INVALIDATED)?;
+            let invalidated = shared.memory.invalidate(self.accessor(), key);
+            invalidated.map_err(|_| Rejection::NOT_INVALIDATED)?;
         }
         let Some(Message::Send(receiving)) = self.responder.message.take() else {
-            return Err(Refusal::INVALID);
+            return Err(Rejection::INVALID);
         };
         self.responder.count_message();
         let length = receiving.filled;
@@ -82,28 +84,29 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Puts the data of a WRITE packet where its message says.
+    /// Copies the data of a WRITE packet to its address.
     pub(in crate::queue_pair) fn deliver_write(
         &mut self,
         packet: &Packet<'_>,
         shared: &mut Shared,
-    ) -> Result<(), Refusal> {
-        let mut writing = self.writing(packet).ok_or(Refusal::INVALID)?;
+    ) -> Result<(), Rejection> {
+        let mut writing = self.writing(packet).ok_or(Rejection::INVALID)?;
         let brought = packet.payload.len() as u32;
         if brought > 0 {
             let length = u64::from(brought);
-            // The key was compared when the message began, but memory may be gone since then.
+            // The key was checked with the first packet, but the memory may have been deregistered
+            // since.
             shared
                 .memory
                 .remote(
-                    self.party(),
+                    self.accessor(),
                     writing.key,
                     writing.address,
                     length,
                     Requirement::NOTHING,
                 )
                 .and_then(|view| view.store(0, packet.payload))
-                .map_err(|_| Refusal::ACCESS)?;
+                .map_err(|_| Rejection::ACCESS)?;
         }
         writing.address += u64::from(brought);
         writing.remaining = writing.remaining.saturating_sub(brought);
@@ -116,7 +119,9 @@ impl QueuePair {
         if packet.immediate().is_none() {
             return Ok(());
         }
-        let receiving = self.take_receive(packet, shared).ok_or(Refusal::NotReady)?;
+        let receiving = self
+            .take_receive(packet, shared)
+            .ok_or(Rejection::NotReady)?;
         let work = CompletedWork::ReceiveWriteImmediate;
         self.complete_receive(&receiving, work, writing.total, packet, shared);
         Ok(())
@@ -158,40 +163,40 @@ impl QueuePair {
         shared.complete(receiving.completions, completion, packet.solicited);
     }
 
-    /// A read is answered as its responses are sent.
+    /// Queues the responses of a read. The memory is read when they are sent.
     fn begin_read(&mut self, packet: &Packet<'_>) -> u32 {
         let (Some(reth), Some(link)) = (packet.reth(), self.link) else {
             return 1;
         };
         let packets = in_packets(reth.dma_length(), link.mtu);
         self.responder.count_message();
-        self.remember(Saved::read(packet.psn, packets, reth));
+        self.save_response(SavedResponse::read(packet.psn, packets, reth));
         let completed = self.responder.completed;
-        let reply = Reply::read(self.party(), packet.psn, packets, reth, completed);
+        let reply = Reply::read(self.accessor(), packet.psn, packets, reth, completed);
         self.responder.push_reply(reply);
         packets
     }
 
-    fn do_atomic(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> Result<u32, Refusal> {
-        let atomic = packet.atomic().ok_or(Refusal::INVALID)?;
+    fn do_atomic(&mut self, packet: &Packet<'_>, shared: &mut Shared) -> Result<u32, Rejection> {
+        let atomic = packet.atomic().ok_or(Rejection::INVALID)?;
         let (operand, compare) = (atomic.swap_or_add(), atomic.compare());
         let view = shared
             .memory
             .remote(
-                self.party(),
+                self.accessor(),
                 atomic.remote_key(),
                 atomic.virtual_address(),
                 8,
                 Requirement::NOTHING,
             )
-            .map_err(|_| Refusal::ACCESS)?;
+            .map_err(|_| Rejection::ACCESS)?;
         let original = match packet.opcode.operation() {
             Operation::FetchAdd => view.update_word(|word| word.wrapping_add(operand)),
             _ => view.update_word(|word| if word == compare { operand } else { word }),
         };
         let original = original
-            .map_err(|_| Refusal::ACCESS)?
-            .ok_or(Refusal::Fatal {
+            .map_err(|_| Rejection::ACCESS)?
+            .ok_or(Rejection::Fatal {
                 nak: NakCode::RemoteOperational,
                 receive: None,
             })?;
@@ -203,27 +208,27 @@ impl QueuePair {
         &mut self,
         packet: &Packet<'_>,
         shared: &mut Shared,
-    ) -> Result<u32, Refusal> {
-        let reth = packet.reth().ok_or(Refusal::INVALID)?;
-        let bytes: [u8; 8] = packet.payload.try_into().map_err(|_| Refusal::INVALID)?;
+    ) -> Result<u32, Rejection> {
+        let reth = packet.reth().ok_or(Rejection::INVALID)?;
+        let bytes: [u8; 8] = packet.payload.try_into().map_err(|_| Rejection::INVALID)?;
         let word = u64::from_ne_bytes(bytes);
         shared
             .memory
             .remote(
-                self.party(),
+                self.accessor(),
                 reth.remote_key(),
                 reth.virtual_address(),
                 8,
                 Requirement::NOTHING,
             )
             .and_then(|view| view.update_word(|_| word))
-            .map_err(|_| Refusal::ACCESS)?
-            .ok_or(Refusal::INVALID)?;
+            .map_err(|_| Rejection::ACCESS)?
+            .ok_or(Rejection::INVALID)?;
         self.answer(packet, Result64::Nothing);
         Ok(1)
     }
 
-    /// Earlier writes are plain stores to memory: a fence makes them visible to everybody.
+    /// Earlier writes are plain stores. A fence makes them visible to all threads.
     fn do_flush(&mut self, packet: &Packet<'_>) -> u32 {
         fence(Ordering::SeqCst);
         self.answer(packet, Result64::Nothing);
@@ -232,14 +237,14 @@ impl QueuePair {
 
     fn answer(&mut self, packet: &Packet<'_>, result: Result64) {
         self.responder.count_message();
-        self.remember(Saved::result(packet.psn, result));
+        self.save_response(SavedResponse::result(packet.psn, result));
         let completed = self.responder.completed;
         self.responder
             .push_reply(Reply::result(packet.psn, result, completed));
     }
 }
 
-/// Whether the answer is more than an acknowledgement.
+/// Whether the request has a response other than an acknowledgement.
 fn has_response(operation: Operation) -> bool {
     !matches!(operation, Operation::Send | Operation::Write)
 }

@@ -1,4 +1,4 @@
-//! Requests seen before: answered again, never executed again.
+//! Duplicate requests: answered again, never executed again.
 
 use wire::{Operation, Packet, Psn, Reth};
 
@@ -8,28 +8,28 @@ use super::reply::{Reply, Result64};
 use crate::sabotage::Bug;
 use crate::shared::Shared;
 
-/// What a read or atomic was answered, for when it comes again.
+/// The response to a read or atomic, saved for duplicates.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Saved {
+pub(super) struct SavedResponse {
     psn: Psn,
     packets: u32,
-    answer: Answer,
+    result: SavedResult,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Answer {
-    /// Memory, which is read anew.
+enum SavedResult {
+    /// A read: the memory is read again.
     Read { address: u64, length: u32 },
-    /// What the operation gave the first time.
-    Result(Result64),
+    /// The result of the first execution.
+    Word(Result64),
 }
 
-impl Saved {
+impl SavedResponse {
     pub(super) fn read(psn: Psn, packets: u32, reth: &Reth) -> Self {
         Self {
             psn,
             packets,
-            answer: Answer::Read {
+            result: SavedResult::Read {
                 address: reth.virtual_address(),
                 length: reth.dma_length(),
             },
@@ -40,13 +40,13 @@ impl Saved {
         Self {
             psn,
             packets: 1,
-            answer: Answer::Result(result),
+            result: SavedResult::Word(result),
         }
     }
 
-    /// Whether `reth` asks for this read again, or for the rest of it from `psn` on.
+    /// Whether `reth` requests this read again, or its rest starting at `psn`.
     fn covers(&self, psn: Psn, reth: &Reth, mtu: usize) -> bool {
-        let Answer::Read { address, length } = self.answer else {
+        let SavedResult::Read { address, length } = self.result else {
             return false;
         };
         let skipped = u64::from(psn.ahead_of(self.psn)) * mtu as u64;
@@ -60,8 +60,8 @@ impl Saved {
 }
 
 impl QueuePair {
-    /// Keeps an answer for as long as the peer may ask for it again.
-    pub(super) fn remember(&mut self, saved: Saved) {
+    /// Saves a response for as long as the peer may handle_duplicate the request.
+    pub(super) fn save_response(&mut self, saved: SavedResponse) {
         let limit = usize::from(self.attributes.responder_resources.unwrap_or(0)).max(1);
         while self.responder.saved.len() >= limit {
             self.responder.saved.pop_front();
@@ -69,16 +69,16 @@ impl QueuePair {
         self.responder.saved.push_back(saved);
     }
 
-    pub(super) fn repeat(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+    pub(super) fn handle_duplicate(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
         shared.counters.duplicate_requests += 1;
         match packet.opcode.operation() {
             Operation::Send | Operation::Write => self.acknowledge_again(packet, shared),
-            Operation::ReadRequest => self.read_again(packet),
-            _ => self.answer_again(packet, shared),
+            Operation::ReadRequest => self.send_read_again(packet),
+            _ => self.send_result_again(packet, shared),
         }
     }
 
-    /// C9-105: a SEND or WRITE seen before is acknowledged with the newest sequence number.
+    /// C9-105: a duplicate SEND or WRITE is acknowledged with the newest PSN.
     fn acknowledge_again(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
         if shared.sabotage.has(Bug::DuplicateNotAcknowledged) {
             return;
@@ -93,7 +93,7 @@ impl QueuePair {
         self.responder.push_acknowledge(self.responder.expected - 1);
     }
 
-    fn read_again(&mut self, packet: &Packet<'_>) {
+    fn send_read_again(&mut self, packet: &Packet<'_>) {
         let (Some(reth), Some(link)) = (packet.reth(), self.link) else {
             return;
         };
@@ -104,12 +104,12 @@ impl QueuePair {
         if known {
             let packets = in_packets(reth.dma_length(), link.mtu);
             let completed = self.responder.completed;
-            let reply = Reply::read(self.party(), packet.psn, packets, reth, completed);
+            let reply = Reply::read(self.accessor(), packet.psn, packets, reth, completed);
             self.responder.insert_reply(reply);
         }
     }
 
-    fn answer_again(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
+    fn send_result_again(&mut self, packet: &Packet<'_>, shared: &mut Shared) {
         if shared.sabotage.has(Bug::AtomicNotReplayed) {
             let _ = self.execute_again(packet, shared);
             return;
@@ -119,8 +119,8 @@ impl QueuePair {
             .saved
             .iter()
             .find(|saved| saved.psn == packet.psn);
-        if let Some(Saved {
-            answer: Answer::Result(result),
+        if let Some(SavedResponse {
+            result: SavedResult::Word(result),
             ..
         }) = saved
         {
@@ -129,12 +129,12 @@ impl QueuePair {
         }
     }
 
-    /// The planted bug: as if it had not been seen before.
+    /// A planted bug: executes a duplicate again.
     fn execute_again(
         &mut self,
         packet: &Packet<'_>,
         shared: &mut Shared,
-    ) -> Result<(), super::Refusal> {
+    ) -> Result<(), super::Rejection> {
         let expected = self.responder.expected;
         self.execute(packet, shared)?;
         self.responder.expected = expected;

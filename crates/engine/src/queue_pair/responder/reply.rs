@@ -1,4 +1,4 @@
-//! What the responder says: acknowledgements, NAKs, and the data of reads, in sequence.
+//! Replies of the responder: acknowledgements, NAKs and the data of reads, in sequence.
 
 use wire::{
     Aeth, AtomicAckEth, Companion, Key, NakCode, Opcode, Operation, PacketHead, Position, Psn,
@@ -8,22 +8,22 @@ use wire::{
 use super::super::{Link, QueuePair};
 use super::{Message, Responder};
 use crate::incident::Target;
-use crate::memory::{AccessError, Party, Requirement};
+use crate::memory::{AccessError, Accessor, Requirement};
 use crate::shared::Shared;
 use crate::transmit::Batch;
 
-/// More replies than this are never queued: the peer asks again for what it misses.
+/// The maximum number of queued replies. Further ones are dropped; the peer repeats its request.
 const MAX_REPLIES: usize = 1024;
 
-/// Something to tell the peer.
+/// A queued reply to the peer.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::queue_pair) struct Reply {
     psn: Psn,
-    /// How many messages were complete when it was queued.
+    /// How many messages were complete when the reply was queued.
     completed: u32,
     content: Content,
-    /// Whether it was given before, so that it takes none of the peer's share of responses.
-    again: bool,
+    /// Whether it answers a duplicate. Such replies do not count as outstanding responses.
+    repeated: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -34,32 +34,38 @@ enum Content {
     Result(Result64),
 }
 
-/// The result of an operation on one word.
+/// The result of an operation on one 64-bit word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Result64 {
-    /// What the word was before.
+    /// The value before the operation.
     Original(u64),
-    /// That it is done.
+    /// No value: the operation is done.
     Nothing,
 }
 
-/// Memory on its way to the peer.
+/// The rest of a read that is being answered.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
-    /// On whose behalf.
-    party: Party,
+    /// The queue pair that reads, and its protection domain.
+    accessor: Accessor,
     key: Key,
     address: u64,
     remaining: u32,
     packets: u32,
-    /// Whether its first response has been sent.
+    /// Whether the first response has been sent.
     started: bool,
 }
 
 impl Reply {
-    pub(super) fn read(party: Party, psn: Psn, packets: u32, reth: &Reth, completed: u32) -> Self {
+    pub(super) fn read(
+        accessor: Accessor,
+        psn: Psn,
+        packets: u32,
+        reth: &Reth,
+        completed: u32,
+    ) -> Self {
         let reading = Reading {
-            party,
+            accessor,
             key: reth.remote_key(),
             address: reth.virtual_address(),
             remaining: reth.dma_length(),
@@ -70,7 +76,7 @@ impl Reply {
             psn,
             completed,
             content: Content::Read(reading),
-            again: false,
+            repeated: false,
         }
     }
 
@@ -79,11 +85,11 @@ impl Reply {
             psn,
             completed,
             content: Content::Result(result),
-            again: false,
+            repeated: false,
         }
     }
 
-    /// Whether it tells the end of the connection.
+    /// Whether it is a NAK that ends the connection.
     fn is_final(&self) -> bool {
         match self.content {
             Content::Negative(Syndrome::Negative(code)) => code != NakCode::SequenceError,
@@ -91,7 +97,7 @@ impl Reply {
         }
     }
 
-    /// Whether it is the data of a read that gives all from `psn` on.
+    /// Whether it will answer the request with this `psn`.
     fn will_answer(&self, psn: Psn) -> bool {
         match self.content {
             Content::Read(reading) => psn.ahead_of(self.psn) < reading.packets,
@@ -106,7 +112,7 @@ impl Responder {
         !self.replies.is_empty()
     }
 
-    /// Whether all there is to say is one acknowledgement.
+    /// Whether the only queued reply is an acknowledgement.
     pub(in crate::queue_pair) fn only_acknowledges(&self) -> bool {
         self.replies.len() == 1 && matches!(self.replies[0].content, Content::Acknowledge)
     }
@@ -119,18 +125,19 @@ impl Responder {
     pub(super) fn pending_responses(&self) -> usize {
         self.replies
             .iter()
-            .filter(|reply| !reply.again)
+            .filter(|reply| !reply.repeated)
             .filter(|reply| matches!(reply.content, Content::Read(_) | Content::Result(_)))
             .count()
     }
 
-    /// Acknowledgements are cumulative: a newer one takes the place of one that is still queued.
+    /// Queues an acknowledgement. Acknowledgements are cumulative: a newer one replaces a queued
+    /// one.
     pub(in crate::queue_pair) fn push_acknowledge(&mut self, psn: Psn) {
         let reply = Reply {
             psn,
             completed: self.completed,
             content: Content::Acknowledge,
-            again: false,
+            repeated: false,
         };
         match self.replies.back_mut() {
             Some(last) if matches!(last.content, Content::Acknowledge) => *last = reply,
@@ -138,12 +145,12 @@ impl Responder {
         }
     }
 
-    pub(super) fn push_verdict(&mut self, psn: Psn, syndrome: Syndrome) {
+    pub(super) fn push_nak(&mut self, psn: Psn, syndrome: Syndrome) {
         self.push_reply(Reply {
             psn,
             completed: self.completed,
             content: Content::Negative(syndrome),
-            again: false,
+            repeated: false,
         });
     }
 
@@ -153,7 +160,8 @@ impl Responder {
         }
     }
 
-    /// Queues an answer that is given again in its place in the sequence, unless it is queued yet.
+    /// Queues the reply to a duplicate at its position in the sequence, unless it is already
+    /// queued.
     pub(super) fn insert_reply(&mut self, reply: Reply) {
         if self.replies.len() >= MAX_REPLIES
             || self
@@ -164,16 +172,16 @@ impl Responder {
             return;
         }
         let later = |queued: &Reply| queued.psn.since(reply.psn) > 0;
-        let place = self.replies.iter().position(later);
+        let index = self.replies.iter().position(later);
         let reply = Reply {
-            again: true,
+            repeated: true,
             ..reply
         };
         self.replies
-            .insert(place.unwrap_or(self.replies.len()), reply);
+            .insert(index.unwrap_or(self.replies.len()), reply);
     }
 
-    /// A broken queue pair still says why it broke, and what came before that.
+    /// A queue pair in the error state still sends its final NAK and the replies before it.
     pub(in crate::queue_pair) fn keep_replies_before_final_nak(&mut self) {
         let ends_in_nak = self.replies.back().is_some_and(Reply::is_final);
         if !ends_in_nak {
@@ -191,14 +199,18 @@ impl QueuePair {
         let Some(link) = self.link else { return };
         while let Some(reply) = self.responder.replies.front().copied() {
             let sent = match reply.content {
-                Content::Acknowledge => self.send_verdict(&reply, self.credits(), &link, batch),
-                Content::Negative(syndrome) => self.send_verdict(&reply, syndrome, &link, batch),
+                Content::Acknowledge => {
+                    self.send_acknowledgement(&reply, self.credits(), &link, batch)
+                }
+                Content::Negative(syndrome) => {
+                    self.send_acknowledgement(&reply, syndrome, &link, batch)
+                }
                 Content::Result(result) => self.send_result(&reply, result, &link, batch),
                 Content::Read(reading) => {
                     match self.send_read(&reply, reading, &link, batch, shared) {
                         Ok(sent) => sent,
                         Err(_) => {
-                            self.give_up_read(&reply, shared);
+                            self.abort_read(&reply, shared);
                             continue;
                         }
                     }
@@ -210,7 +222,8 @@ impl QueuePair {
         }
     }
 
-    /// AETH credits tell a peer how many receives are posted; shared ones can't be promised.
+    /// The acknowledgement syndrome with credits. Shared receives are not reported, because other
+    /// queue pairs may take them.
     fn credits(&self) -> Syndrome {
         let own_queue = self.init.shared_receive.is_none() && self.init.xrc_domain.is_none();
         let in_progress = matches!(self.responder.message, Some(Message::Send(_)));
@@ -220,7 +233,7 @@ impl QueuePair {
         }
     }
 
-    fn send_verdict(
+    fn send_acknowledgement(
         &mut self,
         reply: &Reply,
         syndrome: Syndrome,
@@ -248,7 +261,7 @@ impl QueuePair {
     ) -> bool {
         let operation = match result {
             Result64::Original(_) => Operation::AtomicAcknowledge,
-            // Flushes and atomic writes are answered like a read of nothing.
+            // Flushes and atomic writes are answered like an empty read.
             Result64::Nothing => Operation::ReadResponse,
         };
         let opcode = self.response_opcode(operation, Position::Only);
@@ -267,7 +280,7 @@ impl QueuePair {
         true
     }
 
-    /// Sends the next response of a read; whether it fitted.
+    /// Sends the next response of a read. Returns whether it fits the batch.
     fn send_read(
         &mut self,
         reply: &Reply,
@@ -291,7 +304,7 @@ impl QueuePair {
         if position != Position::Middle {
             head = head.push(&Aeth::new(self.credits(), reply.completed));
         }
-        let party = reading.party;
+        let accessor = reading.accessor;
         batch.push(&link.route, head, length, |out| {
             if length == 0 {
                 return Ok(());
@@ -299,7 +312,7 @@ impl QueuePair {
             let size = length as u64;
             let rights = Requirement::REMOTE_READ;
             let (key, address) = (reading.key, reading.address);
-            let view = shared.memory.remote(party, key, address, size, rights)?;
+            let view = shared.memory.remote(accessor, key, address, size, rights)?;
             view.append_to(out, 0, length)
         })?;
         self.advance_read(reading, length as u32);
@@ -321,13 +334,13 @@ impl QueuePair {
         }
     }
 
-    /// Memory went away while it was read: the peer is told, and the connection ends.
+    /// The memory of a read was deregistered: the peer gets a NAK and the connection ends.
     ///
-    /// Unless the read was answered before: then a late copy of the request asks for it, and the
-    /// peer may have closed the memory itself since then.
-    fn give_up_read(&mut self, reply: &Reply, shared: &mut Shared) {
+    /// A duplicate read is the exception: the peer may have revoked the memory itself after the
+    /// first response.
+    fn abort_read(&mut self, reply: &Reply, shared: &mut Shared) {
         self.responder.replies.pop_front();
-        if reply.again {
+        if reply.repeated {
             return;
         }
         if let Content::Read(reading) = reply.content {
@@ -340,8 +353,7 @@ impl QueuePair {
         }
         self.responder.replies.clear();
         let nak = NakCode::RemoteAccess;
-        self.responder
-            .push_verdict(reply.psn, Syndrome::Negative(nak));
+        self.responder.push_nak(reply.psn, Syndrome::Negative(nak));
         shared.raise(crate::event::AsyncEvent::AccessError(self.number));
         self.fail(shared);
     }
