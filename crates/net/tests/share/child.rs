@@ -183,6 +183,8 @@ fn serve(mut member: Member) {
             )
             .unwrap();
             waker.clear();
+            // Before the packets: an answer counts all that came before its question.
+            let question = questions.try_recv();
             for _ in 0..16 {
                 let taken = member.receive(Instant::now(), &mut inbox, |it| {
                     checker.check(&it.envelope.flow, it.packet).unwrap();
@@ -193,7 +195,7 @@ fn serve(mut member: Member) {
                 });
                 taken.unwrap();
             }
-            match questions.try_recv() {
+            match question {
                 Ok(question) if question == "quit" => break,
                 Ok(question) => answer(&member, report, &question),
                 Err(TryRecvError::Empty) => {}
