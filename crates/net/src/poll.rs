@@ -62,7 +62,8 @@ impl Ready {
 /// Waits until one of the interests comes true, or the time is over; without a timeout for ever.
 ///
 /// The timeout is exact to the nanosecond, up to the thread's timer slack, which is 50 µs unless
-/// [`be_punctual`] was called. A signal ends the wait with nothing ready.
+/// [`be_punctual`] was called. A signal ends the wait with nothing ready. A descriptor that is closed is an
+/// error (`EBADF`): it would end every wait at once.
 ///
 /// # Panics
 /// If there are more than [`MAX_DESCRIPTORS`] interests.
@@ -194,6 +195,12 @@ impl PollSet {
         }
         Ok(Self(epoll))
     }
+
+    /// Whether it is readable now.
+    pub fn is_ready(&self) -> bool {
+        let ready = wait(&[Interest::readable(self.as_fd())], Some(Duration::ZERO));
+        ready.is_ok_and(|ready| !ready.is_empty())
+    }
 }
 
 impl AsFd for PollSet {
@@ -252,8 +259,10 @@ mod tests {
         let waker = Waker::new().unwrap();
         let set = PollSet::over([waker.as_fd()]).unwrap();
         signal.include(&set).unwrap();
+        assert!(!set.is_ready());
         assert_eq!(events_of(signal.as_fd(), libc::POLLIN), 0);
         waker.wake();
+        assert!(set.is_ready());
         assert_eq!(events_of(signal.as_fd(), libc::POLLIN), libc::POLLIN);
         signal.lower();
         assert_eq!(events_of(signal.as_fd(), libc::POLLIN), libc::POLLIN);

@@ -78,7 +78,7 @@ impl CompletionQueue {
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Completion> {
         let awake_until = crate::clock::now() + SPIN;
         loop {
-            if let Some(completion) = self.poll() {
+            if let Some(completion) = self.driver().poll_without_yield(self.0.id) {
                 return Some(completion);
             }
             let now = crate::clock::now();

@@ -5,6 +5,7 @@
 //! handles stands for makes that handle panic; nothing here is unsound.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -44,6 +45,14 @@ impl Context {
     #[must_use]
     pub fn description(&self) -> &net::interface::Device {
         self.device()
+    }
+}
+
+impl crate::CompletionQueue {
+    /// The queue in the engine.
+    #[must_use]
+    pub fn engine_id(&self) -> Id<CompletionQueue> {
+        self.id()
     }
 }
 
@@ -110,10 +119,17 @@ impl Raw<'_> {
         }
     }
 
+    /// The program has taken a notification. If its channel is non-blocking, packets wake it directly from now
+    /// on; a readable descriptor still means a notification, be it an extra one.
+    pub fn promise_packet_wakeups(&self, bell: &Arc<Bell>, is_nonblocking: impl Fn() -> bool) {
+        self.0.promise_packet_wakeups(bell, is_nonblocking);
+    }
+
     /// Sleeps until the bell rings or the time has come, and serves the device meanwhile. A signal
-    /// ends it, too; whether one did. It may end for nothing: the caller looks again.
-    pub fn sleep(&self, bell: &Bell, until: Option<Instant>) -> bool {
-        self.0.sleep(&Awaited::Notification(bell), until)
+    /// ends it, too; whether one did. It may end for nothing: the caller looks again. An error if the
+    /// program has closed descriptors of the device.
+    pub fn sleep(&self, bell: &Bell, until: Option<Instant>) -> io::Result<bool> {
+        self.0.try_sleep(&Awaited::Notification(bell), until)
     }
 
     /// The bell that rings for asynchronous events; `answer` is done by taking one.

@@ -111,7 +111,7 @@ fn next_soon(channel: &channel::Told) -> Result<Option<*mut abi::rdma_cm_event>,
             return Ok(Some(event));
         }
     }
-    if is_nonblocking(channel.events.as_fd().as_raw_fd()) {
+    if is_nonblocking(channel.events.as_fd().as_raw_fd())? {
         return Err(Errno::TRY_AGAIN);
     }
     let signal = channel.events.sleep_for(interruption::PATIENCE);

@@ -381,11 +381,12 @@ impl Stream {
         let (context, bell) = (pipe.context.clone(), pipe.bell.clone());
         inner.served = true;
         drop(inner);
-        context.raw().sleep(&bell, Some(Instant::now() + PATIENCE));
+        let slept = context.raw().sleep(&bell, Some(Instant::now() + PATIENCE));
         while bell.answer().is_some() {}
         let mut inner = self.lock();
         inner.served = false;
         self.changed.notify_all();
+        slept?;
         Ok(inner)
     }
 

@@ -116,7 +116,7 @@ fn next(open: &Open) -> Result<Option<abi::ibv_async_event>, Errno> {
             return Ok(Some(event));
         }
     }
-    if is_nonblocking(open.event_bell.expose().as_raw_fd()) {
+    if is_nonblocking(open.event_bell.expose().as_raw_fd())? {
         return Err(Errno::TRY_AGAIN);
     }
     open.sleep(&open.event_bell)?;

@@ -74,12 +74,14 @@ impl Ringing {
     fn wait(&self) -> Result<Option<u64>, Errno> {
         self.open.check_ours()?;
         let raw = self.open.raw();
+        let check = || is_nonblocking(self.bell.expose().as_raw_fd());
         if let Some(rang) = raw.take_notification(&self.bell) {
+            raw.promise_packet_wakeups(&self.bell, || check() == Ok(true));
             return Ok(Some(rang));
         }
-        let nonblocking = is_nonblocking(self.bell.expose().as_raw_fd());
-        // A program that is told to try again has seen that it may be, and packets may wake it. One that
-        // has never been told may take it for an error after its descriptor was readable.
+        let nonblocking = check()?;
+        // A program that is told to try again has seen that it may be, and packets may wake it for
+        // nothing. One that has never been told may take it for an error after its descriptor was readable.
         raw.set_packet_wakeups(&self.bell, nonblocking);
         if nonblocking {
             return Err(Errno::TRY_AGAIN);

@@ -191,7 +191,7 @@ impl Open {
     /// Sleeps until the bell rings, but not for long. A signal may end the whole call.
     pub(crate) fn sleep(&self, bell: &Bell) -> Result<(), Errno> {
         let until = Instant::now() + interruption::PATIENCE;
-        match self.raw().sleep(bell, Some(until)) && interruption::signals_end_calls() {
+        match self.raw().sleep(bell, Some(until))? && interruption::signals_end_calls() {
             true => Err(Errno(libc::EINTR)),
             false => Ok(()),
         }
@@ -206,11 +206,14 @@ impl Open {
     }
 }
 
-/// Whether a program wants to be told EAGAIN instead of waiting.
-pub(crate) fn is_nonblocking(descriptor: RawFd) -> bool {
+/// Whether a program wants to be told EAGAIN instead of waiting. Fails if it has closed the descriptor.
+pub(crate) fn is_nonblocking(descriptor: RawFd) -> Result<bool, Errno> {
     // SAFETY: takes no pointers.
     let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
-    flags >= 0 && flags & libc::O_NONBLOCK != 0
+    match flags {
+        ..0 => Err(Errno::last()),
+        _ => Ok(flags & libc::O_NONBLOCK != 0),
+    }
 }
 
 fn command_descriptor() -> Result<OwnedFd, Errno> {

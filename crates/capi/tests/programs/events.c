@@ -123,6 +123,58 @@ static void a_program_that_drains_its_channel_misses_nothing(void)
 	}
 }
 
+static void write_from_left(void)
+{
+	char text[] = "write";
+	struct ibv_sge sge = { .addr = (uintptr_t)text, .length = sizeof(text) };
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
+	wr.send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+	wr.wr.rdma.remote_addr = (uintptr_t)right.memory + 128;
+	wr.wr.rdma.rkey = right.mr->rkey;
+	post(left.qp, &wr);
+}
+
+/* A program that takes one event for each time its descriptor is readable must find one, also for packets
+ * without a completion. It may be an extra one. */
+static void take_one_event(void)
+{
+	CHECK(next_event(right.channel) == right.cq);
+	ibv_ack_cq_events(right.cq, 1);
+	CHECK(ibv_req_notify_cq(right.cq, 0) == 0);
+}
+
+static void a_readable_descriptor_has_an_event(void)
+{
+	struct ibv_wc wc;
+	set_nonblocking(right.channel->fd);
+	CHECK(ibv_req_notify_cq(right.cq, 0) == 0);
+	for (int round = 0; round < 300; round++) {
+		receive_at_right(round);
+		write_from_left();
+		if (round % 4 == 0 && is_readable(right.channel->fd, 1))
+			take_one_event();
+		send_from_left(IBV_SEND_SIGNALED);
+		while (ibv_poll_cq(right.cq, 1, &wc) == 0) {
+			CHECK(is_readable(right.channel->fd, 5000));
+			take_one_event();
+		}
+		SAME(wc.status, IBV_WC_SUCCESS);
+		SAME(wc.wr_id, round);
+		for (int done = 0; done < 2; done++)
+			SAME(wait_for(left.cq).status, IBV_WC_SUCCESS);
+	}
+}
+
+static void a_channel_whose_descriptor_is_closed_fails(void)
+{
+	struct ibv_cq *cq;
+	void *context;
+	CHECK(close(right.channel->fd) == 0);
+	FAILS(ibv_get_cq_event(right.channel, &cq, &context), EBADF);
+	/* Destroying the channel closes it again. */
+	CHECK(dup2(STDERR_FILENO, right.channel->fd) == right.channel->fd);
+}
+
 /* An event loop that registers for both directions would spin. */
 static void check_never_writable(int fd)
 {
@@ -418,6 +470,8 @@ static const struct test_case CASES[] = {
 	WITH_JOINED(a_completion_rings_once),
 	WITH_JOINED(a_descriptor_is_not_readable_for_packets_alone),
 	WITH_JOINED(a_program_that_drains_its_channel_misses_nothing),
+	WITH_JOINED(a_readable_descriptor_has_an_event),
+	WITH_JOINED(a_channel_whose_descriptor_is_closed_fails),
 	WITH_LEFT(event_descriptors_are_never_writable),
 	WITH_JOINED(each_event_is_an_edge),
 	WITH_JOINED(a_copy_of_the_descriptor_tells_the_same),

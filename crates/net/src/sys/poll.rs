@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::check;
 
-/// Waits until a descriptor is ready or the time is over, to the nanosecond.
+/// Waits until a descriptor is ready or the time is over, to the nanosecond. Fails if one is closed.
 pub(crate) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
     let timeout = timeout.map(timespec);
     let pointer = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
@@ -22,7 +22,11 @@ pub(crate) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::R
             ptr::null(),
         )
     };
-    check(result)
+    let ready = check(result)?;
+    if set.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    Ok(ready)
 }
 
 fn timespec(duration: Duration) -> libc::timespec {
@@ -107,4 +111,22 @@ pub(crate) fn set_timer_slack(slack: Duration) -> io::Result<()> {
     // SAFETY: this option takes a number and no pointers.
     let result = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds) };
     check(result).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_for_a_closed_descriptor_is_an_error() {
+        let counter = event_counter().unwrap();
+        // No process may open so many.
+        let mut set = [counter.as_raw_fd(), i32::MAX].map(|fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        let error = poll(&mut set, None).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+    }
 }

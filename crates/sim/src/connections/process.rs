@@ -113,7 +113,9 @@ impl Process {
     pub(super) fn reap(&mut self, device: &mut Device, manager: &Manager) -> Result<(), Complaint> {
         let service = self.service;
         let is_over = |socket: &Socket| {
-            socket.id.is_none() && socket.number != service && !manager.is_in_time_wait(socket.number)
+            socket.id.is_none()
+                && socket.number != service
+                && !manager.is_in_time_wait(socket.number)
         };
         let over: Vec<Qpn> = self
             .sockets

@@ -19,7 +19,9 @@ fn main() {
     // Cargo adds flags of its own; names choose tables.
     let chosen: Vec<String> = std::env::args().skip(1).collect();
     let named = |table: &str| chosen.iter().any(|argument| argument == table);
-    let all = !["bandwidth", "latency", "memory"].into_iter().any(named);
+    let all = !["bandwidth", "latency", "events", "busy", "memory"]
+        .into_iter()
+        .any(named);
     for way in [Way::Sockets, Way::Shortcut] {
         let mut peer = peer::Peer::start(way);
         if all || named("bandwidth") {
@@ -27,6 +29,14 @@ fn main() {
         }
         if all || named("latency") {
             latency::run(&mut peer, way);
+        }
+        drop(peer);
+        if all || named("events") {
+            latency::run_events(&mut peer::Peer::start(way), way);
+        }
+        // Only by name: it disturbs everything else on the machine.
+        if named("busy") {
+            latency::run_busy(&mut peer::Peer::start(way), way);
         }
     }
     if all || named("memory") {

@@ -5,7 +5,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, OnceLock};
 
+use rocinante::raw::Bell;
 use rocinante::{
     Access, CompletionChannel, CompletionQueue, Context, Endpoint, MemoryRegion, Notify, Options,
     QueuePair, Remote, Request, Status,
@@ -36,11 +38,14 @@ impl fmt::Display for Way {
 
 /// One end of an RDMA connection, with everything it stands on.
 pub(crate) struct End {
+    context: Context,
     pub(crate) channel: CompletionChannel,
     pub(crate) completions: CompletionQueue,
     pub(crate) memory: MemoryRegion,
     prepared: Option<rocinante::Prepared>,
     pub(crate) queue_pair: Option<QueuePair>,
+    /// A channel as C programs have it.
+    events: OnceLock<Arc<Bell>>,
 }
 
 impl End {
@@ -58,6 +63,8 @@ impl End {
             completions,
             memory,
             queue_pair: None,
+            context,
+            events: OnceLock::new(),
         }
     }
 
@@ -82,6 +89,15 @@ impl End {
         queue_pair.post_receive(0, [room]).expect("room");
     }
 
+    /// Sends so many bytes without asking for a completion.
+    pub(crate) fn send(&self, length: usize) {
+        let request = match length {
+            0..=64 => Request::send().inline(&[1; 64][..length]),
+            _ => Request::send().data(self.memory.slice(0..length)),
+        };
+        self.post(request.unsignaled());
+    }
+
     /// Spins for the next receive; sends in between only have to be good.
     pub(crate) fn spin_for_receive(&self) {
         loop {
@@ -90,6 +106,20 @@ impl End {
                 if completion.work.is_receive() {
                     return;
                 }
+            }
+        }
+    }
+
+    /// Waits for a completion, first awake and then asleep.
+    pub(crate) fn wait_for_success(&self) {
+        assert_eq!(self.completions.wait().status, Status::Success);
+    }
+
+    /// Spins for a completion.
+    pub(crate) fn poll_for_success(&self) {
+        loop {
+            if let Some(completion) = self.completions.poll() {
+                return assert_eq!(completion.status, Status::Success);
             }
         }
     }
@@ -121,6 +151,34 @@ impl End {
             wait_readable(&self.channel);
             let _ = self.channel.poll();
         }
+    }
+
+    /// Waits for the next receive as most C programs do: at the descriptor, and then for one event, which
+    /// must be there.
+    pub(crate) fn await_event(&self) {
+        let events = self.events.get_or_init(|| self.route_events());
+        loop {
+            while let Some(completion) = self.completions.poll() {
+                assert_eq!(completion.status, Status::Success);
+                if completion.work.is_receive() {
+                    return;
+                }
+            }
+            wait_readable(&events.expose());
+            let raw = self.context.raw();
+            let event = raw.take_notification(events);
+            event.expect("the descriptor was readable");
+            raw.promise_packet_wakeups(events, || true);
+            self.completions.notify(Notify::Any);
+        }
+    }
+
+    fn route_events(&self) -> Arc<Bell> {
+        let events = Arc::new(Bell::new().expect("a descriptor"));
+        let queue = self.completions.engine_id();
+        self.context.raw().ring_for(queue, &events, 0);
+        self.completions.notify(Notify::Any);
+        events
     }
 }
 
@@ -244,10 +302,11 @@ pub(crate) fn run() {
             "target" => println!("ready"),
             "sink" => sink(&mut tcp, number()),
             "receive" => receive(&end, number(), number()),
-            "echo-spin" => echo(&end, number(), End::spin_for_receive),
-            "echo-sleep" => echo(&end, number(), End::sleep_for_receive),
-            "echo-descriptor" => echo(&end, number(), End::await_descriptor),
-            "tcp-descriptor" => echo_tcp(&mut tcp, number()),
+            "echo-spin" => echo(&end, number(), number(), End::spin_for_receive),
+            "echo-sleep" => echo(&end, number(), number(), End::sleep_for_receive),
+            "echo-descriptor" => echo(&end, number(), number(), End::await_descriptor),
+            "echo-event" => echo(&end, number(), number(), End::await_event),
+            "tcp-descriptor" => echo_tcp(&mut tcp, number(), number()),
             "udp-spin" => echo_udp(&udp, number(), true),
             "udp-sleep" => echo_udp(&udp, number(), false),
             _ => panic!("what is `{role}`?"),
@@ -282,25 +341,33 @@ fn receive(end: &End, messages: usize, size: usize) {
     }
 }
 
-fn echo(end: &End, rounds: usize, wait: impl Fn(&End)) {
-    end.post_receive(64);
+fn echo(end: &End, rounds: usize, size: usize, wait: impl Fn(&End)) {
+    end.post_receive(size);
     println!("ready");
     for round in 0..rounds {
         wait(end);
         if round + 1 < rounds {
-            end.post_receive(64);
+            end.post_receive(size);
         }
-        end.post(Request::send().inline(&[2; 64]).unsignaled());
+        end.send(size);
     }
 }
 
-fn echo_tcp(tcp: &mut TcpStream, rounds: usize) {
+fn echo_tcp(tcp: &mut TcpStream, rounds: usize, size: usize) {
     println!("ready");
-    let mut buffer = [0; 64];
+    let mut buffer = vec![0; size];
     for _ in 0..rounds {
-        wait_readable(tcp);
-        tcp.read_exact(&mut buffer).expect("it sends");
+        await_tcp(tcp, &mut buffer);
         tcp.write_all(&buffer).expect("it listens");
+    }
+}
+
+/// Waits at the descriptor until so many bytes have come.
+pub(crate) fn await_tcp(tcp: &mut TcpStream, buffer: &mut [u8]) {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        wait_readable(tcp);
+        filled += tcp.read(&mut buffer[filled..]).expect("it sends");
     }
 }
 

@@ -3,20 +3,29 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use net::poll::{PollSet, Signal};
 
+use super::deferred::{self, Wake};
 use super::wait_set::WaitSet;
 
 /// Notifications in order, the threads and tasks that wait for them, and a descriptor that is readable
 /// while there are any.
 ///
-/// The descriptor costs system calls, so it is only touched once a program has got it.
+/// A notification that is added under the driver's lock wakes them when the lock is released.
 #[derive(Debug)]
 pub struct Bell {
+    descriptor: Arc<Descriptor>,
+    waiting: Arc<WaitSet>,
+}
+
+/// Notifications, and the descriptor for them.
+///
+/// It costs system calls, so it is only touched once a program has got it.
+#[derive(Debug)]
+pub(super) struct Descriptor {
     signal: Option<Signal>,
-    waiting: WaitSet,
     rang: Mutex<Rang>,
 }
 
@@ -33,6 +42,17 @@ struct Rang {
     waited_outside: bool,
     /// Whether the descriptor is readable while packets wait, too.
     has_packets: bool,
+    /// Whether a program that finds the descriptor readable must get a notification: it may take anything
+    /// else for an error.
+    promised: bool,
+    /// Whether packets were taken while a thread looked for some: it must get a notification.
+    owed: bool,
+    /// Whether the oldest notification is an extra one, for packets that brought none.
+    extra: bool,
+    /// Whether packets were offered with that promise before.
+    was_promised: bool,
+    /// What the last notification was about.
+    last: Option<u64>,
     /// How many threads look for packets to take a notification: the descriptor is not raised for what
     /// they take at once.
     takers: u32,
@@ -43,31 +63,35 @@ struct Rang {
 impl Bell {
     /// One without notifications.
     pub fn new() -> io::Result<Self> {
-        Ok(Self {
-            signal: Some(Signal::new()?),
-            waiting: WaitSet::default(),
-            rang: Mutex::default(),
-        })
+        Ok(Self::with(Some(Signal::new()?)))
     }
 
     /// One without a descriptor, for where there may be thousands.
     pub(crate) fn without_descriptor() -> Self {
+        Self::with(None)
+    }
+
+    fn with(signal: Option<Signal>) -> Self {
         Self {
-            signal: None,
-            waiting: WaitSet::default(),
-            rang: Mutex::default(),
+            descriptor: Arc::new(Descriptor {
+                signal,
+                rang: Mutex::default(),
+            }),
+            waiting: Arc::default(),
         }
     }
 
-    /// Adds a notification and wakes all that wait.
+    /// Adds a notification and wakes all that wait, when this thread holds no lock that they may need.
     pub fn ring(&self, whom: u64) {
         let mut rang = self.lock();
         rang.whom.push_back(whom);
-        if rang.exposed && rang.takers == 0 {
-            self.raise(&mut rang);
-        }
+        rang.last = Some(whom);
+        let exposed = rang.exposed;
         drop(rang);
-        self.waiting.wake_all();
+        if exposed {
+            deferred::wake(Wake::Descriptor(Arc::clone(&self.descriptor)));
+        }
+        self.waiting.wake_all_later();
     }
 
     /// The threads and tasks that wait for a notification.
@@ -88,9 +112,9 @@ impl Bell {
         let mut rang = self.lock();
         let first = !std::mem::replace(&mut rang.exposed, true);
         if first && !rang.whom.is_empty() {
-            self.raise(&mut rang);
+            self.descriptor.raise_for(&mut rang);
         }
-        let signal = self.signal.as_ref();
+        let signal = self.descriptor.signal.as_ref();
         signal.expect("it was made with a descriptor").as_fd()
     }
 
@@ -102,14 +126,17 @@ impl Bell {
     fn take(&self, rang: &mut Rang) -> Option<u64> {
         let oldest = rang.whom.pop_front();
         if oldest.is_some() {
-            rang.looks_in_vain = 0;
+            if !std::mem::take(&mut rang.extra) {
+                rang.looks_in_vain = 0;
+            }
             rang.waited_outside = rang.exposed && !std::mem::take(&mut rang.slept);
         }
-        self.lower(rang);
+        self.descriptor.lower(rang);
         oldest
     }
 
-    /// Takes the oldest notification after `look`, which may add some.
+    /// Takes the oldest notification after `look`, which may add some. If it is promised, packets without
+    /// a notification are an extra one.
     pub(super) fn answer_after(&self, look: impl FnOnce()) -> Option<u64> {
         self.lock().takers += 1;
         look();
@@ -117,29 +144,81 @@ impl Bell {
         rang.takers -= 1;
         let oldest = self.take(&mut rang);
         rang.looks_in_vain += u32::from(oldest.is_none());
+        let owed = std::mem::take(&mut rang.owed);
+        let oldest = oldest.or(rang.last.filter(|_| owed));
         if rang.exposed && !rang.raised && !rang.whom.is_empty() {
-            self.raise(&mut rang);
+            self.descriptor.raise_for(&mut rang);
         }
         oldest
     }
 
     /// Makes the descriptor readable while packets wait, too: a packet wakes the program directly.
-    pub(super) fn include_packets(&self, packets: &PollSet) -> io::Result<()> {
+    pub(super) fn include_packets(&self, packets: &PollSet, promised: bool) -> io::Result<()> {
         let mut rang = self.lock();
-        if let Some(signal) = &self.signal {
+        if let Some(signal) = &self.descriptor.signal {
             signal.include(packets)?;
             rang.has_packets = true;
+            rang.promised = promised;
         }
         Ok(())
     }
 
     /// Ends that.
     pub(super) fn exclude_packets(&self, packets: &PollSet) {
+        if self.has_promise_open() && packets.is_ready() {
+            self.keep_promise();
+        }
         let mut rang = self.lock();
-        if let Some(signal) = &self.signal {
+        if let Some(signal) = &self.descriptor.signal {
             signal.exclude(packets);
         }
         rang.has_packets = false;
+        rang.promised = false;
+    }
+
+    /// The program has been told that there is no notification, and goes on.
+    pub(super) fn end_promise(&self) {
+        self.lock().promised = false;
+    }
+
+    /// Whether packets may wake the program with the promise of a notification: it waits at the
+    /// descriptor, and this was not tried before.
+    pub(super) fn may_promise(&self) -> bool {
+        let rang = self.lock();
+        rang.waited_outside && !rang.has_packets && !rang.was_promised
+    }
+
+    /// Packets were offered with the promise of a notification, or may be again.
+    pub(super) fn note_promised(&self, promised: bool) {
+        self.lock().was_promised = promised;
+    }
+
+    /// Whether a program that finds the descriptor readable must get a notification.
+    pub(super) fn has_promise(&self) -> bool {
+        self.lock().promised
+    }
+
+    /// Whether a program that finds the descriptor readable for packets would get no notification if they
+    /// were taken now.
+    pub(super) fn has_promise_open(&self) -> bool {
+        let rang = self.lock();
+        rang.promised && !rang.owed && (rang.takers > 0 || rang.whom.is_empty())
+    }
+
+    /// Packets were taken that may have woken the program: it gets an extra notification if they brought
+    /// none. Programs know such extra ones: a completion that is polled before its notification leaves one.
+    pub(super) fn keep_promise(&self) {
+        let mut rang = self.lock();
+        if rang.takers > 0 {
+            rang.owed = true;
+        } else if rang.whom.is_empty()
+            && let Some(last) = rang.last
+        {
+            rang.looks_in_vain += 1;
+            rang.extra = true;
+            drop(rang);
+            self.ring(last);
+        }
     }
 
     /// How often in a row a look for packets brought no notification.
@@ -150,6 +229,12 @@ impl Bell {
     /// Whether the descriptor is readable while packets wait, too.
     pub(super) fn has_packets(&self) -> bool {
         self.lock().has_packets
+    }
+
+    /// Whether it is, and the program accepts that without a notification.
+    pub(super) fn accepts_anything(&self) -> bool {
+        let rang = self.lock();
+        rang.has_packets && !rang.promised
     }
 
     /// A thread sleeps in the library for a notification, and serves the device meanwhile.
@@ -173,11 +258,29 @@ impl Bell {
     pub fn forget(&self, whom: u64) {
         let mut rang = self.lock();
         rang.whom.retain(|other| *other != whom);
-        self.lower(&mut rang);
+        rang.last = rang.last.filter(|last| *last != whom);
+        rang.extra &= !rang.whom.is_empty();
+        self.descriptor.lower(&mut rang);
     }
 
-    /// Raised for each notification: a program that waits for edges gets one for each.
-    fn raise(&self, rang: &mut Rang) {
+    fn lock(&self) -> MutexGuard<'_, Rang> {
+        self.descriptor.lock()
+    }
+}
+
+impl Descriptor {
+    /// Makes it readable after a notification was added, if none has taken that since then. A thread that
+    /// looks for packets takes it or raises the descriptor itself.
+    pub(super) fn raise(&self) {
+        let mut rang = self.lock();
+        if !rang.whom.is_empty() && rang.takers == 0 {
+            self.raise_for(&mut rang);
+        }
+    }
+
+    /// For each notification: a program that waits for edges gets one for each. Under the lock, so that
+    /// it is never readable without a notification.
+    fn raise_for(&self, rang: &mut Rang) {
         rang.raised = true;
         if let Some(signal) = &self.signal {
             signal.raise();

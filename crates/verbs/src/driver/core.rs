@@ -28,7 +28,7 @@ use super::bell::Bell;
 use super::connections::Connections;
 use super::exit::ExitNotices;
 use super::pace::Pace;
-use super::packet_wakeups::PacketWakeups;
+use super::packet_wakeups::{AtReadable, PacketWakeups};
 use super::port::{Doors, Look, Ports};
 use super::tap::Tap;
 use super::wait_set::WaitSet;
@@ -200,8 +200,9 @@ impl Core {
     }
 
     /// Lets packets wake the program that waits at the descriptor of a channel.
-    pub(super) fn offer_packet_wakeups(&mut self, bell: &Arc<Bell>) {
-        self.packet_wakeups.offer(bell, || self.ports.packets());
+    pub(super) fn offer_packet_wakeups(&mut self, bell: &Arc<Bell>, expected: AtReadable) {
+        let packets = || self.ports.packets();
+        self.packet_wakeups.offer(bell, expected, packets);
     }
 
     /// Does that for the sockets that there are now.
@@ -209,8 +210,22 @@ impl Core {
         self.packet_wakeups.renew(|| self.ports.packets());
     }
 
-    /// How many packets have arrived.
+    /// How many packets have arrived. If they may have woken a program that must get a notification then, it
+    /// gets one.
     fn receive(&mut self, now: Instant, look: Look) -> usize {
+        let owed = self.packet_wakeups.owe_notification();
+        let arrived = self.take_packets(now, look);
+        // What is no packet for us may have woken it, too.
+        let taken =
+            || arrived > 0 || look == Look::Everywhere || !self.packet_wakeups.packets_wait();
+        if owed && taken() {
+            self.tell_events();
+            self.packet_wakeups.note_taken();
+        }
+        arrived
+    }
+
+    fn take_packets(&mut self, now: Instant, look: Look) -> usize {
         let Self {
             host,
             ports,
@@ -309,7 +324,7 @@ impl Core {
         }
     }
 
-    /// Passes on what happened.
+    /// Passes on what happened. Threads and tasks are woken when the lock is released.
     pub(super) fn tell_events(&mut self) {
         while let Some(event) = self.host.poll_event() {
             match event {
@@ -322,7 +337,7 @@ impl Core {
                 }
                 Event::Filled(queue) => {
                     if let Some(waiting) = self.waiting.get(&queue) {
-                        waiting.wake_all();
+                        waiting.wake_all_later();
                     }
                 }
                 Event::Async(event) => self.tell_event(event),
@@ -362,7 +377,11 @@ impl Core {
     /// Nothing is told any more about a completion queue; what was told, to be dropped later.
     pub(super) fn remove_bell(&mut self, queue: Id<CompletionQueue>) -> impl Sized + use<> {
         self.note_polled(queue);
-        (self.bells.remove(&queue), self.waiting.remove(&queue))
+        let told = self.bells.remove(&queue);
+        if let Some((bell, _)) = &told {
+            self.packet_wakeups.end_promise(bell);
+        }
+        (told, self.waiting.remove(&queue))
     }
 
     pub(super) fn capture_path(&self) -> Option<PathBuf> {

@@ -1,17 +1,48 @@
-//! Waking tasks after a lock is released.
+//! Waking threads and tasks after a lock is released.
 //!
-//! A waker is code of the executor. It may poll the task at once, which takes the device's lock.
+//! A woken thread takes the device's lock first of all: if it is woken under the lock, it sleeps again at
+//! once. A task's waker is code of the executor, and may poll the task on this thread, which takes the
+//! lock, too.
+//!
+//! Wake-ups are collected by the thread that causes them: the device's thread for packets that it takes
+//! from the sockets, otherwise the program's own. That thread delivers them in order when it has released
+//! the lock, before it sleeps or returns to the program.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::task;
+
+use super::bell::Descriptor;
+use super::wait_set::WaitSet;
 
 thread_local! {
     /// How many such locks this thread holds.
     static HELD: Cell<u32> = const { Cell::new(0) };
-    static TASKS: RefCell<Vec<task::Waker>> = const { RefCell::new(Vec::new()) };
+    static WAKEUPS: RefCell<Vec<Wake>> = const { RefCell::new(Vec::new()) };
 }
 
-/// This thread holds a lock that a waker may need. It is dropped after the lock is released.
+/// What is to be woken.
+#[derive(Debug)]
+pub(super) enum Wake {
+    /// Programs that wait at a descriptor for a notification.
+    Descriptor(Arc<Descriptor>),
+    /// Threads and tasks that wait in the library.
+    WaitSet(Arc<WaitSet>),
+    /// Tasks whose time has come.
+    Tasks(Vec<task::Waker>),
+}
+
+impl Wake {
+    fn deliver(self) {
+        match self {
+            Self::Descriptor(descriptor) => descriptor.raise(),
+            Self::WaitSet(waiting) => waiting.wake_all(),
+            Self::Tasks(tasks) => tasks.into_iter().for_each(task::Waker::wake),
+        }
+    }
+}
+
+/// This thread holds a lock that a woken thread or task may need. It is dropped after the lock is released.
 #[derive(Debug)]
 pub(crate) struct Deferral(());
 
@@ -29,30 +60,32 @@ impl Drop for Deferral {
             held.get()
         });
         if held == Ok(0) {
-            let tasks = TASKS.try_with(RefCell::take).unwrap_or_default();
-            tasks.into_iter().for_each(task::Waker::wake);
+            let wakeups = WAKEUPS.try_with(RefCell::take).unwrap_or_default();
+            wakeups.into_iter().for_each(Wake::deliver);
         }
     }
 }
 
-/// Wakes tasks: now, or when this thread holds no such lock any more.
-pub(super) fn wake(tasks: Vec<task::Waker>) {
-    if tasks.is_empty() {
-        return;
+/// Wakes: now, or when this thread holds no such lock any more.
+pub(super) fn wake(wakeup: Wake) {
+    let mut wakeup = Some(wakeup);
+    if HELD.try_with(Cell::get).is_ok_and(|held| held > 0) {
+        // A thread that ends may have no list any more.
+        let _ = WAKEUPS.try_with(|wakeups| wakeups.borrow_mut().extend(wakeup.take()));
     }
-    match HELD.try_with(Cell::get) {
-        Ok(1..) => {
-            let _ = TASKS.try_with(|waiting| waiting.borrow_mut().extend(tasks));
-        }
-        Ok(0) | Err(_) => tasks.into_iter().for_each(task::Waker::wake),
+    if let Some(wakeup) = wakeup {
+        wakeup.deliver();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
 
+    use net::poll::{Interest, wait};
+
+    use super::super::bell::Bell;
     use super::*;
 
     struct Count(AtomicU32);
@@ -68,13 +101,42 @@ mod tests {
     fn tasks_are_woken_when_the_last_lock_is_released() {
         let count = Arc::new(Count(AtomicU32::new(0)));
         let woken = || count.0.load(Ordering::Relaxed);
-        wake(vec![Arc::clone(&count).into()]);
+        wake(Wake::Tasks(vec![Arc::clone(&count).into()]));
         assert_eq!(woken(), 1);
         let (outer, inner) = (Deferral::begin(), Deferral::begin());
-        wake(vec![Arc::clone(&count).into()]);
+        wake(Wake::Tasks(vec![Arc::clone(&count).into()]));
         drop(inner);
         assert_eq!(woken(), 1);
         drop(outer);
         assert_eq!(woken(), 2);
+    }
+
+    #[test]
+    fn a_descriptor_becomes_readable_when_the_last_lock_is_released() {
+        let bell = Bell::new().expect("a descriptor");
+        let readable = || {
+            let ready = wait(&[Interest::readable(bell.expose())], Some(Duration::ZERO));
+            !ready.expect("a descriptor").is_empty()
+        };
+        let (outer, inner) = (Deferral::begin(), Deferral::begin());
+        let sleeper = bell.waiting().enter();
+        assert!(!readable());
+        bell.ring(1);
+        drop(inner);
+        assert!(bell.has_rung() && !readable() && !sleeper.was_woken());
+        drop(outer);
+        assert!(readable() && sleeper.was_woken());
+    }
+
+    #[test]
+    fn a_notification_that_is_taken_under_the_lock_leaves_the_descriptor_alone() {
+        let bell = Bell::new().expect("a descriptor");
+        bell.expose();
+        let lock = Deferral::begin();
+        bell.ring(1);
+        assert_eq!(bell.answer(), Some(1));
+        drop(lock);
+        let ready = wait(&[Interest::readable(bell.expose())], Some(Duration::ZERO));
+        assert!(ready.expect("a descriptor").is_empty());
     }
 }

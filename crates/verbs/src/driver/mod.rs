@@ -20,6 +20,7 @@ mod shared;
 mod tap;
 mod thread;
 mod wait_set;
+mod yielding;
 
 #[cfg(feature = "async")]
 pub(crate) use alarms::AlarmKey;
@@ -29,9 +30,10 @@ pub(crate) use deferred::Deferral;
 pub(crate) use shared::Awaited;
 pub(crate) use wait_set::WaitSet;
 
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -48,13 +50,11 @@ use self::core::Core;
 use crate::clock::now;
 use crate::narrator::{Narrator, News};
 use crate::opening::{OpenError, Options};
+use packet_wakeups::AtReadable;
 use port::Ports;
-use shared::Shared;
+use shared::{CLOSED_PAUSE, Shared};
 use thread::Thread;
-
-/// After this many looks without a notification, packets no longer wake the program: other threads take
-/// the packets, or the packets are not for this channel.
-const MAX_LOOKS_IN_VAIN: u32 = 64;
+use yielding::Yielding;
 
 /// One open device.
 pub(crate) struct Driver {
@@ -84,7 +84,7 @@ impl Driver {
             polled: AtomicU64::new(0),
             armed: AtomicU64::new(0),
             thread_stands_by: AtomicBool::new(false),
-            vain_polls: AtomicU32::new(0),
+            yielding: Yielding::default(),
             sleepers: AtomicUsize::new(0),
             thread_sleeps_until: AtomicU64::new(u64::MAX),
             thread_parked: AtomicBool::new(false),
@@ -259,8 +259,18 @@ impl Driver {
         work()
     }
 
-    /// The oldest completion; when there is none, first looks at what has arrived.
+    /// The oldest completion; when there is none, first looks at what has arrived. If nothing has, lets
+    /// others run now and then.
     pub(crate) fn poll(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+        let completion = self.poll_without_yield(queue);
+        if completion.is_none() {
+            self.shared.yielding.found_nothing();
+        }
+        completion
+    }
+
+    /// As [`poll`](Self::poll), for a thread that goes to sleep soon if there is nothing.
+    pub(crate) fn poll_without_yield(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
         if self.is_inherited() {
             return None;
         }
@@ -275,12 +285,7 @@ impl Driver {
         if let Some(completion) = core.device().poll_completion(queue) {
             return Some(completion);
         }
-        let completion = self.shared.progress_for(&mut core, queue);
-        if completion.is_none() {
-            drop(core);
-            self.shared.polled_in_vain();
-        }
-        completion
+        self.shared.progress_for(&mut core, queue)
     }
 
     /// Hands out the completions that are there, at most `limit`; how many. When there is none, first
@@ -300,7 +305,7 @@ impl Driver {
         let first = known.or_else(|| self.shared.progress_for(&mut core, queue));
         let Some(first) = first else {
             drop(core);
-            self.shared.polled_in_vain();
+            self.shared.yielding.found_nothing();
             return 0;
         };
         take(first);
@@ -335,12 +340,24 @@ impl Driver {
     /// # Panics
     /// In a forked child, when nothing could ever end the sleep.
     pub(crate) fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> bool {
+        self.try_sleep(awaited, until).unwrap_or_else(|_| {
+            std::thread::sleep(CLOSED_PAUSE);
+            false
+        })
+    }
+
+    /// As [`sleep`](Self::sleep); an error if the program has closed descriptors of the device.
+    pub(crate) fn try_sleep(
+        &self,
+        awaited: &Awaited<'_>,
+        until: Option<Instant>,
+    ) -> io::Result<bool> {
         if self.is_inherited() {
             let until = until.expect(
                 "the device was opened before a fork and stays with the parent: open it again",
             );
             std::thread::sleep(until.saturating_duration_since(now()));
-            return false;
+            return Ok(false);
         }
         self.shared.sleepers.fetch_add(1, Ordering::AcqRel);
         let interrupted = self.shared.sleep(awaited, until);
@@ -381,8 +398,24 @@ impl Driver {
     /// A program takes it that the descriptor of a channel is readable without a notification: packets
     /// wake it directly from now on.
     pub(crate) fn offer_packet_wakeups(&self, bell: &Arc<Bell>) {
-        if !self.is_inherited() && !bell.has_packets() {
-            self.shared.lock().offer_packet_wakeups(bell);
+        if !self.is_inherited() && !bell.accepts_anything() {
+            let expected = AtReadable::Anything;
+            self.shared.lock().offer_packet_wakeups(bell, expected);
+        }
+    }
+
+    /// A program has taken a notification from a non-blocking channel, and may take it for an error if
+    /// there is none at a readable descriptor. Packets wake it directly from now on, and those that bring
+    /// no notification are an extra one.
+    pub(crate) fn promise_packet_wakeups(
+        &self,
+        bell: &Arc<Bell>,
+        is_nonblocking: impl Fn() -> bool,
+    ) {
+        if !self.is_inherited() && bell.may_promise() && is_nonblocking() {
+            bell.note_promised(true);
+            let expected = AtReadable::Notification;
+            self.shared.lock().offer_packet_wakeups(bell, expected);
         }
     }
 
@@ -409,8 +442,8 @@ impl Driver {
             self.shared.note_poll(now);
             self.shared.watch_over_unsent(&core, now);
         });
-        if bell.looks_in_vain() >= MAX_LOOKS_IN_VAIN {
-            self.shared.lock().packet_wakeups.refuse();
+        if oldest.is_none() {
+            self.shared.lock().packet_wakeups.note_look_in_vain(bell);
         }
         oldest
     }

@@ -18,33 +18,56 @@ pub(super) struct PacketWakeups {
     refused: bool,
 }
 
+/// After this many looks without a notification, packets no longer wake the program: other threads take
+/// the packets, or the packets are not for this channel.
+const MAX_LOOKS_IN_VAIN: u32 = 64;
+
+/// What a program expects when its descriptor is readable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AtReadable {
+    /// A notification: it may take EAGAIN for an error. It gets an extra one for packets that bring none.
+    Notification,
+    /// A notification or none.
+    Anything,
+}
+
 impl PacketWakeups {
     /// Whether a channel has them.
     pub(super) fn are_used(&self) -> bool {
         self.channel.is_some()
     }
 
-    /// A program takes it that the channel's descriptor is readable without a notification.
+    /// Gives them to a channel whose program expects this at a readable descriptor.
     pub(super) fn offer(
         &mut self,
         bell: &Arc<Bell>,
+        expected: AtReadable,
         packets: impl FnOnce() -> io::Result<PollSet>,
     ) {
+        if self.belong_to(bell) && expected == AtReadable::Anything {
+            bell.end_promise();
+        }
         if self.refused || self.belong_to(bell) {
             return;
         }
         if self.bell().is_some() {
             self.refuse();
         } else {
-            self.give(bell, packets);
+            self.give(bell, expected, packets);
         }
     }
 
     /// Without a descriptor for them, everything goes on through the device's thread.
-    fn give(&mut self, bell: &Arc<Bell>, packets: impl FnOnce() -> io::Result<PollSet>) {
+    fn give(
+        &mut self,
+        bell: &Arc<Bell>,
+        expected: AtReadable,
+        packets: impl FnOnce() -> io::Result<PollSet>,
+    ) {
         self.take_back();
+        let promised = expected == AtReadable::Notification;
         if let Ok(packets) = packets()
-            && bell.include_packets(&packets).is_ok()
+            && bell.include_packets(&packets, promised).is_ok()
         {
             self.channel = Some((Arc::downgrade(bell), packets));
         }
@@ -53,7 +76,45 @@ impl PacketWakeups {
     /// The sockets have changed.
     pub(super) fn renew(&mut self, packets: impl FnOnce() -> io::Result<PollSet>) {
         if let Some(bell) = self.bell() {
-            self.give(&bell, packets);
+            let expected = match bell.has_promise() {
+                true => AtReadable::Notification,
+                false => AtReadable::Anything,
+            };
+            self.give(&bell, expected, packets);
+        }
+    }
+
+    /// Whether packets that are taken now may have woken a program that must get a notification then.
+    pub(super) fn owe_notification(&self) -> bool {
+        self.bell().is_some_and(|bell| bell.has_promise_open()) && self.packets_wait()
+    }
+
+    /// Whether the sockets are readable.
+    pub(super) fn packets_wait(&self) -> bool {
+        self.channel.as_ref().is_some_and(|(_, it)| it.is_ready())
+    }
+
+    /// Packets were taken that may have woken the program, and what they brought is told.
+    pub(super) fn note_taken(&mut self) {
+        if let Some(bell) = self.bell() {
+            bell.keep_promise();
+            self.note_look_in_vain(&bell);
+        }
+    }
+
+    /// A look for packets may have brought no notification of this channel; after too many, packets wake
+    /// the program no longer.
+    pub(super) fn note_look_in_vain(&mut self, bell: &Arc<Bell>) {
+        if self.belong_to(bell) && bell.looks_in_vain() >= MAX_LOOKS_IN_VAIN {
+            self.refuse();
+        }
+    }
+
+    /// A completion queue of the channel is destroyed: an extra notification must not be about it.
+    pub(super) fn end_promise(&mut self, bell: &Arc<Bell>) {
+        if self.belong_to(bell) && bell.has_promise() {
+            self.take_back();
+            bell.note_promised(false);
         }
     }
 
@@ -129,12 +190,12 @@ mod tests {
         let packets = || PollSet::over([packet.as_fd()]);
         let mut wakeups = PacketWakeups::default();
         let (first, second) = (channel(), channel());
-        wakeups.offer(&first, packets);
-        wakeups.offer(&first, packets);
+        wakeups.offer(&first, AtReadable::Anything, packets);
+        wakeups.offer(&first, AtReadable::Anything, packets);
         assert!(wakeups.are_used() && readable(&first));
-        wakeups.offer(&second, packets);
+        wakeups.offer(&second, AtReadable::Anything, packets);
         assert!(!readable(&first) && !readable(&second));
-        wakeups.offer(&first, packets);
+        wakeups.offer(&first, AtReadable::Anything, packets);
         assert!(!wakeups.are_used() && !readable(&first), "once is enough");
     }
 
@@ -143,15 +204,15 @@ mod tests {
         let packet = packet();
         let packets = || PollSet::over([packet.as_fd()]);
         let mut wakeups = PacketWakeups::default();
-        wakeups.offer(&channel(), packets);
+        wakeups.offer(&channel(), AtReadable::Anything, packets);
         let next = channel();
-        wakeups.offer(&next, packets);
+        wakeups.offer(&next, AtReadable::Anything, packets);
         assert!(readable(&next));
         wakeups.withdraw(&channel());
         assert!(readable(&next), "it is another one's");
         wakeups.withdraw(&next);
         assert!(!readable(&next));
-        wakeups.offer(&next, packets);
+        wakeups.offer(&next, AtReadable::Anything, packets);
         drop(wakeups);
         assert!(!readable(&next), "the device is gone");
     }
@@ -162,10 +223,110 @@ mod tests {
         let quiet = Waker::new().expect("a descriptor");
         let mut wakeups = PacketWakeups::default();
         let channel = channel();
-        wakeups.offer(&channel, || PollSet::over([packet.as_fd()]));
+        wakeups.offer(&channel, AtReadable::Anything, || {
+            PollSet::over([packet.as_fd()])
+        });
         wakeups.renew(|| PollSet::over([quiet.as_fd()]));
         assert!(!readable(&channel));
         quiet.wake();
         assert!(readable(&channel));
+    }
+
+    #[test]
+    fn a_program_that_expects_a_notification_gets_one_for_packets_that_another_thread_takes() {
+        let packet = packet();
+        let packets = || PollSet::over([packet.as_fd()]);
+        let mut wakeups = PacketWakeups::default();
+        let channel = channel();
+        channel.ring(7);
+        assert_eq!(channel.answer(), Some(7));
+        wakeups.offer(&channel, AtReadable::Notification, packets);
+        assert!(readable(&channel) && wakeups.owe_notification());
+        packet.clear();
+        wakeups.note_taken();
+        assert!(readable(&channel) && !wakeups.owe_notification());
+        assert_eq!(channel.answer(), Some(7), "an extra one");
+        assert!(!readable(&channel) && !wakeups.owe_notification());
+    }
+
+    #[test]
+    fn a_look_of_the_program_itself_brings_the_extra_notification() {
+        let packet = packet();
+        let mut wakeups = PacketWakeups::default();
+        let channel = channel();
+        channel.ring(7);
+        assert_eq!(channel.answer(), Some(7));
+        let packets = || PollSet::over([packet.as_fd()]);
+        wakeups.offer(&channel, AtReadable::Notification, packets);
+        let look = |wakeups: &mut PacketWakeups| {
+            channel.answer_after(|| {
+                if wakeups.owe_notification() {
+                    packet.clear();
+                    wakeups.note_taken();
+                }
+            })
+        };
+        assert_eq!(look(&mut wakeups), Some(7));
+        assert!(!readable(&channel), "it is taken at once");
+        assert_eq!(
+            look(&mut wakeups),
+            None,
+            "a program that drains sees the end"
+        );
+        wakeups.offer(&channel, AtReadable::Anything, packets);
+        packet.wake();
+        assert_eq!(look(&mut wakeups), None, "it has seen that, and goes on");
+    }
+
+    #[test]
+    fn packets_that_are_taken_away_from_a_channel_leave_the_promised_notification() {
+        let packet = packet();
+        let packets = || PollSet::over([packet.as_fd()]);
+        let mut wakeups = PacketWakeups::default();
+        let (first, second) = (channel(), channel());
+        first.ring(7);
+        assert_eq!(first.answer(), Some(7));
+        wakeups.offer(&first, AtReadable::Notification, packets);
+        wakeups.offer(&second, AtReadable::Anything, packets);
+        assert!(!wakeups.are_used());
+        assert_eq!(first.answer(), Some(7));
+        assert_eq!(first.answer(), None);
+    }
+
+    #[test]
+    fn after_many_looks_in_vain_packets_wake_the_program_no_longer() {
+        let packet = packet();
+        let packets = || PollSet::over([packet.as_fd()]);
+        let mut wakeups = PacketWakeups::default();
+        let channel = channel();
+        wakeups.offer(&channel, AtReadable::Anything, packets);
+        let look = |wakeups: &mut PacketWakeups| {
+            assert_eq!(channel.answer_after(|| ()), None);
+            wakeups.note_look_in_vain(&channel);
+        };
+        (1..MAX_LOOKS_IN_VAIN).for_each(|_| look(&mut wakeups));
+        channel.ring(7);
+        assert_eq!(channel.answer(), Some(7), "which begins the count again");
+        (1..MAX_LOOKS_IN_VAIN).for_each(|_| look(&mut wakeups));
+        assert!(wakeups.are_used() && readable(&channel));
+        look(&mut wakeups);
+        assert!(!wakeups.are_used() && !readable(&channel));
+    }
+
+    #[test]
+    fn packets_that_bring_nothing_many_times_wake_the_device_s_thread_again() {
+        let packet = packet();
+        let packets = || PollSet::over([packet.as_fd()]);
+        let mut wakeups = PacketWakeups::default();
+        let channel = channel();
+        channel.ring(7);
+        assert_eq!(channel.answer(), Some(7));
+        wakeups.offer(&channel, AtReadable::Notification, packets);
+        for _ in 0..MAX_LOOKS_IN_VAIN {
+            assert!(wakeups.are_used());
+            wakeups.note_taken();
+            assert_eq!(channel.answer(), Some(7));
+        }
+        assert!(!wakeups.are_used());
     }
 }

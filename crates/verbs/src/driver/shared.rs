@@ -1,7 +1,8 @@
 //! What the driver's users and its thread have in common.
 
+use std::io;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use super::core::Core;
 use super::deferred::Deferral;
 use super::port::Doors;
 use super::wait_set::{Sleeper, WaitSet};
+use super::yielding::Yielding;
 use crate::clock::now;
 use crate::narrator::Narrator;
 
@@ -23,6 +25,9 @@ pub(super) const POLLED_RECENTLY: Duration = Duration::from_micros(200);
 
 /// So long somebody looks for what comes through memory before he sleeps.
 const GLANCE: Duration = Duration::from_micros(10);
+
+/// How long a thread pauses that can't wait because the program has closed descriptors of the device.
+pub(super) const CLOSED_PAUSE: Duration = Duration::from_millis(50);
 
 /// How often a post that sends to its own device yields the CPU for the kernel to deliver the packets.
 const OWN_DELIVERY_YIELDS: usize = 32;
@@ -51,8 +56,7 @@ pub(super) struct Shared {
     pub(super) armed: AtomicU64,
     /// Whether the thread sleeps without looking at the sockets, because a program polled.
     pub(super) thread_stands_by: AtomicBool,
-    /// How often in a row somebody polled and found nothing.
-    pub(super) vain_polls: AtomicU32,
+    pub(super) yielding: Yielding,
     /// How many users sleep on the sockets themselves.
     pub(super) sleepers: AtomicUsize,
     /// Until when the thread sleeps, in nanoseconds from the epoch on.
@@ -108,16 +112,6 @@ impl Shared {
         self.polled.store(self.nanoseconds(now), Ordering::Release);
     }
 
-    /// Lets others run now and then: on a machine with fewer processors than pollers, the peer may be
-    /// waiting for this very one.
-    pub(super) fn polled_in_vain(&self) {
-        const PATIENCE: u32 = 32;
-        let polls = self.vain_polls.fetch_add(1, Ordering::Relaxed);
-        if polls % PATIENCE == PATIENCE - 1 {
-            std::thread::yield_now();
-        }
-    }
-
     /// Makes progress for somebody who polls.
     pub(super) fn progress_for(
         &self,
@@ -130,7 +124,7 @@ impl Shared {
             .progress_for(now, queue)
             .or_else(|| core.look_before_sleep(now, queue));
         if completion.is_some() {
-            self.vain_polls.store(0, Ordering::Relaxed);
+            self.yielding.found();
         }
         self.watch_over_unsent(core, now);
         completion
@@ -204,7 +198,7 @@ impl Shared {
     }
 
     /// Sleeps as [`Driver::sleep`](super::Driver::sleep) does.
-    pub(super) fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> bool {
+    pub(super) fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> io::Result<bool> {
         awaited.note_sleep();
         while until.is_none_or(|at| now() < at) && !self.glance(awaited) {
             // First entered, then looked: nothing can slip through between.
@@ -212,11 +206,11 @@ impl Shared {
             let asleep = now();
             let mut core = self.lock();
             if awaited.is_there_or_watched(&mut core) {
-                return false;
+                return Ok(false);
             }
             let due = earliest(until, core.before_sleep(asleep));
             drop(core);
-            let interrupted = self.wait_with(&sleeper, asleep, due);
+            let interrupted = self.wait_with(&sleeper, asleep, due)?;
             let woken = sleeper.was_woken();
             // Awake: what comes now is seen without the detour over the descriptor.
             drop(sleeper);
@@ -225,10 +219,10 @@ impl Shared {
             core.progress_until(now, awaited);
             self.watch_over_unsent(&core, now);
             if interrupted || woken {
-                return interrupted;
+                return Ok(interrupted);
             }
         }
-        false
+        Ok(false)
     }
 
     /// Looks for a moment whether what is awaited comes, where that costs no system calls: an answer
@@ -253,13 +247,18 @@ impl Shared {
     }
 
     /// Waits for packets, a wake-up or the time; whether a signal ended it.
-    fn wait_with(&self, sleeper: &Sleeper<'_>, now: Instant, due: Option<Instant>) -> bool {
+    fn wait_with(
+        &self,
+        sleeper: &Sleeper<'_>,
+        now: Instant,
+        due: Option<Instant>,
+    ) -> io::Result<bool> {
         let next = earliest(due, sleeper.look_again(now));
         let timeout = next.map(|at| at.saturating_duration_since(now));
         let doors = self.doors();
         let mut interests: Vec<_> = sleeper.interest().into_iter().collect();
         doors.add_to(&mut interests);
-        wait(&interests, timeout).is_ok_and(Ready::was_interrupted)
+        wait(&interests, timeout).map(Ready::was_interrupted)
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use net::interface::Monitor;
 use net::poll::{Interest, Ready, wait};
 
-use super::shared::{Locked, POLLED_RECENTLY, Shared, earliest};
+use super::shared::{CLOSED_PAUSE, Locked, POLLED_RECENTLY, Shared, earliest};
 use crate::clock::now;
 
 /// Runs until it is dropped.
@@ -270,7 +270,7 @@ fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> W
     let mut ready = Ready::default();
     if !left_alone {
         let timeout = until.map(|at| at.saturating_duration_since(now));
-        ready = wait(&interests, timeout).unwrap_or_default();
+        ready = wait(&interests, timeout).unwrap_or_else(|_| pause());
         // Before anything is read, so that no ring is lost; and only then, for it is a system call.
         if ready.contains(RING) {
             shared.waker.clear();
@@ -282,6 +282,12 @@ fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> W
         by_interfaces: monitor.is_some() && ready.contains(MONITOR),
         by_packets: (first_door..interests.len()).any(|door| ready.contains(door)),
     }
+}
+
+/// The program has closed descriptors of the device: there is nothing to wait for but its end.
+fn pause() -> Ready {
+    std::thread::sleep(CLOSED_PAUSE);
+    Ready::default()
 }
 
 #[cfg(test)]

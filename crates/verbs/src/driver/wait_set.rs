@@ -23,6 +23,12 @@ struct Waiting {
     tasks: Vec<task::Waker>,
 }
 
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.threads.is_empty() && self.tasks.is_empty()
+    }
+}
+
 /// How one thread is woken.
 #[derive(Debug)]
 struct Wakeup {
@@ -64,15 +70,22 @@ impl WaitSet {
         }
     }
 
+    /// Wakes all threads and tasks, when this thread holds no lock that they may need.
+    pub(crate) fn wake_all_later(self: &Arc<Self>) {
+        if !self.lock().is_empty() {
+            deferred::wake(deferred::Wake::WaitSet(Arc::clone(self)));
+        }
+    }
+
     /// Wakes all threads and tasks.
-    pub(crate) fn wake_all(&self) {
+    pub(super) fn wake_all(&self) {
         let mut waiting = self.lock();
         for wakeup in &waiting.threads {
             wakeup.wake();
         }
         let tasks = std::mem::take(&mut waiting.tasks);
         drop(waiting);
-        deferred::wake(tasks);
+        tasks.into_iter().for_each(task::Waker::wake);
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {

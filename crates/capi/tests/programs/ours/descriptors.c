@@ -1,8 +1,12 @@
-/* Few descriptors: every call says EMFILE or succeeds, and none is lost. */
+/* Few descriptors: every call says EMFILE or succeeds, and none is lost. Closed ones: calls say EBADF. */
+#define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rsocket.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
 #include "../check.h"
 
 /* With so many, everything works. */
@@ -149,7 +153,49 @@ static void sockets_with_few_descriptors(void)
 	walk(sockets_work);
 }
 
+/* How much processor time this process has used, in milliseconds. */
+static long used_time(void)
+{
+	struct timespec used;
+	CHECK(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used) == 0);
+	return used.tv_sec * 1000 + used.tv_nsec / 1000000;
+}
+
+static void *wait_at_left(void *unused)
+{
+	struct ibv_cq *cq;
+	void *context;
+	(void)unused;
+	FAILS(ibv_get_cq_event(left.channel, &cq, &context), EBADF);
+	return NULL;
+}
+
+static void close_sockets(void)
+{
+	for (int descriptor = 0; descriptor < ENOUGH; descriptor++) {
+		struct stat about;
+		if (fstat(descriptor, &about) == 0 && S_ISSOCK(about.st_mode))
+			close(descriptor);
+	}
+}
+
+/* Neither a thread that waits nor the device's own, which has to send a message again. */
+static void no_thread_spins_on_closed_descriptors(void)
+{
+	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL);
+	pthread_t waiting;
+	post(left.qp, &wr);
+	CHECK(pthread_create(&waiting, NULL, wait_at_left, NULL) == 0);
+	close_sockets();
+	CHECK(pthread_join(waiting, NULL) == 0);
+	long before = used_time();
+	usleep(500000);
+	CHECK(used_time() - before < 250);
+	_exit(0);
+}
+
 static const struct test_case CASES[] = {
+	WITH_JOINED(no_thread_spins_on_closed_descriptors),
 	CASE(devices_with_few_descriptors),
 	CASE(ids_with_few_descriptors),
 	CASE(sockets_with_few_descriptors),

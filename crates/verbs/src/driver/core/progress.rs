@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use engine::{Completion, CompletionQueue, Id};
 
-use super::super::deferred;
+use super::super::deferred::{self, Wake};
 use super::super::port::Look;
 use super::super::shared::{Awaited, earliest};
 use super::super::tap::Tap;
@@ -175,7 +175,10 @@ impl Core {
     fn serve_timers(&mut self, now: Instant) {
         self.connections.release_due(now);
         self.host.handle_timeout(now);
-        deferred::wake(self.alarms.take_due(now));
+        let due = self.alarms.take_due(now);
+        if !due.is_empty() {
+            deferred::wake(Wake::Tasks(due));
+        }
     }
 
     /// Nobody sleeps on unsent answers; until when one may sleep.
@@ -216,5 +219,46 @@ impl Core {
     /// When a disconnection that waits for a poll is told at the latest.
     pub(in crate::driver) fn next_release(&self) -> Option<Instant> {
         self.connections.next_deadline()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::clock::now;
+    use crate::{Access, Context, Request, Terms};
+
+    /// The device is locked before the message is sent, so that no other thread takes it; and the peer
+    /// does not send it again.
+    #[test]
+    fn answers_wait_for_one_poll_that_finds_nothing() {
+        let terms = Terms {
+            ack_timeout: wire::AckTimeout::new(0).expect("for ever"),
+            ..Terms::default()
+        };
+        let ends = ["127.58.91.1", "127.58.91.2"].map(|address| {
+            let context = Context::open(address).expect("a loopback address");
+            let domain = context.protection_domain().expect("room");
+            let completions = context.completion_queue(8).expect("room");
+            let memory = domain.register(64, Access::LOCAL_WRITE).expect("room");
+            let builder = domain.queue_pair(&completions).terms(terms);
+            let prepared = builder.reliable().expect("room");
+            (completions, memory, prepared)
+        });
+        let [(_sent, _, here), (received, memory, there)] = ends;
+        let (ours, theirs) = (here.endpoint(), there.endpoint());
+        let here = here.connect(theirs).expect("a peer");
+        let there = there.connect(ours).expect("a peer");
+        there.post_receive(1, [memory.all()]).expect("room");
+
+        let mut core = received.driver().shared.lock();
+        here.post(Request::send().inline(b"question"))
+            .expect("room");
+        let id = received.id();
+        while core.progress_for(now(), id).is_none() {}
+        assert!(core.has_unsent(), "the program may answer at once");
+        assert!(core.progress_for(now(), id).is_none());
+        assert!(core.has_unsent(), "or after it has found nothing more");
+        assert!(core.progress_for(now(), id).is_none());
+        assert!(!core.has_unsent(), "it goes on polling");
     }
 }
