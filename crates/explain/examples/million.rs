@@ -1,4 +1,4 @@
-//! Writes a capture of many packets, reads it, and tells how long that took and how much memory.
+//! Writes a capture of many packets, reads it, and prints the time and the memory used.
 //!
 //! ```sh
 //! cargo run --release -p explain --example million -- 1000000
@@ -16,13 +16,13 @@ use wire::{
     Aeth, Datagram, Flow, Fragmentation, Opcode, PacketHead, Psn, Qpn, ROCE_PORT, Syndrome, icrc,
 };
 
-/// What a packet carries.
+/// The payload of a packet.
 const DATA: usize = 1024;
-/// How many packets a message has, its acknowledgement not counted.
+/// The number of packets of a message, without its acknowledgement.
 const MESSAGE: u32 = 4;
-/// As many conversations go on at once.
+/// The number of connections at the same time.
 const CONVERSATIONS: u32 = 16;
-/// Every so many packets one is sent twice.
+/// One of this many packets is sent twice.
 const REPEATED: u32 = 100;
 
 fn main() {
@@ -52,7 +52,7 @@ fn main() {
     }
 }
 
-/// How long this thread had a processor: on a busy machine that says more than the clock.
+/// The CPU time of this thread, which does not depend on other load.
 fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = text.split_whitespace().next();
@@ -83,9 +83,10 @@ fn write(path: &Path, packets: u32) {
     }
 }
 
-/// The packet with this number: in turn of some conversation, four of a SEND and an ACK.
+/// The packet with this number. The connections take turns; each sends a SEND of four packets and gets
+/// an ACK.
 fn packet(number: u32, frame: &mut Vec<u8>) {
-    // Now and then the same as the one before.
+    // Sometimes the same packet as before.
     let number = match number % REPEATED {
         0 if number > 0 => number - CONVERSATIONS,
         _ => number,

@@ -1,4 +1,4 @@
-//! What the packets mean: messages, their fate, and what went wrong.
+//! Finds the messages, their outcome and the anomalies.
 
 mod answers;
 mod management;
@@ -22,13 +22,13 @@ use crate::words::{Cast, count};
 
 use stream::Stream;
 
-/// What comes of it.
+/// The result.
 pub(crate) struct Findings {
     pub(crate) messages: Vec<Message>,
     pub(crate) anomalies: Vec<Anomaly>,
 }
 
-/// Everything that the streams of packets look at and write to.
+/// The data that the analysis of all streams reads and writes.
 struct Scene<'a> {
     packets: &'a mut [Packet],
     heads: &'a Heads,
@@ -105,7 +105,7 @@ fn follow(scene: &mut Scene<'_>) -> Vec<[Stream; 2]> {
         .collect();
     for index in 0..scene.packets.len() {
         let packet = &scene.packets[index];
-        // RoCEv2 annex: a receiver drops what is damaged, so it means nothing here.
+        // RoCEv2 annex: a receiver drops a damaged packet, so it is ignored here.
         if packet.marks.contains(Marks::DAMAGED) {
             continue;
         }

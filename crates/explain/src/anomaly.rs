@@ -1,48 +1,48 @@
-//! What is not as it should be, and why that may be.
+//! Anomalies and their explanations.
 
 use serde::Serialize;
 
 use crate::id::{ConnectionId, MessageId, PacketId};
 
-/// Something worth a sentence.
+/// An anomaly.
 #[derive(Clone, Debug)]
 pub struct Anomaly {
-    /// Of which kind it is.
+    /// Its kind.
     pub kind: Kind,
-    /// When, in nanoseconds since the first packet of the capture.
+    /// Its time, in nanoseconds since the first packet of the capture.
     pub time: u64,
     /// What happened, in one sentence.
     pub sentence: String,
-    /// Between whom; none for what belongs to no connection.
+    /// Its connection, if it has one.
     pub connection: Option<ConnectionId>,
-    /// The message it befell.
+    /// The affected message.
     pub message: Option<MessageId>,
     /// The packet that shows it.
     pub packet: Option<PacketId>,
 }
 
-/// How bad something is.
+/// The severity of an anomaly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Good to know.
+    /// A remark.
     Note,
-    /// It costs time.
+    /// It costs performance.
     Warning,
     /// Something failed.
     Error,
 }
 
-/// What the specification says, and what lies behind it most often.
+/// The rule of the specification, and likely causes.
 #[derive(Clone, Copy, Debug)]
 pub struct Explanation {
-    /// The name for programs and for people.
+    /// The name.
     pub name: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// The rule that the ends follow or break here.
+    /// The rule that applies.
     pub rule: &'static str,
-    /// What is likely to be behind it, the likeliest first.
+    /// Likely causes, the most likely first.
     pub causes: &'static [&'static str],
 }
 
@@ -59,7 +59,7 @@ macro_rules! kinds {
             /// Every kind, in the order of the table.
             pub const ALL: &[Kind] = &[$(Kind::$kind),+];
 
-            /// What the specification says about it, and what is likely behind it.
+            /// The rule of the specification, and likely causes.
             pub const fn explanation(self) -> &'static Explanation {
                 match self {
                     $(Kind::$kind => const { &Explanation {
@@ -75,7 +75,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A key, a range or a right was wrong.
+    /// A key, an address range or an access right was wrong.
     RemoteAccess: "remote-access-error" Error,
         "C9-222.1.1: a request that its key does not allow gets NAK 0x62 and breaks the queue pair.",
         [
@@ -83,7 +83,7 @@ kinds! {
             "the address or the length reaches outside of the region",
             "the region or the queue pair does not allow this operation (remote write, read, atomic)"
         ];
-    /// The request made no sense to the responder.
+    /// The request was invalid for the responder.
     InvalidRequest: "invalid-request" Error,
         "IBA vol. 1, 9.7: a request that can't be right gets NAK 0x61 and breaks the queue pair.",
         [
@@ -91,7 +91,7 @@ kinds! {
             "the two ends have different path MTUs",
             "more reads and atomics are outstanding than the responder agreed to (max_dest_rd_atomic)"
         ];
-    /// The responder failed at its own side.
+    /// The responder had a local error.
     RemoteOperational: "remote-operational-error" Error,
         "IBA vol. 1, 9.7: a responder that can't carry out a valid request says NAK 0x63 and breaks.",
         [
@@ -107,7 +107,7 @@ kinds! {
             "the receiving program is stuck between two receives",
             "the sender's rnr_retry is too small for the receiver's pace"
         ];
-    /// Nobody answered, however often it was asked.
+    /// There was no answer to any retransmission.
     RetriesExhausted: "retries-exhausted" Error,
         "IBA vol. 1, 9.9: a request without an answer is repeated retry_cnt times and then ends with \"retry exceeded\".",
         [
@@ -116,7 +116,7 @@ kinds! {
             "packets of this size do not get through: path MTU larger than the interface's",
             "the network or a firewall drops UDP port 4791"
         ];
-    /// The connection was refused.
+    /// The connection was rejected.
     Rejected: "connection-rejected" Error,
         "IBA vol. 1, chapter 12: a REJ ends the attempt, its reason is a number.",
         [
@@ -124,7 +124,7 @@ kinds! {
             "the two sides disagree on parameters",
             "the application is gone, or too busy to accept in time"
         ];
-    /// Nobody listens there.
+    /// The service has no listener.
     NobodyListens: "nobody-listens" Error,
         "IBA vol. 1, chapter 12: a REQ for a service id that nobody registered is rejected with reason 8.",
         [
@@ -140,7 +140,7 @@ kinds! {
             "the network or a firewall drops UDP port 4791",
             "the other end's program accepts too slowly (it can send MRA to gain time)"
         ];
-    /// A message of the connection manager had to be repeated.
+    /// A message of the connection manager was retransmitted.
     HandshakeRepeated: "connection-message-repeated" Warning,
         "IBA vol. 1, chapter 12: a message that needs an answer is repeated until it comes.",
         [
@@ -155,7 +155,7 @@ kinds! {
             "the capture sees only one direction",
             "the other end is gone, or has no such queue pair"
         ];
-    /// Something before was missing at the responder.
+    /// The responder reported a missing packet.
     SequenceError: "sequence-error" Warning,
         "IBA vol. 1, 9.7: a packet ahead of its turn gets one NAK 0x60 with the expected PSN; then there is silence until that comes.",
         [
@@ -163,7 +163,7 @@ kinds! {
             "the receiver's socket or ring buffer overflowed",
             "packets overtook each other on several paths"
         ];
-    /// A requester started again without having been told to.
+    /// A requester retransmitted after a timeout.
     TimedOut: "timeout-retransmission" Warning,
         "IBA vol. 1, 9.9: without an answer for the acknowledge timeout the requester sends again from the oldest request.",
         [
@@ -171,21 +171,21 @@ kinds! {
             "the acknowledge timeout is shorter than the other end takes to answer",
             "the other end is overloaded or stopped"
         ];
-    /// A requester went back because it was told to, or because answers were missing.
+    /// A requester went back after a NAK, or because answers were missing.
     WentBack: "retransmission" Warning,
         "IBA vol. 1, 9.7: the requester sends again everything from the packet that was missed (go-back-N).",
         [
             "a packet was lost on the way: see the NAK before it",
             "a response was lost, which shows when a later one comes (implied NAK)"
         ];
-    /// The receiver was not ready, and then it was.
+    /// The receiver was not ready at first.
     ReceiverNotReady: "receiver-not-ready" Warning,
         "IBA vol. 1, 9.7: without a receive the responder says RNR NAK; the requester waits for the time it names and sends again.",
         [
             "the receiving program posted its receive later than the sender sent",
             "too few receives are posted for the messages under way"
         ];
-    /// The packet was changed on the way.
+    /// The packet is corrupted.
     BadIcrc: "bad-icrc" Warning,
         "RoCEv2 annex: a packet whose invariant CRC is wrong is dropped in silence.",
         [
@@ -193,7 +193,7 @@ kinds! {
             "the sender computes the ICRC over another IP identification than it sends",
             "faults were injected on purpose"
         ];
-    /// Packets that must have existed are not in the capture.
+    /// Packets are missing in the capture.
     NeverSeen: "never-seen" Note,
         "IBA vol. 1, 9.7: PSNs have no holes, so packets between two others must have existed.",
         [
@@ -201,14 +201,14 @@ kinds! {
             "they were lost before they came to the place of the capture",
             "the filter of the capture leaves some out"
         ];
-    /// A message of an unreliable connection has lost a packet.
+    /// A message of an unreliable connection lost a packet.
     UnreliableLoss: "unreliable-loss" Warning,
         "IBA vol. 1, 9.8: an unreliable connection drops the whole message when one of its packets is missing, and nobody is told.",
         [
             "the network lost a packet",
             "the capture lost a packet, and the receiver did not"
         ];
-    /// An acknowledgement of something that was never asked.
+    /// An acknowledgement of a PSN that was not sent.
     GhostAcknowledge: "ghost-acknowledge" Warning,
         "IBA vol. 1, 9.7: a requester drops responses to PSNs that it has not sent.",
         [
@@ -216,14 +216,14 @@ kinds! {
             "the capture lost the request",
             "the other end uses a wrong PSN"
         ];
-    /// The first request has another number than was agreed.
+    /// The PSN of the first request differs from the handshake.
     WrongFirstPsn: "wrong-starting-psn" Error,
         "IBA vol. 1, chapter 12: the starting PSN in REQ and REP is the first that the receiver of the message sends.",
         [
             "the program took its own starting PSN instead of the peer's",
             "the capture begins in the middle of the connection"
         ];
-    /// A First or Middle packet is not filled.
+    /// A First or Middle packet is not full.
     WrongPacketSize: "wrong-packet-size" Error,
         "C9-92: First and Middle packets carry exactly one path MTU.",
         [
@@ -237,14 +237,14 @@ kinds! {
             "the network makes copies: a loop in a bridge, a bond, a mirror port",
             "faults were injected on purpose"
         ];
-    /// Bytes on the port of RoCE that are none.
+    /// A datagram to the RoCEv2 port that is not a packet.
     Malformed: "malformed-packet" Warning,
         "IBA vol. 1, 9.2: a packet has a BTH, the headers of its opcode and an ICRC.",
         [
             "another program uses UDP port 4791",
             "the packet was damaged"
         ];
-    /// Congestion on the way.
+    /// Congestion in the network.
     Congestion: "congestion" Note,
         "RoCEv2 annex: who receives packets marked by a switch answers with a CNP, and the sender slows down.",
         [
@@ -254,7 +254,7 @@ kinds! {
 }
 
 impl Kind {
-    /// How bad it is.
+    /// The severity.
     pub const fn severity(self) -> Severity {
         self.explanation().severity
     }

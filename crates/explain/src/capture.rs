@@ -1,6 +1,6 @@
-//! Capture files: pcapng and classic pcap, whoever wrote them.
+//! Capture files: pcapng and classic pcap.
 //!
-//! A file that is damaged or cut off gives what can be read, and a sentence about the rest.
+//! A damaged or truncated file is read as far as possible, with a sentence about the rest.
 
 mod classic;
 mod link;
@@ -12,7 +12,7 @@ use pcap_file::PcapError;
 
 pub(crate) use link::{LinkError, network};
 
-/// Why a file tells nothing at all.
+/// Why a file can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It has no bytes.
@@ -21,12 +21,12 @@ pub enum ReadError {
     /// It is compressed.
     #[error("the file is compressed with gzip: unpack it first, with gunzip")]
     Compressed,
-    /// It is something else.
+    /// It is not a capture.
     #[error(
         "this is neither pcapng nor pcap: capture with tcpdump -w FILE, Wireshark or ROCI_PCAP"
     )]
     NotACapture,
-    /// Its beginning makes no sense.
+    /// Its header is invalid.
     #[error("the beginning of the capture is damaged ({0}): capture again")]
     Beginning(String),
     /// The system can't read it.
@@ -37,41 +37,41 @@ pub enum ReadError {
 /// One frame of a capture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
-    /// In nanoseconds since 1970; none if the format has no room for it.
+    /// In nanoseconds since 1970; none if the block type has no timestamp.
     pub(crate) time: Option<u64>,
-    /// What was captured of it.
+    /// The captured bytes.
     pub(crate) bytes: &'a [u8],
-    /// How long it was.
+    /// Its original length.
     pub(crate) original_length: usize,
-    /// What it begins with: a number of the registry of link types.
+    /// Its link type.
     pub(crate) link: u32,
-    /// Which interface of the file it came by.
+    /// The interface of the file.
     pub(crate) interface: u32,
-    /// Whether it left or came, if that is known.
+    /// Its direction, if known.
     pub(crate) direction: Option<Direction>,
-    /// What somebody said about it.
+    /// Its comment.
     pub(crate) comment: Option<&'a str>,
 }
 
-/// Which way a frame went, seen from where it was captured.
+/// The direction of a frame at its interface.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Direction {
     Inbound,
     Outbound,
 }
 
-/// How reading went.
+/// How the file ended.
 #[derive(Debug)]
 pub(crate) struct Ending {
     /// `pcap` or `pcapng`.
     pub(crate) format: &'static str,
     /// Whether the file ends within a record.
     pub(crate) cut_off: bool,
-    /// What ended it early, as a sentence.
+    /// Why it ended early, as a sentence.
     pub(crate) remark: Option<String>,
 }
 
-/// Hands every frame of a file to `take`.
+/// Calls `take` with every frame of a file.
 pub(crate) fn read(
     mut source: impl Read,
     take: impl FnMut(Frame<'_>),
@@ -99,7 +99,7 @@ fn beginning(error: PcapError) -> ReadError {
     }
 }
 
-/// What to say about a capture that ends early.
+/// The sentence about a capture that ends early.
 fn ended_early(frames: u64, error: &PcapError) -> String {
     if is_cut_off(error) {
         return format!(

@@ -1,4 +1,4 @@
-//! From frames to packets: what the file holds, before anybody thinks about it.
+//! Collects the packets of a capture in lanes.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
@@ -22,7 +22,7 @@ use crate::segment::Divider;
 use crate::sight::{Sight, Sights, Vantage};
 use crate::story::CaptureSummary;
 
-/// Longer than any IP packet with what lies before it.
+/// Longer than any IP packet with its link header.
 const LONGEST_FRAME: usize = 66_000;
 
 /// What was read.
@@ -30,7 +30,7 @@ const LONGEST_FRAME: usize = 66_000;
 pub(crate) struct Collection {
     pub(crate) summary: CaptureSummary,
     pub(crate) endpoints: Vec<Endpoint>,
-    /// In the place of connections they have lanes.
+    /// Their connection field contains a lane until lanes are paired.
     pub(crate) packets: Vec<Packet>,
     pub(crate) heads: Heads,
     pub(crate) lanes: Lanes,
@@ -66,7 +66,7 @@ impl Moment<'_> {
     }
 }
 
-/// How much of a datagram can be trusted.
+/// Whether a datagram is intact.
 #[derive(Clone, Copy, PartialEq)]
 enum Integrity {
     Intact,
@@ -105,7 +105,7 @@ struct Collector {
     /// Packets of which not even the headers were captured.
     headless: u64,
     last_time: u64,
-    /// For frames of which only the beginning was captured; kept for its memory.
+    /// A buffer for truncated frames, kept to reuse its memory.
     whole_frame: Vec<u8>,
 }
 
@@ -124,7 +124,7 @@ impl Collector {
         self.whole_frame = whole;
     }
 
-    /// `captured` is how much of the bytes is true, if not all.
+    /// `captured` is the number of captured bytes, if the frame is truncated.
     fn take_bytes(&mut self, frame: &Frame<'_>, bytes: &[u8], captured: Option<usize>) {
         let network = match network(frame.link, bytes) {
             Ok(network) => network,
@@ -304,7 +304,7 @@ impl Collection {
         }
     }
 
-    /// Brings packets into the order of time, and time to the first of them.
+    /// Sorts packets by time, and makes times relative to the first packet.
     fn finish(&mut self) {
         self.sort();
         self.mark_lost();
@@ -319,7 +319,7 @@ impl Collection {
         self.summary.duration = self.packets.last().map_or(0, |packet| packet.time);
     }
 
-    /// Files with several interfaces or writers are not quite in the order of time.
+    /// Files with several interfaces or writers are not strictly sorted by time.
     fn sort(&mut self) {
         if self.packets.is_sorted_by_key(|packet| packet.time) {
             return;
@@ -343,7 +343,7 @@ impl Collection {
         }
     }
 
-    /// Where packets are captured at both ends, one that only left was lost.
+    /// If packets are captured at both ends, one that was captured only at its sender was lost.
     fn mark_lost(&mut self) {
         let lanes = &self.lanes.list;
         let both_ends = |lane: &Lane| (lane.from.min(lane.to), lane.from.max(lane.to));
@@ -365,8 +365,7 @@ impl Collection {
     }
 }
 
-/// Processes of Rocinante that share an address find each other with datagrams of their own, which
-/// no RoCE device takes for packets.
+/// Whether a datagram is a probe of Rocinante's port sharing. RoCE devices drop it.
 fn is_roce(datagram: &Datagram<'_>) -> bool {
     const PROBE: [u8; 4] = [0xff, 0x0f, b'r', b'c'];
     datagram.flow.destination_port == ROCE_PORT && !datagram.payload.starts_with(&PROBE)
@@ -386,7 +385,7 @@ fn marks(
     packet: &WirePacket<'_>,
     integrity: Integrity,
 ) -> Marks {
-    /// RFC 3168: both bits set mean that congestion was met.
+    /// RFC 3168: both bits set mean congestion experienced.
     const CONGESTION_EXPERIENCED: u8 = 3;
     let congested = datagram.traffic_class & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED
         || packet.forward_congestion

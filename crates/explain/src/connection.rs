@@ -1,4 +1,4 @@
-//! Who talked with whom: addresses, queue pairs, connections.
+//! Addresses, queue pairs and connections.
 
 use std::net::IpAddr;
 
@@ -8,50 +8,50 @@ use wire::{PathMtu, Psn, Qpn, Transport};
 use crate::handshake::Handshake;
 use crate::id::{ConnectionId, EndpointId, PacketId, QueuePairId};
 
-/// An address that sent or received something.
+/// An address that sent or received packets.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     /// The address.
     pub address: IpAddr,
 }
 
-/// A queue pair that sent or received something.
+/// A queue pair that sent or received packets.
 #[derive(Clone, Debug)]
 pub struct QueuePair {
-    /// Where it is.
+    /// Its address.
     pub endpoint: EndpointId,
     /// Its number.
     pub number: Qpn,
     /// Its service.
     pub transport: Transport,
-    /// The connections it took part in; several for datagrams.
+    /// Its connections; several for datagrams.
     pub connections: Vec<ConnectionId>,
-    /// What can be told of its states, in the order of time.
+    /// Its states as far as packets show them, sorted by time.
     pub states: Vec<StateChange>,
 }
 
-/// A moment at which a queue pair is seen to have come into another state.
+/// A change of a queue pair's state.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct StateChange {
-    /// When, in nanoseconds since the first packet.
+    /// The time, in nanoseconds since the first packet.
     pub time: u64,
-    /// Which state.
+    /// The new state.
     pub state: State,
     /// The packet that shows it.
     pub packet: PacketId,
 }
 
-/// What the wire tells about the state of a queue pair.
+/// The state of a queue pair, as far as packets show it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// The connection manager is at work.
+    /// The connection managers exchange messages.
     Connecting,
-    /// Data flows, or may flow.
+    /// Data can be sent.
     Established,
-    /// It broke.
+    /// It is in ERROR.
     Broken,
-    /// It was closed in peace.
+    /// It was disconnected.
     Closed,
 }
 
@@ -59,7 +59,7 @@ pub enum State {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// The one that spoke first in this capture.
+    /// The end that sent the first packet of the capture.
     Left,
     /// The other one.
     Right,
@@ -69,7 +69,7 @@ impl Side {
     /// Both, in the order of [`Connection::ends`].
     pub const BOTH: [Side; 2] = [Side::Left, Side::Right];
 
-    /// The place in [`Connection::ends`].
+    /// The index in [`Connection::ends`].
     #[inline]
     pub const fn index(self) -> usize {
         self as usize
@@ -86,18 +86,18 @@ impl Side {
     }
 }
 
-/// Two queue pairs that talk with each other.
+/// Two queue pairs that exchange packets.
 #[derive(Clone, Debug)]
 pub struct Connection {
     /// Its service.
     pub transport: Transport,
-    /// Both ends; [`Side`] tells which.
+    /// Both ends, in the order of [`Side`].
     pub ends: [End; 2],
-    /// How the connection manager made and ended it, if the capture has it.
+    /// The handshake of the connection managers, if the capture contains it.
     pub handshake: Option<Handshake>,
-    /// How it is known which queue pairs belong together.
+    /// How the two queue pairs were matched.
     pub paired_by: Pairing,
-    /// The path MTU, agreed or seen.
+    /// The path MTU, from the handshake or from packets.
     pub path_mtu: Option<PathMtu>,
     /// The first packet of it.
     pub first: PacketId,
@@ -110,30 +110,30 @@ pub struct Connection {
 /// One end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
-    /// Where it is.
+    /// Its address.
     pub endpoint: EndpointId,
-    /// Its queue pair; none if nobody ever named it.
+    /// Its queue pair; none if no packet names it.
     pub queue_pair: Option<QueuePairId>,
-    /// The PSN it was told to start with by the connection manager.
+    /// Its first PSN according to the handshake.
     pub agreed_psn: Option<Psn>,
     /// The PSN of its first request in the capture.
     pub first_psn: Option<Psn>,
 }
 
-/// How two queue pairs were found to belong together.
+/// How two queue pairs were matched.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pairing {
-    /// The connection manager said so.
+    /// By the handshake.
     Handshake,
-    /// Answers have the sequence numbers of requests.
+    /// Answers have the PSNs of requests.
     SequenceNumbers,
-    /// There is no other possibility between these addresses.
+    /// They are the only ones between these addresses.
     OnlyChoice,
     /// Datagrams name their sender.
     Datagram,
     /// Comments in the capture name the senders.
     Comment,
-    /// Nothing came back: one end has no name.
+    /// Not matched: there are no packets of the other end.
     Alone,
 }

@@ -1,4 +1,4 @@
-//! Messages of the connection manager, sorted by what they are about.
+//! Groups the messages of connection managers by connection.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,26 +11,26 @@ use crate::head::{application_data, filled};
 use crate::id::EndpointId;
 use crate::lane::{LaneId, LaneKey, Lanes, Speaker};
 
-/// What two connection managers said about one connection.
+/// The messages of two connection managers about one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialogue {
-    /// Who asked, and who was asked.
+    /// The active and the passive side.
     pub(crate) ends: [Party; 2],
     pub(crate) service: Option<ServiceId>,
     pub(crate) transport: Transport,
     pub(crate) path_mtu: Option<PathMtu>,
     pub(crate) said: Vec<Said>,
-    /// The words of all that was said.
+    /// The descriptions of all messages.
     words: HashSet<(Speaker, String)>,
     lanes: [LaneId; 2],
 }
 
-/// One of the two.
+/// One of the two sides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Party {
     pub(crate) endpoint: EndpointId,
     pub(crate) number: Option<Qpn>,
-    /// The PSN that it was told to start with.
+    /// The PSN that the peer asked it to start with.
     pub(crate) starts_with: Option<Psn>,
 }
 
@@ -44,11 +44,11 @@ pub(crate) struct Said {
     pub(crate) in_short: String,
     pub(crate) private_data: Vec<u8>,
     pub(crate) repeated: bool,
-    /// The reason of a refusal.
+    /// The reason, if it is a rejection.
     pub(crate) refusal: Option<Refusal>,
 }
 
-/// Why a connection is refused.
+/// Why a connection is rejected.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     pub(crate) reason: u16,
@@ -56,16 +56,16 @@ pub(crate) struct Refusal {
     pub(crate) nobody_listens: bool,
 }
 
-/// All of them.
+/// All exchanges.
 #[derive(Debug, Default)]
 pub(crate) struct Dialogues {
     pub(crate) list: Vec<Dialogue>,
-    /// By what one side calls the connection.
+    /// By the communication id of one side.
     names: HashMap<(EndpointId, CommunicationId), usize>,
 }
 
 impl Dialogues {
-    /// Takes a message, and tells the lane of the packet that carried it.
+    /// Adds a message; returns the lane of the packet that carried it.
     pub(crate) fn hear(
         &mut self,
         message: &Message,
@@ -97,7 +97,7 @@ impl Dialogues {
         lanes: &mut Lanes,
     ) -> usize {
         let index = self.list.len();
-        // In a capture that begins late the first message may be an answer.
+        // If the capture starts late, the first message may be an answer.
         let (active, passive) = if spoken_by(message) == Some(Speaker::Passive) {
             (to, from)
         } else {
@@ -135,12 +135,12 @@ impl Dialogues {
 }
 
 impl Dialogue {
-    /// Whether something was said in it.
+    /// Whether it has messages.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.said.iter().any(|said| said.name == name)
     }
 
-    /// A request that uses a name again after its connection has ended starts something new.
+    /// A request that reuses a communication id after its connection has ended starts a new exchange.
     fn is_over_before(&self, message: &Message, from: EndpointId) -> bool {
         match message {
             Message::ConnectRequest(request) => {
@@ -151,7 +151,7 @@ impl Dialogue {
         }
     }
 
-    /// Who said a message. Where both are at one address, only the message itself can tell.
+    /// The side that sent a message. If both have the same address, only the message identifies it.
     fn speaker(&self, from: EndpointId, message: &Message) -> Speaker {
         if self.ends[0].endpoint != self.ends[1].endpoint {
             return if self.ends[0].endpoint == from {
@@ -192,7 +192,7 @@ impl Dialogue {
         });
     }
 
-    /// Learns what was agreed on.
+    /// Stores the negotiated values.
     fn settle(&mut self, index: usize, message: &Message, lanes: &mut Lanes) {
         let [active, passive] = &mut self.ends;
         match message {
@@ -235,7 +235,7 @@ fn transport(service: Service) -> Transport {
     }
 }
 
-/// Who says messages of this kind, if only one side does.
+/// The side that sends messages of this kind, if only one does.
 fn spoken_by(message: &Message) -> Option<Speaker> {
     match message {
         Message::ConnectRequest(_) | Message::ReadyToUse(_) | Message::ServiceRequest(_) => {
@@ -249,7 +249,7 @@ fn spoken_by(message: &Message) -> Option<Speaker> {
     }
 }
 
-/// What the sender and the receiver of a message call the connection.
+/// The communication ids of the sender and the receiver of a message.
 fn ids(message: &Message) -> (Option<CommunicationId>, Option<CommunicationId>) {
     let (local, remote) = match message {
         Message::ConnectRequest(message) => return (Some(message.local_id), None),
@@ -264,7 +264,7 @@ fn ids(message: &Message) -> (Option<CommunicationId>, Option<CommunicationId>) 
         Message::LoadAlternatePath(message) => (message.local_id, message.remote_id),
         Message::AlternatePathResponse(message) => (message.local_id, message.remote_id),
     };
-    // 0 stands for a connection that has no name yet.
+    // 0 means that the communication id is not known yet.
     let named = |id: CommunicationId| (id.value() != 0).then_some(id);
     (named(local), named(remote))
 }
@@ -300,7 +300,7 @@ fn refusal(message: &Message) -> Option<Refusal> {
     }
 }
 
-/// A message in a few words.
+/// A short description of a message.
 fn in_short(message: &Message) -> String {
     let name = message.name();
     match message {

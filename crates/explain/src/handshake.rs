@@ -1,4 +1,4 @@
-//! How the connection manager made and ended a connection.
+//! The handshake of a connection: the messages of the connection managers.
 
 use serde::Serialize;
 use wire::cm::ServiceId;
@@ -9,13 +9,13 @@ use crate::id::PacketId;
 /// The messages of the connection manager about one connection.
 #[derive(Clone, Debug)]
 pub struct Handshake {
-    /// What the active side asked for.
+    /// The requested service.
     pub service: Option<ServiceId>,
-    /// Who asked.
+    /// The active side.
     pub active: Side,
     /// Each message, in order.
     pub steps: Vec<Step>,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: HandshakeOutcome,
     /// From the first REQ to RTU, in nanoseconds.
     pub duration: Option<u64>,
@@ -26,37 +26,37 @@ pub struct Handshake {
 pub struct Step {
     /// The packet that carried it.
     pub packet: PacketId,
-    /// Who said it.
+    /// Its sender.
     pub from: Side,
-    /// What the specification calls it, such as `REQ`.
+    /// Its name in the specification, such as `REQ`.
     pub name: &'static str,
-    /// What it says, in words.
+    /// Its content, as text.
     pub says: String,
-    /// The same in a few words.
+    /// A short form of the content.
     pub in_short: String,
     /// The application's data in it, without the zeros at its end.
     pub private_data: Vec<u8>,
-    /// Whether it was said before.
+    /// Whether it is a retransmission.
     pub repeated: bool,
 }
 
-/// What became of a handshake.
+/// The outcome of a handshake.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HandshakeOutcome {
-    /// Nobody answered.
+    /// There was no answer.
     Unanswered,
     /// It was answered, but not finished in this capture.
     Unfinished,
-    /// The connection was made.
+    /// The connection was established.
     Established,
-    /// The connection was made, and ended in peace.
+    /// The connection was established and disconnected.
     Closed,
-    /// It was refused.
+    /// It was rejected.
     Rejected {
-        /// The number of the reason.
+        /// The reason code.
         reason: u16,
-        /// The reason in words.
+        /// The reason as text.
         words: String,
     },
     /// A datagram service was looked up and found.

@@ -1,4 +1,4 @@
-//! The headers of all packets, kept as bytes and read again when somebody looks.
+//! The headers of all packets, kept as bytes and parsed on demand.
 
 mod fields;
 mod manager;
@@ -12,21 +12,21 @@ pub(crate) use manager::{application_data, filled, readable};
 
 use crate::packet::Packet;
 
-/// One header of a packet, in words.
+/// One header of a packet, as text.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Layer {
-    /// What the specification calls it.
+    /// Its name in the specification.
     pub name: &'static str,
-    /// What it says.
+    /// Its content.
     pub fields: Vec<Field>,
 }
 
-/// One field of a header, in words.
+/// One field of a header, as text.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Field {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What it says.
+    /// Its content.
     pub value: String,
 }
 
@@ -39,7 +39,7 @@ impl Field {
     }
 }
 
-/// Headers, one behind the other, each with its length before it.
+/// Concatenated headers, each after its length.
 #[derive(Default)]
 pub(crate) struct Heads {
     bytes: Vec<u8>,
@@ -48,7 +48,7 @@ pub(crate) struct Heads {
 const LENGTH: usize = 2;
 
 impl Heads {
-    /// Keeps what must be kept of a datagram, and tells where. None when 4 GiB are full.
+    /// Stores the headers of a datagram; returns their position. None if 4 GiB are full.
     pub(crate) fn keep(&mut self, packet: &WirePacket<'_>, datagram: &[u8]) -> Option<u32> {
         let place = u32::try_from(self.bytes.len()).ok()?;
         let head = packet.opcode.header_length();
@@ -71,7 +71,7 @@ impl Heads {
         &behind[..usize::from(u16::from_ne_bytes(*length))]
     }
 
-    /// The verdict in a packet, if it carries one.
+    /// The AETH syndrome of a packet, if it has one.
     pub(crate) fn syndrome(&self, packet: &Packet) -> Option<Syndrome> {
         let header = self.extension(packet, Extension::Aeth)?;
         header.first().map(|&byte| Syndrome::from_byte(byte))
@@ -90,7 +90,7 @@ impl Heads {
         self.bytes(packet).get(offset..offset + wanted.length())
     }
 
-    /// Reads the headers of a packet again. The data is all zero, except that of the connection
+    /// Parses the headers of a packet. The payload is zero, except in messages of the connection
     /// manager.
     pub(crate) fn read<T>(&self, packet: &Packet, look: impl FnOnce(&WirePacket<'_>) -> T) -> T {
         let mut datagram = self.bytes(packet).to_vec();

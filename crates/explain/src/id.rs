@@ -1,10 +1,10 @@
-//! Numbers of things in a [`Story`](crate::Story), each kind with its own type.
+//! Typed indices into the lists of a [`Story`](crate::Story).
 
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// Declares kinds of numbers. An `Option` of one is as small as the number itself, because there
-/// may be millions of them.
+/// Declares index types. An `Option` of one is as small as the index itself, because there may be
+/// millions of them.
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident;)+) => { $(
         $(#[$doc])*
@@ -12,7 +12,7 @@ macro_rules! ids {
         pub struct $name(NonZeroU32);
 
         impl $name {
-            /// The number of what has this place in its list.
+            /// The id of the element with this index.
             ///
             /// # Panics
             /// If the list is longer than 2^32 - 1.
@@ -23,7 +23,7 @@ macro_rules! ids {
                 $name(number.expect("a list of less than 2^32 entries"))
             }
 
-            /// The place in its list.
+            /// The index.
             #[inline]
             pub const fn index(self) -> usize {
                 self.0.get() as usize - 1
@@ -45,16 +45,16 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A place in [`Story::endpoints`](crate::Story::endpoints).
+    /// An index in [`Story::endpoints`](crate::Story::endpoints).
     EndpointId;
-    /// A place in [`Story::queue_pairs`](crate::Story::queue_pairs).
+    /// An index in [`Story::queue_pairs`](crate::Story::queue_pairs).
     QueuePairId;
-    /// A place in [`Story::connections`](crate::Story::connections).
+    /// An index in [`Story::connections`](crate::Story::connections).
     ConnectionId;
-    /// A place in [`Story::messages`](crate::Story::messages).
+    /// An index in [`Story::messages`](crate::Story::messages).
     MessageId;
-    /// A place in [`Story::packets`](crate::Story::packets).
+    /// An index in [`Story::packets`](crate::Story::packets).
     PacketId;
-    /// A place in [`Story::anomalies`](crate::Story::anomalies).
+    /// An index in [`Story::anomalies`](crate::Story::anomalies).
     AnomalyId;
 }

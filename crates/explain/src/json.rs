@@ -1,6 +1,6 @@
-//! The story for programs.
+//! The story as JSON.
 //!
-//! Names and meanings stay as they are as long as `version` does; new fields may come.
+//! Names and meanings of fields change only with `version`. New fields may be added.
 
 use std::io::{self, Write};
 
@@ -15,11 +15,11 @@ use crate::id::PacketId;
 use crate::message::{Message, describe};
 use crate::story::Story;
 
-/// Rises when a field changes its name or meaning.
+/// Increases when a field changes its name or meaning.
 const VERSION: u32 = 1;
 
 impl Story {
-    /// Writes all of the story as JSON.
+    /// Writes the story as JSON.
     pub fn write_json(&self, to: &mut impl Write) -> io::Result<()> {
         serde_json::to_writer_pretty(&mut *to, &Document(self)).map_err(io::Error::from)?;
         writeln!(to)

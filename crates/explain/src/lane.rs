@@ -1,4 +1,4 @@
-//! One way of a conversation, before it is known who belongs together.
+//! Lanes: one direction between two queue pairs, before the two lanes of a connection are paired.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use wire::{Opcode, Position, Qpn, Transport};
 
 use crate::id::EndpointId;
 
-/// A place in the list of lanes.
+/// An index in the list of lanes.
 pub(crate) type LaneId = usize;
 
 /// All packets from one address to one queue pair at another. A packet of a connection doesn't
@@ -19,24 +19,24 @@ pub(crate) struct Lane {
     /// The queue pair that sent it: datagrams and comments name it.
     pub(crate) source: Option<Qpn>,
     pub(crate) transport: Transport,
-    /// The handshake that it belongs to, and which of the two sides speaks.
+    /// The handshake that it belongs to, and the side that sends.
     pub(crate) dialogue: Option<(usize, Speaker)>,
-    /// The most data that a packet had which must be full.
+    /// The largest payload of a packet that must be full.
     pub(crate) full: u16,
-    /// How many packets were seen leaving and arriving.
+    /// How many packets were captured at the sender and at the receiver.
     pub(crate) seen_twice: u64,
     /// How many copies of packets arrived.
     pub(crate) copies: u64,
 }
 
-/// Who speaks in a handshake: the one who asked, or the other.
+/// The side of a handshake that sends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Speaker {
     Active,
     Passive,
 }
 
-/// What makes a lane.
+/// The key of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LaneKey {
     pub(crate) from: EndpointId,
@@ -58,7 +58,7 @@ impl Lane {
 }
 
 impl LaneKey {
-    /// The key of what comes back, if the sender is known.
+    /// The key of the opposite direction, if the sender is known.
     pub(crate) fn reverse(self) -> Option<LaneKey> {
         Some(LaneKey {
             from: self.to,
@@ -84,11 +84,11 @@ pub(crate) struct Lanes {
     open: HashMap<LaneKey, LaneId>,
     /// The keys of the open ones.
     open_to: HashMap<Target, Vec<LaneKey>>,
-    /// Who talks to whom because the connection manager said so.
+    /// The lanes that a handshake defines.
     agreed: HashMap<Target, (usize, Speaker)>,
 }
 
-/// From one address to a queue pair at another, whoever sends.
+/// From one address to a queue pair at another, with any sender.
 type Target = (EndpointId, EndpointId, Qpn);
 
 impl Lanes {
@@ -105,14 +105,14 @@ impl Lanes {
         let target = (key.from, key.to, key.number);
         let dialogue = self.agreed.get(&target).copied();
         if let (Some((dialogue, speaker)), Some(source)) = (dialogue, key.source) {
-            // The answers to datagrams go to whoever asked first.
+            // The answers to datagrams go to the first sender.
             let back = (key.to, key.from, source);
             self.agreed
                 .entry(back)
                 .or_insert((dialogue, speaker.other()));
         }
         let lane = self.add(key, opcode.transport(), dialogue);
-        // A packet without a sender belongs to the sender that began last.
+        // A packet without a sender belongs to the sender that started last.
         for key in [key, key.unnamed()] {
             self.open.insert(key, lane);
             self.open_to.entry(target).or_default().push(key);
@@ -120,7 +120,7 @@ impl Lanes {
         lane
     }
 
-    /// Takes note of the sender of a lane, if none is known yet. Tells whether it did.
+    /// Sets the sender of a lane, if none is known yet; returns whether it did.
     pub(crate) fn name(&mut self, lane: LaneId, source: Option<Qpn>) -> bool {
         let known = &mut self.list[lane];
         if source.is_none() || known.source.is_some() {
@@ -155,8 +155,8 @@ impl Lanes {
         self.list.len() - 1
     }
 
-    /// From now on, packets to this queue pair belong to a handshake. What came before belongs to
-    /// an earlier queue pair with the same number.
+    /// From now on, packets to this queue pair belong to a handshake. Earlier packets belong to an
+    /// earlier queue pair with the same number.
     pub(crate) fn agree(
         &mut self,
         from: EndpointId,
@@ -171,7 +171,7 @@ impl Lanes {
         }
     }
 
-    /// Takes note of what a packet tells about its lane.
+    /// Updates the lane of a packet.
     pub(crate) fn learn(&mut self, lane: LaneId, opcode: Opcode, length: u16) {
         let lane = &mut self.list[lane];
         if lane.transport == Transport::Cnp {

@@ -1,4 +1,4 @@
-//! Reads captures of RoCEv2 and tells what happened.
+//! Reads captures of RoCEv2 and reports what happened.
 //!
 //! ```no_run
 //! let file = std::fs::File::open("trace.pcapng")?;
@@ -9,9 +9,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The way of a packet: a frame of the file (`capture`) becomes a packet in a lane (`collect`),
-//! lanes become connections (`pairing`), and packets messages with their fate (`analysis`). What
-//! comes out is a [`Story`], from which the terminal's text, JSON and the page are made.
+//! A frame of the file (`capture`) becomes a packet in a lane (`collect`), two lanes become a
+//! connection (`pairing`), and packets become messages with their outcome (`analysis`). The result
+//! is a [`Story`]. The text for the terminal, the JSON and the page are made from it.
 #![forbid(unsafe_code)]
 
 mod analysis;

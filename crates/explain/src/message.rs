@@ -1,4 +1,4 @@
-//! One message: what an application asked for with one work request.
+//! One message: the packets of one work request.
 
 use serde::Serialize;
 use wire::{Companion, Opcode, Operation, Psn, Transport};
@@ -9,23 +9,23 @@ use crate::id::{ConnectionId, PacketId};
 /// A message, made of one packet or many.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
-    /// Between whom it went.
+    /// Its connection.
     pub connection: ConnectionId,
-    /// Who asked.
+    /// The end that sent the request.
     pub from: Side,
     /// The service of its packets.
     pub transport: Transport,
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
-    /// What came along with it.
+    /// Additional data of the operation.
     pub companion: Companion,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// The sequence number of its first packet.
+    /// The PSN of its first packet.
     pub first_psn: Psn,
-    /// How many sequence numbers it takes.
+    /// How many PSNs it uses.
     pub span: u32,
-    /// How many bytes it carries: as its header says, or as many as were seen.
+    /// Its length in bytes, from its header or from the captured packets.
     pub length: u64,
     /// When its first packet was sent, in nanoseconds since the first packet of the capture.
     pub begun: u64,
@@ -37,7 +37,7 @@ pub struct Message {
     pub first: PacketId,
     /// The last of its packets or answers in the capture.
     pub last: PacketId,
-    /// What acknowledged it, refused it or brought the last of its data.
+    /// The packet that acknowledged it, rejected it or carried the last of its data.
     pub answer: Option<PacketId>,
     /// How many of its packets were captured, repeated ones included, answers not.
     pub packets: u32,
@@ -45,12 +45,12 @@ pub struct Message {
     pub answers: u32,
     /// How many of its packets were repeated.
     pub repeated: u32,
-    /// How often the receiver was not ready for it.
+    /// How many RNR NAKs it got.
     pub not_ready: u16,
 }
 
 impl Message {
-    /// The sequence number of its last packet.
+    /// The PSN of its last packet.
     pub fn last_psn(&self) -> Psn {
         self.first_psn + (self.span - 1)
     }
@@ -60,13 +60,13 @@ impl Message {
         self.answered.map(|time| time.saturating_sub(self.sent))
     }
 
-    /// What programs call it: `SEND`, `RDMA WRITE with immediate` and so on.
+    /// Its name in programs: `SEND`, `RDMA WRITE with immediate` and so on.
     pub fn name(&self) -> &'static str {
         name_of(self.operation, self.companion)
     }
 }
 
-/// What programs call the message that a packet of this opcode belongs to.
+/// The name of the message that a packet of this opcode belongs to.
 pub(crate) fn name_of(operation: Operation, companion: Companion) -> &'static str {
     match (operation, companion) {
         (Operation::Send, Companion::None) => "SEND",
@@ -84,7 +84,7 @@ pub(crate) fn name_of(operation: Operation, companion: Companion) -> &'static st
     }
 }
 
-/// What a packet is in words, as Wireshark's users know them: `RDMA WRITE Middle`.
+/// The name of an opcode as in Wireshark: `RDMA WRITE Middle`.
 pub fn describe(opcode: Opcode) -> String {
     let name = match opcode.operation() {
         Operation::Acknowledge => return "ACK".to_owned(),
@@ -111,21 +111,21 @@ pub fn describe(opcode: Opcode) -> String {
     format!("{name}{position}{companion}")
 }
 
-/// What became of a message.
+/// The outcome of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// The capture ends, or its answer is missing.
     Unanswered,
-    /// All of it arrived, or all that was asked for came.
+    /// It is acknowledged, or all requested data arrived.
     Done,
-    /// Nobody acknowledges this service.
+    /// The service has no acknowledgements.
     Unacknowledged,
-    /// The receiver refused it: the requester's queue pair breaks.
+    /// The receiver rejected it: the requester's queue pair moves to ERROR.
     Refused(#[serde(serialize_with = "in_words")] wire::NakCode),
     /// The receiver was not ready, and the requester gave up or the capture ends.
     NotReady,
-    /// It was repeated, and nobody ever answered.
+    /// It was retransmitted and never answered.
     GivenUp,
     /// Not all of its packets are in the capture.
     Incomplete,

@@ -1,4 +1,4 @@
-//! One packet: what is kept of each of perhaps a million.
+//! One packet. There may be millions of them, so it is small.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -15,32 +15,32 @@ use crate::id::{ConnectionId, MessageId};
 pub struct Packet {
     /// When it was captured, in nanoseconds since the first packet of the capture.
     pub time: u64,
-    /// How long it was under way, in nanoseconds, if it was captured at both ends.
+    /// Its network delay in nanoseconds, if it was captured at both ends.
     pub flight: Option<NonZeroU32>,
-    /// Its number in the file, counted from 1 as Wireshark does. Packets that a network card would
-    /// have divided later share one.
+    /// Its number in the file, counted from 1 as in Wireshark. Packets of one offloaded datagram share
+    /// it.
     pub frame: u32,
-    /// Between whom it goes.
+    /// Its connection.
     pub connection: ConnectionId,
     /// The message that it is a part of, or that it answers.
     pub message: Option<MessageId>,
-    /// The queue pair it is for.
+    /// The destination queue pair.
     pub destination: Qpn,
-    /// Its sequence number.
+    /// Its PSN.
     pub psn: Psn,
-    /// Where its headers are kept.
+    /// The position of its headers.
     pub(crate) head: u32,
-    /// How many bytes of data it carries.
+    /// The length of its payload.
     pub length: u16,
-    /// The UDP port it comes from.
+    /// Its UDP source port.
     pub source_port: u16,
-    /// What it is.
+    /// Its opcode.
     pub opcode: Opcode,
     /// Which end of the connection sent it.
     pub from: Side,
-    /// What it does in the conversation.
+    /// Its role in the connection.
     pub role: Role,
-    /// What else is to be said about it.
+    /// Further properties.
     pub marks: Marks,
 }
 
@@ -53,59 +53,59 @@ impl Packet {
     }
 }
 
-/// What a packet does in the conversation.
+/// The role of a packet in a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Asks for something, or carries data of a message.
+    /// A request, or data of a message.
     Request,
-    /// Carries data that was asked for.
+    /// A response with requested data.
     Response,
-    /// Everything up to here arrived.
+    /// Acknowledges everything up to its PSN.
     Acknowledge,
-    /// Refuses, or says that something before it is missing.
+    /// A NAK.
     Refuse,
-    /// No receive was posted: try again later.
+    /// An RNR NAK: no receive was posted.
     NotReady,
     /// A message of the connection manager.
     Manage,
-    /// Tells of congestion.
+    /// A congestion notification.
     Congestion,
 }
 
 bitflags! {
-    /// What is to be said about a packet besides its role.
+    /// Properties of a packet.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Marks: u16 {
         /// It was sent before.
         const REPEATED = 1;
         /// It did not arrive, as far as the capture shows.
         const LOST = 1 << 1;
-        /// Its ICRC does not fit its contents: the receiver drops it.
+        /// Its ICRC is wrong: the receiver drops it.
         const DAMAGED = 1 << 2;
-        /// What it says or asks was settled before it was sent.
+        /// It is obsolete: its request or answer was complete before.
         const NEEDLESS = 1 << 3;
         /// It answers something that is not in the capture.
         const STRAY = 1 << 4;
-        /// It came after packets that should have followed it.
+        /// It arrived out of order.
         const LATE = 1 << 5;
-        /// The capture has only the beginning of it, so the ICRC can't be checked.
+        /// It is truncated in the capture, so the ICRC can't be checked.
         const CUT = 1 << 6;
-        /// The capture has it twice; only once it is listed.
+        /// It is in the capture twice, and listed once.
         const SEEN_TWICE = 1 << 7;
-        /// It asks for an acknowledgement.
+        /// It requests an acknowledgement.
         const ASKS = 1 << 8;
-        /// A switch or the receiver marked congestion on its way.
+        /// It has a congestion mark.
         const CONGESTED = 1 << 9;
-        /// It was captured where it was sent.
+        /// It was captured at its sender.
         const LEFT_HERE = 1 << 10;
-        /// It was captured where it arrived.
+        /// It was captured at its receiver.
         const CAME_HERE = 1 << 11;
     }
 }
 
 impl Marks {
-    /// The marks in words for programs: lower case, joined by dashes.
+    /// The names of the marks for programs: lower case, joined by dashes.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         const NAMES: [(Marks, &str); 12] = [
             (Marks::REPEATED, "repeated"),

@@ -1,9 +1,8 @@
-//! One page for a browser: the story as an interactive ladder diagram, complete in itself.
+//! The story as a self-contained HTML page with an interactive ladder diagram.
 //!
-//! The page needs no network and no installation: style, script and data are inside. A capture may
-//! hold anything, so nothing of it becomes markup: the data is JSON in an element that browsers don't
-//! run, the script puts it into the page as text, and a content security policy forbids every
-//! script but ours.
+//! The page needs no network: style, script and data are inside. A capture may contain anything, so
+//! none of it becomes markup: the data is JSON in an element that browsers don't execute, the script
+//! inserts it as text, and a content security policy forbids every other script.
 
 mod columns;
 mod content;
@@ -35,7 +34,7 @@ impl Story {
     /// Writes the story as a page for a browser. The title is usually the name of the capture.
     pub fn write_page(&self, title: &str, to: &mut impl Write) -> io::Result<()> {
         let nonce = nonce()?;
-        // One pass: what is filled in is never looked through for places to fill in.
+        // One pass: inserted text is not searched for placeholders.
         let mut pieces = TEMPLATE.split("{{");
         to.write_all(pieces.next().unwrap_or_default().as_bytes())?;
         for piece in pieces {
@@ -56,7 +55,7 @@ impl Story {
     }
 }
 
-/// What marks our script and style as ours. Nobody who made a capture can have known it.
+/// The nonce of our script and style. The author of a capture can't know it.
 fn nonce() -> io::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)?;

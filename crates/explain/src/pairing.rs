@@ -1,8 +1,8 @@
-//! Which two lanes are the two ways of one conversation.
+//! Finds the two lanes of each connection.
 //!
-//! A packet names the queue pair it is for and not the one that sent it. The connection manager tells
-//! which belong together; datagrams name their sender, and so do the comments of our own captures;
-//! otherwise answers have the sequence numbers of the requests.
+//! A packet names its destination queue pair, but not its sender. Messages of the connection manager
+//! name both queue pairs. Datagrams and the comments of our own captures name the sender. Otherwise
+//! the answers have the PSNs of the requests.
 
 mod votes;
 
@@ -16,26 +16,26 @@ use crate::dialogue::Dialogue;
 use crate::id::{ConnectionId, EndpointId, PacketId, QueuePairId};
 use crate::lane::{Lane, LaneId, LaneKey, Speaker};
 
-/// What lanes turned out to be.
+/// The connections of all lanes.
 #[derive(Default)]
 pub(crate) struct Paired {
     pub(crate) connections: Vec<Connection>,
     pub(crate) queue_pairs: Vec<QueuePair>,
-    /// The connection of each dialogue.
+    /// The connection of each exchange.
     pub(crate) of_dialogue: Vec<Option<ConnectionId>>,
     by_number: HashMap<(EndpointId, Qpn), QueuePairId>,
 }
 
-/// Where a lane belongs.
+/// The connection of a lane.
 #[derive(Clone, Copy)]
 enum Place {
-    /// All of its packets come from one side.
+    /// All of its packets are sent by one side.
     Way(ConnectionId, Side),
-    /// A queue pair that talks with itself: requests from the left, answers from the right.
+    /// A queue pair that is connected to itself: requests from the left, answers from the right.
     Circle(ConnectionId),
 }
 
-/// Finds connections, and tells every packet its own.
+/// Finds the connections, and sets the connection of every packet.
 pub(crate) fn pair(collection: &mut Collection) -> Paired {
     let partners = partners(collection);
     let mut paired = Paired {
@@ -61,7 +61,7 @@ pub(crate) fn pair(collection: &mut Collection) -> Paired {
     paired
 }
 
-/// The partner of every lane that has no handshake.
+/// The opposite lane of every lane without a handshake.
 fn partners(collection: &Collection) -> Vec<Option<(LaneId, Pairing)>> {
     let lanes = &collection.lanes.list;
     let mut partners = vec![None; lanes.len()];
@@ -75,7 +75,7 @@ fn partners(collection: &Collection) -> Vec<Option<(LaneId, Pairing)>> {
     partners
 }
 
-/// A lane with a known sender belongs to the lane that goes to that sender.
+/// Pairs a lane with a known sender with the lane to that sender.
 fn pair_named(lanes: &[Lane], partners: &mut [Option<(LaneId, Pairing)>]) {
     let open = || {
         lanes
@@ -100,7 +100,7 @@ fn pair_named(lanes: &[Lane], partners: &mut [Option<(LaneId, Pairing)>]) {
     }
 }
 
-/// What names the sender of a lane.
+/// How the sender of a lane is known.
 fn named_by(transport: Transport) -> Pairing {
     match transport {
         Transport::Ud => Pairing::Datagram,
@@ -108,7 +108,7 @@ fn named_by(transport: Transport) -> Pairing {
     }
 }
 
-/// Where one connection is left in each direction, the two are one.
+/// If one lane is left in each direction between two addresses, pairs them.
 fn pair_the_only_ones(lanes: &[Lane], partners: &mut [Option<(LaneId, Pairing)>]) {
     let mut left: HashMap<(EndpointId, EndpointId, Transport), Vec<LaneId>> = HashMap::new();
     for (id, lane) in lanes.iter().enumerate() {
@@ -135,7 +135,7 @@ fn pair_the_only_ones(lanes: &[Lane], partners: &mut [Option<(LaneId, Pairing)>]
 }
 
 impl Paired {
-    /// Makes the connection of a lane that has none yet.
+    /// Creates the connection of a lane.
     fn place(
         &mut self,
         lane: LaneId,
@@ -230,7 +230,7 @@ impl Paired {
         id
     }
 
-    /// Datagrams name the queue pair that a handshake did not.
+    /// Sets a queue pair number that only datagrams name.
     fn learn(&mut self, connection: ConnectionId, side: Side, lane: &Lane) {
         let Some(number) = lane.source.filter(|&number| number != Qpn::GSI) else {
             return;
@@ -277,7 +277,7 @@ fn end(endpoint: EndpointId, queue_pair: Option<QueuePairId>) -> End {
     }
 }
 
-/// The path MTU that full packets show.
+/// The path MTU, from the size of full packets.
 fn exactly(full: u16) -> Option<PathMtu> {
     PathMtu::largest_within(full.into()).filter(|mtu| mtu.bytes() == usize::from(full))
 }

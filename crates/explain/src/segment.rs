@@ -1,9 +1,8 @@
-//! Packets that were captured before a network card or the kernel divided them.
+//! Divides datagrams that were captured before segmentation offload.
 //!
-//! With segmentation offload a capture on the sending machine, or on its loopback interface, shows
-//! one large datagram that is many packets, all of one size except the last. The size is not in the
-//! capture, but each packet is sealed with its own ICRC for its own place, so the right size is the
-//! one that fits.
+//! With segmentation offload, a capture on the sending machine or its loopback interface contains one
+//! large datagram with many packets, all of one size except the last. The size is not in the capture.
+//! But each packet has the ICRC of its own position, so the size is the one with valid ICRCs.
 
 use wire::{Flow, ICRC_LENGTH, Opcode, Packet, PathMtu, icrc};
 
@@ -13,7 +12,7 @@ const SHORTEST: usize = 16;
 /// Divides datagrams.
 #[derive(Default)]
 pub(crate) struct Divider {
-    /// The size that was right the last time.
+    /// The size of the previous datagram.
     last_size: usize,
 }
 
@@ -33,7 +32,7 @@ impl Divider {
         Some(size)
     }
 
-    /// Trying all sizes takes long; mostly it is the size of a full packet, or the last one.
+    /// Trying all sizes takes long. Usually it is the size of a full packet, or the previous one.
     fn likely_sizes(&self, payload: &[u8]) -> Vec<usize> {
         let head = Opcode::from_byte(payload[0]).map_or(SHORTEST, Opcode::header_length);
         let full = (1..=5).filter_map(PathMtu::from_code);
@@ -42,7 +41,7 @@ impl Divider {
     }
 }
 
-/// Segment *i* is sealed for identification *i*, so that nothing is left to chance.
+/// Whether segment *i* has the ICRC for identification *i*, for all segments.
 fn fits(flow: &Flow, payload: &[u8], size: usize) -> bool {
     payload.chunks(size).enumerate().all(|(index, packet)| {
         let (covered, icrc) = packet.split_at(packet.len().saturating_sub(ICRC_LENGTH));
@@ -70,7 +69,7 @@ mod tests {
         }
     }
 
-    /// Packets of these sizes of data, sealed as a segmented send seals them.
+    /// Packets with these payload sizes and the ICRCs of a segmented send.
     fn batch(sizes: &[usize]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (index, &size) in sizes.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! The same packet, captured more than once.
+//! Finds packets that were captured more than once.
 //!
-//! A capture at both ends of a link, or on all interfaces, has packets twice. They look like
-//! retransmissions, which are byte for byte the same on some devices. The difference is where they
-//! were captured: a retransmission comes by the same place again.
+//! A capture at both ends of a link, or on all interfaces, contains packets twice. On some devices a
+//! retransmission has the same bytes. The difference is the capture point: a retransmission passes
+//! the same capture point again.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,27 +10,27 @@ use wire::Datagram;
 
 use crate::capture::Direction;
 
-/// A place where packets are captured.
+/// A point where packets are captured.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Vantage {
     /// The number of an interface.
     pub(crate) interface: u32,
-    /// Which way the packet went there.
+    /// The direction of the packet at this interface.
     pub(crate) direction: Option<Direction>,
 }
 
-/// What a packet turns out to be.
+/// Whether a packet was captured before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sight {
-    /// It was not seen before.
+    /// It was not captured before.
     First,
-    /// It is the one with this number, seen at another place.
+    /// It is the packet with this number, at another capture point.
     Elsewhere(usize),
-    /// The one with this number arrived already: the network made a copy.
+    /// The packet with this number arrived before: the network made a copy.
     Copy(usize),
 }
 
-/// What tells one packet from all others: its way, its head and its ICRC.
+/// Identifies a packet: its flow, its first bytes and its ICRC.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Fingerprint {
     flow: wire::Flow,
@@ -42,13 +42,13 @@ struct Fingerprint {
 
 struct Seen {
     packet: usize,
-    /// A bit for each place.
+    /// A bit for each capture point.
     places: u64,
     left: bool,
     came: bool,
 }
 
-/// Remembers the last packets.
+/// The most recent packets.
 #[derive(Default)]
 pub(crate) struct Sights {
     places: Vec<Vantage>,
@@ -56,13 +56,13 @@ pub(crate) struct Sights {
     order: VecDeque<Fingerprint>,
 }
 
-/// More than are ever under way.
+/// More than are ever in flight.
 const REMEMBERED: usize = 1 << 16;
-/// More places than bits share the last one.
+/// The number of bits. Further capture points share the last bit.
 const PLACES: usize = 64;
 
 impl Sights {
-    /// Looks whether a datagram was seen before. If not, it will be known by `number`.
+    /// Finds out whether a datagram was captured before. If not, remembers it as `number`.
     pub(crate) fn look(&mut self, datagram: &Datagram<'_>, from: Vantage, number: usize) -> Sight {
         let Some(fingerprint) = Fingerprint::of(datagram) else {
             return Sight::First;

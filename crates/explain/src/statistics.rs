@@ -1,4 +1,4 @@
-//! A capture in numbers.
+//! Statistics of a capture.
 
 use serde::Serialize;
 use wire::{ICRC_LENGTH, Opcode};
@@ -6,16 +6,16 @@ use wire::{ICRC_LENGTH, Opcode};
 use crate::message::{Message, describe};
 use crate::packet::{Marks, Packet, Role};
 
-/// A capture in numbers.
+/// Statistics of a capture.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Statistics {
-    /// Packets, each one once.
+    /// Packets, without duplicates.
     pub packets: u64,
     /// Their bytes, from the BTH to the ICRC.
     pub bytes: u64,
-    /// Data in them.
+    /// Payload bytes.
     pub payload: u64,
-    /// Packets that were sent before.
+    /// Retransmitted packets.
     pub repeated: u64,
     /// Packets that did not arrive, as far as the capture shows.
     pub lost: u64,
@@ -23,9 +23,9 @@ pub struct Statistics {
     pub damaged: u64,
     /// Acknowledgements of any kind.
     pub acknowledgements: u64,
-    /// Refusals.
+    /// NAKs.
     pub refusals: u64,
-    /// "Receiver not ready".
+    /// RNR NAKs.
     pub not_ready: u64,
     /// How long answers took, in nanoseconds.
     pub answer_times: AnswerTimes,
@@ -33,21 +33,21 @@ pub struct Statistics {
     pub opcodes: Vec<OpcodeCount>,
 }
 
-/// How many packets have an opcode.
+/// The number of packets with an opcode.
 #[derive(Clone, Debug, Serialize)]
 pub struct OpcodeCount {
     /// Its byte.
     pub opcode: u8,
     /// Its name.
     pub name: String,
-    /// How many.
+    /// The number of packets.
     pub packets: u64,
 }
 
 /// How long answers took, from the last packet of a message on, in nanoseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct AnswerTimes {
-    /// How many there are.
+    /// The number of answers.
     pub count: u64,
     /// The shortest.
     pub minimum: u64,

@@ -1,4 +1,4 @@
-//! All that a capture tells.
+//! The result of analysing a capture.
 
 use std::io::Read;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::packet::Packet;
 use crate::pairing;
 use crate::statistics::Statistics;
 
-/// All that a capture tells. Its lists refer to each other by their numbers.
+/// The result of analysing a capture. Its lists refer to each other by index.
 #[derive(Debug)]
 pub struct Story {
-    /// What was read.
+    /// The capture file.
     pub capture: CaptureSummary,
     /// Every address.
     pub endpoints: Vec<Endpoint>,
@@ -28,18 +28,18 @@ pub struct Story {
     pub queue_pairs: Vec<QueuePair>,
     /// Every connection.
     pub connections: Vec<Connection>,
-    /// Every message, in the order in which they began.
+    /// Every message, in the order of their start.
     pub messages: Vec<Message>,
-    /// Every packet of RoCEv2, in the order of time, each one once.
+    /// Every packet of RoCEv2, sorted by time, each one once.
     pub packets: Vec<Packet>,
-    /// What is not as it should be, in the order of time.
+    /// All anomalies, sorted by time.
     pub anomalies: Vec<Anomaly>,
-    /// The whole in numbers.
+    /// The statistics.
     pub statistics: Statistics,
     pub(crate) heads: Heads,
 }
 
-/// What was read.
+/// The capture file.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureSummary {
     /// `pcap` or `pcapng`.
@@ -50,20 +50,20 @@ pub struct CaptureSummary {
     pub duration: u64,
     /// How many frames the file has.
     pub frames: u64,
-    /// How many of them have nothing to do with RoCEv2.
+    /// How many of them are not RoCEv2.
     pub foreign: u64,
-    /// How many packets were seen a second time, at the other end or on another interface.
+    /// How many packets were captured a second time, at the other end or on another interface.
     pub seen_twice: u64,
     /// Whether the file ends within a record.
     pub(crate) cut_off: bool,
-    /// What is to be said about the file itself, a sentence each.
+    /// Remarks about the file, one sentence each.
     pub remarks: Vec<String>,
-    /// Comments that the capture has for packets, by packet.
+    /// Comments of the capture, by packet.
     pub comments: Vec<(PacketId, String)>,
 }
 
 impl Story {
-    /// Reads a capture and understands it.
+    /// Reads and analyses a capture.
     pub fn read(source: impl Read) -> Result<Story, ReadError> {
         let mut collection = collect::collect(source)?;
         let mut paired = pairing::pair(&mut collection);
@@ -82,8 +82,8 @@ impl Story {
         })
     }
 
-    /// A packet's headers as they were on the wire: the BTH and what follows it up to the data.
-    /// Of messages of the connection manager the data is there, too.
+    /// The bytes of a packet's headers, from the BTH to the payload. Messages of the connection manager
+    /// include the payload.
     pub fn head(&self, packet: PacketId) -> &[u8] {
         self.heads.bytes(&self[packet])
     }
@@ -93,7 +93,7 @@ impl Story {
         self.heads.layers(&self[packet])
     }
 
-    /// The comment that the capture has for a packet.
+    /// The comment of a packet.
     pub fn comment(&self, packet: PacketId) -> Option<&str> {
         let comments = &self.capture.comments;
         let place = comments.binary_search_by_key(&packet, |(at, _)| *at).ok()?;
@@ -105,7 +105,7 @@ impl Story {
         (0..self.packets.len()).map(PacketId::new)
     }
 
-    /// The packets of a message, and those that answer it, in the order of time.
+    /// The packets of a message and of its answers, sorted by time.
     pub fn packets_of(&self, message: MessageId) -> impl Iterator<Item = PacketId> + '_ {
         let (first, last) = (self[message].first.index(), self[message].last.index());
         let ids = (first..=last).map(PacketId::new);

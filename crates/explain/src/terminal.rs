@@ -20,20 +20,20 @@ use crate::words::{bytes, count, duration};
 
 use paint::{BAD, GOOD, STRONG, WARNING, paint};
 
-/// What to show, and how wide.
+/// What to show, and the width.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// How many characters fit in a line.
+    /// The width of a line in characters.
     pub width: usize,
-    /// How many lines each ladder may have; 0 leaves them out.
+    /// The most lines of each ladder; 0 omits ladders.
     pub ladder: usize,
-    /// How many messages are listed at most.
+    /// The most messages to list.
     pub messages: usize,
     /// Only connections of this queue pair.
     pub queue_pair: Option<Qpn>,
-    /// Only from this time on, in nanoseconds since the first packet.
+    /// Only packets from this time on, in nanoseconds since the first packet.
     pub from: u64,
-    /// Only up to this time.
+    /// Only packets up to this time.
     pub to: u64,
 }
 
@@ -51,7 +51,7 @@ impl Default for View {
 }
 
 impl View {
-    /// Narrower than this nothing can be drawn.
+    /// The smallest width.
     const NARROWEST: usize = 60;
 
     fn width(&self) -> usize {
@@ -76,7 +76,7 @@ impl View {
     }
 }
 
-/// The whole story. It has colours; print it through something that knows when to remove them.
+/// The whole story, with colours. Print it through a stream that removes them when needed.
 pub fn render(story: &Story, view: &View) -> String {
     let mut text = summary(story);
     if story.packets.is_empty() {
@@ -157,7 +157,7 @@ fn others(story: &Story) -> String {
     }
 }
 
-/// The sentence that people look for first.
+/// The one-sentence summary.
 fn verdict(story: &Story) -> String {
     let number = |severity| {
         let found = story.anomalies.iter();

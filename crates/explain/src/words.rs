@@ -1,4 +1,4 @@
-//! Durations, numbers and names as people write them.
+//! Formats durations, numbers and names.
 
 use std::fmt;
 
@@ -89,7 +89,7 @@ pub(crate) fn psn_range(first: Psn, span: u64) -> String {
     }
 }
 
-/// Those who take part, by name.
+/// Looks up the names of the ends of connections.
 #[derive(Clone, Copy)]
 pub(crate) struct Cast<'a> {
     pub(crate) endpoints: &'a [Endpoint],

@@ -1,4 +1,4 @@
-//! The page as text; what a browser makes of it is tested in `browser`.
+//! Tests the text of the page. The tests in `browser` run it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn page_of(story: &Story, title: &str) -> String {
     String::from_utf8(page).expect("the page is text")
 }
 
-/// What the page's script is given.
+/// The data of the page's script.
 fn data_of(page: &str) -> Value {
     let begin = "<script id=\"story\" type=\"application/json\">";
     let (_, behind) = page.split_once(begin).expect("the data has its place");
@@ -56,7 +56,7 @@ fn every_capture_becomes_a_page_with_all_that_is_in_it() {
             "{name}"
         );
         assert_eq!(length("anomalies"), Some(story.anomalies.len()), "{name}");
-        // Eight bytes a packet, in groups of three bytes that become four letters.
+        // Eight bytes per packet in base64: three bytes become four characters.
         let times = data["packets"]["time"].as_str().expect("a column is text");
         assert_eq!(
             times.len(),

@@ -1,6 +1,6 @@
-//! Feeds the fuzz targets with a given number of packets, on a stable compiler and without
-//! instrumentation: many times as fast as libFuzzer, but blind. Inputs are those that libFuzzer kept
-//! (`--corpus`) and the seeds under version control, damaged at random.
+//! Runs the fuzz targets with a given number of packets, on a stable compiler and without
+//! instrumentation: faster than libFuzzer, but without coverage. Inputs are the corpus of libFuzzer
+//! (`--corpus`) and the seeds of the repository, with random damage.
 //!
 //! `cargo run --release -p sim --example bulk -- --packets 1000000000`
 #![forbid(unsafe_code)]
@@ -18,28 +18,28 @@ use std::time::Instant;
 use clap::Parser;
 use sim::rng::Rng;
 
-/// Feeds the fuzz targets in turn.
+/// Runs the fuzz targets one after the other.
 #[derive(Parser)]
 struct Arguments {
-    /// So many packets in all.
+    /// Number of packets in total.
     #[arg(long, default_value_t = 10_000_000)]
     packets: u64,
     /// A folder with a folder of inputs for each target.
     #[arg(long, default_value = "fuzz/corpus")]
     corpus: PathBuf,
-    /// So many threads.
+    /// Number of threads.
     #[arg(long, default_value_t = 1)]
     threads: u64,
-    /// Which damage is done.
+    /// Seed of the random damage.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
 
-/// Takes an input; gives the number of packets in it.
+/// Runs a target with an input; returns the number of packets in it.
 type Feed = fn(&[u8]) -> u64;
 
-/// Each target with its share of the packets, in percent. Those that take single packets are quick; a
-/// packet to a whole device takes a hundred times as long.
+/// Each target and its share of the packets, in percent. A packet to a device takes a hundred times as
+/// long as a parsed packet.
 const TARGETS: [(&str, Feed, u64); 7] = [
     ("parse", |bytes| one(entry_points::parse, bytes), 24),
     ("roundtrip", |bytes| one(entry_points::roundtrip, bytes), 24),
@@ -59,11 +59,11 @@ fn one(feed: fn(&[u8]), bytes: &[u8]) -> u64 {
     1
 }
 
-/// No input grows beyond this.
+/// The maximum length of an input.
 const MAX_LENGTH: usize = 4096;
 
 thread_local! {
-    /// What is fed now, to be kept if it breaks a promise.
+    /// The current input. It is saved if the target panics.
     static CURRENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -102,7 +102,7 @@ fn inputs(target: &str, corpus: &Path) -> Vec<Vec<u8>> {
     inputs
 }
 
-/// Feeds one target until it has had its packets.
+/// Runs one target until it has received its packets.
 fn campaign(name: &str, feed: Feed, packets: u64, inputs: &[Vec<u8>], of: &Arguments) {
     let fed = AtomicU64::new(0);
     let begin = Instant::now();
@@ -128,7 +128,7 @@ fn campaign(name: &str, feed: Feed, packets: u64, inputs: &[Vec<u8>], of: &Argum
     );
 }
 
-/// An input with some of its bytes changed, moved, repeated or left out.
+/// An input with some bytes changed, moved, repeated or removed.
 fn damaged(inputs: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let mut bytes = inputs[rng.below(inputs.len())].clone();
     for _ in 0..rng.below(8) {

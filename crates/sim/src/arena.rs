@@ -1,4 +1,4 @@
-//! Memory of a host next to what it must hold.
+//! Memory of a host, and a model of its expected content.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use engine::Buffer;
 use crate::Complaint;
 use crate::rng::Rng;
 
-/// A buffer of a host, and what the model knows about its bytes.
+/// A buffer of a host, and the expected content of its bytes.
 ///
-/// Two copies are kept: `settled` is what must be there, because every request that made it so is
-/// known to be done; `planned` is what will be there when everything posted is done. A request that
-/// ended in an error may or may not have had its effect: that goes to `maybe`.
+/// The model has two copies: `settled` is the content after all completed requests; `planned` is the
+/// content after all posted requests. A request that ended in an error may have had its effect: that
+/// goes to `maybe`.
 pub struct Arena {
     /// The host's number.
     pub host: usize,
-    /// What its first byte is called in work requests.
+    /// The address of its first byte in work requests.
     pub base: u64,
     buffer: Arc<Buffer>,
     settled: Vec<u8>,
@@ -25,17 +25,17 @@ pub struct Arena {
     in_use: Vec<Range<usize>>,
 }
 
-/// Bytes of an arena that one request has for itself: pieces with gaps between them.
+/// Bytes that one request uses exclusively: pieces with gaps between them.
 #[derive(Debug, Clone)]
 pub struct Block {
-    /// All of it, gaps included.
+    /// The whole range, including gaps.
     pub range: Range<usize>,
     /// The pieces in the order of the message.
     pub pieces: Vec<Range<usize>>,
 }
 
 impl Arena {
-    /// Random bytes of a host.
+    /// Memory of a host, filled with random bytes.
     #[must_use]
     pub fn new(host: usize, length: usize, base: u64, rng: &mut Rng) -> Self {
         let bytes = rng.bytes(length);
@@ -74,7 +74,7 @@ impl Arena {
         self.base.wrapping_add(offset as u64)
     }
 
-    /// What will be there when everything posted is done.
+    /// The content after all posted requests.
     #[must_use]
     pub fn planned(&self, range: Range<usize>) -> &[u8] {
         &self.planned[range]
@@ -90,7 +90,7 @@ impl Arena {
             .collect()
     }
 
-    /// The bytes of a block's pieces in message order, as they are.
+    /// The bytes of a block's pieces in message order, as they are now.
     #[must_use]
     pub fn found_message(&self, block: &Block) -> Vec<u8> {
         let read = |piece: &Range<usize>| {
@@ -101,7 +101,7 @@ impl Arena {
         block.pieces.iter().flat_map(read).collect()
     }
 
-    /// Takes `length` bytes in so many pieces that nobody else uses; none if luck finds no room.
+    /// Allocates `length` bytes in so many pieces; none if a few random tries find no free range.
     pub fn allocate(&mut self, length: usize, pieces: usize, rng: &mut Rng) -> Option<Block> {
         let gaps: Vec<usize> = (0..pieces).map(|_| rng.below(12)).collect();
         let whole = length + gaps.iter().sum::<usize>();
@@ -117,7 +117,7 @@ impl Arena {
             at += cut - before;
             before = cut;
         }
-        // Pieces need not lie in the order of the message.
+        // The pieces may be in another order than the message.
         if rng.percent(30) {
             laid.reverse();
         }
@@ -138,20 +138,20 @@ impl Arena {
         })
     }
 
-    /// Another request uses the same bytes; each frees them.
+    /// Allocates the same bytes for a second request; each request frees them.
     pub fn share(&mut self, block: &Block) -> Block {
         self.in_use.push(block.range.clone());
         block.clone()
     }
 
-    /// Gives the bytes back.
+    /// Frees the bytes of a block.
     pub fn free(&mut self, block: &Block) {
         if let Some(place) = self.in_use.iter().position(|used| *used == block.range) {
             self.in_use.swap_remove(place);
         }
     }
 
-    /// The application itself writes random bytes into a block that no request uses yet.
+    /// The application writes random bytes into a block that no request uses yet.
     pub fn scribble(&mut self, block: &Block, rng: &mut Rng) {
         for piece in &block.pieces {
             let bytes = rng.bytes(piece.len());
@@ -161,22 +161,22 @@ impl Arena {
         }
     }
 
-    /// A request was posted that will put `bytes` there.
+    /// A posted request will write `bytes`.
     pub fn plan(&mut self, offset: usize, bytes: &[u8]) {
         self.planned[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// A request that put `bytes` there is done.
+    /// A completed request has written `bytes`.
     pub fn settle(&mut self, offset: usize, bytes: &[u8]) {
         self.settled[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// A request that was to put `bytes` there failed, perhaps only afterwards.
+    /// A failed request may have written `bytes`.
     pub fn suspect(&mut self, offset: usize, bytes: Vec<u8>) {
         self.maybe.push((offset, bytes));
     }
 
-    /// Nobody can know what is there: whatever it is, it is right from now on.
+    /// The content is unknown: takes the current content as expected.
     pub fn accept(&mut self, range: Range<usize>) {
         self.buffer
             .read(range.start, &mut self.settled[range.clone()]);
@@ -184,14 +184,14 @@ impl Arena {
         planned[range.clone()].copy_from_slice(&settled[range]);
     }
 
-    /// Takes everything as it is: no request uses it, and nothing is under way.
+    /// Takes all current content as expected: no request uses it, and nothing is in flight.
     pub fn accept_all(&mut self) {
         self.maybe.clear();
         self.in_use.clear();
         self.accept(0..self.len());
     }
 
-    /// Compares a range that no request is writing with what must be there.
+    /// Compares a range that no request writes with its expected content.
     pub fn check(&self, range: Range<usize>) -> Result<(), Complaint> {
         let mut found = vec![0; range.len()];
         self.buffer.read(range.start, &mut found);
@@ -202,7 +202,7 @@ impl Arena {
         }
     }
 
-    /// Compares all of it, when everything that can happen has happened.
+    /// Compares all bytes, after the last event.
     pub fn check_all(&self) -> Result<(), Complaint> {
         let found = self.buffer.to_vec();
         if found == self.settled {

@@ -13,21 +13,21 @@ use crate::connections::Census;
 use crate::run::{Failure, Options, Summary, run};
 use crate::scenario::Scenario;
 
-/// More failures than this are not worth waiting for.
+/// A campaign stops after this many failures.
 const MAX_FAILURES: usize = 20;
 
-/// What many runs came to.
+/// The result of many runs.
 #[derive(Debug, Default)]
 pub struct Campaign {
-    /// How many runs of each kind went well.
+    /// How many runs of each kind succeeded.
     pub scenarios: BTreeMap<Scenario, u64>,
     /// How many packets they sent.
     pub packets: u64,
-    /// How many of those were repetitions.
+    /// How many of those were retransmissions.
     pub retransmitted: u64,
-    /// What happened to connections.
+    /// Connection events by kind.
     pub census: Census,
-    /// The runs that went wrong, by seed.
+    /// The failed runs, by seed.
     pub failures: Vec<Failure>,
     /// How long it took.
     pub elapsed: Duration,
@@ -77,7 +77,7 @@ impl fmt::Display for Campaign {
     }
 }
 
-/// Runs all these seeds; each is independent of the others. `progress` is told how many are done.
+/// Runs all these seeds independently of each other. Calls `progress` with the number of finished runs.
 #[must_use]
 pub fn campaign(seeds: Range<u64>, options: Options, progress: impl Fn(u64) + Sync) -> Campaign {
     let begin = Instant::now();

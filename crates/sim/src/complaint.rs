@@ -1,13 +1,13 @@
-//! What a checker says when something is wrong.
+//! The error of a failed check.
 
 use std::fmt;
 
-/// A broken promise, in a sentence.
+/// A failed check, described in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Complaint(String);
 
 impl Complaint {
-    /// Complains.
+    /// A failed check with this description.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -20,7 +20,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// A verb that must succeed did not.
+/// A verb failed that must succeed.
 macro_rules! unexpected {
     ($($error:ty),+) => {$(
         impl From<$error> for Complaint {

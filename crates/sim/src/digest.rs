@@ -1,6 +1,6 @@
-//! A fingerprint of a whole run: equal runs have equal ones.
+//! The digest of a run: equal runs have equal digests.
 
-/// Everything that happened, folded into 64 bits (FNV-1a over words).
+/// A 64-bit digest of all events (FNV-1a over words).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digest(u64);
 
@@ -14,14 +14,14 @@ impl Default for Digest {
 }
 
 impl Digest {
-    /// Takes in a number.
+    /// Adds a number.
     pub fn number(&mut self, number: u64) {
-        // The shift lets high bits reach low ones, which a product alone does not.
+        // The shift moves high bits to low ones. A product alone does not.
         let mixed = (self.0 ^ number).wrapping_mul(PRIME);
         self.0 = mixed ^ mixed >> 29;
     }
 
-    /// Takes in bytes and how many they are.
+    /// Adds bytes and their count.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         for chunk in bytes.chunks(8) {
@@ -31,7 +31,7 @@ impl Digest {
         }
     }
 
-    /// The fingerprint.
+    /// The digest.
     #[must_use]
     pub fn value(self) -> u64 {
         self.0

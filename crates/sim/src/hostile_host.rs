@@ -1,8 +1,8 @@
-//! A whole host under attack: an entry point for fuzzing.
+//! A host under attack: an entry point for fuzzing.
 //!
-//! The input is read as steps: raw datagrams, sealed packets of every length and opcode to queue
-//! pair 1, connection manager messages, and time that passes. After every attack the host must still
-//! answer: a well-formed request for a service that nobody serves must be rejected.
+//! The input is read as steps: raw datagrams, packets with a valid ICRC of every length and opcode to
+//! queue pair 1, connection manager messages, and time. After every attack the host must still
+//! answer: a valid request for a service without a listener must be rejected.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -19,30 +19,30 @@ use wire::{
 
 use crate::input::Input;
 
-/// More steps than this tell a fuzzer nothing new.
+/// Bounds the steps of one input, to keep fuzzing fast.
 const MAX_STEPS: usize = 200;
 
-/// More sends than this at once mean that a host never stops.
+/// More sends than this without new input mean that a host never stops.
 const MAX_SENDS: usize = 10_000;
 
-/// After this time a request that nobody serves is rejected, however long it waited for a listener.
+/// The longest time until a request without a listener is rejected, including the wait for a listener.
 const REJECTED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often a request is sent before the host counts as dead. A host drops requests while too many
-/// others wait, and senders repeat them.
+/// How many times a request is sent before the check fails. A host drops requests while too many
+/// others wait, and senders retransmit them.
 const ATTEMPTS: u32 = 4;
 
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const THEIRS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
-/// A service that somebody listens on, and one that nobody does.
+/// A service with a listener, and one without.
 const SERVED: ServiceId = ServiceId::of_port(PortSpace::Tcp, 7174);
 const UNSERVED: ServiceId = ServiceId::of_port(PortSpace::Tcp, 9);
 
-/// Attacks a host with these bytes; gives the number of packets that it received.
+/// Attacks a host with this input; returns the number of packets that it received.
 ///
 /// # Panics
-/// If the host stops to answer, never stops to send, or panics itself.
+/// If the host stops answering, never stops sending, or panics.
 pub fn feed(data: &[u8]) -> u64 {
     let mut attack = Attack::new();
     let mut input = Input::new(data);
@@ -61,11 +61,11 @@ struct Attack {
     host: Host,
     now: Instant,
     buffer: Vec<u8>,
-    /// How many requests were made: each has an id and a queue pair number of its own.
+    /// The number of requests. Each has its own communication id and queue pair number.
     requests: u32,
     /// How many packets were received.
     packets: u64,
-    /// What the caller says about the owner of messages that another process may own.
+    /// The answer to look-ups of the owner of a message.
     owner: Owner,
     /// Messages that the host has sent.
     heard: Vec<Message>,
@@ -93,7 +93,7 @@ impl Attack {
         manager.listen(id, 4).expect("a bound id");
         Self {
             host,
-            // All times are distances from here.
+            // All times are relative to it.
             now: Instant::now(),
             buffer: Vec::new(),
             requests: 0,
@@ -121,7 +121,7 @@ impl Attack {
         }
     }
 
-    /// A packet with a right ICRC, of any opcode and length.
+    /// A packet with a valid ICRC, of any opcode and length.
     fn send_sealed(&mut self, input: &mut Input<'_>) {
         let opcode = match input.byte() {
             0..200 => Opcode::UdSendOnly,
@@ -212,7 +212,7 @@ impl Attack {
         self.host.handle_timeout(self.now);
     }
 
-    /// Does what a driver does, in bounded time.
+    /// Fetches all outputs, as a driver does.
     fn pump(&mut self) {
         while let Some(message) = self.host.poll_lookup(self.now) {
             if let Some(ours) = self.host.found(self.now, message, self.owner) {
@@ -234,7 +234,7 @@ impl Attack {
         self.buffer = buffer;
     }
 
-    /// Whatever came before, queue pair 1 works and a request is answered.
+    /// Queue pair 1 works, and a request is answered.
     fn check_answer(&mut self) {
         let state = self.host.peek().queue_pair(Qpn::GSI);
         let state = state.map(engine::QueuePair::state);
@@ -244,7 +244,7 @@ impl Attack {
         assert!(rejected, "a request is not answered any more");
     }
 
-    /// Sends a request that nobody serves; whether it is rejected in time.
+    /// Sends a request for a service without a listener; returns whether it is rejected in time.
     fn is_rejected(&mut self) -> bool {
         self.heard.clear();
         self.send_request(UNSERVED);
@@ -370,7 +370,7 @@ mod tests {
             .expect("an id");
         manager.bind(id, (OURS, 9).into()).expect("a free port");
         manager.listen(id, 4).expect("a bound id");
-        // The other process that was asked says that the service is ours now.
+        // The look-up finds that the service is ours now.
         let message = attack.host.poll_lookup(attack.now).expect("it is due");
         assert!(attack.host.is_ours(message.recipient));
         let ours = attack.host.found(attack.now, message, Owner::Here);
@@ -382,7 +382,7 @@ mod tests {
         assert!(matches!(event.kind, cm::EventKind::ConnectRequest { .. }));
     }
 
-    /// Otherwise two processes would pass a message back and forth.
+    /// Otherwise two processes would forward a message back and forth.
     #[test]
     fn a_forwarded_message_is_looked_up_again_only_if_it_is_a_request() {
         let mut attack = Attack::new();
@@ -410,7 +410,7 @@ mod tests {
         assert!(attack.heard.is_empty());
     }
 
-    /// Flushed receives that are posted again would be flushed again, for ever.
+    /// Otherwise flushed receives would be posted and flushed without end.
     #[test]
     fn a_broken_queue_pair_1_does_not_post_flushed_receives_again() {
         let mut attack = Attack::new();

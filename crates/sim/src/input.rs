@@ -1,6 +1,6 @@
-//! Bytes of a fuzzer, read as choices.
+//! Fuzzer input, read as a sequence of choices.
 
-/// What is left of the input. When nothing is left, every choice is 0.
+/// The rest of the input. At its end, every choice is 0.
 pub(crate) struct Input<'a> {
     bytes: &'a [u8],
 }
@@ -28,14 +28,14 @@ impl<'a> Input<'a> {
         u32::from_le_bytes(std::array::from_fn(|_| self.byte()))
     }
 
-    /// At most so many bytes.
+    /// At most `most` bytes.
     pub(crate) fn take(&mut self, most: usize) -> &'a [u8] {
         let (taken, rest) = self.bytes.split_at(most.min(self.bytes.len()));
         self.bytes = rest;
         taken
     }
 
-    /// One of them.
+    /// One of the choices.
     pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[usize::from(self.byte()) % choices.len()]
     }

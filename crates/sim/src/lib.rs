@@ -1,7 +1,7 @@
-//! A world for the engine and the connection manager in which one number decides everything.
+//! A deterministic simulator for the engine and the connection manager: one seed is one run.
 //!
-//! Any number of devices, the network between them, the clock, and the applications that use them
-//! live in one process and one thread. A seed decides what happens, so that a failure is one number:
+//! All devices, the network between them, the clock and the applications are simulated in one thread.
+//! The seed decides every random choice, so a failure is reproduced by its seed:
 //!
 //! ```
 //! let summary = sim::run(42, sim::Options::default()).expect("the engine keeps its promises");

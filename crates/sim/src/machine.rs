@@ -1,12 +1,12 @@
-//! What a simulated host runs: a bare device, or a device with a connection manager.
+//! What a simulated host runs: a device alone, or a device with a connection manager.
 
 use std::time::Instant;
 
 use engine::{Arrival, Config, Device, Transmit};
 use host::Host;
 
-/// A device that the world sends packets to.
-// Bare devices are the common case, and there are few machines: the size does not matter.
+/// What a host runs.
+// Devices alone are the common case, and there are few machines, so the size does not matter.
 #[expect(clippy::large_enum_variant)]
 pub enum Machine {
     /// A device alone.
@@ -36,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// The device, to look at.
+    /// The device, read-only.
     #[must_use]
     pub fn peek(&self) -> &Device {
         match self {

@@ -1,4 +1,4 @@
-//! Runs the simulation: one seed to look at, or many to find the one that fails.
+//! Runs the simulation: one seed with its details, or many seeds to find one that fails.
 #![forbid(unsafe_code)]
 
 use std::io::IsTerminal;
@@ -10,26 +10,26 @@ use sim::{Bug, Options, campaign, run};
 /// Simulated hosts and networks for the engine and the connection manager: one seed is one run.
 #[derive(Parser)]
 struct Arguments {
-    /// Run this one seed and tell about it.
+    /// Run only this seed, and print its summary.
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
-    /// Run so many seeds.
+    /// Number of seeds to run.
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
-    /// Begin with this seed.
+    /// First seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Print every packet: when, from and to which host, its fate, and what it is.
+    /// Print every packet: time, source and destination host, what the network did to it, and its content.
     #[arg(long, requires = "seed")]
     packets: bool,
-    /// Plant a known bug in every device or connection manager, to see it found.
+    /// Enable a deliberate bug in every device or connection manager, to see whether it is found.
     #[arg(long, value_name = "BUG", value_parser = parse_bug)]
     plant: Option<Bug>,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // A panic is caught and told with its seed; a trace is worth its lines for a single run only.
+    // A panic is caught and reported with its seed. The backtrace is printed for a single run only.
     if arguments.seed.is_none() {
         std::panic::set_hook(Box::new(|_| {}));
     }

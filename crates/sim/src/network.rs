@@ -1,4 +1,4 @@
-//! A network that does to datagrams what networks do.
+//! A network with loss, duplication, corruption, delay and reordering.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use wire::{Checker, Flow, ICRC_LENGTH, icrc};
 
 use crate::rng::Rng;
 
-/// How a network treats datagrams.
+/// The faults of a network.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    /// How many of a thousand are lost.
+    /// Lost datagrams, in per mille.
     pub loss: u32,
-    /// How many of a thousand come twice.
+    /// Duplicated datagrams, in per mille.
     pub duplication: u32,
-    /// How many of a thousand have bits flipped.
+    /// Corrupted datagrams, in per mille.
     pub corruption: u32,
-    /// How long every datagram takes at least.
+    /// The shortest delay of a datagram.
     pub delay: Duration,
-    /// How much longer one may take: what differs overtakes.
+    /// The largest additional delay. Different delays reorder datagrams.
     pub jitter: Duration,
-    /// Between whom nothing passes for a while.
+    /// Hosts that can't reach each other for a while.
     pub cuts: Vec<Cut>,
-    /// From when on the network is faultless.
+    /// When the faults end.
     pub until: Duration,
 }
 
 /// Two hosts that can't reach each other for a while.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
-    /// The two.
+    /// The two hosts.
     pub hosts: [usize; 2],
     /// When it begins.
     pub from: Duration,
@@ -55,32 +55,32 @@ impl Faults {
         self.jitter.is_zero()
     }
 
-    /// The longest time that a datagram may take.
+    /// The longest delay of a datagram.
     #[must_use]
     pub fn slowest(&self) -> Duration {
         self.delay + self.jitter
     }
 }
 
-/// What became of a datagram.
+/// What the network does to a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives as it was sent.
+    /// It is delivered unchanged.
     Delivered,
-    /// It arrives twice.
+    /// It is delivered twice.
     Duplicated,
     /// It is lost.
     Lost,
-    /// It arrives with bits flipped.
+    /// It is delivered with bits flipped.
     Corrupted,
-    /// Its way is cut.
+    /// A cut separates the two hosts.
     Cut,
-    /// Nobody has its destination, or whoever had it is dead.
+    /// The destination host is down.
     Nobody,
 }
 
 impl Fate {
-    /// Whether the receiver can make no use of it.
+    /// Whether the receiver gets no intact copy.
     #[must_use]
     pub fn is_harm(self) -> bool {
         !matches!(self, Fate::Delivered | Fate::Duplicated)
@@ -90,9 +90,9 @@ impl Fate {
 /// One arrival of a datagram.
 #[derive(Debug, Clone)]
 pub struct Delivery {
-    /// When.
+    /// The time.
     pub at: Duration,
-    /// What.
+    /// The content.
     pub bytes: Vec<u8>,
 }
 
@@ -101,7 +101,7 @@ pub struct Network {
     faults: Faults,
     rng: Rng,
     checker: Checker,
-    /// Corruptions that the checksum could not have told from an intact packet, and so not made.
+    /// Corruptions that the ICRC can't detect. They were not applied.
     pub undetectable: u64,
 }
 
@@ -117,15 +117,15 @@ impl Network {
         }
     }
 
-    /// How it treats datagrams.
+    /// Its faults.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Decides what becomes of a datagram from one host to another, and when it arrives.
+    /// Decides what happens to a datagram from one host to another, and when it arrives.
     ///
-    /// `identification` is what the IPv4 header of the datagram says.
+    /// `identification` is the field of the IPv4 header.
     pub fn carry(
         &mut self,
         now: Duration,
@@ -161,7 +161,7 @@ impl Network {
         if self.is_cut(now, hosts) {
             return Fate::Cut;
         }
-        // All three are drawn every time: a change of one share does not shift the others' luck.
+        // All three are drawn every time, so a change of one rate does not change the draws of the others.
         let lost = self.rng.per_mille(self.faults.loss);
         let corrupted = self.rng.per_mille(self.faults.corruption);
         let duplicated = self.rng.per_mille(self.faults.duplication);
@@ -187,11 +187,10 @@ impl Network {
         self.faults.delay + self.rng.up_to(self.faults.jitter)
     }
 
-    /// Flips bits; false, with the bytes as they were, if nobody could notice.
+    /// Flips bits. Returns false, with the bytes unchanged, if a receiver could not detect it.
     ///
-    /// Some flips are invisible to any receiver: the ICRC leaves out the congestion bits, and over
-    /// IPv4 a receiver does not know the identification field. Making them would blame the engine
-    /// for what it can't see.
+    /// Some flips can't be detected: the ICRC excludes the congestion bits, and over IPv4 a receiver
+    /// does not know the identification field.
     fn corrupt(&mut self, flow: &Flow, identification: u16, bytes: &mut [u8]) -> bool {
         let before = bytes.to_vec();
         for _ in 0..self.rng.between(1, 3) {

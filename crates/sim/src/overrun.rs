@@ -1,4 +1,4 @@
-//! A completion queue that nobody polls until it overruns.
+//! A completion queue that overruns because it is not polled.
 
 use engine::{
     Access, AsyncEvent, Bug, CompletedWork, CompletionQueue, Config, Event, Id, Kind,
@@ -13,15 +13,15 @@ use crate::plain::{Peer, connect};
 use crate::rng::Rng;
 use crate::world::World;
 
-/// Two queue pairs that complete into the queue that overruns, and one that does not.
+/// Two queue pairs use the completion queue that overruns. The third uses another one.
 const QUEUE_PAIRS: usize = 3;
 const SPARED: usize = 2;
 
-/// Everything of the run.
+/// The run.
 pub(crate) struct Overrun {
     pub(crate) world: World,
     rng: Rng,
-    /// How many completions fit, and how many requests there will be.
+    /// The capacity of the completion queue, and the number of requests.
     capacity: usize,
     requests: usize,
     requester: Requester,
@@ -141,7 +141,7 @@ impl Overrun {
             .map_err(|error| Complaint::new(format!("a post failed: {error}")))
     }
 
-    /// The overrun is told once.
+    /// The overrun is reported once.
     fn check_events(&mut self) -> Result<(), Complaint> {
         let device = self.world.device(0).ok_or_else(dead)?;
         let mut overruns = 0;
@@ -159,7 +159,7 @@ impl Overrun {
         }
     }
 
-    /// Every queue pair of the queue is broken, also one that did nothing; the others are not.
+    /// Every queue pair of the completion queue is in ERROR, also an idle one; the others are not.
     fn check_states(&self) -> Result<(), Complaint> {
         let device = self.world.peek(0).ok_or_else(dead)?;
         for (place, &number) in self.requester.numbers.iter().enumerate() {
@@ -177,7 +177,7 @@ impl Overrun {
         Ok(())
     }
 
-    /// What was there before the overrun is still there, in order.
+    /// The completions before the overrun are still there, in order.
     fn check_completions(
         &mut self,
         queue: Id<CompletionQueue>,

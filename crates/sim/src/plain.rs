@@ -1,27 +1,27 @@
-//! The plainest way from a new queue pair to one that sends, for runs that are about other things.
+//! Brings queue pairs to RTS with fixed attributes, for runs that do not vary the connection setup.
 
 use engine::{Access, Address, Attributes, Device, Kind, ModifyError, State};
 use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
-/// Whom a queue pair talks to, and from which sequence numbers on.
+/// The peer of a queue pair, and the first PSNs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
     pub(crate) gid: Gid,
     pub(crate) number: Qpn,
-    /// The first sequence number that we send.
+    /// The first PSN that we send.
     pub(crate) sends: Psn,
-    /// The first that we expect.
+    /// The first PSN that we expect.
     pub(crate) expects: Psn,
 }
 
-/// Every right that a queue pair can give its peer.
+/// All access rights that a queue pair can grant its peer.
 pub(crate) const ALL_RIGHTS: Access = Access::REMOTE_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC)
     .union(Access::FLUSH_GLOBAL)
     .union(Access::FLUSH_PERSISTENT);
 
-/// Takes an RC or UC queue pair from reset to sending.
+/// Brings an RC or UC queue pair from RESET to RTS.
 pub(crate) fn connect(
     device: &mut Device,
     number: Qpn,
@@ -70,7 +70,7 @@ fn ready_to_send(peer: &Peer, reliable: bool) -> Attributes {
     }
 }
 
-/// Takes a UD queue pair from reset to sending.
+/// Brings a UD queue pair from RESET to RTS.
 pub(crate) fn open(device: &mut Device, number: Qpn, key: QueueKey) -> Result<(), ModifyError> {
     let to = |state| Attributes {
         state: Some(state),

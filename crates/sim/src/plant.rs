@@ -1,4 +1,4 @@
-//! Known bugs, planted to see them found.
+//! Deliberate bugs, to prove that the checks find them.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    /// All of them.
+    /// All bugs.
     pub fn all() -> impl Iterator<Item = Bug> {
         let devices = engine::Bug::ALL.into_iter().map(Bug::Device);
         devices.chain(cm::Bug::ALL.into_iter().map(Bug::Manager))

@@ -1,8 +1,8 @@
-//! The one source of chance: everything random in a run comes from its seed.
+//! The only source of random numbers in a run.
 
 use std::time::Duration;
 
-/// A small generator (xoshiro256**), the same for the same seed on every machine.
+/// A random number generator (xoshiro256**). The same seed gives the same numbers on every machine.
 #[derive(Debug, Clone)]
 pub struct Rng {
     state: [u64; 4],
@@ -18,7 +18,7 @@ impl Rng {
         }
     }
 
-    /// Another generator, so that one part of a run does not shift the luck of another.
+    /// Another generator, so that the draws of one part of a run do not change those of another.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self::new(self.word())
@@ -58,17 +58,17 @@ impl Rng {
         low + self.below(high - low + 1)
     }
 
-    /// True in so many of a thousand cases.
+    /// True with a probability of `share` per mille.
     pub fn per_mille(&mut self, share: u32) -> bool {
         self.below(1000) < share as usize
     }
 
-    /// True in so many of a hundred cases.
+    /// True with a probability of `share` percent.
     pub fn percent(&mut self, share: u32) -> bool {
         self.below(100) < share as usize
     }
 
-    /// One of them.
+    /// One of the choices.
     ///
     /// # Panics
     /// If there is none.
@@ -76,7 +76,7 @@ impl Rng {
         &choices[self.below(choices.len())]
     }
 
-    /// One of them, each as often as its weight says.
+    /// One of the choices, with a probability by weight.
     ///
     /// # Panics
     /// If no weight is above zero.
@@ -92,7 +92,7 @@ impl Rng {
         panic!("there is something to choose");
     }
 
-    /// A duration of up to `most` nanoseconds' precision.
+    /// A duration of at most `most`, in nanoseconds.
     pub fn up_to(&mut self, most: Duration) -> Duration {
         Duration::from_nanos(self.below(most.as_nanos() as usize + 1) as u64)
     }
@@ -105,7 +105,7 @@ impl Rng {
         }
     }
 
-    /// So many random bytes.
+    /// `length` random bytes.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         self.fill(&mut bytes);

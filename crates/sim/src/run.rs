@@ -11,10 +11,10 @@ use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::world::World;
 
-/// How a run is watched or spoiled.
+/// The options of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// A bug to plant in all devices, or in all connection managers.
+    /// A bug to enable in all devices, or in all connection managers.
     pub bug: Option<Bug>,
     /// Whether every packet is printed.
     pub packets: bool,
@@ -26,24 +26,24 @@ impl Options {
     }
 }
 
-/// What a run was.
+/// The summary of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// The kind of run.
     pub scenario: Scenario,
-    /// How many hosts there were.
+    /// The number of hosts.
     pub hosts: usize,
-    /// How many queue pairs they had in all.
+    /// The number of queue pairs of all hosts.
     pub queue_pairs: usize,
-    /// How many packets were sent.
+    /// The number of packets sent.
     pub packets: u64,
-    /// How many of them were repetitions.
+    /// How many of them were retransmissions.
     pub retransmitted: u64,
     /// How much virtual time passed.
     pub time: Duration,
-    /// The fingerprint of everything that happened.
+    /// The digest of all events.
     pub digest: u64,
-    /// What happened to connections, if there were any.
+    /// Connection events by kind, for runs with connection managers.
     pub census: Census,
 }
 
@@ -81,16 +81,16 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A run in which something was wrong.
+/// A run in which a check failed.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// The number that makes it happen again.
+    /// The seed that reproduces it.
     pub seed: u64,
     /// The kind of run.
     pub scenario: Scenario,
-    /// What was wrong.
+    /// The check that failed.
     pub complaint: Complaint,
-    /// The bug that had been planted.
+    /// The bug that was enabled.
     pub bug: Option<Bug>,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Runs one seed. A panic of the engine is a failure like any other.
+/// Runs one seed. A panic counts as a failure.
 pub fn run(seed: u64, options: Options) -> Result<Summary, Box<Failure>> {
     let mut rng = Rng::new(seed);
     let scenario = Scenario::draw(&mut rng);

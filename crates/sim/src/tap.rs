@@ -1,4 +1,4 @@
-//! What can be learned from the wire alone: how often something was sent, and when.
+//! Observes all packets: how many times each was sent, and when.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,29 +18,29 @@ pub struct Endpoint {
     pub queue_pair: Qpn,
 }
 
-/// The requests of one reliable queue pair, as the wire shows them.
+/// The requests of one reliable queue pair, as observed on the network.
 #[derive(Debug, Clone)]
 pub struct Stream {
     mtu: usize,
     first: Option<Psn>,
-    /// How often each sequence number was asked for, counted from the first.
+    /// How many times each PSN was requested, counted from the first PSN.
     sent: Vec<u32>,
-    /// How often the peer was not ready for each sequence number.
+    /// How many RNR NAKs each PSN got.
     not_ready: BTreeMap<u32, u32>,
-    /// Until when the peer asked for silence.
+    /// Until when an RNR NAK forbids requests.
     hold_until: Duration,
-    /// How many messages were sent, as the peer counts them.
+    /// How many messages were sent, by message sequence number.
     messages: u32,
-    /// How many sequence numbers are acknowledged, counted from the first.
+    /// How many PSNs are acknowledged, counted from the first.
     acknowledged: usize,
-    /// The last message that the peer says to have a receive for.
+    /// The last message that the peer has granted a credit for.
     credit_limit: Option<u32>,
-    /// How many sequence numbers arrived at the peer without a gap.
+    /// How many PSNs arrived at the peer without a gap.
     arrived: usize,
-    /// Whether something came after a gap, and how often that began.
+    /// Whether a request arrived after a gap, and how many gaps there were.
     in_gap: bool,
     gaps: u64,
-    /// When packets between the two were harmed.
+    /// When packets between the two queue pairs were lost or corrupted.
     harmed: Vec<Duration>,
     /// When the first and the last request packet was sent.
     first_sent: Option<Duration>,
@@ -48,19 +48,19 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// How often the packet that was sent most often was sent.
+    /// The largest number of transmissions of one packet.
     #[must_use]
     pub fn most_sent(&self) -> u32 {
         self.sent.iter().copied().max().unwrap_or(0)
     }
 
-    /// How often the peer said most often that it was not ready.
+    /// The largest number of RNR NAKs for one PSN.
     #[must_use]
     pub fn most_not_ready(&self) -> u32 {
         self.not_ready.values().copied().max().unwrap_or(0)
     }
 
-    /// How many packets between the two were harmed since then.
+    /// How many packets between the two queue pairs were lost or corrupted since then.
     #[must_use]
     pub fn harmed_since(&self, since: Duration) -> usize {
         self.harmed.iter().filter(|&&at| at >= since).count()
@@ -78,8 +78,8 @@ impl Stream {
         self.last_sent
     }
 
-    /// C9-148: a message that the peer has no receive for may be sent only when nothing else is
-    /// under way, to learn of new receives.
+    /// C9-148: a message without a credit may be sent only when nothing else is in flight, to learn of
+    /// new credits.
     fn has_credit(&mut self, packet: &Packet<'_>) -> bool {
         let begin = self.place(packet.psn);
         let is_new = begin >= self.sent.len() && packet.opcode.position().starts();
@@ -110,13 +110,13 @@ impl Stream {
         self.acknowledged = self.acknowledged.max(end);
     }
 
-    /// How many sequence numbers were before this one.
+    /// The distance of a PSN from the first PSN.
     fn place(&mut self, psn: Psn) -> usize {
         let first = *self.first.get_or_insert(psn);
         psn.ahead_of(first) as usize
     }
 
-    /// The sequence numbers that a request takes: a read takes those of all its responses.
+    /// The PSNs of a request. A read includes those of all its responses.
     fn extent(&mut self, packet: &Packet<'_>) -> Range<usize> {
         let begin = self.place(packet.psn);
         let read = packet.opcode.operation() == Operation::ReadRequest;
@@ -126,7 +126,7 @@ impl Stream {
         begin..begin + span
     }
 
-    /// A request arrived at the peer, which tells of a gap when it begins and then keeps silent.
+    /// A request arrived at the peer. The peer reports a gap once.
     fn note_arrival(&mut self, packet: &Packet<'_>) {
         let extent = self.extent(packet);
         if extent.start == self.arrived {
@@ -140,7 +140,7 @@ impl Stream {
 
     fn count(&mut self, packet: &Packet<'_>) {
         let Range { start: begin, end } = self.extent(packet);
-        // A number before the first one would be half the space away: no stream is that long.
+        // A PSN before the first one would be half the PSN space away. No stream is that long.
         if end < 1 << 20 {
             self.sent.resize(self.sent.len().max(end), 0);
             self.sent[begin..end]
@@ -150,30 +150,30 @@ impl Stream {
     }
 }
 
-/// Looks at every packet that is sent or arrives.
+/// Observes every packet that is sent or arrives.
 #[derive(Default)]
 pub struct Tap {
-    /// Whether a request that was refused for want of a receive must not be seen too early. Only
-    /// where nothing is lost or overtaken can the wire tell that.
+    /// Whether to check that no request is sent before the RNR delay is over. This is possible only
+    /// without loss and reordering.
     pub watches_receiver_not_ready: bool,
-    /// Whether nobody may send more than the peer has receives for. Only where nothing is lost or
-    /// overtaken does the sender know what was said last.
+    /// Whether to check that senders respect the credits. This is possible only without loss and
+    /// reordering, because otherwise the sender may not know the latest credits.
     pub watches_credits: bool,
     streams: Vec<Stream>,
     /// The stream of a queue pair's own requests.
     own: BTreeMap<Endpoint, usize>,
-    /// The stream of the requests that come to a queue pair.
+    /// The stream of the requests to a queue pair.
     incoming: BTreeMap<Endpoint, usize>,
 }
 
 impl Tap {
-    /// How often, in all streams, a request came after a gap for the first time.
+    /// The number of gaps in all streams.
     #[must_use]
     pub fn gaps(&self) -> u64 {
         self.streams.iter().map(|stream| stream.gaps).sum()
     }
 
-    /// Follows the requests of `local` to `peer`; gives the number of their stream.
+    /// Observes the requests of `local` to `peer`; returns the index of their stream.
     pub fn follow(&mut self, local: Endpoint, peer: Endpoint, mtu: usize) -> usize {
         self.streams.push(Stream {
             mtu,
@@ -197,7 +197,7 @@ impl Tap {
         stream
     }
 
-    /// A stream that is followed.
+    /// A stream by its index.
     #[must_use]
     pub fn stream(&self, number: usize) -> &Stream {
         &self.streams[number]
@@ -251,7 +251,7 @@ impl Tap {
         Ok(())
     }
 
-    /// Nobody can have completed more messages than were sent.
+    /// A peer can't have completed more messages than were sent.
     fn check_response(&self, destination: Endpoint, packet: &Packet<'_>) -> Result<(), Complaint> {
         let (Some(&stream), Some(aeth)) = (self.own.get(&destination), packet.aeth()) else {
             return Ok(());
@@ -291,7 +291,7 @@ impl Tap {
             return;
         };
         *stream.not_ready.entry(packet.psn.value()).or_default() += 1;
-        // Who waits already does not wait longer.
+        // A second RNR NAK does not extend the delay.
         if now >= stream.hold_until {
             stream.hold_until = now + timer.delay();
         }

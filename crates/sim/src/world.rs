@@ -1,4 +1,4 @@
-//! Hosts, the network between them, and a clock that jumps from one event to the next.
+//! Hosts, the network between them, and a virtual clock that advances from one event to the next.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,28 +16,28 @@ use crate::network::{Fate, Network};
 use crate::rng::Rng;
 use crate::tap::{Endpoint, Tap};
 
-/// One machine with one device.
+/// A simulated host.
 pub struct Host {
-    /// The device; none when the host is dead.
+    /// What the host runs; none while it is down.
     pub machine: Option<Machine>,
-    /// The address at which it is reached.
+    /// Its address.
     pub address: IpAddr,
-    /// Multicast groups that it listens to.
+    /// The multicast groups that it has joined.
     pub groups: Vec<IpAddr>,
-    /// The queue pair numbers whose packets it gets; all of them, unless it is one of several
-    /// processes at its address.
+    /// The queue pair numbers whose packets it receives. None means all: it is the only process at its
+    /// address.
     pub numbers: Option<Range<u32>>,
-    /// When its timers will be looked at.
+    /// When its next timer event is scheduled.
     timer_at: Option<Duration>,
-    /// Whether it will be asked for packets.
+    /// Whether a transmit event is scheduled.
     transmit_due: bool,
-    /// What it counted, also after its death.
+    /// Its counters at the time when it went down.
     pub counters: Counters,
-    /// How many datagrams reached it with bits flipped.
+    /// How many corrupted datagrams reached it.
     spoiled: u64,
 }
 
-/// What happens at a moment.
+/// An event of the simulation.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
     Arrival { host: usize, datagram: Datagram },
@@ -46,7 +46,7 @@ enum Happening {
     Call { number: u64 },
 }
 
-/// A datagram under way. Never compared: no two happenings have the same turn.
+/// A datagram in flight. The order is never used, because every event has a different sequence number.
 #[derive(Debug)]
 struct Datagram {
     flow: Flow,
@@ -74,24 +74,24 @@ impl Ord for Datagram {
     }
 }
 
-/// What a step of the world was.
+/// What a step of the simulation did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Something at this host.
+    /// An event at this host.
     Host(usize),
-    /// A moment that was asked for with [`World::call`].
+    /// A call that [`World::call`] scheduled.
     Call(u64),
 }
 
-/// Everything there is.
+/// The simulated hosts, network and clock.
 pub struct World {
     /// All hosts.
     pub hosts: Vec<Host>,
     /// The network between them.
     pub network: Network,
-    /// Who looks at the wire.
+    /// Observes all packets.
     pub tap: Tap,
-    /// The fingerprint of all that happened.
+    /// The digest of all events.
     pub digest: Digest,
     /// How many packets were sent.
     pub packets: u64,
@@ -101,14 +101,14 @@ pub struct World {
     now: Duration,
     agenda: BinaryHeap<Reverse<(Duration, u64, Happening)>>,
     turns: u64,
-    /// How long a host may let packets wait for others before it sends or answers.
+    /// The longest time that a host waits before it sends or answers.
     lag: Duration,
     rng: Rng,
     buffer: Vec<u8>,
 }
 
 impl World {
-    /// A world without hosts, whose network is `network` and whose hosts may answer after `lag`.
+    /// A simulation without hosts. Hosts send and answer after at most `lag`.
     #[must_use]
     pub fn new(network: Network, lag: Duration, rng: Rng) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl World {
             digest: Digest::default(),
             packets: 0,
             prints: false,
-            // The only look at a clock: all times are distances from here.
+            // The only use of the clock: all times are relative to it.
             base: Instant::now(),
             now: Duration::ZERO,
             agenda: BinaryHeap::new(),
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// Adds a host; gives its number.
+    /// Adds a host; returns its index.
     pub fn add_host(&mut self, address: IpAddr, machine: impl Into<Machine>) -> usize {
         self.hosts.push(Host {
             machine: Some(machine.into()),
@@ -144,13 +144,13 @@ impl World {
         self.hosts.len() - 1
     }
 
-    /// The time since the world began.
+    /// The virtual time since the start.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.now
     }
 
-    /// The most that a request and its answer take on this network, with hosts as slow as here.
+    /// The longest round trip on this network, including the delays of the hosts.
     #[must_use]
     pub fn slowest_round_trip(&self) -> Duration {
         2 * (self.network.faults().slowest() + self.lag)
@@ -175,26 +175,26 @@ impl World {
         self.machine(host).map(Machine::device)
     }
 
-    /// The machine of a host, to do something with it; none if the host is dead.
+    /// The machine of a host, to change it; none if the host is down. Schedules a transmit event.
     pub fn machine(&mut self, host: usize) -> Option<&mut Machine> {
         self.touch(host);
         self.hosts[host].machine.as_mut()
     }
 
-    /// The device of a host, to look at.
+    /// The device of a host, read-only.
     #[must_use]
     pub fn peek(&self, host: usize) -> Option<&Device> {
         self.hosts[host].machine.as_ref().map(Machine::peek)
     }
 
-    /// Ends a host: its device is gone, and packets to it vanish.
+    /// Takes a host down: its device is gone, and packets to it are lost.
     pub fn kill(&mut self, host: usize) {
         if let Some(machine) = self.hosts[host].machine.take() {
             self.hosts[host].counters = *machine.peek().counters();
         }
     }
 
-    /// A dead host begins a new life, with a new device.
+    /// Starts a host again with a new device.
     pub fn revive(&mut self, host: usize, machine: impl Into<Machine>) -> Result<(), Complaint> {
         self.check_spoiled_at(host, &self.hosts[host].counters)?;
         let host = &mut self.hosts[host];
@@ -203,7 +203,7 @@ impl World {
         Ok(())
     }
 
-    /// All counters of all hosts, the dead included.
+    /// The counters of all hosts, including those that are down.
     pub fn counters(&self) -> impl Iterator<Item = Counters> {
         self.hosts.iter().map(|host| match &host.machine {
             Some(machine) => *machine.peek().counters(),
@@ -211,7 +211,7 @@ impl World {
         })
     }
 
-    /// Every host must have noticed every datagram that reached it with bits flipped, and no other.
+    /// Every host must have counted each corrupted datagram that reached it, and no other.
     pub fn check_spoiled(&self) -> Result<(), Complaint> {
         for (host, counters) in self.counters().enumerate() {
             self.check_spoiled_at(host, &counters)?;
@@ -234,13 +234,13 @@ impl World {
         self.schedule(self.now + delay, Happening::Call { number });
     }
 
-    /// Whether nothing will ever happen unless somebody does something.
+    /// Whether no event is scheduled.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.agenda.is_empty()
     }
 
-    /// Lets the next thing happen; none if nothing ever will.
+    /// Executes the next event; none if no event is scheduled.
     pub fn step(&mut self) -> Result<Option<Step>, Complaint> {
         let Some(Reverse((at, _, happening))) = self.agenda.pop() else {
             return Ok(None);
@@ -266,18 +266,18 @@ impl World {
     }
 
     fn schedule(&mut self, at: Duration, happening: Happening) {
-        // The turn makes equal times happen in the order in which they were scheduled.
+        // The sequence number keeps events of equal time in the order in which they were scheduled.
         self.turns += 1;
         self.agenda.push(Reverse((at, self.turns, happening)));
     }
 
-    /// The same moment, as devices are told it.
+    /// The current time as an `Instant`, for devices.
     #[must_use]
     pub fn instant(&self) -> Instant {
         self.base + self.now
     }
 
-    /// Something was or will be done to a device: ask it for packets and timers soon.
+    /// Schedules a transmit event, because the device changed or is about to change.
     fn touch(&mut self, host: usize) {
         if self.hosts[host].machine.is_some() && !self.hosts[host].transmit_due {
             self.hosts[host].transmit_due = true;
@@ -293,7 +293,7 @@ impl World {
         };
         machine.handle_datagram(instant, &Arrival::new(datagram.flow), &datagram.bytes);
         if self.rng.percent(3) {
-            // Early or twice is harmless, they say.
+            // An early or repeated call must be harmless.
             machine.handle_timeout(instant);
         }
         self.hosts[host].spoiled += u64::from(!datagram.intact);
@@ -353,7 +353,7 @@ impl World {
         Ok(())
     }
 
-    /// Sends a packet in the place of a host, which may be dead.
+    /// Sends a packet on behalf of a host, which may be down.
     pub fn send_for(&mut self, host: usize, flow: &Flow, packet: &[u8]) -> Result<(), Complaint> {
         let receivers = self.receivers(flow);
         self.send_packet(host, &receivers, flow, 0, packet)
@@ -386,8 +386,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether a packet that has this address comes to this host. Of the processes that share an
-    /// address each has its numbers; what comes to queue pair 1 goes to any one that lives.
+    /// Whether this host receives a packet to this queue pair number. Processes that share an address
+    /// have different numbers. A packet to queue pair 1 goes to the first process that is up.
     fn is_steered_to(&self, host: usize, number: Qpn) -> bool {
         let Some(numbers) = &self.hosts[host].numbers else {
             return true;
@@ -436,7 +436,7 @@ impl World {
     }
 }
 
-/// Whatever a device sends must be a packet with the checksum that its place in the send calls for.
+/// A sent datagram must be a valid packet with the ICRC of its position in the send.
 fn check_sent<'a>(
     flow: &Flow,
     identification: u16,

@@ -1,5 +1,5 @@
-//! What the fuzz targets of engine and connection manager do, on a stable compiler: every seed as it
-//! is, then damaged at random, and noise.
+//! The fuzz targets of engine and connection manager on a stable compiler: every seed unchanged, then
+//! with random damage, and random bytes.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// Sorted, so that a failing case that proptest wrote down means the same everywhere.
+/// Sorted, so that a failing case of proptest is the same on every machine.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
     let mut seeds: Vec<_> = fs::read_dir(folder.join(target))
@@ -20,7 +20,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Several seeds one after the other, with some bytes changed.
+/// Several concatenated seeds with some bytes changed.
 fn damaged(target: &str) -> impl Strategy<Value = Vec<u8>> {
     let changes = vec((any::<Index>(), any::<u8>()), 0..8);
     let several = vec(select(seeds(target)), 1..5);
@@ -46,7 +46,7 @@ fn seeds_of_the_connection_manager_keep_every_promise() {
 }
 
 proptest! {
-    // PROPTEST_CASES overrules the number.
+    // PROPTEST_CASES overrides the number.
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]

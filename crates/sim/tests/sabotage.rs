@@ -1,13 +1,13 @@
-//! A simulator that never fails proves nothing: every planted bug must be found.
+//! Every deliberate bug must be found, to prove that the checks work.
 
 use sim::{Bug, Failure, Options, Scenario, run};
 
-/// One of so many runs must find each bug.
+/// At least one of this many runs must find each bug.
 const RUNS: usize = 6000;
 
 #[test]
 fn every_planted_bug_is_found() {
-    // A planted bug may well make the engine panic; the run tells of it.
+    // A bug may make the engine panic. The run reports that.
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
     for bug in Bug::all() {
@@ -30,7 +30,7 @@ fn first_catch(bug: Bug) -> Option<Failure> {
         bug: Some(bug),
         ..Options::default()
     };
-    // Only some runs have connection managers at all.
+    // Only some runs have connection managers.
     let concerns = |seed: &u64| match bug {
         Bug::Device(_) => true,
         Bug::Manager(_) => Scenario::of_seed(*seed) == Scenario::Connections,

@@ -1,4 +1,4 @@
-//! A handful of seeds with every test run; thousands more run by the command.
+//! Some seeds in every test run. The command runs thousands more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use sim::{Options, Scenario, campaign, run};
 
 const SEEDS: u64 = 1500;
 
-/// How many further runs with connection managers there are.
+/// The number of additional runs with connection managers.
 const CONNECTIONS: usize = 4000;
 
-/// What must happen in them.
+/// The events that must occur in them.
 const EVERYTHING: &[&str] = &[
     "Resolved",
     "Failed",
@@ -51,8 +51,7 @@ fn the_engine_keeps_its_promises() {
     assert_eq!(campaign.runs(), SEEDS);
 }
 
-/// More seeds of the kind in which a connection manager can go wrong in many ways, and a proof that
-/// they get everywhere.
+/// More seeds of the scenario with connection managers. All kinds of events must occur.
 #[test]
 fn the_connection_manager_keeps_its_promises_wherever_it_gets() {
     let connections = |seed: &u64| Scenario::of_seed(*seed) == Scenario::Connections;

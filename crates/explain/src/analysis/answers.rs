@@ -1,4 +1,4 @@
-//! Answers: what they settle, and what they complain about.
+//! Answers: acknowledgements, responses and NAKs.
 
 use wire::{NakCode, Operation, Syndrome};
 
@@ -10,11 +10,11 @@ use crate::id::{MessageId, PacketId};
 use crate::message::Outcome;
 use crate::packet::{Marks, Packet, Role};
 
-/// As many answers behind missing data, and nobody asks for it: then it did come.
+/// After this many answers without a new request for missing data, the data counts as received.
 const UNHEEDED: u64 = 512;
 
 impl Stream {
-    /// Takes an answer to a request of this stream.
+    /// Handles an answer to a request of this stream.
     pub(super) fn answer(&mut self, id: PacketId, scene: &mut Scene<'_>) {
         let packet = scene.packets[id.index()];
         let Some(place) = self.place_of_answer(id, &packet, scene) else {
@@ -28,7 +28,7 @@ impl Stream {
             message.answers += 1;
             message.last = message.last.max(id);
         }
-        // Captured where it left, and nowhere else: nobody heard it.
+        // Captured only at its sender: it was lost.
         if packet.marks.contains(Marks::LOST) {
             return;
         }
@@ -55,7 +55,7 @@ impl Stream {
         }
     }
 
-    /// Where the request is that this answers. None if there is no such request.
+    /// The position of the request that this answers; none if there is no such request.
     fn place_of_answer(
         &mut self,
         id: PacketId,
@@ -76,7 +76,7 @@ impl Stream {
             self.stretch_read(place, scene);
             return Some(place);
         }
-        // A packet that never came is the next one, if nothing behind it was captured either.
+        // A NAK for the next position: the packet was lost before the capture point.
         if packet.role == Role::Refuse && place == next {
             return Some(place);
         }
@@ -84,7 +84,7 @@ impl Stream {
         None
     }
 
-    /// A read whose path MTU was not known takes as many numbers as its answer has packets.
+    /// A read with an unknown path MTU uses as many PSNs as its answer has packets.
     fn stretch_read(&mut self, place: Place, scene: &mut Scene<'_>) {
         let psn = self.psn_at(place);
         if let Some((&start, &read)) = self.messages.last_key_value() {
@@ -155,13 +155,13 @@ impl Stream {
         self.resolve(place, id, scene);
     }
 
-    /// Everything before a place arrived, says an answer. It can't be when data of a read before it is
-    /// missing: then the requester asks for that again and drops the answer.
+    /// An answer acknowledges everything before a position. If data of an earlier read is missing, the
+    /// requester drops the answer and requests the data again.
     fn settle(&mut self, until: Place, id: PacketId, scene: &mut Scene<'_>) -> bool {
         self.answered = self.answered.max(until);
         while let Some((&start, &message)) = self.messages.range(self.settled..).next() {
             let end = start + u64::from(scene.messages[message.index()].span);
-            // A message that is still being sent can be acknowledged up to here only.
+            // A message that is not completely sent is acknowledged only up to here.
             let is_last = self.messages.last_key_value().map(|(last, _)| *last) == Some(start);
             let unfinished = self.goes_on && is_last;
             if end > until || (unfinished && end == until) {
@@ -179,8 +179,8 @@ impl Stream {
         true
     }
 
-    /// Data of a read did not come before a later answer did. Complains of it, unless it turns out
-    /// that only the capture missed it.
+    /// Data of a read did not arrive before a later answer. Reports it, unless only the capture missed
+    /// it.
     fn misses_data(
         &mut self,
         start: Place,
@@ -213,7 +213,7 @@ impl Stream {
         }
     }
 
-    /// What is repeated although acknowledged is still looked for, but not for ever.
+    /// Keeps acknowledged packets for a while, because they may be retransmitted.
     fn forget_settled(&mut self) {
         const KEPT: usize = 4096;
         while self.under_way.len() > KEPT {
@@ -224,7 +224,7 @@ impl Stream {
         }
     }
 
-    /// The last packet that was sent at a place did not arrive, or not in time.
+    /// The last packet that was sent at a position did not arrive, or not in time.
     fn mark_lost(&mut self, place: Place, scene: &mut Scene<'_>) -> Option<PacketId> {
         let mut packets = self.under_way.iter().rev().take(FAR);
         let &(_, id) = packets.find(|&&(at, _)| at == place)?;
@@ -237,7 +237,7 @@ impl Stream {
         Some(id)
     }
 
-    /// Something is wrong at a place: a new trouble, or more of the one that is there.
+    /// Starts a recovery at a position, or adds to the one that is there.
     fn complain(&mut self, cause: Cause, place: Place, id: PacketId, scene: &mut Scene<'_>) {
         self.report_overcome(scene);
         let time = scene.packets[id.index()].time;
@@ -255,8 +255,8 @@ impl Stream {
         self.troubles.push(trouble);
     }
 
-    /// An answer at a place ends the troubles before it. They are reported when nothing is sent because
-    /// of them any more.
+    /// An answer at a position ends the recoveries before it. They are reported after their last
+    /// retransmission.
     fn resolve(&mut self, place: Place, id: PacketId, scene: &Scene<'_>) {
         let time = scene.packets[id.index()].time;
         for trouble in self
@@ -268,7 +268,7 @@ impl Stream {
         }
     }
 
-    /// Reports the troubles that are over.
+    /// Reports the recoveries that have ended.
     pub(super) fn report_overcome(&mut self, scene: &mut Scene<'_>) {
         if self
             .troubles

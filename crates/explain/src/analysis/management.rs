@@ -1,4 +1,4 @@
-//! Handshakes: what the connection managers agreed on, and where they failed.
+//! Handshakes of connection managers: their result and their errors.
 
 use super::Scene;
 use crate::anomaly::{Anomaly, Kind};
@@ -10,7 +10,7 @@ use crate::lane::Speaker;
 use crate::packet::Marks;
 use crate::words::{duration, times};
 
-/// Gives every connection its handshake.
+/// Adds the handshake to every connection.
 pub(super) fn tell(
     scene: &mut Scene<'_>,
     dialogues: &Dialogues,
@@ -68,7 +68,7 @@ fn side(speaker: Speaker) -> Side {
 
 fn outcome(dialogue: &Dialogue) -> HandshakeOutcome {
     let answered = dialogue.said.iter().any(|said| said.by == Speaker::Passive);
-    // Who asked may end its own attempt with a REJ: "timeout".
+    // The active side may end its own attempt with a REJ "timeout".
     if !answered && (dialogue.has("REQ") || dialogue.has("SIDR_REQ")) {
         return HandshakeOutcome::Unanswered;
     }
@@ -147,7 +147,7 @@ fn complain(
     }
 }
 
-/// Messages that had to be said more than once.
+/// Reports retransmitted messages.
 fn complain_of_repetitions(dialogue: &Dialogue, connection: ConnectionId, scene: &mut Scene<'_>) {
     let mut repeated = dialogue.said.iter().filter(|said| said.repeated);
     let Some(first) = repeated.next() else {
@@ -162,7 +162,7 @@ fn complain_of_repetitions(dialogue: &Dialogue, connection: ConnectionId, scene:
     report(Kind::HandshakeRepeated, first, &what, connection, scene);
 }
 
-/// Over which time something was asked again and again.
+/// The time span of the retransmissions.
 fn spread(dialogue: &Dialogue, scene: &Scene<'_>) -> String {
     match dialogue.said.as_slice() {
         [first, .., last] => {

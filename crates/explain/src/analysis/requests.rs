@@ -1,4 +1,4 @@
-//! Requests: which message a packet belongs to, and whether it was sent before.
+//! Requests: finds the message of a packet, and whether it is a retransmission.
 
 use wire::{Operation, Position, Transport};
 
@@ -12,7 +12,7 @@ use crate::packet::{Marks, Packet, Role};
 use crate::words::psn_range;
 
 impl Stream {
-    /// Takes a packet of a connected service.
+    /// Handles a request packet of a connected service.
     pub(super) fn request(&mut self, id: PacketId, scene: &mut Scene<'_>) {
         let packet = scene.packets[id.index()];
         self.check_size(id, &packet);
@@ -36,7 +36,7 @@ impl Stream {
         self.take_repeated(place, id, scene);
     }
 
-    /// Takes a datagram: a message of its own.
+    /// Handles a datagram. It is a complete message.
     pub(super) fn datagram(&mut self, id: PacketId, scene: &mut Scene<'_>) {
         let packet = scene.packets[id.index()];
         let message = MessageId::new(scene.messages.len());
@@ -45,7 +45,7 @@ impl Stream {
         scene.packets[id.index()].message = Some(message);
     }
 
-    /// The place of a packet; finds the beginning if it is the first.
+    /// The position of a packet. The first packet sets the start.
     fn start(&mut self, id: PacketId, packet: &Packet, scene: &mut Scene<'_>) -> Option<Place> {
         let end = &mut scene.connections[self.connection.index()].ends[self.side.index()];
         end.first_psn.get_or_insert(packet.psn);
@@ -62,9 +62,9 @@ impl Stream {
         self.place_of(packet.psn)
     }
 
-    /// The connection manager tells each end the number to start with.
+    /// Compares the first PSN with the one of the handshake.
     fn compare_with_agreement(&mut self, id: PacketId, packet: &Packet, scene: &mut Scene<'_>) {
-        /// A capture may have lost the first packets.
+        /// The capture may miss the first packets.
         const FEW: i32 = 4096;
         let Some(agreed) = self.agreed_psn else {
             return;
@@ -121,7 +121,7 @@ impl Stream {
         self.holes.insert(from, hole);
     }
 
-    /// Whether a place was a hole; it is none any more.
+    /// Removes a position from the holes; returns whether it was one.
     fn fill_hole(&mut self, place: Place) -> bool {
         let before = self.holes.range(..=place).next_back();
         let Some(&hole) = before.map(|(_, hole)| hole).filter(|hole| place < hole.end) else {
@@ -135,8 +135,8 @@ impl Stream {
         true
     }
 
-    /// Only a read takes numbers that it has no packets for. Another request inside its range shows
-    /// that it takes fewer than was thought.
+    /// Only a read uses PSNs without packets. Another request inside its range shows that it uses fewer
+    /// than computed.
     fn cuts_short(&mut self, place: Place, packet: &Packet, scene: &mut Scene<'_>) -> bool {
         let Some(found) = self.message_at(place, scene) else {
             return false;
@@ -175,7 +175,7 @@ impl Stream {
         }
     }
 
-    /// A packet that was missing and came after all. Its message is the one around it, if any.
+    /// Handles a late packet. It belongs to the message around it, if there is one.
     fn take_late(&mut self, place: Place, id: PacketId, scene: &mut Scene<'_>) {
         let packet = scene.packets[id.index()];
         self.under_way.push_back((place, id));
@@ -194,7 +194,7 @@ impl Stream {
         scene.packets[id.index()].message = Some(message);
     }
 
-    /// A message whose beginning was missing grows by the packet before it.
+    /// Extends a message without a start by the packet before it.
     fn grow_back(&mut self, place: Place, id: PacketId, scene: &mut Scene<'_>) -> Option<Found> {
         let behind = self.message_at(place + 1, scene)?;
         let packet = scene.packets[id.index()];
@@ -215,7 +215,7 @@ impl Stream {
         })
     }
 
-    /// A message whose end was missing grows by the packet behind it.
+    /// Extends a message without an end by the packet after it.
     fn grow_on(&self, place: Place, packet: &Packet, scene: &mut Scene<'_>) -> Option<Found> {
         let before = self.message_at(place.checked_sub(1)?, scene)?;
         if packet.opcode.position().starts() {
@@ -257,9 +257,9 @@ impl Stream {
         self.under_way.push_back((place, id));
     }
 
-    /// Adds a packet to the trouble that makes it necessary. Tells whether there is one.
+    /// Adds a retransmission to its recovery; returns whether there is one.
     fn count_repeat(&mut self, place: Place, end: Place, time: u64) -> bool {
-        // Some of them may be lost again before they come to the place of the capture.
+        // Some of them may be lost again before the capture point.
         const SKIPPED: Place = 32;
         let goes_on = self
             .replayed
@@ -277,7 +277,7 @@ impl Stream {
         true
     }
 
-    /// Why a packet is sent again that nobody asked for.
+    /// The cause of a retransmission without a NAK.
     fn cause_of_repeat(&self, place: Place, id: PacketId, scene: &mut Scene<'_>) -> Cause {
         let time = scene.packets[id.index()].time;
         let before = self.last_sent(place, scene);
@@ -292,7 +292,7 @@ impl Stream {
         Cause::AnswerLost { answer, waited }
     }
 
-    /// The answer to what is at a place, as far as the capture has it.
+    /// The captured answer to the request at a position.
     fn answer_to(&self, place: Place, before: PacketId, scene: &Scene<'_>) -> Option<PacketId> {
         let found = self.message_at(place, scene)?;
         let message = &scene.messages[found.id.index()];
@@ -307,14 +307,14 @@ impl Stream {
         })
     }
 
-    /// When the packet at a place was last sent.
+    /// When the packet at a position was last sent.
     fn last_sent(&self, place: Place, scene: &Scene<'_>) -> Option<u64> {
         let mut packets = self.under_way.iter().rev().take(FAR);
         let (_, id) = packets.find(|&&(at, _)| at == place)?;
         Some(scene.packets[id.index()].time)
     }
 
-    /// How many sequence numbers a request takes: a read takes one for each packet of its answer.
+    /// How many PSNs a request uses. A read uses one for each packet of its answer.
     fn span(&self, packet: &Packet, scene: &Scene<'_>) -> u64 {
         if packet.opcode.operation() != Operation::ReadRequest || self.path_mtu == 0 {
             return 1;
@@ -341,7 +341,7 @@ impl Stream {
         message
     }
 
-    /// A message before others that began earlier in the capture.
+    /// Inserts a message before others that started earlier in the capture.
     fn insert_message(&mut self, place: Place, id: PacketId, scene: &mut Scene<'_>) -> MessageId {
         self.settled = self.settled.min(place);
         self.begin_message(place, 1, id, scene)

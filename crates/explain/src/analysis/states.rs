@@ -1,4 +1,4 @@
-//! What the wire tells about the states of queue pairs.
+//! Derives the states of queue pairs from packets.
 
 use crate::anomaly::{Anomaly, Kind, Severity};
 use crate::connection::{Side, State, StateChange};
@@ -8,7 +8,7 @@ use crate::message::Message;
 use crate::packet::{Packet, Role};
 use crate::pairing::Paired;
 
-/// Fills in the states of all queue pairs.
+/// Sets the states of all queue pairs.
 pub(super) fn tell(
     packets: &[Packet],
     messages: &[Message],
@@ -103,7 +103,7 @@ fn of_traffic(packets: &[Packet], messages: &[Message], paired: &Paired) -> Vec<
     changes
 }
 
-/// A refusal breaks both ends; who gives up breaks alone.
+/// A fatal NAK moves both ends to ERROR. An end that gives up moves alone.
 fn of_failures(anomalies: &[Anomaly]) -> Vec<Change> {
     let mut changes = Vec::new();
     for anomaly in anomalies {

@@ -1,4 +1,4 @@
-//! One direction of requests, and the answers to it.
+//! The requests of one end of a connection, and their answers.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,67 +9,67 @@ use super::trouble::Trouble;
 use crate::connection::{Connection, Side};
 use crate::id::{ConnectionId, MessageId, PacketId};
 
-/// A sequence number that doesn't wrap: where in the stream something is.
+/// The position in a stream: a PSN that does not wrap.
 pub(super) type Place = u64;
 
-/// Where a stream starts: far enough from zero for what comes before it.
+/// The position of the first packet. Earlier packets have smaller positions.
 const BEGIN: Place = 1 << 40;
 
-/// A jump this far is no loss: the queue pair was made anew with the same number.
+/// A larger jump is not a loss: the queue pair was created again with the same number.
 pub(super) const LONGEST_JUMP: i32 = 1 << 20;
 
-/// How many packets back something is looked for: further than any queue pair goes back.
+/// How many packets a search goes back: more than a requester retransmits.
 pub(super) const FAR: usize = 1 << 14;
 
-/// More troubles at a time are those of a hostile capture.
+/// The limit of recoveries at the same time, for hostile captures.
 const MOST_TROUBLES: usize = 64;
 
-/// The requests of one end, in their order.
+/// The requests of one end, in order.
 pub(super) struct Stream {
     pub(super) connection: ConnectionId,
-    /// Who asks.
+    /// The end that sends the requests.
     pub(super) side: Side,
-    /// What a full packet carries; 0 if unknown.
+    /// The payload of a full packet; 0 if unknown.
     pub(super) path_mtu: u64,
     pub(super) agreed_psn: Option<Psn>,
-    /// What the next new request will have.
+    /// The position of the next new request.
     pub(super) next: Option<(Place, Psn)>,
-    /// Everything before this place is acknowledged.
+    /// Everything before this position is acknowledged.
     pub(super) acknowledged: Place,
-    /// The messages by where they start.
+    /// The messages by start position.
     pub(super) messages: BTreeMap<Place, MessageId>,
-    /// Messages that start before this place are settled for good.
+    /// Messages that start before this position are complete.
     pub(super) settled: Place,
-    /// Whether the last message goes on.
+    /// Whether the last message is incomplete.
     pub(super) goes_on: bool,
-    /// Numbers that no packet had, by where they begin.
+    /// Missing positions, by start.
     pub(super) holes: BTreeMap<Place, Hole>,
     /// Packets that are not acknowledged yet.
     pub(super) under_way: VecDeque<(Place, PacketId)>,
-    /// Behind the last place that an answer was seen for.
+    /// The position after the last answer.
     pub(super) answered: Place,
-    /// Behind the last packet that was sent again.
+    /// The position after the last retransmission.
     pub(super) replayed: Option<Place>,
     pub(super) troubles: Vec<Trouble>,
-    /// When the peer was last heard of.
+    /// When the peer last sent a packet.
     pub(super) last_heard: Option<u64>,
-    /// The request was refused for good.
+    /// A request was rejected with a fatal NAK.
     pub(super) broken: bool,
     pub(super) ghosts: Few,
     pub(super) orphans: Few,
     pub(super) wrong_sizes: Few,
 }
 
-/// Numbers that must have been there but were not.
+/// Positions without a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hole {
     pub(super) begin: Place,
     pub(super) end: Place,
-    /// The packet behind it.
+    /// The packet after it.
     pub(super) before: PacketId,
 }
 
-/// A message and where it is.
+/// A message and its positions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) id: MessageId,
@@ -77,7 +77,7 @@ pub(super) struct Found {
     pub(super) end: Place,
 }
 
-/// How many there are, and the first of them.
+/// The number of packets, and the first of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Few {
     pub(super) number: u64,
@@ -116,10 +116,10 @@ impl Stream {
         }
     }
 
-    /// Begins at a number, behind everything that was before.
+    /// Starts again at a PSN, after all previous positions.
     pub(super) fn begin_at(&mut self, psn: Psn) {
         let place = match self.next {
-            // Nothing is further back than a number can say.
+            // The PSN distance is limited to half of the PSN space.
             Some((place, _)) => place + (1 << 25),
             None => BEGIN,
         };
@@ -132,26 +132,26 @@ impl Stream {
         self.settled = place;
     }
 
-    /// Where in the stream a number is, seen from what comes next.
+    /// The position of a PSN, relative to the next position.
     pub(super) fn place_of(&self, psn: Psn) -> Option<Place> {
         let (place, next) = self.next?;
         Some(place.wrapping_add_signed(psn.since(next).into()))
     }
 
-    /// The number at a place.
+    /// The PSN at a position.
     pub(super) fn psn_at(&self, place: Place) -> Psn {
         let (next, psn) = self.next.unwrap_or((BEGIN, Psn::ZERO));
         Psn::new(psn.value().wrapping_sub(next.wrapping_sub(place) as u32))
     }
 
-    /// The message at a place, if it was seen.
+    /// The message at a position, if it was captured.
     pub(super) fn message_at(&self, place: Place, scene: &Scene<'_>) -> Option<Found> {
         let (&start, &id) = self.messages.range(..=place).next_back()?;
         let end = start + u64::from(scene.messages[id.index()].span);
         (place < end).then_some(Found { id, start, end })
     }
 
-    /// Where there are too many troubles, one more only adds to the last of them. Tells whether it did.
+    /// At the limit of recoveries, adds to the last one; returns whether it did.
     pub(super) fn joins_the_last(&mut self, add: impl FnOnce(&mut Trouble)) -> bool {
         let too_many = self.troubles.len() >= MOST_TROUBLES;
         if too_many && let Some(last) = self.troubles.last_mut() {
@@ -160,7 +160,7 @@ impl Stream {
         too_many
     }
 
-    /// Whether the last message is one whose answers take sequence numbers.
+    /// Whether the answers of the last message use PSNs.
     pub(super) fn ends_with_read(&self, scene: &Scene<'_>) -> bool {
         self.messages
             .last_key_value()

@@ -1,19 +1,19 @@
-//! Something that went wrong and is not over yet.
+//! Recoveries: retransmissions after a loss, an RNR NAK or a timeout.
 
 use super::stream::Place;
 use crate::id::{MessageId, PacketId};
 
-/// Why a requester sends something again.
+/// Why a requester retransmits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cause {
-    /// The responder said that a packet is missing.
+    /// The responder reported a missing packet.
     Sequence {
-        /// The packet, if it was seen leaving.
+        /// The packet, if it was captured at its sender.
         lost: Option<PacketId>,
     },
     /// The responder had no receive posted.
     NotReady {
-        /// How long it asked to wait, in nanoseconds.
+        /// The requested delay, in nanoseconds.
         delay: u64,
     },
     /// Answers with data are missing.
@@ -21,14 +21,14 @@ pub(super) enum Cause {
         /// How many packets.
         missing: u64,
     },
-    /// The answer is in the capture, but is asked for again.
+    /// The answer is in the capture, but the request is repeated.
     AnswerLost {
         /// The answer.
         answer: Option<PacketId>,
         /// How long the requester waited, in nanoseconds.
         waited: u64,
     },
-    /// Nobody said anything.
+    /// There was no answer.
     Timeout {
         /// How long the requester waited, in nanoseconds.
         waited: u64,
@@ -36,33 +36,33 @@ pub(super) enum Cause {
 }
 
 impl Cause {
-    /// Whether both are of one kind.
+    /// Whether both are of the same kind.
     pub(super) fn is_like(&self, other: &Cause) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
 
-/// Something that is to be overcome by sending again.
+/// A recovery by retransmission.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trouble {
     pub(super) cause: Cause,
-    /// The oldest place that it is about.
+    /// The oldest position that is affected.
     pub(super) at: Place,
     pub(super) message: Option<MessageId>,
     /// The packet that shows it.
     pub(super) packet: PacketId,
     pub(super) time: u64,
-    /// How often the other end complained.
+    /// How many NAKs the other end sent.
     pub(super) complaints: u64,
-    /// How often the oldest place was sent again.
+    /// How many times the oldest position was sent again.
     pub(super) rounds: u64,
     /// How many packets were sent again.
     pub(super) repeated: u64,
     /// When the first packet was sent again.
     pub(super) first_repeat: Option<u64>,
-    /// When the last thing happened.
+    /// The time of the last event.
     pub(super) last: u64,
-    /// When it was over. Packets may still be on their way because of it.
+    /// When it ended. Its retransmissions may still follow.
     pub(super) overcome: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ impl Trouble {
         }
     }
 
-    /// The other end complained again.
+    /// The other end sent another NAK.
     pub(super) fn tell(&mut self, time: u64) {
         self.complaints += 1;
         self.last = time;

@@ -1,4 +1,4 @@
-//! Troubles in words.
+//! Reports recoveries and errors as sentences.
 
 use wire::{NakCode, Operation};
 
@@ -11,7 +11,7 @@ use crate::message::{Outcome, describe};
 use crate::packet::{Marks, Packet};
 use crate::words::{count, duration, psn_range, times};
 
-/// A request was refused for good.
+/// A request was rejected with a fatal NAK.
 pub(super) fn refusal(
     stream: &Stream,
     code: NakCode,
@@ -48,7 +48,7 @@ pub(super) fn refusal(
     });
 }
 
-/// Something went wrong, and then it went right.
+/// A recovery succeeded.
 pub(super) fn overcome(stream: &Stream, trouble: &Trouble, time: u64, scene: &mut Scene<'_>) {
     let took = duration(time.saturating_sub(trouble.time));
     let again = sent_again(trouble);
@@ -83,11 +83,11 @@ pub(super) fn overcome(stream: &Stream, trouble: &Trouble, time: u64, scene: &mu
     report(kind, sentence, stream, trouble, scene);
 }
 
-/// How long an answer may be under way in a healthy network, in nanoseconds.
+/// How long an answer takes at most without faults, in nanoseconds.
 const ANSWER_TIME: u64 = 100_000_000;
 
 impl Stream {
-    /// The capture is over: what is left?
+    /// Reports what is unfinished at the end of the capture.
     pub(super) fn finish(mut self, scene: &mut Scene<'_>) {
         self.report_overcome(scene);
         self.report_lasting(scene);
@@ -125,7 +125,7 @@ impl Stream {
         );
     }
 
-    /// Troubles that the capture doesn't see the end of.
+    /// Reports recoveries that do not end in the capture.
     fn report_lasting(&mut self, scene: &mut Scene<'_>) {
         for trouble in std::mem::take(&mut self.troubles) {
             if trouble.is_data_lost() && trouble.repeated == 0 {
@@ -137,7 +137,7 @@ impl Stream {
         }
     }
 
-    /// The last messages have no answer.
+    /// Reports the last messages if they have no answer.
     fn report_unanswered(&self, scene: &mut Scene<'_>) {
         let left = self.messages.range(self.settled..).map(|(_, &id)| id);
         let mut left = left.filter(|id| {
@@ -228,7 +228,7 @@ impl Stream {
     }
 }
 
-/// Data that nobody asked for again: it did come, but the capture doesn't have it.
+/// Missing data that was not requested again: it arrived, but the capture does not contain it.
 pub(super) fn not_captured(stream: &Stream, trouble: &Trouble, scene: &mut Scene<'_>) {
     let Cause::DataLost { missing } = trouble.cause else {
         return;
@@ -244,7 +244,7 @@ pub(super) fn not_captured(stream: &Stream, trouble: &Trouble, scene: &mut Scene
     }
 }
 
-/// A trouble that the capture doesn't see the end of.
+/// A recovery that does not end in the capture.
 fn lasting(stream: &Stream, trouble: &Trouble, scene: &mut Scene<'_>) {
     let silence = duration(scene.end.saturating_sub(trouble.last));
     let again = sent_again(trouble);
@@ -332,7 +332,7 @@ fn missed(stream: &Stream, trouble: &Trouble, scene: &Scene<'_>) -> String {
     format!("{peer} missed PSN {psn} ({seen}) and {asked}")
 }
 
-/// What became of a packet that was missed.
+/// What happened to a missing packet.
 fn fate(packet: &Packet) -> &'static str {
     if !packet.marks.contains(Marks::LOST) {
         "overtaken by later ones"
@@ -403,7 +403,7 @@ fn timed_out(stream: &Stream, trouble: &Trouble, waited: u64, scene: &Scene<'_>)
     text
 }
 
-/// Data that is asked for again at once is no timeout.
+/// Data that is requested again at once is not a timeout.
 fn answer_kind(trouble: &Trouble, scene: &Scene<'_>) -> Kind {
     match trouble
         .message
@@ -439,7 +439,7 @@ fn what(message: Option<MessageId>, scene: &Scene<'_>) -> String {
     }
 }
 
-/// Where in the responder's memory a message was to go.
+/// The address in the responder's memory.
 fn target(message: Option<MessageId>, scene: &Scene<'_>) -> String {
     let Some(id) = message else {
         return String::new();

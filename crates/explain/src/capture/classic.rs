@@ -7,10 +7,10 @@ use pcap_file::pcap::{PcapReader, RawPcapPacket};
 
 use super::{Ending, Frame, ReadError, beginning, ended_early, is_cut_off};
 
-/// The higher bits of the link type say how long the checksum at the end of a frame is.
+/// The higher bits of the link type contain the length of the frame check sequence.
 const LINK_TYPE: u32 = 0xffff;
 
-/// Longer than any frame: what claims to be longer is damaged.
+/// Longer than any frame: a longer length is damaged.
 const LONGEST_FRAME: u32 = 1 << 20;
 
 pub(super) fn read(
@@ -27,7 +27,7 @@ pub(super) fn read(
     let mut frames = 0;
     let mut cut_off = false;
     let mut remark = None;
-    // The raw form is without the library's checks: tcpdump writes lengths above the snap length.
+    // Raw records skip the library's checks: tcpdump writes lengths above the snap length.
     while let Some(next) = reader.next_raw_packet() {
         match next {
             Ok(packet) if packet.incl_len <= LONGEST_FRAME => {

@@ -1,12 +1,12 @@
-//! What lies before IP in a frame: Ethernet, Linux's "cooked" headers, loopback, nothing.
+//! Link headers: Ethernet, Linux's "cooked" headers, loopback, none.
 
 use super::Direction;
 
-/// Numbers of the registry of link types.
+/// Link types of the pcap registry.
 mod number {
     pub(super) const NULL: u32 = 0;
     pub(super) const ETHERNET: u32 = 1;
-    /// What some systems call raw IP in their files.
+    /// Raw IP on some systems.
     pub(super) const OTHER_RAW: [u32; 2] = [12, 14];
     pub(super) const RAW: u32 = 101;
     pub(super) const LOOP: u32 = 108;
@@ -18,29 +18,29 @@ mod number {
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// Tags of virtual networks: four bytes each.
+/// VLAN tags: four bytes each.
 const ETHERTYPES_OF_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
 /// Linux's code for frames that were sent, not received.
 const SLL_OUTGOING: u8 = 4;
 
-/// The packet in a frame, and what the header before it says.
+/// The IP packet in a frame, and the fields of its link header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Network<'a> {
     /// From the IP header on.
     pub(crate) packet: &'a [u8],
-    /// Whether it left or came, if the header says so.
+    /// Its direction, if the header has it.
     pub(crate) direction: Option<Direction>,
-    /// The interface, if the header says so.
+    /// The interface, if the header has it.
     pub(crate) interface: Option<u32>,
 }
 
 /// Why there is no IP packet in a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LinkError {
-    /// It carries something else, or is too short.
+    /// It carries another protocol, or is too short.
     NotIp,
-    /// Nobody taught us this kind of header.
+    /// The link type is not supported.
     Unknown(u32),
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn network(link: u32, frame: &[u8]) -> Result<Network<'_>, LinkError>
         number::ETHERNET => ethernet(frame).map(plain),
         number::RAW | number::IPV4 | number::IPV6 => Some(plain(frame)),
         other if number::OTHER_RAW.contains(&other) => Some(plain(frame)),
-        // The address family before the packet has other numbers on other systems: IP tells itself.
+        // The values of the address family differ between systems, so the IP version is used.
         number::NULL | number::LOOP => frame.get(4..).map(plain),
         number::LINUX_SLL => cooked(frame),
         number::LINUX_SLL2 => cooked_2(frame),

@@ -10,14 +10,14 @@ use pcap_file::pcapng::{Block, PcapNgReader};
 
 use super::{Direction, Ending, Frame, ReadError, beginning, ended_early, is_cut_off};
 
-/// What matters of an interface.
+/// The used fields of an interface.
 #[derive(Clone, Copy)]
 struct Interface {
     link: u32,
     clock: Clock,
 }
 
-/// What the units of a timestamp are.
+/// The unit of timestamps.
 #[derive(Clone, Copy)]
 struct Clock {
     /// The code of `if_tsresol`: a negative power of ten, or of two with the highest bit set.
@@ -101,7 +101,7 @@ fn frame<'a>(block: &'a Block<'a>, interfaces: &[Interface]) -> Option<Frame<'a>
 
 fn enhanced<'a>(packet: &'a EnhancedPacketBlock<'a>, interface: &Interface) -> Frame<'a> {
     let mut frame = Frame {
-        // The library calls the units nanoseconds, whatever they are.
+        // The library reports the raw units as nanoseconds.
         time: Some(
             interface
                 .clock
@@ -136,7 +136,7 @@ fn direction(flags: u32) -> Option<Direction> {
 impl Interface {
     fn new(description: &InterfaceDescriptionBlock<'_>) -> Self {
         let mut clock = Clock {
-            // Microseconds, if nothing is said.
+            // Microseconds is the default.
             resolution: 6,
             offset_seconds: 0,
         };

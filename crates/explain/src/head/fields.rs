@@ -1,4 +1,4 @@
-//! The headers of the transport in words.
+//! The transport headers as text.
 
 use wire::{Extension, Operation, Packet, Syndrome};
 

@@ -1,4 +1,4 @@
-//! The messages of the connection manager in words.
+//! The messages of the connection manager as text.
 
 use wire::cm::{
     AddressHeader, CommunicationId, ConnectReply, ConnectRequest, DisconnectRequest,
@@ -7,7 +7,7 @@ use wire::cm::{
 
 use super::{Field, Layer};
 
-/// A message as a layer, named as the specification names it.
+/// A message as a layer, with its name in the specification.
 pub(super) fn layer(message: &Message) -> Layer {
     let fields = match message {
         Message::ConnectRequest(message) => request(message),
@@ -157,7 +157,7 @@ fn addresses(data: &[u8]) -> Vec<Field> {
     ]
 }
 
-/// The part of the private data that is the application's.
+/// The application's part of the private data.
 pub(crate) fn application_data(data: &[u8]) -> &[u8] {
     match address_header(data) {
         Some(_) => &data[AddressHeader::LENGTH..],

@@ -1,4 +1,4 @@
-//! Packets and messages as columns of numbers: small in the file, and one array each in the browser.
+//! Packets and messages as columns of numbers: compact in the file, one array each in the browser.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::message::{Message, Outcome};
 use crate::packet::Packet;
 use crate::story::Story;
 
-/// What stands for "none" among numbers of packets and messages.
+/// The value for "none" in columns of packet and message indices.
 const NONE: u32 = u32::MAX;
 
-/// Bytes in base64, little-endian as browsers on all machines of today read them.
+/// Bytes in base64, little-endian as browsers on today's machines read them.
 struct Column(Vec<u8>);
 
 impl Column {
@@ -30,7 +30,7 @@ impl Serialize for Column {
     }
 }
 
-/// Each column is made when it is written, so that only one of them is in memory.
+/// Each column is built when it is written, so only one of them is in memory.
 pub(super) struct PacketColumns<'a>(pub(super) &'a Story);
 
 impl Serialize for PacketColumns<'_> {
@@ -102,7 +102,7 @@ fn head_ends(packets: &[Packet]) -> Column {
     })
 }
 
-/// Each column is made when it is written, as above.
+/// Each column is built when it is written, as above.
 pub(super) struct MessageColumns<'a>(pub(super) &'a [Message]);
 
 impl Serialize for MessageColumns<'_> {
@@ -172,7 +172,7 @@ fn outcome(outcome: Outcome) -> String {
     }
 }
 
-/// Words that repeat, each listed once.
+/// A list of repeated texts, each stored once.
 #[derive(Default)]
 struct Words {
     list: Vec<String>,

@@ -1,4 +1,4 @@
-//! What the page's script is given.
+//! The data of the page's script.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::message::describe;
 use crate::packet::{Marks, Role};
 use crate::story::Story;
 
-/// All of it.
+/// All data.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Content<'a> {
@@ -25,7 +25,7 @@ pub(super) struct Content<'a> {
     connections: Vec<Talk>,
     /// By their bytes.
     opcodes: BTreeMap<u8, OpcodeRow>,
-    /// In words, by their bytes.
+    /// Descriptions, by their bytes.
     syndromes: Vec<String>,
     marks: BTreeMap<&'static str, u16>,
     roles: BTreeMap<&'static str, u8>,
@@ -41,7 +41,7 @@ pub(super) struct Content<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Capture<'a> {
-    /// Milliseconds since 1970, as JavaScript counts.
+    /// Milliseconds since 1970, as in JavaScript.
     start: f64,
     remarks: &'a [String],
 }
@@ -64,14 +64,14 @@ struct TalkEnd {
 
 #[derive(Serialize)]
 struct OpcodeRow {
-    /// As the BTH is shown.
+    /// Its name in the BTH.
     name: String,
-    /// As an arrow is labelled.
+    /// Its label on an arrow.
     title: String,
     headers: Vec<&'static str>,
-    /// Of an atomic operation: whether its operand is added.
+    /// For atomic operations: whether it is fetch-and-add.
     adds: bool,
-    /// Whether its neighbours in the same message have the sequence numbers beside its own.
+    /// Whether the packets of a message have consecutive PSNs.
     continues: bool,
 }
 
@@ -238,7 +238,7 @@ fn managed(story: &Story) -> BTreeMap<usize, Managed> {
         .packet_ids()
         .filter(|&id| story[id].role == Role::Manage);
     ids.filter_map(|id| {
-        // Behind BTH and DETH.
+        // After BTH and DETH.
         let message = story.layers(id).into_iter().nth(2)?;
         Some((id.index(), manager_message(message)))
     })

@@ -1,4 +1,4 @@
-// What the capture holds: columns of numbers, one entry per packet, and a few small lists.
+// The data of the capture: columns of numbers, one entry per packet, and a few small lists.
 
 const story = JSON.parse(document.getElementById("story").textContent);
 
@@ -104,7 +104,7 @@ function gaps() {
     const direction = message * 2 + packets.side[packet];
     const psn = psnOf(packet);
     const step = latest.has(direction) ? (psn - latest.get(direction)) & 0xffffff : 1;
-    // Half of all numbers lie behind: there the sender began again.
+    // A distance above half of the PSN space is negative: the sender went back.
     if (step > 1 && step < 0x800000) found.set(packet, step - 1);
     latest.set(direction, psn);
   }
@@ -123,7 +123,7 @@ function isRefusal(packet) {
   return role === ROLE.refuse || role === ROLE["not-ready"];
 }
 
-// Numbers in words.
+// Numbers as text.
 
 const hex = (value, digits) => value.toString(16).padStart(digits, "0");
 const qpnText = (value) => `0x${hex(value, 6)}`;

@@ -1,4 +1,4 @@
-// Draws what is on the screen.
+// Draws the visible part of the diagram.
 
 /** Much longer than usual in this capture, and long enough to matter. */
 const longPause = Math.max(2e4, 50 * medianPause());
@@ -45,7 +45,7 @@ function drawNothingFound() {
   write("No packet passes the filter.", size.width / 2, HEAD_HEIGHT + 60, `14px ${palette.sans}`, palette.soft);
 }
 
-// Behind everything: the row below the pointer, and the chosen one.
+// The background: the row below the pointer, and the selected row.
 
 function drawBands(crowded) {
   if (ladder.hovered !== null) drawBand(ladder.hovered, palette.band, crowded);
@@ -83,7 +83,7 @@ function roundStep(least) {
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least);
 }
 
-// The vertical lines. With one connection chosen they show what is known of its two queue pairs.
+// The vertical lines. If one connection is selected, they show the states of its two queue pairs.
 
 function drawLifelines() {
   context.fillStyle = palette.line;
@@ -123,7 +123,7 @@ function drawArrows(first, last) {
     drawArrow(ladder.rows[row], topOf(row), height);
     if (isOfChosenMessage(ladder.rows[row])) drawBelonging(topOf(row), height);
   }
-  // Words last, so that no arrow strikes them out.
+  // Labels last, so that no arrow covers them.
   for (const row of labelledRows(first, last)) {
     drawLabelAlong(ladder.rows[row], topOf(row) + height * ARROW_AT, height);
     if (ladder.mode === "rows") drawTime(row, topOf(row), height);
@@ -275,7 +275,7 @@ function widthOf(text, font) {
 function write(text, x, y, font, colour) {
   context.font = font;
   if (ladder.mode === "time") {
-    // An arrow may cross the words: they get a rim.
+    // An arrow may cross the label, so the label has an outline.
     context.strokeStyle = palette.paper;
     context.lineWidth = 3;
     context.strokeText(text, x, y);
@@ -304,7 +304,7 @@ function drawPause(pause, top) {
   write(`+${timeText(pause)}`, right + 8, top + 5, `10.5px ${palette.mono}`, palette.soft);
 }
 
-// Above everything: whose line it is.
+// The names of the lines, above everything else.
 
 function drawHead() {
   context.fillStyle = palette.paper;

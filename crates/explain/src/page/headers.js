@@ -1,5 +1,5 @@
-// Headers decoded from their bytes, when somebody looks at them. The same fields in the same words as
-// the command prints; a test compares the two.
+// Headers, decoded from their bytes on demand. The fields and their texts equal those of the command;
+// a test compares the two.
 
 const syndromeWords = (syndrome) => story.syndromes[syndrome];
 const yesOrNo = (bit) => (bit ? "yes" : "no");

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-/// Writes JSON that can stand in an element: no text in it can end the element or begin another.
+/// Writes JSON for an HTML element: no text in it can end the element or start another.
 pub(super) fn write(value: &impl Serialize, to: &mut impl Write) -> io::Result<()> {
     let mut serializer = Serializer::with_formatter(to, InsideHtml);
     value.serialize(&mut serializer).map_err(io::Error::from)

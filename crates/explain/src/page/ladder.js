@@ -1,5 +1,5 @@
-// The diagram: ends as vertical lines, packets as arrows, time downwards. Only what is on the screen
-// is drawn, so its size does not matter.
+// The diagram: ends as vertical lines, packets as arrows, time downwards. Only the visible part is
+// drawn, so the size of the capture does not matter.
 
 const GUTTER = 112;
 const HEAD_HEIGHT = 56;
@@ -48,7 +48,7 @@ function readPalette() {
   palette.mono = style.getPropertyValue("--mono").trim();
 }
 
-// Places.
+// Coordinates.
 
 const rowsHeight = () => size.height - HEAD_HEIGHT;
 
@@ -117,7 +117,8 @@ function followScrollBar() {
   if (onPaper.matches) return;
   const range = ladder.scroller.scrollHeight - ladder.scroller.clientHeight;
   const place = range > 0 ? (ladder.scroller.scrollTop / range) * largestScroll() : 0;
-  // Setting the bar calls us too; it holds whole pixels only, so we keep what we know better.
+  // Setting the scroll bar calls this function too. The bar has whole pixels only, so we keep our own
+  // exact value.
   const pixel = range > 0 ? largestScroll() / range : 1;
   if (Math.abs(place - ladder.scroll) > Math.max(1, pixel)) ladder.scroll = place;
   requestDraw();
@@ -137,7 +138,7 @@ function revealRow(row) {
   if (visible) requestDraw(); else centreRow(row);
 }
 
-// Zooming: what is below the pointer stays there.
+// Zooming: the point below the pointer stays in place.
 
 function zoom(factor, y = HEAD_HEIGHT + rowsHeight() / 2) {
   const place = ladder.scroll + y - HEAD_HEIGHT;

@@ -15,7 +15,8 @@ pub(super) struct Lifeline {
     note: String,
 }
 
-/// One for each address, and one more for an address that talks with itself: an arrow needs two.
+/// One line for each address, and a second one for an address that sends to itself, because an arrow
+/// needs two lines.
 pub(super) struct Lifelines {
     pub(super) list: Vec<Lifeline>,
     /// The second lines of such addresses.

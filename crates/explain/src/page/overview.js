@@ -1,10 +1,10 @@
-// The view from afar: what is drawn instead of arrows when they are too many, and the map at the edge.
+// The overview: bars instead of arrows when there are too many, and the map at the edge.
 
 // One bar per pixel between two lifelines, divided by kind.
 
 function drawCrowd(first, last) {
   const bars = crowdBars(first, last);
-  // Where distances are durations, a longer bar is a busier moment; in order, all are the same.
+  // On a time scale, a longer bar means more packets. In packet order, all bars are equal.
   const busiest = ladder.mode === "time" ? Math.max(...bars.map((bar) => bar.total)) : 0;
   for (const bar of bars) drawBar(bar, busiest ? bar.total / busiest : 1);
   drawTimesOfCrowd(first, last);
@@ -58,7 +58,7 @@ function drawTimesOfCrowd(first, last) {
   }
 }
 
-// The map at the right edge: the whole content with what is remarkable in it.
+// The map at the right edge: the whole capture with its anomalies.
 
 let map = [];
 

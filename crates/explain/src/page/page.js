@@ -1,4 +1,4 @@
-// Joins the parts: what the reader does, and what follows from it.
+// Connects the parts: user input and its effects.
 
 function applyFilter() {
   showRows(passing());
@@ -124,7 +124,7 @@ function onWheel(event) {
     event.preventDefault();
     zoom(Math.exp(-event.deltaY * 0.002), place(event)[1]);
   } else if (contentHeight() > TALLEST && !event.shiftKey) {
-    // The scroll bar is scaled: a turn of the wheel would jump over thousands.
+    // The scroll bar is scaled: one wheel step would skip thousands of packets.
     event.preventDefault();
     const unit = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? ROW.usual : 1;
     scrollTo(ladder.scroll + event.deltaY * unit);

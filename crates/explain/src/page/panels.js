@@ -1,4 +1,4 @@
-// What stands around the diagram. Text from the capture gets in as text only, never as markup.
+// The panels around the diagram. Text from the capture is inserted as text only, never as markup.
 
 function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
@@ -122,7 +122,7 @@ function choiceButton(choice) {
   return element("button", { className: `choice ${choice.key}`, ariaPressed: false, onclick }, choice.label);
 }
 
-// The chosen packet.
+// The selected packet.
 
 function showPacket(packet) {
   part("packet").replaceChildren(...(packet === null ? [packetHint()] : packetParts(packet)));

@@ -1,4 +1,4 @@
-// Sums over what is shown.
+// Statistics of the shown packets.
 
 function countShown(rows) {
   const counted = { packets: rows.length, bytes: 0, repeated: 0, lost: 0, refused: 0, notReady: 0, first: Infinity, last: 0 };
@@ -60,7 +60,7 @@ function countFields(counted) {
   ];
 }
 
-// Drawings: bars in the size of the panel.
+// Bar charts in the size of the panel.
 
 const SVG = "http://www.w3.org/2000/svg";
 

@@ -1,9 +1,8 @@
-//! Lanes that answer each other, by their sequence numbers.
+//! Pairs lanes by their PSNs.
 //!
-//! Sequence numbers alone do not tell queue pairs apart that all begin at the same number. So each
-//! answering lane is compared with every lane that it can answer: an answer fits a lane that has
-//! sent a request with its number, and does not fit one that has not. The lanes that fit best
-//! belong together, each to one other lane.
+//! PSNs alone do not distinguish queue pairs that all start at the same PSN. So each lane with answers
+//! is compared with every candidate lane: an answer matches a lane that has sent a request with its
+//! PSN. Each lane is paired with the lane that matches best.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -15,16 +14,16 @@ use crate::id::EndpointId;
 use crate::lane::{Lane, LaneId};
 use crate::packet::{Marks, Packet, Role};
 
-/// As many fitting answers more than any other lane has are no coincidence.
+/// A lane with this many more matching answers than any other is the right one.
 const ENOUGH: i64 = 16;
 
-/// With how many of the lanes that were last to begin an answer is compared. It bounds the time.
+/// An answer is compared with at most this many of the latest lanes, to bound the time.
 const MOST_CANDIDATES: usize = 64;
 
-/// What an answer that does not fit weighs, in answers that do.
+/// How many matching answers one mismatch outweighs.
 const MISFIT: i64 = 4;
 
-/// How far behind the next request an answer may be.
+/// How many PSNs an answer may be behind the next request.
 const LONGEST_WINDOW: i32 = 1 << 22;
 
 /// The requests of a lane.
@@ -39,17 +38,17 @@ struct Requests {
 /// A lane that may be answered by another.
 struct Candidate {
     requester: LaneId,
-    /// The number behind the last request that is answered.
+    /// The PSN after the last answered request.
     answered: Psn,
     tally: Tally,
 }
 
-/// What speaks for and against two lanes being one connection.
+/// The evidence that two lanes are one connection.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     fits: i64,
     misfits: i64,
-    /// How many requests were repeated that had been answered.
+    /// How many answered requests were retransmitted.
     repeated: u64,
     /// The time from requests to answers, in nanoseconds.
     delay: u64,
@@ -60,7 +59,7 @@ struct Ballot {
     requests: Vec<Option<Requests>>,
     /// Lanes with requests between two addresses, in the order of their first.
     requesters: HashMap<(EndpointId, EndpointId), Vec<LaneId>>,
-    /// What each lane may answer.
+    /// The candidates of each lane.
     candidates: Vec<Vec<Candidate>>,
     /// The lanes that have this one among their candidates.
     answerers: Vec<Vec<LaneId>>,
@@ -68,7 +67,7 @@ struct Ballot {
     pairs: Vec<(LaneId, LaneId)>,
 }
 
-/// The pairs that most answers speak for, each lane in one pair at most.
+/// The pairs with the best evidence, each lane in at most one pair.
 pub(super) fn pairs(
     collection: &Collection,
     is_open: impl Fn(LaneId) -> bool,
@@ -146,7 +145,7 @@ impl Ballot {
         self.settle(lane);
     }
 
-    /// Whether an answer fits a request of any candidate.
+    /// Whether an answer matches a request of any candidate.
     fn compare(&mut self, lane: LaneId, packet: &Packet) -> bool {
         let Self {
             requests, settled, ..
@@ -190,7 +189,7 @@ impl Ballot {
         }
     }
 
-    /// Decides on a pair that is far ahead of all others.
+    /// Accepts a pair that is far ahead of all others.
     fn settle(&mut self, lane: LaneId) {
         let settled = &self.settled;
         let open = self.candidates[lane].iter();
@@ -239,7 +238,7 @@ impl Ballot {
         tallies.retain(|(_, tally)| tally.fits > 0);
         // Lanes are numbered in the order of their first packets, and a device answers in order.
         tallies.sort_by_key(|&((one, other), tally)| {
-            // A queue pair that talks with itself is the last possibility.
+            // A queue pair that is connected to itself is the last possibility.
             let itself = one == other;
             let against = (tally.repeated, tally.magnitude_of_delay());
             (Reverse(tally.score()), itself, against, one, other)
@@ -257,9 +256,9 @@ impl Ballot {
 }
 
 impl Requests {
-    /// How far behind the first request the one is that a packet answers; none if there is no such.
+    /// The distance from the first request to the one that a packet answers; none if there is none.
     fn place(&self, answer: &Packet) -> Option<i32> {
-        // A NAK may name a request that is lost, which is the next one.
+        // A NAK may name a lost request, which is the next one.
         let last = i32::from(answer.role == Role::Refuse);
         let place = answer.psn.since(self.first);
         (place >= 0 && answer.psn.since(self.next) < last).then_some(place)
@@ -267,7 +266,7 @@ impl Requests {
 }
 
 impl Candidate {
-    /// Whether an answer fits the requests of this one.
+    /// Whether an answer matches the requests of this lane.
     fn compare(&mut self, requests: &Requests, answer: &Packet) -> bool {
         let is_more_data = answer.role == Role::Response
             && matches!(answer.opcode.position(), Position::Middle | Position::Last);
@@ -277,7 +276,7 @@ impl Candidate {
             let delay = answer.time.saturating_sub(requests.time);
             self.tally.delay = self.tally.delay.saturating_add(delay);
         }
-        // A read takes more numbers than its request shows.
+        // A read uses more PSNs than its request packet.
         if !fits && !is_more_data {
             self.tally.misfits += 1;
         }
@@ -301,7 +300,7 @@ impl Tally {
         self.delay = self.delay.saturating_add(other.delay);
     }
 
-    /// Delays that differ by less than a factor of eight say nothing.
+    /// Delays are compared by powers of eight.
     fn magnitude_of_delay(&self) -> u32 {
         let mean = self.delay / self.fits.max(1) as u64;
         (u64::BITS - mean.leading_zeros()) / 3

@@ -1,4 +1,4 @@
-//! What went wrong, kind by kind, the worst first.
+//! The anomalies by kind, the most severe first.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::anomaly::{Anomaly, Kind, Severity};
 use crate::story::Story;
 use crate::words::{count, moment};
 
-/// More of one kind don't say more.
+/// The most anomalies of one kind to list.
 const SHOWN: usize = 8;
 
 /// All anomalies with their explanations.

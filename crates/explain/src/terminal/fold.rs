@@ -1,18 +1,18 @@
-//! Long runs of packets that are all alike.
+//! Folds repeated packets.
 
-/// Something that comes again and again.
+/// A repeated sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Run {
-    /// How many packets make one round.
+    /// The number of packets of one round.
     pub(super) period: usize,
-    /// How many rounds there are.
+    /// The number of rounds.
     pub(super) rounds: usize,
 }
 
-/// The longest round that is looked for: request, answer, request of the other side, answer.
+/// The longest round: request, answer, request of the other side, answer.
 const LONGEST_PERIOD: usize = 4;
 
-/// What repeats at the beginning of `shapes`: the choice that covers most.
+/// The repeated sequence at the start of `shapes` that covers most packets.
 pub(super) fn run_at<T: PartialEq>(shapes: &[T]) -> Run {
     let once = Run {
         period: 1,
@@ -22,7 +22,7 @@ pub(super) fn run_at<T: PartialEq>(shapes: &[T]) -> Run {
         period,
         rounds: rounds(shapes, period),
     });
-    // A run of two rounds is not worth a line that says so.
+    // Two rounds are not folded, because the fold takes a line itself.
     candidates
         .filter(|run| run.rounds > 2)
         .fold(once, |best, run| {

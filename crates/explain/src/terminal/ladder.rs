@@ -1,4 +1,4 @@
-//! The ladder: two ends, and every packet an arrow between them.
+//! The ladder diagram: two ends, and an arrow for every packet.
 
 use std::fmt::Write as _;
 
@@ -18,16 +18,16 @@ use crate::packet::{Marks, Packet, Role};
 use crate::story::Story;
 use crate::words::{count, moment, psn_range};
 
-/// More ladders than this are shown only when asked for.
+/// More ladders than this are shown only on request.
 const SHOWN: usize = 4;
 
-/// Before the left end: the time.
+/// The width of the time column.
 const MARGIN: usize = 12;
 
-/// What makes two packets look alike.
+/// Packets with equal shapes are folded.
 type Shape = (Side, Opcode, Role, Marks, Option<&'static str>);
 
-/// Ladders of all connections that are wanted.
+/// The ladders of all selected connections.
 pub(super) fn draw(story: &Story, view: &View, connections: &[ConnectionId]) -> String {
     let mut text = String::new();
     for &id in connections.iter().take(SHOWN) {
@@ -119,7 +119,7 @@ fn step(story: &Story, id: PacketId) -> Option<&Step> {
 
 struct Drawing<'a> {
     story: &'a Story,
-    /// How many characters there are between the two ends.
+    /// The number of characters between the two ends.
     inside: usize,
 }
 
@@ -129,7 +129,7 @@ impl Drawing<'_> {
         let width = self.inside + 2;
         let room = width.saturating_sub(left.chars().count());
         let margin = " ".repeat(MARGIN);
-        // Two long addresses take a line each.
+        // Two long addresses use one line each.
         let ends = match right.chars().count() + 2 > room {
             true => format!("{left}\n{margin}{right:>width$}"),
             false => format!("{left}{right:>room$}"),
@@ -158,7 +158,7 @@ impl Drawing<'_> {
         format!("{}│{arrow}│", paint(FAINT, time))
     }
 
-    /// A packet that was lost ends before it arrives.
+    /// The arrow of a lost packet ends before the other side.
     fn to_the_right(&self, label: &str, packet: &Packet) -> String {
         let (before, behind) = self.shafts(label);
         if never_arrives(packet) {
@@ -177,7 +177,7 @@ impl Drawing<'_> {
         format!("←{} {label} {}", dashes(before - 1), dashes(behind))
     }
 
-    /// How long the shaft is on both sides of the label, at least long enough for a head.
+    /// The lengths of the shaft on both sides of the label, at least long enough for the arrow head.
     fn shafts(&self, label: &str) -> (usize, usize) {
         let room = self.inside.saturating_sub(label.chars().count() + 2);
         let before = (room / 2).max(3);

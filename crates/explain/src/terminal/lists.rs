@@ -15,7 +15,7 @@ use crate::message::{Message, Outcome};
 use crate::story::Story;
 use crate::words::{bytes, count, duration, grouped, moment};
 
-/// The connections, and how they were made.
+/// The connections and their handshakes.
 pub(super) fn connections(story: &Story, view: &View, ids: &[ConnectionId]) -> String {
     let mut table = Table::new([
         ("#", Edge::Right),
@@ -74,7 +74,7 @@ fn known_by(connection: &Connection) -> String {
     }
 }
 
-/// A handshake in one line, and what was said along with it.
+/// A handshake in one line, and its private data.
 fn steps(story: &Story, view: &View, id: ConnectionId, handshake: &Handshake) -> String {
     let mut names: Vec<(String, u64)> = Vec::new();
     for step in &handshake.steps {
@@ -112,7 +112,7 @@ fn steps(story: &Story, view: &View, id: ConnectionId, handshake: &Handshake) ->
     text
 }
 
-/// Lines in a style, which must not go over the end of a line.
+/// Text in a style. A style must not continue over the end of a line.
 fn painted(style: Style, lines: &str) -> String {
     let lines = lines.lines().map(|line| paint(style, line) + "\n");
     lines.collect()
@@ -134,7 +134,7 @@ fn outcome(handshake: &Handshake) -> (Style, String) {
     }
 }
 
-/// The messages, from the first on.
+/// The messages, starting with the first.
 pub(super) fn messages(story: &Story, view: &View) -> String {
     let ids = (0..story.messages.len()).map(MessageId::new);
     let wanted = ids.filter(|&id| {
@@ -198,7 +198,7 @@ fn row(message: &Message) -> Vec<Cell> {
     ]
 }
 
-/// What became of a message, in a few words.
+/// The outcome of a message.
 fn fate(message: &Message) -> (Style, String) {
     let (style, mut text) = match message.outcome {
         Outcome::Done => (GOOD, "done".to_owned()),

@@ -4,7 +4,7 @@ use anstyle::Style;
 
 use super::paint::{STRONG, paint};
 
-/// One cell: text, and how it looks.
+/// One cell: text and style.
 pub(super) struct Cell {
     text: String,
     style: Style,
@@ -23,14 +23,14 @@ impl Cell {
     }
 }
 
-/// On which side a column has its edge.
+/// The alignment of a column.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Edge {
     Left,
     Right,
 }
 
-/// Rows in columns as wide as they need to be, cut at the edge of the terminal.
+/// Rows in columns of the needed width, cut at the width of the terminal.
 pub(super) struct Table {
     columns: Vec<(&'static str, Edge)>,
     rows: Vec<Vec<Cell>>,
@@ -105,7 +105,7 @@ fn paint_unless_plain(style: Style, text: &str) -> String {
     }
 }
 
-/// A text that is not longer than `room` characters.
+/// A text of at most `room` characters.
 pub(super) fn cut(text: &str, room: usize) -> String {
     if text.chars().count() <= room {
         return text.to_owned();
@@ -114,7 +114,7 @@ pub(super) fn cut(text: &str, room: usize) -> String {
     if room == 0 { kept } else { kept + "…" }
 }
 
-/// A paragraph with lines of at most `width` characters, each behind `margin`.
+/// A paragraph with lines of at most `width` characters, each after `margin`.
 pub(super) fn paragraph(text: &str, first: &str, margin: &str, width: usize) -> String {
     let mut lines = String::new();
     let mut line = first.to_owned();

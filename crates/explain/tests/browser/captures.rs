@@ -1,4 +1,4 @@
-//! Captures made for these tests, packet by packet.
+//! Builds captures for these tests.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -25,10 +25,10 @@ pub(crate) const SERVER: Party = Party {
     number: Qpn::new(0x22),
 };
 
-/// Between two packets that follow each other at once.
+/// The time between two consecutive packets.
 const STEP: Duration = Duration::from_micros(3);
 
-/// One end of the conversation.
+/// One end of the connection.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Party {
     address: [u8; 4],
@@ -77,13 +77,13 @@ impl Scene {
         self.captures(CLIENT, &head, data, None);
     }
 
-    /// What the server answers.
+    /// An answer of the server.
     pub(crate) fn answers(&mut self, syndrome: Syndrome, psn: u32) {
         let head = PacketHead::new(Opcode::RcAcknowledge, CLIENT.number, Psn::new(psn));
         self.captures(SERVER, &head.push(&Aeth::new(syndrome, psn)), &[], None);
     }
 
-    /// A message of the connection manager, with a remark of the capture.
+    /// A message of the connection manager, with a comment of the capture.
     pub(crate) fn manages(&mut self, from: Party, message: Message, comment: Option<&str>) {
         let deth = Deth::new(QueueKey::new(0x8001_0000), Qpn::GSI);
         let head = PacketHead::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(0)).push(&deth);
@@ -134,8 +134,8 @@ impl Scene {
     }
 }
 
-/// Messages of ten packets, each with its acknowledgement. Every hundredth message misses a packet
-/// and is sent again from there.
+/// Messages of ten packets, each with its acknowledgement. Every hundredth message loses a packet
+/// and is retransmitted from there.
 pub(crate) fn many_packets(at_least: usize) -> Vec<u8> {
     const PARTS: u32 = 10;
     let mut scene = Scene::new();

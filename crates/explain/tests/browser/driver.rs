@@ -14,7 +14,7 @@ use ureq::Agent;
 
 const DRIVER: &str = "chromedriver";
 
-/// Far more than any step takes, also on a machine that does other things.
+/// The longest time of a step. It is generous, for busy machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One browser window. It is closed when this is dropped, also by a failing test.
@@ -23,7 +23,7 @@ pub(crate) struct Browser {
     agent: Agent,
     session: String,
     folder: PathBuf,
-    /// Kept open, because a driver that can't write ends.
+    /// Kept open, because the driver ends if it can't write.
     _output: BufReader<ChildStdout>,
 }
 
@@ -62,7 +62,7 @@ impl Browser {
         browser
     }
 
-    /// Where a test can put what the browser is to open.
+    /// The folder for the files that the browser opens.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -76,7 +76,7 @@ impl Browser {
         ready.as_u64().expect("the page says when it was ready")
     }
 
-    /// What an expression of JavaScript is worth in the page.
+    /// The value of a JavaScript expression in the page.
     pub(crate) fn ask(&self, expression: &str) -> Value {
         self.run(&format!("return {expression};"))
     }
@@ -102,7 +102,7 @@ impl Browser {
         }
     }
 
-    /// Presses and releases the mouse at a place in the window.
+    /// Clicks at a position in the window.
     pub(crate) fn click(&self, x: f64, y: f64) {
         let (x, y) = (x.round() as i64, y.round() as i64);
         let actions = json!([
@@ -113,7 +113,7 @@ impl Browser {
         self.act(&json!({ "type": "pointer", "id": "mouse", "actions": actions }));
     }
 
-    /// Clicks what a selector finds first.
+    /// Clicks the first element of a selector.
     pub(crate) fn click_on(&self, selector: &str) {
         let middle = self.run(&format!(
             "const box = document.querySelector({selector:?}).getBoundingClientRect();
@@ -139,7 +139,7 @@ impl Browser {
         self.post("/actions", &json!({ "actions": [source] }));
     }
 
-    /// Lets the page believe in another colour scheme.
+    /// Emulates another colour scheme.
     pub(crate) fn prefer(&self, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         let command =
@@ -160,7 +160,7 @@ impl Browser {
 
     /// The window as a PNG.
     pub(crate) fn screenshot(&self) -> Vec<u8> {
-        // Two frames: what was asked for before is drawn in the first.
+        // Wait for two frames, so that earlier changes are drawn.
         self.post("/execute/async", &json!({
             "script": "requestAnimationFrame(() => requestAnimationFrame(arguments[0]));", "args": [],
         }));
@@ -172,7 +172,7 @@ impl Browser {
         decoded(&self.post("/print", &json!({})))
     }
 
-    /// What the page and the browser have complained about since it was asked last.
+    /// The log entries of the page and the browser since the last call.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let entries = self.post("/se/log", &json!({ "type": "browser" }));
         let entries = entries.as_array().expect("a list of entries").iter();
@@ -195,7 +195,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Ends the browser itself; the driver is ours to end.
+        // Ends the browser. The driver is killed separately.
         let _ = self.agent.delete(&self.session).call();
         let _ = self.driver.kill();
         let _ = self.driver.wait();
@@ -206,7 +206,7 @@ impl Drop for Browser {
 fn capabilities(folder: &Path) -> Value {
     let arguments = [
         "--headless".to_owned(),
-        // A sandbox inside a container's is more than its kernel allows; the page is our own.
+        // A container may not allow the sandbox. The page is trusted.
         "--no-sandbox".to_owned(),
         "--disable-gpu".to_owned(),
         "--disable-dev-shm-usage".to_owned(),
@@ -224,7 +224,7 @@ fn capabilities(folder: &Path) -> Value {
     } })
 }
 
-/// The driver chooses a free port and says which.
+/// The free port that the driver chose and printed.
 fn port_of(output: &mut impl BufRead) -> u16 {
     let mut lines = output.lines().map_while(Result::ok);
     let port = lines.find_map(|line| {
@@ -261,7 +261,7 @@ fn fresh_folder() -> PathBuf {
     folder
 }
 
-/// A file that is written page by page.
+/// Creates a file with a buffered writer.
 pub(crate) fn create(path: &Path) -> std::io::BufWriter<File> {
     std::io::BufWriter::new(File::create(path).expect("the folder is ours"))
 }

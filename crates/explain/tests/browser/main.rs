@@ -50,14 +50,14 @@ fn shown(browser: &Browser) -> usize {
         .unwrap_or_else(|_| panic!("{text} begins with a number"))
 }
 
-/// What stands beside a field of the packet that is shown.
+/// The value of a field of the shown packet.
 fn field(browser: &Browser, name: &str) -> String {
     browser.text(&format!(
         "[...document.querySelectorAll('#packet th')].find((cell) => cell.textContent === {name:?}).nextSibling.textContent"
     ))
 }
 
-/// A place in the window on the arrow of a packet.
+/// A position in the window on the arrow of a packet.
 fn place_of_packet(browser: &Browser, packet: usize) -> (f64, f64) {
     let place = browser.run(&format!(
         "const box = ladder.canvas.getBoundingClientRect();
@@ -74,7 +74,7 @@ fn a_hundred_thousand_packets_open_at_once_and_scroll_smoothly() {
     let (browser, first) = opened("many.pcapng", &story);
     assert_eq!(shown(&browser), story.packets.len());
     let page = browser.folder().join("page.html");
-    // What else the machine does can only add to a time, so the shortest is the page's own.
+    // Other load on the machine only adds time, so the shortest time counts.
     let mut ready = vec![first];
     ready.extend((1..5).map(|_| browser.open(&page)));
     let frames = browser.run(
@@ -262,7 +262,7 @@ fn a_hostile_capture_runs_no_script() {
         json!(0)
     );
 
-    // Should markup ever get in, it still would not run.
+    // Even inserted markup must not run.
     browser.run("document.body.insertAdjacentHTML('beforeend', \"<img src=x onerror='window.broken = 3'>\");");
     browser.run("const script = document.createElement('script'); script.textContent = 'window.broken = 4'; document.body.append(script);");
     browser.wait_for("document.querySelector('img').complete");

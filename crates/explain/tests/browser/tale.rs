@@ -1,4 +1,4 @@
-//! A short conversation in which much happens: for the picture, and for looking at.
+//! A short capture with several anomalies, for the screenshot.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const FIRST: u32 = 1000;
 const DATA: [u8; 1024] = [7; 1024];
 const ACKNOWLEDGE: Syndrome = Syndrome::Acknowledge { credits: None };
 
-/// Connect, a lost packet, a receiver that is not ready, a read, part.
+/// Connect, a lost packet, a receiver that is not ready, a read, disconnect.
 pub(crate) fn tell() -> Vec<u8> {
     let mut scene = Scene::new();
     connect(&mut scene);

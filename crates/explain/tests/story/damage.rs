@@ -1,4 +1,4 @@
-//! Captures are hostile: whatever is in them, they are read without a panic.
+//! Hostile captures: any content is read without a panic.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::captures::{explain, seal, tell};
 use crate::files::bytes;
 
-/// pcapng files have more places to damage.
+/// A pcapng file, which has more fields than pcap.
 fn next_generation() -> Vec<u8> {
     crate::formats::next_generation(&crate::files::frames("gold-rnrok"), 9, &[(0, 2), (0, 1)])
 }
@@ -53,7 +53,7 @@ proptest! {
         explain(&changed);
     }
 
-    /// Damage behind the checksums: sequence numbers, opcodes and lengths that make no sense.
+    /// Invalid PSNs, opcodes and lengths with valid checksums.
     #[test]
     fn packets_in_any_order(
         order in prop::collection::vec(any::<prop::sample::Index>(), 1..60),
@@ -79,7 +79,7 @@ proptest! {
     }
 }
 
-/// A capture of these frames with checksums that fit what is in them now.
+/// A capture of these frames with corrected checksums.
 fn resealed(frames: &[Vec<u8>]) -> Vec<u8> {
     use pcap_file::pcap::{PcapPacket, PcapWriter};
     let mut writer = PcapWriter::new(Vec::new()).expect("memory");
@@ -93,7 +93,7 @@ fn resealed(frames: &[Vec<u8>]) -> Vec<u8> {
     writer.into_writer()
 }
 
-/// What a fuzzer began with, and what it found.
+/// The seeds of the fuzzer, and its findings.
 #[test]
 fn seeds_of_the_fuzzer_keep_every_promise() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/capture");

@@ -1,4 +1,4 @@
-//! Captures of our own device, which sees its packets leave and arrive, under trouble of all kinds.
+//! Captures of our own device, which captures packets at both ends, with faults and errors.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +22,7 @@ struct Stage {
     right: QueuePair,
 }
 
-/// Not patient: what fails shall fail soon.
+/// Short timeouts and few retries, so that failures are fast.
 fn terms() -> Terms {
     Terms {
         path_mtu: Some(PathMtu::Mtu1024),
@@ -74,7 +74,7 @@ impl Stage {
         Request::write(self.memory.remote(LENGTH)).data(data)
     }
 
-    /// The capture is whole when the device is closed.
+    /// The capture is complete when the device is closed.
     fn story(self) -> Story {
         let path = self.path.clone();
         drop(self);

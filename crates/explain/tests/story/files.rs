@@ -1,4 +1,4 @@
-//! The captures of the kernel's device, which the crate `wire` keeps.
+//! Captures of the kernel's device from the crate `wire`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,18 +9,18 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/golden")
 }
 
-/// A capture as it lies there.
+/// The bytes of a capture.
 pub(crate) fn bytes(name: &str) -> Vec<u8> {
     let path = folder().join(name).with_extension("pcap");
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A capture, understood.
+/// The analysis of a capture by name.
 pub(crate) fn story(name: &str) -> Story {
     told(&bytes(name))
 }
 
-/// Any capture, understood.
+/// The analysis of a capture.
 pub(crate) fn told(capture: &[u8]) -> Story {
     Story::read(capture).expect("a capture")
 }

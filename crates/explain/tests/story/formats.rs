@@ -1,4 +1,4 @@
-//! The same conversation in every kind of file.
+//! The same packets in every file format.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn link(datalink: DataLink) -> PcapHeader {
     }
 }
 
-/// What is told, without the line about the file.
+/// The text, without the line about the file.
 fn essence(story: &Story) -> String {
     let text = render(story, &View::default());
     let lines = text.lines().filter(|line| !line.starts_with("The pcap"));
@@ -64,7 +64,7 @@ fn every_link_type_tells_the_same() {
             let tag = [0x81, 0, 0, 7];
             [&frame.ethernet[..12], &tag, &ethertype(frame)].concat()
         });
-        // Received frames: the direction is known, but each packet is there once.
+        // The direction is known, but each packet is captured once.
         with(DataLink::LINUX_SLL, &|frame| {
             [&[0, 0, 0, 1, 0, 6][..], &[0; 8], &ethertype(frame)].concat()
         });
@@ -93,7 +93,7 @@ fn byte_order_and_resolution_of_time_don_t_matter() {
     }
 }
 
-/// A pcapng file. `places` tells by which interfaces and ways each frame is seen.
+/// A pcapng file. `points` are the interfaces and directions at which each frame is captured.
 pub(crate) fn next_generation(frames: &[Frame], resolution: u8, places: &[(u32, u32)]) -> Vec<u8> {
     let mut writer = PcapNgWriter::new(Vec::new()).expect("memory");
     for _ in 0..2 {
@@ -114,7 +114,7 @@ pub(crate) fn next_generation(frames: &[Frame], resolution: u8, places: &[(u32, 
         };
         let block = EnhancedPacketBlock {
             interface_id,
-            // The library takes the units for nanoseconds.
+            // The library writes the value as raw units.
             timestamp: Duration::from_nanos(units as u64),
             original_len: frame.ethernet.len() as u32,
             data: Cow::Borrowed(&frame.ethernet),
@@ -170,11 +170,11 @@ fn what_only_leaves_is_lost() {
     let mut frames = frames("gold-batch");
     let both = next_generation(&frames, 9, &[(0, OUTBOUND), (0, INBOUND)]);
     assert_eq!(told(&both).statistics.lost, 0);
-    // The last frame is seen once, and nobody says where: it does not arrive.
+    // The last frame is captured only at its sender.
     let last = frames.pop().expect("frames");
     let mut file = next_generation(&frames, 9, &[(0, OUTBOUND), (0, INBOUND)]);
     let alone = next_generation(&[last], 9, &[(0, OUTBOUND)]);
-    // A second section begins with its own interfaces.
+    // A second section has its own interfaces.
     file.extend(alone);
     let story = told(&file);
     let packet = story.packets.last().expect("packets");

@@ -1,4 +1,4 @@
-//! What is told of the kernel's captures, word for word.
+//! The exact text for captures of the kernel's device.
 
 use explain::terminal::{View, render};
 use explain::{Kind, Outcome, Role, Severity, Story};
@@ -77,7 +77,7 @@ fn narrow_and_filtered() {
     insta::assert_snapshot!(text);
 }
 
-/// The fields that programs rely on. Whoever changes one of them raises the version.
+/// The fields that programs rely on. A change of one needs a new version.
 #[test]
 fn json() {
     let mut json = Vec::new();
@@ -126,7 +126,7 @@ fn each_lost_answer_is_asked_for_again() {
     assert!(story.messages.iter().all(|message| message.length == 16384));
 }
 
-/// As many packets of each opcode as tshark 4.0 counts in these files.
+/// The packet counts by opcode equal those of tshark 4.0.
 #[test]
 fn tshark_counts_the_same() {
     const COUNTS: [(&str, &[(u8, u64)]); 4] = [
@@ -149,7 +149,7 @@ fn tshark_counts_the_same() {
     }
 }
 
-/// Wherever a file ends, what is before is told as if nothing had been behind it.
+/// A truncated file is analysed up to its last complete record.
 #[test]
 fn a_file_that_ends_within_a_record_is_read_up_to_there() {
     let frames = crate::files::frames("rping");

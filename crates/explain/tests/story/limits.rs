@@ -1,4 +1,4 @@
-//! Files that are no captures, and captures without RoCEv2.
+//! Files that are not captures, and captures without RoCEv2.
 
 use explain::terminal::{View, render};
 use explain::{ReadError, Story};
@@ -54,7 +54,7 @@ fn an_unknown_link_type_is_said() {
     );
 }
 
-/// A frame to the port of RoCEv2 that carries these bytes.
+/// A frame to the RoCEv2 port with this payload.
 fn datagram(payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     let datagram = Datagram {

@@ -1,6 +1,6 @@
-//! Captures, and what is told of them.
+//! Captures and their analysis.
 
-// The fuzz crate itself needs libFuzzer and a nightly compiler; what it does does not.
+// The fuzz crate needs libFuzzer and a nightly compiler. Its functions do not.
 #[path = "../../../../fuzz/src/captures.rs"]
 mod captures;
 mod damage;

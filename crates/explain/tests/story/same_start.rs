@@ -1,4 +1,4 @@
-//! Queue pairs between two hosts that all begin at PSN 0.
+//! Queue pairs between two hosts that all start at PSN 0.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ struct Host {
     queue_pairs: Vec<QueuePair>,
 }
 
-/// The queue pair that each one talks with, and the number that each one begins with.
+/// The peer of each queue pair, and its first PSN.
 #[derive(Default)]
 struct Ends {
     peer: HashMap<Qpn, Qpn>,
@@ -45,7 +45,7 @@ impl Ends {
         ends
     }
 
-    /// Rewrites a packet as if all queue pairs had begun at PSN 0.
+    /// Rewrites a packet as if all queue pairs had started at PSN 0.
     fn restart(&self, frame: &mut [u8]) {
         let datagram = Datagram::parse_ip(frame).expect("UDP");
         let packet = Packet::parse(datagram.payload).expect("RoCE");
@@ -95,7 +95,7 @@ fn connect(host: &mut Host, prepared: Vec<rocinante::Prepared>, peers: &[Endpoin
     host.queue_pairs = pairs.collect();
 }
 
-/// Each queue pair has another number of messages, so that a wrong pair is noticed.
+/// Each queue pair sends a different number of messages, to detect wrong pairs.
 fn post(from: &Host, to: &Host) {
     let mut posted = 0;
     for round in 0..QUEUE_PAIRS {
@@ -117,7 +117,7 @@ fn post(from: &Host, to: &Host) {
     }
 }
 
-/// What both hosts captured, as if all had begun at PSN 0.
+/// The captures of both hosts, as if all queue pairs had started at PSN 0.
 fn captures(left: &str, right: &str) -> (Ends, [Vec<u8>; 2]) {
     let (mut one, left) = open(left);
     let (mut other, right) = open(right);
@@ -153,7 +153,7 @@ fn restarted(file: &[u8], ends: &Ends) -> Vec<u8> {
     writer.into_inner()
 }
 
-/// What tcpdump would have captured at one end.
+/// The capture that tcpdump would write at one end.
 fn plain(file: &[u8]) -> Vec<u8> {
     let header = PcapHeader {
         datalink: DataLink::RAW,
@@ -185,7 +185,7 @@ fn comments(file: &[u8]) -> usize {
     count
 }
 
-/// Demands that each connection is between queue pairs that talked, and nothing is said to be wrong.
+/// Asserts that each connection has the right queue pairs, and that there are no anomalies.
 fn is_told_right(story: &Story, ends: &Ends, paired_by: Pairing) {
     assert_eq!(story.anomalies.len(), 0, "{:?}", story.anomalies);
     assert_eq!(story.connections.len(), QUEUE_PAIRS);

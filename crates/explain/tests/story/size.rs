@@ -1,4 +1,4 @@
-//! Captures that are long, and made to take long: the time grows with their length, not faster.
+//! Long and hostile captures: the time grows linearly with the length.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use wire::{
     Datagram, Deth, Flow, Fragmentation, Opcode, PacketHead, Psn, Qpn, QueueKey, ROCE_PORT, icrc,
 };
 
-/// How many packets a short capture has, and how many times as many a long one.
+/// The number of packets of a short capture, and the factor for a long one.
 const FEW: u32 = 10_000;
 const LONGER: u32 = 8;
 
@@ -66,7 +66,7 @@ fn capture(datalink: DataLink, frames: impl Iterator<Item = Vec<u8>>) -> Vec<u8>
     writer.into_writer()
 }
 
-/// How long this thread had a processor: other tests need it, too.
+/// The CPU time of this thread, because other tests run at the same time.
 fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
     let nanoseconds = text.split_whitespace().next().expect("a number");
@@ -80,10 +80,10 @@ fn time_to_tell(capture: &[u8]) -> Duration {
     processor_time() - begin
 }
 
-/// Demands that the time grows with the length, and not with its square.
+/// Asserts that the time grows linearly with the length.
 fn stays_in_proportion<F: Iterator<Item = Vec<u8>>>(datalink: DataLink, frames: fn(u32) -> F) {
     let [short, long] = [FEW, FEW * LONGER].map(|many| capture(datalink, frames(many)));
-    // The first time, memory is new.
+    // Warm up: the first run allocates memory.
     time_to_tell(&short);
     let (short, long) = (time_to_tell(&short), time_to_tell(&long));
     assert!(long < short * LONGER * 3, "{short:?}, then {long:?}");

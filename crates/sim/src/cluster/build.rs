@@ -1,4 +1,4 @@
-//! Hosts with their memory and queues, as the dice fall.
+//! Builds hosts with random memory and queues.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,25 +18,25 @@ use crate::plain::ALL_RIGHTS;
 use crate::rng::Rng;
 use crate::world::World;
 
-/// Everything that queue pairs of a host are made of.
+/// The objects of a host that its queue pairs use.
 pub(super) struct Site {
     pub(super) host: usize,
     pub(super) domain: Id<ProtectionDomain>,
     pub(super) other_domain: Id<ProtectionDomain>,
     pub(super) xrc_domain: Option<Id<XrcDomain>>,
     pub(super) queues: Vec<Id<CompletionQueue>>,
-    /// Shared receive queues: places among all pools.
+    /// Shared receive queues: indices of pools.
     pub(super) shared: Vec<usize>,
 }
 
-/// More completions than any run has.
+/// More completions than any run produces.
 const COMPLETIONS: u32 = 1 << 16;
 
-/// How many bytes the receives of one queue take.
+/// The memory for the receives of one queue, in bytes.
 const POOL_MEMORY: usize = 128 << 10;
 
 impl Cluster {
-    /// Builds everything that the profile calls for.
+    /// Builds the hosts and queue pairs of a profile.
     pub(crate) fn build(
         profile: Profile,
         bug: Option<Bug>,
@@ -73,7 +73,7 @@ impl Cluster {
             let address = address_of(number, over_ipv6);
             let mut config = draw_config(&mut self.rng, address);
             if self.rng.percent(30) {
-                // The address is not always the first entry.
+                // The address is not always the first GID.
                 config.gids.insert(0, Gid::default());
             }
             let host = self.world.add_host(address, config);
@@ -127,7 +127,7 @@ impl Cluster {
         device.ok_or_else(|| Complaint::new("a host died before it lived"))
     }
 
-    /// Memory of a host, registered in a domain; its place among all arenas, and its key.
+    /// Registers memory of a host in a domain; returns its index and its key.
     pub(super) fn add_arena(
         &mut self,
         host: usize,
@@ -135,7 +135,7 @@ impl Cluster {
         length: usize,
         access: Access,
     ) -> Result<(usize, Key), Complaint> {
-        // Aligned, so that aligned words of the region are aligned in memory.
+        // The base is aligned, so aligned words of the region are aligned in memory.
         let base = match self.rng.below(4) {
             0 => 0,
             1 => u64::MAX - (length as u64 | 7) - 8 * self.rng.below(100) as u64,
@@ -149,7 +149,7 @@ impl Cluster {
         Ok((self.arenas.len() - 1, registered.local_key))
     }
 
-    /// Memory that peers may use: all of it in every way, and some with fewer rights.
+    /// Memory that peers may access: one region with all rights, others with fewer.
     pub(super) fn add_targets(&mut self, site: &Site) -> Result<Vec<Target>, Complaint> {
         let mut targets = Vec::new();
         for number in 0..self.rng.between(1, 3) {
@@ -184,14 +184,14 @@ impl Cluster {
         Ok(pool)
     }
 
-    /// A pool whose receives lie in memory of its own.
+    /// A receive pool with its own memory.
     pub(super) fn add_pool(
         &mut self,
         site: &Site,
         owner: Owner,
         max_segments: usize,
     ) -> Result<usize, Complaint> {
-        // Nobody must ever find a queue empty whose owner is not late.
+        // Unless receives are posted late, a queue must never be empty.
         let late = self.profile.late_receives;
         let depth = if late { self.rng.between(1, 12) } else { 64 };
         let longest = self.profile.longest.min(POOL_MEMORY / depth);
@@ -200,7 +200,7 @@ impl Cluster {
             1 => self.rng.below(64),
             _ => self.rng.between(64, 64 + longest / 4),
         };
-        // Three times what is used: room is found by luck.
+        // Three times the used size, because free ranges are found by random tries.
         let length = 3 * (depth + 2) * (capacity + 128);
         let access = Access::LOCAL_WRITE;
         let (arena, key) = self.add_arena(site.host, site.domain, length, access)?;
@@ -223,7 +223,7 @@ fn address_of(number: usize, over_ipv6: bool) -> IpAddr {
     }
 }
 
-/// A device as somebody might set it up.
+/// A random device configuration.
 pub(crate) fn draw_config(rng: &mut Rng, address: IpAddr) -> Config {
     let batch = match rng.percent(50) {
         true => BatchLimits::default(),

@@ -1,4 +1,4 @@
-//! Queue pairs, made and connected two by two.
+//! Creates and connects pairs of queue pairs.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use super::{Cluster, Service};
 use crate::Complaint;
 use crate::plain::ALL_RIGHTS;
 
-/// What both ends of a connection must know of each other.
+/// The parameters that both ends of a connection share.
 struct Agreement {
     mtu: PathMtu,
-    /// The first sequence number of each end.
+    /// The first PSN of each end.
     psns: [Psn; 2],
-    /// How many reads and atomics each end answers at a time.
+    /// The responder resources of each end.
     resources: [u8; 2],
-    /// How many each end asks for at a time.
+    /// The initiator depth of each end.
     depths: [u8; 2],
 }
 
 impl Cluster {
-    /// Two queue pairs at two hosts, or sometimes at one, connected.
+    /// Adds two connected queue pairs at two hosts, or sometimes at one.
     pub(super) fn add_pair(&mut self, sites: &[Site]) -> Result<(), Complaint> {
         let first = self.rng.below(sites.len());
         let second = match self.rng.percent(5) {
@@ -44,7 +44,7 @@ impl Cluster {
         self.join([one, other])
     }
 
-    /// Connects two ends that are in reset.
+    /// Connects two ends that are in RESET.
     pub(super) fn join(&mut self, pair: [usize; 2]) -> Result<(), Complaint> {
         let mtu = self.ends[pair[0]].limits.mtu;
         let agreement = self.draw_agreement(mtu);
@@ -81,7 +81,7 @@ impl Cluster {
         }
     }
 
-    /// Often close before the end of the number space, where most mistakes wait.
+    /// Often close to the wrap-around of the PSN space, where most bugs are.
     fn draw_psn(&mut self) -> Psn {
         match self.rng.percent(60) {
             true => Psn::ZERO - self.rng.below(120) as u32,
@@ -174,7 +174,7 @@ impl Cluster {
         }
     }
 
-    /// No shorter than the slowest answer: what times out was really lost.
+    /// Not shorter than the longest round trip, so a timeout means a loss.
     fn draw_timeout(&mut self) -> AckTimeout {
         let slowest = self.world.slowest_round_trip() + Duration::from_micros(1);
         let shortest = (1..31)
@@ -196,7 +196,7 @@ impl Cluster {
         }
     }
 
-    /// Takes one end of the two from reset to ready.
+    /// Brings one end from RESET to RTS.
     fn connect(
         &mut self,
         pair: [usize; 2],

@@ -1,4 +1,4 @@
-//! Requests that must succeed, with what each must do.
+//! Valid requests and their effects.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::Cluster;
 use super::end::{Effect, Expected, Message, Target};
 use crate::arena::Block;
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Send,
@@ -21,22 +21,22 @@ pub(crate) enum Verb {
     FetchAdd,
     AtomicWrite,
     Flush,
-    /// Sends on what an earlier read or atomic of the same queue brings.
+    /// Sends the result of an earlier read or atomic of the same queue.
     Forward,
-    /// A read or write of no bytes, whose key nobody looks at.
+    /// A read or write of zero bytes, whose key is not checked.
     Nothing,
-    /// Opens a window of this end.
+    /// Binds a window of this end.
     Bind,
-    /// Closes a window of this end.
+    /// Invalidates a window of this end.
     LocalInvalidate,
-    /// Closes a window of the peer's.
+    /// Invalidates a window of the peer.
     SendInvalidate,
-    /// Reads or writes through a window of the peer's.
+    /// Reads or writes through a window of the peer.
     ThroughWindow,
 }
 
 impl Verb {
-    /// What the peer's queue pair must offer.
+    /// The access right that the peer's queue pair must grant.
     pub(super) fn service(self) -> Access {
         match self {
             Verb::Send | Verb::SendImmediate | Verb::SendInvalidate => Access::empty(),
@@ -52,7 +52,7 @@ impl Verb {
     }
 }
 
-/// A request that is to be posted, and what it must do.
+/// A request to post, and its effects.
 pub(crate) struct Draft {
     pub(crate) request: SendRequest,
     pub(crate) expected: Expected,
@@ -93,14 +93,14 @@ pub(crate) struct Place {
     pub(crate) remote: Remote,
 }
 
-/// Data to send: bytes, and where they lie unless they are inline.
+/// Data to send: bytes, and their block unless they are inline.
 pub(crate) struct Source {
     pub(crate) bytes: Vec<u8>,
     pub(crate) block: Option<Block>,
 }
 
 impl Cluster {
-    /// A length as programs have them, with the corners drawn often.
+    /// A random length, often one of the corner cases.
     pub(super) fn draw_length(&mut self, mtu: usize, longest: usize) -> usize {
         let rng = &mut self.rng;
         let around = |rng: &mut crate::rng::Rng, middle: usize| middle - 1 + rng.below(3);
@@ -120,7 +120,7 @@ impl Cluster {
         length.min(longest)
     }
 
-    /// How many segments so many bytes lie in.
+    /// A number of segments for so many bytes.
     pub(super) fn draw_pieces(&mut self, length: usize, most: usize) -> usize {
         let pieces = match self.rng.below(10) {
             0..=5 => 1,
@@ -133,7 +133,7 @@ impl Cluster {
         }
     }
 
-    /// Data of the application, inline or in segments; none if there is no room for it.
+    /// Data of the application, inline or in segments; none if no memory is free.
     pub(super) fn draw_source(&mut self, end: usize, length: usize) -> Option<Source> {
         let limits = self.ends[end].limits;
         if length <= limits.max_inline && self.rng.percent(30) {
@@ -167,7 +167,7 @@ impl Cluster {
         draft
     }
 
-    /// Room for a result, as a request with it.
+    /// A request with memory for a result; none if no memory is free.
     pub(super) fn with_result(&mut self, end: usize, work: Work, length: usize) -> Option<Draft> {
         let pieces = self.draw_pieces(length, self.ends[end].limits.max_segments);
         let (arena, key) = self.ends[end].local;
@@ -178,7 +178,7 @@ impl Cluster {
         Some(draft)
     }
 
-    /// What a result puts into the pieces of its block.
+    /// The effects of a result on the pieces of its block.
     pub(super) fn result_effects(&self, end: usize, block: &Block, bytes: &[u8]) -> Vec<Effect> {
         let arena = self.ends[end].local.0;
         let mut rest = bytes;
@@ -195,7 +195,7 @@ impl Cluster {
         effects
     }
 
-    /// Memory of the peer that gives these rights.
+    /// Memory of the peer with these rights.
     pub(super) fn draw_target(&mut self, end: usize, rights: Access) -> Target {
         let targets = &self.ends[self.ends[end].peer].targets;
         let usable: Vec<Target> = targets
@@ -206,7 +206,7 @@ impl Cluster {
         *self.rng.pick(&usable)
     }
 
-    /// So many bytes of the peer with these rights; `align` is what the offset is a multiple of.
+    /// `length` bytes of the peer with these rights, at an offset that is a multiple of `align`.
     pub(super) fn draw_place(
         &mut self,
         end: usize,
@@ -228,7 +228,7 @@ impl Cluster {
         }
     }
 
-    /// The longest message that the peer certainly has a receive for.
+    /// The longest message that fits every receive of a pool.
     fn longest_message(&self, pool: usize) -> usize {
         self.pools[pool].min_capacity.min(self.profile.longest)
     }
@@ -293,7 +293,7 @@ impl Cluster {
         Some(draft)
     }
 
-    /// The request changes the peer's memory: it must not overtake reads of the same bytes.
+    /// The request changes the peer's memory: a fence orders it after reads of the same bytes.
     pub(super) fn change(&self, end: usize, draft: &mut Draft, place: &Place, bytes: Vec<u8>) {
         draft.fence_if(self.ends[end].is_reading(place.arena, &place.range));
         draft.effects.push(Effect {
@@ -380,7 +380,7 @@ impl Cluster {
         })
     }
 
-    /// What a read brings is sent on by a request that waits for it.
+    /// A fenced send of the result of an earlier read.
     pub(super) fn draft_forward(&mut self, end: usize) -> Option<Draft> {
         let mut results = self.ends[end].outstanding.iter().filter(|posted| {
             posted.has_result && posted.expected == Expected::Success && posted.length > 0
@@ -397,7 +397,7 @@ impl Cluster {
         Some(draft)
     }
 
-    /// C9-88: where no byte is touched, no key is looked at.
+    /// C9-88: the key of a zero-length request is not checked.
     pub(super) fn draft_nothing(&mut self, end: usize) -> Draft {
         let remote = Remote {
             address: self.rng.word(),

@@ -1,4 +1,4 @@
-//! One end of a connection, and what is known to be under way from it.
+//! One end of a connection, and the model of its requests.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,50 +15,50 @@ pub(crate) struct End {
     pub(crate) host: usize,
     pub(crate) number: Qpn,
     pub(crate) kind: Kind,
-    /// The other end's place among all ends.
+    /// The index of the other end.
     pub(crate) peer: usize,
-    /// Where its requests take data from and put results: the arena and its local key.
+    /// The memory of its requests and results, and its local key.
     pub(crate) local: (usize, Key),
-    /// A region of its own that the device may not write for it.
+    /// A region without local write access.
     pub(crate) constant: (usize, Key),
-    /// Memory that it opens to its peer; the first has all rights.
+    /// Memory that its peer may access; the first has all rights.
     pub(crate) targets: Vec<Target>,
-    /// What the queue pair lets its peer do at all.
+    /// The access rights that the queue pair grants.
     pub(crate) access: Access,
-    /// Places that were open to the peer once, or that are open to others.
+    /// Keys that were valid for the peer, or are valid for others.
     pub(crate) stale: Vec<Remote>,
-    /// Where its sends and its receives complete.
+    /// The completion queues of its sends and receives.
     pub(crate) completions: Option<[Id<CompletionQueue>; 2]>,
-    /// Where messages to it go: places among all pools.
+    /// The pools that receive messages to it.
     pub(crate) pools: Vec<usize>,
     pub(crate) limits: Limits,
-    /// The number of its requests' stream on the wire.
+    /// The stream of its requests in the tap.
     pub(crate) stream: usize,
     /// Requests without a completion yet, oldest first.
     pub(crate) outstanding: VecDeque<Posted>,
     /// Messages for the peer's receives, oldest first.
     pub(crate) under_way: VecDeque<Message>,
-    /// Messages of an unreliable service that came, for duplicates.
+    /// Received messages of an unreliable service, to detect duplicates.
     pub(crate) came: Vec<Message>,
-    /// How many requests it will still post.
+    /// How many requests are left to post.
     pub(crate) quota: usize,
-    /// A request that must fail is posted: nothing behind it takes effect.
+    /// A request that must fail is posted: later requests have no effect.
     pub(crate) doomed: bool,
-    /// Why it is in the error state, when it is known to be.
+    /// Why it is in ERROR, if it is.
     pub(crate) failure: Option<Cause>,
-    /// A request has ended in an error: all others are flushed.
+    /// A request completed with an error: all others are flushed.
     pub(crate) flushing: bool,
-    /// Errors that its requests may still raise at the peer, though they ended here.
+    /// Errors that its completed requests may still cause at the peer.
     pub(crate) provoked: Vec<Fault>,
     /// The asynchronous error that the peer's request caused here.
     pub(crate) raised: Option<Fault>,
     pub(crate) drain: Drain,
-    /// The last request that was posted before the send queue was told to drain.
+    /// The last request that was posted before the drain.
     pub(crate) last_before_drain: u64,
     pub(crate) windows: Vec<Window>,
 }
 
-/// What a queue pair was told.
+/// The attributes of a queue pair.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) mtu: PathMtu,
@@ -71,7 +71,7 @@ pub(crate) struct Limits {
     pub(crate) signal_all: bool,
 }
 
-/// Memory that an end opens to its peer.
+/// Memory that the peer of an end may access.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) arena: usize,
@@ -83,23 +83,23 @@ pub(crate) struct Target {
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     pub(crate) kind: engine::WindowKind,
-    /// The key that names it in the next binding.
+    /// Its key for the next bind.
     pub(crate) handle: Key,
     pub(crate) opening: Opening,
 }
 
-/// How far a window is open.
+/// The state of a window.
 #[derive(Debug, Clone)]
 pub(crate) enum Opening {
     Closed,
-    /// The binding is posted, but not known to be done.
+    /// The bind is posted and has no completion.
     Posted(View),
     Open(View),
-    /// Invalidation is under way.
+    /// The invalidation is posted and has no completion.
     Closing,
 }
 
-/// What a window opens.
+/// The range and rights of a bound window.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     pub(crate) key: Key,
@@ -108,20 +108,20 @@ pub(crate) struct View {
     pub(crate) access: Access,
 }
 
-/// Why an end is in the error state.
+/// Why an end is in ERROR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It refused a request of its peer.
+    /// It rejected a request of its peer.
     RefusedPeer,
     /// A request of its own failed.
     OwnRequest(Status),
     /// A receive of its own failed.
     OwnReceive(Status),
-    /// The application put it there.
+    /// The application moved it there.
     Told,
 }
 
-/// An asynchronous error that a refused request raises at the responder.
+/// The asynchronous error that a rejected request causes at the responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     Access,
@@ -133,7 +133,7 @@ pub(crate) enum Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Drain {
     No,
-    /// The event is awaited.
+    /// Draining; the event has not come.
     Asked,
     /// The event came.
     Done,
@@ -148,19 +148,19 @@ pub(crate) struct Posted {
     pub(crate) expected: Expected,
     /// What it changes, here or at the peer.
     pub(crate) effects: Vec<Effect>,
-    /// What it reads at the peer while it is under way.
+    /// What it reads at the peer.
     pub(crate) reads: Option<(usize, Range<usize>)>,
-    /// What it uses of the local arena.
+    /// The local memory that it uses.
     pub(crate) block: Option<Block>,
     /// Whether the block receives a result.
     pub(crate) has_result: bool,
-    /// The window that it opens, by its place.
+    /// The index of the window that it binds.
     pub(crate) binds: Option<usize>,
-    /// The window of this end that it closes.
+    /// The index of the window that it invalidates.
     pub(crate) invalidates: Option<usize>,
 }
 
-/// Bytes that a request puts somewhere.
+/// Bytes that a request writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Effect {
     pub(crate) arena: usize,
@@ -168,11 +168,11 @@ pub(crate) struct Effect {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// How a request must end, unless the transport fails.
+/// How a request must complete, unless the transport fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
     Success,
-    /// With this status, and this fault at the responder.
+    /// With this status, and this asynchronous error at the responder.
     Failure(Status, Option<Fault>),
 }
 
@@ -181,18 +181,18 @@ pub(crate) enum Expected {
 pub(crate) struct Message {
     pub(crate) pool: usize,
     pub(crate) work: CompletedWork,
-    /// What the receive gets.
+    /// The content of the receive.
     pub(crate) data: Vec<u8>,
     pub(crate) length: usize,
     pub(crate) immediate: Option<[u8; 4]>,
     pub(crate) invalidates: Option<Key>,
     pub(crate) solicited: bool,
-    /// How its receive must fail, if it must.
+    /// The status with which its receive must fail, if any.
     pub(crate) receive_failure: Option<Status>,
 }
 
 impl End {
-    /// A queue pair that was just made: without memory, receives or a peer.
+    /// A new queue pair without memory, receives or a peer.
     pub(crate) fn new(host: usize, number: Qpn, kind: Kind, limits: Limits) -> Self {
         Self {
             host,
@@ -230,7 +230,7 @@ impl End {
         }
     }
 
-    /// Whether it still works.
+    /// Whether it is not in ERROR.
     pub(crate) fn is_alive(&self) -> bool {
         self.failure.is_none()
     }
@@ -244,7 +244,7 @@ impl End {
         self.kind != Kind::Uc
     }
 
-    /// Whether posted reads may still look at these bytes of the peer.
+    /// Whether posted reads may still read these bytes of the peer.
     pub(crate) fn is_reading(&self, arena: usize, range: &Range<usize>) -> bool {
         let read = |posted: &Posted| posted.reads.clone();
         self.outstanding

@@ -1,4 +1,4 @@
-//! Whether the completion of a send request is the right one, and what is known from it.
+//! Checks the completions of send requests, and updates the model.
 
 use engine::{CompletedWork, Completion, Kind, State, Status};
 
@@ -14,7 +14,7 @@ impl Cluster {
         completion: &Completion,
     ) -> Result<(), Complaint> {
         if completion.status != Status::Success {
-            // Why it failed may be told at the peer's host, which nobody looked at since then.
+            // The peer's host may have an event with the reason.
             self.drain_events(self.ends[self.ends[end].peer].host)?;
         }
         loop {
@@ -25,7 +25,7 @@ impl Cluster {
             if posted.id == completion.id {
                 return self.judge(end, posted, completion);
             }
-            // It was passed over: it is done, and nobody wanted to know.
+            // An unsignaled request before it has succeeded.
             if posted.signaled || self.ends[end].flushing {
                 let text = format!(
                     "{completion:?} came before that of {:?} {}",
@@ -86,7 +86,7 @@ impl Cluster {
         self.settle(end, posted)
     }
 
-    /// A request is done: its effects must be there from now on.
+    /// A request succeeded: its effects are in memory from now on.
     fn settle(&mut self, end: usize, posted: Posted) -> Result<(), Complaint> {
         if let Expected::Failure(status, _) = posted.expected {
             let text = format!(
@@ -150,7 +150,7 @@ impl Cluster {
             }
             (Status::RetriesExhausted, _) => self.check_exhausted(end)?,
             (Status::ReceiverNotReady, _) => self.check_not_ready(end)?,
-            // A receive of the peer could not be used: its own completion told so.
+            // A receive of the peer failed; its own completion is checked.
             (Status::RemoteOperation, _) if self.peer_receive_failed(end) => {}
             _ => {
                 let text = format!(
@@ -160,7 +160,7 @@ impl Cluster {
                 return Err(self.complain(end, &text));
             }
         }
-        // An unreliable queue pair goes on receiving.
+        // An unreliable queue pair continues to receive.
         if self.ends[end].kind == Kind::Uc {
             self.ends[end].doomed = true;
             return Ok(());
@@ -183,7 +183,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Giving up is right only when each try was spoiled by something.
+    /// A retry error is correct only if a fault explains each failed try.
     fn check_exhausted(&self, end: usize) -> Result<(), Complaint> {
         let End {
             stream,
@@ -207,12 +207,12 @@ impl Cluster {
             return Ok(());
         }
         let timeout = limits.ack_timeout.unwrap_or_default() + self.world.slowest_round_trip();
-        // Patience grows with every timeout, up to four times the interval.
+        // The timeout grows with every retry, up to four times the interval.
         let window = 4 * timeout * (tries + 1);
         let since = stream.last_sent().saturating_sub(window);
         let harmed = stream.harmed_since(since);
-        // A gap is noticed by a NAK and by the timeout: one lost packet may cost two tries. And where
-        // packets overtake each other, a NAK comes also when nothing is lost.
+        // A NAK and the timeout both react to a gap: one lost packet may cost two tries. With reordering,
+        // a NAK may come although nothing is lost.
         let overtaken = usize::from(!self.profile.faults.keeps_order());
         if harmed < (tries as usize).div_ceil(2) - overtaken {
             let text = format!(
@@ -223,7 +223,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Who talked only to a dead host tried exactly as often as it was told, and as slowly.
+    /// A queue pair whose peer's host is down sends a packet exactly retry count + 1 times, and not too
+    /// fast.
     fn check_tries_of_the_dead(&self, end: usize) -> Result<(), Complaint> {
         let End { stream, limits, .. } = self.ends[end];
         let stream = self.world.tap.stream(stream);
@@ -260,7 +261,7 @@ impl Cluster {
         Err(self.complain(end, &text))
     }
 
-    /// Where nothing is lost or overtaken, nobody is asked more often than the count allows.
+    /// Without loss and reordering, a receiver gets no more tries than the RNR retry count allows.
     pub(super) fn check_not_ready_bounds(&self) -> Result<(), Complaint> {
         if !self.profile.faults.are_none() {
             return Ok(());
@@ -277,7 +278,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A broken queue pair has told the end of every request that failed: the others succeeded.
+    /// A queue pair in ERROR has completed every failed request: the others succeeded.
     pub(super) fn settle_silent(&mut self, end: usize) -> Result<(), Complaint> {
         while let Some(posted) = self.ends[end].outstanding.pop_front() {
             if posted.signaled || self.ends[end].flushing {
@@ -289,7 +290,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Only a broken queue pair flushes.
+    /// Only a queue pair in ERROR flushes.
     pub(crate) fn check_flush(&self, end: usize) -> Result<(), Complaint> {
         match self.state(end) {
             Some(State::Error) => Ok(()),
@@ -301,7 +302,7 @@ impl Cluster {
         }
     }
 
-    /// An end raised an asynchronous error about a request of its peer.
+    /// An end reported an asynchronous error caused by a request of its peer.
     pub(crate) fn peer_refused(&mut self, end: usize, fault: Fault) -> Result<(), Complaint> {
         let sender = &self.ends[self.ends[end].peer];
         let outstanding = sender.outstanding.iter().any(
@@ -320,7 +321,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether a kind of work brings something back into local memory.
+    /// Whether a kind of work writes a result to local memory.
     pub(crate) fn brings_result(work: CompletedWork) -> bool {
         matches!(
             work,

@@ -1,8 +1,8 @@
 //! Hosts with connected queue pairs, applications that use them, and a model of what must happen.
 //!
-//! Every [`End`] has memory of its own at both sides, so that what a request must do is known when
-//! it is posted: requests of one send queue take effect in order, and those of two send queues never
-//! meet. The model notes it, and every completion, receive, event and byte of memory is compared.
+//! Every [`End`] has its own memory at both sides, so the effect of a request is known when it is
+//! posted: requests of one send queue take effect in order, and different send queues use different
+//! memory. Every completion, receive, event and byte of memory is compared with the model.
 
 mod build;
 mod connect;
@@ -35,10 +35,10 @@ use crate::world::{Step, World};
 use end::{Cause, End};
 use pool::Pool;
 
-/// After the faults of the network have ended, everything must have ended within this time.
+/// All work must complete within this time after the last network fault.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// More steps than this in one run mean that something goes round in circles.
+/// A run with more steps than this counts as an endless loop.
 const MAX_STEPS: u64 = 5_000_000;
 
 /// Hosts, their queue pairs, and the model.
@@ -50,13 +50,13 @@ pub(crate) struct Cluster {
     ends: Vec<End>,
     pools: Vec<Pool>,
     queues: Vec<Queue>,
-    /// Keys that open something, by host.
+    /// Valid keys by host.
     live_keys: Vec<(usize, Key)>,
     next_id: u64,
     steps: u64,
 }
 
-/// A completion queue, and whether a notification was asked for.
+/// A completion queue, and whether it is armed.
 struct Queue {
     host: usize,
     id: Id<CompletionQueue>,
@@ -64,26 +64,26 @@ struct Queue {
     notifications: u32,
 }
 
-/// What the application does at a moment that it chose before.
+/// A scheduled action of the application.
 #[derive(Debug, Clone, Copy)]
 enum Call {
     /// An end posts requests.
     Post(usize),
     /// Receives are posted to a pool.
     Refill(usize),
-    /// The peer of an end is gone: it is put into the error state.
+    /// The peer of an end is down: the end is moved to ERROR.
     Disconnect(usize),
-    /// An end is put into the error state in the middle of everything.
+    /// An end is moved to ERROR while it works.
     Break(usize),
-    /// The send queue of an end is told to drain.
+    /// The send queue of an end starts to drain.
     Drain(usize),
-    /// A drained send queue goes on.
+    /// A drained send queue continues.
     Resume(usize),
-    /// A host dies.
+    /// A host goes down.
     Kill(usize),
     /// An end deregisters memory that its peer used.
     Deregister(usize),
-    /// Two broken ends are connected again.
+    /// Two ends in ERROR are connected again.
     Reconnect(usize),
 }
 
@@ -120,7 +120,7 @@ impl Call {
 }
 
 impl Cluster {
-    /// Lets everything happen, and checks it.
+    /// Runs the simulation, and checks it.
     pub(crate) fn run(&mut self) -> Result<(), Complaint> {
         self.start()?;
         self.run_until_idle()?;
@@ -165,7 +165,7 @@ impl Cluster {
         self.plan_upsets()
     }
 
-    /// Where somebody will die, some begin to talk only afterwards.
+    /// If a host is going to fail, some ends start only afterwards.
     fn start_end(&mut self, end: usize) {
         let Some((_, death)) = self.profile.death.filter(|_| self.rng.percent(40)) else {
             return self.call_later(Call::Post(end));
@@ -209,12 +209,12 @@ impl Cluster {
         Some(queue_pair.state())
     }
 
-    /// Whether requests of this end, and messages to it, may be lost without anybody being told.
+    /// Whether requests of this end, and messages to it, may be lost without an error.
     fn is_lossy(&self, end: usize) -> bool {
         !self.ends[end].is_reliable() && self.profile.is_lossy()
     }
 
-    /// An end is in the error state, and its application knows why.
+    /// An end is in ERROR for a known reason.
     fn fail_end(&mut self, end: usize, cause: Cause) {
         if self.ends[end].failure.is_some() {
             return;
@@ -223,7 +223,7 @@ impl Cluster {
         self.ends[end].quota = 0;
         let peer = self.ends[end].peer;
         self.ends[peer].quota = 0;
-        // Whoever is still in order hears of it by other means, some time later.
+        // The application of a working peer is informed outside of the simulation, some time later.
         let delay = 20 * self.world.slowest_round_trip() + self.rng.up_to(self.profile.pace);
         self.world.call(delay, Call::Disconnect(peer).number());
     }
@@ -281,11 +281,11 @@ impl Cluster {
         self.arenas.iter().try_for_each(Arena::check_all)
     }
 
-    /// Every gap in a sequence is told once, and then not again until it is filled.
+    /// Every PSN gap is reported by one sequence NAK.
     fn check_gaps_told(&self) -> Result<(), Complaint> {
         let tells = |end: &End| end.is_alive() && end.is_reliable();
         let all_tell = self.ends.iter().all(tells) && self.profile.reconnections == 0;
-        // Who waits for a receive or is broken says nothing of gaps.
+        // A responder that sent an RNR NAK or is in ERROR does not report gaps.
         if !all_tell || self.profile.late_receives {
             return Ok(());
         }
@@ -303,7 +303,7 @@ impl Cluster {
         }
     }
 
-    /// Where the network did nothing wrong, nobody must have done anything again.
+    /// On a faultless network nothing is retransmitted.
     fn check_counters(&self) -> Result<(), Complaint> {
         self.world.check_spoiled()?;
         if !self.profile.is_flawless() {
@@ -321,7 +321,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Says what is wrong at an end.
+    /// An error at an end.
     fn complain(&self, end: usize, text: &str) -> Complaint {
         let End { host, number, .. } = self.ends[end];
         Complaint::new(format!(
@@ -330,7 +330,7 @@ impl Cluster {
         ))
     }
 
-    /// How many queue pairs there are.
+    /// The number of queue pairs.
     pub(crate) fn queue_pairs(&self) -> usize {
         self.ends.len()
     }

@@ -1,4 +1,4 @@
-//! Requests that must be refused when they are posted.
+//! Requests that the post must refuse.
 
 use engine::{Address, Destination, Kind, PostError, Remote, Segment, SendRequest, Work};
 use wire::{Gid, Key, QueueKey};
@@ -7,7 +7,7 @@ use super::Cluster;
 use crate::Complaint;
 
 impl Cluster {
-    /// Posts something that makes no sense: it must be refused, and change nothing.
+    /// Posts an invalid request: it must be refused without an effect.
     pub(super) fn post_nonsense(&mut self, end: usize) -> Result<(), Complaint> {
         let (mut request, expected) = match self.rng.below(5) {
             0 => self.unaligned_atomic(end),
@@ -68,7 +68,7 @@ impl Cluster {
         (request, PostError::InlineTooLong { max: most as u32 })
     }
 
-    /// A read has nothing to send, so nothing can be inline.
+    /// A read sends no data, so it can't be inline.
     fn inline_read(&mut self) -> (SendRequest, PostError) {
         let remote = Remote {
             address: self.rng.word(),
@@ -78,7 +78,7 @@ impl Cluster {
         (request, PostError::Unsupported)
     }
 
-    /// Only datagrams have a destination of their own.
+    /// Only datagrams have a destination in the request.
     fn stray_destination(&mut self, end: usize) -> (SendRequest, PostError) {
         let destination = Destination {
             address: Address::new(Gid::default(), 0),

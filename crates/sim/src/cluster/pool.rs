@@ -1,4 +1,4 @@
-//! Receive queues, of one queue pair or shared, and the receives posted to them.
+//! Receive pools: receive queues of one queue pair or shared, and their posted receives.
 
 use std::collections::VecDeque;
 
@@ -14,23 +14,23 @@ use super::watch::Due;
 use crate::Complaint;
 use crate::arena::Block;
 
-/// Where receives are posted.
+/// A receive queue and its posted receives.
 pub(crate) struct Pool {
     pub(crate) host: usize,
     pub(crate) arena: usize,
     pub(crate) key: Key,
     pub(crate) owner: Owner,
-    /// Where its receives complete, if not where those of the queue pair do.
+    /// The completion queue of its receives, if it is not that of the queue pair.
     pub(crate) completions: Option<Id<CompletionQueue>>,
-    /// How XRC requests name it.
+    /// Its number in XRC requests.
     pub(crate) number: Option<Qpn>,
-    /// Every receive takes at least so many bytes; none takes more than `max_capacity`.
+    /// The smallest and the largest capacity of a receive.
     pub(crate) min_capacity: usize,
     pub(crate) max_capacity: usize,
     pub(crate) max_segments: usize,
-    /// How many receives the application likes to have posted.
+    /// How many receives the application keeps posted.
     pub(crate) depth: usize,
-    /// Whether the application keeps them posted, or comes late.
+    /// Whether the application posts receives late.
     pub(crate) eager: bool,
     /// Receives without a completion yet, oldest first.
     pub(crate) posted: VecDeque<Receive>,
@@ -40,7 +40,7 @@ pub(crate) struct Pool {
     used: bool,
 }
 
-/// Whose receives they are.
+/// The owner of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     End(usize),
@@ -51,7 +51,7 @@ pub(crate) enum Owner {
 pub(crate) struct Receive {
     id: u64,
     pub(super) block: Block,
-    /// Its memory can't be used: only an empty message fits.
+    /// Its key is invalid: only an empty message can be received.
     poisoned: bool,
 }
 
@@ -80,7 +80,7 @@ impl Pool {
 const POOL_SHIFT: u32 = 40;
 
 impl Cluster {
-    /// Posts receives until the application has as many as it likes, or `most` more.
+    /// Posts receives up to the target, but at most `most`.
     pub(crate) fn refill(&mut self, pool: usize, most: usize) -> Result<(), Complaint> {
         for _ in 0..most {
             if self.pools[pool].posted.len() >= self.pools[pool].depth || !self.is_usable(pool) {
@@ -102,7 +102,7 @@ impl Cluster {
         open && self.world.peek(pool.host).is_some()
     }
 
-    /// The queue that a completion must have come through.
+    /// The completion queue that a completion belongs to.
     pub(super) fn right_queue(
         &self,
         end: usize,
@@ -116,7 +116,7 @@ impl Cluster {
         pool.completions.or(Some(receives))
     }
 
-    /// False if the arena has no room.
+    /// Posts a receive; false if no memory is free.
     fn post_receive(&mut self, pool: usize) -> Result<bool, Complaint> {
         let Pool {
             host,
@@ -155,7 +155,7 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Asks to be told when a shared queue runs low.
+    /// Arms the limit of a shared receive queue.
     pub(super) fn arm_limit(&mut self, pool: usize) -> Result<(), Complaint> {
         let Owner::Shared(queue) = self.pools[pool].owner else {
             return Ok(());
@@ -170,7 +170,7 @@ impl Cluster {
         }
     }
 
-    /// A shared queue runs low: that is told once.
+    /// A limit event: it must be armed.
     pub(super) fn limit_reached(
         &mut self,
         host: usize,
@@ -187,7 +187,7 @@ impl Cluster {
         }
     }
 
-    /// A queue that fell below its limit, and stayed there, must have told so.
+    /// A queue that fell below its limit, and stayed there, must have reported it.
     pub(super) fn check_limits(&self, host: usize) -> Result<(), Complaint> {
         let Some(device) = self.world.peek(host) else {
             return Ok(());
@@ -209,7 +209,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Nobody will ever complete these receives; what they hold is anybody's guess.
+    /// These receives never complete: their content is unknown.
     pub(super) fn abandon_receives(&mut self, pool: usize) {
         let arena = &mut self.arenas[self.pools[pool].arena];
         for receive in self.pools[pool].posted.drain(..) {
@@ -219,7 +219,7 @@ impl Cluster {
         }
     }
 
-    /// The pieces of a block as a work request names them.
+    /// The segments of a block.
     pub(crate) fn segments(&self, arena: usize, key: Key, block: &Block) -> Vec<Segment> {
         let arena = &self.arenas[arena];
         let segment = |piece: &std::ops::Range<usize>| Segment {
@@ -230,7 +230,7 @@ impl Cluster {
         block.pieces.iter().map(segment).collect()
     }
 
-    /// A receive of `end` completed; whether the sender solicited a notification.
+    /// A receive of `end` completed. Returns whether the sender solicited a notification.
     pub(crate) fn receive_completed(
         &mut self,
         end: usize,
@@ -272,7 +272,7 @@ impl Cluster {
         }
     }
 
-    /// The message that the completion must be about.
+    /// The message that the completion belongs to.
     fn next_message(
         &mut self,
         end: usize,
@@ -339,7 +339,7 @@ impl Cluster {
             arena.settle(piece.start, now);
             rest = later;
             if lossy {
-                // Behind the message may lie a part of one that did not come whole.
+                // After the message may be a part of an incomplete one.
                 arena.accept(piece.start + now.len()..piece.end);
             }
         }
@@ -362,7 +362,7 @@ impl Cluster {
         if self.ends[self.ends[end].peer].under_way.is_empty() && !self.profile.is_lossy() {
             arena.check(receive.block.range.clone())?;
         } else {
-            // A message may have filled a part of it.
+            // An incomplete message may have written a part of it.
             for piece in &receive.block.pieces {
                 arena.accept(piece.clone());
             }

@@ -1,11 +1,11 @@
-//! What kind of run it is: how many, how fast, how faulty.
+//! The parameters of a run.
 
 use std::time::Duration;
 
 use super::draft::Verb;
 use crate::network::Faults;
 
-/// The service that the queue pairs of a run give.
+/// The transport service of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
     Reliable,
@@ -13,59 +13,59 @@ pub(crate) enum Service {
     Extended,
 }
 
-/// The choices that make a run what it is.
+/// The parameters of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Profile {
     pub(crate) service: Service,
     pub(crate) hosts: usize,
     pub(crate) pairs: usize,
     pub(crate) faults: Faults,
-    /// How long hosts let packets wait before they answer.
+    /// The longest time that hosts wait before they answer.
     pub(crate) lag: Duration,
-    /// The application looks at one of so many steps of a host.
+    /// The application polls after one of this many steps of a host.
     pub(crate) poll_every: usize,
-    /// How much time passes at most between two looks of an application.
+    /// The longest time between two posts of an application.
     pub(crate) pace: Duration,
-    /// How many requests an application posts at most at once, and each end in all.
+    /// The most requests per post, and the number of requests of each end.
     pub(crate) burst: usize,
     pub(crate) requests: usize,
     pub(crate) verbs: &'static [(u32, Verb)],
-    /// The longest message, and the size of the memory around.
+    /// The longest message, and the size of the memory.
     pub(crate) longest: usize,
     pub(crate) arena: usize,
     /// Whether queue pairs share receive queues.
     pub(crate) shares_receives: bool,
     /// Whether receives may be posted late.
     pub(crate) late_receives: bool,
-    /// How many of a thousand receives have memory that can't be used.
+    /// Receives with an invalid key, in per mille.
     pub(crate) poisoned_receives: u32,
-    /// How many of a thousand requests must fail.
+    /// Requests that must fail, in per mille.
     pub(crate) violations: u32,
-    /// How many of a thousand requests come with one that is refused when it is posted.
+    /// Requests that are accompanied by a post that must be refused, in per mille.
     pub(crate) bad_posts: u32,
-    /// Whether queue pairs may give only some rights.
+    /// Whether queue pairs may grant only some rights.
     pub(crate) limits_access: bool,
-    /// How many of a hundred ends are broken in the middle, and how many drained.
+    /// Ends that are moved to ERROR while they work, and ends that are drained, in percent.
     pub(crate) breaks: u32,
     pub(crate) drains: u32,
-    /// How many of a hundred ends try to connect again what is broken.
+    /// Ends that connect again after an error, in percent.
     pub(crate) reconnections: u32,
-    /// How many of a hundred ends deregister memory meanwhile.
+    /// Ends that deregister memory, in percent.
     pub(crate) deregistrations: u32,
-    /// When which host dies.
+    /// The host that goes down, and when.
     pub(crate) death: Option<(usize, Duration)>,
     /// Whether ends have memory windows.
     pub(crate) windows: bool,
 }
 
 impl Profile {
-    /// Whether an unreliable service may lose messages: on the way, or because they are refused.
+    /// Whether an unreliable service may lose messages: in the network, or because they are rejected.
     pub(crate) fn is_lossy(&self) -> bool {
         let refuses = self.late_receives || self.violations > 0;
         self.service == Service::Unreliable && (refuses || !self.faults.are_none())
     }
 
-    /// Whether nothing goes wrong, so that nothing may be done twice.
+    /// Whether the run has no faults and no errors, so that nothing may be retransmitted.
     pub(crate) fn is_flawless(&self) -> bool {
         self.faults.are_none()
             && !self.late_receives

@@ -1,4 +1,4 @@
-//! Messages of a service that may lose them: which of those sent did come?
+//! Finds received messages among those sent, for services that may lose messages.
 
 use engine::Completion;
 
@@ -8,9 +8,9 @@ use super::pool::Receive;
 use crate::Complaint;
 
 impl Cluster {
-    /// The message among those sent that this receive shows.
+    /// The sent message that this receive contains.
     ///
-    /// Where the network neither duplicates nor reorders, messages come once and in order.
+    /// Without duplication and reordering, messages arrive once and in order.
     pub(super) fn find_message(
         &mut self,
         end: usize,
@@ -32,7 +32,7 @@ impl Cluster {
         if let Some(place) = sender.under_way.iter().position(fits) {
             let message = sender.under_way.remove(place).expect("it was just found");
             if ordered && once {
-                // What was sent before it did not come and will not come any more.
+                // Messages before it are lost.
                 sender.under_way.drain(..place);
             }
             sender.came.push(message.clone());

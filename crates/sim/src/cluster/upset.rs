@@ -1,4 +1,4 @@
-//! What happens to queue pairs and hosts in the middle of their work, and at the end of a run.
+//! Errors, drains, deregistrations, host failures and reconnections, and the end of a run.
 
 use engine::{Attributes, Remote, State};
 
@@ -8,7 +8,7 @@ use super::{Call, Cluster};
 use crate::Complaint;
 
 impl Cluster {
-    /// Decides when what will be upset.
+    /// Plans the disruptions of a run.
     pub(super) fn plan_upsets(&mut self) -> Result<(), Complaint> {
         let span = self.profile.pace * self.profile.requests as u32 / 2;
         for end in 0..self.ends.len() {
@@ -17,7 +17,7 @@ impl Cluster {
                 self.world.call(delay, Call::Break(end).number());
             }
             if self.rng.percent(self.profile.reconnections) {
-                // Long after everything of the old connection is gone.
+                // Long after all packets of the old connection.
                 let delay = 4 * span + 100 * self.world.slowest_round_trip();
                 self.world.call(delay, Call::Reconnect(end).number());
             }
@@ -36,12 +36,12 @@ impl Cluster {
         (0..self.pools.len()).try_for_each(|pool| self.arm_limit(pool))
     }
 
-    /// Ends a region while its peer rests. Packets that come late find nothing there.
+    /// Deregisters a region while its peer has no request for it. Late packets find no region.
     pub(super) fn deregister(&mut self, end: usize) -> Result<(), Complaint> {
         let (host, peer) = (self.ends[end].host, self.ends[end].peer);
         // Requests of a broken peer are flushed there, but may still arrive here.
         let busy = !self.ends[peer].outstanding.is_empty() || !self.ends[peer].is_alive();
-        // The first region has the windows, and everybody needs one.
+        // The first region stays, because windows and requests need it.
         if busy || self.ends[end].targets.len() == 1 || !self.ends[end].is_alive() {
             return Ok(());
         }
@@ -60,10 +60,10 @@ impl Cluster {
         }
     }
 
-    /// Puts an end into the error state: all its requests must be flushed.
+    /// Moves an end to ERROR: all its requests must be flushed.
     pub(super) fn break_end(&mut self, end: usize) -> Result<(), Complaint> {
         let host = self.ends[end].host;
-        // What happened before is judged before.
+        // Check the earlier completions first.
         self.drain(host)?;
         if !self.ends[end].is_alive() {
             return Ok(());
@@ -91,7 +91,7 @@ impl Cluster {
         }
     }
 
-    /// Tells a send queue to finish what was begun and to begin nothing.
+    /// Drains a send queue: started requests finish, no request starts.
     pub(super) fn drain_send_queue(&mut self, end: usize) -> Result<(), Complaint> {
         if self.state(end) != Some(State::ReadyToSend) || self.ends[end].drain != Drain::No {
             return Ok(());
@@ -101,7 +101,7 @@ impl Cluster {
         self.modify(end, State::SendQueueDrain, Some(true))
     }
 
-    /// The send queue said that it is drained.
+    /// The drained event of a send queue.
     pub(super) fn drained(&mut self, end: usize) -> Result<(), Complaint> {
         if self.ends[end].drain != Drain::Asked {
             return Err(self.complain(end, "is drained, but nobody asked for it"));
@@ -111,7 +111,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A drained send queue goes on.
+    /// A drained send queue continues.
     pub(super) fn resume(&mut self, end: usize) -> Result<(), Complaint> {
         if self.state(end) != Some(State::SendQueueDrain) {
             return Ok(());
@@ -120,14 +120,14 @@ impl Cluster {
         self.modify(end, State::ReadyToSend, None)
     }
 
-    /// A host dies without a word: what it had posted is never heard of again.
+    /// A host goes down: its posted requests never complete.
     pub(super) fn kill(&mut self, host: usize) -> Result<(), Complaint> {
         self.drain(host)?;
         self.world.kill(host);
         for end in 0..self.ends.len() {
             if self.ends[end].host == host {
                 self.ends[end].quota = 0;
-                // Nobody tells the peer: it must find out by itself.
+                // The peer gets no message: its retries must fail.
                 self.ends[end].failure.get_or_insert(Cause::Told);
                 let lost: Vec<Posted> = self.ends[end].outstanding.drain(..).collect();
                 lost.into_iter()
@@ -142,7 +142,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Two broken ends begin anew, with the same queue pairs and other sequence numbers.
+    /// Connects two ends in ERROR again, with the same queue pairs and other PSNs.
     pub(super) fn reconnect(&mut self, end: usize) -> Result<(), Complaint> {
         let pair = [end, self.ends[end].peer];
         let hosts = pair.map(|end| self.ends[end].host);
@@ -171,7 +171,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What the failure left in memory is taken as it is: nothing is under way any more.
+    /// Takes the memory content after the failure as expected: no packet is in flight.
     fn forget_failure(&mut self, end: usize) {
         let state = &mut self.ends[end];
         let targets = state.targets.iter().map(|target| target.arena);
@@ -187,7 +187,8 @@ impl Cluster {
         state.drain = Drain::No;
     }
 
-    /// At the end, every queue pair is put into error: it must flush what is left, and only that.
+    /// At the end, every queue pair is moved to ERROR: it must flush the outstanding requests, and only
+    /// those.
     pub(super) fn tear_down(&mut self) -> Result<(), Complaint> {
         for end in 0..self.ends.len() {
             if self.world.peek(self.ends[end].host).is_some() {

@@ -1,4 +1,4 @@
-//! Requests that must fail, and how.
+//! Requests that must fail, and their expected status.
 
 use engine::{Access, Remote, Status, Work};
 use wire::Key;
@@ -13,27 +13,27 @@ use crate::plain::ALL_RIGHTS;
 /// What is wrong with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Violation {
-    /// The key opens nothing.
+    /// The key is invalid.
     WrongKey,
-    /// The key opened something once, or opens it in another protection domain.
+    /// The key was valid before, or belongs to another protection domain.
     StaleKey,
-    /// The range reaches outside of the region.
+    /// The range exceeds the region.
     OutOfBounds,
-    /// The region does not give the right.
+    /// The region does not grant the right.
     NoRight,
-    /// The queue pair does not offer the service.
+    /// The queue pair does not grant the right.
     NoService,
-    /// A message is longer than any receive.
+    /// The message is longer than any receive.
     TooLong,
-    /// Local memory has another key.
+    /// The local key is invalid.
     LocalKey,
-    /// Local memory may not be written.
+    /// The local memory is read-only.
     LocalReadOnly,
-    /// A window of another queue pair.
+    /// The window belongs to another queue pair.
     ForeignWindow,
-    /// The range reaches outside of the window, though not of the region.
+    /// The range exceeds the window, but not the region.
     BeyondWindow,
-    /// The window does not give the right.
+    /// The window does not grant the right.
     WindowWithoutRight,
 }
 
@@ -56,7 +56,7 @@ const INVALID: Expected = Expected::Failure(Status::RemoteInvalidRequest, Some(F
 const LOCAL: Expected = Expected::Failure(Status::LocalProtection, None);
 
 impl Cluster {
-    /// A request that must fail; none if this end has nothing to fail with.
+    /// A request that must fail; none if it is not possible at this end.
     pub(super) fn draft_violation(&mut self, end: usize) -> Option<Draft> {
         let violation = self.rng.weighted(VIOLATIONS);
         let draft = match violation {
@@ -79,7 +79,7 @@ impl Cluster {
         }
     }
 
-    /// What a peer of an unreliable service refuses is dropped without a word.
+    /// The peer of an unreliable service drops an invalid request without an error.
     fn unnoticed(mut draft: Draft) -> Draft {
         draft.expected = Expected::Success;
         draft.effects.clear();
@@ -87,7 +87,7 @@ impl Cluster {
         draft
     }
 
-    /// Something that touches this memory of the peer, and is refused there.
+    /// A request to this memory that the peer rejects.
     pub(super) fn draft_refused(&mut self, end: usize, place: &Place, verb: Verb) -> Option<Draft> {
         let remote = place.remote;
         let length = place.range.len();
@@ -109,7 +109,7 @@ impl Cluster {
         Some(draft)
     }
 
-    /// A verb that touches memory, the right it needs, a length and an alignment for it.
+    /// A verb that accesses memory, its required right, a length and an alignment.
     fn draw_touch(&mut self, end: usize) -> (Verb, Access, usize, usize) {
         let peer = self.ends[end].peer;
         let offered = self.ends[peer].access;
@@ -141,7 +141,7 @@ impl Cluster {
     fn draft_wrong_key(&mut self, end: usize) -> Option<Draft> {
         let (verb, right, length, align) = self.draw_touch(end);
         let mut place = self.draw_place(end, right, length, align);
-        // Another tag of the same slot, or a slot that no device of this size has.
+        // Another tag of the same key index, or an index out of range.
         let change = match self.rng.percent(50) {
             true => self.rng.between(1, 0xfff) as u32,
             false => 0x8000_0000,
@@ -150,7 +150,7 @@ impl Cluster {
         self.draft_refused(end, &place, verb)
     }
 
-    /// What was open once must be closed now, at the very same place.
+    /// A request with a key and address that were valid before.
     fn draft_stale_key(&mut self, end: usize) -> Option<Draft> {
         let peer = &self.ends[self.ends[end].peer];
         let closed = |stale: &&Remote| !self.live_keys.contains(&(peer.host, stale.key));
@@ -268,19 +268,19 @@ impl Cluster {
         let (arena, key) = self.ends[end].local;
         let wrong = Key::new(key.value() ^ self.rng.between(1, 0xfff) as u32);
         let mut segments = self.segments(arena, key, &block);
-        // The last piece that has bytes: packets before it may be under way already.
+        // The last segment with bytes, because packets before it may be sent already.
         let spoiled = segments.iter_mut().rev().find(|one| one.length > 0)?;
         spoiled.key = wrong;
         draft.request = draft.request.with(segments);
         draft.expected = LOCAL;
         if let Some(message) = &mut draft.message {
-            // It never comes whole.
+            // It is never complete.
             message.receive_failure = Some(Status::Flushed);
         }
         Some(draft)
     }
 
-    /// A result that must not go where it should.
+    /// A read with a read-only result buffer.
     fn draft_local_read_only(&mut self, end: usize) -> Option<Draft> {
         let offered = self.ends[self.ends[end].peer].access;
         if !self.ends[end].is_reliable() || !offered.contains(Access::REMOTE_READ) {
@@ -307,7 +307,7 @@ impl Cluster {
         let mut stale = Vec::new();
         for domain in [site.other_domain, site.domain] {
             let (arena, key) = self.add_arena(site.host, domain, 256, access)?;
-            // It opens something, but not for queue pairs of this domain.
+            // A valid key of another protection domain.
             self.live_keys.retain(|live| *live != (site.host, key));
             let address = self.arenas[arena].base;
             stale.push(Remote { address, key });

@@ -1,4 +1,4 @@
-//! What an application sees of a host: events, completions, states; all of it is compared.
+//! Fetches events, completions and states of a host, and compares them with the model.
 
 use engine::{AsyncEvent, Completion, CompletionQueue, Event, Id, Notify, State, Status};
 use wire::Qpn;
@@ -8,17 +8,17 @@ use super::{Cluster, Queue};
 use crate::Complaint;
 use crate::machine::Machine;
 
-/// Whether a notification must come.
+/// Whether a notification is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Due {
     No,
-    /// Two messages that look the same differ in whether they call for one.
+    /// Unknown: two equal messages differ in whether they solicit one.
     Perhaps,
     Yes,
 }
 
 impl Cluster {
-    /// The application looks at a host where something happened, though not every time.
+    /// The application polls a host after a step, though not after every one.
     pub(super) fn look_at(&mut self, host: usize) -> Result<(), Complaint> {
         if self.rng.below(self.profile.poll_every) == 0 {
             self.drain(host)?;
@@ -30,7 +30,7 @@ impl Cluster {
         (0..self.world.hosts.len()).try_for_each(|host| self.drain(host))
     }
 
-    /// Takes all events and completions of a host, and checks them.
+    /// Fetches all events and completions of a host, and checks them.
     pub(super) fn drain(&mut self, host: usize) -> Result<(), Complaint> {
         self.drain_events(host)?;
         for queue in 0..self.queues.len() {
@@ -84,7 +84,7 @@ impl Cluster {
                 Some(Notify::Solicited) => solicited,
             });
         }
-        // A receive that the application posted just now, to a queue pair in Error, ends at once.
+        // A receive that was just posted to a queue pair in ERROR completes at once.
         self.drain_events(host)?;
         self.check_notification(queue, due)
     }
@@ -97,7 +97,7 @@ impl Cluster {
         digest.number(u64::from(completion.length));
     }
 
-    /// A notification comes exactly when one was asked for and its completion is there.
+    /// A notification comes exactly when the queue is armed and a matching completion arrived.
     fn check_notification(&mut self, queue: usize, due: Due) -> Result<(), Complaint> {
         let Queue {
             host,
@@ -178,7 +178,7 @@ impl Cluster {
         }
     }
 
-    /// A queue pair is in error exactly when there is a reason for it.
+    /// A queue pair is in ERROR exactly when there is a reason for it.
     fn check_states(&self, host: usize) -> Result<(), Complaint> {
         let Some(device) = self.world.peek(host) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Memory windows: opened and closed while others look through them.
+//! Memory windows, bound and invalidated while requests use them.
 
 use engine::{Access, Binding, Remote, SendFlags, WindowKind, Work};
 use wire::Key;
@@ -12,7 +12,7 @@ use crate::arena::Arena;
 use crate::plain::ALL_RIGHTS;
 
 impl View {
-    /// How a peer names the byte at `offset` of the window.
+    /// The remote address and key of the byte at `offset` of the window.
     pub(super) fn remote(&self, arena: &Arena, offset: usize) -> Remote {
         let address = match self.access.contains(Access::ZERO_BASED) {
             true => offset as u64,
@@ -45,7 +45,7 @@ impl Cluster {
         Ok(windows)
     }
 
-    /// Opens a window of this end onto a part of its first target.
+    /// Binds a window of this end to a part of its first target.
     pub(super) fn draft_bind(&mut self, end: usize) -> Option<Draft> {
         let state = &self.ends[end];
         let closed = |window: &Window| matches!(window.opening, Opening::Closed);
@@ -84,7 +84,7 @@ impl Cluster {
         Some(draft)
     }
 
-    /// Closes an open window of this end that the peer does not use just now.
+    /// Invalidates a bound window of this end that the peer does not use now.
     pub(super) fn draft_local_invalidate(&mut self, end: usize) -> Option<Draft> {
         let (place, view) = self.find_open(end, |_| true)?;
         let peer = &self.ends[self.ends[end].peer];
@@ -96,7 +96,7 @@ impl Cluster {
         let window = self.ends[end].windows[place].clone();
         let mut draft = Draft::new(match window.kind {
             WindowKind::Two => Work::LocalInvalidate(view.key),
-            // A type-1 window is closed by binding it to nothing.
+            // A type-1 window is invalidated by a bind with length zero.
             WindowKind::One => Work::BindWindow {
                 window: window.handle,
                 key: None,
@@ -113,13 +113,13 @@ impl Cluster {
         Some(draft)
     }
 
-    /// Closes a window of the peer's, and tells it so.
+    /// Invalidates a window of the peer with a send.
     pub(super) fn draft_send_invalidate(&mut self, end: usize) -> Option<Draft> {
         let peer = self.ends[end].peer;
         let (place, view) = self.find_open(peer, |window| window.kind == WindowKind::Two)?;
         let mut draft = self.draft_send(end, None)?;
         draft.request.work = Work::SendInvalidate(view.key);
-        // Reads through the window must be done before it is closed.
+        // Reads through the window must be complete before it is invalidated.
         draft.request.flags |= SendFlags::FENCE;
         if let Some(message) = &mut draft.message {
             message.invalidates = Some(view.key);
@@ -130,7 +130,7 @@ impl Cluster {
         Some(draft)
     }
 
-    /// Reads or writes through a window of the peer's.
+    /// Reads or writes through a window of the peer.
     pub(super) fn draft_through_window(&mut self, end: usize) -> Option<Draft> {
         let peer = self.ends[end].peer;
         let useful = Access::REMOTE_READ | Access::REMOTE_WRITE;
@@ -154,7 +154,7 @@ impl Cluster {
         }
     }
 
-    /// A type-2 window answers only through the queue pair that bound it.
+    /// A type-2 window is valid only for the queue pair that bound it.
     pub(super) fn draft_foreign_window(&mut self, end: usize) -> Option<Draft> {
         let peer = self.ends[end].peer;
         let host = self.ends[peer].host;
@@ -179,7 +179,7 @@ impl Cluster {
         self.draft_refused(end, &place, Verb::Write)
     }
 
-    /// What reaches beyond a window is refused, even where the region goes on.
+    /// An access beyond a window is rejected, even inside of the region.
     pub(super) fn draft_beyond_window(&mut self, end: usize) -> Option<Draft> {
         let (_, view) = self.find_open(self.ends[end].peer, |_| true)?;
         let verb = self.draw_simple_touch(end, view.access)?;
@@ -194,7 +194,7 @@ impl Cluster {
         self.draft_refused(end, &place, verb)
     }
 
-    /// A window gives only the rights that it was bound with, whatever the region gives.
+    /// A window grants only the rights of its bind, whatever the region grants.
     pub(super) fn draft_window_without_right(&mut self, end: usize) -> Option<Draft> {
         let (_, view) = self.find_open(self.ends[end].peer, |_| true)?;
         let verb = self.draw_simple_touch(end, !view.access)?;
@@ -206,7 +206,7 @@ impl Cluster {
         self.draft_refused(end, &place, verb)
     }
 
-    /// A read or a write, if its right is among these and the peer's queue pair offers it.
+    /// A read or a write, if its right is among these and the peer's queue pair grants it.
     pub(super) fn draw_simple_touch(&mut self, end: usize, among: Access) -> Option<Verb> {
         let offered = self.ends[self.ends[end].peer].access & among;
         let mut choices = [
@@ -238,7 +238,7 @@ impl Cluster {
         }
     }
 
-    /// A window is about to be closed: nobody uses it from now on.
+    /// A window is about to be invalidated: no request uses it from now on.
     fn close(&mut self, end: usize, place: usize) {
         let window = &mut self.ends[end].windows[place];
         if let Opening::Open(view) = std::mem::replace(&mut window.opening, Opening::Closing) {
@@ -247,7 +247,7 @@ impl Cluster {
         }
     }
 
-    /// The requests that open or close windows are done.
+    /// A bind or an invalidation completed.
     pub(super) fn windows_settled(
         &mut self,
         end: usize,
@@ -273,7 +273,7 @@ impl Cluster {
         window.opening = Opening::Open(view);
     }
 
-    /// A message of the peer closed this window of the end.
+    /// A send of the peer invalidated this window.
     pub(super) fn invalidated_by_peer(&mut self, end: usize, key: Key) {
         let handle_of = |key: Key| key.value() >> 8;
         let windows = &mut self.ends[end].windows;

@@ -1,4 +1,4 @@
-//! When applications post, and how a posted request is noted in the model.
+//! The posts of applications, and their effects in the model.
 
 use engine::{Kind, SendFlags};
 
@@ -8,7 +8,7 @@ use super::{Call, Cluster};
 use crate::Complaint;
 
 impl Cluster {
-    /// An application posts a few requests, and comes again until it has posted all.
+    /// Posts a few requests, and schedules the next call until all are posted.
     pub(super) fn post_some(&mut self, end: usize) -> Result<(), Complaint> {
         for _ in 0..self.rng.between(1, self.profile.burst) {
             let state = &self.ends[end];
@@ -20,7 +20,7 @@ impl Cluster {
         if self.ends[end].quota > 0 {
             self.call_later(Call::Post(end));
         }
-        // Who finds no room looks for completions.
+        // If the queue is full, poll for completions.
         self.look_at(self.ends[end].host)
     }
 
@@ -43,7 +43,7 @@ impl Cluster {
     fn draft_legal(&mut self, end: usize) -> Option<Draft> {
         let verb = self.rng.weighted(self.profile.verbs);
         let offered = self.ends[self.ends[end].peer].access;
-        // Whoever may not do it sends something instead.
+        // An end without the right sends instead.
         let verb = if offered.contains(verb.service()) {
             verb
         } else {
@@ -77,10 +77,10 @@ impl Cluster {
         (self.rng.word() as u32).to_be_bytes()
     }
 
-    /// Flags that don't change what a request does.
+    /// Flags that don't change the effect of a request.
     fn draw_flags(&mut self, end: usize, draft: &mut Draft) {
         let state = &self.ends[end];
-        // Somebody must tell that a full queue has room again.
+        // Some requests must be signaled, so that a full queue frees its entries.
         let last = state.quota == 1 || state.outstanding.len() + 1 >= state.limits.max_sends;
         let flags = &mut draft.request.flags;
         flags.set(SendFlags::SIGNALED, last || self.rng.percent(60));
@@ -93,7 +93,7 @@ impl Cluster {
         }
     }
 
-    /// Posts a request and notes what it must do.
+    /// Posts a request, and records its effects.
     fn commit(&mut self, end: usize, mut draft: Draft) -> Result<(), Complaint> {
         self.next_id += 1;
         draft.request.id = self.next_id;
@@ -109,7 +109,7 @@ impl Cluster {
         posted.map_err(|error| self.complain(end, &format!("{work:?} was not taken: {error}")))
     }
 
-    /// Every XRC request names a shared receive queue, also when it needs none.
+    /// Every XRC request names a shared receive queue, even if it uses none.
     fn name_receive_queue(&self, end: usize, draft: &mut Draft) {
         if self.ends[end].kind != Kind::XrcInitiator {
             return;
@@ -123,7 +123,7 @@ impl Cluster {
     fn note_posted(&mut self, end: usize, draft: &Draft) {
         let request = &draft.request;
         let work = request.work.kind();
-        // Behind a request that must fail, nothing takes effect.
+        // Requests after one that must fail have no effect.
         let doomed = self.ends[end].doomed;
         let effects = if doomed {
             Vec::new()
@@ -151,7 +151,7 @@ impl Cluster {
         if !doomed && let Some(message) = &draft.message {
             state.under_way.push_back(message.clone());
         }
-        // What fails only when its result comes does not hold back those behind it.
+        // A request that fails only when its result arrives does not stop later ones.
         state.doomed |= draft.expected != Expected::Success && !Self::brings_result(work);
         state.doomed |= matches!(draft.expected, Expected::Failure(_, Some(_)));
     }

@@ -1,4 +1,4 @@
-//! What applications do: always after a while, and not always the right thing.
+//! The applications: they react to events after a random delay, and sometimes reject or give up.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::script::{Side, number_of};
 use crate::Complaint;
 use crate::rng::Rng;
 
-/// Something that an application is going to do.
+/// An action of an application.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
     Begin {
@@ -34,13 +34,13 @@ pub(super) enum Act {
     OpenListener(Service),
 }
 
-/// Long enough for every lost message to be repeated, even by a peer that was asked for patience.
+/// Long enough for all retransmissions of a lost message, also after an MRA.
 pub(super) const LONG: Duration = Duration::from_secs(900);
 
-/// When the driver's search for addresses and routes is given up.
+/// The timeout of address and route resolution.
 const SEARCH: Duration = Duration::from_secs(2);
 
-/// How long an application takes; now and then so long that the peer asks again.
+/// How long an application takes to react; sometimes so long that the peer retransmits.
 pub(super) fn pause(rng: &mut Rng) -> Duration {
     let milliseconds = match rng.percent(10) {
         true => rng.between(1000, 15_000),
@@ -50,7 +50,7 @@ pub(super) fn pause(rng: &mut Rng) -> Duration {
 }
 
 impl Connections {
-    /// Decides what to do about an event.
+    /// Reacts to an event.
     pub(super) fn react(&mut self, host: usize, id: Id, kind: &EventKind) -> Result<(), Complaint> {
         if let EventKind::ConnectRequest { listener, request } = kind {
             self.welcome(host, *listener, id, request)?;
@@ -90,7 +90,7 @@ impl Connections {
         Ok(())
     }
 
-    /// A request comes with the words of its number.
+    /// Records a request. Its private data must be that of its connection number.
     fn welcome(
         &mut self,
         host: usize,
@@ -112,7 +112,7 @@ impl Connections {
         let who = self.who(host, id);
         self.ledger
             .open(who, Record::new(number, Side::Guest, service, host))?;
-        // Some applications look at a request at once, others when they answer it.
+        // Some applications take a request at once, others when they answer it.
         if self.rng.percent(50) {
             self.plan_act(host, Duration::from_millis(1), Act::Take(id));
         }
@@ -151,7 +151,7 @@ impl Connections {
         self.plan_act(host, after, act);
     }
 
-    /// The other side has enough.
+    /// The peer disconnected: disconnects and destroys the id.
     fn follow(&mut self, host: usize, id: Id, after: Duration) {
         self.plan_act(host, after, Act::Disconnect(id));
         let later = match self.rng.percent(20) {
@@ -186,8 +186,8 @@ impl Connections {
         if manager.state(id).is_none() {
             return Ok(());
         }
-        // The peer may have changed everything while the application was thinking, so most of
-        // these may fail; what matters is that the ledger fits.
+        // The state may have changed during the delay, so most of these calls may fail. The event log
+        // is checked instead.
         match act {
             Act::ResolveRoute(id) => {
                 let _ = manager.resolve_route(now, id, SEARCH);
@@ -231,7 +231,7 @@ impl Connections {
         self.clients.insert(number, who);
         self.ledger
             .open(who, Record::new(number, Side::Client, service, server))?;
-        // Some lose interest, at whatever step they are then.
+        // Some applications destroy their id at a random time.
         if self.rng.percent(8) {
             let after = self.rng.up_to(Duration::from_secs(5));
             self.plan_act(host, after, Act::Destroy(id));
@@ -262,7 +262,7 @@ impl Connections {
         self.plan_act(host, Duration::from_millis(5), Act::Destroy(id));
     }
 
-    /// A listener goes, and with it all whom its application has not looked at.
+    /// Destroys a listener, and with it all child ids that the application has not taken.
     fn close_listener(&mut self, host: usize) -> Result<(), Complaint> {
         self.unsteady.insert(host);
         let now = self.world.instant();

@@ -1,4 +1,4 @@
-//! The way of a queue pair from nothing to a conversation, as the manager says.
+//! Creates queue pairs and brings them to RTS with the attributes of the manager.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::socket::Socket;
 use crate::Complaint;
 
 impl Connections {
-    /// A queue pair for an id, as far as the manager can say; false when the device has none left.
+    /// Creates a queue pair for an id and moves it to INIT; false if the device has no number left.
     fn create_socket(&mut self, host: usize, id: Id, service: Service) -> Result<bool, Complaint> {
         let (process, device, manager) = self.parts(host);
         let (domain, queue) = (process.domain, process.queue);
@@ -30,7 +30,7 @@ impl Connections {
         Ok(true)
     }
 
-    /// A number is used again only when no packet of its last connection can be under way.
+    /// A number is reused only when no packet of its last connection can be in flight.
     fn check_reuse(&mut self, host: usize, number: wire::Qpn) -> Result<(), Complaint> {
         let Some(&ended) = self.process(host).ended.get(&number) else {
             return Ok(());
@@ -99,15 +99,15 @@ impl Connections {
             ..Parameters::new(qpn)
         };
         self.host(host).manager().accept(now, id, &parameters)?;
-        // The application of a datagram service is done with it.
+        // The application of a datagram service does not need the id any more.
         if service == Service::Datagram {
             self.plan_act(host, Duration::from_millis(100), Act::Destroy(id));
         }
         Ok(())
     }
 
-    /// Makes the queue pair of a guest ready. Some send at once, others when the client is there:
-    /// those learn of early data.
+    /// Brings the queue pair of a server to RTR. Some servers go to RTS at once, others when the
+    /// connection is established: those see data before the RTU.
     fn prepare(&mut self, host: usize, id: Id) -> Result<Option<wire::Qpn>, Complaint> {
         let who = self.who(host, id);
         let service = self.ledger.record(who).service;
@@ -147,8 +147,8 @@ impl Connections {
         self.begin_to_talk(host, id)
     }
 
-    /// A connection is there: both sides talk, and sooner or later one has enough; sometimes both
-    /// at once.
+    /// The connection is established: sends all messages, and plans the end of the connection.
+    /// Sometimes both sides end it at the same time.
     pub(super) fn begin_to_talk(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
         let who = self.who(host, id);
         if self.ledger.record(who).side == Side::Guest {
@@ -182,7 +182,7 @@ impl Connections {
         }
     }
 
-    /// A reliable connection waits for receives.
+    /// Posts receives. Reliable connections sometimes get them late, because the peer retries.
     fn post_receives_sometime(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
         let who = self.who(host, id);
         let waits = self.ledger.record(who).service == Service::Reliable;

@@ -1,4 +1,4 @@
-//! How often what happened: a simulation that gets nowhere must not pass for one.
+//! Event counts by kind. The tests require that every kind occurs.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use wire::cm::{DisconnectRequest, ReceiptAcknowledge};
 pub struct Census(BTreeMap<String, u64>);
 
 impl Census {
-    /// One more of these.
+    /// Counts one event.
     pub(crate) fn note(&mut self, what: impl Into<String>) {
         self.add(what, 1);
     }
@@ -19,7 +19,7 @@ impl Census {
         *self.0.entry(what.into()).or_default() += count;
     }
 
-    /// Takes in what a manager counted in its life.
+    /// Adds the counters of a manager.
     pub(crate) fn take(&mut self, counters: &Counters) {
         let received = &counters.received;
         for (what, count) in [
@@ -42,14 +42,14 @@ impl Census {
         }
     }
 
-    /// Takes in what another run counted.
+    /// Adds the counts of another run.
     pub(crate) fn merge(&mut self, other: &Census) {
         for (what, count) in &other.0 {
             self.add(what, *count);
         }
     }
 
-    /// What was counted, and how often.
+    /// All kinds and their counts.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(what, &count)| (what.as_str(), count))
     }

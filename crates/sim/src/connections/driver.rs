@@ -1,5 +1,5 @@
-//! What a driver does around a host: it finds owners of messages, carries out instructions and
-//! delivers events.
+//! The driver of a host: looks up the owners of messages, carries out instructions and delivers
+//! events.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::Complaint;
 use crate::machine::Machine;
 
 impl Connections {
-    /// Lets a process do everything that it can do now, and others to which it passed messages.
+    /// Handles all outputs of a process, and of the processes that it forwarded messages to.
     pub(super) fn pump(&mut self, host: usize) -> Result<(), Complaint> {
         let mut busy = BTreeSet::from([host]);
         while let Some(host) = busy.pop_first() {
@@ -32,11 +32,11 @@ impl Connections {
         Ok(())
     }
 
-    /// Takes one thing that the host has to say; false if there is none.
+    /// Handles one output of the host; false if there is none.
     fn turn(&mut self, host: usize, busy: &mut BTreeSet<usize>) -> Result<bool, Complaint> {
         let queue = self.process(host).queue;
         let now = self.world.instant();
-        // Only to ask: nothing will be sent because of this.
+        // Read directly: polling must not schedule a transmit event.
         let machine = self.world.hosts[host].machine.as_mut();
         let machine = machine.and_then(Machine::host);
         let it = machine.expect("a living process has a host");
@@ -64,7 +64,7 @@ impl Connections {
         self.data_completed(host, completion)
     }
 
-    /// Passes a message on to the processes at the address that own it.
+    /// Forwards a message to the processes at the address that own it.
     fn find_owner(&mut self, host: usize, message: Message, busy: &mut BTreeSet<usize>) {
         let now = self.world.instant();
         let owners = self.owners(host, message.recipient);
@@ -111,7 +111,7 @@ impl Connections {
             .collect()
     }
 
-    /// The host of a living process, to do something with it.
+    /// The host of a process, to change it.
     pub(super) fn host(&mut self, host: usize) -> &mut Host {
         let machine = self.world.machine(host).and_then(Machine::host);
         machine.expect("a living process has a host")
@@ -127,7 +127,7 @@ impl Connections {
         }
     }
 
-    /// A driver that finds what it looks for, mostly.
+    /// Carries out an instruction. Resolution sometimes fails.
     fn obey(&mut self, host: usize, instruction: Instruction) -> Result<(), Complaint> {
         let luck = self.rng.below(100);
         let mtu = *self

@@ -1,4 +1,5 @@
-//! Exit notices: what the watcher of a process sends when the process dies, and whom it must reach.
+//! Exit notices: the messages that a watcher sends when its process dies, and the events that they
+//! must cause.
 
 use std::time::Duration;
 
@@ -12,23 +13,23 @@ use super::{Connections, Plan};
 use crate::Complaint;
 use crate::machine::Machine;
 
-/// How long after a death its peers must know of it. The slowest datagram takes much less.
+/// How long after a death its peers must have an event. The slowest datagram takes much less.
 const NOTICE_TIME: Duration = Duration::from_secs(1);
 
 /// The source port of exit notices. Any will do.
 const SOURCE_PORT: u16 = 0xc000;
 
-/// What a peer must learn from an exit notice.
+/// The event that an exit notice must cause at a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lesson {
-    /// Both sides were established: the application is told that the connection has ended.
+    /// Both sides were established: the application gets a disconnect event.
     Disconnected,
     /// One side was half-open: any event that ends the connection.
     Ended,
 }
 
 impl Lesson {
-    /// What follows from the phases of both sides when one dies, if its exit notice arrives.
+    /// The event that follows from the phases of both sides when one dies, if its exit notice arrives.
     fn of(dead: Phase, peer: Phase) -> Option<Lesson> {
         let is_over = |phase| matches!(phase, Phase::TimeWait | Phase::DisconnectReceived);
         let (replied, waits) = (
@@ -37,11 +38,11 @@ impl Lesson {
         );
         match (dead, peer) {
             (Phase::Established, Phase::Established) => Some(Lesson::Disconnected),
-            // There is no notice: the DREP is sent, or nobody waits for a requester of a service.
+            // There is no notice: the DREP is sent, or no peer waits for the requester of a service.
             (Phase::TimeWait | Phase::ServiceRequestSent, _) => None,
             (_, peer) if is_over(peer) => None,
-            // If the REP is lost, the peer can't match a REJ that names the REP's identifier. So it
-            // is with Linux.
+            // If the REP is lost, the peer can't match a REJ with the REP's communication id, as on
+            // Linux.
             _ if replied && waits => None,
             _ => Some(Lesson::Ended),
         }
@@ -55,7 +56,7 @@ impl Lesson {
 }
 
 impl Connections {
-    /// Perhaps one side of a connection that was just established dies soon.
+    /// Plans the death of one side of an established connection, if the run wants one.
     pub(super) fn perhaps_die(&mut self, who: Who) {
         if !std::mem::take(&mut self.ends_by_death) {
             return;
@@ -66,7 +67,7 @@ impl Connections {
         self.plan_death(after, host);
     }
 
-    /// A process dies, and its watcher sends its exit notices.
+    /// Ends a process. Its watcher sends its exit notices.
     pub(super) fn die(&mut self, host: usize) -> Result<(), Complaint> {
         self.unsteady.insert(host);
         let lessons = self.lessons(host);
@@ -84,7 +85,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Keeps what is to be sent if the process dies.
+    /// Stores the exit notices that changed.
     pub(super) fn keep_exit_notices(&mut self, host: usize) {
         let machine = self.world.hosts[host].machine.as_mut();
         let machine = machine.and_then(Machine::host);
@@ -108,8 +109,8 @@ impl Connections {
         Ok(())
     }
 
-    /// What the peers of a process must learn if it dies now. Nothing is sure on a network that
-    /// loses or reorders, nor if the process has not yet sent what it has to say.
+    /// The events that the peers of a process must get if it dies now. None is certain with loss or
+    /// reordering, or if the process has packets to send.
     fn lessons(&mut self, host: usize) -> Vec<(Who, Lesson)> {
         let is_sure = self.watched && self.world.is_calm() && !self.world.has_to_send(host);
         let pairs = if is_sure {
@@ -154,7 +155,7 @@ impl Connections {
         self.manager_of(who)?.phase(who.id)
     }
 
-    /// A peer of a dead process must know of the death by now, unless it left before.
+    /// A peer of a dead process must have its event by now, unless its application gave up before.
     pub(super) fn check_learned(&mut self, who: Who, lesson: Lesson) -> Result<(), Complaint> {
         let manager = self.manager_of(who);
         let is_gone = manager.is_none_or(|manager| manager.state(who.id).is_none());

@@ -1,4 +1,4 @@
-//! What every application saw, each event in its place.
+//! The events of every application, in order.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::place::Service;
 use super::script::Side;
 use crate::Complaint;
 
-/// One id in one life of one process.
+/// An id of one incarnation of one process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Who {
     pub(super) host: usize,
@@ -20,7 +20,7 @@ pub(super) struct Who {
     pub(super) id: cm::Id,
 }
 
-/// An event, reduced to what matters for its place in the order.
+/// The kind of an event, as far as the order of events depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Step {
     Resolved,
@@ -60,7 +60,7 @@ impl Step {
         })
     }
 
-    /// Whether it may come right after `before`.
+    /// Whether it may follow `before`.
     fn may_follow(self, before: Option<Step>, side: Side) -> bool {
         let client = side == Side::Client;
         match self {
@@ -85,7 +85,7 @@ impl Step {
     }
 }
 
-/// What one side knows about the queue pairs of a connection.
+/// The queue pair numbers and PSNs of a connection, as one side knows them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ends {
     pub(super) local_qpn: Qpn,
@@ -105,31 +105,31 @@ impl Ends {
     }
 }
 
-/// The life of one id.
+/// The history of one id.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) number: u32,
     pub(super) side: Side,
     pub(super) service: Service,
-    /// The process that a client asks; for a guest, its own.
+    /// The process that a client connects to; for a server, its own.
     pub(super) server: usize,
     pub(super) steps: Vec<Step>,
-    /// The application has said that it is ready (client) or agreed (guest), and with what.
+    /// Set when the application established (client) or accepted (server) the connection.
     pub(super) ends: Option<Ends>,
-    /// The application refused, or left without a word.
+    /// The application rejected the connection, or destroyed its id early.
     pub(super) broke_off: bool,
-    /// The application stays until everything is said.
+    /// The application stays connected until all messages are exchanged.
     pub(super) patient: bool,
-    /// How many of its messages arrived, as it knows, and how many it got.
+    /// How many of its messages are acknowledged, and how many it received.
     pub(super) sent: usize,
     pub(super) received: usize,
-    /// Why the queue pair broke, if it did by itself.
+    /// The status of the failed request, if the transport failed.
     pub(super) broken: Option<Status>,
-    /// The peer never answered our good-bye.
+    /// The peer never answered our DREQ.
     pub(super) unanswered: bool,
     /// When the connection ended.
     pub(super) over: Option<Duration>,
-    /// Why the peer refused.
+    /// The reason of the peer's REJ.
     pub(super) refusal: Option<RejectReason>,
 }
 
@@ -157,7 +157,7 @@ impl Record {
         self.steps.contains(&step)
     }
 
-    /// The peer took our queue pair for one of its dead connections. It buries that one and asks
+    /// The peer rejected the connection as stale. It ends the old connection and sends its request
     /// again, so this one does not count.
     pub(super) fn is_mistaken(&self) -> bool {
         self.refusal == Some(RejectReason::StaleConnection)
@@ -182,7 +182,7 @@ impl Ledger {
         self.records.get_mut(&who).expect("an id that was opened")
     }
 
-    /// Notes an event, which must have its place.
+    /// Records an event. It must be possible after the previous one.
     pub(super) fn note(&mut self, who: Who, kind: &EventKind) -> Result<Step, Complaint> {
         let step = Step::of(kind)?;
         let Some(record) = self.records.get_mut(&who) else {

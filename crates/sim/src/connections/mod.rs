@@ -1,8 +1,8 @@
-//! Processes that find each other by their connection managers, talk, part and die.
+//! Processes that connect with their connection managers, exchange messages, disconnect and die.
 //!
-//! Each process has a [`host::Host`], the very code that the driver runs: management datagrams go
-//! through queue pair 1 over the same network as everything else, and the manager's attributes
-//! bring queue pairs up. The last process may share the address of the first.
+//! Each process has a [`host::Host`], the same code that the driver runs. Management datagrams go
+//! through queue pair 1 and the simulated network, and queue pairs get the manager's attributes. The
+//! last process may share the address of the first.
 
 mod application;
 mod bring_up;
@@ -39,10 +39,10 @@ use process::Process;
 use script::Script;
 use verdict::{Circumstances, judge};
 
-/// After this time nothing may happen any more.
+/// The run must end before this virtual time.
 const END: Duration = Duration::from_secs(10_000);
 
-/// When applications begin to do something, at the latest.
+/// Connections and deaths are planned within this time.
 const BUSY: Duration = Duration::from_secs(25);
 
 /// The run.
@@ -55,9 +55,9 @@ pub(crate) struct Connections {
     shared: bool,
     /// Whether a watcher sends the exit notices of processes that die.
     watched: bool,
-    /// Whether one side of the next established connection dies.
+    /// Whether one side of the next established connection is going to die.
     ends_by_death: bool,
-    /// The living processes by host; each host of the world is one.
+    /// The processes by host; none while a process is dead. Each host of the world is one process.
     processes: Vec<Option<Process>>,
     places: Vec<Place>,
     lives: Vec<u32>,
@@ -66,12 +66,12 @@ pub(crate) struct Connections {
     script: Script,
     plans: BTreeMap<u64, Plan>,
     planned: u64,
-    /// Processes that died or stopped to listen for a while.
+    /// Processes that died or stopped listening for a while.
     unsteady: BTreeSet<usize>,
     queue_pairs: usize,
 }
 
-/// Something that is going to happen.
+/// A planned action.
 #[derive(Debug, Clone, Copy)]
 enum Plan {
     Act {
@@ -80,7 +80,7 @@ enum Plan {
         act: Act,
     },
     Death(usize),
-    /// A peer of a process that died must have learned of it.
+    /// A peer of a dead process must have an event about it by now.
     Learned {
         who: Who,
         lesson: Lesson,
@@ -223,7 +223,7 @@ impl Connections {
         self.world.call(after, self.planned);
     }
 
-    /// An application will do this, if it lives then.
+    /// Plans an action of the application. It is skipped if the process is dead or was restarted.
     fn plan_act(&mut self, host: usize, after: Duration, act: Act) {
         let life = self.lives[host];
         self.plan(after, Plan::Act { host, life, act });
@@ -267,7 +267,7 @@ impl Connections {
         }
     }
 
-    /// A dead process lives again, and remembers nothing.
+    /// Starts a dead process again, with empty tables.
     fn bear(&mut self, host: usize) -> Result<(), Complaint> {
         let machine = self.draw_host(self.places[host])?;
         self.world.revive(host, machine)?;
@@ -279,7 +279,7 @@ impl Connections {
         self.pump(host)
     }
 
-    /// In the end nothing is left but listeners, and without them nothing at all.
+    /// At the end a process has only listeners. Without them its tables are empty.
     fn close(&mut self, host: usize) -> Result<(), Complaint> {
         let now = self.world.instant();
         let Some(mut process) = self.processes[host].take() else {
@@ -307,7 +307,7 @@ impl Connections {
         process.expect("only the living do something")
     }
 
-    /// A living process, its device and its connection manager.
+    /// A process, its device and its connection manager.
     fn parts(&mut self, host: usize) -> (&mut Process, &mut Device, &mut Manager) {
         let process = self.processes[host].as_mut();
         let machine = self.world.machine(host).and_then(Machine::host);
@@ -325,14 +325,14 @@ impl Connections {
         Who { host, life, id }
     }
 
-    /// How many queue pairs were made.
+    /// The number of queue pairs created.
     pub(crate) fn queue_pairs(&self) -> usize {
         self.queue_pairs
     }
 }
 
-/// Networks as connection managers know them: their patience is counted in seconds, and no packet
-/// lives longer than the second that the protocol gives it.
+/// Faults for connection managers: their timeouts are seconds, and no packet takes longer than the
+/// packet lifetime of one second.
 fn draw_faults(rng: &mut Rng, hosts: usize) -> Faults {
     let millisecond = Duration::from_millis(1);
     let until = Duration::from_secs(*rng.pick(&[5, 60, 2000]));
@@ -356,7 +356,7 @@ fn draw_faults(rng: &mut Rng, hosts: usize) -> Faults {
     }
 }
 
-/// Shorter than the patience of whoever connects.
+/// A cut that is shorter than the retries of a requester.
 fn draw_cut(rng: &mut Rng, hosts: usize) -> Cut {
     let from = rng.up_to(BUSY);
     let length = Duration::from_millis(rng.between(10, 40_000) as u64);

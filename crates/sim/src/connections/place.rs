@@ -1,4 +1,4 @@
-//! Where a process lives, and what belongs to it.
+//! The address of a process, and its numbers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -7,7 +7,7 @@ use cm::Slice;
 use engine::NumberSpace;
 use wire::cm::PortSpace;
 
-/// What a client wants.
+/// The service that a client requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
     /// A reliable connection.
@@ -44,14 +44,14 @@ impl Service {
     }
 }
 
-/// The place of one process. The last of several may be a second one at the address of the first:
-/// then it has a slice of the identifiers, other ports and other queue pair numbers.
+/// The configuration of one process. The last process may share the address of the first: then it has
+/// its own slice of the communication ids, other ports and other queue pair numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) number: usize,
     pub(super) shares_first: bool,
     pub(super) ipv6: bool,
-    /// How many numbers there are for queue pairs: a power of two. Half may be in use at a time.
+    /// The number of queue pair numbers, a power of two. Half may be in use at a time.
     pub(super) numbers: u32,
 }
 
@@ -80,9 +80,9 @@ impl Place {
         7000 + u16::from(self.shares_first)
     }
 
-    /// The same on every host: a number alone says nothing.
+    /// The same on every host, so that a queue pair number alone is ambiguous.
     pub(super) fn numbers(self) -> NumberSpace {
-        // With few, numbers are soon used again.
+        // With few numbers, they are soon reused.
         let count = self.numbers;
         NumberSpace {
             first: 16 + u32::from(self.shares_first) * count,

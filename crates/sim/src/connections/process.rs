@@ -1,4 +1,4 @@
-//! One process: what its application keeps of queue pairs, listeners and connections.
+//! One process: its queue pairs, listeners and connections.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::socket::Socket;
 use crate::Complaint;
 use crate::rng::Rng;
 
-/// A process while it lives.
+/// A process.
 pub(super) struct Process {
     pub(super) place: Place,
     pub(super) listeners: BTreeMap<cm::Id, Service>,
@@ -22,16 +22,16 @@ pub(super) struct Process {
     pub(super) of_id: BTreeMap<cm::Id, Qpn>,
     /// When the last connection of a number ended.
     pub(super) ended: BTreeMap<Qpn, Duration>,
-    /// The queue pair that serves all who ask for datagrams.
+    /// The queue pair of the datagram service.
     pub(super) service: Qpn,
     pub(super) domain: Id<ProtectionDomain>,
     pub(super) queue: Id<CompletionQueue>,
-    /// What is to be sent if the process dies.
+    /// The messages to send if the process dies.
     pub(super) exit_notices: BTreeMap<cm::Id, cm::Transmit>,
 }
 
 impl Process {
-    /// Starts it on a new host, with listeners for everything.
+    /// Starts a process on a new host, with listeners for all services.
     pub(super) fn start(
         place: Place,
         host: &mut Host,
@@ -71,7 +71,7 @@ impl Process {
         Ok(id)
     }
 
-    /// One queue pair for all clients of the datagram service, as servers have it.
+    /// Creates one queue pair for all clients of the datagram service.
     fn open_service(
         &mut self,
         device: &mut Device,
@@ -94,7 +94,7 @@ impl Process {
         self.sockets.get_mut(self.of_id.get(&id)?)
     }
 
-    /// The id is destroyed: its queue pair follows when its number may be used again.
+    /// The id is destroyed: its queue pair stays until its number may be reused.
     pub(super) fn retire(
         &mut self,
         device: &mut Device,
@@ -109,7 +109,7 @@ impl Process {
         Ok(Some(number))
     }
 
-    /// Ends queue pairs whose numbers may be used again.
+    /// Destroys queue pairs whose numbers may be reused.
     pub(super) fn reap(&mut self, device: &mut Device, manager: &Manager) -> Result<(), Complaint> {
         let service = self.service;
         let is_over = |socket: &Socket| {
@@ -129,7 +129,7 @@ impl Process {
         Ok(())
     }
 
-    /// Everything that was made at the start goes.
+    /// Destroys everything that the start created.
     pub(super) fn stop(&mut self, device: &mut Device) -> Result<(), Complaint> {
         for socket in std::mem::take(&mut self.sockets).into_values() {
             match socket.number == self.service {
@@ -139,7 +139,7 @@ impl Process {
         }
         device.destroy_completion_queue(self.queue)?;
         device.free_domain(self.domain)?;
-        // Queue pair 1 and its receives stay as long as the host.
+        // Queue pair 1 and its receives belong to the host.
         match (device.queue_pair_count(), device.memory_count()) {
             (1, 1) => Ok(()),
             left => Err(Complaint::new(format!(

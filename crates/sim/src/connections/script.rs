@@ -1,4 +1,4 @@
-//! What is said over a connection: its number decides, so both ends know it without asking.
+//! The messages of a connection. They depend on its number only, so both ends know them.
 
 use crate::rng::Rng;
 
@@ -11,9 +11,9 @@ pub(super) const MOST_MESSAGES: usize = 4;
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Side {
-    /// Who asked for it.
+    /// The side that requests the connection.
     Client,
-    /// Who was asked.
+    /// The side that accepts it.
     Guest,
 }
 
@@ -26,7 +26,7 @@ impl Side {
     }
 }
 
-/// The words of all connections of a run.
+/// The messages of all connections of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Script {
     salt: u64,
@@ -42,7 +42,7 @@ impl Script {
         self.rng(number, side, 0).below(MOST_MESSAGES + 1)
     }
 
-    /// One of them.
+    /// One message.
     pub(super) fn message(self, number: u32, side: Side, index: usize) -> Vec<u8> {
         let mut rng = self.rng(number, side, 1 + index as u64);
         let length = rng.weighted(&[(1, 0), (6, 200), (3, LONGEST)]);
@@ -50,7 +50,7 @@ impl Script {
         rng.bytes(length)
     }
 
-    /// The private data of a request or an answer: the number, and something of any length.
+    /// The private data of a request or an answer: the connection number, and random bytes.
     pub(super) fn greeting(self, number: u32, side: Side, room: usize) -> Vec<u8> {
         let mut rng = self.rng(number, side, 100);
         let length = rng.below(room - 3);
@@ -59,7 +59,7 @@ impl Script {
         greeting
     }
 
-    /// Whether this came as private data; behind it the wire has zeros.
+    /// Whether `data` is this private data, padded with zeros.
     pub(super) fn is_greeting(self, number: u32, side: Side, room: usize, data: &[u8]) -> bool {
         let greeting = self.greeting(number, side, room);
         data.strip_prefix(&*greeting)
@@ -71,7 +71,7 @@ impl Script {
     }
 }
 
-/// The number at the front of a greeting.
+/// The connection number at the front of private data.
 pub(super) fn number_of(greeting: &[u8]) -> Option<u32> {
     greeting
         .first_chunk()

@@ -1,4 +1,4 @@
-//! Queue pairs with memory of their own, moved as a connection manager says.
+//! Queue pairs of connections, with memory and the attributes of a connection manager.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,30 +14,30 @@ use super::place::Service;
 use super::script::{LONGEST, MOST_MESSAGES};
 use crate::Complaint;
 
-/// What the memory of every queue pair begins with.
+/// The address of the memory of every queue pair.
 const BASE: u64 = 0x10_0000;
 
-/// The bytes of one message, with room for what stands in front of a datagram.
+/// The bytes of one message, including the GRH of a datagram.
 const SLOT: usize = LONGEST + grh::LENGTH;
 
-/// How many messages of each direction there is room for.
+/// How many messages of each direction fit.
 const SLOTS: usize = MOST_MESSAGES + 1;
 
 /// A queue pair of a connection.
 pub(super) struct Socket {
     pub(super) number: Qpn,
-    /// Whose it is; none when the id is destroyed and the number must wait.
+    /// Its id; none if the id is destroyed and the number is in time-wait.
     pub(super) id: Option<cm::Id>,
-    /// When it last got on with its work.
+    /// When its last request completed.
     pub(super) progress: Duration,
-    /// The stream of its requests on the wire.
+    /// The stream of its requests in the tap.
     pub(super) stream: Option<usize>,
     buffer: Arc<Buffer>,
     key: Key,
 }
 
 impl Socket {
-    /// None when the device has no number left.
+    /// Creates a queue pair; none if the device has no number left.
     pub(super) fn create(
         device: &mut Device,
         domain: Id<ProtectionDomain>,
@@ -62,7 +62,7 @@ impl Socket {
         }))
     }
 
-    /// Ends it for good.
+    /// Destroys it.
     pub(super) fn destroy(&self, device: &mut Device) -> Result<(), Complaint> {
         device.destroy_queue_pair(self.number)?;
         Ok(device.deregister(self.key)?)
@@ -88,7 +88,7 @@ impl Socket {
         Ok(device.modify(self.number, &attributes)?)
     }
 
-    /// A datagram queue pair needs to know nothing more.
+    /// Brings a datagram queue pair to RTS.
     pub(super) fn open(&self, device: &mut Device) -> Result<(), Complaint> {
         device.modify(self.number, &to(State::ReadyToReceive))?;
         let ready = Attributes {
@@ -132,7 +132,7 @@ impl Socket {
         Ok(device.modify(self.number, &ready)?)
     }
 
-    /// Room for everything that the peer may send.
+    /// Posts receives for all messages of the peer.
     pub(super) fn post_receives(&self, device: &mut Device) -> Result<(), Complaint> {
         (0..SLOTS).try_for_each(|slot| self.post_receive(device, slot))
     }
@@ -142,14 +142,14 @@ impl Socket {
         device.post_receive(self.number, request).map_err(refused)
     }
 
-    /// What a receive holds.
+    /// The bytes of a receive.
     pub(super) fn received(&self, slot: u64, length: u32) -> Vec<u8> {
         let mut bytes = vec![0; length as usize];
         self.buffer.read(slot as usize * SLOT, &mut bytes);
         bytes
     }
 
-    /// Sends a message; it completes under its index.
+    /// Sends a message. Its index is the id of its completion.
     pub(super) fn post_send(
         &self,
         device: &mut Device,
@@ -165,7 +165,7 @@ impl Socket {
         device.post_send(self.number, request).map_err(refused)
     }
 
-    /// Whether it would answer its peer.
+    /// Whether it can receive.
     pub(super) fn listens(&self, device: &Device) -> bool {
         let queue_pair = device.queue_pair(self.number);
         queue_pair.is_some_and(|queue_pair| queue_pair.state().receives())
@@ -180,7 +180,7 @@ impl Socket {
     }
 }
 
-/// The way to a peer, from the only address that a process has.
+/// The address of a peer, from the only local address.
 pub(super) fn address_of(path: &PathAttributes) -> Address {
     Address {
         flow_label: path.flow_label,

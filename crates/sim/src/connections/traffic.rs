@@ -1,4 +1,4 @@
-//! Messages over connections: sent, received, and compared with the script.
+//! Sends and receives the messages of connections, and compares them with the script.
 
 use engine::{Completion, Destination, Status};
 use wire::{Qpn, grh};
@@ -12,15 +12,15 @@ use super::{Connections, Process};
 use crate::Complaint;
 use crate::tap::Endpoint;
 
-/// How often connections retry. The first try may fail without harm, if its packets overtake each
-/// other.
+/// How many times connections retry. The first try may fail without loss, if its packets are
+/// reordered.
 const RETRIES: usize = 7;
 
-/// The longest datagram of a client: it fits into every path.
+/// The longest datagram of a client. It fits the smallest path MTU.
 const LONGEST_DATAGRAM: usize = 200;
 
 impl Connections {
-    /// Says everything that an end of a connection has to say.
+    /// Sends all messages of one side.
     pub(super) fn say_everything(&mut self, host: usize, id: cm::Id) -> Result<(), Complaint> {
         let who = self.who(host, id);
         let (number, side) = (self.ledger.record(who).number, self.ledger.record(who).side);
@@ -38,7 +38,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Lets the tap follow the requests of a reliable connection.
+    /// Observes the requests of a reliable connection with the tap.
     fn watch(&mut self, who: Who) {
         let record = self.ledger.record(who);
         let (Some(ends), Service::Reliable) = (record.ends, record.service) else {
@@ -67,7 +67,7 @@ impl Connections {
         }
     }
 
-    /// Writes to a datagram service that was found.
+    /// Sends datagrams to a service.
     pub(super) fn write_to_service(
         &mut self,
         host: usize,
@@ -96,7 +96,7 @@ impl Connections {
         Ok(())
     }
 
-    /// The end of a request of any queue pair but the first.
+    /// A completion of any queue pair except queue pair 1.
     pub(super) fn data_completed(
         &mut self,
         host: usize,
@@ -156,7 +156,7 @@ impl Connections {
         Ok(())
     }
 
-    /// What the peer has acknowledged, its application has got.
+    /// An acknowledged message must have arrived at the peer's application.
     fn sent(&mut self, host: usize, id: cm::Id, completion: &Completion) -> Result<(), Complaint> {
         let who = self.who(host, id);
         let now = self.world.now();
@@ -179,7 +179,7 @@ impl Connections {
         Ok(())
     }
 
-    /// A queue pair that breaks by itself must have a reason, and its application gives up.
+    /// A transport failure must have a reason. The application gives up.
     fn failed(
         &mut self,
         host: usize,
@@ -206,7 +206,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Whether the other end of a connection is there to answer.
+    /// Whether the peer's queue pair can receive.
     fn peer_listens(&mut self, who: Who) -> bool {
         let host = self.peer_host(who);
         let record = self.ledger.record(who).clone();
@@ -249,7 +249,7 @@ impl Connections {
         datagram[5..] == message[..length]
     }
 
-    /// A patient application parts when everything is said and heard.
+    /// An application that stays disconnects when all messages are exchanged.
     pub(super) fn leave_when_done(&mut self, who: Who) {
         let script = self.script;
         let record = self.ledger.record(who);

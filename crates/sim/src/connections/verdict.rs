@@ -1,4 +1,4 @@
-//! Whether what the two sides of each connection saw fits together.
+//! Checks that the events of the two sides of each connection are consistent.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ use super::place::Service;
 use super::script::{Script, Side};
 use crate::Complaint;
 
-/// What happened around the connections.
+/// The conditions of the run.
 pub(super) struct Circumstances<'a> {
-    /// Whether a process lived, and listened, from the beginning to the end.
+    /// Whether a process was alive and listening during the whole run.
     pub(super) is_steady: &'a dyn Fn(usize) -> bool,
-    /// Whether the network delivers everything, once and in order.
+    /// Whether the network delivers everything once and in order.
     pub(super) is_faultless: bool,
     pub(super) script: Script,
 }
 
-/// Everything about one connection.
+/// All records of one connection.
 struct Case<'a> {
     client: (&'a Who, &'a Record),
     guests: Vec<(&'a Who, &'a Record)>,
 }
 
-/// Judges every connection of a run.
+/// Checks every connection of a run.
 pub(super) fn judge(ledger: &Ledger, around: &Circumstances<'_>) -> Result<(), Complaint> {
     for case in cases(ledger)? {
         case.judge(around).map_err(|what| {
@@ -77,7 +77,7 @@ impl Case<'_> {
         }
     }
 
-    /// The application of each life of a process is asked once.
+    /// A request is delivered once to each incarnation of a process.
     fn came_once(&self) -> Verdict {
         let serious = self.guests.iter().filter(|(_, guest)| !guest.is_mistaken());
         let lives: Vec<u32> = serious.map(|(who, _)| who.life).collect();
@@ -85,8 +85,7 @@ impl Case<'_> {
         demand(once, "a request came twice")
     }
 
-    /// What holds whatever happens. A server that died and lives again may have got the request
-    /// twice.
+    /// These hold in every run. A restarted server may have received the request twice.
     fn pairs_fit(&self) -> Verdict {
         let (_, client) = self.client;
         let mirrored = |guest: &Record| guest.ends.map(Ends::seen_from_the_other_side);
@@ -109,7 +108,7 @@ impl Case<'_> {
         )
     }
 
-    /// The network loses much, but not everything for minutes.
+    /// The network never loses everything for minutes.
     fn is_never_out_of_reach(&self) -> Verdict {
         let (_, client) = self.client;
         let refused = self.guests.iter().any(|(_, guest)| guest.broke_off);
@@ -140,7 +139,7 @@ impl Case<'_> {
     }
 }
 
-/// What holds when both processes live and neither application breaks off.
+/// These hold when both processes are alive and neither application gives up.
 fn both_ended(client: &Record, guest: &Record) -> Verdict {
     if client.ends.is_some() {
         demand(
@@ -164,7 +163,7 @@ fn both_ended(client: &Record, guest: &Record) -> Verdict {
     )
 }
 
-/// Two patient sides get everything, whatever the network loses.
+/// Two sides that stay connected receive all messages, whatever the network loses.
 fn everything_was_said(client: &Record, guest: &Record, around: &Circumstances<'_>) -> Verdict {
     let (number, script) = (client.number, around.script);
     let said = |record: &Record| script.count(number, record.side.other());

@@ -1,4 +1,4 @@
-//! Whether datagrams came as they were sent, and to whom they were sent.
+//! Checks that datagrams arrive unchanged, and only at their receivers.
 
 use engine::{Attributes, Completion, State, Status};
 use wire::{Gid, grh};
@@ -57,7 +57,7 @@ impl Datagrams {
         match (completion.status, posted.oversize) {
             (Status::Success, false) if posted.signaled => Ok(()),
             (Status::LocalLength, true) => Ok(()),
-            // Behind one that failed; none of these was sent.
+            // It was posted after one that failed, so it was not sent.
             (Status::Flushed, _) if state == Some(State::SendQueueError) => Ok(()),
             _ => Err(complain(
                 member,
@@ -80,7 +80,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// It was never sent after all.
+    /// The datagram was not sent.
     fn forget(&mut self, id: u64) {
         if let Some(sent) = self.sent.iter_mut().find(|sent| sent.id == id) {
             sent.to = Receiver::Nobody;
@@ -99,7 +99,7 @@ impl Datagrams {
         let arena = &mut self.arenas[state.arena];
         let mut found = arena.found_message(&block);
         found.truncate(completion.length as usize);
-        // Whatever is right or wrong with it, the rest of the block must be untouched.
+        // The rest of the block must be unchanged.
         let mut rest = found.len();
         for piece in &block.pieces {
             let filled = rest.min(piece.len());
@@ -151,7 +151,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Whether a datagram should come to this queue pair.
+    /// Whether this queue pair is a receiver of the datagram.
     fn is_for(&self, sent: &Sent, member: usize) -> bool {
         let state = &self.members[member];
         let addressed = match sent.to {
@@ -162,7 +162,7 @@ impl Datagrams {
         addressed && state.queue_key == sent.queue_key
     }
 
-    /// Where nothing is lost, everything comes.
+    /// Without loss, every datagram arrives.
     pub(super) fn check_all_came(&self) -> Result<(), Complaint> {
         if self.late || !self.world.network.faults().are_none() {
             return Ok(());

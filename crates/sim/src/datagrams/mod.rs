@@ -1,4 +1,4 @@
-//! Datagrams to single queue pairs and to groups of them.
+//! Datagrams to single queue pairs and to multicast groups.
 
 mod check;
 
@@ -19,7 +19,7 @@ use crate::plain::open;
 use crate::rng::Rng;
 use crate::world::{Step, World};
 
-/// Hosts with datagram queue pairs that write to each other.
+/// Hosts with datagram queue pairs that send to each other.
 pub(crate) struct Datagrams {
     pub(crate) world: World,
     rng: Rng,
@@ -29,7 +29,7 @@ pub(crate) struct Datagrams {
     sent: Vec<Sent>,
     /// The longest datagram that fits into every receive.
     longest: usize,
-    /// Whether receives may be missing.
+    /// Whether a datagram may find no receive posted.
     late: bool,
     pace: Duration,
     next_id: u64,
@@ -41,18 +41,18 @@ struct Member {
     number: Qpn,
     queue: Id<CompletionQueue>,
     queue_key: QueueKey,
-    /// Where datagrams are received and sent from.
+    /// The memory of its sends and receives.
     arena: usize,
     key: Key,
     groups: Vec<usize>,
     posted: VecDeque<(u64, Block)>,
     outstanding: VecDeque<Outstanding>,
     quota: usize,
-    /// The last datagram that came from each sender.
+    /// The last datagram received from each sender.
     newest: BTreeMap<usize, usize>,
 }
 
-/// A datagram whose sender waits for its completion.
+/// A datagram whose send has no completion yet.
 struct Outstanding {
     id: u64,
     signaled: bool,
@@ -68,16 +68,16 @@ struct Sent {
     data: Vec<u8>,
     immediate: Option<[u8; 4]>,
     queue_key: QueueKey,
-    /// How often it came to whom.
+    /// How many times each member received it.
     came: BTreeMap<usize, u32>,
 }
 
-/// Who should get a datagram.
+/// The receiver of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Receiver {
     Member(usize),
     Group(usize),
-    /// It is too long: nobody.
+    /// None, because it is too long.
     Nobody,
 }
 
@@ -136,7 +136,7 @@ impl Datagrams {
     }
 
     fn add_member(&mut self, host: usize) -> Result<(), Complaint> {
-        // Three times what is used: room is found by luck.
+        // Three times the used size, because free ranges are found by random tries.
         let length = 3 * (DEPTH + 16) * (self.longest + 80);
         let arena = Arena::new(host, length, self.rng.word() >> 8, &mut self.rng);
         let queue_key = *self.rng.pick(&KEYS);

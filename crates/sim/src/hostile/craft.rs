@@ -1,4 +1,4 @@
-//! Packets that look right enough to get deep.
+//! Packets that are valid enough to reach deep states.
 
 use engine::Kind;
 use wire::{
@@ -10,27 +10,27 @@ use wire::{
 use super::victim::{Door, FIRST_PSN, MTU, QUEUE_KEY, SIZE, THEIRS, Victim, WINDOW};
 use crate::input::Input;
 
-/// How far a request reaches.
+/// The size of a request.
 struct Reach {
-    /// How many sequence numbers it takes.
+    /// How many PSNs it uses.
     span: u32,
     /// How many bytes it announces.
     total: u32,
 }
 
-/// What the attacker knows of a conversation.
+/// What the attacker knows of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Knowledge {
-    /// The sequence number that the victim expects next.
+    /// The PSN that the victim expects next.
     pub(super) expected: Psn,
-    /// The sequence number of the victim's newest request.
+    /// The PSN of the victim's newest request.
     pub(super) requested: Psn,
-    /// A message that was begun, and how many bytes were announced and not sent.
+    /// A message that was started, and how many announced bytes are not sent yet.
     open: Option<(Operation, u32)>,
 }
 
 impl Knowledge {
-    /// Of a conversation that has not begun.
+    /// The knowledge at the start of a connection.
     pub(super) const FRESH: Self = Self {
         expected: FIRST_PSN,
         requested: FIRST_PSN,
@@ -39,7 +39,7 @@ impl Knowledge {
 }
 
 impl Victim {
-    /// A sealed packet for a queue pair, as the input chooses; moves the knowledge on.
+    /// A packet with a valid ICRC for a queue pair, as the input chooses. Updates the knowledge.
     pub(super) fn craft(
         &self,
         door: &Door,
@@ -52,7 +52,7 @@ impl Victim {
             true => knowledge.requested,
             false => knowledge.expected,
         };
-        // Mostly right, sometimes a little off.
+        // Mostly the expected PSN, sometimes one close to it.
         let psn = match near {
             0..230 => base,
             _ => base + near % 8 - 4,
@@ -85,7 +85,7 @@ impl Victim {
         self.seal(head, &payload)
     }
 
-    /// Full packets where the opcode calls for them, else what the input has.
+    /// Full packets where the opcode requires them, otherwise a length from the input.
     fn draw_payload(&self, opcode: Opcode, announced: u32, input: &mut Input<'_>) -> usize {
         let full = matches!(opcode.position(), Position::First | Position::Middle);
         let free = input.byte();
@@ -143,7 +143,7 @@ impl Victim {
         }
     }
 
-    /// Where, and how much, as far as the input keeps to the rules.
+    /// A RETH, mostly valid.
     fn draw_reth(
         &self,
         opcode: Opcode,
@@ -154,7 +154,7 @@ impl Victim {
         let (address, key) = self.draw_memory(input);
         let length = match opcode.operation() {
             Operation::ReadRequest | Operation::Flush => input.number() % 1024,
-            // A long message says how much will come.
+            // The first packet of a long message announces its length.
             _ if opcode.position() == Position::First => {
                 payload as u32 + u32::from(input.byte()) * 4
             }
@@ -167,7 +167,7 @@ impl Victim {
         Reth::new(address, key, length)
     }
 
-    /// Memory of the victim: mostly what is open, sometimes what is not, or beyond an end.
+    /// An address and key of the victim: mostly accessible, sometimes not, or out of bounds.
     fn draw_memory(&self, input: &mut Input<'_>) -> (u64, Key) {
         let near = input.number() as usize;
         let through_window = self.windowed.address + (WINDOW.start + near % WINDOW.len()) as u64;
@@ -197,7 +197,7 @@ impl Victim {
     }
 }
 
-/// Mostly one that the queue pair knows and that comes next in its message.
+/// Mostly an opcode that the queue pair supports and that continues its message.
 fn draw_opcode(door: &Door, knowledge: &Knowledge, input: &mut Input<'_>) -> Opcode {
     let transport = match door.kind {
         Kind::Uc => Transport::Uc,

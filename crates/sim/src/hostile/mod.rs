@@ -1,8 +1,8 @@
-//! A device that is attacked with whatever bytes there are: the entry point for fuzzing.
+//! A device under attack: an entry point for fuzzing.
 //!
-//! The input is read as a sequence of steps: raw datagrams, packets that are sealed and numbered
-//! rightly so that they get deep, work that the victim posts itself, and time that passes. After
-//! every step, what must always be true is asserted.
+//! The input is read as a sequence of steps: raw datagrams, packets with a valid ICRC and plausible
+//! PSNs that reach deep states, work requests of the victim, and time. The invariants are asserted
+//! after every step.
 
 mod craft;
 mod victim;
@@ -16,17 +16,17 @@ use crate::input::Input;
 use craft::Knowledge;
 use victim::{Door, QUEUE_KEY, THEIRS, Victim, gid};
 
-/// More steps than this tell a fuzzer nothing new.
+/// Bounds the steps of one input, to keep fuzzing fast.
 const MAX_STEPS: usize = 400;
 
-/// More sends than this at once mean that a device never stops.
+/// More sends than this without new input mean that a device never stops.
 const MAX_SENDS: usize = 10_000;
 
-/// Attacks a device with these bytes; gives the number of packets that it received.
+/// Attacks a device with this input; returns the number of packets that it received.
 ///
 /// # Panics
-/// If the device breaks a promise: memory changed that no peer may write, memory left that no peer
-/// may read, a queue outgrew its bounds, or the device itself panicked.
+/// If the device writes memory that no peer may write, sends memory that no peer may read, exceeds
+/// the bounds of a queue, or panics.
 pub fn feed(data: &[u8]) -> u64 {
     attack(data).packets
 }
@@ -48,12 +48,12 @@ fn attack(data: &[u8]) -> Attack {
 
 struct Attack {
     victim: Victim,
-    /// What is known of the conversation with each queue pair.
+    /// What the attacker knows of each queue pair.
     knowledge: Vec<Knowledge>,
     buffer: Vec<u8>,
     /// How many packets the victim received.
     packets: u64,
-    /// How many packets carried memory of the victim away.
+    /// How many packets carried memory of the victim.
     read_responses: u32,
 }
 
@@ -104,7 +104,7 @@ impl Attack {
         }
         let door: Door = self.victim.doors[place];
         let datagram = self.victim.craft(&door, &mut self.knowledge[place], input);
-        // Now and then from a host that the connection is not with.
+        // Sometimes from a host that is not the peer.
         let from = if input.byte() == 255 {
             [10, 0, 0, 99]
         } else {
@@ -154,11 +154,11 @@ impl Attack {
                 queue_key: QUEUE_KEY,
             });
         }
-        // What a queue pair can't do is refused, and that is all.
+        // An unsupported request is refused and has no other effect.
         let _ = self.victim.device.post_send(door.number, request);
     }
 
-    /// A broken queue pair is of no more use to anybody.
+    /// Connects a queue pair again after an error.
     fn reopen(&mut self, place: usize) {
         let number = self.victim.doors[place].number;
         let state = self
@@ -172,7 +172,7 @@ impl Attack {
         }
     }
 
-    /// Takes what the victim sends, and learns from it.
+    /// Fetches what the victim sends, and updates the attacker's knowledge.
     fn listen(&mut self) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut sends = 0;
@@ -206,7 +206,7 @@ impl Attack {
         if packet.opcode.is_request() {
             knowledge.requested = packet.psn;
         }
-        // A NAK names the number that is expected.
+        // A NAK contains the expected PSN.
         let syndrome = packet.aeth().map(wire::Aeth::syndrome);
         if matches!(
             syndrome,
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Steps that are mostly crafted packets, receives and posts: they get deeper than noise.
+    /// Steps that are mostly crafted packets and posts: they reach deeper states than random bytes.
     #[test]
     fn plausible_packets_get_deep_and_are_harmless() {
         let mut rng = Rng::new(2);
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    /// How often an attack got where it wanted.
+    /// How many attacks reached each state.
     #[derive(Debug, Default, Clone, Copy)]
     struct Depth {
         written: u32,
@@ -285,7 +285,7 @@ mod tests {
         }
     }
 
-    /// Every opcode, alone, against every queue pair, with a receive there.
+    /// Every opcode, alone, to every queue pair, with a receive posted.
     #[test]
     fn every_opcode_is_harmless() {
         let mut rng = Rng::new(3);
@@ -294,7 +294,7 @@ mod tests {
                 for _ in 0..4 {
                     let mut data = vec![192 + door, 255, 192 + door, 255];
                     for _ in 0..3 {
-                        // No reopening, and any opcode of all.
+                        // No reconnection, and any opcode.
                         data.extend([48 + door, 255, 255, opcode, 0]);
                         data.extend(rng.bytes(300));
                     }

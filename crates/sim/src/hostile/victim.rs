@@ -1,4 +1,4 @@
-//! The device that is attacked, and the memory around it that nobody may touch.
+//! The device under attack, and memory that no peer may access.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const COMPLETIONS: u32 = 256;
 /// The bytes of each region.
 pub(super) const SIZE: usize = 2048;
 
-/// The part of the windowed region that its window opens.
+/// The part of the windowed region that its window covers.
 pub(super) const WINDOW: std::ops::Range<usize> = 512..1024;
 
 const ROOM: &str = "a new device has room";
@@ -36,7 +36,7 @@ const ROOM: &str = "a new device has room";
 pub(super) struct Door {
     pub(super) kind: Kind,
     pub(super) number: Qpn,
-    /// The attacker's queue pair that it believes to talk to.
+    /// The queue pair that it is connected to.
     pub(super) peer: Qpn,
 }
 
@@ -48,25 +48,25 @@ pub(super) struct Room {
     before: Vec<u8>,
 }
 
-/// The device and everything that is watched.
+/// The device, and the state that the checks need.
 pub(super) struct Victim {
     pub(super) device: Device,
     pub(super) now: Instant,
     pub(super) doors: Vec<Door>,
-    /// Open to peers in every way.
+    /// Peers have all access rights.
     pub(super) public: Room,
-    /// Registered, but for nobody else; no request names it.
+    /// Registered without remote access rights. No request uses it.
     pub(super) private: Room,
-    /// Open to peers only through its window.
+    /// Peers can access it only through its window.
     pub(super) windowed: Room,
-    /// Where receives and results go.
+    /// Receives and results are written to it.
     pub(super) inbox: Room,
     pub(super) window: Key,
     queue: Id<CompletionQueue>,
     shared: Id<SharedReceiveQueue>,
     /// Memory that was never registered.
     guards: Vec<(Arc<Buffer>, Vec<u8>)>,
-    /// What is in all memory that peers may not read.
+    /// The content of all memory that peers may not read.
     secret: [u8; 16],
     /// How many of its own requests succeeded.
     pub(super) completed: u32,
@@ -123,7 +123,7 @@ impl Victim {
             let mut init = QueuePairInit::new(kind, domain, self.queue);
             init.max_sends = MAX_SENDS;
             init.max_receives = 16;
-            // The second one receives from the shared queue.
+            // The second one uses the shared receive queue.
             init.shared_receive = (place == 1).then_some(self.shared);
             let number = self.device.create_queue_pair(init);
             self.doors.push(Door {
@@ -136,7 +136,7 @@ impl Victim {
         self.bind_window();
     }
 
-    /// Takes a queue pair from wherever it is back to work.
+    /// Brings a queue pair from any state to RTS.
     pub(super) fn open_door(&mut self, place: usize) {
         let Door { kind, number, peer } = self.doors[place];
         let reset = Attributes {
@@ -159,7 +159,7 @@ impl Victim {
         opened.expect("a queue pair can always be reset and opened again");
     }
 
-    /// Opens the window again, if somebody closed it.
+    /// Binds the window again, if it was invalidated.
     pub(super) fn bind_window(&mut self) {
         let key = Key::new(self.window.value() ^ 0x55);
         let request = SendRequest::new(
@@ -175,7 +175,7 @@ impl Victim {
                 },
             },
         );
-        // Refused while the queue is full, failed while the window is open: both are fine.
+        // Refused if the queue is full, failed if the window is bound: both are correct.
         let _ = self.device.post_send(self.doors[0].number, request);
     }
 
@@ -183,9 +183,9 @@ impl Victim {
         self.device.window_key(self.window).unwrap_or(self.window)
     }
 
-    /// Gives a queue pair a receive in the inbox.
+    /// Posts a receive with memory of the inbox.
     pub(super) fn post_receive(&mut self, place: usize, length: usize) {
-        // Two pieces with bytes between them that nothing may touch.
+        // Two segments, with bytes between them that must not change.
         let half = (length % 256) as u32;
         let segments = [(64, half), (1024, half)].map(|(offset, length)| Segment {
             address: self.inbox.address + offset,
@@ -193,7 +193,7 @@ impl Victim {
             key: self.inbox.key,
         });
         let request = ReceiveRequest::new(1, segments);
-        // Full queues and wrong states are the caller's fault, and told as such.
+        // A full queue or a wrong state is an error of the call.
         let _ = match place {
             1 => self.device.post_shared_receive(self.shared, request),
             _ => self.device.post_receive(self.doors[place].number, request),
@@ -214,7 +214,7 @@ impl Victim {
         self.device.handle_timeout(self.now);
     }
 
-    /// Takes completions and events, so that no queue overruns.
+    /// Fetches completions and events, so that no queue overruns.
     pub(super) fn drain(&mut self) {
         while let Some(completion) = self.device.poll_completion(self.queue) {
             let done = completion.status == engine::Status::Success;
@@ -223,7 +223,7 @@ impl Victim {
         while self.device.poll_event().is_some() {}
     }
 
-    /// What must be true whatever came.
+    /// The invariants.
     pub(super) fn check(&self) {
         for (buffer, before) in &self.guards {
             assert_eq!(buffer.to_vec(), *before, "memory that nobody registered");
@@ -245,10 +245,10 @@ impl Victim {
         assert!(queue.is_some_and(|queue| queue.len() <= COMPLETIONS as usize));
     }
 
-    /// Nothing that leaves may contain what peers may not read.
+    /// A sent packet must not contain memory that peers may not read.
     pub(super) fn check_sent(&self, datagram: &[u8]) {
         let mut windows = datagram.windows(self.secret.len());
-        // The secret repeats, so any sixteen bytes of it are a rotation of it.
+        // The memory repeats the secret, so any sixteen bytes of it are a rotation of the secret.
         let leaks = windows.any(|bytes| {
             let doubled = self.secret.repeat(2);
             doubled.windows(bytes.len()).any(|part| part == bytes)
@@ -288,7 +288,7 @@ impl Room {
     }
 }
 
-/// Memory next to that of the device, which it was never told of.
+/// Memory that is not registered with the device.
 fn guard(content: &[u8; 16]) -> (Arc<Buffer>, Vec<u8>) {
     let bytes = content.repeat(16);
     (Buffer::copy_of(&bytes), bytes)

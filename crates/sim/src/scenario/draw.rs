@@ -1,4 +1,4 @@
-//! The choices that the kinds of run have in common.
+//! Random choices that the scenarios share.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub(super) const UNRELIABLE: &[(u32, Verb)] = &[
 pub(super) fn base(rng: &mut Rng) -> Profile {
     let hosts = rng.between(2, 4);
     let longest = rng.weighted(&[(60, 8 << 10), (30, 20 << 10), (10, 64 << 10), (1, 1 << 20)]);
-    // Whoever moves megabytes does not do it often.
+    // Runs with long messages have few of them.
     let (most_pairs, most_requests) = match longest {
         0..=0x1_0000 => (8, 40),
         _ => (1, 8),

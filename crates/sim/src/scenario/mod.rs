@@ -1,4 +1,4 @@
-//! Which kinds of run there are, and how a seed draws one.
+//! The kinds of run, and how a seed chooses one.
 
 mod draw;
 
@@ -16,40 +16,40 @@ use draw::{MESSAGES, UNRELIABLE, WINDOWS, base, calm, storm};
 /// A kind of run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
-    /// Reliable connections over a faultless network: nothing may be repeated.
+    /// Reliable connections over a faultless network: nothing may be retransmitted.
     Calm,
-    /// Reliable connections over a network that does everything networks do.
+    /// Reliable connections over a network with faults.
     Stormy,
     /// A faultless network, but receives are posted late.
     LateReceivers,
-    /// Requests that must be refused, over good and bad networks.
+    /// Requests that must be rejected, over networks with and without faults.
     Violations,
-    /// Memory windows are opened, used and closed.
+    /// Memory windows are bound, used and invalidated.
     Windows,
-    /// Queue pairs are drained, or broken in the middle of their work.
+    /// Queue pairs are drained, or moved to ERROR while they work.
     Upsets,
-    /// A host dies.
+    /// A host goes down.
     Death,
     /// Unreliable connections.
     Unreliable,
     /// Extended reliable connections with shared receive queues.
     Extended,
-    /// Datagrams, to single queue pairs and to groups.
+    /// Datagrams to single queue pairs and to multicast groups.
     Datagrams,
     /// A completion queue overruns.
     Overrun,
-    /// Processes that find each other by connection managers.
+    /// Processes that connect with connection managers.
     Connections,
 }
 
 impl Scenario {
-    /// The kind of run that a seed is.
+    /// The scenario of a seed.
     #[must_use]
     pub fn of_seed(seed: u64) -> Self {
         Self::draw(&mut Rng::new(seed))
     }
 
-    /// What the seed draws.
+    /// Draws a scenario.
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         rng.weighted(&[
             (10, Scenario::Calm),
@@ -67,7 +67,7 @@ impl Scenario {
         ])
     }
 
-    /// Lets a run of this kind happen.
+    /// Runs this scenario.
     pub(crate) fn play(self, mut rng: Rng, options: Options) -> Result<Summary, Complaint> {
         let profile = match self {
             Scenario::Calm => calm_sea(&mut rng),
@@ -144,7 +144,7 @@ fn late_receivers(rng: &mut Rng) -> Profile {
     }
 }
 
-/// Good or bad weather, with receivers in time or late.
+/// A network with or without faults, and receives posted in time or late.
 fn any_sea(rng: &mut Rng) -> Profile {
     let base = base(rng);
     let faults = match rng.percent(60) {

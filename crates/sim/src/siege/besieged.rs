@@ -1,4 +1,4 @@
-//! The manager that is attacked, and the application and driver around it.
+//! The manager under attack, its application and its driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,58 +12,58 @@ use super::oracle::{Expected, expected};
 use super::{FOR_EVER, OURS, nothing};
 use crate::input::Input;
 
-/// Our GUID, and that of all peers.
+/// Our GUID, and the GUID of all peers.
 pub(super) const GUID: u64 = 0x0a00_00ff_fe00_0001;
 pub(super) const THEIR_GUID: u64 = 0x0a00_00ff_fe00_0002;
 
-/// Few, so that the bounds are met.
+/// Few, so that the limits are reached.
 const MAX_IDS: usize = 48;
 
-/// How many answers are remembered, and how many datagrams wait, at most.
+/// The limits of remembered answers and of datagrams that wait to be sent.
 const MOST_ANSWERS: usize = 1024;
 const MOST_WAITING: usize = 4096;
 
-/// An id is told a handful of things in its life, and the driver as much.
+/// Bounds the events and instructions of one id.
 const MOST_WAITING_OF_ID: usize = 16;
 
-/// A conversation, as the peer knows it.
+/// An exchange, as the peer knows it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     pub(super) arrival: Arrival,
     pub(super) ours: CommunicationId,
     pub(super) theirs: CommunicationId,
     pub(super) our_qpn: Qpn,
-    /// The attribute of what it was told last.
+    /// The attribute ID of the last message to the peer.
     pub(super) heard: u16,
 }
 
-/// The manager and everything that is watched.
+/// The manager, and the state that the checks need.
 pub(super) struct Besieged {
     pub(super) manager: Manager,
     pub(super) now: Instant,
     pub(super) slice: Slice,
     pub(super) ids: Vec<Id>,
-    /// Conversations that the attackers have heard of, oldest first.
+    /// Exchanges that the attackers know, oldest first.
     pub(super) known: Vec<Known>,
-    /// For how many steps the driver fetches nothing.
+    /// For how many steps the driver fetches no output.
     pub(super) late_for: usize,
-    /// How often the application was told what.
+    /// The number of events by kind.
     pub(super) told: BTreeMap<&'static str, u32>,
-    /// Addresses that may be written to: peers that wrote, and those that the application named.
+    /// Addresses that may receive datagrams: those of senders, and those that the application named.
     pub(super) met: BTreeSet<IpAddr>,
-    /// Names that peers have used.
+    /// Communication ids that peers have used.
     pub(super) used: BTreeSet<(IpAddr, u32)>,
-    /// Ports that somebody listened on.
+    /// Services that had a listener.
     pub(super) services: BTreeSet<ServiceId>,
-    /// Guests that wait for the application, and the backlog of their listener.
+    /// Child ids that the application has not taken, and the backlogs of their listeners.
     pub(super) waiting: BTreeMap<Id, Id>,
     pub(super) backlogs: BTreeMap<Id, usize>,
-    /// What was asked for, and how often the end of a connection was told.
+    /// Ids that called connect or accept, and ids whose connection was reported as ended.
     pub(super) connecting: BTreeSet<Id>,
     pub(super) accepted: BTreeSet<Id>,
     pub(super) ended: BTreeSet<Id>,
     pub(super) next_qpn: u32,
-    /// How many things the application itself asked for.
+    /// The number of calls of the application.
     pub(super) calls: usize,
     /// How many datagrams arrived.
     pub(super) datagrams: u64,
@@ -79,7 +79,7 @@ impl Besieged {
         manager.add_address(OURS);
         Besieged {
             manager,
-            // All times are distances from here.
+            // All times are relative to it.
             now: Instant::now(),
             slice,
             ids: Vec::new(),
@@ -100,7 +100,7 @@ impl Besieged {
         }
     }
 
-    /// One of three services, or one that nobody can listen on.
+    /// One of three services, or one without a listener.
     pub(super) fn draw_service(&self, input: &mut Input<'_>) -> ServiceId {
         input.pick(&[
             service(PortSpace::Tcp),
@@ -111,7 +111,7 @@ impl Besieged {
         ])
     }
 
-    /// A datagram that may be anything.
+    /// Receives an arbitrary datagram.
     pub(super) fn receive(&mut self, arrival: Arrival, datagram: &[u8]) {
         let whole = datagram.first_chunk().filter(|_| datagram.len() == 256);
         if let Some(Ok((header, message))) = whole.map(Message::parse) {
@@ -125,7 +125,7 @@ impl Besieged {
         assert_eq!(before, after, "what is no message has no effect");
     }
 
-    /// A message, which is answered as the specification says.
+    /// Receives a message. Its answer must follow the specification.
     pub(super) fn receive_message(
         &mut self,
         arrival: Arrival,
@@ -173,7 +173,7 @@ impl Besieged {
         }
     }
 
-    /// What a driver does, unless it is late.
+    /// Fetches all outputs, unless the driver is slow.
     pub(super) fn pump(&mut self) {
         if self.late_for > 0 {
             return;
@@ -203,7 +203,7 @@ impl Besieged {
         }
     }
 
-    /// Only what can be is told, and only about ids that exist.
+    /// An event must be possible in the state of its id, and the id must exist.
     fn hear(&mut self, id: Id, kind: &EventKind) {
         assert!(self.manager.state(id).is_some(), "{kind:?} for nobody");
         let what = match kind {
@@ -240,7 +240,7 @@ impl Besieged {
         *self.told.entry(what).or_default() += 1;
     }
 
-    /// What is sent is a message, to somebody who wrote or was named; and it tells attackers names.
+    /// A sent datagram is a valid message to an allowed address. The attackers learn its ids.
     fn learn(&mut self, sent: &Transmit) -> Message {
         assert!(
             self.met.contains(&sent.destination),
@@ -281,7 +281,7 @@ impl Besieged {
         found.map(|known| known.our_qpn).unwrap_or_default()
     }
 
-    /// Whatever comes, only so much is remembered.
+    /// The tables stay within their limits.
     pub(super) fn check_load(&self) {
         let load = self.manager.load();
         assert!(load.ids <= MAX_IDS, "{load:?}");
@@ -305,7 +305,7 @@ impl Besieged {
         }
     }
 
-    /// Everybody goes, and time heals everything.
+    /// Destroys all ids and lets all timers expire: the tables must be empty.
     pub(super) fn leave(&mut self) {
         self.late_for = 0;
         self.pump();
@@ -328,7 +328,7 @@ pub(super) fn service(space: PortSpace) -> ServiceId {
     ServiceId::of_port(space, PORT)
 }
 
-/// What a peer calls the connection that it asks for or agrees to.
+/// The peer's communication id in a message that introduces it.
 fn name_of(message: &Message) -> Option<u32> {
     match message {
         Message::ConnectReply(m) => Some(m.local_id.value()),

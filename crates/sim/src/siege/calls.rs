@@ -1,4 +1,4 @@
-//! What the application of a manager under siege does, in and out of turn.
+//! The calls of the application, valid and invalid.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use super::besieged::{Besieged, PORT, service};
 use crate::input::Input;
 
 impl Besieged {
-    /// Something that an application does, in or out of turn. What has no place is refused, and that
-    /// is all.
+    /// A call that may be valid or invalid in the current state. An invalid call returns an error and
+    /// has no other effect.
     pub(super) fn call(&mut self, input: &mut Input<'_>) {
         self.calls += 1;
         let choice = input.byte();
@@ -68,7 +68,7 @@ impl Besieged {
         asked.expect("a new id can look for its peer");
     }
 
-    /// The next step of whatever the id is doing.
+    /// The next call of the id's connection setup.
     fn go_on(&mut self, id: Id, input: &mut Input<'_>) {
         let length = input_length(input);
         let private_data = input.take(length.into());
@@ -146,7 +146,7 @@ impl Besieged {
         self.waiting.remove(&id);
     }
 
-    /// What is seldom done.
+    /// Rare calls.
     fn toggle(&mut self, id: Id, input: &mut Input<'_>) {
         let group = Ipv4Addr::new(239, 0, 0, input.byte() % 4).into();
         match input.byte() % 8 {
@@ -166,7 +166,7 @@ impl Besieged {
 
     fn destroy(&mut self, id: Id) {
         self.manager.destroy(self.now, id).expect("it exists");
-        // With a listener go those who wait at it.
+        // Destroying a listener destroys its pending child ids.
         self.waiting
             .retain(|&guest, listener| guest != id && *listener != id);
         let manager = &self.manager;
@@ -179,7 +179,7 @@ impl Besieged {
     }
 }
 
-/// Any length, also one that does not fit.
+/// Any length, also one that is too long.
 fn input_length(input: &mut Input<'_>) -> u8 {
     match input.byte() {
         0..200 => 0,

@@ -1,4 +1,4 @@
-//! Messages that name the right things, mostly.
+//! Messages whose ids and addresses are mostly valid.
 
 use cm::Arrival;
 use wire::cm::{
@@ -13,7 +13,7 @@ use super::besieged::{Besieged, GUID, Known, THEIR_GUID};
 use super::draw_arrival;
 use crate::input::Input;
 
-/// A request that nothing speaks against but its service.
+/// A valid request for a given service.
 pub(super) fn request(arrival: Arrival, service: ServiceId, name: u32, qpn: u32) -> Message {
     sound_request(arrival, service, name, qpn).into()
 }
@@ -48,7 +48,7 @@ fn header(arrival: Arrival) -> [u8; AddressHeader::LENGTH] {
 }
 
 impl Besieged {
-    /// A message of any kind; whole, damaged or cut.
+    /// A message of any kind: valid, damaged or truncated.
     pub(super) fn receive_letter(&mut self, input: &mut Input<'_>) {
         let known = self.draw_known(input);
         let arrival = match input.byte() {
@@ -146,7 +146,7 @@ impl Besieged {
         }
     }
 
-    /// Sound, or contradicting itself in one place.
+    /// A request that is valid, or wrong in one field.
     fn draw_request(&mut self, arrival: Arrival, input: &mut Input<'_>) -> ConnectRequest {
         let service = self.draw_service(input);
         let name = 1 + u32::from(input.byte() % 16);
@@ -198,7 +198,7 @@ impl Besieged {
     }
 }
 
-/// The kind of message that a peer would answer with, by its number in `draw_message`.
+/// The kind of message that a peer answers with, by its number in `draw_message`.
 fn fitting(heard: u16) -> Option<u8> {
     Some(match heard {
         ConnectRequest::ATTRIBUTE => 4,

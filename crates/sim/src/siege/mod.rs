@@ -1,8 +1,8 @@
-//! A connection manager that is attacked with whatever bytes there are: an entry point for fuzzing.
+//! A connection manager under attack: an entry point for fuzzing.
 //!
-//! The input is read as a sequence of steps: raw datagrams, messages that name the right things so
-//! that they get deep, floods, what an application and a driver do, and time that passes. After
-//! every step, what must always be true is asserted; in the end nothing may be left.
+//! The input is read as a sequence of steps: raw datagrams, messages with valid ids that reach deep
+//! states, floods, calls of the application and the driver, and time. The invariants are asserted
+//! after every step. At the end all tables must be empty.
 
 mod besieged;
 mod calls;
@@ -18,20 +18,20 @@ use wire::mad;
 use crate::input::Input;
 use besieged::Besieged;
 
-/// More steps than this tell a fuzzer nothing new.
+/// Bounds the steps of one input, to keep fuzzing fast.
 const MAX_STEPS: usize = 300;
 
 /// The address of the manager.
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
-/// Longer than anything is remembered: ghosts and patience go up to hours if a peer says so.
+/// Longer than any timer, time-wait or remembered answer.
 const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Attacks a manager with these bytes; gives the number of datagrams that it received.
+/// Attacks a manager with this input; returns the number of datagrams that it received.
 ///
 /// # Panics
-/// If the manager breaks a promise: it remembers more than it may, answers a stranger or not as the
-/// specification says, tells an application what can't be, or panics itself.
+/// If the manager exceeds a limit, sends to an address that did not write to it, answers against the
+/// specification, reports an impossible event, or panics.
 pub fn feed(data: &[u8]) -> u64 {
     attack(data).datagrams
 }
@@ -62,12 +62,12 @@ fn step(besieged: &mut Besieged, input: &mut Input<'_>) {
         }
         240..248 => besieged.wait_for_timer(),
         248..252 => flood(besieged, input),
-        // A driver that is late lets everything pile up.
+        // A slow driver: outputs accumulate.
         _ => besieged.late_for = usize::from(input.byte()) % 16,
     }
 }
 
-/// Bytes as they are: too short, too long, or with the header of a management datagram.
+/// Raw bytes: too short, too long, or with the header of a management datagram.
 fn raw(besieged: &mut Besieged, input: &mut Input<'_>) {
     let arrival = draw_arrival(input);
     let length = usize::from(input.byte());
@@ -80,7 +80,7 @@ fn raw(besieged: &mut Besieged, input: &mut Input<'_>) {
     besieged.receive(arrival, &datagram);
 }
 
-/// Requests from many addresses, each with another name and queue pair.
+/// Requests from many addresses, each with its own communication id and queue pair.
 fn flood(besieged: &mut Besieged, input: &mut Input<'_>) {
     let count = 2 * u32::from(input.byte());
     let service = besieged.draw_service(input);
@@ -95,7 +95,7 @@ fn flood(besieged: &mut Besieged, input: &mut Input<'_>) {
     }
 }
 
-/// A handful of peers, so that they meet themselves.
+/// One of a few peers, so that ids and addresses repeat.
 fn draw_arrival(input: &mut Input<'_>) -> Arrival {
     Arrival {
         source: Ipv4Addr::new(10, 0, 0, 2 + input.byte() % 4).into(),
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Steps that are mostly letters and calls: they get deeper than noise.
+    /// Steps that are mostly messages and calls: they reach deeper states than random bytes.
     #[test]
     fn plausible_letters_get_deep_and_are_harmless() {
         let mut rng = Rng::new(2);

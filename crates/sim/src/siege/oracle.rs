@@ -1,23 +1,23 @@
-//! What the specification says about a message, as far as it can be told from outside.
+//! The answer that the specification requires, as far as it follows from the message alone.
 
 use cm::Slice;
 use wire::cm::{AlternatePathStatus, Message, RejectReason, ServiceStatus};
 
-/// What must be answered at once.
+/// The required immediate answer.
 pub(super) enum Expected {
-    /// Nothing at all.
+    /// No answer.
     Silence,
-    /// This, and only this.
+    /// Exactly this answer.
     One(fn(&Message, &Message) -> bool),
-    /// This; and a good-bye to a connection that is found dead may follow.
+    /// This answer. A DREQ for a stale connection may follow.
     First(fn(&Message, &Message) -> bool),
-    /// It depends on what was before.
+    /// It depends on previous messages.
     Anything,
 }
 
-/// What must follow a message. Names outside of `slice` are of no conversation; nobody ever
-/// listened on a service that `is_listened` does not know, and `is_new` tells that the peer never
-/// used this name before.
+/// The required answer to a message. Communication ids outside of `slice` belong to no exchange.
+/// `is_listened` tells whether the service ever had a listener, `is_new` whether the peer uses this
+/// communication id for the first time.
 pub(super) fn expected(
     message: &Message,
     slice: Slice,
@@ -51,7 +51,7 @@ fn silence_unless(concerns_us: bool) -> Expected {
     }
 }
 
-/// IBA 12.9.8.2: who knows nothing of a connection agrees to its end.
+/// IBA 12.9.8.2: a DREQ for an unknown connection is answered with a DREP.
 fn is_farewell_to(asked: &Message, answer: &Message) -> bool {
     let (Message::DisconnectRequest(asked), Message::DisconnectReply(answer)) = (asked, answer)
     else {
@@ -74,7 +74,7 @@ fn finds_no_service(asked: &Message, answer: &Message) -> bool {
     let (Message::ConnectRequest(asked), Message::Reject(answer)) = (asked, answer) else {
         return false;
     };
-    // A queue pair that is connected already is found first.
+    // A REQ of a connected queue pair is rejected as stale first.
     let reasons = [
         RejectReason::InvalidServiceId,
         RejectReason::StaleConnection,
