@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_and_arriving_is_one_packet_and_leaving_again_another() {
+    fn same_packet_at_both_ends_is_one_and_a_retransmission_is_another() {
         let mut sights = Sights::default();
         let packet = datagram(&[7; 20]);
         let (out, into) = (place(0, Direction::Outbound), place(0, Direction::Inbound));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn without_places_everything_is_new() {
+    fn packets_without_capture_points_are_new() {
         let mut sights = Sights::default();
         let packet = datagram(&[7; 20]);
         let unknown = Vantage {

@@ -35,7 +35,7 @@ fn data_of(page: &str) -> Value {
 }
 
 #[test]
-fn every_capture_becomes_a_page_with_all_that_is_in_it() {
+fn page_contains_all_data_of_every_capture() {
     for path in captures() {
         let name = path.display();
         let story = Story::read(fs::File::open(&path).expect("a file")).expect("a capture");
@@ -67,7 +67,7 @@ fn every_capture_becomes_a_page_with_all_that_is_in_it() {
 }
 
 #[test]
-fn a_title_that_names_a_place_of_the_template_stays_a_title() {
+fn placeholder_in_the_title_is_not_expanded() {
     let path = captures().pop().expect("there are captures");
     let story = Story::read(fs::File::open(path).expect("a file")).expect("a capture");
     let page = page_of(&story, "{{story}}{{nonce}}");

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_do_not_overlap_and_pieces_make_up_the_message() {
+    fn blocks_do_not_overlap_and_pieces_add_up_to_the_length() {
         let (mut arena, mut rng) = arena();
         let mut blocks: Vec<Block> = Vec::new();
         for _ in 0..100 {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_that_nobody_wrote_is_noticed() {
+    fn unexpected_byte_is_detected() {
         let (mut arena, _) = arena();
         assert!(arena.check_all().is_ok());
         let wrong = arena.planned(7..8)[0] ^ 1;

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn content_order_and_borders_matter() {
+    fn digest_depends_on_content_order_and_boundaries() {
         assert_eq!(of(&[b"ab", b"c"]), of(&[b"ab", b"c"]));
         assert_ne!(of(&[b"ab", b"c"]), of(&[b"a", b"bc"]));
         assert_ne!(of(&[b"a", b"b"]), of(&[b"b", b"a"]));

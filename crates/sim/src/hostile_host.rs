@@ -300,12 +300,12 @@ mod tests {
     use crate::rng::Rng;
 
     #[test]
-    fn an_undisturbed_host_rejects_a_request_that_nobody_serves() {
+    fn request_without_a_listener_is_rejected() {
         feed(&[]);
     }
 
     #[test]
-    fn datagrams_of_every_length_leave_queue_pair_1_alone() {
+    fn datagrams_of_every_length_leave_queue_pair_1_in_rts() {
         let mut attack = Attack::new();
         for length in 0..600 {
             let payload = vec![1; length];
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn random_attacks_leave_the_host_answering() {
+    fn host_answers_after_random_attacks() {
         let mut rng = Rng::new(11);
         for _ in 0..500 {
             let length = rng.below(800);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_message_causes_no_look_up() {
+    fn damaged_message_causes_no_lookup() {
         let mut attack = Attack::new();
         let mut packet = message_packet(&attack.request(UNSERVED).emit(1));
         attack.receive(&packet, false);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_wait_for_a_look_up_are_bounded() {
+    fn messages_waiting_for_a_lookup_are_bounded() {
         let mut attack = Attack::new();
         let packet = message_packet(&attack.request(UNSERVED).emit(1));
         for _ in 0..1000 {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_wait_for_a_listener_are_bounded() {
+    fn requests_waiting_for_a_listener_are_bounded() {
         let mut attack = Attack::new();
         for _ in 0..65 {
             attack.send_request(UNSERVED);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_reaches_a_listener_that_comes_later() {
+    fn pending_request_reaches_a_later_listener() {
         let mut attack = Attack::new();
         attack.send_request(UNSERVED);
         attack.pump();
@@ -384,7 +384,7 @@ mod tests {
 
     /// Otherwise two processes would forward a message back and forth.
     #[test]
-    fn a_forwarded_message_is_looked_up_again_only_if_it_is_a_request() {
+    fn forwarded_message_is_looked_up_again_only_if_it_is_a_request() {
         let mut attack = Attack::new();
         let request = message_packet(&attack.request(UNSERVED).emit(1));
         attack.receive(&request, true);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_for_an_id_of_no_process_is_answered() {
+    fn message_for_an_unowned_communication_id_is_answered() {
         let mut attack = Attack::new();
         attack.receive(&disconnect_request(), false);
         attack.pump();
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_another_process_took_is_not_handled() {
+    fn message_owned_by_another_process_is_not_handled() {
         let mut attack = Attack::new();
         attack.owner = Owner::Elsewhere;
         attack.receive(&disconnect_request(), false);
@@ -412,7 +412,7 @@ mod tests {
 
     /// Otherwise flushed receives would be posted and flushed without end.
     #[test]
-    fn a_broken_queue_pair_1_does_not_post_flushed_receives_again() {
+    fn queue_pair_1_in_error_does_not_repost_flushed_receives() {
         let mut attack = Attack::new();
         let broken = attack.host.device().break_queue_pair(Qpn::GSI);
         broken.expect("queue pair 1 exists");
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rejected_connection_breaks_its_queue_pair() {
+    fn rejected_connection_moves_its_queue_pair_to_error() {
         let mut attack = Attack::new();
         let device = attack.host.device();
         let domain = device.allocate_domain().expect("a domain");

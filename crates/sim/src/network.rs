@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_faultless_network_delivers_everything_in_order() {
+    fn faultless_network_delivers_everything_in_order() {
         let faults = Faults {
             delay: MILLISECOND,
             ..Faults::default()
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_kept_until_the_faults_end() {
+    fn fault_rates_apply_until_the_faults_end() {
         let faults = Faults {
             loss: 100,
             duplication: 100,
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_corrupted_can_be_noticed() {
+    fn corruption_is_always_detectable() {
         let faults = Faults {
             corruption: 1000,
             until: MILLISECOND,
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_lasts_as_long_as_it_says_and_works_both_ways() {
+    fn cut_blocks_both_directions_for_its_duration() {
         let faults = Faults {
             cuts: vec![Cut {
                 hosts: [1, 0],

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_within_their_bounds_and_reach_them() {
+    fn below_returns_every_number_below_the_bound() {
         let mut rng = Rng::new(7);
         let mut seen = [0; 5];
         for _ in 0..1000 {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_decide() {
+    fn weights_set_the_probability() {
         let mut rng = Rng::new(9);
         let heavy = (0..1000)
             .filter(|_| rng.weighted(&[(0, 'a'), (9, 'b'), (1, 'c')]) == 'b')

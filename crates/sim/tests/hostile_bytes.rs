@@ -39,7 +39,7 @@ fn noise() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn seeds_of_the_connection_manager_keep_every_promise() {
+fn connection_manager_seeds_break_no_invariant() {
     for seed in seeds("cm_manager") {
         sim::siege::feed(&seed);
     }
@@ -50,22 +50,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn a_besieged_connection_manager_keeps_its_promises(bytes in damaged("cm_manager")) {
+    fn damaged_seeds_break_no_invariant_of_the_connection_manager(bytes in damaged("cm_manager")) {
         sim::siege::feed(&bytes);
     }
 
     #[test]
-    fn noise_is_harmless_to_the_connection_manager(bytes in noise()) {
+    fn random_bytes_break_no_invariant_of_the_connection_manager(bytes in noise()) {
         sim::siege::feed(&bytes);
     }
 
     #[test]
-    fn a_host_answers_after_any_attack(bytes in noise()) {
+    fn host_answers_after_random_bytes(bytes in noise()) {
         sim::hostile_host::feed(&bytes);
     }
 
     #[test]
-    fn noise_is_harmless_to_the_engine(bytes in noise()) {
+    fn random_bytes_break_no_invariant_of_the_engine(bytes in noise()) {
         sim::hostile::feed(&bytes);
     }
 }

@@ -6,7 +6,7 @@ use sim::{Bug, Failure, Options, Scenario, run};
 const RUNS: usize = 6000;
 
 #[test]
-fn every_planted_bug_is_found() {
+fn every_bug_is_found() {
     // A bug may make the engine panic. The run reports that.
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();

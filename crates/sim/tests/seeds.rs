@@ -43,7 +43,7 @@ const EVERYTHING: &[&str] = &[
 ];
 
 #[test]
-fn the_engine_keeps_its_promises() {
+fn no_check_fails() {
     let campaign = campaign(0..SEEDS, Options::default(), |_| {});
     println!("{campaign}");
     let failures: Vec<String> = campaign.failures.iter().map(ToString::to_string).collect();
@@ -53,7 +53,7 @@ fn the_engine_keeps_its_promises() {
 
 /// More seeds of the scenario with connection managers. All kinds of events must occur.
 #[test]
-fn the_connection_manager_keeps_its_promises_wherever_it_gets() {
+fn connections_pass_all_checks_and_every_event_occurs() {
     let connections = |seed: &u64| Scenario::of_seed(*seed) == Scenario::Connections;
     let mut seen = BTreeMap::<String, u64>::new();
     for seed in (SEEDS..).filter(connections).take(CONNECTIONS) {
@@ -69,7 +69,7 @@ fn the_connection_manager_keeps_its_promises_wherever_it_gets() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn same_seed_gives_the_same_run() {
     let mut scenarios = BTreeSet::new();
     for seed in 0..40 {
         let first = run(seed, Options::default()).expect("the engine keeps its promises");
@@ -81,7 +81,7 @@ fn the_same_seed_is_the_same_run() {
 }
 
 #[test]
-fn different_seeds_are_different_runs() {
+fn different_seeds_give_different_runs() {
     let digests: BTreeSet<u64> = (0..40)
         .map(|seed| run(seed, Options::default()).expect("the engine keeps its promises"))
         .map(|summary| summary.digest)

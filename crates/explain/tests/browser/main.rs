@@ -69,7 +69,7 @@ fn place_of_packet(browser: &Browser, packet: usize) -> (f64, f64) {
 
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
-fn a_hundred_thousand_packets_open_at_once_and_scroll_smoothly() {
+fn page_with_100000_packets_opens_and_scrolls_fast() {
     let story = story_of(&captures::many_packets(100_000));
     let (browser, first) = opened("many.pcapng", &story);
     assert_eq!(shown(&browser), story.packets.len());
@@ -99,7 +99,7 @@ fn a_hundred_thousand_packets_open_at_once_and_scroll_smoothly() {
 
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
-fn the_clicked_packet_is_shown() {
+fn clicked_packet_is_shown() {
     let story = story_of(&golden("gold-badrkey.pcap"));
     let (browser, _) = opened("gold-badrkey.pcap", &story);
     for (index, packet) in story.packets.iter().enumerate() {
@@ -112,7 +112,7 @@ fn the_clicked_packet_is_shown() {
 
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
-fn headers_read_the_same_as_in_the_command() {
+fn headers_equal_those_of_the_command() {
     let browser = Browser::start();
     for name in [
         "gold-cas.pcap",
@@ -136,7 +136,7 @@ fn headers_read_the_same_as_in_the_command() {
 
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
-fn a_filter_shows_what_passes() {
+fn filter_shows_matching_packets() {
     let story = story_of(&golden("gold-batch.pcap"));
     let (browser, _) = opened("gold-batch.pcap", &story);
     let all = story.packets.len();
@@ -181,7 +181,7 @@ fn a_filter_shows_what_passes() {
 
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
-fn an_anomaly_leads_to_its_packet() {
+fn click_on_an_anomaly_selects_its_packet() {
     let story = story_of(&golden("gold-badrkey.pcap"));
     let (browser, _) = opened("gold-badrkey.pcap", &story);
     let place = story
@@ -209,7 +209,7 @@ fn an_anomaly_leads_to_its_packet() {
 
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
-fn keys_do_what_the_help_says() {
+fn keys_work_as_documented_in_the_help() {
     let story = story_of(&golden("loss5-requests-send.pcap"));
     let (browser, _) = opened("loss5-requests-send.pcap", &story);
     let selected = || browser.ask("ladder.selected");
@@ -235,7 +235,7 @@ fn keys_do_what_the_help_says() {
 
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
-fn a_hostile_capture_runs_no_script() {
+fn hostile_capture_runs_no_script() {
     const HOSTILE: &str =
         "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'><!--";
     let mut scene = Scene::new();
@@ -276,7 +276,7 @@ fn a_hostile_capture_runs_no_script() {
 
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
-fn the_page_needs_no_network_follows_the_colour_scheme_and_prints() {
+fn page_needs_no_network_follows_the_colour_scheme_and_prints() {
     let story = story_of(&golden("gold-rnrok.pcap"));
     let (browser, _) = opened("gold-rnrok.pcap", &story);
     assert_eq!(
@@ -297,7 +297,7 @@ fn the_page_needs_no_network_follows_the_colour_scheme_and_prints() {
 /// makes it small.
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
-fn a_picture_for_the_readme() {
+fn screenshot_for_the_readme() {
     let story = story_of(&tale::tell());
     let (browser, _) = opened("trace.pcapng", &story);
     browser.prefer("light");

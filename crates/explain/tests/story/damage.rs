@@ -28,7 +28,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn changed_bytes(
+    fn changed_bytes_cause_no_panic(
         mut capture in captures(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40),
     ) {
@@ -40,7 +40,7 @@ proptest! {
     }
 
     #[test]
-    fn missing_and_repeated_parts(
+    fn missing_and_repeated_parts_cause_no_panic(
         capture in captures(),
         cut in any::<prop::sample::Index>(),
         length in 0..300_usize,
@@ -55,7 +55,7 @@ proptest! {
 
     /// Invalid PSNs, opcodes and lengths with valid checksums.
     #[test]
-    fn packets_in_any_order(
+    fn packets_in_any_order_cause_no_panic(
         order in prop::collection::vec(any::<prop::sample::Index>(), 1..60),
         changes in prop::collection::vec((any::<prop::sample::Index>(), 42..70_usize, any::<u8>()), 0..30),
     ) {
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn anything(capture in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_cause_no_panic(capture in prop::collection::vec(any::<u8>(), 0..200)) {
         explain(&capture);
     }
 }
@@ -95,7 +95,7 @@ fn resealed(frames: &[Vec<u8>]) -> Vec<u8> {
 
 /// The seeds of the fuzzer, and its findings.
 #[test]
-fn seeds_of_the_fuzzer_keep_every_promise() {
+fn fuzzer_seeds_cause_no_panic() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/capture");
     for seed in fs::read_dir(folder).expect("the target has seeds") {
         let path = seed.expect("a seed has a name").path();

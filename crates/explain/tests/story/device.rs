@@ -91,7 +91,7 @@ fn kinds(story: &Story) -> Vec<Kind> {
 }
 
 #[test]
-fn a_healthy_device_has_nothing_to_explain() {
+fn run_without_errors_has_no_anomalies() {
     let stage = Stage::set("127.58.1.1", None);
     let read = Request::read(stage.memory.remote(0)).data(stage.memory.slice(LENGTH..2 * LENGTH));
     stage.ends_with(stage.write(), Status::Success);
@@ -111,7 +111,7 @@ fn a_healthy_device_has_nothing_to_explain() {
 }
 
 #[test]
-fn a_lost_packet_is_named() {
+fn lost_packet_is_reported() {
     let faults = Some("drop:opcode=RC_WRITE_MIDDLE,nth=3");
     let stage = Stage::set("127.58.2.1", faults);
     stage.ends_with(stage.write(), Status::Success);
@@ -135,7 +135,7 @@ fn a_lost_packet_is_named() {
 }
 
 #[test]
-fn a_receiver_that_is_not_ready() {
+fn receiver_that_is_not_ready_is_reported() {
     let stage = Stage::set("127.58.3.1", None);
     let request = Request::send().inline(b"anybody?");
     stage.ends_with(request, Status::ReceiverNotReady);
@@ -145,7 +145,7 @@ fn a_receiver_that_is_not_ready() {
 }
 
 #[test]
-fn a_right_that_is_missing() {
+fn missing_access_right_is_reported() {
     let stage = Stage::set("127.58.4.1", None);
     let theirs = stage
         .domain
@@ -160,7 +160,7 @@ fn a_right_that_is_missing() {
 }
 
 #[test]
-fn nobody_who_answers() {
+fn missing_answers_are_reported() {
     let stage = Stage::set("127.58.5.1", Some("drop:opcode=RC_ACKNOWLEDGE"));
     stage.ends_with(stage.write(), Status::RetriesExhausted);
     let story = stage.story();
@@ -183,7 +183,7 @@ fn nobody_who_answers() {
 }
 
 #[test]
-fn both_directions_at_once() {
+fn requests_in_both_directions_recover_from_faults() {
     let stage = Stage::set("127.58.6.1", Some("loss=2%,dup=2%,reorder=2%,seed=11"));
     for _ in 0..8 {
         let back = Request::write(stage.memory.remote(0)).data(stage.memory.slice(0..LENGTH));

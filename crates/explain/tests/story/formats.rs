@@ -47,7 +47,7 @@ fn ethertype(frame: &Frame) -> [u8; 2] {
 }
 
 #[test]
-fn every_link_type_tells_the_same() {
+fn every_link_type_gives_the_same_text() {
     for name in CAPTURES {
         let frames = frames(name);
         let expected = essence(&story(name));
@@ -76,7 +76,7 @@ fn every_link_type_tells_the_same() {
 }
 
 #[test]
-fn byte_order_and_resolution_of_time_don_t_matter() {
+fn byte_order_and_time_resolution_give_the_same_text() {
     for name in CAPTURES {
         let expected = essence(&story(name));
         for endianness in [Endianness::Big, Endianness::Little] {
@@ -132,7 +132,7 @@ const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
 #[test]
-fn pcapng_tells_the_same_and_keeps_comments() {
+fn pcapng_gives_the_same_text_and_keeps_comments() {
     for name in CAPTURES {
         for resolution in [6, 9] {
             let file = next_generation(&frames(name), resolution, &[(0, 0)]);
@@ -149,7 +149,7 @@ fn pcapng_tells_the_same_and_keeps_comments() {
 }
 
 #[test]
-fn a_packet_seen_at_both_ends_is_one_packet() {
+fn packet_captured_at_both_ends_is_one_packet() {
     for places in [
         &[(0, OUTBOUND), (0, INBOUND)][..],
         &[(0, 0), (1, 0)],
@@ -166,7 +166,7 @@ fn a_packet_seen_at_both_ends_is_one_packet() {
 }
 
 #[test]
-fn what_only_leaves_is_lost() {
+fn packet_captured_only_at_its_sender_is_lost() {
     let mut frames = frames("gold-batch");
     let both = next_generation(&frames, 9, &[(0, OUTBOUND), (0, INBOUND)]);
     assert_eq!(told(&both).statistics.lost, 0);
@@ -186,7 +186,7 @@ fn what_only_leaves_is_lost() {
 }
 
 #[test]
-fn the_beginning_of_packets_is_enough() {
+fn truncated_packets_are_analysed() {
     const SNAP: usize = 100;
     let frames = frames("gold-batch");
     let mut writer = PcapWriter::with_header(Vec::new(), link(DataLink::ETHERNET)).expect("memory");

@@ -88,7 +88,7 @@ fn json() {
 }
 
 #[test]
-fn each_lost_request_is_overcome() {
+fn each_lost_request_is_recovered() {
     let story = story("loss5-requests-send");
     assert_eq!(story.messages.len(), 30);
     assert!(
@@ -114,7 +114,7 @@ fn each_lost_request_is_overcome() {
 }
 
 #[test]
-fn each_lost_answer_is_asked_for_again() {
+fn each_lost_answer_is_requested_again() {
     let story = story("loss5-responses-read");
     assert_eq!(story.messages.len(), 30);
     assert!(
@@ -128,7 +128,7 @@ fn each_lost_answer_is_asked_for_again() {
 
 /// The packet counts by opcode equal those of tshark 4.0.
 #[test]
-fn tshark_counts_the_same() {
+fn opcode_counts_equal_those_of_tshark() {
     const COUNTS: [(&str, &[(u8, u64)]); 4] = [
         (
             "rping",
@@ -151,7 +151,7 @@ fn tshark_counts_the_same() {
 
 /// A truncated file is analysed up to its last complete record.
 #[test]
-fn a_file_that_ends_within_a_record_is_read_up_to_there() {
+fn truncated_file_is_read_up_to_the_last_complete_record() {
     let frames = crate::files::frames("rping");
     let next_generation = crate::formats::next_generation(&frames, 9, &[(0, 0)]);
     for whole in [bytes("rping"), next_generation] {
@@ -184,7 +184,7 @@ fn a_file_that_ends_within_a_record_is_read_up_to_there() {
 }
 
 #[test]
-fn an_answer_that_is_cut_off_is_not_missed() {
+fn truncated_answer_is_not_reported_as_missing() {
     const FILE_HEADER: usize = 24;
     const RECORD_HEADER: usize = 16;
     let frames = crate::files::frames("gold-send");

@@ -11,7 +11,7 @@ fn refused(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_no_capture_is_refused_in_a_sentence() {
+fn file_that_is_no_capture_is_an_error() {
     assert!(matches!(Story::read(&b""[..]), Err(ReadError::Empty)));
     assert!(matches!(
         Story::read(&b"hello, world"[..]),
@@ -34,7 +34,7 @@ fn capture(datalink: DataLink, frame: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_capture_without_roce_says_what_to_do() {
+fn capture_without_roce_gives_advice() {
     let story = crate::files::told(&capture(DataLink::ETHERNET, &[0; 60]));
     assert_eq!((story.capture.frames, story.capture.foreign), (1, 1));
     let text = render(&story, &View::default());
@@ -45,7 +45,7 @@ fn a_capture_without_roce_says_what_to_do() {
 }
 
 #[test]
-fn an_unknown_link_type_is_said() {
+fn unknown_link_type_is_a_remark() {
     let story = crate::files::told(&capture(DataLink::USER0, &[0; 60]));
     let remark = story.capture.remarks.first().expect("a remark");
     assert!(
@@ -75,7 +75,7 @@ fn datagram(payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_that_are_no_packet_are_named_but_our_own_probes_are_not() {
+fn malformed_packets_are_reported_and_own_probes_are_not() {
     let story = crate::files::told(&capture(DataLink::RAW, &datagram(&[0x1f; 20])));
     let sentences: Vec<_> = story
         .anomalies

@@ -200,7 +200,7 @@ fn is_told_right(story: &Story, ends: &Ends, paired_by: Pairing) {
 }
 
 #[test]
-fn comments_tell_queue_pairs_apart_that_begin_at_the_same_psn() {
+fn comments_distinguish_queue_pairs_with_the_same_first_psn() {
     let (ends, files) = captures("127.58.7.1", "127.58.7.2");
     for file in &files {
         assert!(comments(file) > 0);
@@ -210,7 +210,7 @@ fn comments_tell_queue_pairs_apart_that_begin_at_the_same_psn() {
 }
 
 #[test]
-fn answers_tell_queue_pairs_apart_that_begin_at_the_same_psn() {
+fn answers_distinguish_queue_pairs_with_the_same_first_psn() {
     let (ends, files) = captures("127.58.8.1", "127.58.8.2");
     for file in &files {
         let story = Story::read(plain(file).as_slice()).expect("a capture");

@@ -90,7 +90,7 @@ fn stays_in_proportion<F: Iterator<Item = Vec<u8>>>(datalink: DataLink, frames: 
 }
 
 #[test]
-fn every_other_packet_comes_late() {
+fn every_second_packet_late_takes_linear_time() {
     stays_in_proportion(DataLink::RAW, |many| {
         let (even, odd) = ((0..many).step_by(2), (1..many).step_by(2));
         even.chain(odd).map(|psn| send(7, psn))
@@ -98,14 +98,14 @@ fn every_other_packet_comes_late() {
 }
 
 #[test]
-fn all_is_sent_again_from_the_end_on() {
+fn retransmission_in_reverse_order_takes_linear_time() {
     stays_in_proportion(DataLink::RAW, |many| {
         (0..many).chain((0..many).rev()).map(|psn| send(7, psn))
     });
 }
 
 #[test]
-fn every_packet_is_for_another_queue_pair_and_then_again() {
+fn many_queue_pairs_take_linear_time() {
     stays_in_proportion(DataLink::RAW, |many| {
         let twice = [1, 2].into_iter();
         twice.flat_map(move |psn| (0..many).map(move |number| send(number + 2, psn)))
@@ -113,7 +113,7 @@ fn every_packet_is_for_another_queue_pair_and_then_again() {
 }
 
 #[test]
-fn every_packet_comes_by_another_interface() {
+fn many_interfaces_take_linear_time() {
     stays_in_proportion(DataLink::LINUX_SLL2, |many| {
         (0..many).map(|number| {
             let interface = number.to_be_bytes();
@@ -124,7 +124,7 @@ fn every_packet_comes_by_another_interface() {
 }
 
 #[test]
-fn one_connection_is_asked_for_again_and_again() {
+fn repeated_connection_requests_take_linear_time() {
     stays_in_proportion(DataLink::RAW, |many| {
         (0..many).map(|number| {
             let request = ConnectRequest {
@@ -139,7 +139,7 @@ fn one_connection_is_asked_for_again_and_again() {
 }
 
 #[test]
-fn every_queue_pair_is_agreed_on() {
+fn many_handshakes_take_linear_time() {
     stays_in_proportion(DataLink::RAW, |many| {
         (0..many).flat_map(|number| {
             let reply = ConnectReply {

@@ -223,12 +223,12 @@ mod tests {
     use crate::rng::Rng;
 
     #[test]
-    fn nothing_is_harmless() {
+    fn empty_input_breaks_no_invariant() {
         feed(&[]);
     }
 
     #[test]
-    fn random_bytes_are_harmless() {
+    fn random_bytes_break_no_invariant() {
         let mut rng = Rng::new(1);
         for _ in 0..3000 {
             let length = rng.below(600);
@@ -238,7 +238,7 @@ mod tests {
 
     /// Steps that are mostly crafted packets and posts: they reach deeper states than random bytes.
     #[test]
-    fn plausible_packets_get_deep_and_are_harmless() {
+    fn plausible_packets_reach_deep_states_and_break_no_invariant() {
         let mut rng = Rng::new(2);
         let mut reached = Depth::default();
         for _ in 0..3000 {
@@ -287,7 +287,7 @@ mod tests {
 
     /// Every opcode, alone, to every queue pair, with a receive posted.
     #[test]
-    fn every_opcode_is_harmless() {
+    fn single_packets_of_every_opcode_break_no_invariant() {
         let mut rng = Rng::new(3);
         for opcode in 0..wire::Opcode::ALL.len() as u8 {
             for door in 0..4 {

@@ -113,12 +113,12 @@ mod tests {
     use crate::rng::Rng;
 
     #[test]
-    fn nothing_is_harmless() {
+    fn empty_input_breaks_no_invariant() {
         feed(&[]);
     }
 
     #[test]
-    fn random_bytes_are_harmless() {
+    fn random_bytes_break_no_invariant() {
         let mut rng = Rng::new(1);
         for _ in 0..2000 {
             let length = rng.below(500);
@@ -128,7 +128,7 @@ mod tests {
 
     /// Steps that are mostly messages and calls: they reach deeper states than random bytes.
     #[test]
-    fn plausible_letters_get_deep_and_are_harmless() {
+    fn plausible_messages_reach_all_events_and_break_no_invariant() {
         let mut rng = Rng::new(2);
         let mut events = std::collections::BTreeMap::<&str, u32>::new();
         for _ in 0..2000 {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_fills_a_backlog_and_no_more() {
+    fn flood_stops_at_the_backlog() {
         // Listens on the reliable service with the smallest backlog, then floods it.
         let besieged = attack(&[128, 0, 0, 0, 250, 255, 0]);
         assert!(besieged.told.contains_key("request"), "{:?}", besieged.told);
