@@ -71,6 +71,8 @@ fn run_compiler(program: &Path, linking: &[OsString]) -> Result<(), String> {
         "strip=symbols",
         "relocation-model=static",
         "target-feature=+crt-static",
+        // musl would bring its own beginning of a program.
+        "link-self-contained=no",
     ] {
         command.args(["-C", option]);
     }

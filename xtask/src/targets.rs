@@ -1,9 +1,9 @@
-//! Other architectures, as far as their standard libraries are installed: the code compiles for them.
+//! Other architectures and another C library: the code compiles for them.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus, Stdio};
 
-use crate::command::CommandLine;
+use crate::programs::cargo;
 
 /// What must compile: the C libraries with all that they stand on, and the command.
 const PACKAGES: &str = "-p capi -p preload -p roci";
@@ -15,23 +15,21 @@ const TARGETS: [&str; 3] = [
     "x86_64-unknown-linux-musl",
 ];
 
-/// Says what is left out because no standard library is there; nothing if one is.
+/// Says what is left out because no standard library is there and none can be installed; nothing if one is.
 pub(crate) fn missing() -> Option<String> {
     let (installed, absent) = partition();
-    installed.is_empty().then(|| how_to_install(&absent))
+    (installed.is_empty() && !has_rustup()).then(|| how_to_install(&absent))
 }
 
-/// Compiles for every target that is there.
+/// Compiles for every target that is there, or can be installed.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
+    for target in partition().1 {
+        // What could not be installed is named below.
+        let _ = install(target);
+    }
     let (installed, absent) = partition();
-    for target in installed {
-        let command = CommandLine::cargo(&format!("check {PACKAGES} --target {target}"));
-        println!("$ {command}");
-        match command.run(root) {
-            Ok(true) => {}
-            Ok(false) => return Err(format!("`{command}` failed")),
-            Err(error) => return Err(format!("`{command}` could not be started: {error}")),
-        }
+    for &target in &installed {
+        cargo(root, &format!("check {PACKAGES} --target {target}"))?;
     }
     if !absent.is_empty() {
         println!("left out: {}", how_to_install(&absent));
@@ -39,15 +37,30 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
+fn install(target: &str) -> std::io::Result<ExitStatus> {
+    println!("$ rustup target add {target}");
+    Command::new("rustup")
+        .args(["target", "add", target])
+        .stdin(Stdio::null())
+        .status()
+}
+
 fn how_to_install(absent: &[&str]) -> String {
     let names = absent.join(" ");
     format!("no standard library for {names} (`rustup target add {names}`)")
 }
 
+fn has_rustup() -> bool {
+    let asked = Command::new("rustup").arg("--version").output();
+    asked.is_ok_and(|output| output.status.success())
+}
+
 fn partition() -> (Vec<&'static str>, Vec<&'static str>) {
-    let libraries = libraries();
-    let is_installed = |target: &&str| libraries.join(target).join("lib").is_dir();
-    TARGETS.into_iter().partition(is_installed)
+    TARGETS.into_iter().partition(|target| is_installed(target))
+}
+
+fn is_installed(target: &str) -> bool {
+    libraries().join(target).join("lib").is_dir()
 }
 
 /// Where the compiler keeps the standard libraries.

@@ -79,11 +79,14 @@ fn start(options: &Options) -> anyhow::Result<Infallible> {
     let (name, arguments) = (&options.program[0], &options.program[1..]);
     let program = match stand_ins::named(name)? {
         Some(path) => Program::at(path)?,
-        None => Program::find(name)?,
+        None => {
+            let program = Program::find(name)?;
+            if let Some(note) = program.note()? {
+                remark(note);
+            }
+            program
+        }
     };
-    if let Some(note) = program.note()? {
-        remark(note);
-    }
     let environment = Environment::new(&options.settings, Reader::Program)?;
     let mut command = Command::new(program.path());
     command.arg0(name).args(arguments).envs(environment.set());

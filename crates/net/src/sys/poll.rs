@@ -29,6 +29,8 @@ pub(crate) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::R
     Ok(ready)
 }
 
+// libc announces that the type becomes wider on 32-bit machines with musl.
+#[allow(deprecated)]
 fn timespec(duration: Duration) -> libc::timespec {
     libc::timespec {
         // Longer than any clock runs: as good as for ever.
