@@ -86,7 +86,7 @@ enum Task {
     },
     /// Build a Debian package of the command, its libraries, completions and manual
     #[command(after_help = "It is built by dpkg-deb, and replaces nothing of the distribution.")]
-    Package,
+    Package(package::Options),
     /// Talk to a real Linux kernel's Soft-RoCE, in both directions, and print the matrix
     #[command(
         after_help = "The kernel is Debian's, in QEMU, on a network of its own that ends with the run."
@@ -134,7 +134,7 @@ fn main() -> ExitCode {
             plan::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])
         }
         Task::Install { prefix } => return done(install::install(workspace_root(), &prefix)),
-        Task::Package => return done(package::package(workspace_root())),
+        Task::Package(options) => return done(package::package(workspace_root(), &options)),
         Task::Interop(options) => return done(interop::run(workspace_root(), &options)),
         Task::Conformance { name } => return done(conformance::write(workspace_root(), &name)),
         Task::Ecosystem(options) => return done(ecosystem::write(workspace_root(), &options)),

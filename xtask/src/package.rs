@@ -3,12 +3,17 @@
 //! The libraries stay in a folder of their own, where only `roci run` looks: the distribution's
 //! libibverbs is neither replaced nor shadowed.
 
+mod suite;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use clap::Args;
+
 use crate::install;
+pub(crate) use suite::Suite;
 
 /// Below the folder of all builds.
 const FOLDER: &str = "debian";
@@ -18,11 +23,27 @@ const MAINTAINER: &str = "The Rocinante developers <rocinante@example.invalid>";
 /// How the loader calls the versions of the C library that a program asks for.
 const GLIBC: &[u8] = b"GLIBC_2.";
 
+/// The library that a program asks for, and the package that has it.
+const LIBRARIES: [(&str, &str); 4] = [
+    ("libc.so.6", "libc6"),
+    ("libm.so.6", "libc6"),
+    ("ld-linux", "libc6"),
+    ("libgcc_s.so.1", "libgcc-s1"),
+];
+
+/// What to make.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The release of Debian that the package is for; without it, any that has the libraries
+    #[arg(long, value_enum)]
+    suite: Option<Suite>,
+}
+
 /// Builds everything for release, and the package of it.
-pub(crate) fn package(root: &Path) -> Result<(), String> {
+pub(crate) fn package(root: &Path, options: &Options) -> Result<(), String> {
     let built = install::build(root)?;
     let place = built.with_file_name(FOLDER);
-    let package = make(root, &built, &place, "xz")?;
+    let package = make(root, &built, &place, "xz", options.suite)?;
     println!("the package is {}", package.display());
     Ok(())
 }
@@ -33,18 +54,19 @@ pub(crate) fn make(
     built: &Path,
     place: &Path,
     compression: &str,
+    suite: Option<Suite>,
 ) -> Result<PathBuf, String> {
     let tree = place.join("tree");
-    fill(root, built, &tree)
+    fill(root, built, &tree, suite)
         .map_err(|error| format!("{} can't be filled: {error}", tree.display()))?;
     strip(&tree)?;
     let architecture = call(Command::new("dpkg").arg("--print-architecture"))?;
-    let control = control(&tree, architecture.trim()).map_err(|error| error.to_string())?;
+    let control = control(&tree, architecture.trim(), suite)?;
     let folder = tree.join("DEBIAN");
     fs::create_dir_all(&folder)
         .and_then(|()| fs::write(folder.join("control"), control))
         .map_err(|error| format!("{} can't be written: {error}", folder.display()))?;
-    let version = env!("CARGO_PKG_VERSION");
+    let version = version(suite);
     let package = place.join(format!("rocinante_{version}_{}.deb", architecture.trim()));
     call(
         Command::new("dpkg-deb")
@@ -54,7 +76,13 @@ pub(crate) fn make(
     Ok(package)
 }
 
-fn fill(root: &Path, built: &Path, tree: &Path) -> io::Result<()> {
+/// Our version, as the release has it.
+fn version(suite: Option<Suite>) -> String {
+    let upstream = env!("CARGO_PKG_VERSION");
+    suite.map_or_else(|| upstream.to_owned(), |suite| suite.version(upstream))
+}
+
+fn fill(root: &Path, built: &Path, tree: &Path, suite: Option<Suite>) -> io::Result<()> {
     match fs::remove_dir_all(tree) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -65,7 +93,7 @@ fn fill(root: &Path, built: &Path, tree: &Path) -> io::Result<()> {
     fs::write(documents.join("copyright"), copyright(root)?)?;
     fs::copy(root.join("CHANGELOG.md"), documents.join("CHANGELOG.md"))?;
     compress(&documents.join("CHANGELOG.md"))?;
-    fs::write(documents.join("changelog"), debian_changelog())?;
+    fs::write(documents.join("changelog"), debian_changelog(suite))?;
     compress(&documents.join("changelog"))?;
     let shell = tree.join("usr/share/zsh");
     // Debian's zsh leaves the other folder to the administrator.
@@ -106,11 +134,12 @@ License: Apache-2.0
 }
 
 /// The form that Debian's tools read; what changed is in the other file.
-fn debian_changelog() -> String {
-    let version = env!("CARGO_PKG_VERSION");
+fn debian_changelog(suite: Option<Suite>) -> String {
+    let version = version(suite);
+    let release = suite.map_or("unstable", Suite::name);
     format!(
         "\
-rocinante ({version}) unstable; urgency=medium
+rocinante ({version}) {release}; urgency=medium
 
   * What changed is in CHANGELOG.md.gz.
 
@@ -146,21 +175,28 @@ fn objects(tree: &Path) -> [PathBuf; 3] {
     ]
 }
 
-fn control(tree: &Path, architecture: &str) -> io::Result<String> {
+fn control(tree: &Path, architecture: &str, suite: Option<Suite>) -> Result<String, String> {
     let mut minor = 0;
     let mut size = 0;
+    let mut packages = Vec::new();
     for object in objects(tree) {
-        let bytes = fs::read(object)?;
+        let bytes = fs::read(&object).map_err(|error| error.to_string())?;
         size += bytes.len().div_ceil(1024);
         minor = minor.max(newest_glibc(&bytes));
+        for library in needed_libraries(&object)? {
+            packages.push(package_of(&library)?);
+        }
     }
+    suite.map_or(Ok(()), |suite| suite.admits(minor))?;
+    let depends = dependencies(packages, minor);
+    let version = version(suite);
     Ok(format!(
         "\
 Package: rocinante
-Version: {}
+Version: {version}
 Architecture: {architecture}
 Maintainer: {MAINTAINER}
-Depends: libc6 (>= 2.{minor}), libgcc-s1
+Depends: {depends}
 Installed-Size: {size}
 Section: net
 Priority: optional
@@ -170,9 +206,35 @@ Description: RDMA for any Linux machine, in user space
  .
  The libraries are in a folder of their own: those of the distribution stay
  as they are, and are used by whatever is not run by roci.
-",
-        env!("CARGO_PKG_VERSION")
+"
     ))
+}
+
+/// The libraries that a program or library asks the loader for.
+fn needed_libraries(object: &Path) -> Result<Vec<String>, String> {
+    let table = call(Command::new("objdump").arg("--private-headers").arg(object))?;
+    let names = table.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some("NEEDED")).then(|| words.next())?
+    });
+    Ok(names.map(str::to_owned).collect())
+}
+
+fn package_of(library: &str) -> Result<&'static str, String> {
+    let known = LIBRARIES.iter().find(|(name, _)| library.starts_with(name));
+    let package = known.map(|(_, package)| *package);
+    package.ok_or_else(|| format!("which package has {library}? Add it to LIBRARIES"))
+}
+
+/// Each package once, and the C library in the version that is needed.
+fn dependencies(mut packages: Vec<&str>, minor: u32) -> String {
+    packages.sort_unstable();
+    packages.dedup();
+    let words = packages.iter().map(|package| match *package {
+        "libc6" => format!("libc6 (>= 2.{minor})"),
+        other => other.to_owned(),
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// The minor number of the newest version that a program or library asks for.
@@ -215,13 +277,31 @@ mod tests {
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let place = built.join("lintian");
-        let package = make(&root, built, &place, "gzip").expect("a package can be made");
+        let package = make(&root, built, &place, "gzip", None).expect("a package can be made");
         call(
             Command::new("lintian")
                 .args(["--fail-on", "error"])
                 .arg(package),
         )
         .expect("lintian finds no errors");
+    }
+
+    #[test]
+    fn dependencies_are_what_the_loader_is_asked_for() {
+        let libraries = ["libgcc_s.so.1", "libc.so.6", "ld-linux-x86-64.so.2"];
+        let packages = libraries.map(|name| package_of(name).expect("known"));
+        let depends = dependencies(packages.into(), 34);
+        assert_eq!(depends, "libc6 (>= 2.34), libgcc-s1");
+        assert!(package_of("libnl-3.so.200").is_err());
+    }
+
+    #[test]
+    fn a_package_for_a_release_says_so() {
+        let changelog = debian_changelog(Some(Suite::Trixie));
+        let version = env!("CARGO_PKG_VERSION");
+        let expected = format!("rocinante ({version}~deb13) trixie;");
+        assert!(changelog.starts_with(&expected), "{changelog}");
+        assert!(debian_changelog(None).contains(") unstable;"));
     }
 
     #[test]

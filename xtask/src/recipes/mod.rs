@@ -115,7 +115,7 @@ fn prepare(root: &Path, scratch: &Path, test: &str) -> Result<PathBuf, String> {
     fs::write(job.join(TEST), test).map_err(failed)?;
     let roci = program_beside_us("roci")?;
     let built = roci.parent().ok_or("a program is in a folder")?;
-    let package = package::make(root, built, scratch, "gzip")?;
+    let package = package::make(root, built, scratch, "gzip", None)?;
     let name = package.file_name().ok_or("a package has a name")?;
     fs::rename(&package, job.join(name)).map_err(failed)?;
     Ok(job)

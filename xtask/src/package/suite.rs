@@ -1,0 +1,64 @@
+//! The releases of Debian that a package can be for.
+
+use clap::ValueEnum;
+
+/// A release, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Suite {
+    /// Debian 12
+    Bookworm,
+    /// Debian 13
+    Trixie,
+}
+
+impl Suite {
+    /// What a changelog calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bookworm => "bookworm",
+            Self::Trixie => "trixie",
+        }
+    }
+
+    /// The version of a package for it: below the same version without a release, and the newer release
+    /// above the older one, so that systems are upgraded in the right order.
+    pub(super) fn version(self, upstream: &str) -> String {
+        match self {
+            Self::Bookworm => format!("{upstream}~deb12"),
+            Self::Trixie => format!("{upstream}~deb13"),
+        }
+    }
+
+    /// The minor number of its glibc.
+    fn glibc(self) -> u32 {
+        match self {
+            Self::Bookworm => 36,
+            Self::Trixie => 41,
+        }
+    }
+
+    /// Fails if it has not the glibc that was linked with.
+    pub(super) fn admits(self, minor: u32) -> Result<(), String> {
+        let (name, has) = (self.name(), self.glibc());
+        match minor <= has {
+            true => Ok(()),
+            false => Err(format!(
+                "what was built here needs glibc 2.{minor}, and {name} has 2.{has}: build the \
+                 package on {name}, in a container for example"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_glibc_than_a_release_has_is_refused() {
+        assert_eq!(Suite::Bookworm.admits(36), Ok(()));
+        let refusal = Suite::Bookworm.admits(39).expect_err("too new");
+        assert!(refusal.contains("needs glibc 2.39"), "{refusal}");
+        assert_eq!(Suite::Trixie.admits(39), Ok(()));
+    }
+}
