@@ -12,6 +12,10 @@ bitflags::bitflags! {
         const REMOTE_READ = 2;
         /// Atomics.
         const REMOTE_ATOMIC = 4;
+        /// Flush to global visibility.
+        const FLUSH_GLOBAL = 8;
+        /// Flush to persistence.
+        const FLUSH_PERSISTENT = 16;
     }
 }
 

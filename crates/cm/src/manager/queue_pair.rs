@@ -98,9 +98,10 @@ fn is_reliable(endpoint: &Endpoint) -> bool {
     )
 }
 
+/// All that a request may ask for if its answer has a place to be kept in; as the kernel does since 6.2.
 fn access(exchange: &Exchange) -> Access {
-    if exchange.responder_resources == 0 {
-        return Access::REMOTE_WRITE;
+    match exchange.responder_resources {
+        0 => Access::REMOTE_WRITE,
+        _ => Access::all(),
     }
-    Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
 }

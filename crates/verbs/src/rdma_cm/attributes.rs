@@ -76,9 +76,24 @@ fn access(told: cm::Access) -> Access {
         (cm::Access::REMOTE_WRITE, Access::REMOTE_WRITE),
         (cm::Access::REMOTE_READ, Access::REMOTE_READ),
         (cm::Access::REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+        (cm::Access::FLUSH_GLOBAL, Access::FLUSH_GLOBAL),
+        (cm::Access::FLUSH_PERSISTENT, Access::FLUSH_PERSISTENT),
     ]
     .into_iter()
     .filter(|(theirs, _)| told.contains(*theirs))
     .map(|(_, ours)| ours)
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Access, access};
+
+    #[test]
+    fn every_right_of_the_manager_has_a_counterpart() {
+        let all = access(cm::Access::all());
+        assert!(all.contains(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC));
+        assert!(all.contains(Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT));
+        assert_eq!(access(cm::Access::REMOTE_WRITE), Access::REMOTE_WRITE);
+    }
 }
