@@ -279,6 +279,12 @@ causes! {
     NOBODY_LISTENS:
         "The peer is reachable, but no program listens on that port.",
         "Start the server first, and compare the port and the port space (`rdma_listen`, `-p PORT`).";
+    LISTENS_AGAIN_LATER:
+        "The server is between two listeners: perftest with `-R` connects twice, and its server \
+         closes the first listener before it opens the second.",
+        "Run it again, or delay the client with `ROCI_FAULT=delay:qp=1,by=500ms`. perftest prints \
+         the `errno` of an earlier call with the event, often EAGAIN; then it tries again with an \
+         id from memory that it has freed, and crashes.";
     PEER_REFUSED:
         "The application of the server rejected the request.",
         "Check its output and the private data of the event for the reason.";
@@ -303,6 +309,11 @@ causes! {
     ADDRESS_NOT_OURS:
         "The address does not belong to this machine.",
         "Bind to an address that `roci gids` lists, or to the unspecified address.";
+    LEFT_BY_EARLIER_CALL:
+        "The number belongs to an earlier call: a call that succeeds does not reset `errno`, and \
+         an event does not set it.",
+        "Check the event or status that the program names. perftest prints `ERRNO` with those, \
+         too: `roci explain reject 8`.";
     NOTHING_YET:
         "There is no event at the moment, and the descriptor is non-blocking.",
         "Wait with `poll` until it is readable.";

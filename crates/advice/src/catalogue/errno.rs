@@ -13,7 +13,7 @@ super::table! {
         [AFTER_FORK];
     11 "EAGAIN"
         "No event is available at the moment."
-        [NOTHING_YET];
+        [NOTHING_YET, LEFT_BY_EARLIER_CALL];
     12 "ENOMEM"
         "A queue is full, or a limit on the number of objects is reached."
         [QUEUE_FULL, EXHAUSTED];
