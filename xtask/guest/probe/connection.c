@@ -47,7 +47,7 @@ static int access_of_scene(void)
     if (is("no-permission") && !is_client())
         return IBV_ACCESS_LOCAL_WRITE;
     return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-           (is("invalidate") ? IBV_ACCESS_MW_BIND : 0);
+           (is("invalidate") ? IBV_ACCESS_MW_BIND : 0) | access_to_flush();
 }
 
 static void prepare(void)
@@ -58,9 +58,13 @@ static void prepare(void)
     must((bytes = aligned_alloc(4096, 2 * MEMORY)) != NULL, "aligned_alloc");
     memset(bytes, 0, 2 * MEMORY);
     must((region = ibv_reg_mr(domain, bytes, 2 * MEMORY, access_of_scene())) != NULL, "ibv_reg_mr");
-    struct ibv_qp_init_attr attributes = {
-        .send_cq = sent, .recv_cq = received, .qp_type = IBV_QPT_RC,
-        .cap = {.max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 2, .max_recv_sge = 2, .max_inline_data = 64}};
+    struct ibv_qp_cap cap = {
+        .max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 2, .max_recv_sge = 2, .max_inline_data = 64};
+    if (is("flush") || is("atomic-write")) {
+        create_extended_queue_pair(&cap);
+        return;
+    }
+    struct ibv_qp_init_attr attributes = {.send_cq = sent, .recv_cq = received, .qp_type = IBV_QPT_RC, .cap = cap};
     must(!rdma_create_qp(id, domain, &attributes), "rdma_create_qp");
 }
 
@@ -70,7 +74,7 @@ static struct memory ours(void)
 }
 
 /* rxe counts what a NAK makes it repeat, too, and takes 7 for ever. */
-static uint8_t retries(void) { return is("killed") ? 6 : 7; }
+static uint8_t retries(void) { return is("killed") || is("flush") ? 6 : 7; }
 
 static struct rdma_conn_param parameters(const struct memory *memory)
 {

@@ -27,6 +27,8 @@ static void play(void)
     else if (is("atomics")) atomics();
     else if (is("inline")) inlined();
     else if (is("invalidate")) invalidate();
+    else if (is("atomic-write")) atomic_writes();
+    else if (is("flush")) flush();
     else if (is("wrong-key")) refused(IBV_WR_RDMA_WRITE, 64, 0, theirs.key ^ 0x5a5a00);
     else if (is("wrong-key-read")) refused(IBV_WR_RDMA_READ, 64, 0, theirs.key ^ 0x5a5a00);
     else if (is("out-of-bounds")) refused(IBV_WR_RDMA_WRITE, 64, 2 * MEMORY - 63, theirs.key);

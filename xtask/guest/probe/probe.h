@@ -62,6 +62,12 @@ void atomics(void);
 void inlined(void);
 void invalidate(void);
 
+/* extended.c: scenes with ATOMIC WRITE and FLUSH, which only the extended interface has */
+void create_extended_queue_pair(const struct ibv_qp_cap *cap);
+int access_to_flush(void);
+void atomic_writes(void);
+void flush(void);
+
 /* refusals.c: scenes in which something is refused, late or gone */
 void refused(enum ibv_wr_opcode opcode, uint32_t length, uint64_t remote, uint32_t key);
 void late_receive(void);

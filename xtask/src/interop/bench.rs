@@ -15,6 +15,7 @@ use super::guest::Extra;
 use super::image::run as run_tool;
 use super::machine::Machine;
 use super::place::Place;
+use super::release::Release;
 use super::{Options, boot, host, namespace, prepare};
 use crate::command::CommandLine;
 
@@ -57,8 +58,8 @@ pub(crate) fn race(root: &Path, backend: Backend) -> Result<(), String> {
         return Err(format!("`{build}` failed"));
     }
     host::install(backend)?;
-    let place = Place::find()?;
-    prepare(root, backend, &libraries(&place)?)?;
+    let place = Place::find(Release::default())?;
+    prepare(root, &place, backend, &libraries(&place)?)?;
     let options = Options {
         backend,
         race: true,
@@ -81,7 +82,7 @@ fn libraries(place: &Place) -> Result<Vec<Extra>, String> {
 
 /// Inside the namespace: boots, measures, prints.
 pub(super) fn race_inside(backend: Backend) -> Result<(), String> {
-    let place = Place::find()?;
+    let place = Place::find(Release::default())?;
     let (mut machine, _) = boot(&place, backend)?;
     make_tracks(&mut machine)?;
     let mut results = Results::default();

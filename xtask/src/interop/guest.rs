@@ -7,6 +7,7 @@ use std::process::Command;
 
 use super::image::{Image, fresh_folder, run, said};
 use super::place::Place;
+use super::release::Release;
 
 /// Scripts and where they go.
 const SCRIPTS: [(&str, &str); 5] = [
@@ -74,10 +75,20 @@ fn compile_all(root: &Path, place: &Place, image: &Image) -> Result<(), String> 
     Ok(())
 }
 
+/// What these headers have that older ones lack.
+fn definitions(release: Release) -> &'static [&'static str] {
+    match release {
+        Release::Bookworm => &[],
+        Release::Trixie => &["-DHAS_FLUSH"],
+    }
+}
+
 /// Against the headers and libraries that the kernel's side has.
 fn compile(place: &Place, image: &Image, name: &str, sources: &[PathBuf]) -> Result<(), String> {
     run(Command::new("cc")
-        .args(["-std=gnu11", "-O2", "-Wall", "-Werror", "-pthread", "-o"])
+        .args(["-std=gnu11", "-O2", "-Wall", "-Werror", "-pthread"])
+        .args(definitions(place.debian))
+        .arg("-o")
         .arg(programs(place).join(name))
         .args(sources)
         .arg("-I")

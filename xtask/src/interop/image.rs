@@ -9,6 +9,7 @@ use super::backend::Backend;
 use super::host;
 use super::packages::Packages;
 use super::place::Place;
+use super::release::Release;
 
 /// The archive of what does not change between runs.
 const BASE: &str = "base.cpio";
@@ -39,10 +40,15 @@ pub(crate) struct Image {
     pub(crate) backend: Backend,
     pub(crate) kernel: PathBuf,
     pub(crate) initramfs: PathBuf,
-    /// The machine's file system as it was packed: this side runs the same programs.
+    /// The machine's file system as it was packed: this side runs programs of such a one, too.
     pub(crate) root: PathBuf,
     /// The version of Debian's kernel.
     pub(crate) release: String,
+}
+
+/// Where a machine's file system is laid out.
+pub(crate) fn root(place: &Place) -> PathBuf {
+    place.file("root")
 }
 
 impl Image {
@@ -59,7 +65,7 @@ impl Image {
             backend,
             kernel,
             initramfs: place.file("initramfs.cpio"),
-            root: place.file("root"),
+            root: root(place),
             release,
         }
     }
@@ -90,6 +96,7 @@ impl Image {
     fn unpack(&self, place: &Place, packages: &Packages) -> Result<(), String> {
         let kernel = place.file("kernel");
         fresh_folder(&kernel)?;
+        merge(&kernel)?;
         packages.unpack(&packages.kernel, &kernel)?;
         let headers = place.file("headers");
         fresh_folder(&headers)?;
@@ -98,7 +105,17 @@ impl Image {
         for name in &packages.programs {
             packages.unpack(name, &self.root)?;
         }
+        if place.debian != Release::OURS {
+            self.replace_perftest()?;
+        }
         self.add_modules(&kernel)
+    }
+
+    /// By the one of our side: a newer server waits until its client has disconnected. The message that says so
+    /// is delayed (`Way::RunUnhurried`) and lost with the client.
+    fn replace_perftest(&self) -> Result<(), String> {
+        let ours = Packages::fetch(&Place::find(Release::OURS)?)?;
+        ours.unpack("perftest", &self.root)
     }
 
     fn lay_out_root(&self) -> Result<(), String> {
@@ -106,11 +123,7 @@ impl Image {
         for name in ["proc", "sys", "dev", "tmp", "run", "etc", "root"] {
             fs::create_dir(self.root.join(name)).map_err(said(name))?;
         }
-        for name in MERGED {
-            let target = Path::new("usr").join(name);
-            fs::create_dir_all(self.root.join(&target)).map_err(said(name))?;
-            symlink(target, self.root.join(name)).map_err(said(name))?;
-        }
+        merge(&self.root)?;
         let user = "root:x:0:0:root:/root:/bin/sh\n";
         fs::write(self.root.join("etc/passwd"), user).map_err(said("passwd"))?;
         fs::write(self.root.join("etc/hosts"), "127.0.0.1 localhost\n").map_err(said("hosts"))
@@ -146,6 +159,16 @@ impl Image {
     pub(crate) fn libraries(&self) -> PathBuf {
         self.root.join("usr/lib/x86_64-linux-gnu")
     }
+}
+
+/// A kernel's modules are in `/lib` with Debian 12 and in `/usr/lib` with Debian 13.
+fn merge(folder: &Path) -> Result<(), String> {
+    for name in MERGED {
+        let target = Path::new("usr").join(name);
+        fs::create_dir_all(folder.join(&target)).map_err(said(name))?;
+        symlink(target, folder.join(name)).map_err(said(name))?;
+    }
+    Ok(())
 }
 
 /// The files of a module and of those it needs, from lines such as `a/b.ko: c/d.ko e/f.ko`.

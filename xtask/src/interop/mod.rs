@@ -4,6 +4,7 @@
 //! RDMA programs in it. A cable joins it with a network namespace in which our programs run. Each row
 //! of the matrix runs with us as the client and as the server.
 
+mod apt;
 mod backend;
 mod bench;
 mod device_files;
@@ -19,6 +20,7 @@ mod packages;
 mod place;
 mod program;
 mod qemu;
+mod release;
 mod rows;
 mod seat;
 mod stage;
@@ -26,6 +28,7 @@ mod table;
 mod uml;
 mod verdict;
 
+use std::iter;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -40,6 +43,7 @@ use machine::Machine;
 use packages::Packages;
 use place::Place;
 use program::Programs;
+use release::Release;
 use rows::{Judge, Role, Row};
 use stage::Stage;
 use table::{Cell, Line};
@@ -63,6 +67,12 @@ pub(crate) struct Options {
     /// Run only rows whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Run each row so often, for what fails now and then
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "record")]
+    times: usize,
+    /// Which kernel; a full run takes both, any other the first
+    #[arg(long, value_enum)]
+    kernel: Option<Release>,
     /// What runs the kernel
     #[arg(long, value_enum, default_value_t)]
     backend: Backend,
@@ -88,10 +98,25 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     if let Some(missing) = host::missing(options.backend) {
         return Err(missing);
     }
+    if options.backend == Backend::Uml && !options.is_first_kernel() {
+        return Err("User Mode Linux is built from the source of Linux 6.1 only".into());
+    }
     build(root)?;
-    let end = Instant::now() + if options.full { FULL_END } else { USUAL_END };
     host::install(options.backend)?;
-    prepare(root, options.backend, &[])?;
+    for kernel in options.kernels() {
+        let options = Options {
+            kernel: Some(kernel),
+            ..options.clone()
+        };
+        run_with(root, kernel, &options)?;
+    }
+    Ok(())
+}
+
+/// Runs the matrix with one kernel.
+fn run_with(root: &Path, kernel: Release, options: &Options) -> Result<(), String> {
+    let end = Instant::now() + if options.full { FULL_END } else { USUAL_END };
+    prepare(root, &Place::find(kernel)?, options.backend, &[])?;
     namespace::run_inside(&options.words(), end)
 }
 
@@ -106,10 +131,30 @@ pub(crate) fn missing() -> Option<String> {
 }
 
 impl Options {
+    /// The kernels to run with. As a program, only the first can be built.
+    fn kernels(&self) -> Vec<Release> {
+        match (self.kernel, self.backend) {
+            (Some(kernel), _) => vec![kernel],
+            (None, Backend::Qemu) if self.full => vec![Release::Bookworm, Release::Trixie],
+            (None, _) => vec![Release::default()],
+        }
+    }
+
+    /// The kernel of a run with one of them.
+    fn kernel(&self) -> Release {
+        self.kernel.unwrap_or_default()
+    }
+
     /// The arguments of the process inside.
     fn words(&self) -> Vec<String> {
         let mut words = vec!["interop".to_owned(), "--inside".to_owned()];
         words.extend(["--backend".to_owned(), self.backend.word().to_owned()]);
+        if self.times > 1 {
+            words.extend(["--times".to_owned(), self.times.to_string()]);
+        }
+        if let Some(kernel) = self.kernel {
+            words.extend(["--kernel".to_owned(), kernel.kernel().to_owned()]);
+        }
         let flags = [
             (self.full, "--full"),
             (self.record, "--record"),
@@ -124,18 +169,24 @@ impl Options {
 
     fn wants_library_tests(&self) -> bool {
         let only = self.only.as_deref();
-        only.is_none_or(|text| LIBRARY_TESTS.contains(text))
+        self.is_first_kernel() && only.is_none_or(|text| LIBRARY_TESTS.contains(text))
     }
 
     fn wants_device_files(&self) -> bool {
         let only = self.only.as_deref();
-        only.is_none_or(|text| device_files::NAME.contains(text))
+        self.is_first_kernel() && only.is_none_or(|text| device_files::NAME.contains(text))
+    }
+
+    /// Its device and libraries are the ones that ours are compared with, file by file and case by case.
+    fn is_first_kernel(&self) -> bool {
+        self.kernel() == Release::default()
     }
 
     fn wants(&self, row: &Row) -> bool {
+        let has_it = row.since <= self.kernel();
         match &self.only {
-            Some(text) => row.name.contains(text),
-            None => self.full || !row.long,
+            Some(text) => has_it && row.name.contains(text),
+            None => has_it && (self.full || !row.long),
         }
     }
 }
@@ -149,17 +200,25 @@ fn build(root: &Path) -> Result<(), String> {
 }
 
 /// Everything that needs the outside world.
-fn prepare(root: &Path, backend: Backend, extras: &[Extra]) -> Result<(), String> {
-    let place = Place::find()?;
-    let packages = Packages::fetch(&place)?;
-    let image = Image::new(&place, &packages, backend);
-    image.build(&place, &packages)?;
-    let overlay = guest::lay_out(root, &place, &image, extras)?;
-    image.add(&place, &overlay)?;
+fn prepare(root: &Path, place: &Place, backend: Backend, extras: &[Extra]) -> Result<(), String> {
+    if place.debian != Release::OURS {
+        // The programs of our side.
+        unpack(&Place::find(Release::OURS)?, backend)?;
+    }
+    let (packages, image) = unpack(place, backend)?;
+    let overlay = guest::lay_out(root, place, &image, extras)?;
+    image.add(place, &overlay)?;
     match backend {
         Backend::Qemu => Ok(()),
-        Backend::Uml => uml::build(&place, &image, &packages),
+        Backend::Uml => uml::build(place, &image, &packages),
     }
+}
+
+fn unpack(place: &Place, backend: Backend) -> Result<(Packages, Image), String> {
+    let packages = Packages::fetch(place)?;
+    let image = Image::new(place, &packages, backend);
+    image.build(place, &packages)?;
+    Ok((packages, image))
 }
 
 fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
@@ -168,7 +227,7 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
         return bench::race_inside(options.backend);
     }
     let start = Instant::now();
-    let place = Place::find()?;
+    let place = Place::find(options.kernel())?;
     let (mut machine, image) = boot(&place, options.backend)?;
     println!(
         "Linux {} is up after {:.0?}",
@@ -178,10 +237,10 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
     if options.wants_device_files() {
         device_files::check(root, &mut machine)?;
     }
-    let programs = Programs::new(&place, &image)?;
+    let programs = Programs::new(&place)?;
     let mut matrix = Matrix::new(Stage::new(machine, programs)?, start, options.clone());
     matrix.run()?;
-    let remarks = matrix.weigh_evidence()?;
+    let remarks = matrix.weigh_evidence(&image.release)?;
     for remark in &remarks {
         println!("{remark}");
     }
@@ -243,7 +302,8 @@ impl Matrix {
         println!("{}", table::head());
         let mut rows = rows::all();
         rows.retain(|row| self.options.wants(row));
-        for row in &rows {
+        let times = self.options.times.max(1);
+        for row in rows.iter().flat_map(|row| iter::repeat_n(row, times)) {
             let line = self.try_row(row)?;
             println!("{}", table::line(&line));
             for complaint in line.complaints() {
@@ -312,14 +372,16 @@ impl Matrix {
     }
 
     /// What the packets prove, in sentences.
-    fn weigh_evidence(&mut self) -> Result<Vec<String>, String> {
+    fn weigh_evidence(&mut self, release: &str) -> Result<Vec<String>, String> {
         let traffic = Traffic::read(&self.stage.machine.capture)?;
         let opinion = evidence::kernels_opinion(&mut self.stage.machine)?;
         let checked = opinion.packets - self.among_kernels.packets;
-        let refused = opinion.wrong - self.among_kernels.wrong;
+        let flushes = traffic.flushes_from_us;
+        // Every FLUSH of ours is refused; anything else would be a fault.
+        let refused = (opinion.wrong - self.among_kernels.wrong).saturating_sub(flushes.packets);
         let (ours, theirs) = (traffic.from_us, traffic.from_kernel);
         self.demand(
-            ours.wrong == 0 && theirs.wrong == 0,
+            ours.wrong == 0 && theirs.wrong == 0 && flushes.wrong == 0,
             "an ICRC on the cable is wrong",
         );
         self.demand(refused == 0, "the kernel has refused an ICRC of ours");
@@ -332,9 +394,9 @@ impl Matrix {
             noticed,
             "the kernel's check was not seen to refuse a damaged packet",
         );
-        Ok(vec![
+        let mut remarks = vec![
             format!(
-                "The kernel's machine was {}.",
+                "The kernel's machine was {}: Linux {release}.",
                 self.stage.machine.backend.name()
             ),
             format!(
@@ -347,7 +409,11 @@ impl Matrix {
                 theirs.packets, theirs.wrong
             ),
             "A packet that we damaged on purpose was refused.".to_owned(),
-        ])
+        ];
+        if flushes.packets > 0 {
+            remarks.push(flush_remark(flushes, traffic.flushes_from_kernel));
+        }
+        Ok(remarks)
     }
 
     fn demand(&mut self, holds: bool, otherwise: &str) {
@@ -375,4 +441,11 @@ impl Matrix {
             false => Err(complaints.join("\n")),
         }
     }
+}
+
+fn flush_remark(ours: Tally, theirs: Tally) -> String {
+    format!(
+        "FLUSH: the kernel refused the ICRC of {}, which is right; {} of its {} are wrong for us.",
+        ours.packets, theirs.wrong, theirs.packets
+    )
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::apt::Apt;
 use super::host;
 use super::place::Place;
 
@@ -40,13 +41,17 @@ impl Packages {
         if let Ok(known) = fs::read_to_string(&list) {
             return Ok(Self::from_list(folder, &known));
         }
-        println!("fetching Debian's kernel and programs");
-        let kernel = newest_kernel()?;
+        println!(
+            "fetching Debian's kernel {} and programs",
+            place.debian.kernel()
+        );
+        let apt = Apt::of(place.debian, place)?;
+        let kernel = newest_kernel(&apt)?;
         let mut wanted = vec![kernel];
-        wanted.extend(with_libraries());
+        wanted.extend(with_libraries(&apt));
         wanted.extend(HEADERS.map(str::to_owned));
         fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        download(&folder, &wanted)?;
+        download(&apt, &folder, &wanted)?;
         // Written last: without it the packages are not complete.
         let known = wanted.join("\n");
         fs::write(&list, &known).map_err(|error| error.to_string())?;
@@ -73,11 +78,12 @@ impl Packages {
     }
 
     /// Fetches the source of this kernel and unpacks it.
-    pub(crate) fn unpack_kernel_source(&self, target: &Path) -> Result<(), String> {
+    pub(crate) fn unpack_kernel_source(&self, place: &Place, target: &Path) -> Result<(), String> {
         let name = source_of(&self.kernel).ok_or("the kernel's name has no version")?;
         if self.file(&name).is_err() {
             println!("fetching {name}");
-            download(&self.folder, std::slice::from_ref(&name))?;
+            let apt = Apt::of(place.debian, place)?;
+            download(&apt, &self.folder, std::slice::from_ref(&name))?;
         }
         self.unpack(&name, target)?;
         let archive = target.join(format!("usr/src/{name}.tar.xz"));
@@ -148,24 +154,25 @@ fn source_of(kernel: &str) -> Option<String> {
     Some(format!("linux-source-{major}.{minor}"))
 }
 
-fn newest_kernel() -> Result<String, String> {
+fn newest_kernel(apt: &Apt) -> Result<String, String> {
     let found = |names: Vec<String>| names.into_iter().find(|it| it.starts_with("linux-image-"));
-    if let Some(kernel) = found(depends(&[NEWEST_KERNEL.to_owned()])) {
+    if let Some(kernel) = found(apt.depends(&[NEWEST_KERNEL.to_owned()])) {
         return Ok(kernel);
     }
     if host::may_install() {
         host::update_lists()?;
     }
-    found(depends(&[NEWEST_KERNEL.to_owned()]))
+    found(apt.depends(&[NEWEST_KERNEL.to_owned()]))
         .ok_or_else(|| format!("apt knows no {NEWEST_KERNEL}: run `apt-get update`"))
 }
 
 /// The programs and every library below them.
-fn with_libraries() -> BTreeSet<String> {
+fn with_libraries(apt: &Apt) -> BTreeSet<String> {
     let mut all: BTreeSet<String> = PROGRAMS.map(str::to_owned).into();
     let mut new: Vec<String> = all.iter().cloned().collect();
     while !new.is_empty() {
-        new = depends(&new)
+        new = apt
+            .depends(&new)
             .into_iter()
             .filter(|name| is_library(name))
             .filter(|name| all.insert(name.clone()))
@@ -179,35 +186,10 @@ fn is_library(name: &str) -> bool {
     (name.starts_with("lib") || name.starts_with("zlib")) && !name.ends_with("-bin")
 }
 
-/// What these packages depend on, as apt tells it.
-fn depends(names: &[String]) -> Vec<String> {
-    let output = Command::new("apt-cache")
-        .arg("depends")
-        .args(names)
-        .output();
-    let text = output.map(|output| output.stdout).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines = text.lines().filter_map(|line| {
-        let (kind, name) = line.split_once(": ")?;
-        let needed = kind.ends_with("Depends");
-        // Virtual packages are in angle brackets.
-        (needed && !name.starts_with('<')).then(|| name.to_owned())
-    });
-    lines.collect()
-}
-
-fn download(folder: &Path, names: &[String]) -> Result<(), String> {
-    let output = Command::new("apt-get")
-        .args(["-q", "download"])
-        .args(names)
-        .current_dir(folder)
-        .output()
-        .map_err(|error| format!("apt-get can't be started: {error}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let reason = String::from_utf8_lossy(&output.stderr);
-    Err(format!("Debian's packages can't be fetched: {reason}"))
+fn download(apt: &Apt, folder: &Path, names: &[String]) -> Result<(), String> {
+    let names = names.iter().map(String::as_str);
+    let words: Vec<_> = ["-q", "download"].into_iter().chain(names).collect();
+    apt.get(&words, folder)
 }
 
 #[cfg(test)]

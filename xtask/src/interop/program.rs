@@ -1,14 +1,15 @@
 //! A program on our side.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::guest;
-use super::image::Image;
+use super::image;
 use super::place::Place;
+use super::release::Release;
 use super::rows::Role;
 use super::seat::Outcome;
 
@@ -42,25 +43,26 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    pub(crate) fn new(place: &Place, image: &Image) -> Result<Self, String> {
+    pub(crate) fn new(place: &Place) -> Result<Self, String> {
+        let root = image::root(&Place::find(Release::OURS)?);
         let outputs = place.file("outputs");
         fs::create_dir_all(&outputs).map_err(|error| error.to_string())?;
         let programs = Self {
             roci: place.roci(),
-            programs: image.root.join("usr/bin"),
+            programs: root.join("usr/bin"),
             libraries: place.file("libraries"),
             compiled: guest::programs(place),
             outputs,
         };
-        programs.link_libraries(image)?;
+        programs.link_libraries(&root)?;
         Ok(programs)
     }
 
     /// What perftest needs beside RDMA. Not the whole folder: its C library is not ours.
-    fn link_libraries(&self, image: &Image) -> Result<(), String> {
+    fn link_libraries(&self, root: &Path) -> Result<(), String> {
         fs::create_dir_all(&self.libraries).map_err(|error| error.to_string())?;
         for name in ["libibumad.so.3", "libpci.so.3"] {
-            let library = image.root.join("usr/lib/x86_64-linux-gnu").join(name);
+            let library = root.join("usr/lib/x86_64-linux-gnu").join(name);
             let copy = self.libraries.join(name);
             fs::copy(&library, &copy).map_err(|error| format!("{name}: {error}"))?;
         }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use super::release::Release;
 use super::{Matrix, library_tests};
 
 /// How one direction of a row ended.
@@ -67,8 +68,15 @@ fn short(cell: &Cell) -> String {
     }
 }
 
-/// Between these two lines of the document stands the table.
-const BEGIN: &str = "<!-- the table: written by `cargo xtask interop --record` -->";
+/// The line of the document above a kernel's table.
+fn begin(kernel: Release) -> String {
+    let version = kernel.kernel();
+    format!(
+        "<!-- Linux {version}: written by `cargo xtask interop --kernel {version} --record` -->"
+    )
+}
+
+/// The line below it.
 const END: &str = "<!-- the end of the table -->";
 
 /// Writes the table into the docs.
@@ -83,15 +91,15 @@ pub(crate) fn record(document: &Path, matrix: &Matrix, remarks: &[String]) -> Re
         }
         table.push('\n');
     }
-    let replaced = replaced(&text, &table);
+    let replaced = replaced(&text, &begin(matrix.options.kernel()), &table);
     let text = replaced.ok_or_else(|| format!("{} has no place for it", document.display()))?;
     fs::write(document, text).map_err(unusable)
 }
 
-fn replaced(document: &str, table: &str) -> Option<String> {
-    let (before, rest) = document.split_once(BEGIN)?;
+fn replaced(document: &str, begin: &str, table: &str) -> Option<String> {
+    let (before, rest) = document.split_once(begin)?;
     let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{table}\n{END}{after}"))
+    Some(format!("{before}{begin}\n\n{table}\n{END}{after}"))
 }
 
 fn markdown(lines: &[Line], remarks: &[String]) -> String {
@@ -180,11 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn the_document_keeps_what_is_around_the_table() {
-        let document = format!("above\n{BEGIN}\nold\n{END}\nbelow\n");
-        let new = replaced(&document, &markdown(&[example()], &["a remark".into()]));
-        let new = new.expect("it has a place");
-        assert!(new.starts_with("above\n") && new.ends_with("\nbelow\n"));
+    fn the_document_keeps_what_is_around_a_kernels_table() {
+        let (older, newer) = (begin(Release::Bookworm), begin(Release::Trixie));
+        let document = format!("above\n{older}\nfirst\n{END}\n{newer}\nold\n{END}\nbelow\n");
+        let table = markdown(&[example()], &["a remark".into()]);
+        let new = replaced(&document, &newer, &table).expect("it has a place");
+        assert!(new.starts_with(&format!("above\n{older}\nfirst\n{END}\n")));
+        assert!(new.ends_with("\nbelow\n"));
         assert!(new.contains("| rping | ok | FAILED |\n\n- a remark\n"));
         assert!(!new.contains("old"));
     }

@@ -62,7 +62,7 @@ pub(crate) fn build(place: &Place, image: &Image, packages: &Packages) -> Result
     println!("building User Mode Linux: this happens once, and takes some minutes");
     let source = place.file("kernel-source");
     fresh_folder(&source)?;
-    packages.unpack_kernel_source(&source)?;
+    packages.unpack_kernel_source(place, &source)?;
     for (file, old, new) in PATCHES {
         patch(&source.join(file), old, new)?;
     }

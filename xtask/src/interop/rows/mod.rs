@@ -7,6 +7,7 @@ mod scenes;
 
 use super::network::{Family, Side};
 use super::program::Way;
+use super::release::Release;
 
 /// What is tried, with us as the client and as the server.
 pub(crate) struct Row {
@@ -22,6 +23,8 @@ pub(crate) struct Row {
     pub(crate) judge: Judge,
     /// Only in a full run.
     pub(crate) long: bool,
+    /// The first kernel that can do it.
+    pub(crate) since: Release,
 }
 
 /// What the network is like.
@@ -101,6 +104,7 @@ impl Row {
             cable: Cable::USUAL,
             judge: Judge::BothSucceed,
             long: false,
+            since: Release::default(),
         }
     }
 
@@ -118,6 +122,10 @@ impl Row {
 
     fn judge(self, judge: Judge) -> Self {
         Self { judge, ..self }
+    }
+
+    fn since(self, since: Release) -> Self {
+        Self { since, ..self }
     }
 
     fn long(self) -> Self {

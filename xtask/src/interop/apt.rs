@@ -1,0 +1,166 @@
+//! apt, which knows this machine's release, or another one with lists of its own.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::host;
+use super::place::Place;
+use super::release::Release;
+
+/// With these keys Debian signs every release.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// The fields of an archive that this machine uses, as [`Archive::parse`] reads them.
+const FORMAT: &str = "$(ORIGIN) $(CODENAME) $(REPO_URI)";
+
+/// How apt is asked about a release.
+pub(crate) struct Apt {
+    /// None if the machine's own lists have the release.
+    options: Vec<String>,
+}
+
+/// An archive that this machine's apt uses.
+#[derive(Debug, PartialEq, Eq)]
+struct Archive {
+    codename: String,
+    address: String,
+}
+
+impl Apt {
+    /// The machine's own lists if they have this release; else others, from the same mirror.
+    pub(crate) fn of(release: Release, place: &Place) -> Result<Self, String> {
+        let archives = machines_archives()?;
+        let suite = release.suite();
+        if archives.iter().any(|it| it.codename == suite) {
+            return Ok(Self {
+                options: Vec::new(),
+            });
+        }
+        let mirror = archives.iter().find(|it| it.is_release());
+        let mirror =
+            mirror.ok_or_else(|| format!("apt knows no mirror that has Debian's {suite}"))?;
+        Self::with_lists(&mirror.address, suite, &place.file("apt"))
+    }
+
+    fn with_lists(address: &str, suite: &str, folder: &Path) -> Result<Self, String> {
+        let unusable = |error: std::io::Error| format!("{}: {error}", folder.display());
+        for name in ["lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(folder.join(name)).map_err(unusable)?;
+        }
+        let sources = folder.join("sources.list");
+        let line = format!("deb [{}target=Packages] {address} {suite} main\n", signed());
+        fs::write(&sources, line).map_err(unusable)?;
+        let folder = folder.display();
+        let apt = Self {
+            options: vec![
+                format!("Dir::Etc::sourcelist={}", sources.display()),
+                "Dir::Etc::sourceparts=-".into(),
+                format!("Dir::State::lists={folder}/lists"),
+                format!("Dir::Cache={folder}/cache"),
+                // What this machine has installed is of another release.
+                "Dir::State::status=/dev/null".into(),
+            ],
+        };
+        apt.get(&["-q", "update"], Path::new("."))?;
+        Ok(apt)
+    }
+
+    /// Runs `apt-get` in a folder.
+    pub(crate) fn get(&self, words: &[&str], folder: &Path) -> Result<(), String> {
+        let output = self
+            .command("apt-get")
+            .args(words)
+            .current_dir(folder)
+            .output()
+            .map_err(|error| format!("apt-get can't be started: {error}"))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let reason = String::from_utf8_lossy(&output.stderr);
+        Err(format!("Debian's packages can't be fetched: {reason}"))
+    }
+
+    /// What these packages depend on.
+    pub(crate) fn depends(&self, names: &[String]) -> Vec<String> {
+        let output = self
+            .command("apt-cache")
+            .arg("depends")
+            .args(names)
+            .output();
+        let text = output.map(|output| output.stdout).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines = text.lines().filter_map(|line| {
+            let (kind, name) = line.split_once(": ")?;
+            let needed = kind.ends_with("Depends");
+            // Virtual packages are in angle brackets.
+            (needed && !name.starts_with('<')).then(|| name.to_owned())
+        });
+        lines.collect()
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(self.options.iter().flat_map(|it| ["-o", it.as_str()]));
+        command
+    }
+}
+
+impl Archive {
+    /// A line such as `Debian bookworm http://mirror/debian/`.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let (origin, codename, address) = (words.next()?, words.next()?, words.next()?);
+        (origin == "Debian").then(|| Self {
+            codename: codename.to_owned(),
+            address: address.to_owned(),
+        })
+    }
+
+    /// Whether it has a release, and not only its updates: `bookworm-security` stands elsewhere.
+    fn is_release(&self) -> bool {
+        !self.codename.contains('-')
+    }
+}
+
+fn signed() -> String {
+    match Path::new(KEYS).is_file() {
+        true => format!("signed-by={KEYS} "),
+        false => String::new(),
+    }
+}
+
+/// A new machine knows none of them until it has fetched its lists.
+fn machines_archives() -> Result<Vec<Archive>, String> {
+    let known = list_archives()?;
+    if !known.is_empty() || !host::may_install() {
+        return Ok(known);
+    }
+    host::update_lists()?;
+    list_archives()
+}
+
+fn list_archives() -> Result<Vec<Archive>, String> {
+    let output = Command::new("apt-get")
+        .args(["indextargets", "--format", FORMAT, "Created-By: Packages"])
+        .output()
+        .map_err(|error| format!("apt-get can't be started: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().filter_map(Archive::parse).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Archive;
+
+    #[test]
+    fn an_archive_of_debian_is_understood() {
+        let archive = Archive::parse("Debian bookworm http://mirror/debian/").expect("Debian's");
+        assert!(archive.is_release());
+        assert_eq!(archive.address, "http://mirror/debian/");
+        let security = Archive::parse("Debian bookworm-security http://mirror/security/");
+        assert!(!security.expect("Debian's").is_release());
+        assert_eq!(Archive::parse("Ubuntu noble http://mirror/ubuntu/"), None);
+        assert_eq!(Archive::parse(""), None);
+    }
+}
