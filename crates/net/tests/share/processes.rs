@@ -1,8 +1,9 @@
 //! Members that come, stay, leave and die.
 
+use std::fs;
 use std::process::Command;
 use std::slice;
-use std::thread::sleep;
+use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
 use crate::child::{Process, Report};
@@ -196,7 +197,7 @@ fn a_stopped_process_delays_only_itself() {
     let mut members: Vec<_> = (0..5).map(|_| Process::join(address)).collect();
     let (_, sent_before) = settle_counting(&peer, &mut members);
     let mut stopped = members.remove(1);
-    signal("-STOP", stopped.pid());
+    stop_between_changes(stopped.pid());
     members[0].kill();
     members.remove(0);
     println!(
@@ -220,6 +221,37 @@ fn peer_sends_while_stopped(peer: &Peer, stopped: &Process) -> u64 {
         peer.send(&[stopped.block.qpn_range().start]);
     }
     PACKETS
+}
+
+/// Stops a process, but not while it changes the registry: the others would wait for its lock.
+fn stop_between_changes(pid: u32) {
+    loop {
+        signal("-STOP", pid);
+        while !is_stopped(pid) {
+            yield_now();
+        }
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        let owner = pid.to_string();
+        if !locks
+            .lines()
+            .any(|lock| lock.split_whitespace().any(|word| word == owner))
+        {
+            return;
+        }
+        signal("-CONT", pid);
+    }
+}
+
+/// Whether all threads of a process are stopped.
+fn is_stopped(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap();
+        // The state follows the name, which is in brackets and may contain anything.
+        stat.rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with('T'))
+    })
 }
 
 fn signal(name: &str, pid: u32) {
