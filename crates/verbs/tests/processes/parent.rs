@@ -129,7 +129,8 @@ impl Parent {
         &mut self,
         then: &BTreeMap<(usize, usize), u64>,
     ) -> Option<((usize, usize), u64)> {
-        let stands_still = |pair, count| then.get(pair).is_some_and(|then| count <= then);
+        let stands_still =
+            |pair: &(usize, usize), count: &u64| then.get(pair).is_some_and(|then| count <= then);
         let mut progress = self.progress().into_iter();
         progress.find(|(pair, count)| stands_still(pair, count) && !self.dead.contains(&pair.1))
     }
