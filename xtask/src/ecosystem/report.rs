@@ -3,42 +3,111 @@
 use std::fmt::Write as _;
 
 use super::Line;
-use super::list::Entry;
+use super::list::{Entry, Field};
+use super::rows::TRIED;
 use crate::programs::list::Server;
+use crate::programs::report::Outcome;
 
 const INTRODUCTION: &str = "\
 # The wider ecosystem
 
-`cargo xtask ecosystem --full` runs these, unmodified, on Rocinante devices of two network namespaces that
-are joined by a veth pair (10.77.0.1 and 10.77.0.2), and writes this table. Without `--full`, and in `cargo
-xtask test`, it runs those that are quick.
+Does yours run? `cargo xtask ecosystem --full` runs these, unmodified, on Rocinante devices of two network namespaces
+that are joined by a veth pair (10.77.0.1 and 10.77.0.2), and writes this page. Without `--full`, and in `cargo xtask test`,
+it runs those that are quick. What PyPI, crates.io or Debian don't give at the moment is left out.
 
-A row works when all processes end well, the data is right as far as the program looks at it, and enough
-packets went over the device. Every command runs under `roci run --devices roci0=10.77.0.N --`.
+A row works when all processes end well, the data is right as far as the row says that it is compared, and enough
+packets went over the device. Beside these there are the [programs of rdma-core and perftest](programs.md).
+
+";
+
+const COMMANDS: &str = "
+Nothing else in Debian 12 is linked with libibverbs or librdmacm, except DPDK's drivers for Mellanox's cards and the
+tools of Omni-Path.
+
+## The commands
+
+Each runs under `roci run --devices roci0=10.77.0.N --`; where there are two, the first one is the server. Files that are
+no programs of the package are in [xtask/ecosystem](../xtask/ecosystem).
 
 ";
 
 /// The file.
 pub(super) fn document(lines: &[Line]) -> String {
     let mut text = INTRODUCTION.to_owned();
-    text.push_str("| program | version | command | result | remark |\n|---|---|---|---|---|\n");
-    for line in lines {
-        let (entry, version, result) = (&line.entry, &line.version, line.outcome.word());
-        let _ = writeln!(
-            text,
-            "{} {version} | {} | {result} | {} |",
-            beginning(entry),
-            commands(entry),
-            entry.remark
-        );
+    text.push_str("| field | program | version | what was done and checked | result |\n|---|---|---|---|---|\n");
+    for field in Field::ALL {
+        let ours = lines.iter().filter(|line| line.entry.field == field);
+        for group in groups(ours) {
+            write_group(&mut text, &group);
+        }
+        for it in TRIED.iter().filter(|it| it.field == field) {
+            let (field, program) = (it.field.name(), it.program);
+            let _ = writeln!(
+                text,
+                "| {field} | {program} | {} | {} | {} |",
+                it.version, it.checks, it.result
+            );
+        }
     }
-    text.push_str(BY_HAND);
+    text.push_str(COMMANDS);
+    for line in lines {
+        let _ = writeln!(text, "- {}: {}", name(&line.entry), commands(&line.entry));
+    }
     text
 }
 
-/// The first cell of a row.
+/// Runs of one program that do the same.
+fn groups<'a>(lines: impl Iterator<Item = &'a Line>) -> Vec<Vec<&'a Line>> {
+    let mut groups: Vec<Vec<&Line>> = Vec::new();
+    for line in lines {
+        let key = |line: &Line| {
+            let program = line.entry.row.program;
+            (
+                program,
+                line.version.clone(),
+                line.entry.checks,
+                line.outcome.word(),
+            )
+        };
+        match groups.iter_mut().find(|group| key(group[0]) == key(line)) {
+            Some(group) => group.push(line),
+            None => groups.push(vec![line]),
+        }
+    }
+    groups
+}
+
+fn write_group(text: &mut String, group: &[&Line]) {
+    let Line {
+        entry,
+        version,
+        outcome,
+    } = group[0];
+    let options: Vec<&str> = group
+        .iter()
+        .map(|line| line.entry.row.options.as_str())
+        .collect();
+    let result = match outcome {
+        Outcome::Works => "**works**",
+        other => other.word(),
+    };
+    let _ = writeln!(
+        text,
+        "{} {version} | {}: {} | {result} |",
+        beginning(entry),
+        options.join("; "),
+        entry.checks
+    );
+}
+
+/// The first cells of a row.
 fn beginning(entry: &Entry) -> String {
-    format!("| {}, {} |", entry.row.program, entry.row.options)
+    format!("| {} | {} |", entry.field.name(), entry.row.program)
+}
+
+/// A run, in the list of commands.
+fn name(entry: &Entry) -> String {
+    format!("{}, {}", entry.row.program, entry.row.options)
 }
 
 /// As one would type them.
@@ -49,62 +118,58 @@ fn commands(entry: &Entry) -> String {
     };
     let lines = server.into_iter().chain(&entry.row.client);
     let shown: Vec<String> = lines.map(|line| format!("`{}`", filled_in(line))).collect();
-    shown.join("<br>")
+    shown.join(" and ")
 }
 
 fn filled_in(line: &str) -> String {
     line.replace("{device}", "roci0")
         .replace("{address}", "10.77.0.1")
+        .replace("{own}", "10.77.0.2")
         .replace("{gid}", "0")
+        .replace("{roci}", "roci")
         .replace("{scripts}/", "")
         .replace("{scratch}", "/tmp")
         // The shell would end the command there.
         .replace("verbs;", "verbs\\;")
 }
 
-const BY_HAND: &str = "
-## Tried by hand
-
-| program | version | command | result | remark |
-|---|---|---|---|---|
-| ibstat, ibstatus | 44.0-2 | `ibstat` | works | from the files that `roci run` shows |
-| ibhosts, ibaddr and others of infiniband-diags | 44.0-2 | `ibhosts` | can't | *is ib_umad module loaded?*: they talk to a subnet manager, which RoCE doesn't have |
-| srp_daemon | 44.0-2 | `srp_daemon -c -o` | can't | SRP is spoken by the kernel, to targets that a subnet manager knows |
-| iperf | 2.1.8 | `LD_PRELOAD=…/librspreload.so iperf -c 10.77.0.1` | works | over rsockets |
-| sideway | 0.4.3 | its own tests (`test_cq`, `test_qp`, `test_atomic`, `test_mr_and_cq`, `test_post_send`) | works | `test_post_send` sleeps for a moment where it should wait, which can be too short on a busy machine |
-| async-rdma | 0.5.0 | `cargo build` | can't | it can't be built from crates.io any more: it wants a version of `simd-abstraction` that was withdrawn |
-| glusterfs | 10.3 | – | can't | the project removed its RDMA transport in version 8 |
-| ceph | 16.2 | – | not tried | Debian has no program that uses its messenger alone |
-| gloo | 0.0~git20220518 | – | not tried | Debian has the library with its ibverbs transport, and no program |
-
-Nothing else in Debian 12 is linked with libibverbs or librdmacm, except DPDK's drivers for Mellanox's cards and the
-tools of Omni-Path.
-";
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ecosystem::list::entries;
 
+    const DOCUMENT: &str = include_str!("../../../docs/ecosystem.md");
+
     #[test]
-    fn the_scoreboard_in_the_docs_has_the_rows_of_the_list() {
-        let document = include_str!("../../../docs/ecosystem.md");
-        let rows: Vec<&str> = document
+    fn the_scoreboard_in_the_docs_has_the_runs_of_the_list() {
+        let listed: Vec<&str> = DOCUMENT
             .lines()
-            .skip_while(|line| !line.starts_with("|---"))
-            .skip(1)
-            .take_while(|line| line.starts_with("| "))
+            .filter(|line| line.starts_with("- "))
             .collect();
         let entries = entries();
-        assert_eq!(
-            rows.len(),
-            entries.len(),
-            "run `cargo xtask ecosystem --full`"
-        );
-        for (row, entry) in rows.iter().zip(&entries) {
+        let wanted = entries
+            .iter()
+            .map(|entry| format!("- {}: {}", name(entry), commands(entry)));
+        let wanted: Vec<String> = wanted.collect();
+        assert_eq!(listed, wanted, "run `cargo xtask ecosystem --full`");
+        for entry in &entries {
+            let begins =
+                |line: &str| line.starts_with(&beginning(entry)) && line.contains(entry.checks);
+            let program = entry.row.program;
             assert!(
-                row.starts_with(&beginning(entry)),
-                "{row}: run `cargo xtask ecosystem --full`"
+                DOCUMENT.lines().any(begins),
+                "{program}: run `cargo xtask ecosystem --full`"
+            );
+        }
+    }
+
+    #[test]
+    fn the_scoreboard_in_the_docs_has_what_was_tried_by_hand() {
+        for it in &TRIED {
+            assert!(
+                DOCUMENT.contains(it.program) && DOCUMENT.contains(it.checks),
+                "{}: run `cargo xtask ecosystem --full`",
+                it.program
             );
         }
     }

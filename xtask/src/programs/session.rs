@@ -149,6 +149,7 @@ impl Session<'_> {
             .replace("{address}", server.address(self.family))
             .replace("{own}", client.address(self.family))
             .replace("{v4}", &server.v4)
+            .replace("{roci}", &self.tools.roci.to_string_lossy())
             .replace("{scripts}", &self.tools.scripts.to_string_lossy())
             .replace("{scratch}", &self.tools.scratch.to_string_lossy())
     }

@@ -1,0 +1,111 @@
+//! What was tried by hand, or can't be run: no command repeats it.
+
+use super::super::list::Field::{self, Libraries, MachineLearning, Rpc, Storage};
+
+/// A line of the scoreboard that is no run.
+pub(in crate::ecosystem) struct Tried {
+    pub(in crate::ecosystem) field: Field,
+    pub(in crate::ecosystem) program: &'static str,
+    pub(in crate::ecosystem) version: &'static str,
+    pub(in crate::ecosystem) checks: &'static str,
+    pub(in crate::ecosystem) result: &'static str,
+}
+
+const fn tried(
+    field: Field,
+    program: &'static str,
+    version: &'static str,
+    checks: &'static str,
+    result: &'static str,
+) -> Tried {
+    Tried {
+        field,
+        program,
+        version,
+        checks,
+        result,
+    }
+}
+
+const BY_HAND: &str = "works, by hand";
+const CANT: &str = "can't";
+
+pub(in crate::ecosystem) const TRIED: [Tried; 11] = [
+    tried(
+        MachineLearning,
+        "UCXX, UCX-Py (libucx-cu12)",
+        "1.22.0",
+        "NVIDIA builds the wheel without InfiniBand: it has no `libuct_ib.so`",
+        CANT,
+    ),
+    tried(
+        MachineLearning,
+        "NCCL",
+        "2.32.3",
+        "it needs a GPU",
+        "not tried",
+    ),
+    tried(
+        Rpc,
+        "Valkey",
+        "8.1.1 (Debian 13)",
+        "Debian builds it without RDMA: nothing in the package needs libibverbs",
+        CANT,
+    ),
+    tried(
+        Libraries,
+        "iperf 2",
+        "2.1.8",
+        "over rsockets, `LD_PRELOAD=…/librspreload.so`",
+        BY_HAND,
+    ),
+    tried(
+        Storage,
+        "srp_daemon",
+        "44.0-2",
+        "SRP is spoken by the kernel, to targets that a subnet manager knows",
+        CANT,
+    ),
+    tried(
+        Storage,
+        "glusterfs",
+        "10.3",
+        "the project removed its RDMA transport in version 8",
+        CANT,
+    ),
+    tried(
+        Storage,
+        "Ceph",
+        "16.2",
+        "Debian has no program that uses its messenger alone",
+        "not tried",
+    ),
+    tried(
+        Libraries,
+        "ibstat, ibstatus",
+        "44.0-2",
+        "from the files that `roci run` shows",
+        BY_HAND,
+    ),
+    tried(
+        Libraries,
+        "ibhosts, ibaddr and others of infiniband-diags",
+        "44.0-2",
+        "*is ib_umad module loaded?*: they talk to a subnet manager, which RoCE doesn't have",
+        CANT,
+    ),
+    tried(
+        Libraries,
+        "sideway, its own tests",
+        "0.4.3",
+        "`test_post_send` sleeps for a moment where it should wait, which can be too short on a busy machine",
+        BY_HAND,
+    ),
+    tried(
+        Libraries,
+        "async-rdma, rdma",
+        "0.5.0, 0.3.0",
+        "they can't be built from crates.io any more: they want a version of `simd-abstraction` that was withdrawn",
+        CANT,
+    ),
+];
