@@ -37,7 +37,7 @@ fn main() {
     write(&path, packets);
     let length = path.metadata().map_or(0, |metadata| metadata.len());
     let (begin, busy) = (Instant::now(), processor_time());
-    let story = Story::read(File::open(&path).expect("it was written")).expect("a capture");
+    let story = Story::read(File::open(&path).expect("the file was written")).expect("a capture");
     let (took, busy) = (begin.elapsed(), processor_time().saturating_sub(busy));
     println!(
         "{} packets, {} messages, {} anomalies, {} MB: {took:.2?} ({busy:.2?} of them computing), {} at most",
@@ -79,7 +79,9 @@ fn write(path: &Path, packets: u32) {
         packet(number, &mut frame);
         let time = Duration::from_nanos(1_000_000_000_000 + u64::from(number) * 700);
         let record = PcapPacket::new(time, frame.len() as u32, &frame);
-        writer.write_packet(&record).expect("room on the disk");
+        writer
+            .write_packet(&record)
+            .expect("the file can be written");
     }
 }
 

@@ -2,11 +2,11 @@
 
 mod answers;
 mod management;
+mod recovery;
+mod report;
 mod requests;
 mod states;
 mod stream;
-mod trouble;
-mod verdict;
 
 use wire::Transport;
 
@@ -18,7 +18,7 @@ use crate::id::{ConnectionId, PacketId};
 use crate::message::Message;
 use crate::packet::{Marks, Packet, Role};
 use crate::pairing::Paired;
-use crate::words::{Cast, count};
+use crate::words::{Names, count};
 
 use stream::Stream;
 
@@ -29,7 +29,7 @@ pub(crate) struct Findings {
 }
 
 /// The data that the analysis of all streams reads and writes.
-struct Scene<'a> {
+struct Context<'a> {
     packets: &'a mut [Packet],
     heads: &'a Heads,
     endpoints: &'a [Endpoint],
@@ -39,13 +39,13 @@ struct Scene<'a> {
     anomalies: Vec<Anomaly>,
     /// When the capture ends.
     end: u64,
-    /// Whether the file ends within a record, so that answers may be missing behind it.
+    /// Whether the file ends within a record, so that answers after it may be missing.
     cut_off: bool,
 }
 
-impl Scene<'_> {
-    fn cast(&self) -> Cast<'_> {
-        Cast {
+impl Context<'_> {
+    fn names(&self) -> Names<'_> {
+        Names {
             endpoints: self.endpoints,
             queue_pairs: self.queue_pairs,
             connections: self.connections,
@@ -54,7 +54,7 @@ impl Scene<'_> {
 
     /// The name of one end of a connection.
     fn name(&self, connection: ConnectionId, side: Side) -> String {
-        self.cast().name(connection, side).to_string()
+        self.names().name(connection, side).to_string()
     }
 
     fn report(&mut self, anomaly: Anomaly) {
@@ -65,7 +65,7 @@ impl Scene<'_> {
 /// Finds messages and anomalies, and marks packets.
 pub(crate) fn analyse(collection: &mut Collection, paired: &mut Paired) -> Findings {
     let end = collection.summary.duration;
-    let mut scene = Scene {
+    let mut context = Context {
         packets: &mut collection.packets,
         heads: &collection.heads,
         endpoints: &collection.endpoints,
@@ -76,14 +76,14 @@ pub(crate) fn analyse(collection: &mut Collection, paired: &mut Paired) -> Findi
         end,
         cut_off: collection.summary.cut_off,
     };
-    management::tell(&mut scene, &collection.dialogues, &paired.of_dialogue);
-    let streams = follow(&mut scene);
+    management::tell(&mut context, &collection.exchanges, &paired.of_dialogue);
+    let streams = follow(&mut context);
     for stream in streams.into_iter().flatten() {
-        stream.finish(&mut scene);
+        stream.finish(&mut context);
     }
-    report_damage(&mut scene);
-    report_congestion(&mut scene);
-    let (messages, mut anomalies) = (scene.messages, scene.anomalies);
+    report_damage(&mut context);
+    report_congestion(&mut context);
+    let (messages, mut anomalies) = (context.messages, context.anomalies);
     states::tell(&collection.packets, &messages, &anomalies, paired);
     anomalies.extend(collection.malformed.iter().map(malformed));
     anomalies.extend(copies(collection));
@@ -95,16 +95,16 @@ pub(crate) fn analyse(collection: &mut Collection, paired: &mut Paired) -> Findi
 }
 
 /// Goes through all packets once.
-fn follow(scene: &mut Scene<'_>) -> Vec<[Stream; 2]> {
-    let ids = (0..scene.connections.len()).map(ConnectionId::new);
+fn follow(context: &mut Context<'_>) -> Vec<[Stream; 2]> {
+    let ids = (0..context.connections.len()).map(ConnectionId::new);
     let mut streams: Vec<[Stream; 2]> = ids
         .map(|id| {
-            let connection = &scene.connections[id.index()];
+            let connection = &context.connections[id.index()];
             Side::BOTH.map(|side| Stream::new(id, side, connection))
         })
         .collect();
-    for index in 0..scene.packets.len() {
-        let packet = &scene.packets[index];
+    for index in 0..context.packets.len() {
+        let packet = &context.packets[index];
         // RoCEv2 annex: a receiver drops a damaged packet, so it is ignored here.
         if packet.marks.contains(Marks::DAMAGED) {
             continue;
@@ -115,11 +115,11 @@ fn follow(scene: &mut Scene<'_>) -> Vec<[Stream; 2]> {
         match packet.role {
             Role::Manage | Role::Congestion => {}
             Role::Request if packet.opcode.transport() == Transport::Ud => {
-                pair[from.index()].datagram(id, scene);
+                pair[from.index()].datagram(id, context);
             }
-            Role::Request => pair[from.index()].request(id, scene),
+            Role::Request => pair[from.index()].request(id, context),
             Role::Response | Role::Acknowledge | Role::Refuse | Role::NotReady => {
-                pair[from.other().index()].answer(id, scene);
+                pair[from.other().index()].answer(id, context);
             }
         }
     }
@@ -127,14 +127,14 @@ fn follow(scene: &mut Scene<'_>) -> Vec<[Stream; 2]> {
 }
 
 /// One report for each connection that has damaged packets.
-fn report_damage(scene: &mut Scene<'_>) {
-    let damaged = of_each_connection(scene, |packet| packet.marks.contains(Marks::DAMAGED));
+fn report_damage(context: &mut Context<'_>) {
+    let damaged = of_each_connection(context, |packet| packet.marks.contains(Marks::DAMAGED));
     for (first, number) in damaged {
-        let packet = scene.packets[first.index()];
-        let sender = scene.name(packet.connection, packet.from);
+        let packet = context.packets[first.index()];
+        let sender = context.name(packet.connection, packet.from);
         let packets = count(number, "packet", "packets");
         let verb = if number == 1 { "has" } else { "have" };
-        scene.report(Anomaly {
+        context.report(Anomaly {
             kind: Kind::BadIcrc,
             time: packet.time,
             sentence: format!(
@@ -148,15 +148,15 @@ fn report_damage(scene: &mut Scene<'_>) {
     }
 }
 
-fn report_congestion(scene: &mut Scene<'_>) {
-    let marked = of_each_connection(scene, |packet| {
+fn report_congestion(context: &mut Context<'_>) {
+    let marked = of_each_connection(context, |packet| {
         packet.marks.contains(Marks::CONGESTED) || packet.role == Role::Congestion
     });
     for (first, number) in marked {
-        let packet = scene.packets[first.index()];
-        let sender = scene.name(packet.connection, packet.from);
+        let packet = context.packets[first.index()];
+        let sender = context.name(packet.connection, packet.from);
         let packets = count(number, "packet tells", "packets tell");
-        scene.report(Anomaly {
+        context.report(Anomaly {
             kind: Kind::Congestion,
             time: packet.time,
             sentence: format!("{packets} of congestion on the way between {sender} and its peer."),
@@ -168,9 +168,12 @@ fn report_congestion(scene: &mut Scene<'_>) {
 }
 
 /// For each direction of each connection: the first such packet, and how many there are.
-fn of_each_connection(scene: &Scene<'_>, is_one: impl Fn(&Packet) -> bool) -> Vec<(PacketId, u64)> {
-    let mut found: Vec<[Option<(PacketId, u64)>; 2]> = vec![[None; 2]; scene.connections.len()];
-    for (index, packet) in scene.packets.iter().enumerate() {
+fn of_each_connection(
+    context: &Context<'_>,
+    is_one: impl Fn(&Packet) -> bool,
+) -> Vec<(PacketId, u64)> {
+    let mut found: Vec<[Option<(PacketId, u64)>; 2]> = vec![[None; 2]; context.connections.len()];
+    for (index, packet) in context.packets.iter().enumerate() {
         if is_one(packet) {
             let slot = &mut found[packet.connection.index()][packet.from.index()];
             slot.get_or_insert((PacketId::new(index), 0)).1 += 1;

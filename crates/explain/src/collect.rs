@@ -13,13 +13,13 @@ use wire::{
 
 use crate::capture::{self, Direction, Frame, LinkError, ReadError, network};
 use crate::connection::{Endpoint, Side};
-use crate::dialogue::Dialogues;
+use crate::exchange::Exchanges;
 use crate::head::Heads;
 use crate::id::{ConnectionId, EndpointId, PacketId};
 use crate::lane::{Lane, LaneKey, Lanes};
 use crate::packet::{Marks, Packet, Role};
+use crate::recent_packets::{CapturePoint, RecentPackets, Recurrence};
 use crate::segment::Divider;
-use crate::sight::{Sight, Sights, Vantage};
 use crate::story::CaptureSummary;
 
 /// Longer than any IP packet with its link header.
@@ -34,7 +34,7 @@ pub(crate) struct Collection {
     pub(crate) packets: Vec<Packet>,
     pub(crate) heads: Heads,
     pub(crate) lanes: Lanes,
-    pub(crate) dialogues: Dialogues,
+    pub(crate) exchanges: Exchanges,
     pub(crate) malformed: Vec<Malformed>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Malformed {
 struct Moment<'a> {
     time: u64,
     frame: u32,
-    vantage: Vantage,
+    vantage: CapturePoint,
     comment: Option<&'a str>,
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn collect(source: impl Read) -> Result<Collection, ReadError> {
 struct Collector {
     collection: Collection,
     by_address: HashMap<IpAddr, EndpointId>,
-    sights: Sights,
+    recent: RecentPackets,
     checker: Checker,
     divider: Divider,
     strange_links: BTreeSet<u32>,
@@ -146,7 +146,7 @@ impl Collector {
         let moment = Moment {
             time: self.last_time,
             frame: u32::try_from(self.collection.summary.frames).unwrap_or(u32::MAX),
-            vantage: Vantage {
+            vantage: CapturePoint {
                 interface: network.interface.unwrap_or(frame.interface),
                 direction: frame.direction.or(network.direction),
             },
@@ -216,14 +216,14 @@ impl Collector {
         integrity: Integrity,
     ) {
         let number = self.collection.packets.len();
-        match self.sights.look(datagram, moment.vantage, number) {
-            Sight::First => {}
-            Sight::Elsewhere(first) => {
+        match self.recent.find(datagram, moment.vantage, number) {
+            Recurrence::First => {}
+            Recurrence::Elsewhere(first) => {
                 let lane = self.collection.packets[first].connection;
                 self.collection.lanes.name(lane.index(), moment.sender());
                 return self.collection.seen_again(first, moment);
             }
-            Sight::Copy(first) => {
+            Recurrence::Copy(first) => {
                 let lane = self.collection.packets[first].connection;
                 self.collection.lanes.list[lane.index()].copies += 1;
                 return;
@@ -269,10 +269,10 @@ impl Collector {
         let from = self.endpoint(datagram.flow.source);
         let to = self.endpoint(datagram.flow.destination);
         let Collection {
-            lanes, dialogues, ..
+            lanes, exchanges, ..
         } = &mut self.collection;
         if let Some(message) = packet.message() {
-            return dialogues.hear(&message, from, to, number, lanes);
+            return exchanges.add(&message, from, to, number, lanes);
         }
         let key = LaneKey {
             from,
@@ -335,11 +335,11 @@ impl Collection {
             *packet = PacketId::new(new_place[packet.index()]);
         }
         self.summary.comments.sort_by_key(|(packet, _)| *packet);
-        for dialogue in &mut self.dialogues.list {
-            for said in &mut dialogue.said {
+        for exchange in &mut self.exchanges.list {
+            for said in &mut exchange.said {
                 said.packet = new_place[said.packet];
             }
-            dialogue.said.sort_by_key(|said| said.packet);
+            exchange.said.sort_by_key(|said| said.packet);
         }
     }
 

@@ -61,7 +61,7 @@ pub enum State {
 pub enum Side {
     /// The end that sent the first packet of the capture.
     Left,
-    /// The other one.
+    /// The other end.
     Right,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Lane {
     pub(crate) source: Option<Qpn>,
     pub(crate) transport: Transport,
     /// The handshake that it belongs to, and the side that sends.
-    pub(crate) dialogue: Option<(usize, Speaker)>,
+    pub(crate) exchange: Option<(usize, Sender)>,
     /// The largest payload of a packet that must be full.
     pub(crate) full: u16,
     /// How many packets were captured at the sender and at the receiver.
@@ -31,7 +31,7 @@ pub(crate) struct Lane {
 
 /// The side of a handshake that sends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Speaker {
+pub(crate) enum Sender {
     Active,
     Passive,
 }
@@ -85,7 +85,7 @@ pub(crate) struct Lanes {
     /// The keys of the open ones.
     open_to: HashMap<Target, Vec<LaneKey>>,
     /// The lanes that a handshake defines.
-    agreed: HashMap<Target, (usize, Speaker)>,
+    agreed: HashMap<Target, (usize, Sender)>,
 }
 
 /// From one address to a queue pair at another, with any sender.
@@ -103,15 +103,15 @@ impl Lanes {
             return lane;
         }
         let target = (key.from, key.to, key.number);
-        let dialogue = self.agreed.get(&target).copied();
-        if let (Some((dialogue, speaker)), Some(source)) = (dialogue, key.source) {
+        let exchange = self.agreed.get(&target).copied();
+        if let (Some((exchange, speaker)), Some(source)) = (exchange, key.source) {
             // The answers to datagrams go to the first sender.
             let back = (key.to, key.from, source);
             self.agreed
                 .entry(back)
-                .or_insert((dialogue, speaker.other()));
+                .or_insert((exchange, speaker.other()));
         }
-        let lane = self.add(key, opcode.transport(), dialogue);
+        let lane = self.add(key, opcode.transport(), exchange);
         // A packet without a sender belongs to the sender that started last.
         for key in [key, key.unnamed()] {
             self.open.insert(key, lane);
@@ -139,7 +139,7 @@ impl Lanes {
         &mut self,
         key: LaneKey,
         transport: Transport,
-        dialogue: Option<(usize, Speaker)>,
+        exchange: Option<(usize, Sender)>,
     ) -> LaneId {
         self.list.push(Lane {
             from: key.from,
@@ -147,7 +147,7 @@ impl Lanes {
             number: key.number,
             source: key.source,
             transport,
-            dialogue,
+            exchange,
             full: 0,
             seen_twice: 0,
             copies: 0,
@@ -162,10 +162,10 @@ impl Lanes {
         from: EndpointId,
         to: EndpointId,
         number: Qpn,
-        dialogue: (usize, Speaker),
+        exchange: (usize, Sender),
     ) {
         let target = (from, to, number);
-        self.agreed.insert(target, dialogue);
+        self.agreed.insert(target, exchange);
         for key in self.open_to.remove(&target).into_iter().flatten() {
             self.open.remove(&key);
         }
@@ -184,11 +184,11 @@ impl Lanes {
     }
 }
 
-impl Speaker {
+impl Sender {
     pub(crate) fn other(self) -> Self {
         match self {
-            Speaker::Active => Speaker::Passive,
-            Speaker::Passive => Speaker::Active,
+            Sender::Active => Sender::Passive,
+            Sender::Passive => Sender::Active,
         }
     }
 }

@@ -12,9 +12,9 @@ use wire::{PathMtu, Qpn, Transport};
 
 use crate::collect::Collection;
 use crate::connection::{Connection, End, Pairing, QueuePair, Side};
-use crate::dialogue::Dialogue;
+use crate::exchange::Exchange;
 use crate::id::{ConnectionId, EndpointId, PacketId, QueuePairId};
-use crate::lane::{Lane, LaneId, LaneKey, Speaker};
+use crate::lane::{Lane, LaneId, LaneKey, Sender};
 
 /// The connections of all lanes.
 #[derive(Default)]
@@ -39,7 +39,7 @@ enum Place {
 pub(crate) fn pair(collection: &mut Collection) -> Paired {
     let partners = partners(collection);
     let mut paired = Paired {
-        of_dialogue: vec![None; collection.dialogues.list.len()],
+        of_dialogue: vec![None; collection.exchanges.list.len()],
         ..Paired::default()
     };
     let mut places: Vec<Option<Place>> = vec![None; collection.lanes.list.len()];
@@ -81,7 +81,7 @@ fn pair_named(lanes: &[Lane], partners: &mut [Option<(LaneId, Pairing)>]) {
         lanes
             .iter()
             .enumerate()
-            .filter(|(_, lane)| lane.dialogue.is_none())
+            .filter(|(_, lane)| lane.exchange.is_none())
     };
     let by_key: HashMap<LaneKey, LaneId> = open().map(|(id, lane)| (lane.key(), id)).collect();
     for (id, lane) in open() {
@@ -112,7 +112,7 @@ fn named_by(transport: Transport) -> Pairing {
 fn pair_the_only_ones(lanes: &[Lane], partners: &mut [Option<(LaneId, Pairing)>]) {
     let mut left: HashMap<(EndpointId, EndpointId, Transport), Vec<LaneId>> = HashMap::new();
     for (id, lane) in lanes.iter().enumerate() {
-        let connected = lane.source.is_none() && lane.dialogue.is_none();
+        let connected = lane.source.is_none() && lane.exchange.is_none();
         if connected && partners[id].is_none() {
             let way = (lane.from, lane.to, lane.transport);
             left.entry(way).or_default().push(id);
@@ -145,17 +145,17 @@ impl Paired {
         places: &mut [Option<Place>],
     ) -> Place {
         let lanes = &collection.lanes.list;
-        let place = match (lanes[lane].dialogue, partners[lane]) {
-            (Some((dialogue, speaker)), _) => {
+        let place = match (lanes[lane].exchange, partners[lane]) {
+            (Some((exchange, speaker)), _) => {
                 let side = match speaker {
-                    Speaker::Active => Side::Left,
-                    Speaker::Passive => Side::Right,
+                    Sender::Active => Side::Left,
+                    Sender::Passive => Side::Right,
                 };
-                let known = self.of_dialogue[dialogue];
+                let known = self.of_dialogue[exchange];
                 let connection = known.unwrap_or_else(|| {
-                    self.connect_dialogue(&collection.dialogues.list[dialogue], packet)
+                    self.connect_exchange(&collection.exchanges.list[exchange], packet)
                 });
-                self.of_dialogue[dialogue] = Some(connection);
+                self.of_dialogue[exchange] = Some(connection);
                 self.learn(connection, side, &lanes[lane]);
                 Place::Way(connection, side)
             }
@@ -206,23 +206,23 @@ impl Paired {
         id
     }
 
-    fn connect_dialogue(&mut self, dialogue: &Dialogue, packet: PacketId) -> ConnectionId {
+    fn connect_exchange(&mut self, exchange: &Exchange, packet: PacketId) -> ConnectionId {
         let id = ConnectionId::new(self.connections.len());
-        let ends = dialogue.ends.map(|party| {
+        let ends = exchange.ends.map(|party| {
             let queue_pair = party
                 .number
-                .map(|number| self.queue_pair(party.endpoint, number, dialogue.transport, id));
+                .map(|number| self.queue_pair(party.endpoint, number, exchange.transport, id));
             End {
                 agreed_psn: party.starts_with,
                 ..end(party.endpoint, queue_pair)
             }
         });
         self.connections.push(Connection {
-            transport: dialogue.transport,
+            transport: exchange.transport,
             ends,
             handshake: None,
             paired_by: Pairing::Handshake,
-            path_mtu: dialogue.path_mtu,
+            path_mtu: exchange.path_mtu,
             first: packet,
             last: packet,
             packets: 0,

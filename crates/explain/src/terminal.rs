@@ -112,7 +112,7 @@ fn summary(story: &Story) -> String {
         format!("{} of data", bytes(story.statistics.payload)),
     ];
     let _ = writeln!(text, "{}: {}.", paint(STRONG, headline), parts.join(", "));
-    let _ = writeln!(text, "{}", verdict(story));
+    let _ = writeln!(text, "{}", summary_sentence(story));
     let times = &story.statistics.answer_times;
     let (shortest, longest) = (duration(times.minimum), duration(times.maximum));
     let _ = match times.count {
@@ -151,14 +151,15 @@ fn others(story: &Story) -> String {
         let again = grouped(story.capture.seen_twice);
         parts.push(format!("{again} of packets seen at another place before"));
     }
-    match parts.is_empty() {
-        true => String::new(),
-        false => format!(", {}", parts.join(", ")),
+    if parts.is_empty() {
+        String::new()
+    } else {
+        format!(", {}", parts.join(", "))
     }
 }
 
 /// The one-sentence summary.
-fn verdict(story: &Story) -> String {
+fn summary_sentence(story: &Story) -> String {
     let number = |severity| {
         let found = story.anomalies.iter();
         found
@@ -180,10 +181,12 @@ fn verdict(story: &Story) -> String {
     if notes > 0 {
         parts.push(count(notes, "remark", "remarks"));
     }
-    match parts.is_empty() {
-        true if story.packets.is_empty() => "There is nothing to explain.".to_owned(),
-        true => paint(GOOD, "Nothing went wrong."),
-        false => format!("{}, explained below.", parts.join(", ")),
+    if parts.is_empty() && story.packets.is_empty() {
+        "There is nothing to explain.".to_owned()
+    } else if parts.is_empty() {
+        paint(GOOD, "Nothing went wrong.")
+    } else {
+        format!("{}, explained below.", parts.join(", "))
     }
 }
 

@@ -91,13 +91,13 @@ pub(crate) fn psn_range(first: Psn, span: u64) -> String {
 
 /// Looks up the names of the ends of connections.
 #[derive(Clone, Copy)]
-pub(crate) struct Cast<'a> {
+pub(crate) struct Names<'a> {
     pub(crate) endpoints: &'a [Endpoint],
     pub(crate) queue_pairs: &'a [QueuePair],
     pub(crate) connections: &'a [Connection],
 }
 
-impl Cast<'_> {
+impl Names<'_> {
     /// One end of a connection: `QP 0x000011 at 10.0.0.1`.
     pub(crate) fn name(&self, connection: ConnectionId, side: Side) -> Name<'_> {
         let end = &self.connections[connection.index()].ends[side.index()];

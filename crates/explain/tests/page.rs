@@ -22,14 +22,14 @@ fn page_of(story: &Story, title: &str) -> String {
     let mut page = Vec::new();
     story
         .write_page(title, &mut page)
-        .expect("memory takes everything");
+        .expect("writing to memory succeeds");
     String::from_utf8(page).expect("the page is text")
 }
 
 /// The data of the page's script.
 fn data_of(page: &str) -> Value {
     let begin = "<script id=\"story\" type=\"application/json\">";
-    let (_, behind) = page.split_once(begin).expect("the data has its place");
+    let (_, behind) = page.split_once(begin).expect("the page contains the data");
     let (data, _) = behind.split_once("</script>").expect("the data has an end");
     serde_json::from_str(data).expect("the data is JSON")
 }

@@ -51,7 +51,7 @@ const TARGETS: [(&str, Feed, u64); 7] = [
     ),
     ("engine_hostile", sim::hostile::feed, 2),
     ("host", sim::hostile_host::feed, 2),
-    ("cm_manager", sim::siege::feed, 10),
+    ("cm_manager", sim::hostile_manager::feed, 10),
 ];
 
 fn one(feed: fn(&[u8]), bytes: &[u8]) -> u64 {
@@ -74,7 +74,7 @@ fn main() {
         let path = format!("broken-{}", std::process::id());
         CURRENT
             .with_borrow(|bytes| fs::write(&path, bytes))
-            .expect("room for the input");
+            .expect("the input can be written");
         eprintln!("the input is in {path}");
         default(info);
     }));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::connections::Census;
+use crate::connections::EventCounts;
 use crate::run::{Failure, Options, Summary, run};
 use crate::scenario::Scenario;
 
@@ -26,7 +26,7 @@ pub struct Campaign {
     /// How many of those were retransmissions.
     pub retransmitted: u64,
     /// Connection events by kind.
-    pub census: Census,
+    pub event_counts: EventCounts,
     /// The failed runs, by seed.
     pub failures: Vec<Failure>,
     /// How long it took.
@@ -40,7 +40,7 @@ impl Campaign {
                 *self.scenarios.entry(summary.scenario).or_default() += 1;
                 self.packets += summary.packets;
                 self.retransmitted += summary.retransmitted;
-                self.census.merge(&summary.census);
+                self.event_counts.merge(&summary.event_counts);
             }
             Err(failure) => self.failures.push(*failure),
         }
@@ -61,7 +61,7 @@ impl fmt::Display for Campaign {
         for (scenario, count) in &self.scenarios {
             writeln!(f, "{count:>8} {scenario:?}")?;
         }
-        for (what, count) in self.census.iter() {
+        for (what, count) in self.event_counts.iter() {
             writeln!(f, "{count:>8} × {what}")?;
         }
         let seconds = self.elapsed.as_secs_f64();

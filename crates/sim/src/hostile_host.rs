@@ -68,7 +68,7 @@ struct Attack {
     /// The answer to look-ups of the owner of a message.
     owner: Owner,
     /// Messages that the host has sent.
-    heard: Vec<Message>,
+    sent: Vec<Message>,
 }
 
 impl Attack {
@@ -99,7 +99,7 @@ impl Attack {
             requests: 0,
             packets: 0,
             owner: Owner::Nobody,
-            heard: Vec::new(),
+            sent: Vec::new(),
         }
     }
 
@@ -156,13 +156,13 @@ impl Attack {
 
     /// A message of the connection manager, damaged in some bytes.
     fn send_message(&mut self, input: &mut Input<'_>) {
-        let mut datagram = match self.heard.last() {
+        let mut datagram = match self.sent.last() {
             Some(message) if input.byte() < 128 => message.emit(input.byte().into()),
             _ => self.request(SERVED).emit(input.byte().into()),
         };
         for _ in 0..input.byte() % 4 {
-            let place = usize::from(input.byte());
-            datagram[place] = input.byte();
+            let index = usize::from(input.byte());
+            datagram[index] = input.byte();
         }
         let forwarded = input.byte() > 200;
         self.receive(&message_packet(&datagram), forwarded);
@@ -227,9 +227,9 @@ impl Attack {
         let mut sends = 0;
         while let Some(sent) = self.host.poll_transmit(self.now, &mut buffer) {
             sends += 1;
-            assert!(sends < MAX_SENDS, "the host never stops to send");
+            assert!(sends < MAX_SENDS, "the host never stops sending");
             let packets = transmit::packets(&sent, &buffer);
-            self.heard.extend(packets.filter_map(message_in));
+            self.sent.extend(packets.filter_map(message_in));
         }
         self.buffer = buffer;
     }
@@ -238,15 +238,15 @@ impl Attack {
     fn check_answer(&mut self) {
         let state = self.host.peek().queue_pair(Qpn::GSI);
         let state = state.map(engine::QueuePair::state);
-        assert_eq!(state, Some(State::ReadyToSend), "queue pair 1 broke");
+        assert_eq!(state, Some(State::ReadyToSend), "queue pair 1 left RTS");
         self.owner = Owner::Nobody;
         let rejected = (0..ATTEMPTS).any(|_| self.is_rejected());
-        assert!(rejected, "a request is not answered any more");
+        assert!(rejected, "a request is not answered");
     }
 
     /// Sends a request for a service without a listener; returns whether it is rejected in time.
     fn is_rejected(&mut self) -> bool {
-        self.heard.clear();
+        self.sent.clear();
         self.send_request(UNSERVED);
         let asked = CommunicationId::new(self.requests);
         let until = self.now + REJECTED_WITHIN;
@@ -256,7 +256,7 @@ impl Attack {
             self.wait(due.clamp(self.now, until) - self.now);
             self.pump();
         }
-        self.heard.iter().any(|message| {
+        self.sent.iter().any(|message| {
             matches!(message, Message::Reject(reject)
                 if reject.remote_id == asked && reject.reason == RejectReason::InvalidServiceId)
         })
@@ -353,7 +353,7 @@ mod tests {
             attack.send_request(UNSERVED);
         }
         attack.pump();
-        let rejects = attack.heard.iter();
+        let rejects = attack.sent.iter();
         let rejects = rejects.filter(|it| matches!(it, Message::Reject(_)));
         assert_eq!(rejects.count(), 1, "64 wait, the last is rejected at once");
     }
@@ -398,7 +398,7 @@ mod tests {
         let mut attack = Attack::new();
         attack.receive(&disconnect_request(), false);
         attack.pump();
-        assert!(matches!(attack.heard[..], [Message::DisconnectReply(_)]));
+        assert!(matches!(attack.sent[..], [Message::DisconnectReply(_)]));
     }
 
     #[test]
@@ -407,7 +407,7 @@ mod tests {
         attack.owner = Owner::Elsewhere;
         attack.receive(&disconnect_request(), false);
         attack.pump();
-        assert!(attack.heard.is_empty());
+        assert!(attack.sent.is_empty());
     }
 
     /// Otherwise flushed receives would be posted and flushed without end.
@@ -446,8 +446,8 @@ mod tests {
             .accept(attack.now, event.id, &parameters);
         accepted.expect("a request that waits");
         attack.pump();
-        let Some(Message::ConnectReply(reply)) = attack.heard.last() else {
-            panic!("no reply: {:?}", attack.heard);
+        let Some(Message::ConnectReply(reply)) = attack.sent.last() else {
+            panic!("no reply: {:?}", attack.sent);
         };
         let reject = Reject {
             local_id: reply.remote_id,

@@ -4,41 +4,42 @@
 //! The seed decides every random choice, so a failure is reproduced by its seed:
 //!
 //! ```
-//! let summary = sim::run(42, sim::Options::default()).expect("the engine keeps its promises");
-//! let again = sim::run(42, sim::Options::default()).expect("and does so every time");
+//! let summary = sim::run(42, sim::Options::default()).expect("no check fails");
+//! let again = sim::run(42, sim::Options::default()).expect("no check fails");
 //! assert_eq!(summary.digest, again.digest);
 //! ```
 //!
-//! From the bottom up: [`rng`] is the only source of chance, [`network`] loses and spoils datagrams,
-//! [`machine`] is what a host runs, [`world`] lets one thing happen after the other, [`tap`] looks at the wire, and [`arena`] is
-//! memory next to what it must hold. On these stand the scenarios with their models and checkers.
+//! From the bottom up: [`rng`] is the only source of random numbers, [`network`] loses and corrupts
+//! datagrams, [`machine`] is what a host runs, [`world`] executes events in the order of their times,
+//! [`tap`] observes all packets, and [`model_memory`] holds memory and its expected content. The
+//! scenarios use these, each with a model and its checks.
 #![forbid(unsafe_code)]
 
-pub mod arena;
+mod bug;
 mod campaign;
+mod check_error;
 mod cluster;
-mod complaint;
 mod connections;
 mod datagrams;
 pub mod digest;
 pub mod hostile;
 pub mod hostile_host;
+pub mod hostile_manager;
 mod input;
 pub mod machine;
+pub mod model_memory;
 pub mod network;
 mod overrun;
-mod plain;
-mod plant;
 pub mod rng;
 mod run;
 mod scenario;
-pub mod siege;
+mod simple_connect;
 pub mod tap;
 pub mod world;
 
+pub use bug::Bug;
 pub use campaign::{Campaign, campaign};
-pub use complaint::Complaint;
-pub use connections::Census;
-pub use plant::Bug;
+pub use check_error::CheckError;
+pub use connections::EventCounts;
 pub use run::{Failure, Options, Summary, run};
 pub use scenario::Scenario;

@@ -68,9 +68,10 @@ fn run_many(arguments: &Arguments, options: Options) -> ExitCode {
         eprintln!();
     }
     println!("{campaign}");
-    match campaign.failures.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    if campaign.failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 

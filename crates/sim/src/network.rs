@@ -30,7 +30,7 @@ pub struct Faults {
 pub struct Cut {
     /// The two hosts.
     pub hosts: [usize; 2],
-    /// When it begins.
+    /// When it starts.
     pub from: Duration,
     /// When it ends.
     pub until: Duration,
@@ -76,13 +76,13 @@ pub enum Fate {
     /// A cut separates the two hosts.
     Cut,
     /// The destination host is down.
-    Nobody,
+    NoReceiver,
 }
 
 impl Fate {
     /// Whether the receiver gets no intact copy.
     #[must_use]
-    pub fn is_harm(self) -> bool {
+    pub fn is_fault(self) -> bool {
         !matches!(self, Fate::Delivered | Fate::Duplicated)
     }
 }
@@ -136,7 +136,7 @@ impl Network {
     ) -> (Fate, Vec<Delivery>) {
         let fate = self.fate(now, hosts);
         let copies = match fate {
-            Fate::Lost | Fate::Cut | Fate::Nobody => 0,
+            Fate::Lost | Fate::Cut | Fate::NoReceiver => 0,
             Fate::Delivered | Fate::Corrupted => 1,
             Fate::Duplicated => 2,
         };

@@ -7,15 +7,15 @@ use engine::{
 use std::time::Duration;
 use wire::{Gid, PathMtu, Psn, Qpn};
 
-use crate::Complaint;
+use crate::CheckError;
 use crate::network::{Faults, Network};
-use crate::plain::{Peer, connect};
 use crate::rng::Rng;
+use crate::simple_connect::{Peer, connect};
 use crate::world::World;
 
 /// Two queue pairs use the completion queue that overruns. The third uses another one.
 const QUEUE_PAIRS: usize = 3;
-const SPARED: usize = 2;
+const UNAFFECTED: usize = 2;
 
 /// The run.
 pub(crate) struct Overrun {
@@ -36,7 +36,7 @@ struct Requester {
 }
 
 impl Overrun {
-    pub(crate) fn build(bug: Option<Bug>, mut rng: Rng) -> Result<Self, Complaint> {
+    pub(crate) fn build(bug: Option<Bug>, mut rng: Rng) -> Result<Self, CheckError> {
         let faults = Faults {
             delay: Duration::from_micros(rng.between(1, 20) as u64),
             ..Faults::default()
@@ -47,7 +47,7 @@ impl Overrun {
         for gid in gids {
             let address = gid
                 .ip()
-                .ok_or_else(|| Complaint::new("a GID has an address"))?;
+                .ok_or_else(|| CheckError::new("a GID has an address"))?;
             let host = world.add_host(address, config(gid, &mut rng));
             if let (Some(bug), Some(device)) = (bug, world.device(host)) {
                 device.sabotage(bug);
@@ -69,7 +69,7 @@ impl Overrun {
         })
     }
 
-    fn add_responder(world: &mut World) -> Result<(Remote, [Qpn; QUEUE_PAIRS]), Complaint> {
+    fn add_responder(world: &mut World) -> Result<(Remote, [Qpn; QUEUE_PAIRS]), CheckError> {
         let device = world.device(1).ok_or_else(dead)?;
         let domain = device.allocate_domain()?;
         let queue = device.create_completion_queue(100)?;
@@ -87,14 +87,14 @@ impl Overrun {
         Ok((remote, numbers))
     }
 
-    fn add_requester(world: &mut World, capacity: u32) -> Result<Requester, Complaint> {
+    fn add_requester(world: &mut World, capacity: u32) -> Result<Requester, CheckError> {
         let device = world.device(0).ok_or_else(dead)?;
         let domain = device.allocate_domain()?;
         let small = device.create_completion_queue(capacity)?;
         let large = device.create_completion_queue(1000)?;
         let mut numbers = [Qpn::default(); QUEUE_PAIRS];
-        for (place, number) in numbers.iter_mut().enumerate() {
-            let queue = if place == SPARED { large } else { small };
+        for (index, number) in numbers.iter_mut().enumerate() {
+            let queue = if index == UNAFFECTED { large } else { small };
             *number = device.create_queue_pair(QueuePairInit::new(Kind::Rc, domain, queue))?;
         }
         Ok(Requester {
@@ -104,7 +104,7 @@ impl Overrun {
         })
     }
 
-    fn join(world: &mut World, gids: [Gid; 2], numbers: [Qpn; 2]) -> Result<(), Complaint> {
+    fn join(world: &mut World, gids: [Gid; 2], numbers: [Qpn; 2]) -> Result<(), CheckError> {
         for side in 0..2 {
             let peer = Peer {
                 gid: gids[1 - side],
@@ -118,10 +118,10 @@ impl Overrun {
         Ok(())
     }
 
-    pub(crate) fn run(&mut self) -> Result<(), Complaint> {
+    pub(crate) fn run(&mut self) -> Result<(), CheckError> {
         for id in 1..=self.requests {
             self.post(self.requester.numbers[0], id as u64)?;
-            self.post(self.requester.numbers[SPARED], id as u64)?;
+            self.post(self.requester.numbers[UNAFFECTED], id as u64)?;
             for _ in 0..self.rng.below(20) {
                 self.world.step()?;
             }
@@ -133,44 +133,44 @@ impl Overrun {
         self.check_completions(self.requester.large, self.requests)
     }
 
-    fn post(&mut self, number: Qpn, id: u64) -> Result<(), Complaint> {
+    fn post(&mut self, number: Qpn, id: u64) -> Result<(), CheckError> {
         let request = SendRequest::new(id, Work::Write(self.target)).inline(b"overflow");
         let device = self.world.device(0).ok_or_else(dead)?;
         device
             .post_send(number, request)
-            .map_err(|error| Complaint::new(format!("a post failed: {error}")))
+            .map_err(|error| CheckError::new(format!("a post failed: {error}")))
     }
 
     /// The overrun is reported once.
-    fn check_events(&mut self) -> Result<(), Complaint> {
+    fn check_events(&mut self) -> Result<(), CheckError> {
         let device = self.world.device(0).ok_or_else(dead)?;
         let mut overruns = 0;
         while let Some(event) = device.poll_event() {
             if event != Event::Async(AsyncEvent::CompletionQueueError(self.requester.small)) {
-                return Err(Complaint::new(format!("{event:?} after an overrun")));
+                return Err(CheckError::new(format!("{event:?} after an overrun")));
             }
             overruns += 1;
         }
         match overruns {
             1 => Ok(()),
-            count => Err(Complaint::new(format!(
+            count => Err(CheckError::new(format!(
                 "{count} events tell of one overrun"
             ))),
         }
     }
 
     /// Every queue pair of the completion queue is in ERROR, also an idle one; the others are not.
-    fn check_states(&self) -> Result<(), Complaint> {
+    fn check_states(&self) -> Result<(), CheckError> {
         let device = self.world.peek(0).ok_or_else(dead)?;
-        for (place, &number) in self.requester.numbers.iter().enumerate() {
+        for (index, &number) in self.requester.numbers.iter().enumerate() {
             let state = device.queue_pair(number).map(engine::QueuePair::state);
-            let expected = match place {
-                SPARED => State::ReadyToSend,
+            let expected = match index {
+                UNAFFECTED => State::ReadyToSend,
                 _ => State::Error,
             };
             if state != Some(expected) {
-                return Err(Complaint::new(format!(
-                    "after an overrun, queue pair {place} is in {state:?}, not {expected:?}"
+                return Err(CheckError::new(format!(
+                    "after an overrun, queue pair {index} is in {state:?}, not {expected:?}"
                 )));
             }
         }
@@ -182,7 +182,7 @@ impl Overrun {
         &mut self,
         queue: Id<CompletionQueue>,
         expected: usize,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let device = self.world.device(0).ok_or_else(dead)?;
         for id in 1..=expected as u64 {
             let found = device.poll_completion(queue);
@@ -190,12 +190,14 @@ impl Overrun {
                 (found.id, found.status, found.work) == (id, Status::Success, CompletedWork::Write)
             });
             if !right {
-                return Err(Complaint::new(format!("{found:?} instead of request {id}")));
+                return Err(CheckError::new(format!(
+                    "{found:?} instead of request {id}"
+                )));
             }
         }
         match device.poll_completion(queue) {
             None => Ok(()),
-            Some(surplus) => Err(Complaint::new(format!("{surplus:?} beyond the capacity"))),
+            Some(surplus) => Err(CheckError::new(format!("{surplus:?} beyond the capacity"))),
         }
     }
 
@@ -213,6 +215,6 @@ fn config(gid: Gid, rng: &mut Rng) -> Config {
     }
 }
 
-fn dead() -> Complaint {
-    Complaint::new("nobody dies in this run")
+fn dead() -> CheckError {
+    CheckError::new("the host is down")
 }

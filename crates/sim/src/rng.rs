@@ -89,7 +89,7 @@ impl Rng {
             }
             point -= weight;
         }
-        panic!("there is something to choose");
+        panic!("at least one weight is above zero");
     }
 
     /// A duration of at most `most`, in nanoseconds.

@@ -4,9 +4,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::Complaint;
-use crate::connections::Census;
-use crate::plant::Bug;
+use crate::CheckError;
+use crate::bug::Bug;
+use crate::connections::EventCounts;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::world::World;
@@ -44,7 +44,7 @@ pub struct Summary {
     /// The digest of all events.
     pub digest: u64,
     /// Connection events by kind, for runs with connection managers.
-    pub census: Census,
+    pub event_counts: EventCounts,
 }
 
 impl Summary {
@@ -60,7 +60,7 @@ impl Summary {
                 .sum(),
             time: world.now(),
             digest: world.digest.value(),
-            census: Census::default(),
+            event_counts: EventCounts::default(),
         }
     }
 }
@@ -89,7 +89,7 @@ pub struct Failure {
     /// The kind of run.
     pub scenario: Scenario,
     /// The check that failed.
-    pub complaint: Complaint,
+    pub error: CheckError,
     /// The bug that was enabled.
     pub bug: Option<Bug>,
 }
@@ -99,10 +99,10 @@ impl fmt::Display for Failure {
         let Failure {
             seed,
             scenario,
-            complaint,
+            error,
             bug,
         } = self;
-        writeln!(f, "seed {seed} ({scenario:?}): {complaint}")?;
+        writeln!(f, "seed {seed} ({scenario:?}): {error}")?;
         write!(f, "replay: cargo run --release -p sim -- --seed {seed}")?;
         match bug {
             Some(bug) => write!(f, " --plant {bug}"),
@@ -115,23 +115,23 @@ impl fmt::Display for Failure {
 pub fn run(seed: u64, options: Options) -> Result<Summary, Box<Failure>> {
     let mut rng = Rng::new(seed);
     let scenario = Scenario::draw(&mut rng);
-    let play = AssertUnwindSafe(|| scenario.play(rng, options));
-    let outcome = catch_unwind(play).unwrap_or_else(|panic| Err(describe_panic(panic.as_ref())));
-    outcome.map_err(|complaint| {
+    let execute = AssertUnwindSafe(|| scenario.execute(rng, options));
+    let outcome = catch_unwind(execute).unwrap_or_else(|panic| Err(describe_panic(panic.as_ref())));
+    outcome.map_err(|error| {
         Box::new(Failure {
             seed,
             scenario,
-            complaint,
+            error,
             bug: options.bug,
         })
     })
 }
 
-fn describe_panic(panic: &(dyn std::any::Any + Send)) -> Complaint {
+fn describe_panic(panic: &(dyn std::any::Any + Send)) -> CheckError {
     let text = panic
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("without a message");
-    Complaint::new(format!("panic: {text}"))
+    CheckError::new(format!("panic: {text}"))
 }

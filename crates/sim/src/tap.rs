@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use wire::{Operation, Packet, Psn, Qpn, Syndrome, Transport};
 
-use crate::Complaint;
+use crate::CheckError;
 use crate::network::Fate;
 
 /// A queue pair of a host.
@@ -41,7 +41,7 @@ pub struct Stream {
     in_gap: bool,
     gaps: u64,
     /// When packets between the two queue pairs were lost or corrupted.
-    harmed: Vec<Duration>,
+    faults: Vec<Duration>,
     /// When the first and the last request packet was sent.
     first_sent: Option<Duration>,
     last_sent: Duration,
@@ -62,8 +62,8 @@ impl Stream {
 
     /// How many packets between the two queue pairs were lost or corrupted since then.
     #[must_use]
-    pub fn harmed_since(&self, since: Duration) -> usize {
-        self.harmed.iter().filter(|&&at| at >= since).count()
+    pub fn faults_since(&self, since: Duration) -> usize {
+        self.faults.iter().filter(|&&at| at >= since).count()
     }
 
     /// When the first request packet was sent, if one was.
@@ -81,7 +81,7 @@ impl Stream {
     /// C9-148: a message without a credit may be sent only when nothing else is in flight, to learn of
     /// new credits.
     fn has_credit(&mut self, packet: &Packet<'_>) -> bool {
-        let begin = self.place(packet.psn);
+        let begin = self.distance(packet.psn);
         let is_new = begin >= self.sent.len() && packet.opcode.position().starts();
         if !is_new {
             return true;
@@ -95,30 +95,30 @@ impl Stream {
         !takes_receive || !beyond || begin <= self.acknowledged
     }
 
-    fn learn(&mut self, packet: &Packet<'_>) {
+    fn note_acknowledgement(&mut self, packet: &Packet<'_>) {
         let syndrome = packet
             .aeth()
             .map(|aeth| (aeth.syndrome(), aeth.message_sequence()));
         let end = match syndrome {
             Some((Syndrome::Acknowledge { credits }, completed)) => {
                 self.credit_limit = credits.map(|count| completed + count);
-                self.place(packet.psn) + 1
+                self.distance(packet.psn) + 1
             }
-            Some(_) => self.place(packet.psn),
-            None => self.place(packet.psn) + 1,
+            Some(_) => self.distance(packet.psn),
+            None => self.distance(packet.psn) + 1,
         };
         self.acknowledged = self.acknowledged.max(end);
     }
 
     /// The distance of a PSN from the first PSN.
-    fn place(&mut self, psn: Psn) -> usize {
+    fn distance(&mut self, psn: Psn) -> usize {
         let first = *self.first.get_or_insert(psn);
         psn.ahead_of(first) as usize
     }
 
     /// The PSNs of a request. A read includes those of all its responses.
     fn extent(&mut self, packet: &Packet<'_>) -> Range<usize> {
-        let begin = self.place(packet.psn);
+        let begin = self.distance(packet.psn);
         let read = packet.opcode.operation() == Operation::ReadRequest;
         let span = packet.reth().filter(|_| read).map_or(1, |reth| {
             (reth.dma_length() as usize).div_ceil(self.mtu).max(1)
@@ -187,7 +187,7 @@ impl Tap {
             arrived: 0,
             in_gap: false,
             gaps: 0,
-            harmed: Vec::new(),
+            faults: Vec::new(),
             first_sent: None,
             last_sent: Duration::ZERO,
         });
@@ -210,16 +210,17 @@ impl Tap {
         destination: Endpoint,
         packet: &Packet<'_>,
         fate: Fate,
-    ) -> Result<(), Complaint> {
-        if fate.is_harm() {
-            self.note_harm(now, destination);
+    ) -> Result<(), CheckError> {
+        if fate.is_fault() {
+            self.note_fault(now, destination);
         }
         if !matches!(packet.opcode.transport(), Transport::Rc | Transport::Xrc) {
             return Ok(());
         }
-        match packet.opcode.is_response() {
-            true => self.check_response(destination, packet),
-            false => self.check_request(now, destination, packet),
+        if packet.opcode.is_response() {
+            self.check_response(destination, packet)
+        } else {
+            self.check_request(now, destination, packet)
         }
     }
 
@@ -228,13 +229,13 @@ impl Tap {
         now: Duration,
         destination: Endpoint,
         packet: &Packet<'_>,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let Some(&stream) = self.incoming.get(&destination) else {
             return Ok(());
         };
         let stream = &mut self.streams[stream];
         if !stream.has_credit(packet) && self.watches_credits {
-            return Err(Complaint::new(format!(
+            return Err(CheckError::new(format!(
                 "message {} was sent, though the peer has receives only up to {:?}: {packet}",
                 stream.messages, stream.credit_limit
             )));
@@ -243,7 +244,7 @@ impl Tap {
         stream.first_sent.get_or_insert(now);
         stream.last_sent = now;
         if self.watches_receiver_not_ready && now < stream.hold_until {
-            return Err(Complaint::new(format!(
+            return Err(CheckError::new(format!(
                 "a request was repeated {:?} before the delay that the receiver asked for ended: {packet}",
                 stream.hold_until - now
             )));
@@ -252,23 +253,24 @@ impl Tap {
     }
 
     /// A peer can't have completed more messages than were sent.
-    fn check_response(&self, destination: Endpoint, packet: &Packet<'_>) -> Result<(), Complaint> {
+    fn check_response(&self, destination: Endpoint, packet: &Packet<'_>) -> Result<(), CheckError> {
         let (Some(&stream), Some(aeth)) = (self.own.get(&destination), packet.aeth()) else {
             return Ok(());
         };
         let sent = self.streams[stream].messages;
-        match aeth.message_sequence() > sent {
-            true => Err(Complaint::new(format!(
+        if aeth.message_sequence() > sent {
+            Err(CheckError::new(format!(
                 "more messages were completed than the {sent} that were sent: {packet}"
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 
-    fn note_harm(&mut self, now: Duration, destination: Endpoint) {
+    fn note_fault(&mut self, now: Duration, destination: Endpoint) {
         for streams in [&self.own, &self.incoming] {
             if let Some(&stream) = streams.get(&destination) {
-                self.streams[stream].harmed.push(now);
+                self.streams[stream].faults.push(now);
             }
         }
     }
@@ -285,7 +287,7 @@ impl Tap {
             return;
         };
         let stream = &mut self.streams[stream];
-        stream.learn(packet);
+        stream.note_acknowledgement(packet);
         let Some(Syndrome::ReceiverNotReady(timer)) = packet.aeth().map(wire::Aeth::syndrome)
         else {
             return;

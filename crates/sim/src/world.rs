@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use engine::{Arrival, Counters, Device, Transmit, transmit};
 use wire::{Flow, ICRC_LENGTH, Packet, Qpn, icrc};
 
-use crate::Complaint;
+use crate::CheckError;
 use crate::digest::Digest;
 use crate::machine::Machine;
 use crate::network::{Fate, Network};
@@ -34,12 +34,12 @@ pub struct Host {
     /// Its counters at the time when it went down.
     pub counters: Counters,
     /// How many corrupted datagrams reached it.
-    spoiled: u64,
+    corrupted: u64,
 }
 
 /// An event of the simulation.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
+enum Event {
     Arrival { host: usize, datagram: Datagram },
     Timeout { host: usize },
     Transmit { host: usize },
@@ -99,8 +99,8 @@ pub struct World {
     pub prints: bool,
     base: Instant,
     now: Duration,
-    agenda: BinaryHeap<Reverse<(Duration, u64, Happening)>>,
-    turns: u64,
+    event_queue: BinaryHeap<Reverse<(Duration, u64, Event)>>,
+    sequence: u64,
     /// The longest time that a host waits before it sends or answers.
     lag: Duration,
     rng: Rng,
@@ -121,8 +121,8 @@ impl World {
             // The only use of the clock: all times are relative to it.
             base: Instant::now(),
             now: Duration::ZERO,
-            agenda: BinaryHeap::new(),
-            turns: 0,
+            event_queue: BinaryHeap::new(),
+            sequence: 0,
             lag,
             rng,
             buffer: Vec::new(),
@@ -139,7 +139,7 @@ impl World {
             timer_at: None,
             transmit_due: false,
             counters: Counters::default(),
-            spoiled: 0,
+            corrupted: 0,
         });
         self.hosts.len() - 1
     }
@@ -158,7 +158,7 @@ impl World {
 
     /// Whether every datagram under way arrives, and in order.
     #[must_use]
-    pub fn is_calm(&self) -> bool {
+    pub fn is_faultless(&self) -> bool {
         let faults = self.network.faults();
         let is_over = self.now >= faults.until + faults.slowest();
         is_over || faults.loses_nothing() && faults.keeps_order()
@@ -170,7 +170,7 @@ impl World {
         self.hosts[host].transmit_due
     }
 
-    /// The device of a host, to do something with it; none if the host is dead.
+    /// The device of a host, to change it; none if the host is down. Schedules a transmit event.
     pub fn device(&mut self, host: usize) -> Option<&mut Device> {
         self.machine(host).map(Machine::device)
     }
@@ -195,11 +195,11 @@ impl World {
     }
 
     /// Starts a host again with a new device.
-    pub fn revive(&mut self, host: usize, machine: impl Into<Machine>) -> Result<(), Complaint> {
-        self.check_spoiled_at(host, &self.hosts[host].counters)?;
+    pub fn restart(&mut self, host: usize, machine: impl Into<Machine>) -> Result<(), CheckError> {
+        self.check_corrupted_at(host, &self.hosts[host].counters)?;
         let host = &mut self.hosts[host];
         host.machine = Some(machine.into());
-        host.spoiled = 0;
+        host.corrupted = 0;
         Ok(())
     }
 
@@ -212,52 +212,52 @@ impl World {
     }
 
     /// Every host must have counted each corrupted datagram that reached it, and no other.
-    pub fn check_spoiled(&self) -> Result<(), Complaint> {
+    pub fn check_corrupted(&self) -> Result<(), CheckError> {
         for (host, counters) in self.counters().enumerate() {
-            self.check_spoiled_at(host, &counters)?;
+            self.check_corrupted_at(host, &counters)?;
         }
         Ok(())
     }
 
-    fn check_spoiled_at(&self, host: usize, counters: &Counters) -> Result<(), Complaint> {
+    fn check_corrupted_at(&self, host: usize, counters: &Counters) -> Result<(), CheckError> {
         let noticed = counters.bad_checksum + counters.malformed;
-        match self.hosts[host].spoiled {
-            spoiled if spoiled == noticed => Ok(()),
-            spoiled => Err(Complaint::new(format!(
-                "{spoiled} spoiled datagrams reached host {host}, which noticed {noticed}"
+        match self.hosts[host].corrupted {
+            corrupted if corrupted == noticed => Ok(()),
+            corrupted => Err(CheckError::new(format!(
+                "{corrupted} corrupted datagrams reached host {host}, which counted {noticed}"
             ))),
         }
     }
 
     /// Makes [`step`](Self::step) return [`Step::Call`] with this number after a delay.
     pub fn call(&mut self, delay: Duration, number: u64) {
-        self.schedule(self.now + delay, Happening::Call { number });
+        self.schedule(self.now + delay, Event::Call { number });
     }
 
     /// Whether no event is scheduled.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.agenda.is_empty()
+        self.event_queue.is_empty()
     }
 
     /// Executes the next event; none if no event is scheduled.
-    pub fn step(&mut self) -> Result<Option<Step>, Complaint> {
-        let Some(Reverse((at, _, happening))) = self.agenda.pop() else {
+    pub fn step(&mut self) -> Result<Option<Step>, CheckError> {
+        let Some(Reverse((at, _, event))) = self.event_queue.pop() else {
             return Ok(None);
         };
         self.now = at;
         self.digest.number(at.as_nanos() as u64);
-        let host = match happening {
-            Happening::Call { number } => return Ok(Some(Step::Call(number))),
-            Happening::Arrival { host, datagram } => {
+        let host = match event {
+            Event::Call { number } => return Ok(Some(Step::Call(number))),
+            Event::Arrival { host, datagram } => {
                 self.arrive(host, &datagram);
                 host
             }
-            Happening::Timeout { host } => {
+            Event::Timeout { host } => {
                 self.time_out(host);
                 host
             }
-            Happening::Transmit { host } => {
+            Event::Transmit { host } => {
                 self.transmit(host)?;
                 host
             }
@@ -265,10 +265,10 @@ impl World {
         Ok(Some(Step::Host(host)))
     }
 
-    fn schedule(&mut self, at: Duration, happening: Happening) {
+    fn schedule(&mut self, at: Duration, event: Event) {
         // The sequence number keeps events of equal time in the order in which they were scheduled.
-        self.turns += 1;
-        self.agenda.push(Reverse((at, self.turns, happening)));
+        self.sequence += 1;
+        self.event_queue.push(Reverse((at, self.sequence, event)));
     }
 
     /// The current time as an `Instant`, for devices.
@@ -282,7 +282,7 @@ impl World {
         if self.hosts[host].machine.is_some() && !self.hosts[host].transmit_due {
             self.hosts[host].transmit_due = true;
             let lag = self.rng.up_to(self.lag);
-            self.schedule(self.now + lag, Happening::Transmit { host });
+            self.schedule(self.now + lag, Event::Transmit { host });
         }
     }
 
@@ -296,7 +296,7 @@ impl World {
             // An early or repeated call must be harmless.
             machine.handle_timeout(instant);
         }
-        self.hosts[host].spoiled += u64::from(!datagram.intact);
+        self.hosts[host].corrupted += u64::from(!datagram.intact);
         if datagram.intact
             && let Ok(packet) = Packet::parse(&datagram.bytes)
         {
@@ -316,7 +316,7 @@ impl World {
         self.touch(host);
     }
 
-    fn transmit(&mut self, host: usize) -> Result<(), Complaint> {
+    fn transmit(&mut self, host: usize) -> Result<(), CheckError> {
         self.hosts[host].transmit_due = false;
         let mut buffer = std::mem::take(&mut self.buffer);
         let instant = self.instant();
@@ -340,11 +340,11 @@ impl World {
         let at = deadline.saturating_duration_since(self.base).max(self.now);
         if self.hosts[host].timer_at.is_none_or(|earlier| at < earlier) {
             self.hosts[host].timer_at = Some(at);
-            self.schedule(at, Happening::Timeout { host });
+            self.schedule(at, Event::Timeout { host });
         }
     }
 
-    fn send(&mut self, from: usize, transmit: &Transmit, buffer: &[u8]) -> Result<(), Complaint> {
+    fn send(&mut self, from: usize, transmit: &Transmit, buffer: &[u8]) -> Result<(), CheckError> {
         let flow = transmit.route.flow;
         let receivers = self.receivers(&flow);
         for (index, datagram) in transmit::packets(transmit, buffer).enumerate() {
@@ -354,7 +354,7 @@ impl World {
     }
 
     /// Sends a packet on behalf of a host, which may be down.
-    pub fn send_for(&mut self, host: usize, flow: &Flow, packet: &[u8]) -> Result<(), Complaint> {
+    pub fn send_for(&mut self, host: usize, flow: &Flow, packet: &[u8]) -> Result<(), CheckError> {
         let receivers = self.receivers(flow);
         self.send_packet(host, &receivers, flow, 0, packet)
     }
@@ -375,7 +375,7 @@ impl World {
         flow: &Flow,
         identification: u16,
         datagram: &[u8],
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let packet = check_sent(flow, identification, datagram)?;
         self.packets += 1;
         for &to in receivers {
@@ -396,8 +396,8 @@ impl World {
             return numbers.contains(&number.value());
         }
         let address = self.hosts[host].address;
-        let lives = |other: &Host| other.address == address && other.machine.is_some();
-        self.hosts.iter().position(lives) == Some(host)
+        let is_up = |other: &Host| other.address == address && other.machine.is_some();
+        self.hosts.iter().position(is_up) == Some(host)
     }
 
     fn carry(
@@ -407,14 +407,14 @@ impl World {
         identification: u16,
         datagram: &[u8],
         packet: &Packet<'_>,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let now = self.now;
         let [from, host] = hosts;
         let (mut fate, mut deliveries) =
             self.network
                 .carry(now, hosts, flow, identification, datagram);
         if self.hosts[host].machine.is_none() {
-            fate = Fate::Nobody;
+            fate = Fate::NoReceiver;
             deliveries.clear();
         }
         self.digest.bytes(datagram);
@@ -428,7 +428,7 @@ impl World {
                 bytes: delivery.bytes,
                 intact: fate != Fate::Corrupted,
             };
-            self.schedule(delivery.at, Happening::Arrival { host, datagram });
+            self.schedule(delivery.at, Event::Arrival { host, datagram });
         }
         let queue_pair = packet.destination;
         self.tap
@@ -441,12 +441,12 @@ fn check_sent<'a>(
     flow: &Flow,
     identification: u16,
     datagram: &'a [u8],
-) -> Result<Packet<'a>, Complaint> {
+) -> Result<Packet<'a>, CheckError> {
     let packet = Packet::parse(datagram)
-        .map_err(|error| Complaint::new(format!("a device sent what is no packet: {error}")))?;
+        .map_err(|error| CheckError::new(format!("a device sent an invalid packet: {error}")))?;
     let (content, seal) = datagram.split_at(datagram.len() - ICRC_LENGTH);
     if icrc::checksum(flow, identification, content) != seal {
-        return Err(Complaint::new(format!(
+        return Err(CheckError::new(format!(
             "a device sent a packet with a wrong ICRC as number {identification} of a send: {packet}"
         )));
     }

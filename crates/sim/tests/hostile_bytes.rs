@@ -34,14 +34,14 @@ fn damaged(target: &str) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn noise() -> impl Strategy<Value = Vec<u8>> {
+fn random_bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..600)
 }
 
 #[test]
 fn connection_manager_seeds_break_no_invariant() {
     for seed in seeds("cm_manager") {
-        sim::siege::feed(&seed);
+        sim::hostile_manager::feed(&seed);
     }
 }
 
@@ -51,21 +51,21 @@ proptest! {
 
     #[test]
     fn damaged_seeds_break_no_invariant_of_the_connection_manager(bytes in damaged("cm_manager")) {
-        sim::siege::feed(&bytes);
+        sim::hostile_manager::feed(&bytes);
     }
 
     #[test]
-    fn random_bytes_break_no_invariant_of_the_connection_manager(bytes in noise()) {
-        sim::siege::feed(&bytes);
+    fn random_bytes_break_no_invariant_of_the_connection_manager(bytes in random_bytes()) {
+        sim::hostile_manager::feed(&bytes);
     }
 
     #[test]
-    fn host_answers_after_random_bytes(bytes in noise()) {
+    fn host_answers_after_random_bytes(bytes in random_bytes()) {
         sim::hostile_host::feed(&bytes);
     }
 
     #[test]
-    fn random_bytes_break_no_invariant_of_the_engine(bytes in noise()) {
+    fn random_bytes_break_no_invariant_of_the_engine(bytes in random_bytes()) {
         sim::hostile::feed(&bytes);
     }
 }

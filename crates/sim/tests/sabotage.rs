@@ -11,21 +11,21 @@ fn every_bug_is_found() {
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
     for bug in Bug::all() {
-        match first_catch(bug) {
+        match first_failure(bug) {
             Some(failure) => {
                 println!(
                     "{bug:?}\n    {}",
                     failure.to_string().replace('\n', "\n    ")
                 );
-                assert_innocent_without(&failure);
+                assert_success_without_bug(&failure);
             }
             None => missed.push(bug),
         }
     }
-    assert!(missed.is_empty(), "nobody noticed {missed:?}");
+    assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
-fn first_catch(bug: Bug) -> Option<Failure> {
+fn first_failure(bug: Bug) -> Option<Failure> {
     let options = Options {
         bug: Some(bug),
         ..Options::default()
@@ -41,8 +41,8 @@ fn first_catch(bug: Bug) -> Option<Failure> {
         .find_map(|seed| run(seed, options).err().map(|failure| *failure))
 }
 
-fn assert_innocent_without(failure: &Failure) {
+fn assert_success_without_bug(failure: &Failure) {
     if let Err(failure) = run(failure.seed, Options::default()) {
-        panic!("without the bug, the same run must go well: {failure}");
+        panic!("without the bug, the same run must succeed: {failure}");
     }
 }

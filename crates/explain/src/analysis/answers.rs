@@ -2,10 +2,10 @@
 
 use wire::{NakCode, Operation, Syndrome};
 
-use super::Scene;
-use super::stream::{FAR, Found, LONGEST_JUMP, Place, Stream};
-use super::trouble::{Cause, Trouble};
-use super::verdict;
+use super::Context;
+use super::recovery::{Cause, Recovery};
+use super::report;
+use super::stream::{FAR, Found, LONGEST_JUMP, Stream, StreamPosition};
 use crate::id::{MessageId, PacketId};
 use crate::message::Outcome;
 use crate::packet::{Marks, Packet, Role};
@@ -15,16 +15,16 @@ const UNHEEDED: u64 = 512;
 
 impl Stream {
     /// Handles an answer to a request of this stream.
-    pub(super) fn answer(&mut self, id: PacketId, scene: &mut Scene<'_>) {
-        let packet = scene.packets[id.index()];
-        let Some(place) = self.place_of_answer(id, &packet, scene) else {
-            scene.packets[id.index()].marks |= Marks::STRAY;
+    pub(super) fn answer(&mut self, id: PacketId, context: &mut Context<'_>) {
+        let packet = context.packets[id.index()];
+        let Some(position) = self.position_of_answer(id, &packet, context) else {
+            context.packets[id.index()].marks |= Marks::STRAY;
             return;
         };
-        let found = self.message_at(place, scene);
+        let found = self.message_at(position, context);
         if let Some(found) = found {
-            scene.packets[id.index()].message = Some(found.id);
-            let message = &mut scene.messages[found.id.index()];
+            context.packets[id.index()].message = Some(found.id);
+            let message = &mut context.messages[found.id.index()];
             message.answers += 1;
             message.last = message.last.max(id);
         }
@@ -33,145 +33,153 @@ impl Stream {
             return;
         }
         self.last_heard = Some(packet.time);
-        let syndrome = scene.heads.syndrome(&packet).unwrap_or(Syndrome::UNLIMITED);
+        let syndrome = context
+            .heads
+            .syndrome(&packet)
+            .unwrap_or(Syndrome::UNLIMITED);
         match (packet.role, syndrome) {
-            (Role::Response, _) => self.take_response(place, found, id, scene),
-            (_, Syndrome::Acknowledge { .. }) => self.take_acknowledge(place, id, scene),
+            (Role::Response, _) => self.take_response(position, found, id, context),
+            (_, Syndrome::Acknowledge { .. }) => self.take_acknowledge(position, id, context),
             (_, Syndrome::ReceiverNotReady(timer)) => {
-                self.settle(place, id, scene);
+                self.settle(position, id, context);
                 if let Some(found) = found {
-                    scene.messages[found.id.index()].not_ready += 1;
+                    context.messages[found.id.index()].not_ready += 1;
                 }
                 let delay = timer.delay().as_nanos() as u64;
-                self.complain(Cause::NotReady { delay }, place, id, scene);
+                self.note_nak(Cause::NotReady { delay }, position, id, context);
             }
             (_, Syndrome::Negative(NakCode::SequenceError)) => {
-                self.settle(place, id, scene);
-                let lost = self.mark_lost(place, scene);
-                self.complain(Cause::Sequence { lost }, place, id, scene);
+                self.settle(position, id, context);
+                let lost = self.mark_lost(position, context);
+                self.note_nak(Cause::Sequence { lost }, position, id, context);
             }
-            (_, Syndrome::Negative(code)) => self.take_refusal(code, place, found, id, scene),
+            (_, Syndrome::Negative(code)) => self.take_refusal(code, position, found, id, context),
             (_, Syndrome::Reserved(_)) => {}
         }
     }
 
     /// The position of the request that this answers; none if there is no such request.
-    fn place_of_answer(
+    fn position_of_answer(
         &mut self,
         id: PacketId,
         packet: &Packet,
-        scene: &mut Scene<'_>,
-    ) -> Option<Place> {
+        context: &mut Context<'_>,
+    ) -> Option<StreamPosition> {
         let Some((next, psn)) = self.next else {
             self.orphans.add(id);
             return None;
         };
         let jump = packet.psn.since(psn);
-        let place = self.place_of(packet.psn)?;
+        let position = self.place_of(packet.psn)?;
         if jump < 0 && jump > -LONGEST_JUMP {
-            return Some(place);
+            return Some(position);
         }
         let data = packet.opcode.operation() == Operation::ReadResponse;
-        if data && (0..LONGEST_JUMP).contains(&jump) && self.ends_with_read(scene) {
-            self.stretch_read(place, scene);
-            return Some(place);
+        if data && (0..LONGEST_JUMP).contains(&jump) && self.ends_with_read(context) {
+            self.stretch_read(position, context);
+            return Some(position);
         }
         // A NAK for the next position: the packet was lost before the capture point.
-        if packet.role == Role::Refuse && place == next {
-            return Some(place);
+        if packet.role == Role::Refuse && position == next {
+            return Some(position);
         }
-        self.ghosts.add(id);
+        self.unknown_answers.add(id);
         None
     }
 
     /// A read with an unknown path MTU uses as many PSNs as its answer has packets.
-    fn stretch_read(&mut self, place: Place, scene: &mut Scene<'_>) {
-        let psn = self.psn_at(place);
+    fn stretch_read(&mut self, position: StreamPosition, context: &mut Context<'_>) {
+        let psn = self.psn_at(position);
         if let Some((&start, &read)) = self.messages.last_key_value() {
-            scene.messages[read.index()].span = (place + 1 - start) as u32;
+            context.messages[read.index()].span = (position + 1 - start) as u32;
         }
-        self.next = Some((place + 1, psn + 1));
+        self.next = Some((position + 1, psn + 1));
     }
 
-    fn take_acknowledge(&mut self, place: Place, id: PacketId, scene: &mut Scene<'_>) {
-        if place < self.acknowledged {
-            scene.packets[id.index()].marks |= Marks::NEEDLESS;
+    fn take_acknowledge(
+        &mut self,
+        position: StreamPosition,
+        id: PacketId,
+        context: &mut Context<'_>,
+    ) {
+        if position < self.acknowledged {
+            context.packets[id.index()].marks |= Marks::NEEDLESS;
         }
-        if self.settle(place + 1, id, scene) {
-            self.resolve(place, id, scene);
+        if self.settle(position + 1, id, context) {
+            self.resolve(position, id, context);
         }
     }
 
     /// Data of a read, or the result of an atomic operation.
     fn take_response(
         &mut self,
-        place: Place,
+        position: StreamPosition,
         found: Option<Found>,
         id: PacketId,
-        scene: &mut Scene<'_>,
+        context: &mut Context<'_>,
     ) {
         let Some(found) = found else {
             return;
         };
-        if scene.messages[found.id.index()].operation != Operation::ReadRequest {
-            return self.take_acknowledge(place, id, scene);
+        if context.messages[found.id.index()].operation != Operation::ReadRequest {
+            return self.take_acknowledge(position, id, context);
         }
-        if !self.settle(found.start, id, scene) {
+        if !self.settle(found.start, id, context) {
             return;
         }
         let wanted = self.acknowledged;
-        if place > wanted {
-            let missing = place - wanted;
-            self.complain(Cause::DataLost { missing }, wanted, id, scene);
-        } else if place < wanted {
-            scene.packets[id.index()].marks |= Marks::REPEATED;
+        if position > wanted {
+            let missing = position - wanted;
+            self.note_nak(Cause::DataLost { missing }, wanted, id, context);
+        } else if position < wanted {
+            context.packets[id.index()].marks |= Marks::REPEATED;
         } else {
-            self.acknowledged = place + 1;
-            self.resolve(place, id, scene);
-            self.settle(place + 1, id, scene);
+            self.acknowledged = position + 1;
+            self.resolve(position, id, context);
+            self.settle(position + 1, id, context);
         }
     }
 
     fn take_refusal(
         &mut self,
         code: NakCode,
-        place: Place,
+        position: StreamPosition,
         found: Option<Found>,
         id: PacketId,
-        scene: &mut Scene<'_>,
+        context: &mut Context<'_>,
     ) {
-        self.settle(place, id, scene);
-        let time = scene.packets[id.index()].time;
+        self.settle(position, id, context);
+        let time = context.packets[id.index()].time;
         if let Some(found) = found {
-            let message = &mut scene.messages[found.id.index()];
+            let message = &mut context.messages[found.id.index()];
             message.outcome = Outcome::Refused(code);
             message.answer = Some(id);
             message.answered = Some(time);
         }
         if !self.broken {
-            verdict::refusal(self, code, found.map(|found| found.id), id, scene);
+            report::refusal(self, code, found.map(|found| found.id), id, context);
         }
         self.broken = true;
-        self.resolve(place, id, scene);
+        self.resolve(position, id, context);
     }
 
     /// An answer acknowledges everything before a position. If data of an earlier read is missing, the
     /// requester drops the answer and requests the data again.
-    fn settle(&mut self, until: Place, id: PacketId, scene: &mut Scene<'_>) -> bool {
+    fn settle(&mut self, until: StreamPosition, id: PacketId, context: &mut Context<'_>) -> bool {
         self.answered = self.answered.max(until);
         while let Some((&start, &message)) = self.messages.range(self.settled..).next() {
-            let end = start + u64::from(scene.messages[message.index()].span);
+            let end = start + u64::from(context.messages[message.index()].span);
             // A message that is not completely sent is acknowledged only up to here.
             let is_last = self.messages.last_key_value().map(|(last, _)| *last) == Some(start);
             let unfinished = self.goes_on && is_last;
             if end > until || (unfinished && end == until) {
                 break;
             }
-            let is_read = scene.messages[message.index()].operation == Operation::ReadRequest;
-            if is_read && self.acknowledged < end && self.misses_data(start, end, id, scene) {
+            let is_read = context.messages[message.index()].operation == Operation::ReadRequest;
+            if is_read && self.acknowledged < end && self.misses_data(start, end, id, context) {
                 return false;
             }
-            self.complete(message, id, scene);
+            self.complete(message, id, context);
             self.settled = start + 1;
         }
         self.acknowledged = self.acknowledged.max(until);
@@ -183,29 +191,29 @@ impl Stream {
     /// it.
     fn misses_data(
         &mut self,
-        start: Place,
-        end: Place,
+        start: StreamPosition,
+        end: StreamPosition,
         id: PacketId,
-        scene: &mut Scene<'_>,
+        context: &mut Context<'_>,
     ) -> bool {
         let wanted = self.acknowledged.max(start);
         let missing = end - wanted;
-        self.complain(Cause::DataLost { missing }, wanted, id, scene);
-        let found = self.troubles.iter().position(|trouble| {
-            let ignored = trouble.repeated == 0 && trouble.complaints > UNHEEDED;
-            trouble.is_data_lost() && trouble.at == wanted && ignored
+        self.note_nak(Cause::DataLost { missing }, wanted, id, context);
+        let found = self.recoveries.iter().position(|recovery| {
+            let ignored = recovery.repeated == 0 && recovery.complaints > UNHEEDED;
+            recovery.is_data_lost() && recovery.at == wanted && ignored
         });
         let Some(found) = found else {
             return true;
         };
-        let trouble = self.troubles.remove(found);
-        verdict::not_captured(self, &trouble, scene);
+        let recovery = self.recoveries.remove(found);
+        report::not_captured(self, &recovery, context);
         false
     }
 
-    fn complete(&self, message: MessageId, id: PacketId, scene: &mut Scene<'_>) {
-        let time = scene.packets[id.index()].time;
-        let message = &mut scene.messages[message.index()];
+    fn complete(&self, message: MessageId, id: PacketId, context: &mut Context<'_>) {
+        let time = context.packets[id.index()].time;
+        let message = &mut context.messages[message.index()];
         if message.answer.is_none() {
             message.outcome = Outcome::Done;
             message.answer = Some(id);
@@ -218,17 +226,21 @@ impl Stream {
         const KEPT: usize = 4096;
         while self.under_way.len() > KEPT {
             match self.under_way.front() {
-                Some(&(place, _)) if place < self.acknowledged => self.under_way.pop_front(),
+                Some(&(position, _)) if position < self.acknowledged => self.under_way.pop_front(),
                 _ => return,
             };
         }
     }
 
     /// The last packet that was sent at a position did not arrive, or not in time.
-    fn mark_lost(&mut self, place: Place, scene: &mut Scene<'_>) -> Option<PacketId> {
+    fn mark_lost(
+        &mut self,
+        position: StreamPosition,
+        context: &mut Context<'_>,
+    ) -> Option<PacketId> {
         let mut packets = self.under_way.iter().rev().take(FAR);
-        let &(_, id) = packets.find(|&&(at, _)| at == place)?;
-        let marks = &mut scene.packets[id.index()].marks;
+        let &(_, id) = packets.find(|&&(at, _)| at == position)?;
+        let marks = &mut context.packets[id.index()].marks;
         *marks |= if marks.contains(Marks::LEFT_HERE | Marks::CAME_HERE) {
             Marks::LATE
         } else {
@@ -238,50 +250,56 @@ impl Stream {
     }
 
     /// Starts a recovery at a position, or adds to the one that is there.
-    fn complain(&mut self, cause: Cause, place: Place, id: PacketId, scene: &mut Scene<'_>) {
-        self.report_overcome(scene);
-        let time = scene.packets[id.index()].time;
-        let same = self.troubles.iter_mut().find(|trouble| {
-            trouble.at == place && trouble.cause.is_like(&cause) && trouble.overcome.is_none()
+    fn note_nak(
+        &mut self,
+        cause: Cause,
+        position: StreamPosition,
+        id: PacketId,
+        context: &mut Context<'_>,
+    ) {
+        self.report_overcome(context);
+        let time = context.packets[id.index()].time;
+        let same = self.recoveries.iter_mut().find(|recovery| {
+            recovery.at == position && recovery.cause.is_like(&cause) && recovery.overcome.is_none()
         });
-        if let Some(trouble) = same {
-            return trouble.tell(time);
+        if let Some(recovery) = same {
+            return recovery.tell(time);
         }
-        if self.joins_the_last(|trouble| trouble.tell(time)) {
+        if self.joins_the_last(|recovery| recovery.tell(time)) {
             return;
         }
-        let message = self.message_at(place, scene).map(|found| found.id);
-        let trouble = Trouble::new(cause, place, message, id, time);
-        self.troubles.push(trouble);
+        let message = self.message_at(position, context).map(|found| found.id);
+        let recovery = Recovery::new(cause, position, message, id, time);
+        self.recoveries.push(recovery);
     }
 
     /// An answer at a position ends the recoveries before it. They are reported after their last
     /// retransmission.
-    fn resolve(&mut self, place: Place, id: PacketId, scene: &Scene<'_>) {
-        let time = scene.packets[id.index()].time;
-        for trouble in self
-            .troubles
+    fn resolve(&mut self, position: StreamPosition, id: PacketId, context: &Context<'_>) {
+        let time = context.packets[id.index()].time;
+        for recovery in self
+            .recoveries
             .iter_mut()
-            .filter(|trouble| trouble.at <= place)
+            .filter(|recovery| recovery.at <= position)
         {
-            trouble.overcome.get_or_insert(time);
+            recovery.overcome.get_or_insert(time);
         }
     }
 
     /// Reports the recoveries that have ended.
-    pub(super) fn report_overcome(&mut self, scene: &mut Scene<'_>) {
+    pub(super) fn report_overcome(&mut self, context: &mut Context<'_>) {
         if self
-            .troubles
+            .recoveries
             .iter()
-            .all(|trouble| trouble.overcome.is_none())
+            .all(|recovery| recovery.overcome.is_none())
         {
             return;
         }
-        let troubles = std::mem::take(&mut self.troubles);
-        for trouble in troubles {
-            match trouble.overcome {
-                Some(time) => verdict::overcome(self, &trouble, time, scene),
-                None => self.troubles.push(trouble),
+        let recoveries = std::mem::take(&mut self.recoveries);
+        for recovery in recoveries {
+            match recovery.overcome {
+                Some(time) => report::overcome(self, &recovery, time, context),
+                None => self.recoveries.push(recovery),
             }
         }
     }

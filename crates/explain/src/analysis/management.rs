@@ -1,53 +1,53 @@
 //! Handshakes of connection managers: their result and their errors.
 
-use super::Scene;
+use super::Context;
 use crate::anomaly::{Anomaly, Kind};
 use crate::connection::Side;
-use crate::dialogue::{Dialogue, Dialogues, Refusal, Said};
+use crate::exchange::{Exchange, ExchangeMessage, Exchanges, Rejection};
 use crate::handshake::{Handshake, HandshakeOutcome, Step};
 use crate::id::{ConnectionId, PacketId};
-use crate::lane::Speaker;
+use crate::lane::Sender;
 use crate::packet::Marks;
 use crate::words::{duration, times};
 
 /// Adds the handshake to every connection.
 pub(super) fn tell(
-    scene: &mut Scene<'_>,
-    dialogues: &Dialogues,
+    context: &mut Context<'_>,
+    exchanges: &Exchanges,
     connections: &[Option<ConnectionId>],
 ) {
-    for (dialogue, connection) in dialogues.list.iter().zip(connections) {
+    for (exchange, connection) in exchanges.list.iter().zip(connections) {
         let Some(connection) = *connection else {
             continue;
         };
-        for said in dialogue.said.iter().filter(|said| said.repeated) {
-            scene.packets[said.packet].marks |= Marks::REPEATED;
+        for said in exchange.said.iter().filter(|said| said.repeated) {
+            context.packets[said.packet].marks |= Marks::REPEATED;
         }
-        let handshake = handshake(dialogue, scene);
-        complain(dialogue, &handshake, connection, scene);
-        scene.connections[connection.index()].handshake = Some(handshake);
+        let handshake = handshake(exchange, context);
+        report_outcome(exchange, &handshake, connection, context);
+        context.connections[connection.index()].handshake = Some(handshake);
     }
 }
 
-fn handshake(dialogue: &Dialogue, scene: &Scene<'_>) -> Handshake {
+fn handshake(exchange: &Exchange, context: &Context<'_>) -> Handshake {
     let time = |name: &str| {
-        let said = dialogue.said.iter().find(|said| said.name == name)?;
-        Some(scene.packets[said.packet].time)
+        let said = exchange.said.iter().find(|said| said.name == name)?;
+        Some(context.packets[said.packet].time)
     };
     let duration = match (time("REQ"), time("RTU")) {
         (Some(begin), Some(end)) => end.checked_sub(begin),
         _ => None,
     };
     Handshake {
-        service: dialogue.service,
+        service: exchange.service,
         active: Side::Left,
-        steps: dialogue.said.iter().map(step).collect(),
-        outcome: outcome(dialogue),
+        steps: exchange.said.iter().map(step).collect(),
+        outcome: outcome(exchange),
         duration,
     }
 }
 
-fn step(said: &Said) -> Step {
+fn step(said: &ExchangeMessage) -> Step {
     Step {
         packet: PacketId::new(said.packet),
         from: side(said.by),
@@ -59,20 +59,20 @@ fn step(said: &Said) -> Step {
     }
 }
 
-fn side(speaker: Speaker) -> Side {
+fn side(speaker: Sender) -> Side {
     match speaker {
-        Speaker::Active => Side::Left,
-        Speaker::Passive => Side::Right,
+        Sender::Active => Side::Left,
+        Sender::Passive => Side::Right,
     }
 }
 
-fn outcome(dialogue: &Dialogue) -> HandshakeOutcome {
-    let answered = dialogue.said.iter().any(|said| said.by == Speaker::Passive);
+fn outcome(exchange: &Exchange) -> HandshakeOutcome {
+    let answered = exchange.said.iter().any(|said| said.by == Sender::Passive);
     // The active side may end its own attempt with a REJ "timeout".
-    if !answered && (dialogue.has("REQ") || dialogue.has("SIDR_REQ")) {
+    if !answered && (exchange.has("REQ") || exchange.has("SIDR_REQ")) {
         return HandshakeOutcome::Unanswered;
     }
-    let refusal = dialogue
+    let refusal = exchange
         .said
         .iter()
         .rev()
@@ -83,73 +83,73 @@ fn outcome(dialogue: &Dialogue) -> HandshakeOutcome {
             words: refusal.words,
         };
     }
-    if dialogue.has("SIDR_REP") {
+    if exchange.has("SIDR_REP") {
         return HandshakeOutcome::Found;
     }
-    if dialogue.has("DREQ") || dialogue.has("DREP") {
+    if exchange.has("DREQ") || exchange.has("DREP") {
         return HandshakeOutcome::Closed;
     }
-    if dialogue.has("RTU") {
+    if exchange.has("RTU") {
         return HandshakeOutcome::Established;
     }
     HandshakeOutcome::Unfinished
 }
 
-fn complain(
-    dialogue: &Dialogue,
+fn report_outcome(
+    exchange: &Exchange,
     handshake: &Handshake,
     connection: ConnectionId,
-    scene: &mut Scene<'_>,
+    context: &mut Context<'_>,
 ) {
     match &handshake.outcome {
         HandshakeOutcome::Rejected { reason, words } => {
-            let refusal = dialogue
+            let refusal = exchange
                 .said
                 .iter()
                 .rev()
                 .find(|said| said.refusal.is_some());
-            let what = format!("refused {}: {words} (reason {reason})", request(dialogue));
+            let what = format!("refused {}: {words} (reason {reason})", request(exchange));
             let Some(said) = refusal else {
                 return;
             };
             let kind = match said.refusal {
-                Some(Refusal {
+                Some(Rejection {
                     nobody_listens: true,
                     ..
                 }) => Kind::NobodyListens,
                 _ => Kind::Rejected,
             };
-            report(kind, said, &what, connection, scene);
+            report(kind, said, &what, connection, context);
         }
         HandshakeOutcome::Unanswered => {
-            let marks = |said: &&Said| scene.packets[said.packet].marks;
-            let mut arrived = dialogue
+            let marks = |said: &&ExchangeMessage| context.packets[said.packet].marks;
+            let mut arrived = exchange
                 .said
                 .iter()
                 .filter(|said| !marks(said).contains(Marks::DAMAGED));
             let Some(said) = arrived.next() else {
                 return;
             };
-            let asked = dialogue
+            let asked = exchange
                 .said
                 .iter()
                 .filter(|it| it.name == said.name)
                 .count() as u64;
             let what = format!(
                 "asked for {} {} and nobody answered{}",
-                request(dialogue),
+                request(exchange),
                 times(asked),
-                spread(dialogue, scene)
+                spread(exchange, context)
             );
-            report(Kind::HandshakeUnanswered, said, &what, connection, scene);
+            report(Kind::HandshakeUnanswered, said, &what, connection, context);
         }
-        _ => complain_of_repetitions(dialogue, connection, scene),
+        _ => report_repetitions(exchange, connection, context),
     }
 }
 
 /// Reports retransmitted messages.
-fn complain_of_repetitions(dialogue: &Dialogue, connection: ConnectionId, scene: &mut Scene<'_>) {
-    let mut repeated = dialogue.said.iter().filter(|said| said.repeated);
+fn report_repetitions(exchange: &Exchange, connection: ConnectionId, context: &mut Context<'_>) {
+    let mut repeated = exchange.said.iter().filter(|said| said.repeated);
     let Some(first) = repeated.next() else {
         return;
     };
@@ -159,33 +159,39 @@ fn complain_of_repetitions(dialogue: &Dialogue, connection: ConnectionId, scene:
         first.name,
         times(number)
     );
-    report(Kind::HandshakeRepeated, first, &what, connection, scene);
+    report(Kind::HandshakeRepeated, first, &what, connection, context);
 }
 
 /// The time span of the retransmissions.
-fn spread(dialogue: &Dialogue, scene: &Scene<'_>) -> String {
-    match dialogue.said.as_slice() {
+fn spread(exchange: &Exchange, context: &Context<'_>) -> String {
+    match exchange.said.as_slice() {
         [first, .., last] => {
-            let time = scene.packets[last.packet].time - scene.packets[first.packet].time;
+            let time = context.packets[last.packet].time - context.packets[first.packet].time;
             format!(" within {}", duration(time))
         }
         _ => String::new(),
     }
 }
 
-fn request(dialogue: &Dialogue) -> String {
-    match dialogue.service {
+fn request(exchange: &Exchange) -> String {
+    match exchange.service {
         Some(service) => format!("a connection to {service}"),
         None => "a connection".to_owned(),
     }
 }
 
-fn report(kind: Kind, said: &Said, what: &str, connection: ConnectionId, scene: &mut Scene<'_>) {
-    let end = &scene.connections[connection.index()].ends[side(said.by).index()];
-    let who = scene.endpoints[end.endpoint.index()].address;
-    scene.report(Anomaly {
+fn report(
+    kind: Kind,
+    said: &ExchangeMessage,
+    what: &str,
+    connection: ConnectionId,
+    context: &mut Context<'_>,
+) {
+    let end = &context.connections[connection.index()].ends[side(said.by).index()];
+    let who = context.endpoints[end.endpoint.index()].address;
+    context.report(Anomaly {
         kind,
-        time: scene.packets[said.packet].time,
+        time: context.packets[said.packet].time,
         sentence: format!("{who} {what}."),
         connection: Some(connection),
         message: None,

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, VecDeque};
 
 use wire::{Operation, Psn};
 
-use super::Scene;
-use super::trouble::Trouble;
+use super::Context;
+use super::recovery::Recovery;
 use crate::connection::{Connection, Side};
 use crate::id::{ConnectionId, MessageId, PacketId};
 
 /// The position in a stream: a PSN that does not wrap.
-pub(super) type Place = u64;
+pub(super) type StreamPosition = u64;
 
 /// The position of the first packet. Earlier packets have smaller positions.
-const BEGIN: Place = 1 << 40;
+const BEGIN: StreamPosition = 1 << 40;
 
 /// A larger jump is not a loss: the queue pair was created again with the same number.
 pub(super) const LONGEST_JUMP: i32 = 1 << 20;
@@ -33,38 +33,38 @@ pub(super) struct Stream {
     pub(super) path_mtu: u64,
     pub(super) agreed_psn: Option<Psn>,
     /// The position of the next new request.
-    pub(super) next: Option<(Place, Psn)>,
+    pub(super) next: Option<(StreamPosition, Psn)>,
     /// Everything before this position is acknowledged.
-    pub(super) acknowledged: Place,
+    pub(super) acknowledged: StreamPosition,
     /// The messages by start position.
-    pub(super) messages: BTreeMap<Place, MessageId>,
+    pub(super) messages: BTreeMap<StreamPosition, MessageId>,
     /// Messages that start before this position are complete.
-    pub(super) settled: Place,
+    pub(super) settled: StreamPosition,
     /// Whether the last message is incomplete.
     pub(super) goes_on: bool,
     /// Missing positions, by start.
-    pub(super) holes: BTreeMap<Place, Hole>,
+    pub(super) holes: BTreeMap<StreamPosition, Hole>,
     /// Packets that are not acknowledged yet.
-    pub(super) under_way: VecDeque<(Place, PacketId)>,
+    pub(super) under_way: VecDeque<(StreamPosition, PacketId)>,
     /// The position after the last answer.
-    pub(super) answered: Place,
+    pub(super) answered: StreamPosition,
     /// The position after the last retransmission.
-    pub(super) replayed: Option<Place>,
-    pub(super) troubles: Vec<Trouble>,
+    pub(super) replayed: Option<StreamPosition>,
+    pub(super) recoveries: Vec<Recovery>,
     /// When the peer last sent a packet.
     pub(super) last_heard: Option<u64>,
     /// A request was rejected with a fatal NAK.
     pub(super) broken: bool,
-    pub(super) ghosts: Few,
-    pub(super) orphans: Few,
-    pub(super) wrong_sizes: Few,
+    pub(super) unknown_answers: PacketCount,
+    pub(super) orphans: PacketCount,
+    pub(super) wrong_sizes: PacketCount,
 }
 
 /// Positions without a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hole {
-    pub(super) begin: Place,
-    pub(super) end: Place,
+    pub(super) begin: StreamPosition,
+    pub(super) end: StreamPosition,
     /// The packet after it.
     pub(super) before: PacketId,
 }
@@ -73,18 +73,18 @@ pub(super) struct Hole {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) id: MessageId,
-    pub(super) start: Place,
-    pub(super) end: Place,
+    pub(super) start: StreamPosition,
+    pub(super) end: StreamPosition,
 }
 
 /// The number of packets, and the first of them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Few {
+pub(super) struct PacketCount {
     pub(super) number: u64,
     pub(super) first: Option<PacketId>,
 }
 
-impl Few {
+impl PacketCount {
     pub(super) fn add(&mut self, packet: PacketId) {
         self.number += 1;
         self.first.get_or_insert(packet);
@@ -107,63 +107,67 @@ impl Stream {
             under_way: VecDeque::new(),
             answered: BEGIN,
             replayed: None,
-            troubles: Vec::new(),
+            recoveries: Vec::new(),
             last_heard: None,
             broken: false,
-            ghosts: Few::default(),
-            orphans: Few::default(),
-            wrong_sizes: Few::default(),
+            unknown_answers: PacketCount::default(),
+            orphans: PacketCount::default(),
+            wrong_sizes: PacketCount::default(),
         }
     }
 
     /// Starts again at a PSN, after all previous positions.
     pub(super) fn begin_at(&mut self, psn: Psn) {
-        let place = match self.next {
+        let position = match self.next {
             // The PSN distance is limited to half of the PSN space.
-            Some((place, _)) => place + (1 << 25),
+            Some((position, _)) => position + (1 << 25),
             None => BEGIN,
         };
-        self.next = Some((place, psn));
-        self.acknowledged = place;
+        self.next = Some((position, psn));
+        self.acknowledged = position;
         self.goes_on = false;
-        self.answered = place;
+        self.answered = position;
         self.replayed = None;
         self.under_way.clear();
-        self.settled = place;
+        self.settled = position;
     }
 
     /// The position of a PSN, relative to the next position.
-    pub(super) fn place_of(&self, psn: Psn) -> Option<Place> {
-        let (place, next) = self.next?;
-        Some(place.wrapping_add_signed(psn.since(next).into()))
+    pub(super) fn place_of(&self, psn: Psn) -> Option<StreamPosition> {
+        let (position, next) = self.next?;
+        Some(position.wrapping_add_signed(psn.since(next).into()))
     }
 
     /// The PSN at a position.
-    pub(super) fn psn_at(&self, place: Place) -> Psn {
+    pub(super) fn psn_at(&self, position: StreamPosition) -> Psn {
         let (next, psn) = self.next.unwrap_or((BEGIN, Psn::ZERO));
-        Psn::new(psn.value().wrapping_sub(next.wrapping_sub(place) as u32))
+        Psn::new(psn.value().wrapping_sub(next.wrapping_sub(position) as u32))
     }
 
     /// The message at a position, if it was captured.
-    pub(super) fn message_at(&self, place: Place, scene: &Scene<'_>) -> Option<Found> {
-        let (&start, &id) = self.messages.range(..=place).next_back()?;
-        let end = start + u64::from(scene.messages[id.index()].span);
-        (place < end).then_some(Found { id, start, end })
+    pub(super) fn message_at(
+        &self,
+        position: StreamPosition,
+        context: &Context<'_>,
+    ) -> Option<Found> {
+        let (&start, &id) = self.messages.range(..=position).next_back()?;
+        let end = start + u64::from(context.messages[id.index()].span);
+        (position < end).then_some(Found { id, start, end })
     }
 
     /// At the limit of recoveries, adds to the last one; returns whether it did.
-    pub(super) fn joins_the_last(&mut self, add: impl FnOnce(&mut Trouble)) -> bool {
-        let too_many = self.troubles.len() >= MOST_TROUBLES;
-        if too_many && let Some(last) = self.troubles.last_mut() {
+    pub(super) fn joins_the_last(&mut self, add: impl FnOnce(&mut Recovery)) -> bool {
+        let too_many = self.recoveries.len() >= MOST_TROUBLES;
+        if too_many && let Some(last) = self.recoveries.last_mut() {
             add(last);
         }
         too_many
     }
 
     /// Whether the answers of the last message use PSNs.
-    pub(super) fn ends_with_read(&self, scene: &Scene<'_>) -> bool {
+    pub(super) fn ends_with_read(&self, context: &Context<'_>) -> bool {
         self.messages
             .last_key_value()
-            .is_some_and(|(_, id)| scene.messages[id.index()].operation == Operation::ReadRequest)
+            .is_some_and(|(_, id)| context.messages[id.index()].operation == Operation::ReadRequest)
     }
 }

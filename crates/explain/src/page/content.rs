@@ -22,7 +22,7 @@ pub(super) struct Content<'a> {
     capture: Capture<'a>,
     /// The vertical lines of the diagram.
     lifelines: Vec<Lifeline>,
-    connections: Vec<Talk>,
+    connections: Vec<PageConnection>,
     /// By their bytes.
     opcodes: BTreeMap<u8, OpcodeRow>,
     /// Descriptions, by their bytes.
@@ -30,10 +30,10 @@ pub(super) struct Content<'a> {
     marks: BTreeMap<&'static str, u16>,
     roles: BTreeMap<&'static str, u8>,
     /// Messages of the connection manager, by packet.
-    managed: BTreeMap<usize, Managed>,
+    managed: BTreeMap<usize, PageManagerMessage>,
     comments: BTreeMap<usize, &'a str>,
-    anomaly_kinds: Vec<Explained>,
-    anomalies: Vec<Told<'a>>,
+    anomaly_kinds: Vec<PageExplanation>,
+    anomalies: Vec<PageAnomaly<'a>>,
     packets: PacketColumns<'a>,
     messages: MessageColumns<'a>,
 }
@@ -47,15 +47,15 @@ struct Capture<'a> {
 }
 
 #[derive(Serialize)]
-struct Talk {
+struct PageConnection {
     service: String,
-    ends: [TalkEnd; 2],
+    ends: [PageEnd; 2],
     packets: u64,
     note: String,
 }
 
 #[derive(Serialize)]
-struct TalkEnd {
+struct PageEnd {
     name: String,
     lifeline: usize,
     qpn: Option<u32>,
@@ -76,14 +76,14 @@ struct OpcodeRow {
 }
 
 #[derive(Serialize)]
-struct Managed {
+struct PageManagerMessage {
     title: String,
     name: &'static str,
     fields: Vec<(&'static str, String)>,
 }
 
 #[derive(Serialize)]
-struct Explained {
+struct PageExplanation {
     name: &'static str,
     severity: Severity,
     rule: &'static str,
@@ -91,7 +91,7 @@ struct Explained {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct PageAnomaly<'a> {
     kind: usize,
     time: u64,
     sentence: &'a str,
@@ -107,7 +107,7 @@ impl<'a> Content<'a> {
                 start: story.capture.start.as_secs_f64() * 1000.0,
                 remarks: &story.capture.remarks,
             },
-            connections: talks(story, &lifelines),
+            connections: page_connections(story, &lifelines),
             lifelines: lifelines.list,
             opcodes: opcodes(story),
             syndromes: (0..=u8::MAX).map(syndrome).collect(),
@@ -120,8 +120,11 @@ impl<'a> Content<'a> {
             comments: comments
                 .map(|(id, text)| (id.index(), text.as_str()))
                 .collect(),
-            anomaly_kinds: Kind::ALL.iter().map(|&kind| explained(kind)).collect(),
-            anomalies: story.anomalies.iter().map(told).collect(),
+            anomaly_kinds: Kind::ALL
+                .iter()
+                .map(|&kind| page_explanation(kind))
+                .collect(),
+            anomalies: story.anomalies.iter().map(page_anomaly).collect(),
             packets: PacketColumns(story),
             messages: MessageColumns(&story.messages),
         }
@@ -144,12 +147,12 @@ fn marks() -> BTreeMap<&'static str, u16> {
         .collect()
 }
 
-fn talks(story: &Story, lifelines: &Lifelines) -> Vec<Talk> {
+fn page_connections(story: &Story, lifelines: &Lifelines) -> Vec<PageConnection> {
     let connections = story.connections.iter();
     connections
-        .map(|connection| Talk {
+        .map(|connection| PageConnection {
             service: connection.transport.to_string(),
-            ends: Side::BOTH.map(|side| talk_end(story, lifelines, connection, side)),
+            ends: Side::BOTH.map(|side| page_end(story, lifelines, connection, side)),
             packets: connection.packets,
             note: note(connection),
         })
@@ -166,13 +169,13 @@ fn note(connection: &Connection) -> String {
         .unwrap_or_default()
 }
 
-fn talk_end(story: &Story, lifelines: &Lifelines, connection: &Connection, side: Side) -> TalkEnd {
+fn page_end(story: &Story, lifelines: &Lifelines, connection: &Connection, side: Side) -> PageEnd {
     let end: &End = &connection.ends[side.index()];
     let queue_pair = end.queue_pair.map(|id| &story[id]);
     let changes = queue_pair
         .map(|pair| pair.states.as_slice())
         .unwrap_or_default();
-    TalkEnd {
+    PageEnd {
         name: story[end.endpoint].address.to_string(),
         lifeline: lifelines.of(connection, side),
         qpn: queue_pair.map(|pair| pair.number.value()),
@@ -233,7 +236,7 @@ fn syndrome(byte: u8) -> String {
     Syndrome::from_byte(byte).to_string()
 }
 
-fn managed(story: &Story) -> BTreeMap<usize, Managed> {
+fn managed(story: &Story) -> BTreeMap<usize, PageManagerMessage> {
     let ids = story
         .packet_ids()
         .filter(|&id| story[id].role == Role::Manage);
@@ -245,18 +248,18 @@ fn managed(story: &Story) -> BTreeMap<usize, Managed> {
     .collect()
 }
 
-fn manager_message(layer: Layer) -> Managed {
+fn manager_message(layer: Layer) -> PageManagerMessage {
     let fields = layer.fields.into_iter();
-    Managed {
+    PageManagerMessage {
         title: format!("CM {}", layer.name),
         name: layer.name,
         fields: fields.map(|Field { name, value }| (name, value)).collect(),
     }
 }
 
-fn explained(kind: Kind) -> Explained {
+fn page_explanation(kind: Kind) -> PageExplanation {
     let explanation = kind.explanation();
-    Explained {
+    PageExplanation {
         name: explanation.name,
         severity: explanation.severity,
         rule: explanation.rule,
@@ -264,8 +267,8 @@ fn explained(kind: Kind) -> Explained {
     }
 }
 
-fn told(anomaly: &Anomaly) -> Told<'_> {
-    Told {
+fn page_anomaly(anomaly: &Anomaly) -> PageAnomaly<'_> {
+    PageAnomaly {
         kind: anomaly.kind as usize,
         time: anomaly.time,
         sentence: &anomaly.sentence,

@@ -55,7 +55,7 @@ struct Tally {
 }
 
 #[derive(Default)]
-struct Ballot {
+struct Comparison {
     requests: Vec<Option<Requests>>,
     /// Lanes with requests between two addresses, in the order of their first.
     requesters: HashMap<(EndpointId, EndpointId), Vec<LaneId>>,
@@ -74,14 +74,14 @@ pub(super) fn pairs(
 ) -> Vec<(LaneId, LaneId)> {
     let lanes = &collection.lanes.list;
     let count = lanes.len();
-    let mut ballot = Ballot {
+    let mut ballot = Comparison {
         requests: vec![None; count],
         candidates: (0..count).map(|_| Vec::new()).collect(),
         answerers: vec![Vec::new(); count],
         settled: (0..count)
             .map(|id| !is_answered(&lanes[id]) || !is_open(id))
             .collect(),
-        ..Ballot::default()
+        ..Comparison::default()
     };
     if ballot.settled.iter().all(|&settled| settled) {
         return Vec::new();
@@ -98,10 +98,10 @@ pub(super) fn pairs(
 
 fn is_answered(lane: &Lane) -> bool {
     let answered = matches!(lane.transport, Transport::Rc | Transport::Xrc);
-    answered && lane.dialogue.is_none()
+    answered && lane.exchange.is_none()
 }
 
-impl Ballot {
+impl Comparison {
     fn take(&mut self, lane: LaneId, (from, to): (EndpointId, EndpointId), packet: &Packet) {
         match packet.role {
             Role::Request => self.take_request(lane, (from, to), packet),

@@ -130,9 +130,10 @@ impl Drawing<'_> {
         let room = width.saturating_sub(left.chars().count());
         let margin = " ".repeat(MARGIN);
         // Two long addresses use one line each.
-        let ends = match right.chars().count() + 2 > room {
-            true => format!("{left}\n{margin}{right:>width$}"),
-            false => format!("{left}{right:>room$}"),
+        let ends = if right.chars().count() + 2 > room {
+            format!("{left}\n{margin}{right:>width$}")
+        } else {
+            format!("{left}{right:>room$}")
         };
         let title = format!("Ladder of connection {}", id.index() + 1);
         let time = format!("{:>w$}", "time ", w = MARGIN);

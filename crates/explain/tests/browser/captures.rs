@@ -16,11 +16,11 @@ use wire::{
     ROCE_PORT, Syndrome, icrc,
 };
 
-pub(crate) const CLIENT: Party = Party {
+pub(crate) const CLIENT: End = End {
     address: [10, 0, 0, 1],
     number: Qpn::new(0x11),
 };
-pub(crate) const SERVER: Party = Party {
+pub(crate) const SERVER: End = End {
     address: [10, 0, 0, 2],
     number: Qpn::new(0x22),
 };
@@ -30,36 +30,36 @@ const STEP: Duration = Duration::from_micros(3);
 
 /// One end of the connection.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) struct Party {
+pub(crate) struct End {
     address: [u8; 4],
     pub(crate) number: Qpn,
 }
 
-impl Party {
-    fn peer(self) -> Party {
+impl End {
+    fn peer(self) -> End {
         if self == CLIENT { SERVER } else { CLIENT }
     }
 }
 
 /// A capture that is being written.
-pub(crate) struct Scene {
+pub(crate) struct CaptureBuilder {
     file: PcapNgWriter<Vec<u8>>,
     now: Duration,
 }
 
-impl Scene {
+impl CaptureBuilder {
     pub(crate) fn new() -> Self {
         let mut file = PcapNgWriter::with_endianness(Vec::new(), Endianness::Little)
-            .expect("memory takes every block");
+            .expect("writing to memory succeeds");
         let interface = InterfaceDescriptionBlock {
             linktype: DataLink::RAW,
             snaplen: 0,
             options: vec![InterfaceDescriptionOption::IfTsResol(9)],
         };
         file.write_pcapng_block(interface)
-            .expect("memory takes every block");
+            .expect("writing to memory succeeds");
         let now = Duration::from_secs(1_700_000_000);
-        Scene { file, now }
+        CaptureBuilder { file, now }
     }
 
     pub(crate) fn bytes(self) -> Vec<u8> {
@@ -84,7 +84,7 @@ impl Scene {
     }
 
     /// A message of the connection manager, with a comment of the capture.
-    pub(crate) fn manages(&mut self, from: Party, message: Message, comment: Option<&str>) {
+    pub(crate) fn manages(&mut self, from: End, message: Message, comment: Option<&str>) {
         let deth = Deth::new(QueueKey::new(0x8001_0000), Qpn::GSI);
         let head = PacketHead::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(0)).push(&deth);
         self.captures(from, &head, &message.emit(1), comment);
@@ -92,7 +92,7 @@ impl Scene {
 
     pub(crate) fn captures(
         &mut self,
-        from: Party,
+        from: End,
         head: &PacketHead,
         data: &[u8],
         comment: Option<&str>,
@@ -129,7 +129,7 @@ impl Scene {
         };
         self.file
             .write_pcapng_block(block)
-            .expect("memory takes every block");
+            .expect("writing to memory succeeds");
         self.now += STEP;
     }
 }
@@ -138,7 +138,7 @@ impl Scene {
 /// and is retransmitted from there.
 pub(crate) fn many_packets(at_least: usize) -> Vec<u8> {
     const PARTS: u32 = 10;
-    let mut scene = Scene::new();
+    let mut capture = CaptureBuilder::new();
     let (mut written, mut psn) = (0, 0);
     for message in 0.. {
         if written >= at_least {
@@ -149,20 +149,20 @@ pub(crate) fn many_packets(at_least: usize) -> Vec<u8> {
             .collect();
         parts
             .iter()
-            .for_each(|&(opcode, psn)| scene.sends(opcode, psn, &[7; 256]));
+            .for_each(|&(opcode, psn)| capture.sends(opcode, psn, &[7; 256]));
         written += parts.len() + 1;
         if message % 100 == 99 {
-            scene.answers(Syndrome::Negative(NakCode::SequenceError), psn + 4);
+            capture.answers(Syndrome::Negative(NakCode::SequenceError), psn + 4);
             parts[4..]
                 .iter()
-                .for_each(|&(opcode, psn)| scene.sends(opcode, psn, &[7; 256]));
+                .for_each(|&(opcode, psn)| capture.sends(opcode, psn, &[7; 256]));
             written += parts.len() - 4 + 1;
         }
-        scene.answers(Syndrome::Acknowledge { credits: None }, psn + PARTS - 1);
-        scene.pause(Duration::from_micros(20));
+        capture.answers(Syndrome::Acknowledge { credits: None }, psn + PARTS - 1);
+        capture.pause(Duration::from_micros(20));
         psn += PARTS;
     }
-    scene.bytes()
+    capture.bytes()
 }
 
 fn opcode_of(part: u32, parts: u32) -> Opcode {

@@ -15,7 +15,7 @@ use ureq::Agent;
 const DRIVER: &str = "chromedriver";
 
 /// The longest time of a step. It is generous, for busy machines.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One browser window. It is closed when this is dropped, also by a failing test.
 pub(crate) struct Browser {
@@ -44,7 +44,7 @@ impl Browser {
         let mut output = BufReader::new(driver.stdout.take().expect("its output is ours"));
         let address = format!("http://127.0.0.1:{}", port_of(&mut output));
         let settings = Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
+            .timeout_global(Some(STEP_TIMEOUT))
             .http_status_as_error(false);
         let mut browser = Browser {
             driver,
@@ -97,7 +97,7 @@ impl Browser {
     pub(crate) fn wait_for(&self, condition: &str) {
         let begin = Instant::now();
         while self.ask(condition) != Value::Bool(true) {
-            assert!(begin.elapsed() < PATIENCE, "never: {condition}");
+            assert!(begin.elapsed() < STEP_TIMEOUT, "never: {condition}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -173,7 +173,7 @@ impl Browser {
     }
 
     /// The log entries of the page and the browser since the last call.
-    pub(crate) fn complaints(&self) -> Vec<String> {
+    pub(crate) fn log_entries(&self) -> Vec<String> {
         let entries = self.post("/se/log", &json!({ "type": "browser" }));
         let entries = entries.as_array().expect("a list of entries").iter();
         entries.map(|entry| entry["message"].to_string()).collect()

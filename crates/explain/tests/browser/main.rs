@@ -5,12 +5,12 @@
 
 mod captures;
 mod driver;
-mod tale;
+mod example_capture;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use captures::Scene;
+use captures::CaptureBuilder;
 use driver::Browser;
 use explain::{Kind, Story};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn opened(title: &str, story: &Story) -> (Browser, u64) {
     let browser = Browser::start();
     let page = write_page(browser.folder(), title, story);
     let ready = browser.open(&page);
-    assert_eq!(browser.complaints(), [""; 0], "the page is silent");
+    assert_eq!(browser.log_entries(), [""; 0], "the page is silent");
     (browser, ready)
 }
 
@@ -58,12 +58,12 @@ fn field(browser: &Browser, name: &str) -> String {
 }
 
 /// A position in the window on the arrow of a packet.
-fn place_of_packet(browser: &Browser, packet: usize) -> (f64, f64) {
-    let place = browser.run(&format!(
+fn position_of_packet(browser: &Browser, packet: usize) -> (f64, f64) {
+    let position = browser.run(&format!(
         "const box = ladder.canvas.getBoundingClientRect();
          return [box.x + lifelineX(ladder.lifelines[0]) + 60, box.y + topOf(rowOf({packet})) + ladder.rowHeight / 2];"
     ));
-    let part = |index: usize| place[index].as_f64().expect("a place");
+    let part = |index: usize| position[index].as_f64().expect("a coordinate");
     (part(0), part(1))
 }
 
@@ -103,7 +103,7 @@ fn clicked_packet_is_shown() {
     let story = story_of(&golden("gold-badrkey.pcap"));
     let (browser, _) = opened("gold-badrkey.pcap", &story);
     for (index, packet) in story.packets.iter().enumerate() {
-        let (x, y) = place_of_packet(&browser, index);
+        let (x, y) = position_of_packet(&browser, index);
         browser.click(x, y);
         assert_eq!(field(&browser, "Frame"), packet.frame.to_string());
         assert_eq!(field(&browser, "PSN"), packet.psn.to_string());
@@ -184,26 +184,26 @@ fn filter_shows_matching_packets() {
 fn click_on_an_anomaly_selects_its_packet() {
     let story = story_of(&golden("gold-badrkey.pcap"));
     let (browser, _) = opened("gold-badrkey.pcap", &story);
-    let place = story
+    let position = story
         .anomalies
         .iter()
         .position(|anomaly| anomaly.kind == Kind::RemoteAccess);
-    let place = place.expect("the capture shows a refused key");
-    let packet = story.anomalies[place].packet.expect("a packet shows it");
+    let position = position.expect("the capture shows a refused key");
+    let packet = story.anomalies[position].packet.expect("a packet shows it");
 
-    browser.click_on(&format!("[data-anomaly='{place}'] .jump"));
+    browser.click_on(&format!("[data-anomaly='{position}'] .jump"));
     assert_eq!(browser.ask("ladder.selected"), json!(packet.index()));
     assert_eq!(field(&browser, "PSN"), story[packet].psn.to_string());
     assert!(field(&browser, "Syndrome").contains("NAK remote access error"));
     let y = browser.ask(&format!("topOf(rowOf({}))", packet.index()));
-    let y = y.as_f64().expect("a place");
+    let y = y.as_f64().expect("a coordinate");
     assert!(y > 0.0 && y < f64::from(Browser::HEIGHT), "it is in sight");
 
     let words = browser.text(&format!(
-        "document.querySelector(\"[data-anomaly='{place}']\").textContent"
+        "document.querySelector(\"[data-anomaly='{position}']\").textContent"
     ));
     let explanation = Kind::RemoteAccess.explanation();
-    assert!(words.contains(&story.anomalies[place].sentence));
+    assert!(words.contains(&story.anomalies[position].sentence));
     assert!(words.contains(explanation.rule) && words.contains(explanation.causes[0]));
 }
 
@@ -238,13 +238,13 @@ fn keys_work_as_documented_in_the_help() {
 fn hostile_capture_runs_no_script() {
     const HOSTILE: &str =
         "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'><!--";
-    let mut scene = Scene::new();
+    let mut capture = CaptureBuilder::new();
     let request = ConnectRequest {
         private_data: PrivateData::new(HOSTILE.as_bytes()).expect("it fits into a REQ"),
         ..ConnectRequest::default()
     };
-    scene.manages(captures::CLIENT, request.into(), Some(HOSTILE));
-    let story = story_of(&scene.bytes());
+    capture.manages(captures::CLIENT, request.into(), Some(HOSTILE));
+    let story = story_of(&capture.bytes());
     let (browser, _) = opened(HOSTILE, &story);
     browser.press("j");
     assert_eq!(
@@ -267,7 +267,7 @@ fn hostile_capture_runs_no_script() {
     browser.run("const script = document.createElement('script'); script.textContent = 'window.broken = 4'; document.body.append(script);");
     browser.wait_for("document.querySelector('img').complete");
     assert_eq!(browser.ask("window.broken ?? null"), Value::Null);
-    let complaints = browser.complaints().join("\n");
+    let complaints = browser.log_entries().join("\n");
     assert!(
         complaints.contains("Content Security Policy"),
         "{complaints}"
@@ -298,7 +298,7 @@ fn page_needs_no_network_follows_the_colour_scheme_and_prints() {
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
 fn screenshot_for_the_readme() {
-    let story = story_of(&tale::tell());
+    let story = story_of(&example_capture::example_capture());
     let (browser, _) = opened("trace.pcapng", &story);
     browser.prefer("light");
     browser.resize(1280, 800);

@@ -70,7 +70,7 @@ proptest! {
                 *changed = byte;
             }
         }
-        explain(&resealed(&chosen));
+        explain(&with_valid_checksums(&chosen));
     }
 
     #[test]
@@ -80,7 +80,7 @@ proptest! {
 }
 
 /// A capture of these frames with corrected checksums.
-fn resealed(frames: &[Vec<u8>]) -> Vec<u8> {
+fn with_valid_checksums(frames: &[Vec<u8>]) -> Vec<u8> {
     use pcap_file::pcap::{PcapPacket, PcapWriter};
     let mut writer = PcapWriter::new(Vec::new()).expect("memory");
     for (index, frame) in frames.iter().enumerate() {

@@ -9,11 +9,11 @@ use rocinante::{
     ProtectionDomain, QueuePair, Request, Status, Terms,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 const LENGTH: usize = 20_000;
 
 /// Two queue pairs of one device.
-struct Stage {
+struct Setup {
     path: PathBuf,
     completions: CompletionQueue,
     memory: MemoryRegion,
@@ -33,7 +33,7 @@ fn terms() -> Terms {
     }
 }
 
-impl Stage {
+impl Setup {
     fn set(address: &str, faults: Option<&str>) -> Self {
         let name = format!("explain-{address}.pcapng");
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -53,7 +53,7 @@ impl Stage {
         };
         let (left, right) = (prepare(), prepare());
         let (ours, theirs) = (left.endpoint(), right.endpoint());
-        Stage {
+        Setup {
             path,
             left: left.connect(theirs).expect("a peer"),
             right: right.connect(ours).expect("a peer"),
@@ -65,7 +65,7 @@ impl Stage {
 
     fn ends_with(&self, request: Request, status: Status) {
         self.left.post(request).expect("room");
-        let completion = self.completions.wait_for(PATIENCE).expect("it completes");
+        let completion = self.completions.wait_for(DEADLINE).expect("it completes");
         assert_eq!(completion.status, status);
     }
 
@@ -92,11 +92,11 @@ fn kinds(story: &Story) -> Vec<Kind> {
 
 #[test]
 fn run_without_errors_has_no_anomalies() {
-    let stage = Stage::set("127.58.1.1", None);
-    let read = Request::read(stage.memory.remote(0)).data(stage.memory.slice(LENGTH..2 * LENGTH));
-    stage.ends_with(stage.write(), Status::Success);
-    stage.ends_with(read, Status::Success);
-    let story = stage.story();
+    let setup = Setup::set("127.58.1.1", None);
+    let read = Request::read(setup.memory.remote(0)).data(setup.memory.slice(LENGTH..2 * LENGTH));
+    setup.ends_with(setup.write(), Status::Success);
+    setup.ends_with(read, Status::Success);
+    let story = setup.story();
     assert_eq!(story.anomalies.len(), 0, "{:?}", story.anomalies);
     assert_eq!((story.connections.len(), story.messages.len()), (1, 2));
     let seen = story
@@ -113,9 +113,9 @@ fn run_without_errors_has_no_anomalies() {
 #[test]
 fn lost_packet_is_reported() {
     let faults = Some("drop:opcode=RC_WRITE_MIDDLE,nth=3");
-    let stage = Stage::set("127.58.2.1", faults);
-    stage.ends_with(stage.write(), Status::Success);
-    let story = stage.story();
+    let setup = Setup::set("127.58.2.1", faults);
+    setup.ends_with(setup.write(), Status::Success);
+    let story = setup.story();
     assert!(
         kinds(&story).contains(&Kind::SequenceError),
         "{:?}",
@@ -136,24 +136,24 @@ fn lost_packet_is_reported() {
 
 #[test]
 fn receiver_that_is_not_ready_is_reported() {
-    let stage = Stage::set("127.58.3.1", None);
+    let setup = Setup::set("127.58.3.1", None);
     let request = Request::send().inline(b"anybody?");
-    stage.ends_with(request, Status::ReceiverNotReady);
-    let story = stage.story();
+    setup.ends_with(request, Status::ReceiverNotReady);
+    let story = setup.story();
     assert_eq!(kinds(&story), [Kind::NotReadyForEver]);
     assert_eq!(story.messages[0].outcome, Outcome::NotReady);
 }
 
 #[test]
 fn missing_access_right_is_reported() {
-    let stage = Stage::set("127.58.4.1", None);
-    let theirs = stage
+    let setup = Setup::set("127.58.4.1", None);
+    let theirs = setup
         .domain
         .register(64, Access::LOCAL_WRITE)
         .expect("room");
     let request = Request::write(theirs.remote(0)).inline(b"may I?");
-    stage.ends_with(request, Status::RemoteAccess);
-    let story = stage.story();
+    setup.ends_with(request, Status::RemoteAccess);
+    let story = setup.story();
     assert_eq!(kinds(&story), [Kind::RemoteAccess]);
     let sentence = &story.anomalies[0].sentence;
     assert!(sentence.contains("NAK 0x62"), "{sentence}");
@@ -161,9 +161,9 @@ fn missing_access_right_is_reported() {
 
 #[test]
 fn missing_answers_are_reported() {
-    let stage = Stage::set("127.58.5.1", Some("drop:opcode=RC_ACKNOWLEDGE"));
-    stage.ends_with(stage.write(), Status::RetriesExhausted);
-    let story = stage.story();
+    let setup = Setup::set("127.58.5.1", Some("drop:opcode=RC_ACKNOWLEDGE"));
+    setup.ends_with(setup.write(), Status::RetriesExhausted);
+    let story = setup.story();
     assert!(story.statistics.repeated > 0);
     let acknowledgements = story
         .packets
@@ -184,17 +184,17 @@ fn missing_answers_are_reported() {
 
 #[test]
 fn requests_in_both_directions_recover_from_faults() {
-    let stage = Stage::set("127.58.6.1", Some("loss=2%,dup=2%,reorder=2%,seed=11"));
+    let setup = Setup::set("127.58.6.1", Some("loss=2%,dup=2%,reorder=2%,seed=11"));
     for _ in 0..8 {
-        let back = Request::write(stage.memory.remote(0)).data(stage.memory.slice(0..LENGTH));
-        stage.left.post(stage.write()).expect("room");
-        stage.right.post(back).expect("room");
+        let back = Request::write(setup.memory.remote(0)).data(setup.memory.slice(0..LENGTH));
+        setup.left.post(setup.write()).expect("room");
+        setup.right.post(back).expect("room");
     }
     for _ in 0..16 {
-        let completion = stage.completions.wait_for(PATIENCE).expect("it completes");
+        let completion = setup.completions.wait_for(DEADLINE).expect("it completes");
         assert_eq!(completion.status, Status::Success);
     }
-    let story = stage.story();
+    let story = setup.story();
     assert_eq!((story.connections.len(), story.messages.len()), (1, 16));
     let lasting = [
         Kind::RetriesExhausted,

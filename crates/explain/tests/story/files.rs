@@ -17,11 +17,11 @@ pub(crate) fn bytes(name: &str) -> Vec<u8> {
 
 /// The analysis of a capture by name.
 pub(crate) fn story(name: &str) -> Story {
-    told(&bytes(name))
+    analysed(&bytes(name))
 }
 
 /// The analysis of a capture.
-pub(crate) fn told(capture: &[u8]) -> Story {
+pub(crate) fn analysed(capture: &[u8]) -> Story {
     Story::read(capture).expect("a capture")
 }
 

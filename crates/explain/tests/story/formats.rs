@@ -13,7 +13,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 };
 use pcap_file::{DataLink, Endianness, TsResolution};
 
-use crate::files::{Frame, frames, story, told};
+use crate::files::{Frame, analysed, frames, story};
 
 const CAPTURES: [&str; 3] = ["gold-rnrok", "gold-batch", "ipv6/rc-pingpong-gid0"];
 
@@ -36,7 +36,7 @@ fn link(datalink: DataLink) -> PcapHeader {
 }
 
 /// The text, without the line about the file.
-fn essence(story: &Story) -> String {
+fn text_without_file(story: &Story) -> String {
     let text = render(story, &View::default());
     let lines = text.lines().filter(|line| !line.starts_with("The pcap"));
     lines.collect::<Vec<_>>().join("\n")
@@ -50,12 +50,16 @@ fn ethertype(frame: &Frame) -> [u8; 2] {
 fn every_link_type_gives_the_same_text() {
     for name in CAPTURES {
         let frames = frames(name);
-        let expected = essence(&story(name));
+        let expected = text_without_file(&story(name));
         let with = |datalink, before: &dyn Fn(&Frame) -> Vec<u8>| {
             let file = classic(&frames, link(datalink), |frame| {
                 [&before(frame), frame.ip()].concat()
             });
-            assert_eq!(essence(&told(&file)), expected, "{name} {datalink:?}");
+            assert_eq!(
+                text_without_file(&analysed(&file)),
+                expected,
+                "{name} {datalink:?}"
+            );
         };
         with(DataLink::RAW, &|_| Vec::new());
         with(DataLink::NULL, &|_| vec![2, 0, 0, 0]);
@@ -78,7 +82,7 @@ fn every_link_type_gives_the_same_text() {
 #[test]
 fn byte_order_and_time_resolution_give_the_same_text() {
     for name in CAPTURES {
-        let expected = essence(&story(name));
+        let expected = text_without_file(&story(name));
         for endianness in [Endianness::Big, Endianness::Little] {
             for ts_resolution in [TsResolution::MicroSecond, TsResolution::NanoSecond] {
                 let header = PcapHeader {
@@ -87,14 +91,18 @@ fn byte_order_and_time_resolution_give_the_same_text() {
                     ..link(DataLink::ETHERNET)
                 };
                 let file = classic(&frames(name), header, |frame| frame.ethernet.clone());
-                assert_eq!(essence(&told(&file)), expected, "{name} {header:?}");
+                assert_eq!(
+                    text_without_file(&analysed(&file)),
+                    expected,
+                    "{name} {header:?}"
+                );
             }
         }
     }
 }
 
 /// A pcapng file. `points` are the interfaces and directions at which each frame is captured.
-pub(crate) fn next_generation(frames: &[Frame], resolution: u8, places: &[(u32, u32)]) -> Vec<u8> {
+pub(crate) fn next_generation(frames: &[Frame], resolution: u8, points: &[(u32, u32)]) -> Vec<u8> {
     let mut writer = PcapNgWriter::new(Vec::new()).expect("memory");
     for _ in 0..2 {
         let interface = InterfaceDescriptionBlock {
@@ -106,7 +114,7 @@ pub(crate) fn next_generation(frames: &[Frame], resolution: u8, places: &[(u32, 
     }
     for (frame, &(interface_id, flags)) in frames
         .iter()
-        .flat_map(|frame| places.iter().map(move |place| (frame, place)))
+        .flat_map(|frame| points.iter().map(move |point| (frame, point)))
     {
         let units = match resolution {
             9 => frame.time.as_nanos(),
@@ -136,10 +144,10 @@ fn pcapng_gives_the_same_text_and_keeps_comments() {
     for name in CAPTURES {
         for resolution in [6, 9] {
             let file = next_generation(&frames(name), resolution, &[(0, 0)]);
-            let story = told(&file);
+            let story = analysed(&file);
             assert_eq!(
-                essence(&story),
-                essence(&crate::files::story(name)),
+                text_without_file(&story),
+                text_without_file(&crate::files::story(name)),
                 "{name}"
             );
             let ids: Vec<_> = story.packet_ids().collect();
@@ -150,16 +158,20 @@ fn pcapng_gives_the_same_text_and_keeps_comments() {
 
 #[test]
 fn packet_captured_at_both_ends_is_one_packet() {
-    for places in [
+    for points in [
         &[(0, OUTBOUND), (0, INBOUND)][..],
         &[(0, 0), (1, 0)],
         &[(0, OUTBOUND), (1, OUTBOUND), (0, INBOUND), (1, INBOUND)],
     ] {
         for name in CAPTURES {
-            let story = told(&next_generation(&frames(name), 9, places));
+            let story = analysed(&next_generation(&frames(name), 9, points));
             let expected = crate::files::story(name);
-            assert_eq!(essence(&story), essence(&expected), "{name} {places:?}");
-            let again = (places.len() - 1) * expected.packets.len();
+            assert_eq!(
+                text_without_file(&story),
+                text_without_file(&expected),
+                "{name} {points:?}"
+            );
+            let again = (points.len() - 1) * expected.packets.len();
             assert_eq!(story.capture.seen_twice, again as u64);
         }
     }
@@ -169,14 +181,14 @@ fn packet_captured_at_both_ends_is_one_packet() {
 fn packet_captured_only_at_its_sender_is_lost() {
     let mut frames = frames("gold-batch");
     let both = next_generation(&frames, 9, &[(0, OUTBOUND), (0, INBOUND)]);
-    assert_eq!(told(&both).statistics.lost, 0);
+    assert_eq!(analysed(&both).statistics.lost, 0);
     // The last frame is captured only at its sender.
     let last = frames.pop().expect("frames");
     let mut file = next_generation(&frames, 9, &[(0, OUTBOUND), (0, INBOUND)]);
     let alone = next_generation(&[last], 9, &[(0, OUTBOUND)]);
     // A second section has its own interfaces.
     file.extend(alone);
-    let story = told(&file);
+    let story = analysed(&file);
     let packet = story.packets.last().expect("packets");
     assert!(
         packet.marks.contains(Marks::LOST | Marks::LEFT_HERE),
@@ -195,7 +207,7 @@ fn truncated_packets_are_analysed() {
         let packet = PcapPacket::new(frame.time, frame.ethernet.len() as u32, kept);
         writer.write_packet(&packet).expect("memory");
     }
-    let story = told(&writer.into_writer());
+    let story = analysed(&writer.into_writer());
     let whole = crate::files::story("gold-batch");
     assert_eq!(story.packets.len(), whole.packets.len());
     let data = |story: &Story| -> Vec<_> {

@@ -83,7 +83,7 @@ fn json() {
     let mut json = Vec::new();
     story("gold-rnrok")
         .write_json(&mut json)
-        .expect("memory takes all");
+        .expect("writing to memory succeeds");
     insta::assert_snapshot!(String::from_utf8(json).expect("JSON is text"));
 }
 

@@ -186,7 +186,7 @@ fn comments(file: &[u8]) -> usize {
 }
 
 /// Asserts that each connection has the right queue pairs, and that there are no anomalies.
-fn is_told_right(story: &Story, ends: &Ends, paired_by: Pairing) {
+fn assert_right_pairs(story: &Story, ends: &Ends, paired_by: Pairing) {
     assert_eq!(story.anomalies.len(), 0, "{:?}", story.anomalies);
     assert_eq!(story.connections.len(), QUEUE_PAIRS);
     for connection in &story.connections {
@@ -205,7 +205,7 @@ fn comments_distinguish_queue_pairs_with_the_same_first_psn() {
     for file in &files {
         assert!(comments(file) > 0);
         let story = Story::read(file.as_slice()).expect("a capture");
-        is_told_right(&story, &ends, Pairing::Comment);
+        assert_right_pairs(&story, &ends, Pairing::Comment);
     }
 }
 
@@ -214,6 +214,6 @@ fn answers_distinguish_queue_pairs_with_the_same_first_psn() {
     let (ends, files) = captures("127.58.8.1", "127.58.8.2");
     for file in &files {
         let story = Story::read(plain(file).as_slice()).expect("a capture");
-        is_told_right(&story, &ends, Pairing::SequenceNumbers);
+        assert_right_pairs(&story, &ends, Pairing::SequenceNumbers);
     }
 }

@@ -68,12 +68,12 @@ fn capture(datalink: DataLink, frames: impl Iterator<Item = Vec<u8>>) -> Vec<u8>
 
 /// The CPU time of this thread, because other tests run at the same time.
 fn processor_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has this file");
     let nanoseconds = text.split_whitespace().next().expect("a number");
     Duration::from_nanos(nanoseconds.parse().expect("a number"))
 }
 
-fn time_to_tell(capture: &[u8]) -> Duration {
+fn time_to_analyse(capture: &[u8]) -> Duration {
     let begin = processor_time();
     let story = Story::read(capture).expect("a capture");
     drop(render(&story, &View::default()));
@@ -81,17 +81,17 @@ fn time_to_tell(capture: &[u8]) -> Duration {
 }
 
 /// Asserts that the time grows linearly with the length.
-fn stays_in_proportion<F: Iterator<Item = Vec<u8>>>(datalink: DataLink, frames: fn(u32) -> F) {
+fn assert_linear_time<F: Iterator<Item = Vec<u8>>>(datalink: DataLink, frames: fn(u32) -> F) {
     let [short, long] = [FEW, FEW * LONGER].map(|many| capture(datalink, frames(many)));
     // Warm up: the first run allocates memory.
-    time_to_tell(&short);
-    let (short, long) = (time_to_tell(&short), time_to_tell(&long));
+    time_to_analyse(&short);
+    let (short, long) = (time_to_analyse(&short), time_to_analyse(&long));
     assert!(long < short * LONGER * 3, "{short:?}, then {long:?}");
 }
 
 #[test]
 fn every_second_packet_late_takes_linear_time() {
-    stays_in_proportion(DataLink::RAW, |many| {
+    assert_linear_time(DataLink::RAW, |many| {
         let (even, odd) = ((0..many).step_by(2), (1..many).step_by(2));
         even.chain(odd).map(|psn| send(7, psn))
     });
@@ -99,14 +99,14 @@ fn every_second_packet_late_takes_linear_time() {
 
 #[test]
 fn retransmission_in_reverse_order_takes_linear_time() {
-    stays_in_proportion(DataLink::RAW, |many| {
+    assert_linear_time(DataLink::RAW, |many| {
         (0..many).chain((0..many).rev()).map(|psn| send(7, psn))
     });
 }
 
 #[test]
 fn many_queue_pairs_take_linear_time() {
-    stays_in_proportion(DataLink::RAW, |many| {
+    assert_linear_time(DataLink::RAW, |many| {
         let twice = [1, 2].into_iter();
         twice.flat_map(move |psn| (0..many).map(move |number| send(number + 2, psn)))
     });
@@ -114,7 +114,7 @@ fn many_queue_pairs_take_linear_time() {
 
 #[test]
 fn many_interfaces_take_linear_time() {
-    stays_in_proportion(DataLink::LINUX_SLL2, |many| {
+    assert_linear_time(DataLink::LINUX_SLL2, |many| {
         (0..many).map(|number| {
             let interface = number.to_be_bytes();
             let parts: [&[u8]; 4] = [&[8, 0, 0, 0], &interface, &[0; 12], &send(7, number)];
@@ -125,7 +125,7 @@ fn many_interfaces_take_linear_time() {
 
 #[test]
 fn repeated_connection_requests_take_linear_time() {
-    stays_in_proportion(DataLink::RAW, |many| {
+    assert_linear_time(DataLink::RAW, |many| {
         (0..many).map(|number| {
             let request = ConnectRequest {
                 local_id: CommunicationId::new(1),
@@ -140,7 +140,7 @@ fn repeated_connection_requests_take_linear_time() {
 
 #[test]
 fn many_handshakes_take_linear_time() {
-    stays_in_proportion(DataLink::RAW, |many| {
+    assert_linear_time(DataLink::RAW, |many| {
         (0..many).flat_map(|number| {
             let reply = ConnectReply {
                 local_id: CommunicationId::new(number + 1),

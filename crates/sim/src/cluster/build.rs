@@ -11,15 +11,15 @@ use wire::{Gid, Key, PathMtu};
 use super::end::Target;
 use super::pool::{Owner, Pool};
 use super::{Cluster, Profile, Queue, Service};
-use crate::Complaint;
-use crate::arena::Arena;
+use crate::CheckError;
+use crate::model_memory::ModelMemory;
 use crate::network::Network;
-use crate::plain::ALL_RIGHTS;
 use crate::rng::Rng;
+use crate::simple_connect::ALL_RIGHTS;
 use crate::world::World;
 
 /// The objects of a host that its queue pairs use.
-pub(super) struct Site {
+pub(super) struct HostObjects {
     pub(super) host: usize,
     pub(super) domain: Id<ProtectionDomain>,
     pub(super) other_domain: Id<ProtectionDomain>,
@@ -41,7 +41,7 @@ impl Cluster {
         profile: Profile,
         bug: Option<Bug>,
         mut rng: Rng,
-    ) -> Result<Self, Complaint> {
+    ) -> Result<Self, CheckError> {
         let network = Network::new(profile.faults.clone(), rng.fork());
         let mut world = World::new(network, profile.lag, rng.fork());
         let faults = &profile.faults;
@@ -50,7 +50,7 @@ impl Cluster {
         let mut cluster = Self {
             world,
             rng,
-            arenas: Vec::new(),
+            memories: Vec::new(),
             ends: Vec::new(),
             pools: Vec::new(),
             queues: Vec::new(),
@@ -59,16 +59,16 @@ impl Cluster {
             steps: 0,
             profile,
         };
-        let sites = cluster.add_sites(bug)?;
+        let objects = cluster.add_host_objects(bug)?;
         for _ in 0..cluster.profile.pairs {
-            cluster.add_pair(&sites)?;
+            cluster.add_pair(&objects)?;
         }
         Ok(cluster)
     }
 
-    fn add_sites(&mut self, bug: Option<Bug>) -> Result<Vec<Site>, Complaint> {
+    fn add_host_objects(&mut self, bug: Option<Bug>) -> Result<Vec<HostObjects>, CheckError> {
         let over_ipv6 = self.rng.percent(40);
-        let mut sites = Vec::new();
+        let mut objects = Vec::new();
         for number in 0..self.profile.hosts {
             let address = address_of(number, over_ipv6);
             let mut config = draw_config(&mut self.rng, address);
@@ -80,20 +80,21 @@ impl Cluster {
             if let (Some(bug), Some(device)) = (bug, self.world.device(host)) {
                 device.sabotage(bug);
             }
-            sites.push(self.add_site(host)?);
+            objects.push(self.add_objects_of(host)?);
         }
-        Ok(sites)
+        Ok(objects)
     }
 
-    fn add_site(&mut self, host: usize) -> Result<Site, Complaint> {
+    fn add_objects_of(&mut self, host: usize) -> Result<HostObjects, CheckError> {
         let extended = self.profile.service == Service::Extended;
         let count = self.rng.between(1, 3);
         let device = self.device(host)?;
         let domain = device.allocate_domain()?;
         let other_domain = device.allocate_domain()?;
-        let xrc_domain = match extended {
-            true => Some(device.open_xrc_domain()?),
-            false => None,
+        let xrc_domain = if extended {
+            Some(device.open_xrc_domain()?)
+        } else {
+            None
         };
         let queues = (0..count)
             .map(|_| device.create_completion_queue(COMPLETIONS))
@@ -104,7 +105,7 @@ impl Cluster {
             armed: None,
             notifications: 0,
         }));
-        let mut site = Site {
+        let mut objects = HostObjects {
             host,
             domain,
             other_domain,
@@ -114,62 +115,66 @@ impl Cluster {
         };
         if extended || self.profile.shares_receives {
             for _ in 0..self.rng.between(1, 2) {
-                let pool = self.add_shared_pool(&site)?;
-                site.shared.push(pool);
+                let pool = self.add_shared_pool(&objects)?;
+                objects.shared.push(pool);
             }
         }
-        Ok(site)
+        Ok(objects)
     }
 
     /// The device of a host, while everything is built.
-    pub(super) fn device(&mut self, host: usize) -> Result<&mut Device, Complaint> {
+    pub(super) fn device(&mut self, host: usize) -> Result<&mut Device, CheckError> {
         let device = self.world.device(host);
-        device.ok_or_else(|| Complaint::new("a host died before it lived"))
+        device.ok_or_else(|| CheckError::new("a host is down during the setup"))
     }
 
     /// Registers memory of a host in a domain; returns its index and its key.
-    pub(super) fn add_arena(
+    pub(super) fn add_memory(
         &mut self,
         host: usize,
         domain: Id<ProtectionDomain>,
         length: usize,
         access: Access,
-    ) -> Result<(usize, Key), Complaint> {
+    ) -> Result<(usize, Key), CheckError> {
         // The base is aligned, so aligned words of the region are aligned in memory.
         let base = match self.rng.below(4) {
             0 => 0,
             1 => u64::MAX - (length as u64 | 7) - 8 * self.rng.below(100) as u64,
             _ => self.rng.word() >> 8 & !7,
         };
-        let arena = Arena::new(host, length, base, &mut self.rng);
-        let buffer = arena.buffer();
+        let memory = ModelMemory::new(host, length, base, &mut self.rng);
+        let buffer = memory.buffer();
         let registered = self.device(host)?.register(domain, buffer, base, access)?;
-        self.arenas.push(arena);
+        self.memories.push(memory);
         self.live_keys.push((host, registered.local_key));
-        Ok((self.arenas.len() - 1, registered.local_key))
+        Ok((self.memories.len() - 1, registered.local_key))
     }
 
     /// Memory that peers may access: one region with all rights, others with fewer.
-    pub(super) fn add_targets(&mut self, site: &Site) -> Result<Vec<Target>, Complaint> {
+    pub(super) fn add_targets(&mut self, objects: &HostObjects) -> Result<Vec<Target>, CheckError> {
         let mut targets = Vec::new();
         for number in 0..self.rng.between(1, 3) {
             let access = match number {
                 0 => ALL_RIGHTS | Access::WINDOW_BIND,
                 _ => Access::from_bits_truncate(self.rng.word() as u32) & ALL_RIGHTS,
             } | Access::LOCAL_WRITE;
-            let length = self.profile.longest.max(256) + self.rng.below(self.profile.arena);
-            let (arena, key) = self.add_arena(site.host, site.domain, length, access)?;
-            targets.push(Target { arena, key, access });
+            let length = self.profile.longest.max(256) + self.rng.below(self.profile.memory);
+            let (memory, key) = self.add_memory(objects.host, objects.domain, length, access)?;
+            targets.push(Target {
+                memory,
+                key,
+                access,
+            });
         }
         Ok(targets)
     }
 
-    fn add_shared_pool(&mut self, site: &Site) -> Result<usize, Complaint> {
+    fn add_shared_pool(&mut self, objects: &HostObjects) -> Result<usize, CheckError> {
         let max_segments = self.rng.between(1, 8) as u32;
-        let completions = *self.rng.pick(&site.queues);
-        let domain = site.domain;
-        let extended = site.xrc_domain.map(|domain| (domain, completions));
-        let device = self.device(site.host)?;
+        let completions = *self.rng.pick(&objects.queues);
+        let domain = objects.domain;
+        let extended = objects.xrc_domain.map(|domain| (domain, completions));
+        let device = self.device(objects.host)?;
         let queue = device.create_shared_receive_queue(SharedReceiveInit {
             domain,
             capacity: 128,
@@ -178,7 +183,7 @@ impl Cluster {
         })?;
         let made = device.shared_receive_queue(queue);
         let number = made.and_then(SharedReceiveQueue::number);
-        let pool = self.add_pool(site, Owner::Shared(queue), max_segments as usize)?;
+        let pool = self.add_pool(objects, Owner::Shared(queue), max_segments as usize)?;
         self.pools[pool].number = number;
         self.pools[pool].completions = extended.map(|(_, completions)| completions);
         Ok(pool)
@@ -187,10 +192,10 @@ impl Cluster {
     /// A receive pool with its own memory.
     pub(super) fn add_pool(
         &mut self,
-        site: &Site,
+        objects: &HostObjects,
         owner: Owner,
         max_segments: usize,
-    ) -> Result<usize, Complaint> {
+    ) -> Result<usize, CheckError> {
         // Unless receives are posted late, a queue must never be empty.
         let late = self.profile.late_receives;
         let depth = if late { self.rng.between(1, 12) } else { 64 };
@@ -203,8 +208,8 @@ impl Cluster {
         // Three times the used size, because free ranges are found by random tries.
         let length = 3 * (depth + 2) * (capacity + 128);
         let access = Access::LOCAL_WRITE;
-        let (arena, key) = self.add_arena(site.host, site.domain, length, access)?;
-        let mut pool = Pool::new(site.host, arena, key, owner);
+        let (memory, key) = self.add_memory(objects.host, objects.domain, length, access)?;
+        let mut pool = Pool::new(objects.host, memory, key, owner);
         pool.min_capacity = capacity;
         pool.max_capacity = capacity + *self.rng.pick(&[0, 0, 7, 63]);
         pool.max_segments = max_segments;
@@ -217,30 +222,31 @@ impl Cluster {
 
 fn address_of(number: usize, over_ipv6: bool) -> IpAddr {
     let number = number as u8 + 1;
-    match over_ipv6 {
-        true => Ipv6Addr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)]).into(),
-        false => Ipv4Addr::from([10, 0, 0, number]).into(),
+    if over_ipv6 {
+        Ipv6Addr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)]).into()
+    } else {
+        Ipv4Addr::from([10, 0, 0, number]).into()
     }
 }
 
 /// A random device configuration.
 pub(crate) fn draw_config(rng: &mut Rng, address: IpAddr) -> Config {
-    let batch = match rng.percent(50) {
-        true => BatchLimits::default(),
-        false => BatchLimits {
+    let batch = if rng.percent(50) {
+        BatchLimits::default()
+    } else {
+        BatchLimits {
             packets: *rng.pick(&[1, 1, 2, 7]),
             bytes: rng.between(5000, 65_000),
-        },
+        }
     };
-    let window = match rng.percent(50) {
-        true => WindowLimits::default(),
-        false => {
-            let min = rng.between(1, 20_000) as u32;
-            WindowLimits {
-                min,
-                initial: min + rng.below(20_000) as u32,
-                max: min + 20_000 + rng.below(100_000) as u32,
-            }
+    let window = if rng.percent(50) {
+        WindowLimits::default()
+    } else {
+        let min = rng.between(1, 20_000) as u32;
+        WindowLimits {
+            min,
+            initial: min + rng.below(20_000) as u32,
+            max: min + 20_000 + rng.below(100_000) as u32,
         }
     };
     Config {
@@ -250,9 +256,10 @@ pub(crate) fn draw_config(rng: &mut Rng, address: IpAddr) -> Config {
             first: 16 + rng.below(1 << 20) as u32,
             ..NumberSpace::default()
         },
-        source_port: match rng.percent(50) {
-            true => SourcePort::OfFlow,
-            false => SourcePort::Fixed(rng.between(1024, 65_535) as u16),
+        source_port: if rng.percent(50) {
+            SourcePort::OfFlow
+        } else {
+            SourcePort::Fixed(rng.between(1024, 65_535) as u16)
         },
         batch,
         window,

@@ -5,12 +5,12 @@ use std::time::Duration;
 use engine::{Access, Address, Attributes, Kind, QueuePairInit, State};
 use wire::{AckTimeout, PathMtu, Psn, RnrTimer};
 
-use super::build::Site;
+use super::build::HostObjects;
 use super::end::{End, Limits};
 use super::pool::Owner;
 use super::{Cluster, Service};
-use crate::Complaint;
-use crate::plain::ALL_RIGHTS;
+use crate::CheckError;
+use crate::simple_connect::ALL_RIGHTS;
 
 /// The parameters that both ends of a connection share.
 struct Agreement {
@@ -25,11 +25,12 @@ struct Agreement {
 
 impl Cluster {
     /// Adds two connected queue pairs at two hosts, or sometimes at one.
-    pub(super) fn add_pair(&mut self, sites: &[Site]) -> Result<(), Complaint> {
-        let first = self.rng.below(sites.len());
-        let second = match self.rng.percent(5) {
-            true => first,
-            false => (first + self.rng.between(1, sites.len() - 1)) % sites.len(),
+    pub(super) fn add_pair(&mut self, objects: &[HostObjects]) -> Result<(), CheckError> {
+        let first = self.rng.below(objects.len());
+        let second = if self.rng.percent(5) {
+            first
+        } else {
+            (first + self.rng.between(1, objects.len() - 1)) % objects.len()
         };
         let mtu = self.draw_mtu();
         let kinds = match self.profile.service {
@@ -37,15 +38,15 @@ impl Cluster {
             Service::Unreliable => [Kind::Uc; 2],
             Service::Extended => [Kind::XrcInitiator, Kind::XrcTarget],
         };
-        let one = self.add_end(&sites[first], kinds[0], mtu)?;
-        let other = self.add_end(&sites[second], kinds[1], mtu)?;
+        let one = self.add_end(&objects[first], kinds[0], mtu)?;
+        let other = self.add_end(&objects[second], kinds[1], mtu)?;
         self.ends[one].peer = other;
         self.ends[other].peer = one;
         self.join([one, other])
     }
 
     /// Connects two ends that are in RESET.
-    pub(super) fn join(&mut self, pair: [usize; 2]) -> Result<(), Complaint> {
+    pub(super) fn join(&mut self, pair: [usize; 2]) -> Result<(), CheckError> {
         let mtu = self.ends[pair[0]].limits.mtu;
         let agreement = self.draw_agreement(mtu);
         for side in [0, 1] {
@@ -83,52 +84,58 @@ impl Cluster {
 
     /// Often close to the wrap-around of the PSN space, where most bugs are.
     fn draw_psn(&mut self) -> Psn {
-        match self.rng.percent(60) {
-            true => Psn::ZERO - self.rng.below(120) as u32,
-            false => Psn::new(self.rng.word() as u32),
+        if self.rng.percent(60) {
+            Psn::ZERO - self.rng.below(120) as u32
+        } else {
+            Psn::new(self.rng.word() as u32)
         }
     }
 
-    fn add_end(&mut self, site: &Site, kind: Kind, mtu: PathMtu) -> Result<usize, Complaint> {
+    fn add_end(
+        &mut self,
+        objects: &HostObjects,
+        kind: Kind,
+        mtu: PathMtu,
+    ) -> Result<usize, CheckError> {
         let limits = self.draw_limits(mtu);
-        let shares = kind == Kind::Rc && !site.shared.is_empty() && self.rng.percent(70);
-        let shared = shares.then(|| *self.rng.pick(&site.shared));
-        let init = self.draw_init(site, kind, &limits, shared);
-        let number = self.device(site.host)?.create_queue_pair(init)?;
-        let place = self.ends.len();
+        let shares = kind == Kind::Rc && !objects.shared.is_empty() && self.rng.percent(70);
+        let shared = shares.then(|| *self.rng.pick(&objects.shared));
+        let init = self.draw_init(objects, kind, &limits, shared);
+        let number = self.device(objects.host)?.create_queue_pair(init)?;
+        let index = self.ends.len();
         let pools = match (kind, shared) {
             (Kind::XrcInitiator, _) => Vec::new(),
-            (Kind::XrcTarget, _) => site.shared.clone(),
+            (Kind::XrcTarget, _) => objects.shared.clone(),
             (_, Some(pool)) => vec![pool],
             (_, None) => {
                 let segments = init.max_receive_segments as usize;
-                vec![self.add_pool(site, Owner::End(place), segments)?]
+                vec![self.add_pool(objects, Owner::End(index), segments)?]
             }
         };
         let quota = match kind {
             Kind::XrcTarget => 0,
             _ => self.rng.between(1, self.profile.requests),
         };
-        let size = 4 * self.profile.arena;
+        let size = 4 * self.profile.memory;
         let end = End {
-            local: self.add_arena(site.host, site.domain, size, Access::LOCAL_WRITE)?,
-            constant: self.add_arena(site.host, site.domain, 512, Access::empty())?,
-            targets: self.add_targets(site)?,
+            local: self.add_memory(objects.host, objects.domain, size, Access::LOCAL_WRITE)?,
+            constant: self.add_memory(objects.host, objects.domain, 512, Access::empty())?,
+            targets: self.add_targets(objects)?,
             access: self.draw_access(),
-            stale: self.draw_stale(site)?,
-            windows: self.draw_windows(site)?,
+            stale: self.draw_stale(objects)?,
+            windows: self.draw_windows(objects)?,
             completions: Some([init.send_completions, init.receive_completions]),
             pools,
             quota,
-            ..End::new(site.host, number, kind, limits)
+            ..End::new(objects.host, number, kind, limits)
         };
         self.ends.push(end);
-        Ok(place)
+        Ok(index)
     }
 
     fn draw_init(
         &mut self,
-        site: &Site,
+        objects: &HostObjects,
         kind: Kind,
         limits: &Limits,
         shared: Option<usize>,
@@ -138,16 +145,16 @@ impl Cluster {
             Owner::End(_) => None,
         });
         QueuePairInit {
-            receive_completions: *self.rng.pick(&site.queues),
+            receive_completions: *self.rng.pick(&objects.queues),
             shared_receive: shared,
-            xrc_domain: site.xrc_domain.filter(|_| kind == Kind::XrcTarget),
+            xrc_domain: objects.xrc_domain.filter(|_| kind == Kind::XrcTarget),
             max_sends: limits.max_sends as u32,
             max_receives: 64,
             max_send_segments: limits.max_segments as u32,
             max_receive_segments: self.rng.between(1, 8) as u32,
             max_inline: limits.max_inline as u32,
             signal_all: limits.signal_all,
-            ..QueuePairInit::new(kind, site.domain, *self.rng.pick(&site.queues))
+            ..QueuePairInit::new(kind, objects.domain, *self.rng.pick(&objects.queues))
         }
     }
 
@@ -156,9 +163,10 @@ impl Cluster {
             && self.profile.death.is_none()
             && self.profile.breaks == 0
             && self.profile.violations == 0;
-        let ack_timeout = match patient && self.rng.percent(30) {
-            true => None,
-            false => Some(self.draw_timeout()),
+        let ack_timeout = if patient && self.rng.percent(30) {
+            None
+        } else {
+            Some(self.draw_timeout())
         };
         Limits {
             mtu,
@@ -184,15 +192,16 @@ impl Cluster {
                     .interval()
                     .is_some_and(|interval| interval > slowest)
             })
-            .expect("no network is slower than two hours");
+            .expect("a timeout code exists for every network delay");
         let code = shortest.code() + self.rng.below(3) as u8;
         AckTimeout::new(code).unwrap_or(shortest)
     }
 
     fn draw_access(&mut self) -> Access {
-        match self.profile.limits_access && self.rng.percent(40) {
-            true => Access::from_bits_truncate(self.rng.word() as u32) & ALL_RIGHTS,
-            false => ALL_RIGHTS,
+        if self.profile.limits_access && self.rng.percent(40) {
+            Access::from_bits_truncate(self.rng.word() as u32) & ALL_RIGHTS
+        } else {
+            ALL_RIGHTS
         }
     }
 
@@ -202,7 +211,7 @@ impl Cluster {
         pair: [usize; 2],
         side: usize,
         agreement: &Agreement,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let (local, peer) = (pair[side], pair[1 - side]);
         let steps = [
             self.initialized(local),

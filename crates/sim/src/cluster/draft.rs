@@ -7,7 +7,7 @@ use wire::{FlushPlacement, FlushRange, Key};
 
 use super::Cluster;
 use super::end::{Effect, Expected, Message, Target};
-use crate::arena::Block;
+use crate::model_memory::Block;
 
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,10 +85,10 @@ impl Draft {
     }
 }
 
-/// Bytes of the peer that a request names.
+/// A range of the memory of the peer that a request addresses.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
-    pub(crate) arena: usize,
+pub(crate) struct RemoteRange {
+    pub(crate) memory: usize,
     pub(crate) range: Range<usize>,
     pub(crate) remote: Remote,
 }
@@ -143,11 +143,11 @@ impl Cluster {
             });
         }
         let pieces = self.draw_pieces(length, limits.max_segments);
-        let arena = &mut self.arenas[self.ends[end].local.0];
-        let block = arena.allocate(length, pieces, &mut self.rng)?;
-        arena.scribble(&block, &mut self.rng);
+        let memory = &mut self.memories[self.ends[end].local.0];
+        let block = memory.allocate(length, pieces, &mut self.rng)?;
+        memory.scribble(&block, &mut self.rng);
         Some(Source {
-            bytes: arena.planned_message(&block),
+            bytes: memory.planned_message(&block),
             block: Some(block),
         })
     }
@@ -159,8 +159,8 @@ impl Cluster {
         draft.request = match &source.block {
             None => request.inline(&source.bytes),
             Some(block) => {
-                let (arena, key) = self.ends[end].local;
-                request.with(self.segments(arena, key, block))
+                let (memory, key) = self.ends[end].local;
+                request.with(self.segments(memory, key, block))
             }
         };
         draft.block = source.block.clone();
@@ -170,23 +170,23 @@ impl Cluster {
     /// A request with memory for a result; none if no memory is free.
     pub(super) fn with_result(&mut self, end: usize, work: Work, length: usize) -> Option<Draft> {
         let pieces = self.draw_pieces(length, self.ends[end].limits.max_segments);
-        let (arena, key) = self.ends[end].local;
-        let block = self.arenas[arena].allocate(length, pieces, &mut self.rng)?;
+        let (memory, key) = self.ends[end].local;
+        let block = self.memories[memory].allocate(length, pieces, &mut self.rng)?;
         let mut draft = Draft::new(work);
-        draft.request = draft.request.with(self.segments(arena, key, &block));
+        draft.request = draft.request.with(self.segments(memory, key, &block));
         draft.block = Some(block);
         Some(draft)
     }
 
     /// The effects of a result on the pieces of its block.
     pub(super) fn result_effects(&self, end: usize, block: &Block, bytes: &[u8]) -> Vec<Effect> {
-        let arena = self.ends[end].local.0;
+        let memory = self.ends[end].local.0;
         let mut rest = bytes;
         let mut effects = Vec::with_capacity(block.pieces.len());
         for piece in &block.pieces {
             let (now, later) = rest.split_at(piece.len());
             effects.push(Effect {
-                arena,
+                memory,
                 offset: piece.start,
                 bytes: now.to_vec(),
             });
@@ -207,22 +207,22 @@ impl Cluster {
     }
 
     /// `length` bytes of the peer with these rights, at an offset that is a multiple of `align`.
-    pub(super) fn draw_place(
+    pub(super) fn draw_remote_range(
         &mut self,
         end: usize,
         rights: Access,
         length: usize,
         align: usize,
-    ) -> Place {
+    ) -> RemoteRange {
         let target = self.draw_target(end, rights);
-        let arena = &self.arenas[target.arena];
-        let room = (arena.len() - length) / align;
+        let memory = &self.memories[target.memory];
+        let room = (memory.len() - length) / align;
         let offset = self.rng.below(room + 1) * align;
-        Place {
-            arena: target.arena,
+        RemoteRange {
+            memory: target.memory,
             range: offset..offset + length,
             remote: Remote {
-                address: arena.address(offset),
+                address: memory.address(offset),
                 key: target.key,
             },
         }
@@ -260,24 +260,24 @@ impl Cluster {
 
     pub(super) fn draft_write(&mut self, end: usize, immediate: Option<[u8; 4]>) -> Option<Draft> {
         let length = self.draw_length(self.ends[end].limits.mtu.bytes(), self.profile.longest);
-        let place = self.draw_place(end, Access::REMOTE_WRITE, length, 1);
-        self.draft_write_to(end, &place, immediate)
+        let target_range = self.draw_remote_range(end, Access::REMOTE_WRITE, length, 1);
+        self.draft_write_to(end, &target_range, immediate)
     }
 
     pub(super) fn draft_write_to(
         &mut self,
         end: usize,
-        place: &Place,
+        target_range: &RemoteRange,
         immediate: Option<[u8; 4]>,
     ) -> Option<Draft> {
-        let length = place.range.len();
+        let length = target_range.range.len();
         let source = self.draw_source(end, length)?;
         let work = match immediate {
-            None => Work::Write(place.remote),
-            Some(bytes) => Work::WriteImmediate(place.remote, bytes),
+            None => Work::Write(target_range.remote),
+            Some(bytes) => Work::WriteImmediate(target_range.remote, bytes),
         };
         let mut draft = self.with_source(end, work, &source);
-        self.change(end, &mut draft, place, source.bytes);
+        self.change(end, &mut draft, target_range, source.bytes);
         if immediate.is_some() {
             draft.message = Some(Message {
                 pool: self.draw_pool(end),
@@ -294,47 +294,61 @@ impl Cluster {
     }
 
     /// The request changes the peer's memory: a fence orders it after reads of the same bytes.
-    pub(super) fn change(&self, end: usize, draft: &mut Draft, place: &Place, bytes: Vec<u8>) {
-        draft.fence_if(self.ends[end].is_reading(place.arena, &place.range));
+    pub(super) fn change(
+        &self,
+        end: usize,
+        draft: &mut Draft,
+        target_range: &RemoteRange,
+        bytes: Vec<u8>,
+    ) {
+        draft.fence_if(self.ends[end].is_reading(target_range.memory, &target_range.range));
         draft.effects.push(Effect {
-            arena: place.arena,
-            offset: place.range.start,
+            memory: target_range.memory,
+            offset: target_range.range.start,
             bytes,
         });
     }
 
     pub(super) fn draft_read(&mut self, end: usize) -> Option<Draft> {
         let length = self.draw_length(self.ends[end].limits.mtu.bytes(), self.profile.longest);
-        let place = self.draw_place(end, Access::REMOTE_READ, length, 1);
-        self.draft_read_from(end, &place)
+        let target_range = self.draw_remote_range(end, Access::REMOTE_READ, length, 1);
+        self.draft_read_from(end, &target_range)
     }
 
-    pub(super) fn draft_read_from(&mut self, end: usize, place: &Place) -> Option<Draft> {
-        let mut draft = self.with_result(end, Work::Read(place.remote), place.range.len())?;
-        let bytes = self.arenas[place.arena]
-            .planned(place.range.clone())
+    pub(super) fn draft_read_from(
+        &mut self,
+        end: usize,
+        target_range: &RemoteRange,
+    ) -> Option<Draft> {
+        let mut draft = self.with_result(
+            end,
+            Work::Read(target_range.remote),
+            target_range.range.len(),
+        )?;
+        let bytes = self.memories[target_range.memory]
+            .planned(target_range.range.clone())
             .to_vec();
         if let Some(block) = &draft.block {
             draft.effects = self.result_effects(end, block, &bytes);
         }
-        draft.reads = Some((place.arena, place.range.clone()));
+        draft.reads = Some((target_range.memory, target_range.range.clone()));
         Some(draft)
     }
 
     pub(super) fn draft_atomic(&mut self, end: usize, verb: Verb) -> Option<Draft> {
-        let place = self.draw_place(end, Access::REMOTE_ATOMIC, 8, 8);
-        let original = self.word(&place);
+        let target_range = self.draw_remote_range(end, Access::REMOTE_ATOMIC, 8, 8);
+        let original = self.word(&target_range);
         let operand = self.rng.word();
         let (work, result) = match verb {
             Verb::FetchAdd => {
-                let (remote, add) = (place.remote, operand);
+                let (remote, add) = (target_range.remote, operand);
                 (Work::FetchAdd { remote, add }, original.wrapping_add(add))
             }
             _ => {
                 let hits = self.rng.percent(60);
                 let compare = if hits { original } else { self.rng.word() };
                 let swap = operand;
-                let remote = place.remote;
+                let remote = target_range.remote;
                 let swapped = if compare == original { swap } else { original };
                 let work = Work::CompareSwap {
                     remote,
@@ -348,20 +362,25 @@ impl Cluster {
         if let Some(block) = &draft.block {
             draft.effects = self.result_effects(end, block, &original.to_ne_bytes());
         }
-        self.change(end, &mut draft, &place, result.to_ne_bytes().to_vec());
+        self.change(
+            end,
+            &mut draft,
+            &target_range,
+            result.to_ne_bytes().to_vec(),
+        );
         Some(draft)
     }
 
-    fn word(&self, place: &Place) -> u64 {
-        let bytes = self.arenas[place.arena].planned(place.range.clone());
+    fn word(&self, target_range: &RemoteRange) -> u64 {
+        let bytes = self.memories[target_range.memory].planned(target_range.range.clone());
         u64::from_ne_bytes(bytes.try_into().expect("an atomic has eight bytes"))
     }
 
     pub(super) fn draft_atomic_write(&mut self, end: usize) -> Option<Draft> {
-        let place = self.draw_place(end, Access::REMOTE_WRITE, 8, 8);
+        let target_range = self.draw_remote_range(end, Access::REMOTE_WRITE, 8, 8);
         let source = self.draw_source(end, 8)?;
-        let mut draft = self.with_source(end, Work::AtomicWrite(place.remote), &source);
-        self.change(end, &mut draft, &place, source.bytes);
+        let mut draft = self.with_source(end, Work::AtomicWrite(target_range.remote), &source);
+        self.change(end, &mut draft, &target_range, source.bytes);
         Some(draft)
     }
 
@@ -371,9 +390,9 @@ impl Cluster {
         let range = *self.rng.pick(&[FlushRange::Range, FlushRange::Region]);
         let rights = Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT;
         let length = self.rng.below(100);
-        let place = self.draw_place(end, rights, length, 1);
+        let target_range = self.draw_remote_range(end, rights, length, 1);
         Draft::new(Work::Flush {
-            remote: place.remote,
+            remote: target_range.remote,
             length: length as u32,
             placement,
             range,
@@ -387,12 +406,12 @@ impl Cluster {
         });
         let earlier = results.next_back()?.block.clone()?;
         let local = self.ends[end].local.0;
-        let bytes = self.arenas[local].planned_message(&earlier);
-        let block = Some(self.arenas[local].share(&earlier));
-        let place = self.draw_place(end, Access::REMOTE_WRITE, bytes.len(), 1);
+        let bytes = self.memories[local].planned_message(&earlier);
+        let block = Some(self.memories[local].share(&earlier));
+        let target_range = self.draw_remote_range(end, Access::REMOTE_WRITE, bytes.len(), 1);
         let source = Source { bytes, block };
-        let mut draft = self.with_source(end, Work::Write(place.remote), &source);
-        self.change(end, &mut draft, &place, source.bytes);
+        let mut draft = self.with_source(end, Work::Write(target_range.remote), &source);
+        self.change(end, &mut draft, &target_range, source.bytes);
         draft.fence_if(true);
         Some(draft)
     }
@@ -404,9 +423,10 @@ impl Cluster {
             key: Key::new(self.rng.word() as u32),
         };
         let reads = self.rng.percent(50) && self.ends[end].is_reliable();
-        Draft::new(match reads {
-            true => Work::Read(remote),
-            false => Work::Write(remote),
+        Draft::new(if reads {
+            Work::Read(remote)
+        } else {
+            Work::Write(remote)
         })
     }
 }

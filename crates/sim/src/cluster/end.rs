@@ -7,7 +7,7 @@ use std::time::Duration;
 use engine::{Access, CompletedWork, CompletionQueue, Id, Kind, Remote, Status};
 use wire::{Key, PathMtu, Qpn};
 
-use crate::arena::Block;
+use crate::model_memory::Block;
 use crate::tap::Endpoint;
 
 /// A queue pair and the model of its send queue.
@@ -37,7 +37,7 @@ pub(crate) struct End {
     /// Requests without a completion yet, oldest first.
     pub(crate) outstanding: VecDeque<Posted>,
     /// Messages for the peer's receives, oldest first.
-    pub(crate) under_way: VecDeque<Message>,
+    pub(crate) in_flight: VecDeque<Message>,
     /// Received messages of an unreliable service, to detect duplicates.
     pub(crate) came: Vec<Message>,
     /// How many requests are left to post.
@@ -74,7 +74,7 @@ pub(crate) struct Limits {
 /// Memory that the peer of an end may access.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
-    pub(crate) arena: usize,
+    pub(crate) memory: usize,
     pub(crate) key: Key,
     pub(crate) access: Access,
 }
@@ -103,7 +103,7 @@ pub(crate) enum Opening {
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     pub(crate) key: Key,
-    pub(crate) arena: usize,
+    pub(crate) memory: usize,
     pub(crate) range: Range<usize>,
     pub(crate) access: Access,
 }
@@ -163,7 +163,7 @@ pub(crate) struct Posted {
 /// Bytes that a request writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Effect {
-    pub(crate) arena: usize,
+    pub(crate) memory: usize,
     pub(crate) offset: usize,
     pub(crate) bytes: Vec<u8>,
 }
@@ -209,7 +209,7 @@ impl End {
             pools: Vec::new(),
             stream: 0,
             outstanding: VecDeque::new(),
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             came: Vec::new(),
             quota: 0,
             doomed: false,
@@ -245,11 +245,13 @@ impl End {
     }
 
     /// Whether posted reads may still read these bytes of the peer.
-    pub(crate) fn is_reading(&self, arena: usize, range: &Range<usize>) -> bool {
+    pub(crate) fn is_reading(&self, memory: usize, range: &Range<usize>) -> bool {
         let read = |posted: &Posted| posted.reads.clone();
         self.outstanding
             .iter()
             .filter_map(read)
-            .any(|(other, reading)| other == arena && crate::arena::overlap(&reading, range))
+            .any(|(other, reading)| {
+                other == memory && crate::model_memory::overlap(&reading, range)
+            })
     }
 }

@@ -10,14 +10,14 @@ use wire::{Key, Qpn};
 
 use super::Cluster;
 use super::end::{Cause, Message};
-use super::watch::Due;
-use crate::Complaint;
-use crate::arena::Block;
+use super::observe::Due;
+use crate::CheckError;
+use crate::model_memory::Block;
 
 /// A receive queue and its posted receives.
 pub(crate) struct Pool {
     pub(crate) host: usize,
-    pub(crate) arena: usize,
+    pub(crate) memory: usize,
     pub(crate) key: Key,
     pub(crate) owner: Owner,
     /// The completion queue of its receives, if it is not that of the queue pair.
@@ -56,10 +56,10 @@ pub(crate) struct Receive {
 }
 
 impl Pool {
-    pub(crate) fn new(host: usize, arena: usize, key: Key, owner: Owner) -> Self {
+    pub(crate) fn new(host: usize, memory: usize, key: Key, owner: Owner) -> Self {
         Self {
             host,
-            arena,
+            memory,
             key,
             owner,
             completions: None,
@@ -81,7 +81,7 @@ const POOL_SHIFT: u32 = 40;
 
 impl Cluster {
     /// Posts receives up to the target, but at most `most`.
-    pub(crate) fn refill(&mut self, pool: usize, most: usize) -> Result<(), Complaint> {
+    pub(crate) fn refill(&mut self, pool: usize, most: usize) -> Result<(), CheckError> {
         for _ in 0..most {
             if self.pools[pool].posted.len() >= self.pools[pool].depth || !self.is_usable(pool) {
                 break;
@@ -117,10 +117,10 @@ impl Cluster {
     }
 
     /// Posts a receive; false if no memory is free.
-    fn post_receive(&mut self, pool: usize) -> Result<bool, Complaint> {
+    fn post_receive(&mut self, pool: usize) -> Result<bool, CheckError> {
         let Pool {
             host,
-            arena,
+            memory,
             key,
             owner,
             min_capacity,
@@ -130,23 +130,27 @@ impl Cluster {
         } = self.pools[pool];
         let length = self.rng.between(min_capacity, max_capacity);
         let pieces = self.draw_pieces(length, max_segments);
-        let Some(block) = self.arenas[arena].allocate(length, pieces, &mut self.rng) else {
+        let Some(block) = self.memories[memory].allocate(length, pieces, &mut self.rng) else {
             return Ok(false);
         };
         let poisoned = self.rng.per_mille(self.profile.poisoned_receives);
-        let key = match poisoned {
-            true => Key::new(key.value() ^ 0x0080_0000),
-            false => key,
+        let key = if poisoned {
+            Key::new(key.value() ^ 0x0080_0000)
+        } else {
+            key
         };
         self.pools[pool].posts += 1;
         let id = (pool as u64) << POOL_SHIFT | self.pools[pool].posts;
-        let request = ReceiveRequest::new(id, self.segments(arena, key, &block));
-        let device = self.world.device(host).expect("the caller looked");
+        let request = ReceiveRequest::new(id, self.segments(memory, key, &block));
+        let device = self
+            .world
+            .device(host)
+            .expect("the caller checked that the host is up");
         let posted = match owner {
             Owner::End(end) => device.post_receive(self.ends[end].number, request),
             Owner::Shared(queue) => device.post_shared_receive(queue, request),
         };
-        posted.map_err(|error| Complaint::new(format!("a receive was not taken: {error}")))?;
+        posted.map_err(|error| CheckError::new(format!("a receive was refused: {error}")))?;
         self.pools[pool].posted.push_back(Receive {
             id,
             block,
@@ -156,7 +160,7 @@ impl Cluster {
     }
 
     /// Arms the limit of a shared receive queue.
-    pub(super) fn arm_limit(&mut self, pool: usize) -> Result<(), Complaint> {
+    pub(super) fn arm_limit(&mut self, pool: usize) -> Result<(), CheckError> {
         let Owner::Shared(queue) = self.pools[pool].owner else {
             return Ok(());
         };
@@ -175,20 +179,20 @@ impl Cluster {
         &mut self,
         host: usize,
         queue: Id<SharedReceiveQueue>,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let owner = Owner::Shared(queue);
         let mut pools = self.pools.iter_mut();
         let pool = pools.find(|pool| pool.host == host && pool.owner == owner);
         match pool.and_then(|pool| pool.armed.take()) {
             Some(_) => Ok(()),
-            None => Err(Complaint::new(format!(
-                "shared receive queue {queue:?} of host {host} tells of a limit that is not armed"
+            None => Err(CheckError::new(format!(
+                "shared receive queue {queue:?} of host {host} reports a limit that is not armed"
             ))),
         }
     }
 
     /// A queue that fell below its limit, and stayed there, must have reported it.
-    pub(super) fn check_limits(&self, host: usize) -> Result<(), Complaint> {
+    pub(super) fn check_limits(&self, host: usize) -> Result<(), CheckError> {
         let Some(device) = self.world.peek(host) else {
             return Ok(());
         };
@@ -200,9 +204,9 @@ impl Cluster {
                 .shared_receive_queue(queue)
                 .map_or(0, SharedReceiveQueue::len);
             if pool.used && left < limit as usize {
-                return Err(Complaint::new(format!(
+                return Err(CheckError::new(format!(
                     "shared receive queue {queue:?} of host {host} has {left} receives left and \
-                     keeps silent about its limit of {limit}"
+                     did not report its limit of {limit}"
                 )));
             }
         }
@@ -211,19 +215,19 @@ impl Cluster {
 
     /// These receives never complete: their content is unknown.
     pub(super) fn abandon_receives(&mut self, pool: usize) {
-        let arena = &mut self.arenas[self.pools[pool].arena];
+        let memory = &mut self.memories[self.pools[pool].memory];
         for receive in self.pools[pool].posted.drain(..) {
             for piece in receive.block.pieces {
-                arena.accept(piece);
+                memory.accept(piece);
             }
         }
     }
 
     /// The segments of a block.
-    pub(crate) fn segments(&self, arena: usize, key: Key, block: &Block) -> Vec<Segment> {
-        let arena = &self.arenas[arena];
+    pub(crate) fn segments(&self, memory: usize, key: Key, block: &Block) -> Vec<Segment> {
+        let memory = &self.memories[memory];
         let segment = |piece: &std::ops::Range<usize>| Segment {
-            address: arena.address(piece.start),
+            address: memory.address(piece.start),
             length: piece.len() as u32,
             key,
         };
@@ -235,7 +239,7 @@ impl Cluster {
         &mut self,
         end: usize,
         completion: &Completion,
-    ) -> Result<Due, Complaint> {
+    ) -> Result<Due, CheckError> {
         let pool = (completion.id >> POOL_SHIFT) as usize;
         let receive = self.take_posted(end, pool, completion.id)?;
         if completion.status != Status::Success {
@@ -245,7 +249,7 @@ impl Cluster {
         let message = self.next_message(end, pool, &receive, completion)?;
         self.check_message(end, &message, completion)?;
         if receive.poisoned && !message.data.is_empty() {
-            return Err(self.complain(end, "a message came into memory that can't be used"));
+            return Err(self.error_at(end, "a message was received with an invalid key"));
         }
         self.store_message(end, pool, &receive, &message)?;
         if let Some(key) = message.invalidates {
@@ -258,17 +262,17 @@ impl Cluster {
         })
     }
 
-    fn take_posted(&mut self, end: usize, pool: usize, id: u64) -> Result<Receive, Complaint> {
+    fn take_posted(&mut self, end: usize, pool: usize, id: u64) -> Result<Receive, CheckError> {
         let Some(found) = self.pools.get_mut(pool) else {
-            return Err(self.complain(end, "a receive completed that was never posted"));
+            return Err(self.error_at(end, "a receive completed that was never posted"));
         };
         found.used = true;
-        let place = found.posted.iter().position(|receive| receive.id == id);
-        let in_order = matches!(found.owner, Owner::Shared(_)) || place == Some(0);
-        match place.and_then(|place| found.posted.remove(place)) {
+        let index = found.posted.iter().position(|receive| receive.id == id);
+        let in_order = matches!(found.owner, Owner::Shared(_)) || index == Some(0);
+        match index.and_then(|index| found.posted.remove(index)) {
             Some(receive) if in_order => Ok(receive),
-            Some(_) => Err(self.complain(end, "a receive overtook the one before it")),
-            None => Err(self.complain(end, "a receive completed twice or was never posted")),
+            Some(_) => Err(self.error_at(end, "a receive overtook the one before it")),
+            None => Err(self.error_at(end, "a receive completed twice or was never posted")),
         }
     }
 
@@ -279,19 +283,19 @@ impl Cluster {
         pool: usize,
         receive: &Receive,
         completion: &Completion,
-    ) -> Result<Message, Complaint> {
+    ) -> Result<Message, CheckError> {
         if self.is_lossy(end) {
             return self.find_message(end, pool, receive, completion);
         }
         let peer = self.ends[end].peer;
         let sender = &mut self.ends[peer];
-        let place = sender
-            .under_way
+        let index = sender
+            .in_flight
             .iter()
             .position(|message| message.pool == pool);
-        match place.and_then(|place| sender.under_way.remove(place)) {
+        match index.and_then(|index| sender.in_flight.remove(index)) {
             Some(message) => Ok(message),
-            None => Err(self.complain(end, "a receive completed, but no message is under way")),
+            None => Err(self.error_at(end, "a receive completed, but no message is in flight")),
         }
     }
 
@@ -300,7 +304,7 @@ impl Cluster {
         end: usize,
         message: &Message,
         completion: &Completion,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let found = (
             completion.work,
             completion.length as usize,
@@ -314,11 +318,11 @@ impl Cluster {
             message.invalidates,
         );
         if message.receive_failure.is_some() {
-            return Err(self.complain(end, "a message was received that must be refused"));
+            return Err(self.error_at(end, "a message was received that must be rejected"));
         }
         if found != expected {
             let text = format!("a receive shows {found:?}, but {expected:?} was sent");
-            return Err(self.complain(end, &text));
+            return Err(self.error_at(end, &text));
         }
         Ok(())
     }
@@ -329,22 +333,22 @@ impl Cluster {
         pool: usize,
         receive: &Receive,
         message: &Message,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let lossy = self.is_lossy(end);
-        let arena = &mut self.arenas[self.pools[pool].arena];
+        let memory = &mut self.memories[self.pools[pool].memory];
         let mut rest = &message.data[..];
         for piece in &receive.block.pieces {
             let (now, later) = rest.split_at(piece.len().min(rest.len()));
-            arena.plan(piece.start, now);
-            arena.settle(piece.start, now);
+            memory.plan(piece.start, now);
+            memory.settle(piece.start, now);
             rest = later;
             if lossy {
                 // After the message may be a part of an incomplete one.
-                arena.accept(piece.start + now.len()..piece.end);
+                memory.accept(piece.start + now.len()..piece.end);
             }
         }
-        arena.check(receive.block.range.clone())?;
-        arena.free(&receive.block);
+        memory.check(receive.block.range.clone())?;
+        memory.free(&receive.block);
         if self.pools[pool].eager {
             self.refill(pool, 2)?;
         }
@@ -357,22 +361,22 @@ impl Cluster {
         pool: usize,
         receive: &Receive,
         completion: &Completion,
-    ) -> Result<(), Complaint> {
-        let arena = &mut self.arenas[self.pools[pool].arena];
-        if self.ends[self.ends[end].peer].under_way.is_empty() && !self.profile.is_lossy() {
-            arena.check(receive.block.range.clone())?;
+    ) -> Result<(), CheckError> {
+        let memory = &mut self.memories[self.pools[pool].memory];
+        if self.ends[self.ends[end].peer].in_flight.is_empty() && !self.profile.is_lossy() {
+            memory.check(receive.block.range.clone())?;
         } else {
             // An incomplete message may have written a part of it.
             for piece in &receive.block.pieces {
-                arena.accept(piece.clone());
+                memory.accept(piece.clone());
             }
-            arena.check(receive.block.range.clone())?;
+            memory.check(receive.block.range.clone())?;
         }
-        arena.free(&receive.block);
+        memory.free(&receive.block);
         let status = completion.status;
         let sender = self.ends[end].peer;
         let expected = self.ends[sender]
-            .under_way
+            .in_flight
             .iter()
             .find(|message| message.pool == pool)
             .and_then(|message| message.receive_failure);
@@ -383,7 +387,7 @@ impl Cluster {
         };
         if !explained || completion.work != CompletedWork::Receive {
             let text = format!("a receive ended with {status:?}, but {expected:?} was expected");
-            return Err(self.complain(end, &text));
+            return Err(self.error_at(end, &text));
         }
         self.fail_end(end, Cause::OwnReceive(status));
         Ok(())

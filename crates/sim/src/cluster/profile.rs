@@ -32,7 +32,7 @@ pub(crate) struct Profile {
     pub(crate) verbs: &'static [(u32, Verb)],
     /// The longest message, and the size of the memory.
     pub(crate) longest: usize,
-    pub(crate) arena: usize,
+    pub(crate) memory: usize,
     /// Whether queue pairs share receive queues.
     pub(crate) shares_receives: bool,
     /// Whether receives may be posted late.

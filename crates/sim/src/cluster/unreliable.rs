@@ -5,7 +5,7 @@ use engine::Completion;
 use super::Cluster;
 use super::end::Message;
 use super::pool::Receive;
-use crate::Complaint;
+use crate::CheckError;
 
 impl Cluster {
     /// The sent message that this receive contains.
@@ -17,7 +17,7 @@ impl Cluster {
         pool: usize,
         receive: &Receive,
         completion: &Completion,
-    ) -> Result<Message, Complaint> {
+    ) -> Result<Message, CheckError> {
         let found = self.received_bytes(pool, receive, completion.length as usize);
         let faults = &self.profile.faults;
         let (ordered, once) = (faults.keeps_order(), faults.duplication == 0);
@@ -29,11 +29,14 @@ impl Cluster {
                 && message.immediate == completion.immediate
                 && found.starts_with(&message.data)
         };
-        if let Some(place) = sender.under_way.iter().position(fits) {
-            let message = sender.under_way.remove(place).expect("it was just found");
+        if let Some(index) = sender.in_flight.iter().position(fits) {
+            let message = sender
+                .in_flight
+                .remove(index)
+                .expect("the index was just found");
             if ordered && once {
                 // Messages before it are lost.
-                sender.under_way.drain(..place);
+                sender.in_flight.drain(..index);
             }
             sender.came.push(message.clone());
             return Ok(message);
@@ -41,17 +44,17 @@ impl Cluster {
         let again = sender.came.iter().find(|message| fits(message)).cloned();
         match again {
             Some(message) if !once => Ok(message),
-            Some(_) => Err(self.complain(end, "a message came twice")),
+            Some(_) => Err(self.error_at(end, "a message arrived twice")),
             None => {
-                let text = format!("{completion:?} shows a message that was never sent");
-                Err(self.complain(end, &text))
+                let text = format!("{completion:?} contains a message that was never sent");
+                Err(self.error_at(end, &text))
             }
         }
     }
 
     fn received_bytes(&self, pool: usize, receive: &Receive, length: usize) -> Vec<u8> {
-        let arena = &self.arenas[self.pools[pool].arena];
-        let mut bytes = arena.found_message(&receive.block);
+        let memory = &self.memories[self.pools[pool].memory];
+        let mut bytes = memory.found_message(&receive.block);
         bytes.truncate(length);
         bytes
     }

@@ -4,19 +4,20 @@ use engine::{Access, Binding, Remote, SendFlags, WindowKind, Work};
 use wire::Key;
 
 use super::Cluster;
-use super::build::Site;
-use super::draft::{Draft, Place, Verb};
+use super::build::HostObjects;
+use super::draft::{Draft, RemoteRange, Verb};
 use super::end::{Opening, View, Window};
-use crate::Complaint;
-use crate::arena::Arena;
-use crate::plain::ALL_RIGHTS;
+use crate::CheckError;
+use crate::model_memory::ModelMemory;
+use crate::simple_connect::ALL_RIGHTS;
 
 impl View {
     /// The remote address and key of the byte at `offset` of the window.
-    pub(super) fn remote(&self, arena: &Arena, offset: usize) -> Remote {
-        let address = match self.access.contains(Access::ZERO_BASED) {
-            true => offset as u64,
-            false => arena.address(self.range.start + offset),
+    pub(super) fn remote(&self, memory: &ModelMemory, offset: usize) -> Remote {
+        let address = if self.access.contains(Access::ZERO_BASED) {
+            offset as u64
+        } else {
+            memory.address(self.range.start + offset)
         };
         Remote {
             address,
@@ -26,7 +27,10 @@ impl View {
 }
 
 impl Cluster {
-    pub(super) fn draw_windows(&mut self, site: &Site) -> Result<Vec<Window>, Complaint> {
+    pub(super) fn draw_windows(
+        &mut self,
+        objects: &HostObjects,
+    ) -> Result<Vec<Window>, CheckError> {
         let count = if self.profile.windows {
             self.rng.between(1, 3)
         } else {
@@ -35,7 +39,9 @@ impl Cluster {
         let mut windows = Vec::new();
         for _ in 0..count {
             let kind = *self.rng.pick(&[WindowKind::One, WindowKind::Two]);
-            let handle = self.device(site.host)?.allocate_window(site.domain, kind)?;
+            let handle = self
+                .device(objects.host)?
+                .allocate_window(objects.domain, kind)?;
             windows.push(Window {
                 kind,
                 handle,
@@ -49,12 +55,14 @@ impl Cluster {
     pub(super) fn draft_bind(&mut self, end: usize) -> Option<Draft> {
         let state = &self.ends[end];
         let closed = |window: &Window| matches!(window.opening, Opening::Closed);
-        let place = state.windows.iter().position(closed)?;
-        let window = state.windows[place].clone();
+        let index = state.windows.iter().position(closed)?;
+        let window = state.windows[index].clone();
         let target = state.targets[0];
         let stale: Vec<Key> = state.stale.iter().map(|stale| stale.key).collect();
         let length = self.rng.between(1, self.profile.longest);
-        let start = self.rng.below(self.arenas[target.arena].len() - length + 1);
+        let start = self
+            .rng
+            .below(self.memories[target.memory].len() - length + 1);
         let mut access = Access::from_bits_truncate(self.rng.word() as u32) & ALL_RIGHTS;
         access.set(Access::ZERO_BASED, self.rng.percent(40));
         let chosen = (0..64)
@@ -63,7 +71,7 @@ impl Cluster {
             .find(|key| !stale.contains(key))?;
         let view = View {
             key: chosen,
-            arena: target.arena,
+            memory: target.memory,
             range: start..start + length,
             access,
         };
@@ -72,28 +80,28 @@ impl Cluster {
             key: (window.kind == WindowKind::Two).then_some(chosen),
             binding: Binding {
                 region: target.key,
-                address: self.arenas[target.arena].address(start),
+                address: self.memories[target.memory].address(start),
                 length: length as u64,
                 access,
             },
         });
-        draft.binds = Some(place);
+        draft.binds = Some(index);
         if !self.ends[end].doomed {
-            self.ends[end].windows[place].opening = Opening::Posted(view);
+            self.ends[end].windows[index].opening = Opening::Posted(view);
         }
         Some(draft)
     }
 
     /// Invalidates a bound window of this end that the peer does not use now.
     pub(super) fn draft_local_invalidate(&mut self, end: usize) -> Option<Draft> {
-        let (place, view) = self.find_open(end, |_| true)?;
+        let (index, view) = self.find_open(end, |_| true)?;
         let peer = &self.ends[self.ends[end].peer];
-        // Requests of a broken peer are flushed there, but may still arrive here.
+        // Requests of a peer in ERROR are flushed there, but may still arrive here.
         let busy = !peer.outstanding.is_empty() || !peer.is_alive();
         if self.ends[end].doomed || busy {
             return None;
         }
-        let window = self.ends[end].windows[place].clone();
+        let window = self.ends[end].windows[index].clone();
         let mut draft = Draft::new(match window.kind {
             WindowKind::Two => Work::LocalInvalidate(view.key),
             // A type-1 window is invalidated by a bind with length zero.
@@ -108,15 +116,15 @@ impl Cluster {
                 },
             },
         });
-        draft.invalidates = Some(place);
-        self.close(end, place);
+        draft.invalidates = Some(index);
+        self.close(end, index);
         Some(draft)
     }
 
     /// Invalidates a window of the peer with a send.
     pub(super) fn draft_send_invalidate(&mut self, end: usize) -> Option<Draft> {
         let peer = self.ends[end].peer;
-        let (place, view) = self.find_open(peer, |window| window.kind == WindowKind::Two)?;
+        let (index, view) = self.find_open(peer, |window| window.kind == WindowKind::Two)?;
         let mut draft = self.draft_send(end, None)?;
         draft.request.work = Work::SendInvalidate(view.key);
         // Reads through the window must be complete before it is invalidated.
@@ -125,7 +133,7 @@ impl Cluster {
             message.invalidates = Some(view.key);
         }
         if !self.ends[end].doomed {
-            self.close(peer, place);
+            self.close(peer, index);
         }
         Some(draft)
     }
@@ -141,16 +149,17 @@ impl Cluster {
         let length = self.draw_length(self.ends[end].limits.mtu.bytes(), view.range.len());
         let offset = self.rng.below(view.range.len() - length + 1);
         let start = view.range.start + offset;
-        let place = Place {
-            arena: view.arena,
+        let target_range = RemoteRange {
+            memory: view.memory,
             range: start..start + length,
-            remote: view.remote(&self.arenas[view.arena], offset),
+            remote: view.remote(&self.memories[view.memory], offset),
         };
         let writes = view.access.contains(Access::REMOTE_WRITE)
             && (self.rng.percent(50) || !view.access.contains(Access::REMOTE_READ));
-        match writes {
-            true => self.draft_write_to(end, &place, None),
-            false => self.draft_read_from(end, &place),
+        if writes {
+            self.draft_write_to(end, &target_range, None)
+        } else {
+            self.draft_read_from(end, &target_range)
         }
     }
 
@@ -160,7 +169,7 @@ impl Cluster {
         let host = self.ends[peer].host;
         let others = self.ends.iter().enumerate();
         let foreign = others
-            .filter(|&(place, other)| place != peer && other.host == host)
+            .filter(|&(index, other)| index != peer && other.host == host)
             .flat_map(|(_, other)| &other.windows)
             .find_map(|window| match (&window.opening, window.kind) {
                 (Opening::Open(view), WindowKind::Two) => Some(view.clone()),
@@ -171,43 +180,43 @@ impl Cluster {
         if !offered.contains(right) || !foreign.access.contains(right) {
             return None;
         }
-        let place = Place {
-            arena: foreign.arena,
+        let target_range = RemoteRange {
+            memory: foreign.memory,
             range: 0..1,
-            remote: foreign.remote(&self.arenas[foreign.arena], 0),
+            remote: foreign.remote(&self.memories[foreign.memory], 0),
         };
-        self.draft_refused(end, &place, Verb::Write)
+        self.draft_rejected(end, &target_range, Verb::Write)
     }
 
     /// An access beyond a window is rejected, even inside of the region.
     pub(super) fn draft_beyond_window(&mut self, end: usize) -> Option<Draft> {
         let (_, view) = self.find_open(self.ends[end].peer, |_| true)?;
-        let verb = self.draw_simple_touch(end, view.access)?;
+        let verb = self.draw_read_or_write(end, view.access)?;
         let length = self.rng.between(1, view.range.len());
         let beyond = *self.rng.pick(&[1, 1, 1, 2, 100]);
         let offset = view.range.len() - length + beyond;
-        let place = Place {
-            arena: view.arena,
+        let target_range = RemoteRange {
+            memory: view.memory,
             range: 0..length,
-            remote: view.remote(&self.arenas[view.arena], offset),
+            remote: view.remote(&self.memories[view.memory], offset),
         };
-        self.draft_refused(end, &place, verb)
+        self.draft_rejected(end, &target_range, verb)
     }
 
     /// A window grants only the rights of its bind, whatever the region grants.
     pub(super) fn draft_window_without_right(&mut self, end: usize) -> Option<Draft> {
         let (_, view) = self.find_open(self.ends[end].peer, |_| true)?;
-        let verb = self.draw_simple_touch(end, !view.access)?;
-        let place = Place {
-            arena: view.arena,
+        let verb = self.draw_read_or_write(end, !view.access)?;
+        let target_range = RemoteRange {
+            memory: view.memory,
             range: 0..1,
-            remote: view.remote(&self.arenas[view.arena], 0),
+            remote: view.remote(&self.memories[view.memory], 0),
         };
-        self.draft_refused(end, &place, verb)
+        self.draft_rejected(end, &target_range, verb)
     }
 
     /// A read or a write, if its right is among these and the peer's queue pair grants it.
-    pub(super) fn draw_simple_touch(&mut self, end: usize, among: Access) -> Option<Verb> {
+    pub(super) fn draw_read_or_write(&mut self, end: usize, among: Access) -> Option<Verb> {
         let offered = self.ends[self.ends[end].peer].access & among;
         let mut choices = [
             (Verb::Write, Access::REMOTE_WRITE),
@@ -227,22 +236,23 @@ impl Cluster {
         let windows = self.ends[end].windows.iter().enumerate();
         let open: Vec<(usize, View)> = windows
             .filter(|(_, window)| suits(window))
-            .filter_map(|(place, window)| match &window.opening {
-                Opening::Open(view) => Some((place, view.clone())),
+            .filter_map(|(index, window)| match &window.opening {
+                Opening::Open(view) => Some((index, view.clone())),
                 _ => None,
             })
             .collect();
-        match open.is_empty() {
-            true => None,
-            false => Some(self.rng.pick(&open).clone()),
+        if open.is_empty() {
+            None
+        } else {
+            Some(self.rng.pick(&open).clone())
         }
     }
 
     /// A window is about to be invalidated: no request uses it from now on.
-    fn close(&mut self, end: usize, place: usize) {
-        let window = &mut self.ends[end].windows[place];
+    fn close(&mut self, end: usize, index: usize) {
+        let window = &mut self.ends[end].windows[index];
         if let Opening::Open(view) = std::mem::replace(&mut window.opening, Opening::Closing) {
-            let stale = view.remote(&self.arenas[view.arena], 0);
+            let stale = view.remote(&self.memories[view.memory], 0);
             self.ends[end].stale.push(stale);
         }
     }
@@ -254,12 +264,12 @@ impl Cluster {
         binds: Option<usize>,
         invalidates: Option<usize>,
     ) {
-        if let Some(place) = invalidates {
-            self.ends[end].windows[place].opening = Opening::Closed;
+        if let Some(index) = invalidates {
+            self.ends[end].windows[index].opening = Opening::Closed;
         }
-        let Some(place) = binds else { return };
+        let Some(index) = binds else { return };
         let host = self.ends[end].host;
-        let window = &mut self.ends[end].windows[place];
+        let window = &mut self.ends[end].windows[index];
         let Opening::Posted(mut view) = window.opening.clone() else {
             return;
         };

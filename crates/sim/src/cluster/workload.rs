@@ -5,11 +5,11 @@ use engine::{Kind, SendFlags};
 use super::draft::{Draft, Verb};
 use super::end::{Expected, Posted};
 use super::{Call, Cluster};
-use crate::Complaint;
+use crate::CheckError;
 
 impl Cluster {
     /// Posts a few requests, and schedules the next call until all are posted.
-    pub(super) fn post_some(&mut self, end: usize) -> Result<(), Complaint> {
+    pub(super) fn post_some(&mut self, end: usize) -> Result<(), CheckError> {
         for _ in 0..self.rng.between(1, self.profile.burst) {
             let state = &self.ends[end];
             if state.quota == 0 || state.outstanding.len() >= state.limits.max_sends {
@@ -21,17 +21,18 @@ impl Cluster {
             self.call_later(Call::Post(end));
         }
         // If the queue is full, poll for completions.
-        self.look_at(self.ends[end].host)
+        self.poll_sometimes(self.ends[end].host)
     }
 
-    fn post_one(&mut self, end: usize) -> Result<(), Complaint> {
+    fn post_one(&mut self, end: usize) -> Result<(), CheckError> {
         let doomed = self.ends[end].doomed;
         if !doomed && self.rng.per_mille(self.profile.bad_posts) {
-            self.post_nonsense(end)?;
+            self.post_invalid(end)?;
         }
-        let draft = match !doomed && self.rng.per_mille(self.profile.violations) {
-            true => self.draft_violation(end),
-            false => self.draft_legal(end),
+        let draft = if !doomed && self.rng.per_mille(self.profile.violations) {
+            self.draft_violation(end)
+        } else {
+            self.draft_legal(end)
         };
         let Some(mut draft) = draft else {
             return Ok(());
@@ -94,7 +95,7 @@ impl Cluster {
     }
 
     /// Posts a request, and records its effects.
-    fn commit(&mut self, end: usize, mut draft: Draft) -> Result<(), Complaint> {
+    fn commit(&mut self, end: usize, mut draft: Draft) -> Result<(), CheckError> {
         self.next_id += 1;
         draft.request.id = self.next_id;
         self.name_receive_queue(end, &mut draft);
@@ -106,7 +107,7 @@ impl Cluster {
             None => Ok(()),
         };
         self.ends[end].quota -= 1;
-        posted.map_err(|error| self.complain(end, &format!("{work:?} was not taken: {error}")))
+        posted.map_err(|error| self.error_at(end, &format!("{work:?} was refused: {error}")))
     }
 
     /// Every XRC request names a shared receive queue, even if it uses none.
@@ -131,7 +132,7 @@ impl Cluster {
             draft.effects.clone()
         };
         for effect in &effects {
-            self.arenas[effect.arena].plan(effect.offset, &effect.bytes);
+            self.memories[effect.memory].plan(effect.offset, &effect.bytes);
         }
         let state = &mut self.ends[end];
         let signal_all = state.limits.signal_all;
@@ -149,7 +150,7 @@ impl Cluster {
             invalidates: draft.invalidates,
         });
         if !doomed && let Some(message) = &draft.message {
-            state.under_way.push_back(message.clone());
+            state.in_flight.push_back(message.clone());
         }
         // A request that fails only when its result arrives does not stop later ones.
         state.doomed |= draft.expected != Expected::Success && !Self::brings_result(work);

@@ -6,15 +6,15 @@ use cm::{EventKind, Failure, Id, Phase, Request, private_data};
 use wire::cm::RejectReason;
 
 use super::Connections;
-use super::ledger::{Record, Step};
-use super::place::Service;
+use super::event_log::{Record, Step};
+use super::process_config::Service;
 use super::script::{Side, number_of};
-use crate::Complaint;
+use crate::CheckError;
 use crate::rng::Rng;
 
 /// An action of an application.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Act {
+pub(super) enum Action {
     Begin {
         number: u32,
         server: usize,
@@ -35,152 +35,165 @@ pub(super) enum Act {
 }
 
 /// Long enough for all retransmissions of a lost message, also after an MRA.
-pub(super) const LONG: Duration = Duration::from_secs(900);
+pub(super) const LONG_DELAY: Duration = Duration::from_secs(900);
 
 /// The timeout of address and route resolution.
-const SEARCH: Duration = Duration::from_secs(2);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long an application takes to react; sometimes so long that the peer retransmits.
 pub(super) fn pause(rng: &mut Rng) -> Duration {
-    let milliseconds = match rng.percent(10) {
-        true => rng.between(1000, 15_000),
-        false => rng.between(1, 300),
+    let milliseconds = if rng.percent(10) {
+        rng.between(1000, 15_000)
+    } else {
+        rng.between(1, 300)
     };
     Duration::from_millis(milliseconds as u64)
 }
 
 impl Connections {
     /// Reacts to an event.
-    pub(super) fn react(&mut self, host: usize, id: Id, kind: &EventKind) -> Result<(), Complaint> {
+    pub(super) fn react(
+        &mut self,
+        host: usize,
+        id: Id,
+        kind: &EventKind,
+    ) -> Result<(), CheckError> {
         if let EventKind::ConnectRequest { listener, request } = kind {
-            self.welcome(host, *listener, id, request)?;
+            self.record_request(host, *listener, id, request)?;
         }
-        let who = self.who(host, id);
-        let step = self.ledger.note(who, kind)?;
-        self.census.note(format!("{step:?}"));
+        let key = self.key(host, id);
+        let step = self.event_log.note(key, kind)?;
+        self.event_counts.note(format!("{step:?}"));
         if *kind == (EventKind::Disconnected { timed_out: true }) {
-            self.census.note("farewell without an answer");
+            self.event_counts.note("DREQ without an answer");
         }
         if matches!(step, Step::Disconnected | Step::Rejected) {
-            self.ledger.record(who).over = Some(self.world.now());
+            self.event_log.record(key).over = Some(self.world.now());
         }
         let after = pause(&mut self.rng);
         match (step, kind) {
             (Step::Request, _) => self.answer_request(host, id, after),
             (Step::Resolved, EventKind::AddressResolved) => {
-                self.plan_act(host, after, Act::ResolveRoute(id));
+                self.plan_action(host, after, Action::ResolveRoute(id));
             }
-            (Step::Resolved, _) => self.plan_act(host, after, Act::Connect(id)),
+            (Step::Resolved, _) => self.plan_action(host, after, Action::Connect(id)),
             (Step::Response, EventKind::ConnectResponse(offer)) => {
-                self.check_welcome(host, id, &offer.private_data)?;
+                self.check_private_data(host, id, &offer.private_data)?;
                 self.answer_response(host, id, after);
             }
             (Step::Established, _) => {
-                self.perhaps_die(who);
-                self.begin_to_talk(host, id)?;
+                self.maybe_die(key);
+                self.start_traffic(host, id)?;
             }
-            (Step::Disconnected, _) => self.follow(host, id, after),
+            (Step::Disconnected, _) => self.end_after_peer(host, id, after),
             (Step::Found, EventKind::ServiceFound(found)) => {
-                self.check_welcome(host, id, &found.private_data)?;
-                self.write_to_service(host, id, found)?;
-                self.plan_act(host, after, Act::Destroy(id));
+                self.check_private_data(host, id, &found.private_data)?;
+                self.send_to_service(host, id, found)?;
+                self.plan_action(host, after, Action::Destroy(id));
             }
-            _ => self.plan_act(host, after, Act::Destroy(id)),
+            _ => self.plan_action(host, after, Action::Destroy(id)),
         }
         Ok(())
     }
 
     /// Records a request. Its private data must be that of its connection number.
-    fn welcome(
+    fn record_request(
         &mut self,
         host: usize,
         listener: Id,
         id: Id,
         request: &Request,
-    ) -> Result<(), Complaint> {
-        let unknown = || Complaint::new(format!("nobody said {request:?}"));
-        let (data, room) = match request {
+    ) -> Result<(), CheckError> {
+        let unknown = || CheckError::new(format!("nobody sent {request:?}"));
+        let (data, capacity) = match request {
             Request::Connection(offer) => (&offer.private_data, private_data::REQUEST),
             Request::Service { private_data } => (private_data, private_data::SERVICE_REQUEST),
         };
         let number = number_of(data).ok_or_else(unknown)?;
-        if !self.script.is_greeting(number, Side::Client, room, data) {
+        if !self
+            .script
+            .is_private_data(number, Side::Client, capacity, data)
+        {
             return Err(unknown());
         }
         let listeners = &self.process(host).listeners;
         let service = *listeners.get(&listener).ok_or_else(unknown)?;
-        let who = self.who(host, id);
-        self.ledger
-            .open(who, Record::new(number, Side::Guest, service, host))?;
+        let key = self.key(host, id);
+        self.event_log
+            .open(key, Record::new(number, Side::Server, service, host))?;
         // Some applications take a request at once, others when they answer it.
         if self.rng.percent(50) {
-            self.plan_act(host, Duration::from_millis(1), Act::Take(id));
+            self.plan_action(host, Duration::from_millis(1), Action::Take(id));
         }
         Ok(())
     }
 
-    fn check_welcome(&mut self, host: usize, id: Id, data: &[u8]) -> Result<(), Complaint> {
-        let who = self.who(host, id);
-        let record = self.ledger.record(who);
-        let room = room_of_answer(record.service);
-        match self
+    fn check_private_data(&mut self, host: usize, id: Id, data: &[u8]) -> Result<(), CheckError> {
+        let key = self.key(host, id);
+        let record = self.event_log.record(key);
+        let capacity = answer_capacity(record.service);
+        if self
             .script
-            .is_greeting(record.number, Side::Guest, room, data)
+            .is_private_data(record.number, Side::Server, capacity, data)
         {
-            true => Ok(()),
-            false => Err(Complaint::new(format!("{who:?} is welcomed with {data:?}"))),
+            Ok(())
+        } else {
+            Err(CheckError::new(format!(
+                "{key:?} got the private data {data:?}"
+            )))
         }
     }
 
     fn answer_request(&mut self, host: usize, id: Id, after: Duration) {
-        let act = self.rng.weighted(&[
-            (80, Act::Accept(id)),
-            (12, Act::Reject(id)),
-            (8, Act::Destroy(id)),
+        let action = self.rng.weighted(&[
+            (80, Action::Accept(id)),
+            (12, Action::Reject(id)),
+            (8, Action::Destroy(id)),
         ]);
-        self.plan_act(host, after, act);
+        self.plan_action(host, after, action);
     }
 
     fn answer_response(&mut self, host: usize, id: Id, after: Duration) {
-        let act = self.rng.weighted(&[
-            (90, Act::Establish(id)),
-            (4, Act::Fail(id)),
-            (3, Act::Reject(id)),
-            (3, Act::Destroy(id)),
+        let action = self.rng.weighted(&[
+            (90, Action::Establish(id)),
+            (4, Action::Fail(id)),
+            (3, Action::Reject(id)),
+            (3, Action::Destroy(id)),
         ]);
-        self.plan_act(host, after, act);
+        self.plan_action(host, after, action);
     }
 
     /// The peer disconnected: disconnects and destroys the id.
-    fn follow(&mut self, host: usize, id: Id, after: Duration) {
-        self.plan_act(host, after, Act::Disconnect(id));
-        let later = match self.rng.percent(20) {
-            true => after,
-            false => Duration::from_secs(200),
+    fn end_after_peer(&mut self, host: usize, id: Id, after: Duration) {
+        self.plan_action(host, after, Action::Disconnect(id));
+        let later = if self.rng.percent(20) {
+            after
+        } else {
+            Duration::from_secs(200)
         };
-        self.plan_act(host, later, Act::Destroy(id));
+        self.plan_action(host, later, Action::Destroy(id));
     }
 
-    pub(super) fn act(&mut self, host: usize, act: Act) -> Result<(), Complaint> {
+    pub(super) fn perform(&mut self, host: usize, action: Action) -> Result<(), CheckError> {
         let now = self.world.instant();
-        let id = match act {
-            Act::Begin {
+        let id = match action {
+            Action::Begin {
                 number,
                 server,
                 service,
             } => return self.begin(host, number, server, service),
-            Act::CloseListener => return self.close_listener(host),
-            Act::OpenListener(service) => return self.open_listener(host, service),
-            Act::ResolveRoute(id)
-            | Act::Connect(id)
-            | Act::Take(id)
-            | Act::Accept(id)
-            | Act::Reject(id)
-            | Act::Establish(id)
-            | Act::Fail(id)
-            | Act::PostReceives(id)
-            | Act::Disconnect(id)
-            | Act::Destroy(id) => id,
+            Action::CloseListener => return self.close_listener(host),
+            Action::OpenListener(service) => return self.open_listener(host, service),
+            Action::ResolveRoute(id)
+            | Action::Connect(id)
+            | Action::Take(id)
+            | Action::Accept(id)
+            | Action::Reject(id)
+            | Action::Establish(id)
+            | Action::Fail(id)
+            | Action::PostReceives(id)
+            | Action::Disconnect(id)
+            | Action::Destroy(id) => id,
         };
         let manager = self.host(host).manager();
         if manager.state(id).is_none() {
@@ -188,28 +201,28 @@ impl Connections {
         }
         // The state may have changed during the delay, so most of these calls may fail. The event log
         // is checked instead.
-        match act {
-            Act::ResolveRoute(id) => {
-                let _ = manager.resolve_route(now, id, SEARCH);
+        match action {
+            Action::ResolveRoute(id) => {
+                let _ = manager.resolve_route(now, id, RESOLVE_TIMEOUT);
             }
-            Act::Take(id) => manager.request_taken(id)?,
-            Act::Connect(id) => self.connect(host, id)?,
-            Act::Accept(id) => self.accept(host, id)?,
-            Act::Reject(id) => {
+            Action::Take(id) => manager.request_taken(id)?,
+            Action::Connect(id) => self.connect(host, id)?,
+            Action::Accept(id) => self.accept(host, id)?,
+            Action::Reject(id) => {
                 let _ = manager.reject(now, id, RejectReason::Consumer, b"no");
-                self.break_off(host, id);
+                self.give_up(host, id);
             }
-            Act::Establish(id) => self.establish(host, id)?,
-            Act::Fail(id) => {
+            Action::Establish(id) => self.establish(host, id)?,
+            Action::Fail(id) => {
                 let _ = manager.connect_failed(id, Failure::Os(12));
-                self.break_off(host, id);
+                self.give_up(host, id);
             }
-            Act::PostReceives(id) => self.post_receives(host, id)?,
-            Act::Disconnect(id) => {
+            Action::PostReceives(id) => self.post_receives(host, id)?,
+            Action::Disconnect(id) => {
                 let _ = manager.disconnect(now, id);
             }
-            Act::Destroy(id) => self.destroy(host, id)?,
-            Act::Begin { .. } | Act::CloseListener | Act::OpenListener(_) => {}
+            Action::Destroy(id) => self.destroy(host, id)?,
+            Action::Begin { .. } | Action::CloseListener | Action::OpenListener(_) => {}
         }
         Ok(())
     }
@@ -220,34 +233,34 @@ impl Connections {
         number: u32,
         server: usize,
         service: Service,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let now = self.world.instant();
-        let place = self.places[server];
-        let peer = (place.address(), place.port()).into();
+        let config = self.configs[server];
+        let peer = (config.address(), config.port()).into();
         let manager = self.host(host).manager();
         let id = manager.create(service.space(), service.kind())?;
-        manager.resolve_address(now, id, None, peer, SEARCH)?;
-        let who = self.who(host, id);
-        self.clients.insert(number, who);
-        self.ledger
-            .open(who, Record::new(number, Side::Client, service, server))?;
+        manager.resolve_address(now, id, None, peer, RESOLVE_TIMEOUT)?;
+        let key = self.key(host, id);
+        self.clients.insert(number, key);
+        self.event_log
+            .open(key, Record::new(number, Side::Client, service, server))?;
         // Some applications destroy their id at a random time.
         if self.rng.percent(8) {
             let after = self.rng.up_to(Duration::from_secs(5));
-            self.plan_act(host, after, Act::Destroy(id));
+            self.plan_action(host, after, Action::Destroy(id));
         }
         Ok(())
     }
 
-    fn destroy(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
+    fn destroy(&mut self, host: usize, id: Id) -> Result<(), CheckError> {
         let now = self.world.instant();
-        let who = self.who(host, id);
+        let key = self.key(host, id);
         let (process, device, manager) = self.parts(host);
         let ended = matches!(manager.phase(id), None | Some(Phase::TimeWait));
         manager.destroy(now, id)?;
         let number = process.retire(device, id)?;
-        let record = self.ledger.record(who);
-        record.broke_off |= !ended;
+        let record = self.event_log.record(key);
+        record.gave_up |= !ended;
         let connected = record.has(Step::Established) || record.has(Step::Response);
         if let Some(number) = number.filter(|_| connected && record.ends.is_some()) {
             let ended = record.over.unwrap_or(self.world.now());
@@ -256,15 +269,15 @@ impl Connections {
         Ok(())
     }
 
-    pub(super) fn break_off(&mut self, host: usize, id: Id) {
-        let who = self.who(host, id);
-        self.ledger.record(who).broke_off = true;
-        self.plan_act(host, Duration::from_millis(5), Act::Destroy(id));
+    pub(super) fn give_up(&mut self, host: usize, id: Id) {
+        let key = self.key(host, id);
+        self.event_log.record(key).gave_up = true;
+        self.plan_action(host, Duration::from_millis(5), Action::Destroy(id));
     }
 
     /// Destroys a listener, and with it all child ids that the application has not taken.
-    fn close_listener(&mut self, host: usize) -> Result<(), Complaint> {
-        self.unsteady.insert(host);
+    fn close_listener(&mut self, host: usize) -> Result<(), CheckError> {
+        self.interrupted.insert(host);
         let now = self.world.instant();
         let index = self.rng.below(3);
         let (process, _, manager) = self.parts(host);
@@ -274,11 +287,11 @@ impl Connections {
         manager.destroy(now, id)?;
         process.listeners.remove(&id);
         let after = pause(&mut self.rng);
-        self.plan_act(host, after, Act::OpenListener(service));
+        self.plan_action(host, after, Action::OpenListener(service));
         Ok(())
     }
 
-    fn open_listener(&mut self, host: usize, service: Service) -> Result<(), Complaint> {
+    fn open_listener(&mut self, host: usize, service: Service) -> Result<(), CheckError> {
         let mut rng = self.rng.fork();
         let (process, _, manager) = self.parts(host);
         process.listen(manager, service, &mut rng)?;
@@ -286,7 +299,7 @@ impl Connections {
     }
 }
 
-pub(super) fn room_of_answer(service: Service) -> usize {
+pub(super) fn answer_capacity(service: Service) -> usize {
     match service {
         Service::Datagram => private_data::SERVICE_REPLY,
         _ => private_data::REPLY,

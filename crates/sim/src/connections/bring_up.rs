@@ -5,82 +5,90 @@ use std::time::Duration;
 use cm::{Id, Parameters, Phase, private_data};
 
 use super::Connections;
-use super::application::{Act, LONG, pause, room_of_answer};
-use super::ledger::Ends;
-use super::place::Service;
+use super::application::{Action, LONG_DELAY, answer_capacity, pause};
+use super::data_queue_pair::DataQueuePair;
+use super::event_log::Ends;
+use super::process_config::Service;
 use super::script::Side;
-use super::socket::Socket;
-use crate::Complaint;
+use crate::CheckError;
 
 impl Connections {
     /// Creates a queue pair for an id and moves it to INIT; false if the device has no number left.
-    fn create_socket(&mut self, host: usize, id: Id, service: Service) -> Result<bool, Complaint> {
+    fn create_queue_pair_for(
+        &mut self,
+        host: usize,
+        id: Id,
+        service: Service,
+    ) -> Result<bool, CheckError> {
         let (process, device, manager) = self.parts(host);
         let (domain, queue) = (process.domain, process.queue);
-        let Some(socket) = Socket::create(device, domain, queue, service, Some(id))? else {
-            self.census.note("no queue pair left");
+        let Some(pair) = DataQueuePair::create(device, domain, queue, service, Some(id))? else {
+            self.event_counts.note("no queue pair left");
             return Ok(false);
         };
-        socket.initialize(device, &manager.init_attributes(id)?)?;
-        process.of_id.insert(id, socket.number);
-        let number = socket.number;
-        process.sockets.insert(number, socket);
+        pair.initialize(device, &manager.init_attributes(id)?)?;
+        process.of_id.insert(id, pair.number);
+        let number = pair.number;
+        process.queue_pairs.insert(number, pair);
         self.queue_pairs += 1;
         self.check_reuse(host, number)?;
         Ok(true)
     }
 
     /// A number is reused only when no packet of its last connection can be in flight.
-    fn check_reuse(&mut self, host: usize, number: wire::Qpn) -> Result<(), Complaint> {
+    fn check_reuse(&mut self, host: usize, number: wire::Qpn) -> Result<(), CheckError> {
         let Some(&ended) = self.process(host).ended.get(&number) else {
             return Ok(());
         };
-        self.census.note("number used again");
-        match self.world.now() - ended > self.world.network.faults().slowest() {
-            true => Ok(()),
-            false => Err(Complaint::new(format!("{number} is used again too early"))),
+        self.event_counts.note("number reused");
+        if self.world.now() - ended > self.world.network.faults().slowest() {
+            Ok(())
+        } else {
+            Err(CheckError::new(format!("{number} is reused too early")))
         }
     }
 
-    pub(super) fn connect(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
-        let who = self.who(host, id);
+    pub(super) fn connect(&mut self, host: usize, id: Id) -> Result<(), CheckError> {
+        let key = self.key(host, id);
         let (number, service) = (
-            self.ledger.record(who).number,
-            self.ledger.record(who).service,
+            self.event_log.record(key).number,
+            self.event_log.record(key).service,
         );
-        if !self.create_socket(host, id, service)? {
-            self.break_off(host, id);
+        if !self.create_queue_pair_for(host, id, service)? {
+            self.give_up(host, id);
             return Ok(());
         }
-        let room = match service {
+        let capacity = match service {
             Service::Datagram => private_data::SERVICE_REQUEST,
             _ => private_data::REQUEST,
         };
-        let greeting = self.script.greeting(number, Side::Client, room);
+        let data = self.script.private_data(number, Side::Client, capacity);
         let now = self.world.instant();
         let (responder_resources, initiator_depth) = self.draw_depths();
         let (process, device, manager) = self.parts(host);
-        let socket = process.socket(id).expect("it was made just now");
+        let pair = process
+            .queue_pair_of(id)
+            .expect("the queue pair was created above");
         if service == Service::Datagram {
-            socket.open(device)?;
+            pair.open(device)?;
         }
         let parameters = Parameters {
-            private_data: &greeting,
+            private_data: &data,
             responder_resources,
             initiator_depth,
-            ..Parameters::new(socket.number)
+            ..Parameters::new(pair.number)
         };
         Ok(manager.connect(now, id, &parameters)?)
     }
 
-    pub(super) fn accept(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
-        let who = self.who(host, id);
+    pub(super) fn accept(&mut self, host: usize, id: Id) -> Result<(), CheckError> {
+        let key = self.key(host, id);
         let (number, service) = (
-            self.ledger.record(who).number,
-            self.ledger.record(who).service,
+            self.event_log.record(key).number,
+            self.event_log.record(key).service,
         );
-        let room = room_of_answer(service);
-        let welcome = self.script.greeting(number, Side::Guest, room);
+        let capacity = answer_capacity(service);
+        let welcome = self.script.private_data(number, Side::Server, capacity);
         let now = self.world.instant();
         let (responder_resources, initiator_depth) = self.draw_depths();
         let (process, _, manager) = self.parts(host);
@@ -90,7 +98,7 @@ impl Connections {
             _ => return Ok(()),
         };
         let Some(qpn) = prepared else {
-            return self.act(host, Act::Reject(id));
+            return self.perform(host, Action::Reject(id));
         };
         let parameters = Parameters {
             private_data: &welcome,
@@ -101,35 +109,37 @@ impl Connections {
         self.host(host).manager().accept(now, id, &parameters)?;
         // The application of a datagram service does not need the id any more.
         if service == Service::Datagram {
-            self.plan_act(host, Duration::from_millis(100), Act::Destroy(id));
+            self.plan_action(host, Duration::from_millis(100), Action::Destroy(id));
         }
         Ok(())
     }
 
     /// Brings the queue pair of a server to RTR. Some servers go to RTS at once, others when the
     /// connection is established: those see data before the RTU.
-    fn prepare(&mut self, host: usize, id: Id) -> Result<Option<wire::Qpn>, Complaint> {
-        let who = self.who(host, id);
-        let service = self.ledger.record(who).service;
-        if !self.create_socket(host, id, service)? {
+    fn prepare(&mut self, host: usize, id: Id) -> Result<Option<wire::Qpn>, CheckError> {
+        let key = self.key(host, id);
+        let service = self.event_log.record(key).service;
+        if !self.create_queue_pair_for(host, id, service)? {
             return Ok(None);
         }
         let at_once = self.rng.percent(50);
         let (process, device, manager) = self.parts(host);
         let receive = manager.receive_attributes(id)?;
         let send = manager.send_attributes(id)?;
-        let socket = process.socket(id).expect("it was made just now");
-        socket.receive(device, &receive)?;
+        let pair = process
+            .queue_pair_of(id)
+            .expect("the queue pair was created above");
+        pair.receive(device, &receive)?;
         if at_once {
-            socket.send(device, &send)?;
+            pair.send(device, &send)?;
         }
-        let number = socket.number;
-        self.post_receives_sometime(host, id)?;
+        let number = pair.number;
+        self.post_receives_soon_or_late(host, id)?;
         self.note_ends(host, id)?;
         Ok(Some(number))
     }
 
-    pub(super) fn establish(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
+    pub(super) fn establish(&mut self, host: usize, id: Id) -> Result<(), CheckError> {
         let (process, device, manager) = self.parts(host);
         if manager.phase(id) != Some(Phase::ReplyReceived) {
             return Ok(());
@@ -137,67 +147,68 @@ impl Connections {
         let init = manager.init_attributes(id)?;
         let receive = manager.receive_attributes(id)?;
         let send = manager.send_attributes(id)?;
-        let socket = process.socket(id).expect("who connects has a queue pair");
-        socket.initialize(device, &init)?;
-        socket.receive(device, &receive)?;
-        socket.send(device, &send)?;
+        let pair = process
+            .queue_pair_of(id)
+            .expect("an id that connects has a queue pair");
+        pair.initialize(device, &init)?;
+        pair.receive(device, &receive)?;
+        pair.send(device, &send)?;
         manager.establish(id)?;
-        self.post_receives_sometime(host, id)?;
+        self.post_receives_soon_or_late(host, id)?;
         self.note_ends(host, id)?;
-        self.begin_to_talk(host, id)
+        self.start_traffic(host, id)
     }
 
     /// The connection is established: sends all messages, and plans the end of the connection.
     /// Sometimes both sides end it at the same time.
-    pub(super) fn begin_to_talk(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
-        let who = self.who(host, id);
-        if self.ledger.record(who).side == Side::Guest {
-            self.send_from_now_on(host, id)?;
+    pub(super) fn start_traffic(&mut self, host: usize, id: Id) -> Result<(), CheckError> {
+        let key = self.key(host, id);
+        if self.event_log.record(key).side == Side::Server {
+            self.move_to_rts(host, id)?;
         }
-        self.say_everything(host, id)?;
+        self.send_all_messages(host, id)?;
         let after = *self.rng.pick(&[50, 500, 2000, 20_000, 900_000, 900_000]);
         let after = Duration::from_millis(after);
-        self.ledger.record(who).patient = after == LONG;
-        let act = match self.rng.percent(10) {
-            true => Act::Destroy(id),
-            false => Act::Disconnect(id),
+        self.event_log.record(key).stays = after == LONG_DELAY;
+        let action = if self.rng.percent(10) {
+            Action::Destroy(id)
+        } else {
+            Action::Disconnect(id)
         };
-        self.plan_act(host, after, act);
-        self.leave_when_done(who);
+        self.plan_action(host, after, action);
+        self.disconnect_when_done(key);
         Ok(())
     }
 
-    fn send_from_now_on(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
+    fn move_to_rts(&mut self, host: usize, id: Id) -> Result<(), CheckError> {
         let (process, device, manager) = self.parts(host);
         let send = manager.send_attributes(id)?;
-        let Some(socket) = process.socket(id) else {
+        let Some(pair) = process.queue_pair_of(id) else {
             return Ok(());
         };
-        let state = device
-            .queue_pair(socket.number)
-            .map(engine::QueuePair::state);
+        let state = device.queue_pair(pair.number).map(engine::QueuePair::state);
         match state {
-            Some(engine::State::ReadyToReceive) => socket.send(device, &send),
+            Some(engine::State::ReadyToReceive) => pair.send(device, &send),
             _ => Ok(()),
         }
     }
 
     /// Posts receives. Reliable connections sometimes get them late, because the peer retries.
-    fn post_receives_sometime(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
-        let who = self.who(host, id);
-        let waits = self.ledger.record(who).service == Service::Reliable;
+    fn post_receives_soon_or_late(&mut self, host: usize, id: Id) -> Result<(), CheckError> {
+        let key = self.key(host, id);
+        let waits = self.event_log.record(key).service == Service::Reliable;
         if waits && self.rng.percent(20) {
             let after = pause(&mut self.rng);
-            self.plan_act(host, after, Act::PostReceives(id));
+            self.plan_action(host, after, Action::PostReceives(id));
             return Ok(());
         }
         self.post_receives(host, id)
     }
 
-    pub(super) fn post_receives(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
+    pub(super) fn post_receives(&mut self, host: usize, id: Id) -> Result<(), CheckError> {
         let (process, device, _) = self.parts(host);
-        match process.socket(id) {
-            Some(socket) => socket.post_receives(device),
+        match process.queue_pair_of(id) {
+            Some(pair) => pair.post_receives(device),
             None => Ok(()),
         }
     }
@@ -206,8 +217,8 @@ impl Connections {
         (self.rng.below(4) as u8, self.rng.below(4) as u8)
     }
 
-    fn note_ends(&mut self, host: usize, id: Id) -> Result<(), Complaint> {
-        let who = self.who(host, id);
+    fn note_ends(&mut self, host: usize, id: Id) -> Result<(), CheckError> {
+        let key = self.key(host, id);
         let (process, _, manager) = self.parts(host);
         let receive = manager.receive_attributes(id)?;
         let send = manager.send_attributes(id)?;
@@ -217,7 +228,7 @@ impl Connections {
             send_psn: send.send_psn,
             receive_psn: receive.receive_psn,
         };
-        self.ledger.record(who).ends = Some(ends);
+        self.event_log.record(key).ends = Some(ends);
         Ok(())
     }
 }

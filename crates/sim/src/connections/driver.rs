@@ -9,18 +9,18 @@ use host::{Host, Message, Owner};
 use wire::{PathMtu, Qpn};
 
 use super::Connections;
-use crate::Complaint;
+use crate::CheckError;
 use crate::machine::Machine;
 
 impl Connections {
     /// Handles all outputs of a process, and of the processes that it forwarded messages to.
-    pub(super) fn pump(&mut self, host: usize) -> Result<(), Complaint> {
+    pub(super) fn pump(&mut self, host: usize) -> Result<(), CheckError> {
         let mut busy = BTreeSet::from([host]);
         while let Some(host) = busy.pop_first() {
             if self.processes[host].is_none() {
                 continue;
             }
-            while self.turn(host, &mut busy)? {}
+            while self.handle_output(host, &mut busy)? {}
             self.keep_exit_notices(host);
             let process = self.processes[host].as_mut();
             let machine = self.world.hosts[host].machine.as_mut();
@@ -33,21 +33,25 @@ impl Connections {
     }
 
     /// Handles one output of the host; false if there is none.
-    fn turn(&mut self, host: usize, busy: &mut BTreeSet<usize>) -> Result<bool, Complaint> {
+    fn handle_output(
+        &mut self,
+        host: usize,
+        busy: &mut BTreeSet<usize>,
+    ) -> Result<bool, CheckError> {
         let queue = self.process(host).queue;
         let now = self.world.instant();
         // Read directly: polling must not schedule a transmit event.
         let machine = self.world.hosts[host].machine.as_mut();
         let machine = machine.and_then(Machine::host);
-        let it = machine.expect("a living process has a host");
+        let it = machine.expect("a process has a host");
         if let Some(message) = it.poll_lookup(now) {
             self.find_owner(host, message, busy);
         } else if let Some(completion) = it.device().poll_completion(queue) {
             self.complete(host, &completion)?;
         } else if let Some(event) = it.poll_event() {
-            self.hear(host, event)?;
+            self.handle_event(host, event)?;
         } else if let Some(instruction) = it.poll_instruction() {
-            self.obey(host, instruction)?;
+            self.carry_out_instruction(host, instruction)?;
         } else if let Some(event) = it.poll_connection_event() {
             self.react(host, event.id, &event.kind)?;
         } else {
@@ -56,10 +60,12 @@ impl Connections {
         Ok(true)
     }
 
-    fn complete(&mut self, host: usize, completion: &Completion) -> Result<(), Complaint> {
+    fn complete(&mut self, host: usize, completion: &Completion) -> Result<(), CheckError> {
         self.world.digest.number(completion.id);
         if completion.queue_pair == Qpn::GSI {
-            return Err(Complaint::new("a completion of queue pair 1 got out"));
+            return Err(CheckError::new(
+                "a completion of queue pair 1 reached the application",
+            ));
         }
         self.data_completed(host, completion)
     }
@@ -74,7 +80,7 @@ impl Connections {
             _ => owners.clone(),
         };
         for &owner in &forward {
-            self.census.note("message passed on");
+            self.event_counts.note("message forwarded");
             let it = self.host(owner);
             if !it.set_aside(&message.arrival, &message.packet, true) {
                 it.handle_datagram(now, &message.arrival, &message.packet);
@@ -87,7 +93,7 @@ impl Connections {
             (false, true) => Owner::Nobody,
         };
         if owner == Owner::Nobody {
-            self.census.note("message for nobody");
+            self.event_counts.note("message without an owner");
         }
         let it = self.host(host);
         if let Some(ours) = it.found(now, message, owner) {
@@ -97,10 +103,10 @@ impl Connections {
 
     /// The processes at the address of this one that must get a message.
     fn owners(&mut self, host: usize, recipient: Recipient) -> Vec<usize> {
-        let address = self.places[host].address();
+        let address = self.configs[host].address();
         let count = self.processes.len();
         let is_there = |it: &Self, other: usize| {
-            it.processes[other].is_some() && it.places[other].address() == address
+            it.processes[other].is_some() && it.configs[other].address() == address
         };
         let there: Vec<usize> = (0..count).filter(|&other| is_there(self, other)).collect();
         there
@@ -114,26 +120,30 @@ impl Connections {
     /// The host of a process, to change it.
     pub(super) fn host(&mut self, host: usize) -> &mut Host {
         let machine = self.world.machine(host).and_then(Machine::host);
-        machine.expect("a living process has a host")
+        machine.expect("a process has a host")
     }
 
-    fn hear(&mut self, host: usize, event: Event) -> Result<(), Complaint> {
+    fn handle_event(&mut self, host: usize, event: Event) -> Result<(), CheckError> {
         match event {
             Event::Async(AsyncEvent::CommunicationEstablished(_)) => {
-                self.census.note("data before RTU");
+                self.event_counts.note("data before RTU");
                 Ok(())
             }
-            other => Err(Complaint::new(format!("{other:?} on host {host}"))),
+            other => Err(CheckError::new(format!("{other:?} on host {host}"))),
         }
     }
 
     /// Carries out an instruction. Resolution sometimes fails.
-    fn obey(&mut self, host: usize, instruction: Instruction) -> Result<(), Complaint> {
+    fn carry_out_instruction(
+        &mut self,
+        host: usize,
+        instruction: Instruction,
+    ) -> Result<(), CheckError> {
         let luck = self.rng.below(100);
         let mtu = *self
             .rng
             .pick(&[PathMtu::Mtu256, PathMtu::Mtu1024, PathMtu::Mtu4096]);
-        let address = self.places[host].address();
+        let address = self.configs[host].address();
         let manager = self.host(host).manager();
         match instruction {
             Instruction::ResolveAddress { .. } | Instruction::ResolveRoute { .. } if luck == 0 => {}
@@ -150,7 +160,9 @@ impl Connections {
             Instruction::JoinMulticast { .. }
             | Instruction::LeaveMulticast { .. }
             | Instruction::BreakQueuePair { .. } => {
-                return Err(Complaint::new(format!("nobody asked for {instruction:?}")));
+                return Err(CheckError::new(format!(
+                    "unexpected instruction {instruction:?}"
+                )));
             }
         }
         Ok(())

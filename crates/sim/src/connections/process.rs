@@ -8,17 +8,17 @@ use engine::{CompletionQueue, Device, Id, ProtectionDomain};
 use host::Host;
 use wire::Qpn;
 
-use super::place::{Place, Service};
-use super::socket::Socket;
-use crate::Complaint;
+use super::data_queue_pair::DataQueuePair;
+use super::process_config::{ProcessConfig, Service};
+use crate::CheckError;
 use crate::rng::Rng;
 
 /// A process.
 pub(super) struct Process {
-    pub(super) place: Place,
+    pub(super) config: ProcessConfig,
     pub(super) listeners: BTreeMap<cm::Id, Service>,
     /// Queue pairs of connections, by number.
-    pub(super) sockets: BTreeMap<Qpn, Socket>,
+    pub(super) queue_pairs: BTreeMap<Qpn, DataQueuePair>,
     pub(super) of_id: BTreeMap<cm::Id, Qpn>,
     /// When the last connection of a number ended.
     pub(super) ended: BTreeMap<Qpn, Duration>,
@@ -33,16 +33,16 @@ pub(super) struct Process {
 impl Process {
     /// Starts a process on a new host, with listeners for all services.
     pub(super) fn start(
-        place: Place,
+        config: ProcessConfig,
         host: &mut Host,
         rng: &mut Rng,
-    ) -> Result<Process, Complaint> {
-        host.manager().add_address(place.address());
+    ) -> Result<Process, CheckError> {
+        host.manager().add_address(config.address());
         let (device, manager) = host.parts();
         let mut process = Process {
-            place,
+            config,
             listeners: BTreeMap::new(),
-            sockets: BTreeMap::new(),
+            queue_pairs: BTreeMap::new(),
             of_id: BTreeMap::new(),
             ended: BTreeMap::new(),
             service: Qpn::default(),
@@ -62,9 +62,9 @@ impl Process {
         manager: &mut Manager,
         service: Service,
         rng: &mut Rng,
-    ) -> Result<cm::Id, Complaint> {
+    ) -> Result<cm::Id, CheckError> {
         let id = manager.create(service.space(), service.kind())?;
-        let address = (self.place.address(), self.place.port()).into();
+        let address = (self.config.address(), self.config.port()).into();
         manager.bind(id, address)?;
         manager.listen(id, *rng.pick(&[1, 2, 8]))?;
         self.listeners.insert(id, service);
@@ -77,21 +77,21 @@ impl Process {
         device: &mut Device,
         manager: &mut Manager,
         id: cm::Id,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let init = manager.init_attributes(id)?;
-        let socket = Socket::create(device, self.domain, self.queue, Service::Datagram, None)?;
-        let socket = socket.ok_or_else(|| Complaint::new("a new device has no number"))?;
-        socket.initialize(device, &init)?;
-        socket.open(device)?;
-        socket.post_receives(device)?;
-        self.service = socket.number;
-        self.sockets.insert(socket.number, socket);
+        let pair = DataQueuePair::create(device, self.domain, self.queue, Service::Datagram, None)?;
+        let pair = pair.ok_or_else(|| CheckError::new("a new device has no number"))?;
+        pair.initialize(device, &init)?;
+        pair.open(device)?;
+        pair.post_receives(device)?;
+        self.service = pair.number;
+        self.queue_pairs.insert(pair.number, pair);
         Ok(())
     }
 
     /// The queue pair of an id.
-    pub(super) fn socket(&mut self, id: cm::Id) -> Option<&mut Socket> {
-        self.sockets.get_mut(self.of_id.get(&id)?)
+    pub(super) fn queue_pair_of(&mut self, id: cm::Id) -> Option<&mut DataQueuePair> {
+        self.queue_pairs.get_mut(self.of_id.get(&id)?)
     }
 
     /// The id is destroyed: its queue pair stays until its number may be reused.
@@ -99,42 +99,51 @@ impl Process {
         &mut self,
         device: &mut Device,
         id: cm::Id,
-    ) -> Result<Option<Qpn>, Complaint> {
+    ) -> Result<Option<Qpn>, CheckError> {
         let Some(number) = self.of_id.remove(&id) else {
             return Ok(None);
         };
-        let socket = self.sockets.get_mut(&number).expect("an id's queue pair");
-        socket.id = None;
-        socket.break_off(device)?;
+        let pair = self
+            .queue_pairs
+            .get_mut(&number)
+            .expect("the id has a queue pair");
+        pair.id = None;
+        pair.move_to_error(device)?;
         Ok(Some(number))
     }
 
     /// Destroys queue pairs whose numbers may be reused.
-    pub(super) fn reap(&mut self, device: &mut Device, manager: &Manager) -> Result<(), Complaint> {
+    pub(super) fn reap(
+        &mut self,
+        device: &mut Device,
+        manager: &Manager,
+    ) -> Result<(), CheckError> {
         let service = self.service;
-        let is_over = |socket: &Socket| {
-            socket.id.is_none()
-                && socket.number != service
-                && !manager.is_in_time_wait(socket.number)
+        let is_over = |pair: &DataQueuePair| {
+            pair.id.is_none() && pair.number != service && !manager.is_in_time_wait(pair.number)
         };
         let over: Vec<Qpn> = self
-            .sockets
+            .queue_pairs
             .values()
-            .filter(|socket| is_over(socket))
-            .map(|socket| socket.number)
+            .filter(|pair| is_over(pair))
+            .map(|pair| pair.number)
             .collect();
-        for socket in over.iter().filter_map(|number| self.sockets.remove(number)) {
-            socket.destroy(device)?;
+        for pair in over
+            .iter()
+            .filter_map(|number| self.queue_pairs.remove(number))
+        {
+            pair.destroy(device)?;
         }
         Ok(())
     }
 
     /// Destroys everything that the start created.
-    pub(super) fn stop(&mut self, device: &mut Device) -> Result<(), Complaint> {
-        for socket in std::mem::take(&mut self.sockets).into_values() {
-            match socket.number == self.service {
-                true => socket.destroy(device)?,
-                false => return Err(Complaint::new(format!("{} is left", socket.number))),
+    pub(super) fn stop(&mut self, device: &mut Device) -> Result<(), CheckError> {
+        for pair in std::mem::take(&mut self.queue_pairs).into_values() {
+            if pair.number == self.service {
+                pair.destroy(device)?;
+            } else {
+                return Err(CheckError::new(format!("{} is left", pair.number)));
             }
         }
         device.destroy_completion_queue(self.queue)?;
@@ -142,7 +151,7 @@ impl Process {
         // Queue pair 1 and its receives belong to the host.
         match (device.queue_pair_count(), device.memory_count()) {
             (1, 1) => Ok(()),
-            left => Err(Complaint::new(format!(
+            left => Err(CheckError::new(format!(
                 "queue pairs and regions are left: {left:?}"
             ))),
         }

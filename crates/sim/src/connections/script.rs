@@ -14,14 +14,14 @@ pub(super) enum Side {
     /// The side that requests the connection.
     Client,
     /// The side that accepts it.
-    Guest,
+    Server,
 }
 
 impl Side {
     pub(super) fn other(self) -> Side {
         match self {
-            Side::Client => Side::Guest,
-            Side::Guest => Side::Client,
+            Side::Client => Side::Server,
+            Side::Server => Side::Client,
         }
     }
 }
@@ -51,18 +51,24 @@ impl Script {
     }
 
     /// The private data of a request or an answer: the connection number, and random bytes.
-    pub(super) fn greeting(self, number: u32, side: Side, room: usize) -> Vec<u8> {
+    pub(super) fn private_data(self, number: u32, side: Side, capacity: usize) -> Vec<u8> {
         let mut rng = self.rng(number, side, 100);
-        let length = rng.below(room - 3);
-        let mut greeting = number.to_be_bytes().to_vec();
-        greeting.extend(rng.bytes(length));
-        greeting
+        let length = rng.below(capacity - 3);
+        let mut data = number.to_be_bytes().to_vec();
+        data.extend(rng.bytes(length));
+        data
     }
 
     /// Whether `data` is this private data, padded with zeros.
-    pub(super) fn is_greeting(self, number: u32, side: Side, room: usize, data: &[u8]) -> bool {
-        let greeting = self.greeting(number, side, room);
-        data.strip_prefix(&*greeting)
+    pub(super) fn is_private_data(
+        self,
+        number: u32,
+        side: Side,
+        capacity: usize,
+        data: &[u8],
+    ) -> bool {
+        let expected = self.private_data(number, side, capacity);
+        data.strip_prefix(&*expected)
             .is_some_and(|rest| rest.iter().all(|&byte| byte == 0))
     }
 
@@ -72,8 +78,6 @@ impl Script {
 }
 
 /// The connection number at the front of private data.
-pub(super) fn number_of(greeting: &[u8]) -> Option<u32> {
-    greeting
-        .first_chunk()
-        .map(|bytes| u32::from_be_bytes(*bytes))
+pub(super) fn number_of(data: &[u8]) -> Option<u32> {
+    data.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }

@@ -3,13 +3,13 @@
 use engine::{Completion, Destination, Status};
 use wire::{Qpn, grh};
 
-use super::application::{Act, pause};
-use super::ledger::Who;
-use super::place::Service;
+use super::application::{Action, pause};
+use super::data_queue_pair::address_of;
+use super::event_log::IdKey;
+use super::process_config::Service;
 use super::script::{Side, number_of};
-use super::socket::address_of;
 use super::{Connections, Process};
-use crate::Complaint;
+use crate::CheckError;
 use crate::tap::Endpoint;
 
 /// How many times connections retry. The first try may fail without loss, if its packets are
@@ -21,61 +21,64 @@ const LONGEST_DATAGRAM: usize = 200;
 
 impl Connections {
     /// Sends all messages of one side.
-    pub(super) fn say_everything(&mut self, host: usize, id: cm::Id) -> Result<(), Complaint> {
-        let who = self.who(host, id);
-        let (number, side) = (self.ledger.record(who).number, self.ledger.record(who).side);
-        self.watch(who);
+    pub(super) fn send_all_messages(&mut self, host: usize, id: cm::Id) -> Result<(), CheckError> {
+        let key = self.key(host, id);
+        let (number, side) = (
+            self.event_log.record(key).number,
+            self.event_log.record(key).side,
+        );
+        self.watch(key);
         let (script, now) = (self.script, self.world.now());
         let (process, device, _) = self.parts(host);
-        let Some(socket) = process.socket(id) else {
+        let Some(pair) = process.queue_pair_of(id) else {
             return Ok(());
         };
-        socket.progress = now;
+        pair.progress = now;
         for index in 0..script.count(number, side) {
             let message = script.message(number, side, index);
-            socket.post_send(device, index, &message, None)?;
+            pair.post_send(device, index, &message, None)?;
         }
         Ok(())
     }
 
     /// Observes the requests of a reliable connection with the tap.
-    fn watch(&mut self, who: Who) {
-        let record = self.ledger.record(who);
+    fn watch(&mut self, key: IdKey) {
+        let record = self.event_log.record(key);
         let (Some(ends), Service::Reliable) = (record.ends, record.service) else {
             return;
         };
         let local = Endpoint {
-            host: who.host,
+            host: key.host,
             queue_pair: ends.local_qpn,
         };
         let peer = Endpoint {
-            host: self.peer_host(who),
+            host: self.peer_host(key),
             queue_pair: ends.remote_qpn,
         };
         let stream = self.world.tap.follow(local, peer, 1);
-        let process = self.process(who.host);
-        if let Some(socket) = process.sockets.get_mut(&ends.local_qpn) {
-            socket.stream = Some(stream);
+        let process = self.process(key.host);
+        if let Some(pair) = process.queue_pairs.get_mut(&ends.local_qpn) {
+            pair.stream = Some(stream);
         }
     }
 
-    pub(super) fn peer_host(&mut self, who: Who) -> usize {
-        let record = self.ledger.record(who);
+    pub(super) fn peer_host(&mut self, key: IdKey) -> usize {
+        let record = self.event_log.record(key);
         match record.side {
             Side::Client => record.server,
-            Side::Guest => self.clients[&record.number].host,
+            Side::Server => self.clients[&record.number].host,
         }
     }
 
     /// Sends datagrams to a service.
-    pub(super) fn write_to_service(
+    pub(super) fn send_to_service(
         &mut self,
         host: usize,
         id: cm::Id,
         found: &cm::ServiceFound,
-    ) -> Result<(), Complaint> {
-        let who = self.who(host, id);
-        let number = self.ledger.record(who).number;
+    ) -> Result<(), CheckError> {
+        let key = self.key(host, id);
+        let number = self.event_log.record(key).number;
         let destination = Destination {
             address: address_of(&found.path),
             queue_pair: found.remote_qpn,
@@ -83,7 +86,7 @@ impl Connections {
         };
         let script = self.script;
         let (process, device, _) = self.parts(host);
-        let Some(socket) = process.socket(id) else {
+        let Some(pair) = process.queue_pair_of(id) else {
             return Ok(());
         };
         for index in 0..script.count(number, Side::Client) {
@@ -91,7 +94,7 @@ impl Connections {
             datagram.push(index as u8);
             datagram.extend(script.message(number, Side::Client, index));
             datagram.truncate(LONGEST_DATAGRAM);
-            socket.post_send(device, index, &datagram, Some(destination))?;
+            pair.post_send(device, index, &datagram, Some(destination))?;
         }
         Ok(())
     }
@@ -101,14 +104,16 @@ impl Connections {
         &mut self,
         host: usize,
         completion: &Completion,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let number = completion.queue_pair;
         if number == self.process(host).service {
             return self.service_received(host, completion);
         }
-        let owner = self.process(host).sockets.get(&number);
-        let Some(owner) = owner.map(|socket| socket.id) else {
-            return Err(Complaint::new(format!("{completion:?} of nobody")));
+        let owner = self.process(host).queue_pairs.get(&number);
+        let Some(owner) = owner.map(|pair| pair.id) else {
+            return Err(CheckError::new(format!(
+                "{completion:?} of an unknown queue pair"
+            )));
         };
         match (completion.status, owner) {
             (Status::Flushed, _) => Ok(()),
@@ -117,8 +122,8 @@ impl Connections {
             }
             (Status::Success, Some(id)) => self.sent(host, id, completion),
             (Status::Success, None) => {
-                let text = format!("a broken queue pair goes on: {completion:?}");
-                Err(Complaint::new(text))
+                let text = format!("a queue pair in ERROR completed a request: {completion:?}");
+                Err(CheckError::new(text))
             }
             (_, Some(id)) => self.failed(host, id, completion),
             (_, None) => Ok(()),
@@ -130,13 +135,16 @@ impl Connections {
         host: usize,
         id: cm::Id,
         completion: &Completion,
-    ) -> Result<(), Complaint> {
-        let who = self.who(host, id);
+    ) -> Result<(), CheckError> {
+        let key = self.key(host, id);
         let (script, now) = (self.script, self.world.now());
-        let socket = self.process(host).socket(id).expect("it has just received");
-        socket.progress = now;
-        let found = socket.received(completion.id, completion.length);
-        let record = self.ledger.record(who);
+        let pair = self
+            .process(host)
+            .queue_pair_of(id)
+            .expect("the queue pair has an id");
+        pair.progress = now;
+        let found = pair.received(completion.id, completion.length);
+        let record = self.event_log.record(key);
         let (number, peer) = (record.number, record.side.other());
         let expected = match record.service {
             Service::Reliable => record.received..record.received + 1,
@@ -147,35 +155,38 @@ impl Connections {
             .any(|index| script.message(number, peer, index) == found);
         record.received += 1;
         if !is_known {
-            return Err(Complaint::new(format!(
-                "{who:?} got {} bytes that are not its next message: {record:?}",
+            return Err(CheckError::new(format!(
+                "{key:?} got {} bytes that are not its next message: {record:?}",
                 found.len()
             )));
         }
-        self.leave_when_done(who);
+        self.disconnect_when_done(key);
         Ok(())
     }
 
     /// An acknowledged message must have arrived at the peer's application.
-    fn sent(&mut self, host: usize, id: cm::Id, completion: &Completion) -> Result<(), Complaint> {
-        let who = self.who(host, id);
+    fn sent(&mut self, host: usize, id: cm::Id, completion: &Completion) -> Result<(), CheckError> {
+        let key = self.key(host, id);
         let now = self.world.now();
-        let socket = self.process(host).socket(id).expect("it has just sent");
-        socket.progress = now;
-        let record = self.ledger.record(who);
+        let pair = self
+            .process(host)
+            .queue_pair_of(id)
+            .expect("the queue pair has an id");
+        pair.progress = now;
+        let record = self.event_log.record(key);
         let in_turn = completion.id == record.sent as u64;
         record.sent += 1;
         let record = record.clone();
-        let has_it = |peer: &super::ledger::Record| {
+        let has_it = |peer: &super::event_log::Record| {
             peer.number == record.number && peer.side != record.side && peer.received >= record.sent
         };
         let arrived =
-            record.service != Service::Reliable || self.ledger.records.values().any(has_it);
+            record.service != Service::Reliable || self.event_log.records.values().any(has_it);
         if !in_turn || !arrived {
-            let text = format!("{who:?}: {completion:?} in or before its time: {record:?}");
-            return Err(Complaint::new(text));
+            let text = format!("{key:?}: {completion:?} out of order: {record:?}");
+            return Err(CheckError::new(text));
         }
-        self.leave_when_done(who);
+        self.disconnect_when_done(key);
         Ok(())
     }
 
@@ -185,59 +196,62 @@ impl Connections {
         host: usize,
         id: cm::Id,
         completion: &Completion,
-    ) -> Result<(), Complaint> {
-        let who = self.who(host, id);
-        let gone = !self.peer_listens(who);
-        let socket = self.process(host).socket(id).expect("it has just failed");
-        let (stream, progress) = (socket.stream, socket.progress);
-        let harmed = stream.map_or(0, |stream| {
-            self.world.tap.stream(stream).harmed_since(progress)
+    ) -> Result<(), CheckError> {
+        let key = self.key(host, id);
+        let gone = !self.peer_can_receive(key);
+        let pair = self
+            .process(host)
+            .queue_pair_of(id)
+            .expect("the queue pair has an id");
+        let (stream, progress) = (pair.stream, pair.progress);
+        let faults = stream.map_or(0, |stream| {
+            self.world.tap.stream(stream).faults_since(progress)
         });
-        let excused = gone || harmed >= RETRIES;
+        let excused = gone || faults >= RETRIES;
         if completion.status != Status::RetriesExhausted || !excused {
-            return Err(Complaint::new(format!(
-                "{who:?}: {completion:?} without a reason: {harmed} packets were harmed"
+            return Err(CheckError::new(format!(
+                "{key:?}: {completion:?} without a reason: {faults} packets were lost or corrupted"
             )));
         }
-        self.census.note("broken transport");
-        self.ledger.record(who).broken = Some(completion.status);
+        self.event_counts.note("transport failure");
+        self.event_log.record(key).broken = Some(completion.status);
         let after = pause(&mut self.rng);
-        self.plan_act(host, after, Act::Disconnect(id));
+        self.plan_action(host, after, Action::Disconnect(id));
         Ok(())
     }
 
     /// Whether the peer's queue pair can receive.
-    fn peer_listens(&mut self, who: Who) -> bool {
-        let host = self.peer_host(who);
-        let record = self.ledger.record(who).clone();
+    fn peer_can_receive(&mut self, key: IdKey) -> bool {
+        let host = self.peer_host(key);
+        let record = self.event_log.record(key).clone();
         let remote = record.ends.map(|ends| ends.remote_qpn);
         let (Some(process), Some(remote)) = (&self.processes[host], remote) else {
             return false;
         };
         let is_peer = |id| {
-            let peer = self.ledger.records.get(&self.who(host, id));
+            let peer = self.event_log.records.get(&self.key(host, id));
             peer.is_some_and(|peer| peer.number == record.number)
         };
-        listens(process, self.world.peek(host), remote, is_peer)
+        can_receive(process, self.world.peek(host), remote, is_peer)
     }
 
-    fn service_received(&mut self, host: usize, completion: &Completion) -> Result<(), Complaint> {
+    fn service_received(&mut self, host: usize, completion: &Completion) -> Result<(), CheckError> {
         let (process, device, _) = self.parts(host);
-        let socket = &process.sockets[&completion.queue_pair];
-        let found = socket.received(completion.id, completion.length);
-        socket.post_receive(device, completion.id as usize)?;
+        let pair = &process.queue_pairs[&completion.queue_pair];
+        let found = pair.received(completion.id, completion.length);
+        pair.post_receive(device, completion.id as usize)?;
         let datagram = found.get(grh::LENGTH..).unwrap_or_default();
         let number = number_of(datagram);
         let is_right = number
             .zip(datagram.get(4))
             .is_some_and(|(number, &index)| self.is_datagram(number, index, datagram));
-        let unknown = || Complaint::new(format!("a datagram that nobody sent: {completion:?}"));
+        let unknown = || CheckError::new(format!("an unknown datagram: {completion:?}"));
         let number = number.filter(|_| is_right).ok_or_else(unknown)?;
-        let mut records = self.ledger.records.values_mut();
-        if let Some(guest) = records.find(|r| r.number == number && r.side == Side::Guest) {
-            guest.received += 1;
+        let mut records = self.event_log.records.values_mut();
+        if let Some(server) = records.find(|r| r.number == number && r.side == Side::Server) {
+            server.received += 1;
         }
-        self.census.note("datagram of a service");
+        self.event_counts.note("datagram of a service");
         Ok(())
     }
 
@@ -250,28 +264,28 @@ impl Connections {
     }
 
     /// An application that stays disconnects when all messages are exchanged.
-    pub(super) fn leave_when_done(&mut self, who: Who) {
+    pub(super) fn disconnect_when_done(&mut self, key: IdKey) {
         let script = self.script;
-        let record = self.ledger.record(who);
+        let record = self.event_log.record(key);
         let (number, side) = (record.number, record.side);
         let done = record.sent == script.count(number, side)
             && record.received == script.count(number, side.other());
-        if record.patient && done {
+        if record.stays && done {
             let after = pause(&mut self.rng);
-            self.plan_act(who.host, after, Act::Disconnect(who.id));
+            self.plan_action(key.host, after, Action::Disconnect(key.id));
         }
     }
 }
 
-fn listens(
+fn can_receive(
     process: &Process,
     device: Option<&engine::Device>,
     number: Qpn,
     is_peer: impl Fn(cm::Id) -> bool,
 ) -> bool {
-    let socket = process.sockets.get(&number);
-    let (Some(socket), Some(device)) = (socket, device) else {
+    let pair = process.queue_pairs.get(&number);
+    let (Some(pair), Some(device)) = (pair, device) else {
         return false;
     };
-    socket.id.is_some_and(is_peer) && socket.listens(device)
+    pair.id.is_some_and(is_peer) && pair.can_receive(device)
 }

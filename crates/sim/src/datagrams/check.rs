@@ -3,12 +3,12 @@
 use engine::{Attributes, Completion, State, Status};
 use wire::{Gid, grh};
 
-use super::{Datagrams, Outstanding, Receiver, Sent, complain, dead};
-use crate::Complaint;
+use super::{Datagrams, Outstanding, Receiver, Sent, dead, error_at};
+use crate::CheckError;
 use crate::machine::Machine;
 
 impl Datagrams {
-    pub(super) fn drain(&mut self, host: usize) -> Result<(), Complaint> {
+    pub(super) fn drain(&mut self, host: usize) -> Result<(), CheckError> {
         for member in 0..self.members.len() {
             if self.members[member].host != host {
                 continue;
@@ -18,38 +18,39 @@ impl Datagrams {
                 && let Some(completion) = device.poll_completion(queue)
             {
                 self.world.digest.number(completion.id);
-                match completion.work.is_receive() {
-                    true => self.received(member, &completion)?,
-                    false => self.send_completed(member, &completion)?,
+                if completion.work.is_receive() {
+                    self.received(member, &completion)?;
+                } else {
+                    self.send_completed(member, &completion)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn send_completed(&mut self, member: usize, completion: &Completion) -> Result<(), Complaint> {
+    fn send_completed(&mut self, member: usize, completion: &Completion) -> Result<(), CheckError> {
         loop {
             let state = &mut self.members[member];
             let Some(posted) = state.outstanding.pop_front() else {
-                return Err(complain(member, "a send completed that was never posted"));
+                return Err(error_at(member, "a send completed that was never posted"));
             };
-            self.arenas[state.arena].free(&posted.block);
+            self.memories[state.memory].free(&posted.block);
             if posted.id != completion.id {
                 if posted.signaled || posted.oversize {
-                    return Err(complain(member, "a send has no completion"));
+                    return Err(error_at(member, "a send has no completion"));
                 }
                 continue;
             }
-            return self.judge(member, &posted, completion);
+            return self.check(member, &posted, completion);
         }
     }
 
-    fn judge(
+    fn check(
         &mut self,
         member: usize,
         posted: &Outstanding,
         completion: &Completion,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let host = self.members[member].host;
         let device = self.world.device(host).ok_or_else(dead)?;
         let queue_pair = device.queue_pair(completion.queue_pair);
@@ -59,7 +60,7 @@ impl Datagrams {
             (Status::LocalLength, true) => Ok(()),
             // It was posted after one that failed, so it was not sent.
             (Status::Flushed, _) if state == Some(State::SendQueueError) => Ok(()),
-            _ => Err(complain(
+            _ => Err(error_at(
                 member,
                 &format!("a send ended with {completion:?}"),
             )),
@@ -87,39 +88,42 @@ impl Datagrams {
         }
     }
 
-    fn received(&mut self, member: usize, completion: &Completion) -> Result<(), Complaint> {
+    fn received(&mut self, member: usize, completion: &Completion) -> Result<(), CheckError> {
         let state = &mut self.members[member];
         let Some((id, block)) = state.posted.pop_front() else {
-            return Err(complain(member, "received into nothing"));
+            return Err(error_at(
+                member,
+                "a receive completed that was never posted",
+            ));
         };
         if (completion.id, completion.status) != (id, Status::Success) {
             let text = format!("{completion:?} instead of receive {id}");
-            return Err(complain(member, &text));
+            return Err(error_at(member, &text));
         }
-        let arena = &mut self.arenas[state.arena];
-        let mut found = arena.found_message(&block);
+        let memory = &mut self.memories[state.memory];
+        let mut found = memory.found_message(&block);
         found.truncate(completion.length as usize);
         // The rest of the block must be unchanged.
         let mut rest = found.len();
         for piece in &block.pieces {
             let filled = rest.min(piece.len());
-            arena.accept(piece.start..piece.start + filled);
+            memory.accept(piece.start..piece.start + filled);
             rest -= filled;
         }
-        arena.check(block.range.clone())?;
-        arena.free(&block);
-        self.recognise(member, completion, &found)
+        memory.check(block.range.clone())?;
+        memory.free(&block);
+        self.identify(member, completion, &found)
     }
 
     /// Finds the datagram among those sent.
-    fn recognise(
+    fn identify(
         &mut self,
         member: usize,
         completion: &Completion,
         found: &[u8],
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let Some((header, data)) = found.split_first_chunk::<{ grh::LENGTH }>() else {
-            return Err(complain(member, "received less than a network header"));
+            return Err(error_at(member, "received less than a network header"));
         };
         let faults = self.world.network.faults();
         let (ordered, once) = (faults.keeps_order(), faults.duplication == 0);
@@ -135,19 +139,20 @@ impl Datagrams {
                 && grh::route(header).is_some_and(|route| route.source == gid)
         };
         let newest = |sent: &Sent| self.members[member].newest.get(&sent.from).copied();
-        let place = self.sent.iter().enumerate().position(|(place, sent)| {
+        let index = self.sent.iter().enumerate().position(|(index, sent)| {
             let again = sent.came.contains_key(&member);
-            let late = newest(sent).is_some_and(|newest| place < newest);
+            let late = newest(sent).is_some_and(|newest| index < newest);
             fits(sent) && !(once && again) && !(ordered && once && late)
         });
-        let Some(place) = place else {
-            let text =
-                format!("received what was not sent to it, or twice or late: {completion:?}");
-            return Err(complain(member, &text));
+        let Some(index) = index else {
+            let text = format!(
+                "received a datagram that was not sent to it, twice, or out of order: {completion:?}"
+            );
+            return Err(error_at(member, &text));
         };
-        let sent = &mut self.sent[place];
+        let sent = &mut self.sent[index];
         *sent.came.entry(member).or_default() += 1;
-        self.members[member].newest.insert(sent.from, place);
+        self.members[member].newest.insert(sent.from, index);
         Ok(())
     }
 
@@ -163,7 +168,7 @@ impl Datagrams {
     }
 
     /// Without loss, every datagram arrives.
-    pub(super) fn check_all_came(&self) -> Result<(), Complaint> {
+    pub(super) fn check_all_arrived(&self) -> Result<(), CheckError> {
         if self.late || !self.world.network.faults().are_none() {
             return Ok(());
         }
@@ -172,8 +177,8 @@ impl Datagrams {
                 let expected = u32::from(self.is_for(sent, member));
                 let came = sent.came.get(&member).copied().unwrap_or(0);
                 if came != expected {
-                    let text = format!("a datagram of member {} came {came} times", sent.from);
-                    return Err(complain(member, &text));
+                    let text = format!("a datagram of member {} arrived {came} times", sent.from);
+                    return Err(error_at(member, &text));
                 }
             }
         }

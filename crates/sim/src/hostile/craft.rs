@@ -1,4 +1,4 @@
-//! Packets that are valid enough to reach deep states.
+//! Packets that are valid enough to extent deep states.
 
 use engine::Kind;
 use wire::{
@@ -7,11 +7,11 @@ use wire::{
     Xrceth, icrc,
 };
 
-use super::victim::{Door, FIRST_PSN, MTU, QUEUE_KEY, SIZE, THEIRS, Victim, WINDOW};
+use super::victim::{FIRST_PSN, MTU, QUEUE_KEY, SIZE, THEIRS, Victim, VictimQueuePair, WINDOW};
 use crate::input::Input;
 
 /// The size of a request.
-struct Reach {
+struct Extent {
     /// How many PSNs it uses.
     span: u32,
     /// How many bytes it announces.
@@ -42,15 +42,16 @@ impl Victim {
     /// A packet with a valid ICRC for a queue pair, as the input chooses. Updates the knowledge.
     pub(super) fn craft(
         &self,
-        door: &Door,
+        pair: &VictimQueuePair,
         knowledge: &mut Knowledge,
         input: &mut Input<'_>,
     ) -> Vec<u8> {
-        let opcode = draw_opcode(door, knowledge, input);
+        let opcode = draw_opcode(pair, knowledge, input);
         let near = u32::from(input.byte());
-        let base = match opcode.is_response() {
-            true => knowledge.requested,
-            false => knowledge.expected,
+        let base = if opcode.is_response() {
+            knowledge.requested
+        } else {
+            knowledge.expected
         };
         // Mostly the expected PSN, sometimes one close to it.
         let psn = match near {
@@ -61,18 +62,18 @@ impl Victim {
         let length = self.draw_payload(opcode, announced, input);
         let mut payload = input.take(length).to_vec();
         payload.resize(length, 0);
-        let mut head = PacketHead::new(opcode, door.number, psn)
+        let mut head = PacketHead::new(opcode, pair.number, psn)
             .acknowledge(near.is_multiple_of(2))
             .solicited(near.is_multiple_of(3));
-        let mut reach = Reach { span: 1, total: 0 };
+        let mut extent = Extent { span: 1, total: 0 };
         for &extension in opcode.extensions() {
-            head = self.push(head, extension, opcode, length, &mut reach, input);
+            head = self.push(head, extension, opcode, length, &mut extent, input);
         }
         if !opcode.is_response() {
-            knowledge.expected = psn + reach.span;
+            knowledge.expected = psn + extent.span;
             knowledge.open = match opcode.position() {
                 Position::First => {
-                    let rest = reach.total.saturating_sub(length as u32);
+                    let rest = extent.total.saturating_sub(length as u32);
                     Some((opcode.operation(), rest))
                 }
                 Position::Middle => {
@@ -82,7 +83,7 @@ impl Victim {
                 Position::Last | Position::Only => None,
             };
         }
-        self.seal(head, &payload)
+        self.add_icrc(head, &payload)
     }
 
     /// Full packets where the opcode requires them, otherwise a length from the input.
@@ -106,11 +107,11 @@ impl Victim {
         extension: Extension,
         opcode: Opcode,
         payload: usize,
-        reach: &mut Reach,
+        extent: &mut Extent,
         input: &mut Input<'_>,
     ) -> PacketHead {
         match extension {
-            Extension::Reth => head.push(&self.draw_reth(opcode, payload, reach, input)),
+            Extension::Reth => head.push(&self.draw_reth(opcode, payload, extent, input)),
             Extension::AtomicEth => {
                 let (address, key) = self.draw_memory(input);
                 let (swap, compare) = (u64::from(input.number()), u64::from(input.byte()));
@@ -148,7 +149,7 @@ impl Victim {
         &self,
         opcode: Opcode,
         payload: usize,
-        reach: &mut Reach,
+        extent: &mut Extent,
         input: &mut Input<'_>,
     ) -> Reth {
         let (address, key) = self.draw_memory(input);
@@ -161,9 +162,9 @@ impl Victim {
             _ => payload as u32,
         };
         if opcode.operation() == Operation::ReadRequest {
-            reach.span = length.div_ceil(MTU.bytes() as u32).max(1);
+            extent.span = length.div_ceil(MTU.bytes() as u32).max(1);
         }
-        reach.total = length;
+        extent.total = length;
         Reth::new(address, key, length)
     }
 
@@ -175,19 +176,22 @@ impl Victim {
             0..128 => (self.public.address + (near % SIZE) as u64, self.public.key),
             128..192 => (through_window, self.window_key()),
             other => {
-                let rooms = [&self.public, &self.private, &self.windowed, &self.inbox];
-                let room = rooms[usize::from(other) % rooms.len()];
+                let regions = [&self.public, &self.private, &self.windowed, &self.inbox];
+                let region = regions[usize::from(other) % regions.len()];
                 let key = match other {
-                    192..224 => room.key,
+                    192..224 => region.key,
                     224..240 => self.window_key(),
                     _ => Key::new(input.number()),
                 };
-                (room.address.wrapping_add((near % (SIZE + 64)) as u64), key)
+                (
+                    region.address.wrapping_add((near % (SIZE + 64)) as u64),
+                    key,
+                )
             }
         }
     }
 
-    fn seal(&self, head: PacketHead, payload: &[u8]) -> Vec<u8> {
+    fn add_icrc(&self, head: PacketHead, payload: &[u8]) -> Vec<u8> {
         let pad = payload.len().wrapping_neg() % 4;
         let mut datagram = head.pad(pad as u8).bytes().to_vec();
         datagram.extend_from_slice(payload);
@@ -198,8 +202,8 @@ impl Victim {
 }
 
 /// Mostly an opcode that the queue pair supports and that continues its message.
-fn draw_opcode(door: &Door, knowledge: &Knowledge, input: &mut Input<'_>) -> Opcode {
-    let transport = match door.kind {
+fn draw_opcode(pair: &VictimQueuePair, knowledge: &Knowledge, input: &mut Input<'_>) -> Opcode {
+    let transport = match pair.kind {
         Kind::Uc => Transport::Uc,
         Kind::Ud => Transport::Ud,
         _ => Transport::Rc,

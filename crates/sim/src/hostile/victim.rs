@@ -12,8 +12,8 @@ use engine::{
 use wire::{Flow, Gid, Key, PathMtu, Psn, Qpn, QueueKey, ROCE_PORT};
 
 use crate::digest::Digest;
-use crate::plain::{ALL_RIGHTS, Peer, connect, open};
 use crate::rng::Rng;
+use crate::simple_connect::{ALL_RIGHTS, Peer, connect, open};
 
 pub(super) const OURS: [u8; 4] = [10, 0, 0, 1];
 pub(super) const THEIRS: [u8; 4] = [10, 0, 0, 2];
@@ -29,11 +29,11 @@ pub(super) const SIZE: usize = 2048;
 /// The part of the windowed region that its window covers.
 pub(super) const WINDOW: std::ops::Range<usize> = 512..1024;
 
-const ROOM: &str = "a new device has room";
+const NEW_DEVICE: &str = "a new device has free entries";
 
 /// A queue pair of the victim.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Door {
+pub(super) struct VictimQueuePair {
     pub(super) kind: Kind,
     pub(super) number: Qpn,
     /// The queue pair that it is connected to.
@@ -41,7 +41,7 @@ pub(super) struct Door {
 }
 
 /// A region of the victim.
-pub(super) struct Room {
+pub(super) struct Region {
     pub(super) buffer: Arc<Buffer>,
     pub(super) key: Key,
     pub(super) address: u64,
@@ -52,15 +52,15 @@ pub(super) struct Room {
 pub(super) struct Victim {
     pub(super) device: Device,
     pub(super) now: Instant,
-    pub(super) doors: Vec<Door>,
+    pub(super) queue_pairs: Vec<VictimQueuePair>,
     /// Peers have all access rights.
-    pub(super) public: Room,
+    pub(super) public: Region,
     /// Registered without remote access rights. No request uses it.
-    pub(super) private: Room,
+    pub(super) private: Region,
     /// Peers can access it only through its window.
-    pub(super) windowed: Room,
+    pub(super) windowed: Region,
     /// Receives and results are written to it.
-    pub(super) inbox: Room,
+    pub(super) inbox: Region,
     pub(super) window: Key,
     queue: Id<CompletionQueue>,
     shared: Id<SharedReceiveQueue>,
@@ -81,8 +81,10 @@ impl Victim {
             seed: [1; 32],
             ..Config::default()
         });
-        let domain = device.allocate_domain().expect(ROOM);
-        let queue = device.create_completion_queue(COMPLETIONS).expect(ROOM);
+        let domain = device.allocate_domain().expect(NEW_DEVICE);
+        let queue = device
+            .create_completion_queue(COMPLETIONS)
+            .expect(NEW_DEVICE);
         let shared = device.create_shared_receive_queue(SharedReceiveInit {
             domain,
             capacity: 16,
@@ -93,30 +95,30 @@ impl Victim {
         let all = ALL_RIGHTS | Access::LOCAL_WRITE;
         let bindable = Access::LOCAL_WRITE | Access::WINDOW_BIND;
         let own = Access::LOCAL_WRITE;
-        let mut room = |base, content: &[u8; 16], access| {
-            Room::new(&mut device, domain, base, content, access)
+        let mut region = |base, content: &[u8; 16], access| {
+            Region::new(&mut device, domain, base, content, access)
         };
         let mut victim = Self {
-            public: room(0x1_0000, &[0; 16], all),
-            private: room(0x2_0000, &secret, own),
-            windowed: room(0x3_0000, &[7; 16], bindable),
-            inbox: room(0x4_0000, &[9; 16], own),
+            public: region(0x1_0000, &[0; 16], all),
+            private: region(0x2_0000, &secret, own),
+            windowed: region(0x3_0000, &[7; 16], bindable),
+            inbox: region(0x4_0000, &[9; 16], own),
             guards: (0..3).map(|_| guard(&secret)).collect(),
             device,
             now: Instant::now(),
-            doors: Vec::new(),
-            window: window.expect(ROOM),
+            queue_pairs: Vec::new(),
+            window: window.expect(NEW_DEVICE),
             queue,
-            shared: shared.expect(ROOM),
+            shared: shared.expect(NEW_DEVICE),
             secret,
             completed: 0,
         };
-        victim.add_doors(domain);
+        victim.add_queue_pairs(domain);
         victim
     }
 
-    fn add_doors(&mut self, domain: Id<ProtectionDomain>) {
-        for (place, kind) in [Kind::Rc, Kind::Rc, Kind::Uc, Kind::Ud]
+    fn add_queue_pairs(&mut self, domain: Id<ProtectionDomain>) {
+        for (index, kind) in [Kind::Rc, Kind::Rc, Kind::Uc, Kind::Ud]
             .into_iter()
             .enumerate()
         {
@@ -124,21 +126,21 @@ impl Victim {
             init.max_sends = MAX_SENDS;
             init.max_receives = 16;
             // The second one uses the shared receive queue.
-            init.shared_receive = (place == 1).then_some(self.shared);
+            init.shared_receive = (index == 1).then_some(self.shared);
             let number = self.device.create_queue_pair(init);
-            self.doors.push(Door {
+            self.queue_pairs.push(VictimQueuePair {
                 kind,
-                number: number.expect(ROOM),
-                peer: Qpn::new(0x100 + place as u32),
+                number: number.expect(NEW_DEVICE),
+                peer: Qpn::new(0x100 + index as u32),
             });
-            self.open_door(place);
+            self.connect_queue_pair(index);
         }
         self.bind_window();
     }
 
     /// Brings a queue pair from any state to RTS.
-    pub(super) fn open_door(&mut self, place: usize) {
-        let Door { kind, number, peer } = self.doors[place];
+    pub(super) fn connect_queue_pair(&mut self, index: usize) {
+        let VictimQueuePair { kind, number, peer } = self.queue_pairs[index];
         let reset = Attributes {
             state: Some(State::Reset),
             ..Attributes::default()
@@ -156,7 +158,7 @@ impl Victim {
                 connect(device, number, kind, MTU, &peer)
             }
         });
-        opened.expect("a queue pair can always be reset and opened again");
+        opened.expect("a queue pair can always be reset and connected again");
     }
 
     /// Binds the window again, if it was invalidated.
@@ -176,7 +178,7 @@ impl Victim {
             },
         );
         // Refused if the queue is full, failed if the window is bound: both are correct.
-        let _ = self.device.post_send(self.doors[0].number, request);
+        let _ = self.device.post_send(self.queue_pairs[0].number, request);
     }
 
     pub(super) fn window_key(&self) -> Key {
@@ -184,7 +186,7 @@ impl Victim {
     }
 
     /// Posts a receive with memory of the inbox.
-    pub(super) fn post_receive(&mut self, place: usize, length: usize) {
+    pub(super) fn post_receive(&mut self, index: usize, length: usize) {
         // Two segments, with bytes between them that must not change.
         let half = (length % 256) as u32;
         let segments = [(64, half), (1024, half)].map(|(offset, length)| Segment {
@@ -194,9 +196,11 @@ impl Victim {
         });
         let request = ReceiveRequest::new(1, segments);
         // A full queue or a wrong state is an error of the call.
-        let _ = match place {
+        let _ = match index {
             1 => self.device.post_shared_receive(self.shared, request),
-            _ => self.device.post_receive(self.doors[place].number, request),
+            _ => self
+                .device
+                .post_receive(self.queue_pairs[index].number, request),
         };
     }
 
@@ -226,7 +230,7 @@ impl Victim {
     /// The invariants.
     pub(super) fn check(&self) {
         for (buffer, before) in &self.guards {
-            assert_eq!(buffer.to_vec(), *before, "memory that nobody registered");
+            assert_eq!(buffer.to_vec(), *before, "unregistered memory");
         }
         self.private
             .assert_unchanged(0..SIZE, "memory without remote rights");
@@ -237,8 +241,11 @@ impl Victim {
         self.inbox.assert_unchanged(0..64, between);
         self.inbox.assert_unchanged(320..1024, between);
         self.inbox.assert_unchanged(1280..SIZE, between);
-        for door in &self.doors {
-            let queue_pair = self.device.queue_pair(door.number).expect("nobody ends it");
+        for pair in &self.queue_pairs {
+            let queue_pair = self
+                .device
+                .queue_pair(pair.number)
+                .expect("the queue pair exists");
             assert!(queue_pair.outstanding_sends() <= MAX_SENDS as usize);
         }
         let queue = self.device.completion_queue(self.queue);
@@ -257,7 +264,7 @@ impl Victim {
     }
 }
 
-impl Room {
+impl Region {
     fn new(
         device: &mut Device,
         domain: Id<ProtectionDomain>,
@@ -270,7 +277,7 @@ impl Room {
         let registration = device.register(domain, Arc::clone(&buffer), address, access);
         Self {
             buffer,
-            key: registration.expect(ROOM).local_key,
+            key: registration.expect(NEW_DEVICE).local_key,
             address,
             before,
         }

@@ -58,7 +58,7 @@ pub(super) fn base(rng: &mut Rng) -> Profile {
         service: Service::Reliable,
         hosts,
         pairs: rng.between(1, most_pairs),
-        faults: calm(Duration::from_micros(rng.between(1, 50) as u64)),
+        faults: faultless(Duration::from_micros(rng.between(1, 50) as u64)),
         lag: Duration::from_micros(rng.below(10) as u64),
         poll_every: rng.between(1, 3),
         pace: Duration::from_micros(rng.between(1, 200) as u64),
@@ -66,7 +66,7 @@ pub(super) fn base(rng: &mut Rng) -> Profile {
         requests: rng.between(2, most_requests),
         verbs: RELIABLE,
         longest,
-        arena: longest + (8 << 10),
+        memory: longest + (8 << 10),
         shares_receives: rng.percent(20),
         late_receives: false,
         poisoned_receives: 0,
@@ -82,27 +82,32 @@ pub(super) fn base(rng: &mut Rng) -> Profile {
     }
 }
 
-pub(super) fn calm(delay: Duration) -> Faults {
+pub(super) fn faultless(delay: Duration) -> Faults {
     Faults {
         delay,
         ..Faults::default()
     }
 }
 
-pub(super) fn storm(rng: &mut Rng, hosts: usize, delay: Duration) -> Faults {
-    let mut share = |most: u32| match rng.percent(60) {
-        true => rng.below(most as usize + 1) as u32,
-        false => 0,
+pub(super) fn faulty(rng: &mut Rng, hosts: usize, delay: Duration) -> Faults {
+    let mut share = |most: u32| {
+        if rng.percent(60) {
+            rng.below(most as usize + 1) as u32
+        } else {
+            0
+        }
     };
     let (loss, duplication, corruption) = (share(100), share(100), share(60));
-    let jitter = match rng.percent(50) {
-        true => Duration::from_micros(rng.between(1, 100) as u64),
-        false => Duration::ZERO,
+    let jitter = if rng.percent(50) {
+        Duration::from_micros(rng.between(1, 100) as u64)
+    } else {
+        Duration::ZERO
     };
     let until = Duration::from_micros(rng.between(100, 20_000) as u64);
-    let cuts = match rng.percent(15) {
-        true => vec![cut(rng, hosts, until)],
-        false => Vec::new(),
+    let cuts = if rng.percent(15) {
+        vec![cut(rng, hosts, until)]
+    } else {
+        Vec::new()
     };
     Faults {
         loss,

@@ -9,25 +9,25 @@ use wire::{PathMtu, Psn, Qpn, Transport};
 
 use crate::head::{application_data, filled};
 use crate::id::EndpointId;
-use crate::lane::{LaneId, LaneKey, Lanes, Speaker};
+use crate::lane::{LaneId, LaneKey, Lanes, Sender};
 
 /// The messages of two connection managers about one connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Dialogue {
+pub(crate) struct Exchange {
     /// The active and the passive side.
-    pub(crate) ends: [Party; 2],
+    pub(crate) ends: [ExchangeSide; 2],
     pub(crate) service: Option<ServiceId>,
     pub(crate) transport: Transport,
     pub(crate) path_mtu: Option<PathMtu>,
-    pub(crate) said: Vec<Said>,
+    pub(crate) said: Vec<ExchangeMessage>,
     /// The descriptions of all messages.
-    words: HashSet<(Speaker, String)>,
+    words: HashSet<(Sender, String)>,
     lanes: [LaneId; 2],
 }
 
 /// One of the two sides.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Party {
+pub(crate) struct ExchangeSide {
     pub(crate) endpoint: EndpointId,
     pub(crate) number: Option<Qpn>,
     /// The PSN that the peer asked it to start with.
@@ -36,21 +36,21 @@ pub(crate) struct Party {
 
 /// One message.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub(crate) struct ExchangeMessage {
     pub(crate) packet: usize,
-    pub(crate) by: Speaker,
+    pub(crate) by: Sender,
     pub(crate) name: &'static str,
     pub(crate) words: String,
     pub(crate) in_short: String,
     pub(crate) private_data: Vec<u8>,
     pub(crate) repeated: bool,
     /// The reason, if it is a rejection.
-    pub(crate) refusal: Option<Refusal>,
+    pub(crate) refusal: Option<Rejection>,
 }
 
 /// Why a connection is rejected.
 #[derive(Clone, Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct Rejection {
     pub(crate) reason: u16,
     pub(crate) words: String,
     pub(crate) nobody_listens: bool,
@@ -58,15 +58,15 @@ pub(crate) struct Refusal {
 
 /// All exchanges.
 #[derive(Debug, Default)]
-pub(crate) struct Dialogues {
-    pub(crate) list: Vec<Dialogue>,
+pub(crate) struct Exchanges {
+    pub(crate) list: Vec<Exchange>,
     /// By the communication id of one side.
     names: HashMap<(EndpointId, CommunicationId), usize>,
 }
 
-impl Dialogues {
+impl Exchanges {
     /// Adds a message; returns the lane of the packet that carried it.
-    pub(crate) fn hear(
+    pub(crate) fn add(
         &mut self,
         message: &Message,
         from: EndpointId,
@@ -82,11 +82,11 @@ impl Dialogues {
         if let Some(id) = local {
             self.names.insert((from, id), index);
         }
-        let dialogue = &mut self.list[index];
-        let speaker = dialogue.speaker(from, message);
-        dialogue.take(message, speaker, packet);
-        dialogue.settle(index, message, lanes);
-        dialogue.lanes[speaker as usize]
+        let exchange = &mut self.list[index];
+        let speaker = exchange.speaker(from, message);
+        exchange.take(message, speaker, packet);
+        exchange.settle(index, message, lanes);
+        exchange.lanes[speaker as usize]
     }
 
     fn begin(
@@ -98,7 +98,7 @@ impl Dialogues {
     ) -> usize {
         let index = self.list.len();
         // If the capture starts late, the first message may be an answer.
-        let (active, passive) = if spoken_by(message) == Some(Speaker::Passive) {
+        let (active, passive) = if spoken_by(message) == Some(Sender::Passive) {
             (to, from)
         } else {
             (from, to)
@@ -113,15 +113,15 @@ impl Dialogues {
             lanes.add(key, Transport::Ud, Some((index, speaker)))
         };
         let lanes = [
-            lane(active, passive, Speaker::Active),
-            lane(passive, active, Speaker::Passive),
+            lane(active, passive, Sender::Active),
+            lane(passive, active, Sender::Passive),
         ];
-        let party = |endpoint| Party {
+        let party = |endpoint| ExchangeSide {
             endpoint,
             number: None,
             starts_with: None,
         };
-        self.list.push(Dialogue {
+        self.list.push(Exchange {
             ends: [party(active), party(passive)],
             service: None,
             transport: Transport::Rc,
@@ -134,7 +134,7 @@ impl Dialogues {
     }
 }
 
-impl Dialogue {
+impl Exchange {
     /// Whether it has messages.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.said.iter().any(|said| said.name == name)
@@ -152,35 +152,35 @@ impl Dialogue {
     }
 
     /// The side that sent a message. If both have the same address, only the message identifies it.
-    fn speaker(&self, from: EndpointId, message: &Message) -> Speaker {
+    fn speaker(&self, from: EndpointId, message: &Message) -> Sender {
         if self.ends[0].endpoint != self.ends[1].endpoint {
             return if self.ends[0].endpoint == from {
-                Speaker::Active
+                Sender::Active
             } else {
-                Speaker::Passive
+                Sender::Passive
             };
         }
         let first_to_part = match message {
             Message::DisconnectRequest(request) => self.ends[0].number == Some(request.remote_qpn),
-            Message::DisconnectReply(_) => self.last_was_by(Speaker::Active),
+            Message::DisconnectReply(_) => self.last_was_by(Sender::Active),
             _ => false,
         };
         let default = if first_to_part {
-            Speaker::Passive
+            Sender::Passive
         } else {
-            Speaker::Active
+            Sender::Active
         };
         spoken_by(message).unwrap_or(default)
     }
 
-    fn last_was_by(&self, speaker: Speaker) -> bool {
+    fn last_was_by(&self, speaker: Sender) -> bool {
         self.said.last().is_some_and(|said| said.by == speaker)
     }
 
-    fn take(&mut self, message: &Message, by: Speaker, packet: usize) {
+    fn take(&mut self, message: &Message, by: Sender, packet: usize) {
         let words = message.to_string();
         let repeated = !self.words.insert((by, words.clone()));
-        self.said.push(Said {
+        self.said.push(ExchangeMessage {
             packet,
             by,
             name: message.name(),
@@ -207,9 +207,9 @@ impl Dialogue {
                 passive.number = Some(reply.local_qpn);
                 active.starts_with = Some(reply.starting_psn);
                 let (a, p) = (active.endpoint, passive.endpoint);
-                lanes.agree(a, p, reply.local_qpn, (index, Speaker::Active));
+                lanes.agree(a, p, reply.local_qpn, (index, Sender::Active));
                 if let Some(number) = active.number {
-                    lanes.agree(p, a, number, (index, Speaker::Passive));
+                    lanes.agree(p, a, number, (index, Sender::Passive));
                 }
             }
             Message::ServiceRequest(request) => {
@@ -220,7 +220,7 @@ impl Dialogue {
                 self.transport = Transport::Ud;
                 passive.number = Some(reply.qpn);
                 let (a, p) = (active.endpoint, passive.endpoint);
-                lanes.agree(a, p, reply.qpn, (index, Speaker::Active));
+                lanes.agree(a, p, reply.qpn, (index, Sender::Active));
             }
             _ => {}
         }
@@ -236,14 +236,14 @@ fn transport(service: Service) -> Transport {
 }
 
 /// The side that sends messages of this kind, if only one does.
-fn spoken_by(message: &Message) -> Option<Speaker> {
+fn spoken_by(message: &Message) -> Option<Sender> {
     match message {
         Message::ConnectRequest(_) | Message::ReadyToUse(_) | Message::ServiceRequest(_) => {
-            Some(Speaker::Active)
+            Some(Sender::Active)
         }
-        Message::ConnectReply(_) | Message::ServiceReply(_) => Some(Speaker::Passive),
+        Message::ConnectReply(_) | Message::ServiceReply(_) => Some(Sender::Passive),
         Message::Reject(reject) if reject.message == RefusedMessage::Request => {
-            Some(Speaker::Passive)
+            Some(Sender::Passive)
         }
         _ => None,
     }
@@ -284,14 +284,14 @@ fn private_data(message: &Message) -> &[u8] {
     }
 }
 
-fn refusal(message: &Message) -> Option<Refusal> {
+fn refusal(message: &Message) -> Option<Rejection> {
     match message {
-        Message::Reject(reject) => Some(Refusal {
+        Message::Reject(reject) => Some(Rejection {
             reason: reject.reason.code(),
             words: reject.reason.to_string(),
             nobody_listens: reject.reason == RejectReason::InvalidServiceId,
         }),
-        Message::ServiceReply(reply) if reply.status != ServiceStatus::Valid => Some(Refusal {
+        Message::ServiceReply(reply) if reply.status != ServiceStatus::Valid => Some(Rejection {
             reason: reply.status.code().into(),
             words: reply.status.to_string(),
             nobody_listens: reply.status == ServiceStatus::NotSupported,

@@ -1,7 +1,7 @@
 //! A device under attack: an entry point for fuzzing.
 //!
 //! The input is read as a sequence of steps: raw datagrams, packets with a valid ICRC and plausible
-//! PSNs that reach deep states, work requests of the victim, and time. The invariants are asserted
+//! PSNs that extent deep states, work requests of the victim, and time. The invariants are asserted
 //! after every step.
 
 mod craft;
@@ -14,7 +14,7 @@ use wire::{NakCode, Packet, Syndrome};
 
 use crate::input::Input;
 use craft::Knowledge;
-use victim::{Door, QUEUE_KEY, THEIRS, Victim, gid};
+use victim::{QUEUE_KEY, THEIRS, Victim, VictimQueuePair, gid};
 
 /// Bounds the steps of one input, to keep fuzzing fast.
 const MAX_STEPS: usize = 400;
@@ -61,7 +61,7 @@ impl Attack {
     fn new(data: &[u8]) -> Self {
         let victim = Victim::new(data);
         Self {
-            knowledge: vec![Knowledge::FRESH; victim.doors.len()],
+            knowledge: vec![Knowledge::FRESH; victim.queue_pairs.len()],
             victim,
             buffer: Vec::new(),
             packets: 0,
@@ -71,21 +71,21 @@ impl Attack {
 
     fn step(&mut self, input: &mut Input<'_>) {
         let choice = input.byte();
-        let place = usize::from(choice) % self.victim.doors.len();
+        let index = usize::from(choice) % self.victim.queue_pairs.len();
         match choice {
             0..48 => self.raw(input),
-            48..160 => self.crafted(place, input),
-            160..192 => self.post_send(place, input),
+            48..160 => self.crafted(index, input),
+            160..192 => self.post_send(index, input),
             192..224 => {
                 let length = input.byte().into();
-                self.victim.post_receive(place, length);
+                self.victim.post_receive(index, length);
             }
             224..240 => {
                 let time = Duration::from_micros(u64::from(input.number() % 10_000_000));
                 self.victim.wait(time);
             }
             240..248 => self.victim.bind_window(),
-            _ => self.reopen(place),
+            _ => self.reopen(index),
         }
     }
 
@@ -98,12 +98,12 @@ impl Attack {
         self.victim.device.handle_datagram(now, &arrival, datagram);
     }
 
-    fn crafted(&mut self, place: usize, input: &mut Input<'_>) {
+    fn crafted(&mut self, index: usize, input: &mut Input<'_>) {
         if input.byte() < 230 {
-            self.reopen(place);
+            self.reopen(index);
         }
-        let door: Door = self.victim.doors[place];
-        let datagram = self.victim.craft(&door, &mut self.knowledge[place], input);
+        let pair: VictimQueuePair = self.victim.queue_pairs[index];
+        let datagram = self.victim.craft(&pair, &mut self.knowledge[index], input);
         // Sometimes from a host that is not the peer.
         let from = if input.byte() == 255 {
             [10, 0, 0, 99]
@@ -116,8 +116,8 @@ impl Attack {
         self.victim.device.handle_datagram(now, &arrival, &datagram);
     }
 
-    fn post_send(&mut self, place: usize, input: &mut Input<'_>) {
-        let door = self.victim.doors[place];
+    fn post_send(&mut self, index: usize, input: &mut Input<'_>) {
+        let pair = self.victim.queue_pairs[index];
         let remote = Remote {
             address: u64::from(input.number()),
             key: wire::Key::new(1),
@@ -136,39 +136,39 @@ impl Attack {
             },
             _ => Work::LocalInvalidate(self.victim.window_key()),
         };
-        let room = &self.victim.inbox;
+        let region = &self.victim.inbox;
         let length = match work {
             Work::FetchAdd { .. } => 8,
             _ => u32::from(input.byte()),
         };
         let segment = Segment {
-            address: room.address + 64,
+            address: region.address + 64,
             length,
-            key: room.key,
+            key: region.key,
         };
         let mut request = SendRequest::new(2, work).with([segment]);
-        if door.kind == Kind::Ud {
+        if pair.kind == Kind::Ud {
             request = request.to(Destination {
                 address: engine::Address::new(gid(THEIRS), 0),
-                queue_pair: door.peer,
+                queue_pair: pair.peer,
                 queue_key: QUEUE_KEY,
             });
         }
         // An unsupported request is refused and has no other effect.
-        let _ = self.victim.device.post_send(door.number, request);
+        let _ = self.victim.device.post_send(pair.number, request);
     }
 
     /// Connects a queue pair again after an error.
-    fn reopen(&mut self, place: usize) {
-        let number = self.victim.doors[place].number;
+    fn reopen(&mut self, index: usize) {
+        let number = self.victim.queue_pairs[index].number;
         let state = self
             .victim
             .device
             .queue_pair(number)
             .map(engine::QueuePair::state);
         if state == Some(State::Error) || state == Some(State::SendQueueError) {
-            self.victim.open_door(place);
-            self.knowledge[place] = Knowledge::FRESH;
+            self.victim.connect_queue_pair(index);
+            self.knowledge[index] = Knowledge::FRESH;
         }
     }
 
@@ -195,14 +195,14 @@ impl Attack {
         let packet = Packet::parse(datagram).expect("a device sends packets");
         let data = packet.opcode.operation() == wire::Operation::ReadResponse;
         self.read_responses += u32::from(data && !packet.payload.is_empty());
-        let doors = self.victim.doors.iter();
-        let Some(place) = doors
+        let queue_pairs = self.victim.queue_pairs.iter();
+        let Some(index) = queue_pairs
             .clone()
-            .position(|door| door.peer == packet.destination)
+            .position(|pair| pair.peer == packet.destination)
         else {
             return;
         };
-        let knowledge = &mut self.knowledge[place];
+        let knowledge = &mut self.knowledge[index];
         if packet.opcode.is_request() {
             knowledge.requested = packet.psn;
         }
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Steps that are mostly crafted packets and posts: they reach deeper states than random bytes.
+    /// Steps that are mostly crafted packets and posts: they extent deeper states than random bytes.
     #[test]
     fn plausible_packets_reach_deep_states_and_break_no_invariant() {
         let mut rng = Rng::new(2);
@@ -290,12 +290,12 @@ mod tests {
     fn single_packets_of_every_opcode_break_no_invariant() {
         let mut rng = Rng::new(3);
         for opcode in 0..wire::Opcode::ALL.len() as u8 {
-            for door in 0..4 {
+            for pair in 0..4 {
                 for _ in 0..4 {
-                    let mut data = vec![192 + door, 255, 192 + door, 255];
+                    let mut data = vec![192 + pair, 255, 192 + pair, 255];
                     for _ in 0..3 {
                         // No reconnection, and any opcode.
-                        data.extend([48 + door, 255, 255, opcode, 0]);
+                        data.extend([48 + pair, 255, 255, opcode, 0]);
                         data.extend(rng.bytes(300));
                     }
                     feed(&data);

@@ -8,7 +8,7 @@ use wire::cm::{
 };
 use wire::{Aeth, Key, NakCode, Opcode, PacketHead, PathMtu, Psn, Reth, RnrTimer, Syndrome};
 
-use crate::captures::{CLIENT, SERVER, Scene};
+use crate::captures::{CLIENT, CaptureBuilder, SERVER};
 
 const CLIENT_ID: CommunicationId = CommunicationId::new(0x0101);
 const SERVER_ID: CommunicationId = CommunicationId::new(0x0202);
@@ -17,17 +17,17 @@ const DATA: [u8; 1024] = [7; 1024];
 const ACKNOWLEDGE: Syndrome = Syndrome::Acknowledge { credits: None };
 
 /// Connect, a lost packet, a receiver that is not ready, a read, disconnect.
-pub(crate) fn tell() -> Vec<u8> {
-    let mut scene = Scene::new();
-    connect(&mut scene);
-    send_with_a_loss(&mut scene);
-    send_before_the_receive(&mut scene);
-    read(&mut scene);
-    part(&mut scene);
-    scene.bytes()
+pub(crate) fn example_capture() -> Vec<u8> {
+    let mut capture = CaptureBuilder::new();
+    connect(&mut capture);
+    send_with_a_loss(&mut capture);
+    send_before_the_receive(&mut capture);
+    read(&mut capture);
+    disconnect(&mut capture);
+    capture.bytes()
 }
 
-fn connect(scene: &mut Scene) {
+fn connect(capture: &mut CaptureBuilder) {
     let request = ConnectRequest {
         local_id: CLIENT_ID,
         service_id: ServiceId::of_port(PortSpace::Tcp, 7471),
@@ -49,16 +49,16 @@ fn connect(scene: &mut Scene) {
         remote_id: SERVER_ID,
         ..ReadyToUse::default()
     };
-    scene.manages(CLIENT, request.into(), None);
-    scene.pause(Duration::from_micros(90));
-    scene.manages(SERVER, reply.into(), None);
-    scene.pause(Duration::from_micros(40));
-    scene.manages(CLIENT, ready.into(), None);
-    scene.pause(Duration::from_micros(20));
+    capture.manages(CLIENT, request.into(), None);
+    capture.pause(Duration::from_micros(90));
+    capture.manages(SERVER, reply.into(), None);
+    capture.pause(Duration::from_micros(40));
+    capture.manages(CLIENT, ready.into(), None);
+    capture.pause(Duration::from_micros(20));
 }
 
 /// The third packet does not arrive.
-fn send_with_a_loss(scene: &mut Scene) {
+fn send_with_a_loss(capture: &mut CaptureBuilder) {
     let parts = [
         (Opcode::RcSendFirst, FIRST),
         (Opcode::RcSendMiddle, FIRST + 1),
@@ -66,26 +66,26 @@ fn send_with_a_loss(scene: &mut Scene) {
         (Opcode::RcSendMiddle, FIRST + 3),
         (Opcode::RcSendLast, FIRST + 4),
     ];
-    let send = |scene: &mut Scene, (opcode, psn)| scene.sends(opcode, psn, &DATA);
-    parts.into_iter().for_each(|part| send(scene, part));
-    scene.answers(Syndrome::Negative(NakCode::SequenceError), FIRST + 2);
-    parts[2..].iter().for_each(|&part| send(scene, part));
-    scene.answers(ACKNOWLEDGE, FIRST + 4);
-    scene.pause(Duration::from_micros(15));
+    let send = |capture: &mut CaptureBuilder, (opcode, psn)| capture.sends(opcode, psn, &DATA);
+    parts.into_iter().for_each(|part| send(capture, part));
+    capture.answers(Syndrome::Negative(NakCode::SequenceError), FIRST + 2);
+    parts[2..].iter().for_each(|&part| send(capture, part));
+    capture.answers(ACKNOWLEDGE, FIRST + 4);
+    capture.pause(Duration::from_micros(15));
 }
 
-fn send_before_the_receive(scene: &mut Scene) {
+fn send_before_the_receive(capture: &mut CaptureBuilder) {
     let psn = FIRST + 5;
-    let timer = RnrTimer::new(12).expect("one of thirty-two");
-    scene.sends(Opcode::RcSendOnly, psn, &DATA[..64]);
-    scene.answers(Syndrome::ReceiverNotReady(timer), psn);
-    scene.pause(Duration::from_micros(650));
-    scene.sends(Opcode::RcSendOnly, psn, &DATA[..64]);
-    scene.answers(ACKNOWLEDGE, psn);
-    scene.pause(Duration::from_micros(15));
+    let timer = RnrTimer::new(12).expect("a code has five bits");
+    capture.sends(Opcode::RcSendOnly, psn, &DATA[..64]);
+    capture.answers(Syndrome::ReceiverNotReady(timer), psn);
+    capture.pause(Duration::from_micros(650));
+    capture.sends(Opcode::RcSendOnly, psn, &DATA[..64]);
+    capture.answers(ACKNOWLEDGE, psn);
+    capture.pause(Duration::from_micros(15));
 }
 
-fn read(scene: &mut Scene) {
+fn read(capture: &mut CaptureBuilder) {
     let psn = FIRST + 6;
     let request = PacketHead::new(Opcode::RcReadRequest, SERVER.number, Psn::new(psn))
         .acknowledge(true)
@@ -94,19 +94,19 @@ fn read(scene: &mut Scene) {
             Key::new(0x1234_5678),
             3 * DATA.len() as u32,
         ));
-    scene.captures(CLIENT, &request, &[], None);
+    capture.captures(CLIENT, &request, &[], None);
     let aeth = Aeth::new(ACKNOWLEDGE, 3);
     let response = |opcode, offset| PacketHead::new(opcode, CLIENT.number, Psn::new(psn + offset));
     let first = response(Opcode::RcReadResponseFirst, 0).push(&aeth);
     let middle = response(Opcode::RcReadResponseMiddle, 1);
     let last = response(Opcode::RcReadResponseLast, 2).push(&aeth);
     for head in [first, middle, last] {
-        scene.captures(SERVER, &head, &DATA, None);
+        capture.captures(SERVER, &head, &DATA, None);
     }
-    scene.pause(Duration::from_micros(40));
+    capture.pause(Duration::from_micros(40));
 }
 
-fn part(scene: &mut Scene) {
+fn disconnect(capture: &mut CaptureBuilder) {
     let request = DisconnectRequest {
         local_id: CLIENT_ID,
         remote_id: SERVER_ID,
@@ -118,7 +118,7 @@ fn part(scene: &mut Scene) {
         remote_id: CLIENT_ID,
         ..DisconnectReply::default()
     };
-    scene.manages(CLIENT, request.into(), None);
-    scene.pause(Duration::from_micros(60));
-    scene.manages(SERVER, reply.into(), None);
+    capture.manages(CLIENT, request.into(), None);
+    capture.pause(Duration::from_micros(60));
+    capture.manages(SERVER, reply.into(), None);
 }

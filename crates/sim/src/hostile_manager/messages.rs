@@ -9,16 +9,16 @@ use wire::cm::{
 };
 use wire::{AckTimeout, Gid, PathMtu, Qpn, QueueKey};
 
-use super::besieged::{Besieged, GUID, Known, THEIR_GUID};
 use super::draw_arrival;
+use super::victim::{GUID, Known, THEIR_GUID, Victim};
 use crate::input::Input;
 
 /// A valid request for a given service.
 pub(super) fn request(arrival: Arrival, service: ServiceId, name: u32, qpn: u32) -> Message {
-    sound_request(arrival, service, name, qpn).into()
+    valid_request(arrival, service, name, qpn).into()
 }
 
-fn sound_request(arrival: Arrival, service: ServiceId, name: u32, qpn: u32) -> ConnectRequest {
+fn valid_request(arrival: Arrival, service: ServiceId, name: u32, qpn: u32) -> ConnectRequest {
     ConnectRequest {
         local_id: CommunicationId::new(name),
         service_id: service,
@@ -47,9 +47,9 @@ fn header(arrival: Arrival) -> [u8; AddressHeader::LENGTH] {
     header.emit()
 }
 
-impl Besieged {
+impl Victim {
     /// A message of any kind: valid, damaged or truncated.
-    pub(super) fn receive_letter(&mut self, input: &mut Input<'_>) {
+    pub(super) fn receive_drawn_message(&mut self, input: &mut Input<'_>) {
         let known = self.draw_known(input);
         let arrival = match input.byte() {
             0..220 => known.arrival,
@@ -61,8 +61,8 @@ impl Besieged {
         match input.byte() {
             0..200 => return self.receive_message(arrival, transaction, &message),
             200..240 => {
-                let place = usize::from(input.byte());
-                datagram[place] = input.byte();
+                let index = usize::from(input.byte());
+                datagram[index] = input.byte();
             }
             _ => {
                 let length = usize::from(input.byte());
@@ -73,7 +73,7 @@ impl Besieged {
     }
 
     fn draw_known(&mut self, input: &mut Input<'_>) -> Known {
-        let nobody = Known {
+        let unknown = Known {
             arrival: draw_arrival(input),
             ours: CommunicationId::new(input.byte().into()),
             theirs: CommunicationId::new(1 + u32::from(input.byte() % 8)),
@@ -81,8 +81,8 @@ impl Besieged {
             heard: 0,
         };
         let newest = usize::from(input.byte() % 4);
-        let place = self.known.len().checked_sub(1 + newest);
-        place.map_or(nobody, |place| self.known[place])
+        let index = self.known.len().checked_sub(1 + newest);
+        index.map_or(unknown, |index| self.known[index])
     }
 
     fn draw_message(&mut self, arrival: Arrival, known: Known, input: &mut Input<'_>) -> Message {
@@ -151,7 +151,7 @@ impl Besieged {
         let service = self.draw_service(input);
         let name = 1 + u32::from(input.byte() % 16);
         let qpn = u32::from(input.byte() % 16);
-        let mut request = sound_request(arrival, service, name, qpn);
+        let mut request = valid_request(arrival, service, name, qpn);
         match input.byte() {
             0..140 => {}
             140..150 => request.path_mtu = None,

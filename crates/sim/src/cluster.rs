@@ -5,17 +5,17 @@
 //! memory. Every completion, receive, event and byte of memory is compared with the model.
 
 mod build;
+mod check_sends;
 mod connect;
+mod disrupt;
 mod draft;
 mod end;
-mod judge;
-mod nonsense;
+mod invalid_posts;
+mod observe;
 mod pool;
 mod profile;
 mod unreliable;
-mod upset;
-mod violate;
-mod watch;
+mod violations;
 mod window;
 mod workload;
 
@@ -28,15 +28,15 @@ use std::time::Duration;
 use engine::{CompletionQueue, Id, Notify, State};
 use wire::Key;
 
-use crate::Complaint;
-use crate::arena::Arena;
+use crate::CheckError;
+use crate::model_memory::ModelMemory;
 use crate::rng::Rng;
 use crate::world::{Step, World};
 use end::{Cause, End};
 use pool::Pool;
 
 /// All work must complete within this time after the last network fault.
-const PATIENCE: Duration = Duration::from_secs(3);
+const COMPLETION_TIME: Duration = Duration::from_secs(3);
 
 /// A run with more steps than this counts as an endless loop.
 const MAX_STEPS: u64 = 5_000_000;
@@ -46,7 +46,7 @@ pub(crate) struct Cluster {
     pub(crate) world: World,
     profile: Profile,
     rng: Rng,
-    arenas: Vec<Arena>,
+    memories: Vec<ModelMemory>,
     ends: Vec<End>,
     pools: Vec<Pool>,
     queues: Vec<Queue>,
@@ -121,21 +121,21 @@ impl Call {
 
 impl Cluster {
     /// Runs the simulation, and checks it.
-    pub(crate) fn run(&mut self) -> Result<(), Complaint> {
+    pub(crate) fn run(&mut self) -> Result<(), CheckError> {
         self.start()?;
         self.run_until_idle()?;
         self.check_all_done()?;
-        self.check_gaps_told()?;
+        self.check_gaps_reported()?;
         self.tear_down()?;
         self.check_memory()?;
         self.check_not_ready_bounds()?;
         self.check_counters()
     }
 
-    fn run_until_idle(&mut self) -> Result<(), Complaint> {
+    fn run_until_idle(&mut self) -> Result<(), CheckError> {
         loop {
             match self.world.step()? {
-                Some(Step::Host(host)) => self.look_at(host)?,
+                Some(Step::Host(host)) => self.poll_sometimes(host)?,
                 Some(Step::Call(number)) => self.act(Call::from_number(number))?,
                 None => {
                     self.drain_all()?;
@@ -144,11 +144,11 @@ impl Cluster {
                     }
                 }
             }
-            self.check_patience()?;
+            self.check_completion_time()?;
         }
     }
 
-    fn start(&mut self) -> Result<(), Complaint> {
+    fn start(&mut self) -> Result<(), CheckError> {
         for pool in 0..self.pools.len() {
             if self.pools[pool].eager {
                 self.refill(pool, usize::MAX)?;
@@ -162,7 +162,7 @@ impl Cluster {
                 self.start_end(end);
             }
         }
-        self.plan_upsets()
+        self.plan_disruptions()
     }
 
     /// If a host is going to fail, some ends start only afterwards.
@@ -178,10 +178,10 @@ impl Cluster {
         self.world.call(delay, call.number());
     }
 
-    fn act(&mut self, call: Call) -> Result<(), Complaint> {
+    fn act(&mut self, call: Call) -> Result<(), CheckError> {
         match call {
             Call::Post(end) => self.post_some(end),
-            Call::Refill(pool) => self.come_late(pool),
+            Call::Refill(pool) => self.refill_late(pool),
             Call::Disconnect(end) | Call::Break(end) => self.break_end(end),
             Call::Drain(end) => self.drain_send_queue(end),
             Call::Resume(end) => self.resume(end),
@@ -191,7 +191,7 @@ impl Cluster {
         }
     }
 
-    fn come_late(&mut self, pool: usize) -> Result<(), Complaint> {
+    fn refill_late(&mut self, pool: usize) -> Result<(), CheckError> {
         let most = self.rng.between(0, 3);
         self.refill(pool, most)?;
         if self.rng.percent(20) {
@@ -231,7 +231,7 @@ impl Cluster {
     fn is_done(&self) -> bool {
         self.ends.iter().all(|end| {
             let sent = end.quota == 0 && end.outstanding.is_empty();
-            let unread = !end.under_way.is_empty()
+            let unread = !end.in_flight.is_empty()
                 && end.is_reliable()
                 && self.ends[end.peer].is_alive()
                 && end.is_alive();
@@ -239,20 +239,20 @@ impl Cluster {
         })
     }
 
-    fn check_patience(&mut self) -> Result<(), Complaint> {
+    fn check_completion_time(&mut self) -> Result<(), CheckError> {
         self.steps += 1;
-        let late = self.world.now() > self.world.network.faults().until + PATIENCE;
+        let late = self.world.now() > self.world.network.faults().until + COMPLETION_TIME;
         if !late && self.steps < MAX_STEPS {
             return Ok(());
         }
         self.drain_all()?;
         self.check_all_done()?;
-        Err(Complaint::new(
-            "everything is done, but the devices never come to rest",
+        Err(CheckError::new(
+            "all work is complete, but the devices do not become idle",
         ))
     }
 
-    fn check_all_done(&self) -> Result<(), Complaint> {
+    fn check_all_done(&self) -> Result<(), CheckError> {
         if self.is_done() {
             return Ok(());
         }
@@ -260,29 +260,29 @@ impl Cluster {
             .ends
             .iter()
             .position(|end| end.quota > 0 || !end.outstanding.is_empty());
-        let Some(place) = stuck else {
-            return Err(Complaint::new(
+        let Some(index) = stuck else {
+            return Err(CheckError::new(
                 "a message was acknowledged but never received",
             ));
         };
-        let end = &self.ends[place];
+        let end = &self.ends[index];
         let text = format!(
-            "hangs in state {:?}: {} requests to post, {} outstanding, the oldest {:?} of {} bytes",
-            self.state(place),
+            "does not progress in state {:?}: {} requests to post, {} outstanding, the oldest {:?} of {} bytes",
+            self.state(index),
             end.quota,
             end.outstanding.len(),
             end.outstanding.front().map(|posted| posted.work),
             end.outstanding.front().map_or(0, |posted| posted.length),
         );
-        Err(self.complain(place, &text))
+        Err(self.error_at(index, &text))
     }
 
-    fn check_memory(&self) -> Result<(), Complaint> {
-        self.arenas.iter().try_for_each(Arena::check_all)
+    fn check_memory(&self) -> Result<(), CheckError> {
+        self.memories.iter().try_for_each(ModelMemory::check_all)
     }
 
     /// Every PSN gap is reported by one sequence NAK.
-    fn check_gaps_told(&self) -> Result<(), Complaint> {
+    fn check_gaps_reported(&self) -> Result<(), CheckError> {
         let tells = |end: &End| end.is_alive() && end.is_reliable();
         let all_tell = self.ends.iter().all(tells) && self.profile.reconnections == 0;
         // A responder that sent an RNR NAK or is in ERROR does not report gaps.
@@ -295,17 +295,18 @@ impl Cluster {
             .counters()
             .map(|counters| counters.sequence_naks_sent)
             .sum();
-        match gaps == told {
-            true => Ok(()),
-            false => Err(Complaint::new(format!(
-                "{gaps} gaps came up, but {told} sequence NAKs were sent"
-            ))),
+        if gaps == told {
+            Ok(())
+        } else {
+            Err(CheckError::new(format!(
+                "{gaps} gaps occurred, but {told} sequence NAKs were sent"
+            )))
         }
     }
 
     /// On a faultless network nothing is retransmitted.
-    fn check_counters(&self) -> Result<(), Complaint> {
-        self.world.check_spoiled()?;
+    fn check_counters(&self) -> Result<(), CheckError> {
+        self.world.check_corrupted()?;
         if !self.profile.is_flawless() {
             return Ok(());
         }
@@ -313,7 +314,7 @@ impl Cluster {
         for (host, counters) in self.world.counters().enumerate() {
             let mut wrong = counters.iter().filter(|(name, _)| !harmless.contains(name));
             if let Some((name, count)) = wrong.find(|(_, count)| *count != 0) {
-                return Err(Complaint::new(format!(
+                return Err(CheckError::new(format!(
                     "on a faultless network, host {host} counts {count} {name}"
                 )));
             }
@@ -322,9 +323,9 @@ impl Cluster {
     }
 
     /// An error at an end.
-    fn complain(&self, end: usize, text: &str) -> Complaint {
+    fn error_at(&self, end: usize, text: &str) -> CheckError {
         let End { host, number, .. } = self.ends[end];
-        Complaint::new(format!(
+        CheckError::new(format!(
             "host {host} queue pair {number} at {:?}: {text}",
             self.world.now()
         ))

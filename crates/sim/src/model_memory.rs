@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::Buffer;
 
-use crate::Complaint;
+use crate::CheckError;
 use crate::rng::Rng;
 
 /// A buffer of a host, and the expected content of its bytes.
@@ -13,7 +13,7 @@ use crate::rng::Rng;
 /// The model has two copies: `settled` is the content after all completed requests; `planned` is the
 /// content after all posted requests. A request that ended in an error may have had its effect: that
 /// goes to `maybe`.
-pub struct Arena {
+pub struct ModelMemory {
     /// The host's number.
     pub host: usize,
     /// The address of its first byte in work requests.
@@ -34,7 +34,7 @@ pub struct Block {
     pub pieces: Vec<Range<usize>>,
 }
 
-impl Arena {
+impl ModelMemory {
     /// Memory of a host, filled with random bytes.
     #[must_use]
     pub fn new(host: usize, length: usize, base: u64, rng: &mut Rng) -> Self {
@@ -146,8 +146,8 @@ impl Arena {
 
     /// Frees the bytes of a block.
     pub fn free(&mut self, block: &Block) {
-        if let Some(place) = self.in_use.iter().position(|used| *used == block.range) {
-            self.in_use.swap_remove(place);
+        if let Some(index) = self.in_use.iter().position(|used| *used == block.range) {
+            self.in_use.swap_remove(index);
         }
     }
 
@@ -192,18 +192,18 @@ impl Arena {
     }
 
     /// Compares a range that no request writes with its expected content.
-    pub fn check(&self, range: Range<usize>) -> Result<(), Complaint> {
+    pub fn check(&self, range: Range<usize>) -> Result<(), CheckError> {
         let mut found = vec![0; range.len()];
         self.buffer.read(range.start, &mut found);
         let expected = &self.settled[range.clone()];
         match found.iter().zip(expected).position(|(a, b)| a != b) {
             None => Ok(()),
-            Some(place) => Err(self.wrong_byte(range.start + place, found[place])),
+            Some(index) => Err(self.wrong_byte(range.start + index, found[index])),
         }
     }
 
     /// Compares all bytes, after the last event.
-    pub fn check_all(&self) -> Result<(), Complaint> {
+    pub fn check_all(&self) -> Result<(), CheckError> {
         let found = self.buffer.to_vec();
         if found == self.settled {
             return Ok(());
@@ -218,13 +218,13 @@ impl Arena {
 
     fn is_explained(&self, offset: usize, byte: u8) -> bool {
         self.maybe.iter().any(|(start, bytes)| {
-            let place = offset.checked_sub(*start);
-            place.and_then(|place| bytes.get(place)) == Some(&byte)
+            let index = offset.checked_sub(*start);
+            index.and_then(|index| bytes.get(index)) == Some(&byte)
         })
     }
 
-    fn wrong_byte(&self, offset: usize, found: u8) -> Complaint {
-        Complaint::new(format!(
+    fn wrong_byte(&self, offset: usize, found: u8) -> CheckError {
+        CheckError::new(format!(
             "memory of host {} holds {found:#04x} at {:#x} (byte {offset} of {}), but {:#04x} is right",
             self.host,
             self.address(offset),
@@ -244,19 +244,19 @@ pub fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
 mod tests {
     use super::*;
 
-    fn arena() -> (Arena, Rng) {
+    fn memory() -> (ModelMemory, Rng) {
         let mut rng = Rng::new(3);
-        (Arena::new(0, 1000, 0x1000, &mut rng), rng)
+        (ModelMemory::new(0, 1000, 0x1000, &mut rng), rng)
     }
 
     #[test]
     fn blocks_do_not_overlap_and_pieces_add_up_to_the_length() {
-        let (mut arena, mut rng) = arena();
+        let (mut memory, mut rng) = memory();
         let mut blocks: Vec<Block> = Vec::new();
         for _ in 0..100 {
             let pieces = rng.between(0, 5);
             let length = if pieces == 0 { 0 } else { rng.below(60) };
-            let Some(block) = arena.allocate(length, pieces, &mut rng) else {
+            let Some(block) = memory.allocate(length, pieces, &mut rng) else {
                 continue;
             };
             let total: usize = block.pieces.iter().map(ExactSizeIterator::len).sum();
@@ -273,14 +273,14 @@ mod tests {
 
     #[test]
     fn unexpected_byte_is_detected() {
-        let (mut arena, _) = arena();
-        assert!(arena.check_all().is_ok());
-        let wrong = arena.planned(7..8)[0] ^ 1;
-        arena.buffer().write(7, &[wrong]);
-        assert!(arena.check(0..7).is_ok());
-        assert!(arena.check(7..8).is_err());
-        assert!(arena.check_all().is_err());
-        arena.suspect(6, vec![0, wrong]);
-        assert!(arena.check_all().is_ok());
+        let (mut memory, _) = memory();
+        assert!(memory.check_all().is_ok());
+        let wrong = memory.planned(7..8)[0] ^ 1;
+        memory.buffer().write(7, &[wrong]);
+        assert!(memory.check(0..7).is_ok());
+        assert!(memory.check(7..8).is_err());
+        assert!(memory.check_all().is_err());
+        memory.suspect(6, vec![0, wrong]);
+        assert!(memory.check_all().is_ok());
     }
 }

@@ -6,16 +6,16 @@
 
 mod application;
 mod bring_up;
-mod census;
+mod check;
+mod data_queue_pair;
 mod driver;
+mod event_counts;
+mod event_log;
 mod exit;
-mod ledger;
-mod place;
 mod process;
+mod process_config;
 mod script;
-mod socket;
 mod traffic;
-mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,31 +24,31 @@ use cm::{Load, Manager, State};
 use engine::{Config, Device};
 use host::Host;
 
-use crate::Complaint;
+use crate::CheckError;
+use crate::bug::Bug;
 use crate::machine::Machine;
 use crate::network::{Cut, Faults, Network};
-use crate::plant::Bug;
 use crate::rng::Rng;
 use crate::world::{Step, World};
-use application::Act;
-pub use census::Census;
-use exit::Lesson;
-use ledger::{Ledger, Who};
-use place::{Place, Service};
+use application::Action;
+use check::{Conditions, check_connections};
+pub use event_counts::EventCounts;
+use event_log::{EventLog, IdKey};
+use exit::ExpectedEnd;
 use process::Process;
+use process_config::{ProcessConfig, Service};
 use script::Script;
-use verdict::{Circumstances, judge};
 
 /// The run must end before this virtual time.
-const END: Duration = Duration::from_secs(10_000);
+const TIME_LIMIT: Duration = Duration::from_secs(10_000);
 
 /// Connections and deaths are planned within this time.
-const BUSY: Duration = Duration::from_secs(25);
+const PLANNING_TIME: Duration = Duration::from_secs(25);
 
 /// The run.
 pub(crate) struct Connections {
     pub(crate) world: World,
-    pub(crate) census: Census,
+    pub(crate) event_counts: EventCounts,
     rng: Rng,
     bug: Option<Bug>,
     /// Whether the last process shares the address of the first.
@@ -59,37 +59,37 @@ pub(crate) struct Connections {
     ends_by_death: bool,
     /// The processes by host; none while a process is dead. Each host of the world is one process.
     processes: Vec<Option<Process>>,
-    places: Vec<Place>,
-    lives: Vec<u32>,
-    ledger: Ledger,
-    clients: BTreeMap<u32, Who>,
+    configs: Vec<ProcessConfig>,
+    incarnations: Vec<u32>,
+    event_log: EventLog,
+    clients: BTreeMap<u32, IdKey>,
     script: Script,
     plans: BTreeMap<u64, Plan>,
     planned: u64,
     /// Processes that died or stopped listening for a while.
-    unsteady: BTreeSet<usize>,
+    interrupted: BTreeSet<usize>,
     queue_pairs: usize,
 }
 
 /// A planned action.
 #[derive(Debug, Clone, Copy)]
 enum Plan {
-    Act {
+    Action {
         host: usize,
-        life: u32,
-        act: Act,
+        incarnation: u32,
+        action: Action,
     },
     Death(usize),
     /// A peer of a dead process must have an event about it by now.
-    Learned {
-        who: Who,
-        lesson: Lesson,
+    CheckEndReported {
+        key: IdKey,
+        expected: ExpectedEnd,
     },
-    Birth(usize),
+    Restart(usize),
 }
 
 impl Connections {
-    pub(crate) fn build(bug: Option<Bug>, mut rng: Rng) -> Result<Self, Complaint> {
+    pub(crate) fn build(bug: Option<Bug>, mut rng: Rng) -> Result<Self, CheckError> {
         let hosts = rng.between(2, 4);
         let network = Network::new(draw_faults(&mut rng, hosts), rng.fork());
         let lag = Duration::from_micros(rng.below(10) as u64);
@@ -97,7 +97,7 @@ impl Connections {
         let (shared, ipv6) = (rng.percent(40), rng.percent(30));
         let numbers = *rng.pick(&[4, 8, 64]);
         let watched = rng.percent(50);
-        let place = |number| Place {
+        let config = |number| ProcessConfig {
             number,
             shares_first: shared && number == hosts - 1,
             ipv6,
@@ -105,20 +105,20 @@ impl Connections {
         };
         let mut connections = Self {
             world,
-            census: Census::default(),
+            event_counts: EventCounts::default(),
             bug,
             shared,
             watched,
             ends_by_death: false,
             processes: Vec::new(),
-            places: (0..hosts).map(place).collect(),
-            lives: vec![0; hosts],
-            ledger: Ledger::default(),
+            configs: (0..hosts).map(config).collect(),
+            incarnations: vec![0; hosts],
+            event_log: EventLog::default(),
             clients: BTreeMap::new(),
             script: Script::new(&mut rng),
             plans: BTreeMap::new(),
             planned: 0,
-            unsteady: BTreeSet::new(),
+            interrupted: BTreeSet::new(),
             queue_pairs: 0,
             rng,
         };
@@ -129,33 +129,33 @@ impl Connections {
         Ok(connections)
     }
 
-    fn add_process(&mut self, host: usize, shared: bool) -> Result<(), Complaint> {
-        let place = self.places[host];
-        let machine = self.draw_host(place)?;
-        self.world.add_host(place.address(), machine);
-        if shared && place.guid() == 1 {
-            self.world.hosts[host].numbers = Some(place.number_range());
+    fn add_process(&mut self, host: usize, shared: bool) -> Result<(), CheckError> {
+        let config = self.configs[host];
+        let machine = self.draw_host(config)?;
+        self.world.add_host(config.address(), machine);
+        if shared && config.guid() == 1 {
+            self.world.hosts[host].numbers = Some(config.number_range());
         }
         self.processes.push(None);
         self.start_process(host)
     }
 
-    fn start_process(&mut self, host: usize) -> Result<(), Complaint> {
-        self.lives[host] += 1;
-        let place = self.places[host];
+    fn start_process(&mut self, host: usize) -> Result<(), CheckError> {
+        self.incarnations[host] += 1;
+        let config = self.configs[host];
         let mut rng = self.rng.fork();
-        let process = Process::start(place, self.host(host), &mut rng)?;
+        let process = Process::start(config, self.host(host), &mut rng)?;
         self.processes[host] = Some(process);
         Ok(())
     }
 
-    fn draw_host(&mut self, place: Place) -> Result<Host, Complaint> {
+    fn draw_host(&mut self, config: ProcessConfig) -> Result<Host, CheckError> {
         let device = Config {
-            numbers: place.numbers(),
-            ..crate::cluster::draw_config(&mut self.rng, place.address())
+            numbers: config.numbers(),
+            ..crate::cluster::draw_config(&mut self.rng, config.address())
         };
-        let mut manager = cm::Config::new(place.guid(), seed_of(self.rng.word()));
-        manager.slice = place.slice();
+        let mut manager = cm::Config::new(config.guid(), seed_of(self.rng.word()));
+        manager.slice = config.slice();
         manager.exit_notices = self.watched;
         let mut host = Host::new(host::Config {
             device,
@@ -179,7 +179,7 @@ impl Connections {
         match self.rng.below(100) {
             0..30 => {
                 let host = self.rng.below(hosts);
-                let death = self.rng.up_to(BUSY);
+                let death = self.rng.up_to(PLANNING_TIME);
                 self.plan_death(death, host);
             }
             30..60 => self.ends_by_death = true,
@@ -187,8 +187,8 @@ impl Connections {
         }
         if self.rng.percent(15) {
             let host = self.rng.below(hosts);
-            let after = self.rng.up_to(BUSY);
-            self.plan_act(host, after, Act::CloseListener);
+            let after = self.rng.up_to(PLANNING_TIME);
+            self.plan_action(host, after, Action::CloseListener);
         }
     }
 
@@ -196,7 +196,7 @@ impl Connections {
         self.plan(after, Plan::Death(host));
         if self.rng.percent(70) {
             let absence = Duration::from_millis(self.rng.between(10, 5000) as u64);
-            self.plan(after + absence, Plan::Birth(host));
+            self.plan(after + absence, Plan::Restart(host));
         }
     }
 
@@ -207,14 +207,14 @@ impl Connections {
             (10, Service::Unreliable),
             (20, Service::Datagram),
         ]);
-        let server = self.rng.below(self.places.len());
-        let begin = Act::Begin {
+        let server = self.rng.below(self.configs.len());
+        let begin = Action::Begin {
             number,
             server,
             service,
         };
-        let after = self.rng.up_to(BUSY);
-        self.plan_act(host, after, begin);
+        let after = self.rng.up_to(PLANNING_TIME);
+        self.plan_action(host, after, begin);
     }
 
     fn plan(&mut self, after: Duration, plan: Plan) {
@@ -224,15 +224,22 @@ impl Connections {
     }
 
     /// Plans an action of the application. It is skipped if the process is dead or was restarted.
-    fn plan_act(&mut self, host: usize, after: Duration, act: Act) {
-        let life = self.lives[host];
-        self.plan(after, Plan::Act { host, life, act });
+    fn plan_action(&mut self, host: usize, after: Duration, action: Action) {
+        let incarnation = self.incarnations[host];
+        self.plan(
+            after,
+            Plan::Action {
+                host,
+                incarnation,
+                action,
+            },
+        );
     }
 
-    pub(crate) fn run(&mut self) -> Result<(), Complaint> {
+    pub(crate) fn run(&mut self) -> Result<(), CheckError> {
         while let Some(step) = self.world.step()? {
-            if self.world.now() > END {
-                return Err(Complaint::new("it does not come to an end"));
+            if self.world.now() > TIME_LIMIT {
+                return Err(CheckError::new("the run does not end"));
             }
             match step {
                 Step::Host(host) => self.pump(host)?,
@@ -242,37 +249,43 @@ impl Connections {
         for host in 0..self.processes.len() {
             self.close(host)?;
         }
-        self.world.check_spoiled()?;
+        self.world.check_corrupted()?;
         let faults = self.world.network.faults();
-        let circumstances = Circumstances {
-            is_steady: &|host| !self.unsteady.contains(&host),
+        let conditions = Conditions {
+            is_uninterrupted: &|host| !self.interrupted.contains(&host),
             is_faultless: faults.are_none(),
             script: self.script,
         };
-        judge(&self.ledger, &circumstances)
+        check_connections(&self.event_log, &conditions)
     }
 
-    fn carry_out(&mut self, number: u64) -> Result<(), Complaint> {
+    fn carry_out(&mut self, number: u64) -> Result<(), CheckError> {
         let plan = self.plans.remove(&number).expect("a plan for each call");
-        let lives = |host: usize, life| self.lives[host] == life && self.processes[host].is_some();
+        let is_current = |host: usize, incarnation| {
+            self.incarnations[host] == incarnation && self.processes[host].is_some()
+        };
         match plan {
-            Plan::Act { host, life, act } if lives(host, life) => {
-                self.act(host, act)?;
+            Plan::Action {
+                host,
+                incarnation,
+                action,
+            } if is_current(host, incarnation) => {
+                self.perform(host, action)?;
                 self.pump(host)
             }
-            Plan::Act { .. } => Ok(()),
+            Plan::Action { .. } => Ok(()),
             Plan::Death(host) => self.die(host),
-            Plan::Learned { who, lesson } => self.check_learned(who, lesson),
-            Plan::Birth(host) => self.bear(host),
+            Plan::CheckEndReported { key, expected } => self.check_end_reported(key, expected),
+            Plan::Restart(host) => self.restart(host),
         }
     }
 
     /// Starts a dead process again, with empty tables.
-    fn bear(&mut self, host: usize) -> Result<(), Complaint> {
-        let machine = self.draw_host(self.places[host])?;
-        self.world.revive(host, machine)?;
+    fn restart(&mut self, host: usize) -> Result<(), CheckError> {
+        let machine = self.draw_host(self.configs[host])?;
+        self.world.restart(host, machine)?;
         self.start_process(host)?;
-        self.census.note("rebirth");
+        self.event_counts.note("restart");
         for _ in 0..self.rng.below(5) {
             self.plan_connection(host);
         }
@@ -280,7 +293,7 @@ impl Connections {
     }
 
     /// At the end a process has only listeners. Without them its tables are empty.
-    fn close(&mut self, host: usize) -> Result<(), Complaint> {
+    fn close(&mut self, host: usize) -> Result<(), CheckError> {
         let now = self.world.instant();
         let Some(mut process) = self.processes[host].take() else {
             return Ok(());
@@ -289,40 +302,40 @@ impl Connections {
         let counters = *manager.counters();
         for id in std::mem::take(&mut process.listeners).into_keys() {
             if manager.state(id) != Some(State::Listening) {
-                return Err(Complaint::new("a listener does not listen any more"));
+                return Err(CheckError::new("a listener stopped listening"));
             }
             manager.destroy(now, id)?;
         }
         if manager.load() != Load::default() {
             let left = format!("host {host} is left with {:?}", manager.load());
-            return Err(Complaint::new(left));
+            return Err(CheckError::new(left));
         }
         process.stop(device)?;
-        self.census.take(&counters);
+        self.event_counts.take(&counters);
         Ok(())
     }
 
     fn process(&mut self, host: usize) -> &mut Process {
         let process = self.processes[host].as_mut();
-        process.expect("only the living do something")
+        process.expect("the process is alive")
     }
 
     /// A process, its device and its connection manager.
     fn parts(&mut self, host: usize) -> (&mut Process, &mut Device, &mut Manager) {
         let process = self.processes[host].as_mut();
         let machine = self.world.machine(host).and_then(Machine::host);
-        let machine = machine.expect("a living process has a host");
+        let machine = machine.expect("a process has a host");
         let (device, manager) = machine.parts();
-        (
-            process.expect("only the living do something"),
-            device,
-            manager,
-        )
+        (process.expect("the process is alive"), device, manager)
     }
 
-    fn who(&self, host: usize, id: cm::Id) -> Who {
-        let life = self.lives[host];
-        Who { host, life, id }
+    fn key(&self, host: usize, id: cm::Id) -> IdKey {
+        let incarnation = self.incarnations[host];
+        IdKey {
+            host,
+            incarnation,
+            id,
+        }
     }
 
     /// The number of queue pairs created.
@@ -336,9 +349,10 @@ impl Connections {
 fn draw_faults(rng: &mut Rng, hosts: usize) -> Faults {
     let millisecond = Duration::from_millis(1);
     let until = Duration::from_secs(*rng.pick(&[5, 60, 2000]));
-    let cuts = match rng.percent(15) {
-        true => vec![draw_cut(rng, hosts)],
-        false => Vec::new(),
+    let cuts = if rng.percent(15) {
+        vec![draw_cut(rng, hosts)]
+    } else {
+        Vec::new()
     };
     Faults {
         loss: *rng.pick(&[0, 0, 50, 100, 200]),
@@ -358,7 +372,7 @@ fn draw_faults(rng: &mut Rng, hosts: usize) -> Faults {
 
 /// A cut that is shorter than the retries of a requester.
 fn draw_cut(rng: &mut Rng, hosts: usize) -> Cut {
-    let from = rng.up_to(BUSY);
+    let from = rng.up_to(PLANNING_TIME);
     let length = Duration::from_millis(rng.between(10, 40_000) as u64);
     let first = rng.below(hosts);
     Cut {

@@ -8,24 +8,24 @@ use wire::Qpn;
 use wire::cm::{PortSpace, RejectReason};
 
 use super::OURS;
-use super::besieged::{Besieged, PORT, service};
+use super::victim::{PORT, Victim, service};
 use crate::input::Input;
 
-impl Besieged {
+impl Victim {
     /// A call that may be valid or invalid in the current state. An invalid call returns an error and
     /// has no other effect.
     pub(super) fn call(&mut self, input: &mut Input<'_>) {
         self.calls += 1;
         let choice = input.byte();
         let newest = usize::from(input.byte() % 6);
-        let place = self.ids.len().checked_sub(1 + newest);
-        match (choice % 24, place.map(|place| self.ids[place])) {
+        let index = self.ids.len().checked_sub(1 + newest);
+        match (choice % 24, index.map(|index| self.ids[index])) {
             (0..3, _) => self.listen(choice, input),
-            (3..8, _) | (_, None) => self.begin(input),
+            (3..8, _) | (_, None) => self.resolve(input),
             (8..10, Some(id)) => self.accept(id, input),
             (10, Some(id)) => self.reject(id, input),
-            (11..20, Some(id)) => self.go_on(id, input),
-            (20 | 21, Some(id)) => self.toggle(id, input),
+            (11..20, Some(id)) => self.continue_setup(id, input),
+            (20 | 21, Some(id)) => self.rare_call(id, input),
             (_, Some(id)) if input.byte() < 128 => self.destroy(id),
             (_, Some(id)) => drop(self.manager.disconnect(self.now, id)),
         }
@@ -46,30 +46,30 @@ impl Besieged {
         self.ids.push(id);
         let backlog = 1 + usize::from(input.byte() % 8);
         if self.manager.bind(id, (OURS, PORT).into()).is_ok() {
-            let listens = self.manager.listen(id, backlog);
-            listens.expect("a bound id can listen");
+            let listening = self.manager.listen(id, backlog);
+            listening.expect("a bound id can listen");
             self.services.insert(service(space));
             self.backlogs.insert(id, backlog);
         }
     }
 
-    fn begin(&mut self, input: &mut Input<'_>) {
+    fn resolve(&mut self, input: &mut Input<'_>) {
         let space = input.pick(&[PortSpace::Tcp, PortSpace::Tcp, PortSpace::Udp]);
         let Ok(id) = self.manager.create(space, Kind::of(space)) else {
             return;
         };
         self.ids.push(id);
         let peer = Ipv4Addr::new(10, 0, 0, 2 + input.byte() % 4);
-        self.met.insert(peer.into());
+        self.allowed.insert(peer.into());
         let timeout = Duration::from_millis(input.byte().into());
         let asked = self
             .manager
             .resolve_address(self.now, id, None, (peer, PORT).into(), timeout);
-        asked.expect("a new id can look for its peer");
+        asked.expect("a new id can resolve an address");
     }
 
     /// The next call of the id's connection setup.
-    fn go_on(&mut self, id: Id, input: &mut Input<'_>) {
+    fn continue_setup(&mut self, id: Id, input: &mut Input<'_>) {
         let length = input_length(input);
         let private_data = input.take(length.into());
         let qpn = self.new_qpn();
@@ -92,8 +92,8 @@ impl Besieged {
                 self.manager.establish(id).expect("a reply has come");
             }
             (_, Some(Phase::ReplyReceived)) => {
-                let told = self.manager.connect_failed(id, Failure::Os(12));
-                told.expect("a reply has come");
+                let failed = self.manager.connect_failed(id, Failure::Os(12));
+                failed.expect("a reply has come");
             }
             (_, Some(Phase::RequestReceived)) if input.byte() < 64 => self.take(id),
             (_, Some(Phase::RequestReceived | Phase::ServiceRequestReceived)) => {
@@ -123,7 +123,11 @@ impl Besieged {
                 self.manager.receive_attributes(id).is_ok(),
                 self.manager.send_attributes(id).is_ok(),
             );
-            assert_eq!(attributes, (true, true, true), "a request says all of it");
+            assert_eq!(
+                attributes,
+                (true, true, true),
+                "a request provides all attributes"
+            );
         }
         if self.manager.accept(self.now, id, &parameters).is_ok() {
             self.accepted.insert(id);
@@ -142,12 +146,12 @@ impl Besieged {
     }
 
     fn take(&mut self, id: Id) {
-        self.manager.request_taken(id).expect("it exists");
+        self.manager.request_taken(id).expect("the id exists");
         self.waiting.remove(&id);
     }
 
     /// Rare calls.
-    fn toggle(&mut self, id: Id, input: &mut Input<'_>) {
+    fn rare_call(&mut self, id: Id, input: &mut Input<'_>) {
         let group = Ipv4Addr::new(239, 0, 0, input.byte() % 4).into();
         match input.byte() % 8 {
             0 | 1 => drop(self.manager.join(id, group, false)),
@@ -165,10 +169,10 @@ impl Besieged {
     }
 
     fn destroy(&mut self, id: Id) {
-        self.manager.destroy(self.now, id).expect("it exists");
+        self.manager.destroy(self.now, id).expect("the id exists");
         // Destroying a listener destroys its pending child ids.
         self.waiting
-            .retain(|&guest, listener| guest != id && *listener != id);
+            .retain(|&child, listener| child != id && *listener != id);
         let manager = &self.manager;
         self.ids.retain(|&id| manager.state(id).is_some());
     }

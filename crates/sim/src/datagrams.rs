@@ -12,18 +12,18 @@ use engine::{
 };
 use wire::{Gid, Key, PathMtu, Qpn, QueueKey, grh};
 
-use crate::Complaint;
-use crate::arena::{Arena, Block};
+use crate::CheckError;
+use crate::model_memory::{Block, ModelMemory};
 use crate::network::{Faults, Network};
-use crate::plain::open;
 use crate::rng::Rng;
+use crate::simple_connect::open;
 use crate::world::{Step, World};
 
 /// Hosts with datagram queue pairs that send to each other.
 pub(crate) struct Datagrams {
     pub(crate) world: World,
     rng: Rng,
-    arenas: Vec<Arena>,
+    memories: Vec<ModelMemory>,
     members: Vec<Member>,
     groups: Vec<IpAddr>,
     sent: Vec<Sent>,
@@ -42,7 +42,7 @@ struct Member {
     queue: Id<CompletionQueue>,
     queue_key: QueueKey,
     /// The memory of its sends and receives.
-    arena: usize,
+    memory: usize,
     key: Key,
     groups: Vec<usize>,
     posted: VecDeque<(u64, Block)>,
@@ -86,13 +86,17 @@ const ACTIVE_MTU: PathMtu = PathMtu::Mtu4096;
 const KEYS: [QueueKey; 2] = [QueueKey::new(0x1111_1111), QueueKey::new(0x2222)];
 
 impl Datagrams {
-    pub(crate) fn build(faults: Faults, bug: Option<Bug>, mut rng: Rng) -> Result<Self, Complaint> {
+    pub(crate) fn build(
+        faults: Faults,
+        bug: Option<Bug>,
+        mut rng: Rng,
+    ) -> Result<Self, CheckError> {
         let network = Network::new(faults, rng.fork());
         let lag = Duration::from_micros(rng.below(10) as u64);
         let world = World::new(network, lag, rng.fork());
         let mut datagrams = Self {
             world,
-            arenas: Vec::new(),
+            memories: Vec::new(),
             members: Vec::new(),
             groups: Vec::new(),
             sent: Vec::new(),
@@ -103,9 +107,10 @@ impl Datagrams {
             rng,
         };
         let over_ipv6 = datagrams.rng.percent(50);
-        datagrams.groups = match over_ipv6 {
-            true => vec!["ff0e::1".parse(), "ff0e::2".parse()],
-            false => vec!["224.1.2.3".parse(), "239.9.9.9".parse()],
+        datagrams.groups = if over_ipv6 {
+            vec!["ff0e::1".parse(), "ff0e::2".parse()]
+        } else {
+            vec!["224.1.2.3".parse(), "239.9.9.9".parse()]
         }
         .into_iter()
         .flatten()
@@ -116,10 +121,16 @@ impl Datagrams {
         Ok(datagrams)
     }
 
-    fn add_host(&mut self, number: u8, over_ipv6: bool, bug: Option<Bug>) -> Result<(), Complaint> {
-        let address: IpAddr = match over_ipv6 {
-            true => [0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number) + 1].into(),
-            false => [10, 0, 0, number + 1].into(),
+    fn add_host(
+        &mut self,
+        number: u8,
+        over_ipv6: bool,
+        bug: Option<Bug>,
+    ) -> Result<(), CheckError> {
+        let address: IpAddr = if over_ipv6 {
+            [0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number) + 1].into()
+        } else {
+            [10, 0, 0, number + 1].into()
         };
         let config = Config {
             active_mtu: ACTIVE_MTU,
@@ -135,10 +146,10 @@ impl Datagrams {
         Ok(())
     }
 
-    fn add_member(&mut self, host: usize) -> Result<(), Complaint> {
+    fn add_member(&mut self, host: usize) -> Result<(), CheckError> {
         // Three times the used size, because free ranges are found by random tries.
         let length = 3 * (DEPTH + 16) * (self.longest + 80);
-        let arena = Arena::new(host, length, self.rng.word() >> 8, &mut self.rng);
+        let memory = ModelMemory::new(host, length, self.rng.word() >> 8, &mut self.rng);
         let queue_key = *self.rng.pick(&KEYS);
         let joined: Vec<usize> = (0..self.groups.len())
             .filter(|_| self.rng.percent(50))
@@ -146,7 +157,7 @@ impl Datagrams {
         let device = self.world.device(host).ok_or_else(dead)?;
         let domain = device.allocate_domain()?;
         let queue = device.create_completion_queue(10_000)?;
-        let region = device.register(domain, arena.buffer(), arena.base, Access::LOCAL_WRITE)?;
+        let region = device.register(domain, memory.buffer(), memory.base, Access::LOCAL_WRITE)?;
         let mut init = QueuePairInit::new(Kind::Ud, domain, queue);
         init.max_receives = DEPTH as u32;
         let number = device.create_queue_pair(init)?;
@@ -157,13 +168,13 @@ impl Datagrams {
         self.world.hosts[host]
             .groups
             .extend(joined.iter().map(|&group| self.groups[group]));
-        self.arenas.push(arena);
+        self.memories.push(memory);
         self.members.push(Member {
             host,
             number,
             queue,
             queue_key,
-            arena: self.arenas.len() - 1,
+            memory: self.memories.len() - 1,
             key: region.local_key,
             groups: joined,
             posted: VecDeque::new(),
@@ -174,7 +185,7 @@ impl Datagrams {
         Ok(())
     }
 
-    pub(crate) fn run(&mut self) -> Result<(), Complaint> {
+    pub(crate) fn run(&mut self) -> Result<(), CheckError> {
         for member in 0..self.members.len() {
             let first = if self.late { self.rng.below(6) } else { DEPTH };
             self.post_receives(member, first)?;
@@ -186,9 +197,9 @@ impl Datagrams {
                 Step::Host(host) => self.drain(host)?,
             }
         }
-        self.check_all_came()?;
-        self.world.check_spoiled()?;
-        self.arenas.iter().try_for_each(Arena::check_all)
+        self.check_all_arrived()?;
+        self.world.check_corrupted()?;
+        self.memories.iter().try_for_each(ModelMemory::check_all)
     }
 
     fn call_later(&mut self, member: usize) {
@@ -196,7 +207,7 @@ impl Datagrams {
         self.world.call(delay, member as u64);
     }
 
-    fn act(&mut self, member: usize) -> Result<(), Complaint> {
+    fn act(&mut self, member: usize) -> Result<(), CheckError> {
         let more = self.rng.below(3);
         self.post_receives(member, more)?;
         if self.members[member].quota == 0 {
@@ -208,17 +219,17 @@ impl Datagrams {
         Ok(())
     }
 
-    fn post_receives(&mut self, member: usize, count: usize) -> Result<(), Complaint> {
+    fn post_receives(&mut self, member: usize, count: usize) -> Result<(), CheckError> {
         for _ in 0..count.min(DEPTH - self.members[member].posted.len()) {
             let Member {
                 host,
                 number,
-                arena,
+                memory,
                 ..
             } = self.members[member];
             let length = grh::LENGTH + self.longest + self.rng.below(20);
             let pieces = self.rng.between(1, 3);
-            let found = self.arenas[arena].allocate(length, pieces, &mut self.rng);
+            let found = self.memories[memory].allocate(length, pieces, &mut self.rng);
             let Some(block) = found else { return Ok(()) };
             self.next_id += 1;
             let request = ReceiveRequest::new(self.next_id, self.segments(member, &block));
@@ -230,26 +241,27 @@ impl Datagrams {
     }
 
     fn segments(&self, member: usize, block: &Block) -> Vec<Segment> {
-        let Member { arena, key, .. } = self.members[member];
+        let Member { memory, key, .. } = self.members[member];
         let segment = |piece: &std::ops::Range<usize>| Segment {
-            address: self.arenas[arena].address(piece.start),
+            address: self.memories[memory].address(piece.start),
             length: piece.len() as u32,
             key,
         };
         block.pieces.iter().map(segment).collect()
     }
 
-    fn send(&mut self, from: usize) -> Result<(), Complaint> {
+    fn send(&mut self, from: usize) -> Result<(), CheckError> {
         let Member { host, number, .. } = self.members[from];
         let oversize = self.rng.percent(5);
-        let length = match oversize {
-            true => ACTIVE_MTU.bytes() + self.rng.between(1, 100),
-            false => self.rng.below(self.longest + 1),
+        let length = if oversize {
+            ACTIVE_MTU.bytes() + self.rng.between(1, 100)
+        } else {
+            self.rng.below(self.longest + 1)
         };
-        let arena = self.members[from].arena;
-        let found = self.arenas[arena].allocate(length, 2, &mut self.rng);
+        let memory = self.members[from].memory;
+        let found = self.memories[memory].allocate(length, 2, &mut self.rng);
         let Some(block) = found else { return Ok(()) };
-        self.arenas[arena].scribble(&block, &mut self.rng);
+        self.memories[memory].scribble(&block, &mut self.rng);
         let (to, destination) = self.draw_receiver(from);
         let immediate = self
             .rng
@@ -268,7 +280,7 @@ impl Datagrams {
             id: self.next_id,
             from,
             to: if oversize { Receiver::Nobody } else { to },
-            data: self.arenas[arena].planned_message(&block),
+            data: self.memories[memory].planned_message(&block),
             immediate,
             queue_key: destination.queue_key,
             came: BTreeMap::new(),
@@ -284,25 +296,23 @@ impl Datagrams {
     }
 
     fn draw_receiver(&mut self, from: usize) -> (Receiver, Destination) {
-        let (to, gid, queue_pair): (Receiver, Gid, Qpn) = match self.rng.percent(30) {
-            true => {
-                let group = self.rng.below(self.groups.len());
-                let gid = self.groups[group].into();
-                (Receiver::Group(group), gid, Qpn::MULTICAST)
-            }
-            false => {
-                let member = self.rng.below(self.members.len());
-                let Member { host, number, .. } = self.members[member];
-                let gid = self.world.hosts[host].address.into();
-                (Receiver::Member(member), gid, number)
-            }
+        let (to, gid, queue_pair): (Receiver, Gid, Qpn) = if self.rng.percent(30) {
+            let group = self.rng.below(self.groups.len());
+            let gid = self.groups[group].into();
+            (Receiver::Group(group), gid, Qpn::MULTICAST)
+        } else {
+            let member = self.rng.below(self.members.len());
+            let Member { host, number, .. } = self.members[member];
+            let gid = self.world.hosts[host].address.into();
+            (Receiver::Member(member), gid, number)
         };
-        let queue_key = match self.rng.percent(15) {
-            true => *self.rng.pick(&KEYS),
-            false => match to {
+        let queue_key = if self.rng.percent(15) {
+            *self.rng.pick(&KEYS)
+        } else {
+            match to {
                 Receiver::Member(member) => self.members[member].queue_key,
                 _ => self.members[from].queue_key,
-            },
+            }
         };
         let destination = Destination {
             address: Address::new(gid, 0),
@@ -318,14 +328,14 @@ impl Datagrams {
     }
 }
 
-fn complain(member: usize, text: &str) -> Complaint {
-    Complaint::new(format!("datagram queue pair {member}: {text}"))
+fn error_at(member: usize, text: &str) -> CheckError {
+    CheckError::new(format!("datagram queue pair {member}: {text}"))
 }
 
-fn refused(error: engine::PostError) -> Complaint {
-    Complaint::new(format!("a request was not taken: {error}"))
+fn refused(error: engine::PostError) -> CheckError {
+    CheckError::new(format!("a post was refused: {error}"))
 }
 
-fn dead() -> Complaint {
-    Complaint::new("nobody dies in this run")
+fn dead() -> CheckError {
+    CheckError::new("the host is down")
 }

@@ -4,22 +4,22 @@ mod draw;
 
 use std::time::Duration;
 
-use crate::Complaint;
+use crate::CheckError;
 use crate::cluster::{Cluster, Profile, Service};
 use crate::connections::Connections;
 use crate::datagrams::Datagrams;
 use crate::overrun::Overrun;
 use crate::rng::Rng;
 use crate::run::{Options, Summary};
-use draw::{MESSAGES, UNRELIABLE, WINDOWS, base, calm, storm};
+use draw::{MESSAGES, UNRELIABLE, WINDOWS, base, faultless, faulty};
 
 /// A kind of run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
     /// Reliable connections over a faultless network: nothing may be retransmitted.
-    Calm,
+    Faultless,
     /// Reliable connections over a network with faults.
-    Stormy,
+    Faulty,
     /// A faultless network, but receives are posted late.
     LateReceivers,
     /// Requests that must be rejected, over networks with and without faults.
@@ -27,9 +27,9 @@ pub enum Scenario {
     /// Memory windows are bound, used and invalidated.
     Windows,
     /// Queue pairs are drained, or moved to ERROR while they work.
-    Upsets,
+    Disruptions,
     /// A host goes down.
-    Death,
+    HostFailure,
     /// Unreliable connections.
     Unreliable,
     /// Extended reliable connections with shared receive queues.
@@ -52,13 +52,13 @@ impl Scenario {
     /// Draws a scenario.
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         rng.weighted(&[
-            (10, Scenario::Calm),
-            (30, Scenario::Stormy),
+            (10, Scenario::Faultless),
+            (30, Scenario::Faulty),
             (8, Scenario::LateReceivers),
             (15, Scenario::Violations),
             (8, Scenario::Windows),
-            (8, Scenario::Upsets),
-            (5, Scenario::Death),
+            (8, Scenario::Disruptions),
+            (5, Scenario::HostFailure),
             (8, Scenario::Unreliable),
             (8, Scenario::Extended),
             (6, Scenario::Datagrams),
@@ -68,15 +68,15 @@ impl Scenario {
     }
 
     /// Runs this scenario.
-    pub(crate) fn play(self, mut rng: Rng, options: Options) -> Result<Summary, Complaint> {
+    pub(crate) fn execute(self, mut rng: Rng, options: Options) -> Result<Summary, CheckError> {
         let profile = match self {
-            Scenario::Calm => calm_sea(&mut rng),
-            Scenario::Stormy => stormy_sea(&mut rng),
+            Scenario::Faultless => faultless_profile(&mut rng),
+            Scenario::Faulty => faulty_profile(&mut rng),
             Scenario::LateReceivers => late_receivers(&mut rng),
             Scenario::Violations => violations(&mut rng),
             Scenario::Windows => windows(&mut rng),
-            Scenario::Upsets => upsets(&mut rng),
-            Scenario::Death => death(&mut rng),
+            Scenario::Disruptions => disruptions(&mut rng),
+            Scenario::HostFailure => host_failure(&mut rng),
             Scenario::Unreliable => unreliable(&mut rng),
             Scenario::Extended => extended(&mut rng),
             Scenario::Datagrams => return self.send_datagrams(rng, options),
@@ -89,11 +89,12 @@ impl Scenario {
         Ok(Summary::of(self, cluster.queue_pairs(), &cluster.world))
     }
 
-    fn send_datagrams(self, mut rng: Rng, options: Options) -> Result<Summary, Complaint> {
+    fn send_datagrams(self, mut rng: Rng, options: Options) -> Result<Summary, CheckError> {
         let delay = Duration::from_micros(rng.between(1, 50) as u64);
-        let faults = match rng.percent(60) {
-            true => storm(&mut rng, 2, delay),
-            false => calm(delay),
+        let faults = if rng.percent(60) {
+            faulty(&mut rng, 2, delay)
+        } else {
+            faultless(delay)
         };
         let mut datagrams = Datagrams::build(faults, options.device_bug(), rng)?;
         datagrams.world.prints = options.packets;
@@ -101,25 +102,25 @@ impl Scenario {
         Ok(Summary::of(self, datagrams.queue_pairs(), &datagrams.world))
     }
 
-    fn overrun(self, rng: Rng, options: Options) -> Result<Summary, Complaint> {
+    fn overrun(self, rng: Rng, options: Options) -> Result<Summary, CheckError> {
         let mut overrun = Overrun::build(options.device_bug(), rng)?;
         overrun.world.prints = options.packets;
         overrun.run()?;
         Ok(Summary::of(self, overrun.queue_pairs(), &overrun.world))
     }
 
-    fn connect(self, rng: Rng, options: Options) -> Result<Summary, Complaint> {
+    fn connect(self, rng: Rng, options: Options) -> Result<Summary, CheckError> {
         let mut connections = Connections::build(options.bug, rng)?;
         connections.world.prints = options.packets;
         connections.run()?;
         Ok(Summary {
-            census: std::mem::take(&mut connections.census),
+            event_counts: std::mem::take(&mut connections.event_counts),
             ..Summary::of(self, connections.queue_pairs(), &connections.world)
         })
     }
 }
 
-fn calm_sea(rng: &mut Rng) -> Profile {
+fn faultless_profile(rng: &mut Rng) -> Profile {
     Profile {
         drains: rng.weighted(&[(1, 0), (1, 20)]),
         bad_posts: 20,
@@ -127,10 +128,10 @@ fn calm_sea(rng: &mut Rng) -> Profile {
     }
 }
 
-fn stormy_sea(rng: &mut Rng) -> Profile {
+fn faulty_profile(rng: &mut Rng) -> Profile {
     let base = base(rng);
     Profile {
-        faults: storm(rng, base.hosts, base.faults.delay),
+        faults: faulty(rng, base.hosts, base.faults.delay),
         late_receives: rng.percent(40),
         ..base
     }
@@ -145,11 +146,12 @@ fn late_receivers(rng: &mut Rng) -> Profile {
 }
 
 /// A network with or without faults, and receives posted in time or late.
-fn any_sea(rng: &mut Rng) -> Profile {
+fn any_network_profile(rng: &mut Rng) -> Profile {
     let base = base(rng);
-    let faults = match rng.percent(60) {
-        true => storm(rng, base.hosts, base.faults.delay),
-        false => base.faults,
+    let faults = if rng.percent(60) {
+        faulty(rng, base.hosts, base.faults.delay)
+    } else {
+        base.faults
     };
     Profile {
         faults,
@@ -165,12 +167,12 @@ fn violations(rng: &mut Rng) -> Profile {
         limits_access: true,
         deregistrations: 20,
         poisoned_receives: rng.weighted(&[(1, 0), (1, 30)]),
-        ..any_sea(rng)
+        ..any_network_profile(rng)
     }
 }
 
 fn windows(rng: &mut Rng) -> Profile {
-    let base = any_sea(rng);
+    let base = any_network_profile(rng);
     Profile {
         verbs: WINDOWS,
         windows: true,
@@ -180,18 +182,18 @@ fn windows(rng: &mut Rng) -> Profile {
     }
 }
 
-fn upsets(rng: &mut Rng) -> Profile {
+fn disruptions(rng: &mut Rng) -> Profile {
     Profile {
         breaks: 15,
         drains: 40,
         reconnections: 40,
         deregistrations: 40,
-        ..any_sea(rng)
+        ..any_network_profile(rng)
     }
 }
 
-fn death(rng: &mut Rng) -> Profile {
-    let base = any_sea(rng);
+fn host_failure(rng: &mut Rng) -> Profile {
+    let base = any_network_profile(rng);
     let span = base.pace * base.requests as u32;
     Profile {
         death: Some((rng.below(base.hosts), rng.up_to(span))),
@@ -205,7 +207,7 @@ fn unreliable(rng: &mut Rng) -> Profile {
         verbs: UNRELIABLE,
         shares_receives: false,
         violations: rng.weighted(&[(2, 0), (1, 50)]),
-        ..any_sea(rng)
+        ..any_network_profile(rng)
     }
 }
 
@@ -213,6 +215,6 @@ fn extended(rng: &mut Rng) -> Profile {
     Profile {
         service: Service::Extended,
         violations: rng.weighted(&[(2, 0), (1, 50)]),
-        ..any_sea(rng)
+        ..any_network_profile(rng)
     }
 }

@@ -47,7 +47,7 @@ impl Service {
 /// The configuration of one process. The last process may share the address of the first: then it has
 /// its own slice of the communication ids, other ports and other queue pair numbers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ProcessConfig {
     pub(super) number: usize,
     pub(super) shares_first: bool,
     pub(super) ipv6: bool,
@@ -55,20 +55,22 @@ pub(super) struct Place {
     pub(super) numbers: u32,
 }
 
-impl Place {
+impl ProcessConfig {
     /// The device's GUID. Processes that share an address share it.
     pub(super) fn guid(self) -> u64 {
-        1 + match self.shares_first {
-            true => 0,
-            false => self.number as u64,
+        1 + if self.shares_first {
+            0
+        } else {
+            self.number as u64
         }
     }
 
     pub(super) fn address(self) -> IpAddr {
         let device = self.guid() as u8;
-        match self.ipv6 {
-            true => Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, device.into()).into(),
-            false => Ipv4Addr::new(10, 0, 0, device).into(),
+        if self.ipv6 {
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, device.into()).into()
+        } else {
+            Ipv4Addr::new(10, 0, 0, device).into()
         }
     }
 

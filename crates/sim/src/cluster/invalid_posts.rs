@@ -4,11 +4,11 @@ use engine::{Address, Destination, Kind, PostError, Remote, Segment, SendRequest
 use wire::{Gid, Key, QueueKey};
 
 use super::Cluster;
-use crate::Complaint;
+use crate::CheckError;
 
 impl Cluster {
     /// Posts an invalid request: it must be refused without an effect.
-    pub(super) fn post_nonsense(&mut self, end: usize) -> Result<(), Complaint> {
+    pub(super) fn post_invalid(&mut self, end: usize) -> Result<(), CheckError> {
         let (mut request, expected) = match self.rng.below(5) {
             0 => self.unaligned_atomic(end),
             1 => self.too_many_segments(end),
@@ -24,30 +24,30 @@ impl Cluster {
             return Ok(());
         };
         let found = device.post_send(number, request);
-        match found == Err(expected) {
-            true => Ok(()),
-            false => {
-                let text = format!("a post gave {found:?}, but {expected:?} was expected");
-                Err(self.complain(end, &text))
-            }
+        if found == Err(expected) {
+            Ok(())
+        } else {
+            let text = format!("a post returned {found:?}, but {expected:?} was expected");
+            Err(self.error_at(end, &text))
         }
     }
 
     fn unaligned_atomic(&mut self, end: usize) -> (SendRequest, PostError) {
-        let (arena, key) = self.ends[end].local;
+        let (memory, key) = self.ends[end].local;
         let remote = Remote {
             address: (self.rng.word() & !7) + self.rng.between(1, 7) as u64,
             key: Key::new(0),
         };
         let segment = Segment {
-            address: self.arenas[arena].address(0),
+            address: self.memories[memory].address(0),
             length: 8,
             key,
         };
         let request = SendRequest::new(0, Work::FetchAdd { remote, add: 1 }).with([segment]);
-        match self.ends[end].is_reliable() {
-            true => (request, PostError::AtomicShape),
-            false => (request, PostError::Unsupported),
+        if self.ends[end].is_reliable() {
+            (request, PostError::AtomicShape)
+        } else {
+            (request, PostError::Unsupported)
         }
     }
 

@@ -2,9 +2,9 @@
 
 use wire::{NakCode, Operation};
 
-use super::Scene;
-use super::stream::{Few, Stream};
-use super::trouble::{Cause, Trouble};
+use super::Context;
+use super::recovery::{Cause, Recovery};
+use super::stream::{PacketCount, Stream};
 use crate::anomaly::{Anomaly, Kind};
 use crate::id::{MessageId, PacketId};
 use crate::message::{Outcome, describe};
@@ -17,7 +17,7 @@ pub(super) fn refusal(
     code: NakCode,
     message: Option<MessageId>,
     id: PacketId,
-    scene: &mut Scene<'_>,
+    context: &mut Context<'_>,
 ) {
     let (kind, reason) = match code {
         NakCode::RemoteAccess => (
@@ -29,12 +29,12 @@ pub(super) fn refusal(
             (Kind::InvalidRequest, "it makes no sense there")
         }
     };
-    let asker = scene.name(stream.connection, stream.side);
-    let refuser = scene.name(stream.connection, stream.side.other());
-    let what = what(message, scene);
-    let packet = scene.packets[id.index()];
-    let target = target(message, scene);
-    scene.report(Anomaly {
+    let asker = context.name(stream.connection, stream.side);
+    let refuser = context.name(stream.connection, stream.side.other());
+    let what = what(message, context);
+    let packet = context.packets[id.index()];
+    let target = target(message, context);
+    context.report(Anomaly {
         kind,
         time: packet.time,
         sentence: format!(
@@ -49,38 +49,38 @@ pub(super) fn refusal(
 }
 
 /// A recovery succeeded.
-pub(super) fn overcome(stream: &Stream, trouble: &Trouble, time: u64, scene: &mut Scene<'_>) {
-    let took = duration(time.saturating_sub(trouble.time));
-    let again = sent_again(trouble);
-    let (kind, sentence) = match trouble.cause {
+pub(super) fn overcome(stream: &Stream, recovery: &Recovery, time: u64, context: &mut Context<'_>) {
+    let took = duration(time.saturating_sub(recovery.time));
+    let again = sent_again(recovery);
+    let (kind, sentence) = match recovery.cause {
         Cause::Sequence { .. } => {
-            let beginning = missed(stream, trouble, scene);
+            let beginning = missed(stream, recovery, context);
             let end = format!("{again}, and all was well {took} after the NAK");
             (Kind::SequenceError, format!("{beginning}; {end}."))
         }
         Cause::NotReady { delay } => {
-            let beginning = not_ready(stream, trouble, delay, scene);
+            let beginning = not_ready(stream, recovery, delay, context);
             let end = format!("it went through {took} after the first refusal");
             (Kind::ReceiverNotReady, format!("{beginning}; {end}."))
         }
         Cause::DataLost { missing } => {
-            let beginning = data_lost(stream, trouble, missing, scene);
+            let beginning = data_lost(stream, recovery, missing, context);
             let end = format!("{again}, and the data came {took} later");
             (Kind::WentBack, format!("{beginning}; {end}."))
         }
         Cause::AnswerLost { answer, waited } => {
-            let beginning = answer_lost(stream, trouble, answer, waited, scene);
+            let beginning = answer_lost(stream, recovery, answer, waited, context);
             let end = format!("the next answer came {took} later");
-            let kind = answer_kind(trouble, scene);
+            let kind = answer_kind(recovery, context);
             (kind, format!("{beginning}; {end}."))
         }
         Cause::Timeout { waited } => {
-            let beginning = timed_out(stream, trouble, waited, scene);
+            let beginning = timed_out(stream, recovery, waited, context);
             let end = format!("the answer came {took} after the first repetition");
             (Kind::TimedOut, format!("{beginning}; {end}."))
         }
     };
-    report(kind, sentence, stream, trouble, scene);
+    report(kind, sentence, stream, recovery, context);
 }
 
 /// How long an answer takes at most without faults, in nanoseconds.
@@ -88,35 +88,35 @@ const ANSWER_TIME: u64 = 100_000_000;
 
 impl Stream {
     /// Reports what is unfinished at the end of the capture.
-    pub(super) fn finish(mut self, scene: &mut Scene<'_>) {
-        self.report_overcome(scene);
-        self.report_lasting(scene);
+    pub(super) fn finish(mut self, context: &mut Context<'_>) {
+        self.report_overcome(context);
+        self.report_lasting(context);
         if !self.broken {
-            self.report_unanswered(scene);
+            self.report_unanswered(context);
         }
-        self.report_holes(scene);
-        self.report_few(
-            self.ghosts,
+        self.report_holes(context);
+        self.report_count(
+            self.unknown_answers,
             Kind::GhostAcknowledge,
-            scene,
+            context,
             |number, asker, peer| {
                 let answers = count(number, "answer", "answers");
                 format!("{answers} to {asker} by {peer} for sequence numbers that were not sent")
             },
         );
-        self.report_few(
+        self.report_count(
             self.orphans,
             Kind::NeverSeen,
-            scene,
+            context,
             |number, asker, peer| {
                 let answers = count(number, "answer", "answers");
                 format!("{answers} to {asker} by {peer}, but the requests are not in the capture")
             },
         );
-        self.report_few(
+        self.report_count(
             self.wrong_sizes,
             Kind::WrongPacketSize,
-            scene,
+            context,
             |number, asker, _| {
                 let packets = count(number, "packet", "packets");
                 let full = self.path_mtu;
@@ -126,41 +126,41 @@ impl Stream {
     }
 
     /// Reports recoveries that do not end in the capture.
-    fn report_lasting(&mut self, scene: &mut Scene<'_>) {
-        for trouble in std::mem::take(&mut self.troubles) {
-            if trouble.is_data_lost() && trouble.repeated == 0 {
-                not_captured(self, &trouble, scene);
+    fn report_lasting(&mut self, context: &mut Context<'_>) {
+        for recovery in std::mem::take(&mut self.recoveries) {
+            if recovery.is_data_lost() && recovery.repeated == 0 {
+                not_captured(self, &recovery, context);
             } else {
-                lasting(self, &trouble, scene);
+                lasting(self, &recovery, context);
                 self.broken = true;
             }
         }
     }
 
     /// Reports the last messages if they have no answer.
-    fn report_unanswered(&self, scene: &mut Scene<'_>) {
+    fn report_unanswered(&self, context: &mut Context<'_>) {
         let left = self.messages.range(self.settled..).map(|(_, &id)| id);
         let mut left = left.filter(|id| {
-            let outcome = scene.messages[id.index()].outcome;
+            let outcome = context.messages[id.index()].outcome;
             matches!(outcome, Outcome::Unanswered | Outcome::Incomplete)
         });
         let Some(first) = left.next() else {
             return;
         };
         let number = 1 + left.count() as u64;
-        let message = scene.messages[first.index()];
+        let message = context.messages[first.index()];
         // The answer may be in the part of the file that is missing.
-        if scene.cut_off && scene.end.saturating_sub(message.begun) < ANSWER_TIME {
+        if context.cut_off && context.end.saturating_sub(message.begun) < ANSWER_TIME {
             return;
         }
-        let asker = scene.name(self.connection, self.side);
+        let asker = context.name(self.connection, self.side);
         let messages = count(number, "message", "messages");
         let psn = message.first_psn;
         let heard = match self.last_heard {
             Some(_) => "the capture has no answer to it",
             None => "the capture has not a single answer",
         };
-        scene.report(Anomaly {
+        context.report(Anomaly {
             kind: Kind::Unanswered,
             time: message.begun,
             sentence: format!(
@@ -173,12 +173,12 @@ impl Stream {
         });
     }
 
-    fn report_holes(&self, scene: &mut Scene<'_>) {
+    fn report_holes(&self, context: &mut Context<'_>) {
         let Some((_, first)) = self.holes.first_key_value() else {
             return;
         };
         let missing: u64 = self.holes.values().map(|hole| hole.end - hole.begin).sum();
-        let asker = scene.name(self.connection, self.side);
+        let asker = context.name(self.connection, self.side);
         let where_first = psn_range(self.psn_at(first.begin), first.end - first.begin);
         let packets = count(missing, "packet", "packets");
         let arrived = if self.acknowledged >= first.end {
@@ -186,8 +186,8 @@ impl Stream {
         } else {
             "It was lost before it came to the place of the capture, or the capture missed it."
         };
-        let time = scene.packets[first.before.index()].time;
-        scene.report(Anomaly {
+        let time = context.packets[first.before.index()].time;
+        context.report(Anomaly {
             kind: Kind::NeverSeen,
             time,
             sentence: format!(
@@ -200,21 +200,21 @@ impl Stream {
         });
     }
 
-    fn report_few(
+    fn report_count(
         &self,
-        few: Few,
+        few: PacketCount,
         kind: Kind,
-        scene: &mut Scene<'_>,
+        context: &mut Context<'_>,
         sentence: impl Fn(u64, &str, &str) -> String,
     ) {
         let Some(id) = few.first else {
             return;
         };
-        let asker = scene.name(self.connection, self.side);
-        let peer = scene.name(self.connection, self.side.other());
-        let packet = scene.packets[id.index()];
+        let asker = context.name(self.connection, self.side);
+        let peer = context.name(self.connection, self.side.other());
+        let packet = context.packets[id.index()];
         let sentence = sentence(few.number, &asker, &peer);
-        scene.report(Anomaly {
+        context.report(Anomaly {
             kind,
             time: packet.time,
             sentence: format!(
@@ -229,28 +229,28 @@ impl Stream {
 }
 
 /// Missing data that was not requested again: it arrived, but the capture does not contain it.
-pub(super) fn not_captured(stream: &Stream, trouble: &Trouble, scene: &mut Scene<'_>) {
-    let Cause::DataLost { missing } = trouble.cause else {
+pub(super) fn not_captured(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
+    let Cause::DataLost { missing } = recovery.cause else {
         return;
     };
-    let asker = scene.name(stream.connection, stream.side);
-    let range = psn_range(stream.psn_at(trouble.at), missing);
+    let asker = context.name(stream.connection, stream.side);
+    let range = psn_range(stream.psn_at(recovery.at), missing);
     let sentence = format!(
         "{range} of the answer to a READ of {asker} is not in the capture, but nobody asked for it again: only the capture missed it."
     );
-    report(Kind::NeverSeen, sentence, stream, trouble, scene);
-    if let Some(message) = trouble.message {
-        scene.messages[message.index()].outcome = Outcome::Incomplete;
+    report(Kind::NeverSeen, sentence, stream, recovery, context);
+    if let Some(message) = recovery.message {
+        context.messages[message.index()].outcome = Outcome::Incomplete;
     }
 }
 
 /// A recovery that does not end in the capture.
-fn lasting(stream: &Stream, trouble: &Trouble, scene: &mut Scene<'_>) {
-    let silence = duration(scene.end.saturating_sub(trouble.last));
-    let again = sent_again(trouble);
-    let (kind, outcome, sentence) = match trouble.cause {
+fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
+    let silence = duration(context.end.saturating_sub(recovery.last));
+    let again = sent_again(recovery);
+    let (kind, outcome, sentence) = match recovery.cause {
         Cause::Sequence { .. } => {
-            let beginning = missed(stream, trouble, scene);
+            let beginning = missed(stream, recovery, context);
             let end = format!("{again}, and the capture has no answer after that");
             (
                 Kind::SequenceError,
@@ -259,7 +259,7 @@ fn lasting(stream: &Stream, trouble: &Trouble, scene: &mut Scene<'_>) {
             )
         }
         Cause::NotReady { delay } => {
-            let beginning = not_ready(stream, trouble, delay, scene);
+            let beginning = not_ready(stream, recovery, delay, context);
             let end =
                 format!("after that, the capture goes on for {silence} without another attempt");
             (
@@ -269,7 +269,7 @@ fn lasting(stream: &Stream, trouble: &Trouble, scene: &mut Scene<'_>) {
             )
         }
         Cause::DataLost { missing } => {
-            let beginning = data_lost(stream, trouble, missing, scene);
+            let beginning = data_lost(stream, recovery, missing, context);
             let end = format!("{again}, and the data is not in the capture");
             (
                 Kind::WentBack,
@@ -278,13 +278,13 @@ fn lasting(stream: &Stream, trouble: &Trouble, scene: &mut Scene<'_>) {
             )
         }
         Cause::AnswerLost { answer, waited } => {
-            let beginning = answer_lost(stream, trouble, answer, waited, scene);
+            let beginning = answer_lost(stream, recovery, answer, waited, context);
             let end = "the capture has no answer after that";
-            let kind = answer_kind(trouble, scene);
+            let kind = answer_kind(recovery, context);
             (kind, Outcome::Done, format!("{beginning}; {end}."))
         }
         Cause::Timeout { waited } => {
-            let beginning = timed_out(stream, trouble, waited, scene);
+            let beginning = timed_out(stream, recovery, waited, context);
             let end = format!("nobody answered, and {silence} later the capture ends");
             (
                 Kind::RetriesExhausted,
@@ -293,29 +293,35 @@ fn lasting(stream: &Stream, trouble: &Trouble, scene: &mut Scene<'_>) {
             )
         }
     };
-    if let Some(message) = trouble.message {
-        scene.messages[message.index()].outcome = outcome;
+    if let Some(message) = recovery.message {
+        context.messages[message.index()].outcome = outcome;
     }
-    report(kind, sentence, stream, trouble, scene);
+    report(kind, sentence, stream, recovery, context);
 }
 
-fn report(kind: Kind, sentence: String, stream: &Stream, trouble: &Trouble, scene: &mut Scene<'_>) {
-    scene.report(Anomaly {
+fn report(
+    kind: Kind,
+    sentence: String,
+    stream: &Stream,
+    recovery: &Recovery,
+    context: &mut Context<'_>,
+) {
+    context.report(Anomaly {
         kind,
-        time: trouble.time,
+        time: recovery.time,
         sentence,
         connection: Some(stream.connection),
-        message: trouble.message,
-        packet: Some(trouble.packet),
+        message: recovery.message,
+        packet: Some(recovery.packet),
     });
 }
 
-fn missed(stream: &Stream, trouble: &Trouble, scene: &Scene<'_>) -> String {
-    let peer = scene.name(stream.connection, stream.side.other());
-    let psn = stream.psn_at(trouble.at);
-    let seen = match trouble.cause {
+fn missed(stream: &Stream, recovery: &Recovery, context: &Context<'_>) -> String {
+    let peer = context.name(stream.connection, stream.side.other());
+    let psn = stream.psn_at(recovery.at);
+    let seen = match recovery.cause {
         Cause::Sequence { lost: Some(lost) } => {
-            let packet = &scene.packets[lost.index()];
+            let packet = &context.packets[lost.index()];
             format!(
                 "{} in frame {}, {}",
                 describe(packet.opcode),
@@ -325,7 +331,7 @@ fn missed(stream: &Stream, trouble: &Trouble, scene: &Scene<'_>) -> String {
         }
         _ => "never seen: lost before the place of the capture, or not captured".to_owned(),
     };
-    let asked = match trouble.complaints {
+    let asked = match recovery.complaints {
         1 => "said so with a NAK".to_owned(),
         more => format!("said so {}", times(more)),
     };
@@ -343,15 +349,15 @@ fn fate(packet: &Packet) -> &'static str {
     }
 }
 
-fn not_ready(stream: &Stream, trouble: &Trouble, delay: u64, scene: &Scene<'_>) -> String {
-    let peer = scene.name(stream.connection, stream.side.other());
-    let what = what(trouble.message, scene);
-    let psn = stream.psn_at(trouble.at);
+fn not_ready(stream: &Stream, recovery: &Recovery, delay: u64, context: &Context<'_>) -> String {
+    let peer = context.name(stream.connection, stream.side.other());
+    let what = what(recovery.message, context);
+    let psn = stream.psn_at(recovery.at);
     format!(
         "{peer} had no receive posted for {what} at PSN {psn}: it said so {} and asked to wait {}{}",
-        times(trouble.complaints),
+        times(recovery.complaints),
         duration(delay),
-        if trouble.complaints > 1 {
+        if recovery.complaints > 1 {
             " each time"
         } else {
             ""
@@ -359,25 +365,25 @@ fn not_ready(stream: &Stream, trouble: &Trouble, delay: u64, scene: &Scene<'_>) 
     )
 }
 
-fn data_lost(stream: &Stream, trouble: &Trouble, missing: u64, scene: &Scene<'_>) -> String {
-    let asker = scene.name(stream.connection, stream.side);
-    let range = psn_range(stream.psn_at(trouble.at), missing);
+fn data_lost(stream: &Stream, recovery: &Recovery, missing: u64, context: &Context<'_>) -> String {
+    let asker = context.name(stream.connection, stream.side);
+    let range = psn_range(stream.psn_at(recovery.at), missing);
     let packets = count(missing, "packet", "packets");
     format!("{packets} of the answer to a READ of {asker} never came ({range})")
 }
 
 fn answer_lost(
     stream: &Stream,
-    trouble: &Trouble,
+    recovery: &Recovery,
     answer: Option<PacketId>,
     waited: u64,
-    scene: &Scene<'_>,
+    context: &Context<'_>,
 ) -> String {
-    let asker = scene.name(stream.connection, stream.side);
-    let what = what(trouble.message, scene);
-    let psn = stream.psn_at(trouble.at);
+    let asker = context.name(stream.connection, stream.side);
+    let what = what(recovery.message, context);
+    let psn = stream.psn_at(recovery.at);
     let frame = match answer {
-        Some(answer) => format!(" in frame {}", scene.packets[answer.index()].frame),
+        Some(answer) => format!(" in frame {}", context.packets[answer.index()].frame),
         None => String::new(),
     };
     format!(
@@ -386,16 +392,16 @@ fn answer_lost(
     )
 }
 
-fn timed_out(stream: &Stream, trouble: &Trouble, waited: u64, scene: &Scene<'_>) -> String {
-    let asker = scene.name(stream.connection, stream.side);
-    let what = what(trouble.message, scene);
-    let psn = stream.psn_at(trouble.at);
+fn timed_out(stream: &Stream, recovery: &Recovery, waited: u64, context: &Context<'_>) -> String {
+    let asker = context.name(stream.connection, stream.side);
+    let what = what(recovery.message, context);
+    let psn = stream.psn_at(recovery.at);
     let mut text = format!(
         "{asker} had no answer to {what} at PSN {psn} and sent it again {}, first after {}",
-        times(trouble.rounds),
+        times(recovery.rounds),
         duration(waited)
     );
-    let more = trouble.repeated - trouble.rounds.min(trouble.repeated);
+    let more = recovery.repeated - recovery.rounds.min(recovery.repeated);
     if more > 0 {
         let more = count(more, "packet", "packets");
         text.push_str(&format!(", with {more} behind it"));
@@ -404,31 +410,31 @@ fn timed_out(stream: &Stream, trouble: &Trouble, waited: u64, scene: &Scene<'_>)
 }
 
 /// Data that is requested again at once is not a timeout.
-fn answer_kind(trouble: &Trouble, scene: &Scene<'_>) -> Kind {
-    match trouble
+fn answer_kind(recovery: &Recovery, context: &Context<'_>) -> Kind {
+    match recovery
         .message
-        .map(|id| scene.messages[id.index()].operation)
+        .map(|id| context.messages[id.index()].operation)
     {
         Some(Operation::ReadRequest) => Kind::WentBack,
         _ => Kind::TimedOut,
     }
 }
 
-fn sent_again(trouble: &Trouble) -> String {
-    match (trouble.repeated, trouble.first_repeat) {
+fn sent_again(recovery: &Recovery) -> String {
+    match (recovery.repeated, recovery.first_repeat) {
         (0, _) | (_, None) => "nothing was sent again".to_owned(),
         (number, Some(time)) => {
             let packets = count(number, "packet was", "packets were");
-            let after = duration(time.saturating_sub(trouble.time));
+            let after = duration(time.saturating_sub(recovery.time));
             format!("{packets} sent again, beginning {after} later")
         }
     }
 }
 
-fn what(message: Option<MessageId>, scene: &Scene<'_>) -> String {
+fn what(message: Option<MessageId>, context: &Context<'_>) -> String {
     match message {
         Some(id) => {
-            let message = &scene.messages[id.index()];
+            let message = &context.messages[id.index()];
             let article = match message.name() {
                 name if name.starts_with(['A', 'R']) => "an",
                 _ => "a",
@@ -440,12 +446,12 @@ fn what(message: Option<MessageId>, scene: &Scene<'_>) -> String {
 }
 
 /// The address in the responder's memory.
-fn target(message: Option<MessageId>, scene: &Scene<'_>) -> String {
+fn target(message: Option<MessageId>, context: &Context<'_>) -> String {
     let Some(id) = message else {
         return String::new();
     };
-    let packet = &scene.packets[scene.messages[id.index()].first.index()];
-    scene
+    let packet = &context.packets[context.messages[id.index()].first.index()];
+    context
         .heads
         .read(packet, |packet| match (packet.reth(), packet.atomic()) {
             (Some(reth), _) => format!(" ({reth})"),

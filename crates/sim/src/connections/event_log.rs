@@ -8,15 +8,15 @@ use engine::Status;
 use wire::cm::RejectReason;
 use wire::{Psn, Qpn};
 
-use super::place::Service;
+use super::process_config::Service;
 use super::script::Side;
-use crate::Complaint;
+use crate::CheckError;
 
 /// An id of one incarnation of one process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Who {
+pub(super) struct IdKey {
     pub(super) host: usize,
-    pub(super) life: u32,
+    pub(super) incarnation: u32,
     pub(super) id: cm::Id,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    pub(super) fn of(kind: &EventKind) -> Result<Step, Complaint> {
+    pub(super) fn of(kind: &EventKind) -> Result<Step, CheckError> {
         Ok(match kind {
             EventKind::AddressResolved | EventKind::RouteResolved => Step::Resolved,
             EventKind::ConnectRequest { .. } => Step::Request,
@@ -55,7 +55,7 @@ impl Step {
             | EventKind::MulticastError { .. }
             | EventKind::AddressChange
             | EventKind::Application { .. } => {
-                return Err(Complaint::new(format!("nobody asked for {kind:?}")));
+                return Err(CheckError::new(format!("unexpected event {kind:?}")));
             }
         })
     }
@@ -95,7 +95,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    pub(super) fn seen_from_the_other_side(self) -> Ends {
+    pub(super) fn reversed(self) -> Ends {
         Ends {
             local_qpn: self.remote_qpn,
             remote_qpn: self.local_qpn,
@@ -117,9 +117,9 @@ pub(super) struct Record {
     /// Set when the application established (client) or accepted (server) the connection.
     pub(super) ends: Option<Ends>,
     /// The application rejected the connection, or destroyed its id early.
-    pub(super) broke_off: bool,
+    pub(super) gave_up: bool,
     /// The application stays connected until all messages are exchanged.
-    pub(super) patient: bool,
+    pub(super) stays: bool,
     /// How many of its messages are acknowledged, and how many it received.
     pub(super) sent: usize,
     pub(super) received: usize,
@@ -130,7 +130,7 @@ pub(super) struct Record {
     /// When the connection ended.
     pub(super) over: Option<Duration>,
     /// The reason of the peer's REJ.
-    pub(super) refusal: Option<RejectReason>,
+    pub(super) reject_reason: Option<RejectReason>,
 }
 
 impl Record {
@@ -142,14 +142,14 @@ impl Record {
             server,
             steps: Vec::new(),
             ends: None,
-            broke_off: false,
-            patient: false,
+            gave_up: false,
+            stays: false,
             sent: 0,
             received: 0,
             broken: None,
             unanswered: false,
             over: None,
-            refusal: None,
+            reject_reason: None,
         }
     }
 
@@ -159,42 +159,42 @@ impl Record {
 
     /// The peer rejected the connection as stale. It ends the old connection and sends its request
     /// again, so this one does not count.
-    pub(super) fn is_mistaken(&self) -> bool {
-        self.refusal == Some(RejectReason::StaleConnection)
+    pub(super) fn is_stale(&self) -> bool {
+        self.reject_reason == Some(RejectReason::StaleConnection)
     }
 }
 
 /// All ids of a run.
 #[derive(Default, Debug)]
-pub(super) struct Ledger {
-    pub(super) records: BTreeMap<Who, Record>,
+pub(super) struct EventLog {
+    pub(super) records: BTreeMap<IdKey, Record>,
 }
 
-impl Ledger {
-    pub(super) fn open(&mut self, who: Who, record: Record) -> Result<(), Complaint> {
-        match self.records.insert(who, record) {
+impl EventLog {
+    pub(super) fn open(&mut self, key: IdKey, record: Record) -> Result<(), CheckError> {
+        match self.records.insert(key, record) {
             None => Ok(()),
-            Some(_) => Err(Complaint::new(format!("{who:?} was given twice"))),
+            Some(_) => Err(CheckError::new(format!("{key:?} was created twice"))),
         }
     }
 
-    pub(super) fn record(&mut self, who: Who) -> &mut Record {
-        self.records.get_mut(&who).expect("an id that was opened")
+    pub(super) fn record(&mut self, key: IdKey) -> &mut Record {
+        self.records.get_mut(&key).expect("the id is in the log")
     }
 
     /// Records an event. It must be possible after the previous one.
-    pub(super) fn note(&mut self, who: Who, kind: &EventKind) -> Result<Step, Complaint> {
+    pub(super) fn note(&mut self, key: IdKey, kind: &EventKind) -> Result<Step, CheckError> {
         let step = Step::of(kind)?;
-        let Some(record) = self.records.get_mut(&who) else {
-            return Err(Complaint::new(format!("{kind:?} for an unknown {who:?}")));
+        let Some(record) = self.records.get_mut(&key) else {
+            return Err(CheckError::new(format!("{kind:?} for an unknown {key:?}")));
         };
         if let EventKind::Rejected { reason, .. } = kind {
-            record.refusal = Some(*reason);
+            record.reject_reason = Some(*reason);
         }
         record.unanswered |= *kind == (EventKind::Disconnected { timed_out: true });
         if !step.may_follow(record.steps.last().copied(), record.side) {
-            return Err(Complaint::new(format!(
-                "{step:?} came to {who:?}, which is {record:?}"
+            return Err(CheckError::new(format!(
+                "{step:?} of {key:?} does not fit {record:?}"
             )));
         }
         record.steps.push(step);

@@ -7,9 +7,9 @@ use wire::cm::{DisconnectRequest, ReceiptAcknowledge};
 
 /// Counts by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Census(BTreeMap<String, u64>);
+pub struct EventCounts(BTreeMap<String, u64>);
 
-impl Census {
+impl EventCounts {
     /// Counts one event.
     pub(crate) fn note(&mut self, what: impl Into<String>) {
         self.add(what, 1);
@@ -23,27 +23,21 @@ impl Census {
     pub(crate) fn take(&mut self, counters: &Counters) {
         let received = &counters.received;
         for (what, count) in [
-            ("message repeated", counters.repeated),
+            ("message retransmitted", counters.repeated),
             ("duplicate", counters.duplicates.total()),
-            ("message without a conversation", counters.unmatched),
+            ("message without an exchange", counters.unmatched),
             ("stale connection", counters.stale),
             ("backlog full", counters.backlog_full),
-            ("nobody listening", counters.no_listener),
-            (
-                "asked for patience",
-                received.of(ReceiptAcknowledge::ATTRIBUTE),
-            ),
-            (
-                "farewell received",
-                received.of(DisconnectRequest::ATTRIBUTE),
-            ),
+            ("no listener", counters.no_listener),
+            ("MRA received", received.of(ReceiptAcknowledge::ATTRIBUTE)),
+            ("DREQ received", received.of(DisconnectRequest::ATTRIBUTE)),
         ] {
             self.add(what, count);
         }
     }
 
     /// Adds the counts of another run.
-    pub(crate) fn merge(&mut self, other: &Census) {
+    pub(crate) fn merge(&mut self, other: &EventCounts) {
         for (what, count) in &other.0 {
             self.add(what, *count);
         }

@@ -1,6 +1,6 @@
 //! Recoveries: retransmissions after a loss, an RNR NAK or a timeout.
 
-use super::stream::Place;
+use super::stream::StreamPosition;
 use crate::id::{MessageId, PacketId};
 
 /// Why a requester retransmits.
@@ -44,10 +44,10 @@ impl Cause {
 
 /// A recovery by retransmission.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trouble {
+pub(super) struct Recovery {
     pub(super) cause: Cause,
     /// The oldest position that is affected.
-    pub(super) at: Place,
+    pub(super) at: StreamPosition,
     pub(super) message: Option<MessageId>,
     /// The packet that shows it.
     pub(super) packet: PacketId,
@@ -66,15 +66,15 @@ pub(super) struct Trouble {
     pub(super) overcome: Option<u64>,
 }
 
-impl Trouble {
+impl Recovery {
     pub(super) fn new(
         cause: Cause,
-        at: Place,
+        at: StreamPosition,
         message: Option<MessageId>,
         packet: PacketId,
         time: u64,
     ) -> Self {
-        Trouble {
+        Recovery {
             cause,
             at,
             message,
@@ -96,9 +96,9 @@ impl Trouble {
     }
 
     /// A packet was sent again.
-    pub(super) fn repeat(&mut self, place: Place, time: u64) {
+    pub(super) fn repeat(&mut self, position: StreamPosition, time: u64) {
         self.repeated += 1;
-        self.rounds += u64::from(place == self.at);
+        self.rounds += u64::from(position == self.at);
         self.first_repeat.get_or_insert(time);
         self.last = time;
     }

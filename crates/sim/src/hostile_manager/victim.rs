@@ -9,7 +9,7 @@ use wire::cm::{CommunicationId, Message, PortSpace, ServiceId};
 use wire::{PathMtu, Qpn};
 
 use super::oracle::{Expected, expected};
-use super::{FOR_EVER, OURS, nothing};
+use super::{LONGER_THAN_ANY_TIMER, OURS, nothing};
 use crate::input::Input;
 
 /// Our GUID, and the GUID of all peers.
@@ -20,11 +20,11 @@ pub(super) const THEIR_GUID: u64 = 0x0a00_00ff_fe00_0002;
 const MAX_IDS: usize = 48;
 
 /// The limits of remembered answers and of datagrams that wait to be sent.
-const MOST_ANSWERS: usize = 1024;
-const MOST_WAITING: usize = 4096;
+const MAX_ANSWERS: usize = 1024;
+const MAX_OUTBOX: usize = 4096;
 
 /// Bounds the events and instructions of one id.
-const MOST_WAITING_OF_ID: usize = 16;
+const MAX_WAITING_OF_ID: usize = 16;
 
 /// An exchange, as the peer knows it.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,7 @@ pub(super) struct Known {
 }
 
 /// The manager, and the state that the checks need.
-pub(super) struct Besieged {
+pub(super) struct Victim {
     pub(super) manager: Manager,
     pub(super) now: Instant,
     pub(super) slice: Slice,
@@ -48,9 +48,9 @@ pub(super) struct Besieged {
     /// For how many steps the driver fetches no output.
     pub(super) late_for: usize,
     /// The number of events by kind.
-    pub(super) told: BTreeMap<&'static str, u32>,
+    pub(super) events: BTreeMap<&'static str, u32>,
     /// Addresses that may receive datagrams: those of senders, and those that the application named.
-    pub(super) met: BTreeSet<IpAddr>,
+    pub(super) allowed: BTreeSet<IpAddr>,
     /// Communication ids that peers have used.
     pub(super) used: BTreeSet<(IpAddr, u32)>,
     /// Services that had a listener.
@@ -69,7 +69,7 @@ pub(super) struct Besieged {
     pub(super) datagrams: u64,
 }
 
-impl Besieged {
+impl Victim {
     pub(super) fn new() -> Self {
         let slice = Slice::new(4, 3).expect("a slice");
         let mut config = Config::new(GUID, [7; 32]);
@@ -77,7 +77,7 @@ impl Besieged {
         config.max_ids = MAX_IDS;
         let mut manager = Manager::new(config);
         manager.add_address(OURS);
-        Besieged {
+        Victim {
             manager,
             // All times are relative to it.
             now: Instant::now(),
@@ -85,8 +85,8 @@ impl Besieged {
             ids: Vec::new(),
             known: Vec::new(),
             late_for: 0,
-            told: BTreeMap::new(),
-            met: BTreeSet::new(),
+            events: BTreeMap::new(),
+            allowed: BTreeSet::new(),
             used: BTreeSet::new(),
             services: BTreeSet::new(),
             waiting: BTreeMap::new(),
@@ -122,7 +122,7 @@ impl Besieged {
         let before = self.manager.load().waiting;
         self.manager.handle_datagram(self.now, arrival, datagram);
         let after = self.manager.load().waiting;
-        assert_eq!(before, after, "what is no message has no effect");
+        assert_eq!(before, after, "an invalid message has no effect");
     }
 
     /// Receives a message. Its answer must follow the specification.
@@ -134,28 +134,34 @@ impl Besieged {
     ) {
         self.pump();
         self.datagrams += 1;
-        let is_new = name_of(message).is_none_or(|name| self.used.insert((arrival.source, name)));
+        let is_new =
+            remote_id_of(message).is_none_or(|name| self.used.insert((arrival.source, name)));
         let is_listened = service_of(message).is_some_and(|s| self.services.contains(&s));
-        self.met.insert(arrival.source);
+        self.allowed.insert(arrival.source);
         let manager = &mut self.manager;
         manager.handle_datagram(self.now, arrival, &message.emit(transaction));
         if self.late_for > 0 {
             return;
         }
         let answers: Vec<Transmit> = std::iter::from_fn(|| self.manager.poll_transmit()).collect();
-        let words: Vec<Message> = answers.iter().map(|sent| self.learn(sent)).collect();
+        let messages: Vec<Message> = answers.iter().map(|sent| self.learn(sent)).collect();
         match expected(message, self.slice, is_listened, is_new) {
-            Expected::Silence => assert!(words.is_empty(), "{message} is answered: {words:?}"),
+            Expected::Silence => {
+                assert!(messages.is_empty(), "{message} is answered: {messages:?}");
+            }
             Expected::One(fits) => assert!(
-                matches!(&words[..], [only] if fits(message, only)),
-                "{message} is answered with {words:?}"
+                matches!(&messages[..], [only] if fits(message, only)),
+                "{message} is answered with {messages:?}"
             ),
             Expected::First(fits) => assert!(
-                matches!(&words[..], [first] | [first, Message::DisconnectRequest(_)]
+                matches!(&messages[..], [first] | [first, Message::DisconnectRequest(_)]
                     if fits(message, first)),
-                "{message} is answered with {words:?}"
+                "{message} is answered with {messages:?}"
             ),
-            Expected::Anything => assert!(words.len() <= 2, "{message} brings {words:?}"),
+            Expected::Anything => assert!(
+                messages.len() <= 2,
+                "{message} is answered with {messages:?}"
+            ),
         }
     }
 
@@ -164,7 +170,10 @@ impl Besieged {
         self.manager.handle_timeout(self.now);
         self.pump();
         let due = self.manager.poll_timeout();
-        assert!(due.is_none_or(|at| at > self.now), "a timer stays due");
+        assert!(
+            due.is_none_or(|at| at > self.now),
+            "an expired timer stays set"
+        );
     }
 
     pub(super) fn wait_for_timer(&mut self) {
@@ -182,14 +191,14 @@ impl Besieged {
             self.learn(&sent);
         }
         while let Some(instruction) = self.manager.poll_instruction() {
-            self.obey(instruction);
+            self.carry_out(instruction);
         }
         while let Some(event) = self.manager.poll_event() {
-            self.hear(event.id, &event.kind);
+            self.handle_event(event.id, &event.kind);
         }
     }
 
-    fn obey(&mut self, instruction: Instruction) {
+    fn carry_out(&mut self, instruction: Instruction) {
         match instruction {
             Instruction::ResolveAddress { id, .. } => self.manager.address_resolved(id, Ok(OURS)),
             Instruction::ResolveRoute { id, .. } => {
@@ -204,11 +213,14 @@ impl Besieged {
     }
 
     /// An event must be possible in the state of its id, and the id must exist.
-    fn hear(&mut self, id: Id, kind: &EventKind) {
-        assert!(self.manager.state(id).is_some(), "{kind:?} for nobody");
+    fn handle_event(&mut self, id: Id, kind: &EventKind) {
+        assert!(
+            self.manager.state(id).is_some(),
+            "{kind:?} for an unknown id"
+        );
         let what = match kind {
             EventKind::ConnectRequest { listener, .. } => {
-                assert!(!self.ids.contains(&id), "a request comes once");
+                assert!(!self.ids.contains(&id), "a request is delivered once");
                 self.ids.push(id);
                 self.waiting.insert(id, *listener);
                 "request"
@@ -237,14 +249,14 @@ impl Besieged {
             EventKind::Unreachable(_) => "unreachable",
             _ => "something else",
         };
-        *self.told.entry(what).or_default() += 1;
+        *self.events.entry(what).or_default() += 1;
     }
 
     /// A sent datagram is a valid message to an allowed address. The attackers learn its ids.
     fn learn(&mut self, sent: &Transmit) -> Message {
         assert!(
-            self.met.contains(&sent.destination),
-            "a stranger gets {sent:?}"
+            self.allowed.contains(&sent.destination),
+            "{sent:?} goes to an unknown address"
         );
         assert_eq!(sent.source, OURS);
         let (_, message) = Message::parse(&sent.datagram).expect("a manager sends messages");
@@ -296,29 +308,29 @@ impl Besieged {
         }
         assert!(load.peers <= 2 * load.ids, "{load:?}");
         assert!(load.time_wait <= MAX_IDS, "{load:?}");
-        assert!(load.answers <= MOST_ANSWERS, "{load:?}");
-        let most = MOST_WAITING + MOST_WAITING_OF_ID * MAX_IDS + MAX_IDS * self.calls;
+        assert!(load.answers <= MAX_ANSWERS, "{load:?}");
+        let most = MAX_OUTBOX + MAX_WAITING_OF_ID * MAX_IDS + MAX_IDS * self.calls;
         assert!(load.waiting <= most, "{load:?}");
         for (listener, &backlog) in &self.backlogs {
             let waiting = self.waiting.values().filter(|at| *at == listener);
-            assert!(waiting.count() <= backlog, "a waiting room overflows");
+            assert!(waiting.count() <= backlog, "a backlog exceeds its limit");
         }
     }
 
     /// Destroys all ids and lets all timers expire: the tables must be empty.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn finish(&mut self) {
         self.late_for = 0;
         self.pump();
         while let Some(id) = self.ids.pop() {
             if self.manager.state(id).is_some() {
-                self.manager.destroy(self.now, id).expect("it exists");
+                self.manager.destroy(self.now, id).expect("the id exists");
             }
         }
         self.pump();
-        self.now += FOR_EVER;
+        self.now += LONGER_THAN_ANY_TIMER;
         self.manager.handle_timeout(self.now);
         self.pump();
-        assert_eq!(self.manager.load(), nothing(), "something is left for ever");
+        assert_eq!(self.manager.load(), nothing(), "an entry is never removed");
     }
 }
 
@@ -329,7 +341,7 @@ pub(super) fn service(space: PortSpace) -> ServiceId {
 }
 
 /// The peer's communication id in a message that introduces it.
-fn name_of(message: &Message) -> Option<u32> {
+fn remote_id_of(message: &Message) -> Option<u32> {
     match message {
         Message::ConnectReply(m) => Some(m.local_id.value()),
         Message::ConnectRequest(m) => Some(m.local_id.value()),

@@ -25,14 +25,14 @@ pub(super) fn expected(
     is_new: bool,
 ) -> Expected {
     match message {
-        Message::DisconnectRequest(m) if !slice.contains(m.remote_id) => {
-            Expected::One(is_farewell_to)
-        }
+        Message::DisconnectRequest(m) if !slice.contains(m.remote_id) => Expected::One(is_drep_to),
         Message::LoadAlternatePath(m) if !slice.contains(m.remote_id) => {
-            Expected::One(knows_no_such_path)
+            Expected::One(is_invalid_id_apr_to)
         }
-        Message::ConnectRequest(_) if is_new && !is_listened => Expected::First(finds_no_service),
-        Message::ServiceRequest(_) if is_new && !is_listened => Expected::One(serves_nothing),
+        Message::ConnectRequest(_) if is_new && !is_listened => Expected::First(is_reject_of),
+        Message::ServiceRequest(_) if is_new && !is_listened => {
+            Expected::One(is_not_supported_sidr_to)
+        }
         Message::ConnectReply(m) => silence_unless(slice.contains(m.remote_id)),
         Message::ReadyToUse(m) => silence_unless(slice.contains(m.remote_id)),
         Message::DisconnectReply(_)
@@ -44,15 +44,16 @@ pub(super) fn expected(
     }
 }
 
-fn silence_unless(concerns_us: bool) -> Expected {
-    match concerns_us {
-        true => Expected::Anything,
-        false => Expected::Silence,
+fn silence_unless(is_ours: bool) -> Expected {
+    if is_ours {
+        Expected::Anything
+    } else {
+        Expected::Silence
     }
 }
 
 /// IBA 12.9.8.2: a DREQ for an unknown connection is answered with a DREP.
-fn is_farewell_to(asked: &Message, answer: &Message) -> bool {
+fn is_drep_to(asked: &Message, answer: &Message) -> bool {
     let (Message::DisconnectRequest(asked), Message::DisconnectReply(answer)) = (asked, answer)
     else {
         return false;
@@ -60,7 +61,7 @@ fn is_farewell_to(asked: &Message, answer: &Message) -> bool {
     (answer.local_id, answer.remote_id) == (asked.remote_id, asked.local_id)
 }
 
-fn knows_no_such_path(asked: &Message, answer: &Message) -> bool {
+fn is_invalid_id_apr_to(asked: &Message, answer: &Message) -> bool {
     let (Message::LoadAlternatePath(asked), Message::AlternatePathResponse(answer)) =
         (asked, answer)
     else {
@@ -70,7 +71,7 @@ fn knows_no_such_path(asked: &Message, answer: &Message) -> bool {
         && answer.status == AlternatePathStatus::InvalidCommunicationId
 }
 
-fn finds_no_service(asked: &Message, answer: &Message) -> bool {
+fn is_reject_of(asked: &Message, answer: &Message) -> bool {
     let (Message::ConnectRequest(asked), Message::Reject(answer)) = (asked, answer) else {
         return false;
     };
@@ -82,7 +83,7 @@ fn finds_no_service(asked: &Message, answer: &Message) -> bool {
     answer.remote_id == asked.local_id && reasons.contains(&answer.reason)
 }
 
-fn serves_nothing(asked: &Message, answer: &Message) -> bool {
+fn is_not_supported_sidr_to(asked: &Message, answer: &Message) -> bool {
     let (Message::ServiceRequest(asked), Message::ServiceReply(answer)) = (asked, answer) else {
         return false;
     };

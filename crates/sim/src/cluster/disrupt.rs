@@ -5,11 +5,11 @@ use engine::{Attributes, Remote, State};
 use super::end::{Cause, Drain, Posted};
 use super::pool::Owner;
 use super::{Call, Cluster};
-use crate::Complaint;
+use crate::CheckError;
 
 impl Cluster {
     /// Plans the disruptions of a run.
-    pub(super) fn plan_upsets(&mut self) -> Result<(), Complaint> {
+    pub(super) fn plan_disruptions(&mut self) -> Result<(), CheckError> {
         let span = self.profile.pace * self.profile.requests as u32 / 2;
         for end in 0..self.ends.len() {
             if self.rng.percent(self.profile.breaks) {
@@ -37,9 +37,9 @@ impl Cluster {
     }
 
     /// Deregisters a region while its peer has no request for it. Late packets find no region.
-    pub(super) fn deregister(&mut self, end: usize) -> Result<(), Complaint> {
+    pub(super) fn deregister(&mut self, end: usize) -> Result<(), CheckError> {
         let (host, peer) = (self.ends[end].host, self.ends[end].peer);
-        // Requests of a broken peer are flushed there, but may still arrive here.
+        // Requests of a peer in ERROR are flushed there, but may still arrive here.
         let busy = !self.ends[peer].outstanding.is_empty() || !self.ends[peer].is_alive();
         // The first region stays, because windows and requests need it.
         if busy || self.ends[end].targets.len() == 1 || !self.ends[end].is_alive() {
@@ -49,7 +49,7 @@ impl Cluster {
             return Ok(());
         };
         let stale = Remote {
-            address: self.arenas[target.arena].base,
+            address: self.memories[target.memory].base,
             key: target.key,
         };
         self.ends[end].stale.push(stale);
@@ -61,7 +61,7 @@ impl Cluster {
     }
 
     /// Moves an end to ERROR: all its requests must be flushed.
-    pub(super) fn break_end(&mut self, end: usize) -> Result<(), Complaint> {
+    pub(super) fn break_end(&mut self, end: usize) -> Result<(), CheckError> {
         let host = self.ends[end].host;
         // Check the earlier completions first.
         self.drain(host)?;
@@ -78,7 +78,7 @@ impl Cluster {
         end: usize,
         state: State,
         drain_event: Option<bool>,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let (host, number) = (self.ends[end].host, self.ends[end].number);
         let attributes = Attributes {
             state: Some(state),
@@ -92,7 +92,7 @@ impl Cluster {
     }
 
     /// Drains a send queue: started requests finish, no request starts.
-    pub(super) fn drain_send_queue(&mut self, end: usize) -> Result<(), Complaint> {
+    pub(super) fn drain_send_queue(&mut self, end: usize) -> Result<(), CheckError> {
         if self.state(end) != Some(State::ReadyToSend) || self.ends[end].drain != Drain::No {
             return Ok(());
         }
@@ -102,9 +102,9 @@ impl Cluster {
     }
 
     /// The drained event of a send queue.
-    pub(super) fn drained(&mut self, end: usize) -> Result<(), Complaint> {
+    pub(super) fn drained(&mut self, end: usize) -> Result<(), CheckError> {
         if self.ends[end].drain != Drain::Asked {
-            return Err(self.complain(end, "is drained, but nobody asked for it"));
+            return Err(self.error_at(end, "reports a drain that was not requested"));
         }
         self.ends[end].drain = Drain::Done;
         self.call_later(Call::Resume(end));
@@ -112,7 +112,7 @@ impl Cluster {
     }
 
     /// A drained send queue continues.
-    pub(super) fn resume(&mut self, end: usize) -> Result<(), Complaint> {
+    pub(super) fn resume(&mut self, end: usize) -> Result<(), CheckError> {
         if self.state(end) != Some(State::SendQueueDrain) {
             return Ok(());
         }
@@ -121,7 +121,7 @@ impl Cluster {
     }
 
     /// A host goes down: its posted requests never complete.
-    pub(super) fn kill(&mut self, host: usize) -> Result<(), Complaint> {
+    pub(super) fn kill(&mut self, host: usize) -> Result<(), CheckError> {
         self.drain(host)?;
         self.world.kill(host);
         for end in 0..self.ends.len() {
@@ -131,7 +131,7 @@ impl Cluster {
                 self.ends[end].failure.get_or_insert(Cause::Told);
                 let lost: Vec<Posted> = self.ends[end].outstanding.drain(..).collect();
                 lost.into_iter()
-                    .for_each(|posted| self.give_up(end, posted));
+                    .for_each(|posted| self.abandon(end, posted));
             }
         }
         for pool in 0..self.pools.len() {
@@ -143,7 +143,7 @@ impl Cluster {
     }
 
     /// Connects two ends in ERROR again, with the same queue pairs and other PSNs.
-    pub(super) fn reconnect(&mut self, end: usize) -> Result<(), Complaint> {
+    pub(super) fn reconnect(&mut self, end: usize) -> Result<(), CheckError> {
         let pair = [end, self.ends[end].peer];
         let hosts = pair.map(|end| self.ends[end].host);
         if hosts.iter().any(|&host| self.world.peek(host).is_none()) {
@@ -174,11 +174,11 @@ impl Cluster {
     /// Takes the memory content after the failure as expected: no packet is in flight.
     fn forget_failure(&mut self, end: usize) {
         let state = &mut self.ends[end];
-        let targets = state.targets.iter().map(|target| target.arena);
-        for arena in targets.chain([state.local.0]) {
-            self.arenas[arena].accept_all();
+        let targets = state.targets.iter().map(|target| target.memory);
+        for memory in targets.chain([state.local.0]) {
+            self.memories[memory].accept_all();
         }
-        state.under_way.clear();
+        state.in_flight.clear();
         state.provoked.clear();
         state.doomed = false;
         state.failure = None;
@@ -189,7 +189,7 @@ impl Cluster {
 
     /// At the end, every queue pair is moved to ERROR: it must flush the outstanding requests, and only
     /// those.
-    pub(super) fn tear_down(&mut self) -> Result<(), Complaint> {
+    pub(super) fn tear_down(&mut self) -> Result<(), CheckError> {
         for end in 0..self.ends.len() {
             if self.world.peek(self.ends[end].host).is_some() {
                 self.break_end(end)?;
@@ -201,7 +201,7 @@ impl Cluster {
                 && !pool.posted.is_empty()
             {
                 let text = format!("{} receives were never flushed", pool.posted.len());
-                return Err(self.complain(end, &text));
+                return Err(self.error_at(end, &text));
             }
         }
         Ok(())

@@ -10,9 +10,9 @@ use engine::{
 };
 use wire::{Key, Qpn, grh};
 
-use super::place::Service;
+use super::process_config::Service;
 use super::script::{LONGEST, MOST_MESSAGES};
-use crate::Complaint;
+use crate::CheckError;
 
 /// The address of the memory of every queue pair.
 const BASE: u64 = 0x10_0000;
@@ -24,7 +24,7 @@ const SLOT: usize = LONGEST + grh::LENGTH;
 const SLOTS: usize = MOST_MESSAGES + 1;
 
 /// A queue pair of a connection.
-pub(super) struct Socket {
+pub(super) struct DataQueuePair {
     pub(super) number: Qpn,
     /// Its id; none if the id is destroyed and the number is in time-wait.
     pub(super) id: Option<cm::Id>,
@@ -36,7 +36,7 @@ pub(super) struct Socket {
     key: Key,
 }
 
-impl Socket {
+impl DataQueuePair {
     /// Creates a queue pair; none if the device has no number left.
     pub(super) fn create(
         device: &mut Device,
@@ -44,7 +44,7 @@ impl Socket {
         queue: Id<CompletionQueue>,
         service: Service,
         id: Option<cm::Id>,
-    ) -> Result<Option<Socket>, Complaint> {
+    ) -> Result<Option<DataQueuePair>, CheckError> {
         let init = QueuePairInit::new(service.transport(), domain, queue);
         let number = match device.create_queue_pair(init) {
             Err(ObjectError::Exhausted) => return Ok(None),
@@ -52,7 +52,7 @@ impl Socket {
         };
         let buffer = Buffer::zeroed(2 * SLOTS * SLOT);
         let region = device.register(domain, Arc::clone(&buffer), BASE, Access::LOCAL_WRITE)?;
-        Ok(Some(Socket {
+        Ok(Some(DataQueuePair {
             number,
             id,
             progress: Duration::ZERO,
@@ -63,12 +63,12 @@ impl Socket {
     }
 
     /// Destroys it.
-    pub(super) fn destroy(&self, device: &mut Device) -> Result<(), Complaint> {
+    pub(super) fn destroy(&self, device: &mut Device) -> Result<(), CheckError> {
         device.destroy_queue_pair(self.number)?;
         Ok(device.deregister(self.key)?)
     }
 
-    pub(super) fn break_off(&self, device: &mut Device) -> Result<(), Complaint> {
+    pub(super) fn move_to_error(&self, device: &mut Device) -> Result<(), CheckError> {
         Ok(device.break_queue_pair(self.number)?)
     }
 
@@ -76,7 +76,7 @@ impl Socket {
         &self,
         device: &mut Device,
         init: &cm::InitAttributes,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let access = access_of(init.access);
         let attributes = Attributes {
             port: Some(1),
@@ -89,7 +89,7 @@ impl Socket {
     }
 
     /// Brings a datagram queue pair to RTS.
-    pub(super) fn open(&self, device: &mut Device) -> Result<(), Complaint> {
+    pub(super) fn open(&self, device: &mut Device) -> Result<(), CheckError> {
         device.modify(self.number, &to(State::ReadyToReceive))?;
         let ready = Attributes {
             send_psn: Some(wire::Psn::ZERO),
@@ -102,7 +102,7 @@ impl Socket {
         &self,
         device: &mut Device,
         attributes: &ReceiveAttributes,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let ready = Attributes {
             path: Some(address_of(&attributes.path)),
             path_mtu: Some(attributes.mtu),
@@ -119,7 +119,7 @@ impl Socket {
         &self,
         device: &mut Device,
         attributes: &SendAttributes,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let reliable = attributes.reliable;
         let ready = Attributes {
             send_psn: Some(attributes.send_psn),
@@ -133,11 +133,11 @@ impl Socket {
     }
 
     /// Posts receives for all messages of the peer.
-    pub(super) fn post_receives(&self, device: &mut Device) -> Result<(), Complaint> {
+    pub(super) fn post_receives(&self, device: &mut Device) -> Result<(), CheckError> {
         (0..SLOTS).try_for_each(|slot| self.post_receive(device, slot))
     }
 
-    pub(super) fn post_receive(&self, device: &mut Device, slot: usize) -> Result<(), Complaint> {
+    pub(super) fn post_receive(&self, device: &mut Device, slot: usize) -> Result<(), CheckError> {
         let request = ReceiveRequest::new(slot as u64, [self.segment(slot, SLOT)]);
         device.post_receive(self.number, request).map_err(refused)
     }
@@ -156,7 +156,7 @@ impl Socket {
         index: usize,
         message: &[u8],
         to: Option<engine::Destination>,
-    ) -> Result<(), Complaint> {
+    ) -> Result<(), CheckError> {
         let slot = SLOTS + index;
         self.buffer.write(slot * SLOT, message);
         let mut request =
@@ -166,7 +166,7 @@ impl Socket {
     }
 
     /// Whether it can receive.
-    pub(super) fn listens(&self, device: &Device) -> bool {
+    pub(super) fn can_receive(&self, device: &Device) -> bool {
         let queue_pair = device.queue_pair(self.number);
         queue_pair.is_some_and(|queue_pair| queue_pair.state().receives())
     }
@@ -215,6 +215,6 @@ fn to(state: State) -> Attributes {
     }
 }
 
-fn refused(error: engine::PostError) -> Complaint {
-    Complaint::new(format!("a request was not taken: {error}"))
+fn refused(error: engine::PostError) -> CheckError {
+    CheckError::new(format!("a post was refused: {error}"))
 }

@@ -4,10 +4,10 @@
 //! states, floods, calls of the application and the driver, and time. The invariants are asserted
 //! after every step. At the end all tables must be empty.
 
-mod besieged;
 mod calls;
-mod letters;
+mod messages;
 mod oracle;
+mod victim;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use cm::{Arrival, Load};
 use wire::mad;
 
 use crate::input::Input;
-use besieged::Besieged;
+use victim::Victim;
 
 /// Bounds the steps of one input, to keep fuzzing fast.
 const MAX_STEPS: usize = 300;
@@ -25,7 +25,7 @@ const MAX_STEPS: usize = 300;
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
 /// Longer than any timer, time-wait or remembered answer.
-const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const LONGER_THAN_ANY_TIMER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Attacks a manager with this input; returns the number of datagrams that it received.
 ///
@@ -36,39 +36,39 @@ pub fn feed(data: &[u8]) -> u64 {
     attack(data).datagrams
 }
 
-fn attack(data: &[u8]) -> Besieged {
-    let mut besieged = Besieged::new();
+fn attack(data: &[u8]) -> Victim {
+    let mut victim = Victim::new();
     let mut input = Input::new(data);
     for _ in 0..MAX_STEPS {
         if input.is_empty() {
             break;
         }
-        besieged.late_for = besieged.late_for.saturating_sub(1);
-        step(&mut besieged, &mut input);
-        besieged.check_load();
+        victim.late_for = victim.late_for.saturating_sub(1);
+        step(&mut victim, &mut input);
+        victim.check_load();
     }
-    besieged.leave();
-    besieged
+    victim.finish();
+    victim
 }
 
-fn step(besieged: &mut Besieged, input: &mut Input<'_>) {
+fn step(victim: &mut Victim, input: &mut Input<'_>) {
     match input.byte() {
-        0..24 => raw(besieged, input),
-        24..128 => besieged.receive_letter(input),
-        128..220 => besieged.call(input),
+        0..24 => raw(victim, input),
+        24..128 => victim.receive_drawn_message(input),
+        128..220 => victim.call(input),
         220..240 => {
             let time = Duration::from_millis(u64::from(input.number() % 200_000));
-            besieged.wait(time);
+            victim.wait(time);
         }
-        240..248 => besieged.wait_for_timer(),
-        248..252 => flood(besieged, input),
+        240..248 => victim.wait_for_timer(),
+        248..252 => flood(victim, input),
         // A slow driver: outputs accumulate.
-        _ => besieged.late_for = usize::from(input.byte()) % 16,
+        _ => victim.late_for = usize::from(input.byte()) % 16,
     }
 }
 
 /// Raw bytes: too short, too long, or with the header of a management datagram.
-fn raw(besieged: &mut Besieged, input: &mut Input<'_>) {
+fn raw(victim: &mut Victim, input: &mut Input<'_>) {
     let arrival = draw_arrival(input);
     let length = usize::from(input.byte());
     let mut datagram = input.take(length).to_vec();
@@ -77,21 +77,21 @@ fn raw(besieged: &mut Besieged, input: &mut Input<'_>) {
         let header = [1, mad::COMMUNICATION_MANAGEMENT, 2, mad::SEND];
         datagram[..4].copy_from_slice(&header);
     }
-    besieged.receive(arrival, &datagram);
+    victim.receive(arrival, &datagram);
 }
 
 /// Requests from many addresses, each with its own communication id and queue pair.
-fn flood(besieged: &mut Besieged, input: &mut Input<'_>) {
+fn flood(victim: &mut Victim, input: &mut Input<'_>) {
     let count = 2 * u32::from(input.byte());
-    let service = besieged.draw_service(input);
+    let service = victim.draw_service(input);
     for number in 0..count {
         let [_, _, high, low] = number.to_be_bytes();
         let arrival = Arrival {
             source: Ipv4Addr::new(10, 1, high, low).into(),
             destination: OURS,
         };
-        let request = letters::request(arrival, service, 1000 + number, 0x100 + number);
-        besieged.receive(arrival, &request.emit(number.into()));
+        let request = messages::request(arrival, service, 1000 + number, 0x100 + number);
+        victim.receive(arrival, &request.emit(number.into()));
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
                 let details = rng.between(6, 14);
                 data.extend(rng.bytes(details));
             }
-            for (what, count) in attack(&data).told {
+            for (what, count) in attack(&data).events {
                 *events.entry(what).or_default() += count;
             }
         }
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn flood_stops_at_the_backlog() {
         // Listens on the reliable service with the smallest backlog, then floods it.
-        let besieged = attack(&[128, 0, 0, 0, 250, 255, 0]);
-        assert!(besieged.told.contains_key("request"), "{:?}", besieged.told);
+        let victim = attack(&[128, 0, 0, 0, 250, 255, 0]);
+        assert!(victim.events.contains_key("request"), "{:?}", victim.events);
     }
 }

@@ -4,9 +4,9 @@ use std::fmt;
 
 /// A failed check, described in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Complaint(String);
+pub struct CheckError(String);
 
-impl Complaint {
+impl CheckError {
     /// A failed check with this description.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
@@ -14,7 +14,7 @@ impl Complaint {
     }
 }
 
-impl fmt::Display for Complaint {
+impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -23,7 +23,7 @@ impl fmt::Display for Complaint {
 /// A verb failed that must succeed.
 macro_rules! unexpected {
     ($($error:ty),+) => {$(
-        impl From<$error> for Complaint {
+        impl From<$error> for CheckError {
             fn from(error: $error) -> Self {
                 Self::new(format!("a verb failed that must succeed: {error}"))
             }

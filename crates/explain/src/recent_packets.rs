@@ -12,7 +12,7 @@ use crate::capture::Direction;
 
 /// A point where packets are captured.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Vantage {
+pub(crate) struct CapturePoint {
     /// The number of an interface.
     pub(crate) interface: u32,
     /// The direction of the packet at this interface.
@@ -21,7 +21,7 @@ pub(crate) struct Vantage {
 
 /// Whether a packet was captured before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sight {
+pub(crate) enum Recurrence {
     /// It was not captured before.
     First,
     /// It is the packet with this number, at another capture point.
@@ -43,15 +43,15 @@ struct Fingerprint {
 struct Seen {
     packet: usize,
     /// A bit for each capture point.
-    places: u64,
+    points: u64,
     left: bool,
     came: bool,
 }
 
 /// The most recent packets.
 #[derive(Default)]
-pub(crate) struct Sights {
-    places: Vec<Vantage>,
+pub(crate) struct RecentPackets {
+    points: Vec<CapturePoint>,
     seen: HashMap<Fingerprint, Seen>,
     order: VecDeque<Fingerprint>,
 }
@@ -59,34 +59,45 @@ pub(crate) struct Sights {
 /// More than are ever in flight.
 const REMEMBERED: usize = 1 << 16;
 /// The number of bits. Further capture points share the last bit.
-const PLACES: usize = 64;
+const POINTS: usize = 64;
 
-impl Sights {
+impl RecentPackets {
     /// Finds out whether a datagram was captured before. If not, remembers it as `number`.
-    pub(crate) fn look(&mut self, datagram: &Datagram<'_>, from: Vantage, number: usize) -> Sight {
+    pub(crate) fn find(
+        &mut self,
+        datagram: &Datagram<'_>,
+        from: CapturePoint,
+        number: usize,
+    ) -> Recurrence {
         let Some(fingerprint) = Fingerprint::of(datagram) else {
-            return Sight::First;
+            return Recurrence::First;
         };
-        let place = 1 << self.place(from);
+        let point = 1 << self.point(from);
         if let Some(seen) = self.seen.get_mut(&fingerprint) {
             let came = from.direction == Some(Direction::Inbound);
-            if seen.places & place == 0 {
-                seen.places |= place;
+            if seen.points & point == 0 {
+                seen.points |= point;
                 seen.came |= came;
-                return Sight::Elsewhere(seen.packet);
+                return Recurrence::Elsewhere(seen.packet);
             }
             if came && seen.left && seen.came {
-                return Sight::Copy(seen.packet);
+                return Recurrence::Copy(seen.packet);
             }
         }
-        self.remember(fingerprint, from, place, number);
-        Sight::First
+        self.remember(fingerprint, from, point, number);
+        Recurrence::First
     }
 
-    fn remember(&mut self, fingerprint: Fingerprint, from: Vantage, place: u64, packet: usize) {
+    fn remember(
+        &mut self,
+        fingerprint: Fingerprint,
+        from: CapturePoint,
+        point: u64,
+        packet: usize,
+    ) {
         let seen = Seen {
             packet,
-            places: place,
+            points: point,
             left: from.direction == Some(Direction::Outbound),
             came: from.direction == Some(Direction::Inbound),
         };
@@ -99,13 +110,13 @@ impl Sights {
         }
     }
 
-    fn place(&mut self, wanted: Vantage) -> usize {
-        let known = self.places.iter().position(|&place| place == wanted);
+    fn point(&mut self, wanted: CapturePoint) -> usize {
+        let known = self.points.iter().position(|&point| point == wanted);
         known.unwrap_or_else(|| {
-            if self.places.len() < PLACES {
-                self.places.push(wanted);
+            if self.points.len() < POINTS {
+                self.points.push(wanted);
             }
-            self.places.len() - 1
+            self.points.len() - 1
         })
     }
 }
@@ -143,8 +154,8 @@ mod tests {
         }
     }
 
-    fn place(interface: u32, direction: Direction) -> Vantage {
-        Vantage {
+    fn point(interface: u32, direction: Direction) -> CapturePoint {
+        CapturePoint {
             interface,
             direction: Some(direction),
         }
@@ -152,38 +163,38 @@ mod tests {
 
     #[test]
     fn same_packet_at_both_ends_is_one_and_a_retransmission_is_another() {
-        let mut sights = Sights::default();
+        let mut recent = RecentPackets::default();
         let packet = datagram(&[7; 20]);
-        let (out, into) = (place(0, Direction::Outbound), place(0, Direction::Inbound));
-        assert_eq!(sights.look(&packet, out, 0), Sight::First);
-        assert_eq!(sights.look(&packet, into, 1), Sight::Elsewhere(0));
-        assert_eq!(sights.look(&packet, out, 1), Sight::First);
-        assert_eq!(sights.look(&packet, into, 2), Sight::Elsewhere(1));
-        assert_eq!(sights.look(&packet, into, 2), Sight::Copy(1));
+        let (out, into) = (point(0, Direction::Outbound), point(0, Direction::Inbound));
+        assert_eq!(recent.find(&packet, out, 0), Recurrence::First);
+        assert_eq!(recent.find(&packet, into, 1), Recurrence::Elsewhere(0));
+        assert_eq!(recent.find(&packet, out, 1), Recurrence::First);
+        assert_eq!(recent.find(&packet, into, 2), Recurrence::Elsewhere(1));
+        assert_eq!(recent.find(&packet, into, 2), Recurrence::Copy(1));
     }
 
     #[test]
     fn packets_without_capture_points_are_new() {
-        let mut sights = Sights::default();
+        let mut recent = RecentPackets::default();
         let packet = datagram(&[7; 20]);
-        let unknown = Vantage {
+        let unknown = CapturePoint {
             interface: 0,
             direction: None,
         };
-        assert_eq!(sights.look(&packet, unknown, 0), Sight::First);
-        assert_eq!(sights.look(&packet, unknown, 1), Sight::First);
+        assert_eq!(recent.find(&packet, unknown, 0), Recurrence::First);
+        assert_eq!(recent.find(&packet, unknown, 1), Recurrence::First);
         let other = datagram(&[8; 20]);
-        assert_eq!(sights.look(&other, unknown, 2), Sight::First);
+        assert_eq!(recent.find(&other, unknown, 2), Recurrence::First);
     }
 
     #[test]
     fn memory_is_bounded() {
-        let mut sights = Sights::default();
-        let out = place(0, Direction::Outbound);
+        let mut recent = RecentPackets::default();
+        let out = point(0, Direction::Outbound);
         for number in 0..REMEMBERED + 10 {
             let payload = [&number.to_be_bytes()[..], &[0; 12]].concat();
-            sights.look(&datagram(&payload), out, number);
+            recent.find(&datagram(&payload), out, number);
         }
-        assert_eq!(sights.seen.len(), REMEMBERED);
+        assert_eq!(recent.seen.len(), REMEMBERED);
     }
 }

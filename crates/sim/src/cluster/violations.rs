@@ -4,11 +4,11 @@ use engine::{Access, Remote, Status, Work};
 use wire::Key;
 
 use super::Cluster;
-use super::build::Site;
-use super::draft::{Draft, Place, Verb};
+use super::build::HostObjects;
+use super::draft::{Draft, RemoteRange, Verb};
 use super::end::{Expected, Fault, Target};
-use crate::Complaint;
-use crate::plain::ALL_RIGHTS;
+use crate::CheckError;
+use crate::simple_connect::ALL_RIGHTS;
 
 /// What is wrong with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,14 +73,15 @@ impl Cluster {
             Violation::WindowWithoutRight => self.draft_window_without_right(end),
         }?;
         let local = matches!(draft.expected, LOCAL);
-        match self.ends[end].is_reliable() || local {
-            true => Some(draft),
-            false => Some(Self::unnoticed(draft)),
+        if self.ends[end].is_reliable() || local {
+            Some(draft)
+        } else {
+            Some(Self::without_error(draft))
         }
     }
 
     /// The peer of an unreliable service drops an invalid request without an error.
-    fn unnoticed(mut draft: Draft) -> Draft {
+    fn without_error(mut draft: Draft) -> Draft {
         draft.expected = Expected::Success;
         draft.effects.clear();
         draft.message = None;
@@ -88,9 +89,14 @@ impl Cluster {
     }
 
     /// A request to this memory that the peer rejects.
-    pub(super) fn draft_refused(&mut self, end: usize, place: &Place, verb: Verb) -> Option<Draft> {
-        let remote = place.remote;
-        let length = place.range.len();
+    pub(super) fn draft_rejected(
+        &mut self,
+        end: usize,
+        target_range: &RemoteRange,
+        verb: Verb,
+    ) -> Option<Draft> {
+        let remote = target_range.remote;
+        let length = target_range.range.len();
         let work = match verb {
             Verb::Write => Work::Write(remote),
             Verb::Read => Work::Read(remote),
@@ -110,7 +116,7 @@ impl Cluster {
     }
 
     /// A verb that accesses memory, its required right, a length and an alignment.
-    fn draw_touch(&mut self, end: usize) -> (Verb, Access, usize, usize) {
+    fn draw_access_verb(&mut self, end: usize) -> (Verb, Access, usize, usize) {
         let peer = self.ends[end].peer;
         let offered = self.ends[peer].access;
         let choices = [
@@ -124,9 +130,10 @@ impl Cluster {
             .into_iter()
             .filter(|&(verb, right)| offered.contains(right) && (reliable || verb == Verb::Write))
             .collect();
-        let (verb, right) = match possible.is_empty() {
-            true => (Verb::Flush, Access::empty()),
-            false => *self.rng.pick(&possible),
+        let (verb, right) = if possible.is_empty() {
+            (Verb::Flush, Access::empty())
+        } else {
+            *self.rng.pick(&possible)
         };
         let mtu = self.ends[end].limits.mtu.bytes();
         match verb {
@@ -139,15 +146,16 @@ impl Cluster {
     }
 
     fn draft_wrong_key(&mut self, end: usize) -> Option<Draft> {
-        let (verb, right, length, align) = self.draw_touch(end);
-        let mut place = self.draw_place(end, right, length, align);
+        let (verb, right, length, align) = self.draw_access_verb(end);
+        let mut target_range = self.draw_remote_range(end, right, length, align);
         // Another tag of the same key index, or an index out of range.
-        let change = match self.rng.percent(50) {
-            true => self.rng.between(1, 0xfff) as u32,
-            false => 0x8000_0000,
+        let change = if self.rng.percent(50) {
+            self.rng.between(1, 0xfff) as u32
+        } else {
+            0x8000_0000
         };
-        place.remote.key = Key::new(place.remote.key.value() ^ change);
-        self.draft_refused(end, &place, verb)
+        target_range.remote.key = Key::new(target_range.remote.key.value() ^ change);
+        self.draft_rejected(end, &target_range, verb)
     }
 
     /// A request with a key and address that were valid before.
@@ -158,39 +166,40 @@ impl Cluster {
         if stale.is_empty() {
             return None;
         }
-        let place = Place {
-            arena: peer.targets[0].arena,
+        let target_range = RemoteRange {
+            memory: peer.targets[0].memory,
             range: 0..1,
             remote: *self.rng.pick(&stale),
         };
-        let verb = self.draw_simple_touch(end, Access::all())?;
-        self.draft_refused(end, &place, verb)
+        let verb = self.draw_read_or_write(end, Access::all())?;
+        self.draft_rejected(end, &target_range, verb)
     }
 
     fn draft_out_of_bounds(&mut self, end: usize) -> Option<Draft> {
-        let (verb, right, length, align) = self.draw_touch(end);
+        let (verb, right, length, align) = self.draw_access_verb(end);
         let target = self.draw_target(end, right);
-        let arena = &self.arenas[target.arena];
-        let last_fitting = (arena.len() - length) / align * align;
+        let memory = &self.memories[target.memory];
+        let last_fitting = (memory.len() - length) / align * align;
         let steps = *self.rng.pick(&[1, 1, 2, 100]);
-        let offset = match self.rng.percent(70) {
-            true => (last_fitting + align * steps) as u64,
-            false => 0u64.wrapping_sub((align * steps) as u64),
+        let offset = if self.rng.percent(70) {
+            (last_fitting + align * steps) as u64
+        } else {
+            0u64.wrapping_sub((align * steps) as u64)
         };
         let remote = Remote {
-            address: arena.base.wrapping_add(offset),
+            address: memory.base.wrapping_add(offset),
             key: target.key,
         };
-        let place = Place {
-            arena: target.arena,
+        let target_range = RemoteRange {
+            memory: target.memory,
             range: 0..length,
             remote,
         };
-        self.draft_refused(end, &place, verb)
+        self.draft_rejected(end, &target_range, verb)
     }
 
     fn draft_without_right(&mut self, end: usize) -> Option<Draft> {
-        let (verb, right, length, align) = self.draw_touch(end);
+        let (verb, right, length, align) = self.draw_access_verb(end);
         let targets = &self.ends[self.ends[end].peer].targets;
         let lacking: Vec<Target> = targets
             .iter()
@@ -201,30 +210,30 @@ impl Cluster {
             return None;
         }
         let target = *self.rng.pick(&lacking);
-        let arena = &self.arenas[target.arena];
-        let offset = self.rng.below((arena.len() - length) / align + 1) * align;
-        let place = Place {
-            arena: target.arena,
+        let memory = &self.memories[target.memory];
+        let offset = self.rng.below((memory.len() - length) / align + 1) * align;
+        let target_range = RemoteRange {
+            memory: target.memory,
             range: offset..offset + length,
             remote: Remote {
-                address: arena.address(offset),
+                address: memory.address(offset),
                 key: target.key,
             },
         };
-        self.draft_refused(end, &place, verb)
+        self.draft_rejected(end, &target_range, verb)
     }
 
     fn draft_without_service(&mut self, end: usize) -> Option<Draft> {
         let denied = ALL_RIGHTS.difference(self.ends[self.ends[end].peer].access);
         let draft = if denied.contains(Access::REMOTE_READ) && self.ends[end].is_reliable() {
-            let place = self.draw_place(end, Access::REMOTE_READ, 8, 8);
-            self.draft_refused(end, &place, Verb::Read)
+            let target_range = self.draw_remote_range(end, Access::REMOTE_READ, 8, 8);
+            self.draft_rejected(end, &target_range, Verb::Read)
         } else if denied.contains(Access::REMOTE_WRITE) {
-            let place = self.draw_place(end, Access::REMOTE_WRITE, 8, 8);
-            self.draft_refused(end, &place, Verb::Write)
+            let target_range = self.draw_remote_range(end, Access::REMOTE_WRITE, 8, 8);
+            self.draft_rejected(end, &target_range, Verb::Write)
         } else if denied.contains(Access::REMOTE_ATOMIC) && self.ends[end].is_reliable() {
-            let place = self.draw_place(end, Access::REMOTE_ATOMIC, 8, 8);
-            self.draft_refused(end, &place, Verb::FetchAdd)
+            let target_range = self.draw_remote_range(end, Access::REMOTE_ATOMIC, 8, 8);
+            self.draft_rejected(end, &target_range, Verb::FetchAdd)
         } else {
             None
         };
@@ -242,7 +251,7 @@ impl Cluster {
         let source = self.draw_source(end, length)?;
         let unused = draft.block.take();
         if let Some(block) = unused {
-            self.arenas[self.ends[end].local.0].free(&block);
+            self.memories[self.ends[end].local.0].free(&block);
         }
         let mut long = self.with_source(end, Work::Send, &source);
         long.message = draft.message.take().map(|mut message| {
@@ -265,12 +274,12 @@ impl Cluster {
         if block.pieces.iter().all(std::ops::Range::is_empty) {
             return None;
         }
-        let (arena, key) = self.ends[end].local;
+        let (memory, key) = self.ends[end].local;
         let wrong = Key::new(key.value() ^ self.rng.between(1, 0xfff) as u32);
-        let mut segments = self.segments(arena, key, &block);
+        let mut segments = self.segments(memory, key, &block);
         // The last segment with bytes, because packets before it may be sent already.
-        let spoiled = segments.iter_mut().rev().find(|one| one.length > 0)?;
-        spoiled.key = wrong;
+        let corrupted = segments.iter_mut().rev().find(|one| one.length > 0)?;
+        corrupted.key = wrong;
         draft.request = draft.request.with(segments);
         draft.expected = LOCAL;
         if let Some(message) = &mut draft.message {
@@ -287,32 +296,32 @@ impl Cluster {
             return None;
         }
         let length = self.rng.between(1, 100);
-        let place = self.draw_place(end, Access::REMOTE_READ, length, 1);
-        let (arena, key) = self.ends[end].constant;
-        let block = self.arenas[arena].allocate(length, 1, &mut self.rng)?;
-        let segments = self.segments(arena, key, &block);
-        self.arenas[arena].free(&block);
-        let mut draft = Draft::new(Work::Read(place.remote));
+        let target_range = self.draw_remote_range(end, Access::REMOTE_READ, length, 1);
+        let (memory, key) = self.ends[end].constant;
+        let block = self.memories[memory].allocate(length, 1, &mut self.rng)?;
+        let segments = self.segments(memory, key, &block);
+        self.memories[memory].free(&block);
+        let mut draft = Draft::new(Work::Read(target_range.remote));
         draft.request = draft.request.with(segments);
         draft.expected = LOCAL;
         Some(draft)
     }
 
     /// Memory that was deregistered, and memory of another protection domain.
-    pub(super) fn draw_stale(&mut self, site: &Site) -> Result<Vec<Remote>, Complaint> {
+    pub(super) fn draw_stale(&mut self, objects: &HostObjects) -> Result<Vec<Remote>, CheckError> {
         if self.profile.violations == 0 {
             return Ok(Vec::new());
         }
         let access = ALL_RIGHTS | Access::LOCAL_WRITE;
         let mut stale = Vec::new();
-        for domain in [site.other_domain, site.domain] {
-            let (arena, key) = self.add_arena(site.host, domain, 256, access)?;
+        for domain in [objects.other_domain, objects.domain] {
+            let (memory, key) = self.add_memory(objects.host, domain, 256, access)?;
             // A valid key of another protection domain.
-            self.live_keys.retain(|live| *live != (site.host, key));
-            let address = self.arenas[arena].base;
+            self.live_keys.retain(|live| *live != (objects.host, key));
+            let address = self.memories[memory].base;
             stale.push(Remote { address, key });
         }
-        self.device(site.host)?.deregister(stale[1].key)?;
+        self.device(objects.host)?.deregister(stale[1].key)?;
         Ok(stale)
     }
 }

@@ -5,7 +5,7 @@ use wire::Qpn;
 
 use super::end::Fault;
 use super::{Cluster, Queue};
-use crate::Complaint;
+use crate::CheckError;
 use crate::machine::Machine;
 
 /// Whether a notification is due.
@@ -19,19 +19,19 @@ pub(crate) enum Due {
 
 impl Cluster {
     /// The application polls a host after a step, though not after every one.
-    pub(super) fn look_at(&mut self, host: usize) -> Result<(), Complaint> {
+    pub(super) fn poll_sometimes(&mut self, host: usize) -> Result<(), CheckError> {
         if self.rng.below(self.profile.poll_every) == 0 {
             self.drain(host)?;
         }
         Ok(())
     }
 
-    pub(super) fn drain_all(&mut self) -> Result<(), Complaint> {
+    pub(super) fn drain_all(&mut self) -> Result<(), CheckError> {
         (0..self.world.hosts.len()).try_for_each(|host| self.drain(host))
     }
 
     /// Fetches all events and completions of a host, and checks them.
-    pub(super) fn drain(&mut self, host: usize) -> Result<(), Complaint> {
+    pub(super) fn drain(&mut self, host: usize) -> Result<(), CheckError> {
         self.drain_events(host)?;
         for queue in 0..self.queues.len() {
             if self.queues[queue].host == host {
@@ -48,7 +48,7 @@ impl Cluster {
         Ok(())
     }
 
-    pub(super) fn drain_events(&mut self, host: usize) -> Result<(), Complaint> {
+    pub(super) fn drain_events(&mut self, host: usize) -> Result<(), CheckError> {
         while let Some(device) = self.world.hosts[host].machine.as_mut().map(Machine::device)
             && let Some(event) = device.poll_event()
         {
@@ -56,17 +56,22 @@ impl Cluster {
                 Event::Completion(id) => {
                     let mut queues = self.queues.iter_mut();
                     let queue = queues.find(|queue| queue.host == host && queue.id == id);
-                    let queue = queue.ok_or_else(|| Complaint::new("an unknown queue notifies"))?;
+                    let queue =
+                        queue.ok_or_else(|| CheckError::new("an unknown queue notifies"))?;
                     queue.notifications += 1;
                 }
-                Event::Filled(_) => return Err(Complaint::new("no queue is watched here")),
+                Event::Filled(_) => {
+                    return Err(CheckError::new(
+                        "no queue reports that it is filled in this run",
+                    ));
+                }
                 Event::Async(event) => self.handle_event(host, event)?,
             }
         }
         Ok(())
     }
 
-    fn drain_queue(&mut self, queue: usize) -> Result<(), Complaint> {
+    fn drain_queue(&mut self, queue: usize) -> Result<(), CheckError> {
         let Queue {
             host, id, armed, ..
         } = self.queues[queue];
@@ -98,7 +103,7 @@ impl Cluster {
     }
 
     /// A notification comes exactly when the queue is armed and a matching completion arrived.
-    fn check_notification(&mut self, queue: usize, due: Due) -> Result<(), Complaint> {
+    fn check_notification(&mut self, queue: usize, due: Due) -> Result<(), CheckError> {
         let Queue {
             host,
             id,
@@ -111,9 +116,9 @@ impl Cluster {
             Due::Yes => notifications == 1,
         };
         if !right {
-            return Err(Complaint::new(format!(
+            return Err(CheckError::new(format!(
                 "completion queue {id:?} of host {host}, armed for {armed:?}, notified \
-                 {notifications} times, was one due? {due:?}"
+                 {notifications} times; due: {due:?}"
             )));
         }
         let entry = &mut self.queues[queue];
@@ -136,26 +141,27 @@ impl Cluster {
         host: usize,
         queue: Id<CompletionQueue>,
         completion: &Completion,
-    ) -> Result<Due, Complaint> {
+    ) -> Result<Due, CheckError> {
         let end = self.find_end(host, completion.queue_pair)?;
         if self.right_queue(end, completion) != Some(queue) {
             let text = format!("{completion:?} came through {queue:?}");
-            return Err(self.complain(end, &text));
+            return Err(self.error_at(end, &text));
         }
-        match completion.work.is_receive() {
-            true => self.receive_completed(end, completion),
-            false => self.send_completed(end, completion).map(|()| Due::No),
+        if completion.work.is_receive() {
+            self.receive_completed(end, completion)
+        } else {
+            self.send_completed(end, completion).map(|()| Due::No)
         }
     }
 
-    fn find_end(&self, host: usize, number: Qpn) -> Result<usize, Complaint> {
+    fn find_end(&self, host: usize, number: Qpn) -> Result<usize, CheckError> {
         self.ends
             .iter()
             .position(|end| end.host == host && end.number == number)
-            .ok_or_else(|| Complaint::new(format!("host {host} speaks of unknown {number}")))
+            .ok_or_else(|| CheckError::new(format!("host {host} reports the unknown {number}")))
     }
 
-    fn handle_event(&mut self, host: usize, event: AsyncEvent) -> Result<(), Complaint> {
+    fn handle_event(&mut self, host: usize, event: AsyncEvent) -> Result<(), CheckError> {
         match event {
             AsyncEvent::AccessError(number) => {
                 self.peer_refused(self.find_end(host, number)?, Fault::Access)
@@ -172,29 +178,29 @@ impl Cluster {
             }
             AsyncEvent::SharedReceiveLimit(queue) => self.limit_reached(host, queue),
             AsyncEvent::CommunicationEstablished(_) => Ok(()),
-            AsyncEvent::CompletionQueueError(queue) => Err(Complaint::new(format!(
+            AsyncEvent::CompletionQueueError(queue) => Err(CheckError::new(format!(
                 "completion queue {queue:?} of host {host} overran, though it has room"
             ))),
         }
     }
 
     /// A queue pair is in ERROR exactly when there is a reason for it.
-    fn check_states(&self, host: usize) -> Result<(), Complaint> {
+    fn check_states(&self, host: usize) -> Result<(), CheckError> {
         let Some(device) = self.world.peek(host) else {
             return Ok(());
         };
-        for (place, end) in self.ends.iter().enumerate() {
+        for (index, end) in self.ends.iter().enumerate() {
             if end.host != host {
                 continue;
             }
             let state = device.queue_pair(end.number).map(engine::QueuePair::state);
             let broken = state == Some(State::Error);
             if broken && end.is_alive() {
-                return Err(self.complain(place, "is in error without a reason"));
+                return Err(self.error_at(index, "is in ERROR without a reason"));
             }
             if !broken && let Some(cause) = end.failure {
-                let text = format!("works on after {cause:?} in state {state:?}");
-                return Err(self.complain(place, &text));
+                let text = format!("still works after {cause:?} in state {state:?}");
+                return Err(self.error_at(index, &text));
             }
         }
         Ok(())
