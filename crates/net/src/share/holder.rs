@@ -6,8 +6,16 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+/// How often the kernel's list is read before a port counts as free. The kernel gives it out page by page,
+/// and finds the next page by a count: if a socket before it is closed meanwhile, it leaves one out.
+const READINGS: usize = 4;
+
 /// Whether any UDP socket of this network namespace is bound to the address, or to all addresses.
 pub(super) fn is_held(local: SocketAddr) -> bool {
+    (0..READINGS).any(|_| is_listed(local))
+}
+
+fn is_listed(local: SocketAddr) -> bool {
     let (table, any): (_, IpAddr) = match local.ip() {
         IpAddr::V4(_) => ("/proc/net/udp", Ipv4Addr::UNSPECIFIED.into()),
         IpAddr::V6(_) => ("/proc/net/udp6", Ipv6Addr::UNSPECIFIED.into()),

@@ -234,11 +234,10 @@ impl Member {
         }
         let registry = Arc::new(Registry::new(directory, address));
         let local = SocketAddr::new(address, ROCE_PORT);
-        let (locked, table, someone_died) = meet(&registry, local)?;
+        let (locked, table, someone_died, receiver) = meet_and_bind(&registry, local)?;
         let block = choose(&table, address, wanted)?;
         let mailbox = Mailbox::open(registry.mailbox(block)).map_err(JoinError::Mailbox)?;
         let sender = Sender::bind(address)?;
-        let receiver = Receiver::bind_with(local, Sharing::Steered)?;
         let mut member = Self {
             address,
             block,
@@ -375,10 +374,34 @@ fn choose(table: &Table, address: IpAddr, wanted: Wanted) -> Result<NumberBlock,
     }
 }
 
-/// Locks the registry for somebody who comes: the table without those who died, and whether anybody
-/// did.
-fn meet(registry: &Arc<Registry>, local: SocketAddr) -> Result<(Locked, Table, bool), JoinError> {
+/// [`meet`], and a socket at the port.
+fn meet_and_bind(
+    registry: &Arc<Registry>,
+    local: SocketAddr,
+) -> Result<(Locked, Table, bool, Receiver), JoinError> {
     let begin = Instant::now();
+    loop {
+        let (locked, table, someone_died) = meet(registry, local, begin)?;
+        match Receiver::bind_with(local, Sharing::Steered) {
+            // The kernel's list may have left the socket out.
+            Err(SocketError::PortTaken { .. })
+                if table.members.is_empty() && begin.elapsed() < FAREWELL =>
+            {
+                drop(locked);
+                sleep(PAUSE);
+            }
+            bound => return Ok((locked, table, someone_died, bound?)),
+        }
+    }
+}
+
+/// Locks the registry for a process that joins: the table without members that died, and whether any
+/// did.
+fn meet(
+    registry: &Arc<Registry>,
+    local: SocketAddr,
+    begin: Instant,
+) -> Result<(Locked, Table, bool), JoinError> {
     loop {
         let locked = registry.lock()?;
         let mut table = match locked.read() {
