@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdint.h>
+#include <unistd.h>
 #include <infiniband/verbs.h>
 #include "cases.h"
 
@@ -24,6 +25,29 @@ static inline const char *own_address(void)
 {
 	const char *given = getenv("LEFT_ADDRESS");
 	return given ? given : "127.0.0.31";
+}
+
+/* More than any program here opens. */
+#define MAX_DESCRIPTORS 256
+
+static inline int open_descriptors(void)
+{
+	int count = 0;
+	for (int i = 0; i < MAX_DESCRIPTORS; i++)
+		count += fcntl(i, F_GETFD) >= 0;
+	return count;
+}
+
+/* Descriptors that stay open: a thread of the library may have a file open for a moment. */
+static inline int count_descriptors(void)
+{
+	int fewest = open_descriptors();
+	for (int i = 0; i < 5; i++) {
+		usleep(200);
+		int count = open_descriptors();
+		fewest = count < fewest ? count : fewest;
+	}
+	return fewest;
 }
 
 /* For what another library hangs in now and then: no case then, but a line that says so. */

@@ -22,14 +22,6 @@ static void set_limit(int descriptors)
 	CHECK(setrlimit(RLIMIT_NOFILE, &now) == 0);
 }
 
-static int count_descriptors(void)
-{
-	int count = 0;
-	for (int i = 0; i < ENOUGH; i++)
-		count += fcntl(i, F_GETFD) >= 0;
-	return count;
-}
-
 /* Whether it succeeded. Otherwise there must have been too few descriptors. */
 #define TRIED(done)                                                                                \
 	({                                                                                         \

@@ -497,14 +497,6 @@ static void an_event_acknowledged_twice(void)
 	FAILS(rdma_ack_cm_event(NULL), EINVAL);
 }
 
-static int count_descriptors(void)
-{
-	int count = 0;
-	for (int i = 0; i < 256; i++)
-		count += fcntl(i, F_GETFD) >= 0;
-	return count;
-}
-
 /* What is refused leaves nothing behind. */
 static void sizes_of_an_ids_queues(void)
 {
