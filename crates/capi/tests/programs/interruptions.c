@@ -1,6 +1,5 @@
 /* Threads that wait, and are cancelled or get a signal. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <signal.h>
@@ -142,17 +141,6 @@ static void close_connections(void)
 	rdma_destroy_event_channel(connections);
 }
 
-static int open_descriptors(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	int count = 0;
-	CHECK(folder != NULL);
-	while (readdir(folder) != NULL)
-		count++;
-	closedir(folder);
-	return count;
-}
-
 static void cancel_everywhere(void)
 {
 	open_left();
@@ -168,9 +156,9 @@ static void who_is_cancelled_leaves_nothing_open(void)
 {
 	/* What the first one leaves open is shared by all that follow. */
 	cancel_everywhere();
-	int before = open_descriptors();
+	int before = count_descriptors();
 	cancel_everywhere();
-	SAME(open_descriptors(), before);
+	SAME(count_descriptors(), before);
 }
 
 #define WITH_CONNECTIONS(function) { #function, function, open_connections, close_connections }
