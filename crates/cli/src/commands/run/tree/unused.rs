@@ -86,6 +86,11 @@ mod tests {
             .env("ROCI_TREE", tree(1))
             .spawn()
             .expect("a process");
+        // The environment of a new program can be read a moment after its start.
+        let environment = format!("/proc/{}/environ", user.id());
+        while fs::read(&environment).expect("it runs").is_empty() {
+            std::thread::yield_now();
+        }
         remove_old(&tree(0), "tree", LONG_AGO);
         assert!(tree(2).exists(), "it is new");
         remove_old(&tree(0), "tree", Duration::ZERO);
