@@ -151,9 +151,10 @@ fn run_server(options: &Options) -> anyhow::Result<()> {
     );
 
     let offered = offer(options, &resources)?;
-    let mut link = match options.cm {
-        true => Link::accept_by_cm(&resources.context, resources.queue_pair, &offered)?,
-        false => Link::accept_by_tcp(resources.queue_pair, &offered)?,
+    let mut link = if options.cm {
+        Link::accept_by_cm(&resources.context, resources.queue_pair, &offered)?
+    } else {
+        Link::accept_by_tcp(resources.queue_pair, &offered)?
     };
     if offered.receive.is_some() {
         let received = completed(&resources.completions)?;
@@ -210,9 +211,10 @@ fn run_client(options: &Options, server: IpAddr) -> anyhow::Result<()> {
     let resources = Resources::new(options, "rc_test-client.pcapng", Access::LOCAL_WRITE)?;
     let plan = Plan::new(mode, options.fault);
     let address = (server, options.port).into();
-    let mut link = match options.cm {
-        true => Link::connect_by_cm(&resources.context, resources.queue_pair, address, &plan)?,
-        false => Link::connect_by_tcp(resources.queue_pair, address, &plan)?,
+    let mut link = if options.cm {
+        Link::connect_by_cm(&resources.context, resources.queue_pair, address, &plan)?
+    } else {
+        Link::connect_by_tcp(resources.queue_pair, address, &plan)?
     };
 
     resources.memory.write(0, MESSAGE.as_bytes());

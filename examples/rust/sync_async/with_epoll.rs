@@ -52,10 +52,10 @@ struct ClientState<'e> {
 
 impl ClientState<'_> {
     fn begin(&self) -> anyhow::Result<()> {
-        match self.round < self.rounds {
-            true => self.side.send(self.round),
-            false => Ok(()),
+        if self.round < self.rounds {
+            self.side.send(self.round)?;
         }
+        Ok(())
     }
 
     fn handle_completions(&mut self) -> anyhow::Result<()> {

@@ -14,8 +14,8 @@ pub(super) struct Environment {
 /// Says what is installed in an environment.
 const RECORD: &str = "installed";
 
-/// A machine without a network shall not wait long.
-const PATIENCE: [&str; 4] = ["--retries", "1", "--timeout", "60"];
+/// Bounds how long pip tries to reach the index: a machine without a network fails within two minutes.
+const PIP_TIMEOUT: [&str; 4] = ["--retries", "1", "--timeout", "60"];
 
 impl Environment {
     pub(super) fn version(&self) -> &'static str {
@@ -37,7 +37,7 @@ impl Environment {
         let python = path.join("bin/python").to_string_lossy().into_owned();
         let install = ["-m", "pip", "install", "--quiet", "--no-deps"];
         let wheels = ["--only-binary=:all:", "--disable-pip-version-check"];
-        let words = [&install[..], &wheels, &PATIENCE, self.packages].concat();
+        let words = [&install[..], &wheels, &PIP_TIMEOUT, self.packages].concat();
         run(&python, words.into_iter().map(str::to_owned))?;
         fs::write(&record, wanted).map_err(|error| format!("{}: {error}", record.display()))
     }

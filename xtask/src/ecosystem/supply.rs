@@ -48,9 +48,10 @@ pub(super) fn prepare(root: &Path, entries: Vec<Entry>) -> Result<Supply, String
         entries: Vec::new(),
         left_out: Vec::new(),
     };
-    let more = match entries.iter().any(|entry| entry.effort == Effort::Large) {
-        true => debian::install(&MORE_PACKAGES),
-        false => Ok(()),
+    let more = if entries.iter().any(|entry| entry.effort == Effort::Large) {
+        debian::install(&MORE_PACKAGES)
+    } else {
+        Ok(())
     };
     for entry in entries {
         let there = match entry.effort {

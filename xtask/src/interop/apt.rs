@@ -124,9 +124,10 @@ impl Archive {
 }
 
 fn signed() -> String {
-    match Path::new(KEYS).is_file() {
-        true => format!("signed-by={KEYS} "),
-        false => String::new(),
+    if Path::new(KEYS).is_file() {
+        format!("signed-by={KEYS} ")
+    } else {
+        String::new()
     }
 }
 

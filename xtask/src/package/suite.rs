@@ -40,13 +40,13 @@ impl Suite {
     /// Fails if it has not the glibc that was linked with.
     pub(super) fn admits(self, minor: u32) -> Result<(), String> {
         let (name, has) = (self.name(), self.glibc());
-        match minor <= has {
-            true => Ok(()),
-            false => Err(format!(
+        if minor > has {
+            return Err(format!(
                 "what was built here needs glibc 2.{minor}, and {name} has 2.{has}: build the \
                  package on {name}, in a container for example"
-            )),
+            ));
         }
+        Ok(())
     }
 }
 

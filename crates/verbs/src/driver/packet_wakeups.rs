@@ -76,9 +76,10 @@ impl PacketWakeups {
     /// The sockets have changed.
     pub(super) fn renew(&mut self, packets: impl FnOnce() -> io::Result<PollSet>) {
         if let Some(bell) = self.bell() {
-            let expected = match bell.has_promise() {
-                true => AtReadable::Notification,
-                false => AtReadable::Anything,
+            let expected = if bell.has_promise() {
+                AtReadable::Notification
+            } else {
+                AtReadable::Anything
             };
             self.give(&bell, expected, packets);
         }

@@ -1,11 +1,11 @@
-//! When a thread that polls in vain lets others run.
+//! How often a poller that finds nothing yields the processor.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::clock::now;
 
-/// After how many polls in vain a thread yields the processor, on a machine with fewer processors than
+/// After how many polls that find nothing a thread yields the processor, on a machine with fewer processors than
 /// pollers: the peer may be waiting for this very one.
 const FEWEST: u32 = 32;
 
@@ -58,9 +58,10 @@ impl Yielding {
 
 /// The next interval after a yield that took so long.
 fn interval_after(interval: u32, took: Duration) -> u32 {
-    match took >= LONG {
-        true => (interval * 2).min(MOST),
-        false => (interval / 2).max(FEWEST),
+    if took >= LONG {
+        (interval * 2).min(MOST)
+    } else {
+        (interval / 2).max(FEWEST)
     }
 }
 

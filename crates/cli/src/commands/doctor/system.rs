@@ -138,9 +138,10 @@ pub(super) fn limits() -> Vec<Finding> {
     let findings: Vec<_> = limits
         .map(|limit| Finding::warn(check, limit.consequence(), limit.advice()))
         .collect();
-    match findings.is_empty() {
-        true => vec![Finding::ok(check, "nothing that devices use is forbidden")],
-        false => findings,
+    if findings.is_empty() {
+        vec![Finding::ok(check, "nothing that devices use is forbidden")]
+    } else {
+        findings
     }
 }
 

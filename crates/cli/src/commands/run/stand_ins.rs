@@ -21,8 +21,9 @@ pub(super) fn folder() -> anyhow::Result<PathBuf> {
 
 /// Where the tool with this name is, if it is one of ours.
 pub(super) fn named(name: &OsStr) -> anyhow::Result<Option<PathBuf>> {
-    match NAMES.iter().any(|ours| name == *ours) {
-        true => Ok(Some(folder()?.join(name))),
-        false => Ok(None),
+    if NAMES.iter().any(|ours| name == *ours) {
+        Ok(Some(folder()?.join(name)))
+    } else {
+        Ok(None)
     }
 }

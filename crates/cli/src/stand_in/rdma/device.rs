@@ -67,10 +67,11 @@ fn record(number: usize, device: &Device, format: Format) -> Record {
         .fact("fw", env!("CARGO_PKG_VERSION"))
         .fact("node_guid", &*guid)
         .fact("sys_image_guid", &*guid);
-    match format.details {
-        false => record,
-        true => record
+    if format.details {
+        record
             .with("adaptive-moderation", Value::Switch(false), true)
-            .with("caps", Value::Names(CAPABILITIES.into()), true),
+            .with("caps", Value::Names(CAPABILITIES.into()), true)
+    } else {
+        record
     }
 }

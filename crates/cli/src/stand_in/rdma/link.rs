@@ -97,12 +97,12 @@ fn delete(words: &[&str]) -> anyhow::Result<Answer> {
         return Ok(refused("Please provide device name."));
     };
     let devices = device::all()?;
-    Ok(match devices.iter().any(|device| device.name == *name) {
-        true => Answer::Note(format!(
-            "rdma: {name} stays: devices need not be deleted here"
-        )),
-        false => Answer::Refused(format!("Wrong device name - {name}")),
-    })
+    if devices.iter().any(|device| device.name == *name) {
+        let note = format!("rdma: {name} stays: devices need not be deleted here");
+        Ok(Answer::Note(note))
+    } else {
+        Ok(Answer::Refused(format!("Wrong device name - {name}")))
+    }
 }
 
 fn refused(sentence: &str) -> Answer {

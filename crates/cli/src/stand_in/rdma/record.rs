@@ -82,9 +82,10 @@ impl Record {
     }
 
     fn object(&self, pretty: bool) -> String {
-        let (indent, colon, end) = match pretty {
-            true => ("\n        ", ": ", "\n    "),
-            false => ("", ":", ""),
+        let (indent, colon, end) = if pretty {
+            ("\n        ", ": ", "\n    ")
+        } else {
+            ("", ":", "")
         };
         let fields = self.fields.iter().map(|field| {
             let value = json(&field.value, pretty);

@@ -88,7 +88,7 @@ pub(super) fn answer(words: &[&str]) -> anyhow::Result<Answer> {
 fn unknown_objects() -> Answer {
     Answer::Refused(
         "rdma: only the process that has them knows its queue pairs, completion queues and memory; \
-         `rdma resource show ctx` and `rdma resource show cm_id` say who is there and who listens"
+         `rdma resource show ctx` and `rdma resource show cm_id` list contexts and listeners"
             .to_owned(),
     )
 }
