@@ -44,13 +44,14 @@ struct Arguments {
 enum Task {
     /// Check everything that must hold before a change goes in
     #[command(
-        after_help = "The steps run in the order of that list; the first one that fails ends the run."
+        after_help = "The steps run in the order of that list; the first one that fails ends the run.\n\
+                      The output of each step is in target/test-logs."
     )]
     Test {
         /// Stay below three minutes: fewer random cases and seeds, no fuzzing, no Miri
         #[arg(long)]
         quick: bool,
-        /// Run this step alone
+        /// Run this step alone and print its whole output
         #[arg(long, value_name = "STEP", value_parser = plan::STEP_NAMES)]
         only: Option<String>,
     },
@@ -123,7 +124,11 @@ enum Task {
 
 fn main() -> ExitCode {
     let steps = match Arguments::parse().task {
-        Task::Test { quick, only } => test(quick, only.as_deref()),
+        Task::Test { quick, only: None } => return test(quick),
+        Task::Test {
+            quick,
+            only: Some(name),
+        } => one_step(quick, &name),
         Task::Bench {
             kernel: true,
             backend,
@@ -158,13 +163,21 @@ fn done(result: Result<(), String>) -> ExitCode {
     }
 }
 
-fn test(quick: bool, only: Option<&str>) -> Result<Vec<Step>, String> {
-    let pace = if quick { Pace::Quick } else { Pace::Full };
-    let mut steps = plan::steps(workspace_root(), pace)?;
-    if let Some(name) = only {
-        steps.retain(|step| step.name == name);
+fn test(quick: bool) -> ExitCode {
+    match plan::steps(workspace_root(), pace(quick)) {
+        Ok(steps) => steps::run_logged(workspace_root(), &steps, quick),
+        Err(refusal) => done(Err(refusal)),
     }
+}
+
+fn one_step(quick: bool, name: &str) -> Result<Vec<Step>, String> {
+    let mut steps = plan::steps(workspace_root(), pace(quick))?;
+    steps.retain(|step| step.name == name);
     Ok(steps)
+}
+
+fn pace(quick: bool) -> Pace {
+    if quick { Pace::Quick } else { Pace::Full }
 }
 
 fn bench(arguments: &[String]) -> Step {

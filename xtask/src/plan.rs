@@ -184,7 +184,7 @@ fn linkers(root: &Path, pace: Pace) -> Work {
     Work::Commands(vec![
         CommandLine::cargo("rustc -p capi --lib --crate-type cdylib --target-dir target/gnu-ld")
             .arguments(&["--".into(), "-Clink-arg=-fuse-ld=bfd".into()]),
-        CommandLine::cargo("test -p capi --test capi")
+        CommandLine::cargo(programs::C_TESTS)
             .env("ROCI_TEST_LIBRARY", library.display().to_string()),
     ])
 }

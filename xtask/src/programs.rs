@@ -33,13 +33,14 @@ const DOCUMENT: &str = "docs/programs.md";
 /// take turns of milliseconds, and a run alone is faster than two at a time.
 const MOST_WORKERS: usize = 2;
 
-/// The C libraries' own tests leave out what needs the distribution's headers: by then they are there.
-const WITH_HEADERS: &str = "test -p capi --test capi";
+/// The C libraries' own tests leave out what needs the distribution's headers: by then they are there. With the
+/// features of the `tests` step, nothing is built again.
+pub(crate) const C_TESTS: &str = "test --workspace --all-features --test capi";
 
 /// Runs everything; fails if something does.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     run(root, |_| true)?.verdict()?;
-    cargo(root, WITH_HEADERS)
+    cargo(root, C_TESTS)
 }
 
 /// Runs what has this in its name, and writes the table if that was everything.

@@ -1,11 +1,15 @@
 //! Steps run one after the other: a header before each, a table behind the last one.
 
+mod digest;
+mod log;
+
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::command::CommandLine;
+use log::LogFolder;
 
 /// One thing that is checked.
 pub(crate) struct Step {
@@ -57,10 +61,29 @@ struct Report {
     outcome: Outcome,
 }
 
-/// Runs the steps up to the first that fails and prints the table.
+/// Runs each step as a process of its own, whose output goes to a file. A run prints some 40 lines; of a
+/// failed step it prints what failed.
+pub(crate) fn run_logged(root: &Path, steps: &[Step], quick: bool) -> ExitCode {
+    let logs = match LogFolder::new(root, quick) {
+        Ok(logs) => logs,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    report(&run_until_failure(steps, |step| match &step.work {
+        Work::LeftOut(_) => perform(root, step),
+        Work::Commands(_) | Work::Check(_) => logs.run(step.name),
+    }))
+}
+
+/// Runs the steps in this process, with all their output, up to the first that fails.
 pub(crate) fn run(root: &Path, steps: &[Step]) -> ExitCode {
-    let reports = run_until_failure(root, steps);
-    print_table(&reports);
+    report(&run_until_failure(steps, |step| perform(root, step)))
+}
+
+fn report(reports: &[Report]) -> ExitCode {
+    print_table(reports);
     match reports.last() {
         Some(Report {
             name,
@@ -74,12 +97,12 @@ pub(crate) fn run(root: &Path, steps: &[Step]) -> ExitCode {
     }
 }
 
-fn run_until_failure(root: &Path, steps: &[Step]) -> Vec<Report> {
+fn run_until_failure(steps: &[Step], mut perform: impl FnMut(&Step) -> Outcome) -> Vec<Report> {
     let mut reports = Vec::new();
     for step in steps {
         println!("\n=== {}: {}", step.name, step.promise);
         let started = Instant::now();
-        let outcome = perform(root, step);
+        let outcome = perform(step);
         let failed = matches!(outcome, Outcome::Failed(_));
         reports.push(Report {
             name: step.name,
@@ -157,7 +180,7 @@ mod tests {
 
     fn outcomes(steps: &[Step]) -> Vec<Outcome> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        run_until_failure(root, steps)
+        run_until_failure(steps, |step| perform(root, step))
             .into_iter()
             .map(|report| report.outcome)
             .collect()

@@ -1,0 +1,62 @@
+//! Each step's output in a file of its own, so that a failure is not lost among thousands of lines.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use super::Outcome;
+use super::digest::digest;
+
+/// From the workspace's root.
+const FOLDER: &str = "target/test-logs";
+
+/// Where the steps of one run leave what they printed.
+pub(super) struct LogFolder {
+    path: PathBuf,
+    quick: bool,
+}
+
+impl LogFolder {
+    pub(super) fn new(root: &Path, quick: bool) -> Result<Self, String> {
+        let path = root.join(FOLDER);
+        match fs::create_dir_all(&path) {
+            Ok(()) => Ok(LogFolder { path, quick }),
+            Err(error) => Err(format!("{FOLDER} can't be made: {error}")),
+        }
+    }
+
+    /// Runs a step in a process of its own. When it fails, prints what failed.
+    pub(super) fn run(&self, name: &str) -> Outcome {
+        let log = self.path.join(format!("{name}.log"));
+        match self.start(name, &log) {
+            Ok(status) if status.success() => Outcome::Passed,
+            Ok(_) => {
+                let text = fs::read(&log).unwrap_or_default();
+                println!("{}", digest(&String::from_utf8_lossy(&text)));
+                println!("all it printed: {FOLDER}/{name}.log");
+                Outcome::Failed(self.repeat(name))
+            }
+            Err(error) => {
+                println!("the step can't be started: {error}");
+                Outcome::Failed(self.repeat(name))
+            }
+        }
+    }
+
+    fn start(&self, name: &str, log: &Path) -> io::Result<ExitStatus> {
+        let output = File::create(log)?;
+        Command::new(std::env::current_exe()?)
+            .args(["test", "--only", name])
+            .args(self.quick.then_some("--quick"))
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .status()
+    }
+
+    fn repeat(&self, name: &str) -> String {
+        let quick = if self.quick { " --quick" } else { "" };
+        format!("cargo xtask test --only {name}{quick}")
+    }
+}
