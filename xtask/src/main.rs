@@ -181,7 +181,8 @@ fn pace(quick: bool) -> Pace {
 }
 
 fn bench(arguments: &[String]) -> Step {
-    let engine = CommandLine::cargo("bench -p engine --bench datapath --").arguments(arguments);
+    let engine =
+        CommandLine::cargo("bench -p rocinante-engine --bench datapath --").arguments(arguments);
     let device = CommandLine::cargo("bench -p rocinante --bench loopback");
     let connections = CommandLine::cargo("bench -p rocinante --bench connections");
     let promise = "how fast the engine is alone, and the device over loopback";

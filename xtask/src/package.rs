@@ -18,7 +18,7 @@ pub(crate) use suite::Suite;
 /// Below the folder of all builds.
 const FOLDER: &str = "debian";
 
-const MAINTAINER: &str = "The Rocinante developers <rocinante@example.invalid>";
+const MAINTAINER: &str = "the Rocinante authors <rocinante@example.invalid>";
 
 /// How the loader calls the versions of the C library that a program asks for.
 const GLIBC: &[u8] = b"GLIBC_2.";
@@ -121,7 +121,7 @@ Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: rocinante
 
 Files: *
-Copyright: The Rocinante developers
+Copyright: the Rocinante authors
 License: Expat or Apache-2.0
 
 License: Expat

@@ -7,7 +7,7 @@ use crate::{Entry, Topic, entries};
 const OPENING: &str = "\
 # Error codes, causes and remedies
 
-<!-- Made from `crates/advice`; do not edit. `ROCI_BLESS=1 cargo test -p advice` rewrites it. -->
+<!-- Made from `crates/advice`; do not edit. `ROCI_BLESS=1 cargo test -p rocinante-errors` rewrites it. -->
 
 All codes that an RDMA program may see: their meaning, their usual causes, and what to do.
 `roci explain wc 12` prints the same in a terminal; a name works instead of the number.

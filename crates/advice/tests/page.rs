@@ -12,6 +12,6 @@ fn the_page_is_up_to_date() {
     let there = std::fs::read_to_string(&path).expect("the page is there");
     assert!(
         there == made,
-        "docs/errors.md is out of date: run ROCI_BLESS=1 cargo test -p advice"
+        "docs/errors.md is out of date: run ROCI_BLESS=1 cargo test -p rocinante-errors"
     );
 }

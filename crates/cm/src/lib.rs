@@ -130,3 +130,8 @@ pub use manager::{Arrival, Load, Manager, Transmit};
 pub use parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
 pub use routing::{Recipient, owner_of};
 pub use sabotage::Bug;
+
+/// Compiles and runs the example of the front page in the registry.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -47,3 +47,8 @@ pub use work::{
     Destination, MAX_MESSAGE, MAX_SEGMENTS, Payload, ReceiveRequest, Remote, RemoteParseError,
     SendFlags, SendRequest, Work,
 };
+
+/// Compiles and runs the example of the front page in the registry.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -46,3 +46,8 @@ pub use message::{Message, Outcome, describe};
 pub use packet::{Marks, Packet, Role};
 pub use statistics::{AnswerTimes, OpcodeCount, Statistics};
 pub use story::{CaptureSummary, Story};
+
+/// Compiles and runs the example of the front page in the registry.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -19,3 +19,8 @@ mod routing;
 pub use host::{Config, Host};
 pub use pending::Message;
 pub use routing::{Owner, is_management};
+
+/// Compiles and runs the example of the front page in the registry.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

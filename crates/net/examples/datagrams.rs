@@ -1,4 +1,4 @@
-//! What a packet costs through real sockets: `cargo run --release -p net --example datagrams`.
+//! What a packet costs through real sockets: `cargo run --release -p rocinante-net --example datagrams`.
 //!
 //! One thread sends a batch over the loopback interface and receives it. Everything is measured in
 //! one run, because only ratios can be compared between machines.

@@ -31,3 +31,8 @@ mod sys;
 
 pub use direction::Direction;
 pub use socket::Envelope;
+
+/// Compiles and runs the example of the front page in the registry.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

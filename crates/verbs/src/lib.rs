@@ -133,3 +133,8 @@ pub use net::interface::{Device, GidEntry, InterfaceId, LinkState};
 pub use wire::{
     AckTimeout, FlushPlacement, FlushRange, Gid, Key, PathMtu, Psn, Qpn, QueueKey, RnrTimer,
 };
+
+/// Compiles and runs the example of the front page in the registry.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -67,3 +67,8 @@ pub use number::{
 };
 pub use opcode::{Companion, Opcode, Operation, Position, Transport};
 pub use packet::{Layer, Packet, PacketHead, ParseError};
+
+/// Compiles and runs the example of the front page in the registry.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,7 +3,7 @@
 //! Two devices in one thread, without sockets: one writes packets into a buffer, the other parses,
 //! checks and executes them, and the responses take the same way back.
 //!
-//! `cargo bench -p engine` prints two tables:
+//! `cargo bench -p rocinante-engine` prints two tables:
 //! - *bulk*: RDMA WRITEs of 1 MiB for each path MTU, compared with a copy plus CRC of the same bytes;
 //! - *scaling*: the cost of a packet with 1, 100 and 10,000 connections.
 //!
