@@ -34,7 +34,7 @@ pub use event::{AsyncEvent, Event};
 pub use incident::Incident;
 pub use memory::{
     Access, AccessError, BindError, Binding, Buffer, Extent, ForeignAccess, MemoryError,
-    ProtectionDomain, Registration, Segment, Segments, WindowKind,
+    OwnedMemory, ProtectionDomain, RawMemory, Registration, Segment, Segments, WindowKind,
 };
 pub use queue_pair::{
     Attribute, Attributes, Kind, ModifyError, QueuePair, QueuePairInit, State, WindowLimits,

@@ -6,8 +6,8 @@
 //!
 //! Every access by a work request or a peer goes through [`Memory::local`] or [`Memory::remote`].
 //! They check key, protection domain, access rights and bounds, and return a [`View`], which is the
-//! only way to read or write the memory. The bytes are accessed in [`extent`] and [`buffer`], the
-//! only files of the engine with `unsafe`.
+//! only way to read or write the memory. The bytes are accessed in [`extent`] and [`buffer`], which
+//! have all `unsafe` code of the engine.
 
 mod access;
 mod buffer;
@@ -19,7 +19,7 @@ mod region;
 mod window;
 
 pub use access::{Access, AccessError};
-pub use buffer::Buffer;
+pub use buffer::{Buffer, OwnedMemory, RawMemory};
 pub use error::{BindError, MemoryError};
 pub use extent::{Extent, ForeignAccess};
 pub use region::Registration;

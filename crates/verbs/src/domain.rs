@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use engine::{Access, Id, MemoryError, ObjectError, WindowKind};
+use engine::{Access, Id, MemoryError, ObjectError, OwnedMemory, WindowKind};
 
 use crate::completion::CompletionQueue;
 use crate::context::Context;
 use crate::driver::Driver;
-use crate::memory::{MemoryRegion, MemoryWindow};
+use crate::memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
 use crate::queue_pair::Builder;
 
 /// Keeps queue pairs from memory that was not registered for them.
@@ -34,6 +34,31 @@ impl ProtectionDomain {
     /// Registers `length` bytes of zeroes.
     pub fn register(&self, length: usize, access: Access) -> Result<MemoryRegion, MemoryError> {
         MemoryRegion::register(self, length, access)
+    }
+
+    /// Registers memory of the application: `Vec<u8>`, `Box<[u8]>`, or anything else that implements
+    /// [`OwnedMemory`]. [`OwnedRegion::into_inner`] gives it back.
+    ///
+    /// ```
+    /// # use rocinante::{Access, Context};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let context = Context::open("127.0.0.1")?;
+    /// let domain = context.protection_domain()?;
+    /// let message = domain.register_owned(b"to be sent".to_vec(), Access::empty())?;
+    /// // Post requests with `message.all()`, and wait for their completions.
+    /// let message: Vec<u8> = message.into_inner().expect("this is no forked child");
+    /// # assert_eq!(message, b"to be sent");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The reason, and the memory itself.
+    pub fn register_owned<M: OwnedMemory>(
+        &self,
+        memory: M,
+        access: Access,
+    ) -> Result<OwnedRegion<M>, RegisterError<M>> {
+        OwnedRegion::register(self, memory, access)
     }
 
     /// Allocates memory on the device and registers it; its addresses begin at 0.

@@ -70,13 +70,17 @@
 //!
 //! The handles own what they stand on and can be dropped in any order. What must not be done has no
 //! method: a queue pair without a peer can't send, and registered memory can't be borrowed as a
-//! slice, because the wire may write it at any moment:
+//! slice, because a peer may write it at any time:
 //!
 //! ```compile_fail
 //! # fn demo(memory: rocinante::MemoryRegion) {
 //! let bytes: &[u8] = memory.as_ref();
 //! # }
 //! ```
+//!
+//! [`MemoryRegion::read`] and [`write`](MemoryRegion::write) copy. [`MemoryRegion::lend`] gives a slice for a
+//! while in which the device can't reach the memory. [`ProtectionDomain::register_owned`] registers a
+//! `Vec<u8>` or other memory of yours and gives it back.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
@@ -115,7 +119,7 @@ pub use domain::ProtectionDomain;
 pub use extended::{
     PreparedInitiator, PreparedTarget, XrcDomain, XrcInitiator, XrcReceiveQueue, XrcTarget,
 };
-pub use memory::{MemoryRegion, MemoryWindow};
+pub use memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
 pub use narrator::explain;
 pub use opening::{OpenError, Options, device, device_at, devices};
 pub use queue_pair::{
@@ -126,8 +130,8 @@ pub use shared_receive::SharedReceiveQueue;
 
 pub use engine::{
     Access, Address, AddressError, AsyncEvent, Attribute, Attributes, CompletedWork, Completion,
-    Counters, MemoryError, ModifyError, MulticastError, Notify, ObjectError, PostError, Remote,
-    RemoteParseError, Segment, State, Status, WindowKind, WorkError,
+    Counters, MemoryError, ModifyError, MulticastError, Notify, ObjectError, OwnedMemory,
+    PostError, RawMemory, Remote, RemoteParseError, Segment, State, Status, WindowKind, WorkError,
 };
 pub use net::interface::{Device, GidEntry, InterfaceId, LinkState};
 pub use wire::{

@@ -1,25 +1,28 @@
 //! Registered memory: regions, on-device memory, windows.
 //!
-//! The wire may write registered memory at any moment, so it can never be a Rust slice. It is read
-//! and written by copy, and each copy excludes the device for its duration: neither side ever sees
-//! half of the other's copy.
+//! Peers may write registered memory at any time, so it is no Rust slice while the device can reach
+//! it. It is read and written by copies of atomic words, without the device's lock.
+
+mod owned;
 
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use engine::{
-    Access, Binding, Buffer, MemoryError, Registration, Remote, Segment, WindowKind, Work,
+    Access, Binding, Buffer, Extent, MemoryError, Registration, Remote, Segment, WindowKind, Work,
 };
 use wire::Key;
 
 use crate::domain::ProtectionDomain;
 use crate::request::Request;
 
+pub use owned::{OwnedRegion, RegisterError};
+
 /// Memory that queue pairs may use.
 ///
 /// Dropping it deregisters it and closes the windows that are bound to it: work requests under way
-/// that still need it fail.
+/// that still need it fail. A region that is forgotten stays registered, and its memory allocated.
 pub struct MemoryRegion {
     domain: ProtectionDomain,
     buffer: Arc<Buffer>,
@@ -33,6 +36,14 @@ impl MemoryRegion {
         access: Access,
     ) -> Result<Self, MemoryError> {
         let buffer = Buffer::try_zeroed(length).ok_or(MemoryError::Exhausted)?;
+        Self::of_buffer(domain, buffer, access)
+    }
+
+    fn of_buffer(
+        domain: &ProtectionDomain,
+        buffer: Arc<Buffer>,
+        access: Access,
+    ) -> Result<Self, MemoryError> {
         let address = buffer.address();
         let id = domain.id();
         let registration = domain
@@ -104,22 +115,52 @@ impl MemoryRegion {
 
     /// Copies bytes out of it.
     ///
+    /// A peer may write the same bytes meanwhile. Then each aligned 8-byte word is from before or after
+    /// that write. A completion orders the copies: what it tells about is seen whole.
+    ///
     /// # Panics
     /// If they are not inside.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
-        self.domain
-            .driver()
-            .exclusively(|| self.buffer.read(offset, into));
+        self.buffer.read(offset, into);
     }
 
-    /// Copies bytes into it.
+    /// Copies bytes into it, as [`read`](Self::read) copies them out.
     ///
     /// # Panics
     /// If they are not inside.
     pub fn write(&self, offset: usize, from: &[u8]) {
+        self.buffer.write(offset, from);
+    }
+
+    /// Gives a function all bytes as an ordinary slice. Until it returns, the device can't reach them:
+    /// work requests and peers that use the region meanwhile fail with a protection error.
+    ///
+    /// ```
+    /// # use rocinante::{Access, Context};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let context = Context::open("127.0.0.1")?;
+    /// let domain = context.protection_domain()?;
+    /// let mut memory = domain.register(64, Access::LOCAL_WRITE)?;
+    /// memory.lend(|bytes| bytes.fill(b'x'))?;
+    /// # assert_eq!(memory.to_vec(..3), b"xxx");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// If windows are bound to the region, or in a forked child, where the device belongs to the parent.
+    pub fn lend<R>(&mut self, work: impl FnOnce(&mut [u8]) -> R) -> Result<R, MemoryError> {
+        self.set_extent(Extent::detached(self.len() as u64))?;
+        let lent = Lent(self);
+        let buffer = Arc::get_mut(&mut lent.0.buffer).expect("the device has given its share back");
+        Ok(work(buffer.as_mut_slice()))
+    }
+
+    fn set_extent(&self, extent: Extent) -> Result<(), MemoryError> {
+        let (key, address) = (self.key(), self.registration.address);
+        let memory = Some((extent, address));
         self.domain
             .driver()
-            .exclusively(|| self.buffer.write(offset, from));
+            .call(|device| device.reregister(key, None, memory, None))
     }
 
     /// A copy of a part of it.
@@ -136,6 +177,17 @@ impl MemoryRegion {
 
     pub(crate) fn key(&self) -> Key {
         self.registration.local_key
+    }
+}
+
+/// A region whose memory the device gets back when this is dropped.
+struct Lent<'a>(&'a mut MemoryRegion);
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let memory = Extent::from(Arc::clone(&self.0.buffer));
+        // The region was lent, so the device has it and no window is bound to it.
+        let _ = self.0.set_extent(memory);
     }
 }
 

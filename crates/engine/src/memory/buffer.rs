@@ -1,40 +1,119 @@
 //! Buffers that several threads and the device may read and write at the same time.
 //!
-//! Every access is a relaxed atomic access to one 8-byte word, in the copies here as well as in
-//! remote atomics. A partial write of a word is a compare-and-swap that keeps the other bytes. All
-//! accesses have the same size, because the memory model of Rust, like that of C++, does not define
-//! racing atomic accesses of different sizes. So two concurrent copies of the same bytes are not a
-//! data race: each word has the value of one of them.
+//! Every byte is always accessed with the same size, because the memory model of Rust, like that of
+//! C++, does not define racing atomic accesses of different sizes. A buffer consists of aligned 8-byte
+//! words and, if it does not begin or end at such an address, of up to seven single bytes before
+//! and after them. Every access is a relaxed atomic access to a word or to one of these bytes, in
+//! the copies here as well as in remote atomics. A partial write of a word is a compare-and-swap
+//! that keeps the other bytes. So two concurrent copies of the same bytes are not a data race: each
+//! word has the value of one of them.
 //!
 //! Compilers do not vectorise atomic accesses. Long runs of words are therefore copied by a few
-//! instructions of inline assembly ([`blocks`]), at about the speed of `memcpy`.
+//! instructions of inline assembly ([`copy`]), at about the speed of `memcpy`.
 
+mod copy;
+
+use std::any::Any;
+use std::fmt;
 use std::mem::MaybeUninit;
-use std::ptr;
+use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
 const WORD: usize = size_of::<u64>();
+
+/// Memory that can be registered by value and taken back: `Vec<u8>`, `Box<[u8]>`, or a type of the
+/// application, such as a memory map.
+///
+/// # Safety
+/// `bytes` must return the same bytes every time. They must be outside of the value itself, stay
+/// valid and in place until the value is dropped, wherever the value is moved, and nobody else may
+/// access them.
+pub unsafe trait OwnedMemory: Send + Sync + 'static {
+    /// The memory.
+    fn bytes(&mut self) -> &mut [u8];
+}
+
+// SAFETY: a vector that nobody changes owns its heap memory until it is dropped.
+unsafe impl OwnedMemory for Vec<u8> {
+    fn bytes(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+// SAFETY: as for a vector.
+unsafe impl OwnedMemory for Box<[u8]> {
+    fn bytes(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+/// Memory that something else owns, by its address.
+#[derive(Debug)]
+pub struct RawMemory {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+impl RawMemory {
+    /// Memory at an address.
+    ///
+    /// # Safety
+    /// The bytes must be initialised and valid for reads and writes until the value is dropped, or
+    /// the region that it is registered for. Meanwhile nobody else may access them, except by
+    /// relaxed atomic accesses of the sizes that [`Buffer`] describes.
+    #[must_use]
+    pub unsafe fn new(start: NonNull<u8>, length: usize) -> Self {
+        Self { start, length }
+    }
+}
+
+// SAFETY: it is an address range, and the contract of `new` covers every thread.
+unsafe impl Send for RawMemory {}
+
+// SAFETY: as for `Send`.
+unsafe impl Sync for RawMemory {}
+
+// SAFETY: the contract of `new`.
+unsafe impl OwnedMemory for RawMemory {
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the contract of `new`; the reference is exclusive, because that to `self` is.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+}
 
 /// Bytes that several threads and the device may read and write. The safe kind of memory to
 /// register.
 ///
 /// All access is by copy, because a remote peer can write at any time. Concurrent copies by two
-/// threads are allowed: each aligned 8-byte word then has the value of one of them. To see the
-/// words of one copy together or in order, the threads must synchronise by other means, such as a
-/// completion or a lock.
+/// threads are allowed: each aligned 8-byte word then has the value of one of them. Bytes that were
+/// written by an earlier copy are seen by whoever sees a word of a later one. To see the words of
+/// one copy together, the threads must synchronise by other means, such as a completion or a lock.
 pub struct Buffer {
-    words: Box<[AtomicU64]>,
+    start: NonNull<u8>,
     length: usize,
+    /// How many bytes precede the first word.
+    head: usize,
+    /// Keeps the bytes alive. It is not used while this exists.
+    owner: Box<dyn Any + Send + Sync>,
 }
+
+// SAFETY: the owner is `Send`, and its bytes are only accessed by atomics.
+unsafe impl Send for Buffer {}
+
+// SAFETY: as for `Send`.
+unsafe impl Sync for Buffer {}
+
+/// Words of a buffer's own.
+struct Words(Box<[AtomicU64]>);
 
 impl Buffer {
     /// A buffer of `length` zero bytes.
     #[must_use]
     pub fn zeroed(length: usize) -> Arc<Self> {
         let words = (0..length.div_ceil(WORD)).map(|_| AtomicU64::new(0));
-        let words = words.collect();
-        Arc::new(Self { words, length })
+        Arc::new(Self::of_words(words.collect(), length))
     }
 
     /// A buffer of `length` zero bytes, or `None` if there is not enough memory.
@@ -44,8 +123,13 @@ impl Buffer {
         let mut words = Vec::new();
         words.try_reserve_exact(count).ok()?;
         words.resize_with(count, || AtomicU64::new(0));
-        let words = words.into_boxed_slice();
-        Some(Arc::new(Self { words, length }))
+        Some(Arc::new(Self::of_words(words.into_boxed_slice(), length)))
+    }
+
+    fn of_words(words: Box<[AtomicU64]>, length: usize) -> Self {
+        let mut owner = Box::new(Words(words));
+        let start = NonNull::from(&mut *owner.0).cast();
+        Self::new(start, length, owner)
     }
 
     /// A buffer with a copy of `bytes`.
@@ -54,6 +138,39 @@ impl Buffer {
         let buffer = Self::zeroed(bytes.len());
         buffer.write(0, bytes);
         buffer
+    }
+
+    /// A buffer in memory of the caller. [`into_owner`](Self::into_owner) gives it back.
+    #[must_use]
+    pub fn owning<M: OwnedMemory>(memory: M) -> Arc<Self> {
+        // Boxed, the value stays where it is.
+        let mut owner = Box::new(memory);
+        let bytes = owner.bytes();
+        let (start, length) = (NonNull::from(&mut *bytes).cast(), bytes.len());
+        Arc::new(Self::new(start, length, owner))
+    }
+
+    fn new(start: NonNull<u8>, length: usize, owner: Box<dyn Any + Send + Sync>) -> Self {
+        Self {
+            start,
+            length,
+            head: start.align_offset(WORD).min(length),
+            owner,
+        }
+    }
+
+    /// The memory of the caller, or `None` if it is of another type.
+    #[must_use]
+    pub fn into_owner<M: OwnedMemory>(self) -> Option<M> {
+        self.owner.downcast().ok().map(|owner| *owner)
+    }
+
+    /// All its bytes, for a thread that shares the buffer with nobody.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: the owner keeps `length` initialised bytes at `start` alive. The exclusive
+        // reference to the buffer is the only way to them.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
     /// Its size in bytes.
@@ -71,7 +188,7 @@ impl Buffer {
     /// The address of its first byte, as used in work requests.
     #[must_use]
     pub fn address(&self) -> u64 {
-        self.words.as_ptr() as u64
+        self.start.as_ptr() as u64
     }
 
     /// Copies bytes out of it.
@@ -91,17 +208,22 @@ impl Buffer {
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
-        let (head, rest) = from.split_at(head_length(offset, from.len()));
-        let mut words = &self.words[offset / WORD..];
-        if let ([first, behind @ ..], [_, ..]) = (words, head) {
-            merge(first, offset % WORD, head);
-            words = behind;
+        // Whoever sees one of these bytes sees what was written before.
+        fence(Ordering::Release);
+        let (head, rest) = from.split_at(self.in_head(offset, from.len()));
+        if !head.is_empty() {
+            copy::store_bytes(&self.head()[offset..], head);
         }
-        let (body, tail) = rest.as_chunks::<WORD>();
-        let (whole, last) = words.split_at(body.len());
-        words::store(whole, body);
-        if let ([last, ..], [_, ..]) = (last, tail) {
-            merge(last, 0, tail);
+        let offset = offset + head.len();
+        let (body, tail) = rest.split_at(self.in_words(offset, rest.len()));
+        if !body.is_empty() {
+            copy::store(self.words(), offset - self.head, body);
+        }
+        if !tail.is_empty() {
+            copy::store_bytes(
+                &self.tail()[offset + body.len() - self.tail_start()..],
+                tail,
+            );
         }
     }
 
@@ -123,29 +245,37 @@ impl Buffer {
         unsafe { out.set_len(end + length) };
     }
 
-    /// The word at `offset`, or `None` if `offset` is not a multiple of 8 or outside.
+    /// The word at `offset`, or `None` if its address is not a multiple of 8 or it is outside.
     #[inline]
     pub(super) fn word(&self, offset: usize) -> Option<&AtomicU64> {
-        let whole = offset.is_multiple_of(WORD) && offset + WORD <= self.length;
-        self.words.get(offset / WORD).filter(|_| whole)
+        let offset = offset.checked_sub(self.head)?;
+        let words = self.words();
+        words
+            .get(offset / WORD)
+            .filter(|_| offset.is_multiple_of(WORD))
     }
 
     /// Copies bytes out of the buffer and initialises all of `into`.
     #[inline]
     fn load(&self, offset: usize, into: &mut [MaybeUninit<u8>]) {
         self.check(offset, into.len());
-        let (head, rest) = into.split_at_mut(head_length(offset, into.len()));
-        let mut words = &self.words[offset / WORD..];
-        if let ([first, behind @ ..], [_, ..]) = (words, &*head) {
-            extract(first, offset % WORD, head);
-            words = behind;
+        let (head, rest) = into.split_at_mut(self.in_head(offset, into.len()));
+        if !head.is_empty() {
+            copy::load_bytes(&self.head()[offset..], head);
         }
-        let (body, tail) = rest.as_chunks_mut::<WORD>();
-        let (whole, last) = words.split_at(body.len());
-        words::load(whole, body);
-        if let ([last, ..], [_, ..]) = (last, &*tail) {
-            extract(last, 0, tail);
+        let offset = offset + head.len();
+        let (body, tail) = rest.split_at_mut(self.in_words(offset, rest.len()));
+        if !body.is_empty() {
+            copy::load(self.words(), offset - self.head, body);
         }
+        if !tail.is_empty() {
+            copy::load_bytes(
+                &self.tail()[offset + body.len() - self.tail_start()..],
+                tail,
+            );
+        }
+        // What was written before a byte that is seen here is seen from now on.
+        fence(Ordering::Acquire);
     }
 
     #[inline]
@@ -157,169 +287,68 @@ impl Buffer {
             self.length
         );
     }
-}
 
-/// How many of `length` bytes at `offset` precede the first word that is written as a whole.
-#[inline]
-fn head_length(offset: usize, length: usize) -> usize {
-    (offset.next_multiple_of(WORD) - offset).min(length)
-}
-
-/// Replaces the bytes of a word, starting at byte `skip`, and keeps the others, in one atomic step.
-#[inline]
-fn merge(word: &AtomicU64, skip: usize, bytes: &[u8]) {
-    let (mut part, mut mask) = ([0; WORD], [0; WORD]);
-    part[skip..skip + bytes.len()].copy_from_slice(bytes);
-    mask[skip..skip + bytes.len()].fill(0xff);
-    let (part, mask) = (u64::from_ne_bytes(part), u64::from_ne_bytes(mask));
-    let mut old = word.load(Ordering::Relaxed);
-    while let Err(found) = word.compare_exchange_weak(
-        old,
-        old & !mask | part,
-        Ordering::Relaxed,
-        Ordering::Relaxed,
-    ) {
-        old = found;
-    }
-}
-
-/// Copies bytes of a word, starting at byte `skip`.
-#[inline]
-fn extract(word: &AtomicU64, skip: usize, into: &mut [MaybeUninit<u8>]) {
-    let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-    for (to, from) in into.iter_mut().zip(&bytes[skip..]) {
-        to.write(*from);
-    }
-}
-
-/// Copies of whole words, one by one.
-mod words {
-    use std::mem::MaybeUninit;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use super::WORD;
-    use super::blocks;
-
+    /// How many of `length` bytes at `offset` precede the words.
     #[inline]
-    pub(super) fn store(to: &[AtomicU64], from: &[[u8; WORD]]) {
-        let done = blocks::store(to, from);
-        for (word, bytes) in to[done..].iter().zip(&from[done..]) {
-            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
-        }
+    fn in_head(&self, offset: usize, length: usize) -> usize {
+        self.head.saturating_sub(offset).min(length)
+    }
+
+    /// How many of `length` bytes at `offset`, which is not before the words, are in the words.
+    #[inline]
+    fn in_words(&self, offset: usize, length: usize) -> usize {
+        self.tail_start().saturating_sub(offset).min(length)
+    }
+
+    /// Where the words end.
+    #[inline]
+    fn tail_start(&self) -> usize {
+        self.head + (self.length - self.head) / WORD * WORD
     }
 
     #[inline]
-    pub(super) fn load(from: &[AtomicU64], to: &mut [[MaybeUninit<u8>; WORD]]) {
-        let done = blocks::load(from, to);
-        for (word, bytes) in from[done..].iter().zip(&mut to[done..]) {
-            let value = word.load(Ordering::Relaxed).to_ne_bytes();
-            *bytes = value.map(MaybeUninit::new);
-        }
-    }
-}
-
-/// Copies of blocks of eight words. Each function returns how many words it copied.
-///
-/// To the compiler these instructions are a loop of relaxed atomic accesses to words. The halves of
-/// their 16-byte accesses are single-copy atomic, because they are aligned to 8 bytes: AArch64
-/// guarantees that, and x86-64 splits an access only at cache lines or quadwords.
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
-mod blocks {
-    use std::arch::asm;
-    use std::mem::MaybeUninit;
-    use std::sync::atomic::AtomicU64;
-
-    use super::WORD;
-
-    const BLOCK: usize = 8;
-
-    #[inline]
-    pub(super) fn store(to: &[AtomicU64], from: &[[u8; WORD]]) -> usize {
-        let count = to.len().min(from.len()) / BLOCK;
-        // SAFETY: both slices have at least `count` blocks. `to` may be written through a shared
-        // reference, because it consists of atomics; `from` can't overlap what others may write.
-        unsafe { copy(to.as_ptr() as *mut u8, from.as_ptr().cast(), count) };
-        count * BLOCK
+    fn words(&self) -> &[AtomicU64] {
+        let count = (self.length - self.head) / WORD;
+        // SAFETY: `head` bytes after the start the address is aligned, or there are no words and the
+        // pointer is replaced. The owner keeps the bytes alive, and all accesses to them are atomic
+        // and of this size.
+        unsafe { self.part(self.head, count) }
     }
 
     #[inline]
-    pub(super) fn load(from: &[AtomicU64], to: &mut [[MaybeUninit<u8>; WORD]]) -> usize {
-        let count = to.len().min(from.len()) / BLOCK;
-        // SAFETY: both slices have at least `count` blocks, and `to` is an exclusive reference.
-        unsafe { copy(to.as_mut_ptr().cast(), from.as_ptr().cast(), count) };
-        count * BLOCK
+    fn head(&self) -> &[AtomicU8] {
+        // SAFETY: as for the words; these bytes are in none.
+        unsafe { self.part(0, self.head) }
     }
 
-    /// Copies `count` blocks of 64 bytes, upwards.
+    #[inline]
+    fn tail(&self) -> &[AtomicU8] {
+        // SAFETY: as for the words; these bytes are in none.
+        unsafe { self.part(self.tail_start(), self.length - self.tail_start()) }
+    }
+
+    /// A part of the buffer as atomics.
     ///
     /// # Safety
-    /// Both pointers must have `count` blocks, and no other thread may access one of the two.
+    /// `count` atomics at `offset` must be inside of the buffer, aligned, and always be accessed as
+    /// this type.
     #[inline]
-    unsafe fn copy(to: *mut u8, from: *const u8, count: usize) {
+    unsafe fn part<T>(&self, offset: usize, count: usize) -> &[T] {
         if count == 0 {
-            return;
+            return &[];
         }
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: accesses only the `count` blocks of the caller's contract, and no stack.
-        unsafe {
-            asm!(
-                "2:",
-                "movups {a}, [{from}]",
-                "movups {b}, [{from} + 16]",
-                "movups {c}, [{from} + 32]",
-                "movups {d}, [{from} + 48]",
-                "movups [{to}], {a}",
-                "movups [{to} + 16], {b}",
-                "movups [{to} + 32], {c}",
-                "movups [{to} + 48], {d}",
-                "add {from}, 64",
-                "add {to}, 64",
-                "dec {count}",
-                "jnz 2b",
-                to = inout(reg) to => _,
-                from = inout(reg) from => _,
-                count = inout(reg) count => _,
-                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
-                options(nostack),
-            );
-        }
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: as above.
-        unsafe {
-            asm!(
-                "2:",
-                "ldp {a:q}, {b:q}, [{from}]",
-                "ldp {c:q}, {d:q}, [{from}, #32]",
-                "stp {a:q}, {b:q}, [{to}]",
-                "stp {c:q}, {d:q}, [{to}, #32]",
-                "add {from}, {from}, #64",
-                "add {to}, {to}, #64",
-                "subs {count}, {count}, #1",
-                "b.ne 2b",
-                to = inout(reg) to => _,
-                from = inout(reg) from => _,
-                count = inout(reg) count => _,
-                a = out(vreg) _, b = out(vreg) _, c = out(vreg) _, d = out(vreg) _,
-                options(nostack),
-            );
-        }
+        let start = self.start.as_ptr().wrapping_add(offset);
+        // SAFETY: the caller's contract. Atomics may be changed behind a shared reference.
+        unsafe { slice::from_raw_parts(start.cast(), count) }
     }
 }
 
-/// Other architectures, and Miri, which must see every access.
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
-mod blocks {
-    use std::mem::MaybeUninit;
-    use std::sync::atomic::AtomicU64;
-
-    use super::WORD;
-
-    pub(super) fn store(_: &[AtomicU64], _: &[[u8; WORD]]) -> usize {
-        0
-    }
-
-    pub(super) fn load(_: &[AtomicU64], _: &mut [[MaybeUninit<u8>; WORD]]) -> usize {
-        0
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("address", &self.start)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
     }
 }
 
@@ -368,6 +397,93 @@ mod tests {
                 assert_eq!(read, bytes[..length], "{length} bytes at {offset}");
             }
         }
+    }
+
+    /// Memory that begins at any address.
+    struct Shifted(Vec<u8>, usize);
+
+    // SAFETY: a part of a vector that nobody changes.
+    unsafe impl OwnedMemory for Shifted {
+        fn bytes(&mut self) -> &mut [u8] {
+            &mut self.0[self.1..]
+        }
+    }
+
+    #[test]
+    fn owned_memory_is_copied_at_every_alignment_offset_and_length() {
+        const SIZE: usize = 41;
+        for shift in 0..WORD {
+            for offset in 0..SIZE {
+                for length in 0..=SIZE - offset {
+                    let buffer = Buffer::owning(Shifted(vec![7; shift + SIZE], shift));
+                    let bytes: Vec<u8> = (100..).take(length).collect();
+                    buffer.write(offset, &bytes);
+                    let mut expected = vec![7; SIZE];
+                    expected[offset..offset + length].copy_from_slice(&bytes);
+                    assert_eq!(buffer.to_vec(), expected, "{length} bytes at {offset}");
+                    let mut read = vec![0; length];
+                    buffer.read(offset, &mut read);
+                    assert_eq!(read, bytes, "{length} bytes at {offset}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_where_their_addresses_are_aligned() {
+        for shift in 0..WORD {
+            let buffer = Buffer::owning(Shifted(vec![0; shift + 40], shift));
+            for offset in 0..50 {
+                let aligned = (buffer.address() as usize + offset).is_multiple_of(WORD);
+                let word = buffer.word(offset);
+                assert_eq!(word.is_some(), aligned && offset + WORD <= 40, "{offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn owner_gets_its_memory_back_with_what_was_written() {
+        let mut memory = b"before".to_vec();
+        memory.reserve_exact(100);
+        let (start, capacity) = (memory.as_ptr(), memory.capacity());
+        let buffer = Buffer::owning(memory);
+        buffer.write(2, b"hind");
+        let buffer = Arc::into_inner(buffer).expect("nobody else has it");
+        let memory: Vec<u8> = buffer.into_owner().expect("it is a vector");
+        assert_eq!(memory, b"behind");
+        assert_eq!((memory.as_ptr(), memory.capacity()), (start, capacity));
+    }
+
+    #[test]
+    fn owner_of_another_type_gets_nothing() {
+        let buffer = Arc::into_inner(Buffer::zeroed(8)).expect("nobody else has it");
+        assert!(buffer.into_owner::<Vec<u8>>().is_none());
+    }
+
+    #[test]
+    fn exclusive_buffer_is_a_slice() {
+        let mut buffer = Buffer::copy_of(b"rocinante");
+        let bytes = Arc::get_mut(&mut buffer).expect("nobody else has it");
+        bytes.as_mut_slice()[..2].copy_from_slice(b"RO");
+        assert_eq!(buffer.to_vec(), b"ROcinante");
+    }
+
+    #[test]
+    fn empty_memory_has_no_words() {
+        let buffer = Buffer::owning(Vec::new());
+        assert!(buffer.is_empty() && buffer.word(0).is_none());
+        buffer.write(0, b"");
+        assert_eq!(buffer.to_vec(), b"");
+    }
+
+    #[test]
+    fn raw_memory_is_used_in_place() {
+        let mut memory = [0; 20];
+        let start = NonNull::from(&mut memory).cast();
+        // SAFETY: the array outlives the buffer and is not used before that is dropped.
+        let raw = unsafe { RawMemory::new(start, 20) };
+        Buffer::owning(raw).write(10, b"in place");
+        assert_eq!(&memory[10..18], b"in place");
     }
 
     #[test]

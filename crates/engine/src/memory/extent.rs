@@ -42,6 +42,8 @@ enum Backing {
     Foreign(NonNull<u8>, &'static ForeignAccess),
     /// Memory that does not exist: writes are discarded and reads return zeros.
     Nothing,
+    /// Memory that its owner uses itself for the moment: every access fails.
+    Detached,
 }
 
 // SAFETY: an extent is an address range. A buffer is `Send`; foreign bytes are accessed only by
@@ -83,6 +85,15 @@ impl Extent {
         }
     }
 
+    /// The place of memory that its owner uses itself for the moment: every access fails.
+    #[must_use]
+    pub fn detached(length: u64) -> Self {
+        Self {
+            backing: Backing::Detached,
+            length,
+        }
+    }
+
     /// A part of the extent, or `None` if the range exceeds it.
     #[must_use]
     pub fn part(&self, offset: u64, length: u64) -> Option<Self> {
@@ -99,6 +110,7 @@ impl Extent {
                 access,
             ),
             Backing::Nothing => Backing::Nothing,
+            Backing::Detached => Backing::Detached,
         };
         Some(Self { backing, length })
     }
@@ -128,6 +140,7 @@ impl Extent {
                 unsafe { append_foreign(access, from, out, length) }?;
             }
             Backing::Nothing => out.resize(out.len() + length, 0),
+            Backing::Detached => return Err(NotAccessible),
         }
         Ok(())
     }
@@ -147,6 +160,7 @@ impl Extent {
                 }
             }
             Backing::Nothing => {}
+            Backing::Detached => return Err(NotAccessible),
         }
         Ok(())
     }
@@ -178,6 +192,7 @@ impl Extent {
                 }
             }
             Backing::Nothing => Ok(Some(0)),
+            Backing::Detached => Err(NotAccessible),
         }
     }
 }
@@ -276,6 +291,18 @@ mod tests {
             .expect("a discarding extent accepts any access");
         assert_eq!(out, b"zero\0\0");
         assert_eq!(extent.update_word(4, |word| word + 1), Ok(Some(0)));
+    }
+
+    #[test]
+    fn access_to_a_detached_extent_fails() {
+        let extent = Extent::detached(32);
+        assert_eq!(extent.length(), 32);
+        let part = extent.part(8, 8).expect("the range is inside");
+        for extent in [extent, part] {
+            assert_eq!(extent.store(0, b"no"), Err(NotAccessible));
+            assert_eq!(extent.append_to(&mut Vec::new(), 0, 2), Err(NotAccessible));
+            assert_eq!(extent.update_word(0, |word| word), Err(NotAccessible));
+        }
     }
 
     /// Foreign memory of which at most 4 bytes are accessible at once.

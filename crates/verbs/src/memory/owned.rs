@@ -1,0 +1,105 @@
+//! Regions in memory that the application brings along and takes back.
+
+use std::error::Error;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use engine::{Access, Buffer, MemoryError, OwnedMemory};
+
+use super::MemoryRegion;
+use crate::domain::ProtectionDomain;
+
+/// A [`MemoryRegion`] in memory of the application, which [`into_inner`](Self::into_inner) gives back.
+pub struct OwnedRegion<M> {
+    region: MemoryRegion,
+    memory: PhantomData<fn() -> M>,
+}
+
+impl<M: OwnedMemory> OwnedRegion<M> {
+    pub(crate) fn register(
+        domain: &ProtectionDomain,
+        memory: M,
+        access: Access,
+    ) -> Result<Self, RegisterError<M>> {
+        let buffer = Buffer::owning(memory);
+        match MemoryRegion::of_buffer(domain, Arc::clone(&buffer), access) {
+            Ok(region) => Ok(Self {
+                region,
+                memory: PhantomData,
+            }),
+            Err(reason) => Err(RegisterError {
+                memory: memory_of(buffer).expect("a refused region has no share in it"),
+                reason,
+            }),
+        }
+    }
+
+    /// Deregisters the region and gives its memory back. Work requests under way that still need it fail.
+    ///
+    /// # Errors
+    /// The region itself in a forked child, where the device and its memory belong to the parent.
+    pub fn into_inner(self) -> Result<M, Self> {
+        let driver = self.region.domain.driver();
+        if driver.is_inherited() {
+            return Err(self);
+        }
+        let buffer = Arc::clone(&self.region.buffer);
+        drop(self.region);
+        Ok(memory_of(buffer).expect("a region that is gone has no share in it"))
+    }
+}
+
+/// The memory of a buffer that nobody else has.
+fn memory_of<M: OwnedMemory>(buffer: Arc<Buffer>) -> Option<M> {
+    Arc::into_inner(buffer).and_then(Buffer::into_owner)
+}
+
+impl<M> Deref for OwnedRegion<M> {
+    type Target = MemoryRegion;
+
+    fn deref(&self) -> &MemoryRegion {
+        &self.region
+    }
+}
+
+impl<M> DerefMut for OwnedRegion<M> {
+    fn deref_mut(&mut self) -> &mut MemoryRegion {
+        &mut self.region
+    }
+}
+
+impl<M> fmt::Debug for OwnedRegion<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnedRegion").field(&self.region).finish()
+    }
+}
+
+/// Memory could not be registered: the reason, and the memory itself.
+pub struct RegisterError<M> {
+    /// What was to be registered.
+    pub memory: M,
+    /// Why it was not.
+    pub reason: MemoryError,
+}
+
+impl<M> fmt::Debug for RegisterError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegisterError")
+            .field("reason", &self.reason)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Display for RegisterError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the memory can't be registered: {}", self.reason)
+    }
+}
+
+impl<M> Error for RegisterError<M> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.reason)
+    }
+}
