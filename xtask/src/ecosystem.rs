@@ -70,9 +70,10 @@ pub(crate) struct Options {
 
 /// Why nothing can be run here, if nothing can.
 pub(crate) fn missing() -> Option<String> {
-    match debian::are_we_root() {
-        true => debian::missing(&PACKAGES),
-        false => Some("only root can make network namespaces".into()),
+    if debian::are_we_root() {
+        debian::missing(&PACKAGES)
+    } else {
+        Some("only root can make network namespaces".into())
     }
 }
 
@@ -204,11 +205,12 @@ fn run_entry(tools: &Tools, entry: &Entry, network: &Network, number: usize) -> 
     let before = evidence::datagrams(network)?;
     session.run()?;
     let seen = evidence::datagrams(network)? - before;
-    match seen >= entry.datagrams {
-        true => Ok(()),
-        false => Err(format!(
+    if seen >= entry.datagrams {
+        Ok(())
+    } else {
+        Err(format!(
             "only {seen} datagrams came, and {} must: it went another way than over our device",
             entry.datagrams
-        )),
+        ))
     }
 }

@@ -72,9 +72,10 @@ pub(crate) fn copy_everything(built: &Path, prefix: &Path) -> io::Result<()> {
 fn write_manual(command: &Path, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let written = Command::new(command).arg("manual").arg(folder).status()?;
-    match written.success() {
-        true => Ok(()),
-        false => Err(io::Error::other("roci could not write its manual")),
+    if written.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other("roci could not write its manual"))
     }
 }
 

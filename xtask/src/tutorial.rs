@@ -95,9 +95,10 @@ fn compare_translations(root: &Path, pages: &[Page]) -> Result<(), String> {
     let findings: Vec<_> = pairs
         .filter_map(|(page, name)| compare(root, page, name).err())
         .collect();
-    match findings.is_empty() {
-        true => Ok(()),
-        false => Err(findings.join("\n")),
+    if findings.is_empty() {
+        Ok(())
+    } else {
+        Err(findings.join("\n"))
     }
 }
 
@@ -123,15 +124,16 @@ fn compare(root: &Path, page: &Page, translation: String) -> Result<(), String> 
             page.name, ours.line, translation.name, theirs.line
         ));
     }
-    match ours.len() == theirs.len() {
-        true => Ok(()),
-        false => Err(format!(
+    if ours.len() == theirs.len() {
+        Ok(())
+    } else {
+        Err(format!(
             "{} has {} command blocks and {} has {}: make them the same",
             page.name,
             ours.len(),
             translation.name,
             theirs.len()
-        )),
+        ))
     }
 }
 

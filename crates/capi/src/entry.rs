@@ -195,9 +195,10 @@ impl<T> FromC for Place<T> {
 
     #[inline]
     unsafe fn from_c(raw: *mut T) -> Result<Self, Errno> {
-        match raw.is_null() {
-            true => Err(Errno::INVALID),
-            false => Ok(Self(raw)),
+        if raw.is_null() {
+            Err(Errno::INVALID)
+        } else {
+            Ok(Self(raw))
         }
     }
 }

@@ -61,9 +61,10 @@ impl<C, R> Object<C, R> {
     /// Itself, unless it was destroyed.
     #[inline]
     pub(crate) fn alive(&self) -> Result<&Self, Errno> {
-        match self.lives.load(Ordering::Acquire) {
-            true => Ok(self),
-            false => Err(Errno::INVALID),
+        if self.lives.load(Ordering::Acquire) {
+            Ok(self)
+        } else {
+            Err(Errno::INVALID)
         }
     }
 }
@@ -131,9 +132,11 @@ impl<C: Front, R: Any> Object<C, R> {
     /// that number, would not find it.
     pub(crate) fn check_handle(&self) -> Result<(), Errno> {
         // SAFETY: alive, because `self` is; as for `change`.
-        match unsafe { &*self.c.get() }.handle() == self.handle {
-            true => Ok(()),
-            false => Err(Errno::NO_ENTRY),
+        let handle = unsafe { &*self.c.get() }.handle();
+        if handle == self.handle {
+            Ok(())
+        } else {
+            Err(Errno::NO_ENTRY)
         }
     }
 }

@@ -25,9 +25,10 @@ pub(crate) fn wait<T: Any + Send + Sync>(
     let mut begun = false;
     loop {
         let result = guard_wait(|| {
-            let place = match mem::replace(&mut begun, true) {
-                false => begin()?,
-                true => take_up(),
+            let place = if mem::replace(&mut begun, true) {
+                take_up()
+            } else {
+                begin()?
             };
             let result = part(&place);
             if let Ok(None) = result {

@@ -106,9 +106,10 @@ fn named_by_environment() -> *mut c_char {
     }
     // SAFETY: `getenv` returned a text.
     let copy = unsafe { libc::strdup(value) };
-    match copy.is_null() {
-        true => NONE.as_ptr().cast_mut(),
-        false => copy,
+    if copy.is_null() {
+        NONE.as_ptr().cast_mut()
+    } else {
+        copy
     }
 }
 

@@ -149,9 +149,10 @@ impl Walk {
 
     /// Replaces the component walked last by what it points to.
     fn follow(&mut self, target: &[u8]) -> Option<()> {
-        match target.starts_with(b"/") {
-            true => self.done.clear(),
-            false => self.done.pop(),
+        if target.starts_with(b"/") {
+            self.done.clear();
+        } else {
+            self.done.pop();
         }
         self.other.clear();
         self.other.push(target)?;

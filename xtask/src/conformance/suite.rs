@@ -87,9 +87,10 @@ fn run_into(command: &mut Command, log: &Path) -> Result<Result<(), String>, Str
     let both = output.try_clone().map_err(failed)?;
     command.stdin(Stdio::null()).stdout(output).stderr(both);
     let status = command.status().map_err(failed)?;
-    Ok(match status.success() {
-        true => Ok(()),
-        false => Err(format!("the suite itself ended with {status}")),
+    Ok(if status.success() {
+        Ok(())
+    } else {
+        Err(format!("the suite itself ended with {status}"))
     })
 }
 
@@ -103,10 +104,11 @@ fn shown(command: &Command) -> String {
 
 /// Puts the suite into the folder, ready for the interpreter.
 fn unpack(folder: &Path) -> Result<(), String> {
-    let tests = match Path::new(TESTS).is_dir() {
-        true => PathBuf::from(TESTS),
+    let tests = if Path::new(TESTS).is_dir() {
+        PathBuf::from(TESTS)
+    } else {
         // Images for containers leave out what is below /usr/share/doc.
-        false => from_archive(folder)?,
+        from_archive(folder)?
     };
     let copy = folder.join("tests");
     let words = ["--recursive", "--dereference", "--no-target-directory"];

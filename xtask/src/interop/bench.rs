@@ -122,9 +122,10 @@ fn run_one(machine: &mut Machine, runner: usize) -> Result<String, String> {
     };
     machine.begin(0, &command)?;
     let outcome = machine.finish(0, PATIENCE)?;
-    match outcome.succeeded() {
-        true => Ok(outcome.text),
-        false => Err(format!("{}: {}", RUNNERS[runner], outcome.text.trim())),
+    if outcome.succeeded() {
+        Ok(outcome.text)
+    } else {
+        Err(format!("{}: {}", RUNNERS[runner], outcome.text.trim()))
     }
 }
 

@@ -122,13 +122,14 @@ fn passes(said: &Outcome) -> Result<(), String> {
     let cases = cases(&said.text)?;
     let broken = cases.iter().filter(|case| case.words[0] != "holds");
     let broken: Vec<_> = broken.map(Case::to_line).collect();
-    match said.succeeded() && broken.is_empty() {
-        true => Ok(()),
-        false => Err(format!(
+    if said.succeeded() && broken.is_empty() {
+        Ok(())
+    } else {
+        Err(format!(
             "it ended with {}: {}",
             said.code,
             broken.join("; ")
-        )),
+        ))
     }
 }
 
@@ -154,9 +155,10 @@ fn judge(kernels: &str, ours: &str, known: &[&Difference]) -> Result<Tally, Stri
             Err(complaint) => complaints.push(complaint),
         }
     }
-    match complaints.is_empty() {
-        true => Ok(tally),
-        false => Err(complaints.join("; ")),
+    if complaints.is_empty() {
+        Ok(tally)
+    } else {
+        Err(complaints.join("; "))
     }
 }
 

@@ -68,9 +68,10 @@ impl Machine {
         }
         // The question waits in the port until the kernel has booted.
         let ready = self.exchange(QUESTIONS, "rdma dev show rxe0", BOOT_PATIENCE)?;
-        match ready.succeeded() {
-            true => Ok(()),
-            false => Err(format!("the kernel has no rxe0: {}", ready.text)),
+        if ready.succeeded() {
+            Ok(())
+        } else {
+            Err(format!("the kernel has no rxe0: {}", ready.text))
         }
     }
 
@@ -82,9 +83,10 @@ impl Machine {
     /// Does something that must succeed.
     pub(crate) fn must(&mut self, command: &str) -> Result<String, String> {
         let outcome = self.ask(command)?;
-        match outcome.succeeded() {
-            true => Ok(outcome.text),
-            false => Err(format!("`{command}` over there: {}", outcome.text.trim())),
+        if outcome.succeeded() {
+            Ok(outcome.text)
+        } else {
+            Err(format!("`{command}` over there: {}", outcome.text.trim()))
         }
     }
 

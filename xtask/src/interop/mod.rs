@@ -311,9 +311,10 @@ impl Matrix {
             }
             self.lines.push(line);
         }
-        match self.options.wants_library_tests() {
-            true => self.run_library_tests(),
-            false => Ok(()),
+        if self.options.wants_library_tests() {
+            self.run_library_tests()
+        } else {
+            Ok(())
         }
     }
 
@@ -436,9 +437,10 @@ impl Matrix {
         if bad > 0 {
             complaints.push(format!("{bad} of {} rows failed", self.lines.len()));
         }
-        match complaints.is_empty() {
-            true => Ok(()),
-            false => Err(complaints.join("\n")),
+        if complaints.is_empty() {
+            Ok(())
+        } else {
+            Err(complaints.join("\n"))
         }
     }
 }

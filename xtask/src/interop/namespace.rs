@@ -84,9 +84,10 @@ fn unshare() -> Command {
     let is_root = debian::are_we_root();
     let mut command = Command::new(if is_root { "nice" } else { "unshare" });
     command.env("PATH", host::search_path());
-    match is_root {
-        true => command.args(AHEAD),
-        false => command.args(AS_USER),
+    if is_root {
+        command.args(AHEAD)
+    } else {
+        command.args(AS_USER)
     };
     command.args(NAMESPACES).arg("--");
     command

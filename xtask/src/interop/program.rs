@@ -115,9 +115,10 @@ impl Programs {
     /// One that was compiled here, or else the distribution's.
     fn path_of(&self, program: &str) -> PathBuf {
         let compiled = self.compiled.join(program);
-        match compiled.is_file() {
-            true => compiled,
-            false => self.programs.join(program),
+        if compiled.is_file() {
+            compiled
+        } else {
+            self.programs.join(program)
         }
     }
 
@@ -151,9 +152,10 @@ impl Running {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return false;
             }
-            asleep = match has_port() && self.sleeps() {
-                true => asleep + 1,
-                false => 0,
+            asleep = if has_port() && self.sleeps() {
+                asleep + 1
+            } else {
+                0
             };
             sleep(GLANCE);
         }

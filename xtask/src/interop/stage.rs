@@ -66,9 +66,10 @@ impl Stage {
             return Err(format!("the server does not listen; it said: {text}"));
         }
         let client = self.start(row, Role::Client, ours)?;
-        let patience = match row.cable.lossy {
-            true => LOSSY_PATIENCE,
-            false => PATIENCE,
+        let patience = if row.cable.lossy {
+            LOSSY_PATIENCE
+        } else {
+            PATIENCE
         };
         let client = self.finish(client, patience)?;
         let server = self.finish(server, FAREWELL)?;

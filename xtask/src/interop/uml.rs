@@ -109,9 +109,10 @@ fn make(source: &Path, words: &[&str], log: &Path) -> Result<(), String> {
 
 fn has_rxe(configuration: &Path) -> Result<(), String> {
     let text = fs::read_to_string(configuration).map_err(|error| error.to_string())?;
-    match text.contains("\nCONFIG_RDMA_RXE=y\n") {
-        true => Ok(()),
-        false => Err("this source can't build rdma_rxe into User Mode Linux".into()),
+    if text.contains("\nCONFIG_RDMA_RXE=y\n") {
+        Ok(())
+    } else {
+        Err("this source can't build rdma_rxe into User Mode Linux".into())
     }
 }
 

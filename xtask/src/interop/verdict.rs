@@ -73,9 +73,12 @@ fn like_kernels(
     let expected = transcript(kernels);
     let known = differences.iter().filter(|it| it.we_are == ours);
     let expected = known.fold(expected, |lines, it| {
-        let replace = |line: String| match line == it.kernels {
-            true => it.with_us.to_owned(),
-            false => line,
+        let replace = |line: String| {
+            if line == it.kernels {
+                it.with_us.to_owned()
+            } else {
+                line
+            }
         };
         lines.into_iter().map(replace).collect()
     });

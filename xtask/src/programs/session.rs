@@ -72,13 +72,14 @@ impl Session<'_> {
                 "all went well, and yet something is explained: {line}"
             ));
         }
-        match outputs.iter().any(|output| output.contains(self.row.says)) {
-            true => Ok(()),
-            false => Err(format!(
+        if outputs.iter().any(|output| output.contains(self.row.says)) {
+            Ok(())
+        } else {
+            Err(format!(
                 "nobody says `{}`:\n{}",
                 self.row.says,
                 outputs.join("\n")
-            )),
+            ))
         }
     }
 

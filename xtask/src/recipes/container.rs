@@ -13,9 +13,10 @@ pub(super) fn recipe(file: &str) -> Result<Recipe, String> {
     let mut is_root = true;
     for line in file.lines().filter(|line| !line.is_empty()) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let half = match is_root {
-            true => &mut recipe.as_root,
-            false => &mut recipe.as_user,
+        let half = if is_root {
+            &mut recipe.as_root
+        } else {
+            &mut recipe.as_user
         };
         match word {
             "FROM" => {}

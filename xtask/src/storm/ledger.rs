@@ -79,11 +79,12 @@ fn compare(
     may_miss: u64,
 ) -> Result<(), String> {
     let received = received.get(&client).copied().unwrap_or(0);
-    match acknowledged <= received + may_miss {
-        true => Ok(()),
-        false => Err(format!(
+    if acknowledged <= received + may_miss {
+        Ok(())
+    } else {
+        Err(format!(
             "client {client} saw {acknowledged} numbers acknowledged, and the server received {received}"
-        )),
+        ))
     }
 }
 

@@ -275,9 +275,10 @@ impl<'a> Population<'a> {
     }
 
     fn side(&mut self) -> Side {
-        match self.random.percent(50) {
-            true => Side::Server,
-            false => Side::Client,
+        if self.random.percent(50) {
+            Side::Server
+        } else {
+            Side::Client
         }
     }
 

@@ -9,9 +9,10 @@ use crate::errno::Errno;
 
 /// The address that C points to; nothing if it points nowhere.
 pub(crate) fn optional(pointer: *const sockaddr) -> Result<Option<SocketAddr>, Errno> {
-    match pointer.is_null() {
-        true => Ok(None),
-        false => given(pointer).map(Some),
+    if pointer.is_null() {
+        Ok(None)
+    } else {
+        given(pointer).map(Some)
     }
 }
 

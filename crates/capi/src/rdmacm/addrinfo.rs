@@ -102,9 +102,10 @@ fn look_up(node: *const c_char, service: *const c_char, hints: *const abi::rdma_
     let list: *mut abi::rdma_addrinfo = allocate(size_of::<abi::rdma_addrinfo>())?.cast();
     // SAFETY: just allocated, zeroed, and nobody else knows it.
     let entry = unsafe { &mut *list };
-    let filled = match node.is_null() && service.is_null() {
-        true => repeat(entry, hints),
-        false => resolve(entry, node, service, hints),
+    let filled = if node.is_null() && service.is_null() {
+        repeat(entry, hints)
+    } else {
+        resolve(entry, node, service, hints)
     };
     let filled = filled.and_then(|()| add_source(entry, hints));
     filled.inspect_err(|_| free_list(list))?;
@@ -194,9 +195,10 @@ fn fill(
     answer: &addrinfo,
 ) -> Result<(), Errno> {
     let is_datagram = answer.ai_socktype == libc::SOCK_DGRAM;
-    let (queue_pair, space) = match is_datagram {
-        true => (abi::IBV_QPT_UD, abi::RDMA_PS_UDP),
-        false => (abi::IBV_QPT_RC, abi::RDMA_PS_TCP),
+    let (queue_pair, space) = if is_datagram {
+        (abi::IBV_QPT_UD, abi::RDMA_PS_UDP)
+    } else {
+        (abi::IBV_QPT_RC, abi::RDMA_PS_TCP)
     };
     let or =
         |hint: Option<c_int>, usual: u32| hint.filter(|it| *it != 0).unwrap_or(usual.cast_signed());
@@ -228,19 +230,21 @@ fn copy(address: *const sockaddr, length: socklen_t) -> Result<*mut sockaddr, Er
 }
 
 fn copy_text(text: *const c_char) -> *mut c_char {
-    match text.is_null() {
-        true => ptr::null_mut(),
+    if text.is_null() {
+        ptr::null_mut()
+    } else {
         // SAFETY: a text with a zero at its end.
-        false => unsafe { libc::strdup(text) },
+        unsafe { libc::strdup(text) }
     }
 }
 
 fn allocate(length: usize) -> Result<*mut c_void, Errno> {
     // SAFETY: takes no pointers.
     let place = unsafe { libc::calloc(1, length.max(1)) };
-    match place.is_null() {
-        true => Err(Errno::NO_MEMORY),
-        false => Ok(place),
+    if place.is_null() {
+        Err(Errno::NO_MEMORY)
+    } else {
+        Ok(place)
     }
 }
 

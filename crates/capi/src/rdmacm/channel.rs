@@ -62,9 +62,10 @@ pub(super) fn create<'a>() -> Result<&'a Channel, Errno> {
 impl Told {
     /// Fails in the child of a fork: its events go to the parent.
     pub(super) fn check_ours(&self) -> Result<(), Errno> {
-        match self.generation == net::fork::generation() {
-            true => Ok(()),
-            false => Err(Errno::NOT_OURS),
+        if self.generation == net::fork::generation() {
+            Ok(())
+        } else {
+            Err(Errno::NOT_OURS)
         }
     }
 }

@@ -90,9 +90,10 @@ entry! {
             return Err(Errno::INVALID);
         }
         let queue_pair: &Qp = behind(id.read().qp)?;
-        match id.identifier()?.notify_established(queue_pair.number)? {
-            true => Ok(MinusOne::DONE),
-            false => Err(Errno(libc::EISCONN)),
+        if id.identifier()?.notify_established(queue_pair.number)? {
+            Ok(MinusOne::DONE)
+        } else {
+            Err(Errno(libc::EISCONN))
         }
     }
 
@@ -110,9 +111,10 @@ entry! {
     /// a program sets is as if the peer did not agree to it.
     export fn rdma_set_local_ece(id: &Id, options: Given<abi::ibv_ece>) -> MinusOne {
         let given = options.0;
-        match id.read().qp.is_null() && given.vendor_id != 0 && given.comp_mask == 0 {
-            true => Ok(MinusOne::DONE),
-            false => Err(Errno::INVALID),
+        if id.read().qp.is_null() && given.vendor_id != 0 && given.comp_mask == 0 {
+            Ok(MinusOne::DONE)
+        } else {
+            Err(Errno::INVALID)
         }
     }
 
@@ -135,16 +137,18 @@ fn given(
     let given = unsafe { parameters.as_ref() }.copied();
     let is_tcp = id.read().ps == abi::RDMA_PS_TCP;
     let Some(parameters) = &given else {
-        return match id.read().qp.is_null() {
-            true => Err(Errno::INVALID),
-            false => Ok(None),
+        return if id.read().qp.is_null() {
+            Err(Errno::INVALID)
+        } else {
+            Ok(None)
         };
     };
     let allowed = |depth: u8| depth == AS_MANY_AS_POSSIBLE || depth <= MAX_RESPONDER_RESOURCES;
     let fits = allowed(parameters.responder_resources) && allowed(parameters.initiator_depth);
-    match !is_tcp || fits {
-        true => Ok(given),
-        false => Err(Errno::INVALID),
+    if !is_tcp || fits {
+        Ok(given)
+    } else {
+        Err(Errno::INVALID)
     }
 }
 

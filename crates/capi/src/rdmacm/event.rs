@@ -115,9 +115,10 @@ fn next_soon(channel: &channel::Told) -> Result<Option<*mut abi::rdma_cm_event>,
         return Err(Errno::TRY_AGAIN);
     }
     let signal = channel.events.sleep_for(interruption::PATIENCE);
-    match signal && interruption::signals_end_calls() {
-        true => Err(Errno(libc::EINTR)),
-        false => Ok(None),
+    if signal && interruption::signals_end_calls() {
+        Err(Errno(libc::EINTR))
+    } else {
+        Ok(None)
     }
 }
 
@@ -169,9 +170,10 @@ fn tell_request(
             draft.datagram(abi::rdma_ud_param::default(), private_data);
         }
     }
-    let alone = match listener.state().sync {
-        true => channel::migrate(id, None),
-        false => Ok(()),
+    let alone = if listener.state().sync {
+        channel::migrate(id, None)
+    } else {
+        Ok(())
     };
     if alone.and_then(|()| id.refresh()).is_err() {
         id::destroy(id);
@@ -365,9 +367,10 @@ fn way(id: &Id, address: impl FnOnce(&rocinante::Context) -> Address) -> abi::ib
 }
 
 fn start_of(bytes: &[u8]) -> *const c_void {
-    match bytes.is_empty() {
-        true => std::ptr::null(),
-        false => bytes.as_ptr().cast(),
+    if bytes.is_empty() {
+        std::ptr::null()
+    } else {
+        bytes.as_ptr().cast()
     }
 }
 

@@ -302,9 +302,10 @@ const RDMA_PS_IPOIB: u32 = 2;
 const DEFAULT_PARTITION: u16 = 0xffff;
 
 fn gid(address: SocketAddr) -> abi::ibv_gid {
-    let raw = match address.ip().is_unspecified() {
-        true => [0; 16],
-        false => Gid::from(address.ip()).bytes(),
+    let raw = if address.ip().is_unspecified() {
+        [0; 16]
+    } else {
+        Gid::from(address.ip()).bytes()
     };
     abi::ibv_gid { raw }
 }

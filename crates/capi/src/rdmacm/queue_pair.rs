@@ -190,9 +190,10 @@ fn choose_domain(id: &Id, init: &mut abi::ibv_qp_init_attr_ex) -> Result<(), Err
     }
     // SAFETY: null, or by the program's promise a live domain.
     let domain = unsafe { init.pd.as_ref() }.ok_or(Errno::INVALID)?;
-    match domain.context == shown.verbs {
-        true => Ok(()),
-        false => Err(Errno::INVALID),
+    if domain.context == shown.verbs {
+        Ok(())
+    } else {
+        Err(Errno::INVALID)
     }
 }
 

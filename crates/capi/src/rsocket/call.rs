@@ -168,10 +168,11 @@ entry! {
         if c_int::try_from(count).is_err() {
             return Err(Errno::INVALID);
         }
-        let entries: &mut [pollfd] = match entries.0.is_null() {
-            true => &mut [],
+        let entries: &mut [pollfd] = if entries.0.is_null() {
+            &mut []
+        } else {
             // SAFETY: the program has so many entries there, and gives them up for this call.
-            false => unsafe { std::slice::from_raw_parts_mut(entries.0, count) },
+            unsafe { std::slice::from_raw_parts_mut(entries.0, count) }
         };
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
         Ok(MinusOne(poll::poll(entries, timeout)? as c_int))
@@ -439,9 +440,10 @@ const MOST_BYTES: usize = 0x7fff_f000;
 /// Fails for a list of buffers that is longer than Linux allows.
 fn check_list(length: usize, too_long: Errno) -> Result<(), Errno> {
     const MOST: usize = 1024;
-    match length <= MOST {
-        true => Ok(()),
-        false => Err(too_long),
+    if length <= MOST {
+        Ok(())
+    } else {
+        Err(too_long)
     }
 }
 

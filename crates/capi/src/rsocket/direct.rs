@@ -32,17 +32,17 @@ impl Stream {
         let mut inner = self.lock();
         let Inner { pipe, mapped, .. } = &mut *inner;
         let pipe = pipe.as_mut().ok_or(Errno::INVALID)?;
-        let entry = match writable {
-            true => {
-                let taken = |entry: &u16| mapped.iter().any(|it| it.entry == Some(*entry));
-                let free = (0..pipe.peer_mappings()).find(|entry| !taken(entry));
-                Some(free.ok_or(Errno::NO_MEMORY)?)
-            }
-            false => None,
+        let entry = if writable {
+            let taken = |entry: &u16| mapped.iter().any(|it| it.entry == Some(*entry));
+            let free = (0..pipe.peer_mappings()).find(|entry| !taken(entry));
+            Some(free.ok_or(Errno::NO_MEMORY)?)
+        } else {
+            None
         };
-        let access = match writable {
-            true => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-            false => Access::LOCAL_WRITE,
+        let access = if writable {
+            Access::LOCAL_WRITE | Access::REMOTE_WRITE
+        } else {
+            Access::LOCAL_WRITE
         };
         let called = start.addr() as u64;
         let (extent, called) = memory::extent(start, length, called, access)?;

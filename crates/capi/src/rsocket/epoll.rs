@@ -195,9 +195,10 @@ impl Set {
                 .collect()
         };
         entries.extend(sockets.iter().map(|socket| entry(socket.descriptor())));
-        let longest = match sockets.is_empty() {
-            true => left,
-            false => Some(left.map_or(LONGEST_SLEEP, |left| left.min(LONGEST_SLEEP))),
+        let longest = if sockets.is_empty() {
+            left
+        } else {
+            Some(left.map_or(LONGEST_SLEEP, |left| left.min(LONGEST_SLEEP)))
         };
         poll::system_poll(&mut entries, longest).map(drop)
     }
@@ -269,9 +270,10 @@ impl Member {
 /// The events of `poll` have the same numbers in epoll.
 fn events_of(readiness: Readiness, wanted: u32) -> u32 {
     let ready = poll::events_of(readiness, (wanted & 0x7fff) as i16);
-    let left = match readiness.hung_up && !readiness.unread {
-        true => EPOLLRDHUP.cast_unsigned() & wanted,
-        false => 0,
+    let left = if readiness.hung_up && !readiness.unread {
+        EPOLLRDHUP.cast_unsigned() & wanted
+    } else {
+        0
     };
     u32::from(ready.cast_unsigned()) | left
 }

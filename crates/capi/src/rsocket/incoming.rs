@@ -77,9 +77,10 @@ impl Pipe {
         let received = self.receive.received;
         self.receive.tell_at = received.wrapping_add(self.sizes.receive_queue / 2);
         let message = Message::Credits(received.wrapping_add(self.sizes.receive_queue));
-        let told = match buffer_free {
-            true => self.grant_buffer(message, half),
-            false => self.say(message),
+        let told = if buffer_free {
+            self.grant_buffer(message, half)
+        } else {
+            self.say(message)
         };
         if told.is_err() {
             self.break_off(Errno(libc::EIO));

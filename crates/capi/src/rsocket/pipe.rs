@@ -139,13 +139,11 @@ impl Pipe {
             .poll(self.completions, usize::MAX, |it| done.push(it));
         let mut receives = 0;
         for completion in &done {
-            match completion.work.is_receive() {
-                true if completion.status == Status::Success => {
-                    receives += 1;
-                    self.take(completion);
-                }
-                true => {}
-                false => self.complete(completion),
+            if !completion.work.is_receive() {
+                self.complete(completion);
+            } else if completion.status == Status::Success {
+                receives += 1;
+                self.take(completion);
             }
         }
         if self.open.connected {
@@ -243,10 +241,13 @@ impl Pipe {
                 self.learn_targets();
             }
             Some(Message::Disconnect) => self.part(),
-            Some(Message::Shutdown) => match self.open.writing {
-                true => self.open.reading = false,
-                false => self.part(),
-            },
+            Some(Message::Shutdown) => {
+                if self.open.writing {
+                    self.open.reading = false;
+                } else {
+                    self.part();
+                }
+            }
             Some(Message::Map(_) | Message::KeepAlive) | None => {}
         }
     }

@@ -78,17 +78,14 @@ impl Target {
     /// As it is written into the peer's memory, in the peer's own byte order.
     pub(super) fn emit(self, big_endian: bool) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
-        match big_endian {
-            true => {
-                bytes[..8].copy_from_slice(&self.address.to_be_bytes());
-                bytes[8..12].copy_from_slice(&self.key.to_be_bytes());
-                bytes[12..].copy_from_slice(&self.length.to_be_bytes());
-            }
-            false => {
-                bytes[..8].copy_from_slice(&self.address.to_le_bytes());
-                bytes[8..12].copy_from_slice(&self.key.to_le_bytes());
-                bytes[12..].copy_from_slice(&self.length.to_le_bytes());
-            }
+        if big_endian {
+            bytes[..8].copy_from_slice(&self.address.to_be_bytes());
+            bytes[8..12].copy_from_slice(&self.key.to_be_bytes());
+            bytes[12..].copy_from_slice(&self.length.to_be_bytes());
+        } else {
+            bytes[..8].copy_from_slice(&self.address.to_le_bytes());
+            bytes[8..12].copy_from_slice(&self.key.to_le_bytes());
+            bytes[12..].copy_from_slice(&self.length.to_le_bytes());
         }
         bytes
     }
@@ -97,17 +94,18 @@ impl Target {
         let (address, rest) = bytes.split_first_chunk().expect("eight of sixteen bytes");
         let (key, rest) = rest.split_first_chunk().expect("four of eight bytes");
         let length = rest.first_chunk().expect("the last four bytes");
-        match big_endian {
-            true => Self {
+        if big_endian {
+            Self {
                 address: u64::from_be_bytes(*address),
                 key: u32::from_be_bytes(*key),
                 length: u32::from_be_bytes(*length),
-            },
-            false => Self {
+            }
+        } else {
+            Self {
                 address: u64::from_le_bytes(*address),
                 key: u32::from_le_bytes(*key),
                 length: u32::from_le_bytes(*length),
-            },
+            }
         }
     }
 }
@@ -124,9 +122,10 @@ impl Mapping {
 
     pub(super) fn emit(self, big_endian: bool) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
-        let offset = match big_endian {
-            true => self.offset.to_be_bytes(),
-            false => self.offset.to_le_bytes(),
+        let offset = if big_endian {
+            self.offset.to_be_bytes()
+        } else {
+            self.offset.to_le_bytes()
         };
         bytes[..8].copy_from_slice(&offset);
         bytes[8..].copy_from_slice(&self.target.emit(big_endian));
@@ -137,9 +136,10 @@ impl Mapping {
         let (offset, rest) = bytes.split_first_chunk().expect("eight of the bytes");
         let target = rest.first_chunk().expect("the other sixteen");
         Self {
-            offset: match big_endian {
-                true => u64::from_be_bytes(*offset),
-                false => u64::from_le_bytes(*offset),
+            offset: if big_endian {
+                u64::from_be_bytes(*offset)
+            } else {
+                u64::from_le_bytes(*offset)
             },
             target: Target::parse(target, big_endian),
         }
@@ -171,10 +171,7 @@ impl Greeting {
     pub(super) fn emit(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0] = VERSION;
-        bytes[1] = match self.big_endian {
-            true => FLAG_BIG_ENDIAN,
-            false => 0,
-        };
+        bytes[1] = if self.big_endian { FLAG_BIG_ENDIAN } else { 0 };
         if self.mappings > 0 {
             bytes[1] |= FLAG_MAPPINGS;
             bytes[7] = scale_of(self.mappings);
@@ -206,17 +203,19 @@ impl Greeting {
 const LINEAR: u16 = 128;
 
 fn scale_of(count: u16) -> u8 {
-    match count <= LINEAR {
-        true => count as u8,
-        false => (LINEAR | count >> 8) as u8,
+    if count <= LINEAR {
+        count as u8
+    } else {
+        (LINEAR | count >> 8) as u8
     }
 }
 
 fn count_of(scale: u8) -> u16 {
     let scale = u16::from(scale);
-    match scale <= LINEAR {
-        true => scale,
-        false => (scale & !LINEAR) << 8,
+    if scale <= LINEAR {
+        scale
+    } else {
+        (scale & !LINEAR) << 8
     }
 }
 

@@ -314,9 +314,10 @@ impl Stream {
         if how == libc::SHUT_RDWR {
             pipe.open.reading = false;
         }
-        let message = match pipe.open.reading {
-            true => Message::Shutdown,
-            false => Message::Disconnect,
+        let message = if pipe.open.reading {
+            Message::Shutdown
+        } else {
+            Message::Disconnect
         };
         inner = self.wait(inner, false, |pipe| pipe.can_say() || !pipe.open.connected)?;
         let pipe = inner.pipe.as_mut().ok_or(NOT_CONNECTED)?;
@@ -363,12 +364,11 @@ impl Stream {
             if nonblocking {
                 return Err(inner.refuse());
             }
-            inner = match served {
-                true => {
-                    let waited = self.changed.wait_timeout(inner, PATIENCE);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-                false => self.sleep(inner)?,
+            inner = if served {
+                let waited = self.changed.wait_timeout(inner, PATIENCE);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            } else {
+                self.sleep(inner)?
             };
         }
     }

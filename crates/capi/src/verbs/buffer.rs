@@ -134,9 +134,10 @@ fn check_hints(init: &abi::ibv_dmah_init_attr) -> Result<(), Errno> {
         || asks(abi::IBV_DMAH_INIT_ATTR_MASK_PH) && init.ph > LARGEST_HINT
         || asks(abi::IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE)
             && init.tph_mem_type > abi::IBV_TPH_MEM_TYPE_PM;
-    match is_wrong {
-        true => Err(Errno::INVALID),
-        false => Ok(()),
+    if is_wrong {
+        Err(Errno::INVALID)
+    } else {
+        Ok(())
     }
 }
 

@@ -191,17 +191,19 @@ impl Open {
     /// Sleeps until the bell rings, but not for long. A signal may end the whole call.
     pub(crate) fn sleep(&self, bell: &Bell) -> Result<(), Errno> {
         let until = Instant::now() + interruption::PATIENCE;
-        match self.raw().sleep(bell, Some(until))? && interruption::signals_end_calls() {
-            true => Err(Errno(libc::EINTR)),
-            false => Ok(()),
+        if self.raw().sleep(bell, Some(until))? && interruption::signals_end_calls() {
+            Err(Errno(libc::EINTR))
+        } else {
+            Ok(())
         }
     }
 
     /// Fails in the child of a fork: the device stays with the parent.
     pub(crate) fn check_ours(&self) -> Result<(), Errno> {
-        match self.raw().is_inherited() {
-            true => Err(Errno::NOT_OURS),
-            false => Ok(()),
+        if self.raw().is_inherited() {
+            Err(Errno::NOT_OURS)
+        } else {
+            Ok(())
         }
     }
 }

@@ -133,17 +133,19 @@ const HANDLE_IS_VALID: u32 = 1;
 
 /// Whether there is nothing to copy. Fails if there is something, but nowhere.
 fn is_nothing(memory: *const c_void, length: usize) -> Result<bool, Errno> {
-    match memory.is_null() && length > 0 {
-        true => Err(Errno::INVALID),
-        false => Ok(length == 0),
+    if memory.is_null() && length > 0 {
+        Err(Errno::INVALID)
+    } else {
+        Ok(length == 0)
     }
 }
 
 fn check_range(memory: &DeviceMemory, offset: u64, length: usize) -> Result<(), Errno> {
     let end = offset.checked_add(length as u64).ok_or(Errno::INVALID)?;
     let in_units = offset.is_multiple_of(UNIT) && (length as u64).is_multiple_of(UNIT);
-    match end <= memory.buffer.len() as u64 && in_units {
-        true => Ok(()),
-        false => Err(Errno::INVALID),
+    if end <= memory.buffer.len() as u64 && in_units {
+        Ok(())
+    } else {
+        Err(Errno::INVALID)
     }
 }

@@ -78,17 +78,19 @@ entry! {
         if !asks(abi::IBV_REG_MR_MASK_ADDR) {
             return Err(Errno::INVALID);
         }
-        let hints = match asks(abi::IBV_REG_MR_MASK_DMAH) {
-            true => Some(behind::<&DmaHandle, _>(init.dmah)?),
-            false => None,
+        let hints = if asks(abi::IBV_REG_MR_MASK_DMAH) {
+            Some(behind::<&DmaHandle, _>(init.dmah)?)
+        } else {
+            None
         };
         // As with the kernel: hints are for memory that is pinned.
         if hints.is_some() && access_of(init.access.cast_unsigned())?.contains(Access::ON_DEMAND) {
             return Err(Errno::UNSUPPORTED);
         }
-        let called = match asks(abi::IBV_REG_MR_MASK_IOVA) {
-            true => init.iova,
-            false => init.addr.addr() as u64,
+        let called = if asks(abi::IBV_REG_MR_MASK_IOVA) {
+            init.iova
+        } else {
+            init.addr.addr() as u64
         };
         let region = register(domain, init.addr, init.length, called, init.access.cast_unsigned())?;
         if let Some(hints) = hints {
@@ -245,20 +247,20 @@ pub(crate) fn extent(
     let on_demand = access.contains(Access::ON_DEMAND);
     let everything = on_demand && address.is_null() && length == usize::MAX;
     // All memory there is, from its second byte on: at the first one there never is any.
-    let (start, length, called) = match everything {
-        true => (NonNull::dangling(), u64::MAX - 1, 1),
-        false => {
-            let start = NonNull::new(address.cast::<u8>()).ok_or(Errno::FAULT)?;
-            (start, length as u64, called)
-        }
+    let (start, length, called) = if everything {
+        (NonNull::dangling(), u64::MAX - 1, 1)
+    } else {
+        let start = NonNull::new(address.cast::<u8>()).ok_or(Errno::FAULT)?;
+        (start, length as u64, called)
     };
     if !everything {
         pages::check(address.addr(), length as usize, access)?;
     }
     faults::install();
-    let access = match on_demand {
-        true => &foreign::ON_DEMAND,
-        false => &foreign::PINNED,
+    let access = if on_demand {
+        &foreign::ON_DEMAND
+    } else {
+        &foreign::PINNED
     };
     // SAFETY: those functions find out when the memory is not there. It is C's memory: nobody has Rust
     // references to it.
@@ -290,20 +292,21 @@ fn reregister(
     }
     region.check_handle()?;
     let asks = |flag| flags & flag != 0;
-    let access = match asks(abi::IBV_REREG_MR_CHANGE_ACCESS) {
-        true => Some(access_of(access)?),
-        false => None,
+    let access = if asks(abi::IBV_REREG_MR_CHANGE_ACCESS) {
+        Some(access_of(access)?)
+    } else {
+        None
     };
-    let domain = match asks(abi::IBV_REREG_MR_CHANGE_PD) {
-        true => Some(domain.ok_or(Errno::INVALID)?),
-        false => None,
+    let domain = if asks(abi::IBV_REREG_MR_CHANGE_PD) {
+        Some(domain.ok_or(Errno::INVALID)?)
+    } else {
+        None
     };
-    let place = match asks(abi::IBV_REREG_MR_CHANGE_TRANSLATION) {
-        true => {
-            let rights = access.unwrap_or(Access::LOCAL_WRITE);
-            Some(extent(address, length, address.addr() as u64, rights)?)
-        }
-        false => None,
+    let place = if asks(abi::IBV_REREG_MR_CHANGE_TRANSLATION) {
+        let rights = access.unwrap_or(Access::LOCAL_WRITE);
+        Some(extent(address, length, address.addr() as u64, rights)?)
+    } else {
+        None
     };
     let moved = place.is_some();
     let key = region.registration.local_key;

@@ -108,9 +108,10 @@ pub(crate) fn break_off(queue_pair: &Qp) {
 /// Tells the user, if he wants to know; the program is only told that it is wrong.
 fn explain(queue_pair: &Qp, misuse: Misuse) -> Errno {
     let raw = queue_pair.open.raw();
-    let errno = match misuse.asks_for_newer_attributes() {
-        true => Errno::UNSUPPORTED,
-        false => Errno::INVALID,
+    let errno = if misuse.asks_for_newer_attributes() {
+        Errno::UNSUPPORTED
+    } else {
+        Errno::INVALID
     };
     raw.explain(Some(queue_pair.number), misuse);
     errno

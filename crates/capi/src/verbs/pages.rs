@@ -20,17 +20,19 @@ pub(super) fn check(address: usize, length: usize, access: Access) -> Result<(),
     }
     let first = address & !(page - 1);
     let last = end.checked_next_multiple_of(page).ok_or(Errno::INVALID)?;
-    let advice = match access.contains(Access::LOCAL_WRITE) {
-        true => libc::MADV_POPULATE_WRITE,
-        false => libc::MADV_POPULATE_READ,
+    let advice = if access.contains(Access::LOCAL_WRITE) {
+        libc::MADV_POPULATE_WRITE
+    } else {
+        libc::MADV_POPULATE_READ
     };
     match populate(first, last - first, advice) {
         Ok(()) => Ok(()),
         // Kernels before 5.14 don't know the advice at all, not even for no memory.
         Err(libc::EINVAL) if populate(first, 0, advice).is_err() => {
-            match is_mapped(first, (last - first) / page) {
-                true => Ok(()),
-                false => Err(Errno::FAULT),
+            if is_mapped(first, (last - first) / page) {
+                Ok(())
+            } else {
+                Err(Errno::FAULT)
             }
         }
         Err(_) => Err(Errno::FAULT),
@@ -39,9 +41,10 @@ pub(super) fn check(address: usize, length: usize, access: Access) -> Result<(),
 
 /// Whether memory on demand is there now, for reading or for writing; faults it in.
 pub(super) fn are_present(address: usize, length: usize, writing: bool) -> bool {
-    let access = match writing {
-        true => Access::LOCAL_WRITE,
-        false => Access::empty(),
+    let access = if writing {
+        Access::LOCAL_WRITE
+    } else {
+        Access::empty()
     };
     length == 0 || check(address, length, access).is_ok()
 }

@@ -178,12 +178,13 @@ pub(super) fn give<'a>(context: &Context, init: &abi::ibv_qp_init_attr_ex, pair:
         ..Default::default()
     };
     let asks_for_posting = init.comp_mask & abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
-    let front = match asks_for_posting {
-        true => extended_send::operations(base),
-        false => abi::ibv_qp_ex {
+    let front = if asks_for_posting {
+        extended_send::operations(base)
+    } else {
+        abi::ibv_qp_ex {
             qp_base: base,
             ..Default::default()
-        },
+        }
     };
     let number = pair.number;
     let queue_pair = Qp::make(front, pair);

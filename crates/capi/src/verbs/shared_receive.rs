@@ -168,9 +168,10 @@ fn create<'a>(
 
 /// No more than the device says that it can have.
 fn check_size(receives: u32) -> Result<(), Errno> {
-    match receives <= MAX_REQUESTS {
-        true => Ok(()),
-        false => Err(Errno::INVALID),
+    if receives <= MAX_REQUESTS {
+        Ok(())
+    } else {
+        Err(Errno::INVALID)
     }
 }
 

@@ -76,11 +76,13 @@ entry! {
 
 /// What a window is to open.
 pub(super) fn binding_of(info: &abi::ibv_mw_bind_info) -> Result<Binding, Errno> {
-    let region = match info.mr.is_null() {
-        // Nothing: a window without length closes.
-        true if info.length == 0 => Key::new(0),
-        true => return Err(Errno::INVALID),
-        false => memory::region_at(info.mr)?.registration.local_key,
+    let region = if !info.mr.is_null() {
+        memory::region_at(info.mr)?.registration.local_key
+    } else if info.length == 0 {
+        // A window of length 0 is unbound.
+        Key::new(0)
+    } else {
+        return Err(Errno::INVALID);
     };
     Ok(Binding {
         region,

@@ -43,9 +43,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
     } else {
         for (name, value) in Environment::new(&options.settings, Reader::Shell)?.set() {
-            match options.lines {
-                true => line(&mut script, name, value)?,
-                false => export(&mut script, name, value)?,
+            if options.lines {
+                line(&mut script, name, value)?;
+            } else {
+                export(&mut script, name, value)?;
             }
         }
     }

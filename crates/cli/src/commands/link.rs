@@ -94,9 +94,10 @@ fn target(words: &[String]) -> anyhow::Result<&str> {
 }
 
 fn answer(links: &Links, json: bool, sentence: &str) -> anyhow::Result<()> {
-    match json {
-        true => show(links, json),
-        false => print_line(sentence),
+    if json {
+        show(links, json)
+    } else {
+        print_line(sentence)
     }
 }
 

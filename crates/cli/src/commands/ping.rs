@@ -78,9 +78,10 @@ pub(crate) struct Options {
 /// Pings, or waits for pings.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     interrupt::watch()?;
-    match options.server {
-        true => server::run(options)?,
-        false => client::run(options)?,
+    if options.server {
+        server::run(options)?;
+    } else {
+        client::run(options)?;
     }
     Ok(interrupt::exit_code())
 }

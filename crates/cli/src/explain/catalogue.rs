@@ -45,9 +45,10 @@ fn wrapped(entry: &Entry) -> String {
 /// Breaks a line at the last space before it gets too long; what follows is indented as it is.
 fn wrap(line: &str) -> String {
     const WIDTH: usize = 96;
-    let indent = match line.starts_with("- ") || line.starts_with("  ") {
-        true => "  ",
-        false => "",
+    let indent = if line.starts_with("- ") || line.starts_with("  ") {
+        "  "
+    } else {
+        ""
     };
     let mut wrapped = String::new();
     let mut column = 0;

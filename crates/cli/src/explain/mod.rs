@@ -136,9 +136,10 @@ fn print_json(story: &Story) -> anyhow::Result<()> {
 /// The width of the terminal, or what is good to read in a file.
 fn width() -> usize {
     let stdout = std::io::stdout();
-    let size = match stdout.is_terminal() {
-        true => rustix::termios::tcgetwinsize(&stdout).ok(),
-        false => None,
+    let size = if stdout.is_terminal() {
+        rustix::termios::tcgetwinsize(&stdout).ok()
+    } else {
+        None
     };
     size.map_or(View::default().width, |size| size.ws_col.into())
 }

@@ -70,9 +70,10 @@ impl Client {
         let mut report = Report::begin(server, self.station.mtu.bytes(), &plan, json)?;
         for &size in &plan.sizes {
             let progress = Progress::new(&plan, size, json);
-            let row = match plan.test.is_latency() {
-                true => self.latency(size, &progress)?,
-                false => self.bandwidth(size, &progress)?,
+            let row = if plan.test.is_latency() {
+                self.latency(size, &progress)?
+            } else {
+                self.bandwidth(size, &progress)?
             };
             drop(progress);
             report.push(row)?;
@@ -148,9 +149,10 @@ impl Client {
         self.control.say(&Order::Tcp { size })?;
         let server = SocketAddr::new(self.server, self.control.hear::<u16>()?);
         let plan = &self.station.plan;
-        let measured = match plan.test.is_latency() {
-            true => tcp::latency(server, plan, size)?,
-            false => tcp::bandwidth(server, plan, size)?,
+        let measured = if plan.test.is_latency() {
+            tcp::latency(server, plan, size)?
+        } else {
+            tcp::bandwidth(server, plan, size)?
         };
         match self.control.hear()? {
             Tally::Failed(why) => bail!("the server failed: {why}"),

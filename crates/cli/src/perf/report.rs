@@ -227,14 +227,11 @@ impl Report {
         } else {
             "MiB/sec"
         };
-        let mut head = match self.plan.test.is_latency() {
-            true => {
-                "   #bytes   #iterations  t_min[usec]  t_max[usec]  t_typical[usec]  t_avg[usec]  \
+        let mut head = if self.plan.test.is_latency() {
+            "   #bytes   #iterations  t_min[usec]  t_max[usec]  t_typical[usec]  t_avg[usec]  \
                  t_stdev[usec]  99%[usec]  99.9%[usec]"
-            }
-            false => {
-                "   #bytes   #iterations    BW peak[MiB/sec]   BW average[MiB/sec]   MsgRate[Mpps]"
-            }
+        } else {
+            "   #bytes   #iterations    BW peak[MiB/sec]   BW average[MiB/sec]   MsgRate[Mpps]"
         }
         .to_owned();
         if self.plan.counts_arrivals() {

@@ -126,12 +126,13 @@ impl Server {
         station.clear_last_byte(size);
         self.control.say(&Through)?;
         let own = plan.bidirectional.then_some(plan.amount);
-        let (Through, done) = self
-            .control
-            .hear_during(|stop| match plan.test.is_latency() {
-                true => latency::answer(station, size, stop).map(|()| Tally::Done),
-                false => bandwidth::serve(station, size, own, stop).map(Tally::Counted),
-            })?;
+        let (Through, done) = self.control.hear_during(|stop| {
+            if plan.test.is_latency() {
+                latency::answer(station, size, stop).map(|()| Tally::Done)
+            } else {
+                bandwidth::serve(station, size, own, stop).map(Tally::Counted)
+            }
+        })?;
         self.control.say(&tally(done))
     }
 

@@ -280,9 +280,10 @@ impl Station {
 
     /// What completed, if anything has; sleeps a while for it if the plan says so.
     pub(super) fn next(&self) -> anyhow::Result<Option<Done>> {
-        let completion = match self.plan.events {
-            true => self.completions.wait_for(Duration::from_millis(50)),
-            false => self.poll(),
+        let completion = if self.plan.events {
+            self.completions.wait_for(Duration::from_millis(50))
+        } else {
+            self.poll()
         };
         completion
             .map(|completion| self.take(&completion))

@@ -86,9 +86,10 @@ pub(crate) enum Role {
 impl Role {
     /// The side that plays this part when we play `ours`.
     pub(crate) fn side(self, ours: Role) -> Side {
-        match self == ours {
-            true => Side::Ours,
-            false => Side::Kernel,
+        if self == ours {
+            Side::Ours
+        } else {
+            Side::Kernel
         }
     }
 }

@@ -30,9 +30,10 @@ pub(super) fn rows() -> Vec<Row> {
 }
 
 fn cable(path_mtu: u32) -> Cable {
-    match path_mtu <= USUAL_MTU {
-        true => Cable::USUAL,
-        false => Cable::JUMBO,
+    if path_mtu <= USUAL_MTU {
+        Cable::USUAL
+    } else {
+        Cable::JUMBO
     }
 }
 

@@ -22,9 +22,10 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     debug(options.debug, || {
         "rdma_bind_addr successful\nrdma_listen".to_owned()
     })?;
-    match options.persistent {
-        true => serve_all(&listener, options),
-        false => serve_one(listener, options)?,
+    if options.persistent {
+        serve_all(&listener, options);
+    } else {
+        serve_one(listener, options)?;
     }
     Ok(())
 }

@@ -100,10 +100,7 @@ impl Station {
 
 /// Says a step, if anybody wants to hear it.
 pub(super) fn debug(wanted: bool, step: impl FnOnce() -> String) -> anyhow::Result<()> {
-    match wanted {
-        true => print_line(step()),
-        false => Ok(()),
-    }
+    if wanted { print_line(step()) } else { Ok(()) }
 }
 
 /// A conversation.
