@@ -1,6 +1,6 @@
-//! Clocks that programs compare completions with.
+//! The clocks of completion timestamps.
 
-/// Nanoseconds of a clock of the system.
+/// Reads a clock of the system, in nanoseconds.
 fn read(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,

@@ -1,8 +1,8 @@
-//! The door: every call from C comes through here.
+//! The C entry points.
 //!
-//! [`entry!`] turns an ordinary function, whose arguments are references and numbers and whose
-//! outcome is a `Result`, into one that C can call: it guards against panics, converts the
-//! arguments, and tells a failure in the way that the function's return type stands for.
+//! [`entry!`] makes an ordinary function, whose arguments are references and numbers and whose result is a
+//! `Result`, callable from C. It stops panics, converts the arguments, and reports a failure in the way of
+//! the return type.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,17 +15,17 @@ pub(crate) trait FromC: Sized {
     /// What C passes.
     type Raw;
 
-    /// Makes sense of it.
+    /// Converts it.
     ///
     /// # Safety
-    /// A pointer must be what the header of the C function says: null, or to a live object of that
-    /// type that nobody else changes in a way that the header forbids.
+    /// A pointer must be what the header of the C function says: null, or to a live object of that type that
+    /// no other thread changes in a way that the header forbids.
     unsafe fn from_c(raw: Self::Raw) -> Result<Self, Errno>;
 }
 
-/// What C gets back.
+/// A return value for C.
 pub(crate) trait ToC {
-    /// What stands for a failure.
+    /// The value that reports a failure. Sets `errno` where the type needs it.
     fn failure(errno: Errno) -> Self;
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct CountOrMinusOne(pub(crate) isize);
 #[repr(transparent)]
 pub(crate) struct CountOrErrno(pub(crate) isize);
 
-/// The number of completions, or a negative one.
+/// The number of completions, or a negative error number.
 #[repr(transparent)]
 pub(crate) struct Polled(pub(crate) c_int);
 
@@ -84,7 +84,7 @@ impl ToC for Polled {
     }
 }
 
-macro_rules! zero_if_it_fails {
+macro_rules! zero_on_failure {
     ($($type:ty)*) => {
         $(impl ToC for $type {
             fn failure(_: Errno) -> Self {
@@ -94,7 +94,7 @@ macro_rules! zero_if_it_fails {
     };
 }
 
-zero_if_it_fails!(u8 u16 u32 u64);
+zero_on_failure!(u8 u16 u32 u64);
 
 impl<T> ToC for *mut T {
     fn failure(errno: Errno) -> Self {
@@ -116,7 +116,7 @@ impl ToC for () {
     }
 }
 
-macro_rules! passed_as_they_are {
+macro_rules! passed_by_value {
     ($($type:ty)*) => {
         $(impl FromC for $type {
             type Raw = Self;
@@ -129,9 +129,9 @@ macro_rules! passed_as_they_are {
     };
 }
 
-passed_as_they_are!(u8 u16 u32 u64 usize c_int i64 *mut c_void *const c_void);
+passed_by_value!(u8 u16 u32 u64 usize c_int i64 *mut c_void *const c_void);
 
-/// A pointer that is looked at later.
+/// A pointer that the function checks itself.
 pub(crate) struct Pointer<T>(pub(crate) *mut T);
 
 impl<T> FromC for Pointer<T> {
@@ -143,10 +143,10 @@ impl<T> FromC for Pointer<T> {
     }
 }
 
-/// A structure that C has filled in, copied.
-pub(crate) struct Given<T>(pub(crate) T);
+/// An input structure, copied.
+pub(crate) struct Input<T>(pub(crate) T);
 
-impl<T: Copy> FromC for Given<T> {
+impl<T: Copy> FromC for Input<T> {
     type Raw = *mut T;
 
     #[inline]
@@ -159,38 +159,38 @@ impl<T: Copy> FromC for Given<T> {
     }
 }
 
-/// A place that C wants filled in.
-pub(crate) struct Place<T>(*mut T);
+/// An output parameter. Some functions read it first.
+pub(crate) struct Output<T>(*mut T);
 
-impl<T> Place<T> {
-    /// Fills it in.
+impl<T> Output<T> {
+    /// Writes it.
     pub(crate) fn put(&mut self, value: T) {
-        // SAFETY: not null, so by the promise at `from_c` a place for one value; C gave it up for
-        // this call.
+        // SAFETY: not null, so by the promise at `from_c` memory for one value, which no other thread uses
+        // during this call.
         unsafe { self.0.write(value) };
     }
 
-    /// Fills in a part of it.
+    /// Changes a part of it.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut T)) {
-        // SAFETY: as for `put`, and what is changed in part was filled in by the caller before.
+        // SAFETY: as for `put`, and the caller has initialized what is changed in part.
         change(unsafe { &mut *self.0 });
     }
 
-    /// Where it is, for who fills in a part of it by hand.
+    /// The pointer itself, for functions that write a part of it.
     pub(crate) fn pointer(&self) -> *mut T {
         self.0
     }
 }
 
-impl<T: Copy> Place<T> {
-    /// What is there now.
+impl<T: Copy> Output<T> {
+    /// Its current content.
     pub(crate) fn get(&self) -> T {
         // SAFETY: as for `change`.
         unsafe { self.0.read() }
     }
 }
 
-impl<T> FromC for Place<T> {
+impl<T> FromC for Output<T> {
     type Raw = *mut T;
 
     #[inline]
@@ -203,12 +203,11 @@ impl<T> FromC for Place<T> {
     }
 }
 
-/// Runs the inside of a call; a panic must not reach C.
+/// Runs the body of a call; a panic must not reach C.
 #[inline]
 pub(crate) fn guard<R: ToC>(inside: impl FnOnce() -> Result<R, Errno>) -> R {
     let _uncancelled = Uncancelled::begin();
-    // Unwind safety: what a panic leaves behind is what a bug of ours leaves behind; the locks
-    // recover from it, and the program gets to know.
+    // Unwind safety: a panic is a bug of ours; the locks recover from it, and the program gets EFAULT.
     match catch_unwind(AssertUnwindSafe(inside)) {
         Ok(Ok(result)) => result,
         Ok(Err(errno)) => R::failure(errno),
@@ -216,7 +215,7 @@ pub(crate) fn guard<R: ToC>(inside: impl FnOnce() -> Result<R, Errno>) -> R {
     }
 }
 
-/// Runs a part of a call that waits; nothing if it has to wait longer.
+/// Runs one step of a blocking call; `None` if it has to wait longer.
 pub(crate) fn guard_wait<R: ToC>(inside: impl FnOnce() -> Result<Option<R>, Errno>) -> Option<R> {
     let mut waits = false;
     let result = guard(|| match inside() {
@@ -232,30 +231,30 @@ pub(crate) fn guard_wait<R: ToC>(inside: impl FnOnce() -> Result<Option<R>, Errn
 
 /// Defines functions that C can call.
 ///
-/// `export fn` makes it a symbol of the library, under a private name that the table of symbols
-/// gives its public name and version; `op fn` is reached through a pointer in a structure. `wait fn`
-/// is exported, too, and called again and again while it gives nothing; its first argument is an object
-/// around an `Arc`, which it waits at.
+/// `export fn` is a symbol of the library, under a private name; the table of symbols gives it its public
+/// name and version. `op fn` is reached through a pointer in a structure. `wait fn` is an exported blocking
+/// call: its body is repeated while it returns `None`. Its first argument is an object around an `Arc`, which
+/// it waits for.
 macro_rules! entry {
     () => {};
     ($(#[$meta:meta])* wait fn $name:ident(
-        $place:ident: &$object:ty $(, $arg:ident: $type:ty)* $(,)?
+        $target:ident: &$object:ty $(, $arg:ident: $type:ty)* $(,)?
     ) -> MinusOne
         $body:block $($rest:tt)*
     ) => {
         $(#[$meta])*
         #[unsafe(export_name = concat!("roci_", stringify!($name)))]
         pub(crate) unsafe extern "C" fn $name(
-            $place: <&$object as $crate::entry::FromC>::Raw,
+            $target: <&$object as $crate::entry::FromC>::Raw,
             $($arg: <$type as $crate::entry::FromC>::Raw),*
         ) -> $crate::entry::MinusOne {
-            $crate::waiting::wait(
+            $crate::blocking::wait(
                 || {
-                    // SAFETY: who calls from C promises what the header says of its arguments.
-                    let object = unsafe { <&$object as $crate::entry::FromC>::from_c($place) }?;
+                    // SAFETY: the C caller promises what the header says about the arguments.
+                    let object = unsafe { <&$object as $crate::entry::FromC>::from_c($target) }?;
                     Ok(std::sync::Arc::clone(object))
                 },
-                |$place| {
+                |$target| {
                     $(
                         // SAFETY: as above.
                         let $arg = unsafe { <$type as $crate::entry::FromC>::from_c($arg) }?;
@@ -292,7 +291,7 @@ macro_rules! entry {
     (@inside ($($arg:ident: $type:ty),*) $body:block) => {
         $crate::entry::guard(|| {
             $(
-                // SAFETY: who calls from C promises what the header says of its arguments.
+                // SAFETY: the C caller promises what the header says about the arguments.
                 let $arg = unsafe { <$type as $crate::entry::FromC>::from_c($arg) }?;
             )*
             $body

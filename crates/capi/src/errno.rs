@@ -1,4 +1,4 @@
-//! What C programs are told when something fails.
+//! Error numbers, and how errors of the other crates map to them.
 
 use std::error::Error;
 use std::ffi::c_int;
@@ -22,24 +22,24 @@ impl Errno {
     pub(crate) const NO_MEMORY: Self = Self(libc::ENOMEM);
     pub(crate) const NO_SPACE: Self = Self(libc::ENOSPC);
     pub(crate) const TRY_AGAIN: Self = Self(libc::EAGAIN);
-    /// The kernel has no such call.
+    /// ENOSYS.
     pub(crate) const NO_CALL: Self = Self(libc::ENOSYS);
-    /// A software device can't have it.
+    /// EOPNOTSUPP: a software device can't have it.
     pub(crate) const UNSUPPORTED: Self = Self(libc::EOPNOTSUPP);
-    /// The device stays with the parent of a fork.
-    pub(crate) const NOT_OURS: Self = Self(libc::EIO);
+    /// EIO: the device belongs to the parent of a fork.
+    pub(crate) const INHERITED: Self = Self(libc::EIO);
 
-    /// What the last system call of this thread said.
+    /// The error of the last system call of this thread.
     pub(crate) fn last() -> Self {
         Self::from(io::Error::last_os_error())
     }
 
-    /// Leaves it where C programs look.
+    /// Sets the C library's `errno`.
     pub(crate) fn set(self) {
-        // SAFETY: the C library gives each thread a place of its own.
-        let place = unsafe { libc::__errno_location() };
-        // SAFETY: that place lives as long as the thread.
-        unsafe { *place = self.0 };
+        // SAFETY: the C library has a variable for each thread.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: that variable lives as long as the thread.
+        unsafe { *errno = self.0 };
     }
 }
 
@@ -54,7 +54,7 @@ impl From<ObjectError> for Errno {
         match error {
             ObjectError::Exhausted => Self::NO_MEMORY,
             ObjectError::InUse(_) => Self::BUSY,
-            ObjectError::Abandoned => Self::NOT_OURS,
+            ObjectError::Abandoned => Self::INHERITED,
             ObjectError::Unknown | ObjectError::OutOfRange { .. } | ObjectError::Mismatch(_) => {
                 Self::INVALID
             }
@@ -76,7 +76,7 @@ impl From<PostError> for Errno {
     fn from(error: PostError) -> Self {
         match error {
             PostError::QueueFull | PostError::NoMemory => Self::NO_MEMORY,
-            PostError::Abandoned => Self::NOT_OURS,
+            PostError::Abandoned => Self::INHERITED,
             _ => Self::INVALID,
         }
     }
@@ -85,7 +85,7 @@ impl From<PostError> for Errno {
 impl From<ModifyError> for Errno {
     fn from(error: ModifyError) -> Self {
         match error {
-            ModifyError::Abandoned => Self::NOT_OURS,
+            ModifyError::Abandoned => Self::INHERITED,
             ModifyError::Path(error) => error.into(),
             _ => Self::INVALID,
         }
@@ -112,8 +112,9 @@ impl From<MulticastError> for Errno {
 }
 
 impl Errno {
-    /// Why a device can't be opened. A number says too little: the reason goes to stderr.
-    pub(crate) fn unopened(error: &OpenError) -> Self {
+    /// The number for a failed open. The number alone is not enough to find the cause, so the error is also
+    /// printed to stderr.
+    pub(crate) fn from_open_error(error: &OpenError) -> Self {
         eprintln!("rocinante: {error}");
         let otherwise = match error {
             OpenError::Join(error) => return Self(error.errno()),
@@ -121,16 +122,16 @@ impl Errno {
             OpenError::Unknown { .. } | OpenError::Device(_) => Self::NO_DEVICE,
             OpenError::Capture(_) | OpenError::Fault(_) => Self::INVALID,
         };
-        Self::of_system(error).unwrap_or(otherwise)
+        Self::from_system(error).unwrap_or(otherwise)
     }
 
-    /// Why devices can't be listed.
-    pub(crate) fn unlisted(error: &DeviceError) -> Self {
-        Self::of_system(error).unwrap_or(Self::NO_DEVICE)
+    /// The number for a failed list of devices.
+    pub(crate) fn from_device_error(error: &DeviceError) -> Self {
+        Self::from_system(error).unwrap_or(Self::NO_DEVICE)
     }
 
-    /// What the system said, if that is at the bottom of it: too many open files, say.
-    pub(crate) fn of_system(error: &(dyn Error + 'static)) -> Option<Self> {
+    /// The number of the system error at the root of it, if there is one: too many open files, for example.
+    pub(crate) fn from_system(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut cause = Some(error);
         while let Some(error) = cause {
             let said = error.downcast_ref::<io::Error>();
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_many_open_files_is_what_it_is() {
+    fn too_many_open_files_is_reported_as_emfile() {
         let full = || io::Error::from_raw_os_error(libc::EMFILE);
         let errors = [
             OpenError::System(full()),
@@ -156,7 +157,7 @@ mod tests {
             OpenError::Join(net::share::JoinError::TooManyFiles { limit: 64 }),
         ];
         for error in errors {
-            assert_eq!(Errno::unopened(&error), Errno(libc::EMFILE));
+            assert_eq!(Errno::from_open_error(&error), Errno(libc::EMFILE));
         }
     }
 }

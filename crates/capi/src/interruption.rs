@@ -1,14 +1,15 @@
-//! Signals and cancellation, as calls that wait have to take them.
+//! Signals and thread cancellation in blocking calls.
 //!
-//! A thread may be cancelled while it waits. The C library then unwinds its stack, which Rust code must
-//! not meet: so cancellation is held back inside of every call, and calls that wait come out of it now
-//! and then to let it happen.
+//! A thread may be cancelled while it waits. The C library then unwinds its stack, which must not happen in
+//! Rust code. So cancellation is disabled inside every call, and a blocking call leaves the Rust code at
+//! intervals to allow it.
 
 use std::ffi::c_int;
 use std::time::Duration;
 
-/// How long a cancelled thread may go on waiting.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
+/// How long a blocking call sleeps before it checks for cancellation. A cancelled thread continues for at
+/// most this long.
+pub(crate) const CANCELLATION_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
@@ -20,7 +21,7 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-/// As long as it lives, this thread is not cancelled.
+/// While it exists, this thread is not cancelled.
 pub(crate) struct Uncancelled(c_int);
 
 impl Uncancelled {
@@ -36,24 +37,24 @@ impl Uncancelled {
 impl Drop for Uncancelled {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: a state that it gave us; nothing is to be written.
+        // SAFETY: a state that `begin` got; null means that nothing is written.
         unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
     }
 }
 
-/// Ends the thread here if it was cancelled. Nothing that has to be dropped may be on the stack up to
-/// the program's own frame.
+/// Ends the thread here if it was cancelled. The stack must not hold anything that needs dropping, up to the
+/// program's own frame.
 #[inline]
 pub(crate) fn cancellation_point() {
-    // SAFETY: takes nothing. If it unwinds, then through this function, `wait` and an entry point, which
-    // by the promise above have nothing to drop.
+    // SAFETY: takes nothing. If it unwinds, it does so through this function, `wait` and an entry point,
+    // which by the promise above have nothing to drop.
     unsafe { pthread_testcancel() };
 }
 
-/// Whether a signal that came ends a call with EINTR: some handler of the program's wants that. Which
-/// signal it was, nobody tells.
+/// Whether a signal that arrived ends a call with EINTR: the program has a handler without SA_RESTART. The
+/// kernel does not say which signal it was, so any handler counts.
 pub(crate) fn signals_end_calls() -> bool {
-    /// About the thread itself, and never while it sleeps.
+    /// Faults of the thread itself, which do not occur while it sleeps.
     const FAULTS: [c_int; 5] = [
         libc::SIGSEGV,
         libc::SIGBUS,
@@ -71,9 +72,9 @@ pub(crate) fn signals_end_calls() -> bool {
 }
 
 fn handler_of(signal: c_int) -> Option<libc::sigaction> {
-    // SAFETY: numbers, a pointer-sized number and an optional function pointer: zero is a value of all.
+    // SAFETY: numbers and an optional function pointer, for which zero is valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: asks only, and writes to the live structure.
+    // SAFETY: only queries, and writes to the live structure.
     let known = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
     (known == 0).then_some(action)
 }

@@ -6,15 +6,16 @@
 //!
 //! The layers, from the outside in:
 //!
-//! - [`symbols`]: the one table of all symbols, their versions, and how each is there. The linker's
-//!   view and `MATRIX.md` follow from it.
-//! - `entry`: the door. Every call from C is a function in an `entry!` block: panics stop there,
-//!   pointers become references, a failure becomes what the return type stands for.
-//!   Calls that wait (`waiting`) come out of it now and then, and keep what they wait at.
+//! - [`symbols`]: the table of all symbols, their versions and how each is implemented. The linker's input
+//!   and `MATRIX.md` are made from it.
+//! - `entry`: the C entry points. Each is a function in an `entry!` block, which stops panics, converts
+//!   pointers to references, and reports a failure in the way of the return type. Blocking calls (`blocking`)
+//!   return to it at intervals, so that the thread can be cancelled.
 //! - `abi`: the structures of the C headers, checked against a C compiler.
-//! - `object`: an object is its C part with our part behind it; a handle is a pointer to both.
-//! - `verbs`: libibverbs, one file for each kind of object. `ibv_post_send` and `ibv_wr_*` build
-//!   the same requests of the engine and hand them over under one lock.
+//! - `object`: an object is the structure that C sees, followed by our own fields; a handle is a pointer to
+//!   it.
+//! - `verbs`: libibverbs, one file for each type of object. `ibv_post_send` and `ibv_wr_*` build the same
+//!   requests of the engine and post them under one lock.
 //! - `rdmacm` and `rsocket`: librdmacm.
 //!
 //! Each `ibv_context` is a `rocinante::Context` of its own. Objects keep it open, so that a program
@@ -23,15 +24,15 @@
 //!
 //! # How it is tested
 //!
-//! `tests/programs` are C programs, each for one family of calls, made of small cases. All cases must
-//! hold on ours; `cargo xtask interop --only "C libraries"` runs the same binaries on rdma-core's
-//! libraries and compares what they print (`docs/interop.md`). Those in `tests/programs/ours` do what would
-//! crash there, and run on ours only.
+//! `tests/programs` are C programs, each for one family of calls, made of small cases. All cases must pass on
+//! our library; `cargo xtask interop --only "C libraries"` runs the same binaries on rdma-core's libraries
+//! and compares what they print (`docs/interop.md`). Those in `tests/programs/ours` would crash rdma-core's
+//! libraries, and run on ours only.
 //!
 //! # To run a program
 //!
-//! Cargo makes `librocinante_c.so`. A folder with the two links `libibverbs.so.1` and
-//! `librdmacm.so.1` to it, named in `LD_LIBRARY_PATH`, is all that a program needs:
+//! Cargo makes `librocinante_c.so`. A folder with the two links `libibverbs.so.1` and `librdmacm.so.1` to it,
+//! named in `LD_LIBRARY_PATH`, is all a program needs:
 //!
 //! ```text
 //! ln -s …/target/release/librocinante_c.so folder/libibverbs.so.1
@@ -42,17 +43,17 @@
 pub mod symbols;
 
 mod abi;
-mod absence;
+mod blocking;
+mod call_sequence;
 mod clock;
 mod entry;
 mod errno;
+mod exit_report;
 mod interruption;
 mod object;
 mod rdmacm;
 mod rsocket;
-mod stub;
-mod turn;
+mod stubs;
 mod verbs;
-mod waiting;
 
 pub use abi::{Layout, layouts};

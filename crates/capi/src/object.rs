@@ -1,8 +1,8 @@
-//! Objects: what C sees in front, what we keep behind it.
+//! Objects of the C interface: the structure that C sees, followed by our own fields.
 //!
-//! A program may use or destroy an object that it has destroyed already, and shall be told EINVAL. So the
-//! memory of an object stays an object of that type for ever and knows whether it lives; it is used again
-//! only after [`AT_REST`] others of its type were destroyed.
+//! A program may use or destroy an object that it has already destroyed, and must get EINVAL. So the memory
+//! of an object is never freed and always holds an object of the same type with a flag that says whether it
+//! is alive. It is reused only after [`QUARANTINE`] other objects of its type were destroyed.
 
 use std::any::{Any, TypeId};
 use std::cell::UnsafeCell;
@@ -16,15 +16,15 @@ use crate::abi;
 use crate::entry::FromC;
 use crate::errno::Errno;
 
-/// How many destroyed objects of each type are kept before their memory is used again.
-const AT_REST: usize = 256;
+/// How many destroyed objects of each type are kept before their memory is reused.
+const QUARANTINE: usize = 256;
 
-/// The addresses of destroyed objects, the oldest first.
+/// The addresses of destroyed objects, oldest first.
 static DESTROYED: Mutex<Option<HashMap<TypeId, VecDeque<usize>>>> = Mutex::new(None);
 
-/// What C sees of an object.
-pub(crate) trait Front: Any {
-    /// The number under which the kernel would know it, if it has one.
+/// The structure that C sees of an object.
+pub(crate) trait CPart: Any {
+    /// The number by which a kernel would identify it, if there is one.
     fn handle(&self) -> u32 {
         0
     }
@@ -33,18 +33,18 @@ pub(crate) trait Front: Any {
 /// An object of the C interface. A pointer to it is a pointer to its C part.
 #[repr(C)]
 pub(crate) struct Object<C, R> {
-    // In a cell, because programs read and write it while we hold references to the whole.
+    // In a cell, because programs read and write it while we hold references to the object.
     c: UnsafeCell<C>,
-    // Taken out when the object is destroyed.
+    // Moved out when the object is destroyed.
     inner: UnsafeCell<ManuallyDrop<R>>,
-    lives: AtomicBool,
-    /// What `Front::handle` was in the beginning.
+    alive: AtomicBool,
+    /// The value of `CPart::handle` at creation.
     handle: u32,
 }
 
 impl<C, R> Object<C, R> {
-    /// Where our part begins.
-    pub(crate) const BEHIND: usize = std::mem::offset_of!(Self, inner);
+    /// The offset of our own fields.
+    pub(crate) const INNER_OFFSET: usize = std::mem::offset_of!(Self, inner);
 
     /// Its C part.
     pub(crate) fn c(&self) -> *mut C {
@@ -58,10 +58,10 @@ impl<C, R> Object<C, R> {
         change(unsafe { &mut *self.c.get() });
     }
 
-    /// Itself, unless it was destroyed.
+    /// The object itself; EINVAL if it was destroyed.
     #[inline]
     pub(crate) fn alive(&self) -> Result<&Self, Errno> {
-        if self.lives.load(Ordering::Acquire) {
+        if self.alive.load(Ordering::Acquire) {
             Ok(self)
         } else {
             Err(Errno::INVALID)
@@ -69,67 +69,67 @@ impl<C, R> Object<C, R> {
     }
 }
 
-impl<C: Front, R: Any> Object<C, R> {
-    /// Makes an object and gives C a pointer to it.
-    pub(crate) fn give(c: C, inner: R) -> *mut C {
+impl<C: CPart, R: Any> Object<C, R> {
+    /// Creates an object and returns the pointer for C.
+    pub(crate) fn new_pointer(c: C, inner: R) -> *mut C {
         Self::make(c, inner).c()
     }
 
-    /// Makes an object that lives until [`take_back`](Self::take_back).
+    /// Makes an object that alive until [`destroy`](Self::destroy).
     pub(crate) fn make<'a>(c: C, inner: R) -> &'a Self {
         let object = Self {
             handle: c.handle(),
             c: UnsafeCell::new(c),
             inner: UnsafeCell::new(ManuallyDrop::new(inner)),
-            lives: AtomicBool::new(true),
+            alive: AtomicBool::new(true),
         };
-        match Self::destroyed_long_ago() {
-            Some(place) => {
-                // SAFETY: an object of this type that was destroyed: nobody uses it, and what was in
-                // it was taken out.
-                unsafe { place.write(object) };
-                // SAFETY: its memory is never given back.
-                unsafe { &*place }
+        match Self::reusable() {
+            Some(address) => {
+                // SAFETY: an object of this type that was destroyed: nothing uses it, and its content was
+                // moved out.
+                unsafe { address.write(object) };
+                // SAFETY: its memory is never freed.
+                unsafe { &*address }
             }
             None => Box::leak(Box::new(object)),
         }
     }
 
-    /// Ends it. A program that still uses the pointer is told EINVAL. Nothing if another thread ends it
-    /// right now.
-    pub(crate) fn take_back(&self) -> Option<R> {
-        if !self.lives.swap(false, Ordering::AcqRel) {
+    /// Destroys it. A program that still uses the pointer gets EINVAL. `None` if another thread is destroying
+    /// it.
+    pub(crate) fn destroy(&self) -> Option<R> {
+        if !self.alive.swap(false, Ordering::AcqRel) {
             return None;
         }
-        // SAFETY: alive until now. The program gave it back to be destroyed, and promises that no other call
-        // uses it; that this is the only one that gets here, the swap shows.
+        // SAFETY: alive until now. The program destroys it, and promises that no other call uses it. The swap
+        // lets only one thread get here.
         let inner = unsafe { &mut *self.inner.get() };
-        // SAFETY: it is taken out once: nobody sees an object as alive again before `make` fills it in.
+        // SAFETY: it is moved out once: no thread sees the object as alive before `make` fills it in again.
         let inner = unsafe { ManuallyDrop::take(inner) };
-        // Not while another thread, or the parent of a fork, holds the lock: then it rests for ever.
+        // If another thread holds the lock, or held it at a fork, the memory is never reused.
         if let Ok(mut destroyed) = DESTROYED.try_lock() {
-            let place = std::ptr::from_ref(self).expose_provenance();
+            let address = std::ptr::from_ref(self).expose_provenance();
             let types = destroyed.get_or_insert_default();
             types
                 .entry(TypeId::of::<Self>())
                 .or_default()
-                .push_back(place);
+                .push_back(address);
         }
         Some(inner)
     }
 
-    /// The memory of an object of this type that may be used again.
-    fn destroyed_long_ago() -> Option<*mut Self> {
+    /// The memory of a destroyed object of this type that may be reused.
+    fn reusable() -> Option<*mut Self> {
         let mut destroyed = DESTROYED.try_lock().ok()?;
         let queue = destroyed.as_mut()?.get_mut(&TypeId::of::<Self>())?;
-        let place = (queue.len() > AT_REST)
+        let address = (queue.len() > QUARANTINE)
             .then(|| queue.pop_front())
             .flatten()?;
-        Some(std::ptr::with_exposed_provenance_mut(place))
+        Some(std::ptr::with_exposed_provenance_mut(address))
     }
 
-    /// Fails if the program has overwritten the number of the object: a kernel, which looks for it by
-    /// that number, would not find it.
+    /// Fails if the program has overwritten the handle: a kernel looks up the object by it and would find
+    /// none.
     pub(crate) fn check_handle(&self) -> Result<(), Errno> {
         // SAFETY: alive, because `self` is; as for `change`.
         let handle = unsafe { &*self.c.get() }.handle();
@@ -154,15 +154,15 @@ impl<C, R> Deref for Object<C, R> {
 
     #[inline]
     fn deref(&self) -> &R {
-        // SAFETY: it is taken out only when the program destroys the object, and that promises that no
-        // other call uses it.
+        // SAFETY: it is moved out only when the program destroys the object, and the program promises that no
+        // other call uses it then.
         unsafe { &*self.inner.get() }
     }
 }
 
-macro_rules! fronts {
-    ($($front:ty $(: $($handle:ident).+)?;)*) => {
-        $(impl Front for $front {
+macro_rules! c_parts {
+    ($($c_part:ty $(: $($handle:ident).+)?;)*) => {
+        $(impl CPart for $c_part {
             $(fn handle(&self) -> u32 {
                 self.$($handle).+
             })?
@@ -170,7 +170,7 @@ macro_rules! fronts {
     };
 }
 
-fronts! {
+c_parts! {
     abi::ibv_ah: handle;
     abi::ibv_buf;
     abi::ibv_comp_channel;
@@ -192,15 +192,15 @@ fronts! {
 }
 
 macro_rules! from_pointer {
-    ($front:ty => $object:ty) => {
+    ($c_part:ty => $object:ty) => {
         impl<'a> $crate::entry::FromC for &'a $object {
-            type Raw = *mut $front;
+            type Raw = *mut $c_part;
 
             #[inline]
-            unsafe fn from_c(raw: *mut $front) -> Result<&'a $object, $crate::errno::Errno> {
+            unsafe fn from_c(raw: *mut $c_part) -> Result<&'a $object, $crate::errno::Errno> {
                 let object = raw.cast::<$object>();
-                // SAFETY: null, or by the caller's promise an object that a call of ours made, of
-                // which `$front` is the beginning.
+                // SAFETY: null, or by the caller's promise an object that this library created, which begins
+                // with `$c_part`.
                 unsafe { object.as_ref() }
                     .ok_or($crate::errno::Errno::INVALID)?
                     .alive()
@@ -208,10 +208,10 @@ macro_rules! from_pointer {
         }
 
         impl<'a> $crate::entry::FromC for Option<&'a $object> {
-            type Raw = *mut $front;
+            type Raw = *mut $c_part;
 
             #[inline]
-            unsafe fn from_c(raw: *mut $front) -> Result<Self, $crate::errno::Errno> {
+            unsafe fn from_c(raw: *mut $c_part) -> Result<Self, $crate::errno::Errno> {
                 // SAFETY: as above.
                 let object = unsafe { raw.cast::<$object>().as_ref() };
                 object.map(<$object>::alive).transpose()
@@ -222,14 +222,13 @@ macro_rules! from_pointer {
 
 pub(crate) use from_pointer;
 
-/// The object behind a pointer that stands in a structure of the program's.
-pub(crate) fn behind<'a, T: FromC<Raw = *mut C> + 'a, C>(pointer: *mut C) -> Result<T, Errno> {
-    // SAFETY: the program filled in the structure, and promises of its pointers what it promises of
-    // arguments.
+/// The object at a pointer in a structure of the program.
+pub(crate) fn object_at<'a, T: FromC<Raw = *mut C> + 'a, C>(pointer: *mut C) -> Result<T, Errno> {
+    // SAFETY: the program filled in the structure; its pointers follow the same rules as arguments.
     unsafe { T::from_c(pointer) }
 }
 
-/// A GID as C has it.
+/// Converts a GID from C.
 pub(crate) fn gid_of(gid: &abi::ibv_gid) -> wire::Gid {
     wire::Gid::from_bytes(gid.raw)
 }
@@ -240,44 +239,44 @@ mod tests {
 
     use super::*;
 
-    impl Front for u64 {}
+    impl CPart for u64 {}
 
-    impl Front for u32 {
+    impl CPart for u32 {
         fn handle(&self) -> u32 {
             *self
         }
     }
 
     #[test]
-    fn a_destroyed_object_stays_dead_and_is_used_again_later() {
+    fn a_destroyed_object_is_refused_and_its_memory_reused_after_quarantine() {
         struct Mark;
         let first = Object::<u64, Arc<Mark>>::make(7, Arc::new(Mark));
         let inner = Arc::downgrade(first);
         assert!(first.alive().is_ok());
-        drop(first.take_back());
+        drop(first.destroy());
         assert_eq!(inner.strong_count(), 0);
         assert!(first.alive().is_err());
-        assert!(first.take_back().is_none());
+        assert!(first.destroy().is_none());
         let mut used = vec![first.c()];
-        for _ in 0..AT_REST {
+        for _ in 0..QUARANTINE {
             let next = Object::<u64, Arc<Mark>>::make(8, Arc::new(Mark));
             assert!(!used.contains(&next.c()));
             used.push(next.c());
-            next.take_back();
+            next.destroy();
         }
         assert!(first.alive().is_err());
-        // Which place comes first depends on other tests: one that is destroyed while they hold the lock
-        // rests for ever.
-        let more = (0..AT_REST).map(|_| Object::<u64, Arc<Mark>>::make(9, Arc::new(Mark)));
+        // Which address is reused first depends on other tests: one that is destroyed while they hold the
+        // lock is never reused.
+        let more = (0..QUARANTINE).map(|_| Object::<u64, Arc<Mark>>::make(9, Arc::new(Mark)));
         let again = more
-            .map(|it| (it.c(), it.take_back()))
-            .map(|(place, _)| place);
-        let again: Vec<_> = again.filter(|place| used.contains(place)).collect();
-        assert!(!again.is_empty(), "memory is used again");
+            .map(|it| (it.c(), it.destroy()))
+            .map(|(address, _)| address);
+        let again: Vec<_> = again.filter(|address| used.contains(address)).collect();
+        assert!(!again.is_empty(), "memory is reused");
     }
 
     #[test]
-    fn a_handle_that_was_overwritten_is_noticed() {
+    fn an_overwritten_handle_is_refused() {
         let object = Object::<u32, ()>::make(7, ());
         assert_eq!(object.check_handle(), Ok(()));
         object.change(|handle| *handle = 8);

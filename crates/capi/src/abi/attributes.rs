@@ -1,4 +1,4 @@
-//! What objects are created with.
+//! Attributes for creating objects.
 
 use std::ffi::{c_int, c_void};
 
@@ -8,7 +8,7 @@ use super::{
     ibv_xrcd,
 };
 
-/// What `ibv_reg_mr_ex` is told; newer than the oldest headers that we compare with.
+/// The argument of `ibv_reg_mr_ex`; newer than the oldest headers that we compare with.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(non_camel_case_types, reason = "the name that it has in C")]
@@ -23,8 +23,8 @@ pub(crate) struct ibv_mr_init_attr {
     pub(crate) dmah: *mut super::ibv_dmah,
 }
 
-/// The same since release 64. Its last field may be looked at only if the mask says that it is set:
-/// programs of releases before end where it begins.
+/// The same since release 64. Its last field may be read only if the mask has its bit: the structure of older
+/// programs ends before it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(non_camel_case_types, reason = "there is no second name in C")]
@@ -250,9 +250,9 @@ c_structs! {
     }
 }
 
-/// What `advise_mr` of the context is called with.
+/// The type of `advise_mr`.
 pub(crate) type AdviseMr = unsafe extern "C" fn(*mut ibv_pd, u32, u32, *mut ibv_sge, u32) -> c_int;
 
-/// What `open_xrcd` of the context is called with.
+/// The type of `open_xrcd`.
 pub(crate) type OpenXrcd =
     unsafe extern "C" fn(*mut ibv_context, *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd;

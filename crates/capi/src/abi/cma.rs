@@ -123,13 +123,13 @@ c_structs! {
     }
 }
 
-/// What an event brings, by the kind of service.
+/// The parameters of an event, by type of service.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) union EventParameters {
     pub(crate) conn: rdma_conn_param,
     pub(crate) ud: rdma_ud_param,
-    /// What a program told itself; newer than the oldest headers.
+    /// The argument of `rdma_write_cm_event`; newer than the oldest headers.
     pub(crate) arg: u64,
 }
 

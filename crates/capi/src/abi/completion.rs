@@ -1,4 +1,4 @@
-//! Completion queues and what they give.
+//! Completion queues and completions.
 
 use std::ffi::{c_int, c_void};
 

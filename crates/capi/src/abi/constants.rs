@@ -1,4 +1,4 @@
-//! The numbers of `infiniband/verbs.h`, where the engine doesn't have them already.
+//! Constants of `infiniband/verbs.h` that the engine does not have.
 
 use std::ffi::c_int;
 
@@ -27,7 +27,7 @@ pub(crate) const IBV_DEVICE_MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
 pub(crate) const IBV_DEVICE_RESIZE_MAX_WR: u32 = 1;
 pub(crate) const IBV_ATOMIC_HCA: u32 = 1;
 
-/// What may page, for each kind of operation.
+/// On-demand paging, for each type of operation.
 pub(crate) const IBV_ODP_SUPPORT_SEND: u32 = 1;
 pub(crate) const IBV_ODP_SUPPORT_RECV: u32 = 1 << 1;
 pub(crate) const IBV_ODP_SUPPORT_WRITE: u32 = 1 << 2;
@@ -36,7 +36,7 @@ pub(crate) const IBV_ODP_SUPPORT_ATOMIC: u32 = 1 << 4;
 pub(crate) const IBV_ODP_SUPPORT_SRQ_RECV: u32 = 1 << 5;
 pub(crate) const IBV_ODP_SUPPORT_FLUSH: u32 = 1 << 6;
 pub(crate) const IBV_ODP_SUPPORT_ATOMIC_WRITE: u32 = 1 << 7;
-/// On-demand paging, and for the whole address space at once.
+/// On-demand paging, also of the whole address space.
 pub(crate) const IBV_ODP_SUPPORT_AND_IMPLICIT: u64 = 3;
 
 pub(crate) const IBV_ACCESS_OPTIONAL_RANGE: u32 = 0x3ff0_0000;
@@ -79,7 +79,7 @@ pub(crate) const IBV_FLUSH_RANGE: u8 = 0;
 pub(crate) const IBV_FLUSH_MR: u8 = 1;
 pub(crate) const IBV_QP_EX_WITH_FLUSH: u64 = 1 << 11;
 pub(crate) const IBV_QP_EX_WITH_ATOMIC_WRITE: u64 = 1 << 12;
-/// All operations of the new way to post, but for segmentation offload.
+/// All `ibv_wr_*` operations except segmentation offload.
 pub(crate) const IBV_QP_EX_SUPPORTED: u64 =
     0x3ff | IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE;
 pub(crate) const IBV_QP_OPEN_ATTR_ALL: u32 = 0xf;
@@ -103,13 +103,13 @@ pub(crate) const IBV_WC_GRH: u32 = 1;
 pub(crate) const IBV_WC_WITH_IMM: u32 = 2;
 pub(crate) const IBV_WC_WITH_INV: u32 = 8;
 
-/// All fields that completions of an extended queue may show, but for VLAN tags, flow tags and tag
-/// matching, which a software device does not have.
+/// All fields of extended completions except VLAN tags, flow tags and tag matching, which a software device
+/// does not have.
 pub(crate) const IBV_WC_EX_SUPPORTED: u64 = 0x7f | 1 << 7 | 1 << 11;
 
 pub(crate) const IBV_CQ_INIT_ATTR_MASK_FLAGS: u32 = 1;
 pub(crate) const IBV_CQ_INIT_ATTR_MASK_PD: u32 = 2;
-/// Single-threaded use, and that overruns are ignored.
+/// Single-threaded use, and ignored overruns.
 pub(crate) const IBV_CREATE_CQ_ATTR_ALL: u32 = 3;
 pub(crate) const IBV_CQ_ATTR_MODERATE: u32 = 1;
 
@@ -124,7 +124,7 @@ pub(crate) const IBV_EVENT_SRQ_ERR: u32 = 14;
 pub(crate) const IBV_EVENT_SRQ_LIMIT_REACHED: u32 = 15;
 pub(crate) const IBV_EVENT_QP_LAST_WQE_REACHED: u32 = 16;
 
-/// Both kinds of prefetching, and prefetching only what is there.
+/// Prefetching for reading, for writing, and only of present pages.
 pub(crate) const IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE: u32 = 1;
 pub(crate) const IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT: u32 = 2;
 pub(crate) const IBV_ADVISE_MR_FLAG_FLUSH: u32 = 1;
@@ -133,7 +133,7 @@ pub(crate) const IBV_VALUES_MASK_RAW_CLOCK: u32 = 1;
 
 pub(crate) const IBV_FORK_UNNEEDED: c_int = 2;
 
-/// `ibv_reg_mr_ex`: what of the structure is given.
+/// `ibv_reg_mr_ex`: which fields are set.
 pub(crate) const IBV_REG_MR_MASK_IOVA: u64 = 1;
 pub(crate) const IBV_REG_MR_MASK_ADDR: u64 = 2;
 pub(crate) const IBV_REG_MR_MASK_FD: u64 = 4;

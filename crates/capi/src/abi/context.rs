@@ -1,4 +1,4 @@
-//! The open device: a table of calls that programs reach without going through a symbol.
+//! The context: a table of operations that inline functions of the headers call.
 
 use std::ffi::{c_int, c_void};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::entry::Polled;
 
-/// A call that no program makes any more, or that a software device doesn't have.
+/// An operation that programs no longer use, or that a software device does not have.
 type Unused = *mut c_void;
 
 type Call<A, R> = Option<unsafe extern "C" fn(A) -> R>;

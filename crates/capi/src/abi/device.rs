@@ -1,4 +1,4 @@
-//! Devices, and what they can do.
+//! Devices and their attributes.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,4 +1,4 @@
-//! The same things as the kernel passes them, for the calls that translate.
+//! Structures of the kernel, for `ibv_copy_*_kern`.
 
 use super::layout::c_structs;
 

@@ -1,9 +1,9 @@
-//! Structures that C sees, and what a compiler must make of them.
+//! Definition and layout of the structures that C sees.
 
-/// The size of a structure and where its fields are.
+/// The size of a structure and the offsets of its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Its name in C, with `struct` or `union` before it.
+    /// Its name in C, with `struct` or `union`.
     pub name: &'static str,
     /// Its size.
     pub size: usize,
@@ -11,13 +11,13 @@ pub struct Layout {
     pub fields: Vec<(&'static str, usize)>,
 }
 
-/// The size of a mutex of the C library, by which architectures differ.
+/// The size of a mutex of the C library, which differs between architectures.
 pub(super) const MUTEX: usize = size_of::<libc::pthread_mutex_t>();
 
-/// Defines structures as C has them, and `layouts`, by which a test compares them with the headers.
+/// Defines structures with the layout of C, and `layouts`, for a test that compares them with the headers.
 ///
-/// What stands behind a name is its size: it is asserted when this crate is compiled, so that a
-/// field that was forgotten or has the wrong width is found even where there are no headers.
+/// The number after a name is its size. It is asserted at compile time, so that a missing field or one of the
+/// wrong width is found even without the headers.
 macro_rules! c_structs {
     ($($(#[$meta:meta])* struct $name:ident [$size:expr] {
         $($field:ident: $type:ty,)*
@@ -35,8 +35,8 @@ macro_rules! c_structs {
 
             impl Default for $name {
                 fn default() -> Self {
-                    // SAFETY: it consists of integers, raw pointers, optional function pointers and
-                    // arrays of those, for all of which zero is a value.
+                    // SAFETY: it consists of integers, raw pointers, optional function pointers and arrays of
+                    // those, for all of which zero is valid.
                     unsafe { std::mem::zeroed() }
                 }
             }

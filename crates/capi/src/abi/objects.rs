@@ -15,7 +15,7 @@ pub(crate) struct ibv_gid {
     pub(crate) raw: [u8; 16],
 }
 
-/// Moves bytes of a given number between a device's memory and the program's.
+/// Copies bytes between device memory and the program's memory.
 pub(crate) type MemcpyToDm = unsafe extern "C" fn(*mut ibv_dm, u64, *const c_void, usize) -> c_int;
 pub(crate) type MemcpyFromDm = unsafe extern "C" fn(*mut c_void, *mut ibv_dm, u64, usize) -> c_int;
 
@@ -90,7 +90,7 @@ pub(crate) struct ibv_dmah {
     pub(crate) context: *mut ibv_context,
 }
 
-/// `struct ibv_buf`, since release 64. Programs don't know what is in it.
+/// `struct ibv_buf`, since release 64. Its content is private.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(non_camel_case_types, reason = "the name that it has in C")]
@@ -98,9 +98,9 @@ pub(crate) struct ibv_buf {
     pub(crate) pd: *mut ibv_pd,
 }
 
-/// What rdma-core keeps behind an `ibv_device`.
+/// The structure around an `ibv_device` in rdma-core.
 ///
-/// Its header is not installed, but its drivers compare `ops` to know their own devices.
+/// Its header is not installed, but its drivers compare `ops` to recognize their devices.
 #[repr(C)]
 #[allow(non_camel_case_types, reason = "the name that it has in C")]
 pub(crate) struct verbs_device {
@@ -112,7 +112,7 @@ pub(crate) struct verbs_device {
     pub(crate) core_support: u64,
 }
 
-/// How rdma-core asks a driver for its devices. Ours is never asked; it only has to be another one.
+/// The operations of an rdma-core driver. Ours are never called; only their address must be different.
 #[repr(C)]
 #[allow(non_camel_case_types, reason = "the name that it has in C")]
 pub(crate) struct verbs_device_ops {
@@ -121,5 +121,5 @@ pub(crate) struct verbs_device_ops {
     pub(crate) callbacks: [*const c_void; 6],
 }
 
-// SAFETY: what it points to is constant.
+// SAFETY: it points to constants.
 unsafe impl Sync for verbs_device_ops {}

@@ -1,4 +1,4 @@
-//! Queue pairs, and the calls of the new way to post.
+//! Queue pairs, and the `ibv_wr_*` operations.
 
 use std::ffi::{c_int, c_void};
 
@@ -57,5 +57,5 @@ c_structs! {
     }
 }
 
-/// What newer headers have behind `ibv_qp_ex`.
+/// The field that newer headers have after `ibv_qp_ex`.
 pub(crate) type Flush = unsafe extern "C" fn(Me, u32, u64, usize, u8, u8);

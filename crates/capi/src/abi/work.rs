@@ -36,14 +36,14 @@ pub(crate) struct ibv_send_wr {
     pub(crate) num_sge: c_int,
     pub(crate) opcode: u32,
     pub(crate) send_flags: u32,
-    /// Immediate data in network order, or the key to invalidate in the machine's.
+    /// Immediate data in network order, or the key to invalidate in host order.
     pub(crate) imm_data: [u8; 4],
     pub(crate) wr: WorkTarget,
     pub(crate) remote_srqn: u32,
     pub(crate) bind_mw: BindWindow,
 }
 
-/// `ibv_send_wr.wr`: which member is meant follows from the opcode and the kind of queue pair.
+/// `ibv_send_wr.wr`: opcode and queue pair type select the member.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) union WorkTarget {
@@ -76,7 +76,7 @@ pub(crate) struct DatagramTarget {
     pub(crate) remote_qkey: u32,
 }
 
-/// `ibv_send_wr.bind_mw`, which shares its place with segmentation offload.
+/// `ibv_send_wr.bind_mw`, in a union with segmentation offload.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct BindWindow {

@@ -1,4 +1,4 @@
-//! Addresses as C has them.
+//! Conversion of socket addresses between C and Rust.
 
 use std::ffi::c_void;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -7,7 +7,7 @@ use libc::{AF_INET, AF_INET6, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_stor
 
 use crate::errno::Errno;
 
-/// The address that C points to; nothing if it points nowhere.
+/// The address that C points to; `None` for a null pointer.
 pub(crate) fn optional(pointer: *const sockaddr) -> Result<Option<SocketAddr>, Errno> {
     if pointer.is_null() {
         Ok(None)
@@ -16,12 +16,12 @@ pub(crate) fn optional(pointer: *const sockaddr) -> Result<Option<SocketAddr>, E
     }
 }
 
-/// The address that C points to. InfiniBand's own addresses (`AF_IB`) lead nowhere on Ethernet.
+/// The address that C points to. InfiniBand addresses (`AF_IB`) do not exist on Ethernet.
 pub(crate) fn given(pointer: *const sockaddr) -> Result<SocketAddr, Errno> {
     if pointer.is_null() {
         return Err(Errno::INVALID);
     }
-    // SAFETY: every address begins with its family, in the two bytes at its start.
+    // SAFETY: every address begins with its family, in two bytes.
     let family = unsafe { pointer.cast::<libc::sa_family_t>().read_unaligned() };
     match i32::from(family) {
         AF_INET => {
@@ -42,11 +42,11 @@ pub(crate) fn given(pointer: *const sockaddr) -> Result<SocketAddr, Errno> {
     }
 }
 
-/// An address in a place that takes any.
+/// Converts an address to a `sockaddr_storage`.
 pub(crate) fn stored(address: SocketAddr) -> sockaddr_storage {
-    // SAFETY: it consists of integers, for which zero is a value.
+    // SAFETY: it consists of integers, for which zero is valid.
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
-    let place = &raw mut storage;
+    let start = &raw mut storage;
     match address {
         SocketAddr::V4(v4) => {
             // SAFETY: as above.
@@ -54,8 +54,8 @@ pub(crate) fn stored(address: SocketAddr) -> sockaddr_storage {
             it.sin_family = AF_INET as u16;
             it.sin_port = v4.port().to_be();
             it.sin_addr.s_addr = u32::from(*v4.ip()).to_be();
-            // SAFETY: the storage has room and alignment for every kind of address.
-            unsafe { place.cast::<sockaddr_in>().write(it) };
+            // SAFETY: the storage has size and alignment for every type of address.
+            unsafe { start.cast::<sockaddr_in>().write(it) };
         }
         SocketAddr::V6(v6) => {
             // SAFETY: as above.
@@ -66,13 +66,13 @@ pub(crate) fn stored(address: SocketAddr) -> sockaddr_storage {
             it.sin6_addr.s6_addr = v6.ip().octets();
             it.sin6_scope_id = v6.scope_id();
             // SAFETY: as above.
-            unsafe { place.cast::<sockaddr_in6>().write(it) };
+            unsafe { start.cast::<sockaddr_in6>().write(it) };
         }
     }
     storage
 }
 
-/// How long an address is.
+/// The length of the C structure of an address.
 pub(crate) fn length(address: &SocketAddr) -> usize {
     match address {
         SocketAddr::V4(_) => size_of::<sockaddr_in>(),
@@ -80,7 +80,7 @@ pub(crate) fn length(address: &SocketAddr) -> usize {
     }
 }
 
-/// The address in a storage; nothing if nobody has put one there.
+/// The address in a storage; `None` if there is none.
 pub(crate) fn found(storage: &sockaddr_storage) -> Option<SocketAddr> {
     given(std::ptr::from_ref(storage).cast()).ok()
 }
@@ -90,11 +90,11 @@ pub(crate) fn ip_of(pointer: *const sockaddr) -> Result<IpAddr, Errno> {
     Ok(given(pointer)?.ip())
 }
 
-/// A copy of what C describes by its start and its length.
+/// A copy of the bytes that C names by start and length.
 pub(crate) fn bytes_at(start: *const c_void, length: usize) -> Vec<u8> {
     if start.is_null() || length == 0 {
         return Vec::new();
     }
-    // SAFETY: the program says that it has so many bytes there.
+    // SAFETY: the program says that it has `length` bytes there.
     unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) }.to_vec()
 }

@@ -1,7 +1,7 @@
-//! Names of machines and services.
+//! `rdma_getaddrinfo`: names of hosts and services.
 //!
-//! Everything here is allocated as C does it, because programs put parts of their own into the list
-//! before they give it back.
+//! Everything here is allocated with `malloc`, because programs add parts of their own to the list before
+//! they free it.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -10,7 +10,7 @@ use libc::{addrinfo, sockaddr, socklen_t};
 
 use super::id::Id;
 use crate::abi;
-use crate::entry::{MinusOne, Place, Pointer, entry};
+use crate::entry::{MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
 
 type Found = Result<*mut abi::rdma_addrinfo, Errno>;
@@ -20,7 +20,7 @@ entry! {
         node: Pointer<c_char>,
         service: Pointer<c_char>,
         hints: Pointer<abi::rdma_addrinfo>,
-        found: Place<*mut abi::rdma_addrinfo>,
+        found: Output<*mut abi::rdma_addrinfo>,
     ) -> MinusOne {
         let mut found = found;
         found.put(look_up(node.0, service.0, hints.0)?);
@@ -32,7 +32,7 @@ entry! {
         Ok(())
     }
 
-    /// Looks a name up and tells the outcome as an event. The calling thread does the work.
+    /// Looks up a name and reports the result as an event. The calling thread does the work.
     export fn rdma_resolve_addrinfo(
         id: &Id,
         node: Pointer<c_char>,
@@ -43,7 +43,7 @@ entry! {
         // SAFETY: null, or by the header's promise a live structure.
         let flags = unsafe { hints.0.as_ref() }.map_or(0, |hints| hints.ai_flags);
         if flags & SUBNET_ADMINISTRATOR != 0 {
-            // Ethernet has nobody whom to ask.
+            // Ethernet has no subnet administrator.
             return Err(Errno::UNSUPPORTED);
         }
         let (event, status) = match look_up(node.0, service.0, hints.0) {
@@ -58,25 +58,25 @@ entry! {
         Ok(MinusOne::DONE)
     }
 
-    export fn rdma_query_addrinfo(id: &Id, found: Place<*mut abi::rdma_addrinfo>) -> MinusOne {
+    export fn rdma_query_addrinfo(id: &Id, found: Output<*mut abi::rdma_addrinfo>) -> MinusOne {
         let mut found = found;
         found.put(id.state().found.take().ok_or(Errno::NO_DATA)?);
         Ok(MinusOne::DONE)
     }
 }
 
-/// What `rdma_query_addrinfo` will give.
+/// The result for `rdma_query_addrinfo`.
 #[derive(Default)]
-pub(super) struct Answer(Option<Owned>);
+pub(super) struct ResolvedList(Option<AddrinfoList>);
 
-struct Owned(*mut abi::rdma_addrinfo);
+struct AddrinfoList(*mut abi::rdma_addrinfo);
 
-// SAFETY: a list belongs to whoever has it, on whatever thread.
-unsafe impl Send for Owned {}
+// SAFETY: a list has one owner, on any thread.
+unsafe impl Send for AddrinfoList {}
 
-impl Answer {
+impl ResolvedList {
     fn replace(&mut self, list: *mut abi::rdma_addrinfo) {
-        self.0 = Some(Owned(list));
+        self.0 = Some(AddrinfoList(list));
     }
 
     fn take(&mut self) -> Option<*mut abi::rdma_addrinfo> {
@@ -87,7 +87,7 @@ impl Answer {
     }
 }
 
-impl Drop for Owned {
+impl Drop for AddrinfoList {
     fn drop(&mut self) {
         free_list(self.0);
     }
@@ -100,7 +100,7 @@ fn look_up(node: *const c_char, service: *const c_char, hints: *const abi::rdma_
     // SAFETY: null, or by the header's promise a live structure.
     let hints = unsafe { hints.as_ref() };
     let list: *mut abi::rdma_addrinfo = allocate(size_of::<abi::rdma_addrinfo>())?.cast();
-    // SAFETY: just allocated, zeroed, and nobody else knows it.
+    // SAFETY: just allocated, zeroed, and not shared.
     let entry = unsafe { &mut *list };
     let filled = if node.is_null() && service.is_null() {
         repeat(entry, hints)
@@ -112,7 +112,7 @@ fn look_up(node: *const c_char, service: *const c_char, hints: *const abi::rdma_
     Ok(list)
 }
 
-/// Without a name, what the program knows already is what it gets.
+/// Without a name, the result is a copy of the hints.
 fn repeat(entry: &mut abi::rdma_addrinfo, hints: Option<&abi::rdma_addrinfo>) -> Result<(), Errno> {
     let Some(hints) = hints else { return Ok(()) };
     entry.ai_flags = hints.ai_flags;
@@ -145,50 +145,50 @@ fn resolve(
     service: *const c_char,
     hints: Option<&abi::rdma_addrinfo>,
 ) -> Result<(), Errno> {
-    let question = hints.map(question_of);
-    let question = question.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let native = hints.map(native_hints);
+    let native = native.as_ref().map_or(ptr::null(), ptr::from_ref);
     let mut answer = ptr::null_mut();
-    // SAFETY: texts or null as the program gave them, a question that lives or null, and a place for
+    // SAFETY: texts or null as the program gave them, a question that lives or null, and a memory for
     // the answer.
-    let refused = unsafe { libc::getaddrinfo(node, service, question, &raw mut answer) };
+    let refused = unsafe { libc::getaddrinfo(node, service, native, &raw mut answer) };
     if refused != 0 {
-        // As librdmacm has it: the number of the name service where error numbers are looked for.
+        // Like librdmacm: `errno` is set to the error code of `getaddrinfo`.
         return Err(Errno(refused));
     }
-    // SAFETY: it succeeded, so that there is at least one entry, alive until it is freed below.
+    // SAFETY: it succeeded, so there is at least one entry, alive until it is freed below.
     let filled = fill(entry, hints, unsafe { &*answer });
     // SAFETY: `getaddrinfo` gave it to us.
     unsafe { libc::freeaddrinfo(answer) };
     filled
 }
 
-fn question_of(hints: &abi::rdma_addrinfo) -> addrinfo {
-    // SAFETY: it consists of integers and pointers, for which zero is a value.
-    let mut question: addrinfo = unsafe { std::mem::zeroed() };
+fn native_hints(hints: &abi::rdma_addrinfo) -> addrinfo {
+    // SAFETY: it consists of integers and pointers, for which zero is valid.
+    let mut native: addrinfo = unsafe { std::mem::zeroed() };
     if hints.ai_flags & abi::RAI_PASSIVE != 0 {
-        question.ai_flags |= libc::AI_PASSIVE;
+        native.ai_flags |= libc::AI_PASSIVE;
     }
     if hints.ai_flags & abi::RAI_NUMERICHOST != 0 {
-        question.ai_flags |= libc::AI_NUMERICHOST;
+        native.ai_flags |= libc::AI_NUMERICHOST;
     }
-    question.ai_family = hints.ai_family;
+    native.ai_family = hints.ai_family;
     let is_datagram = hints.ai_qp_type.cast_unsigned() == abi::IBV_QPT_UD;
-    question.ai_socktype = match hints.ai_qp_type {
+    native.ai_socktype = match hints.ai_qp_type {
         0 => 0,
         _ if is_datagram => libc::SOCK_DGRAM,
         _ => libc::SOCK_STREAM,
     };
-    question.ai_protocol = match hints.ai_port_space.cast_unsigned() {
+    native.ai_protocol = match hints.ai_port_space.cast_unsigned() {
         abi::RDMA_PS_TCP => libc::IPPROTO_TCP,
         abi::RDMA_PS_UDP => libc::IPPROTO_UDP,
-        abi::RDMA_PS_IB if question.ai_socktype == libc::SOCK_STREAM => libc::IPPROTO_TCP,
-        abi::RDMA_PS_IB if question.ai_socktype == libc::SOCK_DGRAM => libc::IPPROTO_UDP,
+        abi::RDMA_PS_IB if native.ai_socktype == libc::SOCK_STREAM => libc::IPPROTO_TCP,
+        abi::RDMA_PS_IB if native.ai_socktype == libc::SOCK_DGRAM => libc::IPPROTO_UDP,
         _ => 0,
     };
-    question
+    native
 }
 
-/// The first answer counts.
+/// Uses the first result.
 fn fill(
     entry: &mut abi::rdma_addrinfo,
     hints: Option<&abi::rdma_addrinfo>,
@@ -220,38 +220,38 @@ fn fill(
 
 fn copy(address: *const sockaddr, length: socklen_t) -> Result<*mut sockaddr, Errno> {
     let length = length as usize;
-    let place = allocate(length)?;
+    let memory = allocate(length)?;
     if address.is_null() {
-        return Ok(place.cast());
+        return Ok(memory.cast());
     }
-    // SAFETY: the address has this length, and the place was just made for as much.
-    unsafe { ptr::copy_nonoverlapping(address.cast::<u8>(), place.cast::<u8>(), length) };
-    Ok(place.cast())
+    // SAFETY: the address has this length, and the memory was just allocated with it.
+    unsafe { ptr::copy_nonoverlapping(address.cast::<u8>(), memory.cast::<u8>(), length) };
+    Ok(memory.cast())
 }
 
 fn copy_text(text: *const c_char) -> *mut c_char {
     if text.is_null() {
         ptr::null_mut()
     } else {
-        // SAFETY: a text with a zero at its end.
+        // SAFETY: a string that ends with a zero.
         unsafe { libc::strdup(text) }
     }
 }
 
 fn allocate(length: usize) -> Result<*mut c_void, Errno> {
     // SAFETY: takes no pointers.
-    let place = unsafe { libc::calloc(1, length.max(1)) };
-    if place.is_null() {
+    let memory = unsafe { libc::calloc(1, length.max(1)) };
+    if memory.is_null() {
         Err(Errno::NO_MEMORY)
     } else {
-        Ok(place)
+        Ok(memory)
     }
 }
 
 fn free_list(list: *mut abi::rdma_addrinfo) {
     let mut next = list;
-    // SAFETY: null ends the list; before that, each entry is one that `look_up` made, or that the
-    // program allocated in the same way.
+    // SAFETY: null ends the list; before that, each entry was allocated by `look_up`, or by the program with
+    // `malloc`.
     while let Some(entry) = unsafe { next.as_ref() } {
         let parts: [*mut c_void; 6] = [
             entry.ai_connect,
@@ -264,10 +264,10 @@ fn free_list(list: *mut abi::rdma_addrinfo) {
         let this = next;
         next = entry.ai_next;
         for part in parts {
-            // SAFETY: null, or allocated as C does it.
+            // SAFETY: null, or allocated with `malloc`.
             unsafe { libc::free(part) };
         }
-        // SAFETY: as above; nothing looks at it any more.
+        // SAFETY: as above; it is not used any more.
         unsafe { libc::free(this.cast()) };
     }
 }

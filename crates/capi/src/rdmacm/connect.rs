@@ -1,4 +1,4 @@
-//! Asking for connections, agreeing to them, ending them.
+//! `rdma_connect`, `rdma_listen`, `rdma_accept`, `rdma_reject`, `rdma_disconnect`.
 
 use std::ffi::{c_int, c_void};
 
@@ -8,16 +8,16 @@ use wire::Qpn;
 use super::address::bytes_at;
 use super::event;
 use super::id::Id;
-use super::ready::{self, Depths};
+use super::queue_pair_state::{self, Depths};
 use super::resolve::complete;
 use crate::abi;
-use crate::entry::{Given, MinusOne, Place, Pointer, entry};
+use crate::entry::{Input, MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
-use crate::object::behind;
+use crate::object::object_at;
 use crate::verbs::query::MAX_RESPONDER_RESOURCES;
 use crate::verbs::queue_pair::Qp;
 
-/// Stands for as many reads and atomics as the device allows, or as the peer wants.
+/// Means as many reads and atomics as the device allows, or as the peer asks for.
 const AS_MANY_AS_POSSIBLE: u8 = 0xff;
 
 entry! {
@@ -52,14 +52,14 @@ entry! {
         let identifier = id.identifier()?;
         let datagram = identifier.kind() == Kind::Datagram;
         if !datagram {
-            ready::make_ready(id, Some(depths))?;
+            queue_pair_state::connect_queue_pair(id, Some(depths))?;
         }
         let accepted = identifier.accept(&parameters_of(id, given.as_ref(), depths, &private_data));
-        accepted.inspect_err(|_| ready::break_queue_pair(id))?;
+        accepted.inspect_err(|_| queue_pair_state::set_error_state(id))?;
         if !datagram {
             complete(id)?;
         } else if id.state().sync {
-            event::acknowledge_kept(id);
+            event::acknowledge_last(id);
         }
         Ok(MinusOne::DONE)
     }
@@ -76,7 +76,8 @@ entry! {
         Ok(MinusOne::DONE)
     }
 
-    /// Only for programs that bring their own queue pairs: the others get it done with the event.
+    /// Only for programs with their own queue pairs: for others the library does it when it delivers the
+    /// event.
     export fn rdma_establish(id: &Id) -> MinusOne {
         if !id.read().qp.is_null() {
             return Err(Errno::INVALID);
@@ -89,7 +90,7 @@ entry! {
         if event != abi::IBV_EVENT_COMM_EST {
             return Err(Errno::INVALID);
         }
-        let queue_pair: &Qp = behind(id.read().qp)?;
+        let queue_pair: &Qp = object_at(id.read().qp)?;
         if id.identifier()?.notify_established(queue_pair.number)? {
             Ok(MinusOne::DONE)
         } else {
@@ -101,15 +102,15 @@ entry! {
         if id.read().verbs.is_null() {
             return Err(Errno::INVALID);
         }
-        ready::break_queue_pair(id);
+        queue_pair_state::set_error_state(id);
         id.identifier()?.disconnect()?;
         complete(id)?;
         Ok(MinusOne::DONE)
     }
 
-    /// Options of a vendor, for programs that bring their own queue pairs. Ours has none to offer: what
-    /// a program sets is as if the peer did not agree to it.
-    export fn rdma_set_local_ece(id: &Id, options: Given<abi::ibv_ece>) -> MinusOne {
+    /// Vendor options, for programs with their own queue pairs. We have none: the call behaves as if the peer
+    /// had refused them.
+    export fn rdma_set_local_ece(id: &Id, options: Input<abi::ibv_ece>) -> MinusOne {
         let given = options.0;
         if id.read().qp.is_null() && given.vendor_id != 0 && given.comp_mask == 0 {
             Ok(MinusOne::DONE)
@@ -118,7 +119,7 @@ entry! {
         }
     }
 
-    export fn rdma_get_remote_ece(id: &Id, options: Place<abi::ibv_ece>) -> MinusOne {
+    export fn rdma_get_remote_ece(id: &Id, options: Output<abi::ibv_ece>) -> MinusOne {
         let mut options = options;
         if !id.read().qp.is_null() {
             return Err(Errno::INVALID);
@@ -128,7 +129,7 @@ entry! {
     }
 }
 
-/// What a program says; a connection needs a queue pair, at the id or by its number.
+/// The parameters of the program. A connection needs a queue pair, at the id or by its number.
 fn given(
     id: &Id,
     parameters: *const abi::rdma_conn_param,
@@ -152,15 +153,16 @@ fn given(
     }
 }
 
-/// What the accepting side does: what it says, or what the peer wants as far as possible.
+/// The depths of the accepting side: those of its parameters, or those of the request up to the limit.
 fn agreed(id: &Id, given: Option<&abi::rdma_conn_param>) -> Depths {
     let mut state = id.state();
-    let settle = |said: Option<u8>, wanted: u8| {
+    let attach_device = |said: Option<u8>, wanted: u8| {
         let said = said.filter(|it| *it != AS_MANY_AS_POSSIBLE);
         said.unwrap_or(wanted.min(MAX_RESPONDER_RESOURCES))
     };
-    state.initiator_depth = settle(given.map(|it| it.initiator_depth), state.initiator_depth);
-    state.responder_resources = settle(
+    state.initiator_depth =
+        attach_device(given.map(|it| it.initiator_depth), state.initiator_depth);
+    state.responder_resources = attach_device(
         given.map(|it| it.responder_resources),
         state.responder_resources,
     );
@@ -176,8 +178,8 @@ fn parameters_of<'d>(
     depths: Depths,
     private_data: &'d [u8],
 ) -> Parameters<'d> {
-    const FOR_EVER: u8 = 7;
-    let (number, shared) = match behind::<&Qp, _>(id.read().qp) {
+    const RETRY_FOREVER: u8 = 7;
+    let (number, shared) = match object_at::<&Qp, _>(id.read().qp) {
         Ok(queue_pair) => (queue_pair.number, !queue_pair.read().qp_base.srq.is_null()),
         Err(_) => (
             Qpn::new(given.map_or(0, |it| it.qp_num)),
@@ -190,8 +192,8 @@ fn parameters_of<'d>(
         responder_resources: depths.responder_resources,
         initiator_depth: depths.initiator_depth,
         flow_control: given.is_some_and(|it| it.flow_control != 0),
-        retry_count: given.map_or(FOR_EVER, |it| it.retry_count),
-        rnr_retry_count: given.map_or(FOR_EVER, |it| it.rnr_retry_count),
+        retry_count: given.map_or(RETRY_FOREVER, |it| it.retry_count),
+        rnr_retry_count: given.map_or(RETRY_FOREVER, |it| it.rnr_retry_count),
         ..Parameters::new(number)
     }
 }

@@ -1,4 +1,4 @@
-//! The devices of ids: each open once, with a protection domain for those who bring none.
+//! The devices of ids: each is open once, with a protection domain for ids without their own.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -10,10 +10,10 @@ use crate::abi;
 use crate::entry::{Pointer, entry};
 use crate::errno::Errno;
 use crate::verbs::context::{self, Context};
-use crate::verbs::{domain, xrc};
+use crate::verbs::{protection_domain, xrc};
 
-/// A device that ids are at.
-pub(super) struct Shared {
+/// A device that ids share.
+pub(super) struct SharedDevice {
     context: &'static Context,
     domain: *mut abi::ibv_pd,
     extended: OnceLock<Handle<abi::ibv_xrcd>>,
@@ -23,23 +23,23 @@ pub(super) struct Shared {
 #[derive(Clone, Copy)]
 struct Handle<T>(*mut T);
 
-// SAFETY: what it points to is made for any thread, and is never destroyed.
+// SAFETY: what it points to can be used by any thread, and is never destroyed.
 unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
-// SAFETY: the same is true for the context and the domain.
-unsafe impl Send for Shared {}
+// SAFETY: the same holds for the context and the domain.
+unsafe impl Send for SharedDevice {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedDevice {}
 
-/// Those that were ever used. Like librdmacm, they stay open: programs keep the pointers.
-static USED: Mutex<Vec<&'static Shared>> = Mutex::new(Vec::new());
+/// All devices that were used. As in librdmacm they stay open, because programs keep the pointers.
+static USED: Mutex<Vec<&'static SharedDevice>> = Mutex::new(Vec::new());
 
 entry! {
     export fn rdma_get_devices(count: Pointer<c_int>) -> *mut *mut abi::ibv_context {
         let tell = |number: usize| {
             if !count.0.is_null() {
-                // SAFETY: not null, so by the header's promise a place for a number.
+                // SAFETY: not null, so by the header's promise a variable.
                 unsafe { count.0.write(number as c_int) };
             }
         };
@@ -57,21 +57,21 @@ entry! {
             return Ok(());
         }
         let mut length = 0;
-        // SAFETY: it ends with a null pointer, which is looked at last.
+        // SAFETY: it ends with a null pointer, which is read last.
         while !unsafe { list.0.wrapping_add(length).read() }.is_null() {
             length += 1;
         }
         let whole = ptr::slice_from_raw_parts_mut(list.0, length + 1);
-        // SAFETY: `rdma_get_devices` made it as a boxed slice of this length.
+        // SAFETY: `rdma_get_devices` created it as a boxed slice of this length.
         drop(unsafe { Box::from_raw(whole) });
         Ok(())
     }
 }
 
-/// The device that ids at this context share. A context that a fork copied is never found again.
-pub(super) fn of(context: &rocinante::Context) -> Result<&'static Shared, Errno> {
+/// The shared device of a context. A context that a fork copied is not found.
+pub(super) fn of(context: &rocinante::Context) -> Result<&'static SharedDevice, Errno> {
     let mut used = lock();
-    let same = |it: &&&Shared| {
+    let same = |it: &&&SharedDevice| {
         it.context.context.name() == context.name() && !it.context.raw().is_inherited()
     };
     if let Some(shared) = used.iter().find(same) {
@@ -79,12 +79,12 @@ pub(super) fn of(context: &rocinante::Context) -> Result<&'static Shared, Errno>
     }
     let context = context::adopt(context.clone())?;
     // SAFETY: the context was just made.
-    let domain = unsafe { domain::ibv_alloc_pd(context.pointer()) };
+    let domain = unsafe { protection_domain::ibv_alloc_pd(context.pointer()) };
     if domain.is_null() {
         return Err(Errno::last());
     }
     let extended = OnceLock::new();
-    let shared: &'static Shared = Box::leak(Box::new(Shared {
+    let shared: &'static SharedDevice = Box::leak(Box::new(SharedDevice {
         context,
         domain,
         extended,
@@ -93,8 +93,8 @@ pub(super) fn of(context: &rocinante::Context) -> Result<&'static Shared, Errno>
     Ok(shared)
 }
 
-/// Has all devices open, before something is bound to all of them. Opening takes milliseconds, and a
-/// program that listens again does not expect that a second time.
+/// Opens all devices, before an id is bound to all of them. Opening takes milliseconds, so it is done once
+/// and not at each listen.
 pub(super) fn open_all() -> Result<(), Errno> {
     for context in rdma_cm::reachable_contexts()? {
         of(&context)?;
@@ -102,7 +102,7 @@ pub(super) fn open_all() -> Result<(), Errno> {
     Ok(())
 }
 
-impl Shared {
+impl SharedDevice {
     pub(super) fn context(&self) -> *mut abi::ibv_context {
         self.context.pointer()
     }
@@ -111,7 +111,7 @@ impl Shared {
         self.domain
     }
 
-    /// The XRC domain for those who bring none.
+    /// The XRC domain for ids without their own.
     pub(super) fn extended(&self) -> Result<*mut abi::ibv_xrcd, Errno> {
         if let Some(known) = self.extended.get() {
             return Ok(known.0);
@@ -130,6 +130,6 @@ impl Shared {
     }
 }
 
-fn lock() -> MutexGuard<'static, Vec<&'static Shared>> {
+fn lock() -> MutexGuard<'static, Vec<&'static SharedDevice>> {
     USED.lock().unwrap_or_else(PoisonError::into_inner)
 }

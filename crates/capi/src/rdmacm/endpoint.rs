@@ -1,20 +1,20 @@
-//! Ids that wait in their calls, with everything that belongs to them made at once.
+//! `rdma_create_ep`: an id without a channel, with its queue pair, created in one call.
 
 use super::event::{self, Event};
 use super::id::{self, Id};
 use super::{address, queue_pair, resolve};
 use crate::abi;
-use crate::entry::{Given, MinusOne, Place, Pointer, entry};
+use crate::entry::{Input, MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
-use crate::object::behind;
+use crate::object::object_at;
 
-/// How long an address or a route may be looked for, in milliseconds.
-const PATIENCE: i32 = 2000;
+/// The limit for resolving an address or a route, in milliseconds.
+const RESOLVE_TIMEOUT_MS: i32 = 2000;
 
 entry! {
     export fn rdma_create_ep(
-        id: Place<*mut abi::rdma_cm_id>,
-        address: Given<abi::rdma_addrinfo>,
+        id: Output<*mut abi::rdma_cm_id>,
+        address: Input<abi::rdma_addrinfo>,
         domain: Pointer<abi::ibv_pd>,
         init: Pointer<abi::ibv_qp_init_attr>,
     ) -> MinusOne {
@@ -39,15 +39,15 @@ entry! {
 
     export fn rdma_get_request(
         listener: &Id,
-        id: Place<*mut abi::rdma_cm_id>,
+        id: Output<*mut abi::rdma_cm_id>,
     ) -> MinusOne {
         let mut id = id;
         if !listener.state().sync {
             return Err(Errno::INVALID);
         }
-        event::acknowledge_kept(listener);
-        let pointer = event::next(behind(listener.read().channel)?)?;
-        // A program that looks for the reason of a failure finds the event at the listener.
+        event::acknowledge_last(listener);
+        let pointer = event::next(object_at(listener.read().channel)?)?;
+        // After a failure the program finds the event at the listener.
         let taken = take_request(listener, pointer);
         id.put(taken.inspect_err(|_| listener.change(|c| c.event = pointer))?);
         Ok(MinusOne::DONE)
@@ -79,13 +79,18 @@ fn prepare_to_connect(
     domain: *mut abi::ibv_pd,
     init: *mut abi::ibv_qp_init_attr,
 ) -> Result<(), Errno> {
-    // Connections have a byte for the length of their private data.
+    // The length of private data has one byte.
     if address.ai_connect_len > usize::from(u8::MAX) {
         return Err(Errno::INVALID);
     }
-    resolve::resolve_address(id, address.ai_src_addr, address.ai_dst_addr, PATIENCE)?;
-    resolve::resolve_route(id, PATIENCE)?;
-    // SAFETY: null, or by the header's promise a live structure, which is given up for this call.
+    resolve::resolve_address(
+        id,
+        address.ai_src_addr,
+        address.ai_dst_addr,
+        RESOLVE_TIMEOUT_MS,
+    )?;
+    resolve::resolve_route(id, RESOLVE_TIMEOUT_MS)?;
+    // SAFETY: null, or by the header's promise a live structure, which no other thread uses during this call.
     if let Some(init) = unsafe { init.as_mut() } {
         init.qp_type = address.ai_qp_type.cast_unsigned();
         queue_pair::create(id, domain, init)?;
@@ -104,19 +109,19 @@ fn destroy(id: &Id) {
     id::destroy(id);
 }
 
-/// The id of a request, with its queue pair if the listener knows what kind of.
+/// The id of a request, with a queue pair if the listener has the attributes for one.
 fn take_request(
     listener: &Id,
     pointer: *mut abi::rdma_cm_event,
 ) -> Result<*mut abi::rdma_cm_id, Errno> {
-    let happened = behind::<&Event, _>(pointer)?.read();
+    let happened = object_at::<&Event, _>(pointer)?.read();
     if happened.status != 0 {
         return Err(Errno(happened.status.saturating_abs()));
     }
     if happened.event != abi::RDMA_CM_EVENT_CONNECT_REQUEST {
         return Err(Errno::INVALID);
     }
-    let id: &Id = behind(happened.id)?;
+    let id: &Id = object_at(happened.id)?;
     let init = listener.state().init;
     if let Some(mut init) = init {
         queue_pair::create(id, listener.read().pd, &mut init)?;

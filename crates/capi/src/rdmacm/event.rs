@@ -1,4 +1,4 @@
-//! Events: what happened to ids, and what the library does about it before a program knows.
+//! Events of ids, and what the library does before it delivers them.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
@@ -10,38 +10,38 @@ use rocinante::rdma_cm::{
 };
 use wire::Qpn;
 
-use super::channel::{self, Channel};
+use super::event_channel::{self, Channel};
 use super::id::{self, Id};
-use super::{multicast, ready};
+use super::{multicast, queue_pair_state};
 use crate::abi;
-use crate::entry::{MinusOne, Place, entry};
+use crate::entry::{MinusOne, Output, entry};
 use crate::errno::Errno;
 use crate::interruption;
-use crate::object::{Object, behind, from_pointer};
-use crate::verbs::address::attributes_of;
-use crate::verbs::async_event::Told;
+use crate::object::{Object, from_pointer, object_at};
+use crate::verbs::address_handle::attributes_of;
+use crate::verbs::async_event::UnacknowledgedEvents;
 use crate::verbs::context::is_nonblocking;
 
 /// An event.
-pub(super) type Event = Object<abi::rdma_cm_event, Brought>;
+pub(super) type Event = Object<abi::rdma_cm_event, EventContents>;
 
 from_pointer!(abi::rdma_cm_event => Event);
 
-/// What comes with an event.
-pub(super) struct Brought {
-    /// Who waits for it to be acknowledged: an id, and perhaps a membership in a group.
-    waiting: Vec<Arc<Told>>,
-    /// What the event points to.
+/// What an event holds until it is acknowledged.
+pub(super) struct EventContents {
+    /// What waits until it is acknowledged: an id, and perhaps a multicast membership.
+    waiting: Vec<Arc<UnacknowledgedEvents>>,
+    /// The event points to it.
     _private_data: Vec<u8>,
 }
 
 entry! {
     wait fn rdma_get_cm_event(
         channel: &Channel,
-        event: Place<*mut abi::rdma_cm_event>,
+        event: Output<*mut abi::rdma_cm_event>,
     ) -> MinusOne {
         let mut event = event;
-        let Some(happened) = next_soon(channel)? else {
+        let Some(happened) = poll_or_sleep(channel)? else {
             return Ok(None);
         };
         event.put(happened);
@@ -58,7 +58,7 @@ entry! {
         Ok(name.unwrap_or(&c"UNKNOWN EVENT").as_ptr())
     }
 
-    /// Puts an event of the program's own into the channel of an id.
+    /// Adds an event of the program to the channel of an id.
     export fn rdma_write_cm_event(id: &Id, event: u32, status: c_int, argument: u64) -> MinusOne {
         if event != abi::RDMA_CM_EVENT_USER && event != abi::RDMA_CM_EVENT_INTERNAL {
             return Err(Errno::INVALID);
@@ -92,20 +92,22 @@ const NAMES: [&CStr; 20] = [
     c"RDMA_CM_EVENT_INTERNAL",
 ];
 
-/// What happened; waits for it.
+/// Waits for the next event.
 pub(super) fn next(channel: &Channel) -> Result<*mut abi::rdma_cm_event, Errno> {
-    // As in `wait`: it stays, whatever the program does with its channel.
+    // As in `wait`: the channel lives, even if the program destroys its handle.
     let channel = Arc::clone(channel);
     loop {
-        if let Some(event) = next_soon(&channel)? {
+        if let Some(event) = poll_or_sleep(&channel)? {
             return Ok(event);
         }
     }
 }
 
-/// What happened; nothing if nothing did for a while.
-fn next_soon(channel: &channel::Told) -> Result<Option<*mut abi::rdma_cm_event>, Errno> {
-    channel.check_ours()?;
+/// The next event; `None` after a while without one, so that the thread can be cancelled.
+fn poll_or_sleep(
+    channel: &event_channel::ChannelState,
+) -> Result<Option<*mut abi::rdma_cm_event>, Errno> {
+    channel.check_not_inherited()?;
     while let Some(happened) = channel.events.poll() {
         if let Some(event) = tell(happened) {
             return Ok(Some(event));
@@ -114,7 +116,9 @@ fn next_soon(channel: &channel::Told) -> Result<Option<*mut abi::rdma_cm_event>,
     if is_nonblocking(channel.events.as_fd().as_raw_fd())? {
         return Err(Errno::TRY_AGAIN);
     }
-    let signal = channel.events.sleep_for(interruption::PATIENCE);
+    let signal = channel
+        .events
+        .sleep_for(interruption::CANCELLATION_CHECK_INTERVAL);
     if signal && interruption::signals_end_calls() {
         Err(Errno(libc::EINTR))
     } else {
@@ -122,32 +126,32 @@ fn next_soon(channel: &channel::Told) -> Result<Option<*mut abi::rdma_cm_event>,
     }
 }
 
-/// Ends an event.
+/// Acknowledges and frees an event.
 pub(super) fn acknowledge(event: &Event) {
-    for waiting in event.take_back().into_iter().flat_map(|it| it.waiting) {
+    for waiting in event.destroy().into_iter().flat_map(|it| it.waiting) {
         waiting.acknowledge(1);
     }
 }
 
-/// Ends the event that an id keeps for a program that waits in its calls.
-pub(super) fn acknowledge_kept(id: &Id) {
-    if let Ok(event) = behind::<&Event, _>(id.read().event) {
+/// Acknowledges the event of the last call of an id without a channel.
+pub(super) fn acknowledge_last(id: &Id) {
+    if let Ok(event) = object_at::<&Event, _>(id.read().event) {
         id.change(|c| c.event = std::ptr::null_mut());
         acknowledge(event);
     }
 }
 
-/// The event as C has it; nothing if its id is gone, or if there is nothing to tell.
+/// The event for C; `None` if its id is gone, or if the program need not know of it.
 fn tell(happened: rdma_cm::Event) -> Option<*mut abi::rdma_cm_event> {
     match (happened.kind, happened.listener, happened.request) {
         (EventKind::ConnectRequest { request, .. }, Some(listener), Some(identifier)) => {
-            tell_request(listener, identifier, request)
+            connect_request_event(listener, identifier, request)
         }
-        (kind, ..) => tell_of(happened.id, kind),
+        (kind, ..) => id_event(happened.id, kind),
     }
 }
 
-fn tell_request(
+fn connect_request_event(
     listener: Token,
     identifier: Identifier,
     request: Request,
@@ -155,9 +159,9 @@ fn tell_request(
     let listener = id::tell(listener)?;
     let id = id::of_request(listener, identifier);
     let mut draft = Draft::new(abi::RDMA_CM_EVENT_CONNECT_REQUEST, id);
-    draft.front.listen_id = listener.c();
-    // It is the listener that must not go before the request is acknowledged.
-    draft.waiting = vec![Arc::clone(&listener.told)];
+    draft.c_part.listen_id = listener.c();
+    // The listener must not be destroyed before the request is acknowledged.
+    draft.waiting = vec![Arc::clone(&listener.unacknowledged)];
     match request {
         Request::Connection(offer) => {
             let mut state = id.state();
@@ -170,85 +174,85 @@ fn tell_request(
             draft.datagram(abi::rdma_ud_param::default(), private_data);
         }
     }
-    let alone = if listener.state().sync {
-        channel::migrate(id, None)
+    let own_channel = if listener.state().sync {
+        event_channel::migrate(id, None)
     } else {
         Ok(())
     };
-    if alone.and_then(|()| id.refresh()).is_err() {
+    if own_channel.and_then(|()| id.refresh()).is_err() {
         id::destroy(id);
-        listener.told.acknowledge(1);
+        listener.unacknowledged.acknowledge(1);
         return None;
     }
     id.show_path();
-    Some(draft.give())
+    Some(draft.finish())
 }
 
-fn tell_of(token: Token, kind: EventKind) -> Option<*mut abi::rdma_cm_event> {
+fn id_event(token: Token, kind: EventKind) -> Option<*mut abi::rdma_cm_event> {
     let id = id::tell(token)?;
     let draft = Draft::of(id, kind);
     if draft.is_none() {
-        id.told.acknowledge(1);
+        id.unacknowledged.acknowledge(1);
     }
-    draft.map(Draft::give)
+    draft.map(Draft::finish)
 }
 
-/// An event in the making.
+/// An event under construction.
 struct Draft {
-    front: abi::rdma_cm_event,
+    c_part: abi::rdma_cm_event,
     private_data: Vec<u8>,
-    waiting: Vec<Arc<Told>>,
+    waiting: Vec<Arc<UnacknowledgedEvents>>,
 }
 
 impl Draft {
     fn new(event: u32, id: &Id) -> Self {
         Self {
-            front: abi::rdma_cm_event {
+            c_part: abi::rdma_cm_event {
                 id: id.c(),
                 event,
                 ..Default::default()
             },
             private_data: Vec::new(),
-            waiting: vec![Arc::clone(&id.told)],
+            waiting: vec![Arc::clone(&id.unacknowledged)],
         }
     }
 
-    /// Does what the library has to do about an event; nothing if the program need not know.
+    /// Does the library's part of an event; `None` if the program need not know of it.
     fn of(id: &Id, kind: EventKind) -> Option<Self> {
         let mut draft = Self::new(number_of(&kind), id);
-        draft.front.status = kind.status();
+        draft.c_part.status = kind.status();
         match kind {
             EventKind::AddressResolved => {
-                draft.unless_done(id.refresh(), abi::RDMA_CM_EVENT_ADDR_ERROR);
+                draft.fail_if(id.refresh(), abi::RDMA_CM_EVENT_ADDR_ERROR);
             }
             EventKind::RouteResolved => id.show_path(),
             EventKind::ConnectResponse(offer) => {
-                draft.front.event = respond(id)?;
+                draft.c_part.event = respond(id)?;
                 draft.offer(offer);
             }
             EventKind::Rejected { private_data, .. } => {
-                ready::break_queue_pair(id);
+                queue_pair_state::set_error_state(id);
                 draft.connection(abi::rdma_conn_param::default(), private_data);
             }
             EventKind::ServiceFound(found) => draft.service(id, found),
             EventKind::MulticastJoin(group) => draft.group(id, &group),
             EventKind::MulticastError { group, .. } => {
                 let context = draft.membership(id, group);
-                draft.pointing_to(abi::rdma_ud_param::default(), context);
+                draft.with_context(abi::rdma_ud_param::default(), context);
             }
             EventKind::Application { argument, .. } => {
-                draft.front.param = abi::EventParameters { arg: argument };
+                draft.c_part.param = abi::EventParameters { arg: argument };
             }
             _ => {}
         }
         Some(draft)
     }
 
-    /// What the library could not do is told as an error.
-    fn unless_done(&mut self, done: Result<(), Errno>, error: u32) {
+    /// If the library's part failed, the event becomes an error event.
+    fn fail_if(&mut self, done: Result<(), Errno>, error: u32) {
         if done.is_err() {
-            self.front.event = error;
-            self.front.status = -1;
+            self.c_part.event = error;
+            self.c_part.status = -1;
         }
     }
 
@@ -268,35 +272,35 @@ impl Draft {
 
     fn connection(&mut self, parameters: abi::rdma_conn_param, private_data: Vec<u8>) {
         let conn = abi::rdma_conn_param {
-            private_data: start_of(&private_data),
+            private_data: pointer_to(&private_data),
             private_data_len: private_data.len() as u8,
             ..parameters
         };
-        self.front.param = abi::EventParameters { conn };
+        self.c_part.param = abi::EventParameters { conn };
         self.private_data = private_data;
     }
 
     fn datagram(&mut self, parameters: abi::rdma_ud_param, private_data: Vec<u8>) {
         let ud = abi::rdma_ud_param {
-            private_data: start_of(&private_data),
+            private_data: pointer_to(&private_data),
             private_data_len: private_data.len() as u8,
             ..parameters
         };
-        self.front.param = abi::EventParameters { ud };
+        self.c_part.param = abi::EventParameters { ud };
         self.private_data = private_data;
     }
 
-    /// Groups give a program back what it gave when it joined.
-    fn pointing_to(&mut self, parameters: abi::rdma_ud_param, context: *mut c_void) {
+    /// Sets the context that the program passed to `rdma_join_multicast`.
+    fn with_context(&mut self, parameters: abi::rdma_ud_param, context: *mut c_void) {
         let ud = abi::rdma_ud_param {
             private_data: context,
             ..parameters
         };
-        self.front.param = abi::EventParameters { ud };
+        self.c_part.param = abi::EventParameters { ud };
     }
 
     fn service(&mut self, id: &Id, found: ServiceFound) {
-        let address = way(id, |context| rdma_cm::address_of(context, &found.path));
+        let address = address_attributes(id, |context| rdma_cm::address_of(context, &found.path));
         let parameters = abi::rdma_ud_param {
             ah_attr: address,
             qp_num: found.remote_qpn.value(),
@@ -308,33 +312,33 @@ impl Draft {
 
     fn group(&mut self, id: &Id, group: &Group) {
         let parameters = abi::rdma_ud_param {
-            ah_attr: way(id, |context| rdma_cm::address_of(context, &group.path)),
+            ah_attr: address_attributes(id, |context| rdma_cm::address_of(context, &group.path)),
             qp_num: Qpn::MULTICAST.value(),
             qkey: group.queue_key.value(),
             ..Default::default()
         };
         let context = self.membership(id, group.group);
-        self.pointing_to(parameters, context);
+        self.with_context(parameters, context);
         let attached = multicast::attach(id, group.group, &parameters.ah_attr.grh.dgid);
-        self.unless_done(attached, abi::RDMA_CM_EVENT_MULTICAST_ERROR);
+        self.fail_if(attached, abi::RDMA_CM_EVENT_MULTICAST_ERROR);
     }
 
-    /// Who leaves the group waits for this event, too.
+    /// Leaving the group waits until this event is acknowledged, too.
     fn membership(&mut self, id: &Id, group: std::net::IpAddr) -> *mut c_void {
         let state = id.state();
         let found = state.memberships.iter().find(|it| it.group == group);
         let Some(membership) = found else {
             return std::ptr::null_mut();
         };
-        membership.told.add();
-        self.waiting.push(Arc::clone(&membership.told));
+        membership.unacknowledged.add();
+        self.waiting.push(Arc::clone(&membership.unacknowledged));
         membership.context
     }
 
-    fn give(self) -> *mut abi::rdma_cm_event {
-        Event::give(
-            self.front,
-            Brought {
+    fn finish(self) -> *mut abi::rdma_cm_event {
+        Event::new_pointer(
+            self.c_part,
+            EventContents {
                 waiting: self.waiting,
                 _private_data: self.private_data,
             },
@@ -342,31 +346,35 @@ impl Draft {
     }
 }
 
-/// The peer accepts: makes the queue pair ready and says so. A program without a queue pair at the id
-/// does that itself.
+/// The peer accepts: moves the queue pair to ready-to-send and confirms. A program without a queue pair at
+/// the id does this itself.
 fn respond(id: &Id) -> Option<u32> {
     if id.read().qp.is_null() {
         return Some(abi::RDMA_CM_EVENT_CONNECT_RESPONSE);
     }
     let identifier = id.identifier().ok()?;
-    let made = ready::make_ready(id, None).and_then(|()| Ok(identifier.establish()?));
+    let made =
+        queue_pair_state::connect_queue_pair(id, None).and_then(|()| Ok(identifier.establish()?));
     let Err(errno) = made else {
         return Some(abi::RDMA_CM_EVENT_ESTABLISHED);
     };
-    ready::break_queue_pair(id);
-    // The manager tells the program, in an event of its own.
+    queue_pair_state::set_error_state(id);
+    // The connection manager reports it in a separate event.
     let _ = identifier.connect_failed(Failure::Os(errno.0));
     None
 }
 
-fn way(id: &Id, address: impl FnOnce(&rocinante::Context) -> Address) -> abi::ibv_ah_attr {
+fn address_attributes(
+    id: &Id,
+    address: impl FnOnce(&rocinante::Context) -> Address,
+) -> abi::ibv_ah_attr {
     let context = id.identifier().ok().and_then(|it| it.context());
     context.map_or_else(Default::default, |context| {
         attributes_of(&address(&context))
     })
 }
 
-fn start_of(bytes: &[u8]) -> *const c_void {
+fn pointer_to(bytes: &[u8]) -> *const c_void {
     if bytes.is_empty() {
         std::ptr::null()
     } else {

@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use rocinante::rdma_cm::{Identifier, Kind, PortSpace, Token};
 use wire::Gid;
 
-use super::addrinfo::Answer;
-use super::channel::{self, Channel};
-use super::device::{self, Shared};
+use super::addrinfo::ResolvedList;
+use super::device::{self, SharedDevice};
+use super::event_channel::{self, Channel};
 use super::multicast::Membership;
 use super::{address, event};
 use crate::abi;
-use crate::entry::{MinusOne, Place, entry};
+use crate::entry::{MinusOne, Output, entry};
 use crate::errno::Errno;
-use crate::object::{Object, behind, from_pointer};
-use crate::verbs::async_event::Told;
+use crate::object::{Object, from_pointer, object_at};
+use crate::verbs::async_event::UnacknowledgedEvents;
 use crate::verbs::query::PORT;
 
 /// An id.
@@ -27,39 +27,39 @@ from_pointer!(abi::rdma_cm_id => Id);
 
 pub(crate) struct Inner {
     token: Token,
-    /// Gone as soon as the program destroys the id.
+    /// `None` after the program has destroyed the id.
     identifier: Mutex<Option<Arc<Identifier>>>,
-    /// Events about it that nobody has acknowledged.
-    pub(super) told: Arc<Told>,
+    /// Events about it that are not acknowledged.
+    pub(super) unacknowledged: Arc<UnacknowledgedEvents>,
     state: Mutex<State>,
 }
 
-/// What the library remembers for a program.
+/// State of an id that C does not see.
 #[derive(Default)]
 pub(super) struct State {
-    /// Whether it has a channel of its own, and each call waits for its event.
+    /// Whether it has its own channel, and each call waits for its event.
     pub(super) sync: bool,
-    shared: Option<&'static Shared>,
-    /// What `route.path_rec` points to.
+    shared: Option<&'static SharedDevice>,
+    /// `route.path_rec` points to it.
     path: Option<Box<abi::ibv_sa_path_rec>>,
-    /// What an address brought that is to go before a program's private data.
+    /// Private data from `rdma_addrinfo`, which precedes that of the program.
     pub(super) preamble: Vec<u8>,
-    /// With what queue pairs for requests are made.
+    /// The attributes of queue pairs for requests.
     pub(super) init: Option<abi::ibv_qp_init_attr>,
     pub(super) initiator_depth: u8,
     pub(super) responder_resources: u8,
     pub(super) memberships: Vec<Membership>,
-    /// What a name was found to stand for.
-    pub(super) found: Answer,
+    /// The result of `rdma_resolve_addrinfo`.
+    pub(super) found: ResolvedList,
 }
 
-/// Where the ids are that events are about.
+/// The ids by token, to find the id of an event.
 static IDS: Mutex<Option<HashMap<Token, usize>>> = Mutex::new(None);
 
 entry! {
     export fn rdma_create_id(
         channel: Option<&Channel>,
-        id: Place<*mut abi::rdma_cm_id>,
+        id: Output<*mut abi::rdma_cm_id>,
         context: *mut c_void,
         space: u32,
     ) -> MinusOne {
@@ -88,7 +88,7 @@ entry! {
     }
 }
 
-/// Makes an id for a kind of queue pair; without a channel it gets its own.
+/// Creates an id for a queue pair type; without a channel it gets its own.
 pub(super) fn create<'a>(
     channel: Option<&Channel>,
     context: *mut c_void,
@@ -99,16 +99,16 @@ pub(super) fn create<'a>(
     let sync = channel.is_none();
     let channel = match channel {
         Some(channel) => channel,
-        None => channel::create()?,
+        None => event_channel::create()?,
     };
-    channel.check_ours()?;
+    channel.check_not_inherited()?;
     let kind = match port_space {
         PortSpace::Tcp => Kind::ReliableConnection,
         PortSpace::Udp => Kind::Datagram,
         PortSpace::Infiniband => kind_of(queue_pair)?,
     };
     let identifier = channel.events.create_for(port_space, kind);
-    let front = abi::rdma_cm_id {
+    let c_part = abi::rdma_cm_id {
         channel: channel.c(),
         context,
         ps: space,
@@ -119,79 +119,79 @@ pub(super) fn create<'a>(
         sync,
         ..State::default()
     };
-    Ok(give(front, identifier, state))
+    Ok(new_handle(c_part, identifier, state))
 }
 
-/// The id that a request brings, at the side of its listener.
+/// The child id of a request, with the attributes of its listener.
 pub(super) fn of_request<'a>(listener: &Id, identifier: Identifier) -> &'a Id {
     let of_listener = listener.read();
-    let front = abi::rdma_cm_id {
+    let c_part = abi::rdma_cm_id {
         channel: of_listener.channel,
         context: of_listener.context,
         ps: of_listener.ps,
         qp_type: of_listener.qp_type,
         ..Default::default()
     };
-    give(front, identifier, State::default())
+    new_handle(c_part, identifier, State::default())
 }
 
-fn give<'a>(front: abi::rdma_cm_id, identifier: Identifier, state: State) -> &'a Id {
+fn new_handle<'a>(c_part: abi::rdma_cm_id, identifier: Identifier, state: State) -> &'a Id {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
-        // SAFETY: the function lives as long as the process: the library is never unloaded.
-        unsafe { libc::atexit(part_from_all) };
+        // SAFETY: the library is never unloaded, so the function exists until the process ends.
+        unsafe { libc::atexit(disconnect_all) };
     });
     let token = identifier.token();
     let id = Id::make(
-        front,
+        c_part,
         Inner {
             token,
             identifier: Mutex::new(Some(Arc::new(identifier))),
-            told: Arc::default(),
+            unacknowledged: Arc::default(),
             state: Mutex::new(state),
         },
     );
-    let place = id.c().expose_provenance();
-    ids().get_or_insert_default().insert(token, place);
+    let pointer_value = id.c().expose_provenance();
+    ids().get_or_insert_default().insert(token, pointer_value);
     id
 }
 
-/// The id that something happened to. Until its event is acknowledged, it can't be destroyed.
+/// The id of an event, which can't be destroyed until the event is acknowledged.
 pub(super) fn tell<'a>(token: Token) -> Option<&'a Id> {
     let ids = ids();
-    let place = *ids.as_ref()?.get(&token)?;
-    let pointer = std::ptr::with_exposed_provenance_mut(place);
-    let id: &Id = behind(pointer).ok()?;
-    id.told.add();
+    let pointer_value = *ids.as_ref()?.get(&token)?;
+    let pointer = std::ptr::with_exposed_provenance_mut(pointer_value);
+    let id: &Id = object_at(pointer).ok()?;
+    id.unacknowledged.add();
     Some(id)
 }
 
-/// Ends an id: nothing more happens to it, and all events about it have been acknowledged.
+/// Destroys an id, after all its events are acknowledged.
 pub(super) fn destroy(id: &Id) {
     ids().get_or_insert_default().remove(&id.token);
     let identifier = lock(&id.identifier).take();
     drop(identifier);
-    event::acknowledge_kept(id);
-    id.told.wait();
+    event::acknowledge_last(id);
+    id.unacknowledged.wait();
     if id.state().sync
-        && let Ok(channel) = behind::<&Channel, _>(id.read().channel)
+        && let Ok(channel) = object_at::<&Channel, _>(id.read().channel)
     {
-        channel.take_back();
+        channel.destroy();
     }
-    id.take_back();
+    id.destroy();
 }
 
-/// A program that ends says good-bye to its peers, as the kernel would do for it.
-extern "C" fn part_from_all() {
+/// At exit, disconnects from all peers, as the kernel would do.
+extern "C" fn disconnect_all() {
     crate::entry::guard(|| {
         let left: Vec<usize> = ids()
             .take()
             .into_iter()
             .flat_map(HashMap::into_values)
             .collect();
-        for place in left {
-            let pointer = std::ptr::with_exposed_provenance_mut(place);
-            drop(lock(&behind::<&Id, _>(pointer)?.identifier).take());
+        for pointer_value in left {
+            let pointer = std::ptr::with_exposed_provenance_mut(pointer_value);
+            drop(lock(&object_at::<&Id, _>(pointer)?.identifier).take());
         }
         Ok(())
     });
@@ -206,14 +206,14 @@ impl Inner {
         lock(&self.state)
     }
 
-    /// The device that it is at.
-    pub(super) fn shared(&self) -> Result<&'static Shared, Errno> {
+    /// Its device.
+    pub(super) fn shared(&self) -> Result<&'static SharedDevice, Errno> {
         self.state().shared.ok_or(Errno::INVALID)
     }
 }
 
 impl Id {
-    /// Shows C what is known by now: addresses and device.
+    /// Copies addresses and device to the structure that C sees.
     pub(super) fn refresh(&self) -> Result<(), Errno> {
         let identifier = self.identifier()?;
         if let Some(local) = identifier.local_address() {
@@ -229,12 +229,12 @@ impl Id {
             });
         }
         match identifier.context() {
-            Some(context) if !could_be_anywhere(&identifier) => self.settle(&context),
+            Some(context) if !is_unresolved_loopback(&identifier) => self.attach_device(&context),
             _ => Ok(()),
         }
     }
 
-    /// Shows C the path, once it is known.
+    /// Copies the path to the structure that C sees.
     pub(super) fn show_path(&self) {
         let mut state = self.state();
         let Some(path) = self.path() else { return };
@@ -247,7 +247,7 @@ impl Id {
         state.path = Some(path);
     }
 
-    fn settle(&self, context: &rocinante::Context) -> Result<(), Errno> {
+    fn attach_device(&self, context: &rocinante::Context) -> Result<(), Errno> {
         let mut state = self.state();
         if state.shared.is_some() {
             return Ok(());
@@ -264,9 +264,9 @@ impl Id {
     }
 
     fn path(&self) -> Option<abi::ibv_sa_path_rec> {
-        /// Selectors of this value mean: exactly so.
+        /// The selector for an exact value.
         const EXACTLY: u8 = 2;
-        /// Codes of a lifetime of 0.27 s and of a rate of 10 Gb/s, as Linux has them for RoCE.
+        /// Codes of a lifetime of 0.27 s and a rate of 10 Gbit/s, as Linux sets them for RoCE.
         const LIFE_TIME: u8 = 16;
         const TEN_GIGABITS: u8 = 3;
         let known = self.read().route.addr;
@@ -289,9 +289,9 @@ impl Id {
     }
 }
 
-/// Whether it is bound to a loopback address and has no peer. Linux takes such an address for any, and
-/// programs that look for devices that way expect to be told none.
-fn could_be_anywhere(identifier: &Identifier) -> bool {
+/// Whether it is bound to a loopback address and has no peer. Linux treats such an address like the
+/// unspecified one, and programs that look for devices this way expect none.
+fn is_unresolved_loopback(identifier: &Identifier) -> bool {
     let is_loopback = |address: SocketAddr| address.ip().is_loopback();
     identifier.local_address().is_some_and(is_loopback) && identifier.peer_address().is_none()
 }
@@ -314,7 +314,7 @@ fn space_of(number: u32) -> Result<PortSpace, Errno> {
     let spaces = [PortSpace::Tcp, PortSpace::Udp, PortSpace::Infiniband];
     let space = spaces.into_iter().find(|it| *it as u32 == number);
     space.ok_or(match number {
-        // It needs an InfiniBand network.
+        // Needs an InfiniBand network.
         RDMA_PS_IPOIB => Errno(libc::EPROTONOSUPPORT),
         _ => Errno::INVALID,
     })

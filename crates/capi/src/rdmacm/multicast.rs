@@ -1,4 +1,4 @@
-//! Multicast groups of ids.
+//! `rdma_join_multicast`, `rdma_leave_multicast`.
 
 use std::ffi::c_void;
 use std::net::IpAddr;
@@ -10,22 +10,22 @@ use super::address;
 use super::id::Id;
 use super::resolve::complete;
 use crate::abi;
-use crate::entry::{Given, MinusOne, Pointer, entry};
+use crate::entry::{Input, MinusOne, Pointer, entry};
 use crate::errno::Errno;
-use crate::verbs::async_event::Told;
+use crate::verbs::async_event::UnacknowledgedEvents;
 use crate::verbs::multicast::{ibv_attach_mcast, ibv_detach_mcast};
 
-/// A group that an id is in, or is about to be in.
+/// A group that an id has joined, or is joining.
 pub(super) struct Membership {
     pub(super) group: IpAddr,
-    /// What the program wants to be told with events.
+    /// The program's context, for events.
     pub(super) context: *mut c_void,
-    /// Whether it only sends: its queue pair receives nothing then.
+    /// Whether it only sends, so that its queue pair is not attached.
     send_only: bool,
-    /// The group's name, once the queue pair is in it.
+    /// The group's GID, once the queue pair is attached.
     attached: Option<abi::ibv_gid>,
-    /// Events about it that nobody has acknowledged.
-    pub(super) told: Arc<Told>,
+    /// Events about it that are not acknowledged.
+    pub(super) unacknowledged: Arc<UnacknowledgedEvents>,
 }
 
 entry! {
@@ -40,7 +40,7 @@ entry! {
 
     export fn rdma_join_multicast_ex(
         id: &Id,
-        attributes: Given<abi::rdma_cm_join_mc_attr_ex>,
+        attributes: Input<abi::rdma_cm_join_mc_attr_ex>,
         context: *mut c_void,
     ) -> MinusOne {
         const ADDRESS: u32 = 1;
@@ -64,11 +64,11 @@ entry! {
         if let Some(mut name) = membership.attached
             && !queue_pair.is_null()
         {
-            // SAFETY: the id's own queue pair, and a name for the time of the call.
+            // SAFETY: the id's own queue pair, and a GID that lives during the call.
             unsafe { ibv_detach_mcast(queue_pair, &raw mut name, 0) };
         }
         id.identifier()?.leave(group)?;
-        membership.told.wait();
+        membership.unacknowledged.wait();
         Ok(MinusOne::DONE)
     }
 }
@@ -86,14 +86,14 @@ fn join(
         context,
         send_only,
         attached: None,
-        told: Arc::default(),
+        unacknowledged: Arc::default(),
     });
     let joined = identifier.join(group, send_only);
     joined.inspect_err(|_| drop(id.state().memberships.pop()))?;
     complete(id)
 }
 
-/// The network lets the group's datagrams in: now the queue pair gets them, too.
+/// The group is joined: attaches the queue pair.
 pub(super) fn attach(id: &Id, group: IpAddr, name: &abi::ibv_gid) -> Result<(), Errno> {
     let (queue_pair, mut name) = (id.read().qp, *name);
     let mut state = id.state();
@@ -104,7 +104,7 @@ pub(super) fn attach(id: &Id, group: IpAddr, name: &abi::ibv_gid) -> Result<(), 
     if queue_pair.is_null() {
         return Ok(());
     }
-    // SAFETY: the id's own queue pair, and a name for the time of the call.
+    // SAFETY: the id's own queue pair, and a GID that lives during the call.
     match unsafe { ibv_attach_mcast(queue_pair, &raw mut name, 0) } {
         0 => {
             membership.attached = Some(name);
@@ -116,6 +116,6 @@ pub(super) fn attach(id: &Id, group: IpAddr, name: &abi::ibv_gid) -> Result<(), 
 
 fn take(id: &Id, group: IpAddr) -> Option<Membership> {
     let mut state = id.state();
-    let place = state.memberships.iter().position(|it| it.group == group)?;
-    Some(state.memberships.remove(place))
+    let index = state.memberships.iter().position(|it| it.group == group)?;
+    Some(state.memberships.remove(index))
 }

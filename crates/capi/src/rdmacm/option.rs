@@ -1,4 +1,4 @@
-//! Options of ids.
+//! `rdma_set_option`.
 
 use std::ffi::{c_int, c_void};
 
@@ -39,7 +39,7 @@ entry! {
                 let timer = RnrTimer::new(byte(value.0, length)?).ok_or(Errno::INVALID)?;
                 identifier.set_rnr_timer(timer)?;
             }
-            // A subnet manager's path leads nowhere on Ethernet.
+            // Ethernet has no subnet manager's paths.
             (LEVEL_IB, IB_PATH) => return Err(Errno::INVALID),
             _ => return Err(Errno::NO_CALL),
         }
@@ -59,6 +59,6 @@ fn flag(value: *const c_void, length: usize) -> Result<bool, Errno> {
     if value.is_null() || length != size_of::<c_int>() {
         return Err(Errno::INVALID);
     }
-    // SAFETY: not null, and the program says that there is an int; it may lie anywhere.
+    // SAFETY: not null, and the program says that there is an int, with any alignment.
     Ok(unsafe { value.cast::<c_int>().read_unaligned() } != 0)
 }

@@ -1,4 +1,4 @@
-//! Queue pairs and shared receive queues of ids, and the completion queues that they need.
+//! Queue pairs, shared receive queues and completion queues of ids.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -6,22 +6,22 @@ use std::ptr;
 use engine::State;
 
 use super::id::Id;
-use super::ready;
+use super::queue_pair_state;
 use crate::abi;
-use crate::entry::{MinusOne, Place, Pointer, entry};
+use crate::entry::{MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
-use crate::object::behind;
-use crate::verbs::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
-use crate::verbs::completion::{ibv_create_cq, ibv_destroy_cq};
-use crate::verbs::modify::{state_of, told_of};
+use crate::object::object_at;
+use crate::verbs::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
+use crate::verbs::completion_queue::{ibv_create_cq, ibv_destroy_cq};
 use crate::verbs::queue_pair::{create_qp_ex, extended, ibv_destroy_qp};
-use crate::verbs::shared_receive::{create_srq_ex, ibv_destroy_srq};
+use crate::verbs::queue_pair_attributes::{qp_attr_of, state_of};
+use crate::verbs::shared_receive_queue::{create_srq_ex, ibv_destroy_srq};
 
 entry! {
     export fn rdma_create_qp(
         id: &Id,
         domain: Pointer<abi::ibv_pd>,
-        init: Place<abi::ibv_qp_init_attr>,
+        init: Output<abi::ibv_qp_init_attr>,
     ) -> MinusOne {
         let mut init = init;
         let mut wanted = init.get();
@@ -33,7 +33,7 @@ entry! {
 
     export fn rdma_create_qp_ex(
         id: &Id,
-        init: Place<abi::ibv_qp_init_attr_ex>,
+        init: Output<abi::ibv_qp_init_attr_ex>,
     ) -> MinusOne {
         let mut init = init;
         let mut wanted = init.get();
@@ -51,7 +51,7 @@ entry! {
     export fn rdma_create_srq(
         id: &Id,
         domain: Pointer<abi::ibv_pd>,
-        init: Place<abi::ibv_srq_init_attr>,
+        init: Output<abi::ibv_srq_init_attr>,
     ) -> MinusOne {
         let mut init = init;
         let given = init.get();
@@ -74,7 +74,7 @@ entry! {
 
     export fn rdma_create_srq_ex(
         id: &Id,
-        init: Place<abi::ibv_srq_init_attr_ex>,
+        init: Output<abi::ibv_srq_init_attr_ex>,
     ) -> MinusOne {
         let mut init = init;
         let mut wanted = init.get();
@@ -92,27 +92,27 @@ entry! {
         Ok(())
     }
 
-    /// What a queue pair of the program's own must be told to get to the state that it names.
+    /// The attributes that take a queue pair of the program to the state that it names.
     export fn rdma_init_qp_attr(
         id: &Id,
-        attributes: Place<abi::ibv_qp_attr>,
-        mask: Place<c_int>,
+        attributes: Output<abi::ibv_qp_attr>,
+        mask: Output<c_int>,
     ) -> MinusOne {
         let (mut attributes, mut mask) = (attributes, mask);
         let identifier = id.identifier()?;
-        let told = match state_of(attributes.get().qp_state)? {
+        let needed = match state_of(attributes.get().qp_state)? {
             State::Initialized => identifier.init_attributes()?,
             State::ReadyToReceive => identifier.receive_attributes()?,
             State::ReadyToSend => identifier.send_attributes()?,
             _ => return Err(Errno::INVALID),
         };
-        attributes.put(told_of(&told, 0));
-        mask.put(told.given().bits().cast_signed());
+        attributes.put(qp_attr_of(&needed, 0));
+        mask.put(needed.given().bits().cast_signed());
         Ok(MinusOne::DONE)
     }
 }
 
-/// Makes the queue pair of an id, in the domain of the id if none is given.
+/// Creates the queue pair of an id, in the id's protection domain if none is given.
 pub(super) fn create(
     id: &Id,
     domain: *mut abi::ibv_pd,
@@ -165,14 +165,14 @@ fn make(id: &Id, init: &mut abi::ibv_qp_init_attr_ex) -> Result<(), Errno> {
     if init.srq.is_null() {
         init.srq = shown.srq;
     }
-    // SAFETY: a context of ours, and a structure that is given up for this call.
+    // SAFETY: a context of ours, and a structure that no other thread uses during this call.
     let queue_pair = unsafe { create_qp_ex(shown.verbs, init) };
     if queue_pair.is_null() {
         return Err(Errno::last());
     }
-    let initialized = behind(queue_pair).and_then(|it| ready::initialize(id, it));
+    let initialized = object_at(queue_pair).and_then(|it| queue_pair_state::initialize(id, it));
     initialized.inspect_err(|_| {
-        // SAFETY: just made, and nobody knows it.
+        // SAFETY: just created, and not shared.
         unsafe { ibv_destroy_qp(queue_pair) };
     })?;
     id.change(|c| {
@@ -197,7 +197,7 @@ fn choose_domain(id: &Id, init: &mut abi::ibv_qp_init_attr_ex) -> Result<(), Err
     }
 }
 
-/// Ends the queue pair of an id, and what was made for it.
+/// Destroys the queue pair of an id, and its completion queues.
 pub(super) fn destroy(id: &Id) {
     // SAFETY: the id's own queue pair, or null, which is refused.
     unsafe { ibv_destroy_qp(id.read().qp) };
@@ -211,9 +211,9 @@ fn create_shared(id: &Id, init: &mut abi::ibv_srq_init_attr_ex) -> Result<(), Er
         init.comp_mask |= abi::IBV_SRQ_INIT_ATTR_PD;
     }
     if init.srq_type == abi::IBV_SRQT_XRC {
-        complete_extended(id, init)?;
+        complete_xrc(id, init)?;
     }
-    // SAFETY: a context of ours, and a structure that is given up for this call.
+    // SAFETY: a context of ours, and a structure that no other thread uses during this call.
     let queue = unsafe { create_srq_ex(id.read().verbs, init) };
     if queue.is_null() {
         let errno = Errno::last();
@@ -229,8 +229,8 @@ fn create_shared(id: &Id, init: &mut abi::ibv_srq_init_attr_ex) -> Result<(), Er
     Ok(())
 }
 
-/// An XRC receive queue needs a domain and a completion queue.
-fn complete_extended(id: &Id, init: &mut abi::ibv_srq_init_attr_ex) -> Result<(), Errno> {
+/// Adds the XRC domain and the completion queue that an XRC receive queue needs.
+fn complete_xrc(id: &Id, init: &mut abi::ibv_srq_init_attr_ex) -> Result<(), Errno> {
     if init.comp_mask & abi::IBV_SRQ_INIT_ATTR_XRCD == 0 || init.xrcd.is_null() {
         init.xrcd = id.shared()?.extended()?;
     }
@@ -242,7 +242,7 @@ fn complete_extended(id: &Id, init: &mut abi::ibv_srq_init_attr_ex) -> Result<()
     Ok(())
 }
 
-/// Ends the shared receive queue of an id, and what was made for it.
+/// Destroys the shared receive queue of an id, and its completion queues.
 pub(super) fn destroy_shared(id: &Id) {
     // SAFETY: the id's own queue, or null, which is refused.
     unsafe { ibv_destroy_srq(id.read().srq) };
@@ -250,7 +250,7 @@ pub(super) fn destroy_shared(id: &Id) {
     destroy_completion_queues(id);
 }
 
-/// Makes the completion queues that are missing, each with a channel; 0 stands for none.
+/// Creates the missing completion queues, each with a channel; 0 means none.
 fn create_completion_queues(id: &Id, send: u32, receive: u32) -> Result<(), Errno> {
     let made = (|| {
         if receive > 0 {
@@ -277,18 +277,18 @@ fn completion_queue(
     if channel.is_null() {
         return Err(Errno::last());
     }
-    // SAFETY: both were just made or are our own; the id outlives its queues.
+    // SAFETY: both were just created or are ours; the id outlives its queues.
     let queue = unsafe { ibv_create_cq(context, size, id.c().cast(), channel, 0) };
     if queue.is_null() {
         let errno = Errno::last();
-        // SAFETY: just made, and nobody uses it.
+        // SAFETY: just created, and not used.
         unsafe { ibv_destroy_comp_channel(channel) };
         return Err(errno);
     }
     Ok((channel, queue))
 }
 
-/// Ends the completion queues that were made for an id. Those of an XRC receive queue stay with it.
+/// Destroys the completion queues that were created for an id. Those of an XRC receive queue stay.
 fn destroy_completion_queues(id: &Id) {
     let shown = id.read();
     if shown.qp_type == abi::IBV_QPT_XRC_RECV && !shown.srq.is_null() {

@@ -1,4 +1,4 @@
-//! Addresses and routes.
+//! `rdma_bind_addr`, `rdma_resolve_addr`, `rdma_resolve_route`.
 
 use std::ffi::c_int;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{address, device, event};
 use crate::abi;
 use crate::entry::{MinusOne, Pointer, entry};
 use crate::errno::Errno;
-use crate::object::behind;
+use crate::object::object_at;
 
 entry! {
     export fn rdma_bind_addr(id: &Id, local: Pointer<sockaddr>) -> MinusOne {
@@ -42,7 +42,7 @@ pub(super) fn bind(id: &Id, local: *const sockaddr) -> Result<(), Errno> {
     }
     let bound = id.identifier()?.bind(local);
     bound.map_err(|error| match error {
-        // What no device has, this machine doesn't have either.
+        // An address without a device is not an address of this host.
         ConnectionError::NoDevice(_) => Errno(libc::EADDRNOTAVAIL),
         error => error.into(),
     })?;
@@ -68,15 +68,15 @@ pub(super) fn resolve_route(id: &Id, timeout_ms: c_int) -> Result<(), Errno> {
     complete(id)
 }
 
-/// Who has a channel of his own waits for the event of each call, and learns its outcome from it.
+/// For an id with its own channel, waits for the event of the call and returns its result.
 pub(super) fn complete(id: &Id) -> Result<(), Errno> {
     if !id.state().sync {
         return Ok(());
     }
-    event::acknowledge_kept(id);
-    let pointer = event::next(behind(id.read().channel)?)?;
+    event::acknowledge_last(id);
+    let pointer = event::next(object_at(id.read().channel)?)?;
     id.change(|c| c.event = pointer);
-    let happened = behind::<&event::Event, _>(pointer)?.read();
+    let happened = object_at::<&event::Event, _>(pointer)?.read();
     match (happened.status, happened.event) {
         (0, _) => Ok(()),
         (_, abi::RDMA_CM_EVENT_REJECTED) => Err(Errno(libc::ECONNREFUSED)),
@@ -84,7 +84,7 @@ pub(super) fn complete(id: &Id) -> Result<(), Errno> {
     }
 }
 
-/// The kernel takes the number as it is, so that a negative one means for ever.
+/// The kernel takes the number as unsigned, so a negative one is very long.
 fn timeout(milliseconds: c_int) -> Duration {
     Duration::from_millis(u64::from(milliseconds.cast_unsigned()))
 }

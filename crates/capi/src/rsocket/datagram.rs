@@ -1,8 +1,8 @@
 //! Datagram sockets.
 //!
-//! The number of such a socket is that of a UDP socket. A peer's first datagrams come over UDP, with
-//! an introduction that names its queue pair; the answer names ours. From then on datagrams go from
-//! queue pair to queue pair. Both ways are looked at in every call.
+//! The number of such a socket is that of a UDP socket. The first datagrams of a peer come over UDP, with a
+//! header that names its queue pair; the reply names ours. Later datagrams go from queue pair to queue pair.
+//! Every call receives from both.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -15,41 +15,41 @@ use engine::{Address, Destination};
 use net::interface::source_towards;
 use wire::{Gid, QueueKey};
 
-use super::kernel;
-use super::message::{Introduction, Purpose, Sender};
+use super::datagram_header::{DatagramHeader, UdpHeader, UdpOperation};
+use super::datagram_queue_pair::DatagramQueuePair;
+use super::epoll_syscalls;
 use super::poll::Readiness;
-use super::station::Station;
 use crate::errno::Errno;
 use crate::rdmacm::address::{length, stored};
 
-/// The longest message, with what goes before the data.
-pub(super) const LONGEST: usize = 2048;
+/// The maximum length of a message, with its header.
+pub(super) const MAX_MESSAGE: usize = 2048;
 
-/// Datagrams that may wait to be read; more are lost, as they are with any datagram socket.
+/// The most datagrams that wait to be read; more are dropped, as by any datagram socket.
 const BACKLOG: usize = 1024;
 
-/// The Q_Key of all queue pairs that the connection manager makes for datagrams.
+/// The Q_Key of all UD queue pairs of the connection manager.
 const QUEUE_KEY: QueueKey = QueueKey::new(0x0123_4567);
 
 /// A datagram socket.
 pub(super) struct Datagram {
     udp: UdpSocket,
-    /// Readable when something has come, over whatever way.
+    /// Readable when a datagram has arrived, over UDP or a queue pair.
     epoll: OwnedFd,
     inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// Our queue pairs, by the address that they are at.
-    stations: HashMap<IpAddr, Station>,
-    /// The peers' queue pairs, and from which address of ours they are reached.
+    /// Our queue pairs, by their address.
+    queue_pairs: HashMap<IpAddr, DatagramQueuePair>,
+    /// The peers' queue pairs, and our address that reaches them.
     peers: HashMap<SocketAddr, Peer>,
     arrived: VecDeque<(SocketAddr, Vec<u8>)>,
     connected: Option<SocketAddr>,
     flags: i32,
-    /// How many receives would have had to wait.
-    refusals: u32,
+    /// How many receives returned EAGAIN.
+    would_block_count: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ impl Datagram {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: takes no pointers.
         let udp = owned(unsafe { libc::socket(family, kind, 0) })?;
-        let epoll = owned(kernel::epoll_create(libc::EPOLL_CLOEXEC)?)?;
+        let epoll = owned(epoll_syscalls::epoll_create(libc::EPOLL_CLOEXEC)?)?;
         let datagram = Self {
             udp: udp.into(),
             epoll,
@@ -93,7 +93,7 @@ impl Datagram {
         }
     }
 
-    /// From now on this is whom `rsend` sends to.
+    /// Sets the destination of `rsend`.
     pub(super) fn connect(&self, peer: SocketAddr) -> Result<(), Errno> {
         let mut inner = self.lock();
         self.peer(&mut inner, peer)?;
@@ -107,16 +107,16 @@ impl Datagram {
         let to = to.or(inner.connected).ok_or(Errno(libc::EDESTADDRREQ))?;
         let peer = self.peer(&mut inner, to)?;
         let from = SocketAddr::new(peer.ours, self.port());
-        if Sender(from).emit().len() + data.len() > LONGEST {
+        if DatagramHeader(from).emit().len() + data.len() > MAX_MESSAGE {
             return Err(Errno(libc::EMSGSIZE));
         }
         match peer.known {
             Some(destination) => {
-                let message = [&Sender(from).emit(), data].concat();
-                let station = inner.stations.get(&peer.ours).ok_or(Errno::INVALID)?;
-                station.send(&message, destination)?;
+                let message = [&DatagramHeader(from).emit(), data].concat();
+                let queue_pair = inner.queue_pairs.get(&peer.ours).ok_or(Errno::INVALID)?;
+                queue_pair.send(&message, destination)?;
             }
-            None => self.introduce(&inner, peer.ours, to, Purpose::Data, data)?,
+            None => self.introduce(&inner, peer.ours, to, UdpOperation::Data, data)?,
         }
         Ok(data.len())
     }
@@ -139,7 +139,7 @@ impl Datagram {
                 return Ok((length, from));
             }
             if (inner.flags & libc::O_NONBLOCK) | (flags & libc::MSG_DONTWAIT) != 0 {
-                inner.refusals = inner.refusals.wrapping_add(1);
+                inner.would_block_count = inner.would_block_count.wrapping_add(1);
                 return Err(Errno::TRY_AGAIN);
             }
             inner.arm();
@@ -159,7 +159,7 @@ impl Datagram {
         Readiness {
             reading: !inner.arrived.is_empty(),
             writing: true,
-            changes: u64::from(inner.refusals) << 16 | inner.arrived.len() as u64,
+            changes: u64::from(inner.would_block_count) << 16 | inner.arrived.len() as u64,
             ..Readiness::default()
         }
     }
@@ -185,24 +185,26 @@ impl Datagram {
     }
 
     pub(super) fn close(&self) {
-        self.lock().stations.clear();
+        self.lock().queue_pairs.clear();
     }
 
-    /// Takes what has come over both ways.
+    /// Receives over UDP and from the queue pairs.
     fn progress(&self, inner: &mut Inner) {
-        let mut buffer = [0; LONGEST];
+        let mut buffer = [0; MAX_MESSAGE];
         while let Ok((length, from)) = self.udp.recv_from(&mut buffer) {
-            if let Some((introduction, data)) = Introduction::parse(&buffer[..length]) {
-                // A peer that we can't answer is one that we don't know.
-                let _ = self.meet(inner, from, &introduction, data);
+            if let Some((header, data)) = UdpHeader::parse(&buffer[..length]) {
+                // A peer that we can't answer stays unknown.
+                let _ = self.set_peer(inner, from, &header, data);
             }
         }
         let Inner {
-            stations, arrived, ..
+            queue_pairs,
+            arrived,
+            ..
         } = inner;
-        for station in stations.values() {
-            station.receive(|message| {
-                if let Some((sender, data)) = Sender::parse(message)
+        for queue_pair in queue_pairs.values() {
+            queue_pair.receive(|message| {
+                if let Some((sender, data)) = DatagramHeader::parse(message)
                     && arrived.len() < BACKLOG
                 {
                     arrived.push_back((sender.0, data.to_vec()));
@@ -211,20 +213,20 @@ impl Datagram {
         }
     }
 
-    /// A peer has introduced itself: it learns our queue pair, and we know its own.
-    fn meet(
+    /// Stores the queue pair of a peer, and tells it ours.
+    fn set_peer(
         &self,
         inner: &mut Inner,
         from: SocketAddr,
-        introduction: &Introduction,
+        header: &UdpHeader,
         data: &[u8],
     ) -> Result<(), Errno> {
         let peer = self.peer(inner, from)?;
-        let station = inner.stations.get(&peer.ours).ok_or(Errno::INVALID)?;
-        let index = station.address_index(peer.ours).ok_or(Errno::INVALID)?;
+        let queue_pair = inner.queue_pairs.get(&peer.ours).ok_or(Errno::INVALID)?;
+        let index = queue_pair.address_index(peer.ours).ok_or(Errno::INVALID)?;
         let known = Destination {
             address: Address::new(Gid::from(from.ip()), index),
-            queue_pair: introduction.queue_pair,
+            queue_pair: header.queue_pair,
             queue_key: QUEUE_KEY,
         };
         inner.peers.insert(
@@ -234,36 +236,36 @@ impl Datagram {
                 ..peer
             },
         );
-        if introduction.purpose == Purpose::Data {
+        if header.operation == UdpOperation::Data {
             if inner.arrived.len() < BACKLOG {
                 inner.arrived.push_back((from, data.to_vec()));
             }
-            self.introduce(inner, peer.ours, from, Purpose::Control, &[])?;
+            self.introduce(inner, peer.ours, from, UdpOperation::Control, &[])?;
         }
         Ok(())
     }
 
-    /// Says over UDP where our queue pair is.
+    /// Sends the number of our queue pair over UDP.
     fn introduce(
         &self,
         inner: &Inner,
         ours: IpAddr,
         to: SocketAddr,
-        purpose: Purpose,
+        operation: UdpOperation,
         data: &[u8],
     ) -> Result<(), Errno> {
-        let station = inner.stations.get(&ours).ok_or(Errno::INVALID)?;
-        let introduction = Introduction {
-            purpose,
-            queue_pair: station.number(),
+        let queue_pair = inner.queue_pairs.get(&ours).ok_or(Errno::INVALID)?;
+        let header = UdpHeader {
+            operation,
+            queue_pair: queue_pair.number(),
             address: ours,
         };
-        let message = [&introduction.emit(), data].concat();
+        let message = [&header.emit(), data].concat();
         self.udp.send_to(&message, to)?;
         Ok(())
     }
 
-    /// What we know about a peer, with a queue pair at the address from which it is reached.
+    /// The entry of a peer, with a queue pair at our address that reaches it.
     fn peer(&self, inner: &mut Inner, peer: SocketAddr) -> Result<Peer, Errno> {
         if let Some(known) = inner.peers.get(&peer) {
             return Ok(*known);
@@ -273,10 +275,10 @@ impl Datagram {
             Some(ip) => ip,
             None => source_towards(peer)?,
         };
-        if let Entry::Vacant(place) = inner.stations.entry(ours) {
-            let station = Station::make(ours)?;
-            self.watch(station.descriptor())?;
-            place.insert(station);
+        if let Entry::Vacant(entry) = inner.queue_pairs.entry(ours) {
+            let queue_pair = DatagramQueuePair::make(ours)?;
+            self.watch(queue_pair.descriptor())?;
+            entry.insert(queue_pair);
         }
         let new = Peer { ours, known: None };
         inner.peers.insert(peer, new);
@@ -293,19 +295,19 @@ impl Datagram {
             u64: 0,
         };
         let (epoll, add) = (self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD);
-        // SAFETY: a live structure, for the time of the call.
-        unsafe { kernel::epoll_control(epoll, add, descriptor, &raw mut event) }
+        // SAFETY: a live structure during the call.
+        unsafe { epoll_syscalls::epoll_control(epoll, add, descriptor, &raw mut event) }
     }
 
     fn sleep(&self) {
-        const PATIENCE: Duration = Duration::from_secs(1);
+        const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
         let mut entry = libc::pollfd {
             fd: self.epoll.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
         // SAFETY: the kernel reads and writes the one live entry.
-        unsafe { libc::poll(&raw mut entry, 1, PATIENCE.as_millis() as i32) };
+        unsafe { libc::poll(&raw mut entry, 1, RECHECK_INTERVAL.as_millis() as i32) };
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -314,9 +316,9 @@ impl Datagram {
 }
 
 impl Inner {
-    /// Lets the descriptor tell of what comes next.
+    /// Arms the descriptor for the next datagram.
     fn arm(&self) {
-        self.stations.values().for_each(Station::arm);
+        self.queue_pairs.values().for_each(DatagramQueuePair::arm);
     }
 }
 
@@ -324,6 +326,6 @@ fn owned(descriptor: RawFd) -> Result<OwnedFd, Errno> {
     if descriptor < 0 {
         return Err(Errno::last());
     }
-    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor, and it is not shared.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }

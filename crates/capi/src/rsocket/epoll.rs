@@ -1,7 +1,7 @@
-//! Epoll over these sockets, with ordinary descriptors among them: `repoll_*`.
+//! `repoll_*`: epoll over these sockets and ordinary descriptors.
 //!
 //! A set is a kernel's epoll descriptor for the ordinary descriptors, and a list of our sockets, which the
-//! kernel can't look behind. Its number is that of the epoll descriptor.
+//! kernel does not know. Its number is that of the epoll descriptor.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use libc::{EPOLLET, EPOLLONESHOT, EPOLLRDHUP, POLLIN, epoll_event, pollfd};
 
-use super::kernel;
-use super::poll::{self, LONGEST_SLEEP, Readiness};
-use super::table::{self, Socket};
+use super::epoll_syscalls;
+use super::poll::{self, RECHECK_INTERVAL, Readiness};
+use super::socket_table::{self, Socket};
 use crate::errno::Errno;
 
-/// What descriptors and sockets a program waits for.
+/// The descriptors and sockets that a program waits for.
 pub(super) struct Set {
-    /// The program may close it behind our back, so it is closed by [`close`] alone.
+    /// The program may close it without our knowledge, so only [`close`] closes it.
     ordinary: RawFd,
-    /// Readable after the list of sockets has changed, for those who wait meanwhile.
+    /// Readable after the list of sockets has changed, to wake waiting threads.
     changed: OwnedFd,
     members: Mutex<Members>,
 }
@@ -29,32 +29,32 @@ pub(super) struct Set {
 #[derive(Default)]
 struct Members {
     sockets: BTreeMap<c_int, Member>,
-    /// The number that was looked at last. The next look begins behind it, so that none is left out for ever.
+    /// The number that was checked last. The next check starts after it, so that each gets its turn.
     last: c_int,
 }
 
 struct Member {
-    /// What the program asked for.
+    /// The events that the program asked for.
     events: u32,
     data: u64,
-    /// What was seen last, for members that are told changes only.
+    /// The state at the last check, for edge-triggered members.
     seen: (u32, u64),
-    /// A member for one time that had its time.
-    spent: bool,
+    /// Whether a one-shot member has reported its event.
+    one_shot_done: bool,
 }
 
 static SETS: Mutex<Option<HashMap<c_int, Arc<Set>>>> = Mutex::new(None);
 
-/// Makes a set; its number.
+/// Creates a set and returns its number.
 pub(super) fn create(flags: c_int) -> Result<c_int, Errno> {
     // SAFETY: takes no pointers.
     let changed = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     if changed < 0 {
         return Err(Errno::last());
     }
-    // SAFETY: new, and nobody else has it.
+    // SAFETY: new, and not shared.
     let changed = unsafe { OwnedFd::from_raw_fd(changed) };
-    let ordinary = kernel::epoll_create(flags)?;
+    let ordinary = epoll_syscalls::epoll_create(flags)?;
     let set = Set {
         ordinary,
         changed,
@@ -70,11 +70,11 @@ pub(super) fn create(flags: c_int) -> Result<c_int, Errno> {
 pub(super) fn close(number: c_int) -> Result<(), Errno> {
     let removed = lock().get_or_insert_default().remove(&number);
     let set = removed.ok_or(Errno(libc::EBADF))?;
-    // SAFETY: made by `create`, and out of the table, so that it is closed once.
-    unsafe { kernel::close(set.ordinary) }
+    // SAFETY: created by `create`, and removed from the table, so it is closed once.
+    unsafe { epoll_syscalls::close(set.ordinary) }
 }
 
-/// A socket is closed: it leaves every set, as the kernel's do.
+/// Removes a closed socket from every set, as the kernel does.
 pub(super) fn forget(socket: c_int) {
     let sets: Vec<Arc<Set>> = lock()
         .iter()
@@ -93,21 +93,21 @@ pub(super) fn control(
     member: c_int,
     event: *mut epoll_event,
 ) -> Result<(), Errno> {
-    match (find(number), table::find(member)) {
+    match (find(number), socket_table::find(member)) {
         (Some(set), Some(_)) => set.control(operation, member, event),
-        // SAFETY: by the promise at the entry point an event, or nothing where none is needed.
-        _ => unsafe { kernel::epoll_control(number, operation, member, event) },
+        // SAFETY: by the promise at the entry point an event, or null.
+        _ => unsafe { epoll_syscalls::epoll_control(number, operation, member, event) },
     }
 }
 
-/// Waits until a member is ready or the time is over; how many events there are.
+/// Waits until a member is ready or the timeout ends. Returns the number of events.
 pub(super) fn wait(
     number: c_int,
     events: &mut [epoll_event],
     timeout: Option<Duration>,
 ) -> Result<usize, Errno> {
     let Some(set) = find(number) else {
-        return kernel::epoll_wait(number, events, poll::milliseconds(timeout));
+        return epoll_syscalls::epoll_wait(number, events, poll::milliseconds(timeout));
     };
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
@@ -154,17 +154,17 @@ impl Set {
         Ok(())
     }
 
-    /// Tells what is ready now; how many events that are.
+    /// Stores the events that are ready now. Returns their number.
     fn look(&self, events: &mut [epoll_event]) -> Result<usize, Errno> {
         let mut members = self.members();
         let mut count = 0;
-        for number in members.in_turn() {
+        for number in members.numbers_after_last() {
             if count == events.len() {
                 return Ok(count);
             }
             members.last = number;
             let (Some(socket), Some(member)) =
-                (table::find(number), members.sockets.get_mut(&number))
+                (socket_table::find(number), members.sockets.get_mut(&number))
             else {
                 continue;
             };
@@ -175,7 +175,7 @@ impl Set {
         }
         drop(members);
         if count < events.len() {
-            count += kernel::epoll_wait(self.ordinary, &mut events[count..], 0)?;
+            count += epoll_syscalls::epoll_wait(self.ordinary, &mut events[count..], 0)?;
         }
         Ok(count)
     }
@@ -189,24 +189,26 @@ impl Set {
         let mut entries = vec![entry(self.ordinary), entry(self.changed.as_raw_fd())];
         let sockets: Vec<Socket> = {
             let members = self.members();
-            let awaited = members.sockets.iter().filter(|(_, member)| !member.spent);
+            let awaited = members
+                .sockets
+                .iter()
+                .filter(|(_, member)| !member.one_shot_done);
             awaited
-                .filter_map(|(number, _)| table::find(*number))
+                .filter_map(|(number, _)| socket_table::find(*number))
                 .collect()
         };
         entries.extend(sockets.iter().map(|socket| entry(socket.descriptor())));
         let longest = if sockets.is_empty() {
             left
         } else {
-            Some(left.map_or(LONGEST_SLEEP, |left| left.min(LONGEST_SLEEP)))
+            Some(left.map_or(RECHECK_INTERVAL, |left| left.min(RECHECK_INTERVAL)))
         };
         poll::system_poll(&mut entries, longest).map(drop)
     }
 
     fn announce_change(&self) {
         let one = 1_u64;
-        // SAFETY: the kernel reads eight bytes of a live number. A counter that is full is readable
-        // anyway.
+        // SAFETY: the kernel reads eight bytes of a live number. A full counter is readable, too.
         unsafe { libc::write(self.changed.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
@@ -222,8 +224,8 @@ impl Set {
 }
 
 impl Members {
-    /// All numbers, those behind the last one first.
-    fn in_turn(&self) -> Vec<c_int> {
+    /// All numbers, starting after the last one checked.
+    fn numbers_after_last(&self) -> Vec<c_int> {
         let behind = self
             .sockets
             .range((Bound::Excluded(self.last), Bound::Unbounded));
@@ -238,13 +240,13 @@ impl Member {
             events: event.events,
             data: event.u64,
             seen: (0, 0),
-            spent: false,
+            one_shot_done: false,
         }
     }
 
-    /// What the program is to be told of this socket.
+    /// The event to report for this socket.
     fn look(&mut self, socket: &Socket) -> Option<epoll_event> {
-        if self.spent {
+        if self.one_shot_done {
             return None;
         }
         let readiness = socket.readiness(true);
@@ -255,7 +257,7 @@ impl Member {
         if ready == 0 || (self.asks(EPOLLET) && !is_news) {
             return None;
         }
-        self.spent = self.asks(EPOLLONESHOT);
+        self.one_shot_done = self.asks(EPOLLONESHOT);
         Some(epoll_event {
             events: ready,
             u64: self.data,

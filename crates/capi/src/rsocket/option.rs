@@ -1,4 +1,4 @@
-//! Options of sockets.
+//! Socket options.
 
 use std::ffi::c_int;
 
@@ -13,9 +13,9 @@ const RDMA_RECEIVE_QUEUE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_MAPPINGS: c_int = 3;
 
-const NOT_THERE: Errno = Errno::UNSUPPORTED;
+const UNSUPPORTED: Errno = Errno::UNSUPPORTED;
 
-/// What a program has set that is not about sizes.
+/// Options other than sizes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Options {
     /// The flags of `rfcntl`.
@@ -38,7 +38,7 @@ impl Options {
 }
 
 impl Stream {
-    /// Sets what is given as a number. Sizes count from the next connection on.
+    /// Sets an option. Sizes apply to the next connection.
     pub(super) fn set_option(&self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
         let mut inner = self.lock();
         let on = value != 0;
@@ -51,9 +51,9 @@ impl Stream {
                 inner.sizes.receive_buffer = Sizes::buffer(value);
             }
             (libc::SOL_SOCKET, libc::SO_SNDBUF) => inner.sizes.send_buffer = Sizes::buffer(value),
-            // The first number says whether there is lingering at all.
+            // The first number switches lingering on or off.
             (libc::SOL_SOCKET, libc::SO_LINGER) => inner.options.no_linger = !on,
-            // The queue pair notices by itself when a peer is gone, as soon as there is traffic.
+            // The queue pair detects a lost peer as soon as there is traffic.
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => inner.options.keep_alive = on,
             (libc::SOL_SOCKET, libc::SO_OOBINLINE) => inner.options.out_of_band_inline = on,
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => inner.options.no_delay = on,
@@ -71,7 +71,7 @@ impl Stream {
             (SOL_RDMA, RDMA_MAPPINGS) => {
                 inner.sizes.mappings = rounded(u16::try_from(value).map_err(|_| Errno::INVALID)?);
             }
-            _ => return Err(NOT_THERE),
+            _ => return Err(UNSUPPORTED),
         }
         Ok(())
     }
@@ -92,23 +92,28 @@ impl Stream {
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => options.idle,
             (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => 1,
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
-                let pipe = inner.pipe.as_ref();
-                pipe.map_or(2048, |pipe| pipe.context.active_mtu().bytes() as c_int)
+                let connection = inner.connection.as_ref();
+                connection.map_or(2048, |connection| {
+                    connection.context.active_mtu().bytes() as c_int
+                })
             }
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => options.family_only.into(),
             (SOL_RDMA, RDMA_SEND_QUEUE) => sizes.send_queue.into(),
             (SOL_RDMA, RDMA_RECEIVE_QUEUE) => sizes.receive_queue.into(),
             (SOL_RDMA, RDMA_INLINE) => sizes.inline.into(),
             (SOL_RDMA, RDMA_MAPPINGS) => sizes.mappings.into(),
-            _ => return Err(NOT_THERE),
+            _ => return Err(UNSUPPORTED),
         })
     }
 }
 
 impl super::stream::Inner {
-    /// Why the last attempt failed; asked for once.
+    /// The error of the last attempt; reading it clears it.
     fn take_error(&mut self) -> c_int {
-        let of_pipe = self.pipe.as_mut().and_then(|pipe| pipe.open.error);
+        let of_pipe = self
+            .connection
+            .as_mut()
+            .and_then(|connection| connection.open.error);
         self.error.take().or(of_pipe).map_or(0, |errno| errno.0)
     }
 }

@@ -1,11 +1,11 @@
-//! Waiting for several sockets, and for ordinary descriptors among them.
+//! `rpoll` and `rselect`: waiting for several sockets and ordinary descriptors.
 
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, pollfd};
 
-use super::table::{self, Socket};
+use super::socket_table::{self, Socket};
 use crate::errno::Errno;
 
 /// What a socket is ready for.
@@ -13,28 +13,29 @@ use crate::errno::Errno;
 pub(super) struct Readiness {
     pub(super) reading: bool,
     pub(super) writing: bool,
-    /// Whether data has come that nobody read.
+    /// Whether there is unread data.
     pub(super) unread: bool,
     pub(super) hung_up: bool,
     pub(super) error: bool,
-    /// Another number after something came, or after a call that would have had to wait.
+    /// Changes after something arrived, and after a call that returned EAGAIN.
     pub(super) changes: u64,
 }
 
-/// A peer's end comes over another descriptor than its data: it is looked for now and then.
-pub(super) const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+/// How long to sleep at most. The disconnection of a peer comes over another descriptor than its data, so it
+/// is checked at this interval.
+pub(super) const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Waits until one of the entries is ready or the time is over; how many are.
+/// Waits until one of the entries is ready or the timeout ends. Returns how many are ready.
 pub(super) fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize, Errno> {
-    // What is later than any clock tells is never.
+    // A deadline beyond the range of the clock never comes.
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let sockets: Vec<Option<Socket>> = entries.iter().map(|it| table::find(it.fd)).collect();
+    let sockets: Vec<Option<Socket>> = entries.iter().map(|it| socket_table::find(it.fd)).collect();
     if sockets.iter().all(Option::is_none) {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         return system_poll(entries, left);
     }
     loop {
-        // First all are told to make themselves heard, then looked at: nothing slips through.
+        // Each is armed first and then checked, so that no event is missed.
         let ready = look(entries, &sockets)?;
         if ready > 0 {
             return Ok(ready);
@@ -48,7 +49,7 @@ pub(super) fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<
     }
 }
 
-/// Sets what each entry is ready for; how many are ready for something.
+/// Sets what each entry is ready for. Returns how many are ready.
 fn look(entries: &mut [pollfd], sockets: &[Option<Socket>]) -> Result<usize, Errno> {
     let mut ready = 0;
     for (entry, socket) in entries.iter_mut().zip(sockets) {
@@ -70,8 +71,8 @@ fn look(entries: &mut [pollfd], sockets: &[Option<Socket>]) -> Result<usize, Err
 pub(super) fn events_of(ready: Readiness, wanted: i16) -> i16 {
     let event = |is: bool, event: i16| if is { event } else { 0 };
     let asked = event(ready.reading, POLLIN) | event(ready.writing, POLLOUT);
-    // Many a program takes a hang-up for an error at once. What the peer sent before it left comes
-    // with its farewell here, where a slower network has them one by one: it is read first.
+    // Many programs treat a hang-up as an error at once. Here the last data and the disconnection often
+    // arrive together, so the hang-up is reported only after the data is read.
     let reads_first = ready.unread && wanted & POLLIN != 0;
     let left = event(ready.hung_up && !reads_first, POLLHUP);
     asked & wanted | left | event(ready.error, POLLERR)
@@ -89,11 +90,11 @@ fn wait(
             entry.events = POLLIN;
         }
     }
-    let left = left.map_or(LONGEST_SLEEP, |left| left.min(LONGEST_SLEEP));
+    let left = left.map_or(RECHECK_INTERVAL, |left| left.min(RECHECK_INTERVAL));
     system_poll(&mut set, Some(left)).map(drop)
 }
 
-/// A timeout as system calls have it, rounded up: who wakes too early would find nothing.
+/// A timeout in milliseconds for system calls, rounded up so that the caller does not wake too early.
 pub(super) fn milliseconds(timeout: Option<Duration>) -> c_int {
     timeout.map_or(-1, |timeout| {
         c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
@@ -114,12 +115,12 @@ pub(super) struct Sets {
     pub(super) except: *mut libc::fd_set,
 }
 
-/// Waits as `select` does; how many bits are set.
+/// Waits as `select` does. Returns how many bits are set.
 pub(super) fn select(count: c_int, sets: &Sets, timeout: Option<Duration>) -> Result<usize, Errno> {
     if count < 0 {
         return Err(Errno::INVALID);
     }
-    // Programs may name as many descriptors as they can have, which is more than a set holds.
+    // Programs may name more descriptors than a set holds.
     let count = count.min(libc::FD_SETSIZE as c_int);
     let mut entries: Vec<pollfd> = (0..count)
         .map(|fd| pollfd {
@@ -141,12 +142,12 @@ pub(super) fn select(count: c_int, sets: &Sets, timeout: Option<Duration>) -> Re
     Ok(set_bits)
 }
 
-/// Takes a descriptor out of a set; the event that its being there stands for.
+/// Removes a descriptor from a set. Returns the event if it was in the set.
 fn take(set: *mut libc::fd_set, fd: c_int, event: i16) -> i16 {
     if set.is_null() {
         return 0;
     }
-    // SAFETY: a live set, and the program says that its descriptors are below the bound of sets.
+    // SAFETY: a live set, and the descriptor is below FD_SETSIZE.
     if !unsafe { libc::FD_ISSET(fd, set) } {
         return 0;
     }
@@ -155,7 +156,7 @@ fn take(set: *mut libc::fd_set, fd: c_int, event: i16) -> i16 {
     event
 }
 
-/// Puts a descriptor back that was asked about and is ready.
+/// Adds a descriptor to the set if it was in it and is ready.
 fn put(set: *mut libc::fd_set, entry: &pollfd, happened: i16, asked: i16) -> usize {
     if set.is_null() || entry.events & asked == 0 || entry.revents & happened == 0 {
         return 0;

@@ -1,9 +1,9 @@
-//! What stream sockets say to each other.
+//! The protocol of stream sockets.
 //!
-//! Everything goes as RDMA writes with immediate data. The immediate data is the message; what is
-//! written is application data, or the description of a buffer that the peer may write next.
+//! All messages are RDMA writes with immediate data. The immediate data is the message; the written data is
+//! application data, or the description of a buffer that the peer may write next.
 
-/// The kinds of messages, in the top three bits.
+/// The message types, in the top three bits.
 const DATA: u32 = 0;
 const CREDITS: u32 = 4;
 const MAP: u32 = 6;
@@ -19,18 +19,17 @@ const SHUTDOWN: u32 = 2;
 /// A message, as immediate data carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Message {
-    /// So many bytes were written into the buffer whose turn it is.
+    /// This many bytes were written into the current buffer.
     Data(u32),
-    /// Messages up to this number, counted from the beginning, find a receive. There may be a new
-    /// buffer, too.
+    /// Messages up to this number, counted from the start, may be sent. There may be a new buffer, too.
     Credits(u16),
     /// An entry of the map of directly written memory has changed.
     Map(u16),
     /// The peer neither sends nor receives any more.
     Disconnect,
-    /// Is anybody there?
+    /// Checks whether the peer is alive.
     KeepAlive,
-    /// The peer sends nothing any more.
+    /// The peer sends no more data.
     Shutdown,
 }
 
@@ -47,13 +46,13 @@ impl Message {
         (kind << KIND_AT | rest).to_be_bytes()
     }
 
-    /// Nothing if it is none that we know.
+    /// `None` for an unknown message.
     pub(super) fn parse(bytes: [u8; 4]) -> Option<Self> {
         let number = u32::from_be_bytes(bytes);
         let rest = number & REST;
         match (number >> KIND_AT, rest) {
             (DATA, bytes) => Some(Self::Data(bytes)),
-            // The sender counts on beyond sixteen bits; both sides compare only those.
+            // The sender's count has more than sixteen bits; both sides compare only the low sixteen.
             (CREDITS, number) => Some(Self::Credits(number as u16)),
             (MAP, entry) => Some(Self::Map(entry as u16)),
             (CONTROL, DISCONNECT) => Some(Self::Disconnect),
@@ -75,7 +74,7 @@ pub(super) struct Target {
 impl Target {
     pub(super) const SIZE: usize = 16;
 
-    /// As it is written into the peer's memory, in the peer's own byte order.
+    /// The bytes that are written into the peer's memory, in the peer's byte order.
     pub(super) fn emit(self, big_endian: bool) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         if big_endian {
@@ -110,7 +109,7 @@ impl Target {
     }
 }
 
-/// Memory that the peer may write directly, and what it calls it.
+/// Memory that the peer may write directly, and its offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Mapping {
     pub(super) offset: u64,
@@ -146,16 +145,16 @@ impl Mapping {
     }
 }
 
-/// What each side tells of itself when a connection is made, as private data.
+/// The private data that each side sends when a connection is established.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Greeting {
-    /// Whether it writes its descriptions in big-endian order.
+pub(super) struct ConnectionData {
+    /// Whether the sender is big-endian.
     pub(super) big_endian: bool,
-    /// How many messages find a receive.
+    /// How many messages may be sent to it.
     pub(super) credits: u16,
-    /// How many entries its map of directly written memory has.
+    /// How many mappings its memory can hold.
     pub(super) mappings: u16,
-    /// Where descriptions of buffers are to be written, and how many fit. The map lies behind.
+    /// Where descriptions of buffers are written, and how many fit. The mappings follow.
     pub(super) targets: Target,
     /// The first buffer.
     pub(super) buffer: Target,
@@ -165,7 +164,7 @@ const VERSION: u8 = 1;
 const FLAG_BIG_ENDIAN: u8 = 1;
 const FLAG_MAPPINGS: u8 = 2;
 
-impl Greeting {
+impl ConnectionData {
     pub(super) const SIZE: usize = 40;
 
     pub(super) fn emit(&self) -> [u8; Self::SIZE] {
@@ -182,7 +181,7 @@ impl Greeting {
         bytes
     }
 
-    /// Nothing if the peer is no socket, or speaks another version.
+    /// `None` if the peer is not an rsocket, or has another version.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::SIZE] = bytes.first_chunk()?;
         if bytes[0] != VERSION {
@@ -199,7 +198,7 @@ impl Greeting {
     }
 }
 
-/// Up to 128 a count stands for itself; beyond that, the byte counts in steps of 256.
+/// Counts up to 128 are encoded as they are; larger ones in units of 256.
 const LINEAR: u16 = 128;
 
 fn scale_of(count: u16) -> u8 {
@@ -219,7 +218,7 @@ fn count_of(scale: u8) -> u16 {
     }
 }
 
-/// The next count that can be told to a peer.
+/// The nearest count that can be encoded.
 pub(super) fn rounded(count: u16) -> u16 {
     count_of(scale_of(count))
 }
@@ -229,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_survive_the_wire() {
+    fn messages_are_parsed_as_they_were_emitted() {
         let all = [
             Message::Data(0),
             Message::Data(REST),
@@ -248,8 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_has_its_forty_bytes() {
-        let greeting = Greeting {
+    fn connection_data_is_forty_bytes_and_parsed_as_emitted() {
+        let connection_data = ConnectionData {
             big_endian: false,
             credits: 384,
             mappings: 1024,
@@ -264,16 +263,16 @@ mod tests {
                 length: 1 << 16,
             },
         };
-        let bytes = greeting.emit();
+        let bytes = connection_data.emit();
         assert_eq!(bytes[..8], [1, 2, 1, 0x80, 0, 0, 0, 0x84]);
         assert_eq!(bytes[14..24], [0x11, 0x22, 0, 0, 0, 3, 0, 0, 0, 2]);
-        assert_eq!(Greeting::parse(&bytes), Some(greeting));
-        assert_eq!(Greeting::parse(&bytes[..39]), None);
-        assert_eq!(Greeting::parse(&[2; 40]), None);
+        assert_eq!(ConnectionData::parse(&bytes), Some(connection_data));
+        assert_eq!(ConnectionData::parse(&bytes[..39]), None);
+        assert_eq!(ConnectionData::parse(&[2; 40]), None);
     }
 
     #[test]
-    fn descriptions_are_written_in_the_order_of_their_reader() {
+    fn descriptions_are_written_in_the_byte_order_of_the_reader() {
         let target = Target {
             address: 1,
             key: 2,
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_mappings_are_rounded_to_what_a_byte_can_say() {
+    fn mapping_counts_are_rounded_to_what_one_byte_encodes() {
         assert_eq!([0, 1, 128, 129, 600].map(rounded), [0, 1, 128, 128, 512]);
     }
 }

@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use rocinante::rdma_cm::{EventChannel, Identifier, Offer, Parameters, PortSpace};
 use wire::RnrTimer;
 
-use super::direct::Mapped;
-use super::opening::RESOLVING;
+use super::connect::RESOLVE_TIMEOUT;
+use super::connection::Connection;
+use super::io_map::MappedMemory;
 use super::option::Options;
-use super::outgoing::{FIRST_PIECE, LONGEST_PIECE};
-use super::pipe::Pipe;
 use super::poll::Readiness;
-use super::protocol::{Greeting, Message};
+use super::protocol::{ConnectionData, Message};
+use super::send_side::{FIRST_PIECE, MAX_PIECE};
 use super::sizes::Sizes;
 use crate::errno::Errno;
 
-/// Who waits looks again by himself after so long, should nobody wake him.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// A waiting thread checks the connection at least at this interval, even if nothing wakes it.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 const WOULD_BLOCK: Errno = Errno::TRY_AGAIN;
 const NOT_CONNECTED: Errno = Errno(libc::ENOTCONN);
@@ -29,30 +29,30 @@ const NOT_CONNECTED: Errno = Errno(libc::ENOTCONN);
 pub(super) struct Stream {
     channel: EventChannel,
     inner: Mutex<Inner>,
-    /// Told to those who wait while another one sleeps for them.
+    /// Wakes threads that wait while another thread sleeps on the connection.
     changed: Condvar,
 }
 
 pub(super) struct Inner {
     pub(super) identifier: Identifier,
     pub(super) phase: Phase,
-    pub(super) pipe: Option<Pipe>,
+    pub(super) connection: Option<Connection>,
     pub(super) sizes: Sizes,
     pub(super) options: Options,
-    /// Why there is no connection, until somebody asks.
+    /// The error of the connection, until it is read.
     pub(super) error: Option<Errno>,
     pub(super) requests: VecDeque<(Identifier, Offer)>,
-    /// Whether somebody sleeps on the pipe for all.
-    served: bool,
-    /// How many calls would have had to wait.
-    refusals: u32,
-    pub(super) mapped: Vec<Mapped>,
+    /// Whether a thread sleeps on the connection for all threads.
+    has_sleeper: bool,
+    /// How many calls returned EAGAIN.
+    would_block_count: u32,
+    pub(super) mapped: Vec<MappedMemory>,
 }
 
 impl Inner {
-    /// What a call is told that would have to wait. Whoever waits for changes hears of the next one.
-    fn refuse(&mut self) -> Errno {
-        self.refusals = self.refusals.wrapping_add(1);
+    /// The error of a call that would block. An edge-triggered waiter gets the next event after it.
+    fn would_block(&mut self) -> Errno {
+        self.would_block_count = self.would_block_count.wrapping_add(1);
         WOULD_BLOCK
     }
 }
@@ -61,9 +61,9 @@ impl Inner {
 pub(super) enum Phase {
     New,
     Listening,
-    /// Addresses and routes are looked for, or the peer is asked.
+    /// The address or route is being resolved, or the peer has not answered.
     Opening,
-    /// We agreed; the peer is about to be ready.
+    /// Accepted; the peer has not confirmed.
     Accepting,
     Connected,
     Failed,
@@ -73,7 +73,7 @@ impl Stream {
     pub(super) fn new() -> Result<Self, Errno> {
         let channel = EventChannel::new()?;
         let identifier = channel.create(PortSpace::Tcp);
-        identifier.set_rnr_timer(not_ready())?;
+        identifier.set_rnr_timer(rnr_timer())?;
         Ok(Self::of(
             channel,
             identifier,
@@ -87,7 +87,7 @@ impl Stream {
         channel: EventChannel,
         identifier: Identifier,
         phase: Phase,
-        pipe: Option<Pipe>,
+        connection: Option<Connection>,
         sizes: Sizes,
     ) -> Self {
         Self {
@@ -95,13 +95,13 @@ impl Stream {
             inner: Mutex::new(Inner {
                 identifier,
                 phase,
-                pipe,
+                connection,
                 sizes,
                 options: Options::default(),
                 error: None,
                 requests: VecDeque::new(),
-                served: false,
-                refusals: 0,
+                has_sleeper: false,
+                would_block_count: 0,
                 mapped: Vec::new(),
             }),
             changed: Condvar::new(),
@@ -135,51 +135,57 @@ impl Stream {
         Ok(())
     }
 
-    /// The next connection, of which the peer knows as soon as it is asked for something.
+    /// Accepts the next connection.
     pub(super) fn accept(&self) -> Result<Self, Errno> {
         loop {
             let mut inner = self.lock();
             if inner.phase != Phase::Listening {
                 return Err(Errno(libc::EBADF));
             }
-            inner.pump(&self.channel);
+            inner.handle_events(&self.channel);
             if let Some((identifier, offer)) = inner.requests.pop_front() {
                 let (sizes, options) = (inner.sizes, inner.options);
                 drop(inner);
-                // A peer that is no socket is refused, and the next one has its turn.
-                match Self::welcome(identifier, &offer, sizes, options) {
+                // A peer that is not an rsocket is rejected, and the next one is tried.
+                match Self::accept_request(identifier, &offer, sizes, options) {
                     Ok(accepted) => return Ok(accepted),
                     Err(_) => continue,
                 }
             }
             if inner.options.nonblocking {
-                return Err(inner.refuse());
+                return Err(inner.would_block());
             }
             drop(inner);
             self.wait_for_event();
         }
     }
 
-    fn welcome(
+    fn accept_request(
         identifier: Identifier,
         offer: &Offer,
         sizes: Sizes,
         options: Options,
     ) -> Result<Self, Errno> {
-        let peer = Greeting::parse(&offer.private_data).ok_or(Errno::INVALID)?;
+        let peer = ConnectionData::parse(&offer.private_data).ok_or(Errno::INVALID)?;
         let channel = EventChannel::new()?;
         identifier.migrate(&channel);
-        identifier.set_rnr_timer(not_ready())?;
-        let mut pipe = Pipe::make(&identifier, sizes)?;
-        pipe.meet(peer, &identifier)?;
-        let greeting = pipe.greeting().emit();
+        identifier.set_rnr_timer(rnr_timer())?;
+        let mut connection = Connection::make(&identifier, sizes)?;
+        connection.set_peer(peer, &identifier)?;
+        let connection_data = connection.connection_data().emit();
         identifier.accept(&Parameters {
-            private_data: &greeting,
+            private_data: &connection_data,
             responder_resources: 0,
             initiator_depth: 0,
-            ..Parameters::new(pipe.number())
+            ..Parameters::new(connection.number())
         })?;
-        let stream = Self::of(channel, identifier, Phase::Accepting, Some(pipe), sizes);
+        let stream = Self::of(
+            channel,
+            identifier,
+            Phase::Accepting,
+            Some(connection),
+            sizes,
+        );
         if !options.nonblocking {
             let inner = stream.lock();
             drop(stream.wait_until_open(inner)?);
@@ -191,7 +197,9 @@ impl Stream {
         let mut inner = self.lock();
         match inner.phase {
             Phase::New => {
-                inner.identifier.resolve_address(None, peer, RESOLVING)?;
+                inner
+                    .identifier
+                    .resolve_address(None, peer, RESOLVE_TIMEOUT)?;
                 inner.phase = Phase::Opening;
             }
             Phase::Opening => {}
@@ -204,13 +212,13 @@ impl Stream {
         }
     }
 
-    /// Waits until the connection is there, or is known not to come.
+    /// Waits until the connection is established or has failed.
     fn wait_until_open<'s>(
         &'s self,
         mut inner: MutexGuard<'s, Inner>,
     ) -> Result<MutexGuard<'s, Inner>, Errno> {
         loop {
-            inner.pump(&self.channel);
+            inner.handle_events(&self.channel);
             match inner.phase {
                 Phase::Connected => return Ok(inner),
                 Phase::Opening | Phase::Accepting => {}
@@ -218,7 +226,7 @@ impl Stream {
                 Phase::New | Phase::Listening => return Err(NOT_CONNECTED),
             }
             if inner.options.nonblocking {
-                return Err(inner.refuse());
+                return Err(inner.would_block());
             }
             drop(inner);
             self.wait_for_event();
@@ -226,48 +234,48 @@ impl Stream {
         }
     }
 
-    /// Sends data; how much, which is all unless it must not wait or the connection ends.
+    /// Sends data. Returns how much: all of it, unless the call must not block or the connection ends.
     pub(super) fn send(&self, data: &[u8], flags: i32) -> Result<usize, Errno> {
-        self.send_with(data, flags, |pipe, rest, most, _| {
-            pipe.send_piece(rest, most).map(Some)
+        self.send_with(data, flags, |connection, rest, limit, _| {
+            connection.send_piece(rest, limit).map(Some)
         })
     }
 
-    /// Sends piece by piece, as `send` does it; stops where it says that there is nowhere to.
+    /// Sends piece by piece with `send`, until it returns `None`.
     pub(super) fn send_with(
         &self,
         data: &[u8],
         flags: i32,
-        send: impl Fn(&mut Pipe, &[u8], usize, usize) -> Result<Option<usize>, Errno>,
+        send: impl Fn(&mut Connection, &[u8], usize, usize) -> Result<Option<usize>, Errno>,
     ) -> Result<usize, Errno> {
         let mut inner = self.wait_until_open(self.lock())?;
         let nonblocking = inner.options.nonblocking || flags & libc::MSG_DONTWAIT != 0;
-        inner.publish_mappings()?;
+        inner.send_mappings()?;
         let (mut sent, mut piece) = (0, FIRST_PIECE);
         while sent < data.len() {
-            let able = |pipe: &Pipe| pipe.can_send() || !pipe.open.writing;
+            let able = |connection: &Connection| connection.can_send() || !connection.open.writing;
             inner = match self.wait(inner, nonblocking, able) {
                 Ok(inner) => inner,
                 Err(_) if sent > 0 => return Ok(sent),
                 Err(errno) => return Err(errno),
             };
-            let pipe = inner.pipe.as_mut().ok_or(NOT_CONNECTED)?;
-            if !pipe.open.writing {
+            let connection = inner.connection.as_mut().ok_or(NOT_CONNECTED)?;
+            if !connection.open.writing {
                 return match sent {
-                    0 => Err(pipe.open.error.unwrap_or(Errno(libc::ECONNRESET))),
+                    0 => Err(connection.open.error.unwrap_or(Errno(libc::ECONNRESET))),
                     sent => Ok(sent),
                 };
             }
-            let Some(length) = send(pipe, &data[sent..], piece, sent)? else {
+            let Some(length) = send(connection, &data[sent..], piece, sent)? else {
                 break;
             };
             sent += length;
-            piece = (piece * 2).min(LONGEST_PIECE);
+            piece = (piece * 2).min(MAX_PIECE);
         }
         Ok(sent)
     }
 
-    /// Receives data; how much, which is nothing when the peer sends nothing any more.
+    /// Receives data. Returns how much: 0 when the peer sends no more data.
     pub(super) fn receive(&self, into: &mut [u8], flags: i32) -> Result<usize, Errno> {
         let mut inner = self.wait_until_open(self.lock())?;
         let nonblocking = inner.options.nonblocking || flags & libc::MSG_DONTWAIT != 0;
@@ -275,18 +283,18 @@ impl Stream {
         let all = flags & libc::MSG_WAITALL != 0 && !peek;
         let mut received = 0;
         while received < into.len() {
-            let able = |pipe: &Pipe| pipe.has_data() || !pipe.open.reading;
+            let able = |connection: &Connection| connection.has_data() || !connection.open.reading;
             inner = match self.wait(inner, nonblocking, able) {
                 Ok(inner) => inner,
                 Err(_) if received > 0 => break,
                 Err(errno) => return Err(errno),
             };
-            let pipe = inner.pipe.as_mut().ok_or(NOT_CONNECTED)?;
-            let copied = pipe.receive_into(&mut into[received..], peek);
+            let connection = inner.connection.as_mut().ok_or(NOT_CONNECTED)?;
+            let copied = connection.receive_into(&mut into[received..], peek);
             received += copied;
-            // What was read is free again: the peer may be waiting to hear that.
-            pipe.progress();
-            match (copied, pipe.open.error) {
+            // Space is free again, and the peer may be waiting for it.
+            connection.progress();
+            match (copied, connection.open.error) {
                 (0, Some(errno)) if received == 0 => return Err(errno),
                 (0, _) => break,
                 _ if !all => break,
@@ -296,76 +304,80 @@ impl Stream {
         Ok(received)
     }
 
-    /// Ends one direction, or both.
+    /// Shuts down one direction, or both.
     pub(super) fn shut_down(&self, how: i32) -> Result<(), Errno> {
         let mut inner = self.lock();
-        inner.pump(&self.channel);
-        let Some(pipe) = inner.pipe.as_mut() else {
+        inner.handle_events(&self.channel);
+        let Some(connection) = inner.connection.as_mut() else {
             return Err(NOT_CONNECTED);
         };
         if how == libc::SHUT_RD {
-            pipe.open.reading = false;
+            connection.open.reading = false;
             return Ok(());
         }
-        if !pipe.open.connected {
+        if !connection.open.connected {
             return Ok(());
         }
-        pipe.open.writing = false;
+        connection.open.writing = false;
         if how == libc::SHUT_RDWR {
-            pipe.open.reading = false;
+            connection.open.reading = false;
         }
-        let message = if pipe.open.reading {
+        let message = if connection.open.reading {
             Message::Shutdown
         } else {
             Message::Disconnect
         };
-        inner = self.wait(inner, false, |pipe| pipe.can_say() || !pipe.open.connected)?;
-        let pipe = inner.pipe.as_mut().ok_or(NOT_CONNECTED)?;
-        if pipe.open.connected {
-            pipe.say(message)?;
+        inner = self.wait(inner, false, |connection| {
+            connection.can_send_control() || !connection.open.connected
+        })?;
+        let connection = inner.connection.as_mut().ok_or(NOT_CONNECTED)?;
+        if connection.open.connected {
+            connection.send_control(message)?;
         }
-        let mut inner = self.wait(inner, false, |pipe| pipe.is_idle() || !pipe.open.connected)?;
+        let mut inner = self.wait(inner, false, |connection| {
+            connection.is_idle() || !connection.open.connected
+        })?;
         if message == Message::Disconnect
-            && let Some(pipe) = inner.pipe.as_mut()
+            && let Some(connection) = inner.connection.as_mut()
         {
-            pipe.part();
-            pipe.shut();
+            connection.end_connection();
+            connection.stop_queue_pair();
         }
         Ok(())
     }
 
-    /// The socket is not wanted any more.
+    /// Closes the socket.
     pub(super) fn close(&self) {
-        // A connection that broke has nobody left to tell.
+        // After a failure there is no peer to notify.
         let _ = self.shut_down(libc::SHUT_RDWR);
-        self.lock().forget_mappings();
+        self.lock().deregister_mappings();
     }
 
-    /// Waits until the pipe is as wanted. One of those who wait sleeps for all; it wakes the others.
+    /// Waits until the condition holds. One waiting thread sleeps for all and wakes the others.
     fn wait<'s>(
         &'s self,
         mut inner: MutexGuard<'s, Inner>,
         nonblocking: bool,
-        wanted: impl Fn(&Pipe) -> bool,
+        wanted: impl Fn(&Connection) -> bool,
     ) -> Result<MutexGuard<'s, Inner>, Errno> {
         loop {
-            inner.pump(&self.channel);
-            let served = inner.served;
-            let pipe = inner.pipe.as_mut().ok_or(NOT_CONNECTED)?;
-            pipe.progress();
-            if !wanted(pipe) && !nonblocking && !served {
-                pipe.arm();
-                pipe.progress();
+            inner.handle_events(&self.channel);
+            let has_sleeper = inner.has_sleeper;
+            let connection = inner.connection.as_mut().ok_or(NOT_CONNECTED)?;
+            connection.progress();
+            if !wanted(connection) && !nonblocking && !has_sleeper {
+                connection.arm();
+                connection.progress();
             }
-            if wanted(pipe) {
+            if wanted(connection) {
                 self.changed.notify_all();
                 return Ok(inner);
             }
             if nonblocking {
-                return Err(inner.refuse());
+                return Err(inner.would_block());
             }
-            inner = if served {
-                let waited = self.changed.wait_timeout(inner, PATIENCE);
+            inner = if has_sleeper {
+                let waited = self.changed.wait_timeout(inner, RECHECK_INTERVAL);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             } else {
                 self.sleep(inner)?
@@ -377,51 +389,53 @@ impl Stream {
         &'s self,
         mut inner: MutexGuard<'s, Inner>,
     ) -> Result<MutexGuard<'s, Inner>, Errno> {
-        let pipe = inner.pipe.as_ref().ok_or(NOT_CONNECTED)?;
-        let (context, bell) = (pipe.context.clone(), pipe.bell.clone());
-        inner.served = true;
+        let connection = inner.connection.as_ref().ok_or(NOT_CONNECTED)?;
+        let (context, notifier) = (connection.context.clone(), connection.notifier.clone());
+        inner.has_sleeper = true;
         drop(inner);
-        let slept = context.raw().sleep(&bell, Some(Instant::now() + PATIENCE));
-        while bell.answer().is_some() {}
+        let slept = context
+            .raw()
+            .sleep(&notifier, Some(Instant::now() + RECHECK_INTERVAL));
+        while notifier.answer().is_some() {}
         let mut inner = self.lock();
-        inner.served = false;
+        inner.has_sleeper = false;
         self.changed.notify_all();
         slept?;
         Ok(inner)
     }
 
     fn wait_for_event(&self) {
-        if let Some(event) = self.channel.wait_for(PATIENCE) {
+        if let Some(event) = self.channel.wait_for(RECHECK_INTERVAL) {
             self.lock().handle(event);
         }
     }
 
-    /// What it is ready for now. If it is `armed`, its descriptor becomes readable when that changes.
+    /// What it is ready for now. If `armed`, its descriptor becomes readable when that changes.
     pub(super) fn readiness(&self, armed: bool) -> Readiness {
         let mut inner = self.lock();
-        inner.pump(&self.channel);
+        inner.handle_events(&self.channel);
         let requests = inner.requests.len() as u64;
-        let refusals = u64::from(inner.refusals);
+        let would_block_count = u64::from(inner.would_block_count);
         let phase = inner.phase;
-        match (phase, inner.pipe.as_mut()) {
-            (Phase::Connected, Some(pipe)) => {
+        match (phase, inner.connection.as_mut()) {
+            (Phase::Connected, Some(connection)) => {
                 if armed {
-                    while pipe.bell.answer().is_some() {}
-                    pipe.arm();
+                    while connection.notifier.answer().is_some() {}
+                    connection.arm();
                 }
-                pipe.progress();
+                connection.progress();
                 Readiness {
-                    reading: pipe.has_data() || !pipe.open.reading,
-                    writing: pipe.can_send(),
-                    unread: pipe.has_data(),
-                    hung_up: !pipe.open.connected,
-                    error: pipe.open.error.is_some(),
-                    changes: refusals << 16 | u64::from(pipe.receive.received),
+                    reading: connection.has_data() || !connection.open.reading,
+                    writing: connection.can_send(),
+                    unread: connection.has_data(),
+                    hung_up: !connection.open.connected,
+                    error: connection.open.error.is_some(),
+                    changes: would_block_count << 16 | u64::from(connection.receive.received),
                 }
             }
             (Phase::Listening, _) => Readiness {
                 reading: requests > 0,
-                changes: refusals << 16 | requests,
+                changes: would_block_count << 16 | requests,
                 ..Readiness::default()
             },
             (Phase::Failed, _) => Readiness {
@@ -434,11 +448,11 @@ impl Stream {
         }
     }
 
-    /// What to wait for until its readiness changes.
+    /// The descriptor to wait for until its readiness changes.
     pub(super) fn descriptor(&self) -> RawFd {
         let inner = self.lock();
-        match (&inner.pipe, inner.phase) {
-            (Some(pipe), Phase::Connected) => pipe.bell.expose().as_raw_fd(),
+        match (&inner.connection, inner.phase) {
+            (Some(connection), Phase::Connected) => connection.notifier.expose().as_raw_fd(),
             _ => self.number(),
         }
     }
@@ -456,9 +470,9 @@ impl Stream {
     }
 }
 
-/// How long a peer waits when no receive is posted. Credits count messages with data only, so that it
-/// happens; 0.64 ms instead of the usual 655.
-fn not_ready() -> RnrTimer {
+/// How long a peer waits when no receive is posted. This happens, because credits count only messages with
+/// data. 0.64 ms instead of the usual 655 ms.
+fn rnr_timer() -> RnrTimer {
     const CODE: u8 = 12;
     RnrTimer::new(CODE).expect("a code has five bits")
 }

@@ -1,4 +1,4 @@
-//! Operations that the headers call through pointers, without a symbol.
+//! Operations that the headers call through pointers, not symbols.
 
 use super::Status;
 
@@ -7,7 +7,7 @@ use super::Status;
 pub struct Operation {
     /// Its name.
     pub name: &'static str,
-    /// How it is there.
+    /// How it is implemented.
     pub status: Status,
 }
 

@@ -1,4 +1,4 @@
-//! Every symbol of libibverbs: who is behind it, in which version, and why it refuses if it does.
+//! Every symbol of libibverbs: its function, its version, and why it fails if it does.
 
 use super::symbols;
 

@@ -1,4 +1,4 @@
-//! Asynchronous events, and that nobody destroys what an event is still about.
+//! Asynchronous events.
 
 use std::ffi::c_void;
 use std::os::fd::AsRawFd;
@@ -7,52 +7,53 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use engine::{AsyncEvent, CompletionQueue, Id, SharedReceiveQueue};
 use wire::Qpn;
 
-use super::completion::Cq;
-use super::context::{Context, Open, is_nonblocking};
+use super::completion_queue::Cq;
+use super::context::{Context, OpenDevice, is_nonblocking};
 use super::queue_pair::Qp;
-use super::shared_receive::Srq;
+use super::shared_receive_queue::Srq;
 use crate::abi;
-use crate::entry::{Given, MinusOne, Place, entry};
+use crate::entry::{Input, MinusOne, Output, entry};
 use crate::errno::Errno;
-use crate::object::behind;
+use crate::object::object_at;
 
-/// What an event can be about: where C has it, and how it counts its events.
+/// The object of an event: its address in C, and its count of unacknowledged events.
 #[derive(Clone)]
-pub(crate) struct Subject {
+pub(crate) struct EventTarget {
     element: usize,
-    told: Arc<Told>,
+    unacknowledged: Arc<UnacknowledgedEvents>,
 }
 
-/// Events that a program has got, and those that it has acknowledged.
+/// Counts the events of an object that a program has got and not acknowledged. Destroying the object waits
+/// until there are none.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct UnacknowledgedEvents {
     outstanding: Mutex<u64>,
     acknowledged: Condvar,
 }
 
-impl Subject {
-    pub(crate) fn new<T>(element: *mut T, told: &Arc<Told>) -> Self {
+impl EventTarget {
+    pub(crate) fn new<T>(element: *mut T, unacknowledged: &Arc<UnacknowledgedEvents>) -> Self {
         Self {
             element: element.expose_provenance(),
-            told: Arc::clone(told),
+            unacknowledged: Arc::clone(unacknowledged),
         }
     }
 }
 
-impl Told {
-    /// One more event was handed out.
+impl UnacknowledgedEvents {
+    /// One more event was delivered.
     pub(crate) fn add(&self) {
         *self.lock() += 1;
     }
 
-    /// So many were acknowledged.
+    /// This many were acknowledged.
     pub(crate) fn acknowledge(&self, count: u64) {
         let mut outstanding = self.lock();
         *outstanding = outstanding.saturating_sub(count);
         self.acknowledged.notify_all();
     }
 
-    /// Waits until all are: afterwards no thread of the program works on one.
+    /// Waits until all are acknowledged: then no thread of the program handles one.
     pub(crate) fn wait(&self) {
         let mut outstanding = self.lock();
         while *outstanding > 0 {
@@ -73,7 +74,7 @@ impl Told {
 entry! {
     wait fn ibv_get_async_event(
         context: &Context,
-        event: Place<abi::ibv_async_event>,
+        event: Output<abi::ibv_async_event>,
     ) -> MinusOne {
         let mut event = event;
         let Some(happened) = next(context)? else {
@@ -83,24 +84,24 @@ entry! {
         Ok(Some(MinusOne::DONE))
     }
 
-    export fn ibv_ack_async_event(event: Given<abi::ibv_async_event>) {
+    export fn ibv_ack_async_event(event: Input<abi::ibv_async_event>) {
         let element = event.0.element;
         match event.0.event_type {
             abi::IBV_EVENT_CQ_ERR => {
-                let queue: &Cq = behind(element.cast())?;
+                let queue: &Cq = object_at(element.cast())?;
                 queue.change(|c| c.async_events_completed += 1);
-                queue.told.acknowledge(1);
+                queue.unacknowledged.acknowledge(1);
             }
             abi::IBV_EVENT_QP_FATAL..=abi::IBV_EVENT_PATH_MIG_ERR
             | abi::IBV_EVENT_QP_LAST_WQE_REACHED => {
-                let queue_pair: &Qp = behind(element.cast())?;
+                let queue_pair: &Qp = object_at(element.cast())?;
                 queue_pair.change(|c| c.qp_base.events_completed += 1);
-                queue_pair.told.acknowledge(1);
+                queue_pair.unacknowledged.acknowledge(1);
             }
             abi::IBV_EVENT_SRQ_ERR | abi::IBV_EVENT_SRQ_LIMIT_REACHED => {
-                let queue: &Srq = behind(element.cast())?;
+                let queue: &Srq = object_at(element.cast())?;
                 queue.change(|c| c.events_completed += 1);
-                queue.told.acknowledge(1);
+                queue.unacknowledged.acknowledge(1);
             }
             _ => {}
         }
@@ -108,22 +109,22 @@ entry! {
     }
 }
 
-/// What happened; nothing if nothing did for a while.
-fn next(open: &Open) -> Result<Option<abi::ibv_async_event>, Errno> {
-    open.check_ours()?;
+/// The next event; `None` after a while without one, so that the thread can be cancelled.
+fn next(open: &OpenDevice) -> Result<Option<abi::ibv_async_event>, Errno> {
+    open.check_not_inherited()?;
     while let Some(event) = open.raw().poll_event() {
         if let Some(event) = open.explain(event) {
             return Ok(Some(event));
         }
     }
-    if is_nonblocking(open.event_bell.expose().as_raw_fd())? {
+    if is_nonblocking(open.event_notifier.expose().as_raw_fd())? {
         return Err(Errno::TRY_AGAIN);
     }
-    open.sleep(&open.event_bell)?;
+    open.sleep(&open.event_notifier)?;
     Ok(None)
 }
 
-/// The queue pair that an event is about.
+/// The queue pair of an event.
 fn queue_pair_of(event: &AsyncEvent) -> Option<Qpn> {
     match *event {
         AsyncEvent::QueuePairFatal(number)
@@ -136,35 +137,35 @@ fn queue_pair_of(event: &AsyncEvent) -> Option<Qpn> {
     }
 }
 
-impl Open {
-    /// Nothing is told any more about a queue pair.
+impl OpenDevice {
+    /// Drops the events of a destroyed queue pair.
     pub(super) fn forget_queue_pair(&self, number: Qpn) {
-        self.members().queue_pairs.remove(&number);
+        self.objects().queue_pairs.remove(&number);
         let gone = |event: &AsyncEvent| queue_pair_of(event) == Some(number);
         self.raw().forget_events(gone);
     }
 
-    /// Nothing is told any more about a completion queue.
+    /// Drops the events of a destroyed completion queue.
     pub(super) fn forget_completion_queue(&self, id: Id<CompletionQueue>) {
-        self.members().completion_queues.remove(&id);
+        self.objects().completion_queues.remove(&id);
         let gone = |event: &AsyncEvent| *event == AsyncEvent::CompletionQueueError(id);
         self.raw().forget_events(gone);
     }
 
-    /// Nothing is told any more about a shared receive queue.
+    /// Drops the events of a destroyed shared receive queue.
     pub(super) fn forget_receive_queue(&self, id: Id<SharedReceiveQueue>) {
-        self.members().receive_queues.remove(&id);
+        self.objects().receive_queues.remove(&id);
         let gone = |event: &AsyncEvent| *event == AsyncEvent::SharedReceiveLimit(id);
         self.raw().forget_events(gone);
     }
 
-    /// The event as C has it; nothing if its object is gone.
+    /// The event for C; `None` if its object is destroyed.
     fn explain(&self, event: AsyncEvent) -> Option<abi::ibv_async_event> {
-        let members = self.members();
-        let of_pair = |number| members.queue_pairs.get(number);
+        let objects = self.objects();
+        let of_pair = |number| objects.queue_pairs.get(number);
         let (subject, event_type) = match &event {
             AsyncEvent::CompletionQueueError(id) => {
-                (members.completion_queues.get(id), abi::IBV_EVENT_CQ_ERR)
+                (objects.completion_queues.get(id), abi::IBV_EVENT_CQ_ERR)
             }
             AsyncEvent::QueuePairFatal(number) => (of_pair(number), abi::IBV_EVENT_QP_FATAL),
             AsyncEvent::RequestError(number) => (of_pair(number), abi::IBV_EVENT_QP_REQ_ERR),
@@ -177,12 +178,12 @@ impl Open {
                 (of_pair(number), abi::IBV_EVENT_QP_LAST_WQE_REACHED)
             }
             AsyncEvent::SharedReceiveLimit(id) => (
-                members.receive_queues.get(id),
+                objects.receive_queues.get(id),
                 abi::IBV_EVENT_SRQ_LIMIT_REACHED,
             ),
         };
         let subject = subject?;
-        subject.told.add();
+        subject.unacknowledged.add();
         Some(abi::ibv_async_event {
             element: std::ptr::with_exposed_provenance_mut::<c_void>(subject.element),
             event_type,

@@ -1,17 +1,17 @@
-//! Buffers that the library allocates, and handles for hints to the bus.
+//! `ibv_alloc_buf` and `ibv_alloc_dmah`: buffers that the library allocates, and handles for bus hints.
 //!
-//! A driver may know memory that suits its NIC better than the program's own. Here all memory is the
-//! same, so a buffer is pages of this process, and a hint changes nothing.
+//! A driver may have memory that suits its NIC better than ordinary memory. Here all memory is equal, so a
+//! buffer is pages of this process, and a hint has no effect.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::context::Context;
-use super::domain::Pd;
-use super::memory;
+use super::memory_region;
+use super::protection_domain::Pd;
 use crate::abi;
-use crate::entry::{Given, MinusOne, Place, entry};
+use crate::entry::{Input, MinusOne, Output, entry};
 use crate::errno::Errno;
 use crate::object::{Object, from_pointer};
 
@@ -20,12 +20,12 @@ pub(crate) type Buffer = Object<abi::ibv_buf, Pages>;
 
 from_pointer!(abi::ibv_buf => Buffer);
 
-/// A handle for hints to the bus.
+/// A handle for bus hints.
 pub(crate) type DmaHandle = Object<abi::ibv_dmah, Hints>;
 
 from_pointer!(abi::ibv_dmah => DmaHandle);
 
-/// Regions with these hints have a clone each.
+/// Each region with these hints holds a clone.
 pub(crate) struct Hints(pub(crate) Arc<()>);
 
 /// Pages of this process, unmapped when it is dropped.
@@ -38,7 +38,7 @@ impl Pages {
     fn map(length: usize) -> Result<Self, Errno> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping at a place that the kernel chooses.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(Errno::last());
@@ -47,7 +47,7 @@ impl Pages {
         Ok(Self { start, length })
     }
 
-    /// Whether so many bytes from this address on are inside.
+    /// Whether it contains this range.
     fn contains(&self, address: *mut c_void, length: usize) -> bool {
         let offset = address.addr().checked_sub(self.start.addr().get());
         let end = offset.and_then(|offset| offset.checked_add(length));
@@ -57,8 +57,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`. Nobody has Rust references to it, and what is still registered is
-        // copied by functions that find out when memory is gone.
+        // SAFETY: mapped by `map`. There are no Rust references to it, and registered memory is copied by
+        // functions that detect unmapped pages.
         unsafe { libc::munmap(self.start.as_ptr(), self.length) };
     }
 }
@@ -67,18 +67,18 @@ entry! {
     export fn ibv_alloc_buf(
         domain: &Pd,
         length: usize,
-        buffer: Place<*mut abi::ibv_buf>,
+        buffer: Output<*mut abi::ibv_buf>,
     ) -> *mut c_void {
         let mut buffer = buffer;
         let pages = Pages::map(length)?;
         let start = pages.start.as_ptr();
-        buffer.put(Buffer::give(abi::ibv_buf { pd: domain.c() }, pages));
+        buffer.put(Buffer::new_pointer(abi::ibv_buf { pd: domain.c() }, pages));
         Ok(start)
     }
 
     export fn ibv_free_buf(buffer: Option<&Buffer>) {
         if let Some(buffer) = buffer {
-            buffer.take_back();
+            buffer.destroy();
         }
         Ok(())
     }
@@ -91,34 +91,34 @@ entry! {
         access: c_int,
     ) -> *mut abi::ibv_mr {
         buffer.check(domain, address, length)?;
-        memory::register(domain, address, length, address.addr() as u64, access.cast_unsigned())
+        memory_region::register(domain, address, length, address.addr() as u64, access.cast_unsigned())
     }
 
     export fn ibv_export_buf_dmabuf_fd(buffer: &Buffer) -> MinusOne {
         let _ = buffer;
-        // Ordinary memory, which no DMA-buf is behind.
+        // Ordinary memory is not a DMA-buf.
         Err(Errno::NO_DATA)
     }
 
     export fn ibv_alloc_dmah(
         context: &Context,
-        init: Given<abi::ibv_dmah_init_attr>,
+        init: Input<abi::ibv_dmah_init_attr>,
     ) -> *mut abi::ibv_dmah {
         check_hints(&init.0)?;
-        let front = abi::ibv_dmah { context: context.pointer() };
-        Ok(DmaHandle::give(front, Hints(Arc::new(()))))
+        let c_part = abi::ibv_dmah { context: context.pointer() };
+        Ok(DmaHandle::new_pointer(c_part, Hints(Arc::new(()))))
     }
 
     export fn ibv_dealloc_dmah(handle: &DmaHandle) -> c_int {
         if Arc::strong_count(&handle.0) > 1 {
             return Err(Errno::BUSY);
         }
-        handle.take_back();
+        handle.destroy();
         Ok(0)
     }
 }
 
-/// Whether such hints exist.
+/// Checks that the hints are valid.
 fn check_hints(init: &abi::ibv_dmah_init_attr) -> Result<(), Errno> {
     /// A processing hint has two bits.
     const LARGEST_HINT: u8 = 3;
@@ -142,7 +142,7 @@ fn check_hints(init: &abi::ibv_dmah_init_attr) -> Result<(), Errno> {
 }
 
 impl Buffer {
-    /// Whether this part of it may be registered in this domain.
+    /// Checks that this part of it may be registered in this domain.
     pub(super) fn check(
         &self,
         domain: &Pd,

@@ -1,4 +1,4 @@
-//! Open devices.
+//! Contexts: open devices.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -12,11 +12,11 @@ use engine::{CompletionQueue, Id, SharedReceiveQueue, XrcDomain};
 use rocinante::raw::{Bell, Raw};
 use wire::Qpn;
 
-use super::async_event::Subject;
+use super::async_event::EventTarget;
 use super::device::{self, Device};
 use super::{
-    completion, device_memory, domain, extended_completion, memory, query, queue_pair, receive,
-    send, shared_receive, window, xrc,
+    completion_queue, completion_queue_ex, device_memory, memory_region, memory_window,
+    post_receive, post_send, protection_domain, query, queue_pair, shared_receive_queue, xrc,
 };
 use crate::abi;
 use crate::entry::{FromC, Pointer, entry, guard};
@@ -24,27 +24,27 @@ use crate::errno::Errno;
 use crate::interruption;
 use crate::object::Object;
 
-/// An open device, as C sees it. Its address is that of the `ibv_context` inside.
-pub(crate) type Context = Object<abi::verbs_context, Arc<Open>>;
+/// A context. C has a pointer to the `ibv_context` inside.
+pub(crate) type Context = Object<abi::verbs_context, Arc<OpenDevice>>;
 
-/// An open device. Everything made from it keeps it open.
-pub(crate) struct Open {
+/// An open device. Every object created from it keeps it open.
+pub(crate) struct OpenDevice {
     pub(crate) context: rocinante::Context,
     pub(crate) device: &'static Device,
-    pub(crate) members: Mutex<Members>,
-    /// Where descriptors of asynchronous events come from.
-    pub(crate) event_bell: Arc<Bell>,
-    /// Stands for the device where C wants a descriptor, and is known again by its inode.
+    pub(crate) objects: Mutex<ObjectTable>,
+    /// The notifier of asynchronous events.
+    pub(crate) event_notifier: Arc<Bell>,
+    /// The descriptor `cmd_fd`. `ibv_import_device` recognizes it by its inode.
     command: OwnedFd,
     next_handle: AtomicU32,
 }
 
-/// The objects that are looked for by number.
+/// The objects that are found by number.
 #[derive(Default)]
-pub(crate) struct Members {
-    pub(crate) queue_pairs: HashMap<Qpn, Subject>,
-    pub(crate) completion_queues: HashMap<Id<CompletionQueue>, Subject>,
-    pub(crate) receive_queues: HashMap<Id<SharedReceiveQueue>, Subject>,
+pub(crate) struct ObjectTable {
+    pub(crate) queue_pairs: HashMap<Qpn, EventTarget>,
+    pub(crate) completion_queues: HashMap<Id<CompletionQueue>, EventTarget>,
+    pub(crate) receive_queues: HashMap<Id<SharedReceiveQueue>, EventTarget>,
     pub(crate) shared_xrc_domains: HashMap<(u64, u64), (Id<XrcDomain>, u32)>,
     pub(crate) domains: HashMap<u32, Id<engine::ProtectionDomain>>,
     pub(crate) regions: HashMap<u32, engine::Registration>,
@@ -52,7 +52,7 @@ pub(crate) struct Members {
 }
 
 /// Every open device of this process, for `ibv_import_device`.
-static OPEN: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<Weak<OpenDevice>>> = Mutex::new(Vec::new());
 
 impl<'a> FromC for &'a Context {
     type Raw = *mut abi::ibv_context;
@@ -62,13 +62,13 @@ impl<'a> FromC for &'a Context {
             return Err(Errno::INVALID);
         }
         let whole = raw.wrapping_byte_sub(std::mem::offset_of!(abi::verbs_context, context));
-        // SAFETY: by the caller's promise it is the inside of a context that `front` made.
+        // SAFETY: by the caller's promise it is inside a context that this library created.
         unsafe { &*whole.cast::<Context>() }.alive()
     }
 }
 
 impl Context {
-    /// What C calls the context.
+    /// The pointer that C has.
     pub(crate) fn pointer(&self) -> *mut abi::ibv_context {
         let whole = self.c();
         whole
@@ -87,8 +87,8 @@ entry! {
     }
 
     export fn ibv_close_device(context: &Context) -> c_int {
-        context.settle();
-        context.take_back();
+        context.flush();
+        context.destroy();
         Ok(0)
     }
 
@@ -96,67 +96,68 @@ entry! {
         let identity = identity(command)?;
         let mut opened = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         opened.retain(|open| open.strong_count() > 0);
-        let same = |open: &Arc<Open>| {
+        let same = |open: &Arc<OpenDevice>| {
             crate::verbs::context::identity(open.command.as_raw_fd()) == Ok(identity)
         };
         let open = opened.iter().filter_map(Weak::upgrade).find(same);
-        // A descriptor from another process names nothing here: devices are not shared.
+        // Devices are not shared between processes, so a descriptor of another process is refused.
         let open = open.ok_or(Errno::UNSUPPORTED)?;
-        let front = front(&open);
-        Ok(Context::make(front, open).pointer())
+        let c_part = c_part(&open);
+        Ok(Context::make(c_part, open).pointer())
     }
 }
 
 fn open<'a>(device: &Device) -> Result<&'a Context, Errno> {
     let options = rocinante::Options::from_env();
     let context = rocinante::Context::open_with(&device.description.name, &options);
-    let context = context.map_err(|error| Errno::unopened(&error))?;
+    let context = context.map_err(|error| Errno::from_open_error(&error))?;
     let device = &raw const *device;
-    // SAFETY: listed devices live for ever.
+    // SAFETY: listed devices are never freed.
     make(context, unsafe { &*device })
 }
 
-/// Gives C a device that is open already.
+/// Creates a context for a device that is already open.
 pub(crate) fn adopt<'a>(context: rocinante::Context) -> Result<&'a Context, Errno> {
     let device = device::described(context.description())?;
     make(context, device)
 }
 
 fn make<'a>(context: rocinante::Context, device: &'static Device) -> Result<&'a Context, Errno> {
-    let event_bell = context.raw().event_bell().ok_or(Errno::NOT_OURS)?;
-    let open = Arc::new(Open {
+    let event_notifier = context.raw().event_bell().ok_or(Errno::INHERITED)?;
+    let open = Arc::new(OpenDevice {
         context,
         device,
-        members: Mutex::default(),
-        event_bell,
+        objects: Mutex::default(),
+        event_notifier,
         command: command_descriptor()?,
         next_handle: AtomicU32::new(1),
     });
     remember(&open);
-    let front = front(&open);
-    Ok(Context::make(front, open))
+    let c_part = c_part(&open);
+    Ok(Context::make(c_part, open))
 }
 
-/// Lets `ibv_import_device` find it, and the end of the process.
-fn remember(open: &Arc<Open>) {
+/// Adds it to the list for `ibv_import_device` and for the exit of the process.
+fn remember(open: &Arc<OpenDevice>) {
     static AT_EXIT: Once = Once::new();
-    // SAFETY: the function lives as long as this library, which is never unloaded.
+    // SAFETY: the library is never unloaded, so the function exists until the process ends.
     AT_EXIT.call_once(|| unsafe {
-        libc::atexit(settle_all);
+        libc::atexit(flush_all);
     });
     let mut opened = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     opened.retain(|open| open.strong_count() > 0);
     opened.push(Arc::downgrade(open));
 }
 
-/// A program that ends without closing anything has still received what it received.
-extern "C" fn settle_all() {
+/// At exit, sends the acknowledgements that are pending: a program that closes nothing has still received its
+/// data.
+extern "C" fn flush_all() {
     guard(|| {
-        // Whoever holds the lock now is a thread that the exit has overtaken.
+        // If the lock is held, another thread is still running during the exit.
         if let Ok(opened) = OPEN.try_lock() {
             for open in opened.iter().filter_map(Weak::upgrade) {
-                open.settle();
-                // Not dropped: the device's thread need not be waited for.
+                open.flush();
+                // Not dropped, so that the exit does not wait for the device's thread.
                 std::mem::forget(open);
             }
         }
@@ -164,51 +165,51 @@ extern "C" fn settle_all() {
     });
 }
 
-impl Open {
-    /// The device without handles.
+impl OpenDevice {
+    /// The low-level interface of the device.
     #[inline]
     pub(crate) fn raw(&self) -> Raw<'_> {
         self.context.raw()
     }
 
-    pub(crate) fn members(&self) -> MutexGuard<'_, Members> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn objects(&self) -> MutexGuard<'_, ObjectTable> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number for an object, as the kernel would give it.
+    /// A new handle number, as the kernel would assign it.
     pub(crate) fn handle(&self) -> u32 {
         self.next_handle.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sends what waits to be sent.
+    /// Sends pending acknowledgements.
     ///
-    /// Answers wait for what the program does next, to travel together with it. Before something
-    /// ends they must not wait any longer: the peer would believe that nothing arrived.
-    pub(crate) fn settle(&self) {
+    /// Acknowledgements wait for the program's next request, to leave in the same send. Before an object is
+    /// destroyed they must be sent, or the peer would retransmit.
+    pub(crate) fn flush(&self) {
         self.raw().call(|_| ());
     }
 
-    /// Sleeps until the bell rings, but not for long. A signal may end the whole call.
-    pub(crate) fn sleep(&self, bell: &Bell) -> Result<(), Errno> {
-        let until = Instant::now() + interruption::PATIENCE;
-        if self.raw().sleep(bell, Some(until))? && interruption::signals_end_calls() {
+    /// Sleeps until there is a notification, but not for long. A signal may end the call with EINTR.
+    pub(crate) fn sleep(&self, notifier: &Bell) -> Result<(), Errno> {
+        let until = Instant::now() + interruption::CANCELLATION_CHECK_INTERVAL;
+        if self.raw().sleep(notifier, Some(until))? && interruption::signals_end_calls() {
             Err(Errno(libc::EINTR))
         } else {
             Ok(())
         }
     }
 
-    /// Fails in the child of a fork: the device stays with the parent.
-    pub(crate) fn check_ours(&self) -> Result<(), Errno> {
+    /// Fails in the child of a fork: the device belongs to the parent.
+    pub(crate) fn check_not_inherited(&self) -> Result<(), Errno> {
         if self.raw().is_inherited() {
-            Err(Errno::NOT_OURS)
+            Err(Errno::INHERITED)
         } else {
             Ok(())
         }
     }
 }
 
-/// Whether a program wants to be told EAGAIN instead of waiting. Fails if it has closed the descriptor.
+/// Whether the program has set O_NONBLOCK. Fails if it has closed the descriptor.
 pub(crate) fn is_nonblocking(descriptor: RawFd) -> Result<bool, Errno> {
     // SAFETY: takes no pointers.
     let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
@@ -219,9 +220,9 @@ pub(crate) fn is_nonblocking(descriptor: RawFd) -> Result<bool, Errno> {
 }
 
 fn command_descriptor() -> Result<OwnedFd, Errno> {
-    // SAFETY: the name is a text with a zero at its end.
+    // SAFETY: the name is a string that ends with a zero.
     let mut descriptor = unsafe { libc::memfd_create(c"rocinante".as_ptr(), libc::MFD_CLOEXEC) };
-    // A container may forbid files in memory. A socket has an inode of its own, too.
+    // A container may forbid `memfd_create`. A socket has an inode of its own, too.
     if descriptor < 0 && matches!(Errno::last().0, libc::EPERM | libc::ENOSYS) {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
         // SAFETY: takes no pointers.
@@ -230,11 +231,11 @@ fn command_descriptor() -> Result<OwnedFd, Errno> {
     if descriptor < 0 {
         return Err(Errno::last());
     }
-    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor, and it is not shared.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// What is the same for all duplicates of a descriptor.
+/// Device and inode, which all duplicates of a descriptor share.
 pub(crate) fn identity(descriptor: RawFd) -> Result<(u64, u64), Errno> {
     let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the kernel fills in the live structure.
@@ -246,26 +247,26 @@ pub(crate) fn identity(descriptor: RawFd) -> Result<(u64, u64), Errno> {
     Ok((status.st_dev, status.st_ino))
 }
 
-/// The table of calls. What is not in it is told as EOPNOTSUPP by the functions of the header.
-fn front(open: &Arc<Open>) -> abi::verbs_context {
+/// The table of operations. For a missing one the inline functions of the header return EOPNOTSUPP.
+fn c_part(open: &Arc<OpenDevice>) -> abi::verbs_context {
     abi::verbs_context {
         query_port: Some(query::query_port),
-        advise_mr: Some(memory::advise_mr),
-        alloc_null_mr: Some(memory::alloc_null_mr),
+        advise_mr: Some(memory_region::advise_mr),
+        alloc_null_mr: Some(memory_region::alloc_null_mr),
         reg_dm_mr: Some(device_memory::reg_dm_mr),
         alloc_dm: Some(device_memory::alloc_dm),
         free_dm: Some(device_memory::free_dm),
-        alloc_parent_domain: Some(domain::alloc_parent_domain),
-        dealloc_td: Some(domain::dealloc_td),
-        alloc_td: Some(domain::alloc_td),
-        modify_cq: Some(completion::modify_cq),
+        alloc_parent_domain: Some(protection_domain::alloc_parent_domain),
+        dealloc_td: Some(protection_domain::dealloc_td),
+        alloc_td: Some(protection_domain::alloc_td),
+        modify_cq: Some(completion_queue::modify_cq),
         query_rt_values: Some(query::query_rt_values),
-        create_cq_ex: Some(extended_completion::create_cq_ex),
+        create_cq_ex: Some(completion_queue_ex::create_cq_ex),
         query_device_ex: Some(query::query_device_ex),
         open_qp: Some(xrc::open_qp),
         create_qp_ex: Some(queue_pair::create_qp_ex),
-        get_srq_num: Some(shared_receive::get_srq_num),
-        create_srq_ex: Some(shared_receive::create_srq_ex),
+        get_srq_num: Some(shared_receive_queue::get_srq_num),
+        create_srq_ex: Some(shared_receive_queue::create_srq_ex),
         open_xrcd: Some(xrc::open_xrcd),
         close_xrcd: Some(xrc::close_xrcd),
         sz: size_of::<abi::verbs_context>(),
@@ -273,7 +274,7 @@ fn front(open: &Arc<Open>) -> abi::verbs_context {
             device: open.device.c().cast(),
             ops: operations(),
             cmd_fd: open.command.as_raw_fd(),
-            async_fd: open.event_bell.expose().as_raw_fd(),
+            async_fd: open.event_notifier.expose().as_raw_fd(),
             num_comp_vectors: 1,
             abi_compat: ptr::without_provenance_mut(usize::MAX),
             ..Default::default()
@@ -286,19 +287,19 @@ fn operations() -> abi::ibv_context_ops {
     abi::ibv_context_ops {
         _compat_query_device: Some(query::ibv_query_device),
         _compat_query_port: Some(query::ibv_query_port),
-        alloc_mw: Some(window::alloc_mw),
-        bind_mw: Some(window::bind_mw),
-        dealloc_mw: Some(window::dealloc_mw),
-        poll_cq: Some(completion::poll_cq),
-        req_notify_cq: Some(completion::req_notify_cq),
-        post_srq_recv: Some(receive::post_srq_recv),
-        post_send: Some(send::post_send),
-        post_recv: Some(receive::post_recv),
+        alloc_mw: Some(memory_window::alloc_mw),
+        bind_mw: Some(memory_window::bind_mw),
+        dealloc_mw: Some(memory_window::dealloc_mw),
+        poll_cq: Some(completion_queue::poll_cq),
+        req_notify_cq: Some(completion_queue::req_notify_cq),
+        post_srq_recv: Some(post_receive::post_srq_recv),
+        post_send: Some(post_send::post_send),
+        post_recv: Some(post_receive::post_recv),
         ..Default::default()
     }
 }
 
-/// A context that may be missing, where C allows it.
+/// The context at a pointer.
 pub(crate) fn context_at<'a>(pointer: &Pointer<abi::ibv_context>) -> Result<&'a Context, Errno> {
-    crate::object::behind(pointer.0)
+    crate::object::object_at(pointer.0)
 }

@@ -1,7 +1,6 @@
-//! The devices that there are: ours, and no others.
+//! The list of devices.
 //!
-//! Real devices are hidden: a program that runs on this library must never get hold of one of which
-//! half the calls would go elsewhere.
+//! Hardware devices are not listed: this library can't drive them.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
@@ -14,23 +13,21 @@ use crate::entry::{Pointer, entry};
 use crate::errno::Errno;
 use crate::object::{Object, from_pointer};
 
-/// A device of the list. It is never freed, because programs keep pointers to it for as long as
-/// they like; there are not many.
+/// A device of the list. It is never freed, because programs keep pointers to it.
 pub(crate) type Device = Object<abi::verbs_device, Listed>;
 
 from_pointer!(abi::ibv_device => Device);
 
-/// A device as it was when it was listed.
+/// The state of a device when it was listed.
 pub(crate) struct Listed {
-    pub(crate) place: usize,
+    pub(crate) index: usize,
     pub(crate) description: interface::Device,
 }
 
 /// Every device that was ever listed.
 static KNOWN: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
 
-// SAFETY: its C part is constant after it was made, but for what programs write there at their own
-// risk; the rest can be shared.
+// SAFETY: we never change its C part after creation; the rest can be shared.
 unsafe impl Sync for Device {}
 
 static DRIVER: abi::verbs_device_ops = abi::verbs_device_ops {
@@ -43,7 +40,7 @@ entry! {
     export fn ibv_get_device_list(count: Pointer<c_int>) -> *mut *mut abi::ibv_device {
         let devices = list()?;
         if !count.0.is_null() {
-            // SAFETY: not null, so by the header's promise a place for a number.
+            // SAFETY: not null, so by the header's promise a index for a number.
             unsafe { count.0.write(devices.len() as c_int) };
         }
         let mut pointers: Vec<*mut abi::ibv_device> =
@@ -57,12 +54,12 @@ entry! {
             return Ok(());
         }
         let mut length = 0;
-        // SAFETY: it ends with a null pointer, which is looked at last.
+        // SAFETY: it ends with a null pointer, which is read last.
         while !unsafe { *list.0.wrapping_add(length) }.is_null() {
             length += 1;
         }
         let whole = ptr::slice_from_raw_parts_mut(list.0, length + 1);
-        // SAFETY: `ibv_get_device_list` made it as a boxed slice of this length.
+        // SAFETY: `ibv_get_device_list` created it as a boxed slice of this length.
         drop(unsafe { Box::from_raw(whole) });
         Ok(())
     }
@@ -75,32 +72,32 @@ entry! {
         Ok(device.description.guid.to_be())
     }
 
-    // The kernel's number of a device, by which programs ask the kernel about it. It has none of ours.
+    // The kernel's number of a device. The kernel does not know ours.
     export fn ibv_get_device_index(_device: &Device) -> c_int {
         Ok(-1)
     }
 }
 
 impl Device {
-    /// What C sees, which doesn't change.
+    /// The structure that C sees, which does not change.
     fn c_device(&self) -> &abi::ibv_device {
-        // SAFETY: devices live for ever and are not changed after they were made.
+        // SAFETY: devices are never freed and not changed after creation.
         unsafe { &(*self.c()).device }
     }
 }
 
-/// The devices that there are now.
+/// The current devices.
 fn list() -> Result<Vec<&'static Device>, Errno> {
-    let found = interface::from_env().map_err(|error| Errno::unlisted(&error))?;
+    let found = interface::from_env().map_err(|error| Errno::from_device_error(&error))?;
     if found.is_empty() {
-        say_once_that_there_is_none();
+        warn_once_without_device();
     }
     let listed = found.into_iter().enumerate();
-    Ok(listed.map(|(place, it)| known(place, it)).collect())
+    Ok(listed.map(|(index, it)| known(index, it)).collect())
 }
 
-/// Programs only say that they found nothing.
-fn say_once_that_there_is_none() {
+/// Prints why there is no device, because programs only report that they found none.
+fn warn_once_without_device() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         eprintln!(
@@ -110,20 +107,20 @@ fn say_once_that_there_is_none() {
     });
 }
 
-/// The device of this description at this place, the same one every time.
-fn known(place: usize, description: interface::Device) -> &'static Device {
+/// The device with this description and index, the same one every time.
+fn known(index: usize, description: interface::Device) -> &'static Device {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let same = |device: &&&Device| device.place == place && device.description == description;
+    let same = |device: &&&Device| device.index == index && device.description == description;
     if let Some(device) = known.iter().find(same) {
         return device;
     }
-    let device = Device::make(front(place, &description), Listed { place, description });
+    let device = Device::make(c_part(index, &description), Listed { index, description });
     known.push(device);
     device
 }
 
-/// The device of this description. One that is not listed, such as loopback or a single address, is
-/// known behind those that are.
+/// The device with this description. One that is not listed, such as loopback or a single address, gets an
+/// index after the listed ones.
 pub(crate) fn described(description: &interface::Device) -> Result<&'static Device, Errno> {
     let listed = list()?;
     if let Some(device) = listed
@@ -135,8 +132,8 @@ pub(crate) fn described(description: &interface::Device) -> Result<&'static Devi
     Ok(known(listed.len(), description.clone()))
 }
 
-fn front(place: usize, description: &interface::Device) -> abi::verbs_device {
-    let character_device = format!("uverbs{place}");
+fn c_part(index: usize, description: &interface::Device) -> abi::verbs_device {
+    let character_device = format!("uverbs{index}");
     abi::verbs_device {
         device: abi::ibv_device {
             node_type: abi::IBV_NODE_CA,
@@ -155,20 +152,20 @@ fn front(place: usize, description: &interface::Device) -> abi::verbs_device {
     }
 }
 
-/// A text in a field of fixed size, cut off if it is too long, and with a zero at its end.
+/// A string in a field of fixed size, truncated if it is too long, with a zero at its end.
 pub(crate) fn text<const N: usize>(value: &str) -> [c_char; N] {
     let mut field: [c_char; N] = [0; N];
-    for (place, byte) in field[..N - 1].iter_mut().zip(value.bytes()) {
-        *place = byte as c_char;
+    for (character, byte) in field[..N - 1].iter_mut().zip(value.bytes()) {
+        *character = byte as c_char;
     }
     field
 }
 
-/// The text that C passes.
+/// A string that C passes.
 pub(crate) fn text_of<'a>(pointer: *const c_char) -> Option<&'a str> {
     if pointer.is_null() {
         return None;
     }
-    // SAFETY: not null, so by the header's promise a text with a zero at its end.
+    // SAFETY: not null, so by the header's promise a string that ends with a zero.
     unsafe { CStr::from_ptr(pointer) }.to_str().ok()
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use engine::{Access, Buffer, Extent};
 
-use super::context::{Context, Open};
-use super::domain::Pd;
-use super::memory;
+use super::context::{Context, OpenDevice};
+use super::memory_region;
+use super::protection_domain::Pd;
 use super::query::MAX_DEVICE_MEMORY;
 use crate::abi;
-use crate::entry::{Given, entry};
+use crate::entry::{Input, entry};
 use crate::errno::Errno;
 use crate::object::{Object, from_pointer};
 
@@ -20,19 +20,19 @@ pub(crate) type Dm = Object<abi::ibv_dm, DeviceMemory>;
 from_pointer!(abi::ibv_dm => Dm);
 
 pub(crate) struct DeviceMemory {
-    open: Arc<Open>,
+    open: Arc<OpenDevice>,
     buffer: Arc<Buffer>,
     imported: bool,
 }
 
-/// Copies go in units of this many bytes, as a NIC's memory is reached over its bus.
+/// Offsets and lengths of copies must be multiples of this, as for device memory on a bus.
 const UNIT: u64 = 4;
 
-/// The object itself, and the list of those that can be imported. A region is another one.
+/// Owners besides regions: the object itself, and the list for imports.
 const OWNERS_WITHOUT_REGIONS: usize = 2;
 
 entry! {
-    op fn alloc_dm(context: &Context, init: Given<abi::ibv_alloc_dm_attr>) -> *mut abi::ibv_dm {
+    op fn alloc_dm(context: &Context, init: Input<abi::ibv_alloc_dm_attr>) -> *mut abi::ibv_dm {
         let init = init.0;
         if init.comp_mask != 0 || init.length == 0 {
             return Err(Errno::INVALID);
@@ -43,32 +43,32 @@ entry! {
         }
         let buffer = Buffer::try_zeroed(init.length).ok_or(Errno::NO_MEMORY)?;
         let handle = context.handle();
-        // The child of a fork may have some too, but can't register it.
-        if context.check_ours().is_ok() {
-            context.members().device_memories.insert(handle, Arc::clone(&buffer));
+        // The child of a fork may allocate device memory, but can't register it.
+        if context.check_not_inherited().is_ok() {
+            context.objects().device_memories.insert(handle, Arc::clone(&buffer));
         }
-        Ok(give(context, handle, buffer, false))
+        Ok(new_handle(context, handle, buffer, false))
     }
 
     op fn free_dm(memory: &Dm) -> c_int {
         if Arc::strong_count(&memory.buffer) > OWNERS_WITHOUT_REGIONS {
             return Err(Errno::BUSY);
         }
-        if memory.open.check_ours().is_ok() {
-            memory.open.members().device_memories.remove(&memory.read().handle);
+        if memory.open.check_not_inherited().is_ok() {
+            memory.open.objects().device_memories.remove(&memory.read().handle);
         }
-        memory.take_back();
+        memory.destroy();
         Ok(0)
     }
 
     export fn ibv_import_dm(context: &Context, handle: u32) -> *mut abi::ibv_dm {
-        let buffer = context.members().device_memories.get(&handle).cloned();
-        Ok(give(context, handle, buffer.ok_or(Errno::NO_ENTRY)?, true))
+        let buffer = context.objects().device_memories.get(&handle).cloned();
+        Ok(new_handle(context, handle, buffer.ok_or(Errno::NO_ENTRY)?, true))
     }
 
     export fn ibv_unimport_dm(memory: &Dm) {
         if memory.imported {
-            memory.take_back();
+            memory.destroy();
         }
         Ok(())
     }
@@ -80,14 +80,14 @@ entry! {
         length: usize,
         access: u32,
     ) -> *mut abi::ibv_mr {
-        let access = memory::access_of(access)?;
-        // Device memory has no addresses but those from 0 on.
+        let access = memory_region::access_of(access)?;
+        // Device memory has only zero-based addresses.
         if !access.contains(Access::ZERO_BASED) {
             return Err(Errno::INVALID);
         }
         let whole = Extent::from(Arc::clone(&memory.buffer));
         let part = whole.part(offset, length as u64).ok_or(Errno::INVALID)?;
-        memory::add(domain, std::ptr::null_mut(), part, 0, access)
+        memory_region::add(domain, std::ptr::null_mut(), part, 0, access)
     }
 
     op fn memcpy_to_dm(memory: &Dm, offset: u64, from: *const c_void, length: usize) -> c_int {
@@ -113,8 +113,13 @@ entry! {
     }
 }
 
-fn give(context: &Context, handle: u32, buffer: Arc<Buffer>, imported: bool) -> *mut abi::ibv_dm {
-    let front = abi::ibv_dm {
+fn new_handle(
+    context: &Context,
+    handle: u32,
+    buffer: Arc<Buffer>,
+    imported: bool,
+) -> *mut abi::ibv_dm {
+    let c_part = abi::ibv_dm {
         context: context.pointer(),
         memcpy_to_dm: Some(memcpy_to_dm),
         memcpy_from_dm: Some(memcpy_from_dm),
@@ -126,12 +131,12 @@ fn give(context: &Context, handle: u32, buffer: Arc<Buffer>, imported: bool) -> 
         buffer,
         imported,
     };
-    Dm::give(front, memory)
+    Dm::new_pointer(c_part, memory)
 }
 
 const HANDLE_IS_VALID: u32 = 1;
 
-/// Whether there is nothing to copy. Fails if there is something, but nowhere.
+/// Whether there is nothing to copy. Fails for a null pointer with a length.
 fn is_nothing(memory: *const c_void, length: usize) -> Result<bool, Errno> {
     if memory.is_null() && length > 0 {
         Err(Errno::INVALID)

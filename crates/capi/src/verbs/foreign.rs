@@ -1,23 +1,23 @@
-//! Memory of the program's, touched so that it may vanish at any moment.
+//! Access to registered memory of the program, which may be unmapped at any time.
 //!
-//! A NIC pins the pages it was given. We can't: a program may unmap, protect or truncate memory while
-//! it is registered. So every copy is made by a few instructions of our own, and the handler in
-//! [`faults`](super::faults) turns a fault among them into an answer: the memory is not there.
-//! Copies go upwards, so that who watches the last bytes sees them change last.
+//! A NIC pins registered pages. We can't: a program may unmap, protect or truncate memory while it is
+//! registered. So every copy is made by a few instructions of our own, and the handler in
+//! [`fault_handler`](super::fault_handler) turns a fault in them into an error. Copies go upwards, so a
+//! program that polls the last byte sees it change last.
 
 use engine::ForeignAccess;
 
 use super::pages;
 
-/// Memory that the program promised to keep.
+/// Memory that the program promised to keep mapped.
 pub(super) static PINNED: ForeignAccess = ForeignAccess {
     load: copy::load,
     store: copy::store,
     compare_swap: copy::compare_swap,
 };
 
-/// Memory on demand, which may have holes from the beginning. It is looked for before each use, which
-/// also holds for programs and threads in which the handler is not called.
+/// On-demand memory, which may have unmapped pages at registration. Pages are checked before each access,
+/// which also works in programs and threads in which the handler is not called.
 pub(super) static ON_DEMAND: ForeignAccess = ForeignAccess {
     load: load_if_present,
     store: store_if_present,
@@ -42,8 +42,8 @@ unsafe fn compare_swap_if_present(word: *mut u64, expected: u64, new: u64) -> Op
     unsafe { copy::compare_swap(word, expected, new) }
 }
 
-/// Instructions of our own. `roci_foreign_begin` and `roci_foreign_end` enclose all that may fault;
-/// they use no stack, so that `roci_foreign_absent` can return in their place.
+/// Our own copy instructions. `roci_foreign_begin` and `roci_foreign_end` enclose all that may fault; they
+/// use no stack, so that `roci_foreign_absent` can return for them.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod copy {
     use std::ffi::{c_int, c_void};
@@ -67,41 +67,41 @@ mod copy {
     }
 
     pub(super) unsafe fn load(to: *mut u8, from: *const u8, length: usize) -> bool {
-        // SAFETY: it writes `length` bytes at `to`, for which the caller has room; what is wrong with
-        // `from` it says.
+        // SAFETY: it writes `length` bytes at `to`, which the caller owns, and returns 0 if `from` can't be
+        // read.
         unsafe { roci_foreign_copy(to, from, length) != 0 }
     }
 
     pub(super) unsafe fn store(to: *mut u8, from: *const u8, length: usize) -> bool {
-        // SAFETY: it reads `length` bytes at `from`, which the caller has; `to` belongs to the program,
-        // which registered it for that. What is wrong with it, it says.
+        // SAFETY: it reads `length` bytes at `from`, which the caller owns; `to` belongs to the program,
+        // which registered it. It returns 0 if `to` can't be written.
         unsafe { roci_foreign_copy(to, from, length) != 0 }
     }
 
     pub(super) unsafe fn compare_swap(word: *mut u64, expected: u64, new: u64) -> Option<u64> {
         let mut found = 0;
-        // SAFETY: `word` is aligned and belongs to the program, which registered it for that; the
-        // result goes to a live variable.
+        // SAFETY: `word` is aligned and belongs to the program, which registered it; the result goes to a
+        // live variable.
         let there = unsafe { roci_foreign_compare_swap(word, expected, new, &raw mut found) } != 0;
         there.then_some(found)
     }
 
-    /// If the interrupted instruction is one of these, goes on behind them with the answer that the
-    /// memory is not there.
+    /// If the interrupted instruction is one of these, continues after them with the result that the memory
+    /// is not present.
     ///
     /// # Safety
-    /// `context` must be what a signal handler got.
+    /// `context` must be the argument of a signal handler.
     pub(in crate::verbs) unsafe fn recover(context: *mut c_void) -> bool {
-        // SAFETY: the kernel gives handlers a `ucontext_t` of the interrupted thread.
+        // SAFETY: the kernel passes a `ucontext_t` of the interrupted thread to handlers.
         let instruction = unsafe { instruction_of(context.cast()) };
         let begin = (roci_foreign_begin as *const ()).addr() as u64;
         let end = (roci_foreign_end as *const ()).addr() as u64;
-        // SAFETY: the place is in that context.
+        // SAFETY: the pointer is into that context.
         let current = unsafe { *instruction };
         let ours = (begin..end).contains(&current);
         if ours {
-            // SAFETY: as above. The instructions have no stack frame, so what is at `absent` returns
-            // to their caller.
+            // SAFETY: as above. The instructions have no stack frame, so the code at `absent` returns to
+            // their caller.
             unsafe { *instruction = (roci_foreign_absent as *const ()).addr() as u64 };
         }
         ours
@@ -109,20 +109,20 @@ mod copy {
 
     #[cfg(target_arch = "x86_64")]
     unsafe fn instruction_of(context: *mut libc::ucontext_t) -> *mut u64 {
-        // SAFETY: the caller's promise; a place, nothing is read.
+        // SAFETY: the caller's promise; it only takes an address.
         let registers = unsafe { &raw mut (*context).uc_mcontext.gregs };
         registers.cast::<u64>().wrapping_add(libc::REG_RIP as usize)
     }
 
     #[cfg(target_arch = "aarch64")]
     unsafe fn instruction_of(context: *mut libc::ucontext_t) -> *mut u64 {
-        // SAFETY: the caller's promise; a place, nothing is read.
+        // SAFETY: the caller's promise; it only takes an address.
         unsafe { &raw mut (*context).uc_mcontext.pc }
     }
 }
 
-/// Other machines look for the pages before each use. Who unmaps them between that and the copy ends
-/// the process.
+/// Other architectures check the pages before each access. A program that unmaps them between the check and
+/// the copy crashes.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod copy {
     use std::ffi::c_void;
@@ -134,7 +134,7 @@ mod copy {
     pub(super) unsafe fn load(to: *mut u8, from: *const u8, length: usize) -> bool {
         let there = pages::are_present(from.addr(), length, false);
         if there {
-            // SAFETY: the source is there; the caller has room at the destination.
+            // SAFETY: the source is present; the caller owns the destination.
             unsafe { ptr::copy_nonoverlapping(from, to, length) };
         }
         there
@@ -143,7 +143,7 @@ mod copy {
     pub(super) unsafe fn store(to: *mut u8, from: *const u8, length: usize) -> bool {
         let there = pages::are_present(to.addr(), length, true);
         if there {
-            // SAFETY: the destination is there; the caller has the source.
+            // SAFETY: the destination is present; the caller owns the source.
             unsafe { ptr::copy_nonoverlapping(from, to, length) };
         }
         there
@@ -153,7 +153,7 @@ mod copy {
         if !pages::are_present(word.addr(), size_of::<u64>(), true) {
             return None;
         }
-        // SAFETY: it is there, and aligned by the caller's promise.
+        // SAFETY: it is present, and aligned by the caller's promise.
         let word = unsafe { AtomicU64::from_ptr(word) };
         let swapped = word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
         Some(swapped.unwrap_or_else(|found| found))
@@ -176,7 +176,7 @@ mod tests {
         for offset in 0..3 {
             for length in 0..from.len() - offset {
                 let mut to = vec![0; from.len() + 1];
-                // SAFETY: both have room for that.
+                // SAFETY: both are long enough.
                 let done = unsafe {
                     (PINNED.store)(to[offset..].as_mut_ptr(), from[offset..].as_ptr(), length)
                 };

@@ -7,15 +7,15 @@ use wire::Gid;
 
 use super::queue_pair::{Pair, Qp};
 use crate::abi;
-use crate::entry::{Given, entry};
+use crate::entry::{Input, entry};
 use crate::errno::Errno;
 use crate::object::gid_of;
 
 entry! {
-    export fn ibv_attach_mcast(queue_pair: &Qp, group: Given<abi::ibv_gid>, _lid: u16) -> c_int {
+    export fn ibv_attach_mcast(queue_pair: &Qp, group: Input<abi::ibv_gid>, _lid: u16) -> c_int {
         let group = gid_of(&group.0);
         let raw = queue_pair.open.raw();
-        queue_pair.open.check_ours()?;
+        queue_pair.open.check_not_inherited()?;
         raw.tell(|device| device.attach_multicast(queue_pair.number, group))?;
         let mut groups = queue_pair.groups.lock().unwrap_or_else(PoisonError::into_inner);
         if groups.contains(&group) {
@@ -23,13 +23,13 @@ entry! {
         }
         if let Err(error) = raw.join(group) {
             let _ = raw.tell(|device| device.detach_multicast(queue_pair.number, group));
-            return Err(Errno::of_system(&error).unwrap_or(Errno::INVALID));
+            return Err(Errno::from_system(&error).unwrap_or(Errno::INVALID));
         }
         groups.push(group);
         Ok(0)
     }
 
-    export fn ibv_detach_mcast(queue_pair: &Qp, group: Given<abi::ibv_gid>, _lid: u16) -> c_int {
+    export fn ibv_detach_mcast(queue_pair: &Qp, group: Input<abi::ibv_gid>, _lid: u16) -> c_int {
         let group = gid_of(&group.0);
         let raw = queue_pair.open.raw();
         raw.tell(|device| device.detach_multicast(queue_pair.number, group))?;
@@ -40,7 +40,7 @@ entry! {
     }
 }
 
-/// A queue pair that ends leaves its groups.
+/// Leaves all groups of a destroyed queue pair.
 pub(super) fn leave_all(queue_pair: &Pair) {
     let mut groups = queue_pair
         .groups

@@ -1,16 +1,17 @@
-//! Whether memory is there, before somebody else finds out that it isn't.
+//! Checks whether memory is mapped.
 
 use engine::Access;
 
 use crate::errno::Errno;
 
-/// Fails with EFAULT unless the memory can be read, and written if the access asks for it.
+/// Fails with EFAULT unless the memory can be read, and written if the access needs it.
 ///
-/// It faults the pages in, which is what pinning them for a NIC does too. Memory on demand is left
-/// alone: it may come later.
+/// It faults the pages in, as pinning for a NIC does. On-demand memory is not checked: it may be mapped
+/// later.
 pub(super) fn check(address: usize, length: usize, access: Access) -> Result<(), Errno> {
     let page = page_size();
-    // Kernels count the pages: nothing inside of a page can be registered, nothing between two can't.
+    // As in the kernel, which counts pages: an empty range inside a page can be registered, one at a page
+    // boundary can't.
     if length == 0 && address.is_multiple_of(page) {
         return Err(Errno::INVALID);
     }
@@ -27,7 +28,7 @@ pub(super) fn check(address: usize, length: usize, access: Access) -> Result<(),
     };
     match populate(first, last - first, advice) {
         Ok(()) => Ok(()),
-        // Kernels before 5.14 don't know the advice at all, not even for no memory.
+        // Kernels before 5.14 refuse the advice for any range, even an empty one.
         Err(libc::EINVAL) if populate(first, 0, advice).is_err() => {
             if is_mapped(first, (last - first) / page) {
                 Ok(())
@@ -39,7 +40,7 @@ pub(super) fn check(address: usize, length: usize, access: Access) -> Result<(),
     }
 }
 
-/// Whether memory on demand is there now, for reading or for writing; faults it in.
+/// Whether on-demand memory is present now, for reading or for writing; faults it in.
 pub(super) fn are_present(address: usize, length: usize, writing: bool) -> bool {
     let access = if writing {
         Access::LOCAL_WRITE
@@ -57,8 +58,7 @@ fn page_size() -> usize {
 fn populate(address: usize, length: usize, advice: i32) -> Result<(), i32> {
     loop {
         let pointer = std::ptr::with_exposed_provenance_mut(address);
-        // SAFETY: the kernel looks at the range and at most makes pages present; it changes nothing
-        // that a program could see.
+        // SAFETY: the kernel only makes pages present; it changes no content.
         if unsafe { libc::madvise(pointer, length, advice) } == 0 {
             return Ok(());
         }
@@ -69,7 +69,7 @@ fn populate(address: usize, length: usize, advice: i32) -> Result<(), i32> {
     }
 }
 
-/// In parts: a program may name any number of pages.
+/// In chunks, because a program may name any number of pages.
 fn is_mapped(address: usize, pages: usize) -> bool {
     let mut resident = [0; 1024];
     let mut page = 0;
@@ -77,7 +77,7 @@ fn is_mapped(address: usize, pages: usize) -> bool {
         let count = resident.len().min(pages - page);
         let start = address.wrapping_add(page * page_size());
         let pointer = std::ptr::with_exposed_provenance_mut(start);
-        // SAFETY: the kernel writes one byte for each page of the range, for which there is room.
+        // SAFETY: the kernel writes one byte for each page of the range, and the array is long enough.
         let known = unsafe { libc::mincore(pointer, count * page_size(), resident.as_mut_ptr()) };
         if known != 0 {
             return false;
@@ -92,17 +92,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hole_in_many_pages_is_found() {
+    fn an_unmapped_page_among_many_is_found() {
         let (pages, page) = (2500, page_size());
         let (protection, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: asks for new memory.
+        // SAFETY: maps new memory.
         let memory =
             unsafe { libc::mmap(std::ptr::null_mut(), pages * page, protection, flags, -1, 0) };
         assert_ne!(memory, libc::MAP_FAILED);
         let address = memory.expose_provenance();
         assert!(is_mapped(address, pages));
         let last = memory.wrapping_byte_add((pages - 1) * page);
-        // SAFETY: the last of the pages that were just mapped, which nobody uses.
+        // SAFETY: the last of the pages that were just mapped, which are not used.
         assert_eq!(unsafe { libc::munmap(last, page) }, 0);
         assert!(is_mapped(address, pages - 1));
         assert!(!is_mapped(address, pages));

@@ -1,4 +1,4 @@
-//! What concerns the process and the system, not a device.
+//! Calls about the process and the system: fork, sysfs.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -8,7 +8,7 @@ use crate::entry::{FromC, MinusOne, Pointer, entry};
 use crate::errno::Errno;
 
 entry! {
-    /// Nothing has to be prepared: a child has its own copy of all memory, and no device.
+    /// Nothing to do: a child has its own copy of all memory, and no device.
     export fn ibv_fork_init() -> c_int {
         Ok(0)
     }
@@ -47,7 +47,7 @@ entry! {
         if length < size {
             content.push(0);
         }
-        // SAFETY: the program says that there is room for `size` bytes, and these are not more.
+        // SAFETY: the program says that it has `size` bytes, and these are not more.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr().cast(), into.0, content.len()) };
         Ok(MinusOne(length as c_int))
     }

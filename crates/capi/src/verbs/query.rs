@@ -1,4 +1,4 @@
-//! What a device and its one port can do. The child of a fork may still ask.
+//! Queries of a device and its port. They also work in the child of a fork.
 
 use std::ffi::c_int;
 
@@ -6,11 +6,11 @@ use engine::{MAX_COMPLETIONS, MAX_MESSAGE, MAX_REQUESTS, MAX_SEGMENTS};
 use net::interface::{self, LinkState};
 use wire::PathMtu;
 
-use super::context::{Context, Open};
+use super::context::{Context, OpenDevice};
 use super::device::text;
 use crate::abi;
 use crate::clock;
-use crate::entry::{CountOrErrno, MinusOne, Place, entry};
+use crate::entry::{CountOrErrno, MinusOne, Output, entry};
 use crate::errno::Errno;
 
 /// The only port.
@@ -19,10 +19,10 @@ pub(crate) const PORT: u8 = 1;
 /// The only partition.
 const DEFAULT_PARTITION: u16 = 0xffff;
 
-/// Nobody's number, as the kernel's software device has it.
+/// An unassigned number, the same as that of the kernel's software device.
 const VENDOR: u32 = 0x00ff_ffff;
 
-/// How much device memory there is; it is ordinary memory, so that this is only a promise.
+/// The limit of device memory. It is ordinary memory, so the number is arbitrary.
 pub(crate) const MAX_DEVICE_MEMORY: u64 = 1 << 26;
 
 pub(crate) const MAX_RESPONDER_RESOURCES: u8 = 128;
@@ -41,7 +41,7 @@ const CAPABILITIES: u32 = abi::IBV_DEVICE_RESIZE_MAX_WR
 entry! {
     export fn ibv_query_device(
         context: &Context,
-        attributes: Place<abi::ibv_device_attr>,
+        attributes: Output<abi::ibv_device_attr>,
     ) -> c_int {
         let mut attributes = attributes;
         attributes.put(device_attributes(context));
@@ -51,7 +51,7 @@ entry! {
     op fn query_device_ex(
         context: &Context,
         input: *const abi::ibv_query_device_ex_input,
-        attributes: Place<abi::ibv_device_attr_ex>,
+        attributes: Output<abi::ibv_device_attr_ex>,
         size: usize,
     ) -> c_int {
         // SAFETY: null, or by the header's promise a live structure.
@@ -68,7 +68,7 @@ entry! {
     op fn query_port(
         context: &Context,
         port: u8,
-        attributes: Place<abi::ibv_port_attr>,
+        attributes: Output<abi::ibv_port_attr>,
         size: usize,
     ) -> c_int {
         check_port(port)?;
@@ -81,7 +81,7 @@ entry! {
     export fn ibv_query_port(
         context: &Context,
         port: u8,
-        attributes: Place<abi::ibv_port_attr>,
+        attributes: Output<abi::ibv_port_attr>,
     ) -> c_int {
         check_port(port)?;
         let known_then = std::mem::offset_of!(abi::ibv_port_attr, link_layer);
@@ -93,7 +93,7 @@ entry! {
         context: &Context,
         port: u8,
         index: c_int,
-        gid: Place<abi::ibv_gid>,
+        gid: Output<abi::ibv_gid>,
     ) -> MinusOne {
         let mut gid = gid;
         check_port(port)?;
@@ -112,7 +112,7 @@ entry! {
         context: &Context,
         port: u32,
         index: u32,
-        entry: Place<abi::ibv_gid_entry>,
+        entry: Output<abi::ibv_gid_entry>,
         flags: u32,
         size: usize,
     ) -> c_int {
@@ -129,7 +129,7 @@ entry! {
 
     export fn _ibv_query_gid_table(
         context: &Context,
-        entries: Place<abi::ibv_gid_entry>,
+        entries: Output<abi::ibv_gid_entry>,
         capacity: usize,
         flags: u32,
         size: usize,
@@ -144,10 +144,9 @@ entry! {
         if capacity < found.len() {
             return Err(Errno::INVALID);
         }
-        for (place, entry) in found.iter().enumerate() {
-            let into = entries.pointer().wrapping_byte_add(place * size);
-            // SAFETY: the program says that there is room for `capacity` entries of `size` bytes,
-            // and `place` is below.
+        for (index, entry) in found.iter().enumerate() {
+            let into = entries.pointer().wrapping_byte_add(index * size);
+            // SAFETY: the program says that it has `capacity` entries of `size` bytes, and `index` is below.
             unsafe { into.write(gid_entry(entry)) };
         }
         Ok(CountOrErrno(found.len() as isize))
@@ -157,7 +156,7 @@ entry! {
         _context: &Context,
         port: u8,
         index: u32,
-        kind: Place<u32>,
+        kind: Output<u32>,
     ) -> MinusOne {
         let mut kind = kind;
         check_port(port)?;
@@ -172,7 +171,7 @@ entry! {
         _context: &Context,
         port: u8,
         index: c_int,
-        partition: Place<u16>,
+        partition: Output<u16>,
     ) -> MinusOne {
         let mut partition = partition;
         check_port(port)?;
@@ -191,12 +190,12 @@ entry! {
         }
     }
 
-    op fn query_rt_values(_context: &Context, values: Place<abi::ibv_values_ex>) -> c_int {
+    op fn query_rt_values(_context: &Context, values: Output<abi::ibv_values_ex>) -> c_int {
         let mut values = values;
         values.change(|values| {
             values.comp_mask &= abi::IBV_VALUES_MASK_RAW_CLOCK;
             if values.comp_mask != 0 {
-                // Ticks of the clock that stamps completions, in the field for the smaller unit.
+                // Ticks of the clock of completion timestamps, in the field for nanoseconds.
                 values.raw_clock.tv_sec = 0;
                 values.raw_clock.tv_nsec = clock::device().cast_signed();
             }
@@ -205,7 +204,7 @@ entry! {
     }
 
     /// In units of 100 Mbit/s.
-    export fn ibv_query_port_speed(_context: &Context, port: u32, speed: Place<u64>) -> c_int {
+    export fn ibv_query_port_speed(_context: &Context, port: u32, speed: Output<u64>) -> c_int {
         let mut speed = speed;
         if port != u32::from(PORT) {
             return Err(Errno::INVALID);
@@ -215,7 +214,7 @@ entry! {
     }
 }
 
-/// What a port of one lane at ten gigabits a second is called; a software device has no speed.
+/// A port of one lane at 10 Gbit/s; a software device has no speed of its own.
 const WIDTH_ONE_LANE: u8 = 1;
 const SPEED_TEN_GIGABITS: u8 = 4;
 const SPEED_IN_100_MBPS: u64 = 100;
@@ -238,15 +237,15 @@ fn check_port(port: u8) -> Result<(), Errno> {
     }
 }
 
-/// Fills in as much of a structure as the program knows of.
-fn fill<T>(place: &Place<T>, value: &T, known: usize) {
+/// Writes as much of a structure as the program knows of.
+fn fill<T>(output: &Output<T>, value: &T, known: usize) {
     let length = known.min(size_of::<T>());
     let source = std::ptr::from_ref(value).cast::<u8>();
-    let destination = place.pointer().cast::<u8>();
-    // SAFETY: `length` bytes are inside of `value`, and the program says that it has that many.
+    let destination = output.pointer().cast::<u8>();
+    // SAFETY: `value` has `length` bytes, and the program says that it has that many.
     unsafe { std::ptr::copy_nonoverlapping(source, destination, length) };
     if known > length {
-        // SAFETY: the program knows a longer structure than we do, and gave that many bytes.
+        // SAFETY: the program has a longer structure, of that many bytes.
         let rest = unsafe { destination.add(length) };
         // SAFETY: as above.
         unsafe { rest.write_bytes(0, known - length) };
@@ -265,7 +264,7 @@ fn gid_entry(entry: &interface::GidEntry) -> abi::ibv_gid_entry {
     }
 }
 
-fn device_attributes(context: &Open) -> abi::ibv_device_attr {
+fn device_attributes(context: &OpenDevice) -> abi::ibv_device_attr {
     let device = &context.device.description;
     let (max_queue_pairs, limits) = context
         .raw()
@@ -307,19 +306,19 @@ fn device_attributes(context: &Open) -> abi::ibv_device_attr {
     }
 }
 
-/// Every operation of a service may page. Datagrams have messages only,
+/// On-demand paging for the operations of UD: send and receive.
 const PAGEABLE_DATAGRAM: u32 =
     abi::IBV_ODP_SUPPORT_SEND | abi::IBV_ODP_SUPPORT_RECV | abi::IBV_ODP_SUPPORT_SRQ_RECV;
-/// unreliable connections write as well,
+/// For the operations of UC: also RDMA write.
 const PAGEABLE_UNRELIABLE: u32 = PAGEABLE_DATAGRAM | abi::IBV_ODP_SUPPORT_WRITE;
-/// and what is answered is for reliable ones.
+/// For the operations of RC: also those with a response.
 const PAGEABLE_RELIABLE: u32 = PAGEABLE_UNRELIABLE
     | abi::IBV_ODP_SUPPORT_READ
     | abi::IBV_ODP_SUPPORT_ATOMIC
     | abi::IBV_ODP_SUPPORT_FLUSH
     | abi::IBV_ODP_SUPPORT_ATOMIC_WRITE;
 
-fn extended_attributes(context: &Open) -> abi::ibv_device_attr_ex {
+fn extended_attributes(context: &OpenDevice) -> abi::ibv_device_attr_ex {
     abi::ibv_device_attr_ex {
         orig_attr: device_attributes(context),
         // In user space, all memory is pageable.

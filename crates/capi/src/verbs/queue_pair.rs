@@ -1,4 +1,4 @@
-//! Queue pairs: making and ending them.
+//! Creating and destroying queue pairs.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
@@ -6,53 +6,53 @@ use std::sync::{Arc, Mutex};
 use engine::{Kind, MAX_REQUESTS, QueuePairInit};
 use wire::{Gid, Qpn};
 
-use super::async_event::{Subject, Told};
-use super::completion::Cq;
-use super::context::{Context, Open, context_at};
-use super::domain::Pd;
-use super::extended_send::{self, Draft};
-use super::shared_receive::Srq;
-use super::xrc::{Hidden, Xrcd};
+use super::async_event::{EventTarget, UnacknowledgedEvents};
+use super::completion_queue::Cq;
+use super::context::{Context, OpenDevice, context_at};
+use super::protection_domain::Pd;
+use super::queue_pair_ex::{self, Draft};
+use super::shared_receive_queue::Srq;
+use super::xrc::{TargetResources, Xrcd};
 use crate::abi;
-use crate::entry::{Place, Pointer, entry};
+use crate::entry::{Output, Pointer, entry};
 use crate::errno::Errno;
-use crate::object::{Object, behind, from_pointer};
+use crate::object::{Object, from_pointer, object_at};
 
-/// A queue pair, always with room for the new way to post.
+/// A queue pair, always with the fields of `ibv_qp_ex`.
 pub(crate) type Qp = Object<abi::ibv_qp_ex, Pair>;
 
-const _: () = assert!(Qp::BEHIND == size_of::<abi::ibv_qp_ex>());
+const _: () = assert!(Qp::INNER_OFFSET == size_of::<abi::ibv_qp_ex>());
 const _: () = assert!(std::mem::offset_of!(Pair, wr_flush) == 0);
 
 from_pointer!(abi::ibv_qp => Qp);
 
 #[repr(C)]
 pub(crate) struct Pair {
-    /// Programs that were compiled with newer headers look for it here, behind the rest.
+    /// Programs compiled with newer headers expect it here, after `ibv_qp_ex`.
     pub(super) wr_flush: Option<abi::Flush>,
-    pub(crate) open: Arc<Open>,
+    pub(crate) open: Arc<OpenDevice>,
     pub(crate) number: Qpn,
     pub(crate) kind: Kind,
-    /// Events about it that nobody has acknowledged.
-    pub(crate) told: Arc<Told>,
-    /// Groups that it is in.
+    /// Events about it that are not acknowledged.
+    pub(crate) unacknowledged: Arc<UnacknowledgedEvents>,
+    /// The multicast groups that it has joined.
     pub(super) groups: Mutex<Vec<Gid>>,
-    /// What the new way to post has collected.
+    /// The requests since `ibv_wr_start`.
     pub(super) draft: Draft,
-    /// What it was created with, as C will ask for it.
+    /// What it was created with, for `ibv_query_qp`.
     pub(super) init: abi::ibv_qp_init_attr,
-    /// Whether it ends with this handle: another one may only have been opened by its number.
+    /// Whether destroying this handle destroys it. A handle from `ibv_open_qp` does not.
     pub(super) owned: bool,
-    /// What an XRC target stands on without the program knowing.
-    pub(super) hidden: Option<Hidden>,
+    /// Objects that an XRC target needs and C does not see.
+    pub(super) target_resources: Option<TargetResources>,
 }
 
-// SAFETY: of its parts, only the pointers in `init` are not shared by themselves, and those are
-// numbers to us: they are given back to the program as they came.
+// SAFETY: of its fields, only the pointers in `init` are not `Sync`, and they are never dereferenced: they
+// are returned to the program unchanged.
 unsafe impl Sync for Pair {}
 
 entry! {
-    export fn ibv_create_qp(domain: &Pd, init: Place<abi::ibv_qp_init_attr>) -> *mut abi::ibv_qp {
+    export fn ibv_create_qp(domain: &Pd, init: Output<abi::ibv_qp_init_attr>) -> *mut abi::ibv_qp {
         let mut init = init;
         let wanted = extended(&init.get(), domain.c());
         let queue_pair = create(domain.read().context, &wanted)?;
@@ -62,7 +62,7 @@ entry! {
 
     op fn create_qp_ex(
         context: &Context,
-        init: Place<abi::ibv_qp_init_attr_ex>,
+        init: Output<abi::ibv_qp_init_attr_ex>,
     ) -> *mut abi::ibv_qp {
         let mut init = init;
         let queue_pair = create(context.pointer(), &init.get())?;
@@ -75,8 +75,8 @@ entry! {
         if queue_pair.owned {
             end(queue_pair)?;
         }
-        queue_pair.told.wait();
-        queue_pair.take_back();
+        queue_pair.unacknowledged.wait();
+        queue_pair.destroy();
         Ok(0)
     }
 
@@ -88,7 +88,7 @@ entry! {
     }
 }
 
-/// The long form of what the old call is told.
+/// Converts the attributes of `ibv_create_qp` to those of `ibv_create_qp_ex`.
 pub(crate) fn extended(
     init: &abi::ibv_qp_init_attr,
     domain: *mut abi::ibv_pd,
@@ -124,47 +124,54 @@ fn create<'a>(
     init: &abi::ibv_qp_init_attr_ex,
 ) -> Result<&'a Qp, Errno> {
     let context = context_at(&Pointer(context))?;
-    context.check_ours()?;
+    context.check_not_inherited()?;
     let kind = check(init)?;
-    let init = &with_room_for_inline_data(init);
-    let (engine_init, hidden) = engine_init(context, init, kind)?;
+    let init = &with_inline_capacity(init);
+    let (engine_init, target_resources) = engine_init(context, init, kind)?;
     let created = context
         .raw()
         .tell(|device| device.create_queue_pair(engine_init));
     let number = created.inspect_err(|_| {
-        if let Some(hidden) = &hidden {
-            hidden.end(context);
+        if let Some(target_resources) = &target_resources {
+            target_resources.end(context);
         }
     })?;
     let pair = Pair::new(context, number, kind, short(init));
-    let pair = Pair { hidden, ..pair };
-    Ok(give(context, init, pair))
+    let pair = Pair {
+        target_resources,
+        ..pair
+    };
+    Ok(new_handle(context, init, pair))
 }
 
 impl Pair {
     pub(super) fn new(
-        open: &Arc<Open>,
+        open: &Arc<OpenDevice>,
         number: Qpn,
         kind: Kind,
         init: abi::ibv_qp_init_attr,
     ) -> Self {
         Self {
-            wr_flush: Some(extended_send::wr_flush),
+            wr_flush: Some(queue_pair_ex::wr_flush),
             open: Arc::clone(open),
             number,
             kind,
-            told: Arc::default(),
+            unacknowledged: Arc::default(),
             groups: Mutex::default(),
             draft: Draft::default(),
             init,
             owned: true,
-            hidden: None,
+            target_resources: None,
         }
     }
 }
 
-/// Gives C a queue pair, and lets events find it.
-pub(super) fn give<'a>(context: &Context, init: &abi::ibv_qp_init_attr_ex, pair: Pair) -> &'a Qp {
+/// Creates the handle of a queue pair, and registers it for events.
+pub(super) fn new_handle<'a>(
+    context: &Context,
+    init: &abi::ibv_qp_init_attr_ex,
+    pair: Pair,
+) -> &'a Qp {
     let base = abi::ibv_qp {
         context: context.pointer(),
         qp_context: init.qp_context,
@@ -178,8 +185,8 @@ pub(super) fn give<'a>(context: &Context, init: &abi::ibv_qp_init_attr_ex, pair:
         ..Default::default()
     };
     let asks_for_posting = init.comp_mask & abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
-    let front = if asks_for_posting {
-        extended_send::operations(base)
+    let c_part = if asks_for_posting {
+        queue_pair_ex::operations(base)
     } else {
         abi::ibv_qp_ex {
             qp_base: base,
@@ -187,18 +194,18 @@ pub(super) fn give<'a>(context: &Context, init: &abi::ibv_qp_init_attr_ex, pair:
         }
     };
     let number = pair.number;
-    let queue_pair = Qp::make(front, pair);
-    let subject = Subject::new(queue_pair.c(), &queue_pair.told);
-    context.members().queue_pairs.insert(number, subject);
+    let queue_pair = Qp::make(c_part, pair);
+    let subject = EventTarget::new(queue_pair.c(), &queue_pair.unacknowledged);
+    context.objects().queue_pairs.insert(number, subject);
     queue_pair
 }
 
-/// Where a list of segments fits, so many bytes of data fit as well. Programs count on it: the
-/// kernel's software device keeps data in the place of the list.
-fn with_room_for_inline_data(init: &abi::ibv_qp_init_attr_ex) -> abi::ibv_qp_init_attr_ex {
+/// Raises the inline limit to the size of the segment list. Programs rely on it, because the kernel's
+/// software device stores inline data in the memory of the list.
+fn with_inline_capacity(init: &abi::ibv_qp_init_attr_ex) -> abi::ibv_qp_init_attr_ex {
     let mut init = *init;
-    let room = init.cap.max_send_sge * size_of::<abi::ibv_sge>() as u32;
-    init.cap.max_inline_data = init.cap.max_inline_data.max(room);
+    let segment_bytes = init.cap.max_send_sge * size_of::<abi::ibv_sge>() as u32;
+    init.cap.max_inline_data = init.cap.max_inline_data.max(segment_bytes);
     init
 }
 
@@ -240,31 +247,31 @@ fn engine_init(
     context: &Context,
     init: &abi::ibv_qp_init_attr_ex,
     kind: Kind,
-) -> Result<(QueuePairInit, Option<Hidden>), Errno> {
+) -> Result<(QueuePairInit, Option<TargetResources>), Errno> {
     if kind == Kind::XrcTarget {
         if init.comp_mask & abi::IBV_QP_INIT_ATTR_XRCD == 0 {
             return Err(Errno::INVALID);
         }
-        let domain: &Xrcd = behind(init.xrcd)?;
-        let hidden = Hidden::make(context)?;
+        let domain: &Xrcd = object_at(init.xrcd)?;
+        let target_resources = TargetResources::make(context)?;
         let target = QueuePairInit {
             xrc_domain: Some(domain.id),
-            ..QueuePairInit::new(kind, hidden.domain, hidden.completions)
+            ..QueuePairInit::new(kind, target_resources.domain, target_resources.completions)
         };
-        return Ok((target, Some(hidden)));
+        return Ok((target, Some(target_resources)));
     }
     if init.comp_mask & abi::IBV_QP_INIT_ATTR_PD == 0 {
         return Err(Errno::INVALID);
     }
-    let domain: &Pd = behind(init.pd)?;
-    let send: &Cq = behind(init.send_cq)?;
+    let domain: &Pd = object_at(init.pd)?;
+    let send: &Cq = object_at(init.send_cq)?;
     let receive: &Cq = match kind {
         Kind::XrcInitiator => send,
-        _ => behind(init.recv_cq)?,
+        _ => object_at(init.recv_cq)?,
     };
     let shared: Option<&Srq> = match kind {
         Kind::XrcInitiator => None,
-        _ => behind(init.srq).ok(),
+        _ => object_at(init.srq).ok(),
     };
     let made = QueuePairInit {
         receive_completions: receive.id,
@@ -280,17 +287,17 @@ fn engine_init(
     Ok((made, None))
 }
 
-/// Ends the queue pair itself.
+/// Destroys the queue pair itself.
 fn end(queue_pair: &Qp) -> Result<(), Errno> {
     let open = &queue_pair.open;
     let number = queue_pair.number;
-    open.settle();
+    open.flush();
     open.raw()
         .change(|device| device.destroy_queue_pair(number))?;
     open.forget_queue_pair(number);
     super::multicast::leave_all(queue_pair);
-    if let Some(hidden) = &queue_pair.hidden {
-        hidden.end(open);
+    if let Some(target_resources) = &queue_pair.target_resources {
+        target_resources.end(open);
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! Link rates and what they are called.
+//! Link rates and their codes.
 
 use std::ffi::c_int;
 
 use crate::entry::entry;
 
-/// A rate: its number, how many times 2.5 Gbit/s it is if that is a whole number, and Mbit/s.
+/// A rate: its code, its multiple of 2.5 Gbit/s if that is a whole number, and Mbit/s.
 struct Rate {
     code: c_int,
     multiple: Option<c_int>,
@@ -19,7 +19,7 @@ const fn rate(code: c_int, multiple: c_int, megabits: c_int) -> Rate {
     }
 }
 
-/// Encoded links carry a little more than their name says, and no whole multiple.
+/// A rate that is not a whole multiple of 2.5 Gbit/s.
 const fn odd_rate(code: c_int, megabits: c_int) -> Rate {
     Rate {
         code,
@@ -54,7 +54,7 @@ const RATES: [Rate; 23] = [
     rate(24, 480, 1_275_000),
 ];
 
-/// The rate of a port that has no other name for it.
+/// The code for any other rate: the maximum of the port.
 const MAX: c_int = 0;
 
 entry! {

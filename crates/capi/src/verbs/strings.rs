@@ -1,4 +1,4 @@
-//! Names of numbers. Programs print them and tests compare them, so they are what rdma-core says.
+//! Names of codes. Programs print them and tests compare them, so they are the same as in rdma-core.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -63,7 +63,7 @@ const PORT_STATES: [&CStr; 6] = [
     c"active defer",
 ];
 
-/// From number 1 on.
+/// Starts with code 1.
 const NODES: [&CStr; 7] = [
     c"InfiniBand channel adapter",
     c"InfiniBand switch",

@@ -1,0 +1,20 @@
+//! librdmacm: the connection manager for C programs.
+//!
+//! An id of C is an [`Identifier`](rocinante::rdma_cm::Identifier) of the safe API with the fields that C
+//! reads: addresses, device, queue pair and queues. As in rdma-core, this part uses libibverbs only through
+//! the calls that a program makes.
+
+pub(crate) mod address;
+mod addrinfo;
+mod connect;
+mod device;
+mod endpoint;
+mod errno;
+mod event;
+mod event_channel;
+mod id;
+mod multicast;
+mod option;
+mod queue_pair;
+mod queue_pair_state;
+mod resolve;

@@ -1,0 +1,96 @@
+//! Event channels.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use net::interface;
+use rocinante::rdma_cm::EventChannel;
+
+use super::event;
+use super::id::Id;
+use crate::abi;
+use crate::entry::{MinusOne, entry};
+use crate::errno::Errno;
+use crate::object::{Object, from_pointer, object_at};
+
+/// An event channel.
+pub(crate) type Channel = Object<abi::rdma_event_channel, Arc<ChannelState>>;
+
+from_pointer!(abi::rdma_event_channel => Channel);
+
+pub(crate) struct ChannelState {
+    pub(crate) events: EventChannel,
+    /// The fork generation in which it was created: a child gets no events of its parent.
+    generation: u32,
+}
+
+entry! {
+    export fn rdma_create_event_channel() -> *mut abi::rdma_event_channel {
+        Ok(create()?.c())
+    }
+
+    export fn rdma_destroy_event_channel(channel: &Channel) {
+        channel.destroy();
+        Ok(())
+    }
+
+    export fn rdma_migrate_id(id: &Id, channel: Option<&Channel>) -> MinusOne {
+        migrate(id, channel)?;
+        Ok(MinusOne::DONE)
+    }
+}
+
+/// Creates a channel. Fails with ENODEV while there is no device.
+pub(super) fn create<'a>() -> Result<&'a Channel, Errno> {
+    static DEVICE_SEEN: AtomicBool = AtomicBool::new(false);
+    if !DEVICE_SEEN.load(Ordering::Relaxed) {
+        let devices = interface::reachable().map_err(|error| Errno::from_device_error(&error))?;
+        if devices.is_empty() {
+            return Err(Errno::NO_DEVICE);
+        }
+        DEVICE_SEEN.store(true, Ordering::Relaxed);
+    }
+    let events = EventChannel::new()?;
+    let descriptor = events.as_fd().as_raw_fd();
+    let c_part = abi::rdma_event_channel { fd: descriptor };
+    let generation = net::fork::generation();
+    let state = ChannelState { events, generation };
+    Ok(Channel::make(c_part, Arc::new(state)))
+}
+
+impl ChannelState {
+    /// Fails in the child of a fork: the events go to the parent.
+    pub(super) fn check_not_inherited(&self) -> Result<(), Errno> {
+        if self.generation == net::fork::generation() {
+            Ok(())
+        } else {
+            Err(Errno::INHERITED)
+        }
+    }
+}
+
+/// Moves an id to another channel. Without one, it gets its own channel, and each call waits for its event.
+pub(super) fn migrate(id: &Id, channel: Option<&Channel>) -> Result<(), Errno> {
+    let had_own_channel = id.state().sync;
+    let own_channel = channel.is_none();
+    if had_own_channel && own_channel {
+        return Err(Errno::INVALID);
+    }
+    let channel = match channel {
+        Some(channel) => channel,
+        None => create()?,
+    };
+    id.identifier()?.migrate(&channel.events);
+    let left = id.read().channel;
+    if had_own_channel {
+        event::acknowledge_last(id);
+        object_at::<&Channel, _>(left)?.destroy();
+    }
+    id.state().sync = own_channel;
+    id.change(|c| c.channel = channel.c());
+    // A thread that still handles an event of the old channel must not run at the same time as one with an
+    // event of the new.
+    id.unacknowledged.wait();
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! State transitions of the queue pairs of ids.
+
+use engine::{Attributes, Kind};
+
+use super::id::Id;
+use crate::errno::Errno;
+use crate::object::object_at;
+use crate::verbs::queue_pair::Qp;
+use crate::verbs::queue_pair_attributes;
+
+/// How many reads and atomics each side may have outstanding.
+#[derive(Clone, Copy)]
+pub(super) struct Depths {
+    pub(super) responder_resources: u8,
+    pub(super) initiator_depth: u8,
+}
+
+/// Initializes a new queue pair, so that receives can be posted. A UD queue pair becomes ready to send at
+/// once.
+pub(super) fn initialize(id: &Id, queue_pair: &Qp) -> Result<(), Errno> {
+    let identifier = id.identifier()?;
+    queue_pair_attributes::apply(queue_pair, &identifier.init_attributes()?)?;
+    if queue_pair.kind == Kind::Ud {
+        queue_pair_attributes::apply(queue_pair, &identifier.receive_attributes()?)?;
+        queue_pair_attributes::apply(queue_pair, &identifier.send_attributes()?)?;
+    }
+    Ok(())
+}
+
+/// Takes the queue pair of an id to ready-to-send, if it has one.
+pub(super) fn connect_queue_pair(id: &Id, depths: Option<Depths>) -> Result<(), Errno> {
+    let Ok(queue_pair) = object_at::<&Qp, _>(id.read().qp) else {
+        return Ok(());
+    };
+    let identifier = id.identifier()?;
+    // The access rights of the peer are known only now.
+    queue_pair_attributes::apply(queue_pair, &identifier.init_attributes()?)?;
+    let mut receive = identifier.receive_attributes()?;
+    let mut send = identifier.send_attributes()?;
+    if let Some(depths) = depths {
+        receive.responder_resources = receive
+            .responder_resources
+            .map(|_| depths.responder_resources);
+        send.initiator_depth = send.initiator_depth.map(|_| depths.initiator_depth);
+    }
+    queue_pair_attributes::apply(
+        queue_pair,
+        &receive_attributes_for(queue_pair.kind, receive),
+    )?;
+    queue_pair_attributes::apply(queue_pair, &send_attributes_for(queue_pair.kind, send))
+}
+
+/// The connection has ended: flushes outstanding work requests.
+pub(super) fn set_error_state(id: &Id) {
+    if let Ok(queue_pair) = object_at::<&Qp, _>(id.read().qp) {
+        queue_pair_attributes::set_error_state(queue_pair);
+    }
+}
+
+/// An XRC initiator has no responder.
+fn receive_attributes_for(kind: Kind, attributes: Attributes) -> Attributes {
+    match kind {
+        Kind::XrcInitiator => Attributes {
+            responder_resources: None,
+            rnr_timer: None,
+            ..attributes
+        },
+        _ => attributes,
+    }
+}
+
+/// An XRC target has no requester.
+fn send_attributes_for(kind: Kind, attributes: Attributes) -> Attributes {
+    match kind {
+        Kind::XrcTarget => Attributes {
+            retry_count: None,
+            rnr_retry: None,
+            initiator_depth: None,
+            ..attributes
+        },
+        _ => attributes,
+    }
+}

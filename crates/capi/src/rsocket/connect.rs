@@ -1,0 +1,104 @@
+//! Connection establishment of streams.
+
+use std::time::Duration;
+
+use rocinante::rdma_cm::{
+    Event, EventChannel, EventKind, Failure, Offer, Parameters, Request, Unreachable,
+};
+
+use super::connection::Connection;
+use super::protocol::ConnectionData;
+use super::stream::{Inner, Phase};
+use crate::errno::Errno;
+
+/// The limit for resolving an address or a route.
+pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Inner {
+    /// Handles all pending connection manager events.
+    pub(super) fn handle_events(&mut self, channel: &EventChannel) {
+        while let Some(event) = channel.poll() {
+            self.handle(event);
+        }
+    }
+
+    pub(super) fn handle(&mut self, event: Event) {
+        let Event { kind, request, .. } = event;
+        let opened = match kind {
+            EventKind::ConnectRequest {
+                request: Request::Connection(offer),
+                ..
+            } => {
+                self.requests
+                    .extend(request.map(|identifier| (identifier, offer)));
+                Ok(())
+            }
+            EventKind::AddressResolved => self
+                .identifier
+                .resolve_route(RESOLVE_TIMEOUT)
+                .map_err(Errno::from),
+            EventKind::RouteResolved => self.send_request(),
+            EventKind::ConnectResponse(offer) => self.handle_response(&offer),
+            EventKind::Established => {
+                self.open();
+                Ok(())
+            }
+            EventKind::Disconnected { .. } => {
+                if let Some(connection) = &mut self.connection {
+                    connection.end_connection();
+                }
+                Ok(())
+            }
+            EventKind::Rejected { .. } | EventKind::Unreachable(Unreachable::Refused(_)) => {
+                Err(Errno(libc::ECONNREFUSED))
+            }
+            EventKind::Unreachable(Unreachable::TimedOut) => Err(Errno(libc::ETIMEDOUT)),
+            EventKind::AddressError(failure)
+            | EventKind::RouteError(failure)
+            | EventKind::ConnectError(failure) => Err(errno_of(failure)),
+            _ => Ok(()),
+        };
+        if let Err(errno) = opened {
+            self.phase = Phase::Failed;
+            self.error = Some(errno);
+            self.connection = None;
+        }
+    }
+
+    fn send_request(&mut self) -> Result<(), Errno> {
+        let connection = Connection::make(&self.identifier, self.sizes)?;
+        let connection_data = connection.connection_data().emit();
+        self.identifier.connect(&Parameters {
+            private_data: &connection_data,
+            responder_resources: 0,
+            initiator_depth: 0,
+            ..Parameters::new(connection.number())
+        })?;
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    fn handle_response(&mut self, offer: &Offer) -> Result<(), Errno> {
+        let peer = ConnectionData::parse(&offer.private_data).ok_or(Errno(libc::EPROTO))?;
+        let connection = self.connection.as_mut().ok_or(Errno::INVALID)?;
+        connection.set_peer(peer, &self.identifier)?;
+        self.identifier.establish()?;
+        self.open();
+        Ok(())
+    }
+
+    fn open(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            connection.open.connected = true;
+            self.phase = Phase::Connected;
+        }
+    }
+}
+
+fn errno_of(failure: Failure) -> Errno {
+    match failure {
+        Failure::TimedOut => Errno(libc::ETIMEDOUT),
+        Failure::QueueKeyMismatch => Errno::INVALID,
+        Failure::Os(number) => Errno(number.saturating_abs()),
+    }
+}

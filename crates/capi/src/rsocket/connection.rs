@@ -1,0 +1,334 @@
+//! A connected stream: a queue pair, its buffers, and the flow control.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use engine::{
+    Attributes, Completion, CompletionQueue, Id, Notify, ProtectionDomain, ReceiveRequest, Remote,
+    SendRequest, Status, Work,
+};
+use rocinante::Context;
+use rocinante::raw::Bell;
+use rocinante::rdma_cm::Identifier;
+use wire::{Key, Qpn};
+
+use super::protocol::{ConnectionData, Mapping, Message, Target};
+use super::receive_side::ReceiveSide;
+use super::resources::{Region, Resources, TARGETS};
+use super::send_side::SendSide;
+use super::sizes::Sizes;
+use crate::errno::Errno;
+
+/// How many control messages may be outstanding, besides those with data.
+const CONTROLS: u32 = 4;
+
+pub(super) struct Connection {
+    pub(super) context: Context,
+    pub(super) notifier: Arc<Bell>,
+    pub(super) domain: Id<ProtectionDomain>,
+    completions: Id<CompletionQueue>,
+    number: Qpn,
+    pub(super) sizes: Sizes,
+    /// The peer's connection data.
+    pub(super) peer: ConnectionData,
+    pub(super) send: SendSide,
+    pub(super) receive: ReceiveSide,
+    /// The memory into which the peer writes descriptions of its buffers and mappings.
+    pub(super) descriptions: Region,
+    /// How many control messages were sent, and how many may be sent.
+    pub(super) controls: (u32, u32),
+    pub(super) open: Open,
+}
+
+/// Which directions are open.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Open {
+    pub(super) reading: bool,
+    pub(super) writing: bool,
+    /// Whether both sides still have the connection.
+    pub(super) connected: bool,
+    /// The error that ended the connection, if any.
+    pub(super) error: Option<Errno>,
+}
+
+/// Work request ids of sends: the type in the high half, the length in the low half.
+pub(super) const SENT_DATA: u64 = 0;
+pub(super) const SENT_CONTROL: u64 = 1 << 32;
+const SENT_MAPPING: u64 = 2 << 32;
+
+impl Connection {
+    /// Creates everything that does not depend on the peer's answer.
+    pub(super) fn make(identifier: &Identifier, sizes: Sizes) -> Result<Self, Errno> {
+        let context = identifier.context().ok_or(Errno::INVALID)?;
+        let notifier = Arc::new(Bell::new()?);
+        let made = context
+            .raw()
+            .tell(|device| Resources::make(device, &sizes))?;
+        context.raw().ring_for(made.completions, &notifier, 0);
+        let half = sizes.receive_buffer / 2;
+        let connection = Self {
+            context,
+            notifier,
+            domain: made.domain,
+            completions: made.completions,
+            number: made.number,
+            sizes,
+            peer: ConnectionData::unknown(),
+            send: SendSide {
+                region: made.send,
+                at: 0,
+                free: sizes.send_buffer,
+                queue_slots: u32::from(sizes.send_queue) - CONTROLS,
+                sent: 0,
+                allowed: 0,
+                target: 0,
+                targets: [Target::default(); TARGETS],
+            },
+            receive: ReceiveSide {
+                region: made.receive,
+                messages: VecDeque::new(),
+                at: 0,
+                free: half,
+                free_at: half,
+                received: 0,
+                credits_due_at: sizes.receive_queue / 2,
+                target_slot: 1,
+            },
+            descriptions: made.descriptions,
+            controls: (0, CONTROLS),
+            open: Open {
+                reading: true,
+                writing: true,
+                connected: false,
+                error: None,
+            },
+        };
+        connection.modify(&identifier.init_attributes()?)?;
+        connection.post_receives(usize::from(sizes.receive_queue))?;
+        Ok(connection)
+    }
+
+    pub(super) fn number(&self) -> Qpn {
+        self.number
+    }
+
+    /// Our connection data.
+    pub(super) fn connection_data(&self) -> ConnectionData {
+        ConnectionData {
+            big_endian: cfg!(target_endian = "big"),
+            credits: self.sizes.receive_queue,
+            mappings: self.sizes.mappings,
+            targets: self.descriptions.target(0, TARGETS as u32),
+            buffer: self.receive.region.target(0, self.sizes.receive_buffer / 2),
+        }
+    }
+
+    /// Stores the peer's connection data and makes the queue pair ready to send.
+    pub(super) fn set_peer(
+        &mut self,
+        peer: ConnectionData,
+        identifier: &Identifier,
+    ) -> Result<(), Errno> {
+        self.peer = peer;
+        self.send.allowed = peer.credits;
+        self.send.targets[0] = peer.buffer;
+        self.modify(&identifier.init_attributes()?)?;
+        self.modify(&identifier.receive_attributes()?)?;
+        self.modify(&identifier.send_attributes()?)
+    }
+
+    /// Handles completions, posts receives again and sends credits.
+    pub(super) fn progress(&mut self) {
+        let mut done = Vec::new();
+        self.context
+            .raw()
+            .poll(self.completions, usize::MAX, |it| done.push(it));
+        let mut receives = 0;
+        for completion in &done {
+            if !completion.work.is_receive() {
+                self.complete(completion);
+            } else if completion.status == Status::Success {
+                receives += 1;
+                self.take(completion);
+            }
+        }
+        if self.open.connected {
+            if self.post_receives(receives).is_err() {
+                self.fail(Errno(libc::EIO));
+            }
+            self.grant();
+        }
+    }
+
+    /// Requests a notification for the next completion.
+    pub(super) fn arm(&self) {
+        let queue = self.completions;
+        self.context
+            .raw()
+            .tell(|device| device.arm(queue, Notify::Any));
+    }
+
+    pub(super) fn can_send_control(&self) -> bool {
+        self.controls.0 != self.controls.1
+    }
+
+    /// Whether the peer has acknowledged everything.
+    pub(super) fn is_idle(&self) -> bool {
+        let all_slots = u32::from(self.sizes.send_queue) - CONTROLS;
+        self.send.queue_slots == all_slots && self.controls.1 - self.controls.0 == CONTROLS
+    }
+
+    /// Sends a control message. [`can_say`](Self::can_say) must be true.
+    pub(super) fn send_control(&mut self, message: Message) -> Result<(), Errno> {
+        self.controls.0 += 1;
+        let nowhere = Remote {
+            address: 0,
+            key: Key::new(0),
+        };
+        let work = Work::WriteImmediate(nowhere, message.emit());
+        self.post(SendRequest::new(SENT_CONTROL, work))
+    }
+
+    /// Tells the peer that it may write directly to memory of the application.
+    pub(super) fn send_mapping(&mut self, entry: u16, mapping: Mapping) -> Result<(), Errno> {
+        let targets = self.peer.targets;
+        let map_offset = u64::from(targets.length) * Target::SIZE as u64;
+        let remote = Remote {
+            address: targets.address + map_offset + u64::from(entry) * Mapping::SIZE as u64,
+            key: Key::new(targets.key),
+        };
+        let work = Work::WriteImmediate(remote, Message::Map(entry).emit());
+        let bytes = mapping.emit(self.peer.big_endian);
+        self.send.queue_slots -= 1;
+        self.send.sent = self.send.sent.wrapping_add(1);
+        self.post(SendRequest::new(SENT_MAPPING, work).inline(&bytes))
+    }
+
+    /// How many entries the peer's map has.
+    pub(super) fn peer_mappings(&self) -> u16 {
+        self.peer.mappings
+    }
+
+    /// Moves the queue pair to the error state and wakes waiting threads.
+    pub(super) fn stop_queue_pair(&self) {
+        let raw = self.context.raw();
+        let _ = raw.change(|device| device.break_queue_pair(self.number));
+        self.notifier.ring(0);
+    }
+
+    pub(super) fn fail(&mut self, errno: Errno) {
+        self.open = Open {
+            reading: false,
+            writing: false,
+            connected: false,
+            error: Some(errno),
+        };
+    }
+
+    /// The connection ends without an error.
+    pub(super) fn end_connection(&mut self) {
+        self.open.reading = false;
+        self.open.writing = false;
+        self.open.connected = false;
+    }
+
+    /// Handles a message of the peer.
+    fn take(&mut self, completion: &Completion) {
+        self.receive.received = self.receive.received.wrapping_add(1);
+        match completion.immediate.and_then(Message::parse) {
+            Some(Message::Data(length)) => {
+                // A peer could claim more than it wrote, and so make us read beyond the data.
+                if length > 0 && length <= self.sizes.receive_buffer {
+                    self.receive.messages.push_back(length);
+                }
+            }
+            Some(Message::Credits(allowed)) => {
+                self.send.allowed = allowed;
+                self.read_targets();
+            }
+            Some(Message::Disconnect) => self.end_connection(),
+            Some(Message::Shutdown) => {
+                if self.open.writing {
+                    self.open.reading = false;
+                } else {
+                    self.end_connection();
+                }
+            }
+            Some(Message::Map(_) | Message::KeepAlive) | None => {}
+        }
+    }
+
+    /// Handles the completion of a send.
+    fn complete(&mut self, completion: &Completion) {
+        let length = completion.id as u32;
+        match completion.id & !u64::from(u32::MAX) {
+            SENT_CONTROL => self.controls.1 += 1,
+            SENT_MAPPING => self.send.queue_slots += 1,
+            _ => {
+                self.send.queue_slots += 1;
+                self.send.free += length;
+            }
+        }
+        if completion.status != Status::Success && self.open.connected {
+            self.fail(Errno(libc::EIO));
+        }
+    }
+
+    pub(super) fn post(&self, request: SendRequest) -> Result<(), Errno> {
+        let number = self.number;
+        let posted = self
+            .context
+            .raw()
+            .call(|device| device.post_send(number, request));
+        Ok(posted?)
+    }
+
+    fn post_receives(&self, count: usize) -> Result<(), Errno> {
+        if count == 0 {
+            return Ok(());
+        }
+        let number = self.number;
+        Ok(self.context.raw().tell(|device| {
+            (0..count).try_for_each(|_| device.post_receive(number, ReceiveRequest::new(0, [])))
+        })?)
+    }
+
+    fn modify(&self, changes: &Attributes) -> Result<(), Errno> {
+        let number = self.number;
+        Ok(self
+            .context
+            .raw()
+            .change(|device| device.modify(number, changes))?)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let raw = self.context.raw();
+        raw.forget_bell(self.completions);
+        // The peer waits for the acknowledgement of its last message.
+        raw.call(|_| ());
+        // In the child of a fork these calls fail: the objects belong to the parent.
+        raw.tell(|device| {
+            let _ = device.destroy_queue_pair(self.number);
+            for region in [&self.send.region, &self.receive.region, &self.descriptions] {
+                let _ = device.deregister(region.registration.local_key);
+            }
+            let _ = device.destroy_completion_queue(self.completions);
+            let _ = device.free_domain(self.domain);
+        });
+    }
+}
+
+impl ConnectionData {
+    /// Before the peer's connection data is known, nothing may be sent.
+    fn unknown() -> Self {
+        Self {
+            big_endian: false,
+            credits: 0,
+            mappings: 0,
+            targets: Target::default(),
+            buffer: Target::default(),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The queue pair of a datagram socket at one address.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use engine::{
+    Access, Buffer, CompletionQueue, Destination, Device, Id, Kind, Notify, PostError,
+    ProtectionDomain, QueuePairInit, ReceiveRequest, Registration, Segment, SendRequest, Status,
+    Work,
+};
+use rocinante::Context;
+use rocinante::raw::Bell;
+use rocinante::rdma_cm::{EventChannel, Identifier, PortSpace};
+use wire::{Gid, Qpn, grh};
+
+use super::datagram::MAX_MESSAGE;
+use crate::errno::Errno;
+
+/// How many receives and sends may be outstanding.
+const RECEIVES: u32 = 256;
+const SENDS: u32 = 256;
+
+/// A receive buffer holds the network header and the message.
+const SLOT_SIZE: usize = grh::LENGTH + MAX_MESSAGE;
+
+pub(super) struct DatagramQueuePair {
+    context: Context,
+    /// Keeps the device open at this address.
+    _identifier: Identifier,
+    notifier: Arc<Bell>,
+    domain: Id<ProtectionDomain>,
+    completions: Id<CompletionQueue>,
+    number: Qpn,
+    buffer: Arc<Buffer>,
+    registration: Registration,
+}
+
+impl DatagramQueuePair {
+    pub(super) fn make(address: IpAddr) -> Result<Self, Errno> {
+        let channel = EventChannel::new()?;
+        let identifier = channel.create(PortSpace::Udp);
+        identifier.bind(SocketAddr::new(address, 0))?;
+        let context = identifier.context().ok_or(Errno::NO_DEVICE)?;
+        let notifier = Arc::new(Bell::new()?);
+        let buffer = Buffer::try_zeroed(RECEIVES as usize * SLOT_SIZE).ok_or(Errno::NO_MEMORY)?;
+        let made = context.raw().tell(|device| make(device, &buffer))?;
+        let (domain, completions, number, registration) = made;
+        context.raw().ring_for(completions, &notifier, 0);
+        let steps = [
+            identifier.init_attributes()?,
+            identifier.receive_attributes()?,
+            identifier.send_attributes()?,
+        ];
+        let queue_pair = Self {
+            context,
+            _identifier: identifier,
+            notifier,
+            domain,
+            completions,
+            number,
+            buffer,
+            registration,
+        };
+        for step in steps {
+            queue_pair
+                .context
+                .raw()
+                .call(|device| device.modify(number, &step))?;
+        }
+        for slot in 0..RECEIVES {
+            queue_pair.post_receive(slot.into())?;
+        }
+        Ok(queue_pair)
+    }
+
+    pub(super) fn number(&self) -> Qpn {
+        self.number
+    }
+
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.notifier.expose().as_raw_fd()
+    }
+
+    /// The GID index of an address of ours.
+    pub(super) fn address_index(&self, address: IpAddr) -> Option<u8> {
+        let gid = Gid::from(address);
+        let index = self.context.gids().iter().position(|it| *it == gid)?;
+        u8::try_from(index).ok()
+    }
+
+    /// Sends a message. If the queue is full, the message is dropped.
+    pub(super) fn send(&self, message: &[u8], to: Destination) -> Result<(), Errno> {
+        let request = SendRequest::new(SENT, Work::Send).inline(message).to(to);
+        let number = self.number;
+        let raw = self.context.raw();
+        match raw.call(|device| device.post_send(number, request)) {
+            Err(PostError::QueueFull) => Ok(()),
+            posted => Ok(posted?),
+        }
+    }
+
+    /// Passes each received message to `take`.
+    pub(super) fn receive(&self, mut take: impl FnMut(&[u8])) {
+        while self.notifier.answer().is_some() {}
+        let mut done = Vec::new();
+        let raw = self.context.raw();
+        raw.poll(self.completions, usize::MAX, |it| {
+            done.push((it.id, it.status, it.length));
+        });
+        for (id, status, length) in done {
+            if id == SENT {
+                continue;
+            }
+            let length = (length as usize)
+                .saturating_sub(grh::LENGTH)
+                .min(MAX_MESSAGE);
+            if status == Status::Success {
+                let mut message = vec![0; length];
+                self.buffer
+                    .read(id as usize * SLOT_SIZE + grh::LENGTH, &mut message);
+                take(&message);
+            }
+            let _ = self.post_receive(id);
+        }
+    }
+
+    pub(super) fn arm(&self) {
+        let queue = self.completions;
+        self.context
+            .raw()
+            .tell(|device| device.arm(queue, Notify::Any));
+    }
+
+    fn post_receive(&self, slot: u64) -> Result<(), Errno> {
+        let segment = Segment {
+            address: self.registration.address + slot * SLOT_SIZE as u64,
+            length: SLOT_SIZE as u32,
+            key: self.registration.local_key,
+        };
+        let request = ReceiveRequest::new(slot, [segment]);
+        let number = self.number;
+        Ok(self
+            .context
+            .raw()
+            .tell(|device| device.post_receive(number, request))?)
+    }
+}
+
+/// The work request id of every send; that of a receive is its slot.
+const SENT: u64 = u64::MAX;
+
+type Made = (Id<ProtectionDomain>, Id<CompletionQueue>, Qpn, Registration);
+
+fn make(device: &mut Device, buffer: &Arc<Buffer>) -> Result<Made, Errno> {
+    let domain = device.allocate_domain()?;
+    let completions = device.create_completion_queue(RECEIVES + SENDS)?;
+    let number = device.create_queue_pair(QueuePairInit {
+        max_sends: SENDS,
+        max_receives: RECEIVES,
+        max_inline: MAX_MESSAGE as u32,
+        signal_all: true,
+        ..QueuePairInit::new(Kind::Ud, domain, completions)
+    })?;
+    let address = buffer.address();
+    let registered = device.register(domain, Arc::clone(buffer), address, Access::LOCAL_WRITE)?;
+    Ok((domain, completions, number, registered))
+}
+
+impl Drop for DatagramQueuePair {
+    fn drop(&mut self) {
+        let raw = self.context.raw();
+        raw.forget_bell(self.completions);
+        // In the child of a fork these calls fail: the objects belong to the parent.
+        raw.tell(|device| {
+            let _ = device.destroy_queue_pair(self.number);
+            let _ = device.deregister(self.registration.local_key);
+            let _ = device.destroy_completion_queue(self.completions);
+            let _ = device.free_domain(self.domain);
+        });
+    }
+}

@@ -1,0 +1,83 @@
+//! The table of sockets by number.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+
+use super::datagram::Datagram;
+use super::stream::Stream;
+use crate::errno::Errno;
+
+/// A socket.
+#[derive(Clone)]
+pub(super) enum Socket {
+    Stream(Arc<Stream>),
+    Datagram(Arc<Datagram>),
+}
+
+impl Socket {
+    pub(super) fn number(&self) -> c_int {
+        match self {
+            Self::Stream(stream) => stream.number(),
+            Self::Datagram(datagram) => datagram.number(),
+        }
+    }
+
+    pub(super) fn close(&self) {
+        match self {
+            Self::Stream(stream) => stream.close(),
+            Self::Datagram(datagram) => datagram.close(),
+        }
+    }
+}
+
+static SOCKETS: Mutex<Option<HashMap<c_int, Socket>>> = Mutex::new(None);
+
+/// Adds a socket.
+pub(super) fn insert(socket: Socket) -> c_int {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: the library is never unloaded, so the function exists until the process ends.
+        unsafe { libc::atexit(close_all) };
+    });
+    let number = socket.number();
+    lock().get_or_insert_default().insert(number, socket);
+    number
+}
+
+/// The socket of a number; `None` for an ordinary descriptor.
+pub(super) fn find(number: c_int) -> Option<Socket> {
+    lock().as_ref()?.get(&number).cloned()
+}
+
+/// The socket of a number; EBADF for anything else.
+pub(super) fn socket(number: c_int) -> Result<Socket, Errno> {
+    find(number).ok_or(Errno(libc::EBADF))
+}
+
+pub(super) fn stream(number: c_int) -> Result<Arc<Stream>, Errno> {
+    match socket(number)? {
+        Socket::Stream(stream) => Ok(stream),
+        Socket::Datagram(_) => Err(Errno::UNSUPPORTED),
+    }
+}
+
+pub(super) fn remove(number: c_int) -> Result<Socket, Errno> {
+    let removed = lock().get_or_insert_default().remove(&number);
+    removed.ok_or(Errno(libc::EBADF))
+}
+
+/// Closes all sockets at exit, as the kernel would do.
+extern "C" fn close_all() {
+    crate::entry::guard(|| {
+        let left = lock().take().unwrap_or_default();
+        for socket in left.into_values() {
+            socket.close();
+        }
+        Ok(())
+    });
+}
+
+fn lock() -> MutexGuard<'static, Option<HashMap<c_int, Socket>>> {
+    SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,30 @@
+//! libibverbs: one file for each type of object.
+
+pub(crate) mod address_handle;
+pub(crate) mod async_event;
+pub(crate) mod buffer;
+pub(crate) mod completion_channel;
+pub(crate) mod completion_queue;
+pub(crate) mod completion_queue_ex;
+pub(crate) mod context;
+pub(crate) mod device;
+pub(crate) mod device_memory;
+pub(crate) mod fault_handler;
+pub(crate) mod foreign;
+pub(crate) mod kernel_structs;
+pub(crate) mod memory_region;
+pub(crate) mod memory_window;
+pub(crate) mod multicast;
+pub(crate) mod pages;
+pub(crate) mod post_receive;
+pub(crate) mod post_send;
+pub(crate) mod process;
+pub(crate) mod protection_domain;
+pub(crate) mod query;
+pub(crate) mod queue_pair;
+pub(crate) mod queue_pair_attributes;
+pub(crate) mod queue_pair_ex;
+pub(crate) mod rates;
+pub(crate) mod shared_receive_queue;
+pub(crate) mod strings;
+pub(crate) mod xrc;

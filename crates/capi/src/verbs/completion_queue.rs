@@ -1,0 +1,226 @@
+//! Completion queues: creation and `ibv_poll_cq`.
+
+use std::ffi::{c_int, c_void};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use engine::{CompletedWork, Completion, CompletionQueue, Id, MAX_COMPLETIONS, Notify, Status};
+
+use super::async_event::{EventTarget, UnacknowledgedEvents};
+use super::completion_channel::Channel;
+use super::completion_queue_ex::Current;
+use super::context::{Context, OpenDevice};
+use crate::abi;
+use crate::entry::{Input, Pointer, Polled, entry};
+use crate::errno::Errno;
+use crate::object::{Object, from_pointer, object_at};
+
+/// A completion queue, always with the fields of `ibv_cq_ex`.
+pub(crate) type Cq = Object<abi::ibv_cq_ex, Queue>;
+
+from_pointer!(abi::ibv_cq => Cq);
+
+pub(crate) struct Queue {
+    pub(crate) open: Arc<OpenDevice>,
+    pub(crate) id: Id<CompletionQueue>,
+    /// Events about it that are not acknowledged.
+    pub(crate) unacknowledged: Arc<UnacknowledgedEvents>,
+    /// The state of `ibv_start_poll`.
+    pub(super) current: Current,
+}
+
+entry! {
+    export fn ibv_create_cq(
+        context: &Context,
+        capacity: c_int,
+        queue_context: *mut c_void,
+        channel: Pointer<abi::ibv_comp_channel>,
+        vector: c_int,
+    ) -> *mut abi::ibv_cq {
+        let capacity = u32::try_from(capacity).map_err(|_| Errno::INVALID)?;
+        if vector < 0 {
+            return Err(Errno::INVALID);
+        }
+        let c_part = abi::ibv_cq_ex {
+            cq_context: queue_context,
+            channel: channel.0,
+            ..Default::default()
+        };
+        Ok(create(context, capacity, vector.cast_unsigned(), c_part)?.c().cast())
+    }
+
+    export fn ibv_resize_cq(queue: &Cq, capacity: c_int) -> c_int {
+        queue.check_handle()?;
+        let wanted = u32::try_from(capacity).map_err(|_| Errno::INVALID)?;
+        queue
+            .open
+            .raw()
+            .tell(|device| device.resize_completion_queue(queue.id, wanted))?;
+        queue.change(|c| c.cqe = capacity);
+        Ok(0)
+    }
+
+    export fn ibv_destroy_cq(queue: &Cq) -> c_int {
+        queue.check_handle()?;
+        queue
+            .open
+            .raw()
+            .tell(|device| device.destroy_completion_queue(queue.id))?;
+        queue.open.forget_completion_queue(queue.id);
+        queue.open.raw().forget_bell(queue.id);
+        if let Ok(channel) = object_at::<&Channel, _>(queue.read().channel) {
+            channel.notifier.forget(notification_of(queue));
+            channel.change(|c| c.refcnt -= 1);
+        }
+        queue.unacknowledged.wait();
+        queue.destroy();
+        Ok(0)
+    }
+
+    op fn poll_cq(queue: &Cq, limit: c_int, into: Pointer<abi::ibv_wc>) -> Polled {
+        let limit = usize::try_from(limit).map_err(|_| Errno::INVALID)?;
+        let mut slot = into.0;
+        let count = queue.open.raw().poll(queue.id, limit, |completion| {
+            // SAFETY: the program says that it has memory for `limit` completions, and this is called at most
+            // that often.
+            unsafe { slot.write(work_completion(&completion)) };
+            slot = slot.wrapping_add(1);
+        });
+        Ok(Polled(count as c_int))
+    }
+
+    op fn req_notify_cq(queue: &Cq, solicited_only: c_int) -> c_int {
+        let notify = match solicited_only {
+            0 => Notify::Any,
+            _ => Notify::Solicited,
+        };
+        queue.open.check_not_inherited()?;
+        queue.open.raw().arm(queue.id, notify);
+        Ok(0)
+    }
+
+    op fn modify_cq(queue: &Cq, attributes: Input<abi::ibv_modify_cq_attr>) -> c_int {
+        let _ = queue;
+        match attributes.0.attr_mask {
+            0 => Ok(0),
+            // Moderation reduces interrupts, which a software device does not have.
+            abi::IBV_CQ_ATTR_MODERATE => Err(Errno::UNSUPPORTED),
+            _ => Err(Errno::INVALID),
+        }
+    }
+}
+
+/// Creates a queue; `c_part` already has its channel and context.
+pub(super) fn create<'a>(
+    context: &Context,
+    capacity: u32,
+    vector: u32,
+    c_part: abi::ibv_cq_ex,
+) -> Result<&'a Cq, Errno> {
+    if !(1..=MAX_COMPLETIONS).contains(&capacity) || vector > 0 {
+        return Err(Errno::INVALID);
+    }
+    let id = context
+        .raw()
+        .tell(|device| device.create_completion_queue(capacity))?;
+    let c_part = abi::ibv_cq_ex {
+        context: context.pointer(),
+        handle: context.handle(),
+        cqe: capacity.cast_signed(),
+        ..c_part
+    };
+    let queue = Cq::make(
+        c_part,
+        Queue {
+            open: Arc::clone(context),
+            id,
+            unacknowledged: Arc::default(),
+            current: Current::default(),
+        },
+    );
+    let subject = EventTarget::new(queue.c(), &queue.unacknowledged);
+    context.objects().completion_queues.insert(id, subject);
+    if let Ok(channel) = object_at::<&Channel, _>(c_part.channel) {
+        channel.change(|c| c.refcnt += 1);
+        context
+            .raw()
+            .ring_for(id, &channel.notifier, notification_of(queue));
+    }
+    Ok(queue)
+}
+
+/// The notification that a queue sends to its channel: its address.
+fn notification_of(queue: &Cq) -> u64 {
+    queue.c().expose_provenance() as u64
+}
+
+/// Converts a completion to the structure of C.
+#[inline]
+pub(super) fn work_completion(completion: &Completion) -> abi::ibv_wc {
+    abi::ibv_wc {
+        wr_id: completion.id,
+        status: completion.status as u32,
+        opcode: opcode_of(completion.work),
+        vendor_err: 0,
+        byte_len: completion.length,
+        imm_data: immediate_of(completion),
+        qp_num: completion.queue_pair.value(),
+        src_qp: source_of(completion),
+        wc_flags: flags_of(completion),
+        pkey_index: 0,
+        slid: 0,
+        sl: network_of(completion),
+        dlid_path_bits: 0,
+    }
+}
+
+pub(super) fn opcode_of(work: CompletedWork) -> u32 {
+    match work {
+        CompletedWork::Send => 0,
+        CompletedWork::Write => 1,
+        CompletedWork::Read => 2,
+        CompletedWork::CompareSwap => 3,
+        CompletedWork::FetchAdd => 4,
+        CompletedWork::BindWindow => 5,
+        CompletedWork::LocalInvalidate => 6,
+        CompletedWork::Flush => 8,
+        CompletedWork::AtomicWrite => 9,
+        CompletedWork::Receive => 128,
+        CompletedWork::ReceiveWriteImmediate => 129,
+    }
+}
+
+/// Immediate data in network order, or the key that was invalidated.
+pub(super) fn immediate_of(completion: &Completion) -> [u8; 4] {
+    let invalidated = completion.invalidated.map(|key| key.value().to_ne_bytes());
+    completion.immediate.or(invalidated).unwrap_or_default()
+}
+
+pub(super) fn source_of(completion: &Completion) -> u32 {
+    completion
+        .source
+        .map_or(0, |source| source.queue_pair.value())
+}
+
+/// The packet type of a datagram, in the field of the service level, which RoCE does not use. Mellanox
+/// devices do the same, and some programs rely on it. Annex A17.4.5.1 requires that it is reported.
+pub(super) fn network_of(completion: &Completion) -> u8 {
+    const UDP: u8 = 0b1000;
+    const IPV6: u8 = 1;
+    const IPV4: u8 = 2;
+    match completion.source.and_then(|source| source.gid.ip()) {
+        None => 0,
+        Some(IpAddr::V4(_)) => UDP | IPV4,
+        Some(IpAddr::V6(_)) => UDP | IPV6,
+    }
+}
+
+pub(super) fn flags_of(completion: &Completion) -> u32 {
+    if completion.status != Status::Success {
+        return 0;
+    }
+    let flag = |present: bool, flag: u32| if present { flag } else { 0 };
+    flag(completion.source.is_some(), abi::IBV_WC_GRH)
+        | flag(completion.immediate.is_some(), abi::IBV_WC_WITH_IMM)
+        | flag(completion.invalidated.is_some(), abi::IBV_WC_WITH_INV)
+}

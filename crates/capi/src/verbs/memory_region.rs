@@ -1,0 +1,367 @@
+//! Memory regions.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use engine::{Access, Extent, Registration};
+
+use super::buffer::{Buffer, DmaHandle};
+use super::context::OpenDevice;
+use super::protection_domain::Pd;
+use super::{fault_handler, foreign, pages};
+use crate::abi;
+use crate::entry::{Output, Pointer, entry};
+use crate::errno::Errno;
+use crate::object::{Object, from_pointer, object_at};
+
+/// A memory region.
+pub(crate) type Mr = Object<abi::ibv_mr, Region>;
+
+from_pointer!(abi::ibv_mr => Mr);
+
+pub(crate) struct Region {
+    pub(crate) open: Arc<OpenDevice>,
+    pub(crate) registration: Registration,
+    imported: bool,
+    /// Keeps the hints that it was registered with.
+    hints: OnceLock<Arc<()>>,
+}
+
+entry! {
+    export fn ibv_reg_mr(
+        domain: &Pd,
+        address: *mut c_void,
+        length: usize,
+        access: c_int,
+    ) -> *mut abi::ibv_mr {
+        register(domain, address, length, address.addr() as u64, access.cast_unsigned())
+    }
+
+    export fn ibv_reg_mr_iova(
+        domain: &Pd,
+        address: *mut c_void,
+        length: usize,
+        iova: u64,
+        access: c_int,
+    ) -> *mut abi::ibv_mr {
+        register(domain, address, length, iova, access.cast_unsigned())
+    }
+
+    export fn ibv_reg_mr_iova2(
+        domain: &Pd,
+        address: *mut c_void,
+        length: usize,
+        iova: u64,
+        access: u32,
+    ) -> *mut abi::ibv_mr {
+        register(domain, address, length, iova, access)
+    }
+
+    export fn ibv_reg_mr_ex(domain: &Pd, init: Output<abi::ibv_mr_init_attr>) -> *mut abi::ibv_mr {
+        let at = init.pointer();
+        let init = init.get();
+        let asks = |mask| init.comp_mask & mask != 0;
+        if asks(!abi::IBV_REG_MR_MASK_ALL) {
+            return Err(Errno::UNSUPPORTED);
+        }
+        if asks(abi::IBV_REG_MR_MASK_BUF) {
+            if asks(abi::IBV_REG_MR_MASK_FD | abi::IBV_REG_MR_MASK_FD_OFFSET) {
+                return Err(Errno::INVALID);
+            }
+            buffer_of(at)?.check(domain, init.addr, init.length)?;
+        }
+        // DMA-bufs are not supported.
+        if asks(abi::IBV_REG_MR_MASK_FD | abi::IBV_REG_MR_MASK_FD_OFFSET) {
+            return Err(Errno::UNSUPPORTED);
+        }
+        if !asks(abi::IBV_REG_MR_MASK_ADDR) {
+            return Err(Errno::INVALID);
+        }
+        let hints = if asks(abi::IBV_REG_MR_MASK_DMAH) {
+            Some(object_at::<&DmaHandle, _>(init.dmah)?)
+        } else {
+            None
+        };
+        // As in the kernel: hints are for pinned memory.
+        if hints.is_some() && access_of(init.access.cast_unsigned())?.contains(Access::ON_DEMAND) {
+            return Err(Errno::UNSUPPORTED);
+        }
+        let iova = if asks(abi::IBV_REG_MR_MASK_IOVA) {
+            init.iova
+        } else {
+            init.addr.addr() as u64
+        };
+        let region = register(domain, init.addr, init.length, iova, init.access.cast_unsigned())?;
+        if let Some(hints) = hints {
+            region_at(region)?.hints.get_or_init(|| Arc::clone(&hints.0));
+        }
+        Ok(region)
+    }
+
+    export fn ibv_rereg_mr(
+        region: &Mr,
+        flags: c_int,
+        domain: Option<&Pd>,
+        address: *mut c_void,
+        length: usize,
+        access: c_int,
+    ) -> c_int {
+        // Not an error number: it says whether the library or the device found the error.
+        if !is_valid_reregistration(flags, domain, address, length) {
+            Errno::INVALID.set();
+            return Ok(abi::IBV_REREG_MR_ERR_INPUT);
+        }
+        Ok(match reregister(region, flags, domain, address, length, access.cast_unsigned()) {
+            Ok(()) => 0,
+            Err(errno) => {
+                errno.set();
+                abi::IBV_REREG_MR_ERR_CMD
+            }
+        })
+    }
+
+    export fn ibv_dereg_mr(region: &Mr) -> c_int {
+        region.check_handle()?;
+        let key = region.registration.local_key;
+        region.open.raw().tell(|device| device.deregister(key))?;
+        region.open.objects().regions.remove(&region.read().handle);
+        region.destroy();
+        Ok(0)
+    }
+
+    export fn ibv_import_mr(domain: &Pd, handle: u32) -> *mut abi::ibv_mr {
+        let registration = domain.open.objects().regions.get(&handle).copied();
+        let registration = registration.ok_or(Errno::NO_ENTRY)?;
+        Ok(new_handle(domain, std::ptr::null_mut(), handle, registration, true))
+    }
+
+    export fn ibv_unimport_mr(region: &Mr) {
+        if region.imported {
+            region.destroy();
+        }
+        Ok(())
+    }
+
+    op fn alloc_null_mr(domain: &Pd) -> *mut abi::ibv_mr {
+        let extent = Extent::discarding(u64::MAX);
+        add(domain, std::ptr::null_mut(), extent, 0, Access::LOCAL_WRITE)
+    }
+
+    op fn advise_mr(
+        domain: &Pd,
+        advice: u32,
+        flags: u32,
+        segments: Pointer<abi::ibv_sge>,
+        count: u32,
+    ) -> c_int {
+        if advice > abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT
+            || flags & !abi::IBV_ADVISE_MR_FLAG_FLUSH != 0
+            || count == 0
+            || segments.0.is_null()
+        {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: not null, so by the header's promise `count` segments.
+        let segments = unsafe { std::slice::from_raw_parts(segments.0, count as usize) };
+        advise(domain, advice, segments)
+    }
+}
+
+/// The buffer of `ibv_reg_mr_ex`.
+fn buffer_of<'a>(init: *mut abi::ibv_mr_init_attr) -> Result<&'a Buffer, Errno> {
+    let init = init.cast::<abi::ibv_mr_init_attr_with_buf>();
+    // SAFETY: a program that sets the bit for this field has a structure with the field.
+    object_at(unsafe { (*init).buf })
+}
+
+pub(super) fn register(
+    domain: &Pd,
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: u32,
+) -> Result<*mut abi::ibv_mr, Errno> {
+    domain.open.check_not_inherited()?;
+    let access = access_of(access)?;
+    let (extent, iova) = extent(address, length, iova, access)?;
+    add(domain, address, extent, iova, access)
+}
+
+/// Registers memory and creates its region for C.
+pub(super) fn add(
+    domain: &Pd,
+    address: *mut c_void,
+    extent: Extent,
+    iova: u64,
+    access: Access,
+) -> Result<*mut abi::ibv_mr, Errno> {
+    let registration = domain
+        .open
+        .raw()
+        .tell(|device| device.register(domain.id, extent, iova, access))?;
+    let handle = domain.open.handle();
+    domain.open.objects().regions.insert(handle, registration);
+    Ok(new_handle(domain, address, handle, registration, false))
+}
+
+fn new_handle(
+    domain: &Pd,
+    address: *mut c_void,
+    handle: u32,
+    registration: Registration,
+    imported: bool,
+) -> *mut abi::ibv_mr {
+    let c_part = abi::ibv_mr {
+        context: domain.read().context,
+        pd: domain.c(),
+        addr: address,
+        length: registration.length as usize,
+        handle,
+        lkey: registration.local_key.value(),
+        rkey: registration.remote_key.value(),
+    };
+    let region = Region {
+        open: Arc::clone(&domain.open),
+        registration,
+        imported,
+        hints: OnceLock::new(),
+    };
+    Mr::new_pointer(c_part, region)
+}
+
+/// Converts access flags. Unknown bits are ignored in the optional range.
+pub(super) fn access_of(flags: u32) -> Result<Access, Errno> {
+    let required = flags & !abi::IBV_ACCESS_OPTIONAL_RANGE;
+    let known = Access::from_bits(required).ok_or(Errno::INVALID)?;
+    Ok(known | Access::from_bits_truncate(flags))
+}
+
+/// The extent of the program's memory, and the address of its first byte in requests (IOVA).
+pub(crate) fn extent(
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: Access,
+) -> Result<(Extent, u64), Errno> {
+    let on_demand = access.contains(Access::ON_DEMAND);
+    let everything = on_demand && address.is_null() && length == usize::MAX;
+    // The whole address space from address 1 on; address 0 is never mapped.
+    let (start, length, iova) = if everything {
+        (NonNull::dangling(), u64::MAX - 1, 1)
+    } else {
+        let start = NonNull::new(address.cast::<u8>()).ok_or(Errno::FAULT)?;
+        (start, length as u64, iova)
+    };
+    if !everything {
+        pages::check(address.addr(), length as usize, access)?;
+    }
+    fault_handler::install();
+    let access = if on_demand {
+        &foreign::ON_DEMAND
+    } else {
+        &foreign::PINNED
+    };
+    // SAFETY: those functions detect unmapped memory. It is memory of C: there are no Rust references to it.
+    Ok((unsafe { Extent::foreign(start, length, access) }, iova))
+}
+
+/// Whether the arguments of a reregistration are valid.
+fn is_valid_reregistration(
+    flags: c_int,
+    domain: Option<&Pd>,
+    address: *mut c_void,
+    length: usize,
+) -> bool {
+    const ALL: c_int = abi::IBV_REREG_MR_CHANGE_TRANSLATION
+        | abi::IBV_REREG_MR_CHANGE_PD
+        | abi::IBV_REREG_MR_CHANGE_ACCESS;
+    let moves = flags & abi::IBV_REREG_MR_CHANGE_TRANSLATION != 0;
+    let changes_domain = flags & abi::IBV_REREG_MR_CHANGE_PD != 0;
+    flags & !ALL == 0
+        && (!moves || (length != 0 && !address.is_null()))
+        && (!changes_domain || domain.is_some())
+}
+
+fn reregister(
+    region: &Mr,
+    flags: c_int,
+    domain: Option<&Pd>,
+    address: *mut c_void,
+    length: usize,
+    access: u32,
+) -> Result<(), Errno> {
+    if flags == 0 {
+        return Err(Errno::INVALID);
+    }
+    region.check_handle()?;
+    let asks = |flag| flags & flag != 0;
+    let access = if asks(abi::IBV_REREG_MR_CHANGE_ACCESS) {
+        Some(access_of(access)?)
+    } else {
+        None
+    };
+    let domain = if asks(abi::IBV_REREG_MR_CHANGE_PD) {
+        Some(domain.ok_or(Errno::INVALID)?)
+    } else {
+        None
+    };
+    let translation = if asks(abi::IBV_REREG_MR_CHANGE_TRANSLATION) {
+        let rights = access.unwrap_or(Access::LOCAL_WRITE);
+        Some(extent(address, length, address.addr() as u64, rights)?)
+    } else {
+        None
+    };
+    let moved = translation.is_some();
+    let key = region.registration.local_key;
+    let into = domain.map(|domain| domain.id);
+    region
+        .open
+        .raw()
+        .tell(|device| device.reregister(key, into, translation, access))?;
+    let handle = region.read().handle;
+    if moved && let Some(known) = region.open.objects().regions.get_mut(&handle) {
+        known.address = address.addr() as u64;
+        known.length = length as u64;
+    }
+    region.change(|c| {
+        if moved {
+            c.addr = address;
+            c.length = length;
+        }
+        if let Some(domain) = domain {
+            c.pd = domain.c();
+        }
+    });
+    Ok(())
+}
+
+/// Makes pages present, as asked; an access would do the same.
+fn advise(domain: &Pd, advice: u32, segments: &[abi::ibv_sge]) -> Result<c_int, Errno> {
+    for segment in segments {
+        let known = {
+            let objects = domain.open.objects();
+            let mut regions = objects.regions.values();
+            let found = regions.find(|region| region.local_key.value() == segment.lkey);
+            found.copied().ok_or(Errno::INVALID)?
+        };
+        let offset = segment.addr.checked_sub(known.address);
+        let end = offset.and_then(|offset| offset.checked_add(u64::from(segment.length)));
+        if end.is_none_or(|end| end > known.length) {
+            return Err(Errno::FAULT);
+        }
+        let access = match advice {
+            abi::IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Access::LOCAL_WRITE,
+            _ => Access::empty(),
+        };
+        if advice != abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT {
+            pages::check(segment.addr as usize, segment.length as usize, access)?;
+        }
+    }
+    Ok(0)
+}
+
+/// The region at a pointer.
+pub(super) fn region_at<'a>(pointer: *mut abi::ibv_mr) -> Result<&'a Mr, Errno> {
+    object_at(pointer)
+}
