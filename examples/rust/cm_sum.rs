@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Parser, Subcommand};
 use examples::{DeviceOptions, TIMEOUT, point_to_capture};
-use rocinante::rdma_cm::{Event, EventChannel, EventKind, Offer, PortSpace};
+use rocinante::rdma_cm::{Event, EventChannel, EventKind, PeerParameters, PortSpace};
 use rocinante::{
     Access, Completion, CompletionChannel, CompletionQueue, Context, Key, MemoryRegion, Notify,
     Prepared, ProtectionDomain, Remote, Request, Status,
@@ -136,11 +136,11 @@ fn run_client(common: &Common, server: IpAddr, first: u32, second: u32) -> anyho
     let prepared = resources.prepare()?;
     prepared.post_receive(RECEIVE, [resources.memory.slice(SUM..SUM + NUMBER)])?;
     id.connect(&prepared.parameters(&[]))?;
-    let offer = accepted(&channel)?;
+    let server = accepted(&channel)?;
     let queue_pair = prepared.connect_by(&id)?;
     id.establish()?;
 
-    let first_number = from_bytes(&offer.private_data)?;
+    let first_number = from_bytes(&server.private_data)?;
     println!("client  writes {first}, then sends {second}");
     resources.memory.write(FIRST, &first.to_be_bytes());
     resources.memory.write(SECOND, &second.to_be_bytes());
@@ -233,9 +233,9 @@ fn expect(channel: &EventChannel, kind: &EventKind) -> anyhow::Result<()> {
 }
 
 /// Waits for the server's reply.
-fn accepted(channel: &EventChannel) -> anyhow::Result<Offer> {
+fn accepted(channel: &EventChannel) -> anyhow::Result<PeerParameters> {
     match next(channel)?.kind {
-        EventKind::ConnectResponse(offer) => Ok(offer),
+        EventKind::ConnectResponse(server) => Ok(server),
         EventKind::Rejected { reason, .. } => bail!("{reason}: is the server running?"),
         _ => bail!("the server does not answer: check its address and UDP port 4791"),
     }

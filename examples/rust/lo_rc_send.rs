@@ -12,8 +12,8 @@
 use clap::Parser;
 use examples::{DeviceOptions, describe_gid, gid_index, point_to_capture, succeeded};
 use rocinante::{
-    Access, CompletionQueue, Context, MemoryRegion, Prepared, ProtectionDomain, QueuePair, Request,
-    Terms,
+    Access, CompletionQueue, ConnectOptions, Context, MemoryRegion, Prepared, ProtectionDomain,
+    QueuePair, Request,
 };
 
 const MESSAGE: &[u8] = b"hello, queue pair";
@@ -72,12 +72,15 @@ impl Side<Prepared> {
         let completions = context.completion_queue(16)?;
         // LOCAL_WRITE: the device may write here when a message arrives.
         let memory = domain.register(BUFFER_SIZE, Access::LOCAL_WRITE)?;
-        let terms = Terms {
+        let connect_options = ConnectOptions {
             gid_index,
-            ..Terms::default()
+            ..ConnectOptions::default()
         };
         // RC, "reliable connected": each message arrives once and in order. The state is now INIT.
-        let pair = domain.queue_pair(&completions).terms(terms).reliable()?;
+        let pair = domain
+            .queue_pair(&completions)
+            .connect_options(connect_options)
+            .reliable()?;
         let number = pair.endpoint().queue_pair.value();
         println!(
             "{name:<12} queue pair {number:#x}, first sequence number {:#x}",

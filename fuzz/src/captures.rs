@@ -1,11 +1,11 @@
-//! What a fuzzer does with captures: whatever is in a file, its story can be told.
+//! What a fuzzer does with captures: whatever is in a file, its analysis can be told.
 //!
-//! The same functions run on a stable compiler, in `crates/explain/tests/story/damage.rs`.
+//! The same functions run on a stable compiler, in `crates/explain/tests/analysis/damage.rs`.
 
 use std::io;
 
 use explain::terminal::{View, render};
-use explain::{MessageId, Story};
+use explain::{Analysis, MessageId};
 use pcap_file::pcap::{PcapReader, PcapWriter};
 use wire::{Datagram, ICRC_LENGTH, Packet, icrc};
 
@@ -19,26 +19,26 @@ pub(crate) fn tell(capture: &[u8]) {
 
 /// Does everything that can be done with a capture.
 pub(crate) fn explain(capture: &[u8]) {
-    let story = match Story::read(capture) {
-        Ok(story) => story,
+    let analysis = match Analysis::read(capture) {
+        Ok(analysis) => analysis,
         Err(error) => return drop(error.to_string()),
     };
-    drop(render(&story, &View::default()));
+    drop(render(&analysis, &View::default()));
     let second_half = View {
         width: 0,
-        from: story.capture.duration / 2,
+        from: analysis.capture.duration / 2,
         ..View::default()
     };
-    drop(render(&story, &second_half));
-    story.write_json(&mut io::sink()).expect("it takes all");
-    story
+    drop(render(&analysis, &second_half));
+    analysis.write_json(&mut io::sink()).expect("it takes all");
+    analysis
         .write_page("<capture>", &mut io::sink())
         .expect("it takes all");
-    for id in story.packet_ids() {
-        drop(story.layers(id));
+    for id in analysis.packet_ids() {
+        drop(analysis.layers(id));
     }
-    for index in 0..story.messages.len() {
-        let packets = story.packets_of(MessageId::new(index)).count();
+    for index in 0..analysis.messages.len() {
+        let packets = analysis.packets_of(MessageId::new(index)).count();
         assert!(packets > 0, "a message without packets");
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::cm::{AddressHeader, Message};
-use wire::{Checker, Datagram, Extension, ICRC_LENGTH, Packet, mad};
+use wire::{Datagram, Extension, ICRC_LENGTH, IcrcChecker, Packet, mad};
 
 const BTH_LENGTH: usize = 12;
 
@@ -107,7 +107,7 @@ pub fn frame(bytes: &[u8]) {
     };
     parse(datagram.payload);
     // Right or wrong, but without a panic.
-    _ = Checker::new().check(&datagram.flow, datagram.payload);
+    _ = IcrcChecker::new().check(&datagram.flow, datagram.payload);
 
     let mut written = Vec::new();
     datagram.emit(&mut written);

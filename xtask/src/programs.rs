@@ -31,7 +31,7 @@ const DOCUMENT: &str = "docs/programs.md";
 
 /// At most so many runs at once. Each is two processes that poll: with fewer cores than that, they
 /// take turns of milliseconds, and a run alone is faster than two at a time.
-const MOST_WORKERS: usize = 2;
+const MAX_WORKERS: usize = 2;
 
 /// The C libraries' own tests leave out what needs the distribution's headers: by then they are there. With the
 /// features of the `tests` step, nothing is built again.
@@ -169,7 +169,7 @@ fn laboratories() -> Result<Vec<Laboratory>, String> {
         return Ok(vec![Laboratory::without_namespaces()]);
     }
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let workers = 0..(cores / 2).clamp(1, MOST_WORKERS);
+    let workers = 0..(cores / 2).clamp(1, MAX_WORKERS);
     workers.map(Laboratory::with_namespaces).collect()
 }
 

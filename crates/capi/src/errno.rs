@@ -54,7 +54,7 @@ impl From<ObjectError> for Errno {
         match error {
             ObjectError::Exhausted => Self::NO_MEMORY,
             ObjectError::InUse(_) => Self::BUSY,
-            ObjectError::Abandoned => Self::INHERITED,
+            ObjectError::OpenedBeforeFork => Self::INHERITED,
             ObjectError::Unknown | ObjectError::OutOfRange { .. } | ObjectError::Mismatch(_) => {
                 Self::INVALID
             }
@@ -76,7 +76,7 @@ impl From<PostError> for Errno {
     fn from(error: PostError) -> Self {
         match error {
             PostError::QueueFull | PostError::NoMemory => Self::NO_MEMORY,
-            PostError::Abandoned => Self::INHERITED,
+            PostError::OpenedBeforeFork => Self::INHERITED,
             _ => Self::INVALID,
         }
     }
@@ -85,7 +85,7 @@ impl From<PostError> for Errno {
 impl From<ModifyError> for Errno {
     fn from(error: ModifyError) -> Self {
         match error {
-            ModifyError::Abandoned => Self::INHERITED,
+            ModifyError::OpenedBeforeFork => Self::INHERITED,
             ModifyError::Path(error) => error.into(),
             _ => Self::INVALID,
         }

@@ -23,7 +23,7 @@ pub struct Config {
     pub hop_limit: u8,
     /// The largest backlog of a listener, and the one of a listener that sets none.
     pub max_backlog: usize,
-    /// The maximum number of ids, at most [`Config::MOST_IDS`]. At this limit, requests of peers are
+    /// The maximum number of ids, at most [`Config::MAX_IDS`]. At this limit, requests of peers are
     /// dropped. As on Linux, the number of connections with one peer is not limited: a peer that
     /// confirms its requests can use all ids.
     pub max_ids: usize,
@@ -41,7 +41,7 @@ pub struct Config {
 impl Config {
     /// The upper limit of [`Config::max_ids`]. Even with as many connections in time-wait, about half
     /// of the smallest [`Slice`] is free, so a random choice soon finds a free communication id.
-    pub const MOST_IDS: usize = 1 << 17;
+    pub const MAX_IDS: usize = 1 << 17;
 
     /// The values of Linux, for the device with this GUID. `seed` comes from the operating system's
     /// random number generator, except in simulations.
@@ -72,15 +72,15 @@ pub struct Slice {
 
 impl Slice {
     /// The most bits that a slice can fix. Every slice has at least 2^19 communication ids.
-    pub const MOST_BITS: u32 = 13;
+    pub const MAX_BITS: u32 = 13;
 
     /// All communication ids.
     pub const WHOLE: Slice = Slice { bits: 0, value: 0 };
 
     /// The communication ids whose `bits` highest bits are `value`. None if `bits` is more than
-    /// [`MOST_BITS`](Self::MOST_BITS) or `value` does not fit.
+    /// [`MAX_BITS`](Self::MAX_BITS) or `value` does not fit.
     pub const fn new(bits: u32, value: u32) -> Option<Slice> {
-        if bits > Self::MOST_BITS || value >> bits != 0 {
+        if bits > Self::MAX_BITS || value >> bits != 0 {
             return None;
         }
         Some(Slice { bits, value })

@@ -38,7 +38,7 @@ pub enum EventKind {
     },
     /// The peer accepted: move the queue pair to RTR and RTS, then call
     /// [`establish`](crate::Manager::establish).
-    ConnectResponse(Offer),
+    ConnectResponse(PeerParameters),
     /// The peer accepted, but the local queue pair could not be moved to RTS.
     ConnectError(Failure),
     /// No answer came, or the datagram service rejected the request.
@@ -91,7 +91,7 @@ pub enum EventKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// A connection.
-    Connection(Offer),
+    Connection(PeerParameters),
     /// A datagram service.
     Service {
         /// The private data of the peer's application.
@@ -101,7 +101,7 @@ pub enum Request {
 
 /// The peer's connection parameters, from the local point of view.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
+pub struct PeerParameters {
     /// The peer's queue pair.
     pub remote_qpn: Qpn,
     /// Whether it has a shared receive queue.
@@ -162,7 +162,7 @@ pub enum Unreachable {
     /// The peer did not answer.
     TimedOut,
     /// The peer answered that it does not offer the service, or rejected the request.
-    Refused(ServiceStatus),
+    Rejected(ServiceStatus),
 }
 
 const TIMED_OUT: i32 = -110;
@@ -189,7 +189,7 @@ impl EventKind {
             | EventKind::ConnectError(failure)
             | EventKind::MulticastError { failure, .. } => failure.status(),
             EventKind::Unreachable(Unreachable::TimedOut) => TIMED_OUT,
-            EventKind::Unreachable(Unreachable::Refused(status)) => status.code() as i32,
+            EventKind::Unreachable(Unreachable::Rejected(status)) => status.code() as i32,
             EventKind::Rejected { reason, .. } => reason.code() as i32,
             EventKind::Disconnected { timed_out: true } => TIMED_OUT,
             EventKind::Application { status, .. } => *status,
@@ -241,7 +241,7 @@ pub enum Instruction {
         group: IpAddr,
     },
     /// Move the queue pair to ERROR: its connection ended.
-    BreakQueuePair {
+    MoveToError {
         /// The id.
         id: Id,
         /// The queue pair.

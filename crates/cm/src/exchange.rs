@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use wire::cm::{
-    AnsweredMessage, CommunicationId, ConnectReply, DisconnectReply, DisconnectRequest, Path,
-    PrivateData, ReadyToUse, ReceiptAcknowledge, RefusedMessage, Reject, RejectReason, ServiceId,
+    AcknowledgedMessage, CommunicationId, ConnectReply, DisconnectReply, DisconnectRequest, Path,
+    PrivateData, ReadyToUse, ReceiptAcknowledge, Reject, RejectReason, RejectedMessage, ServiceId,
 };
 use wire::{PartitionKey, PathMtu, Psn, Qpn, mad};
 
 use crate::attributes::PathAttributes;
-use crate::id::{Kind, Phase};
+use crate::id::{Phase, QueuePairType};
 use crate::parameters::Parameters;
 use crate::tables::{RemoteConnection, RemoteDevice};
 use crate::timing;
@@ -126,7 +126,12 @@ impl Exchange {
         timing::bounded_interval(self.ack_timeout, timing::LONGEST_RESPONSE)
     }
 
-    pub(crate) fn reply(&self, kind: Kind, parameters: &Parameters<'_>, guid: u64) -> ConnectReply {
+    pub(crate) fn reply(
+        &self,
+        kind: QueuePairType,
+        parameters: &Parameters<'_>,
+        guid: u64,
+    ) -> ConnectReply {
         let reply = ConnectReply {
             local_id: self.local_id,
             remote_id: self.remote_id,
@@ -143,7 +148,7 @@ impl Exchange {
         match kind {
             // An XRC target sends nothing and receives into a shared queue. Its number is in the EECN
             // field.
-            Kind::ExtendedConnection => ConnectReply {
+            QueuePairType::ExtendedConnection => ConnectReply {
                 local_qpn: Qpn::default(),
                 local_eecn: parameters.qpn,
                 initiator_depth: 0,
@@ -164,7 +169,7 @@ impl Exchange {
     }
 
     /// MRA: the application needs more time to answer.
-    pub(crate) fn mra(&self, message: AnsweredMessage) -> ReceiptAcknowledge {
+    pub(crate) fn mra(&self, message: AcknowledgedMessage) -> ReceiptAcknowledge {
         ReceiptAcknowledge {
             local_id: self.local_id,
             remote_id: self.remote_id,
@@ -175,11 +180,11 @@ impl Exchange {
     }
 
     /// The message of the peer that a REJ in this phase rejects.
-    pub(crate) const fn refused_message(&self) -> RefusedMessage {
+    pub(crate) const fn rejected_message(&self) -> RejectedMessage {
         match self.phase {
-            Phase::RequestReceived => RefusedMessage::Request,
-            Phase::ReplyReceived => RefusedMessage::Reply,
-            _ => RefusedMessage::None,
+            Phase::RequestReceived => RejectedMessage::Request,
+            Phase::ReplyReceived => RejectedMessage::Reply,
+            _ => RejectedMessage::None,
         }
     }
 
@@ -187,7 +192,7 @@ impl Exchange {
         Reject {
             local_id: self.local_id,
             remote_id: self.remote_id,
-            message: self.refused_message(),
+            message: self.rejected_message(),
             reason,
             private_data,
             ..Reject::default()

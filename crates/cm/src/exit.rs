@@ -5,7 +5,7 @@
 //! complete messages to another process, the watcher, which sends them instead.
 
 use wire::cm::{
-    CommunicationId, Message, PrivateData, RefusedMessage, RejectReason, ServiceReply,
+    CommunicationId, Message, PrivateData, RejectReason, RejectedMessage, ServiceReply,
     ServiceStatus,
 };
 use wire::mad;
@@ -38,7 +38,7 @@ enum ExitMessageKind {
     /// REJ "timeout" with our GUID, because the peer may not know our communication id.
     RejectTimeout,
     /// REJ "consumer".
-    RejectConsumer(RefusedMessage),
+    RejectConsumer(RejectedMessage),
     DisconnectRequest,
     DisconnectReply,
     ServiceReject,
@@ -52,7 +52,7 @@ impl ExitMessage {
             Phase::RequestReceived
             | Phase::ReplyReceived
             | Phase::ReplySent
-            | Phase::ReplyDelayed => ExitMessageKind::RejectConsumer(exchange.refused_message()),
+            | Phase::ReplyDelayed => ExitMessageKind::RejectConsumer(exchange.rejected_message()),
             // Linux sends nothing after a DREQ. But the DREQ may be lost, and a dead process
             // does not retransmit it. A second DREQ is harmless.
             Phase::Established | Phase::DisconnectSent => ExitMessageKind::DisconnectRequest,

@@ -18,7 +18,7 @@ const EXTENDED_RELIABLE: u8 = 1;
 
 /// The type of queue pair that an id connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum QueuePairType {
     /// A reliable connection.
     ReliableConnection,
     /// An unreliable connection.
@@ -29,37 +29,42 @@ pub enum Kind {
     Datagram,
 }
 
-impl Kind {
+impl QueuePairType {
     /// The default kind of a port space. In the InfiniBand port space the application may choose another.
-    pub const fn of(space: PortSpace) -> Kind {
+    pub const fn of(space: PortSpace) -> QueuePairType {
         match space {
-            PortSpace::Udp => Kind::Datagram,
-            PortSpace::Tcp | PortSpace::Infiniband => Kind::ReliableConnection,
+            PortSpace::Udp => QueuePairType::Datagram,
+            PortSpace::Tcp | PortSpace::Infiniband => QueuePairType::ReliableConnection,
         }
     }
 
     pub(crate) const fn service(self) -> Service {
         match self {
-            Kind::UnreliableConnection => Service::UnreliableConnection,
-            Kind::ExtendedConnection => Service::Extended,
-            Kind::ReliableConnection | Kind::Datagram => Service::ReliableConnection,
+            QueuePairType::UnreliableConnection => Service::UnreliableConnection,
+            QueuePairType::ExtendedConnection => Service::Extended,
+            QueuePairType::ReliableConnection | QueuePairType::Datagram => {
+                Service::ReliableConnection
+            }
         }
     }
 
     /// The extended transport type that accompanies [`Service::Extended`].
     pub(crate) const fn extended_transport(self) -> u8 {
         match self {
-            Kind::ExtendedConnection => EXTENDED_RELIABLE,
+            QueuePairType::ExtendedConnection => EXTENDED_RELIABLE,
             _ => 0,
         }
     }
 
     /// The kind that a peer requests; none if we do not support it.
-    pub(crate) const fn asked_for(service: Service, extended_transport: u8) -> Option<Kind> {
+    pub(crate) const fn asked_for(
+        service: Service,
+        extended_transport: u8,
+    ) -> Option<QueuePairType> {
         match (service, extended_transport) {
-            (Service::ReliableConnection, _) => Some(Kind::ReliableConnection),
-            (Service::UnreliableConnection, _) => Some(Kind::UnreliableConnection),
-            (Service::Extended, EXTENDED_RELIABLE) => Some(Kind::ExtendedConnection),
+            (Service::ReliableConnection, _) => Some(QueuePairType::ReliableConnection),
+            (Service::UnreliableConnection, _) => Some(QueuePairType::UnreliableConnection),
+            (Service::Extended, EXTENDED_RELIABLE) => Some(QueuePairType::ExtendedConnection),
             _ => None,
         }
     }
@@ -173,7 +178,7 @@ pub(crate) struct Membership {
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) space: PortSpace,
-    pub(crate) kind: Kind,
+    pub(crate) kind: QueuePairType,
     pub(crate) state: State,
     pub(crate) options: Options,
     pub(crate) source: Option<SocketAddr>,
@@ -199,7 +204,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn new(space: PortSpace, kind: Kind, first_psn: Psn) -> Self {
+    pub(crate) fn new(space: PortSpace, kind: QueuePairType, first_psn: Psn) -> Self {
         Endpoint {
             space,
             kind,

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! # use std::time::{Duration, Instant};
-//! use cm::{Arrival, Config, EventKind, Kind, Manager, Parameters, Route};
+//! use cm::{Arrival, Config, EventKind, QueuePairType, Manager, Parameters, Route};
 //! use wire::cm::PortSpace;
 //! use wire::{PathMtu, Qpn};
 //!
@@ -28,12 +28,12 @@
 //!     }
 //! }
 //!
-//! let listener = server.create(PortSpace::Tcp, Kind::ReliableConnection)?;
+//! let listener = server.create(PortSpace::Tcp, QueuePairType::ReliableConnection)?;
 //! server.bind(listener, "0.0.0.0:7174".parse()?)?;
 //! server.listen(listener, 8)?;
 //!
 //! // A driver looks these results up when it gets an instruction. Here they are constants.
-//! let id = client.create(PortSpace::Tcp, Kind::ReliableConnection)?;
+//! let id = client.create(PortSpace::Tcp, QueuePairType::ReliableConnection)?;
 //! let second = Duration::from_secs(1);
 //! client.resolve_address(now, id, None, "10.0.0.2:7174".parse()?, second)?;
 //! client.address_resolved(id, Ok(client_ip));
@@ -122,11 +122,12 @@ pub use config::{Config, Slice};
 pub use counters::{Counters, PerMessage};
 pub use error::{BindError, CallError, TooManyIds};
 pub use event::{
-    Event, EventKind, Failure, Group, Instruction, Offer, Request, ServiceFound, Unreachable,
+    Event, EventKind, Failure, Group, Instruction, PeerParameters, Request, ServiceFound,
+    Unreachable,
 };
 pub use exit::ExitNotice;
-pub use id::{Id, Kind, Phase, Route, State};
-pub use manager::{Arrival, Load, Manager, Transmit};
+pub use id::{Id, Phase, QueuePairType, Route, State};
+pub use manager::{Arrival, Manager, TableSizes, Transmit};
 pub use parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
 pub use routing::{Recipient, owner_of};
 pub use sabotage::Bug;

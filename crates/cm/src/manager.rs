@@ -25,7 +25,7 @@ use crate::error::{CallError, TooManyIds};
 use crate::event::{Event, EventKind, Instruction};
 use crate::exchange::{Exchange, InFlight, Peer};
 use crate::exit::ExitNotice;
-use crate::id::{Endpoint, Id, Kind, Phase, State};
+use crate::id::{Endpoint, Id, Phase, QueuePairType, State};
 use crate::random::Random;
 use crate::sabotage::{Bug, Sabotage};
 use crate::tables::{
@@ -87,7 +87,7 @@ impl Arrival {
 
 /// The sizes of a manager's tables. All are zero in a new manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Load {
+pub struct TableSizes {
     /// Ids.
     pub ids: usize,
     /// Communication ids in use.
@@ -151,7 +151,7 @@ impl Manager {
 
     /// A manager without addresses and ids.
     pub fn new(mut config: Config) -> Self {
-        config.max_ids = config.max_ids.min(Config::MOST_IDS);
+        config.max_ids = config.max_ids.min(Config::MAX_IDS);
         Manager {
             random: Random::new(config.seed),
             recent: RecentIds::default(),
@@ -184,8 +184,8 @@ impl Manager {
         self.sabotage.enable(bug);
     }
 
-    /// Creates an id, like `rdma_create_id`. [`Kind::of`] returns the default kind of a port space.
-    pub fn create(&mut self, space: PortSpace, kind: Kind) -> Result<Id, TooManyIds> {
+    /// Creates an id, like `rdma_create_id`. [`QueuePairType::of`] returns the default kind of a port space.
+    pub fn create(&mut self, space: PortSpace, kind: QueuePairType) -> Result<Id, TooManyIds> {
         if self.endpoints.len() >= self.config.max_ids {
             return Err(TooManyIds(self.endpoints.len()));
         }
@@ -202,8 +202,8 @@ impl Manager {
         self.endpoints.get(id)?.phase()
     }
 
-    /// The port space and kind of an id.
-    pub fn described(&self, id: Id) -> Result<(PortSpace, Kind), CallError> {
+    /// The port space and queue pair type of an id.
+    pub fn port_space_and_type(&self, id: Id) -> Result<(PortSpace, QueuePairType), CallError> {
         let endpoint = self.endpoint(id)?;
         Ok((endpoint.space, endpoint.kind))
     }
@@ -288,8 +288,8 @@ impl Manager {
     }
 
     /// The sizes of the manager's tables.
-    pub fn load(&self) -> Load {
-        Load {
+    pub fn table_sizes(&self) -> TableSizes {
+        TableSizes {
             ids: self.endpoints.len(),
             communication_ids: self.by_local_id.len(),
             peers: self.by_remote_connection.len() + self.by_remote_qpn.len(),
@@ -305,7 +305,7 @@ impl Manager {
         }
     }
 
-    fn create_unchecked(&mut self, space: PortSpace, kind: Kind) -> Id {
+    fn create_unchecked(&mut self, space: PortSpace, kind: QueuePairType) -> Id {
         let id = Id(self.ids_given);
         self.ids_given += 1;
         let first_psn = Psn::new(self.random.next());

@@ -7,7 +7,7 @@ use wire::cm::{CommunicationId, Message, RejectReason, ServiceId};
 pub enum Recipient {
     /// The process whose slice contains this communication id: see
     /// [`Slice::contains`](crate::Slice::contains).
-    Identifier(CommunicationId),
+    CommunicationId(CommunicationId),
     /// The process that listens on this service.
     Listener(ServiceId),
     /// The process that knows the sender's communication id. A requester that times out before an
@@ -36,7 +36,7 @@ pub const fn owner_of(message: &Message) -> Recipient {
         Message::LoadAlternatePath(load) => load.remote_id,
         Message::AlternatePathResponse(response) => response.remote_id,
     };
-    Recipient::Identifier(id)
+    Recipient::CommunicationId(id)
 }
 
 #[cfg(test)]
@@ -61,12 +61,12 @@ mod tests {
             remote_id: id,
             ..ReadyToUse::default()
         };
-        assert_eq!(owner_of(&ready.into()), Recipient::Identifier(id));
+        assert_eq!(owner_of(&ready.into()), Recipient::CommunicationId(id));
         let found = ServiceReply {
             request_id: id,
             ..ServiceReply::default()
         };
-        assert_eq!(owner_of(&found.into()), Recipient::Identifier(id));
+        assert_eq!(owner_of(&found.into()), Recipient::CommunicationId(id));
     }
 
     #[test]
@@ -78,7 +78,7 @@ mod tests {
         };
         assert_eq!(owner_of(&reject.into()), Recipient::Everyone);
         reject.remote_id = CommunicationId::new(2);
-        let known = Recipient::Identifier(reject.remote_id);
+        let known = Recipient::CommunicationId(reject.remote_id);
         assert_eq!(owner_of(&reject.into()), known);
     }
 }

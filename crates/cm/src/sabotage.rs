@@ -7,7 +7,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bug {
     /// A rejection is not remembered: a duplicate request is delivered to the application again.
-    RefusalForgotten,
+    RejectForgotten,
     /// Destroying an id skips time-wait: a late copy of its request counts as new.
     NoTimewait,
     /// A duplicate REP is not answered, so a lost RTU is never repeated.
@@ -27,7 +27,7 @@ pub enum Bug {
 impl Bug {
     /// All bugs.
     pub const ALL: [Bug; 8] = [
-        Bug::RefusalForgotten,
+        Bug::RejectForgotten,
         Bug::NoTimewait,
         Bug::ReadyNotRepeated,
         Bug::CrossedDisconnectsIgnored,

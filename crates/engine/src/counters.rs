@@ -45,7 +45,7 @@ counters! {
     /// Requests ahead of the expected PSN.
     out_of_sequence,
     /// Responses that match no outstanding request.
-    ghost_responses,
+    unexpected_responses,
     /// Lost responses, detected by a later one (implied NAK).
     implied_naks,
     /// Messages of unreliable services that were dropped: no receive, out of order, rejected.

@@ -14,7 +14,7 @@ pub use queue_pairs::NumberSpace;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use wire::{Checker, Fragmentation, Gid, Packet, PathMtu, Qpn, Sealer, Transport};
+use wire::{Fragmentation, Gid, IcrcChecker, IcrcGenerator, Packet, PathMtu, Qpn, Transport};
 
 use crate::address::{Address, AddressError, Arrival, GidTable, SourcePort};
 use crate::completion::{Completion, CompletionQueue, Notify};
@@ -103,13 +103,13 @@ pub struct Device {
     groups: Groups,
     address_handles: u32,
     shared: Shared,
-    checker: Checker,
-    sealer: Sealer,
+    checker: IcrcChecker,
+    icrc_generator: IcrcGenerator,
     timers: Timers,
     /// Queue pairs that may have packets to send, in round-robin order.
     ready: VecDeque<Qpn>,
     /// Whether the device rejects every call.
-    abandoned: bool,
+    opened_before_fork: bool,
 }
 
 impl Device {
@@ -145,19 +145,19 @@ impl Device {
                 sabotage: Sabotage::default(),
                 overrun: Vec::new(),
             },
-            checker: Checker::new(),
-            sealer: Sealer::new(),
+            checker: IcrcChecker::new(),
+            icrc_generator: IcrcGenerator::new(),
             timers: Timers::default(),
             ready: VecDeque::new(),
-            abandoned: false,
+            opened_before_fork: false,
         }
     }
 
     /// A device that rejects every call: a forked child's copy of its parent's device.
     #[must_use]
-    pub fn abandoned() -> Self {
+    pub fn opened_before_fork() -> Self {
         Self {
-            abandoned: true,
+            opened_before_fork: true,
             ..Self::new(Config::default())
         }
     }
@@ -221,11 +221,14 @@ impl Device {
 
     /// Changes the state and attributes of a queue pair.
     pub fn modify(&mut self, number: Qpn, attributes: &Attributes) -> Result<(), ModifyError> {
-        let queue_pair = self.queue_pairs.get_mut(number).ok_or(if self.abandoned {
-            ModifyError::Abandoned
-        } else {
-            ModifyError::Unknown
-        })?;
+        let queue_pair = self
+            .queue_pairs
+            .get_mut(number)
+            .ok_or(if self.opened_before_fork {
+                ModifyError::OpenedBeforeFork
+            } else {
+                ModifyError::Unknown
+            })?;
         if let Err(error) = queue_pair.modify(attributes, &self.gids, &mut self.shared) {
             queue_pair.note_rejected_change(attributes, error, &mut self.shared);
             return Err(error);
@@ -235,7 +238,7 @@ impl Device {
     }
 
     /// Moves a queue pair to the error state. A queue pair in Reset stays in Reset.
-    pub fn break_queue_pair(&mut self, number: Qpn) -> Result<(), ModifyError> {
+    pub fn move_to_error(&mut self, number: Qpn) -> Result<(), ModifyError> {
         if self.queue_pair(number).map(QueuePair::state) == Some(State::Reset) {
             return Ok(());
         }
@@ -302,8 +305,8 @@ impl Device {
     }
 
     fn unknown(&self) -> PostError {
-        if self.abandoned {
-            PostError::Abandoned
+        if self.opened_before_fork {
+            PostError::OpenedBeforeFork
         } else {
             PostError::Unknown
         }
@@ -323,7 +326,7 @@ impl Device {
         }
     }
 
-    /// Requests one [`Event::Filled`] for the next completion.
+    /// Requests one [`Event::CompletionAdded`] for the next completion.
     ///
     /// It is independent of [`arm`](Self::arm): a driver can wake its own waiting threads without
     /// consuming a notification that the application requested.
@@ -442,7 +445,7 @@ impl Device {
                 continue;
             };
             queue_pair.queued = false;
-            let mut batch = Batch::new(buffer, &mut self.sealer, self.batch);
+            let mut batch = Batch::new(buffer, &mut self.icrc_generator, self.batch);
             queue_pair.transmit(now, &self.gids, &mut batch, &mut self.shared);
             let sent = !batch.is_empty();
             self.shared.counters.packets_sent += batch.packets() as u64;

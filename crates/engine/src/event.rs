@@ -12,7 +12,7 @@ pub enum Event {
     /// An armed completion queue received a completion that it was armed for.
     Completion(Id<CompletionQueue>),
     /// A watched completion queue received a completion of any kind.
-    Filled(Id<CompletionQueue>),
+    CompletionAdded(Id<CompletionQueue>),
     /// An asynchronous event.
     Async(AsyncEvent),
 }

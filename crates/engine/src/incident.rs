@@ -10,7 +10,7 @@ use wire::{AckTimeout, Key, NakCode, Operation, Psn, Qpn, QueueKey};
 
 use crate::completion::{CompletedWork, Status};
 use crate::memory::{Access, AccessError, BindError, MemoryError, Segment};
-use crate::queue_pair::{Attribute, Attributes, Kind, ModifyError, State};
+use crate::queue_pair::{Attribute, Attributes, ModifyError, QueuePairType, State};
 use crate::receive::PostError;
 use crate::work::Work;
 
@@ -18,9 +18,9 @@ use crate::work::Work;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incident {
     /// A change of a queue pair was rejected.
-    ModifyRefused(Box<RefusedChange>),
+    ModifyRejected(Box<RejectedModify>),
     /// A work request was rejected when it was posted.
-    PostRefused {
+    PostRejected {
         /// The queue pair.
         queue_pair: Qpn,
         /// The queue pair's state.
@@ -33,7 +33,7 @@ pub enum Incident {
         error: PostError,
     },
     /// Memory could not be registered.
-    RegisterRefused {
+    RegisterRejected {
         /// The requested access rights.
         access: Access,
         /// Why it was rejected.
@@ -42,7 +42,7 @@ pub enum Incident {
     /// A send request completed with an error.
     SendFailed(FailedSend),
     /// A peer's request was rejected.
-    RequestRefused(RefusedRequest),
+    RequestRejected(RejectedRequest),
     /// A completion queue overran, and its queue pairs are in the error state.
     CompletionsOverran {
         /// The index of the queue.
@@ -93,11 +93,11 @@ pub enum Incident {
 
 /// A rejected change of a queue pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedChange {
+pub struct RejectedModify {
     /// The queue pair.
     pub queue_pair: Qpn,
     /// The queue pair's type.
-    pub kind: Kind,
+    pub kind: QueuePairType,
     /// The queue pair's state.
     pub state: State,
     /// The attributes of the call.
@@ -150,7 +150,7 @@ pub enum SendFault {
         /// The acknowledgement timeout of each attempt.
         timeout: Option<AckTimeout>,
         /// Which responses arrived from the peer.
-        heard: Heard,
+        responses: PeerResponses,
     },
     /// The peer had no receive posted, and the RNR retries are exhausted.
     NotReady {
@@ -170,13 +170,13 @@ pub enum SendFault {
 
 /// Which responses arrived from a peer that does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum PeerResponses {
     /// None.
-    Nothing,
+    None,
     /// Responses to earlier requests.
-    EarlierAnswers,
+    ToEarlierRequests,
     /// Responses with a PSN that was never sent.
-    Misfit {
+    WrongPsn {
         /// The PSN that the peer seems to expect.
         expected: Psn,
         /// The first PSN that this side sent.
@@ -192,12 +192,12 @@ pub struct SegmentFault {
     /// Why it cannot be used.
     pub error: AccessError,
     /// The memory of its key, if the key is valid.
-    pub opened: Option<Opened>,
+    pub key_range: Option<KeyRange>,
 }
 
 /// The memory that a key grants access to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Opened {
+pub struct KeyRange {
     /// The address of the first byte.
     pub address: u64,
     /// The length in bytes.
@@ -208,7 +208,7 @@ pub struct Opened {
 
 /// A rejected request of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedRequest {
+pub struct RejectedRequest {
     /// The queue pair.
     pub queue_pair: Qpn,
     /// The peer.
@@ -246,7 +246,7 @@ pub enum RequestFault {
         /// Why not.
         error: AccessError,
         /// The memory of the key, if the key is valid.
-        opened: Option<Opened>,
+        key_range: Option<KeyRange>,
     },
     /// The key that a SEND invalidates cannot be invalidated.
     Invalidate {

@@ -37,7 +37,8 @@ pub use memory::{
     OwnedMemory, ProtectionDomain, RawMemory, Registration, Segment, Segments, WindowKind,
 };
 pub use queue_pair::{
-    Attribute, Attributes, Kind, ModifyError, QueuePair, QueuePairInit, State, WindowLimits,
+    Attribute, Attributes, ModifyError, QueuePair, QueuePairInit, QueuePairType, State,
+    WindowLimits,
 };
 pub use receive::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 pub use sabotage::Bug;

@@ -31,7 +31,7 @@ pub(crate) use init::Settings;
 
 pub use attributes::{Attribute, Attributes};
 pub use init::QueuePairInit;
-pub use kind::Kind;
+pub use kind::QueuePairType;
 pub use requester::WindowLimits;
 pub use state::{ModifyError, State};
 
@@ -170,13 +170,17 @@ impl QueuePair {
         }
         shared.counters.packets_received += 1;
         match (self.init.kind, packet.opcode.is_response()) {
-            (Kind::Uc, false) => self.handle_unreliable(packet, shared),
-            (Kind::Rc | Kind::XrcTarget, false) => self.handle_request(packet, shared),
-            (Kind::Rc | Kind::XrcInitiator, true) if self.state.transmits() => {
+            (QueuePairType::Uc, false) => self.handle_unreliable(packet, shared),
+            (QueuePairType::Rc | QueuePairType::XrcTarget, false) => {
+                self.handle_request(packet, shared);
+            }
+            (QueuePairType::Rc | QueuePairType::XrcInitiator, true) if self.state.transmits() => {
                 self.handle_response(now, packet, shared);
             }
             // Nothing has been sent that could be answered.
-            (Kind::Rc | Kind::XrcInitiator, true) => shared.counters.wrong_state += 1,
+            (QueuePairType::Rc | QueuePairType::XrcInitiator, true) => {
+                shared.counters.wrong_state += 1;
+            }
             _ => shared.counters.wrong_service += 1,
         }
     }
@@ -235,10 +239,14 @@ impl QueuePair {
         }
         if self.state.transmits() {
             match self.init.kind {
-                Kind::Rc | Kind::XrcInitiator => self.transmit_requests(now, batch, shared),
-                Kind::XrcTarget => {}
-                Kind::Uc => self.transmit_unreliable(batch, shared),
-                Kind::Ud | Kind::Management => self.transmit_datagrams(gids, batch, shared),
+                QueuePairType::Rc | QueuePairType::XrcInitiator => {
+                    self.transmit_requests(now, batch, shared);
+                }
+                QueuePairType::XrcTarget => {}
+                QueuePairType::Uc => self.transmit_unreliable(batch, shared),
+                QueuePairType::Ud | QueuePairType::Management => {
+                    self.transmit_datagrams(gids, batch, shared);
+                }
             }
         }
         if replies_last {
@@ -278,7 +286,7 @@ impl QueuePair {
 
     fn queue_key(&self) -> QueueKey {
         match self.init.kind {
-            Kind::Management => QueueKey::GSI,
+            QueuePairType::Management => QueueKey::GSI,
             _ => self.attributes.queue_key.unwrap_or_default(),
         }
     }

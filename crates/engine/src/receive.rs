@@ -59,7 +59,7 @@ pub enum PostError {
     SharedReceive,
     /// The parent process opened the device.
     #[error("the device was opened before a fork and stays with the parent: open it again")]
-    Abandoned,
+    OpenedBeforeFork,
     /// The queue does not exist.
     #[error("no such queue: it was destroyed or belongs to another device")]
     Unknown,

@@ -42,7 +42,7 @@ impl Shared {
             .expect("a completion queue outlives its queue pairs");
         let outcome = entry.push(completion, solicited);
         if entry.take_watch() {
-            self.events.push_back(Event::Filled(queue));
+            self.events.push_back(Event::CompletionAdded(queue));
         }
         if self.sabotage.has(Bug::CompletionOutOfOrder) {
             swap_newest(entry);

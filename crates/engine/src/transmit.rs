@@ -1,6 +1,6 @@
 //! Packets to send: several in one buffer, for one segmented send.
 
-use wire::{ICRC_LENGTH, PacketHead, Qpn, Sealer};
+use wire::{ICRC_LENGTH, IcrcGenerator, PacketHead, Qpn};
 
 use crate::address::Route;
 
@@ -41,7 +41,7 @@ pub struct Transmit {
 /// Fills a buffer with the packets of one send.
 pub(crate) struct Batch<'b> {
     buffer: &'b mut Vec<u8>,
-    sealer: &'b mut Sealer,
+    icrc_generator: &'b mut IcrcGenerator,
     limits: BatchLimits,
     route: Option<Route>,
     segment_size: usize,
@@ -53,13 +53,13 @@ pub(crate) struct Batch<'b> {
 impl<'b> Batch<'b> {
     pub(crate) fn new(
         buffer: &'b mut Vec<u8>,
-        sealer: &'b mut Sealer,
+        icrc_generator: &'b mut IcrcGenerator,
         limits: BatchLimits,
     ) -> Self {
         buffer.clear();
         Self {
             buffer,
-            sealer,
+            icrc_generator,
             limits,
             route: None,
             segment_size: 0,
@@ -122,7 +122,9 @@ impl<'b> Batch<'b> {
         debug_assert_eq!(self.buffer.len() - start, head.bytes().len() + payload);
         self.buffer.extend_from_slice(&[0; 3][..pad]);
         let packet = &self.buffer[start..];
-        let seal = self.sealer.seal(&route.flow, self.packets as u16, packet);
+        let seal = self
+            .icrc_generator
+            .generate(&route.flow, self.packets as u16, packet);
         self.buffer.extend_from_slice(&seal);
         self.account(route, self.buffer.len() - start);
         Ok(())

@@ -4,8 +4,8 @@ mod conversation;
 
 use conversation::*;
 use engine::{
-    Address, Arrival, AsyncEvent, CompletedWork, Config, Destination, Kind, MulticastError, Notify,
-    PostError, ReceiveRequest, SendFlags, SendRequest, Source, State, Status, Work,
+    Address, Arrival, AsyncEvent, CompletedWork, Config, Destination, MulticastError, Notify,
+    PostError, QueuePairType, ReceiveRequest, SendFlags, SendRequest, Source, State, Status, Work,
 };
 use std::net::IpAddr;
 use wire::{Flow, Gid, PathMtu, Qpn, QueueKey, grh};
@@ -14,7 +14,7 @@ const QUEUE_KEY: u32 = 0x1111_1111;
 
 fn datagrams() -> Setup {
     Setup {
-        kind: Kind::Ud,
+        kind: QueuePairType::Ud,
         ..Setup::default()
     }
 }
@@ -338,7 +338,7 @@ fn datagram_longer_than_the_receive_is_dropped_and_the_receive_stays_posted() {
 #[test]
 fn oversize_management_datagram_does_not_change_queue_pair_1() {
     let mut peer = Conversation::with(Setup {
-        kind: Kind::Management,
+        kind: QueuePairType::Management,
         ..Setup::default()
     });
     let inbox = peer.registers(0x1000, &[0; 512]);
@@ -484,7 +484,7 @@ fn destroyed_queue_pair_leaves_its_groups() {
 #[test]
 fn management_queue_pair_has_number_1_and_the_well_known_queue_key() {
     let mut peer = Conversation::with(Setup {
-        kind: Kind::Management,
+        kind: QueuePairType::Management,
         ..Setup::default()
     });
     assert_eq!(peer.number, Qpn::GSI);

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use conversation::*;
 use engine::{
-    Access, Binding, Buffer, Extent, Kind, ReceiveRequest, SendRequest, State, WindowKind, Work,
+    Access, Binding, Buffer, Extent, QueuePairType, ReceiveRequest, SendRequest, State, WindowKind,
+    Work,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -54,7 +55,7 @@ fn guarded(peer: &mut Conversation, address: u64, access: Access) -> (Arc<Buffer
 }
 
 impl Target {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: QueuePairType) -> Self {
         let mut peer = Conversation::with(Setup {
             kind,
             ..Setup::default()
@@ -337,7 +338,7 @@ fn config() -> ProptestConfig {
     }
 }
 
-fn withstands(kind: Kind, attacks: &[Attack]) {
+fn withstands(kind: QueuePairType, attacks: &[Attack]) {
     Target::new(kind).withstands(attacks);
 }
 
@@ -348,33 +349,33 @@ proptest! {
     fn reliable_connection_withstands_hostile_packets(
         attacks in vec(attack_on(&[wire::Transport::Rc]), 1..60)
     ) {
-        withstands(Kind::Rc, &attacks);
+        withstands(QueuePairType::Rc, &attacks);
     }
 
     #[test]
     fn unreliable_connection_withstands_hostile_packets(
         attacks in vec(attack_on(&[wire::Transport::Uc]), 1..60)
     ) {
-        withstands(Kind::Uc, &attacks);
+        withstands(QueuePairType::Uc, &attacks);
     }
 
     #[test]
     fn datagram_queue_pair_withstands_hostile_packets(
         attacks in vec(attack_on(&[wire::Transport::Ud]), 1..30)
     ) {
-        withstands(Kind::Ud, &attacks);
+        withstands(QueuePairType::Ud, &attacks);
     }
 
     #[test]
     fn packets_of_any_transport_do_no_harm(attacks in vec(any_attack(), 1..60)) {
-        withstands(Kind::Rc, &attacks);
+        withstands(QueuePairType::Rc, &attacks);
     }
 
     #[test]
     fn arbitrary_bytes_with_a_valid_icrc_do_no_harm(
         datagrams in vec(vec(any::<u8>(), 12..80), 1..50)
     ) {
-        let mut target = Target::new(Kind::Rc);
+        let mut target = Target::new(QueuePairType::Rc);
         for mut bytes in datagrams {
             // A known opcode and the right queue pair. Other packets are dropped early.
             bytes[0] &= 0x1f;
@@ -393,14 +394,14 @@ proptest! {
         place in any::<prop::sample::Index>(),
         bit in 0..8_u32,
     ) {
-        let mut target = Target::new(Kind::Rc);
+        let mut target = Target::new(QueuePairType::Rc);
         let sent = attack.packet_for(&mut target);
         let mut bytes = sent.sealed(target.peer.number, &flow());
         let place = place.index(bytes.len());
         bytes[place] ^= 1 << bit;
         // Not the byte that the ICRC does not cover, nor the one damage in 2^15 that looks like
         // another IP identification.
-        prop_assume!(wire::Checker::new().check(&flow(), &bytes).is_err());
+        prop_assume!(wire::IcrcChecker::new().check(&flow(), &bytes).is_err());
         target.peer.delivers(at(0), &flow(), &bytes);
         prop_assert_eq!(target.peer.counters().packets_received, 0);
         target.assert_unharmed();
@@ -409,7 +410,7 @@ proptest! {
 
 #[test]
 fn requests_without_polling_for_replies_do_not_fill_queues() {
-    let mut target = Target::new(Kind::Rc);
+    let mut target = Target::new(QueuePairType::Rc);
     let peer = &mut target.peer;
     let reth = Reth::new(BASE, target.keys[0], 8);
     peer.says(at(0), read_request(PSN, reth));
@@ -448,7 +449,7 @@ fn responses_are_built_only_when_polled() {
 fn attacks_harm_a_device_that_does_not_check_rights() {
     let attacks = vec(attack_on(&[wire::Transport::Rc]), 60);
     let outcome = proptest::test_runner::TestRunner::new(config()).run(&attacks, |attacks| {
-        let mut target = Target::new(Kind::Rc);
+        let mut target = Target::new(QueuePairType::Rc);
         target.peer.device.sabotage(engine::Bug::RightsUnchecked);
         target.withstands(&attacks);
         Ok(())

@@ -4,10 +4,11 @@ mod conversation;
 
 use conversation::*;
 use engine::{
-    Access, Address, AddressError, Attribute, Attributes, Buffer, Config, Device, Kind, Limits,
+    Access, Address, AddressError, Attribute, Attributes, Buffer, Config, Device, Limits,
     MAX_COMPLETIONS, MAX_INLINE, MAX_MESSAGE, MAX_REQUESTS, MAX_SEGMENTS, MemoryError, ModifyError,
     MulticastError, NumberSpace, ObjectError, PostError, ProtectionDomain, QueuePairInit,
-    ReceiveRequest, Segment, SendRequest, SharedReceiveInit, State, WindowKind, Work,
+    QueuePairType, ReceiveRequest, Segment, SendRequest, SharedReceiveInit, State, WindowKind,
+    Work,
 };
 use wire::{Gid, Key};
 
@@ -77,7 +78,7 @@ fn object_counts_are_limited() {
                 .expect("nothing uses it");
         },
     );
-    let init = QueuePairInit::new(Kind::Rc, domain, queue);
+    let init = QueuePairInit::new(QueuePairType::Rc, domain, queue);
     assert_eq!(device.max_queue_pairs(), 16);
     check_limit(
         device,
@@ -166,7 +167,7 @@ fn address_handles_are_limited() {
 fn multicast_groups_and_their_members_are_limited() {
     let (mut device, domain) = small();
     let queue = device.create_completion_queue(8).expect("a queue");
-    let init = QueuePairInit::new(Kind::Ud, domain, queue);
+    let init = QueuePairInit::new(QueuePairType::Ud, domain, queue);
     let members: Vec<_> = (0..LIMITS.group_members + 1)
         .map(|_| device.create_queue_pair(init).expect("a queue pair"))
         .collect();
@@ -222,7 +223,7 @@ fn queue_sizes_are_limited_to_the_announced_maximum() {
         max_send_segments: MAX_SEGMENTS,
         max_receive_segments: MAX_SEGMENTS,
         max_inline: MAX_INLINE,
-        ..QueuePairInit::new(Kind::Rc, domain, queue)
+        ..QueuePairInit::new(QueuePairType::Rc, domain, queue)
     };
     device
         .create_queue_pair(largest)
@@ -322,11 +323,11 @@ fn outstanding_reads_are_limited_to_the_announced_maximum() {
     let max = Config::default().max_responder_resources;
     let resources = |count| Attributes {
         responder_resources: Some(count),
-        ..setup.ready_to_receive(Kind::Rc)
+        ..setup.ready_to_receive(QueuePairType::Rc)
     };
     let depth = |count| Attributes {
         initiator_depth: Some(count),
-        ..setup.ready_to_send(Kind::Rc)
+        ..setup.ready_to_send(QueuePairType::Rc)
     };
     let mut peer = Conversation::new();
     let number = peer
@@ -334,7 +335,7 @@ fn outstanding_reads_are_limited_to_the_announced_maximum() {
         .create_queue_pair(peer.init())
         .expect("a queue pair");
     let mut modify = |attributes: &Attributes| peer.device.modify(number, attributes);
-    modify(&setup.initialized(Kind::Rc)).expect("Init");
+    modify(&setup.initialized(QueuePairType::Rc)).expect("Init");
     let rejected = |attribute| Err(ModifyError::OutOfRange { attribute });
     assert_eq!(
         modify(&resources(max + 1)),

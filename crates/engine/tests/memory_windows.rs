@@ -4,7 +4,8 @@ mod conversation;
 
 use conversation::*;
 use engine::{
-    Access, Binding, Buffer, Kind, MemoryError, SendRequest, State, Status, WindowKind, Work,
+    Access, Binding, Buffer, MemoryError, QueuePairType, SendRequest, State, Status, WindowKind,
+    Work,
 };
 use wire::{Key, Reth};
 
@@ -528,7 +529,7 @@ fn bind_is_executed_in_order_with_sends() {
 #[test]
 fn unreliable_connection_binds_windows() {
     let mut peer = Conversation::with(Setup {
-        kind: Kind::Uc,
+        kind: QueuePairType::Uc,
         ..Setup::default()
     });
     let region = peer.registers(ADDRESS, &[0; SIZE]);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use conversation::*;
 use engine::{
-    Access, AsyncEvent, Attribute, Attributes, Buffer, Config, Device, Event, Extent, Kind,
-    MemoryError, ModifyError, Notify, NumberSpace, ObjectError, QueuePairInit, ReceiveRequest,
+    Access, AsyncEvent, Attribute, Attributes, Buffer, Config, Device, Event, Extent, MemoryError,
+    ModifyError, Notify, NumberSpace, ObjectError, QueuePairInit, QueuePairType, ReceiveRequest,
     SendRequest, State, Status, WindowKind, Work,
 };
 use wire::{Key, PathMtu, Qpn, Reth};
@@ -52,7 +52,7 @@ fn xrc_domain_in_use_is_not_closed() {
     let mut peer = Conversation::new();
     let xrc = peer.device.open_xrc_domain().expect("an XRC domain");
     let mut init = peer.init();
-    init.kind = Kind::XrcTarget;
+    init.kind = QueuePairType::XrcTarget;
     init.xrc_domain = Some(xrc);
     let target = peer.device.create_queue_pair(init).expect("a target");
     let rejected = peer.device.close_xrc_domain(xrc);
@@ -75,7 +75,7 @@ fn objects_that_do_not_exist_cannot_be_used() {
     let buffer = Buffer::zeroed(8);
     let rejected = peer.device.register(freed, buffer, 0, Access::empty());
     assert_eq!(rejected, Err(MemoryError::UnknownDomain));
-    let init = QueuePairInit::new(Kind::Rc, freed, peer.completion_queue);
+    let init = QueuePairInit::new(QueuePairType::Rc, freed, peer.completion_queue);
     let rejected = peer.device.create_queue_pair(init);
     assert_eq!(rejected, Err(ObjectError::Unknown));
     let nobody = Qpn::new(0x777);
@@ -106,7 +106,7 @@ fn sizes_are_limited() {
         assert!(matches!(rejected, Err(ObjectError::OutOfRange { .. })));
     }
     let mut init = peer.init();
-    init.kind = Kind::XrcTarget;
+    init.kind = QueuePairType::XrcTarget;
     let rejected = peer.device.create_queue_pair(init);
     assert!(matches!(rejected, Err(ObjectError::Mismatch(_))));
 }
@@ -119,7 +119,7 @@ fn with_numbers(first: u32, count: u32, seed: u8) -> (Device, QueuePairInit) {
     });
     let domain = device.allocate_domain().expect("a domain");
     let queue = device.create_completion_queue(8).expect("a queue");
-    (device, QueuePairInit::new(Kind::Rc, domain, queue))
+    (device, QueuePairInit::new(QueuePairType::Rc, domain, queue))
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn watch_ends_with_one_completion_and_leaves_the_notification_alone() {
     peer.device.watch_completions(queue);
     peer.device.watch_completions(queue);
     peer.says(at(1), send_only(PSN, b"one"));
-    assert_eq!(peer.events(), [Event::Filled(queue)]);
+    assert_eq!(peer.events(), [Event::CompletionAdded(queue)]);
     peer.says(at(2), send_only(PSN + 1, b"two"));
     assert_eq!(peer.events(), []);
 }
@@ -335,7 +335,7 @@ fn armed_queue_notifies_once_for_a_later_completion() {
     assert_eq!(peer.events(), []);
 }
 
-fn modified(kind: Kind, state: State, attributes: Attributes) -> Result<(), ModifyError> {
+fn modified(kind: QueuePairType, state: State, attributes: Attributes) -> Result<(), ModifyError> {
     let mut peer = Conversation::with(Setup {
         kind,
         state,
@@ -362,9 +362,9 @@ fn modify_without_a_required_attribute_names_it() {
         ),
     ];
     for (take_away, missing) in takes_away {
-        let mut attributes = setup.ready_to_receive(Kind::Rc);
+        let mut attributes = setup.ready_to_receive(QueuePairType::Rc);
         take_away(&mut attributes);
-        let error = modified(Kind::Rc, State::Initialized, attributes);
+        let error = modified(QueuePairType::Rc, State::Initialized, attributes);
         let (from, to) = (State::Initialized, State::ReadyToReceive);
         assert_eq!(error, Err(ModifyError::Missing { from, to, missing }));
     }
@@ -376,9 +376,9 @@ fn modify_without_a_required_attribute_names_it() {
         (|it| it.initiator_depth = None, Attribute::INITIATOR_DEPTH),
     ];
     for (take_away, missing) in takes_away {
-        let mut attributes = setup.ready_to_send(Kind::Rc);
+        let mut attributes = setup.ready_to_send(QueuePairType::Rc);
         take_away(&mut attributes);
-        let error = modified(Kind::Rc, State::ReadyToReceive, attributes);
+        let error = modified(QueuePairType::Rc, State::ReadyToReceive, attributes);
         let (from, to) = (State::ReadyToReceive, State::ReadyToSend);
         assert_eq!(error, Err(ModifyError::Missing { from, to, missing }));
     }
@@ -390,23 +390,23 @@ fn invalid_modify_is_rejected_with_a_reason_and_changes_nothing() {
         state: Some(state),
         ..Attributes::default()
     };
-    let error = modified(Kind::Rc, State::Reset, to(State::ReadyToSend));
+    let error = modified(QueuePairType::Rc, State::Reset, to(State::ReadyToSend));
     assert!(matches!(error, Err(ModifyError::IllegalTransition { .. })));
     let believes = Attributes {
         current_state: Some(State::Initialized),
         ..to(State::Error)
     };
-    let error = modified(Kind::Rc, State::ReadyToSend, believes);
+    let error = modified(QueuePairType::Rc, State::ReadyToSend, believes);
     assert_eq!(error, Err(ModifyError::OtherState(State::ReadyToSend)));
     let surplus = Attributes {
         retry_count: Some(1),
         ..to(State::ReadyToSend)
     };
-    let error = modified(Kind::Rc, State::ReadyToSend, surplus);
+    let error = modified(QueuePairType::Rc, State::ReadyToSend, surplus);
     assert!(matches!(error, Err(ModifyError::NotAllowed { .. })));
-    let mut unreachable = Setup::default().ready_to_receive(Kind::Rc);
+    let mut unreachable = Setup::default().ready_to_receive(QueuePairType::Rc);
     unreachable.path = Some(engine::Address::new(gid(PEER_ADDRESS), 3));
-    let error = modified(Kind::Rc, State::Initialized, unreachable);
+    let error = modified(QueuePairType::Rc, State::Initialized, unreachable);
     assert!(matches!(error, Err(ModifyError::Path(_))));
 }
 
@@ -421,7 +421,7 @@ fn queue_pair_in_reset_does_not_go_to_error() {
             state,
             ..Setup::default()
         });
-        assert_eq!(peer.device.break_queue_pair(peer.number), Ok(()));
+        assert_eq!(peer.device.move_to_error(peer.number), Ok(()));
         assert_eq!(peer.state(), then);
     }
 }
@@ -430,26 +430,26 @@ fn queue_pair_in_reset_does_not_go_to_error() {
 fn out_of_range_values_are_rejected_by_name() {
     let setup = Setup::default();
     let out = |attribute| Err(ModifyError::OutOfRange { attribute });
-    let mut attributes = setup.initialized(Kind::Rc);
+    let mut attributes = setup.initialized(QueuePairType::Rc);
     attributes.port = Some(2);
-    let error = modified(Kind::Rc, State::Reset, attributes);
+    let error = modified(QueuePairType::Rc, State::Reset, attributes);
     assert_eq!(error, out(Attribute::PORT));
     attributes.port = Some(1);
     attributes.partition_index = Some(1);
-    let error = modified(Kind::Rc, State::Reset, attributes);
+    let error = modified(QueuePairType::Rc, State::Reset, attributes);
     assert_eq!(error, out(Attribute::PARTITION));
-    let mut attributes = setup.ready_to_send(Kind::Rc);
+    let mut attributes = setup.ready_to_send(QueuePairType::Rc);
     attributes.retry_count = Some(8);
-    let error = modified(Kind::Rc, State::ReadyToReceive, attributes);
+    let error = modified(QueuePairType::Rc, State::ReadyToReceive, attributes);
     assert_eq!(error, out(Attribute::RETRY_COUNT));
     attributes.retry_count = Some(7);
     attributes.rnr_retry = Some(8);
-    let error = modified(Kind::Rc, State::ReadyToReceive, attributes);
+    let error = modified(QueuePairType::Rc, State::ReadyToReceive, attributes);
     assert_eq!(error, out(Attribute::RNR_RETRY));
     let mut small = Setup::default();
     small.config.active_mtu = PathMtu::Mtu1024;
     small.state = State::Initialized;
-    let mut attributes = small.ready_to_receive(Kind::Rc);
+    let mut attributes = small.ready_to_receive(QueuePairType::Rc);
     attributes.path_mtu = Some(PathMtu::Mtu2048);
     let mut peer = Conversation::with(small);
     let error = peer.device.modify(peer.number, &attributes);

@@ -4,7 +4,7 @@ mod conversation;
 
 use conversation::*;
 use engine::{
-    AsyncEvent, CompletionQueue, Event, Id, Kind, ObjectError, PostError, ReceiveRequest,
+    AsyncEvent, CompletionQueue, Event, Id, ObjectError, PostError, QueuePairType, ReceiveRequest,
     SendRequest, SharedReceiveInit, SharedReceiveQueue, State, Status, Work, XrcDomain,
 };
 use wire::{AtomicEth, Immediate, Opcode, Qpn, Reth, Xrceth};
@@ -246,7 +246,7 @@ fn shared_receive_queue_in_use_is_not_destroyed() {
 fn dropped_unreliable_message_returns_its_shared_receive() {
     let mut all = sharing();
     let mut init = all.peer.init();
-    init.kind = Kind::Uc;
+    init.kind = QueuePairType::Uc;
     init.shared_receive = Some(all.queue);
     let unreliable = all.peer.adds(init);
     all.receives(1..=2);
@@ -261,7 +261,7 @@ fn dropped_unreliable_message_returns_its_shared_receive() {
 fn datagram_fills_a_shared_receive() {
     let mut all = sharing();
     let mut init = all.peer.init();
-    init.kind = Kind::Ud;
+    init.kind = QueuePairType::Ud;
     init.shared_receive = Some(all.queue);
     let number = all.peer.adds(init);
     all.receives([1]);
@@ -275,7 +275,7 @@ fn datagram_fills_a_shared_receive() {
 fn datagram_longer_than_a_shared_receive_fails_only_that_receive() {
     let mut all = sharing();
     let mut init = all.peer.init();
-    init.kind = Kind::Ud;
+    init.kind = QueuePairType::Ud;
     init.shared_receive = Some(all.queue);
     let datagrams = all.peer.adds(init);
     let inbox = all.peer.registers(0x9000, &[0; 256]);
@@ -328,7 +328,7 @@ fn extended() -> Extended {
         .post_shared_receive(queue, request)
         .expect("the queue has room");
     let mut init = peer.init();
-    init.kind = Kind::XrcTarget;
+    init.kind = QueuePairType::XrcTarget;
     init.xrc_domain = Some(domain);
     let target = peer.adds(init);
     let number = number_of(&peer, queue);
@@ -469,7 +469,7 @@ fn xrc_target_rejects_sends_and_receives() {
 #[test]
 fn every_packet_of_an_xrc_initiator_names_the_shared_receive_queue() {
     let mut peer = Conversation::with(Setup {
-        kind: Kind::XrcInitiator,
+        kind: QueuePairType::XrcInitiator,
         ..Setup::default()
     });
     let memory = peer.registers(0x1000, &pattern(4096));
@@ -504,7 +504,7 @@ fn every_packet_of_an_xrc_initiator_names_the_shared_receive_queue() {
 #[test]
 fn only_an_xrc_initiator_names_a_shared_receive_queue() {
     let mut peer = Conversation::with(Setup {
-        kind: Kind::XrcInitiator,
+        kind: QueuePairType::XrcInitiator,
         ..Setup::default()
     });
     let hello = || SendRequest::new(1, Work::Send).inline(b"hello");

@@ -4,14 +4,14 @@ mod conversation;
 
 use conversation::*;
 use engine::{
-    Access, AsyncEvent, Attributes, CompletedWork, Kind, ReceiveRequest, SendFlags, SendRequest,
-    State, Status, Work,
+    Access, AsyncEvent, Attributes, CompletedWork, QueuePairType, ReceiveRequest, SendFlags,
+    SendRequest, State, Status, Work,
 };
 use wire::{Immediate, Key, Opcode, Psn, Reth};
 
 fn connected() -> (Conversation, Region) {
     let mut peer = Conversation::with(Setup {
-        kind: Kind::Uc,
+        kind: QueuePairType::Uc,
         ..Setup::default()
     });
     let memory = peer.registers(0x1000, &[0; 8192]);
@@ -191,7 +191,7 @@ fn write_that_is_not_allowed_is_dropped_silently() {
         (good, Access::empty()),
     ] {
         let mut peer = Conversation::with(Setup {
-            kind: Kind::Uc,
+            kind: QueuePairType::Uc,
             access,
             ..Setup::default()
         });

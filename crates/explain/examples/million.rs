@@ -9,7 +9,7 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use explain::Story;
+use explain::Analysis;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, TsResolution};
 use wire::{
@@ -37,13 +37,14 @@ fn main() {
     write(&path, packets);
     let length = path.metadata().map_or(0, |metadata| metadata.len());
     let (begin, busy) = (Instant::now(), processor_time());
-    let story = Story::read(File::open(&path).expect("the file was written")).expect("a capture");
+    let analysis =
+        Analysis::read(File::open(&path).expect("the file was written")).expect("a capture");
     let (took, busy) = (begin.elapsed(), processor_time().saturating_sub(busy));
     println!(
         "{} packets, {} messages, {} anomalies, {} MB: {took:.2?} ({busy:.2?} of them computing), {} at most",
-        story.packets.len(),
-        story.messages.len(),
-        story.anomalies.len(),
+        analysis.packets.len(),
+        analysis.messages.len(),
+        analysis.anomalies.len(),
         length / 1_000_000,
         peak_memory()
     );

@@ -1,210 +1,152 @@
-//! Finds the messages, their outcome and the anomalies.
+//! The result of analysing a capture.
 
-mod answers;
-mod management;
-mod recovery;
-mod report;
-mod requests;
-mod states;
-mod stream;
+use std::io::Read;
+use std::time::Duration;
 
-use wire::Transport;
+use wire::Qpn;
 
-use crate::anomaly::{Anomaly, Kind};
-use crate::collect::{Collection, Malformed};
-use crate::connection::{Connection, Endpoint, QueuePair, Side};
-use crate::head::Heads;
-use crate::id::{ConnectionId, PacketId};
+use crate::anomaly::Anomaly;
+use crate::capture::ReadError;
+use crate::collect;
+use crate::connection::{Connection, End, Endpoint, QueuePair, Side};
+use crate::findings;
+use crate::head::{Heads, Layer};
+use crate::id::{ConnectionId, EndpointId, MessageId, PacketId, QueuePairId};
 use crate::message::Message;
-use crate::packet::{Marks, Packet, Role};
-use crate::pairing::Paired;
-use crate::words::{Names, count};
+use crate::packet::Packet;
+use crate::pairing;
+use crate::statistics::Statistics;
 
-use stream::Stream;
-
-/// The result.
-pub(crate) struct Findings {
-    pub(crate) messages: Vec<Message>,
-    pub(crate) anomalies: Vec<Anomaly>,
+/// The result of analysing a capture. Its lists refer to each other by index.
+#[derive(Debug)]
+pub struct Analysis {
+    /// The capture file.
+    pub capture: CaptureSummary,
+    /// Every address.
+    pub endpoints: Vec<Endpoint>,
+    /// Every queue pair.
+    pub queue_pairs: Vec<QueuePair>,
+    /// Every connection.
+    pub connections: Vec<Connection>,
+    /// Every message, in the order of their start.
+    pub messages: Vec<Message>,
+    /// Every packet of RoCEv2, sorted by time, each one once.
+    pub packets: Vec<Packet>,
+    /// All anomalies, sorted by time.
+    pub anomalies: Vec<Anomaly>,
+    /// The statistics.
+    pub statistics: Statistics,
+    pub(crate) heads: Heads,
 }
 
-/// The data that the analysis of all streams reads and writes.
-struct Context<'a> {
-    packets: &'a mut [Packet],
-    heads: &'a Heads,
-    endpoints: &'a [Endpoint],
-    connections: &'a mut [Connection],
-    queue_pairs: &'a [QueuePair],
-    messages: Vec<Message>,
-    anomalies: Vec<Anomaly>,
-    /// When the capture ends.
-    end: u64,
-    /// Whether the file ends within a record, so that answers after it may be missing.
-    cut_off: bool,
+/// The capture file.
+#[derive(Clone, Debug, Default)]
+pub struct CaptureSummary {
+    /// `pcap` or `pcapng`.
+    pub format: &'static str,
+    /// When the first packet was captured, since 1970.
+    pub start: Duration,
+    /// From the first to the last packet of RoCEv2, in nanoseconds.
+    pub duration: u64,
+    /// How many frames the file has.
+    pub frames: u64,
+    /// How many of them are not RoCEv2.
+    pub foreign: u64,
+    /// How many packets were captured a second time, at the other end or on another interface.
+    pub seen_twice: u64,
+    /// Whether the file ends within a record.
+    pub(crate) cut_off: bool,
+    /// Remarks about the file, one sentence each.
+    pub remarks: Vec<String>,
+    /// Comments of the capture, by packet.
+    pub comments: Vec<(PacketId, String)>,
 }
 
-impl Context<'_> {
-    fn names(&self) -> Names<'_> {
-        Names {
-            endpoints: self.endpoints,
-            queue_pairs: self.queue_pairs,
-            connections: self.connections,
-        }
-    }
-
-    /// The name of one end of a connection.
-    fn name(&self, connection: ConnectionId, side: Side) -> String {
-        self.names().name(connection, side).to_string()
-    }
-
-    fn report(&mut self, anomaly: Anomaly) {
-        self.anomalies.push(anomaly);
-    }
-}
-
-/// Finds messages and anomalies, and marks packets.
-pub(crate) fn analyse(collection: &mut Collection, paired: &mut Paired) -> Findings {
-    let end = collection.summary.duration;
-    let mut context = Context {
-        packets: &mut collection.packets,
-        heads: &collection.heads,
-        endpoints: &collection.endpoints,
-        connections: &mut paired.connections,
-        queue_pairs: &paired.queue_pairs,
-        messages: Vec::new(),
-        anomalies: Vec::new(),
-        end,
-        cut_off: collection.summary.cut_off,
-    };
-    management::tell(&mut context, &collection.exchanges, &paired.of_dialogue);
-    let streams = follow(&mut context);
-    for stream in streams.into_iter().flatten() {
-        stream.finish(&mut context);
-    }
-    report_damage(&mut context);
-    report_congestion(&mut context);
-    let (messages, mut anomalies) = (context.messages, context.anomalies);
-    states::tell(&collection.packets, &messages, &anomalies, paired);
-    anomalies.extend(collection.malformed.iter().map(malformed));
-    anomalies.extend(copies(collection));
-    anomalies.sort_by_key(|anomaly| anomaly.time);
-    Findings {
-        messages,
-        anomalies,
-    }
-}
-
-/// Goes through all packets once.
-fn follow(context: &mut Context<'_>) -> Vec<[Stream; 2]> {
-    let ids = (0..context.connections.len()).map(ConnectionId::new);
-    let mut streams: Vec<[Stream; 2]> = ids
-        .map(|id| {
-            let connection = &context.connections[id.index()];
-            Side::BOTH.map(|side| Stream::new(id, side, connection))
+impl Analysis {
+    /// Reads and analyses a capture.
+    pub fn read(source: impl Read) -> Result<Analysis, ReadError> {
+        let mut collection = collect::collect(source)?;
+        let mut paired = pairing::pair(&mut collection);
+        let findings = findings::find(&mut collection, &mut paired);
+        let statistics = Statistics::of(&collection.packets, &findings.messages);
+        Ok(Analysis {
+            capture: collection.summary,
+            endpoints: collection.endpoints,
+            queue_pairs: paired.queue_pairs,
+            connections: paired.connections,
+            messages: findings.messages,
+            packets: collection.packets,
+            anomalies: findings.anomalies,
+            statistics,
+            heads: collection.heads,
         })
-        .collect();
-    for index in 0..context.packets.len() {
-        let packet = &context.packets[index];
-        // RoCEv2 annex: a receiver drops a damaged packet, so it is ignored here.
-        if packet.marks.contains(Marks::DAMAGED) {
-            continue;
-        }
-        let (connection, from) = (packet.connection, packet.from);
-        let pair = &mut streams[connection.index()];
-        let id = PacketId::new(index);
-        match packet.role {
-            Role::Manage | Role::Congestion => {}
-            Role::Request if packet.opcode.transport() == Transport::Ud => {
-                pair[from.index()].datagram(id, context);
+    }
+
+    /// The bytes of a packet's headers, from the BTH to the payload. Messages of the connection manager
+    /// include the payload.
+    pub fn head(&self, packet: PacketId) -> &[u8] {
+        self.heads.bytes(&self[packet])
+    }
+
+    /// A packet's headers, field by field.
+    pub fn layers(&self, packet: PacketId) -> Vec<Layer> {
+        self.heads.layers(&self[packet])
+    }
+
+    /// The comment of a packet.
+    pub fn comment(&self, packet: PacketId) -> Option<&str> {
+        let comments = &self.capture.comments;
+        let place = comments.binary_search_by_key(&packet, |(at, _)| *at).ok()?;
+        Some(&comments[place].1)
+    }
+
+    /// The numbers of all packets.
+    pub fn packet_ids(&self) -> impl DoubleEndedIterator<Item = PacketId> + use<> {
+        (0..self.packets.len()).map(PacketId::new)
+    }
+
+    /// The packets of a message and of its answers, sorted by time.
+    pub fn packets_of(&self, message: MessageId) -> impl Iterator<Item = PacketId> + '_ {
+        let (first, last) = (self[message].first.index(), self[message].last.index());
+        let ids = (first..=last).map(PacketId::new);
+        ids.filter(move |&id| self[id].message == Some(message))
+    }
+
+    /// The end that sent a packet.
+    pub fn sender(&self, packet: &Packet) -> &End {
+        &self[packet.connection].ends[packet.from.index()]
+    }
+
+    /// The end that a packet goes to.
+    pub fn receiver(&self, packet: &Packet) -> &End {
+        &self[packet.connection].ends[packet.from.other().index()]
+    }
+
+    /// The queue pair number at one end of a connection, if it is known.
+    pub fn number_at(&self, connection: ConnectionId, side: Side) -> Option<Qpn> {
+        let end = &self[connection].ends[side.index()];
+        end.queue_pair.map(|id| self[id].number)
+    }
+}
+
+macro_rules! lists {
+    ($($id:ty => $list:ident: $thing:ty;)+) => { $(
+        impl std::ops::Index<$id> for Analysis {
+            type Output = $thing;
+
+            #[inline]
+            fn index(&self, id: $id) -> &$thing {
+                &self.$list[id.index()]
             }
-            Role::Request => pair[from.index()].request(id, context),
-            Role::Response | Role::Acknowledge | Role::Refuse | Role::NotReady => {
-                pair[from.other().index()].answer(id, context);
-            }
         }
-    }
-    streams
+    )+ };
 }
 
-/// One report for each connection that has damaged packets.
-fn report_damage(context: &mut Context<'_>) {
-    let damaged = of_each_connection(context, |packet| packet.marks.contains(Marks::DAMAGED));
-    for (first, number) in damaged {
-        let packet = context.packets[first.index()];
-        let sender = context.name(packet.connection, packet.from);
-        let packets = count(number, "packet", "packets");
-        let verb = if number == 1 { "has" } else { "have" };
-        context.report(Anomaly {
-            kind: Kind::BadIcrc,
-            time: packet.time,
-            sentence: format!(
-                "{packets} from {sender} {verb} an ICRC that does not fit; the first is PSN {} in frame {}. The receiver drops such packets without a word.",
-                packet.psn, packet.frame
-            ),
-            connection: Some(packet.connection),
-            message: packet.message,
-            packet: Some(first),
-        });
-    }
-}
-
-fn report_congestion(context: &mut Context<'_>) {
-    let marked = of_each_connection(context, |packet| {
-        packet.marks.contains(Marks::CONGESTED) || packet.role == Role::Congestion
-    });
-    for (first, number) in marked {
-        let packet = context.packets[first.index()];
-        let sender = context.name(packet.connection, packet.from);
-        let packets = count(number, "packet tells", "packets tell");
-        context.report(Anomaly {
-            kind: Kind::Congestion,
-            time: packet.time,
-            sentence: format!("{packets} of congestion on the way between {sender} and its peer."),
-            connection: Some(packet.connection),
-            message: None,
-            packet: Some(first),
-        });
-    }
-}
-
-/// For each direction of each connection: the first such packet, and how many there are.
-fn of_each_connection(
-    context: &Context<'_>,
-    is_one: impl Fn(&Packet) -> bool,
-) -> Vec<(PacketId, u64)> {
-    let mut found: Vec<[Option<(PacketId, u64)>; 2]> = vec![[None; 2]; context.connections.len()];
-    for (index, packet) in context.packets.iter().enumerate() {
-        if is_one(packet) {
-            let slot = &mut found[packet.connection.index()][packet.from.index()];
-            slot.get_or_insert((PacketId::new(index), 0)).1 += 1;
-        }
-    }
-    found.into_iter().flatten().flatten().collect()
-}
-
-fn malformed(malformed: &Malformed) -> Anomaly {
-    Anomaly {
-        kind: Kind::Malformed,
-        time: malformed.time,
-        sentence: format!("Frame {} is no packet: {}.", malformed.frame, malformed.why),
-        connection: None,
-        message: None,
-        packet: None,
-    }
-}
-
-/// A sentence about packets that the network delivered more than once.
-fn copies(collection: &Collection) -> Option<Anomaly> {
-    let copies: u64 = collection.lanes.list.iter().map(|lane| lane.copies).sum();
-    (copies > 0).then(|| Anomaly {
-        kind: Kind::DeliveredTwice,
-        time: 0,
-        sentence: format!(
-            "{} again although sent once; they are left out here.",
-            count(copies, "packet arrived", "packets arrived")
-        ),
-        connection: None,
-        message: None,
-        packet: None,
-    })
+lists! {
+    EndpointId => endpoints: Endpoint;
+    QueuePairId => queue_pairs: QueuePair;
+    ConnectionId => connections: Connection;
+    MessageId => messages: Message;
+    PacketId => packets: Packet;
+    crate::id::AnomalyId => anomalies: Anomaly;
 }

@@ -209,7 +209,7 @@ kinds! {
             "the capture lost a packet, and the receiver did not"
         ];
     /// An acknowledgement of a PSN that was not sent.
-    GhostAcknowledge: "ghost-acknowledge" Warning,
+    UnexpectedAcknowledge: "unexpected-acknowledge" Warning,
         "IBA vol. 1, 9.7: a requester drops responses to PSNs that it has not sent.",
         [
             "a packet of an earlier connection with the same queue pair number is still under way",

@@ -7,10 +7,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use wire::{
-    Checker, Datagram, Fragmentation, Operation, Packet as WirePacket, Qpn, ROCE_PORT, Syndrome,
-    Transport,
+    Datagram, Fragmentation, IcrcChecker, Operation, Packet as WirePacket, Qpn, ROCE_PORT,
+    Syndrome, Transport,
 };
 
+use crate::analysis::CaptureSummary;
 use crate::capture::{self, Direction, Frame, LinkError, ReadError, network};
 use crate::connection::{Endpoint, Side};
 use crate::exchange::Exchanges;
@@ -20,7 +21,6 @@ use crate::lane::{Lane, LaneKey, Lanes};
 use crate::packet::{Marks, Packet, Role};
 use crate::recent_packets::{CapturePoint, RecentPackets, Recurrence};
 use crate::segment::Divider;
-use crate::story::CaptureSummary;
 
 /// Longer than any IP packet with its link header.
 const LONGEST_FRAME: usize = 66_000;
@@ -99,7 +99,7 @@ struct Collector {
     collection: Collection,
     by_address: HashMap<IpAddr, EndpointId>,
     recent: RecentPackets,
-    checker: Checker,
+    checker: IcrcChecker,
     divider: Divider,
     strange_links: BTreeSet<u32>,
     /// Packets of which not even the headers were captured.

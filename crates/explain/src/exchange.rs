@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use wire::cm::{
-    CommunicationId, Message, RefusedMessage, RejectReason, Service, ServiceId, ServiceStatus,
+    CommunicationId, Message, RejectReason, RejectedMessage, Service, ServiceId, ServiceStatus,
 };
 use wire::{PathMtu, Psn, Qpn, Transport};
 
@@ -242,7 +242,7 @@ fn spoken_by(message: &Message) -> Option<Sender> {
             Some(Sender::Active)
         }
         Message::ConnectReply(_) | Message::ServiceReply(_) => Some(Sender::Passive),
-        Message::Reject(reject) if reject.message == RefusedMessage::Request => {
+        Message::Reject(reject) if reject.message == RejectedMessage::Request => {
             Some(Sender::Passive)
         }
         _ => None,

@@ -1,4 +1,4 @@
-//! Typed indices into the lists of a [`Story`](crate::Story).
+//! Typed indices into the lists of an [`Analysis`](crate::Analysis).
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -45,16 +45,16 @@ macro_rules! ids {
 }
 
 ids! {
-    /// An index in [`Story::endpoints`](crate::Story::endpoints).
+    /// An index in [`Analysis::endpoints`](crate::Analysis::endpoints).
     EndpointId;
-    /// An index in [`Story::queue_pairs`](crate::Story::queue_pairs).
+    /// An index in [`Analysis::queue_pairs`](crate::Analysis::queue_pairs).
     QueuePairId;
-    /// An index in [`Story::connections`](crate::Story::connections).
+    /// An index in [`Analysis::connections`](crate::Analysis::connections).
     ConnectionId;
-    /// An index in [`Story::messages`](crate::Story::messages).
+    /// An index in [`Analysis::messages`](crate::Analysis::messages).
     MessageId;
-    /// An index in [`Story::packets`](crate::Story::packets).
+    /// An index in [`Analysis::packets`](crate::Analysis::packets).
     PacketId;
-    /// An index in [`Story::anomalies`](crate::Story::anomalies).
+    /// An index in [`Analysis::anomalies`](crate::Analysis::anomalies).
     AnomalyId;
 }

@@ -1,4 +1,4 @@
-//! The story as JSON.
+//! The analysis as JSON.
 //!
 //! Names and meanings of fields change only with `version`. New fields may be added.
 
@@ -7,41 +7,41 @@ use std::io::{self, Write};
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use crate::analysis::Analysis;
 use crate::anomaly::Anomaly;
 use crate::connection::{Connection, End, QueuePair};
 use crate::handshake::Handshake;
 use crate::head::readable;
 use crate::id::PacketId;
 use crate::message::{Message, describe};
-use crate::story::Story;
 
 /// Increases when a field changes its name or meaning.
 const VERSION: u32 = 1;
 
-impl Story {
-    /// Writes the story as JSON.
+impl Analysis {
+    /// Writes the analysis as JSON.
     pub fn write_json(&self, to: &mut impl Write) -> io::Result<()> {
         serde_json::to_writer_pretty(&mut *to, &Document(self)).map_err(io::Error::from)?;
         writeln!(to)
     }
 }
 
-struct Document<'a>(&'a Story);
+struct Document<'a>(&'a Analysis);
 
 impl Serialize for Document<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
-        let story = self.0;
+        let analysis = self.0;
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("version", &VERSION)?;
-        map.serialize_entry("capture", &capture(story))?;
-        map.serialize_entry("statistics", &story.statistics)?;
-        map.serialize_entry("endpoints", &addresses(story))?;
-        map.serialize_entry("queue_pairs", &List(&story.queue_pairs, queue_pair))?;
-        map.serialize_entry("connections", &List(&story.connections, connection))?;
-        map.serialize_entry("anomalies", &List(&story.anomalies, anomaly))?;
-        map.serialize_entry("messages", &List(&story.messages, message))?;
-        map.serialize_entry("packets", &Packets(story))?;
+        map.serialize_entry("capture", &capture(analysis))?;
+        map.serialize_entry("statistics", &analysis.statistics)?;
+        map.serialize_entry("endpoints", &addresses(analysis))?;
+        map.serialize_entry("queue_pairs", &List(&analysis.queue_pairs, queue_pair))?;
+        map.serialize_entry("connections", &List(&analysis.connections, connection))?;
+        map.serialize_entry("anomalies", &List(&analysis.anomalies, anomaly))?;
+        map.serialize_entry("messages", &List(&analysis.messages, message))?;
+        map.serialize_entry("packets", &Packets(analysis))?;
         map.end()
     }
 }
@@ -55,7 +55,7 @@ impl<T> Serialize for List<'_, T> {
     }
 }
 
-struct Packets<'a>(&'a Story);
+struct Packets<'a>(&'a Analysis);
 
 impl Serialize for Packets<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -63,8 +63,8 @@ impl Serialize for Packets<'_> {
     }
 }
 
-fn capture(story: &Story) -> Value {
-    let capture = &story.capture;
+fn capture(analysis: &Analysis) -> Value {
+    let capture = &analysis.capture;
     json!({
         "format": capture.format,
         "start_ns": capture.start.as_nanos() as u64,
@@ -76,8 +76,8 @@ fn capture(story: &Story) -> Value {
     })
 }
 
-fn addresses(story: &Story) -> Vec<Value> {
-    let addresses = story.endpoints.iter();
+fn addresses(analysis: &Analysis) -> Vec<Value> {
+    let addresses = analysis.endpoints.iter();
     addresses
         .map(|endpoint| json!({ "address": endpoint.address }))
         .collect()
@@ -173,8 +173,8 @@ fn anomaly(anomaly: &Anomaly) -> Value {
     })
 }
 
-fn packet(story: &Story, id: PacketId) -> Value {
-    let packet = &story[id];
+fn packet(analysis: &Analysis, id: PacketId) -> Value {
+    let packet = &analysis[id];
     json!({
         "time_ns": packet.time,
         "flight_ns": packet.flight,
@@ -189,7 +189,7 @@ fn packet(story: &Story, id: PacketId) -> Value {
         "destination": packet.destination.value(),
         "psn": packet.psn.value(),
         "length": packet.length,
-        "syndrome": story.heads.syndrome(packet).map(wire::Syndrome::byte),
-        "comment": story.comment(id),
+        "syndrome": analysis.heads.syndrome(packet).map(wire::Syndrome::byte),
+        "comment": analysis.comment(id),
     })
 }

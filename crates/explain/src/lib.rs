@@ -2,16 +2,16 @@
 //!
 //! ```no_run
 //! let file = std::fs::File::open("trace.pcapng")?;
-//! let story = explain::Story::read(file)?;
-//! for anomaly in &story.anomalies {
+//! let analysis = explain::Analysis::read(file)?;
+//! for anomaly in &analysis.anomalies {
 //!     println!("{} ({})", anomaly.sentence, anomaly.kind.explanation().rule);
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! A frame of the file (`capture`) becomes a packet in a lane (`collect`), two lanes become a
-//! connection (`pairing`), and packets become messages with their outcome (`analysis`). The result
-//! is a [`Story`]. The text for the terminal, the JSON and the page are made from it.
+//! connection (`pairing`), and packets become messages with their outcome (`findings`). The result
+//! is an [`Analysis`]. The text for the terminal, the JSON and the page are made from it.
 #![forbid(unsafe_code)]
 
 mod analysis;
@@ -20,6 +20,7 @@ mod capture;
 mod collect;
 mod connection;
 mod exchange;
+mod findings;
 mod handshake;
 mod head;
 mod id;
@@ -32,10 +33,10 @@ mod pairing;
 mod recent_packets;
 mod segment;
 mod statistics;
-mod story;
 pub mod terminal;
 mod words;
 
+pub use analysis::{Analysis, CaptureSummary};
 pub use anomaly::{Anomaly, Explanation, Kind, Severity};
 pub use capture::ReadError;
 pub use connection::{Connection, End, Endpoint, Pairing, QueuePair, Side, State, StateChange};
@@ -45,7 +46,6 @@ pub use id::{AnomalyId, ConnectionId, EndpointId, MessageId, PacketId, QueuePair
 pub use message::{Message, Outcome, describe};
 pub use packet::{Marks, Packet, Role};
 pub use statistics::{AnswerTimes, OpcodeCount, Statistics};
-pub use story::{CaptureSummary, Story};
 
 /// Compiles and runs the example of the front page in the registry.
 #[cfg(doctest)]

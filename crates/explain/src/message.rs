@@ -1,7 +1,7 @@
 //! One message: the packets of one work request.
 
 use serde::Serialize;
-use wire::{Companion, Opcode, Operation, Psn, Transport};
+use wire::{Modifier, Opcode, Operation, Psn, Transport};
 
 use crate::connection::Side;
 use crate::id::{ConnectionId, PacketId};
@@ -18,7 +18,7 @@ pub struct Message {
     /// The operation.
     pub operation: Operation,
     /// Additional data of the operation.
-    pub companion: Companion,
+    pub modifier: Modifier,
     /// Its outcome.
     pub outcome: Outcome,
     /// The PSN of its first packet.
@@ -62,17 +62,17 @@ impl Message {
 
     /// Its name in programs: `SEND`, `RDMA WRITE with immediate` and so on.
     pub fn name(&self) -> &'static str {
-        name_of(self.operation, self.companion)
+        name_of(self.operation, self.modifier)
     }
 }
 
 /// The name of the message that a packet of this opcode belongs to.
-pub(crate) fn name_of(operation: Operation, companion: Companion) -> &'static str {
-    match (operation, companion) {
-        (Operation::Send, Companion::None) => "SEND",
-        (Operation::Send, Companion::Immediate) => "SEND with immediate",
-        (Operation::Send, Companion::Invalidate) => "SEND with invalidate",
-        (Operation::Write, Companion::Immediate) => "RDMA WRITE with immediate",
+pub(crate) fn name_of(operation: Operation, modifier: Modifier) -> &'static str {
+    match (operation, modifier) {
+        (Operation::Send, Modifier::None) => "SEND",
+        (Operation::Send, Modifier::Immediate) => "SEND with immediate",
+        (Operation::Send, Modifier::Invalidate) => "SEND with invalidate",
+        (Operation::Write, Modifier::Immediate) => "RDMA WRITE with immediate",
         (Operation::Write, _) => "RDMA WRITE",
         (Operation::ReadRequest | Operation::ReadResponse, _) => "RDMA READ",
         (Operation::CompareSwap, _) => "COMPARE & SWAP",
@@ -92,7 +92,7 @@ pub fn describe(opcode: Opcode) -> String {
         Operation::ReadRequest => return "RDMA READ request".to_owned(),
         Operation::ReadResponse => "RDMA READ response",
         Operation::CongestionNotification => return "CNP".to_owned(),
-        other => name_of(other, Companion::None),
+        other => name_of(other, Modifier::None),
     };
     let spans = matches!(
         opcode.operation(),
@@ -103,12 +103,12 @@ pub fn describe(opcode: Opcode) -> String {
     } else {
         String::new()
     };
-    let companion = match opcode.companion() {
-        Companion::None => "",
-        Companion::Immediate => " Imm",
-        Companion::Invalidate => " Inv",
+    let modifier = match opcode.modifier() {
+        Modifier::None => "",
+        Modifier::Immediate => " Imm",
+        Modifier::Invalidate => " Inv",
     };
-    format!("{name}{position}{companion}")
+    format!("{name}{position}{modifier}")
 }
 
 /// The outcome of a message.

@@ -10,7 +10,7 @@ use wire::{Opcode, Psn, Qpn};
 use crate::connection::Side;
 use crate::id::{ConnectionId, MessageId};
 
-/// A packet of RoCEv2. Its headers are kept elsewhere, see [`Story::head`](crate::Story::head).
+/// A packet of RoCEv2. Its headers are kept elsewhere, see [`Analysis::head`](crate::Analysis::head).
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// When it was captured, in nanoseconds since the first packet of the capture.

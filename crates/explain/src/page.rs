@@ -1,4 +1,4 @@
-//! The story as a self-contained HTML page with an interactive ladder diagram.
+//! The analysis as a self-contained HTML page with an interactive ladder diagram.
 //!
 //! The page needs no network: style, script and data are inside. A capture may contain anything, so
 //! none of it becomes markup: the data is JSON in an element that browsers don't execute, the script
@@ -11,7 +11,7 @@ mod lifeline;
 
 use std::io::{self, Write};
 
-use crate::story::Story;
+use crate::analysis::Analysis;
 use content::Content;
 
 const TEMPLATE: &str = include_str!("page/page.html");
@@ -30,8 +30,8 @@ const SCRIPTS: [&str; 9] = [
     include_str!("page/page.js"),
 ];
 
-impl Story {
-    /// Writes the story as a page for a browser. The title is usually the name of the capture.
+impl Analysis {
+    /// Writes the analysis as a page for a browser. The title is usually the name of the capture.
     pub fn write_page(&self, title: &str, to: &mut impl Write) -> io::Result<()> {
         let nonce = nonce()?;
         // One pass: inserted text is not searched for placeholders.
@@ -46,7 +46,7 @@ impl Story {
                 "script" => SCRIPTS
                     .iter()
                     .try_for_each(|part| to.write_all(part.as_bytes()))?,
-                "story" => json::write(&Content::of(self), to)?,
+                "analysis" => json::write(&Content::of(self), to)?,
                 other => unreachable!("the page has no place for {other}"),
             }
             to.write_all(rest.as_bytes())?;

@@ -1,4 +1,4 @@
-//! The story as text for a terminal.
+//! The analysis as text for a terminal.
 
 mod anomalies;
 mod fold;
@@ -11,10 +11,10 @@ use std::fmt::Write as _;
 
 use wire::Qpn;
 
+use crate::analysis::Analysis;
 use crate::anomaly::Severity;
 use crate::connection::Connection;
 use crate::id::ConnectionId;
-use crate::story::Story;
 pub use crate::words::grouped;
 use crate::words::{bytes, count, duration};
 
@@ -58,62 +58,67 @@ impl View {
         self.width.max(Self::NARROWEST)
     }
 
-    fn shows(&self, story: &Story, connection: &Connection) -> bool {
+    fn shows(&self, analysis: &Analysis, connection: &Connection) -> bool {
         let Some(wanted) = self.queue_pair else {
             return true;
         };
         let numbers = connection.ends.iter().filter_map(|end| end.queue_pair);
-        numbers.into_iter().any(|id| story[id].number == wanted)
+        numbers.into_iter().any(|id| analysis[id].number == wanted)
     }
 
     fn shows_time(&self, time: u64) -> bool {
         (self.from..=self.to).contains(&time)
     }
 
-    fn connections(&self, story: &Story) -> Vec<ConnectionId> {
-        let all = (0..story.connections.len()).map(ConnectionId::new);
-        all.filter(|&id| self.shows(story, &story[id])).collect()
+    fn connections(&self, analysis: &Analysis) -> Vec<ConnectionId> {
+        let all = (0..analysis.connections.len()).map(ConnectionId::new);
+        all.filter(|&id| self.shows(analysis, &analysis[id]))
+            .collect()
     }
 }
 
-/// The whole story, with colours. Print it through a stream that removes them when needed.
-pub fn render(story: &Story, view: &View) -> String {
-    let mut text = summary(story);
-    if story.packets.is_empty() {
-        text.push_str(&without_packets(story, view));
+/// The whole analysis, with colours. Print it through a stream that removes them when needed.
+pub fn render(analysis: &Analysis, view: &View) -> String {
+    let mut text = summary(analysis);
+    if analysis.packets.is_empty() {
+        text.push_str(&without_packets(analysis, view));
         return text;
     }
-    let connections = view.connections(story);
+    let connections = view.connections(analysis);
     if connections.is_empty() {
         text.push_str("\nNo connection has that queue pair.\n");
         return text;
     }
-    text.push_str(&lists::connections(story, view, &connections));
-    text.push_str(&lists::messages(story, view));
-    text.push_str(&anomalies::list(story, view));
+    text.push_str(&lists::connections(analysis, view, &connections));
+    text.push_str(&lists::messages(analysis, view));
+    text.push_str(&anomalies::list(analysis, view));
     if view.ladder > 0 {
-        text.push_str(&ladder::draw(story, view, &connections));
+        text.push_str(&ladder::draw(analysis, view, &connections));
     }
     text
 }
 
-fn summary(story: &Story) -> String {
+fn summary(analysis: &Analysis) -> String {
     let mut text = String::new();
-    let capture = &story.capture;
+    let capture = &analysis.capture;
     let headline = format!(
         "{} of RoCEv2 in {}",
-        count(story.statistics.packets, "packet", "packets"),
+        count(analysis.statistics.packets, "packet", "packets"),
         duration(capture.duration)
     );
     let parts = [
-        count(story.endpoints.len() as u64, "address", "addresses"),
-        count(story.connections.len() as u64, "connection", "connections"),
-        count(story.messages.len() as u64, "message", "messages"),
-        format!("{} of data", bytes(story.statistics.payload)),
+        count(analysis.endpoints.len() as u64, "address", "addresses"),
+        count(
+            analysis.connections.len() as u64,
+            "connection",
+            "connections",
+        ),
+        count(analysis.messages.len() as u64, "message", "messages"),
+        format!("{} of data", bytes(analysis.statistics.payload)),
     ];
     let _ = writeln!(text, "{}: {}.", paint(STRONG, headline), parts.join(", "));
-    let _ = writeln!(text, "{}", summary_sentence(story));
-    let times = &story.statistics.answer_times;
+    let _ = writeln!(text, "{}", summary_sentence(analysis));
+    let times = &analysis.statistics.answer_times;
     let (shortest, longest) = (duration(times.minimum), duration(times.maximum));
     let _ = match times.count {
         0 => Ok(()),
@@ -131,7 +136,7 @@ fn summary(story: &Story) -> String {
         text,
         "The {} file has {frames}{}.",
         capture.format,
-        others(story)
+        others(analysis)
     );
     for remark in &capture.remarks {
         let _ = writeln!(text, "{} {remark}", paint(STRONG, "note:"));
@@ -139,16 +144,16 @@ fn summary(story: &Story) -> String {
     text
 }
 
-fn others(story: &Story) -> String {
+fn others(analysis: &Analysis) -> String {
     let mut parts = Vec::new();
-    if story.capture.foreign > 0 {
+    if analysis.capture.foreign > 0 {
         parts.push(format!(
             "{} of something else",
-            grouped(story.capture.foreign)
+            grouped(analysis.capture.foreign)
         ));
     }
-    if story.capture.seen_twice > 0 {
-        let again = grouped(story.capture.seen_twice);
+    if analysis.capture.seen_twice > 0 {
+        let again = grouped(analysis.capture.seen_twice);
         parts.push(format!("{again} of packets seen at another place before"));
     }
     if parts.is_empty() {
@@ -159,9 +164,9 @@ fn others(story: &Story) -> String {
 }
 
 /// The one-sentence summary.
-fn summary_sentence(story: &Story) -> String {
+fn summary_sentence(analysis: &Analysis) -> String {
     let number = |severity| {
-        let found = story.anomalies.iter();
+        let found = analysis.anomalies.iter();
         found
             .filter(|anomaly| anomaly.kind.severity() == severity)
             .count() as u64
@@ -181,7 +186,7 @@ fn summary_sentence(story: &Story) -> String {
     if notes > 0 {
         parts.push(count(notes, "remark", "remarks"));
     }
-    if parts.is_empty() && story.packets.is_empty() {
+    if parts.is_empty() && analysis.packets.is_empty() {
         "There is nothing to explain.".to_owned()
     } else if parts.is_empty() {
         paint(GOOD, "Nothing went wrong.")
@@ -190,8 +195,8 @@ fn summary_sentence(story: &Story) -> String {
     }
 }
 
-fn without_packets(story: &Story, view: &View) -> String {
-    let mut text = anomalies::list(story, view);
+fn without_packets(analysis: &Analysis, view: &View) -> String {
+    let mut text = anomalies::list(analysis, view);
     text.push_str(
         "
 No packet of this capture is RoCEv2: none goes to UDP port 4791. To get some:

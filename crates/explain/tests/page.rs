@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use explain::Story;
+use explain::Analysis;
 use serde_json::Value;
 
 fn captures() -> Vec<PathBuf> {
@@ -18,9 +18,9 @@ fn captures() -> Vec<PathBuf> {
         .collect()
 }
 
-fn page_of(story: &Story, title: &str) -> String {
+fn page_of(analysis: &Analysis, title: &str) -> String {
     let mut page = Vec::new();
-    story
+    analysis
         .write_page(title, &mut page)
         .expect("writing to memory succeeds");
     String::from_utf8(page).expect("the page is text")
@@ -28,7 +28,7 @@ fn page_of(story: &Story, title: &str) -> String {
 
 /// The data of the page's script.
 fn data_of(page: &str) -> Value {
-    let begin = "<script id=\"story\" type=\"application/json\">";
+    let begin = "<script id=\"analysis\" type=\"application/json\">";
     let (_, behind) = page.split_once(begin).expect("the page contains the data");
     let (data, _) = behind.split_once("</script>").expect("the data has an end");
     serde_json::from_str(data).expect("the data is JSON")
@@ -38,8 +38,8 @@ fn data_of(page: &str) -> Value {
 fn page_contains_all_data_of_every_capture() {
     for path in captures() {
         let name = path.display();
-        let story = Story::read(fs::File::open(&path).expect("a file")).expect("a capture");
-        let page = page_of(&story, "title");
+        let analysis = Analysis::read(fs::File::open(&path).expect("a file")).expect("a capture");
+        let page = page_of(&analysis, "title");
         assert!(!page.contains("{{"), "{name}: every place is filled in");
         assert_eq!(
             page.matches("<script").count(),
@@ -48,19 +48,23 @@ fn page_contains_all_data_of_every_capture() {
         );
 
         let data = data_of(&page);
-        assert_eq!(data["packets"]["count"], story.packets.len(), "{name}");
+        assert_eq!(data["packets"]["count"], analysis.packets.len(), "{name}");
         let length = |list: &str| data[list].as_array().map(Vec::len);
         assert_eq!(
             length("connections"),
-            Some(story.connections.len()),
+            Some(analysis.connections.len()),
             "{name}"
         );
-        assert_eq!(length("anomalies"), Some(story.anomalies.len()), "{name}");
+        assert_eq!(
+            length("anomalies"),
+            Some(analysis.anomalies.len()),
+            "{name}"
+        );
         // Eight bytes per packet in base64: three bytes become four characters.
         let times = data["packets"]["time"].as_str().expect("a column is text");
         assert_eq!(
             times.len(),
-            (story.packets.len() * 8).div_ceil(3) * 4,
+            (analysis.packets.len() * 8).div_ceil(3) * 4,
             "{name}"
         );
     }
@@ -69,7 +73,7 @@ fn page_contains_all_data_of_every_capture() {
 #[test]
 fn placeholder_in_the_title_is_not_expanded() {
     let path = captures().pop().expect("there are captures");
-    let story = Story::read(fs::File::open(path).expect("a file")).expect("a capture");
-    let page = page_of(&story, "{{story}}{{nonce}}");
-    assert!(page.contains("<h1>{{story}}{{nonce}}</h1>"));
+    let analysis = Analysis::read(fs::File::open(path).expect("a file")).expect("a capture");
+    let page = page_of(&analysis, "{{analysis}}{{nonce}}");
+    assert!(page.contains("<h1>{{analysis}}{{nonce}}</h1>"));
 }

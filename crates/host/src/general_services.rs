@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::{
     Access, Address, Attributes, Buffer, Completion, CompletionQueue, Destination, Device, Id,
-    Kind, ObjectError, QueuePairInit, ReceiveRequest, Registration, Segment, SendFlags,
+    ObjectError, QueuePairInit, QueuePairType, ReceiveRequest, Registration, Segment, SendFlags,
     SendRequest, State, Status, Work,
 };
 use wire::{Gid, Psn, Qpn, QueueKey, grh, mad};
@@ -44,7 +44,7 @@ impl GeneralServices {
             max_sends: SENDS,
             max_receives: RECEIVES,
             max_inline: mad::LENGTH as u32,
-            ..QueuePairInit::new(Kind::Management, domain, completions)
+            ..QueuePairInit::new(QueuePairType::Management, domain, completions)
         })?;
         bring_up(device);
         let services = Self {

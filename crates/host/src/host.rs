@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use cm::{Instruction, Manager, Recipient};
 use engine::{Arrival, AsyncEvent, Device, Event, ObjectError, Transmit};
-use wire::Checker;
+use wire::IcrcChecker;
 
 use crate::general_services::{GeneralServices, SENDS};
 use crate::pending::{Message, Pending};
@@ -26,7 +26,7 @@ pub struct Host {
     manager: Manager,
     general_services: GeneralServices,
     pending: Pending,
-    checker: Checker,
+    checker: IcrcChecker,
     /// The communication IDs of this process, if other processes may share the addresses.
     slice: Option<cm::Slice>,
 }
@@ -42,19 +42,19 @@ impl Host {
             manager: Manager::new(config.manager),
             general_services,
             pending: Pending::default(),
-            checker: Checker::new(),
+            checker: IcrcChecker::new(),
             slice,
         })
     }
 
     /// The device, for changes.
-    pub fn device(&mut self) -> &mut Device {
+    pub fn device_mut(&mut self) -> &mut Device {
         &mut self.device
     }
 
     /// The device, read-only.
     #[must_use]
-    pub fn peek(&self) -> &Device {
+    pub fn device(&self) -> &Device {
         &self.device
     }
 
@@ -77,7 +77,7 @@ impl Host {
     ///
     /// A message that another process forwarded (`forwarded`) was looked up there. Only a request
     /// is looked up again: the process that reserved its service may not listen yet.
-    pub fn set_aside(&mut self, arrival: &Arrival, packet: &[u8], forwarded: bool) -> bool {
+    pub fn hold_for_lookup(&mut self, arrival: &Arrival, packet: &[u8], forwarded: bool) -> bool {
         let recipient = match routing::recipient(packet) {
             Some(recipient) if !self.is_ours(recipient) => recipient,
             _ => return false,
@@ -93,14 +93,19 @@ impl Host {
     }
 
     /// The next message whose owner the caller must look up. The caller answers with
-    /// [`found`](Self::found).
+    /// [`finish_lookup`](Self::finish_lookup).
     pub fn poll_lookup(&mut self, now: Instant) -> Option<Message> {
         self.pending.poll(now)
     }
 
     /// Reports the owner of a message. Returns the message if this host must handle it now.
     #[must_use]
-    pub fn found(&mut self, now: Instant, message: Message, owner: Owner) -> Option<Message> {
+    pub fn finish_lookup(
+        &mut self,
+        now: Instant,
+        message: Message,
+        owner: Owner,
+    ) -> Option<Message> {
         match owner {
             Owner::Elsewhere => None,
             Owner::Here => Some(message),
@@ -118,7 +123,7 @@ impl Host {
             return true;
         };
         match recipient {
-            Recipient::Identifier(id) => slice.contains(id),
+            Recipient::CommunicationId(id) => slice.contains(id),
             Recipient::Listener(service) => self.manager.is_listening(service),
             Recipient::Everyone => false,
         }
@@ -186,11 +191,11 @@ impl Host {
     /// the device are executed here.
     pub fn poll_instruction(&mut self) -> Option<Instruction> {
         while let Some(instruction) = self.manager.poll_instruction() {
-            let Instruction::BreakQueuePair { qpn, .. } = instruction else {
+            let Instruction::MoveToError { qpn, .. } = instruction else {
                 return Some(instruction);
             };
             // The application may have destroyed the queue pair. Then there is nothing to do.
-            let _ = self.device.break_queue_pair(qpn);
+            let _ = self.device.move_to_error(qpn);
         }
         None
     }

@@ -6,7 +6,7 @@
 //!
 //! Management datagrams pass through the engine like all others, so captures, faults and checksums
 //! apply to them too. All processes at an address share queue pair 1. A message that another
-//! process may own is not handled at once: [`Host::set_aside`] keeps it, and [`Host::poll_lookup`]
+//! process may own is not handled at once: [`Host::hold_for_lookup`] keeps it, and [`Host::poll_lookup`]
 //! asks the caller to find its owner, because only the caller knows the other processes.
 
 #![forbid(unsafe_code)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use net::Envelope;
 use net::share::Member;
 use net::socket::{Inbox, Receiver, Sender};
-use wire::{Checker, Opcode, PacketHead, Psn, Qpn, ROCE_PORT, icrc};
+use wire::{IcrcChecker, Opcode, PacketHead, Psn, Qpn, ROCE_PORT, icrc};
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
@@ -53,7 +53,7 @@ struct Row<'s> {
     packets: usize,
     destination: u32,
     inbox: Inbox,
-    checker: Checker,
+    checker: IcrcChecker,
 }
 
 impl<'s> Row<'s> {
@@ -65,7 +65,7 @@ impl<'s> Row<'s> {
             packets,
             destination: 0x11,
             inbox: Inbox::default(),
-            checker: Checker::new(),
+            checker: IcrcChecker::new(),
         }
     }
 

@@ -41,7 +41,7 @@ pub struct Record<'a> {
     /// From whom to whom.
     pub flow: &'a Flow,
     /// What the IPv4 header says about fragments: how the packet was sealed, or what
-    /// [`wire::Checker`] recovered. [`Fragmentation::NONE`] over IPv6.
+    /// [`wire::IcrcChecker`] recovered. [`Fragmentation::NONE`] over IPv6.
     pub fragmentation: Fragmentation,
     /// Type of service in IPv4, traffic class in IPv6.
     pub traffic_class: u8,

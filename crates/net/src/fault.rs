@@ -49,7 +49,7 @@ mod spec;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use wire::{Bth, Checker, Flow, ICRC_LENGTH, ROCE_PORT, icrc};
+use wire::{Bth, Flow, ICRC_LENGTH, IcrcChecker, ROCE_PORT, icrc};
 use zerocopy::FromBytes;
 
 pub use delay::DelayLine;
@@ -141,7 +141,7 @@ pub struct Faults {
     counts: FaultCounts,
     /// Where to put the wrong bit.
     place: Random,
-    checker: Checker,
+    checker: IcrcChecker,
 }
 
 /// How far a rule has come.
@@ -170,7 +170,7 @@ impl Faults {
             progress: progress.collect(),
             counts: FaultCounts::default(),
             place: Random::new(spec.seed(), 0),
-            checker: Checker::new(),
+            checker: IcrcChecker::new(),
             spec,
         }
     }

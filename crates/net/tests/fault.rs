@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use net::Direction::{Receive, Transmit};
 use net::fault::{DelayLine, FaultCounts, FaultSpec, Faults, Verdict};
 use proptest::prelude::*;
-use wire::{Checker, Flow, Opcode, PacketHead, Psn, Qpn, icrc};
+use wire::{Flow, IcrcChecker, Opcode, PacketHead, Psn, Qpn, icrc};
 
 const FLOW: Flow = Flow {
     source: std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)),
@@ -118,7 +118,7 @@ fn what_is_late_names_the_time() {
 fn a_damaged_packet_differs_in_one_bit_and_never_gets_in() {
     let now = Instant::now();
     let mut faults = faults("corrupt:rate=100%");
-    let mut checker = Checker::new();
+    let mut checker = IcrcChecker::new();
     let original = send(7);
     for _ in 0..20_000 {
         let verdict = faults.apply(now, Transmit, &original);

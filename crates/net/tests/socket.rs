@@ -8,7 +8,7 @@ use std::time::Duration;
 use net::Envelope;
 use net::poll::{Interest, wait};
 use net::socket::{Inbox, Receiver, SendError, Sender, SocketError};
-use wire::{Checker, Flow, Opcode, PacketHead, Psn, Qpn, ROCE_PORT, icrc};
+use wire::{Flow, IcrcChecker, Opcode, PacketHead, Psn, Qpn, ROCE_PORT, icrc};
 
 /// Packets as the engine makes them: packet *i* is sealed for the identification *i*.
 fn batch(flow: &Flow, packets: u16, payload: usize) -> (usize, Vec<u8>) {
@@ -48,7 +48,7 @@ fn arrivals(receiver: &Receiver, inbox: &mut Inbox) -> (Vec<(Envelope, Vec<u8>)>
 
 /// The identification that each packet had in its IPv4 header, after its ICRC was verified.
 fn identifications(packets: &[(Envelope, Vec<u8>)]) -> Vec<u16> {
-    let mut checker = Checker::new();
+    let mut checker = IcrcChecker::new();
     let check = |(envelope, packet): &(Envelope, Vec<u8>)| {
         let fragmentation = checker
             .check(&envelope.flow, packet)

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use crate::detour::{LONGEST, SHOWN};
 
 /// As many links as the kernel follows in one path.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// A path of limited length. Nothing is allocated: `open` may be called where that is forbidden.
 struct Buffer {
@@ -97,7 +97,7 @@ impl Walk {
                 continue;
             }
             links += 1;
-            if links > MOST_LINKS {
+            if links > MAX_LINKS {
                 return None;
             }
             self.follow(target)?;

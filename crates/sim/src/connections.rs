@@ -20,7 +20,7 @@ mod traffic;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cm::{Load, Manager, State};
+use cm::{Manager, State, TableSizes};
 use engine::{Config, Device};
 use host::Host;
 
@@ -163,7 +163,7 @@ impl Connections {
             shares_addresses: self.shared,
         })?;
         if let Some(bug) = self.bug.and_then(Bug::of_device) {
-            host.device().sabotage(bug);
+            host.device_mut().sabotage(bug);
         }
         if let Some(bug) = self.bug.and_then(Bug::of_manager) {
             host.manager().sabotage(bug);
@@ -306,8 +306,8 @@ impl Connections {
             }
             manager.destroy(now, id)?;
         }
-        if manager.load() != Load::default() {
-            let left = format!("host {host} is left with {:?}", manager.load());
+        if manager.table_sizes() != TableSizes::default() {
+            let left = format!("host {host} is left with {:?}", manager.table_sizes());
             return Err(CheckError::new(left));
         }
         process.stop(device)?;

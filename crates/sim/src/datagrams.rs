@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use engine::{
-    Access, Address, Bug, CompletionQueue, Config, Destination, Id, Kind, QueuePairInit,
+    Access, Address, Bug, CompletionQueue, Config, Destination, Id, QueuePairInit, QueuePairType,
     ReceiveRequest, Segment, SendFlags, SendRequest, Work,
 };
 use wire::{Gid, Key, PathMtu, Qpn, QueueKey, grh};
@@ -137,7 +137,7 @@ impl Datagrams {
             ..crate::cluster::draw_config(&mut self.rng, address)
         };
         let host = self.world.add_host(address, config);
-        if let (Some(bug), Some(device)) = (bug, self.world.device(host)) {
+        if let (Some(bug), Some(device)) = (bug, self.world.device_mut(host)) {
             device.sabotage(bug);
         }
         for _ in 0..self.rng.between(1, 2) {
@@ -154,11 +154,11 @@ impl Datagrams {
         let joined: Vec<usize> = (0..self.groups.len())
             .filter(|_| self.rng.percent(50))
             .collect();
-        let device = self.world.device(host).ok_or_else(dead)?;
+        let device = self.world.device_mut(host).ok_or_else(dead)?;
         let domain = device.allocate_domain()?;
         let queue = device.create_completion_queue(10_000)?;
         let region = device.register(domain, memory.buffer(), memory.base, Access::LOCAL_WRITE)?;
-        let mut init = QueuePairInit::new(Kind::Ud, domain, queue);
+        let mut init = QueuePairInit::new(QueuePairType::Ud, domain, queue);
         init.max_receives = DEPTH as u32;
         let number = device.create_queue_pair(init)?;
         open(device, number, queue_key)?;
@@ -233,7 +233,7 @@ impl Datagrams {
             let Some(block) = found else { return Ok(()) };
             self.next_id += 1;
             let request = ReceiveRequest::new(self.next_id, self.segments(member, &block));
-            let device = self.world.device(host).ok_or_else(dead)?;
+            let device = self.world.device_mut(host).ok_or_else(dead)?;
             device.post_receive(number, request).map_err(refused)?;
             self.members[member].posted.push_back((self.next_id, block));
         }
@@ -291,7 +291,7 @@ impl Datagrams {
             oversize,
             block,
         });
-        let device = self.world.device(host).ok_or_else(dead)?;
+        let device = self.world.device_mut(host).ok_or_else(dead)?;
         device.post_send(number, request).map_err(refused)
     }
 

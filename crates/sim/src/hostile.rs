@@ -9,7 +9,9 @@ mod victim;
 
 use std::time::Duration;
 
-use engine::{Arrival, Destination, Kind, Remote, Segment, SendRequest, State, Work, transmit};
+use engine::{
+    Arrival, Destination, QueuePairType, Remote, Segment, SendRequest, State, Work, transmit,
+};
 use wire::{NakCode, Packet, Syndrome};
 
 use crate::input::Input;
@@ -147,7 +149,7 @@ impl Attack {
             key: region.key,
         };
         let mut request = SendRequest::new(2, work).with([segment]);
-        if pair.kind == Kind::Ud {
+        if pair.kind == QueuePairType::Ud {
             request = request.to(Destination {
                 address: engine::Address::new(gid(THEIRS), 0),
                 queue_pair: pair.peer,

@@ -87,7 +87,7 @@ impl Attack {
         let manager = host.manager();
         manager.add_address(OURS);
         let id = manager
-            .create(PortSpace::Tcp, cm::Kind::ReliableConnection)
+            .create(PortSpace::Tcp, cm::QueuePairType::ReliableConnection)
             .expect("a first id");
         manager.bind(id, (OURS, 7174).into()).expect("a free port");
         manager.listen(id, 4).expect("a bound id");
@@ -202,7 +202,7 @@ impl Attack {
     fn receive(&mut self, packet: &[u8], forwarded: bool) {
         self.packets += 1;
         let arrival = Arrival::new(flow());
-        if !self.host.set_aside(&arrival, packet, forwarded) {
+        if !self.host.hold_for_lookup(&arrival, packet, forwarded) {
             self.host.handle_datagram(self.now, &arrival, packet);
         }
     }
@@ -215,7 +215,7 @@ impl Attack {
     /// Fetches all outputs, as a driver does.
     fn pump(&mut self) {
         while let Some(message) = self.host.poll_lookup(self.now) {
-            if let Some(ours) = self.host.found(self.now, message, self.owner) {
+            if let Some(ours) = self.host.finish_lookup(self.now, message, self.owner) {
                 self.host
                     .handle_datagram(self.now, &ours.arrival, &ours.packet);
             }
@@ -236,7 +236,7 @@ impl Attack {
 
     /// Queue pair 1 works, and a request is answered.
     fn check_answer(&mut self) {
-        let state = self.host.peek().queue_pair(Qpn::GSI);
+        let state = self.host.device().queue_pair(Qpn::GSI);
         let state = state.map(engine::QueuePair::state);
         assert_eq!(state, Some(State::ReadyToSend), "queue pair 1 left RTS");
         self.owner = Owner::Nobody;
@@ -294,7 +294,7 @@ fn message_in(packet: &[u8]) -> Option<Message> {
 
 #[cfg(test)]
 mod tests {
-    use wire::cm::{DisconnectRequest, RefusedMessage, Reject};
+    use wire::cm::{DisconnectRequest, Reject, RejectedMessage};
 
     use super::*;
     use crate::rng::Rng;
@@ -366,14 +366,14 @@ mod tests {
         attack.wait(Duration::from_millis(100));
         let manager = attack.host.manager();
         let id = manager
-            .create(PortSpace::Tcp, cm::Kind::ReliableConnection)
+            .create(PortSpace::Tcp, cm::QueuePairType::ReliableConnection)
             .expect("an id");
         manager.bind(id, (OURS, 9).into()).expect("a free port");
         manager.listen(id, 4).expect("a bound id");
         // The look-up finds that the service is ours now.
         let message = attack.host.poll_lookup(attack.now).expect("it is due");
         assert!(attack.host.is_ours(message.recipient));
-        let ours = attack.host.found(attack.now, message, Owner::Here);
+        let ours = attack.host.finish_lookup(attack.now, message, Owner::Here);
         let ours = ours.expect("it must be handled here");
         attack
             .host
@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn queue_pair_1_in_error_does_not_repost_flushed_receives() {
         let mut attack = Attack::new();
-        let broken = attack.host.device().break_queue_pair(Qpn::GSI);
+        let broken = attack.host.device_mut().move_to_error(Qpn::GSI);
         broken.expect("queue pair 1 exists");
         attack.receive(&message_packet(&[0; mad::LENGTH]), false);
         attack.pump();
@@ -424,10 +424,10 @@ mod tests {
     #[test]
     fn rejected_connection_moves_its_queue_pair_to_error() {
         let mut attack = Attack::new();
-        let device = attack.host.device();
+        let device = attack.host.device_mut();
         let domain = device.allocate_domain().expect("a domain");
         let queue = device.create_completion_queue(4).expect("a queue");
-        let init = engine::QueuePairInit::new(engine::Kind::Rc, domain, queue);
+        let init = engine::QueuePairInit::new(engine::QueuePairType::Rc, domain, queue);
         let number = device.create_queue_pair(init).expect("a queue pair");
         let initialized = engine::Attributes {
             state: Some(State::Initialized),
@@ -452,13 +452,13 @@ mod tests {
         let reject = Reject {
             local_id: reply.remote_id,
             remote_id: reply.local_id,
-            message: RefusedMessage::Reply,
+            message: RejectedMessage::Reply,
             reason: RejectReason::Consumer,
             ..Reject::default()
         };
         attack.receive(&message_packet(&Message::from(reject).emit(1)), false);
         attack.pump();
-        let state = attack.host.peek().queue_pair(number);
+        let state = attack.host.device().queue_pair(number);
         assert_eq!(state.map(engine::QueuePair::state), Some(State::Error));
     }
 

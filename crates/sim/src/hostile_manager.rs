@@ -12,7 +12,7 @@ mod victim;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use cm::{Arrival, Load};
+use cm::{Arrival, TableSizes};
 use wire::mad;
 
 use crate::input::Input;
@@ -103,8 +103,8 @@ fn draw_arrival(input: &mut Input<'_>) -> Arrival {
     }
 }
 
-fn nothing() -> Load {
-    Load::default()
+fn nothing() -> TableSizes {
+    TableSizes::default()
 }
 
 #[cfg(test)]

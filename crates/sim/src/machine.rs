@@ -29,19 +29,19 @@ impl From<Host> for Machine {
 
 impl Machine {
     /// The device.
-    pub fn device(&mut self) -> &mut Device {
+    pub fn device_mut(&mut self) -> &mut Device {
         match self {
             Machine::Bare(device) => device,
-            Machine::Managed(host) => host.device(),
+            Machine::Managed(host) => host.device_mut(),
         }
     }
 
     /// The device, read-only.
     #[must_use]
-    pub fn peek(&self) -> &Device {
+    pub fn device(&self) -> &Device {
         match self {
             Machine::Bare(device) => device,
-            Machine::Managed(host) => host.peek(),
+            Machine::Managed(host) => host.device(),
         }
     }
 
@@ -57,7 +57,7 @@ impl Machine {
         match self {
             Machine::Bare(device) => device.handle_datagram(now, arrival, packet),
             Machine::Managed(host) => {
-                if !host.set_aside(arrival, packet, false) {
+                if !host.hold_for_lookup(arrival, packet, false) {
                     host.handle_datagram(now, arrival, packet);
                 }
             }

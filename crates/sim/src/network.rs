@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wire::{Checker, Flow, ICRC_LENGTH, icrc};
+use wire::{Flow, ICRC_LENGTH, IcrcChecker, icrc};
 
 use crate::rng::Rng;
 
@@ -100,7 +100,7 @@ pub struct Delivery {
 pub struct Network {
     faults: Faults,
     rng: Rng,
-    checker: Checker,
+    checker: IcrcChecker,
     /// Corruptions that the ICRC can't detect. They were not applied.
     pub undetectable: u64,
 }
@@ -112,7 +112,7 @@ impl Network {
         Self {
             faults,
             rng,
-            checker: Checker::new(),
+            checker: IcrcChecker::new(),
             undetectable: 0,
         }
     }
@@ -285,7 +285,9 @@ mod tests {
         let outcomes = fates(faults, Duration::ZERO);
         assert!(count(&outcomes, Fate::Corrupted) > 900);
         for (fate, deliveries) in outcomes {
-            let intact = Checker::new().check(&flow(), &deliveries[0].bytes).is_ok();
+            let intact = IcrcChecker::new()
+                .check(&flow(), &deliveries[0].bytes)
+                .is_ok();
             assert_eq!(intact, fate == Fate::Delivered);
         }
     }

@@ -1,8 +1,8 @@
 //! A completion queue that overruns because it is not polled.
 
 use engine::{
-    Access, AsyncEvent, Bug, CompletedWork, CompletionQueue, Config, Event, Id, Kind,
-    QueuePairInit, Remote, SendRequest, State, Status, Work,
+    Access, AsyncEvent, Bug, CompletedWork, CompletionQueue, Config, Event, Id, QueuePairInit,
+    QueuePairType, Remote, SendRequest, State, Status, Work,
 };
 use std::time::Duration;
 use wire::{Gid, PathMtu, Psn, Qpn};
@@ -49,7 +49,7 @@ impl Overrun {
                 .ip()
                 .ok_or_else(|| CheckError::new("a GID has an address"))?;
             let host = world.add_host(address, config(gid, &mut rng));
-            if let (Some(bug), Some(device)) = (bug, world.device(host)) {
+            if let (Some(bug), Some(device)) = (bug, world.device_mut(host)) {
                 device.sabotage(bug);
             }
         }
@@ -70,7 +70,7 @@ impl Overrun {
     }
 
     fn add_responder(world: &mut World) -> Result<(Remote, [Qpn; QUEUE_PAIRS]), CheckError> {
-        let device = world.device(1).ok_or_else(dead)?;
+        let device = world.device_mut(1).ok_or_else(dead)?;
         let domain = device.allocate_domain()?;
         let queue = device.create_completion_queue(100)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
@@ -78,7 +78,8 @@ impl Overrun {
         let region = device.register(domain, buffer, 0x1000, access)?;
         let mut numbers = [Qpn::default(); QUEUE_PAIRS];
         for number in &mut numbers {
-            *number = device.create_queue_pair(QueuePairInit::new(Kind::Rc, domain, queue))?;
+            *number =
+                device.create_queue_pair(QueuePairInit::new(QueuePairType::Rc, domain, queue))?;
         }
         let remote = Remote {
             address: region.address,
@@ -88,14 +89,15 @@ impl Overrun {
     }
 
     fn add_requester(world: &mut World, capacity: u32) -> Result<Requester, CheckError> {
-        let device = world.device(0).ok_or_else(dead)?;
+        let device = world.device_mut(0).ok_or_else(dead)?;
         let domain = device.allocate_domain()?;
         let small = device.create_completion_queue(capacity)?;
         let large = device.create_completion_queue(1000)?;
         let mut numbers = [Qpn::default(); QUEUE_PAIRS];
         for (index, number) in numbers.iter_mut().enumerate() {
             let queue = if index == UNAFFECTED { large } else { small };
-            *number = device.create_queue_pair(QueuePairInit::new(Kind::Rc, domain, queue))?;
+            *number =
+                device.create_queue_pair(QueuePairInit::new(QueuePairType::Rc, domain, queue))?;
         }
         Ok(Requester {
             small,
@@ -112,8 +114,14 @@ impl Overrun {
                 sends: Psn::ZERO,
                 expects: Psn::ZERO,
             };
-            let device = world.device(side).ok_or_else(dead)?;
-            connect(device, numbers[side], Kind::Rc, PathMtu::Mtu1024, &peer)?;
+            let device = world.device_mut(side).ok_or_else(dead)?;
+            connect(
+                device,
+                numbers[side],
+                QueuePairType::Rc,
+                PathMtu::Mtu1024,
+                &peer,
+            )?;
         }
         Ok(())
     }
@@ -135,7 +143,7 @@ impl Overrun {
 
     fn post(&mut self, number: Qpn, id: u64) -> Result<(), CheckError> {
         let request = SendRequest::new(id, Work::Write(self.target)).inline(b"overflow");
-        let device = self.world.device(0).ok_or_else(dead)?;
+        let device = self.world.device_mut(0).ok_or_else(dead)?;
         device
             .post_send(number, request)
             .map_err(|error| CheckError::new(format!("a post failed: {error}")))
@@ -143,7 +151,7 @@ impl Overrun {
 
     /// The overrun is reported once.
     fn check_events(&mut self) -> Result<(), CheckError> {
-        let device = self.world.device(0).ok_or_else(dead)?;
+        let device = self.world.device_mut(0).ok_or_else(dead)?;
         let mut overruns = 0;
         while let Some(event) = device.poll_event() {
             if event != Event::Async(AsyncEvent::CompletionQueueError(self.requester.small)) {
@@ -161,7 +169,7 @@ impl Overrun {
 
     /// Every queue pair of the completion queue is in ERROR, also an idle one; the others are not.
     fn check_states(&self) -> Result<(), CheckError> {
-        let device = self.world.peek(0).ok_or_else(dead)?;
+        let device = self.world.device(0).ok_or_else(dead)?;
         for (index, &number) in self.requester.numbers.iter().enumerate() {
             let state = device.queue_pair(number).map(engine::QueuePair::state);
             let expected = match index {
@@ -183,7 +191,7 @@ impl Overrun {
         queue: Id<CompletionQueue>,
         expected: usize,
     ) -> Result<(), CheckError> {
-        let device = self.world.device(0).ok_or_else(dead)?;
+        let device = self.world.device_mut(0).ok_or_else(dead)?;
         for id in 1..=expected as u64 {
             let found = device.poll_completion(queue);
             let right = found.is_some_and(|found| {

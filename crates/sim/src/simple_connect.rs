@@ -1,6 +1,6 @@
 //! Brings queue pairs to RTS with fixed attributes, for runs that do not vary the connection setup.
 
-use engine::{Access, Address, Attributes, Device, Kind, ModifyError, State};
+use engine::{Access, Address, Attributes, Device, ModifyError, QueuePairType, State};
 use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 /// The peer of a queue pair, and the first PSNs.
@@ -25,11 +25,11 @@ pub(crate) const ALL_RIGHTS: Access = Access::REMOTE_WRITE
 pub(crate) fn connect(
     device: &mut Device,
     number: Qpn,
-    kind: Kind,
+    kind: QueuePairType,
     mtu: PathMtu,
     peer: &Peer,
 ) -> Result<(), ModifyError> {
-    let reliable = kind == Kind::Rc;
+    let reliable = kind == QueuePairType::Rc;
     device.modify(number, &initialized())?;
     device.modify(number, &ready_to_receive(mtu, peer, reliable))?;
     device.modify(number, &ready_to_send(peer, reliable))

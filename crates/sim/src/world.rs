@@ -171,8 +171,8 @@ impl World {
     }
 
     /// The device of a host, to change it; none if the host is down. Schedules a transmit event.
-    pub fn device(&mut self, host: usize) -> Option<&mut Device> {
-        self.machine(host).map(Machine::device)
+    pub fn device_mut(&mut self, host: usize) -> Option<&mut Device> {
+        self.machine(host).map(Machine::device_mut)
     }
 
     /// The machine of a host, to change it; none if the host is down. Schedules a transmit event.
@@ -183,14 +183,14 @@ impl World {
 
     /// The device of a host, read-only.
     #[must_use]
-    pub fn peek(&self, host: usize) -> Option<&Device> {
-        self.hosts[host].machine.as_ref().map(Machine::peek)
+    pub fn device(&self, host: usize) -> Option<&Device> {
+        self.hosts[host].machine.as_ref().map(Machine::device)
     }
 
     /// Takes a host down: its device is gone, and packets to it are lost.
     pub fn kill(&mut self, host: usize) {
         if let Some(machine) = self.hosts[host].machine.take() {
-            self.hosts[host].counters = *machine.peek().counters();
+            self.hosts[host].counters = *machine.device().counters();
         }
     }
 
@@ -206,7 +206,7 @@ impl World {
     /// The counters of all hosts, including those that are down.
     pub fn counters(&self) -> impl Iterator<Item = Counters> {
         self.hosts.iter().map(|host| match &host.machine {
-            Some(machine) => *machine.peek().counters(),
+            Some(machine) => *machine.device().counters(),
             None => host.counters,
         })
     }

@@ -3,13 +3,14 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::{
-    Address, AddressError, Attributes, Destination, Kind, MulticastError, PostError, Segment, State,
+    Address, AddressError, Attributes, Destination, MulticastError, PostError, QueuePairType,
+    Segment, State,
 };
 use net::socket::SocketError;
 use wire::{Gid, Qpn, QueueKey};
 
 use crate::context::Context;
-use crate::queue_pair::{Builder, Endpoint, Handle, SetupError};
+use crate::queue_pair::{Endpoint, Handle, QueuePairBuilder, SetupError};
 use crate::rdma_cm::{self, Group, ServiceFound};
 use crate::request::Request;
 
@@ -75,11 +76,11 @@ pub struct DatagramQueuePair {
     groups: Mutex<Vec<Gid>>,
 }
 
-impl Builder {
+impl QueuePairBuilder {
     /// A queue pair for datagrams that lets in who knows `key`.
     pub fn datagram(self, key: QueueKey) -> Result<DatagramQueuePair, SetupError> {
-        let (handle, terms) = self.kind(Kind::Ud).create()?;
-        let endpoint = handle.endpoint(terms.gid_index)?;
+        let (handle, options) = self.kind(QueuePairType::Ud).create()?;
+        let endpoint = handle.endpoint(options.gid_index)?;
         handle.modify(&Attributes {
             state: Some(State::Initialized),
             port: Some(1),

@@ -9,7 +9,7 @@ use crate::completion::CompletionQueue;
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
-use crate::queue_pair::Builder;
+use crate::queue_pair::QueuePairBuilder;
 
 /// Keeps queue pairs from memory that was not registered for them.
 ///
@@ -77,8 +77,8 @@ impl ProtectionDomain {
 
     /// Begins to describe a queue pair whose requests complete in `completions`.
     #[must_use]
-    pub fn queue_pair(&self, completions: &CompletionQueue) -> Builder {
-        Builder::new(self, completions)
+    pub fn queue_pair(&self, completions: &CompletionQueue) -> QueuePairBuilder {
+        QueuePairBuilder::new(self, completions)
     }
 
     /// The device it belongs to.

@@ -6,13 +6,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use engine::{Id, Kind, ModifyError, ObjectError, PostError, Segment, SharedReceiveInit};
+use engine::{Id, ModifyError, ObjectError, PostError, QueuePairType, Segment, SharedReceiveInit};
 use wire::Qpn;
 
 use crate::completion::CompletionQueue;
 use crate::context::Context;
 use crate::domain::ProtectionDomain;
-use crate::queue_pair::{Builder, Endpoint, Handle, Prepared, SetupError};
+use crate::queue_pair::{Endpoint, Handle, Prepared, QueuePairBuilder, SetupError};
 use crate::request::Request;
 use crate::shared_receive::SharedReceiveQueue;
 
@@ -129,15 +129,18 @@ pub struct XrcTarget {
     _domain: XrcDomain,
 }
 
-impl Builder {
+impl QueuePairBuilder {
     /// The sending end of an extended reliable connection.
     pub fn xrc_initiator(self) -> Result<PreparedInitiator, SetupError> {
-        self.prepare(Kind::XrcInitiator).map(PreparedInitiator)
+        self.prepare(QueuePairType::XrcInitiator)
+            .map(PreparedInitiator)
     }
 
     /// The receiving end of an extended reliable connection.
     pub fn xrc_target(self, domain: &XrcDomain) -> Result<PreparedTarget, SetupError> {
-        let prepared = self.xrc_domain(domain.0.id).prepare(Kind::XrcTarget)?;
+        let prepared = self
+            .xrc_domain(domain.0.id)
+            .prepare(QueuePairType::XrcTarget)?;
         Ok(PreparedTarget {
             prepared,
             domain: domain.clone(),

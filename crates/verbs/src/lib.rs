@@ -123,7 +123,7 @@ pub use memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
 pub use narrator::explain;
 pub use opening::{OpenError, Options, device, device_at, devices};
 pub use queue_pair::{
-    Builder, Endpoint, EndpointParseError, Prepared, QueuePair, SetupError, Terms,
+    ConnectOptions, Endpoint, EndpointParseError, Prepared, QueuePair, QueuePairBuilder, SetupError,
 };
 pub use request::Request;
 pub use shared_receive::SharedReceiveQueue;

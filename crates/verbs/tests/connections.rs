@@ -34,7 +34,7 @@ impl Side {
         }
     }
 
-    fn queue_pair(&self) -> rocinante::Builder {
+    fn queue_pair(&self) -> rocinante::QueuePairBuilder {
         self.domain.queue_pair(&self.completions)
     }
 
@@ -222,10 +222,16 @@ fn a_server_takes_no_more_reads_than_its_client_offers() {
     let prepared = request.prepare(side.queue_pair()).unwrap();
     let refused = prepared.timeout(Duration::from_millis(100)).accept(b"");
     assert!(refused.is_err(), "the client does not confirm");
-    let EventKind::ConnectResponse(offer) = channel.wait().kind else {
+    let EventKind::ConnectResponse(peer_parameters) = channel.wait().kind else {
         panic!("the server has accepted");
     };
-    assert_eq!((offer.responder_resources, offer.initiator_depth), (2, 3));
+    assert_eq!(
+        (
+            peer_parameters.responder_resources,
+            peer_parameters.initiator_depth
+        ),
+        (2, 3)
+    );
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod support;
 use std::panic::catch_unwind;
 
 use rocinante::{
-    AddressError, AddressHandle, Context, Gid, Options, Qpn, QueueKey, Request, Status, Terms,
-    WindowKind,
+    AddressError, AddressHandle, ConnectOptions, Context, Gid, Options, Qpn, QueueKey, Request,
+    Status, WindowKind,
 };
 use support::{ALL, End};
 
@@ -66,7 +66,10 @@ fn every_handle_ends_its_object() {
 fn a_queue_pair_ends_with_its_handle_whatever_it_is_connected_to() {
     let end = End::at("127.51.31.2", &Options::default());
     let before = counts(&end.context);
-    let (one, other) = (end.prepare(Terms::default()), end.prepare(Terms::default()));
+    let (one, other) = (
+        end.prepare(ConnectOptions::default()),
+        end.prepare(ConnectOptions::default()),
+    );
     let (to_other, to_one) = (other.endpoint(), one.endpoint());
     let pair = (
         one.connect(to_other).expect("a peer"),
@@ -106,7 +109,10 @@ fn a_part_of_a_region_is_any_kind_of_range() {
 #[test]
 fn a_failed_completion_is_an_error_that_says_why() {
     let end = End::at("127.51.31.6", &Options::default());
-    let (one, other) = (end.prepare(Terms::default()), end.prepare(Terms::default()));
+    let (one, other) = (
+        end.prepare(ConnectOptions::default()),
+        end.prepare(ConnectOptions::default()),
+    );
     let (to_other, to_one) = (other.endpoint(), one.endpoint());
     let one = one.connect(to_other).expect("a peer");
     let _other = other.connect(to_one).expect("a peer");

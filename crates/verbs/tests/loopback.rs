@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rocinante::{
-    Access, AckTimeout, AddressHandle, CompletedWork, Notify, Options, QueueKey, Request, State,
-    Status, Terms, WindowKind,
+    Access, AckTimeout, AddressHandle, CompletedWork, ConnectOptions, Notify, Options, QueueKey,
+    Request, State, Status, WindowKind,
 };
 use support::{ALL, Couple, End, PATIENCE};
 
@@ -54,14 +54,17 @@ fn a_target_is_served_while_its_application_sleeps() {
 #[test]
 fn an_acknowledgement_that_waits_is_sent_before_its_queue_pair_is_destroyed() {
     // So patient that no repetition helps within the time that is waited here.
-    let terms = Terms {
+    let connect_options = ConnectOptions {
         ack_timeout: AckTimeout::new(24).expect("a five-bit code"),
-        ..Terms::default()
+        ..ConnectOptions::default()
     };
     let [left, right] =
         ["127.51.19.1", "127.51.19.2"].map(|address| End::at(address, &Options::default()));
     for round in 0..20 {
-        let (here, there) = (left.prepare(terms), right.prepare(terms));
+        let (here, there) = (
+            left.prepare(connect_options),
+            right.prepare(connect_options),
+        );
         let (our_end, their_end) = (here.endpoint(), there.endpoint());
         let from_left = here.connect(their_end).expect("a peer");
         let from_right = there.connect(our_end).expect("a peer");
@@ -102,11 +105,16 @@ fn a_poll_for_no_completions_takes_none() {
 #[test]
 fn acknowledgements_do_not_wait_for_an_owner_who_does_nothing_more() {
     // So patient that no repetition helps within the time that is waited here.
-    let terms = Terms {
+    let connect_options = ConnectOptions {
         ack_timeout: AckTimeout::new(24).expect("a five-bit code"),
-        ..Terms::default()
+        ..ConnectOptions::default()
     };
-    let couple = Couple::with("127.51.13.1", "127.51.13.2", &Options::default(), terms);
+    let couple = Couple::with(
+        "127.51.13.1",
+        "127.51.13.2",
+        &Options::default(),
+        connect_options,
+    );
     let is_late = |_: &i32| {
         let room = couple.right.memory.slice(0..64);
         couple.from_right.post_receive(0, [room]).expect("room");
@@ -164,13 +172,13 @@ fn a_wrong_key_ends_the_connection_on_both_sides() {
 
 #[test]
 fn nobody_answers_is_status_12() {
-    let terms = Terms {
+    let connect_options = ConnectOptions {
         retry_count: 2,
         ack_timeout: AckTimeout::new(10).expect("a code"),
-        ..Terms::default()
+        ..ConnectOptions::default()
     };
     let options = Options::default();
-    let couple = Couple::with("127.51.6.1", "127.51.6.2", &options, terms);
+    let couple = Couple::with("127.51.6.1", "127.51.6.2", &options, connect_options);
     let Couple {
         left,
         right,
@@ -196,7 +204,7 @@ fn a_channel_wakes_who_waits_and_loses_nothing() {
     let queue = channel.completion_queue(64).expect("room");
     let builder = couple.right.domain.queue_pair(&queue);
     let (here, there) = (
-        couple.left.prepare(Terms::default()),
+        couple.left.prepare(ConnectOptions::default()),
         builder.reliable().expect("room"),
     );
     let (our_end, their_end) = (here.endpoint(), there.endpoint());
@@ -400,8 +408,8 @@ fn ipv6_works_as_well() {
     let options = Options::default();
     let left = End::at("::1", &options);
     let (one, two) = (
-        left.prepare(Terms::default()),
-        left.prepare(Terms::default()),
+        left.prepare(ConnectOptions::default()),
+        left.prepare(ConnectOptions::default()),
     );
     let (first, second) = (one.endpoint(), two.endpoint());
     let one = one.connect(second).expect("a peer");

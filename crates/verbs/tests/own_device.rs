@@ -2,13 +2,16 @@
 
 mod support;
 
-use rocinante::{CompletionQueue, Options, QueuePair, Request, Status, Terms};
+use rocinante::{CompletionQueue, ConnectOptions, Options, QueuePair, Request, Status};
 use support::End;
 
 /// Two connected queue pairs of one device, each with a completion queue of its own.
 fn pairs(end: &End, queues: [&CompletionQueue; 2]) -> [QueuePair; 2] {
     let prepare = |queue| {
-        let builder = end.domain.queue_pair(queue).terms(Terms::default());
+        let builder = end
+            .domain
+            .queue_pair(queue)
+            .connect_options(ConnectOptions::default());
         builder.reliable().expect("room")
     };
     let [left, right] = queues.map(prepare);

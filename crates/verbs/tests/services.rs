@@ -123,7 +123,7 @@ fn a_service_that_nobody_offers_is_refused() {
     let sender = Mailbox::of(&client);
     client.connect(&sender.parameters(b"")).unwrap();
     let kind = next(&clients).kind;
-    let refused = Unreachable::Refused(ServiceStatus::NotSupported);
+    let refused = Unreachable::Rejected(ServiceStatus::NotSupported);
     assert_eq!(kind, EventKind::Unreachable(refused));
 }
 

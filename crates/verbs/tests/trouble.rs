@@ -4,13 +4,13 @@ mod support;
 
 use std::path::PathBuf;
 
-use rocinante::{AckTimeout, Options, Request, Terms};
+use rocinante::{AckTimeout, ConnectOptions, Options, Request};
 use support::Couple;
 
-fn patient() -> Terms {
-    Terms {
+fn patient() -> ConnectOptions {
+    ConnectOptions {
         ack_timeout: AckTimeout::new(12).expect("a code"),
-        ..Terms::default()
+        ..ConnectOptions::default()
     }
 }
 
@@ -49,7 +49,12 @@ fn without_segmentation_everything_works_as_well() {
         segmentation: false,
         ..Options::default()
     };
-    let couple = Couple::with("127.52.2.1", "127.52.2.2", &options, Terms::default());
+    let couple = Couple::with(
+        "127.52.2.1",
+        "127.52.2.2",
+        &options,
+        ConnectOptions::default(),
+    );
     couple.write_and_compare(1 << 20);
 }
 
@@ -71,7 +76,12 @@ fn a_capture_has_every_packet_with_its_work_request() {
         capture: Some(path.clone()),
         ..Options::default()
     };
-    let couple = Couple::with("127.52.4.1", "127.52.4.2", &options, Terms::default());
+    let couple = Couple::with(
+        "127.52.4.1",
+        "127.52.4.2",
+        &options,
+        ConnectOptions::default(),
+    );
     let request = Request::write(couple.right.memory.remote(0)).id(4711);
     let data = couple.left.memory.slice(0..10_000);
     couple.from_left.post(request.data(data)).expect("room");

@@ -84,7 +84,7 @@ fn connect(
     right: &End,
     queue: &rocinante::CompletionQueue,
 ) -> (rocinante::QueuePair, rocinante::QueuePair) {
-    let here = left.prepare(rocinante::Terms::default());
+    let here = left.prepare(rocinante::ConnectOptions::default());
     let there = right.domain.queue_pair(queue).reliable().expect("room");
     let (our_end, their_end) = (here.endpoint(), there.endpoint());
     (

@@ -17,7 +17,7 @@ mod service;
 pub use address::{AddressHeader, AddressHeaderError};
 pub use alternate::{AlternatePathResponse, LoadAlternatePath};
 pub use code::{
-    AlternatePathStatus, AnsweredMessage, Failover, RefusedMessage, RejectReason, Service,
+    AcknowledgedMessage, AlternatePathStatus, Failover, RejectReason, RejectedMessage, Service,
     ServiceStatus,
 };
 pub use connect::{ConnectReply, ConnectRequest, Path, ReadyToUse};

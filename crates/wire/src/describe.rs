@@ -12,7 +12,7 @@ use crate::header::{
 };
 use crate::mad;
 use crate::number::Qpn;
-use crate::opcode::{Companion, Opcode, Operation, Position, Transport};
+use crate::opcode::{Modifier, Opcode, Operation, Position, Transport};
 use crate::packet::Packet;
 
 impl Display for Packet<'_> {
@@ -115,10 +115,10 @@ impl Display for Opcode {
         if self.operation().may_span_packets() {
             write!(f, "_{}", self.position())?;
         }
-        match self.companion() {
-            Companion::None => Ok(()),
-            Companion::Immediate => f.write_str("_IMM"),
-            Companion::Invalidate => f.write_str("_INV"),
+        match self.modifier() {
+            Modifier::None => Ok(()),
+            Modifier::Immediate => f.write_str("_IMM"),
+            Modifier::Invalidate => f.write_str("_INV"),
         }
     }
 }

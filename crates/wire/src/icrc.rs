@@ -7,7 +7,7 @@
 //! is linear, and the IPv4 fields that the receiver does not know are exactly 32 bits long. The
 //! receiver computes the CRC with an assumed value for these bits. The difference between this CRC
 //! and the received one determines the real value. A packet is accepted if that value is a valid
-//! one. See [`Checker`].
+//! one. See [`IcrcChecker`].
 
 mod linear;
 mod lower_headers;
@@ -121,12 +121,12 @@ impl<Ip> LowerHeaders<Ip> {
 
 /// Computes the ICRCs of many packets. Gives the result of [`checksum`], but faster.
 #[derive(Debug, Clone, Default)]
-pub struct Sealer {
+pub struct IcrcGenerator {
     cache: LowerHeaderCache,
 }
 
-impl Sealer {
-    /// A sealer with an empty cache.
+impl IcrcGenerator {
+    /// A icrc_generator with an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
@@ -136,7 +136,7 @@ impl Sealer {
     /// # Panics
     /// As [`checksum`] does.
     #[inline]
-    pub fn seal(&mut self, flow: &Flow, identification: u16, packet: &[u8]) -> [u8; 4] {
+    pub fn generate(&mut self, flow: &Flow, identification: u16, packet: &[u8]) -> [u8; 4] {
         self.cache.crc(flow, identification, packet).to_le_bytes()
     }
 }
@@ -146,7 +146,7 @@ impl Sealer {
 /// This needs one table per packet length. The number of tables is bounded: two lengths with the
 /// same slot replace each other.
 #[derive(Debug)]
-pub struct Checker {
+pub struct IcrcChecker {
     tables: [Option<Box<Rewind>>; TABLES],
     cache: LowerHeaderCache,
 }
@@ -158,10 +158,10 @@ const TABLES: usize = 61;
 /// The length of the IPv4 header after the fragmentation fields, and of the UDP header.
 const AFTER_FRAGMENTATION: usize = IPV4_HEADER - 8 + UDP_HEADER;
 
-impl Checker {
+impl IcrcChecker {
     /// A checker with no tables.
     pub fn new() -> Self {
-        Checker {
+        IcrcChecker {
             tables: [const { None }; TABLES],
             cache: LowerHeaderCache::default(),
         }
@@ -209,7 +209,7 @@ impl Checker {
     }
 }
 
-impl Default for Checker {
+impl Default for IcrcChecker {
     fn default() -> Self {
         Self::new()
     }

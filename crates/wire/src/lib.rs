@@ -3,7 +3,7 @@
 //! A packet is parsed once. After [`Packet::parse`] no code checks a length again:
 //!
 //! ```
-//! use wire::{Checker, Flow, Key, Opcode, Packet, PacketHead, Psn, Qpn, ROCE_PORT, Reth, icrc};
+//! use wire::{IcrcChecker, Flow, Key, Opcode, Packet, PacketHead, Psn, Qpn, ROCE_PORT, Reth, icrc};
 //!
 //! let flow = Flow {
 //!     source: "10.0.0.1".parse()?,
@@ -20,7 +20,7 @@
 //! datagram.extend(icrc::checksum(&flow, 0, &datagram));
 //!
 //! // Receive: verify, then parse.
-//! Checker::new().check(&flow, &datagram)?;
+//! IcrcChecker::new().check(&flow, &datagram)?;
 //! let packet = Packet::parse(&datagram)?;
 //! assert_eq!(packet.payload, b"8 bytes!");
 //! assert_eq!(packet.reth().map(Reth::remote_key), Some(Key::new(0x2a)));
@@ -60,12 +60,12 @@ pub use header::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extension, ExtensionHeader, Feth, FlushPlacement,
     FlushRange, Ieth, Immediate, NakCode, Reth, Syndrome, Xrceth,
 };
-pub use icrc::{Checker, ICRC_LENGTH, IcrcError, Sealer};
+pub use icrc::{ICRC_LENGTH, IcrcChecker, IcrcError, IcrcGenerator};
 pub use ip::{Datagram, DatagramError};
 pub use number::{
     AckTimeout, Gid, GidParseError, Key, PartitionKey, PathMtu, Psn, Qpn, QueueKey, RnrTimer,
 };
-pub use opcode::{Companion, Opcode, Operation, Position, Transport};
+pub use opcode::{Modifier, Opcode, Operation, Position, Transport};
 pub use packet::{Layer, Packet, PacketHead, ParseError};
 
 /// Compiles and runs the example of the front page in the registry.

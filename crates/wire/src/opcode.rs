@@ -74,7 +74,7 @@ impl Position {
 
 /// The additional data in the last packet of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Companion {
+pub enum Modifier {
     /// Nothing.
     None,
     /// Immediate data: four bytes for the peer's completion.
@@ -89,7 +89,7 @@ struct Row {
     transport: Transport,
     operation: Operation,
     position: Position,
-    companion: Companion,
+    modifier: Modifier,
     extensions: &'static [Extension],
     /// The offset of each extension header after the BTH, by kind; `ABSENT` if the opcode has none.
     offsets: [u8; Extension::COUNT],
@@ -119,7 +119,7 @@ impl Row {
             transport,
             operation,
             position,
-            companion: companion_among(extensions),
+            modifier: modifier_among(extensions),
             extensions,
             offsets,
             header_length: (size_of::<Bth>() + length) as u8,
@@ -289,10 +289,10 @@ impl Opcode {
         transport: Transport,
         operation: Operation,
         position: Position,
-        companion: Companion,
+        modifier: Modifier,
     ) -> Option<Opcode> {
         static BY_PROPERTIES: [Option<Opcode>; PROPERTY_COMBINATIONS] = opcodes_by_properties();
-        BY_PROPERTIES[property_index(transport, operation, position, companion)]
+        BY_PROPERTIES[property_index(transport, operation, position, modifier)]
     }
 
     /// The transport service.
@@ -315,8 +315,8 @@ impl Opcode {
 
     /// The additional data in the packet.
     #[inline]
-    pub const fn companion(self) -> Companion {
-        self.row().companion
+    pub const fn modifier(self) -> Modifier {
+        self.row().modifier
     }
 
     /// The headers between BTH and payload, in wire order.
@@ -370,7 +370,7 @@ const PROPERTY_COMBINATIONS: usize = property_index(
     Transport::Cnp,
     Operation::CongestionNotification,
     Position::Only,
-    Companion::Invalidate,
+    Modifier::Invalidate,
 ) + 1;
 
 /// A distinct index for every combination of properties.
@@ -379,13 +379,13 @@ const fn property_index(
     transport: Transport,
     operation: Operation,
     position: Position,
-    companion: Companion,
+    modifier: Modifier,
 ) -> usize {
     const OPERATIONS: usize = Operation::CongestionNotification as usize + 1;
     const POSITIONS: usize = Position::Only as usize + 1;
-    const COMPANIONS: usize = Companion::Invalidate as usize + 1;
+    const MODIFIERS: usize = Modifier::Invalidate as usize + 1;
     let service_and_operation = transport as usize * OPERATIONS + operation as usize;
-    (service_and_operation * POSITIONS + position as usize) * COMPANIONS + companion as usize
+    (service_and_operation * POSITIONS + position as usize) * MODIFIERS + modifier as usize
 }
 
 const fn opcodes_by_byte() -> [Option<Opcode>; 256] {
@@ -408,7 +408,7 @@ const fn opcodes_by_properties() -> [Option<Opcode>; PROPERTY_COMBINATIONS] {
             opcode.transport(),
             opcode.operation(),
             opcode.position(),
-            opcode.companion(),
+            opcode.modifier(),
         );
         assert!(
             table[slot].is_none(),
@@ -433,14 +433,14 @@ const fn longest_header() -> usize {
     longest
 }
 
-const fn companion_among(extensions: &[Extension]) -> Companion {
+const fn modifier_among(extensions: &[Extension]) -> Modifier {
     let mut index = 0;
     while index < extensions.len() {
         match extensions[index] {
-            Extension::Immediate => return Companion::Immediate,
-            Extension::Ieth => return Companion::Invalidate,
+            Extension::Immediate => return Modifier::Immediate,
+            Extension::Ieth => return Modifier::Invalidate,
             _ => index += 1,
         }
     }
-    Companion::None
+    Modifier::None
 }

@@ -109,7 +109,7 @@ pub enum ParseError {
 
 impl<'a> Packet<'a> {
     /// Parses a UDP payload that ends with the ICRC. Does not verify the ICRC, which needs the
-    /// addresses: see [`Checker`](crate::Checker).
+    /// addresses: see [`IcrcChecker`](crate::IcrcChecker).
     #[inline]
     pub fn parse(datagram: &'a [u8]) -> Result<Packet<'a>, ParseError> {
         let (base, opcode) = parse_base(datagram)?;

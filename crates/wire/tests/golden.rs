@@ -4,7 +4,7 @@ mod captures;
 
 use captures::{Capture, DAMAGED};
 use wire::cm::{AddressHeader, Message, RejectReason, Service, ServiceStatus};
-use wire::{Checker, Datagram, Fragmentation, IcrcError, Packet, Qpn, ROCE_PORT};
+use wire::{Datagram, Fragmentation, IcrcChecker, IcrcError, Packet, Qpn, ROCE_PORT};
 use wire::{grh, icrc, mad};
 
 /// The expected counts. They make a test fail if the reader finds no packets.
@@ -58,7 +58,7 @@ fn every_icrc_is_computed_identically() {
 
 #[test]
 fn every_packet_passes_the_checker_and_its_identification_is_recovered() {
-    let mut checker = Checker::new();
+    let mut checker = IcrcChecker::new();
     let mut with_identification = 0;
     each_datagram(|capture, datagram| {
         assert_eq!(datagram.flow.destination_port, ROCE_PORT);
@@ -82,7 +82,7 @@ fn damaged_packet_is_rejected() {
             datagrams.len()
         );
     };
-    let verdict = Checker::new().check(&datagram.flow, datagram.payload);
+    let verdict = IcrcChecker::new().check(&datagram.flow, datagram.payload);
     assert!(matches!(verdict, Err(IcrcError::Mismatch { .. })));
 }
 

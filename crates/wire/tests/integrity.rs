@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use wire::{Checker, Flow, Fragmentation, IcrcError, ROCE_PORT, icrc};
+use wire::{Flow, Fragmentation, IcrcChecker, IcrcError, ROCE_PORT, icrc};
 
 const CONGESTION_BYTE: usize = 4;
 
@@ -77,7 +77,7 @@ impl Random {
 #[test]
 fn every_identification_is_recovered() {
     let packet = packet(12 + 64);
-    let mut checker = Checker::new();
+    let mut checker = IcrcChecker::new();
     for identification in 0..=u16::MAX {
         for (flags, dont_fragment) in [(0x4000, true), (0, false)] {
             let datagram = sealed_ipv4(&ipv4(), identification, flags, &packet);
@@ -92,7 +92,7 @@ fn every_identification_is_recovered() {
 
 #[test]
 fn identification_is_recovered_for_every_packet_length() {
-    let mut checker = Checker::new();
+    let mut checker = IcrcChecker::new();
     // Twice, so that tables are replaced and computed again.
     for length in (12..=4200).step_by(4).chain((12..=4200).step_by(4)) {
         let datagram = sealed_ipv4(&ipv4(), 0x1234, 0x4000, &packet(length));
@@ -103,7 +103,7 @@ fn identification_is_recovered_for_every_packet_length() {
 
 #[test]
 fn fragments_and_the_reserved_flag_are_rejected() {
-    let mut checker = Checker::new();
+    let mut checker = IcrcChecker::new();
     for flags in [0x8000, 0x2000, 0x4001, 0x0001, 0x6000, 0xc000] {
         let datagram = sealed_ipv4(&ipv4(), 7, flags, &packet(32));
         let verdict = checker.check(&ipv4(), &datagram);
@@ -115,7 +115,7 @@ fn fragments_and_the_reserved_flag_are_rejected() {
 fn at_most_one_damaged_ipv4_packet_in_16384_passes() {
     const TRIALS: usize = 200_000;
     let intact = sealed_ipv4(&ipv4(), 0x0042, 0x4000, &packet(12 + 48));
-    let mut checker = Checker::new();
+    let mut checker = IcrcChecker::new();
     let mut random = Random(1);
     let mut passed = 0;
     for _ in 0..TRIALS {
@@ -138,7 +138,7 @@ fn damage(datagram: &mut [u8], random: &mut Random) {
 #[test]
 fn every_changed_bit_is_detected_over_ipv6() {
     let intact = sealed(&ipv6(), &packet(12 + 256));
-    let mut checker = Checker::new();
+    let mut checker = IcrcChecker::new();
     assert!(checker.check(&ipv6(), &intact).is_ok());
     for bit in 0..intact.len() * 8 {
         let mut damaged = intact.clone();
@@ -151,7 +151,7 @@ fn every_changed_bit_is_detected_over_ipv6() {
 #[test]
 fn addresses_and_ports_are_covered_by_the_icrc() {
     let datagram = sealed(&ipv6(), &packet(16));
-    let mut checker = Checker::new();
+    let mut checker = IcrcChecker::new();
     let other_flows = [
         flow("fe80::1", "fe80::5054:ff:fe00:3"),
         flow("fe80::5054:ff:fe00:2", "fe80::1"),
@@ -174,13 +174,13 @@ fn congestion_bits_are_not_covered_by_the_icrc() {
     for flow in [ipv4(), ipv6()] {
         let mut datagram = sealed(&flow, &packet(32));
         datagram[CONGESTION_BYTE] ^= 0xc0;
-        assert!(Checker::new().check(&flow, &datagram).is_ok());
+        assert!(IcrcChecker::new().check(&flow, &datagram).is_ok());
     }
 }
 
 #[test]
 fn packet_shorter_than_bth_and_icrc_is_rejected() {
-    let mut checker = Checker::new();
+    let mut checker = IcrcChecker::new();
     for length in 0..16 {
         let verdict = checker.check(&ipv4(), &vec![0; length]);
         assert_eq!(verdict, Err(IcrcError::TooShort { found: length }));

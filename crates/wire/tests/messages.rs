@@ -2,10 +2,10 @@
 //! LAP or APR, and a round trip alone does not detect a field at a wrong position.
 
 use wire::cm::{
-    AlternatePathResponse, AlternatePathStatus, AnsweredMessage, CmParseError, CommunicationId,
+    AcknowledgedMessage, AlternatePathResponse, AlternatePathStatus, CmParseError, CommunicationId,
     ConnectReply, ConnectRequest, Failover, LoadAlternatePath, Message, Path, PrivateData,
-    ReceiptAcknowledge, RefusedMessage, Reject, RejectReason, Service, ServiceReply, ServiceStatus,
-    Timeout,
+    ReceiptAcknowledge, Reject, RejectReason, RejectedMessage, Service, ServiceReply,
+    ServiceStatus, Timeout,
 };
 use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, QueueKey, mad};
 
@@ -91,7 +91,7 @@ fn mra_fields_have_their_specified_bits() {
     let body = body(ReceiptAcknowledge {
         local_id: communication_id(1),
         remote_id: communication_id(2),
-        message: AnsweredMessage::Reply,
+        message: AcknowledgedMessage::Reply,
         service_timeout: timeout(0x1f),
         private_data: PrivateData::from([0xee; 222]),
     });
@@ -102,7 +102,7 @@ fn mra_fields_have_their_specified_bits() {
 #[test]
 fn reject_fields_have_their_specified_bits() {
     let body = body(Reject {
-        message: RefusedMessage::None,
+        message: RejectedMessage::None,
         information_length: 72,
         reason: RejectReason::VendorOptionNotSupported,
         information: PrivateData::from([0xaa; 72]),

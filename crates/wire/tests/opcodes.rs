@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use wire::{Companion, Extension, Opcode, Operation, Position, Transport};
+use wire::{Extension, Modifier, Opcode, Operation, Position, Transport};
 
 fn bytes_of(transport: Transport) -> Vec<u8> {
     let opcodes = Opcode::ALL.iter();
@@ -41,7 +41,7 @@ fn every_opcode_is_found_by_its_properties() {
             opcode.transport(),
             opcode.operation(),
             opcode.position(),
-            opcode.companion(),
+            opcode.modifier(),
         );
         assert_eq!(found, Some(opcode));
     }
@@ -49,7 +49,7 @@ fn every_opcode_is_found_by_its_properties() {
 
 #[test]
 fn undefined_combinations_have_no_opcode() {
-    use {Companion as C, Operation as O, Position as P, Transport as T};
+    use {Modifier as C, Operation as O, Position as P, Transport as T};
     assert_eq!(Opcode::find(T::Ud, O::Write, P::Only, C::None), None);
     assert_eq!(Opcode::find(T::Uc, O::Send, P::Only, C::Invalidate), None);
     assert_eq!(Opcode::find(T::Rc, O::Send, P::First, C::Immediate), None);
@@ -108,7 +108,7 @@ fn every_xrc_opcode_matches_an_rc_opcode() {
         let mirror = Opcode::from_byte(opcode.byte() | 0xa0).expect("RC has the same operation");
         assert_eq!(mirror.operation(), opcode.operation());
         assert_eq!(mirror.position(), opcode.position());
-        assert_eq!(mirror.companion(), opcode.companion());
+        assert_eq!(mirror.modifier(), opcode.modifier());
         assert_eq!(mirror.carries_payload(), opcode.carries_payload());
         let own = mirror.extensions().iter();
         let own: Vec<_> = own.copied().filter(|e| *e != Extension::Xrceth).collect();
@@ -133,7 +133,7 @@ fn opcodes_are_requests_or_responses() {
 #[test]
 fn only_the_last_packet_of_a_message_has_a_companion() {
     for opcode in Opcode::ALL {
-        if opcode.companion() != Companion::None {
+        if opcode.modifier() != Modifier::None {
             assert!(opcode.position().ends(), "{opcode}");
         }
     }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use wire::cm::Message;
 use wire::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, FlushPlacement, FlushRange, Ieth};
-use wire::{Checker, Datagram, Extension, Flow, ICRC_LENGTH, Immediate, Key, Opcode, Packet};
+use wire::{Datagram, Extension, Flow, ICRC_LENGTH, IcrcChecker, Immediate, Key, Opcode, Packet};
 use wire::{PacketHead, PartitionKey, Psn, Qpn, QueueKey, Reth, Syndrome, Xrceth, grh, mad};
 
 /// The values for the extension headers of any opcode.
@@ -244,7 +244,7 @@ proptest! {
     ) {
         let checksum = wire::icrc::checksum(&flow, identification, &packet);
         let datagram = [&packet[..], &checksum].concat();
-        let recovered = Checker::new().check(&flow, &datagram).expect("the packet is intact");
+        let recovered = IcrcChecker::new().check(&flow, &datagram).expect("the packet is intact");
         prop_assert!(recovered.dont_fragment);
         if flow.source.is_ipv4() {
             prop_assert_eq!(recovered.identification, identification);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::ensure;
 use examples::{Exchange, PeerInfo, succeeded, text_of};
 use rocinante::{
-    Access, CompletionQueue, Context, Key, MemoryRegion, QueuePair, Remote, Request, Terms,
+    Access, CompletionQueue, ConnectOptions, Context, Key, MemoryRegion, QueuePair, Remote, Request,
 };
 
 use crate::layout::{BOARD, COUNTER, FLAG, GREETING, LOCK, TEXT, TICKETS};
@@ -30,11 +30,14 @@ impl Client {
         let domain = context.protection_domain()?;
         let completions = context.completion_queue(16)?;
         let memory = domain.register(TEXT, Access::LOCAL_WRITE)?;
-        let terms = Terms {
+        let connect_options = ConnectOptions {
             gid_index,
-            ..Terms::default()
+            ..ConnectOptions::default()
         };
-        let prepared = domain.queue_pair(&completions).terms(terms).reliable()?;
+        let prepared = domain
+            .queue_pair(&completions)
+            .connect_options(connect_options)
+            .reliable()?;
         let mut exchange = Exchange::connect(server)?;
         exchange.send(PeerInfo {
             endpoint: prepared.endpoint(),

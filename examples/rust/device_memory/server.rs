@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use examples::{Exchange, PeerInfo, text_of};
 use rocinante::{
-    Access, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, Terms,
+    Access, CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain, QueuePair,
 };
 
 use crate::layout::{BOARD, COUNTER, FLAG, GREETING, INBOX, LOCK, TEXT, TICKETS};
@@ -59,11 +59,14 @@ impl Server {
 
     fn accept(&self, listener: &TcpListener) -> anyhow::Result<ConnectedClient> {
         let mut exchange = Exchange::over(listener.accept()?.0)?;
-        let terms = Terms {
+        let connect_options = ConnectOptions {
             gid_index: self.gid_index,
-            ..Terms::default()
+            ..ConnectOptions::default()
         };
-        let prepared = self.domain.queue_pair(&self.completions).terms(terms);
+        let prepared = self
+            .domain
+            .queue_pair(&self.completions)
+            .connect_options(connect_options);
         let prepared = prepared.reliable()?;
         // The buffer of a receive can be in device memory, too.
         prepared.post_receive(1, [self.memory.slice(INBOX..INBOX + TEXT)])?;

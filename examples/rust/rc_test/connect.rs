@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anyhow::ensure;
 use examples::{Exchange, PeerInfo, TIMEOUT, listen, parse_memory, text_of};
 use rocinante::{
-    Builder, Connection, Connector, Context, Key, Listener, QueuePair, Remote, Segment,
+    Connection, Connector, Context, Key, Listener, QueuePair, QueuePairBuilder, Remote, Segment,
 };
 
 use crate::Mode;
@@ -66,7 +66,10 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    pub(crate) fn accept_by_tcp(queue_pair: Builder, offered: &Offer) -> anyhow::Result<Self> {
+    pub(crate) fn accept_by_tcp(
+        queue_pair: QueuePairBuilder,
+        offered: &Offer,
+    ) -> anyhow::Result<Self> {
         let listener = listen(offered.port)?;
         let port = listener.local_addr()?.port();
         println!("server  waits for a client on TCP port {port}");
@@ -95,7 +98,7 @@ impl Link {
     }
 
     pub(crate) fn connect_by_tcp(
-        queue_pair: Builder,
+        queue_pair: QueuePairBuilder,
         server: SocketAddr,
         plan: &Plan,
     ) -> anyhow::Result<Self> {
@@ -123,7 +126,7 @@ impl Link {
 
     pub(crate) fn accept_by_cm(
         context: &Context,
-        queue_pair: Builder,
+        queue_pair: QueuePairBuilder,
         offered: &Offer,
     ) -> anyhow::Result<Self> {
         let any = (Ipv4Addr::UNSPECIFIED, offered.port);
@@ -144,7 +147,7 @@ impl Link {
 
     pub(crate) fn connect_by_cm(
         context: &Context,
-        queue_pair: Builder,
+        queue_pair: QueuePairBuilder,
         server: SocketAddr,
         plan: &Plan,
     ) -> anyhow::Result<Self> {

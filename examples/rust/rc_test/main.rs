@@ -19,8 +19,8 @@ use anyhow::{Context as _, bail};
 use clap::{Parser, ValueEnum};
 use examples::{DeviceOptions, completed, describe_gid, gid_index, point_to_capture, text_of};
 use rocinante::{
-    Access, AsyncEvent, Builder, Completion, CompletionQueue, Context, Key, MemoryRegion, Remote,
-    Request, Status, Terms,
+    Access, AsyncEvent, Completion, CompletionQueue, ConnectOptions, Context, Key, MemoryRegion,
+    QueuePairBuilder, Remote, Request, Status,
 };
 
 use connect::{Link, Offer, Plan};
@@ -111,7 +111,7 @@ struct Resources {
     context: Context,
     completions: CompletionQueue,
     memory: MemoryRegion,
-    queue_pair: Builder,
+    queue_pair: QueuePairBuilder,
 }
 
 impl Resources {
@@ -122,14 +122,16 @@ impl Resources {
         let domain = context.protection_domain()?;
         let completions = context.completion_queue(16)?;
         let memory = domain.register(BUFFER_SIZE, access)?;
-        let terms = Terms {
+        let connect_options = ConnectOptions {
             gid_index,
             // 7 means "forever": with a missing receive the program would seem to hang.
             rnr_retry: 3,
-            ..Terms::default()
+            ..ConnectOptions::default()
         };
         Ok(Self {
-            queue_pair: domain.queue_pair(&completions).terms(terms),
+            queue_pair: domain
+                .queue_pair(&completions)
+                .connect_options(connect_options),
             context,
             completions,
             memory,

@@ -3,8 +3,8 @@
 use anyhow::ensure;
 use examples::gid_index;
 use rocinante::{
-    Access, Completion, CompletionChannel, CompletionQueue, Context, MemoryRegion, Prepared,
-    QueuePair, Request, Status, Terms,
+    Access, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Context, MemoryRegion,
+    Prepared, QueuePair, Request, Status,
 };
 
 /// The size of a message.
@@ -89,11 +89,14 @@ impl Unconnected {
         let channel = context.completion_channel()?;
         let completions = channel.completion_queue(16)?;
         let memory = domain.register(2 * SIZE, Access::LOCAL_WRITE)?;
-        let terms = Terms {
+        let connect_options = ConnectOptions {
             gid_index: gid_index(context, None, None),
-            ..Terms::default()
+            ..ConnectOptions::default()
         };
-        let prepared = domain.queue_pair(&completions).terms(terms).reliable()?;
+        let prepared = domain
+            .queue_pair(&completions)
+            .connect_options(connect_options)
+            .reliable()?;
         prepared.post_receive(RECEIVE, [memory.slice(INBOX..INBOX + SIZE)])?;
         Ok(Self {
             channel,

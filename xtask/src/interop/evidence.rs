@@ -10,7 +10,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
 use pcap_file::pcap::PcapReader;
-use wire::{Checker, Datagram, Opcode, ROCE_PORT};
+use wire::{Datagram, IcrcChecker, Opcode, ROCE_PORT};
 
 use super::backend::Backend;
 use super::machine::Machine;
@@ -41,7 +41,7 @@ impl Traffic {
         let reader = PcapReader::new(BufReader::new(file));
         let mut reader = reader.map_err(|error| unreadable(error.to_string()))?;
         let mut traffic = Traffic::default();
-        let mut checker = Checker::new();
+        let mut checker = IcrcChecker::new();
         while let Some(frame) = reader.next_packet() {
             // The last one may still be being written.
             let Ok(frame) = frame else { break };
@@ -50,7 +50,7 @@ impl Traffic {
         Ok(traffic)
     }
 
-    fn count(&mut self, checker: &mut Checker, frame: &[u8]) {
+    fn count(&mut self, checker: &mut IcrcChecker, frame: &[u8]) {
         let Ok(datagram) = Datagram::parse_ethernet(frame) else {
             return;
         };
@@ -160,10 +160,10 @@ mod tests {
         let frame = reader.next_packet().expect("one frame").expect("whole");
         let mut frame = frame.data.into_owned();
         let mut traffic = Traffic::default();
-        traffic.count(&mut Checker::new(), &frame);
+        traffic.count(&mut IcrcChecker::new(), &frame);
         let last = frame.len() - 1;
         frame[last] ^= 1;
-        traffic.count(&mut Checker::new(), &frame);
+        traffic.count(&mut IcrcChecker::new(), &frame);
         assert_eq!(
             traffic.from_kernel,
             Tally {
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_flush_is_counted_apart() {
         let mut traffic = Traffic::default();
-        traffic.count(&mut Checker::new(), &FLUSH);
+        traffic.count(&mut IcrcChecker::new(), &FLUSH);
         assert_eq!(traffic.from_kernel, Tally::default());
         let (packets, wrong) = (1, 1);
         assert_eq!(traffic.flushes_from_kernel, Tally { packets, wrong });

@@ -1,7 +1,7 @@
 //! The part of a failed step's output that says what failed.
 
 /// Some build machines show no more than 8 KiB of a run.
-const MOST_BYTES: usize = 6000;
+const MAX_BYTES: usize = 6000;
 
 /// Where libtest begins to tell about failed tests.
 const FAILED_TESTS: &str = "failures:";
@@ -15,7 +15,7 @@ pub(super) fn digest(output: &str) -> String {
         .map(|first| first_line_at(output, first));
     match start {
         Some(start) => shortened(&output[start..]),
-        None => tail(output, MOST_BYTES).to_owned(),
+        None => tail(output, MAX_BYTES).to_owned(),
     }
 }
 
@@ -25,10 +25,10 @@ fn first_line_at(text: &str, line: usize) -> usize {
 }
 
 fn shortened(text: &str) -> String {
-    if text.len() <= MOST_BYTES {
+    if text.len() <= MAX_BYTES {
         return text.to_owned();
     }
-    let half = MOST_BYTES / 2;
+    let half = MAX_BYTES / 2;
     let head = &text[..boundary(text, half)];
     format!("{head}\n[...]\n{}", tail(text, half))
 }
@@ -56,18 +56,18 @@ mod tests {
 
     #[test]
     fn long_report_keeps_its_beginning_and_its_end() {
-        let noise = "noise\n".repeat(MOST_BYTES);
+        let noise = "noise\n".repeat(MAX_BYTES);
         let shown = digest(&format!("failures:\nfirst\n{noise}last\n"));
         assert!(shown.starts_with("failures:\nfirst\n"));
         assert!(shown.ends_with("noise\nlast\n"));
-        assert!(shown.len() < MOST_BYTES + 20);
+        assert!(shown.len() < MAX_BYTES + 20);
     }
 
     #[test]
     fn output_without_tests_is_shown_by_its_end() {
-        let noise = "noise é\n".repeat(MOST_BYTES);
+        let noise = "noise é\n".repeat(MAX_BYTES);
         let shown = digest(&format!("{noise}3 runs failed\n"));
         assert!(shown.ends_with("3 runs failed\n"));
-        assert!(shown.len() <= MOST_BYTES);
+        assert!(shown.len() <= MAX_BYTES);
     }
 }

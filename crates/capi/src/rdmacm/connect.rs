@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use rocinante::rdma_cm::{Kind, Parameters, RejectReason};
+use rocinante::rdma_cm::{Parameters, QueuePairType, RejectReason};
 use wire::Qpn;
 
 use super::address::bytes_at;
@@ -50,7 +50,7 @@ entry! {
         let depths = agreed(id, given.as_ref());
         let private_data = private_data(id, given.as_ref())?;
         let identifier = id.identifier()?;
-        let datagram = identifier.kind() == Kind::Datagram;
+        let datagram = identifier.kind() == QueuePairType::Datagram;
         if !datagram {
             queue_pair_state::connect_queue_pair(id, Some(depths))?;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::Address;
 use rocinante::rdma_cm::{
-    self, EventKind, Failure, Group, Identifier, Offer, Request, ServiceFound, Token,
+    self, EventKind, Failure, Group, Identifier, PeerParameters, Request, ServiceFound, Token,
 };
 use wire::Qpn;
 
@@ -256,7 +256,7 @@ impl Draft {
         }
     }
 
-    fn offer(&mut self, offer: Offer) {
+    fn offer(&mut self, offer: PeerParameters) {
         let parameters = abi::rdma_conn_param {
             responder_resources: offer.responder_resources,
             initiator_depth: offer.initiator_depth,

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-use rocinante::rdma_cm::{Identifier, Kind, PortSpace, Token};
+use rocinante::rdma_cm::{Identifier, PortSpace, QueuePairType, Token};
 use wire::Gid;
 
 use super::addrinfo::ResolvedList;
@@ -103,8 +103,8 @@ pub(super) fn create<'a>(
     };
     channel.check_not_inherited()?;
     let kind = match port_space {
-        PortSpace::Tcp => Kind::ReliableConnection,
-        PortSpace::Udp => Kind::Datagram,
+        PortSpace::Tcp => QueuePairType::ReliableConnection,
+        PortSpace::Udp => QueuePairType::Datagram,
         PortSpace::Infiniband => kind_of(queue_pair)?,
     };
     let identifier = channel.events.create_for(port_space, kind);
@@ -320,12 +320,12 @@ fn space_of(number: u32) -> Result<PortSpace, Errno> {
     })
 }
 
-fn kind_of(queue_pair: u32) -> Result<Kind, Errno> {
+fn kind_of(queue_pair: u32) -> Result<QueuePairType, Errno> {
     match queue_pair {
-        abi::IBV_QPT_RC => Ok(Kind::ReliableConnection),
-        abi::IBV_QPT_XRC_SEND | abi::IBV_QPT_XRC_RECV => Ok(Kind::ExtendedConnection),
-        abi::IBV_QPT_UC => Ok(Kind::UnreliableConnection),
-        abi::IBV_QPT_UD => Ok(Kind::Datagram),
+        abi::IBV_QPT_RC => Ok(QueuePairType::ReliableConnection),
+        abi::IBV_QPT_XRC_SEND | abi::IBV_QPT_XRC_RECV => Ok(QueuePairType::ExtendedConnection),
+        abi::IBV_QPT_UC => Ok(QueuePairType::UnreliableConnection),
+        abi::IBV_QPT_UD => Ok(QueuePairType::Datagram),
         _ => Err(Errno::INVALID),
     }
 }

@@ -1,6 +1,6 @@
 //! State transitions of the queue pairs of ids.
 
-use engine::{Attributes, Kind};
+use engine::{Attributes, QueuePairType};
 
 use super::id::Id;
 use crate::errno::Errno;
@@ -20,7 +20,7 @@ pub(super) struct Depths {
 pub(super) fn initialize(id: &Id, queue_pair: &Qp) -> Result<(), Errno> {
     let identifier = id.identifier()?;
     queue_pair_attributes::apply(queue_pair, &identifier.init_attributes()?)?;
-    if queue_pair.kind == Kind::Ud {
+    if queue_pair.kind == QueuePairType::Ud {
         queue_pair_attributes::apply(queue_pair, &identifier.receive_attributes()?)?;
         queue_pair_attributes::apply(queue_pair, &identifier.send_attributes()?)?;
     }
@@ -58,9 +58,9 @@ pub(super) fn set_error_state(id: &Id) {
 }
 
 /// An XRC initiator has no responder.
-fn receive_attributes_for(kind: Kind, attributes: Attributes) -> Attributes {
+fn receive_attributes_for(kind: QueuePairType, attributes: Attributes) -> Attributes {
     match kind {
-        Kind::XrcInitiator => Attributes {
+        QueuePairType::XrcInitiator => Attributes {
             responder_resources: None,
             rnr_timer: None,
             ..attributes
@@ -70,9 +70,9 @@ fn receive_attributes_for(kind: Kind, attributes: Attributes) -> Attributes {
 }
 
 /// An XRC target has no requester.
-fn send_attributes_for(kind: Kind, attributes: Attributes) -> Attributes {
+fn send_attributes_for(kind: QueuePairType, attributes: Attributes) -> Attributes {
     match kind {
-        Kind::XrcTarget => Attributes {
+        QueuePairType::XrcTarget => Attributes {
             retry_count: None,
             rnr_retry: None,
             initiator_depth: None,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rocinante::rdma_cm::{
-    Event, EventChannel, EventKind, Failure, Offer, Parameters, Request, Unreachable,
+    Event, EventChannel, EventKind, Failure, Parameters, PeerParameters, Request, Unreachable,
 };
 
 use super::connection::Connection;
@@ -49,7 +49,7 @@ impl Inner {
                 }
                 Ok(())
             }
-            EventKind::Rejected { .. } | EventKind::Unreachable(Unreachable::Refused(_)) => {
+            EventKind::Rejected { .. } | EventKind::Unreachable(Unreachable::Rejected(_)) => {
                 Err(Errno(libc::ECONNREFUSED))
             }
             EventKind::Unreachable(Unreachable::TimedOut) => Err(Errno(libc::ETIMEDOUT)),
@@ -78,7 +78,7 @@ impl Inner {
         Ok(())
     }
 
-    fn handle_response(&mut self, offer: &Offer) -> Result<(), Errno> {
+    fn handle_response(&mut self, offer: &PeerParameters) -> Result<(), Errno> {
         let peer = ConnectionData::parse(&offer.private_data).ok_or(Errno(libc::EPROTO))?;
         let connection = self.connection.as_mut().ok_or(Errno::INVALID)?;
         connection.set_peer(peer, &self.identifier)?;

@@ -212,7 +212,7 @@ impl Connection {
     /// Moves the queue pair to the error state and wakes waiting threads.
     pub(super) fn stop_queue_pair(&self) {
         let raw = self.context.raw();
-        let _ = raw.change(|device| device.break_queue_pair(self.number));
+        let _ = raw.change(|device| device.move_to_error(self.number));
         self.notifier.ring(0);
     }
 

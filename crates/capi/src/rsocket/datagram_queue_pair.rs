@@ -5,9 +5,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use engine::{
-    Access, Buffer, CompletionQueue, Destination, Device, Id, Kind, Notify, PostError,
-    ProtectionDomain, QueuePairInit, ReceiveRequest, Registration, Segment, SendRequest, Status,
-    Work,
+    Access, Buffer, CompletionQueue, Destination, Device, Id, Notify, PostError, ProtectionDomain,
+    QueuePairInit, QueuePairType, ReceiveRequest, Registration, Segment, SendRequest, Status, Work,
 };
 use rocinante::Context;
 use rocinante::raw::Bell;
@@ -160,7 +159,7 @@ fn make(device: &mut Device, buffer: &Arc<Buffer>) -> Result<Made, Errno> {
         max_receives: RECEIVES,
         max_inline: MAX_MESSAGE as u32,
         signal_all: true,
-        ..QueuePairInit::new(Kind::Ud, domain, completions)
+        ..QueuePairInit::new(QueuePairType::Ud, domain, completions)
     })?;
     let address = buffer.address();
     let registered = device.register(domain, Arc::clone(buffer), address, Access::LOCAL_WRITE)?;

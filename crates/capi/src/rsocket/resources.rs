@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::{
-    Access, Buffer, CompletionQueue, Device, Id, Kind, ProtectionDomain, QueuePairInit,
+    Access, Buffer, CompletionQueue, Device, Id, ProtectionDomain, QueuePairInit, QueuePairType,
     Registration, Segment,
 };
 use wire::Qpn;
@@ -64,7 +64,7 @@ impl Resources {
             max_receives: sizes.receive_queue.into(),
             max_inline: u32::from(sizes.inline).max(Mapping::SIZE as u32),
             signal_all: true,
-            ..QueuePairInit::new(Kind::Rc, domain, completions)
+            ..QueuePairInit::new(QueuePairType::Rc, domain, completions)
         })?;
         let written = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let mut region = |buffer: Arc<Buffer>, access| {

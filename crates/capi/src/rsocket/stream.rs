@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rocinante::rdma_cm::{EventChannel, Identifier, Offer, Parameters, PortSpace};
+use rocinante::rdma_cm::{EventChannel, Identifier, Parameters, PeerParameters, PortSpace};
 use wire::RnrTimer;
 
 use super::connect::RESOLVE_TIMEOUT;
@@ -41,7 +41,7 @@ pub(super) struct Inner {
     pub(super) options: Options,
     /// The error of the connection, until it is read.
     pub(super) error: Option<Errno>,
-    pub(super) requests: VecDeque<(Identifier, Offer)>,
+    pub(super) requests: VecDeque<(Identifier, PeerParameters)>,
     /// Whether a thread sleeps on the connection for all threads.
     has_sleeper: bool,
     /// How many calls returned EAGAIN.
@@ -162,7 +162,7 @@ impl Stream {
 
     fn accept_request(
         identifier: Identifier,
-        offer: &Offer,
+        offer: &PeerParameters,
         sizes: Sizes,
         options: Options,
     ) -> Result<Self, Errno> {

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use engine::{Destination, Kind, Payload, Remote, SendFlags, SendRequest, Work};
+use engine::{Destination, Payload, QueuePairType, Remote, SendFlags, SendRequest, Work};
 use smallvec::SmallVec;
 use wire::{Key, Qpn, QueueKey};
 
@@ -63,10 +63,10 @@ fn request_of(wanted: &abi::ibv_send_wr, queue_pair: &Qp) -> Result<SendRequest,
         payload,
         flags: SendFlags::from_bits_truncate(wanted.send_flags),
         destination: match kind {
-            Kind::Ud => Some(destination_of(wanted)?),
+            QueuePairType::Ud => Some(destination_of(wanted)?),
             _ => None,
         },
-        shared_receive: (kind == Kind::XrcInitiator && !work.is_local())
+        shared_receive: (kind == QueuePairType::XrcInitiator && !work.is_local())
             .then(|| Qpn::new(wanted.remote_srqn)),
         work,
     })

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
-use engine::{Kind, MAX_REQUESTS, QueuePairInit};
+use engine::{MAX_REQUESTS, QueuePairInit, QueuePairType};
 use wire::{Gid, Qpn};
 
 use super::async_event::{EventTarget, UnacknowledgedEvents};
@@ -32,7 +32,7 @@ pub(crate) struct Pair {
     pub(super) wr_flush: Option<abi::Flush>,
     pub(crate) open: Arc<OpenDevice>,
     pub(crate) number: Qpn,
-    pub(crate) kind: Kind,
+    pub(crate) kind: QueuePairType,
     /// Events about it that are not acknowledged.
     pub(crate) unacknowledged: Arc<UnacknowledgedEvents>,
     /// The multicast groups that it has joined.
@@ -148,7 +148,7 @@ impl Pair {
     pub(super) fn new(
         open: &Arc<OpenDevice>,
         number: Qpn,
-        kind: Kind,
+        kind: QueuePairType,
         init: abi::ibv_qp_init_attr,
     ) -> Self {
         Self {
@@ -209,7 +209,7 @@ fn with_inline_capacity(init: &abi::ibv_qp_init_attr_ex) -> abi::ibv_qp_init_att
     init
 }
 
-fn check(init: &abi::ibv_qp_init_attr_ex) -> Result<Kind, Errno> {
+fn check(init: &abi::ibv_qp_init_attr_ex) -> Result<QueuePairType, Errno> {
     const KNOWN: u32 = abi::IBV_QP_INIT_ATTR_PD
         | abi::IBV_QP_INIT_ATTR_XRCD
         | abi::IBV_QP_INIT_ATTR_CREATE_FLAGS
@@ -234,11 +234,11 @@ fn check(init: &abi::ibv_qp_init_attr_ex) -> Result<Kind, Errno> {
         return Err(Errno::INVALID);
     }
     match init.qp_type {
-        abi::IBV_QPT_RC => Ok(Kind::Rc),
-        abi::IBV_QPT_UC => Ok(Kind::Uc),
-        abi::IBV_QPT_UD => Ok(Kind::Ud),
-        abi::IBV_QPT_XRC_SEND => Ok(Kind::XrcInitiator),
-        abi::IBV_QPT_XRC_RECV => Ok(Kind::XrcTarget),
+        abi::IBV_QPT_RC => Ok(QueuePairType::Rc),
+        abi::IBV_QPT_UC => Ok(QueuePairType::Uc),
+        abi::IBV_QPT_UD => Ok(QueuePairType::Ud),
+        abi::IBV_QPT_XRC_SEND => Ok(QueuePairType::XrcInitiator),
+        abi::IBV_QPT_XRC_RECV => Ok(QueuePairType::XrcTarget),
         _ => Err(Errno::UNSUPPORTED),
     }
 }
@@ -246,9 +246,9 @@ fn check(init: &abi::ibv_qp_init_attr_ex) -> Result<Kind, Errno> {
 fn engine_init(
     context: &Context,
     init: &abi::ibv_qp_init_attr_ex,
-    kind: Kind,
+    kind: QueuePairType,
 ) -> Result<(QueuePairInit, Option<TargetResources>), Errno> {
-    if kind == Kind::XrcTarget {
+    if kind == QueuePairType::XrcTarget {
         if init.comp_mask & abi::IBV_QP_INIT_ATTR_XRCD == 0 {
             return Err(Errno::INVALID);
         }
@@ -266,11 +266,11 @@ fn engine_init(
     let domain: &Pd = object_at(init.pd)?;
     let send: &Cq = object_at(init.send_cq)?;
     let receive: &Cq = match kind {
-        Kind::XrcInitiator => send,
+        QueuePairType::XrcInitiator => send,
         _ => object_at(init.recv_cq)?,
     };
     let shared: Option<&Srq> = match kind {
-        Kind::XrcInitiator => None,
+        QueuePairType::XrcInitiator => None,
         _ => object_at(init.srq).ok(),
     };
     let made = QueuePairInit {

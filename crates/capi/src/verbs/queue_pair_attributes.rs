@@ -96,7 +96,7 @@ pub(crate) fn set_error_state(queue_pair: &Qp) {
     let number = queue_pair.number;
     let state = queue_pair.open.raw().change(|device| {
         // It fails if this process does not own the queue pair.
-        let _ = device.break_queue_pair(number);
+        let _ = device.move_to_error(number);
         device.queue_pair(number).map(QueuePair::state)
     });
     if let Some(state) = state {

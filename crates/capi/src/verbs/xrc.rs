@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use engine::{CompletionQueue, Device, Id, Kind, ProtectionDomain, XrcDomain};
+use engine::{CompletionQueue, Device, Id, ProtectionDomain, QueuePairType, XrcDomain};
 use wire::Qpn;
 
 use super::context::{Context, OpenDevice, identity};
@@ -110,7 +110,7 @@ entry! {
             qp_type: wanted.qp_type,
             ..Default::default()
         };
-        let pair = Pair::new(context, number, Kind::XrcTarget, short);
+        let pair = Pair::new(context, number, QueuePairType::XrcTarget, short);
         Ok(new_handle(context, &init, Pair { owned: false, ..pair }).c().cast())
     }
 }

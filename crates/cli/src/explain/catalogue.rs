@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use advice::{Entry, Topic, entries, find};
+use errors::{Entry, Topic, entries, find};
 
 use crate::output;
 

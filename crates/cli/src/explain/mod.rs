@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use explain::Story;
+use explain::Analysis;
 use explain::terminal::{View, render};
 use indicatif::{ProgressBar, ProgressStyle};
 use wire::Qpn;
@@ -68,11 +68,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         ),
         None => {}
     }
-    let story = read(&options.subject)?;
+    let analysis = read(&options.subject)?;
     match &options.html {
-        Some(page) => write_page(&story, &options.subject, page),
-        None if options.json => print_json(&story),
-        None => output::print(render(&story, &options.view())),
+        Some(page) => write_page(&analysis, &options.subject, page),
+        None if options.json => print_json(&analysis),
+        None => output::print(render(&analysis, &options.view())),
     }
 }
 
@@ -89,14 +89,14 @@ impl Options {
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<Story> {
+fn read(path: &Path) -> anyhow::Result<Analysis> {
     let name = path.display();
     let file = File::open(path).with_context(|| format!("{name} can't be opened"))?;
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     let bar = progress(length);
-    let story = Story::read(bar.wrap_read(file));
+    let analysis = Analysis::read(bar.wrap_read(file));
     bar.finish_and_clear();
-    story.with_context(|| format!("{name} can't be explained"))
+    analysis.with_context(|| format!("{name} can't be explained"))
 }
 
 /// A bar for files that take a while, seen on terminals only.
@@ -110,12 +110,12 @@ fn progress(length: u64) -> ProgressBar {
     ProgressBar::new(length).with_style(style.expect("the template is right"))
 }
 
-fn write_page(story: &Story, capture: &Path, page: &Path) -> anyhow::Result<()> {
+fn write_page(analysis: &Analysis, capture: &Path, page: &Path) -> anyhow::Result<()> {
     let name = page.display();
     let title = capture.file_name().unwrap_or(capture.as_os_str());
     let file = File::create(page).with_context(|| format!("{name} can't be written"))?;
     let mut out = BufWriter::new(file);
-    story
+    analysis
         .write_page(&title.to_string_lossy(), &mut out)
         .and_then(|()| out.flush())
         .with_context(|| format!("{name} can't be written"))?;
@@ -124,9 +124,9 @@ fn write_page(story: &Story, capture: &Path, page: &Path) -> anyhow::Result<()> 
     ))
 }
 
-fn print_json(story: &Story) -> anyhow::Result<()> {
+fn print_json(analysis: &Analysis) -> anyhow::Result<()> {
     let mut out = BufWriter::new(std::io::stdout().lock());
-    match story.write_json(&mut out).and_then(|()| out.flush()) {
+    match analysis.write_json(&mut out).and_then(|()| out.flush()) {
         // Who reads has seen enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("the output can't be written"),

@@ -9,9 +9,9 @@ use rocinante::PathMtu;
 use serde::{Deserialize, Serialize};
 
 /// Messages of all queue pairs together, in one direction.
-const MOST_MEMORY: usize = 1 << 30;
+const MAX_MEMORY: usize = 1 << 30;
 /// Requests of all queue pairs together, in one direction.
-const MOST_ENTRIES: u64 = 1 << 20;
+const MAX_ENTRIES: u64 = 1 << 20;
 /// Seconds that a measurement may take.
 pub(super) const LONGEST: RangeInclusive<f64> = 0.01..=86400.0;
 
@@ -174,14 +174,14 @@ impl Plan {
         );
         let memory = self.largest().saturating_mul(self.queue_pairs as usize);
         ensure!(
-            memory <= MOST_MEMORY,
+            memory <= MAX_MEMORY,
             "{} queue pairs with {} bytes each are too much; ask for fewer or smaller ones",
             self.queue_pairs,
             self.largest()
         );
         let entries = u64::from(self.depth.max(self.receive_depth)) * u64::from(self.queue_pairs);
         ensure!(
-            entries <= MOST_ENTRIES,
+            entries <= MAX_ENTRIES,
             "so many requests at once are too much; lower -t, -r or -q"
         );
         Ok(())

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use rocinante::{
-    Access, AddressHandle, Builder, Completion, CompletionQueue, Context, DatagramQueuePair,
-    Endpoint, MemoryRegion, PathMtu, PostError, Prepared, QueueKey, QueuePair, Remote, Request,
-    Segment, SetupError, Status, Terms,
+    Access, AddressHandle, Completion, CompletionQueue, ConnectOptions, Context, DatagramQueuePair,
+    Endpoint, MemoryRegion, PathMtu, PostError, Prepared, QueueKey, QueuePair, QueuePairBuilder,
+    Remote, Request, Segment, SetupError, Status,
 };
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ enum DraftLane {
 }
 
 impl DraftLane {
-    fn new(builder: Builder, service: Service) -> Result<Self, SetupError> {
+    fn new(builder: QueuePairBuilder, service: Service) -> Result<Self, SetupError> {
         match service {
             Service::Rc => builder.reliable().map(Self::Connected),
             Service::Uc => builder.unreliable().map(Self::Connected),
@@ -103,13 +103,15 @@ impl Draft {
         let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let lanes = plan.queue_pairs as usize;
         let memory = domain.register(layout.total(lanes), Access::LOCAL_WRITE | remote)?;
-        let terms = Terms {
+        let connect_options = ConnectOptions {
             gid_index: place.gid_index,
             path_mtu: Some(mtu),
-            ..Terms::default()
+            ..ConnectOptions::default()
         };
         let builder = || {
-            let builder = domain.queue_pair(&completions).terms(terms);
+            let builder = domain
+                .queue_pair(&completions)
+                .connect_options(connect_options);
             builder.depth(plan.depth, plan.receive_depth)
         };
         let draft = Self {

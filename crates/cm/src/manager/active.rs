@@ -3,16 +3,16 @@
 use std::time::Instant;
 
 use wire::cm::{
-    AddressHeader, AnsweredMessage, CommunicationId, ConnectReply, ConnectRequest, Message, Path,
-    PrivateData, RefusedMessage, Reject, RejectReason, ServiceId,
+    AcknowledgedMessage, AddressHeader, CommunicationId, ConnectReply, ConnectRequest, Message,
+    Path, PrivateData, Reject, RejectReason, RejectedMessage, ServiceId,
 };
 use wire::{AckTimeout, Gid, Qpn};
 
 use crate::config::Config;
 use crate::error::CallError;
-use crate::event::{EventKind, Failure, Instruction, Offer};
+use crate::event::{EventKind, Failure, Instruction, PeerParameters};
 use crate::exchange::{self, Exchange, Peer};
-use crate::id::{Endpoint, Id, Kind, Phase, Route, State};
+use crate::id::{Endpoint, Id, Phase, QueuePairType, Route, State};
 use crate::manager::{Arrival, Manager};
 use crate::parameters::{Parameters, private_data};
 use crate::sabotage::Bug;
@@ -33,7 +33,7 @@ impl Manager {
         let Some(target) = Target::of(endpoint) else {
             return Err(CallError::WrongState(endpoint.state));
         };
-        if endpoint.kind == Kind::Datagram {
+        if endpoint.kind == QueuePairType::Datagram {
             return self.request_service(now, id, &target, parameters);
         }
         let data = target.private_data::<92>(parameters.private_data, private_data::REQUEST)?;
@@ -110,7 +110,7 @@ impl Manager {
             let reject = Reject {
                 local_id: reply.remote_id,
                 remote_id: reply.local_id,
-                message: RefusedMessage::Reply,
+                message: RejectedMessage::Reply,
                 reason: RejectReason::StaleConnection,
                 ..Reject::default()
             };
@@ -126,7 +126,10 @@ impl Manager {
         self.by_remote_qpn.insert(remote_qpn, id);
         self.stop_retransmitting(id);
         self.exchange(id).set_reply(kind, reply);
-        self.emit(id, EventKind::ConnectResponse(offer_of_reply(kind, reply)));
+        self.emit(
+            id,
+            EventKind::ConnectResponse(parameters_in_reply(kind, reply)),
+        );
     }
 
     /// Our answer to the peer's REP is lost or late: send it again.
@@ -140,7 +143,7 @@ impl Manager {
             }
             Phase::Established if omit_ready => return,
             Phase::Established => exchange.ready().into(),
-            Phase::ReplyReceived => exchange.mra(AnsweredMessage::Reply).into(),
+            Phase::ReplyReceived => exchange.mra(AcknowledgedMessage::Reply).into(),
             _ => {
                 self.counters.duplicates.count(&(*reply).into());
                 return;
@@ -214,12 +217,12 @@ impl Manager {
         }
     }
 
-    pub(super) fn break_queue_pair(&mut self, id: Id) {
+    pub(super) fn move_to_error(&mut self, id: Id) {
         let endpoint = self.known(id);
         let qpn = endpoint.qpn;
-        if endpoint.kind != Kind::Datagram && qpn.value() != 0 {
+        if endpoint.kind != QueuePairType::Datagram && qpn.value() != 0 {
             self.instructions
-                .push_back(Instruction::BreakQueuePair { id, qpn });
+                .push_back(Instruction::MoveToError { id, qpn });
         }
     }
 }
@@ -232,7 +235,7 @@ impl Exchange {
         self.retry_count = parameters.retry_count.min(7);
     }
 
-    fn set_reply(&mut self, kind: Kind, reply: &ConnectReply) {
+    fn set_reply(&mut self, kind: QueuePairType, reply: &ConnectReply) {
         self.phase = Phase::ReplyReceived;
         self.remote_id = reply.local_id;
         self.remote_guid = reply.local_guid;
@@ -344,7 +347,7 @@ impl Target {
 
 fn request(
     exchange: &Exchange,
-    kind: Kind,
+    kind: QueuePairType,
     parameters: &Parameters<'_>,
     private_data: PrivateData<92>,
 ) -> ConnectRequest {
@@ -372,7 +375,7 @@ fn request(
     };
     match kind {
         // An XRC initiator receives nothing, so the values for the peer's sending are zero.
-        Kind::ExtendedConnection => ConnectRequest {
+        QueuePairType::ExtendedConnection => ConnectRequest {
             responder_resources: 0,
             retry_count: 0,
             rnr_retry_count: 0,
@@ -384,16 +387,16 @@ fn request(
 }
 
 /// The queue pair number in a REP. The number of an XRC target is in the EECN field.
-fn replying_qpn(kind: Kind, reply: &ConnectReply) -> Qpn {
+fn replying_qpn(kind: QueuePairType, reply: &ConnectReply) -> Qpn {
     match kind {
-        Kind::ExtendedConnection => reply.local_eecn,
+        QueuePairType::ExtendedConnection => reply.local_eecn,
         _ => reply.local_qpn,
     }
 }
 
 /// The peer's parameters from our point of view: its initiator depth is our responder resources.
-fn offer_of_reply(kind: Kind, reply: &ConnectReply) -> Offer {
-    Offer {
+fn parameters_in_reply(kind: QueuePairType, reply: &ConnectReply) -> PeerParameters {
+    PeerParameters {
         remote_qpn: replying_qpn(kind, reply),
         shared_receive_queue: reply.shared_receive_queue,
         responder_resources: reply.initiator_depth,

@@ -11,7 +11,7 @@ use wire::cm::{
 use crate::error::CallError;
 use crate::event::{EventKind, Failure, Request, ServiceFound, Unreachable};
 use crate::exchange::Exchange;
-use crate::id::{Endpoint, Id, Kind, Phase, State};
+use crate::id::{Endpoint, Id, Phase, QueuePairType, State};
 use crate::manager::active::Target;
 use crate::manager::passive::{addresses, are_addresses_of};
 use crate::manager::{Arrival, Manager};
@@ -134,7 +134,7 @@ impl Manager {
             return;
         }
         let kind = if reply.status != ServiceStatus::Valid {
-            EventKind::Unreachable(Unreachable::Refused(reply.status))
+            EventKind::Unreachable(Unreachable::Rejected(reply.status))
         } else if settle_queue_key(endpoint, Some(reply.queue_key)).is_err() {
             EventKind::AddressError(Failure::QueueKeyMismatch)
         } else {
@@ -151,7 +151,7 @@ impl Manager {
     fn service_listener(&self, arrival: Arrival, request: &ServiceRequest) -> Option<Id> {
         let listener = self.listener(request.service_id, arrival.destination)?;
         let kind = self.endpoints.get(listener)?.kind;
-        (kind == Kind::Datagram).then_some(listener)
+        (kind == QueuePairType::Datagram).then_some(listener)
     }
 
     fn deliver_service_request(

@@ -22,11 +22,11 @@ impl Manager {
         }
         match endpoint.phase() {
             Some(Phase::Established) => {
-                self.break_queue_pair(id);
+                self.move_to_error(id);
                 self.send_dreq(now, id);
             }
             Some(Phase::DisconnectReceived) => {
-                self.break_queue_pair(id);
+                self.move_to_error(id);
                 self.send_drep(now, id);
             }
             _ => {}

@@ -7,7 +7,7 @@ use wire::Gid;
 use crate::attributes::PathAttributes;
 use crate::error::CallError;
 use crate::event::{EventKind, Failure, Group, Instruction};
-use crate::id::{Endpoint, Id, Kind, Membership, State};
+use crate::id::{Endpoint, Id, Membership, QueuePairType, State};
 use crate::manager::Manager;
 use crate::manager::datagram::settle_queue_key;
 
@@ -15,7 +15,7 @@ impl Manager {
     /// Joins a multicast group, like `rdma_join_multicast`. Results in an event.
     pub fn join(&mut self, id: Id, group: IpAddr, send_only: bool) -> Result<(), CallError> {
         let endpoint = self.endpoint_mut(id)?;
-        if endpoint.kind != Kind::Datagram {
+        if endpoint.kind != QueuePairType::Datagram {
             return Err(CallError::NotDatagram);
         }
         let bound = matches!(endpoint.state, State::AddressBound | State::AddressResolved);

@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use wire::cm::{
-    AddressHeader, AnsweredMessage, CommunicationId, ConnectReply, ConnectRequest, Message,
-    PrivateData, ReadyToUse, RefusedMessage, Reject, RejectReason, ServiceId,
+    AcknowledgedMessage, AddressHeader, CommunicationId, ConnectReply, ConnectRequest, Message,
+    PrivateData, ReadyToUse, Reject, RejectReason, RejectedMessage, ServiceId,
 };
 use wire::{Gid, PathMtu, Qpn};
 
 use crate::error::CallError;
-use crate::event::{EventKind, Offer, Request};
+use crate::event::{EventKind, PeerParameters, Request};
 use crate::exchange::{self, Exchange};
-use crate::id::{Id, Kind, Phase, State};
+use crate::id::{Id, Phase, QueuePairType, State};
 use crate::manager::{Arrival, Manager};
 use crate::parameters::{Parameters, private_data};
 use crate::sabotage::Bug;
@@ -27,7 +27,7 @@ struct Admitted {
 }
 
 /// Why a request is not delivered to the application.
-enum Refused {
+enum NotAdmitted {
     /// It is a duplicate of this id's request.
     Duplicate(Id),
     /// It has a final answer.
@@ -155,7 +155,7 @@ impl Manager {
         let (peer, transaction) = (exchange.peer, exchange.transaction);
         let reject = Message::from(exchange.reject(reason, data));
         let datagram = reject.emit(transaction);
-        if !self.sabotage.has(Bug::RefusalForgotten) {
+        if !self.sabotage.has(Bug::RejectForgotten) {
             self.answers
                 .remember(now, PeerRequest::Connection(remote), datagram);
         }
@@ -170,7 +170,7 @@ impl Manager {
         let exchange = self.exchange(id);
         let stale = Reject {
             local_id: CommunicationId::default(),
-            message: RefusedMessage::Request,
+            message: RejectedMessage::Request,
             ..exchange.reject(RejectReason::StaleConnection, PrivateData::default())
         };
         let datagram = Message::from(stale).emit(exchange.transaction);
@@ -197,28 +197,28 @@ impl Manager {
         &self,
         arrival: Arrival,
         request: &ConnectRequest,
-    ) -> Result<Admitted, Refused> {
+    ) -> Result<Admitted, NotAdmitted> {
         self.check_is_new(arrival, request)?;
         let listener = self
             .listener(request.service_id, arrival.destination)
-            .ok_or(Refused::Reject(RejectReason::InvalidServiceId))?;
-        let header = addresses(request.private_data.bytes()).ok_or(Refused::Drop)?;
+            .ok_or(NotAdmitted::Reject(RejectReason::InvalidServiceId))?;
+        let header = addresses(request.private_data.bytes()).ok_or(NotAdmitted::Drop)?;
         if !matches_packet(request, &header, arrival) {
-            return Err(Refused::Reject(RejectReason::PrimaryGidRejected));
+            return Err(NotAdmitted::Reject(RejectReason::PrimaryGidRejected));
         }
-        let asked_for = Kind::asked_for(request.service, request.extended_transport);
+        let asked_for = QueuePairType::asked_for(request.service, request.extended_transport);
         if asked_for != self.endpoints.get(listener).map(|listener| listener.kind) {
             // Linux leaves this check to the consumer.
-            return Err(Refused::Reject(RejectReason::Consumer));
+            return Err(NotAdmitted::Reject(RejectReason::Consumer));
         }
         let mtu = request
             .path_mtu
-            .ok_or(Refused::Reject(RejectReason::InvalidPathMtu))?;
+            .ok_or(NotAdmitted::Reject(RejectReason::InvalidPathMtu))?;
         // Last, because it ends a connection: a sender that guesses queue pair numbers must not end
         // one with a request that would be rejected anyway.
         let remote_qpn = (arrival.device(request.local_guid), request.local_qpn);
         if let Some(&stale) = self.by_remote_qpn.get(&remote_qpn) {
-            return Err(Refused::Stale(stale));
+            return Err(NotAdmitted::Stale(stale));
         }
         Ok(Admitted {
             listener,
@@ -227,16 +227,16 @@ impl Manager {
         })
     }
 
-    fn check_is_new(&self, arrival: Arrival, request: &ConnectRequest) -> Result<(), Refused> {
+    fn check_is_new(&self, arrival: Arrival, request: &ConnectRequest) -> Result<(), NotAdmitted> {
         let remote = arrival.remote_connection(request.local_guid, request.local_id);
         if let Some(&id) = self.by_remote_connection.get(&remote) {
-            return Err(Refused::Duplicate(id));
+            return Err(NotAdmitted::Duplicate(id));
         }
         if let Some(answer) = self.answers.to(&PeerRequest::Connection(remote)) {
-            return Err(Refused::Answered(Box::new(*answer)));
+            return Err(NotAdmitted::Answered(Box::new(*answer)));
         }
         match self.time_wait.of_remote(&remote) {
-            Some(_) => Err(Refused::Reject(RejectReason::StaleConnection)),
+            Some(_) => Err(NotAdmitted::Reject(RejectReason::StaleConnection)),
             None => Ok(()),
         }
     }
@@ -247,18 +247,18 @@ impl Manager {
         arrival: Arrival,
         transaction: u64,
         request: &ConnectRequest,
-        refused: Refused,
+        refused: NotAdmitted,
     ) {
         let reject = |reason| reject_of(request, reason);
         let peer = self.answer_to(arrival);
         match refused {
-            Refused::Duplicate(id) => self.handle_duplicate_req(id, request),
-            Refused::Answered(answer) => {
+            NotAdmitted::Duplicate(id) => self.handle_duplicate_req(id, request),
+            NotAdmitted::Answered(answer) => {
                 self.counters.duplicates.count(&(*request).into());
                 self.counters.sent.count_attribute(Reject::ATTRIBUTE);
                 self.enqueue(peer, &answer);
             }
-            Refused::Stale(stale) => {
+            NotAdmitted::Stale(stale) => {
                 let reject = reject(RejectReason::StaleConnection);
                 // The peer sends a new request with another communication id. A late copy of this
                 // request must not be delivered to the application as well.
@@ -268,12 +268,12 @@ impl Manager {
                     .remember(now, PeerRequest::Connection(remote), datagram);
                 self.reject_stale(now, arrival, transaction, stale, reject);
             }
-            Refused::Reject(reason) => {
+            NotAdmitted::Reject(reason) => {
                 let unserved = reason == RejectReason::InvalidServiceId;
                 self.counters.no_listener += u64::from(unserved);
                 self.send_to(peer, transaction, reject(reason));
             }
-            Refused::Drop => self.counters.malformed += 1,
+            NotAdmitted::Drop => self.counters.malformed += 1,
         }
     }
 
@@ -283,7 +283,7 @@ impl Manager {
         let exchange = self.exchange(id);
         let peer = exchange.peer;
         let answer: Message = match exchange.phase {
-            Phase::RequestReceived => exchange.mra(AnsweredMessage::Request).into(),
+            Phase::RequestReceived => exchange.mra(AcknowledgedMessage::Request).into(),
             Phase::TimeWait => reject_of(request, RejectReason::StaleConnection).into(),
             Phase::ReplySent => {
                 let Some(reply) = &exchange.in_flight else {
@@ -326,7 +326,7 @@ impl Manager {
         let remote_qpn = (exchange.remote_device(), exchange.remote_qpn);
         self.by_remote_qpn.insert(remote_qpn, id);
         self.known(id).exchange = Some(Box::new(exchange));
-        let request = Request::Connection(offer_of_request(request));
+        let request = Request::Connection(parameters_in_request(request));
         let listener = admitted.listener;
         self.emit(id, EventKind::ConnectRequest { listener, request });
     }
@@ -415,15 +415,15 @@ pub(super) fn addresses(data: &[u8]) -> Option<AddressHeader> {
 fn reject_of(request: &ConnectRequest, reason: RejectReason) -> Reject {
     Reject {
         remote_id: request.local_id,
-        message: RefusedMessage::Request,
+        message: RejectedMessage::Request,
         reason,
         ..Reject::default()
     }
 }
 
 /// The peer's parameters from our point of view: its initiator depth is our responder resources.
-fn offer_of_request(request: &ConnectRequest) -> Offer {
-    Offer {
+fn parameters_in_request(request: &ConnectRequest) -> PeerParameters {
+    PeerParameters {
         remote_qpn: request.local_qpn,
         shared_receive_queue: request.shared_receive_queue,
         responder_resources: request.initiator_depth,

@@ -7,7 +7,7 @@ use crate::attributes::{
 };
 use crate::error::CallError;
 use crate::exchange::Exchange;
-use crate::id::{Endpoint, Id, Kind, Phase};
+use crate::id::{Endpoint, Id, Phase, QueuePairType};
 use crate::manager::Manager;
 use crate::manager::datagram::settle_queue_key;
 use crate::sabotage::Bug;
@@ -17,7 +17,7 @@ impl Manager {
     /// before the exchange starts: librdmacm repeats the transition then.
     pub fn init_attributes(&mut self, id: Id) -> Result<InitAttributes, CallError> {
         let endpoint = self.endpoint_mut(id)?;
-        if endpoint.kind == Kind::Datagram {
+        if endpoint.kind == QueuePairType::Datagram {
             let queue_key = settle_queue_key(endpoint, None)?;
             return Ok(InitAttributes {
                 partition: PartitionKey::default(),
@@ -94,7 +94,7 @@ impl Manager {
 fn is_reliable(endpoint: &Endpoint) -> bool {
     matches!(
         endpoint.kind,
-        Kind::ReliableConnection | Kind::ExtendedConnection
+        QueuePairType::ReliableConnection | QueuePairType::ExtendedConnection
     )
 }
 

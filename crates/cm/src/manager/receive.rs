@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use wire::cm::{
-    AlternatePathResponse, AlternatePathStatus, AnsweredMessage, CmParseError, CommunicationId,
-    LoadAlternatePath, Message, ReceiptAcknowledge, RefusedMessage, Reject, RejectReason,
+    AcknowledgedMessage, AlternatePathResponse, AlternatePathStatus, CmParseError, CommunicationId,
+    LoadAlternatePath, Message, ReceiptAcknowledge, Reject, RejectReason, RejectedMessage,
 };
 use wire::mad;
 
@@ -106,8 +106,8 @@ impl Manager {
         };
         let exchange = self.exchange(id);
         let delayed = match (exchange.phase, receipt.message) {
-            (Phase::RequestSent, AnsweredMessage::Request) => Phase::RequestDelayed,
-            (Phase::ReplySent, AnsweredMessage::Reply)
+            (Phase::RequestSent, AcknowledgedMessage::Request) => Phase::RequestDelayed,
+            (Phase::ReplySent, AcknowledgedMessage::Reply)
                 if exchange.remote_id == receipt.local_id =>
             {
                 Phase::ReplyDelayed
@@ -178,7 +178,7 @@ impl Manager {
         if self.known(id).state != State::Connect {
             return;
         }
-        self.break_queue_pair(id);
+        self.move_to_error(id);
         let kind = EventKind::Rejected {
             reason: reject.reason,
             private_data: reject.private_data.bytes().to_vec(),
@@ -198,7 +198,7 @@ impl Manager {
             };
             return Some(id);
         }
-        if reject.message != RefusedMessage::Request {
+        if reject.message != RejectedMessage::Request {
             return self.find_by_both_ids(arrival, reject.remote_id, reject.local_id);
         }
         let unknown = CommunicationId::default();

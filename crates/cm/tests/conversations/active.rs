@@ -1,9 +1,12 @@
 //! The active side of a connection.
 
-use cm::{CallError, EventKind, Failure, Instruction, Kind, Parameters, Phase, State, Unreachable};
+use cm::{
+    CallError, EventKind, Failure, Instruction, Parameters, Phase, QueuePairType, State,
+    Unreachable,
+};
 use wire::cm::{
-    AnsweredMessage, CommunicationId, ConnectRequest, Message, PortSpace, ReceiptAcknowledge,
-    RefusedMessage, Reject, RejectReason, Service,
+    AcknowledgedMessage, CommunicationId, ConnectRequest, Message, PortSpace, ReceiptAcknowledge,
+    Reject, RejectReason, RejectedMessage, Service,
 };
 use wire::{AckTimeout, Psn, Qpn};
 
@@ -15,7 +18,7 @@ use crate::conversation::{
 fn reject(request: &ConnectRequest, reason: RejectReason) -> Reject {
     Reject {
         remote_id: request.local_id,
-        message: RefusedMessage::Request,
+        message: RejectedMessage::Request,
         reason,
         ..Reject::default()
     }
@@ -24,7 +27,7 @@ fn reject(request: &ConnectRequest, reason: RejectReason) -> Reject {
 #[test]
 fn xrc_initiator_requests_an_xrc_connection() {
     let mut conversation = Conversation::new();
-    let id = conversation.resolved_for(PortSpace::Infiniband, Kind::ExtendedConnection);
+    let id = conversation.resolved_for(PortSpace::Infiniband, QueuePairType::ExtendedConnection);
     let parameters = Parameters {
         responder_resources: 3,
         initiator_depth: 2,
@@ -47,10 +50,10 @@ fn xrc_initiator_requests_an_xrc_connection() {
     let mut reply = reply_to(&request);
     (reply.local_qpn, reply.local_eecn) = (Qpn::default(), PEER_QPN);
     conversation.says(10, reply);
-    let EventKind::ConnectResponse(offer) = conversation.one_event() else {
+    let EventKind::ConnectResponse(peer_parameters) = conversation.one_event() else {
         panic!("the peer accepted");
     };
-    assert_eq!(offer.remote_qpn, PEER_QPN);
+    assert_eq!(peer_parameters.remote_qpn, PEER_QPN);
     let receive = conversation
         .manager
         .receive_attributes(id)
@@ -63,13 +66,19 @@ fn active_side_connects() {
     let mut conversation = Conversation::new();
     let (id, request) = conversation.connecting();
     conversation.says(10, reply_to(&request));
-    let EventKind::ConnectResponse(offer) = conversation.one_event() else {
+    let EventKind::ConnectResponse(peer_parameters) = conversation.one_event() else {
         panic!("the peer accepted");
     };
-    assert_eq!(offer.remote_qpn, PEER_QPN);
-    assert_eq!((offer.responder_resources, offer.initiator_depth), (5, 4));
-    assert_eq!(offer.private_data.len(), 196);
-    assert!(offer.private_data.starts_with(b"welcome"));
+    assert_eq!(peer_parameters.remote_qpn, PEER_QPN);
+    assert_eq!(
+        (
+            peer_parameters.responder_resources,
+            peer_parameters.initiator_depth
+        ),
+        (5, 4)
+    );
+    assert_eq!(peer_parameters.private_data.len(), 196);
+    assert!(peer_parameters.private_data.starts_with(b"welcome"));
     conversation.hears_nothing(10);
     conversation.manager.establish(id).expect("a response");
     let Message::ReadyToUse(ready) = conversation.hears_one(10) else {
@@ -213,7 +222,7 @@ fn duplicate_reply_is_answered_with_mra_before_establish() {
     conversation.says(10, reply_to(&request));
     conversation.says(4106, reply_to(&request));
     let receipt = crate::conversation::as_receipt(conversation.hears_one(4106));
-    assert_eq!(receipt.message, AnsweredMessage::Reply);
+    assert_eq!(receipt.message, AcknowledgedMessage::Reply);
     assert_eq!(receipt.service_timeout.code(), 24);
     assert_eq!(conversation.events().len(), 1);
 }
@@ -225,7 +234,7 @@ fn mra_delays_the_retransmission_of_the_request() {
     let receipt = ReceiptAcknowledge {
         local_id: PEER_ID,
         remote_id: request.local_id,
-        message: AnsweredMessage::Request,
+        message: AcknowledgedMessage::Request,
         service_timeout: timeout(24),
         ..ReceiptAcknowledge::default()
     };
@@ -250,7 +259,7 @@ fn mra_for_another_message_is_ignored() {
     let receipt = ReceiptAcknowledge {
         local_id: PEER_ID,
         remote_id: request.local_id,
-        message: AnsweredMessage::LoadAlternatePath,
+        message: AcknowledgedMessage::LoadAlternatePath,
         service_timeout: timeout(31),
         ..ReceiptAcknowledge::default()
     };
@@ -277,7 +286,7 @@ fn reject_reports_its_reason() {
         let qpn = OUR_QPN;
         assert_eq!(
             conversation.instructions(),
-            [Instruction::BreakQueuePair { id, qpn }]
+            [Instruction::MoveToError { id, qpn }]
         );
         conversation.says(20, reject(&request, reason));
         conversation.no_events();
@@ -325,7 +334,7 @@ fn stale_request_is_sent_again_after_an_mra() {
     let delay = ReceiptAcknowledge {
         local_id: PEER_ID,
         remote_id: request.local_id,
-        message: AnsweredMessage::Request,
+        message: AcknowledgedMessage::Request,
         service_timeout: timeout(24),
         ..ReceiptAcknowledge::default()
     };
@@ -363,7 +372,7 @@ fn reply_for_a_connected_queue_pair_is_rejected_as_stale() {
     };
     let reject = as_reject(reject);
     assert_eq!(reject.reason, RejectReason::StaleConnection);
-    assert_eq!(reject.message, RefusedMessage::Reply);
+    assert_eq!(reject.message, RejectedMessage::Reply);
     assert_eq!(reject.remote_id, reply.local_id);
     assert_eq!(dreq.name(), "DREQ");
     assert_eq!(conversation.manager.phase(old), Some(Phase::DisconnectSent));
@@ -385,12 +394,15 @@ fn destroying_a_requester_sends_reject_timeout() {
     conversation.manager.destroy(at(5000), id).expect("an id");
     let given_up = as_reject(conversation.hears_one(5000));
     assert_eq!(given_up.reason, RejectReason::Timeout);
-    assert_eq!(given_up.message, RefusedMessage::None);
+    assert_eq!(given_up.message, RejectedMessage::None);
     assert_eq!(given_up.local_id, request.local_id);
     assert_eq!(given_up.remote_id, CommunicationId::default());
     assert_eq!(given_up.information_length, 8);
     assert_eq!(given_up.information.bytes()[..8], 0x1111_u64.to_be_bytes());
-    assert_eq!(conversation.manager.load(), cm::Load::default());
+    assert_eq!(
+        conversation.manager.table_sizes(),
+        cm::TableSizes::default()
+    );
     conversation.says(6000, reply_to(&request));
     conversation.hears_nothing(6000);
 }
@@ -403,9 +415,12 @@ fn destroying_an_id_rejects_its_reply() {
     conversation.manager.destroy(at(20), id).expect("an id");
     let reject = as_reject(conversation.hears_one(20));
     assert_eq!(reject.reason, RejectReason::Consumer);
-    assert_eq!(reject.message, RefusedMessage::Reply);
+    assert_eq!(reject.message, RejectedMessage::Reply);
     conversation.no_events();
-    assert_eq!(conversation.manager.load(), cm::Load::default());
+    assert_eq!(
+        conversation.manager.table_sizes(),
+        cm::TableSizes::default()
+    );
 }
 
 #[test]
@@ -417,7 +432,7 @@ fn application_can_reject_a_reply() {
     let rejected = conversation.manager.reject(at(20), id, reason, b"no");
     rejected.expect("a reply");
     let reject = as_reject(conversation.hears_one(20));
-    assert_eq!(reject.message, RefusedMessage::Reply);
+    assert_eq!(reject.message, RejectedMessage::Reply);
     assert_eq!(reject.remote_id, PEER_ID);
     assert!(reject.private_data.bytes().starts_with(b"no\0"));
 }
@@ -450,7 +465,7 @@ fn reject_after_the_reply_is_reported() {
         Reject {
             local_id: PEER_ID,
             remote_id: request.local_id,
-            message: RefusedMessage::None,
+            message: RejectedMessage::None,
             reason: RejectReason::Consumer,
             ..Reject::default()
         },

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use cm::{Arrival, Config, EventKind, Id, Instruction, Kind, Manager, Parameters, Route};
+use cm::{Arrival, Config, EventKind, Id, Instruction, Manager, Parameters, QueuePairType, Route};
 use wire::cm::{
     AddressHeader, CommunicationId, ConnectReply, ConnectRequest, DisconnectReply,
     DisconnectRequest, Message, Path, PortSpace, PrivateData, ReadyToUse, ReceiptAcknowledge,
@@ -118,11 +118,11 @@ impl Conversation {
 
     /// An id that is ready to connect to the peer.
     pub(crate) fn resolved(&mut self, space: PortSpace) -> Id {
-        self.resolved_for(space, Kind::of(space))
+        self.resolved_for(space, QueuePairType::of(space))
     }
 
     /// The same for another kind.
-    pub(crate) fn resolved_for(&mut self, space: PortSpace, kind: Kind) -> Id {
+    pub(crate) fn resolved_for(&mut self, space: PortSpace, kind: QueuePairType) -> Id {
         let manager = &mut self.manager;
         let id = manager.create(space, kind).expect("an id");
         let second = Duration::from_secs(1);
@@ -160,7 +160,9 @@ impl Conversation {
 
     pub(crate) fn listening(&mut self, space: PortSpace, backlog: usize) -> Id {
         let manager = &mut self.manager;
-        let id = manager.create(space, Kind::of(space)).expect("an id");
+        let id = manager
+            .create(space, QueuePairType::of(space))
+            .expect("an id");
         manager.bind(id, (US, PORT).into()).expect("a free port");
         manager.listen(id, backlog).expect("a bound id");
         id

@@ -1,6 +1,6 @@
 //! Disconnection and destruction.
 
-use cm::{CallError, EventKind, Instruction, Load, Phase, State};
+use cm::{CallError, EventKind, Instruction, Phase, State, TableSizes};
 use wire::Qpn;
 use wire::cm::{CommunicationId, PortSpace, Reject, RejectReason};
 
@@ -22,7 +22,7 @@ fn disconnect_sends_dreq_and_enters_time_wait_after_drep() {
     let qpn = OUR_QPN;
     assert_eq!(
         conversation.instructions(),
-        [Instruction::BreakQueuePair { id, qpn }]
+        [Instruction::MoveToError { id, qpn }]
     );
     let sent = as_dreq(conversation.hears_one(1000));
     assert_eq!(sent.remote_qpn, PEER_QPN);
@@ -39,7 +39,7 @@ fn disconnect_sends_dreq_and_enters_time_wait_after_drep() {
     assert!(!conversation.manager.is_in_time_wait(OUR_QPN));
     assert_eq!(conversation.events(), [EventKind::TimewaitExit]);
     conversation.manager.destroy(at(5000), id).expect("an id");
-    assert_eq!(conversation.manager.load(), Load::default());
+    assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn dreq_for_an_unknown_connection_is_answered() {
     conversation.says(0, dreq(PEER_ID, unknown));
     let answer = as_drep(conversation.hears_one(0));
     assert_eq!((answer.local_id, answer.remote_id), (unknown, PEER_ID));
-    assert_eq!(conversation.manager.load(), Load::default());
+    assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn reject_ends_a_connection() {
     let reject = Reject {
         local_id: PEER_ID,
         remote_id: reply.local_id,
-        message: wire::cm::RefusedMessage::Reply,
+        message: wire::cm::RejectedMessage::Reply,
         reason: RejectReason::StaleConnection,
         ..Reject::default()
     };
@@ -186,7 +186,7 @@ fn destroying_a_connection_sends_dreq_once() {
     conversation.says(20, dreq(PEER_ID, reply.remote_id));
     assert_eq!(conversation.hears_one(20).name(), "DREP");
     conversation.hears_nothing(10 + TIMEWAIT);
-    assert_eq!(conversation.manager.load(), Load::default());
+    assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn destroying_after_dreq_sends_nothing() {
     conversation.manager.destroy(at(10), id).expect("an id");
     conversation.hears_nothing(100_000);
     conversation.instructions();
-    assert_eq!(conversation.manager.load(), Load::default());
+    assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Exit notices: the messages to send if the process dies.
 
-use cm::{ExitNotice, Id, Load, Parameters, Phase, Transmit};
+use cm::{ExitNotice, Id, Parameters, Phase, TableSizes, Transmit};
 use wire::cm::{
-    AnsweredMessage, Message, PortSpace, PrivateData, ReceiptAcknowledge, RefusedMessage, Reject,
-    RejectReason, ServiceReply, ServiceStatus,
+    AcknowledgedMessage, Message, PortSpace, PrivateData, ReceiptAcknowledge, Reject, RejectReason,
+    RejectedMessage, ServiceReply, ServiceStatus,
 };
 
 use crate::conversation::{
@@ -47,10 +47,10 @@ fn destroying_sends(
     assert_eq!(*sent.datagram, message.emit(transaction));
     assert_eq!(conversation.manager.poll_transmit(), None);
     assert_eq!(change(conversation, id), None);
-    assert_eq!(conversation.manager.load().exit_notices, 0);
+    assert_eq!(conversation.manager.table_sizes().exit_notices, 0);
 }
 
-fn delay(message: AnsweredMessage, remote_id: wire::cm::CommunicationId) -> ReceiptAcknowledge {
+fn delay(message: AcknowledgedMessage, remote_id: wire::cm::CommunicationId) -> ReceiptAcknowledge {
     ReceiptAcknowledge {
         local_id: PEER_ID,
         remote_id,
@@ -60,7 +60,7 @@ fn delay(message: AnsweredMessage, remote_id: wire::cm::CommunicationId) -> Rece
     }
 }
 
-fn is_consumer_reject(message: Message, refused: RefusedMessage) -> Reject {
+fn is_consumer_reject(message: Message, refused: RejectedMessage) -> Reject {
     let reject = as_reject(message);
     assert_eq!(reject.reason, RejectReason::Consumer);
     assert_eq!(reject.message, refused);
@@ -73,7 +73,7 @@ fn no_exit_notices_without_the_option() {
     let mut conversation = Conversation::new();
     let (id, _) = conversation.connected();
     no_change(&mut conversation);
-    assert_eq!(conversation.manager.load().exit_notices, 0);
+    assert_eq!(conversation.manager.table_sizes().exit_notices, 0);
     conversation.manager.destroy(at(0), id).expect("an id");
     no_change(&mut conversation);
 }
@@ -87,7 +87,7 @@ fn notice_of_a_sent_request_is_reject_timeout() {
     assert_eq!(reject.reason, RejectReason::Timeout);
     assert_eq!(reject.local_id, sent.local_id);
     assert_eq!(reject.information.bytes()[..8], OUR_GUID.to_be_bytes());
-    conversation.says(1, delay(AnsweredMessage::Request, sent.local_id));
+    conversation.says(1, delay(AcknowledgedMessage::Request, sent.local_id));
     assert_eq!(conversation.manager.phase(id), Some(Phase::RequestDelayed));
     no_change(&mut conversation);
     destroying_sends(&mut conversation, id, (transaction, message));
@@ -109,7 +109,7 @@ fn notice_of_a_received_reply_is_reject() {
     notice(&mut conversation, id);
     conversation.says(1, reply_to(&sent));
     let notice = notice(&mut conversation, id);
-    let reject = is_consumer_reject(notice.1, RefusedMessage::Reply);
+    let reject = is_consumer_reject(notice.1, RejectedMessage::Reply);
     assert_eq!(reject.local_id, sent.local_id);
     destroying_sends(&mut conversation, id, notice);
 }
@@ -121,7 +121,7 @@ fn notice_of_a_received_request_is_reject() {
     conversation.says(0, request());
     let id = conversation.child_id();
     let notice = notice(&mut conversation, id);
-    is_consumer_reject(notice.1, RefusedMessage::Request);
+    is_consumer_reject(notice.1, RejectedMessage::Request);
     assert_eq!(
         notice.0, TRANSACTION,
         "the transaction ID of the peer's request"
@@ -148,10 +148,10 @@ fn notice_of_a_sent_reply_is_reject() {
     let mut conversation = conversation();
     let (id, reply) = conversation.accepting();
     let notice = notice(&mut conversation, id);
-    let reject = is_consumer_reject(notice.1, RefusedMessage::None);
+    let reject = is_consumer_reject(notice.1, RejectedMessage::None);
     assert_eq!(reject.local_id, reply.local_id);
     assert_eq!(notice.0, TRANSACTION);
-    conversation.says(1, delay(AnsweredMessage::Reply, reply.local_id));
+    conversation.says(1, delay(AcknowledgedMessage::Reply, reply.local_id));
     assert_eq!(conversation.manager.phase(id), Some(Phase::ReplyDelayed));
     no_change(&mut conversation);
     destroying_sends(&mut conversation, id, notice);
@@ -259,7 +259,7 @@ fn peers_reject_clears_the_notice() {
     notice(&mut conversation, id);
     let reject = Reject {
         remote_id: sent.local_id,
-        message: RefusedMessage::Request,
+        message: RejectedMessage::Request,
         reason: RejectReason::Consumer,
         ..Reject::default()
     };
@@ -295,7 +295,7 @@ fn destroyed_ids_leave_no_notices() {
         conversation.manager.destroy(at(0), id).expect("an id");
         conversation.hears(0);
     }
-    assert_eq!(conversation.manager.load(), Load::default());
+    assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
     assert!(!conversation.manager.has_output());
 }
 

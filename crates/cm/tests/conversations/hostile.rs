@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cm::{Arrival, Config, EventKind, Kind, Load, Manager, Parameters, Phase};
+use cm::{Arrival, Config, EventKind, Manager, Parameters, Phase, QueuePairType, TableSizes};
 use proptest::prelude::*;
 use wire::cm::{
-    AddressHeader, AnsweredMessage, CommunicationId, ConnectRequest, Message, PortSpace,
+    AcknowledgedMessage, AddressHeader, CommunicationId, ConnectRequest, Message, PortSpace,
     PrivateData, ReceiptAcknowledge, RejectReason, ServiceId, ServiceRequest,
 };
 use wire::{AckTimeout, Gid, Qpn, mad};
@@ -42,7 +42,7 @@ fn request_to(arrival: Arrival, number: u32) -> ConnectRequest {
     request
 }
 
-fn total(load: Load) -> usize {
+fn total(load: TableSizes) -> usize {
     load.ids + load.communication_ids + load.peers + load.services + load.timers + load.answers
 }
 
@@ -54,7 +54,7 @@ fn backlog_limits_a_flood_from_many_addresses() {
         let source = other_address(number);
         conversation.says_from(source, 0, request_of(source, number));
     }
-    let load = conversation.manager.load();
+    let load = conversation.manager.table_sizes();
     assert_eq!(load.ids, 1 + 16);
     assert_eq!((load.communication_ids, load.peers), (16, 32));
     conversation.hears_nothing(0);
@@ -67,7 +67,7 @@ fn accept_all(conversation: &mut Conversation, millis: u64) {
         if !matches!(event.kind, EventKind::ConnectRequest { .. }) {
             continue;
         }
-        let qpn = Qpn::new(1000 + conversation.manager.load().ids as u32);
+        let qpn = Qpn::new(1000 + conversation.manager.table_sizes().ids as u32);
         let accepted = conversation
             .manager
             .accept(at(millis), event.id, &Parameters::new(qpn));
@@ -84,13 +84,13 @@ fn flood_from_one_address_does_not_exclude_another() {
         conversation.says(0, request_of(PEER, number));
         accept_all(&mut conversation, 0);
     }
-    assert_eq!(conversation.manager.load().half_open, 1024);
-    assert_eq!(conversation.manager.load().ids, 1 + 1024);
+    assert_eq!(conversation.manager.table_sizes().half_open, 1024);
+    assert_eq!(conversation.manager.table_sizes().ids, 1 + 1024);
     assert_eq!(conversation.manager.counters().half_open_full, 5000 - 1024);
     let other = other_address(1);
     conversation.says_from(other, 0, request_of(other, 1));
     accept_all(&mut conversation, 0);
-    assert_eq!(conversation.manager.load().half_open, 1025);
+    assert_eq!(conversation.manager.table_sizes().half_open, 1025);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn flood_from_one_ipv6_network_does_not_exclude_another() {
     conversation.manager.add_address(ours);
     let listener = conversation
         .manager
-        .create(PortSpace::Tcp, Kind::ReliableConnection);
+        .create(PortSpace::Tcp, QueuePairType::ReliableConnection);
     let listener = listener.expect("an id");
     let bound = conversation.manager.bind(listener, (ours, PORT).into());
     bound.expect("an address of ours");
@@ -121,7 +121,7 @@ fn flood_from_one_ipv6_network_does_not_exclude_another() {
         conversation
             .manager
             .handle_datagram(at(0), arrival, &datagram);
-        conversation.manager.load().half_open
+        conversation.manager.table_sizes().half_open
     };
     for host in 1..100 {
         ask(1, host);
@@ -139,8 +139,8 @@ fn half_open_limit_bounds_a_flood_from_many_addresses() {
         conversation.says_from(source, 0, request_of(source, number));
         accept_all(&mut conversation, 0);
     }
-    assert_eq!(conversation.manager.load().half_open, 4096);
-    let load = conversation.manager.load();
+    assert_eq!(conversation.manager.table_sizes().half_open, 4096);
+    let load = conversation.manager.table_sizes();
     assert_eq!(
         (load.ids, load.communication_ids, load.timers),
         (4097, 4096, 4096)
@@ -151,10 +151,10 @@ fn half_open_limit_bounds_a_flood_from_many_addresses() {
 fn confirmed_request_is_not_half_open() {
     let mut conversation = Conversation::with(|config| config.max_half_open_per_source = 1);
     let (_, reply) = conversation.accepting();
-    assert_eq!(conversation.manager.load().half_open, 1);
+    assert_eq!(conversation.manager.table_sizes().half_open, 1);
     conversation.says(0, ready_for(&reply));
     conversation.events();
-    assert_eq!(conversation.manager.load().half_open, 0);
+    assert_eq!(conversation.manager.table_sizes().half_open, 0);
     conversation.says(1, request_of(PEER, 7));
     conversation.child_id();
 }
@@ -168,7 +168,7 @@ fn destroyed_request_is_not_half_open() {
     conversation.says(0, request_of(PEER, 7));
     conversation.no_events();
     conversation.manager.destroy(at(0), id).expect("an id");
-    assert_eq!(conversation.manager.load().half_open, 0);
+    assert_eq!(conversation.manager.table_sizes().half_open, 0);
     conversation.says(0, request_of(PEER, 7));
     conversation.child_id();
 }
@@ -178,7 +178,7 @@ fn disconnected_request_is_not_half_open() {
     let mut conversation = Conversation::new();
     let (_, reply) = conversation.accepting();
     conversation.says(0, dreq(PEER_ID, reply.local_id));
-    assert_eq!(conversation.manager.load().half_open, 0);
+    assert_eq!(conversation.manager.table_sizes().half_open, 0);
 }
 
 /// The longest time that an accepted request waits for its RTU, in milliseconds.
@@ -204,7 +204,7 @@ fn response_timeout_of_the_peer_is_bounded() {
     conversation.no_events();
     conversation.hears_nothing(LONGEST_HALF_OPEN);
     assert_eq!(conversation.one_event().status(), -110);
-    assert_eq!(conversation.manager.load().half_open, 0);
+    assert_eq!(conversation.manager.table_sizes().half_open, 0);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn delay_of_an_mra_is_bounded() {
     let delay = ReceiptAcknowledge {
         local_id: PEER_ID,
         remote_id: reply.local_id,
-        message: AnsweredMessage::Reply,
+        message: AcknowledgedMessage::Reply,
         service_timeout: timeout(31),
         ..ReceiptAcknowledge::default()
     };
@@ -246,7 +246,7 @@ fn mra_does_not_extend_the_half_open_time() {
     let delay = ReceiptAcknowledge {
         local_id: PEER_ID,
         remote_id: reply.local_id,
-        message: AnsweredMessage::Reply,
+        message: AcknowledgedMessage::Reply,
         service_timeout: timeout(24),
         ..ReceiptAcknowledge::default()
     };
@@ -296,7 +296,7 @@ fn max_ids_limits_a_flood_of_taken_requests() {
             conversation.manager.request_taken(event.id).expect("an id");
         }
     }
-    assert_eq!(conversation.manager.load().ids, 1000);
+    assert_eq!(conversation.manager.table_sizes().ids, 1000);
     assert_eq!(conversation.manager.counters().too_many_ids, 5000 - 999);
 }
 
@@ -310,12 +310,12 @@ fn remembered_rejects_are_bounded_and_expire() {
         conversation.manager.destroy(at(0), id).expect("an id");
         assert_eq!(conversation.hears(0).len(), 1);
     }
-    assert_eq!(conversation.manager.load().answers, 1024);
+    assert_eq!(conversation.manager.table_sizes().answers, 1024);
     conversation.hears_nothing(1_087_999);
-    assert_eq!(conversation.manager.load().answers, 1024);
+    assert_eq!(conversation.manager.table_sizes().answers, 1024);
     conversation.hears_nothing(1_088_000);
-    assert_eq!(conversation.manager.load().answers, 0);
-    assert_eq!(conversation.manager.load().ids, 1);
+    assert_eq!(conversation.manager.table_sizes().answers, 0);
+    assert_eq!(conversation.manager.table_sizes().ids, 1);
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn backlog_limits_a_flood_of_service_requests() {
         };
         conversation.says_from(source, 0, request);
     }
-    assert_eq!(conversation.manager.load().services, 8);
+    assert_eq!(conversation.manager.table_sizes().services, 8);
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn messages_with_a_wrong_remote_communication_id_are_ignored() {
     let delay = ReceiptAcknowledge {
         local_id: other,
         remote_id: reply.local_id,
-        message: AnsweredMessage::Reply,
+        message: AcknowledgedMessage::Reply,
         service_timeout: timeout(24),
         ..ReceiptAcknowledge::default()
     };
@@ -394,7 +394,7 @@ fn max_ids_limits_time_wait_of_destroyed_ids() {
         conversation.manager.destroy(at(0), id).expect("an id");
         conversation.hears(0);
     }
-    assert_eq!(conversation.manager.load().time_wait, 2);
+    assert_eq!(conversation.manager.table_sizes().time_wait, 2);
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn outbox_is_bounded() {
     for number in 0..10_000 {
         conversation.says(0, request_of(PEER, number));
     }
-    assert_eq!(conversation.manager.load().waiting, 4096);
+    assert_eq!(conversation.manager.table_sizes().waiting, 4096);
     assert_eq!(conversation.manager.counters().outbox_full, 10_000 - 4096);
 }
 
@@ -427,7 +427,7 @@ fn invalid_datagrams_are_counted() {
     manager.handle_datagram(at(0), arrival, &unknown);
     assert_eq!(manager.counters().unknown_attribute, 1);
     conversation.hears_nothing(0);
-    assert_eq!(conversation.manager.load(), Load::default());
+    assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
 }
 
 /// A manager with listeners, connections and pending requests.
@@ -490,7 +490,7 @@ proptest! {
             let bytes: Vec<u8> = datagram.into_iter().cycle().take(length).collect();
             manager.handle_datagram(at(0), arrival, &bytes);
         }
-        prop_assert_eq!(manager.load(), Load::default());
+        prop_assert_eq!(manager.table_sizes(), TableSizes::default());
     }
 
     #[test]
@@ -510,7 +510,7 @@ proptest! {
             while manager.poll_event().is_some() {}
             while manager.poll_instruction().is_some() {}
         }
-        prop_assert!(total(manager.load()) < 500);
+        prop_assert!(total(manager.table_sizes()) < 500);
         prop_assert!(manager.poll_timeout().is_none_or(|next| next > at(now)));
     }
 }

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use cm::{
-    BindError, CallError, EventKind, Failure, Instruction, Kind, Parameters, Recipient, Route,
-    Slice, State, TooManyIds, owner_of, private_data,
+    BindError, CallError, EventKind, Failure, Instruction, Parameters, QueuePairType, Recipient,
+    Route, Slice, State, TooManyIds, owner_of, private_data,
 };
 use wire::cm::{Message, PortSpace, RejectReason};
 use wire::{PathMtu, Qpn};
@@ -21,7 +21,7 @@ fn socket(text: &str) -> SocketAddr {
 fn tcp(conversation: &mut Conversation) -> cm::Id {
     let created = conversation
         .manager
-        .create(PortSpace::Tcp, Kind::ReliableConnection);
+        .create(PortSpace::Tcp, QueuePairType::ReliableConnection);
     created.expect("an id")
 }
 
@@ -316,7 +316,7 @@ fn max_ids_limits_ids() {
     let id = tcp(&mut conversation);
     let third = conversation
         .manager
-        .create(PortSpace::Tcp, Kind::ReliableConnection);
+        .create(PortSpace::Tcp, QueuePairType::ReliableConnection);
     assert_eq!(third, Err(TooManyIds(2)));
     conversation.says(0, request());
     conversation.hears_nothing(0);
@@ -337,14 +337,14 @@ fn communication_ids_belong_to_the_slice() {
         assert!(slice.contains(request.local_id));
         assert!(seen.insert(request.local_id), "each only once");
         let reply = Message::from(crate::conversation::reply_to(&request));
-        let owner = Recipient::Identifier(request.local_id);
+        let owner = Recipient::CommunicationId(request.local_id);
         assert_eq!(owner_of(&reply), owner);
     }
 }
 
 #[test]
 fn smallest_slice_does_not_reuse_communication_ids_soon() {
-    let slice = Slice::new(Slice::MOST_BITS, 0x1234).expect("a slice");
+    let slice = Slice::new(Slice::MAX_BITS, 0x1234).expect("a slice");
     let mut conversation = Conversation::with(|config| config.slice = slice);
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..2000 {

@@ -1,9 +1,10 @@
 //! The passive side of a connection.
 
-use cm::{EventKind, Kind, Parameters, Phase, Request, Unreachable};
+use cm::{EventKind, Parameters, Phase, QueuePairType, Request, Unreachable};
 use wire::cm::{
-    AlternatePathStatus, AnsweredMessage, CommunicationId, LoadAlternatePath, Message, PortSpace,
-    PrivateData, ReceiptAcknowledge, RefusedMessage, Reject, RejectReason, Service, ServiceId,
+    AcknowledgedMessage, AlternatePathStatus, CommunicationId, LoadAlternatePath, Message,
+    PortSpace, PrivateData, ReceiptAcknowledge, Reject, RejectReason, RejectedMessage, Service,
+    ServiceId,
 };
 use wire::{Gid, Psn, Qpn};
 
@@ -20,17 +21,26 @@ fn passive_side_accepts() {
     let event = conversation.manager.poll_event().expect("a request");
     let EventKind::ConnectRequest {
         listener: of,
-        request: Request::Connection(offer),
+        request: Request::Connection(peer_parameters),
     } = event.kind
     else {
         panic!("{event:?}");
     };
     assert_eq!(of, listener);
-    assert_eq!(offer.remote_qpn, PEER_QPN);
-    assert_eq!((offer.responder_resources, offer.initiator_depth), (2, 3));
-    assert_eq!((offer.retry_count, offer.rnr_retry_count), (6, 5));
-    assert_eq!(offer.private_data.len(), 56);
-    assert!(offer.private_data.starts_with(b"hello"));
+    assert_eq!(peer_parameters.remote_qpn, PEER_QPN);
+    assert_eq!(
+        (
+            peer_parameters.responder_resources,
+            peer_parameters.initiator_depth
+        ),
+        (2, 3)
+    );
+    assert_eq!(
+        (peer_parameters.retry_count, peer_parameters.rnr_retry_count),
+        (6, 5)
+    );
+    assert_eq!(peer_parameters.private_data.len(), 56);
+    assert!(peer_parameters.private_data.starts_with(b"hello"));
     let id = event.id;
     assert_eq!(
         conversation.manager.local_address(id),
@@ -141,7 +151,7 @@ fn duplicate_request_is_answered_with_mra_before_accept() {
     conversation.hears_nothing(6143);
     conversation.says(6144, request());
     let receipt = as_receipt(conversation.hears_one(6144));
-    assert_eq!(receipt.message, AnsweredMessage::Request);
+    assert_eq!(receipt.message, AcknowledgedMessage::Request);
     assert_eq!(receipt.remote_id, PEER_ID);
     assert_eq!(receipt.service_timeout.code(), 24);
     assert_eq!(
@@ -171,7 +181,7 @@ fn duplicate_request_is_answered_with_the_same_reject() {
     rejected.expect("a request");
     let reject = as_reject(conversation.hears_one(0));
     assert_eq!(reject.reason, RejectReason::Consumer);
-    assert_eq!(reject.message, RefusedMessage::Request);
+    assert_eq!(reject.message, RejectedMessage::Request);
     assert_eq!(reject.remote_id, PEER_ID);
     conversation.says(6144, request());
     assert_eq!(as_reject(conversation.hears_one(6144)), reject);
@@ -219,7 +229,7 @@ fn mra_delays_the_retransmission_of_the_reply() {
     let receipt = ReceiptAcknowledge {
         local_id: PEER_ID,
         remote_id: reply.local_id,
-        message: AnsweredMessage::Reply,
+        message: AcknowledgedMessage::Reply,
         service_timeout: timeout(24),
         ..ReceiptAcknowledge::default()
     };
@@ -239,7 +249,10 @@ fn request_without_a_listener_is_rejected() {
     assert_eq!(reject.local_id, CommunicationId::default());
     assert_eq!(reject.remote_id, PEER_ID);
     assert_eq!(conversation.manager.counters().no_listener, 1);
-    assert_eq!(conversation.manager.load(), cm::Load::default());
+    assert_eq!(
+        conversation.manager.table_sizes(),
+        cm::TableSizes::default()
+    );
 }
 
 #[test]
@@ -259,7 +272,7 @@ fn unreliable_connection_has_no_reliable_attributes() {
     let mut conversation = Conversation::new();
     let manager = &mut conversation.manager;
     let id = manager
-        .create(PortSpace::Infiniband, Kind::UnreliableConnection)
+        .create(PortSpace::Infiniband, QueuePairType::UnreliableConnection)
         .expect("an id");
     manager.bind(id, (US, PORT).into()).expect("a free port");
     manager.listen(id, 0).expect("a bound id");
@@ -285,7 +298,7 @@ fn xrc_target_number_is_in_the_eecn_field() {
     let mut conversation = Conversation::new();
     let manager = &mut conversation.manager;
     let id = manager
-        .create(PortSpace::Infiniband, Kind::ExtendedConnection)
+        .create(PortSpace::Infiniband, QueuePairType::ExtendedConnection)
         .expect("an id");
     manager.bind(id, (US, PORT).into()).expect("a free port");
     manager.listen(id, 0).expect("a bound id");
@@ -459,7 +472,7 @@ fn restarted_client_ends_its_own_half_open_request() {
         let reject = as_reject(conversation.hears_one(100));
         assert_eq!(reject.reason, RejectReason::StaleConnection);
         assert_eq!(conversation.one_event().status(), 10);
-        assert_eq!(conversation.manager.load().half_open, 0);
+        assert_eq!(conversation.manager.table_sizes().half_open, 0);
         again.local_id = CommunicationId::new(0x7778);
         conversation.says(200, again);
         conversation.child_id();
@@ -513,7 +526,7 @@ fn reject_timeout_names_the_peers_device() {
     let id = conversation.child_id();
     let given_up = Reject {
         local_id: PEER_ID,
-        message: RefusedMessage::None,
+        message: RejectedMessage::None,
         reason: RejectReason::Timeout,
         information_length: 8,
         information: PrivateData::new(&PEER_GUID.to_be_bytes()).expect("room"),
@@ -539,7 +552,7 @@ fn destroying_a_request_rejects_it() {
     conversation.manager.destroy(at(10), id).expect("an id");
     let reject = as_reject(conversation.hears_one(10));
     assert_eq!(reject.reason, RejectReason::Consumer);
-    assert_eq!(reject.message, RefusedMessage::Request);
+    assert_eq!(reject.message, RejectedMessage::Request);
 }
 
 #[test]
@@ -549,7 +562,7 @@ fn destroying_an_accepted_id_sends_reject() {
     conversation.manager.destroy(at(10), id).expect("an id");
     let reject = as_reject(conversation.hears_one(10));
     assert_eq!(reject.reason, RejectReason::Consumer);
-    assert_eq!(reject.message, RefusedMessage::None);
+    assert_eq!(reject.message, RejectedMessage::None);
     assert_eq!(reject.local_id, reply.local_id);
     assert!(conversation.manager.is_in_time_wait(OUR_QPN));
     conversation.says(20, request());
@@ -574,7 +587,10 @@ fn destroying_a_listener_rejects_its_pending_requests() {
     );
     conversation.no_events();
     conversation.hears_nothing(1_088_010);
-    assert_eq!(conversation.manager.load(), cm::Load::default());
+    assert_eq!(
+        conversation.manager.table_sizes(),
+        cm::TableSizes::default()
+    );
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use cm::{Arrival, Config, Failure, Id, Kind, Load, Manager, Parameters, Route, Transmit};
+use cm::{
+    Arrival, Config, Failure, Id, Manager, Parameters, QueuePairType, Route, TableSizes, Transmit,
+};
 use proptest::prelude::*;
 use wire::cm::{PortSpace, RejectReason};
 use wire::{PathMtu, Qpn};
@@ -109,7 +111,7 @@ impl RandomCalls {
             while let Some(next) = manager.poll_timeout() {
                 manager.handle_timeout(next);
             }
-            assert_eq!(manager.load(), Load::default());
+            assert_eq!(manager.table_sizes(), TableSizes::default());
         }
     }
 }
@@ -117,7 +119,9 @@ impl RandomCalls {
 impl Side {
     fn listen(&mut self, space: PortSpace) {
         let manager = &mut self.manager;
-        let id = manager.create(space, Kind::of(space)).expect("an id");
+        let id = manager
+            .create(space, QueuePairType::of(space))
+            .expect("an id");
         let address = (self.address, PORT).into();
         manager.bind(id, address).expect("a free port");
         manager.listen(id, 0).expect("a bound id");
@@ -128,8 +132,8 @@ impl Side {
     fn create(&mut self, millis: u64, which: usize) {
         let space = [PortSpace::Tcp, PortSpace::Udp, PortSpace::Infiniband][which % 3];
         let kind = match which % 7 {
-            6 => Kind::UnreliableConnection,
-            _ => Kind::of(space),
+            6 => QueuePairType::UnreliableConnection,
+            _ => QueuePairType::of(space),
         };
         let Ok(id) = self.manager.create(space, kind) else {
             return;

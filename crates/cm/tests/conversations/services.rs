@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use cm::{
-    CallError, DEFAULT_QUEUE_KEY, EventKind, Failure, Instruction, Kind, Load, Parameters, Request,
-    Unreachable,
+    CallError, DEFAULT_QUEUE_KEY, EventKind, Failure, Instruction, Parameters, QueuePairType,
+    Request, TableSizes, Unreachable,
 };
 use wire::cm::{
     AddressHeader, CommunicationId, Message, PortSpace, PrivateData, RejectReason, ServiceId,
@@ -92,7 +92,7 @@ fn service_is_found() {
         .destroy(at(100_000), id)
         .expect("an id");
     conversation.hears_nothing(100_000);
-    assert_eq!(conversation.manager.load(), Load::default());
+    assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn unsupported_service_is_unreachable() {
     conversation.says(10, service_reply(&request, ServiceStatus::NotSupported));
     let event = conversation.one_event();
     let status = ServiceStatus::NotSupported;
-    let refused = EventKind::Unreachable(Unreachable::Refused(status));
+    let refused = EventKind::Unreachable(Unreachable::Rejected(status));
     assert_eq!(event, refused);
     assert_eq!(event.status(), 1);
 }
@@ -139,7 +139,7 @@ fn destroying_a_pending_service_request_sends_nothing() {
     let (id, _) = requesting_service(&mut conversation);
     conversation.manager.destroy(at(10), id).expect("an id");
     conversation.hears_nothing(100_000);
-    assert_eq!(conversation.manager.load(), Load::default());
+    assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn group_is_joined_and_left() {
     let group: IpAddr = "239.1.2.3".parse().expect("an address");
     let manager = &mut conversation.manager;
     let id = manager
-        .create(PortSpace::Udp, Kind::Datagram)
+        .create(PortSpace::Udp, QueuePairType::Datagram)
         .expect("an id");
     let early = manager.join(id, group, false);
     assert_eq!(early, Err(CallError::WrongState(cm::State::Idle)));
@@ -277,7 +277,7 @@ fn failed_join_is_reported() {
     let group: IpAddr = "239.1.2.3".parse().expect("an address");
     let manager = &mut conversation.manager;
     let id = manager
-        .create(PortSpace::Udp, Kind::Datagram)
+        .create(PortSpace::Udp, QueuePairType::Datagram)
         .expect("an id");
     manager.bind(id, (US, 0).into()).expect("a port");
     let other_family = "ff0e::1".parse().expect("an address");

@@ -20,7 +20,7 @@ use capture::{
     CONNECTIONS, Conversation, Said, conversations, datagrams, each_conversation, header_of,
     messages, other,
 };
-use cm::{Config, EventKind, Id, Kind, Manager, Parameters, Route};
+use cm::{Config, EventKind, Id, Manager, Parameters, QueuePairType, Route};
 use wire::cm::{
     AddressHeader, CommunicationId, ConnectReply, ConnectRequest, DisconnectReply,
     DisconnectRequest, Message, PortSpace, ReadyToUse, Reject, RejectReason, ServiceReply,
@@ -66,7 +66,9 @@ fn manager(guid: u64, address: IpAddr) -> Manager {
 
 fn listening(guid: u64, address: IpAddr, space: PortSpace, port: u16) -> Manager {
     let mut manager = manager(guid, address);
-    let id = manager.create(space, Kind::of(space)).expect("an id");
+    let id = manager
+        .create(space, QueuePairType::of(space))
+        .expect("an id");
     manager.bind(id, (address, port).into()).expect("free");
     manager.listen(id, 0).expect("bound");
     manager
@@ -259,7 +261,9 @@ fn resolved(
     route: &Route,
 ) -> Manager {
     let mut manager = manager(guid, header.source);
-    let id = manager.create(space, Kind::of(space)).expect("an id");
+    let id = manager
+        .create(space, QueuePairType::of(space))
+        .expect("an id");
     let source = Some((header.source, header.source_port).into());
     let peer = (header.destination, port).into();
     let (now, second) = (at(Duration::ZERO), Duration::from_secs(1));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use engine::transmit::packets;
 use engine::{
     Access, Address, Arrival, Attributes, BatchLimits, Buffer, CompletionQueue, Config, Device, Id,
-    Kind, QueuePairInit, Registration, Remote, Segment, SendRequest, State, Status, Work,
+    QueuePairInit, QueuePairType, Registration, Remote, Segment, SendRequest, State, Status, Work,
 };
 use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, RnrTimer};
 
@@ -64,7 +64,7 @@ impl End {
             gid,
         };
         for _ in 0..connections {
-            let init = QueuePairInit::new(Kind::Rc, domain, completions);
+            let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
             let number = end
                 .device
                 .create_queue_pair(init)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use wire::{Gid, Qpn};
 
 use super::{Device, Limits};
-use crate::queue_pair::Kind;
+use crate::queue_pair::QueuePairType;
 
 /// Why a queue pair could not join or leave a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -93,7 +93,7 @@ impl Device {
             .queue_pairs
             .get(number)
             .ok_or(MulticastError::UnknownQueuePair)?;
-        if queue_pair.init().kind != Kind::Ud {
+        if queue_pair.init().kind != QueuePairType::Ud {
             return Err(MulticastError::NotDatagram);
         }
         if !group.is_multicast() {

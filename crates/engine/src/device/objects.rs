@@ -10,7 +10,7 @@ use crate::incident::Incident;
 use crate::memory::{
     Access, Buffer, Extent, MemoryError, ProtectionDomain, Registration, WindowKind,
 };
-use crate::queue_pair::{Kind, QueuePair, QueuePairInit};
+use crate::queue_pair::{QueuePair, QueuePairInit, QueuePairType};
 use crate::receive::{SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 use crate::table::Id;
 use crate::work::MAX_SEGMENTS;
@@ -26,7 +26,7 @@ pub enum ObjectError {
     Unknown,
     /// The parent process opened the device.
     #[error("the device was opened before a fork and stays with the parent: open it again")]
-    Abandoned,
+    OpenedBeforeFork,
     /// Other objects still use it.
     #[error("{0} other objects still use it: destroy them first")]
     InUse(u32),
@@ -46,8 +46,8 @@ pub enum ObjectError {
 impl Device {
     /// Allocates a protection domain.
     pub fn allocate_domain(&mut self) -> Result<Id<ProtectionDomain>, ObjectError> {
-        if self.abandoned {
-            return Err(ObjectError::Abandoned);
+        if self.opened_before_fork {
+            return Err(ObjectError::OpenedBeforeFork);
         }
         let domain = ProtectionDomain { users: 0 };
         self.domains.insert(domain).ok_or(ObjectError::Exhausted)
@@ -95,7 +95,7 @@ impl Device {
             Err(error) => self
                 .shared
                 .incidents
-                .note(|| Incident::RegisterRefused { access, error }),
+                .note(|| Incident::RegisterRejected { access, error }),
         }
         registered
     }
@@ -182,8 +182,8 @@ impl Device {
         &mut self,
         capacity: u32,
     ) -> Result<Id<CompletionQueue>, ObjectError> {
-        if self.abandoned {
-            return Err(ObjectError::Abandoned);
+        if self.opened_before_fork {
+            return Err(ObjectError::OpenedBeforeFork);
         }
         in_range("the number of entries", capacity, MAX_COMPLETIONS)?;
         self.shared
@@ -333,7 +333,7 @@ impl Device {
         let settings = self.settings;
         let make = |number| QueuePair::new(number, init, settings);
         let number = match init.kind {
-            Kind::Management => self.queue_pairs.insert_management(make),
+            QueuePairType::Management => self.queue_pairs.insert_management(make),
             _ => self.queue_pairs.insert(make),
         };
         let number = number.ok_or(ObjectError::Exhausted)?;
@@ -375,10 +375,10 @@ impl Device {
             queues.get(queue).ok_or(ObjectError::Unknown)?;
         }
         match (init.kind, init.xrc_domain) {
-            (Kind::XrcTarget, None) => Err(ObjectError::Mismatch(
+            (QueuePairType::XrcTarget, None) => Err(ObjectError::Mismatch(
                 "an XRC target queue pair needs an XRC domain",
             )),
-            (Kind::XrcTarget, Some(domain)) => {
+            (QueuePairType::XrcTarget, Some(domain)) => {
                 self.xrc_domains.get(domain).ok_or(ObjectError::Unknown)?;
                 Ok(())
             }

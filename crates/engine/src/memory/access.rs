@@ -55,12 +55,12 @@ pub enum AccessError {
     OutOfRange,
     /// The range is inside the region, but the program has unmapped or protected the memory.
     #[error("the memory is not mapped, or not for this access")]
-    Absent,
+    NotMapped,
 }
 
 impl From<NotAccessible> for AccessError {
     fn from(NotAccessible: NotAccessible) -> Self {
-        Self::Absent
+        Self::NotMapped
     }
 }
 

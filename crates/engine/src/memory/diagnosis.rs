@@ -1,7 +1,7 @@
 //! Finds out why memory could not be used, after a failure and only for incidents.
 
 use super::{KeyedMemory, Memory, ProtectionDomain, Requirement, Segment};
-use crate::incident::{Opened, SegmentFault};
+use crate::incident::{KeyRange, SegmentFault};
 use crate::table::Id;
 use wire::Key;
 
@@ -20,21 +20,21 @@ impl Memory {
                 Some(SegmentFault {
                     segment,
                     error: tried.err()?,
-                    opened: self.memory_of(segment.key),
+                    key_range: self.key_range(segment.key),
                 })
             })
     }
 
     /// The memory that a key grants access to.
     #[cold]
-    pub(crate) fn memory_of(&self, key: Key) -> Option<Opened> {
+    pub(crate) fn key_range(&self, key: Key) -> Option<KeyRange> {
         match self.keys.get(key)? {
-            KeyedMemory::Region(region) => Some(Opened {
+            KeyedMemory::Region(region) => Some(KeyRange {
                 address: region.address,
                 length: region.extent.length(),
                 access: region.access,
             }),
-            KeyedMemory::Window(window) => window.bound.map(|bound| Opened {
+            KeyedMemory::Window(window) => window.bound.map(|bound| KeyRange {
                 address: bound.binding.first_address(),
                 length: bound.binding.length,
                 access: bound.binding.access,

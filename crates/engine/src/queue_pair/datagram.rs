@@ -1,6 +1,6 @@
 //! Unreliable datagrams: single packets to any queue pair whose Q_Key the sender knows.
 
-use wire::{Companion, Deth, Immediate, Opcode, Operation, Packet, PacketHead, Position, grh};
+use wire::{Deth, Immediate, Modifier, Opcode, Operation, Packet, PacketHead, Position, grh};
 
 use super::diagnosis::peer;
 use super::responder::Receiving;
@@ -209,15 +209,15 @@ fn store(
 }
 
 fn datagram_piece(work: &Work, length: u32) -> Piece {
-    let companion = match work {
-        Work::SendImmediate(_) => Companion::Immediate,
-        _ => Companion::None,
+    let modifier = match work {
+        Work::SendImmediate(_) => Modifier::Immediate,
+        _ => Modifier::None,
     };
     let opcode = Opcode::find(
         wire::Transport::Ud,
         Operation::Send,
         Position::Only,
-        companion,
+        modifier,
     );
     Piece {
         opcode: opcode.expect("datagrams have SEND_ONLY with and without immediate"),

@@ -6,7 +6,8 @@ use super::{QueuePair, state};
 use crate::address::Arrival;
 use crate::completion::{CompletedWork, Status};
 use crate::incident::{
-    FailedSend, Heard, Incident, Peer, ReceiveFault, RefusedChange, SegmentFault, SendFault,
+    FailedSend, Incident, Peer, PeerResponses, ReceiveFault, RejectedModify, SegmentFault,
+    SendFault,
 };
 use crate::memory::{ProtectionDomain, Requirement};
 use crate::queue_pair::{Attributes, ModifyError};
@@ -25,7 +26,7 @@ impl QueuePair {
     ) {
         let (missing, surplus) = state::missing_and_surplus(self.init.kind, self.state, attributes);
         shared.incidents.note(|| {
-            Incident::ModifyRefused(Box::new(RefusedChange {
+            Incident::ModifyRejected(Box::new(RejectedModify {
                 queue_pair: self.number,
                 kind: self.init.kind,
                 state: self.state,
@@ -45,7 +46,7 @@ impl QueuePair {
         error: PostError,
         shared: &mut Shared,
     ) {
-        shared.incidents.note(|| Incident::PostRefused {
+        shared.incidents.note(|| Incident::PostRejected {
             queue_pair: self.number,
             state: self.state,
             id,
@@ -147,7 +148,7 @@ impl QueuePair {
             Status::RetriesExhausted => SendFault::NoAnswer {
                 retries: self.attributes.retry_count.unwrap_or(0),
                 timeout: self.attributes.ack_timeout,
-                heard: self.heard(),
+                responses: self.peer_responses(),
             },
             Status::ReceiverNotReady => SendFault::NotReady {
                 retries: self.attributes.rnr_retry.unwrap_or(0),
@@ -183,14 +184,14 @@ impl QueuePair {
             .fault_in(self.init.domain, segments, requirement)
     }
 
-    fn heard(&self) -> Heard {
+    fn peer_responses(&self) -> PeerResponses {
         let started = self.attributes.send_psn.unwrap_or_default();
         if self.requester.oldest() != started {
-            return Heard::EarlierAnswers;
+            return PeerResponses::ToEarlierRequests;
         }
         match self.requester.peer_expects() {
-            Some(expected) => Heard::Misfit { expected, started },
-            None => Heard::Nothing,
+            Some(expected) => PeerResponses::WrongPsn { expected, started },
+            None => PeerResponses::None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The transition to the error state: all outstanding requests are flushed in order.
 
-use super::{Kind, QueuePair, State};
+use super::{QueuePair, QueuePairType, State};
 use crate::completion::{CompletedWork, Completion, CompletionQueue, Status};
 use crate::event::AsyncEvent;
 use crate::shared::Shared;
@@ -19,7 +19,7 @@ impl QueuePair {
         self.fail_message(Status::Flushed, shared);
         self.flush_receives(shared);
         self.responder.keep_replies_before_final_nak();
-        if self.init.shared_receive.is_some() || self.init.kind == Kind::XrcTarget {
+        if self.init.shared_receive.is_some() || self.init.kind == QueuePairType::XrcTarget {
             shared.raise(AsyncEvent::LastReceiveReached(self.number));
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wire::PathMtu;
 
-use super::{Kind, WindowLimits};
+use super::{QueuePairType, WindowLimits};
 use crate::completion::CompletionQueue;
 use crate::memory::ProtectionDomain;
 use crate::receive::{SharedReceiveQueue, XrcDomain};
@@ -14,7 +14,7 @@ use crate::table::Id;
 #[derive(Debug, Clone, Copy)]
 pub struct QueuePairInit {
     /// The queue pair type.
-    pub kind: Kind,
+    pub kind: QueuePairType,
     /// The protection domain of its memory.
     pub domain: Id<ProtectionDomain>,
     /// The completion queue of send requests.
@@ -42,7 +42,11 @@ pub struct QueuePairInit {
 impl QueuePairInit {
     /// A small queue pair with one completion queue for all requests.
     #[must_use]
-    pub fn new(kind: Kind, domain: Id<ProtectionDomain>, completions: Id<CompletionQueue>) -> Self {
+    pub fn new(
+        kind: QueuePairType,
+        domain: Id<ProtectionDomain>,
+        completions: Id<CompletionQueue>,
+    ) -> Self {
         Self {
             kind,
             domain,

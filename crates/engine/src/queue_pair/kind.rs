@@ -4,7 +4,7 @@ use wire::Transport;
 
 /// The type of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum QueuePairType {
     /// Reliable connection: every message arrives once and in order.
     Rc,
     /// Unreliable connection: messages may be lost.
@@ -19,21 +19,24 @@ pub enum Kind {
     Management,
 }
 
-impl Kind {
+impl QueuePairType {
     pub(super) const fn transport(self) -> Transport {
         match self {
-            Kind::Rc => Transport::Rc,
-            Kind::Uc => Transport::Uc,
-            Kind::Ud | Kind::Management => Transport::Ud,
-            Kind::XrcInitiator | Kind::XrcTarget => Transport::Xrc,
+            QueuePairType::Rc => Transport::Rc,
+            QueuePairType::Uc => Transport::Uc,
+            QueuePairType::Ud | QueuePairType::Management => Transport::Ud,
+            QueuePairType::XrcInitiator | QueuePairType::XrcTarget => Transport::Xrc,
         }
     }
 
     pub(super) const fn is_datagram(self) -> bool {
-        matches!(self, Kind::Ud | Kind::Management)
+        matches!(self, QueuePairType::Ud | QueuePairType::Management)
     }
 
     pub(super) const fn is_reliable(self) -> bool {
-        matches!(self, Kind::Rc | Kind::XrcInitiator | Kind::XrcTarget)
+        matches!(
+            self,
+            QueuePairType::Rc | QueuePairType::XrcInitiator | QueuePairType::XrcTarget
+        )
     }
 }

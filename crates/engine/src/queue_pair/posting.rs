@@ -1,6 +1,6 @@
 //! Posting of work requests: each is accepted as a whole or rejected with a reason.
 
-use super::{Kind, QueuePair, State};
+use super::{QueuePair, QueuePairType, State};
 use crate::address::GidTable;
 use crate::completion::CompletedWork;
 use crate::receive::PostError;
@@ -79,7 +79,10 @@ impl QueuePair {
         if self.init.shared_receive.is_some() {
             return Err(PostError::SharedReceive);
         }
-        if matches!(self.init.kind, Kind::XrcInitiator | Kind::XrcTarget) {
+        if matches!(
+            self.init.kind,
+            QueuePairType::XrcInitiator | QueuePairType::XrcTarget
+        ) {
             return Err(PostError::Unsupported);
         }
         Ok(())

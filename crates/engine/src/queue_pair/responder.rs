@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use wire::{Key, NakCode, Packet, Psn, Syndrome};
 
-use super::{Kind, QueuePair, State};
+use super::{QueuePair, QueuePairType, State};
 use crate::completion::{CompletionQueue, Status};
 use crate::event::AsyncEvent;
 use crate::memory::ProtectionDomain;
@@ -138,7 +138,7 @@ impl QueuePair {
     /// An XRC target has no protection domain for memory: a request uses the one of the shared
     /// receive queue that it names.
     fn set_request_domain(&mut self, packet: &Packet<'_>, shared: &Shared) {
-        if self.init.kind == Kind::XrcTarget
+        if self.init.kind == QueuePairType::XrcTarget
             && let Some(id) = self.named_receive_queue(packet, shared)
             && let Some(queue) = shared.receive_queues.get(id)
         {
@@ -242,7 +242,7 @@ impl QueuePair {
         let (request, below_limit) = queue.take()?;
         let domain = queue.init.domain;
         let completions = match (self.init.kind, queue.init.extended) {
-            (Kind::XrcTarget, Some((_, completions))) => completions,
+            (QueuePairType::XrcTarget, Some((_, completions))) => completions,
             _ => self.init.receive_completions,
         };
         if below_limit {
@@ -263,7 +263,7 @@ impl QueuePair {
         shared: &Shared,
     ) -> Option<Id<SharedReceiveQueue>> {
         match self.init.kind {
-            Kind::XrcTarget => self.named_receive_queue(packet, shared),
+            QueuePairType::XrcTarget => self.named_receive_queue(packet, shared),
             _ => self.init.shared_receive,
         }
     }

@@ -1,7 +1,7 @@
 //! Segmentation: divides messages into packets, with their opcodes, headers and data.
 
 use wire::{
-    AtomicEth, Companion, Feth, Ieth, Immediate, Opcode, Operation, PacketHead, Position, Psn, Qpn,
+    AtomicEth, Feth, Ieth, Immediate, Modifier, Opcode, Operation, PacketHead, Position, Psn, Qpn,
     Reth, Transport, Xrceth,
 };
 
@@ -173,12 +173,12 @@ const fn operation(work: &Work) -> Operation {
 }
 
 fn opcode(transport: Transport, operation: Operation, position: Position, work: &Work) -> Opcode {
-    let companion = match work {
-        _ if !position.ends() => Companion::None,
-        Work::SendImmediate(_) | Work::WriteImmediate(..) => Companion::Immediate,
-        Work::SendInvalidate(_) => Companion::Invalidate,
-        _ => Companion::None,
+    let modifier = match work {
+        _ if !position.ends() => Modifier::None,
+        Work::SendImmediate(_) | Work::WriteImmediate(..) => Modifier::Immediate,
+        Work::SendInvalidate(_) => Modifier::Invalidate,
+        _ => Modifier::None,
     };
-    Opcode::find(transport, operation, position, companion)
+    Opcode::find(transport, operation, position, modifier)
         .expect("post_send checked that the transport has this operation")
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use wire::{PathMtu, Psn};
 
-use super::{Kind, QueuePair, QueuePairInit};
+use super::{QueuePair, QueuePairInit, QueuePairType};
 use crate::address::GidTable;
 use crate::completion::{CompletedWork, Completion, Status};
 use crate::receive::PostError;
@@ -111,7 +111,7 @@ impl SendQueue {
     pub(super) fn check(
         &self,
         request: &SendRequest,
-        kind: Kind,
+        kind: QueuePairType,
         gids: &GidTable,
     ) -> Result<(), PostError> {
         self.check_payload(request)?;
@@ -210,20 +210,30 @@ impl QueuePair {
 }
 
 /// Checks what each queue pair type supports.
-fn check_service(request: &SendRequest, kind: Kind, gids: &GidTable) -> Result<(), PostError> {
+fn check_service(
+    request: &SendRequest,
+    kind: QueuePairType,
+    gids: &GidTable,
+) -> Result<(), PostError> {
     let inline = matches!(request.payload, Payload::Inline(_));
     let fits = match request.work {
         // The segments of these requests receive the result.
         Work::Read(_) | Work::CompareSwap { .. } | Work::FetchAdd { .. } if inline => false,
-        Work::Send | Work::SendImmediate(_) => kind != Kind::XrcTarget,
-        Work::SendInvalidate(_) => matches!(kind, Kind::Rc | Kind::XrcInitiator),
+        Work::Send | Work::SendImmediate(_) => kind != QueuePairType::XrcTarget,
+        Work::SendInvalidate(_) => matches!(kind, QueuePairType::Rc | QueuePairType::XrcInitiator),
         Work::Write(_) | Work::WriteImmediate(..) => {
-            matches!(kind, Kind::Rc | Kind::Uc | Kind::XrcInitiator)
+            matches!(
+                kind,
+                QueuePairType::Rc | QueuePairType::Uc | QueuePairType::XrcInitiator
+            )
         }
         Work::LocalInvalidate(_) | Work::BindWindow { .. } => {
-            matches!(kind, Kind::Rc | Kind::Uc | Kind::XrcInitiator)
+            matches!(
+                kind,
+                QueuePairType::Rc | QueuePairType::Uc | QueuePairType::XrcInitiator
+            )
         }
-        _ => matches!(kind, Kind::Rc | Kind::XrcInitiator),
+        _ => matches!(kind, QueuePairType::Rc | QueuePairType::XrcInitiator),
     };
     if !fits {
         return Err(PostError::Unsupported);
@@ -234,7 +244,7 @@ fn check_service(request: &SendRequest, kind: Kind, gids: &GidTable) -> Result<(
     if let Some(destination) = &request.destination {
         gids.resolve(&destination.address)?;
     }
-    let names_queue = kind == Kind::XrcInitiator && !request.work.is_local();
+    let names_queue = kind == QueuePairType::XrcInitiator && !request.work.is_local();
     if request.shared_receive.is_some() != names_queue {
         return Err(PostError::Destination);
     }

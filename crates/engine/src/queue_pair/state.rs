@@ -1,8 +1,8 @@
 //! The states of a queue pair, and the table of attributes that each transition takes.
 
-use super::Kind;
+use super::QueuePairType;
 use super::attributes::{Attribute, Attributes};
-use Kind::{Management, Rc, Uc, Ud, XrcInitiator, XrcTarget};
+use QueuePairType::{Management, Rc, Uc, Ud, XrcInitiator, XrcTarget};
 use State::{
     Error, Initialized, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, SendQueueError,
 };
@@ -60,12 +60,12 @@ pub enum ModifyError {
     Unknown,
     /// The parent process opened the device.
     #[error("the device was opened before a fork and stays with the parent: open it again")]
-    Abandoned,
+    OpenedBeforeFork,
     /// The transition is illegal.
     #[error("a {kind:?} queue pair cannot go from {from:?} to {to:?}")]
     IllegalTransition {
         /// The queue pair type.
-        kind: Kind,
+        kind: QueuePairType,
         /// The present state.
         from: State,
         /// The requested state.
@@ -107,17 +107,17 @@ pub enum ModifyError {
 
 /// A row of the table: a legal transition and its attributes.
 struct Transition {
-    kinds: &'static [Kind],
+    kinds: &'static [QueuePairType],
     from: State,
     to: State,
     required: Attribute,
     optional: Attribute,
 }
 
-const ALL: &[Kind] = &[Rc, Uc, Ud, XrcInitiator, XrcTarget, Management];
-const CONNECTED: &[Kind] = &[Rc, Uc, XrcInitiator, XrcTarget];
-const DATAGRAM: &[Kind] = &[Ud, Management];
-const UNRELIABLE: &[Kind] = &[Uc, Ud, Management];
+const ALL: &[QueuePairType] = &[Rc, Uc, Ud, XrcInitiator, XrcTarget, Management];
+const CONNECTED: &[QueuePairType] = &[Rc, Uc, XrcInitiator, XrcTarget];
+const DATAGRAM: &[QueuePairType] = &[Ud, Management];
+const UNRELIABLE: &[QueuePairType] = &[Uc, Ud, Management];
 
 const NONE: Attribute = Attribute::empty();
 const ALWAYS: Attribute = Attribute::STATE.union(Attribute::CURRENT_STATE);
@@ -149,7 +149,7 @@ const OPTIONAL_IN_SQD: Attribute = OPTIONAL_IN_RTS
     .union(Attribute::RESPONDER_RESOURCES);
 
 const fn row(
-    kinds: &'static [Kind],
+    kinds: &'static [QueuePairType],
     from: State,
     to: State,
     required: Attribute,
@@ -196,7 +196,11 @@ static TRANSITIONS: &[Transition] = &[
 ];
 
 /// The required and the optional attributes of a transition.
-fn transition_attributes(kind: Kind, from: State, to: State) -> Option<(Attribute, Attribute)> {
+fn transition_attributes(
+    kind: QueuePairType,
+    from: State,
+    to: State,
+) -> Option<(Attribute, Attribute)> {
     match (from, to) {
         (_, Reset) => Some((NONE, NONE)),
         // The specification also allows Reset to Error. Linux (`ib_modify_qp_is_ok`) and its
@@ -212,7 +216,7 @@ fn transition_attributes(kind: Kind, from: State, to: State) -> Option<(Attribut
 /// All attributes that a transition needs and `attributes` lacks, and all of `attributes` that it
 /// does not allow.
 pub(super) fn missing_and_surplus(
-    kind: Kind,
+    kind: QueuePairType,
     from: State,
     attributes: &Attributes,
 ) -> (Attribute, Attribute) {
@@ -229,7 +233,7 @@ pub(super) fn missing_and_surplus(
 
 /// Checks `attributes` against the table. Returns the state that they lead to.
 pub(super) fn check(
-    kind: Kind,
+    kind: QueuePairType,
     from: State,
     attributes: &Attributes,
 ) -> Result<State, ModifyError> {

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use engine::{
-    Access, Address, Attributes, Buffer, Config, Device, Kind, QueuePairInit, Registration, Remote,
-    Segment, State,
+    Access, Address, Attributes, Buffer, Config, Device, QueuePairInit, QueuePairType,
+    Registration, Remote, Segment, State,
 };
 use wire::{AckTimeout, Gid, Key, PathMtu, Qpn, QueueKey, RnrTimer};
 
@@ -14,7 +14,7 @@ use super::{Conversation, DEVICE_ADDRESS, PEER, PEER_ADDRESS, PSN, at};
 /// The settings that a test may change.
 #[derive(Clone)]
 pub(crate) struct Setup {
-    pub(crate) kind: Kind,
+    pub(crate) kind: QueuePairType,
     pub(crate) config: Config,
     pub(crate) path_mtu: PathMtu,
     /// The access rights of the peer.
@@ -37,7 +37,7 @@ pub(crate) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
-            kind: Kind::Rc,
+            kind: QueuePairType::Rc,
             config: Config {
                 gids: vec![gid(DEVICE_ADDRESS)],
                 active_mtu: PathMtu::Mtu4096,
@@ -222,8 +222,8 @@ impl Conversation {
 }
 
 impl Setup {
-    pub(crate) fn initialized(&self, kind: Kind) -> Attributes {
-        let is_datagram = matches!(kind, Kind::Ud | Kind::Management);
+    pub(crate) fn initialized(&self, kind: QueuePairType) -> Attributes {
+        let is_datagram = matches!(kind, QueuePairType::Ud | QueuePairType::Management);
         Attributes {
             state: Some(State::Initialized),
             port: Some(1),
@@ -234,15 +234,15 @@ impl Setup {
         }
     }
 
-    pub(crate) fn ready_to_receive(&self, kind: Kind) -> Attributes {
+    pub(crate) fn ready_to_receive(&self, kind: QueuePairType) -> Attributes {
         let state = Some(State::ReadyToReceive);
-        if matches!(kind, Kind::Ud | Kind::Management) {
+        if matches!(kind, QueuePairType::Ud | QueuePairType::Management) {
             return Attributes {
                 state,
                 ..Attributes::default()
             };
         }
-        let responds = matches!(kind, Kind::Rc | Kind::XrcTarget);
+        let responds = matches!(kind, QueuePairType::Rc | QueuePairType::XrcTarget);
         let timer = RnrTimer::new(self.rnr_timer).expect("the timer code is valid");
         Attributes {
             state,
@@ -256,9 +256,9 @@ impl Setup {
         }
     }
 
-    pub(crate) fn ready_to_send(&self, kind: Kind) -> Attributes {
-        let requests = matches!(kind, Kind::Rc | Kind::XrcInitiator);
-        let times_out = requests || kind == Kind::XrcTarget;
+    pub(crate) fn ready_to_send(&self, kind: QueuePairType) -> Attributes {
+        let requests = matches!(kind, QueuePairType::Rc | QueuePairType::XrcInitiator);
+        let times_out = requests || kind == QueuePairType::XrcTarget;
         let timeout = AckTimeout::new(self.ack_timeout).expect("the timer code is valid");
         Attributes {
             state: Some(State::ReadyToSend),

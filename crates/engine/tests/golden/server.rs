@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{
-    Access, Address, Arrival, Attributes, Buffer, Config, Device, Kind, NumberSpace, QueuePairInit,
-    ReceiveRequest, Registration, Segment, State, transmit,
+    Access, Address, Arrival, Attributes, Buffer, Config, Device, NumberSpace, QueuePairInit,
+    QueuePairType, ReceiveRequest, Registration, Segment, State, transmit,
 };
 use wire::{AckTimeout, Flow, PathMtu, Psn, Qpn, RnrTimer, icrc};
 
@@ -51,7 +51,7 @@ impl Host {
         });
         let domain = device.allocate_domain().expect("a domain");
         let completions = device.create_completion_queue(65536).expect("a queue");
-        let mut init = QueuePairInit::new(Kind::Rc, domain, completions);
+        let mut init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
         init.max_receives = 65536;
         let number = device.create_queue_pair(init).expect("a queue pair");
         let access = Access::LOCAL_WRITE

@@ -75,7 +75,7 @@ fn acknowledgements_outside_the_outstanding_range_are_dropped() {
     peer.completes([]);
     peer.hears_nothing(at(3));
     assert_eq!(peer.state(), State::ReadyToSend);
-    assert!(peer.counters().ghost_responses >= 8);
+    assert!(peer.counters().unexpected_responses >= 8);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Which requests the send queue accepts and which it rejects.
 
-use engine::{Kind, PostError, Segment, SendRequest, State, Status, Work};
+use engine::{PostError, QueuePairType, Segment, SendRequest, State, Status, Work};
 use wire::Key;
 
 use crate::conversation::*;
@@ -183,7 +183,7 @@ fn only_datagrams_have_a_destination() {
 #[test]
 fn unreliable_connection_rejects_reads_and_invalidates() {
     let mut peer = Conversation::with(Setup {
-        kind: Kind::Uc,
+        kind: QueuePairType::Uc,
         ..Setup::default()
     });
     let add = Work::FetchAdd {

@@ -149,7 +149,7 @@ fn duplicate_response_is_dropped() {
     peer.says(at(1), response_middle(PSN + 1, &part(1)));
     peer.says(at(1), response_first(PSN, &[0xff; 1024]));
     assert_eq!(inbox.first(1024), part(0));
-    assert_eq!(peer.counters().ghost_responses, 1);
+    assert_eq!(peer.counters().unexpected_responses, 1);
     peer.hears_nothing(at(1));
 }
 

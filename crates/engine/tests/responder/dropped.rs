@@ -150,6 +150,6 @@ fn response_without_a_request_is_dropped() {
     let mut peer = ready();
     peer.says(at(1), ack(PSN));
     peer.hears_nothing(at(1));
-    assert_eq!(peer.counters().ghost_responses, 1);
+    assert_eq!(peer.counters().unexpected_responses, 1);
     assert_eq!(peer.state(), State::ReadyToSend);
 }

@@ -7,10 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
+use crate::analysis::Analysis;
 use crate::id::PacketId;
 use crate::message::{Message, Outcome};
 use crate::packet::Packet;
-use crate::story::Story;
 
 /// The value for "none" in columns of packet and message indices.
 const NONE: u32 = u32::MAX;
@@ -31,7 +31,7 @@ impl Serialize for Column {
 }
 
 /// Each column is built when it is written, so only one of them is in memory.
-pub(super) struct PacketColumns<'a>(pub(super) &'a Story);
+pub(super) struct PacketColumns<'a>(pub(super) &'a Analysis);
 
 impl Serialize for PacketColumns<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -88,9 +88,9 @@ fn message(packet: &Packet) -> [u8; 4] {
 }
 
 /// The headers only: messages of the connection manager are decoded here and not in the browser.
-fn heads(story: &Story) -> Column {
-    let ids = story.packet_ids();
-    let heads = ids.flat_map(|id| &story.head(id)[..story[id].opcode.header_length()]);
+fn heads(analysis: &Analysis) -> Column {
+    let ids = analysis.packet_ids();
+    let heads = ids.flat_map(|id| &analysis.head(id)[..analysis[id].opcode.header_length()]);
     Column(heads.copied().collect())
 }
 

@@ -7,13 +7,13 @@ use wire::{Extension, Opcode, Operation, Position, Syndrome, Transport};
 
 use super::columns::{MessageColumns, PacketColumns};
 use super::lifeline::{Lifeline, Lifelines};
+use crate::analysis::Analysis;
 use crate::anomaly::{Anomaly, Kind, Severity};
 use crate::connection::{Connection, End, Side, State};
 use crate::head::{Field, Layer};
 use crate::id::PacketId;
 use crate::message::describe;
 use crate::packet::{Marks, Role};
-use crate::story::Story;
 
 /// All data.
 #[derive(Serialize)]
@@ -99,24 +99,24 @@ struct PageAnomaly<'a> {
 }
 
 impl<'a> Content<'a> {
-    pub(super) fn of(story: &'a Story) -> Self {
-        let comments = story.capture.comments.iter();
-        let lifelines = Lifelines::of_story(story);
+    pub(super) fn of(analysis: &'a Analysis) -> Self {
+        let comments = analysis.capture.comments.iter();
+        let lifelines = Lifelines::of_analysis(analysis);
         Content {
             capture: Capture {
-                start: story.capture.start.as_secs_f64() * 1000.0,
-                remarks: &story.capture.remarks,
+                start: analysis.capture.start.as_secs_f64() * 1000.0,
+                remarks: &analysis.capture.remarks,
             },
-            connections: page_connections(story, &lifelines),
+            connections: page_connections(analysis, &lifelines),
             lifelines: lifelines.list,
-            opcodes: opcodes(story),
+            opcodes: opcodes(analysis),
             syndromes: (0..=u8::MAX).map(syndrome).collect(),
             marks: marks(),
             roles: ROLES
                 .iter()
                 .map(|&(name, role)| (name, role as u8))
                 .collect(),
-            managed: managed(story),
+            managed: managed(analysis),
             comments: comments
                 .map(|(id, text)| (id.index(), text.as_str()))
                 .collect(),
@@ -124,9 +124,9 @@ impl<'a> Content<'a> {
                 .iter()
                 .map(|&kind| page_explanation(kind))
                 .collect(),
-            anomalies: story.anomalies.iter().map(page_anomaly).collect(),
-            packets: PacketColumns(story),
-            messages: MessageColumns(&story.messages),
+            anomalies: analysis.anomalies.iter().map(page_anomaly).collect(),
+            packets: PacketColumns(analysis),
+            messages: MessageColumns(&analysis.messages),
         }
     }
 }
@@ -147,12 +147,12 @@ fn marks() -> BTreeMap<&'static str, u16> {
         .collect()
 }
 
-fn page_connections(story: &Story, lifelines: &Lifelines) -> Vec<PageConnection> {
-    let connections = story.connections.iter();
+fn page_connections(analysis: &Analysis, lifelines: &Lifelines) -> Vec<PageConnection> {
+    let connections = analysis.connections.iter();
     connections
         .map(|connection| PageConnection {
             service: connection.transport.to_string(),
-            ends: Side::BOTH.map(|side| page_end(story, lifelines, connection, side)),
+            ends: Side::BOTH.map(|side| page_end(analysis, lifelines, connection, side)),
             packets: connection.packets,
             note: note(connection),
         })
@@ -169,14 +169,19 @@ fn note(connection: &Connection) -> String {
         .unwrap_or_default()
 }
 
-fn page_end(story: &Story, lifelines: &Lifelines, connection: &Connection, side: Side) -> PageEnd {
+fn page_end(
+    analysis: &Analysis,
+    lifelines: &Lifelines,
+    connection: &Connection,
+    side: Side,
+) -> PageEnd {
     let end: &End = &connection.ends[side.index()];
-    let queue_pair = end.queue_pair.map(|id| &story[id]);
+    let queue_pair = end.queue_pair.map(|id| &analysis[id]);
     let changes = queue_pair
         .map(|pair| pair.states.as_slice())
         .unwrap_or_default();
     PageEnd {
-        name: story[end.endpoint].address.to_string(),
+        name: analysis[end.endpoint].address.to_string(),
         lifeline: lifelines.of(connection, side),
         qpn: queue_pair.map(|pair| pair.number.value()),
         states: changes
@@ -187,9 +192,9 @@ fn page_end(story: &Story, lifelines: &Lifelines, connection: &Connection, side:
 }
 
 /// Only those that occur.
-fn opcodes(story: &Story) -> BTreeMap<u8, OpcodeRow> {
+fn opcodes(analysis: &Analysis) -> BTreeMap<u8, OpcodeRow> {
     let mut rows = BTreeMap::new();
-    for packet in &story.packets {
+    for packet in &analysis.packets {
         let opcode = packet.opcode;
         rows.entry(opcode.byte())
             .or_insert_with(|| opcode_row(opcode));
@@ -236,13 +241,13 @@ fn syndrome(byte: u8) -> String {
     Syndrome::from_byte(byte).to_string()
 }
 
-fn managed(story: &Story) -> BTreeMap<usize, PageManagerMessage> {
-    let ids = story
+fn managed(analysis: &Analysis) -> BTreeMap<usize, PageManagerMessage> {
+    let ids = analysis
         .packet_ids()
-        .filter(|&id| story[id].role == Role::Manage);
+        .filter(|&id| analysis[id].role == Role::Manage);
     ids.filter_map(|id| {
         // After BTH and DETH.
-        let message = story.layers(id).into_iter().nth(2)?;
+        let message = analysis.layers(id).into_iter().nth(2)?;
         Some((id.index(), manager_message(message)))
     })
     .collect()

@@ -1,6 +1,6 @@
 // The data of the capture: columns of numbers, one entry per packet, and a few small lists.
 
-const story = JSON.parse(document.getElementById("story").textContent);
+const analysis = JSON.parse(document.getElementById("analysis").textContent);
 
 function bytesOf(text) {
   const characters = atob(text);
@@ -12,44 +12,44 @@ function bytesOf(text) {
 const column = (Type, text) => new Type(bytesOf(text).buffer);
 
 const packets = {
-  count: story.packets.count,
+  count: analysis.packets.count,
   /** Nanoseconds since the first packet. */
-  time: column(Float64Array, story.packets.time),
+  time: column(Float64Array, analysis.packets.time),
   /** Nanoseconds on the way, where both ends were captured; else 0. */
-  flight: column(Uint32Array, story.packets.flight),
+  flight: column(Uint32Array, analysis.packets.flight),
   /** Its number in the capture file, as Wireshark counts. */
-  frame: column(Uint32Array, story.packets.frame),
-  connection: column(Uint32Array, story.packets.connection),
+  frame: column(Uint32Array, analysis.packets.frame),
+  connection: column(Uint32Array, analysis.packets.connection),
   /** The end of the connection that sent it: 0 is the left one. */
-  side: column(Uint8Array, story.packets.side),
-  role: column(Uint8Array, story.packets.role),
-  marks: column(Uint16Array, story.packets.marks),
-  message: column(Uint32Array, story.packets.message),
+  side: column(Uint8Array, analysis.packets.side),
+  role: column(Uint8Array, analysis.packets.role),
+  marks: column(Uint16Array, analysis.packets.marks),
+  message: column(Uint32Array, analysis.packets.message),
   /** Bytes of payload. */
-  length: column(Uint16Array, story.packets.length),
-  sourcePort: column(Uint16Array, story.packets.sourcePort),
+  length: column(Uint16Array, analysis.packets.length),
+  sourcePort: column(Uint16Array, analysis.packets.sourcePort),
   /** Transport headers, one packet's behind the other's, and where each ends. */
-  heads: column(Uint8Array, story.packets.heads),
-  headEnds: column(Uint32Array, story.packets.headEnds),
+  heads: column(Uint8Array, analysis.packets.heads),
+  headEnds: column(Uint32Array, analysis.packets.headEnds),
 };
 
 const messages = {
   /** When its last packet left and when it was answered (NaN: never), in nanoseconds. */
-  sent: column(Float64Array, story.messages.sent),
-  answered: column(Float64Array, story.messages.answered),
-  first: column(Uint32Array, story.messages.first),
-  answer: column(Uint32Array, story.messages.answer),
-  length: column(Float64Array, story.messages.length),
-  /** An index of `story.messages.names` and one of `story.messages.outcomes`. */
-  name: column(Uint8Array, story.messages.name),
-  outcome: column(Uint8Array, story.messages.outcome),
+  sent: column(Float64Array, analysis.messages.sent),
+  answered: column(Float64Array, analysis.messages.answered),
+  first: column(Uint32Array, analysis.messages.first),
+  answer: column(Uint32Array, analysis.messages.answer),
+  length: column(Float64Array, analysis.messages.length),
+  /** An index of `analysis.messages.names` and one of `analysis.messages.outcomes`. */
+  name: column(Uint8Array, analysis.messages.name),
+  outcome: column(Uint8Array, analysis.messages.outcome),
   /** How many of its packets were repeated, at most 255. */
-  repeated: column(Uint8Array, story.messages.repeated),
+  repeated: column(Uint8Array, analysis.messages.repeated),
 };
 
 const NONE = 0xffffffff;
-const MARK = story.marks;
-const ROLE = story.roles;
+const MARK = analysis.marks;
+const ROLE = analysis.roles;
 
 /** How a packet is coloured and counted. A greater one hides a smaller one. */
 const KIND = { request: 0, answer: 1, manage: 2, odd: 3, bad: 4 };
@@ -73,14 +73,14 @@ function classified() {
 }
 
 const hasMark = (packet, marks) => (packets.marks[packet] & marks) !== 0;
-const connectionOf = (packet) => story.connections[packets.connection[packet]];
+const connectionOf = (packet) => analysis.connections[packets.connection[packet]];
 const senderOf = (packet) => connectionOf(packet).ends[packets.side[packet]];
 const receiverOf = (packet) => connectionOf(packet).ends[1 - packets.side[packet]];
 
 const headStart = (packet) => (packet ? packets.headEnds[packet - 1] : 0);
 const headOf = (packet) => packets.heads.subarray(headStart(packet), packets.headEnds[packet]);
 const opcodeByte = (packet) => packets.heads[headStart(packet)];
-const opcodeOf = (packet) => story.opcodes[opcodeByte(packet)];
+const opcodeOf = (packet) => analysis.opcodes[opcodeByte(packet)];
 
 /** The low 24 bits of a word of the BTH. */
 function numberAt(packet, offset) {
@@ -113,7 +113,7 @@ function gaps() {
 
 /** The name that stands on the arrow. */
 function titleOf(packet) {
-  const managed = story.managed[packet];
+  const managed = analysis.managed[packet];
   if (managed) return managed.title;
   return isRefusal(packet) ? syndromeWords(headOf(packet)[12]) : opcodeOf(packet).title;
 }

@@ -93,7 +93,7 @@ function drawLifelines() {
   if (connection && ladder.rows.length) connection.ends.forEach(drawStates);
 }
 
-const chosenConnection = () => story.connections[filter.connection ?? (story.connections.length === 1 ? 0 : NONE)];
+const chosenConnection = () => analysis.connections[filter.connection ?? (analysis.connections.length === 1 ? 0 : NONE)];
 
 function drawStates(end) {
   end.states.forEach(([from, state], index) => {
@@ -258,7 +258,7 @@ function drawLabel(packet, from, to, baseline) {
 /** What can stand behind the name, the longest first. */
 function detailsOf(packet) {
   const length = packets.length[packet];
-  const bytes = length && !story.managed[packet] ? [`${grouped(length)} B`] : [];
+  const bytes = length && !analysis.managed[packet] ? [`${grouped(length)} B`] : [];
   const remarks = SHORT_REMARKS.filter(([mark]) => hasMark(packet, mark)).map(([, words]) => words);
   if (missingBefore.has(packet)) remarks.push(`${grouped(missingBefore.get(packet))} missing before`);
   const psn = `psn ${psnOf(packet)}`;
@@ -315,8 +315,8 @@ function drawHead() {
   context.textAlign = "center";
   for (const lifeline of ladder.lifelines) {
     const end = ends.find((one) => one.lifeline === lifeline);
-    const note = end ? (end.qpn === null ? "queue pair unknown" : `QP ${qpnText(end.qpn)}`) : story.lifelines[lifeline].note;
-    write(fitted(story.lifelines[lifeline].name), lifelineX(lifeline), 24, `600 13px ${palette.sans}`, palette.ink);
+    const note = end ? (end.qpn === null ? "queue pair unknown" : `QP ${qpnText(end.qpn)}`) : analysis.lifelines[lifeline].note;
+    write(fitted(analysis.lifelines[lifeline].name), lifelineX(lifeline), 24, `600 13px ${palette.sans}`, palette.ink);
     write(note, lifelineX(lifeline), 41, `11px ${palette.mono}`, palette.soft);
   }
 }

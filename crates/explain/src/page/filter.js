@@ -46,8 +46,8 @@ function wordTest(word) {
   if (named) return fieldTest(named[1], Number(named[2]));
   if (Number.isInteger(Number(word))) return numberTest(Number(word));
   const matches = (text) => text.toLowerCase().includes(word);
-  const opcodes = Array.from({ length: 256 }, (_, byte) => byte in story.opcodes && opcodeMatches(story.opcodes[byte], matches));
-  const connections = story.connections.map((one) => one.ends.some((end) => matches(end.name)));
+  const opcodes = Array.from({ length: 256 }, (_, byte) => byte in analysis.opcodes && opcodeMatches(analysis.opcodes[byte], matches));
+  const connections = analysis.connections.map((one) => one.ends.some((end) => matches(end.name)));
   return (packet) => opcodes[opcodeByte(packet)] || connections[packets.connection[packet]] || textMatches(packet, matches);
 }
 
@@ -59,9 +59,9 @@ function numberTest(number) {
 const opcodeMatches = (opcode, matches) => matches(opcode.title) || matches(opcode.name);
 
 function textMatches(packet, matches) {
-  const managed = story.managed[packet];
+  const managed = analysis.managed[packet];
   if (managed && (matches(managed.title) || managed.fields.some(([, value]) => matches(value)))) return true;
-  if (packet in story.comments && matches(story.comments[packet])) return true;
+  if (packet in analysis.comments && matches(analysis.comments[packet])) return true;
   return isRefusal(packet) && matches(titleOf(packet));
 }
 
@@ -76,6 +76,6 @@ function fieldTest(name, value) {
 
 /** All packets of its connections, and what was sent to it from elsewhere. */
 function queuePairTest(number) {
-  const connections = story.connections.map((one) => one.ends.some((end) => end.qpn === number));
+  const connections = analysis.connections.map((one) => one.ends.some((end) => end.qpn === number));
   return (packet) => connections[packets.connection[packet]] || destinationOf(packet) === number;
 }

@@ -1,7 +1,7 @@
 // Headers, decoded from their bytes on demand. The fields and their texts equal those of the command;
 // a test compares the two.
 
-const syndromeWords = (syndrome) => story.syndromes[syndrome];
+const syndromeWords = (syndrome) => analysis.syndromes[syndrome];
 const yesOrNo = (bit) => (bit ? "yes" : "no");
 
 function bthFields(view) {
@@ -10,7 +10,7 @@ function bthFields(view) {
   const queuePair = view.getUint32(4);
   const sequence = view.getUint32(8);
   return [
-    ["Opcode", `0x${hex(byte, 2)} ${story.opcodes[byte].name}`],
+    ["Opcode", `0x${hex(byte, 2)} ${analysis.opcodes[byte].name}`],
     ["Solicited event", yesOrNo(flags & 0x80)],
     ["MigReq", yesOrNo(flags & 0x40)],
     ["Pad", (flags >> 4) & 3],
@@ -66,7 +66,7 @@ function decode(packet) {
     layers.push([name, fields(view(at, length), opcode)]);
     at += length;
   }
-  const managed = story.managed[packet];
+  const managed = analysis.managed[packet];
   if (managed) layers.push([managed.name, managed.fields]);
   return layers;
 }

@@ -30,8 +30,8 @@ const ladder = {
   selected: null,
   /** Vertical lines of the packets shown, from left to right. */
   lifelines: [],
-  /** Where among them each line of the story stands. */
-  positions: new Uint16Array(story.lifelines.length),
+  /** Where among them each line of the analysis stands. */
+  positions: new Uint16Array(analysis.lifelines.length),
   clock: new Float64Array(0),
 };
 
@@ -201,7 +201,7 @@ function showRows(rows) {
 function lifelinesOf(rows) {
   const used = new Set();
   for (const packet of rows) used.add(packets.connection[packet]);
-  const lifelines = [...used].flatMap((index) => story.connections[index].ends.map((end) => end.lifeline));
+  const lifelines = [...used].flatMap((index) => analysis.connections[index].ends.map((end) => end.lifeline));
   return [...new Set(lifelines)].sort((a, b) => a - b);
 }
 

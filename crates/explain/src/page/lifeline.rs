@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use crate::analysis::Analysis;
 use crate::connection::{Connection, Side};
 use crate::id::EndpointId;
-use crate::story::Story;
 
 /// One vertical line.
 #[derive(Serialize)]
@@ -24,12 +24,12 @@ pub(super) struct Lifelines {
 }
 
 impl Lifelines {
-    pub(super) fn of_story(story: &Story) -> Self {
+    pub(super) fn of_analysis(analysis: &Analysis) -> Self {
         let mut lifelines = Lifelines {
-            list: first_lines(story),
+            list: first_lines(analysis),
             second: HashMap::new(),
         };
-        for connection in &story.connections {
+        for connection in &analysis.connections {
             let [left, right] = connection.ends.each_ref().map(|end| end.endpoint);
             if left == right {
                 lifelines.add_second(left);
@@ -58,12 +58,12 @@ impl Lifelines {
     }
 }
 
-fn first_lines(story: &Story) -> Vec<Lifeline> {
-    let mut queue_pairs = vec![0_u32; story.endpoints.len()];
-    for queue_pair in &story.queue_pairs {
+fn first_lines(analysis: &Analysis) -> Vec<Lifeline> {
+    let mut queue_pairs = vec![0_u32; analysis.endpoints.len()];
+    for queue_pair in &analysis.queue_pairs {
         queue_pairs[queue_pair.endpoint.index()] += 1;
     }
-    let endpoints = story.endpoints.iter().zip(queue_pairs);
+    let endpoints = analysis.endpoints.iter().zip(queue_pairs);
     endpoints
         .map(|(endpoint, count)| Lifeline {
             name: endpoint.address.to_string(),

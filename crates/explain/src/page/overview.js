@@ -12,7 +12,7 @@ function drawCrowd(first, last) {
 
 function crowdBars(first, last) {
   const bars = new Map();
-  const count = story.lifelines.length;
+  const count = analysis.lifelines.length;
   for (let row = first; row < last; row++) {
     const packet = ladder.rows[row];
     const y = Math.round(topOf(row));

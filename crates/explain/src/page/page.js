@@ -27,7 +27,7 @@ function selectPacket(packet) {
 }
 
 function jumpToAnomaly(index) {
-  const { packet } = story.anomalies[index];
+  const { packet } = analysis.anomalies[index];
   chosenAnomaly = index;
   markAnomaly(index);
   if (packet !== null) selectPacket(packet);
@@ -36,9 +36,9 @@ function jumpToAnomaly(index) {
 let chosenAnomaly = null;
 
 function stepAnomaly(step) {
-  if (!story.anomalies.length) return;
-  const next = chosenAnomaly === null ? (step > 0 ? 0 : story.anomalies.length - 1) : chosenAnomaly + step;
-  jumpToAnomaly(Math.min(Math.max(0, next), story.anomalies.length - 1));
+  if (!analysis.anomalies.length) return;
+  const next = chosenAnomaly === null ? (step > 0 ? 0 : analysis.anomalies.length - 1) : chosenAnomaly + step;
+  jumpToAnomaly(Math.min(Math.max(0, next), analysis.anomalies.length - 1));
 }
 
 function stepPacket(step) {
@@ -181,9 +181,9 @@ function start() {
 
 function fillSummary() {
   const duration = packets.count ? timeText(packets.time[packets.count - 1]) : "0 s";
-  const facts = [dateText(story.capture.start), duration, `${grouped(story.connections.length)} connection${story.connections.length === 1 ? "" : "s"}`];
+  const facts = [dateText(analysis.capture.start), duration, `${grouped(analysis.connections.length)} connection${analysis.connections.length === 1 ? "" : "s"}`];
   part("facts").textContent = facts.join("  ·  ");
-  part("notes").replaceChildren(...story.capture.remarks.map((remark) => element("li", {}, remark)));
+  part("notes").replaceChildren(...analysis.capture.remarks.map((remark) => element("li", {}, remark)));
 }
 
 /** The capture's clock may say anything. */

@@ -20,11 +20,11 @@ const LONGEST_LIST = 500;
 
 function fillConnections() {
   const all = connectionButton(null, element("span", { className: "name" }, "All connections"));
-  const listed = story.connections.slice(0, LONGEST_LIST);
+  const listed = analysis.connections.slice(0, LONGEST_LIST);
   const buttons = listed.map((connection, index) => connectionButton(index, ...connectionLines(connection)));
   part("connections").replaceChildren(all, ...buttons);
-  part("connection-count").textContent = grouped(story.connections.length);
-  const more = story.connections.length - listed.length;
+  part("connection-count").textContent = grouped(analysis.connections.length);
+  const more = analysis.connections.length - listed.length;
   if (more) part("connections").append(element("p", { className: "hint" }, `${grouped(more)} more: filter by qp: and a number.`));
   markConnection();
 }
@@ -73,17 +73,17 @@ function markConnection() {
 // Anomalies.
 
 function fillAnomalies() {
-  const list = story.anomalies.slice(0, LONGEST_LIST).map(anomalyItem);
+  const list = analysis.anomalies.slice(0, LONGEST_LIST).map(anomalyItem);
   if (!list.length) list.push(element("p", { className: "hint" }, "Nothing out of the ordinary."));
-  if (story.anomalies.length > LONGEST_LIST) {
-    list.push(element("p", { className: "hint" }, `${grouped(story.anomalies.length - LONGEST_LIST)} more are marked in the diagram.`));
+  if (analysis.anomalies.length > LONGEST_LIST) {
+    list.push(element("p", { className: "hint" }, `${grouped(analysis.anomalies.length - LONGEST_LIST)} more are marked in the diagram.`));
   }
   part("anomalies").replaceChildren(...list);
-  part("anomaly-count").textContent = grouped(story.anomalies.length);
+  part("anomaly-count").textContent = grouped(analysis.anomalies.length);
 }
 
 function anomalyItem(anomaly, index) {
-  const kind = story.anomalyKinds[anomaly.kind];
+  const kind = analysis.anomalyKinds[anomaly.kind];
   const heading = element("span", { className: "heading" },
     element("b", {}, kind.name), element("time", {}, momentText(anomaly.time)));
   const onclick = () => jumpToAnomaly(index);
@@ -108,7 +108,7 @@ function fillFilters() {
     counts.set(byte, (counts.get(byte) ?? 0) + 1);
   }
   const options = [...counts].sort((a, b) => b[1] - a[1]).map(([byte, count]) =>
-    element("option", { value: byte }, `${story.opcodes[byte].title} (${grouped(count)})`));
+    element("option", { value: byte }, `${analysis.opcodes[byte].title} (${grouped(count)})`));
   part("opcode").append(...options);
 }
 
@@ -135,7 +135,7 @@ function packetParts(packet) {
   const parts = [
     element("h2", { className: "packet-title" }, titleOf(packet)),
     element("p", { className: "remarks" }, ...remarksOf(packet).map(([text, tone]) => element("span", { className: tone }, text))),
-    packet in story.comments ? element("p", { className: "comment" }, story.comments[packet]) : null,
+    packet in analysis.comments ? element("p", { className: "comment" }, analysis.comments[packet]) : null,
     table("Packet", packetFields(packet)),
     packets.message[packet] === NONE ? null : table("Message", messageFields(packets.message[packet])),
     ...decode(packet).map(([name, fields]) => table(name, fields)),
@@ -173,9 +173,9 @@ function packetFields(packet) {
 function messageFields(message) {
   const answered = messages.answered[message];
   const fields = [
-    ["Operation", story.messages.names[messages.name[message]]],
+    ["Operation", analysis.messages.names[messages.name[message]]],
     ["Length", `${grouped(messages.length[message])} bytes`],
-    ["Outcome", story.messages.outcomes[messages.outcome[message]]],
+    ["Outcome", analysis.messages.outcomes[messages.outcome[message]]],
     ["First packet", packetLink(messages.first[message])],
   ];
   if (messages.answer[message] !== NONE) fields.push(["Answer", packetLink(messages.answer[message])]);

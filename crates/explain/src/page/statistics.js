@@ -117,6 +117,6 @@ function ratePart(rows, counted) {
 }
 
 function opcodePart(counted) {
-  const rows = counted.opcodes.map(([byte, count]) => [story.opcodes[byte].title, `${grouped(count)}  ${shareText(count, counted.packets)}`]);
+  const rows = counted.opcodes.map(([byte, count]) => [analysis.opcodes[byte].title, `${grouped(count)}  ${shareText(count, counted.packets)}`]);
   return table("By opcode", rows);
 }

@@ -18,7 +18,7 @@ use crate::packet::{Marks, Packet, Role};
 const ENOUGH: i64 = 16;
 
 /// An answer is compared with at most this many of the latest lanes, to bound the time.
-const MOST_CANDIDATES: usize = 64;
+const MAX_CANDIDATES: usize = 64;
 
 /// How many matching answers one mismatch outweighs.
 const MISFIT: i64 = 4;
@@ -165,18 +165,18 @@ impl Comparison {
             return;
         };
         let settled = &self.settled;
-        let recent = requesters.iter().rev().take(MOST_CANDIDATES);
+        let recent = requesters.iter().rev().take(MAX_CANDIDATES);
         if recent.clone().any(|&requester| settled[requester]) {
             requesters.retain(|&requester| !settled[requester]);
         }
-        let recent = requesters.iter().rev().take(MOST_CANDIDATES);
+        let recent = requesters.iter().rev().take(MAX_CANDIDATES);
         for &requester in recent {
             let known = &mut self.candidates[lane];
             let requests = self.requests[requester].expect("a lane in this list has requests");
             let is_new = known
                 .iter()
                 .all(|candidate| candidate.requester != requester);
-            if known.len() < MOST_CANDIDATES && is_new && requests.place(packet).is_some() {
+            if known.len() < MAX_CANDIDATES && is_new && requests.place(packet).is_some() {
                 let mut candidate = Candidate {
                     requester,
                     answered: requests.first,

@@ -8,20 +8,20 @@ use anstyle::Style;
 use super::View;
 use super::paint::{BAD, FAINT, STRONG, WARNING, paint};
 use super::table::paragraph;
+use crate::analysis::Analysis;
 use crate::anomaly::{Anomaly, Kind, Severity};
-use crate::story::Story;
 use crate::words::{count, moment};
 
 /// The most anomalies of one kind to list.
 const SHOWN: usize = 8;
 
 /// All anomalies with their explanations.
-pub(super) fn list(story: &Story, view: &View) -> String {
+pub(super) fn list(analysis: &Analysis, view: &View) -> String {
     let mut kinds: BTreeMap<Kind, Vec<&Anomaly>> = BTreeMap::new();
-    for anomaly in story
+    for anomaly in analysis
         .anomalies
         .iter()
-        .filter(|anomaly| wanted(anomaly, story, view))
+        .filter(|anomaly| wanted(anomaly, analysis, view))
     {
         kinds.entry(anomaly.kind).or_default().push(anomaly);
     }
@@ -37,9 +37,9 @@ pub(super) fn list(story: &Story, view: &View) -> String {
     text
 }
 
-fn wanted(anomaly: &Anomaly, story: &Story, view: &View) -> bool {
-    let connection = anomaly.connection.map(|id| &story[id]);
-    let shown = connection.is_none_or(|connection| view.shows(story, connection));
+fn wanted(anomaly: &Anomaly, analysis: &Analysis, view: &View) -> bool {
+    let connection = anomaly.connection.map(|id| &analysis[id]);
+    let shown = connection.is_none_or(|connection| view.shows(analysis, connection));
     shown && view.shows_time(anomaly.time)
 }
 

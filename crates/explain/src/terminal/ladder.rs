@@ -10,12 +10,12 @@ use super::fold::run_at;
 use super::lists::end;
 use super::paint::{BAD, FAINT, MANAGE, STRONG, WARNING, paint};
 use super::table::cut;
+use crate::analysis::Analysis;
 use crate::connection::Side;
 use crate::handshake::Step;
 use crate::id::{ConnectionId, PacketId};
 use crate::message::describe;
 use crate::packet::{Marks, Packet, Role};
-use crate::story::Story;
 use crate::words::{count, moment, psn_range};
 
 /// More ladders than this are shown only on request.
@@ -28,10 +28,10 @@ const MARGIN: usize = 12;
 type Shape = (Side, Opcode, Role, Marks, Option<&'static str>);
 
 /// The ladders of all selected connections.
-pub(super) fn draw(story: &Story, view: &View, connections: &[ConnectionId]) -> String {
+pub(super) fn draw(analysis: &Analysis, view: &View, connections: &[ConnectionId]) -> String {
     let mut text = String::new();
     for &id in connections.iter().take(SHOWN) {
-        text.push_str(&ladder(story, view, id));
+        text.push_str(&ladder(analysis, view, id));
     }
     if connections.len() > SHOWN {
         let more = count(
@@ -45,14 +45,14 @@ pub(super) fn draw(story: &Story, view: &View, connections: &[ConnectionId]) -> 
     text
 }
 
-fn ladder(story: &Story, view: &View, id: ConnectionId) -> String {
-    let packets = packets(story, view, id);
+fn ladder(analysis: &Analysis, view: &View, id: ConnectionId) -> String {
+    let packets = packets(analysis, view, id);
     if packets.is_empty() {
         return String::new();
     }
-    let shapes: Vec<Shape> = packets.iter().map(|&id| shape(story, id)).collect();
+    let shapes: Vec<Shape> = packets.iter().map(|&id| shape(analysis, id)).collect();
     let drawing = Drawing {
-        story,
+        analysis,
         inside: view.width() - MARGIN - 2,
     };
     let mut text = drawing.heading(id);
@@ -83,49 +83,49 @@ fn ladder(story: &Story, view: &View, id: ConnectionId) -> String {
     text
 }
 
-fn packets(story: &Story, view: &View, connection: ConnectionId) -> Vec<PacketId> {
-    let (first, last) = (story[connection].first, story[connection].last);
+fn packets(analysis: &Analysis, view: &View, connection: ConnectionId) -> Vec<PacketId> {
+    let (first, last) = (analysis[connection].first, analysis[connection].last);
     let ids = (first.index()..=last.index()).map(PacketId::new);
     let wanted = ids.filter(|&id| {
-        let packet = &story[id];
+        let packet = &analysis[id];
         packet.connection == connection && view.shows_time(packet.time)
     });
     wanted.collect()
 }
 
-fn shape(story: &Story, id: PacketId) -> Shape {
+fn shape(analysis: &Analysis, id: PacketId) -> Shape {
     let visible = Marks::REPEATED | Marks::LOST | Marks::DAMAGED | Marks::STRAY | Marks::LATE;
-    let packet = &story[id];
+    let packet = &analysis[id];
     (
         packet.from,
         packet.opcode,
         packet.role,
         packet.marks & visible,
-        step(story, id).map(|step| step.name),
+        step(analysis, id).map(|step| step.name),
     )
 }
 
 /// The message of the connection manager in a packet.
-fn step(story: &Story, id: PacketId) -> Option<&Step> {
-    let packet = &story[id];
+fn step(analysis: &Analysis, id: PacketId) -> Option<&Step> {
+    let packet = &analysis[id];
     if packet.role != Role::Manage {
         return None;
     }
-    let handshake = story[packet.connection].handshake.as_ref()?;
+    let handshake = analysis[packet.connection].handshake.as_ref()?;
     let steps = &handshake.steps;
     let place = steps.binary_search_by_key(&id, |step| step.packet).ok()?;
     Some(&steps[place])
 }
 
 struct Drawing<'a> {
-    story: &'a Story,
+    analysis: &'a Analysis,
     /// The number of characters between the two ends.
     inside: usize,
 }
 
 impl Drawing<'_> {
     fn heading(&self, id: ConnectionId) -> String {
-        let [left, right] = Side::BOTH.map(|side| end(self.story, id, side));
+        let [left, right] = Side::BOTH.map(|side| end(self.analysis, id, side));
         let width = self.inside + 2;
         let room = width.saturating_sub(left.chars().count());
         let margin = " ".repeat(MARGIN);
@@ -145,7 +145,7 @@ impl Drawing<'_> {
     }
 
     fn arrow(&self, id: PacketId) -> String {
-        let packet = &self.story[id];
+        let packet = &self.analysis[id];
         let label = self.label(id, packet);
         let shaft = match packet.from {
             Side::Left => self.to_the_right(&label, packet),
@@ -202,9 +202,9 @@ impl Drawing<'_> {
     }
 
     fn what(&self, id: PacketId, packet: &Packet) -> String {
-        let heads = &self.story.heads;
+        let heads = &self.analysis.heads;
         match packet.role {
-            Role::Manage => match step(self.story, id) {
+            Role::Manage => match step(self.analysis, id) {
                 Some(step) => step.in_short.clone(),
                 None => "management datagram".to_owned(),
             },
@@ -226,12 +226,12 @@ impl Drawing<'_> {
     }
 
     fn folded(&self, period: usize, rounds: usize, packets: &[PacketId]) -> String {
-        let first = &self.story[packets[0]];
-        let last = &self.story[packets[packets.len() - 1]];
+        let first = &self.analysis[packets[0]];
+        let last = &self.analysis[packets[packets.len() - 1]];
         let text = if period == 1 {
             let span = u64::from(last.psn.ahead_of(first.psn)) + 1;
             let psns = psn_range(first.psn, span);
-            let what = match step(self.story, packets[0]) {
+            let what = match step(self.analysis, packets[0]) {
                 Some(step) => format!("CM {}", step.name),
                 None => describe(first.opcode),
             };

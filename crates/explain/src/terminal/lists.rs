@@ -7,16 +7,16 @@ use anstyle::Style;
 use super::View;
 use super::paint::{BAD, FAINT, GOOD, STRONG, WARNING, paint};
 use super::table::{Cell, Edge, Table, cut, paragraph};
+use crate::analysis::Analysis;
 use crate::connection::{Connection, Pairing, Side};
 use crate::handshake::{Handshake, HandshakeOutcome};
 use crate::head::readable;
 use crate::id::{ConnectionId, MessageId};
 use crate::message::{Message, Outcome};
-use crate::story::Story;
 use crate::words::{bytes, count, duration, grouped, moment};
 
 /// The connections and their handshakes.
-pub(super) fn connections(story: &Story, view: &View, ids: &[ConnectionId]) -> String {
+pub(super) fn connections(analysis: &Analysis, view: &View, ids: &[ConnectionId]) -> String {
     let mut table = Table::new([
         ("#", Edge::Right),
         ("service", Edge::Left),
@@ -27,15 +27,15 @@ pub(super) fn connections(story: &Story, view: &View, ids: &[ConnectionId]) -> S
         ("known by", Edge::Left),
     ]);
     for &id in ids {
-        let connection = &story[id];
+        let connection = &analysis[id];
         let mtu = connection
             .path_mtu
             .map_or("?".to_owned(), |mtu| mtu.to_string());
         table.push([
             Cell::new((id.index() + 1).to_string()),
             Cell::new(connection.transport.to_string()),
-            Cell::new(end(story, id, Side::Left)),
-            Cell::new(end(story, id, Side::Right)),
+            Cell::new(end(analysis, id, Side::Left)),
+            Cell::new(end(analysis, id, Side::Right)),
             Cell::new(mtu),
             Cell::new(grouped(connection.packets)),
             Cell::new(known_by(connection)),
@@ -44,17 +44,17 @@ pub(super) fn connections(story: &Story, view: &View, ids: &[ConnectionId]) -> S
     let mut text = format!("\n{}\n", paint(STRONG, "Connections"));
     text.push_str(&table.render(view.width()));
     for &id in ids {
-        if let Some(handshake) = &story[id].handshake {
-            text.push_str(&steps(story, view, id, handshake));
+        if let Some(handshake) = &analysis[id].handshake {
+            text.push_str(&steps(analysis, view, id, handshake));
         }
     }
     text
 }
 
 /// One end of a connection: `10.0.0.1 QP 0x11`.
-pub(super) fn end(story: &Story, id: ConnectionId, side: Side) -> String {
-    let address = story[story[id].ends[side.index()].endpoint].address;
-    match story.number_at(id, side) {
+pub(super) fn end(analysis: &Analysis, id: ConnectionId, side: Side) -> String {
+    let address = analysis[analysis[id].ends[side.index()].endpoint].address;
+    match analysis.number_at(id, side) {
         Some(number) => format!("{address} QP {:#x}", number.value()),
         None => format!("{address} QP ?"),
     }
@@ -75,7 +75,7 @@ fn known_by(connection: &Connection) -> String {
 }
 
 /// A handshake in one line, and its private data.
-fn steps(story: &Story, view: &View, id: ConnectionId, handshake: &Handshake) -> String {
+fn steps(analysis: &Analysis, view: &View, id: ConnectionId, handshake: &Handshake) -> String {
     let mut names: Vec<(String, u64)> = Vec::new();
     for step in &handshake.steps {
         let arrow = match step.from {
@@ -105,7 +105,7 @@ fn steps(story: &Story, view: &View, id: ConnectionId, handshake: &Handshake) ->
             continue;
         }
         let data = readable(&step.private_data);
-        let who = story[story[id].ends[step.from.index()].endpoint].address;
+        let who = analysis[analysis[id].ends[step.from.index()].endpoint].address;
         let said = format!("    {who} says with its {}: {data}", step.name);
         text.push_str(&painted(FAINT, &cut(&said, view.width())));
     }
@@ -135,11 +135,11 @@ fn outcome(handshake: &Handshake) -> (Style, String) {
 }
 
 /// The messages, starting with the first.
-pub(super) fn messages(story: &Story, view: &View) -> String {
-    let ids = (0..story.messages.len()).map(MessageId::new);
+pub(super) fn messages(analysis: &Analysis, view: &View) -> String {
+    let ids = (0..analysis.messages.len()).map(MessageId::new);
     let wanted = ids.filter(|&id| {
-        let message = &story[id];
-        view.shows_time(message.begun) && view.shows(story, &story[message.connection])
+        let message = &analysis[id];
+        view.shows_time(message.begun) && view.shows(analysis, &analysis[message.connection])
     });
     let wanted: Vec<MessageId> = wanted.collect();
     if wanted.is_empty() || view.messages == 0 {
@@ -157,7 +157,7 @@ pub(super) fn messages(story: &Story, view: &View) -> String {
         ("PSN", Edge::Left),
     ]);
     for &id in wanted.iter().take(view.messages) {
-        table.push(row(&story[id]));
+        table.push(row(&analysis[id]));
     }
     let mut text = format!("\n{}\n", paint(STRONG, "Messages"));
     text.push_str(&table.render(view.width()));

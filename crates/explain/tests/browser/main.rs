@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use captures::CaptureBuilder;
 use driver::Browser;
-use explain::{Kind, Story};
+use explain::{Analysis, Kind};
 use serde_json::{Value, json};
 use wire::cm::{ConnectRequest, PrivateData};
 
@@ -21,23 +21,23 @@ fn golden(name: &str) -> Vec<u8> {
     fs::read(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-fn story_of(capture: &[u8]) -> Story {
-    Story::read(capture).expect("a capture")
+fn analysis_of(capture: &[u8]) -> Analysis {
+    Analysis::read(capture).expect("a capture")
 }
 
-/// A browser that has opened the page of a story, and how long that took in milliseconds.
-fn opened(title: &str, story: &Story) -> (Browser, u64) {
+/// A browser that has opened the page of an analysis, and how long that took in milliseconds.
+fn opened(title: &str, analysis: &Analysis) -> (Browser, u64) {
     let browser = Browser::start();
-    let page = write_page(browser.folder(), title, story);
+    let page = write_page(browser.folder(), title, analysis);
     let ready = browser.open(&page);
     assert_eq!(browser.log_entries(), [""; 0], "the page is silent");
     (browser, ready)
 }
 
-fn write_page(folder: &Path, title: &str, story: &Story) -> PathBuf {
+fn write_page(folder: &Path, title: &str, analysis: &Analysis) -> PathBuf {
     let page = folder.join("page.html");
     let mut file = driver::create(&page);
-    story.write_page(title, &mut file).expect("a page");
+    analysis.write_page(title, &mut file).expect("a page");
     page
 }
 
@@ -70,9 +70,9 @@ fn position_of_packet(browser: &Browser, packet: usize) -> (f64, f64) {
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
 fn page_with_100000_packets_opens_and_scrolls_fast() {
-    let story = story_of(&captures::many_packets(100_000));
-    let (browser, first) = opened("many.pcapng", &story);
-    assert_eq!(shown(&browser), story.packets.len());
+    let analysis = analysis_of(&captures::many_packets(100_000));
+    let (browser, first) = opened("many.pcapng", &analysis);
+    assert_eq!(shown(&browser), analysis.packets.len());
     let page = browser.folder().join("page.html");
     // Other load on the machine only adds time, so the shortest time counts.
     let mut ready = vec![first];
@@ -86,7 +86,7 @@ fn page_with_100000_packets_opens_and_scrolls_fast() {
          }).sort((a, b) => a - b);",
     );
     let frame = frames[30].as_f64().expect("a time");
-    let packets = story.packets.len();
+    let packets = analysis.packets.len();
     println!(
         "{packets} packets: ready after {ready:?} ms, half of the frames within {frame:.1} ms"
     );
@@ -100,9 +100,9 @@ fn page_with_100000_packets_opens_and_scrolls_fast() {
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
 fn clicked_packet_is_shown() {
-    let story = story_of(&golden("gold-badrkey.pcap"));
-    let (browser, _) = opened("gold-badrkey.pcap", &story);
-    for (index, packet) in story.packets.iter().enumerate() {
+    let analysis = analysis_of(&golden("gold-badrkey.pcap"));
+    let (browser, _) = opened("gold-badrkey.pcap", &analysis);
+    for (index, packet) in analysis.packets.iter().enumerate() {
         let (x, y) = position_of_packet(&browser, index);
         browser.click(x, y);
         assert_eq!(field(&browser, "Frame"), packet.frame.to_string());
@@ -123,13 +123,16 @@ fn headers_equal_those_of_the_command() {
         "gold-rnr.pcap",
         "udaddy.pcap",
     ] {
-        let story = story_of(&golden(name));
-        browser.open(&write_page(browser.folder(), name, &story));
+        let analysis = analysis_of(&golden(name));
+        browser.open(&write_page(browser.folder(), name, &analysis));
         let seen = browser.ask(
             "Array.from({ length: packets.count }, (_, packet) => decode(packet).map(([name, fields]) =>
                 ({ name, fields: fields.map(([name, value]) => ({ name, value: String(value) })) })))",
         );
-        let layers: Vec<_> = story.packet_ids().map(|id| story.layers(id)).collect();
+        let layers: Vec<_> = analysis
+            .packet_ids()
+            .map(|id| analysis.layers(id))
+            .collect();
         assert_eq!(seen, json!(layers), "{name}");
     }
 }
@@ -137,13 +140,13 @@ fn headers_equal_those_of_the_command() {
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
 fn filter_shows_matching_packets() {
-    let story = story_of(&golden("gold-batch.pcap"));
-    let (browser, _) = opened("gold-batch.pcap", &story);
-    let all = story.packets.len();
+    let analysis = analysis_of(&golden("gold-batch.pcap"));
+    let (browser, _) = opened("gold-batch.pcap", &analysis);
+    let all = analysis.packets.len();
     assert_eq!(shown(&browser), all);
 
     browser.press("/read");
-    let reads = story
+    let reads = analysis
         .packets
         .iter()
         .filter(|packet| packet.opcode.to_string().contains("READ"));
@@ -153,7 +156,7 @@ fn filter_shows_matching_packets() {
     assert_eq!(shown(&browser), all);
 
     browser.click_on("#connections button:last-child");
-    let last = story.connections.last().expect("a connection");
+    let last = analysis.connections.last().expect("a connection");
     assert_eq!(shown(&browser) as u64, last.packets);
     let width = browser.ask("ladder.lifelines.length");
     assert_eq!(width, json!(2));
@@ -165,14 +168,14 @@ fn filter_shows_matching_packets() {
         0,
         "no queue pair has a number as small as this"
     );
-    let number = story.number_at(story.packets[0].connection, explain::Side::Left);
+    let number = analysis.number_at(analysis.packets[0].connection, explain::Side::Left);
     let number = number.expect("the connection manager named it");
     browser.click_on("#clear");
     browser.press(&format!("/qp:{number}"));
     assert_eq!(shown(&browser), all);
 
     browser.click_on("#choices .manage");
-    let managed = story
+    let managed = analysis
         .packets
         .iter()
         .filter(|packet| packet.role == explain::Role::Manage);
@@ -182,18 +185,20 @@ fn filter_shows_matching_packets() {
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
 fn click_on_an_anomaly_selects_its_packet() {
-    let story = story_of(&golden("gold-badrkey.pcap"));
-    let (browser, _) = opened("gold-badrkey.pcap", &story);
-    let position = story
+    let analysis = analysis_of(&golden("gold-badrkey.pcap"));
+    let (browser, _) = opened("gold-badrkey.pcap", &analysis);
+    let position = analysis
         .anomalies
         .iter()
         .position(|anomaly| anomaly.kind == Kind::RemoteAccess);
     let position = position.expect("the capture shows a refused key");
-    let packet = story.anomalies[position].packet.expect("a packet shows it");
+    let packet = analysis.anomalies[position]
+        .packet
+        .expect("a packet shows it");
 
     browser.click_on(&format!("[data-anomaly='{position}'] .jump"));
     assert_eq!(browser.ask("ladder.selected"), json!(packet.index()));
-    assert_eq!(field(&browser, "PSN"), story[packet].psn.to_string());
+    assert_eq!(field(&browser, "PSN"), analysis[packet].psn.to_string());
     assert!(field(&browser, "Syndrome").contains("NAK remote access error"));
     let y = browser.ask(&format!("topOf(rowOf({}))", packet.index()));
     let y = y.as_f64().expect("a coordinate");
@@ -203,22 +208,22 @@ fn click_on_an_anomaly_selects_its_packet() {
         "document.querySelector(\"[data-anomaly='{position}']\").textContent"
     ));
     let explanation = Kind::RemoteAccess.explanation();
-    assert!(words.contains(&story.anomalies[position].sentence));
+    assert!(words.contains(&analysis.anomalies[position].sentence));
     assert!(words.contains(explanation.rule) && words.contains(explanation.causes[0]));
 }
 
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
 fn keys_work_as_documented_in_the_help() {
-    let story = story_of(&golden("loss5-requests-send.pcap"));
-    let (browser, _) = opened("loss5-requests-send.pcap", &story);
+    let analysis = analysis_of(&golden("loss5-requests-send.pcap"));
+    let (browser, _) = opened("loss5-requests-send.pcap", &analysis);
     let selected = || browser.ask("ladder.selected");
     browser.press("jjj");
     assert_eq!(selected(), json!(2));
     browser.press("k");
     assert_eq!(selected(), json!(1));
     browser.press("n");
-    let first = story.anomalies[0].packet.expect("a packet shows it");
+    let first = analysis.anomalies[0].packet.expect("a packet shows it");
     assert_eq!(selected(), json!(first.index()));
     browser.press("G");
     browser.wait_for("ladder.scroll === largestScroll()");
@@ -244,8 +249,8 @@ fn hostile_capture_runs_no_script() {
         ..ConnectRequest::default()
     };
     capture.manages(captures::CLIENT, request.into(), Some(HOSTILE));
-    let story = story_of(&capture.bytes());
-    let (browser, _) = opened(HOSTILE, &story);
+    let analysis = analysis_of(&capture.bytes());
+    let (browser, _) = opened(HOSTILE, &analysis);
     browser.press("j");
     assert_eq!(
         browser.text("document.querySelector('h1').textContent"),
@@ -277,8 +282,8 @@ fn hostile_capture_runs_no_script() {
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
 fn page_needs_no_network_follows_the_colour_scheme_and_prints() {
-    let story = story_of(&golden("gold-rnrok.pcap"));
-    let (browser, _) = opened("gold-rnrok.pcap", &story);
+    let analysis = analysis_of(&golden("gold-rnrok.pcap"));
+    let (browser, _) = opened("gold-rnrok.pcap", &analysis);
     assert_eq!(
         browser.ask("performance.getEntriesByType('resource').length"),
         json!(0)
@@ -298,8 +303,8 @@ fn page_needs_no_network_follows_the_colour_scheme_and_prints() {
 #[test]
 #[ignore = "needs a browser: cargo xtask test --only browser"]
 fn screenshot_for_the_readme() {
-    let story = story_of(&example_capture::example_capture());
-    let (browser, _) = opened("trace.pcapng", &story);
+    let analysis = analysis_of(&example_capture::example_capture());
+    let (browser, _) = opened("trace.pcapng", &analysis);
     browser.prefer("light");
     browser.resize(1280, 800);
     browser.press("n");

@@ -20,7 +20,7 @@ fn wanted_bits(members: usize) -> u32 {
     share
         .max(1)
         .ilog2()
-        .clamp(NumberBlock::LEAST_BITS, NumberBlock::MOST_BITS)
+        .clamp(NumberBlock::LEAST_BITS, NumberBlock::MAX_BITS)
 }
 
 /// A block that no member has, of at most `2^most_bits` numbers; `random` is any number.
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_block_is_not_larger_than_asked_for() {
-        for bits in NumberBlock::LEAST_BITS..=NumberBlock::MOST_BITS {
+        for bits in NumberBlock::LEAST_BITS..=NumberBlock::MAX_BITS {
             let block = free_block(&Table::EMPTY, bits, 12_345).unwrap();
             assert_eq!(block.bits(), bits);
         }

@@ -26,7 +26,7 @@ impl NumberBlock {
     /// The smallest block has `2^11` numbers.
     pub const LEAST_BITS: u32 = 11;
     /// The largest has `2^18`.
-    pub const MOST_BITS: u32 = 18;
+    pub const MAX_BITS: u32 = 18;
 
     /// The numbers that can be given away.
     pub(super) const SPACE: Range<u32> =
@@ -35,7 +35,7 @@ impl NumberBlock {
     /// The block of `2^bits` numbers from `first` on, if there is one.
     #[must_use]
     pub const fn new(first: u32, bits: u32) -> Option<Self> {
-        if bits < Self::LEAST_BITS || bits > Self::MOST_BITS || !first.is_multiple_of(1 << bits) {
+        if bits < Self::LEAST_BITS || bits > Self::MAX_BITS || !first.is_multiple_of(1 << bits) {
             return None;
         }
         if first < Self::SPACE.start || first > Self::SPACE.end - (1 << bits) {

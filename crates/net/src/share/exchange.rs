@@ -11,7 +11,7 @@ use super::member::Member;
 use super::outbox::Letter;
 use super::probe::Probe;
 use super::shortcut::Shortcuts;
-use super::steering::MOST_MEMBERS;
+use super::steering::MAX_MEMBERS;
 use crate::socket::{Batch, Envelope, Inbox, SendError};
 
 /// How often the mailbox is looked into: every so many calls of [`Member::receive`]. It is nearly
@@ -370,7 +370,7 @@ pub(super) struct Copies {
 
 impl Copies {
     /// In each second: one packet for as many members as there may be.
-    const MOST: usize = MOST_MEMBERS;
+    const MOST: usize = MAX_MEMBERS;
     const PERIOD: Duration = Duration::from_secs(1);
 
     /// How many of so many may be made.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use wire::{Checker, Qpn, ROCE_PORT};
+use wire::{IcrcChecker, Qpn, ROCE_PORT};
 
 use super::allocation::free_block;
 use super::block::{NumberBlock, communication_number};
@@ -23,7 +23,7 @@ use super::process::Identity;
 use super::registry::{Locked, Registry, RegistryError};
 use super::repair::Repair;
 use super::shortcut::Shortcuts;
-use super::steering::MOST_MEMBERS;
+use super::steering::MAX_MEMBERS;
 use super::table::Table;
 use super::view::View;
 use crate::socket::receiver::Sharing;
@@ -201,7 +201,7 @@ pub struct Member {
     /// How often packets were looked for.
     pub(super) turn: u32,
     pub(super) view: RefCell<View>,
-    pub(super) checker: Checker,
+    pub(super) checker: IcrcChecker,
     pub(super) copies: Copies,
 }
 
@@ -213,7 +213,7 @@ impl Member {
 
     /// Joins those who use an address and meet in this folder.
     pub fn join_in(directory: &RuntimeDirectory, address: IpAddr) -> Result<Self, JoinError> {
-        Self::join_as(directory, address, Wanted::AtMost(NumberBlock::MOST_BITS))
+        Self::join_as(directory, address, Wanted::AtMost(NumberBlock::MAX_BITS))
     }
 
     pub(super) fn join_as(
@@ -252,7 +252,7 @@ impl Member {
             shortcuts: None,
             turn: 0,
             view: RefCell::new(View::new()),
-            checker: Checker::new(),
+            checker: IcrcChecker::new(),
             copies: Copies::default(),
         };
         let place_known = !someone_died && table.may_fill_all_places();
@@ -360,7 +360,7 @@ fn choose(table: &Table, address: IpAddr, wanted: Wanted) -> Result<NumberBlock,
         contexts: table.members.len(),
         processes: table.processes(),
     };
-    if table.members.len() >= MOST_MEMBERS {
+    if table.members.len() >= MAX_MEMBERS {
         return Err(full());
     }
     match wanted {
@@ -589,7 +589,7 @@ mod tests {
         let blocks = (0x800..)
             .step_by(0x800)
             .map(|first| NumberBlock::new(first, 11));
-        for block in blocks.take(MOST_MEMBERS) {
+        for block in blocks.take(MAX_MEMBERS) {
             table.add(Entry {
                 block: block.unwrap(),
                 process: Identity::current(),
@@ -598,12 +598,12 @@ mod tests {
                 withdrawn: false,
             });
         }
-        let wanted = Wanted::AtMost(NumberBlock::MOST_BITS);
+        let wanted = Wanted::AtMost(NumberBlock::MAX_BITS);
         let refused = choose(&table, address, wanted).unwrap_err();
         let full = matches!(
             refused,
             JoinError::Full {
-                contexts: MOST_MEMBERS,
+                contexts: MAX_MEMBERS,
                 processes: 1,
                 ..
             }

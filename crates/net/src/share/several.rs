@@ -26,7 +26,7 @@ pub fn join_all_in(
     };
     // Every attempt gets another block at the first address. Where many share the others, only small
     // ones may be free there.
-    let sizes = (NumberBlock::LEAST_BITS..=NumberBlock::MOST_BITS).rev();
+    let sizes = (NumberBlock::LEAST_BITS..=NumberBlock::MAX_BITS).rev();
     for bits in sizes.flat_map(|bits| [bits; ATTEMPTS_PER_SIZE]) {
         let member = Member::join_as(directory, *first, Wanted::AtMost(bits))?;
         let block = Wanted::Exactly(member.block());
@@ -56,7 +56,7 @@ mod tests {
         let addresses = [4, 5].map(|last| IpAddr::from([127, 192 | high & 63, low, last]));
         let folder = std::env::temp_dir().join(format!("roci-several-{}", std::process::id()));
         let directory = RuntimeDirectory::at(&folder).unwrap();
-        let bits = NumberBlock::MOST_BITS;
+        let bits = NumberBlock::MAX_BITS;
         // Every other block is taken.
         let taken: Vec<_> = (2..62)
             .step_by(2)

@@ -40,10 +40,10 @@ const COMMUNICATION_SHIFT: u32 = 8;
 
 /// The kernel takes no longer program.
 #[cfg(test)]
-const MOST_INSTRUCTIONS: usize = 4096;
+const MAX_INSTRUCTIONS: usize = 4096;
 
 /// As many members fit: two instructions each, one jump for each 64 or so, and the beginning.
-pub(super) const MOST_MEMBERS: usize = 2000;
+pub(super) const MAX_MEMBERS: usize = 2000;
 
 /// A program that chooses nobody, to see whether the kernel takes one.
 pub(crate) fn accepts_everything() -> [Instruction; 1] {
@@ -227,10 +227,10 @@ mod tests {
 
     #[test]
     fn every_number_and_id_is_steered_to_its_owner_within_a_few_steps() {
-        for count in [1, 2, 3, 62, 255, 256, 1024, MOST_MEMBERS as u32] {
+        for count in [1, 2, 3, 62, 255, 256, 1024, MAX_MEMBERS as u32] {
             let table = members(count);
             let program = program(&table);
-            assert!(program.len() <= MOST_INSTRUCTIONS, "{}", program.len());
+            assert!(program.len() <= MAX_INSTRUCTIONS, "{}", program.len());
             for member in &table.members {
                 let place = member.place.unwrap();
                 let numbers = member.block.qpn_range();

@@ -15,7 +15,7 @@ use super::table::Table;
 const LIVENESS_PERIOD: Duration = Duration::from_millis(20);
 
 /// How many processes are remembered. There are not so many members.
-const MOST_PROCESSES: usize = 4096;
+const MAX_PROCESSES: usize = 4096;
 
 /// What a member knows of the registry.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl View {
         match self.living.get(&process) {
             Some((at, alive)) if now.saturating_duration_since(*at) < LIVENESS_PERIOD => *alive,
             _ => {
-                if self.living.len() >= MOST_PROCESSES {
+                if self.living.len() >= MAX_PROCESSES {
                     self.living.clear();
                 }
                 let alive = process.is_alive();
@@ -116,7 +116,7 @@ mod tests {
     fn a_bounded_number_of_processes_is_remembered() {
         let mut view = View::new();
         let now = Instant::now();
-        for start in 0..=MOST_PROCESSES as u64 {
+        for start in 0..=MAX_PROCESSES as u64 {
             // No process has this number.
             view.is_alive(
                 Identity {
@@ -126,6 +126,6 @@ mod tests {
                 now,
             );
         }
-        assert!(view.living.len() <= MOST_PROCESSES);
+        assert!(view.living.len() <= MAX_PROCESSES);
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use net::poll::{Interest, Waker, wait};
 use net::share::{Member, NumberBlock};
 use net::socket::Inbox;
-use wire::{Checker, Packet, Qpn};
+use wire::{IcrcChecker, Packet, Qpn};
 
 use crate::forks;
 
@@ -162,7 +162,7 @@ fn serve(mut member: Member) {
     let (sender, questions) = mpsc::channel();
     let mut report = Report::default();
     let mut inbox = Inbox::new(4);
-    let mut checker = Checker::new();
+    let mut checker = IcrcChecker::new();
     thread::scope(|scope| {
         scope.spawn(|| {
             for line in stdin().lines().map_while(Result::ok) {

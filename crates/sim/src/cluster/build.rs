@@ -77,7 +77,7 @@ impl Cluster {
                 config.gids.insert(0, Gid::default());
             }
             let host = self.world.add_host(address, config);
-            if let (Some(bug), Some(device)) = (bug, self.world.device(host)) {
+            if let (Some(bug), Some(device)) = (bug, self.world.device_mut(host)) {
                 device.sabotage(bug);
             }
             objects.push(self.add_objects_of(host)?);
@@ -124,7 +124,7 @@ impl Cluster {
 
     /// The device of a host, while everything is built.
     pub(super) fn device(&mut self, host: usize) -> Result<&mut Device, CheckError> {
-        let device = self.world.device(host);
+        let device = self.world.device_mut(host);
         device.ok_or_else(|| CheckError::new("a host is down during the setup"))
     }
 

@@ -1,6 +1,6 @@
 //! Checks the completions of send requests, and updates the model.
 
-use engine::{CompletedWork, Completion, Kind, State, Status};
+use engine::{CompletedWork, Completion, QueuePairType, State, Status};
 
 use super::Cluster;
 use super::end::{Cause, Drain, End, Expected, Fault, Opening, Posted};
@@ -162,7 +162,7 @@ impl Cluster {
             }
         }
         // An unreliable queue pair continues to receive.
-        if self.ends[end].kind == Kind::Uc {
+        if self.ends[end].kind == QueuePairType::Uc {
             self.ends[end].doomed = true;
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl Cluster {
             );
             return Err(self.error_at(end, &text));
         }
-        if self.world.peek(self.ends[peer].host).is_none() {
+        if self.world.device(self.ends[peer].host).is_none() {
             return self.check_tries_to_dead_host(end);
         }
         if self.state(peer).is_none_or(|state| !state.receives()) {
@@ -295,7 +295,7 @@ impl Cluster {
     pub(crate) fn check_flush(&self, end: usize) -> Result<(), CheckError> {
         match self.state(end) {
             Some(State::Error) => Ok(()),
-            Some(State::SendQueueError) if self.ends[end].kind == Kind::Uc => Ok(()),
+            Some(State::SendQueueError) if self.ends[end].kind == QueuePairType::Uc => Ok(()),
             state => {
                 let text = format!("requests are flushed in state {state:?}");
                 Err(self.error_at(end, &text))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::{Access, Address, Attributes, Kind, QueuePairInit, State};
+use engine::{Access, Address, Attributes, QueuePairInit, QueuePairType, State};
 use wire::{AckTimeout, PathMtu, Psn, RnrTimer};
 
 use super::build::HostObjects;
@@ -34,9 +34,9 @@ impl Cluster {
         };
         let mtu = self.draw_mtu();
         let kinds = match self.profile.service {
-            Service::Reliable => [Kind::Rc; 2],
-            Service::Unreliable => [Kind::Uc; 2],
-            Service::Extended => [Kind::XrcInitiator, Kind::XrcTarget],
+            Service::Reliable => [QueuePairType::Rc; 2],
+            Service::Unreliable => [QueuePairType::Uc; 2],
+            Service::Extended => [QueuePairType::XrcInitiator, QueuePairType::XrcTarget],
         };
         let one = self.add_end(&objects[first], kinds[0], mtu)?;
         let other = self.add_end(&objects[second], kinds[1], mtu)?;
@@ -94,18 +94,19 @@ impl Cluster {
     fn add_end(
         &mut self,
         objects: &HostObjects,
-        kind: Kind,
+        kind: QueuePairType,
         mtu: PathMtu,
     ) -> Result<usize, CheckError> {
         let limits = self.draw_limits(mtu);
-        let shares = kind == Kind::Rc && !objects.shared.is_empty() && self.rng.percent(70);
+        let shares =
+            kind == QueuePairType::Rc && !objects.shared.is_empty() && self.rng.percent(70);
         let shared = shares.then(|| *self.rng.pick(&objects.shared));
         let init = self.draw_init(objects, kind, &limits, shared);
         let number = self.device(objects.host)?.create_queue_pair(init)?;
         let index = self.ends.len();
         let pools = match (kind, shared) {
-            (Kind::XrcInitiator, _) => Vec::new(),
-            (Kind::XrcTarget, _) => objects.shared.clone(),
+            (QueuePairType::XrcInitiator, _) => Vec::new(),
+            (QueuePairType::XrcTarget, _) => objects.shared.clone(),
             (_, Some(pool)) => vec![pool],
             (_, None) => {
                 let segments = init.max_receive_segments as usize;
@@ -113,7 +114,7 @@ impl Cluster {
             }
         };
         let quota = match kind {
-            Kind::XrcTarget => 0,
+            QueuePairType::XrcTarget => 0,
             _ => self.rng.between(1, self.profile.requests),
         };
         let size = 4 * self.profile.memory;
@@ -136,7 +137,7 @@ impl Cluster {
     fn draw_init(
         &mut self,
         objects: &HostObjects,
-        kind: Kind,
+        kind: QueuePairType,
         limits: &Limits,
         shared: Option<usize>,
     ) -> QueuePairInit {
@@ -147,7 +148,9 @@ impl Cluster {
         QueuePairInit {
             receive_completions: *self.rng.pick(&objects.queues),
             shared_receive: shared,
-            xrc_domain: objects.xrc_domain.filter(|_| kind == Kind::XrcTarget),
+            xrc_domain: objects
+                .xrc_domain
+                .filter(|_| kind == QueuePairType::XrcTarget),
             max_sends: limits.max_sends as u32,
             max_receives: 64,
             max_send_segments: limits.max_segments as u32,
@@ -245,11 +248,14 @@ impl Cluster {
     ) -> Attributes {
         let peer = &self.ends[peer];
         let gid = self.world.hosts[peer.host].address.into();
-        let device = self.world.peek(self.ends[local].host);
+        let device = self.world.device(self.ends[local].host);
         let last = device.map_or(0, |device| device.gids().len() - 1);
         let mut path = Address::new(gid, last as u8);
         path.flow_label = self.rng.below(1 << 20) as u32;
-        let answers = matches!(self.ends[local].kind, Kind::Rc | Kind::XrcTarget);
+        let answers = matches!(
+            self.ends[local].kind,
+            QueuePairType::Rc | QueuePairType::XrcTarget
+        );
         let rnr_timer = RnrTimer::new(self.rng.between(1, 14) as u8);
         Attributes {
             state: Some(State::ReadyToReceive),
@@ -265,7 +271,7 @@ impl Cluster {
 
     fn ready_to_send(&self, end: usize, first: Psn, depth: u8) -> Attributes {
         let End { kind, limits, .. } = self.ends[end];
-        let asks = matches!(kind, Kind::Rc | Kind::XrcInitiator);
+        let asks = matches!(kind, QueuePairType::Rc | QueuePairType::XrcInitiator);
         let interval = limits.ack_timeout.unwrap_or_default();
         let timeout = (0..32)
             .filter_map(AckTimeout::new)
@@ -273,7 +279,7 @@ impl Cluster {
         Attributes {
             state: Some(State::ReadyToSend),
             send_psn: Some(first),
-            ack_timeout: timeout.filter(|_| kind != Kind::Uc),
+            ack_timeout: timeout.filter(|_| kind != QueuePairType::Uc),
             retry_count: asks.then_some(limits.retry_count),
             rnr_retry: asks.then_some(limits.rnr_retry),
             initiator_depth: asks.then_some(depth),

@@ -54,7 +54,7 @@ impl Cluster {
         };
         self.ends[end].stale.push(stale);
         self.live_keys.retain(|live| *live != (host, target.key));
-        match self.world.device(host) {
+        match self.world.device_mut(host) {
             Some(device) => Ok(device.deregister(target.key)?),
             None => Ok(()),
         }
@@ -85,7 +85,7 @@ impl Cluster {
             drain_event,
             ..Attributes::default()
         };
-        match self.world.device(host) {
+        match self.world.device_mut(host) {
             Some(device) => Ok(device.modify(number, &attributes)?),
             None => Ok(()),
         }
@@ -146,7 +146,7 @@ impl Cluster {
     pub(super) fn reconnect(&mut self, end: usize) -> Result<(), CheckError> {
         let pair = [end, self.ends[end].peer];
         let hosts = pair.map(|end| self.ends[end].host);
-        if hosts.iter().any(|&host| self.world.peek(host).is_none()) {
+        if hosts.iter().any(|&host| self.world.device(host).is_none()) {
             return Ok(());
         }
         self.drain_all()?;
@@ -191,7 +191,7 @@ impl Cluster {
     /// those.
     pub(super) fn tear_down(&mut self) -> Result<(), CheckError> {
         for end in 0..self.ends.len() {
-            if self.world.peek(self.ends[end].host).is_some() {
+            if self.world.device(self.ends[end].host).is_some() {
                 self.break_end(end)?;
             }
         }

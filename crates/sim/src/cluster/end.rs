@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use engine::{Access, CompletedWork, CompletionQueue, Id, Kind, Remote, Status};
+use engine::{Access, CompletedWork, CompletionQueue, Id, QueuePairType, Remote, Status};
 use wire::{Key, PathMtu, Qpn};
 
 use crate::model_memory::Block;
@@ -14,7 +14,7 @@ use crate::tap::Endpoint;
 pub(crate) struct End {
     pub(crate) host: usize,
     pub(crate) number: Qpn,
-    pub(crate) kind: Kind,
+    pub(crate) kind: QueuePairType,
     /// The index of the other end.
     pub(crate) peer: usize,
     /// The memory of its requests and results, and its local key.
@@ -193,7 +193,7 @@ pub(crate) struct Message {
 
 impl End {
     /// A new queue pair without memory, receives or a peer.
-    pub(crate) fn new(host: usize, number: Qpn, kind: Kind, limits: Limits) -> Self {
+    pub(crate) fn new(host: usize, number: Qpn, kind: QueuePairType, limits: Limits) -> Self {
         Self {
             host,
             number,
@@ -237,11 +237,11 @@ impl End {
 
     /// Whether it can send at all.
     pub(crate) fn sends(&self) -> bool {
-        self.kind != Kind::XrcTarget
+        self.kind != QueuePairType::XrcTarget
     }
 
     pub(crate) fn is_reliable(&self) -> bool {
-        self.kind != Kind::Uc
+        self.kind != QueuePairType::Uc
     }
 
     /// Whether posted reads may still read these bytes of the peer.

@@ -1,6 +1,6 @@
 //! Requests that the post must refuse.
 
-use engine::{Address, Destination, Kind, PostError, Remote, Segment, SendRequest, Work};
+use engine::{Address, Destination, PostError, QueuePairType, Remote, Segment, SendRequest, Work};
 use wire::{Gid, Key, QueueKey};
 
 use super::Cluster;
@@ -17,10 +17,10 @@ impl Cluster {
             _ => self.stray_destination(end),
         };
         let (host, number) = (self.ends[end].host, self.ends[end].number);
-        if self.ends[end].kind == Kind::XrcInitiator {
+        if self.ends[end].kind == QueuePairType::XrcInitiator {
             request.shared_receive = Some(number);
         }
-        let Some(device) = self.world.device(host) else {
+        let Some(device) = self.world.device_mut(host) else {
             return Ok(());
         };
         let found = device.post_send(number, request);

@@ -49,7 +49,10 @@ impl Cluster {
     }
 
     pub(super) fn drain_events(&mut self, host: usize) -> Result<(), CheckError> {
-        while let Some(device) = self.world.hosts[host].machine.as_mut().map(Machine::device)
+        while let Some(device) = self.world.hosts[host]
+            .machine
+            .as_mut()
+            .map(Machine::device_mut)
             && let Some(event) = device.poll_event()
         {
             match event {
@@ -60,7 +63,7 @@ impl Cluster {
                         queue.ok_or_else(|| CheckError::new("an unknown queue notifies"))?;
                     queue.notifications += 1;
                 }
-                Event::Filled(_) => {
+                Event::CompletionAdded(_) => {
                     return Err(CheckError::new(
                         "no queue reports that it is filled in this run",
                     ));
@@ -76,7 +79,10 @@ impl Cluster {
             host, id, armed, ..
         } = self.queues[queue];
         let mut due = Due::No;
-        while let Some(device) = self.world.hosts[host].machine.as_mut().map(Machine::device)
+        while let Some(device) = self.world.hosts[host]
+            .machine
+            .as_mut()
+            .map(Machine::device_mut)
             && let Some(completion) = device.poll_completion(id)
         {
             self.note(&completion);
@@ -129,7 +135,11 @@ impl Cluster {
         if entry.armed.is_none() && self.rng.percent(40) {
             let notify = *self.rng.pick(&[Notify::Any, Notify::Solicited]);
             self.queues[queue].armed = Some(notify);
-            if let Some(device) = self.world.hosts[host].machine.as_mut().map(Machine::device) {
+            if let Some(device) = self.world.hosts[host]
+                .machine
+                .as_mut()
+                .map(Machine::device_mut)
+            {
                 device.arm(id, notify);
             }
         }
@@ -186,7 +196,7 @@ impl Cluster {
 
     /// A queue pair is in ERROR exactly when there is a reason for it.
     fn check_states(&self, host: usize) -> Result<(), CheckError> {
-        let Some(device) = self.world.peek(host) else {
+        let Some(device) = self.world.device(host) else {
             return Ok(());
         };
         for (index, end) in self.ends.iter().enumerate() {

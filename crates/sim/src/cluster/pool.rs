@@ -99,7 +99,7 @@ impl Cluster {
             Owner::End(end) => self.ends[end].is_alive(),
             Owner::Shared(_) => true,
         };
-        open && self.world.peek(pool.host).is_some()
+        open && self.world.device(pool.host).is_some()
     }
 
     /// The completion queue that a completion belongs to.
@@ -144,7 +144,7 @@ impl Cluster {
         let request = ReceiveRequest::new(id, self.segments(memory, key, &block));
         let device = self
             .world
-            .device(host)
+            .device_mut(host)
             .expect("the caller checked that the host is up");
         let posted = match owner {
             Owner::End(end) => device.post_receive(self.ends[end].number, request),
@@ -168,7 +168,7 @@ impl Cluster {
         self.pools[pool].armed = Some(limit);
         self.pools[pool].used = false;
         let host = self.pools[pool].host;
-        match self.world.device(host) {
+        match self.world.device_mut(host) {
             Some(device) => Ok(device.set_shared_receive_limit(queue, limit)?),
             None => Ok(()),
         }
@@ -193,7 +193,7 @@ impl Cluster {
 
     /// A queue that fell below its limit, and stayed there, must have reported it.
     pub(super) fn check_limits(&self, host: usize) -> Result<(), CheckError> {
-        let Some(device) = self.world.peek(host) else {
+        let Some(device) = self.world.device(host) else {
             return Ok(());
         };
         for pool in self.pools.iter().filter(|pool| pool.host == host) {

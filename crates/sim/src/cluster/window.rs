@@ -276,7 +276,7 @@ impl Cluster {
         if window.kind == WindowKind::One {
             let key = self
                 .world
-                .peek(host)
+                .device(host)
                 .and_then(|device| device.window_key(window.handle));
             view.key = key.unwrap_or(view.key);
         }

@@ -1,6 +1,6 @@
 //! The posts of applications, and their effects in the model.
 
-use engine::{Kind, SendFlags};
+use engine::{QueuePairType, SendFlags};
 
 use super::draft::{Draft, Verb};
 use super::end::{Expected, Posted};
@@ -102,7 +102,7 @@ impl Cluster {
         self.note_posted(end, &draft);
         let (host, number) = (self.ends[end].host, self.ends[end].number);
         let work = draft.request.work;
-        let posted = match self.world.device(host) {
+        let posted = match self.world.device_mut(host) {
             Some(device) => device.post_send(number, draft.request),
             None => Ok(()),
         };
@@ -112,7 +112,7 @@ impl Cluster {
 
     /// Every XRC request names a shared receive queue, even if it uses none.
     fn name_receive_queue(&self, end: usize, draft: &mut Draft) {
-        if self.ends[end].kind != Kind::XrcInitiator {
+        if self.ends[end].kind != QueuePairType::XrcInitiator {
             return;
         }
         let peer = &self.ends[self.ends[end].peer];

@@ -11,7 +11,7 @@ use engine::{
 use wire::{Key, Qpn, grh};
 
 use super::process_config::Service;
-use super::script::{LONGEST, MOST_MESSAGES};
+use super::script::{LONGEST, MAX_MESSAGES};
 use crate::CheckError;
 
 /// The address of the memory of every queue pair.
@@ -21,7 +21,7 @@ const BASE: u64 = 0x10_0000;
 const SLOT: usize = LONGEST + grh::LENGTH;
 
 /// How many messages of each direction fit.
-const SLOTS: usize = MOST_MESSAGES + 1;
+const SLOTS: usize = MAX_MESSAGES + 1;
 
 /// A queue pair of a connection.
 pub(super) struct DataQueuePair {
@@ -69,7 +69,7 @@ impl DataQueuePair {
     }
 
     pub(super) fn move_to_error(&self, device: &mut Device) -> Result<(), CheckError> {
-        Ok(device.break_queue_pair(self.number)?)
+        Ok(device.move_to_error(self.number)?)
     }
 
     pub(super) fn initialize(

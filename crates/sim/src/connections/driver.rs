@@ -46,7 +46,7 @@ impl Connections {
         let it = machine.expect("a process has a host");
         if let Some(message) = it.poll_lookup(now) {
             self.find_owner(host, message, busy);
-        } else if let Some(completion) = it.device().poll_completion(queue) {
+        } else if let Some(completion) = it.device_mut().poll_completion(queue) {
             self.complete(host, &completion)?;
         } else if let Some(event) = it.poll_event() {
             self.handle_event(host, event)?;
@@ -82,7 +82,7 @@ impl Connections {
         for &owner in &forward {
             self.event_counts.note("message forwarded");
             let it = self.host(owner);
-            if !it.set_aside(&message.arrival, &message.packet, true) {
+            if !it.hold_for_lookup(&message.arrival, &message.packet, true) {
                 it.handle_datagram(now, &message.arrival, &message.packet);
             }
             busy.insert(owner);
@@ -96,7 +96,7 @@ impl Connections {
             self.event_counts.note("message without an owner");
         }
         let it = self.host(host);
-        if let Some(ours) = it.found(now, message, owner) {
+        if let Some(ours) = it.finish_lookup(now, message, owner) {
             it.handle_datagram(now, &ours.arrival, &ours.packet);
         }
     }
@@ -159,7 +159,7 @@ impl Connections {
             }
             Instruction::JoinMulticast { .. }
             | Instruction::LeaveMulticast { .. }
-            | Instruction::BreakQueuePair { .. } => {
+            | Instruction::MoveToError { .. } => {
                 return Err(CheckError::new(format!(
                     "unexpected instruction {instruction:?}"
                 )));

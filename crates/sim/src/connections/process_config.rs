@@ -27,19 +27,19 @@ impl Service {
         }
     }
 
-    pub(super) fn kind(self) -> cm::Kind {
+    pub(super) fn kind(self) -> cm::QueuePairType {
         match self {
-            Service::Reliable => cm::Kind::ReliableConnection,
-            Service::Unreliable => cm::Kind::UnreliableConnection,
-            Service::Datagram => cm::Kind::Datagram,
+            Service::Reliable => cm::QueuePairType::ReliableConnection,
+            Service::Unreliable => cm::QueuePairType::UnreliableConnection,
+            Service::Datagram => cm::QueuePairType::Datagram,
         }
     }
 
-    pub(super) fn transport(self) -> engine::Kind {
+    pub(super) fn transport(self) -> engine::QueuePairType {
         match self {
-            Service::Reliable => engine::Kind::Rc,
-            Service::Unreliable => engine::Kind::Uc,
-            Service::Datagram => engine::Kind::Ud,
+            Service::Reliable => engine::QueuePairType::Rc,
+            Service::Unreliable => engine::QueuePairType::Uc,
+            Service::Datagram => engine::QueuePairType::Ud,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::rng::Rng;
 pub(super) const LONGEST: usize = 2500;
 
 /// The most messages of one side.
-pub(super) const MOST_MESSAGES: usize = 4;
+pub(super) const MAX_MESSAGES: usize = 4;
 
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ impl Script {
 
     /// How many messages a side sends.
     pub(super) fn count(self, number: u32, side: Side) -> usize {
-        self.rng(number, side, 0).below(MOST_MESSAGES + 1)
+        self.rng(number, side, 0).below(MAX_MESSAGES + 1)
     }
 
     /// One message.

@@ -232,7 +232,7 @@ impl Connections {
             let peer = self.event_log.records.get(&self.key(host, id));
             peer.is_some_and(|peer| peer.number == record.number)
         };
-        can_receive(process, self.world.peek(host), remote, is_peer)
+        can_receive(process, self.world.device(host), remote, is_peer)
     }
 
     fn service_received(&mut self, host: usize, completion: &Completion) -> Result<(), CheckError> {

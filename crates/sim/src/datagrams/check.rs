@@ -14,7 +14,10 @@ impl Datagrams {
                 continue;
             }
             let queue = self.members[member].queue;
-            while let Some(device) = self.world.hosts[host].machine.as_mut().map(Machine::device)
+            while let Some(device) = self.world.hosts[host]
+                .machine
+                .as_mut()
+                .map(Machine::device_mut)
                 && let Some(completion) = device.poll_completion(queue)
             {
                 self.world.digest.number(completion.id);
@@ -52,7 +55,7 @@ impl Datagrams {
         completion: &Completion,
     ) -> Result<(), CheckError> {
         let host = self.members[member].host;
-        let device = self.world.device(host).ok_or_else(dead)?;
+        let device = self.world.device_mut(host).ok_or_else(dead)?;
         let queue_pair = device.queue_pair(completion.queue_pair);
         let state = queue_pair.map(engine::QueuePair::state);
         match (completion.status, posted.oversize) {
@@ -75,7 +78,7 @@ impl Datagrams {
                 ..Attributes::default()
             };
             let number = self.members[member].number;
-            let device = self.world.device(host).ok_or_else(dead)?;
+            let device = self.world.device_mut(host).ok_or_else(dead)?;
             device.modify(number, &attributes)?;
         }
         Ok(())

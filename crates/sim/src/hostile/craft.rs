@@ -1,6 +1,6 @@
 //! Packets that are valid enough to extent deep states.
 
-use engine::Kind;
+use engine::QueuePairType;
 use wire::{
     Aeth, AtomicAckEth, AtomicEth, Deth, Extension, Feth, FlushPlacement, FlushRange, Ieth,
     Immediate, Key, Opcode, Operation, PacketHead, Position, Psn, Reth, Syndrome, Transport,
@@ -204,8 +204,8 @@ impl Victim {
 /// Mostly an opcode that the queue pair supports and that continues its message.
 fn draw_opcode(pair: &VictimQueuePair, knowledge: &Knowledge, input: &mut Input<'_>) -> Opcode {
     let transport = match pair.kind {
-        Kind::Uc => Transport::Uc,
-        Kind::Ud => Transport::Ud,
+        QueuePairType::Uc => Transport::Uc,
+        QueuePairType::Ud => Transport::Ud,
         _ => Transport::Rc,
     };
     let in_turn = |opcode: &Opcode| match knowledge.open {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::{
-    Access, Attributes, Binding, Buffer, CompletionQueue, Config, Device, Id, Kind,
-    ProtectionDomain, QueuePairInit, ReceiveRequest, Segment, SendRequest, SharedReceiveInit,
+    Access, Attributes, Binding, Buffer, CompletionQueue, Config, Device, Id, ProtectionDomain,
+    QueuePairInit, QueuePairType, ReceiveRequest, Segment, SendRequest, SharedReceiveInit,
     SharedReceiveQueue, State, WindowKind, Work,
 };
 use wire::{Flow, Gid, Key, PathMtu, Psn, Qpn, QueueKey, ROCE_PORT};
@@ -34,7 +34,7 @@ const NEW_DEVICE: &str = "a new device has free entries";
 /// A queue pair of the victim.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VictimQueuePair {
-    pub(super) kind: Kind,
+    pub(super) kind: QueuePairType,
     pub(super) number: Qpn,
     /// The queue pair that it is connected to.
     pub(super) peer: Qpn,
@@ -118,9 +118,14 @@ impl Victim {
     }
 
     fn add_queue_pairs(&mut self, domain: Id<ProtectionDomain>) {
-        for (index, kind) in [Kind::Rc, Kind::Rc, Kind::Uc, Kind::Ud]
-            .into_iter()
-            .enumerate()
+        for (index, kind) in [
+            QueuePairType::Rc,
+            QueuePairType::Rc,
+            QueuePairType::Uc,
+            QueuePairType::Ud,
+        ]
+        .into_iter()
+        .enumerate()
         {
             let mut init = QueuePairInit::new(kind, domain, self.queue);
             init.max_sends = MAX_SENDS;
@@ -147,7 +152,7 @@ impl Victim {
         };
         let device = &mut self.device;
         let opened = device.modify(number, &reset).and_then(|()| match kind {
-            Kind::Ud => open(device, number, QUEUE_KEY),
+            QueuePairType::Ud => open(device, number, QUEUE_KEY),
             _ => {
                 let peer = Peer {
                     gid: gid(THEIRS),

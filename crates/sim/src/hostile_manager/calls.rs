@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use cm::{Failure, Id, Kind, Parameters, Phase, State};
+use cm::{Failure, Id, Parameters, Phase, QueuePairType, State};
 use wire::Qpn;
 use wire::cm::{PortSpace, RejectReason};
 
@@ -36,9 +36,9 @@ impl Victim {
         let space =
             [PortSpace::Tcp, PortSpace::Udp, PortSpace::Infiniband][usize::from(choice % 3)];
         let kind = match space {
-            PortSpace::Udp => Kind::Datagram,
-            PortSpace::Tcp => Kind::ReliableConnection,
-            PortSpace::Infiniband => Kind::UnreliableConnection,
+            PortSpace::Udp => QueuePairType::Datagram,
+            PortSpace::Tcp => QueuePairType::ReliableConnection,
+            PortSpace::Infiniband => QueuePairType::UnreliableConnection,
         };
         let Ok(id) = self.manager.create(space, kind) else {
             return;
@@ -55,7 +55,7 @@ impl Victim {
 
     fn resolve(&mut self, input: &mut Input<'_>) {
         let space = input.pick(&[PortSpace::Tcp, PortSpace::Tcp, PortSpace::Udp]);
-        let Ok(id) = self.manager.create(space, Kind::of(space)) else {
+        let Ok(id) = self.manager.create(space, QueuePairType::of(space)) else {
             return;
         };
         self.ids.push(id);

@@ -2,9 +2,9 @@
 
 use cm::Arrival;
 use wire::cm::{
-    AddressHeader, AlternatePathResponse, AnsweredMessage, CommunicationId, ConnectReply,
+    AcknowledgedMessage, AddressHeader, AlternatePathResponse, CommunicationId, ConnectReply,
     ConnectRequest, DisconnectReply, DisconnectRequest, LoadAlternatePath, Message, Path,
-    PrivateData, ReadyToUse, ReceiptAcknowledge, RefusedMessage, Reject, RejectReason, Service,
+    PrivateData, ReadyToUse, ReceiptAcknowledge, Reject, RejectReason, RejectedMessage, Service,
     ServiceId, ServiceReply, ServiceRequest, ServiceStatus, Timeout,
 };
 use wire::{AckTimeout, Gid, PathMtu, Qpn, QueueKey};
@@ -117,7 +117,7 @@ impl Victim {
             11 => ReceiptAcknowledge {
                 local_id,
                 remote_id,
-                message: AnsweredMessage::from_code(input.byte() % 4),
+                message: AcknowledgedMessage::from_code(input.byte() % 4),
                 service_timeout: Timeout::new(input.byte() % 32).expect("five bits"),
                 ..ReceiptAcknowledge::default()
             }
@@ -220,11 +220,11 @@ fn draw_reject(known: Known, input: &mut Input<'_>) -> Reject {
     let mut reject = Reject {
         local_id: known.theirs,
         remote_id: known.ours,
-        message: RefusedMessage::from_code(input.byte() % 4),
+        message: RejectedMessage::from_code(input.byte() % 4),
         reason: input.pick(&reasons),
         ..Reject::default()
     };
-    if reject.message == RefusedMessage::Request {
+    if reject.message == RejectedMessage::Request {
         reject.local_id = CommunicationId::default();
     }
     if reject.reason == RejectReason::Timeout {

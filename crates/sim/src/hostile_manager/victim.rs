@@ -119,9 +119,9 @@ impl Victim {
         }
         self.pump();
         self.datagrams += 1;
-        let before = self.manager.load().waiting;
+        let before = self.manager.table_sizes().waiting;
         self.manager.handle_datagram(self.now, arrival, datagram);
-        let after = self.manager.load().waiting;
+        let after = self.manager.table_sizes().waiting;
         assert_eq!(before, after, "an invalid message has no effect");
     }
 
@@ -208,7 +208,7 @@ impl Victim {
             Instruction::JoinMulticast { id, group, .. } => {
                 self.manager.multicast_joined(id, group, Ok(()));
             }
-            Instruction::LeaveMulticast { .. } | Instruction::BreakQueuePair { .. } => {}
+            Instruction::LeaveMulticast { .. } | Instruction::MoveToError { .. } => {}
         }
     }
 
@@ -295,7 +295,7 @@ impl Victim {
 
     /// The tables stay within their limits.
     pub(super) fn check_load(&self) {
-        let load = self.manager.load();
+        let load = self.manager.table_sizes();
         assert!(load.ids <= MAX_IDS, "{load:?}");
         for count in [
             load.communication_ids,
@@ -330,7 +330,11 @@ impl Victim {
         self.now += LONGER_THAN_ANY_TIMER;
         self.manager.handle_timeout(self.now);
         self.pump();
-        assert_eq!(self.manager.load(), nothing(), "an entry is never removed");
+        assert_eq!(
+            self.manager.table_sizes(),
+            nothing(),
+            "an entry is never removed"
+        );
     }
 }
 

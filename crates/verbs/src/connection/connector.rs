@@ -9,8 +9,8 @@ use wire::cm::PortSpace;
 use super::{ConnectError, Connection, failure, prepare};
 use crate::clock::now;
 use crate::context::Context;
-use crate::queue_pair::{Builder, Prepared};
-use crate::rdma_cm::{Event, EventChannel, EventKind, Identifier, Offer};
+use crate::queue_pair::{Prepared, QueuePairBuilder};
+use crate::rdma_cm::{Event, EventChannel, EventKind, Identifier, PeerParameters};
 
 /// How long finding the way may take: the kernel knows at once.
 const RESOLVE: Duration = Duration::from_secs(2);
@@ -85,7 +85,7 @@ impl Connector {
     }
 
     /// Makes the queue pair for it.
-    pub fn prepare(self, queue_pair: Builder) -> Result<PreparedConnect, ConnectError> {
+    pub fn prepare(self, queue_pair: QueuePairBuilder) -> Result<PreparedConnect, ConnectError> {
         let prepared = prepare(&self.context, queue_pair)?;
         Ok(PreparedConnect {
             connector: self,
@@ -148,14 +148,14 @@ impl PreparedConnect {
         Ok(now() + self.connector.timeout)
     }
 
-    fn answer(&self, event: Event) -> Option<Result<Offer, ConnectError>> {
+    fn answer(&self, event: Event) -> Option<Result<PeerParameters, ConnectError>> {
         match event.kind {
-            EventKind::ConnectResponse(offer) => Some(Ok(offer)),
+            EventKind::ConnectResponse(peer_parameters) => Some(Ok(peer_parameters)),
             kind => failure(self.connector.peer, kind).map(Err),
         }
     }
 
-    fn finish(self, offer: Offer) -> Result<Connection, ConnectError> {
+    fn finish(self, peer_parameters: PeerParameters) -> Result<Connection, ConnectError> {
         let Self {
             connector,
             prepared,
@@ -167,7 +167,7 @@ impl PreparedConnect {
             id: connector.id,
             queue_pair,
             channel: connector.channel,
-            private_data: offer.private_data,
+            private_data: peer_parameters.private_data,
         })
     }
 }

@@ -10,8 +10,10 @@ use super::connector::resolve;
 use super::{ConnectError, Connection, failure, prepare};
 use crate::clock::now;
 use crate::context::Context;
-use crate::queue_pair::{Builder, Prepared, QueuePair};
-use crate::rdma_cm::{ConnectionError, Event, EventChannel, EventKind, Identifier, Offer, Request};
+use crate::queue_pair::{Prepared, QueuePair, QueuePairBuilder};
+use crate::rdma_cm::{
+    ConnectionError, Event, EventChannel, EventKind, Identifier, PeerParameters, Request,
+};
 
 /// How many requests may wait until the application takes them.
 const BACKLOG: usize = 1024;
@@ -115,7 +117,7 @@ pub struct ConnectionRequest {
     channel: EventChannel,
     context: Context,
     peer: SocketAddr,
-    offer: Offer,
+    peer_parameters: PeerParameters,
 }
 
 impl ConnectionRequest {
@@ -124,7 +126,7 @@ impl ConnectionRequest {
         else {
             return None;
         };
-        let Request::Connection(offer) = request else {
+        let Request::Connection(peer_parameters) = request else {
             return None;
         };
         // What happens to it from now on is not the listener's business.
@@ -135,7 +137,7 @@ impl ConnectionRequest {
             peer: id.peer_address()?,
             id,
             channel,
-            offer,
+            peer_parameters,
         })
     }
 
@@ -154,7 +156,7 @@ impl ConnectionRequest {
     /// What the client said; zeros fill it up.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
-        &self.offer.private_data
+        &self.peer_parameters.private_data
     }
 
     /// Refuses, with a few words.
@@ -163,7 +165,7 @@ impl ConnectionRequest {
     }
 
     /// Makes the queue pair for it.
-    pub fn prepare(self, queue_pair: Builder) -> Result<PreparedAccept, ConnectError> {
+    pub fn prepare(self, queue_pair: QueuePairBuilder) -> Result<PreparedAccept, ConnectError> {
         let prepared = prepare(&self.context, queue_pair)?;
         Ok(PreparedAccept {
             request: self,
@@ -237,11 +239,13 @@ impl PreparedAccept {
         } = self;
         let mut parameters = prepared.parameters(private_data);
         // No more than what the client has.
-        let offer = &request.offer;
+        let peer_parameters = &request.peer_parameters;
         parameters.responder_resources = parameters
             .responder_resources
-            .min(offer.responder_resources);
-        parameters.initiator_depth = parameters.initiator_depth.min(offer.initiator_depth);
+            .min(peer_parameters.responder_resources);
+        parameters.initiator_depth = parameters
+            .initiator_depth
+            .min(peer_parameters.initiator_depth);
         let queue_pair = prepared.connect_by(&request.id)?;
         request.id.accept(&parameters)?;
         Ok((request, queue_pair))
@@ -267,6 +271,6 @@ fn connection(request: ConnectionRequest, queue_pair: QueuePair) -> Connection {
         id: request.id,
         queue_pair,
         channel: request.channel,
-        private_data: request.offer.private_data,
+        private_data: request.peer_parameters.private_data,
     }
 }

@@ -17,7 +17,7 @@ pub use connector::{Connector, PreparedConnect};
 pub use listener::{ConnectionRequest, Listener, PreparedAccept};
 
 use crate::context::Context;
-use crate::queue_pair::{Builder, Prepared, QueuePair, SetupError};
+use crate::queue_pair::{Prepared, QueuePair, QueuePairBuilder, SetupError};
 use crate::rdma_cm::{ConnectionError, Event, EventChannel, EventKind, Identifier};
 
 /// Why there is no connection.
@@ -145,7 +145,7 @@ fn is_end(event: &Event) -> bool {
 }
 
 /// A queue pair for a connection over this device.
-fn prepare(context: &Context, queue_pair: Builder) -> Result<Prepared, ConnectError> {
+fn prepare(context: &Context, queue_pair: QueuePairBuilder) -> Result<Prepared, ConnectError> {
     let prepared = queue_pair.reliable()?;
     match prepared.is_at(context) {
         true => Ok(prepared),

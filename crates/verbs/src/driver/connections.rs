@@ -188,7 +188,7 @@ impl Connections {
             }
             Instruction::LeaveMulticast { group, .. } => ports.leave(Gid::from(group)),
             // The host does this itself.
-            Instruction::BreakQueuePair { .. } => {}
+            Instruction::MoveToError { .. } => {}
         }
     }
 
@@ -274,7 +274,7 @@ mod tests {
     }
 
     fn another(connections: &mut Connections, manager: &mut Manager) -> (cm::Id, Arc<EventQueue>) {
-        let kind = cm::Kind::of(PortSpace::Tcp);
+        let kind = cm::QueuePairType::of(PortSpace::Tcp);
         let id = manager.create(PortSpace::Tcp, kind).expect("room");
         let queue = Arc::new(EventQueue::new(Bell::without_descriptor(), false));
         let subscriber = Subscriber {

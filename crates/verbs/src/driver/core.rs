@@ -146,8 +146,8 @@ impl Core {
         })
     }
 
-    pub(super) fn device(&mut self) -> &mut Device {
-        self.host.device()
+    pub(super) fn device_mut(&mut self) -> &mut Device {
+        self.host.device_mut()
     }
 
     pub(super) fn manager(&mut self) -> &mut Manager {
@@ -241,7 +241,7 @@ impl Core {
         };
         let arrived = ports.receive(now, look, inbox, |it| {
             let arrival = arrival(&it.envelope);
-            if is_management(it.packet) && host.set_aside(&arrival, it.packet, it.forwarded) {
+            if is_management(it.packet) && host.hold_for_lookup(&arrival, it.packet, it.forwarded) {
                 return;
             }
             take(now, host, tap.as_mut(), &arrival, it.packet);
@@ -263,7 +263,7 @@ impl Core {
                 true => Owner::Here,
                 false => self.ports.pass_on(&message),
             };
-            if let Some(ours) = self.host.found(now, message, owner) {
+            if let Some(ours) = self.host.finish_lookup(now, message, owner) {
                 let tap = self.tap.as_mut();
                 take(now, &mut self.host, tap, &ours.arrival, &ours.packet);
             }
@@ -310,7 +310,7 @@ impl Core {
                 now,
                 transmit,
                 &mut self.outbox,
-                self.host.peek(),
+                self.host.device(),
                 &mut self.ports,
             ),
             None => self.ports.send(transmit, &mut self.outbox),
@@ -320,7 +320,7 @@ impl Core {
         }
         if self.segmentation && !self.ports.segmentation() {
             self.segmentation = false;
-            self.host.device().set_batch_limits(SINGLE);
+            self.host.device_mut().set_batch_limits(SINGLE);
         }
     }
 
@@ -335,7 +335,7 @@ impl Core {
                         self.unpolled.insert(queue);
                     }
                 }
-                Event::Filled(queue) => {
+                Event::CompletionAdded(queue) => {
                     if let Some(waiting) = self.waiting.get(&queue) {
                         waiting.wake_all_later();
                     }
@@ -348,7 +348,7 @@ impl Core {
     /// Arms a completion queue; whether a program awaits the notification outside of the library, where
     /// no packet wakes it.
     pub(super) fn arm(&mut self, queue: Id<CompletionQueue>, notify: Notify) -> bool {
-        self.host.device().arm(queue, notify);
+        self.host.device_mut().arm(queue, notify);
         let bell = self.bells.get(&queue);
         bell.is_some_and(|(bell, _)| bell.needs_the_thread())
     }

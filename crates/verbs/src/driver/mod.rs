@@ -107,7 +107,7 @@ impl Driver {
         let mut core = self.shared.lock();
         // What others sent to this device, others look for.
         core.stop_delivery_to_self();
-        let result = work(core.device());
+        let result = work(core.device_mut());
         core.transmit(now);
         if core.has_sent_to_self() {
             core = self.shared.deliver_to_self(core, now);
@@ -135,7 +135,7 @@ impl Driver {
             return work(&mut self.shared.lock_in_child());
         }
         let mut core = self.shared.lock();
-        let result = work(core.device());
+        let result = work(core.device_mut());
         core.tell_events();
         result
     }
@@ -279,10 +279,10 @@ impl Driver {
             // the promise that who arms, polls and then sleeps misses nothing.
             let mut core = self.shared.lock();
             core.note_polled(queue);
-            return core.device().poll_completion(queue);
+            return core.device_mut().poll_completion(queue);
         };
         core.note_polled(queue);
-        if let Some(completion) = core.device().poll_completion(queue) {
+        if let Some(completion) = core.device_mut().poll_completion(queue) {
             return Some(completion);
         }
         self.shared.progress_for(&mut core, queue)
@@ -301,7 +301,7 @@ impl Driver {
         }
         let mut core = self.shared.lock();
         core.note_polled(queue);
-        let known = core.device().poll_completion(queue);
+        let known = core.device_mut().poll_completion(queue);
         let first = known.or_else(|| self.shared.progress_for(&mut core, queue));
         let Some(first) = first else {
             drop(core);
@@ -309,7 +309,7 @@ impl Driver {
             return 0;
         };
         take(first);
-        let more = std::iter::from_fn(|| core.device().poll_completion(queue));
+        let more = std::iter::from_fn(|| core.device_mut().poll_completion(queue));
         1 + more.take(limit - 1).map(take).count()
     }
 
@@ -541,7 +541,7 @@ impl Driver {
         if self.is_inherited() {
             return Counters::default();
         }
-        *self.shared.lock().device().counters()
+        *self.shared.lock().device_mut().counters()
     }
 
     /// Whether it is a copy that a fork made: the device stays with the parent.

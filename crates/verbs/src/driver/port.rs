@@ -329,7 +329,7 @@ impl Ports {
             return Owner::Here;
         };
         let owner = match message.recipient {
-            Recipient::Identifier(id) => match member.owner_of_communication(id.value()) {
+            Recipient::CommunicationId(id) => match member.owner_of_communication(id.value()) {
                 Some(owner) => owner,
                 None => return Owner::Nobody,
             },

@@ -79,7 +79,7 @@ impl Shared {
     pub(super) fn lock_in_child(&self) -> MutexGuard<'_, Device> {
         let device = self
             .in_child
-            .get_or_init(|| Mutex::new(Device::abandoned()));
+            .get_or_init(|| Mutex::new(Device::opened_before_fork()));
         device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -288,7 +288,7 @@ impl<'a> Awaited<'a> {
         match self {
             Self::Notification(bell) => bell.has_rung(),
             Self::Completion(id, _) => {
-                let queue = core.device().completion_queue(*id);
+                let queue = core.device_mut().completion_queue(*id);
                 queue.is_some_and(|queue| !queue.is_empty())
             }
         }
@@ -300,7 +300,7 @@ impl<'a> Awaited<'a> {
         if let Self::Completion(id, _) = self
             && !there
         {
-            core.device().watch_completions(*id);
+            core.device_mut().watch_completions(*id);
         }
         there
     }

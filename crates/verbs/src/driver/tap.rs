@@ -10,7 +10,7 @@ use net::Direction;
 use net::capture::{Capture, Record};
 use net::fault::{DelayLine, Faults, Verdict};
 use net::socket::SendError;
-use wire::{Checker, Fragmentation, Packet, Qpn};
+use wire::{Fragmentation, IcrcChecker, Packet, Qpn};
 
 use super::port::Ports;
 use crate::opening::{OpenError, Options};
@@ -26,7 +26,7 @@ pub(super) struct Tap {
     capture: Option<Capture>,
     faults: Option<Faults>,
     late: DelayLine<Late>,
-    checker: Checker,
+    checker: IcrcChecker,
 }
 
 impl Tap {
@@ -41,7 +41,7 @@ impl Tap {
             capture,
             faults,
             late: DelayLine::new(),
-            checker: Checker::new(),
+            checker: IcrcChecker::new(),
         }))
     }
 
@@ -151,7 +151,7 @@ impl Tap {
             let number = Packet::parse(bytes).map(|packet| packet.destination);
             let comment = number
                 .ok()
-                .and_then(|number| comment(host.peek(), number, Direction::Receive, bytes));
+                .and_then(|number| comment(host.device(), number, Direction::Receive, bytes));
             self.record(
                 Direction::Receive,
                 &route,

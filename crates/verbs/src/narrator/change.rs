@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use advice::{Cause, Topic, cause};
-use engine::incident::RefusedChange;
+use engine::incident::RejectedModify;
 use engine::{
     Access, Address, AddressError, Attribute, CompletedWork, MemoryError, ModifyError, PostError,
     State,
 };
+use errors::{Cause, Topic, cause};
 use net::interface::Device;
 use wire::Qpn;
 
@@ -20,7 +20,7 @@ const NO_MEMORY: u32 = 12;
 const NO_DATA: u32 = 61;
 const UNSUPPORTED: u32 = 95;
 
-pub(super) fn modify(device: &Device, change: &RefusedChange) -> Tale {
+pub(super) fn modify(device: &Device, change: &RejectedModify) -> Tale {
     let about = words::queue_pair(change.queue_pair);
     let to = change.attributes.state.unwrap_or(change.state);
     let kind = words::kind(change.kind);
@@ -45,7 +45,7 @@ const fn number_of(error: AddressError) -> u32 {
     }
 }
 
-fn wrong_with(device: &Device, change: &RefusedChange) -> (String, &'static Cause) {
+fn wrong_with(device: &Device, change: &RejectedModify) -> (String, &'static Cause) {
     match change.error {
         ModifyError::Path(error) => wrong_path(device, change.attributes.path, error),
         ModifyError::OutOfRange { attribute } => out_of_range(device, change, attribute),
@@ -62,7 +62,7 @@ fn wrong_with(device: &Device, change: &RefusedChange) -> (String, &'static Caus
     }
 }
 
-fn masks(change: &RefusedChange) -> (String, &'static Cause) {
+fn masks(change: &RejectedModify) -> (String, &'static Cause) {
     let missing = words::attributes(change.missing);
     let surplus = words::attributes(change.surplus);
     match (missing.is_empty(), surplus.is_empty()) {
@@ -83,7 +83,7 @@ fn masks(change: &RefusedChange) -> (String, &'static Cause) {
 
 fn out_of_range(
     device: &Device,
-    change: &RefusedChange,
+    change: &RejectedModify,
     attribute: Attribute,
 ) -> (String, &'static Cause) {
     if attribute == Attribute::PATH_MTU {
@@ -214,7 +214,7 @@ pub(super) fn post(
         PostError::Address(_) => (&cause::UNREACHABLE_FROM_GID, INVALID),
         PostError::AtomicShape => (&cause::ATOMIC_SHAPE, INVALID),
         PostError::SharedReceive => (&cause::SHARED_RECEIVE, INVALID),
-        PostError::Abandoned | PostError::Unknown => return None,
+        PostError::OpenedBeforeFork | PostError::Unknown => return None,
     };
     let about = words::queue_pair(queue_pair);
     let work = words::completed(work);

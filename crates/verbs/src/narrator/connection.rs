@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use advice::{Cause, Topic, cause};
 use cm::{EventKind, Failure, Unreachable};
+use errors::{Cause, Topic, cause};
 use net::interface::Device;
 
 use super::{Tale, is_wanted, told};
@@ -41,7 +41,7 @@ pub(super) fn setback(device: &Device, setback: &Setback) -> Option<Tale> {
         EventKind::Unreachable(Unreachable::TimedOut) => {
             (7, "no answer came.".to_owned(), &cause::PEER_SILENT)
         }
-        EventKind::Unreachable(Unreachable::Refused(reason)) => {
+        EventKind::Unreachable(Unreachable::Rejected(reason)) => {
             (7, format!("{reason}."), &cause::NOBODY_LISTENS)
         }
         EventKind::Rejected { reason, .. } => {
@@ -60,7 +60,7 @@ pub(super) fn setback(device: &Device, setback: &Setback) -> Option<Tale> {
 }
 
 fn of_reason(code: u32) -> Option<&'static Cause> {
-    let entry = advice::entry(Topic::Reject, code)?;
+    let entry = errors::entry(Topic::Reject, code)?;
     entry.causes.first().copied()
 }
 

@@ -1,8 +1,8 @@
 //! Send requests that ended in an error.
 
-use advice::{Cause, Topic, cause};
 use engine::incident::{FailedSend, SegmentFault, SendFault};
 use engine::{AccessError, Status};
+use errors::{Cause, Topic, cause};
 use net::interface::Device;
 
 use super::{Neighbour, Tale, silence, words};
@@ -70,7 +70,7 @@ fn asked(failed: &FailedSend) -> String {
         None => String::new(),
     };
     let code = u32::from(failed.status as u8);
-    let status = advice::entry(Topic::Completion, code).map_or("an error", |entry| entry.c_name);
+    let status = errors::entry(Topic::Completion, code).map_or("an error", |entry| entry.c_name);
     format!(
         "{work} (wr_id {}, {length}{remote}) of {}{whither} ended with {status}",
         failed.id,
@@ -87,9 +87,9 @@ pub(super) fn segment(fault: &SegmentFault) -> (String, &'static Cause) {
         segment.address,
         segment.key
     );
-    let opened = fault.opened.map_or(String::new(), |opened| {
-        let length = words::bytes(opened.length);
-        format!(" (that key opens {length} at {:#x})", opened.address)
+    let key_range = fault.key_range.map_or(String::new(), |key_range| {
+        let length = words::bytes(key_range.length);
+        format!(" (that key opens {length} at {:#x})", key_range.address)
     });
     match fault.error {
         AccessError::UnknownKey | AccessError::OtherQueuePair => (
@@ -101,10 +101,10 @@ pub(super) fn segment(fault: &SegmentFault) -> (String, &'static Cause) {
             &cause::OTHER_LOCAL_DOMAIN,
         ),
         AccessError::OutOfRange => (
-            format!("{named} reaches outside of its memory{opened}."),
+            format!("{named} reaches outside of its memory{key_range}."),
             &cause::LOCAL_BOUNDS,
         ),
-        AccessError::Absent => (
+        AccessError::NotMapped => (
             format!("{named} is registered, but the program has unmapped or protected the memory."),
             &cause::LOCAL_BOUNDS,
         ),

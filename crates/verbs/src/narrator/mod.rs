@@ -1,7 +1,7 @@
 //! What went wrong, told on stderr: one short paragraph each, and nothing while all is well.
 //!
 //! The driver hands over what it found out as [`News`], without holding its lock. From that and the
-//! catalogue of `advice` comes a [`Tale`]: what was asked, what was wrong, what to do.
+//! catalogue of `errors` comes a [`Tale`]: what was asked, what was wrong, what to do.
 
 mod change;
 mod connection;
@@ -17,8 +17,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use advice::{Cause, Entry, Topic};
 use engine::{Incident, State};
+use errors::{Cause, Entry, Topic};
 use net::interface::{Device, GidEntry};
 use net::socket::SendError;
 use wire::{Qpn, ROCE_PORT};
@@ -114,7 +114,7 @@ impl Tale {
     }
 
     fn code(mut self, topic: Topic, code: u32) -> Self {
-        self.entry = advice::entry(topic, code);
+        self.entry = errors::entry(topic, code);
         self
     }
 
@@ -174,22 +174,22 @@ impl Narrator {
 
     fn incident(&self, incident: Incident, neighbour: Neighbour) -> Option<Tale> {
         Some(match incident {
-            Incident::ModifyRefused(change) => change::modify(&self.device, &change),
-            Incident::PostRefused {
+            Incident::ModifyRejected(change) => change::modify(&self.device, &change),
+            Incident::PostRejected {
                 queue_pair,
                 state,
                 id,
                 work,
                 error,
             } => change::post(queue_pair, state, id, work, error)?,
-            Incident::RegisterRefused { access, error } => {
+            Incident::RegisterRejected { access, error } => {
                 change::register(&self.device, access, error)
             }
             Incident::SendFailed(failed) => {
                 let unsent = self.unsent().remove(&failed.queue_pair);
                 failure::send(&self.device, &failed, neighbour, unsent)?
             }
-            Incident::RequestRefused(refused) => refusal::request(&refused),
+            Incident::RequestRejected(refused) => refusal::request(&refused),
             Incident::DatagramFailed {
                 queue_pair,
                 sender,

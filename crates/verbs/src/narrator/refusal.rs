@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use advice::{Cause, Topic, cause};
 use engine::AccessError;
-use engine::incident::{Opened, Peer, ReceiveFault, RefusedRequest, RequestFault, Target};
+use engine::incident::{KeyRange, Peer, ReceiveFault, RejectedRequest, RequestFault, Target};
+use errors::{Cause, Topic, cause};
 use wire::{NakCode, Qpn, QueueKey};
 
 use super::{Tale, failure, words};
@@ -12,7 +12,7 @@ use super::{Tale, failure, words};
 /// Syndromes of NAKs begin here.
 const NEGATIVE: u32 = 0x60;
 
-pub(super) fn request(refused: &RefusedRequest) -> Tale {
+pub(super) fn request(refused: &RejectedRequest) -> Tale {
     let about = words::queue_pair(refused.queue_pair);
     let work = words::operation(refused.operation);
     let from = match refused.peer {
@@ -52,7 +52,7 @@ fn named(target: Target) -> String {
     format!(" ({length} at {address:#x}, rkey {key})")
 }
 
-fn wrong_with(refused: &RefusedRequest) -> (String, &'static Cause) {
+fn wrong_with(refused: &RejectedRequest) -> (String, &'static Cause) {
     match refused.fault {
         RequestFault::NotGranted(missing) => (
             format!(
@@ -61,7 +61,7 @@ fn wrong_with(refused: &RefusedRequest) -> (String, &'static Cause) {
             ),
             &cause::QUEUE_PAIR_FORBIDS,
         ),
-        RequestFault::Memory { error, opened } => memory(error, opened),
+        RequestFault::Memory { error, key_range } => memory(error, key_range),
         RequestFault::Invalidate { key, error } => (
             format!("rkey {key} can't be invalidated: {error}."),
             &cause::BAD_INVALIDATE,
@@ -86,10 +86,10 @@ fn wrong_with(refused: &RefusedRequest) -> (String, &'static Cause) {
     }
 }
 
-fn memory(error: AccessError, opened: Option<Opened>) -> (String, &'static Cause) {
-    let range = opened.map_or(String::new(), |opened| {
-        let length = words::bytes(opened.length);
-        format!(" That key opens {length} at {:#x}.", opened.address)
+fn memory(error: AccessError, key_range: Option<KeyRange>) -> (String, &'static Cause) {
+    let range = key_range.map_or(String::new(), |key_range| {
+        let length = words::bytes(key_range.length);
+        format!(" That key opens {length} at {:#x}.", key_range.address)
     });
     match error {
         AccessError::UnknownKey => (
@@ -105,8 +105,8 @@ fn memory(error: AccessError, opened: Option<Opened>) -> (String, &'static Cause
             &cause::OTHER_WINDOW_OWNER,
         ),
         AccessError::Forbidden(missing) => {
-            let granted = opened.map_or(String::new(), |opened| {
-                format!(" (but with {})", words::rights(opened.access))
+            let granted = key_range.map_or(String::new(), |key_range| {
+                format!(" (but with {})", words::rights(key_range.access))
             });
             let missing = words::rights(missing);
             let wrong = format!("the memory was registered without {missing}{granted}.");
@@ -116,7 +116,7 @@ fn memory(error: AccessError, opened: Option<Opened>) -> (String, &'static Cause
             format!("the range reaches outside.{range}"),
             &cause::REMOTE_BOUNDS,
         ),
-        AccessError::Absent => (
+        AccessError::NotMapped => (
             "the memory is registered, but the program has unmapped or protected it.".to_owned(),
             &cause::REMOTE_BOUNDS,
         ),

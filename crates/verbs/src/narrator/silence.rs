@@ -4,9 +4,9 @@ use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
-use advice::{Cause, Topic, cause};
 use engine::State;
-use engine::incident::{FailedSend, Heard, Peer, SendFault};
+use engine::incident::{FailedSend, Peer, PeerResponses, SendFault};
+use errors::{Cause, Topic, cause};
 use net::interface::Device;
 use net::socket::SendError;
 use wire::{Qpn, ROCE_PORT};
@@ -25,12 +25,12 @@ pub(super) fn explain(
     failed: &FailedSend,
     neighbour: Neighbour,
 ) -> (String, &'static Cause) {
-    let (Some((source, peer)), SendFault::NoAnswer { heard, .. }) = (failed.path, failed.fault)
+    let (Some((source, peer)), SendFault::NoAnswer { responses, .. }) = (failed.path, failed.fault)
     else {
         return ("no answer came.".to_owned(), &cause::SILENCE);
     };
     let tried = tried(failed);
-    match (neighbour, heard) {
+    match (neighbour, responses) {
         (Neighbour::Missing, _) => (
             format!("{tried}, and there is no QP {} here.", peer.queue_pair),
             &cause::UNKNOWN_QUEUE_PAIR,
@@ -43,7 +43,7 @@ pub(super) fn explain(
             format!("{tried}, and {} is in the error state.", words::peer(peer)),
             &cause::PEER_BROKEN,
         ),
-        (_, Heard::Misfit { expected, started }) => (
+        (_, PeerResponses::WrongPsn { expected, started }) => (
             format!(
                 "{tried}: the peer expects PSN {:#x}, and we began with {:#x}.",
                 expected.value(),
@@ -51,7 +51,7 @@ pub(super) fn explain(
             ),
             &cause::WRONG_PSN,
         ),
-        (_, heard) => silence(device, &tried, source, peer, heard),
+        (_, responses) => silence(device, &tried, source, peer, responses),
     }
 }
 
@@ -65,10 +65,10 @@ fn silence(
     tried: &str,
     source: IpAddr,
     peer: Peer,
-    heard: Heard,
+    responses: PeerResponses,
 ) -> (String, &'static Cause) {
     let address = peer.address;
-    match (knock(source, address), heard) {
+    match (knock(source, address), responses) {
         (Some(Door::Closed), _) => (
             format!("{tried}: nobody serves UDP port {ROCE_PORT} at {address}."),
             &cause::NOBODY_THERE,
@@ -77,7 +77,7 @@ fn silence(
             format!("{tried}: {address} can't be reached ({error})."),
             &cause::NO_ROUTE,
         ),
-        (None, Heard::EarlierAnswers) => (
+        (None, PeerResponses::ToEarlierRequests) => (
             format!("{tried}, though it answered earlier requests."),
             &cause::NOT_THERE_NOW,
         ),

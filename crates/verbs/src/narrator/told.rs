@@ -51,7 +51,7 @@ mod tests {
         let tale = Tale::new(
             "QP 0x000011".to_owned(),
             "It broke.".to_owned(),
-            &advice::cause::NO_RECEIVE,
+            &errors::cause::NO_RECEIVE,
         );
         let told: Vec<u32> = (1..=1000).filter(|n| text(&tale, *n).is_some()).collect();
         assert_eq!(told, [1, 10, 100, 1000]);
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn an_ordinary_thing_is_told_once_without_advice() {
         let what = "It is full.".to_owned();
-        let tale = Tale::new("queues".to_owned(), what, &advice::cause::QUEUE_FULL);
+        let tale = Tale::new("queues".to_owned(), what, &errors::cause::QUEUE_FULL);
         let tale = tale.ordinary();
         let told: Vec<u32> = (1..=1000).filter(|n| text(&tale, *n).is_some()).collect();
         assert_eq!(told, [1]);

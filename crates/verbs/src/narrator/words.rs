@@ -1,7 +1,7 @@
 //! What things are called.
 
 use engine::incident::Peer;
-use engine::{Access, Attribute, CompletedWork, Kind, Remote, State, Work};
+use engine::{Access, Attribute, CompletedWork, QueuePairType, Remote, State, Work};
 use wire::{Operation, Qpn};
 
 pub(super) fn queue_pair(number: Qpn) -> String {
@@ -12,14 +12,14 @@ pub(super) fn peer(peer: Peer) -> String {
     format!("QP {} at {}", peer.queue_pair, peer.address)
 }
 
-pub(super) const fn kind(kind: Kind) -> &'static str {
+pub(super) const fn kind(kind: QueuePairType) -> &'static str {
     match kind {
-        Kind::Rc => "RC",
-        Kind::Uc => "UC",
-        Kind::Ud => "UD",
-        Kind::XrcInitiator => "XRC send",
-        Kind::XrcTarget => "XRC receive",
-        Kind::Management => "management",
+        QueuePairType::Rc => "RC",
+        QueuePairType::Uc => "UC",
+        QueuePairType::Ud => "UD",
+        QueuePairType::XrcInitiator => "XRC send",
+        QueuePairType::XrcTarget => "XRC receive",
+        QueuePairType::Management => "management",
     }
 }
 

@@ -1,36 +1,36 @@
-//! A queue pair as it shall become.
+//! The description of a queue pair before it is created.
 
-use engine::{Attributes, Id, Kind, ObjectError, QueuePairInit, State};
+use engine::{Attributes, Id, ObjectError, QueuePairInit, QueuePairType, State};
 
-use super::{Handle, Prepared, SetupError, Terms};
+use super::{ConnectOptions, Handle, Prepared, SetupError};
 use crate::completion::CompletionQueue;
 use crate::domain::ProtectionDomain;
 use crate::shared_receive::SharedReceiveQueue;
 
-/// Describes a queue pair.
+/// Describes a queue pair to create.
 #[derive(Debug)]
-pub struct Builder {
+pub struct QueuePairBuilder {
     domain: ProtectionDomain,
     completions: CompletionQueue,
     receive_completions: CompletionQueue,
     shared: Option<SharedReceiveQueue>,
-    terms: Terms,
+    options: ConnectOptions,
     init: QueuePairInit,
 }
 
-impl Builder {
+impl QueuePairBuilder {
     pub(crate) fn new(domain: &ProtectionDomain, completions: &CompletionQueue) -> Self {
         Self {
             domain: domain.clone(),
             completions: completions.clone(),
             receive_completions: completions.clone(),
             shared: None,
-            terms: Terms::default(),
-            init: QueuePairInit::new(Kind::Rc, domain.id(), completions.id()),
+            options: ConnectOptions::default(),
+            init: QueuePairInit::new(QueuePairType::Rc, domain.id(), completions.id()),
         }
     }
 
-    /// Receives complete in a queue of their own.
+    /// Sets a separate completion queue for receives.
     #[must_use]
     pub fn receive_completions(mut self, queue: &CompletionQueue) -> Self {
         self.receive_completions = queue.clone();
@@ -38,7 +38,7 @@ impl Builder {
         self
     }
 
-    /// Receives come from a shared queue.
+    /// Takes receives from a shared receive queue.
     #[must_use]
     pub fn shared_receive(mut self, queue: &SharedReceiveQueue) -> Self {
         self.init.shared_receive = Some(queue.id());
@@ -46,7 +46,7 @@ impl Builder {
         self
     }
 
-    /// How many sends and receives may be outstanding.
+    /// Sets how many sends and receives may be outstanding.
     #[must_use]
     pub fn depth(mut self, sends: u32, receives: u32) -> Self {
         self.init.max_sends = sends;
@@ -54,69 +54,69 @@ impl Builder {
         self
     }
 
-    /// How many segments a request may have.
+    /// Sets how many segments a request may have.
     #[must_use]
-    pub fn segments(mut self, most: u32) -> Self {
-        self.init.max_send_segments = most;
-        self.init.max_receive_segments = most;
+    pub fn segments(mut self, max: u32) -> Self {
+        self.init.max_send_segments = max;
+        self.init.max_receive_segments = max;
         self
     }
 
-    /// How many bytes may be inline in a request.
+    /// Sets how many bytes a request may carry inline.
     #[must_use]
-    pub fn inline(mut self, most: u32) -> Self {
-        self.init.max_inline = most;
+    pub fn inline(mut self, max: u32) -> Self {
+        self.init.max_inline = max;
         self
     }
 
-    /// How patient and generous the connection will be.
+    /// Sets access rights, timeouts and retries of the connection.
     #[must_use]
-    pub fn terms(mut self, terms: Terms) -> Self {
-        self.terms = terms;
+    pub fn connect_options(mut self, options: ConnectOptions) -> Self {
+        self.options = options;
         self
     }
 
-    /// A reliable connection: everything arrives, once and in order.
+    /// Creates a queue pair for a reliable connection: every message arrives once and in order.
     pub fn reliable(self) -> Result<Prepared, SetupError> {
-        self.prepare(Kind::Rc)
+        self.prepare(QueuePairType::Rc)
     }
 
-    /// An unreliable connection: messages may be lost.
+    /// Creates a queue pair for an unreliable connection: messages may be lost.
     pub fn unreliable(self) -> Result<Prepared, SetupError> {
-        self.prepare(Kind::Uc)
+        self.prepare(QueuePairType::Uc)
     }
 
-    pub(crate) fn prepare(mut self, kind: Kind) -> Result<Prepared, SetupError> {
+    pub(crate) fn prepare(mut self, kind: QueuePairType) -> Result<Prepared, SetupError> {
         self.init.kind = kind;
-        let (handle, terms) = self.create()?;
-        let endpoint = handle.endpoint(terms.gid_index)?;
+        let (handle, options) = self.create()?;
+        let endpoint = handle.endpoint(options.gid_index)?;
         handle.modify(&Attributes {
             state: Some(State::Initialized),
             port: Some(1),
             partition_index: Some(0),
-            access: Some(terms.access),
+            access: Some(options.access),
             ..Attributes::default()
         })?;
         Ok(Prepared {
             handle,
             kind,
-            terms,
+            options,
             endpoint,
         })
     }
 
-    /// Fills shared receive queues of this XRC domain.
+    /// Sets the XRC domain whose shared receive queues the peer addresses.
     pub(crate) fn xrc_domain(mut self, domain: Id<engine::XrcDomain>) -> Self {
         self.init.xrc_domain = Some(domain);
         self
     }
 
-    pub(crate) fn kind(mut self, kind: Kind) -> Self {
+    pub(crate) fn kind(mut self, kind: QueuePairType) -> Self {
         self.init.kind = kind;
         self
     }
 
-    pub(crate) fn create(self) -> Result<(Handle, Terms), ObjectError> {
+    pub(crate) fn create(self) -> Result<(Handle, ConnectOptions), ObjectError> {
         let init = self.init;
         let number = self
             .domain
@@ -124,6 +124,6 @@ impl Builder {
             .call(|device| device.create_queue_pair(init))?;
         let completions = [self.completions, self.receive_completions];
         let handle = Handle::new(number, self.domain, completions, self.shared);
-        Ok((handle, self.terms))
+        Ok((handle, self.options))
     }
 }

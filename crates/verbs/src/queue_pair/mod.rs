@@ -1,24 +1,24 @@
-//! Queue pairs: described, prepared, connected.
+//! Queue pairs: builder, prepared, connected.
 //!
-//! A queue pair that is not connected can't send, so it has no method for it: [`Builder`] describes
-//! one, [`Prepared`] has a number and takes receives, and only [`QueuePair`] can post sends.
-//! [`Endpoint`] is what the two sides must know of each other, and [`Terms`] say how patient and how
-//! generous the connection is. Behind all of them stands a [`Handle`], with which the engine's
-//! object ends.
+//! A queue pair that is not connected cannot send, so it has no method for it. A
+//! [`QueuePairBuilder`] describes one. A [`Prepared`] queue pair has a number and takes receives.
+//! Only a [`QueuePair`] can post sends. An [`Endpoint`] is what each side must know of the other;
+//! [`ConnectOptions`] are the access rights, timeouts and retries. All of them own a [`Handle`],
+//! which destroys the engine's object when it is dropped.
 
 mod builder;
+mod connect_options;
 mod connected;
 mod endpoint;
 mod error;
 mod handle;
 mod prepared;
-mod terms;
 
-pub use builder::Builder;
+pub use builder::QueuePairBuilder;
+pub use connect_options::ConnectOptions;
 pub use connected::QueuePair;
 pub use endpoint::{Endpoint, EndpointParseError};
 pub use error::SetupError;
 pub use prepared::Prepared;
-pub use terms::Terms;
 
 pub(crate) use handle::Handle;

@@ -1,8 +1,8 @@
 //! A queue pair before it has a peer.
 
-use engine::{Address, Attributes, Kind, ModifyError, PostError, Segment, State};
+use engine::{Address, Attributes, ModifyError, PostError, QueuePairType, Segment, State};
 
-use super::{Endpoint, Handle, QueuePair, SetupError, Terms};
+use super::{ConnectOptions, Endpoint, Handle, QueuePair, SetupError};
 use crate::connection::ConnectError;
 use crate::context::Context;
 use crate::rdma_cm::{Identifier, Parameters};
@@ -18,8 +18,8 @@ use crate::rdma_cm::{Identifier, Parameters};
 #[derive(Debug)]
 pub struct Prepared {
     pub(super) handle: Handle,
-    pub(super) kind: Kind,
-    pub(super) terms: Terms,
+    pub(super) kind: QueuePairType,
+    pub(super) options: ConnectOptions,
     pub(super) endpoint: Endpoint,
 }
 
@@ -52,10 +52,10 @@ impl Prepared {
     pub fn parameters<'d>(&self, private_data: &'d [u8]) -> Parameters<'d> {
         Parameters {
             private_data,
-            responder_resources: self.terms.reads,
-            initiator_depth: self.terms.reads,
-            retry_count: self.terms.retry_count,
-            rnr_retry_count: self.terms.rnr_retry,
+            responder_resources: self.options.reads,
+            initiator_depth: self.options.reads,
+            retry_count: self.options.retry_count,
+            rnr_retry_count: self.options.rnr_retry,
             shared_receive_queue: self.handle.shares_receives(),
             ..Parameters::new(self.handle.number)
         }
@@ -65,11 +65,11 @@ impl Prepared {
     /// the response to ours.
     pub fn connect_by(self, id: &Identifier) -> Result<QueuePair, ConnectError> {
         let receive = Attributes {
-            rnr_timer: Some(self.terms.rnr_timer),
+            rnr_timer: Some(self.options.rnr_timer),
             ..id.receive_attributes()?
         };
         let send = Attributes {
-            ack_timeout: Some(self.terms.ack_timeout),
+            ack_timeout: Some(self.options.ack_timeout),
             ..id.send_attributes()?
         };
         for attributes in [&receive, &send] {
@@ -102,35 +102,35 @@ impl Prepared {
     }
 
     fn receive_attributes(&self, peer: Endpoint) -> Attributes {
-        let answers = matches!(self.kind, Kind::Rc | Kind::XrcTarget);
-        let terms = &self.terms;
+        let answers = matches!(self.kind, QueuePairType::Rc | QueuePairType::XrcTarget);
+        let options = &self.options;
         let context = self.handle.domain.context();
         Attributes {
             state: Some(State::ReadyToReceive),
             path: Some(Address {
-                traffic_class: terms.traffic_class,
-                ..Address::new(peer.gid, terms.gid_index)
+                traffic_class: options.traffic_class,
+                ..Address::new(peer.gid, options.gid_index)
             }),
-            path_mtu: Some(terms.path_mtu.unwrap_or(context.active_mtu())),
+            path_mtu: Some(options.path_mtu.unwrap_or(context.active_mtu())),
             destination: Some(peer.queue_pair),
             receive_psn: Some(peer.psn),
-            responder_resources: answers.then_some(terms.reads),
-            rnr_timer: answers.then_some(terms.rnr_timer),
+            responder_resources: answers.then_some(options.reads),
+            rnr_timer: answers.then_some(options.rnr_timer),
             ..Attributes::default()
         }
     }
 
     fn send_attributes(&self) -> Attributes {
-        let asks = matches!(self.kind, Kind::Rc | Kind::XrcInitiator);
-        let waits = asks || self.kind == Kind::XrcTarget;
-        let terms = &self.terms;
+        let asks = matches!(self.kind, QueuePairType::Rc | QueuePairType::XrcInitiator);
+        let waits = asks || self.kind == QueuePairType::XrcTarget;
+        let options = &self.options;
         Attributes {
             state: Some(State::ReadyToSend),
             send_psn: Some(self.endpoint.psn),
-            ack_timeout: waits.then_some(terms.ack_timeout),
-            retry_count: asks.then_some(terms.retry_count),
-            rnr_retry: asks.then_some(terms.rnr_retry),
-            initiator_depth: asks.then_some(terms.reads),
+            ack_timeout: waits.then_some(options.ack_timeout),
+            retry_count: asks.then_some(options.retry_count),
+            rnr_retry: asks.then_some(options.rnr_retry),
+            initiator_depth: asks.then_some(options.reads),
             ..Attributes::default()
         }
     }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use cm::{EventKind, Kind};
+use cm::{EventKind, QueuePairType};
 use net::poll::{Ready, wait};
 use wire::cm::PortSpace;
 
@@ -77,12 +77,12 @@ impl EventChannel {
     /// A new id, for the kind of queue pair that goes with the port space.
     #[must_use]
     pub fn create(&self, space: PortSpace) -> Identifier {
-        self.create_for(space, Kind::of(space))
+        self.create_for(space, QueuePairType::of(space))
     }
 
     /// A new id for a kind of queue pair.
     #[must_use]
-    pub fn create_for(&self, space: PortSpace, kind: Kind) -> Identifier {
+    pub fn create_for(&self, space: PortSpace, kind: QueuePairType) -> Identifier {
         Identifier::new(self, space, kind)
     }
 

@@ -40,8 +40,9 @@ use net::share::ServiceError;
 pub use channel::NextEvent;
 pub use channel::{Event, EventChannel, Token};
 pub use cm::{
-    BindError, CallError, DEFAULT_QUEUE_KEY, EventKind, Failure, Group, Kind, Offer, Parameters,
-    PathAttributes, Request, ServiceFound, State, TooManyIds, Unreachable, private_data,
+    BindError, CallError, DEFAULT_QUEUE_KEY, EventKind, Failure, Group, Parameters, PathAttributes,
+    PeerParameters, QueuePairType, Request, ServiceFound, State, TooManyIds, Unreachable,
+    private_data,
 };
 pub use identifier::Identifier;
 pub use wire::cm::{PortSpace, RejectReason, ServiceStatus};

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use cm::{Kind, Manager};
+use cm::{Manager, QueuePairType};
 use wire::cm::{PortSpace, ServiceId};
 use wire::{AckTimeout, RnrTimer};
 
@@ -46,7 +46,7 @@ impl Seat {
         context: &Context,
         channel: &EventChannel,
         token: u64,
-        (space, kind): (PortSpace, Kind),
+        (space, kind): (PortSpace, QueuePairType),
         wishes: &Wishes,
     ) -> Result<Self, ConnectionError> {
         let driver = context.driver();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rocinante::rdma_cm::{EventChannel, EventKind, PortSpace};
 use rocinante::{
-    Builder, ConnectError, Connection, Connector, Context, Listener, ProtectionDomain,
+    ConnectError, Connection, Connector, Context, Listener, ProtectionDomain, QueuePairBuilder,
 };
 
 use crate::child::ADDRESS;
@@ -179,7 +179,7 @@ pub(crate) fn at(address: &str) -> SocketAddr {
     SocketAddr::new(address.parse().expect("an address"), PORT)
 }
 
-pub(crate) fn queue_pair(context: &Context) -> (ProtectionDomain, Builder) {
+pub(crate) fn queue_pair(context: &Context) -> (ProtectionDomain, QueuePairBuilder) {
     let domain = context.protection_domain().expect("room");
     let completions = context.completion_queue(8).expect("room");
     let builder = domain.queue_pair(&completions);

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use rocinante::{
-    Access, Completion, CompletionQueue, Context, MemoryRegion, Options, Prepared,
-    ProtectionDomain, QueuePair, Request, Status, Terms,
+    Access, Completion, CompletionQueue, ConnectOptions, Context, MemoryRegion, Options, Prepared,
+    ProtectionDomain, QueuePair, Request, Status,
 };
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -39,11 +39,11 @@ impl End {
         }
     }
 
-    pub fn prepare(&self, terms: Terms) -> Prepared {
+    pub fn prepare(&self, connect_options: ConnectOptions) -> Prepared {
         let builder = self.domain.queue_pair(&self.completions);
         builder
             .depth(256, 256)
-            .terms(terms)
+            .connect_options(connect_options)
             .reliable()
             .expect("room")
     }
@@ -66,12 +66,20 @@ pub struct Couple {
 
 impl Couple {
     pub fn connected(left: &str, right: &str) -> Self {
-        Self::with(left, right, &Options::default(), Terms::default())
+        Self::with(left, right, &Options::default(), ConnectOptions::default())
     }
 
-    pub fn with(left: &str, right: &str, options: &Options, terms: Terms) -> Self {
+    pub fn with(
+        left: &str,
+        right: &str,
+        options: &Options,
+        connect_options: ConnectOptions,
+    ) -> Self {
         let (left, right) = (End::at(left, options), End::at(right, &Options::default()));
-        let (here, there) = (left.prepare(terms), right.prepare(terms));
+        let (here, there) = (
+            left.prepare(connect_options),
+            right.prepare(connect_options),
+        );
         let (our_end, their_end) = (here.endpoint(), there.endpoint());
         Self {
             from_left: here.connect(their_end).expect("a peer"),

@@ -1,8 +1,8 @@
 //! Scenes in which memory is not what a request takes it for.
 
-use rocinante::{Access, Key, Remote, Request, Segment, Status, Terms};
+use rocinante::{Access, ConnectOptions, Key, Remote, Request, Segment, Status};
 
-use crate::stage::{Scene, Stage, end, terms};
+use crate::stage::{Scene, Stage, connect_options, end};
 
 const LOCAL: Access = Access::LOCAL_WRITE;
 
@@ -26,9 +26,9 @@ pub(crate) const SCENES: &[Scene] = &[
         stage.fails(request, Status::RemoteAccess);
     }),
     ("queue pair forbids", || {
-        let theirs = Terms {
+        let theirs = ConnectOptions {
             access: Access::REMOTE_READ,
-            ..terms()
+            ..connect_options()
         };
         let stage = Stage::with("127.57.1.7", "127.57.1.8", theirs);
         let request = Request::write(stage.right.memory.remote(0)).inline(b"no");

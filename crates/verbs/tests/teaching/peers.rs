@@ -7,7 +7,7 @@ use rocinante::{
     AddressHandle, Connector, Endpoint, Listener, Psn, Qpn, QueueKey, Request, Status,
 };
 
-use crate::stage::{Scene, Stage, calls_in_vain, end, impatient, terms};
+use crate::stage::{Scene, Stage, calls_in_vain, connect_options, end, impatient};
 use crate::support::{End, PATIENCE};
 
 pub(crate) const SCENES: &[Scene] = &[
@@ -72,8 +72,14 @@ pub(crate) const SCENES: &[Scene] = &[
     ("overrun", || {
         let (left, right) = (end("127.57.9.5"), end("127.57.9.6"));
         let small = left.context.completion_queue(1).expect("room");
-        let here = left.domain.queue_pair(&small).terms(terms());
-        let (here, there) = (here.reliable().expect("room"), right.prepare(terms()));
+        let here = left
+            .domain
+            .queue_pair(&small)
+            .connect_options(connect_options());
+        let (here, there) = (
+            here.reliable().expect("room"),
+            right.prepare(connect_options()),
+        );
         let (ours, theirs) = (here.endpoint(), there.endpoint());
         let here = here.connect(theirs).expect("a peer");
         let _there = there.connect(ours).expect("a peer");

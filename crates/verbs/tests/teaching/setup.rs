@@ -1,6 +1,6 @@
 //! Scenes in which a queue pair is set up wrongly.
 
-use engine::{Kind, QueuePairInit, SendRequest, Work};
+use engine::{QueuePairInit, QueuePairType, SendRequest, Work};
 use rocinante::{
     Access, Address, Attributes, Context, Gid, Options, PathMtu, PostError, Psn, Qpn, QueueKey,
     Request, RnrTimer, State,
@@ -80,7 +80,7 @@ fn fresh(address: &str) -> (Context, Qpn) {
     let number = context.raw().call(|device| {
         let domain = device.allocate_domain().expect("room");
         let completions = device.create_completion_queue(16).expect("room");
-        let init = QueuePairInit::new(Kind::Rc, domain, completions);
+        let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
         device.create_queue_pair(init).expect("room")
     });
     (context, number)

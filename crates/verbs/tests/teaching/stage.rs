@@ -1,8 +1,8 @@
 //! Two connected ends that explain themselves, and what scenes do with them.
 
 use rocinante::{
-    Access, Completion, Endpoint, MemoryRegion, Options, Prepared, QueuePair, Request, Status,
-    Terms,
+    Access, Completion, ConnectOptions, Endpoint, MemoryRegion, Options, Prepared, QueuePair,
+    Request, Status,
 };
 
 use crate::support::{End, PATIENCE};
@@ -16,18 +16,18 @@ pub(crate) fn end(address: &str) -> End {
 }
 
 /// For peers that answer, be they ever so busy; but a receive must be there soon.
-pub(crate) fn terms() -> Terms {
-    Terms {
+pub(crate) fn connect_options() -> ConnectOptions {
+    ConnectOptions {
         rnr_retry: 1,
-        ..Terms::default()
+        ..ConnectOptions::default()
     }
 }
 
 /// For peers that never answer.
-pub(crate) fn impatient() -> Terms {
-    Terms {
+pub(crate) fn impatient() -> ConnectOptions {
+    ConnectOptions {
         retry_count: 2,
-        ..Terms::default()
+        ..ConnectOptions::default()
     }
 }
 
@@ -41,13 +41,13 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn set(left: &str, right: &str) -> Self {
-        Self::with(left, right, terms())
+        Self::with(left, right, connect_options())
     }
 
-    /// The right end with terms of its own.
-    pub(crate) fn with(left: &str, right: &str, theirs: Terms) -> Self {
+    /// The right end with connect_options of its own.
+    pub(crate) fn with(left: &str, right: &str, theirs: ConnectOptions) -> Self {
         let (left, right) = (end(left), end(right));
-        let (here, there) = (left.prepare(terms()), right.prepare(theirs));
+        let (here, there) = (left.prepare(connect_options()), right.prepare(theirs));
         let (ours, theirs) = (here.endpoint(), there.endpoint());
         Self {
             from_left: here.connect(theirs).expect("a peer"),

@@ -82,14 +82,14 @@ codes! {
     }
 
     /// The message that an MRA confirms.
-    AnsweredMessage: u8 {
+    AcknowledgedMessage: u8 {
         Request = 0 "REQ",
         Reply = 1 "REP",
         LoadAlternatePath = 2 "LAP",
     }
 
     /// The message that a REJ rejects.
-    RefusedMessage: u8 {
+    RejectedMessage: u8 {
         Request = 0 "REQ",
         Reply = 1 "REP",
         None = 2 "no message",

@@ -1,6 +1,6 @@
 //! The two messages that delay or reject: MRA and REJ.
 
-use super::code::{AnsweredMessage, RefusedMessage, RejectReason};
+use super::code::{AcknowledgedMessage, RejectReason, RejectedMessage};
 use super::field::{PrivateData, at, bytes};
 use super::identifier::{CommunicationId, Timeout};
 
@@ -12,7 +12,7 @@ layout! {
         /// The receiver's communication ID.
         remote_id: CommunicationId = at(4, 32);
         /// The message that is confirmed.
-        message: AnsweredMessage = at(8, 2);
+        message: AcknowledgedMessage = at(8, 2);
         /// How long the answer may take.
         service_timeout: Timeout = at(9, 5);
         /// The application's data.
@@ -28,7 +28,7 @@ layout! {
         /// The receiver's communication ID.
         remote_id: CommunicationId = at(4, 32);
         /// The message that is rejected.
-        message: RefusedMessage = at(8, 2);
+        message: RejectedMessage = at(8, 2);
         /// How many bytes of `information` are used, 7 bits.
         information_length: u8 = at(9, 7);
         /// Why the connection is rejected.

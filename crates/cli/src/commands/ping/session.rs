@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use rocinante::{
-    Access, Builder, CompletedWork, Completion, CompletionQueue, Connection, Context, Key,
-    MemoryRegion, PostError, ProtectionDomain, Remote, Request, Segment, Status, Terms,
+    Access, CompletedWork, Completion, CompletionQueue, ConnectOptions, Connection, Context, Key,
+    MemoryRegion, PostError, ProtectionDomain, QueuePairBuilder, Remote, Request, Segment, Status,
 };
 
 use super::advertisement::Advertisement;
@@ -83,13 +83,13 @@ impl Station {
     }
 
     /// As rping has it: one read at a time.
-    pub(super) fn queue_pair(&self) -> Builder {
-        let terms = Terms {
+    pub(super) fn queue_pair(&self) -> QueuePairBuilder {
+        let connect_options = ConnectOptions {
             reads: 1,
-            ..Terms::default()
+            ..ConnectOptions::default()
         };
         let builder = self.domain.queue_pair(&self.completions);
-        builder.depth(16, 2).terms(terms)
+        builder.depth(16, 2).connect_options(connect_options)
     }
 
     /// Where the next message goes.

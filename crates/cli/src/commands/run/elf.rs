@@ -14,7 +14,7 @@ const HEADER_LENGTH: usize = 64;
 const PROGRAM_HEADER_LENGTH: usize = 56;
 
 /// More than any linker makes; a broken file may say anything.
-const MOST_PROGRAM_HEADERS: u16 = 1024;
+const MAX_PROGRAM_HEADERS: u16 = 1024;
 const LONGEST_LOADER: u64 = 4096;
 
 /// What kind of file this is.
@@ -66,7 +66,7 @@ fn elf(file: &File, header: &[u8; HEADER_LENGTH]) -> io::Result<Executable> {
     }
     let offset = u64::from_ne_bytes(part(header, 32));
     let length = u64::from(u16::from_ne_bytes(part(header, 54)));
-    let count = u16::from_ne_bytes(part(header, 56)).min(MOST_PROGRAM_HEADERS);
+    let count = u16::from_ne_bytes(part(header, 56)).min(MAX_PROGRAM_HEADERS);
     for index in 0..u64::from(count) {
         let mut entry = [0; PROGRAM_HEADER_LENGTH];
         file.read_exact_at(&mut entry, offset.saturating_add(index * length))?;

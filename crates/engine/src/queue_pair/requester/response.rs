@@ -31,7 +31,7 @@ impl QueuePair {
             Operation::AtomicAcknowledge | Operation::ReadResponse => {
                 self.handle_data(now, packet, shared);
             }
-            _ => shared.counters.ghost_responses += 1,
+            _ => shared.counters.unexpected_responses += 1,
         }
         if self.state != State::Error {
             self.complete_finished(shared);
@@ -44,7 +44,7 @@ impl QueuePair {
         match packet.aeth() {
             Some(aeth) if repeats_newest => self.update_credits(aeth),
             aeth => {
-                shared.counters.ghost_responses += 1;
+                shared.counters.unexpected_responses += 1;
                 self.requester.peer_expects = aeth.map(|aeth| match aeth.syndrome() {
                     Syndrome::Acknowledge { .. } => packet.psn + 1,
                     _ => packet.psn,
@@ -89,7 +89,7 @@ impl QueuePair {
             return self.recover_loss(shared);
         }
         let Some((front, index)) = self.awaited_front(packet.psn) else {
-            shared.counters.ghost_responses += 1;
+            shared.counters.unexpected_responses += 1;
             return;
         };
         let last = index + 1 == front.packets;

@@ -2,7 +2,7 @@
 
 use wire::{FlushPlacement, FlushRange, NakCode, Operation, Packet, Position};
 
-use super::super::{Kind, QueuePair};
+use super::super::{QueuePair, QueuePairType};
 use super::Message;
 use crate::completion::Status;
 use crate::memory::{Access, Requirement};
@@ -128,8 +128,8 @@ impl QueuePair {
         if !needs || self.has_receive(packet, shared) {
             return Ok(());
         }
-        let unknown_queue =
-            self.init.kind == Kind::XrcTarget && self.named_receive_queue(packet, shared).is_none();
+        let unknown_queue = self.init.kind == QueuePairType::XrcTarget
+            && self.named_receive_queue(packet, shared).is_none();
         if unknown_queue {
             Err(Rejection::INVALID)
         } else {

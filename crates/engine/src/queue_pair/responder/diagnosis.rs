@@ -5,7 +5,7 @@ use wire::{NakCode, Operation, Packet, Psn};
 use super::super::QueuePair;
 use super::admit::{needed_right, requirement};
 use super::{Message, Rejection};
-use crate::incident::{Incident, ReceiveFault, RefusedRequest, RequestFault, Target};
+use crate::incident::{Incident, ReceiveFault, RejectedRequest, RequestFault, Target};
 use crate::memory::Requirement;
 use crate::shared::Shared;
 
@@ -22,7 +22,7 @@ impl QueuePair {
         if !shared.incidents.are_recorded() {
             return;
         }
-        let rejected = RefusedRequest {
+        let rejected = RejectedRequest {
             queue_pair: self.number,
             peer: self.peer(),
             operation: packet.opcode.operation(),
@@ -31,7 +31,9 @@ impl QueuePair {
             nak,
             fault: self.request_fault(packet, rejection, shared),
         };
-        shared.incidents.note(|| Incident::RequestRefused(rejected));
+        shared
+            .incidents
+            .note(|| Incident::RequestRejected(rejected));
     }
 
     /// Notes that memory was deregistered while a peer was reading it.
@@ -43,7 +45,7 @@ impl QueuePair {
             return;
         };
         shared.incidents.note(|| {
-            Incident::RequestRefused(RefusedRequest {
+            Incident::RequestRejected(RejectedRequest {
                 queue_pair: self.number,
                 peer: self.peer(),
                 operation,
@@ -144,7 +146,7 @@ impl QueuePair {
             .remote(self.accessor(), key, address, length, requirement);
         Some(RequestFault::Memory {
             error: tried.err()?,
-            opened: shared.memory.memory_of(key),
+            key_range: shared.memory.key_range(key),
         })
     }
 

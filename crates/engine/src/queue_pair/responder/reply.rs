@@ -1,8 +1,8 @@
 //! Replies of the responder: acknowledgements, NAKs and the data of reads, in sequence.
 
 use wire::{
-    Aeth, AtomicAckEth, Companion, Key, NakCode, Opcode, Operation, PacketHead, Position, Psn,
-    Reth, Syndrome,
+    Aeth, AtomicAckEth, Key, Modifier, NakCode, Opcode, Operation, PacketHead, Position, Psn, Reth,
+    Syndrome,
 };
 
 use super::super::{Link, QueuePair};
@@ -364,7 +364,7 @@ impl QueuePair {
 
     fn response_opcode(&self, operation: Operation, position: Position) -> Opcode {
         let transport = self.init.kind.transport();
-        Opcode::find(transport, operation, position, Companion::None)
+        Opcode::find(transport, operation, position, Modifier::None)
             .expect("reliable services have all responses")
     }
 }

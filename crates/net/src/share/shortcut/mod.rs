@@ -45,10 +45,10 @@ const FORGET_AFTER: u32 = 16;
 const LETTERS_AT_ONCE: usize = 8;
 
 /// So many may write for us.
-const MOST_SOURCES: usize = 256;
+const MAX_SOURCES: usize = 256;
 
 /// How many ways are remembered. Packets to more go over the socket.
-const MOST_WAYS: usize = 4096;
+const MAX_WAYS: usize = 4096;
 
 /// How often it is looked whether numbers have changed hands.
 const CHECK_PERIOD: Duration = Duration::from_millis(1);
@@ -142,7 +142,7 @@ impl Shortcuts {
 
     fn look_for_way(&mut self, to: Destination, registry: &Registry, mailbox: &Mailbox) {
         let (address, number) = to;
-        if self.ways.len() >= MOST_WAYS {
+        if self.ways.len() >= MAX_WAYS {
             return;
         }
         let (registry, _) = self.registries.entry(address).or_insert_with(|| {
@@ -197,7 +197,7 @@ impl Shortcuts {
 
     /// Takes a ring that was offered. One that can't be used is left alone: then nobody writes.
     pub(super) fn accept(&mut self, offer: &Offer) {
-        if self.sources.len() < MOST_SOURCES
+        if self.sources.len() < MAX_SOURCES
             && let Ok(reader) = open(offer)
         {
             self.sources.push(Source {
@@ -411,10 +411,10 @@ mod tests {
     fn no_more_rings_are_read_than_the_limit() {
         let writer = Writer::create().unwrap();
         let mut shortcuts = shortcuts();
-        for _ in 0..=MOST_SOURCES {
+        for _ in 0..=MAX_SOURCES {
             shortcuts.accept(&offer_of(writer.file()));
         }
-        assert_eq!(shortcuts.sources.len(), MOST_SOURCES);
+        assert_eq!(shortcuts.sources.len(), MAX_SOURCES);
     }
 
     #[test]
@@ -437,12 +437,12 @@ mod tests {
         let registry = Registry::new(&directory, address);
         let mailbox = Mailbox::open(path.join("mailbox")).unwrap();
         let mut shortcuts = shortcuts();
-        for number in (0x800..).step_by(0x800).take(MOST_WAYS + 1) {
+        for number in (0x800..).step_by(0x800).take(MAX_WAYS + 1) {
             let to = (address, Qpn::new(number));
             let sent = shortcuts.send(to, &[0; HEADING], b"packet", &registry, &mailbox);
             assert!(!sent, "nobody has the number");
         }
-        assert_eq!(shortcuts.ways.len(), MOST_WAYS);
+        assert_eq!(shortcuts.ways.len(), MAX_WAYS);
         // What nobody has is asked for again after a while.
         for _ in 0..FORGET_AFTER {
             shortcuts.tend();

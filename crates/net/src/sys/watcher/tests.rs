@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio, abort, exit};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wire::{Checker, Flow};
+use wire::{Flow, IcrcChecker};
 
 use crate::socket::{Envelope, Sender, reseal};
 use crate::sys::process::fork;
@@ -127,7 +127,7 @@ impl Owner {
             destination_port: self.peer.local_addr().unwrap().port(),
         };
         let packet = &buffer[..length];
-        Checker::new()
+        IcrcChecker::new()
             .check(&flow, packet)
             .expect("its ICRC is right");
         Some(packet[12..length - 4].to_vec())

@@ -24,7 +24,7 @@ impl Core {
 
     /// Whether something went wrong that is to be explained.
     pub(in crate::driver) fn has_news(&self) -> bool {
-        self.host.peek().has_incidents()
+        self.host.device().has_incidents()
             || self.connections.has_setbacks()
             || self.unsendable.as_ref().is_some_and(|it| !it.is_empty())
     }
@@ -33,7 +33,7 @@ impl Core {
     pub(in crate::driver) fn take_news(&mut self) -> Vec<News> {
         let unsendable = self.unsendable.as_mut().map(std::mem::take);
         let mut news = unsendable.unwrap_or_default();
-        while let Some(incident) = self.host.device().poll_incident() {
+        while let Some(incident) = self.host.device_mut().poll_incident() {
             let neighbour = self.neighbour(&incident);
             news.push(News::Incident(incident, neighbour));
         }
@@ -51,10 +51,10 @@ impl Core {
         else {
             return Neighbour::Elsewhere;
         };
-        if !self.host.peek().gids().contains(&Gid::from(peer.address)) {
+        if !self.host.device().gids().contains(&Gid::from(peer.address)) {
             return Neighbour::Elsewhere;
         }
-        match self.host.peek().queue_pair(peer.queue_pair) {
+        match self.host.device().queue_pair(peer.queue_pair) {
             Some(found) => Neighbour::Here(found.state()),
             None if self.ports.owns(peer.queue_pair) => Neighbour::Missing,
             None => Neighbour::Elsewhere,

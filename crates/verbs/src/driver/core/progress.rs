@@ -88,7 +88,7 @@ impl Core {
     ) -> Option<Completion> {
         let arrived = self.receive(now, Look::Again);
         self.serve_timers(now);
-        if let Some(completion) = self.host.device().poll_completion(queue) {
+        if let Some(completion) = self.host.device_mut().poll_completion(queue) {
             self.keep_answers();
             return Some(completion);
         }
@@ -97,7 +97,7 @@ impl Core {
             return None;
         }
         self.transmit(now);
-        self.host.device().poll_completion(queue)
+        self.host.device_mut().poll_completion(queue)
     }
 
     /// A program that armed a queue and finds it empty goes to wait at a descriptor. What comes through
@@ -110,7 +110,7 @@ impl Core {
         if !self.packet_wakeups.are_used() || !self.ports.has_shortcuts() {
             return None;
         }
-        let armed = self.host.device().completion_queue(queue);
+        let armed = self.host.device_mut().completion_queue(queue);
         if armed.is_some_and(CompletionQueue::is_armed) && self.ports.prepare_sleep() {
             return self.progress_for(now, queue);
         }
@@ -225,22 +225,24 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use crate::clock::now;
-    use crate::{Access, Context, Request, Terms};
+    use crate::{Access, ConnectOptions, Context, Request};
 
     /// The device is locked before the message is sent, so that no other thread takes it; and the peer
     /// does not send it again.
     #[test]
     fn answers_wait_for_one_poll_that_finds_nothing() {
-        let terms = Terms {
+        let connect_options = ConnectOptions {
             ack_timeout: wire::AckTimeout::new(0).expect("for ever"),
-            ..Terms::default()
+            ..ConnectOptions::default()
         };
         let ends = ["127.58.91.1", "127.58.91.2"].map(|address| {
             let context = Context::open(address).expect("a loopback address");
             let domain = context.protection_domain().expect("room");
             let completions = context.completion_queue(8).expect("room");
             let memory = domain.register(64, Access::LOCAL_WRITE).expect("room");
-            let builder = domain.queue_pair(&completions).terms(terms);
+            let builder = domain
+                .queue_pair(&completions)
+                .connect_options(connect_options);
             let prepared = builder.reliable().expect("room");
             (completions, memory, prepared)
         });

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use cm::{Failure, Kind, Parameters};
+use cm::{Failure, Parameters, QueuePairType};
 use engine::Attributes;
 use wire::cm::RejectReason;
 
@@ -69,7 +69,7 @@ impl Identifier {
 
     /// What its queue pair must be told to become ready to receive.
     pub fn receive_attributes(&self) -> Result<Attributes, ConnectionError> {
-        if self.kind == Kind::Datagram {
+        if self.kind == QueuePairType::Datagram {
             return Ok(attributes::datagram_receive());
         }
         let told = self.act(|manager, _, id| Ok(manager.receive_attributes(id)?))?;
@@ -79,7 +79,7 @@ impl Identifier {
 
     /// What its queue pair must be told to become ready to send.
     pub fn send_attributes(&self) -> Result<Attributes, ConnectionError> {
-        if self.kind == Kind::Datagram {
+        if self.kind == QueuePairType::Datagram {
             return Ok(attributes::datagram_send());
         }
         let told = self.act(|manager, _, id| Ok(manager.send_attributes(id)?))?;

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use cm::{EventKind, Kind, Manager};
+use cm::{EventKind, Manager, QueuePairType};
 use wire::cm::PortSpace;
 
 use super::ConnectionError;
@@ -28,7 +28,7 @@ use place::Place;
 pub struct Identifier {
     token: u64,
     space: PortSpace,
-    kind: Kind,
+    kind: QueuePairType,
     inner: Mutex<Inner>,
 }
 
@@ -41,7 +41,7 @@ struct Inner {
 }
 
 impl Identifier {
-    pub(super) fn new(channel: &EventChannel, space: PortSpace, kind: Kind) -> Self {
+    pub(super) fn new(channel: &EventChannel, space: PortSpace, kind: QueuePairType) -> Self {
         Self {
             token: queue::next_token(),
             space,
@@ -62,7 +62,7 @@ impl Identifier {
         let (space, kind) = seat
             .manage(|manager, _, id| {
                 manager.request_taken(id)?;
-                Ok(manager.described(id)?)
+                Ok(manager.port_space_and_type(id)?)
             })
             .ok()?;
         Some(Self {
@@ -92,7 +92,7 @@ impl Identifier {
 
     /// The kind of its queue pair.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> QueuePairType {
         self.kind
     }
 

@@ -1,0 +1,76 @@
+//! The catalogue is complete, and everything in it can be found.
+
+use errors::{CATALOGUE, Topic, Unknown, entries, entry, find};
+
+fn codes(topic: Topic) -> Vec<u32> {
+    entries(topic).map(|entry| entry.code).collect()
+}
+
+#[test]
+fn every_code_of_the_c_headers_has_an_entry() {
+    assert_eq!(codes(Topic::Completion), (0..=23).collect::<Vec<_>>());
+    assert_eq!(codes(Topic::Event), (0..=19).collect::<Vec<_>>());
+    assert_eq!(codes(Topic::Connection), (0..=15).collect::<Vec<_>>());
+    assert_eq!(codes(Topic::Nak), [0x20, 0x60, 0x61, 0x62, 0x63, 0x64]);
+    // There is no reason 34.
+    let reasons: Vec<u32> = (1..=33).chain([35]).collect();
+    assert_eq!(codes(Topic::Reject), reasons);
+}
+
+#[test]
+fn every_entry_says_something_in_whole_sentences() {
+    for entry in CATALOGUE.into_iter().flatten() {
+        let name = entry.c_name;
+        assert!(entry.meaning.ends_with('.'), "{name}: {}", entry.meaning);
+        assert!(!entry.causes.is_empty(), "{name} has no cause");
+        for cause in entry.causes {
+            assert!(cause.reason.ends_with('.'), "{name}: {}", cause.reason);
+            let ends = [".", "?"].iter().any(|end| cause.remedy.ends_with(end));
+            assert!(ends, "{name}: {}", cause.remedy);
+        }
+    }
+}
+
+#[test]
+fn an_entry_is_found_by_number_and_by_every_name_it_has() {
+    let retries = entry(Topic::Completion, 12).expect("there is one");
+    for code in [
+        "12",
+        "0xc",
+        "IBV_WC_RETRY_EXC_ERR",
+        "retry_exc_err",
+        "RetriesExhausted",
+        "retries-exhausted",
+    ] {
+        let found = find(Topic::Completion, code).expect(code);
+        assert!(std::ptr::eq(found, retries), "{code}");
+    }
+    assert_eq!(
+        find(Topic::Errno, "-110").expect("known").c_name,
+        "ETIMEDOUT"
+    );
+    assert_eq!(find(Topic::Errno, "einval").expect("known").code, 22);
+    assert_eq!(find(Topic::Reject, "28").expect("known").code, 28);
+    assert_eq!(find(Topic::Connection, "rejected").expect("known").code, 8);
+}
+
+#[test]
+fn a_nak_is_found_by_its_syndrome_or_its_code() {
+    for code in ["0x62", "98", "2", "remote access error"] {
+        assert_eq!(find(Topic::Nak, code).expect(code).code, 0x62);
+    }
+    assert_eq!(find(Topic::Nak, "0x2e").expect("an RNR timer").code, 0x20);
+}
+
+#[test]
+fn what_is_unknown_is_said_with_what_there_is() {
+    let topic = "wcc".parse::<Topic>().expect_err("no such kind");
+    assert!(
+        topic
+            .to_string()
+            .contains("wc, event, nak, cm, reject, errno")
+    );
+    let code = find(Topic::Completion, "99").expect_err("no such code");
+    assert_eq!(code, Unknown::Code(Topic::Completion, "99".to_owned()));
+    assert!(code.to_string().contains("roci explain wc"));
+}

@@ -1,0 +1,210 @@
+//! Finds the messages, their outcome and the anomalies.
+
+mod answers;
+mod management;
+mod recovery;
+mod report;
+mod requests;
+mod states;
+mod stream;
+
+use wire::Transport;
+
+use crate::anomaly::{Anomaly, Kind};
+use crate::collect::{Collection, Malformed};
+use crate::connection::{Connection, Endpoint, QueuePair, Side};
+use crate::head::Heads;
+use crate::id::{ConnectionId, PacketId};
+use crate::message::Message;
+use crate::packet::{Marks, Packet, Role};
+use crate::pairing::Paired;
+use crate::words::{Names, count};
+
+use stream::Stream;
+
+/// The result.
+pub(crate) struct Findings {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) anomalies: Vec<Anomaly>,
+}
+
+/// The data that the analysis of all streams reads and writes.
+struct Context<'a> {
+    packets: &'a mut [Packet],
+    heads: &'a Heads,
+    endpoints: &'a [Endpoint],
+    connections: &'a mut [Connection],
+    queue_pairs: &'a [QueuePair],
+    messages: Vec<Message>,
+    anomalies: Vec<Anomaly>,
+    /// When the capture ends.
+    end: u64,
+    /// Whether the file ends within a record, so that answers after it may be missing.
+    cut_off: bool,
+}
+
+impl Context<'_> {
+    fn names(&self) -> Names<'_> {
+        Names {
+            endpoints: self.endpoints,
+            queue_pairs: self.queue_pairs,
+            connections: self.connections,
+        }
+    }
+
+    /// The name of one end of a connection.
+    fn name(&self, connection: ConnectionId, side: Side) -> String {
+        self.names().name(connection, side).to_string()
+    }
+
+    fn report(&mut self, anomaly: Anomaly) {
+        self.anomalies.push(anomaly);
+    }
+}
+
+/// Finds messages and anomalies, and marks packets.
+pub(crate) fn find(collection: &mut Collection, paired: &mut Paired) -> Findings {
+    let end = collection.summary.duration;
+    let mut context = Context {
+        packets: &mut collection.packets,
+        heads: &collection.heads,
+        endpoints: &collection.endpoints,
+        connections: &mut paired.connections,
+        queue_pairs: &paired.queue_pairs,
+        messages: Vec::new(),
+        anomalies: Vec::new(),
+        end,
+        cut_off: collection.summary.cut_off,
+    };
+    management::tell(&mut context, &collection.exchanges, &paired.of_dialogue);
+    let streams = follow(&mut context);
+    for stream in streams.into_iter().flatten() {
+        stream.finish(&mut context);
+    }
+    report_damage(&mut context);
+    report_congestion(&mut context);
+    let (messages, mut anomalies) = (context.messages, context.anomalies);
+    states::tell(&collection.packets, &messages, &anomalies, paired);
+    anomalies.extend(collection.malformed.iter().map(malformed));
+    anomalies.extend(copies(collection));
+    anomalies.sort_by_key(|anomaly| anomaly.time);
+    Findings {
+        messages,
+        anomalies,
+    }
+}
+
+/// Goes through all packets once.
+fn follow(context: &mut Context<'_>) -> Vec<[Stream; 2]> {
+    let ids = (0..context.connections.len()).map(ConnectionId::new);
+    let mut streams: Vec<[Stream; 2]> = ids
+        .map(|id| {
+            let connection = &context.connections[id.index()];
+            Side::BOTH.map(|side| Stream::new(id, side, connection))
+        })
+        .collect();
+    for index in 0..context.packets.len() {
+        let packet = &context.packets[index];
+        // RoCEv2 annex: a receiver drops a damaged packet, so it is ignored here.
+        if packet.marks.contains(Marks::DAMAGED) {
+            continue;
+        }
+        let (connection, from) = (packet.connection, packet.from);
+        let pair = &mut streams[connection.index()];
+        let id = PacketId::new(index);
+        match packet.role {
+            Role::Manage | Role::Congestion => {}
+            Role::Request if packet.opcode.transport() == Transport::Ud => {
+                pair[from.index()].datagram(id, context);
+            }
+            Role::Request => pair[from.index()].request(id, context),
+            Role::Response | Role::Acknowledge | Role::Refuse | Role::NotReady => {
+                pair[from.other().index()].answer(id, context);
+            }
+        }
+    }
+    streams
+}
+
+/// One report for each connection that has damaged packets.
+fn report_damage(context: &mut Context<'_>) {
+    let damaged = of_each_connection(context, |packet| packet.marks.contains(Marks::DAMAGED));
+    for (first, number) in damaged {
+        let packet = context.packets[first.index()];
+        let sender = context.name(packet.connection, packet.from);
+        let packets = count(number, "packet", "packets");
+        let verb = if number == 1 { "has" } else { "have" };
+        context.report(Anomaly {
+            kind: Kind::BadIcrc,
+            time: packet.time,
+            sentence: format!(
+                "{packets} from {sender} {verb} an ICRC that does not fit; the first is PSN {} in frame {}. The receiver drops such packets without a word.",
+                packet.psn, packet.frame
+            ),
+            connection: Some(packet.connection),
+            message: packet.message,
+            packet: Some(first),
+        });
+    }
+}
+
+fn report_congestion(context: &mut Context<'_>) {
+    let marked = of_each_connection(context, |packet| {
+        packet.marks.contains(Marks::CONGESTED) || packet.role == Role::Congestion
+    });
+    for (first, number) in marked {
+        let packet = context.packets[first.index()];
+        let sender = context.name(packet.connection, packet.from);
+        let packets = count(number, "packet tells", "packets tell");
+        context.report(Anomaly {
+            kind: Kind::Congestion,
+            time: packet.time,
+            sentence: format!("{packets} of congestion on the way between {sender} and its peer."),
+            connection: Some(packet.connection),
+            message: None,
+            packet: Some(first),
+        });
+    }
+}
+
+/// For each direction of each connection: the first such packet, and how many there are.
+fn of_each_connection(
+    context: &Context<'_>,
+    is_one: impl Fn(&Packet) -> bool,
+) -> Vec<(PacketId, u64)> {
+    let mut found: Vec<[Option<(PacketId, u64)>; 2]> = vec![[None; 2]; context.connections.len()];
+    for (index, packet) in context.packets.iter().enumerate() {
+        if is_one(packet) {
+            let slot = &mut found[packet.connection.index()][packet.from.index()];
+            slot.get_or_insert((PacketId::new(index), 0)).1 += 1;
+        }
+    }
+    found.into_iter().flatten().flatten().collect()
+}
+
+fn malformed(malformed: &Malformed) -> Anomaly {
+    Anomaly {
+        kind: Kind::Malformed,
+        time: malformed.time,
+        sentence: format!("Frame {} is no packet: {}.", malformed.frame, malformed.why),
+        connection: None,
+        message: None,
+        packet: None,
+    }
+}
+
+/// A sentence about packets that the network delivered more than once.
+fn copies(collection: &Collection) -> Option<Anomaly> {
+    let copies: u64 = collection.lanes.list.iter().map(|lane| lane.copies).sum();
+    (copies > 0).then(|| Anomaly {
+        kind: Kind::DeliveredTwice,
+        time: 0,
+        sentence: format!(
+            "{} again although sent once; they are left out here.",
+            count(copies, "packet arrived", "packets arrived")
+        ),
+        connection: None,
+        message: None,
+        packet: None,
+    })
+}

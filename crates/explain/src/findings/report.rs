@@ -1,0 +1,461 @@
+//! Reports recoveries and errors as sentences.
+
+use wire::{NakCode, Operation};
+
+use super::Context;
+use super::recovery::{Cause, Recovery};
+use super::stream::{PacketCount, Stream};
+use crate::anomaly::{Anomaly, Kind};
+use crate::id::{MessageId, PacketId};
+use crate::message::{Outcome, describe};
+use crate::packet::{Marks, Packet};
+use crate::words::{count, duration, psn_range, times};
+
+/// A request was rejected with a fatal NAK.
+pub(super) fn refusal(
+    stream: &Stream,
+    code: NakCode,
+    message: Option<MessageId>,
+    id: PacketId,
+    context: &mut Context<'_>,
+) {
+    let (kind, reason) = match code {
+        NakCode::RemoteAccess => (
+            Kind::RemoteAccess,
+            "its key, its range or its right is wrong",
+        ),
+        NakCode::RemoteOperational => (Kind::RemoteOperational, "it could not carry it out"),
+        NakCode::SequenceError | NakCode::InvalidRequest | NakCode::InvalidRdRequest => {
+            (Kind::InvalidRequest, "it makes no sense there")
+        }
+    };
+    let asker = context.name(stream.connection, stream.side);
+    let refuser = context.name(stream.connection, stream.side.other());
+    let what = what(message, context);
+    let packet = context.packets[id.index()];
+    let target = target(message, context);
+    context.report(Anomaly {
+        kind,
+        time: packet.time,
+        sentence: format!(
+            "{refuser} refused {what} of {asker} at PSN {}{target} with NAK {:#04x} ({code}): {reason}. Both queue pairs are broken now.",
+            packet.psn,
+            0x60 | code as u8
+        ),
+        connection: Some(stream.connection),
+        message,
+        packet: Some(id),
+    });
+}
+
+/// A recovery succeeded.
+pub(super) fn overcome(stream: &Stream, recovery: &Recovery, time: u64, context: &mut Context<'_>) {
+    let took = duration(time.saturating_sub(recovery.time));
+    let again = sent_again(recovery);
+    let (kind, sentence) = match recovery.cause {
+        Cause::Sequence { .. } => {
+            let beginning = missed(stream, recovery, context);
+            let end = format!("{again}, and all was well {took} after the NAK");
+            (Kind::SequenceError, format!("{beginning}; {end}."))
+        }
+        Cause::NotReady { delay } => {
+            let beginning = not_ready(stream, recovery, delay, context);
+            let end = format!("it went through {took} after the first refusal");
+            (Kind::ReceiverNotReady, format!("{beginning}; {end}."))
+        }
+        Cause::DataLost { missing } => {
+            let beginning = data_lost(stream, recovery, missing, context);
+            let end = format!("{again}, and the data came {took} later");
+            (Kind::WentBack, format!("{beginning}; {end}."))
+        }
+        Cause::AnswerLost { answer, waited } => {
+            let beginning = answer_lost(stream, recovery, answer, waited, context);
+            let end = format!("the next answer came {took} later");
+            let kind = answer_kind(recovery, context);
+            (kind, format!("{beginning}; {end}."))
+        }
+        Cause::Timeout { waited } => {
+            let beginning = timed_out(stream, recovery, waited, context);
+            let end = format!("the answer came {took} after the first repetition");
+            (Kind::TimedOut, format!("{beginning}; {end}."))
+        }
+    };
+    report(kind, sentence, stream, recovery, context);
+}
+
+/// How long an answer takes at most without faults, in nanoseconds.
+const ANSWER_TIME: u64 = 100_000_000;
+
+impl Stream {
+    /// Reports what is unfinished at the end of the capture.
+    pub(super) fn finish(mut self, context: &mut Context<'_>) {
+        self.report_overcome(context);
+        self.report_lasting(context);
+        if !self.broken {
+            self.report_unanswered(context);
+        }
+        self.report_holes(context);
+        self.report_count(
+            self.unknown_answers,
+            Kind::UnexpectedAcknowledge,
+            context,
+            |number, asker, peer| {
+                let answers = count(number, "answer", "answers");
+                format!("{answers} to {asker} by {peer} for sequence numbers that were not sent")
+            },
+        );
+        self.report_count(
+            self.orphans,
+            Kind::NeverSeen,
+            context,
+            |number, asker, peer| {
+                let answers = count(number, "answer", "answers");
+                format!("{answers} to {asker} by {peer}, but the requests are not in the capture")
+            },
+        );
+        self.report_count(
+            self.wrong_sizes,
+            Kind::WrongPacketSize,
+            context,
+            |number, asker, _| {
+                let packets = count(number, "packet", "packets");
+                let full = self.path_mtu;
+                format!("{packets} of {asker} with another size than the path MTU of {full}")
+            },
+        );
+    }
+
+    /// Reports recoveries that do not end in the capture.
+    fn report_lasting(&mut self, context: &mut Context<'_>) {
+        for recovery in std::mem::take(&mut self.recoveries) {
+            if recovery.is_data_lost() && recovery.repeated == 0 {
+                not_captured(self, &recovery, context);
+            } else {
+                lasting(self, &recovery, context);
+                self.broken = true;
+            }
+        }
+    }
+
+    /// Reports the last messages if they have no answer.
+    fn report_unanswered(&self, context: &mut Context<'_>) {
+        let left = self.messages.range(self.settled..).map(|(_, &id)| id);
+        let mut left = left.filter(|id| {
+            let outcome = context.messages[id.index()].outcome;
+            matches!(outcome, Outcome::Unanswered | Outcome::Incomplete)
+        });
+        let Some(first) = left.next() else {
+            return;
+        };
+        let number = 1 + left.count() as u64;
+        let message = context.messages[first.index()];
+        // The answer may be in the part of the file that is missing.
+        if context.cut_off && context.end.saturating_sub(message.begun) < ANSWER_TIME {
+            return;
+        }
+        let asker = context.name(self.connection, self.side);
+        let messages = count(number, "message", "messages");
+        let psn = message.first_psn;
+        let heard = match self.last_heard {
+            Some(_) => "the capture has no answer to it",
+            None => "the capture has not a single answer",
+        };
+        context.report(Anomaly {
+            kind: Kind::Unanswered,
+            time: message.begun,
+            sentence: format!(
+                "{messages} of {asker} from PSN {psn} on ({}): {heard}.",
+                message.name()
+            ),
+            connection: Some(self.connection),
+            message: Some(first),
+            packet: Some(message.first),
+        });
+    }
+
+    fn report_holes(&self, context: &mut Context<'_>) {
+        let Some((_, first)) = self.holes.first_key_value() else {
+            return;
+        };
+        let missing: u64 = self.holes.values().map(|hole| hole.end - hole.begin).sum();
+        let asker = context.name(self.connection, self.side);
+        let where_first = psn_range(self.psn_at(first.begin), first.end - first.begin);
+        let packets = count(missing, "packet", "packets");
+        let arrived = if self.acknowledged >= first.end {
+            "The other end acknowledged more than that, so it arrived and only the capture missed it."
+        } else {
+            "It was lost before it came to the place of the capture, or the capture missed it."
+        };
+        let time = context.packets[first.before.index()].time;
+        context.report(Anomaly {
+            kind: Kind::NeverSeen,
+            time,
+            sentence: format!(
+                "{packets} of {asker} must have existed but {} not in the capture, first {where_first}. {arrived}",
+                if missing == 1 { "is" } else { "are" }
+            ),
+            connection: Some(self.connection),
+            message: None,
+            packet: Some(first.before),
+        });
+    }
+
+    fn report_count(
+        &self,
+        few: PacketCount,
+        kind: Kind,
+        context: &mut Context<'_>,
+        sentence: impl Fn(u64, &str, &str) -> String,
+    ) {
+        let Some(id) = few.first else {
+            return;
+        };
+        let asker = context.name(self.connection, self.side);
+        let peer = context.name(self.connection, self.side.other());
+        let packet = context.packets[id.index()];
+        let sentence = sentence(few.number, &asker, &peer);
+        context.report(Anomaly {
+            kind,
+            time: packet.time,
+            sentence: format!(
+                "{sentence}; the first is PSN {} in frame {}.",
+                packet.psn, packet.frame
+            ),
+            connection: Some(self.connection),
+            message: packet.message,
+            packet: Some(id),
+        });
+    }
+}
+
+/// Missing data that was not requested again: it arrived, but the capture does not contain it.
+pub(super) fn not_captured(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
+    let Cause::DataLost { missing } = recovery.cause else {
+        return;
+    };
+    let asker = context.name(stream.connection, stream.side);
+    let range = psn_range(stream.psn_at(recovery.at), missing);
+    let sentence = format!(
+        "{range} of the answer to a READ of {asker} is not in the capture, but nobody asked for it again: only the capture missed it."
+    );
+    report(Kind::NeverSeen, sentence, stream, recovery, context);
+    if let Some(message) = recovery.message {
+        context.messages[message.index()].outcome = Outcome::Incomplete;
+    }
+}
+
+/// A recovery that does not end in the capture.
+fn lasting(stream: &Stream, recovery: &Recovery, context: &mut Context<'_>) {
+    let silence = duration(context.end.saturating_sub(recovery.last));
+    let again = sent_again(recovery);
+    let (kind, outcome, sentence) = match recovery.cause {
+        Cause::Sequence { .. } => {
+            let beginning = missed(stream, recovery, context);
+            let end = format!("{again}, and the capture has no answer after that");
+            (
+                Kind::SequenceError,
+                Outcome::Unanswered,
+                format!("{beginning}; {end}."),
+            )
+        }
+        Cause::NotReady { delay } => {
+            let beginning = not_ready(stream, recovery, delay, context);
+            let end =
+                format!("after that, the capture goes on for {silence} without another attempt");
+            (
+                Kind::NotReadyForEver,
+                Outcome::NotReady,
+                format!("{beginning}; {end}."),
+            )
+        }
+        Cause::DataLost { missing } => {
+            let beginning = data_lost(stream, recovery, missing, context);
+            let end = format!("{again}, and the data is not in the capture");
+            (
+                Kind::WentBack,
+                Outcome::Unanswered,
+                format!("{beginning}; {end}."),
+            )
+        }
+        Cause::AnswerLost { answer, waited } => {
+            let beginning = answer_lost(stream, recovery, answer, waited, context);
+            let end = "the capture has no answer after that";
+            let kind = answer_kind(recovery, context);
+            (kind, Outcome::Done, format!("{beginning}; {end}."))
+        }
+        Cause::Timeout { waited } => {
+            let beginning = timed_out(stream, recovery, waited, context);
+            let end = format!("nobody answered, and {silence} later the capture ends");
+            (
+                Kind::RetriesExhausted,
+                Outcome::GivenUp,
+                format!("{beginning}; {end}."),
+            )
+        }
+    };
+    if let Some(message) = recovery.message {
+        context.messages[message.index()].outcome = outcome;
+    }
+    report(kind, sentence, stream, recovery, context);
+}
+
+fn report(
+    kind: Kind,
+    sentence: String,
+    stream: &Stream,
+    recovery: &Recovery,
+    context: &mut Context<'_>,
+) {
+    context.report(Anomaly {
+        kind,
+        time: recovery.time,
+        sentence,
+        connection: Some(stream.connection),
+        message: recovery.message,
+        packet: Some(recovery.packet),
+    });
+}
+
+fn missed(stream: &Stream, recovery: &Recovery, context: &Context<'_>) -> String {
+    let peer = context.name(stream.connection, stream.side.other());
+    let psn = stream.psn_at(recovery.at);
+    let seen = match recovery.cause {
+        Cause::Sequence { lost: Some(lost) } => {
+            let packet = &context.packets[lost.index()];
+            format!(
+                "{} in frame {}, {}",
+                describe(packet.opcode),
+                packet.frame,
+                fate(packet)
+            )
+        }
+        _ => "never seen: lost before the place of the capture, or not captured".to_owned(),
+    };
+    let asked = match recovery.complaints {
+        1 => "said so with a NAK".to_owned(),
+        more => format!("said so {}", times(more)),
+    };
+    format!("{peer} missed PSN {psn} ({seen}) and {asked}")
+}
+
+/// What happened to a missing packet.
+fn fate(packet: &Packet) -> &'static str {
+    if !packet.marks.contains(Marks::LOST) {
+        "overtaken by later ones"
+    } else if packet.marks.contains(Marks::LEFT_HERE) {
+        "lost on the way"
+    } else {
+        "lost behind the place of the capture"
+    }
+}
+
+fn not_ready(stream: &Stream, recovery: &Recovery, delay: u64, context: &Context<'_>) -> String {
+    let peer = context.name(stream.connection, stream.side.other());
+    let what = what(recovery.message, context);
+    let psn = stream.psn_at(recovery.at);
+    format!(
+        "{peer} had no receive posted for {what} at PSN {psn}: it said so {} and asked to wait {}{}",
+        times(recovery.complaints),
+        duration(delay),
+        if recovery.complaints > 1 {
+            " each time"
+        } else {
+            ""
+        }
+    )
+}
+
+fn data_lost(stream: &Stream, recovery: &Recovery, missing: u64, context: &Context<'_>) -> String {
+    let asker = context.name(stream.connection, stream.side);
+    let range = psn_range(stream.psn_at(recovery.at), missing);
+    let packets = count(missing, "packet", "packets");
+    format!("{packets} of the answer to a READ of {asker} never came ({range})")
+}
+
+fn answer_lost(
+    stream: &Stream,
+    recovery: &Recovery,
+    answer: Option<PacketId>,
+    waited: u64,
+    context: &Context<'_>,
+) -> String {
+    let asker = context.name(stream.connection, stream.side);
+    let what = what(recovery.message, context);
+    let psn = stream.psn_at(recovery.at);
+    let frame = match answer {
+        Some(answer) => format!(" in frame {}", context.packets[answer.index()].frame),
+        None => String::new(),
+    };
+    format!(
+        "{asker} sent {what} at PSN {psn} again after {}, although its answer is in the capture{frame}: that was lost behind the place of the capture, or came too late",
+        duration(waited)
+    )
+}
+
+fn timed_out(stream: &Stream, recovery: &Recovery, waited: u64, context: &Context<'_>) -> String {
+    let asker = context.name(stream.connection, stream.side);
+    let what = what(recovery.message, context);
+    let psn = stream.psn_at(recovery.at);
+    let mut text = format!(
+        "{asker} had no answer to {what} at PSN {psn} and sent it again {}, first after {}",
+        times(recovery.rounds),
+        duration(waited)
+    );
+    let more = recovery.repeated - recovery.rounds.min(recovery.repeated);
+    if more > 0 {
+        let more = count(more, "packet", "packets");
+        text.push_str(&format!(", with {more} behind it"));
+    }
+    text
+}
+
+/// Data that is requested again at once is not a timeout.
+fn answer_kind(recovery: &Recovery, context: &Context<'_>) -> Kind {
+    match recovery
+        .message
+        .map(|id| context.messages[id.index()].operation)
+    {
+        Some(Operation::ReadRequest) => Kind::WentBack,
+        _ => Kind::TimedOut,
+    }
+}
+
+fn sent_again(recovery: &Recovery) -> String {
+    match (recovery.repeated, recovery.first_repeat) {
+        (0, _) | (_, None) => "nothing was sent again".to_owned(),
+        (number, Some(time)) => {
+            let packets = count(number, "packet was", "packets were");
+            let after = duration(time.saturating_sub(recovery.time));
+            format!("{packets} sent again, beginning {after} later")
+        }
+    }
+}
+
+fn what(message: Option<MessageId>, context: &Context<'_>) -> String {
+    match message {
+        Some(id) => {
+            let message = &context.messages[id.index()];
+            let article = match message.name() {
+                name if name.starts_with(['A', 'R']) => "an",
+                _ => "a",
+            };
+            format!("{article} {}", message.name())
+        }
+        None => "a request".to_owned(),
+    }
+}
+
+/// The address in the responder's memory.
+fn target(message: Option<MessageId>, context: &Context<'_>) -> String {
+    let Some(id) = message else {
+        return String::new();
+    };
+    let packet = &context.packets[context.messages[id.index()].first.index()];
+    context
+        .heads
+        .read(packet, |packet| match (packet.reth(), packet.atomic()) {
+            (Some(reth), _) => format!(" ({reth})"),
+            (None, Some(atomic)) => format!(" ({atomic})"),
+            (None, None) => String::new(),
+        })
+}

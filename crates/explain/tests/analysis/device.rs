@@ -1,0 +1,222 @@
+//! Captures of our own device, which captures packets at both ends, with faults and errors.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use explain::{Analysis, Kind, Marks, Outcome, Role};
+use rocinante::{
+    Access, AckTimeout, CompletionQueue, ConnectOptions, Context, MemoryRegion, Options, PathMtu,
+    Prepared, ProtectionDomain, QueuePair, Request, Status,
+};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+const LENGTH: usize = 20_000;
+
+/// Two queue pairs of one device.
+struct Setup {
+    path: PathBuf,
+    completions: CompletionQueue,
+    memory: MemoryRegion,
+    domain: ProtectionDomain,
+    left: QueuePair,
+    right: QueuePair,
+}
+
+/// Short timeouts and few retries, so that failures are fast.
+fn connect_options() -> ConnectOptions {
+    ConnectOptions {
+        path_mtu: Some(PathMtu::Mtu1024),
+        ack_timeout: AckTimeout::new(13).expect("a code"),
+        retry_count: 3,
+        rnr_retry: 1,
+        ..ConnectOptions::default()
+    }
+}
+
+impl Setup {
+    fn set(address: &str, faults: Option<&str>) -> Self {
+        let name = format!("explain-{address}.pcapng");
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let options = Options {
+            capture: Some(path.clone()),
+            faults: faults.map(str::to_owned),
+            ..Options::default()
+        };
+        let context = Context::open_with(address, &options).expect("a loopback address");
+        let domain = context.protection_domain().expect("room");
+        let completions = context.completion_queue(64).expect("room");
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let memory = domain.register(2 * LENGTH, rights).expect("room");
+        let prepare = || -> Prepared {
+            let builder = domain
+                .queue_pair(&completions)
+                .connect_options(connect_options());
+            builder.reliable().expect("room")
+        };
+        let (left, right) = (prepare(), prepare());
+        let (ours, theirs) = (left.endpoint(), right.endpoint());
+        Setup {
+            path,
+            left: left.connect(theirs).expect("a peer"),
+            right: right.connect(ours).expect("a peer"),
+            completions,
+            memory,
+            domain,
+        }
+    }
+
+    fn ends_with(&self, request: Request, status: Status) {
+        self.left.post(request).expect("room");
+        let completion = self.completions.wait_for(DEADLINE).expect("it completes");
+        assert_eq!(completion.status, status);
+    }
+
+    fn write(&self) -> Request {
+        let data = self.memory.slice(0..LENGTH);
+        Request::write(self.memory.remote(LENGTH)).data(data)
+    }
+
+    /// The capture is complete when the device is closed.
+    fn analysis(self) -> Analysis {
+        let path = self.path.clone();
+        drop(self);
+        let file = std::fs::File::open(&path).expect("the capture is there");
+        Analysis::read(file).expect("a capture")
+    }
+}
+
+fn kinds(analysis: &Analysis) -> Vec<Kind> {
+    let mut kinds: Vec<Kind> = analysis
+        .anomalies
+        .iter()
+        .map(|anomaly| anomaly.kind)
+        .collect();
+    kinds.sort();
+    kinds.dedup();
+    kinds
+}
+
+#[test]
+fn run_without_errors_has_no_anomalies() {
+    let setup = Setup::set("127.58.1.1", None);
+    let read = Request::read(setup.memory.remote(0)).data(setup.memory.slice(LENGTH..2 * LENGTH));
+    setup.ends_with(setup.write(), Status::Success);
+    setup.ends_with(read, Status::Success);
+    let analysis = setup.analysis();
+    assert_eq!(analysis.anomalies.len(), 0, "{:?}", analysis.anomalies);
+    assert_eq!(
+        (analysis.connections.len(), analysis.messages.len()),
+        (1, 2)
+    );
+    let seen = analysis
+        .packets
+        .iter()
+        .filter(|packet| packet.marks.contains(Marks::SEEN_TWICE));
+    assert_eq!(
+        seen.count(),
+        analysis.packets.len(),
+        "each packet leaves and arrives"
+    );
+}
+
+#[test]
+fn lost_packet_is_reported() {
+    let faults = Some("drop:opcode=RC_WRITE_MIDDLE,nth=3");
+    let setup = Setup::set("127.58.2.1", faults);
+    setup.ends_with(setup.write(), Status::Success);
+    let analysis = setup.analysis();
+    assert!(
+        kinds(&analysis).contains(&Kind::SequenceError),
+        "{:?}",
+        analysis.anomalies
+    );
+    let lost: Vec<_> = analysis
+        .packets
+        .iter()
+        .filter(|it| it.marks.contains(Marks::LOST))
+        .collect();
+    assert!(
+        !lost.is_empty() && lost[0].role == Role::Request,
+        "{lost:?}"
+    );
+    assert!(analysis.statistics.repeated > 0);
+    assert_eq!(analysis.messages[0].outcome, Outcome::Done);
+}
+
+#[test]
+fn receiver_that_is_not_ready_is_reported() {
+    let setup = Setup::set("127.58.3.1", None);
+    let request = Request::send().inline(b"anybody?");
+    setup.ends_with(request, Status::ReceiverNotReady);
+    let analysis = setup.analysis();
+    assert_eq!(kinds(&analysis), [Kind::NotReadyForEver]);
+    assert_eq!(analysis.messages[0].outcome, Outcome::NotReady);
+}
+
+#[test]
+fn missing_access_right_is_reported() {
+    let setup = Setup::set("127.58.4.1", None);
+    let theirs = setup
+        .domain
+        .register(64, Access::LOCAL_WRITE)
+        .expect("room");
+    let request = Request::write(theirs.remote(0)).inline(b"may I?");
+    setup.ends_with(request, Status::RemoteAccess);
+    let analysis = setup.analysis();
+    assert_eq!(kinds(&analysis), [Kind::RemoteAccess]);
+    let sentence = &analysis.anomalies[0].sentence;
+    assert!(sentence.contains("NAK 0x62"), "{sentence}");
+}
+
+#[test]
+fn missing_answers_are_reported() {
+    let setup = Setup::set("127.58.5.1", Some("drop:opcode=RC_ACKNOWLEDGE"));
+    setup.ends_with(setup.write(), Status::RetriesExhausted);
+    let analysis = setup.analysis();
+    assert!(analysis.statistics.repeated > 0);
+    let acknowledgements = analysis
+        .packets
+        .iter()
+        .filter(|it| it.role == Role::Acknowledge);
+    assert!(
+        acknowledgements
+            .into_iter()
+            .all(|it| it.marks.contains(Marks::LOST))
+    );
+    assert_eq!(
+        kinds(&analysis),
+        [Kind::RetriesExhausted],
+        "{:?}",
+        analysis.anomalies
+    );
+}
+
+#[test]
+fn requests_in_both_directions_recover_from_faults() {
+    let setup = Setup::set("127.58.6.1", Some("loss=2%,dup=2%,reorder=2%,seed=11"));
+    for _ in 0..8 {
+        let back = Request::write(setup.memory.remote(0)).data(setup.memory.slice(0..LENGTH));
+        setup.left.post(setup.write()).expect("room");
+        setup.right.post(back).expect("room");
+    }
+    for _ in 0..16 {
+        let completion = setup.completions.wait_for(DEADLINE).expect("it completes");
+        assert_eq!(completion.status, Status::Success);
+    }
+    let analysis = setup.analysis();
+    assert_eq!(
+        (analysis.connections.len(), analysis.messages.len()),
+        (1, 16)
+    );
+    let lasting = [
+        Kind::RetriesExhausted,
+        Kind::NotReadyForEver,
+        Kind::Unanswered,
+    ];
+    let found = kinds(&analysis);
+    assert!(
+        lasting.iter().all(|kind| !found.contains(kind)),
+        "{:?}",
+        analysis.anomalies
+    );
+}

@@ -1,0 +1,206 @@
+//! The exact text for captures of the kernel's device.
+
+use explain::terminal::{View, render};
+use explain::{Analysis, Kind, Outcome, Role, Severity};
+
+use crate::files::{analysis, bytes};
+
+fn text(analysis: &Analysis, view: &View) -> String {
+    anstream::adapter::strip_str(&render(analysis, view)).to_string()
+}
+
+macro_rules! told {
+    ($($test:ident: $name:literal;)+) => { $(
+        #[test]
+        fn $test() {
+            insta::assert_snapshot!(text(&analysis($name), &View::default()));
+        }
+    )+ };
+}
+
+told! {
+    a_send: "gold-send";
+    a_long_read: "gold-readbig";
+    an_atomic_operation: "gold-cas";
+    writes_and_reads_mixed: "gold-batch";
+    a_wrong_key: "gold-badrkey";
+    a_message_that_is_too_long: "gold-toolong";
+    a_receiver_that_is_never_ready: "gold-rnr";
+    a_receiver_that_is_ready_late: "gold-rnrok";
+    a_refused_connection: "gold-reject";
+    nobody_listens: "nolistener";
+    nobody_answers_a_request: "vm-to-host-req-noanswer";
+    nobody_answers: "misc/noack-timeout14-retry2";
+    a_bad_icrc: "host-bad-icrc";
+    a_datagram_service: "udaddy";
+    an_unreliable_connection: "uc-pingpong";
+    a_ping_pong_without_handshake: "rc-pingpong";
+    rping: "rping";
+    a_conversation_over_ipv6: "ipv6/rc-pingpong-gid0";
+}
+
+#[test]
+fn lost_requests() {
+    let view = View {
+        ladder: 60,
+        messages: 12,
+        ..View::default()
+    };
+    insta::assert_snapshot!(text(&analysis("loss5-requests-send"), &view));
+}
+
+#[test]
+fn lost_answers() {
+    let view = View {
+        ladder: 60,
+        messages: 12,
+        ..View::default()
+    };
+    insta::assert_snapshot!(text(&analysis("loss5-responses-read"), &view));
+}
+
+#[test]
+fn narrow_and_filtered() {
+    let view = View {
+        width: 64,
+        ladder: 6,
+        messages: 2,
+        queue_pair: Some(wire::Qpn::new(0x18)),
+        from: 3_000_000,
+        to: 20_000_000,
+    };
+    let text = text(&analysis("loss5-requests-send"), &view);
+    assert!(
+        text.lines().skip(3).all(|line| line.chars().count() <= 64),
+        "{text}"
+    );
+    insta::assert_snapshot!(text);
+}
+
+/// The fields that programs rely on. A change of one needs a new version.
+#[test]
+fn json() {
+    let mut json = Vec::new();
+    analysis("gold-rnrok")
+        .write_json(&mut json)
+        .expect("writing to memory succeeds");
+    insta::assert_snapshot!(String::from_utf8(json).expect("JSON is text"));
+}
+
+#[test]
+fn each_lost_request_is_recovered() {
+    let analysis = analysis("loss5-requests-send");
+    assert_eq!(analysis.messages.len(), 30);
+    assert!(
+        analysis
+            .messages
+            .iter()
+            .all(|message| message.outcome == Outcome::Done)
+    );
+    let kinds = |kind| {
+        analysis
+            .anomalies
+            .iter()
+            .filter(|found| found.kind == kind)
+            .count()
+    };
+    let naks = analysis
+        .packets
+        .iter()
+        .filter(|packet| packet.role == Role::Refuse)
+        .count();
+    assert_eq!(kinds(Kind::SequenceError), naks);
+    assert_eq!(kinds(Kind::NeverSeen) + kinds(Kind::RetriesExhausted), 0);
+}
+
+#[test]
+fn each_lost_answer_is_requested_again() {
+    let analysis = analysis("loss5-responses-read");
+    assert_eq!(analysis.messages.len(), 30);
+    assert!(
+        analysis
+            .messages
+            .iter()
+            .all(|message| message.outcome == Outcome::Done)
+    );
+    assert!(
+        analysis
+            .messages
+            .iter()
+            .all(|message| message.length == 16384)
+    );
+}
+
+/// The packet counts by opcode equal those of tshark 4.0.
+#[test]
+fn opcode_counts_equal_those_of_tshark() {
+    const COUNTS: [(&str, &[(u8, u64)]); 4] = [
+        (
+            "rping",
+            &[(4, 12), (10, 3), (12, 3), (16, 3), (17, 15), (100, 5)],
+        ),
+        ("rc-pingpong", &[(0, 10), (1, 20), (2, 10), (17, 10)]),
+        ("udaddy", &[(100, 2), (101, 6)]),
+        (
+            "loss5-responses-read",
+            &[(12, 264), (13, 225), (14, 3294), (15, 247)],
+        ),
+    ];
+    for (name, expected) in COUNTS {
+        let opcodes = analysis(name).statistics.opcodes;
+        let mut counted: Vec<_> = opcodes.iter().map(|it| (it.opcode, it.packets)).collect();
+        counted.sort();
+        assert_eq!(counted, expected, "{name}");
+    }
+}
+
+/// A truncated file is analysed up to its last complete record.
+#[test]
+fn truncated_file_is_read_up_to_the_last_complete_record() {
+    let frames = crate::files::frames("rping");
+    let next_generation = crate::formats::next_generation(&frames, 9, &[(0, 0)]);
+    for whole in [bytes("rping"), next_generation] {
+        let all = Analysis::read(whole.as_slice()).expect("a capture");
+        let mut cut_off = 0;
+        for cut in 1..=400 {
+            let analysis = Analysis::read(&whole[..whole.len() - cut]).expect("the rest");
+            let frames = analysis.capture.frames;
+            assert_eq!(analysis.packets.len() as u64, frames);
+            assert!(frames < all.capture.frames, "{cut} bytes less");
+            let wrong = analysis.anomalies.iter();
+            let wrong = wrong.filter(|anomaly| anomaly.kind.severity() != Severity::Note);
+            assert_eq!(wrong.count(), 0, "{:?}", analysis.anomalies);
+            let remark = format!(
+                "The last record of the file is cut off, as when a program ends while it writes: all before it, up to frame {frames}, is read."
+            );
+            match analysis.capture.remarks.as_slice() {
+                [] => {}
+                remarks => {
+                    assert_eq!(remarks, [remark]);
+                    cut_off += 1;
+                }
+            }
+        }
+        assert!(
+            cut_off > 390,
+            "only between records there is nothing to say"
+        );
+    }
+}
+
+#[test]
+fn truncated_answer_is_not_reported_as_missing() {
+    const FILE_HEADER: usize = 24;
+    const RECORD_HEADER: usize = 16;
+    let frames = crate::files::frames("gold-send");
+    let all = analysis("gold-send");
+    let answer = all.packets.iter();
+    let answer = answer.take_while(|it| it.role != Role::Acknowledge).count();
+    let records = frames[..=answer].iter();
+    let length: usize = records.map(|it| RECORD_HEADER + it.ethernet.len()).sum();
+    let cut = FILE_HEADER + length - 10;
+    let analysis = Analysis::read(&bytes("gold-send")[..cut]).expect("the rest");
+    assert_eq!(analysis.packets.len(), answer);
+    assert_eq!(analysis.messages.len(), 1);
+    assert_eq!(analysis.anomalies.len(), 0, "{:?}", analysis.anomalies);
+}

@@ -1,0 +1,45 @@
+//! The options of a connection.
+
+use engine::Access;
+use wire::{AckTimeout, PathMtu, RnrTimer};
+
+/// The options of a connection: address, access rights, timeouts and retries.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectOptions {
+    /// The index of the local GID.
+    pub gid_index: u8,
+    /// The access rights of the peer.
+    pub access: Access,
+    /// The largest payload of a packet; `None` for the MTU of the device.
+    pub path_mtu: Option<PathMtu>,
+    /// How long to wait for an acknowledgement: 4.096 µs times 2 to this power.
+    pub ack_timeout: AckTimeout,
+    /// How often a request without an acknowledgement is retransmitted.
+    pub retry_count: u8,
+    /// How often a request is retried while the peer has no receive posted; 7 means without limit.
+    pub rnr_retry: u8,
+    /// How long the peer waits before it retries when no receive is posted here.
+    pub rnr_timer: RnrTimer,
+    /// How many reads and atomics may be outstanding, in each direction.
+    pub reads: u8,
+    /// The IP traffic class.
+    pub traffic_class: u8,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            gid_index: 0,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+            path_mtu: None,
+            // 134 ms, longer at each retry, four seconds in all: a peer in user space may have to
+            // wait for a CPU.
+            ack_timeout: AckTimeout::new(15).expect("a five-bit code"),
+            retry_count: 7,
+            rnr_retry: 7,
+            rnr_timer: RnrTimer::new(12).expect("a five-bit code"),
+            reads: 16,
+            traffic_class: 0,
+        }
+    }
+}
