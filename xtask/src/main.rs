@@ -17,6 +17,7 @@ mod package;
 mod plan;
 mod programs;
 mod recipes;
+mod registry;
 mod steps;
 mod storm;
 mod style;

@@ -18,6 +18,7 @@ pub(crate) use suite::Suite;
 /// Below the folder of all builds.
 const FOLDER: &str = "debian";
 
+/// Debian's tools require an address, and the project has none: the builder of a package names its own.
 const MAINTAINER: &str = "the Rocinante authors <rocinante@example.invalid>";
 
 /// How the loader calls the versions of the C library that a program asks for.
@@ -74,6 +75,15 @@ pub(crate) fn make(
             .args([&tree, &package]),
     )?;
     Ok(package)
+}
+
+/// The person that Debian's variables name, as for every package that is built on this machine.
+fn maintainer() -> String {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    match (variable("DEBFULLNAME"), variable("DEBEMAIL")) {
+        (Some(name), Some(address)) => format!("{name} <{address}>"),
+        _ => MAINTAINER.to_owned(),
+    }
 }
 
 /// Our version, as the release has it.
@@ -137,13 +147,14 @@ License: Apache-2.0
 fn debian_changelog(suite: Option<Suite>) -> String {
     let version = version(suite);
     let release = suite.map_or("unstable", Suite::name);
+    let maintainer = maintainer();
     format!(
         "\
 rocinante ({version}) {release}; urgency=medium
 
   * What changed is in CHANGELOG.md.gz.
 
- -- {MAINTAINER}  Thu, 01 Jan 2026 00:00:00 +0000
+ -- {maintainer}  Thu, 01 Jan 2026 00:00:00 +0000
 "
     )
 }
@@ -190,12 +201,13 @@ fn control(tree: &Path, architecture: &str, suite: Option<Suite>) -> Result<Stri
     suite.map_or(Ok(()), |suite| suite.admits(minor))?;
     let depends = dependencies(packages, minor);
     let version = version(suite);
+    let maintainer = maintainer();
     Ok(format!(
         "\
 Package: rocinante
 Version: {version}
 Architecture: {architecture}
-Maintainer: {MAINTAINER}
+Maintainer: {maintainer}
 Depends: {depends}
 Installed-Size: {size}
 Section: net

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::command::CommandLine;
 use crate::steps::{Step, Work};
 use crate::{
-    bans, browser, conformance, ecosystem, fuzz, interop, programs, recipes, storm, style, targets,
-    tutorial,
+    bans, browser, conformance, ecosystem, fuzz, interop, programs, recipes, registry, storm,
+    style, targets, tutorial,
 };
 
 /// How much time the run may take.
@@ -19,7 +19,7 @@ pub(crate) enum Pace {
 }
 
 /// Every step, in the order they run.
-pub(crate) const STEP_NAMES: [&str; 19] = [
+pub(crate) const STEP_NAMES: [&str; 20] = [
     "style",
     "format",
     "bans",
@@ -28,6 +28,7 @@ pub(crate) const STEP_NAMES: [&str; 19] = [
     "linkers",
     "targets",
     "docs",
+    "registry",
     "simulator",
     "browser",
     "programs",
@@ -93,6 +94,11 @@ pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
             "docs",
             "the documentation builds and its links lead somewhere",
             docs(),
+        ),
+        Step::new(
+            "registry",
+            "the crates can be published, and so can what they depend on",
+            if_there_is_time(pace, registry::missing, registry::check),
         ),
         Step::new("simulator", "no seed breaks the protocol", simulator(pace)),
         Step::new(
@@ -270,6 +276,7 @@ mod tests {
             let slow = [
                 "linkers",
                 "targets",
+                "registry",
                 "browser",
                 "programs",
                 "storm",
