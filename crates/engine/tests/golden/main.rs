@@ -151,7 +151,7 @@ fn responses_with_path_mtu_4096_equal_the_kernel_s() {
     }
 }
 
-/// About 2500 packets, of which every twentieth request is lost: the same NAKs for the same gaps,
+/// About 300 packets, of which every twentieth request is lost: the same NAKs for the same gaps,
 /// and the same acknowledgements.
 #[test]
 fn responses_to_lost_requests_equal_the_kernel_s() {

@@ -90,7 +90,7 @@ fn json() {
 #[test]
 fn each_lost_request_is_recovered() {
     let analysis = analysis("loss5-requests-send");
-    assert_eq!(analysis.messages.len(), 30);
+    assert_eq!(analysis.messages.len(), 8);
     assert!(
         analysis
             .messages
@@ -116,7 +116,7 @@ fn each_lost_request_is_recovered() {
 #[test]
 fn each_lost_answer_is_requested_again() {
     let analysis = analysis("loss5-responses-read");
-    assert_eq!(analysis.messages.len(), 30);
+    assert_eq!(analysis.messages.len(), 5);
     assert!(
         analysis
             .messages
@@ -143,7 +143,7 @@ fn opcode_counts_equal_those_of_tshark() {
         ("udaddy", &[(100, 2), (101, 6)]),
         (
             "loss5-responses-read",
-            &[(12, 264), (13, 225), (14, 3294), (15, 247)],
+            &[(12, 34), (13, 26), (14, 401), (15, 33)],
         ),
     ];
     for (name, expected) in COUNTS {
