@@ -1,7 +1,6 @@
 //! Awaiting completions, on any executor.
 //!
-//! Tasks don't poll sockets: the device's own thread does, and wakes the tasks whose completion
-//! queues it fills.
+//! Tasks do not poll sockets. The device's thread does, and wakes the tasks that wait for a completion queue.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,13 +11,13 @@ use engine::Completion;
 use crate::completion::CompletionQueue;
 
 impl CompletionQueue {
-    /// The oldest completion, as soon as there is one.
+    /// Waits for the oldest completion.
     pub fn next(&self) -> Next<'_> {
         Next { queue: self }
     }
 }
 
-/// Waits for a completion.
+/// A future of the next completion.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Next<'q> {
@@ -33,7 +32,7 @@ impl Future for Next<'_> {
         if let Some(completion) = driver.take(queue.id()) {
             return Poll::Ready(completion);
         }
-        // First the waker, then the watch and another look: nothing can slip through between.
+        // Register the waker before the second check, so that no completion is missed between them.
         queue.waiting().add_task(context.waker());
         match driver.take_or_watch(queue.id()) {
             Some(completion) => Poll::Ready(completion),

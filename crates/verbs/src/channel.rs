@@ -1,4 +1,4 @@
-//! Completion channels: sleeping until something completes.
+//! Completion channels: waiting for completions of several queues.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -9,44 +9,44 @@ use engine::ObjectError;
 use crate::clock::now;
 use crate::completion::CompletionQueue;
 use crate::context::Context;
-use crate::driver::{Awaited, Bell};
+use crate::driver::{Awaited, Notifier};
 
-/// Tells which of its completion queues got a completion they were armed for.
+/// Receives the notifications of armed completion queues.
 ///
-/// The pattern that loses no wakeup: [arm](CompletionQueue::notify) the queue, poll it until it is
-/// empty, then wait here. The descriptor can be waited for together with others.
+/// To miss no completion: [arm](CompletionQueue::notify) the queue, poll it until it is empty, then
+/// wait here. A program can wait for the descriptor together with others.
 #[derive(Debug)]
 pub struct CompletionChannel {
     context: Context,
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
 }
 
-/// Names a completion queue in the events of its channel.
+/// Identifies a completion queue in the notifications of its channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QueueToken(pub(crate) u64);
 
 impl CompletionChannel {
     pub(crate) fn create(context: &Context) -> Result<Self, ObjectError> {
-        let bell = Bell::new().map_err(|_| ObjectError::Exhausted)?;
+        let notifier = Notifier::new().map_err(|_| ObjectError::Exhausted)?;
         Ok(Self {
             context: context.clone(),
-            bell: Arc::new(bell),
+            notifier: Arc::new(notifier),
         })
     }
 
-    /// A completion queue whose notifications come here.
+    /// Creates a completion queue that notifies this channel.
     pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
-        CompletionQueue::create(&self.context, capacity, Some(&self.bell))
+        CompletionQueue::create(&self.context, capacity, Some(&self.notifier))
     }
 
     /// The oldest notification, if there is one.
     #[must_use]
     pub fn poll(&self) -> Option<QueueToken> {
-        let oldest = self.context.driver().take_notification(&self.bell);
+        let oldest = self.context.driver().take_notification(&self.notifier);
         oldest.map(QueueToken)
     }
 
-    /// The oldest notification; sleeps until there is one.
+    /// Waits for the oldest notification.
     #[must_use]
     pub fn wait(&self) -> QueueToken {
         loop {
@@ -55,14 +55,14 @@ impl CompletionChannel {
             }
             self.context
                 .driver()
-                .sleep(&Awaited::Notification(&self.bell), None);
+                .sleep(&Awaited::Notification(&self.notifier), None);
         }
     }
 
-    /// As [`wait`](Self::wait), but nothing when it takes longer than `patience`.
+    /// As [`wait`](Self::wait), at most for `timeout`.
     #[must_use]
-    pub fn wait_for(&self, patience: Duration) -> Option<QueueToken> {
-        let deadline = now() + patience;
+    pub fn wait_for(&self, timeout: Duration) -> Option<QueueToken> {
+        let deadline = now() + timeout;
         loop {
             if let Some(token) = self.poll() {
                 return Some(token);
@@ -72,16 +72,16 @@ impl CompletionChannel {
             }
             self.context
                 .driver()
-                .sleep(&Awaited::Notification(&self.bell), Some(deadline));
+                .sleep(&Awaited::Notification(&self.notifier), Some(deadline));
         }
     }
 }
 
 impl AsFd for CompletionChannel {
-    /// Readable while there are notifications, and now and then without one: a packet wakes the program
-    /// directly, and only [`poll`](CompletionChannel::poll) finds out what it brought.
+    /// Readable while there are notifications, and sometimes without one: a packet may wake the program
+    /// directly. Then [`poll`](CompletionChannel::poll) handles the packet and may return `None`.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.context.driver().offer_packet_wakeups(&self.bell);
-        self.bell.expose()
+        self.context.driver().offer_packet_wakeups(&self.notifier);
+        self.notifier.expose()
     }
 }

@@ -1,8 +1,8 @@
-//! The one place where the clock is read.
+//! The only module that reads the clock.
 
 use std::time::Instant;
 
-/// Now.
+/// The current time.
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

@@ -1,4 +1,4 @@
-//! Completion queues and channels: learning what became of work requests.
+//! Completion queues.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use engine::{Completion, Id, Notify, ObjectError};
 
 use crate::channel::QueueToken;
 use crate::context::Context;
-use crate::driver::{Awaited, Bell, Driver, WaitSet};
+use crate::driver::{Awaited, Driver, Notifier, WaitSet};
 
-/// Completions, in the order in which they came.
+/// A queue of completions, oldest first.
 ///
-/// Cheap to clone. Polling makes progress by itself: what has arrived is looked at, timers are
-/// served, and answers go out on the caller's thread.
+/// Cheap to clone. Polling makes progress: the caller's thread receives packets, runs timers and sends
+/// responses.
 #[derive(Clone)]
 pub struct CompletionQueue(Arc<Owner>);
 
@@ -23,22 +23,21 @@ struct Owner {
     waiting: Arc<WaitSet>,
 }
 
-/// Before sleeping, a waiting thread looks this long by itself: most answers come sooner than a
-/// thread can be woken.
+/// How long a waiting thread polls before it sleeps. Most responses arrive sooner than a thread can be woken.
 const SPIN: Duration = Duration::from_micros(20);
 
 impl CompletionQueue {
     pub(crate) fn create(
         context: &Context,
         capacity: u32,
-        channel: Option<&Arc<Bell>>,
+        channel: Option<&Arc<Notifier>>,
     ) -> Result<Self, ObjectError> {
         let driver = context.driver();
         let id = driver.call(|device| device.create_completion_queue(capacity))?;
         let waiting = Arc::default();
-        driver.wake_for(id, &waiting);
+        driver.set_wait_set(id, &waiting);
         if let Some(channel) = channel {
-            driver.ring_for(id, channel, token(id));
+            driver.set_notifier(id, channel, token(id));
         }
         Ok(Self(Arc::new(Owner {
             context: context.clone(),
@@ -53,13 +52,13 @@ impl CompletionQueue {
         self.driver().poll(self.0.id)
     }
 
-    /// Appends the completions that are there now, at most `limit`; how many.
+    /// Appends at most `limit` completions that are available now. Returns how many.
     pub fn poll_many(&self, into: &mut Vec<Completion>, limit: usize) -> usize {
         let take = |completion| into.push(completion);
         self.driver().poll_many(self.0.id, limit, take)
     }
 
-    /// The oldest completion; waits for it, first awake and then asleep.
+    /// Waits for the oldest completion: polls first, then sleeps.
     #[must_use]
     pub fn wait(&self) -> Completion {
         loop {
@@ -69,10 +68,10 @@ impl CompletionQueue {
         }
     }
 
-    /// As [`wait`](Self::wait), but nothing when it takes longer than `patience`.
+    /// As [`wait`](Self::wait), at most for `timeout`.
     #[must_use]
-    pub fn wait_for(&self, patience: Duration) -> Option<Completion> {
-        self.wait_until(Some(crate::clock::now() + patience))
+    pub fn wait_for(&self, timeout: Duration) -> Option<Completion> {
+        self.wait_until(Some(crate::clock::now() + timeout))
     }
 
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Completion> {
@@ -95,20 +94,20 @@ impl CompletionQueue {
         Awaited::Completion(self.0.id, &self.0.waiting)
     }
 
-    /// How the events of a channel name this queue.
+    /// The token of this queue in the notifications of its channel.
     #[must_use]
     pub fn token(&self) -> QueueToken {
         QueueToken(token(self.0.id))
     }
 
-    /// Asks for one event in the channel when the next completion comes.
+    /// Arms the queue: the next completion adds one notification to the channel.
     ///
-    /// Completions that are there already do not count: poll once more afterwards.
+    /// Completions that are already in the queue do not count, so poll once more afterwards.
     pub fn notify(&self, notify: Notify) {
         self.driver().arm(self.0.id, notify);
     }
 
-    /// Changes how many completions fit.
+    /// Changes the capacity.
     pub fn resize(&self, capacity: u32) -> Result<(), ObjectError> {
         let id = self.0.id;
         self.driver()
@@ -129,7 +128,7 @@ impl CompletionQueue {
     }
 }
 
-/// A number for a queue that is unique among those that exist.
+/// A number that is unique among the existing queues.
 pub(crate) fn token(queue: Id<engine::CompletionQueue>) -> u64 {
     u64::from(queue.index())
 }
@@ -146,7 +145,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let id = self.id;
         let driver = self.context.driver();
-        driver.forget_bell(id);
+        driver.remove_notifier(id);
         let _ = driver.call(|device| device.destroy_completion_queue(id));
     }
 }

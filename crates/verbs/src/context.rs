@@ -16,15 +16,15 @@ use crate::domain::ProtectionDomain;
 use crate::driver::Driver;
 use crate::opening::{OpenError, Options, device};
 
-/// Whether this process has opened a device.
+/// Whether this process has ever opened a device.
 static OPENED: AtomicBool = AtomicBool::new(false);
 
-/// An open device. Cheap to clone; it closes when its last clone and everything made from it is
-/// gone.
+/// An open device. Cheap to clone. It closes when the last clone and all objects created from it are
+/// dropped.
 #[derive(Clone)]
 pub struct Context(Arc<Open>);
 
-/// What the clones of a context have in common.
+/// The shared part of the clones of a context.
 pub(crate) struct Open {
     driver: Driver,
     device: Device,
@@ -59,67 +59,66 @@ impl Context {
         })))
     }
 
-    /// Its name.
+    /// The device's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.device.name
     }
 
-    /// What is known of it without opening it.
+    /// The device's description.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.0.device
     }
 
-    /// Its addresses, by index; an all-zero one is empty.
+    /// The GID table; an all-zero entry is empty.
     #[must_use]
     pub fn gids(&self) -> &[Gid] {
         &self.0.gids
     }
 
-    /// The largest packet payload of its network.
+    /// The active MTU: the largest payload of a packet.
     #[must_use]
     pub fn active_mtu(&self) -> PathMtu {
         self.0.device.active_mtu
     }
 
-    /// A new protection domain.
+    /// Allocates a protection domain.
     pub fn protection_domain(&self) -> Result<ProtectionDomain, ObjectError> {
         ProtectionDomain::allocate(self)
     }
 
-    /// A new completion queue.
+    /// Creates a completion queue.
     pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, ObjectError> {
         CompletionQueue::create(self, capacity, None)
     }
 
-    /// A channel by which completion queues wake who waits for them.
+    /// Creates a channel for notifications of completion queues.
     pub fn completion_channel(&self) -> Result<CompletionChannel, ObjectError> {
         CompletionChannel::create(self)
     }
 
-    /// The next asynchronous event, if one happened.
+    /// The next asynchronous event, if there is one.
     #[must_use]
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         self.0.driver.poll_event()
     }
 
-    /// The next asynchronous event; waits for it, but not longer than `patience`.
+    /// Waits for the next asynchronous event, at most `timeout`.
     #[must_use]
-    pub fn wait_event(&self, patience: Duration) -> Option<AsyncEvent> {
+    pub fn wait_event(&self, timeout: Duration) -> Option<AsyncEvent> {
         self.0
             .driver
-            .wait_event(Some(crate::clock::now() + patience))
+            .wait_event(Some(crate::clock::now() + timeout))
     }
 
-    /// The file that packets are written to: it may have another name than was asked for, when
-    /// another process writes that one.
+    /// The capture file. Its name differs from the requested one if another process writes that file.
     #[must_use]
     pub fn capture_path(&self) -> Option<PathBuf> {
         self.0.driver.capture_path()
     }
 
-    /// What happened on the wire.
+    /// The device's counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.0.driver.counters()

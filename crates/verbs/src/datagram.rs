@@ -1,4 +1,4 @@
-//! Datagram queue pairs: single packets to anybody who has the key.
+//! Datagram (UD) queue pairs.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,14 +14,14 @@ use crate::queue_pair::{Endpoint, Handle, QueuePairBuilder, SetupError};
 use crate::rdma_cm::{self, Group, ServiceFound};
 use crate::request::Request;
 
-/// A peer's address, checked once: where datagrams go.
+/// The destination of datagrams, validated once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressHandle {
     destination: Destination,
 }
 
 impl AddressHandle {
-    /// The datagram queue pair `queue_pair` at `gid`, reached from our GID number `gid_index`.
+    /// The destination `queue_pair` at `gid`, reached from the local GID with index `gid_index`.
     pub fn new(
         context: &Context,
         gid: Gid,
@@ -66,9 +66,9 @@ impl AddressHandle {
     }
 }
 
-/// A queue pair for datagrams; it needs no connection.
+/// A queue pair for datagrams. It needs no connection.
 ///
-/// Receives begin with 40 bytes of network header.
+/// The first 40 bytes of each receive are for the network header.
 #[derive(Debug)]
 pub struct DatagramQueuePair {
     handle: Handle,
@@ -77,7 +77,7 @@ pub struct DatagramQueuePair {
 }
 
 impl QueuePairBuilder {
-    /// A queue pair for datagrams that lets in who knows `key`.
+    /// Creates a queue pair that accepts datagrams with the Q_Key `key`.
     pub fn datagram(self, key: QueueKey) -> Result<DatagramQueuePair, SetupError> {
         let (handle, options) = self.kind(QueuePairType::Ud).create()?;
         let endpoint = handle.endpoint(options.gid_index)?;
@@ -106,7 +106,7 @@ impl QueuePairBuilder {
 }
 
 impl DatagramQueuePair {
-    /// What a peer must know, besides the key.
+    /// The endpoint for peers. They also need the Q_Key.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         self.endpoint
@@ -117,7 +117,7 @@ impl DatagramQueuePair {
         self.handle.post_send(request.to(to.destination))
     }
 
-    /// Gives it room for a datagram and 40 bytes of network header.
+    /// Posts a receive for a datagram and the 40 bytes of its network header.
     pub fn post_receive(
         &self,
         id: u64,
@@ -126,7 +126,7 @@ impl DatagramQueuePair {
         self.handle.post_receive(id, segments)
     }
 
-    /// Receives what is sent to a multicast group.
+    /// Joins a multicast group.
     pub fn join(&self, group: Gid) -> Result<(), JoinGroupError> {
         let number = self.handle.number;
         let driver = self.handle.domain.driver();
@@ -139,7 +139,7 @@ impl DatagramQueuePair {
         Ok(())
     }
 
-    /// Ends that.
+    /// Leaves a multicast group.
     pub fn leave(&self, group: Gid) -> Result<(), MulticastError> {
         let number = self.handle.number;
         let driver = self.handle.domain.driver();
@@ -163,13 +163,13 @@ impl Drop for DatagramQueuePair {
     }
 }
 
-/// Why a multicast group can't be joined.
+/// Why a multicast group cannot be joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinGroupError {
-    /// The queue pair or the address does not fit.
+    /// The queue pair or the group is not suitable.
     #[error(transparent)]
     Attach(#[from] MulticastError),
-    /// The network does not let us.
+    /// The socket cannot join the group.
     #[error(transparent)]
     Socket(#[from] SocketError),
 }

@@ -1,4 +1,4 @@
-//! Protection domains: what belongs together.
+//! Protection domains.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::driver::Driver;
 use crate::memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
 use crate::queue_pair::QueuePairBuilder;
 
-/// Keeps queue pairs from memory that was not registered for them.
+/// A protection domain: its queue pairs can only access its own memory.
 ///
-/// Cheap to clone; it ends when its last clone and everything made from it is gone.
+/// Cheap to clone. It is freed when the last clone and all objects created from it are dropped.
 #[derive(Clone)]
 pub struct ProtectionDomain(Arc<Owner>);
 
@@ -31,7 +31,7 @@ impl ProtectionDomain {
         })))
     }
 
-    /// Registers `length` bytes of zeroes.
+    /// Allocates and registers `length` bytes, all zero.
     pub fn register(&self, length: usize, access: Access) -> Result<MemoryRegion, MemoryError> {
         MemoryRegion::register(self, length, access)
     }
@@ -61,7 +61,7 @@ impl ProtectionDomain {
         OwnedRegion::register(self, memory, access)
     }
 
-    /// Allocates memory on the device and registers it; its addresses begin at 0.
+    /// Allocates device memory and registers it. Its addresses start at 0.
     pub fn register_on_device(
         &self,
         length: usize,
@@ -75,13 +75,13 @@ impl ProtectionDomain {
         MemoryWindow::allocate(self, kind)
     }
 
-    /// Begins to describe a queue pair whose requests complete in `completions`.
+    /// A builder for a queue pair whose requests complete in `completions`.
     #[must_use]
     pub fn queue_pair(&self, completions: &CompletionQueue) -> QueuePairBuilder {
         QueuePairBuilder::new(self, completions)
     }
 
-    /// The device it belongs to.
+    /// The device of this domain.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.0.context

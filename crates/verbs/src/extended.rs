@@ -1,7 +1,7 @@
 //! Extended reliable connections (XRC): one connection for all processes of a machine.
 //!
-//! The sending end names, with each request, the shared receive queue that its message goes to; the
-//! receiving end is only a target and has no queue of its own.
+//! Each request of the initiator names the shared receive queue of its message. The target has no queue of
+//! its own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::queue_pair::{Endpoint, Handle, Prepared, QueuePairBuilder, SetupError
 use crate::request::Request;
 use crate::shared_receive::SharedReceiveQueue;
 
-/// Holds receive queues and the targets that may fill them. Cheap to clone.
+/// An XRC domain: shared receive queues and the targets that use them. Cheap to clone.
 #[derive(Clone)]
 pub struct XrcDomain(Arc<OpenDomain>);
 
@@ -26,7 +26,7 @@ struct OpenDomain {
 }
 
 impl Context {
-    /// A new XRC domain.
+    /// Opens an XRC domain.
     pub fn xrc_domain(&self) -> Result<XrcDomain, ObjectError> {
         let id = self.driver().call(engine::Device::open_xrc_domain)?;
         Ok(XrcDomain(Arc::new(OpenDomain {
@@ -54,10 +54,10 @@ impl Drop for OpenDomain {
     }
 }
 
-/// A receive queue that peers name by its number.
+/// A shared receive queue that peers address by its number.
 #[derive(Debug)]
 pub struct XrcReceiveQueue {
-    // Before what it stands on: it must go first.
+    // Dropped before the objects that it uses.
     queue: SharedReceiveQueue,
     number: Qpn,
     _xrc_domain: XrcDomain,
@@ -65,7 +65,7 @@ pub struct XrcReceiveQueue {
 }
 
 impl ProtectionDomain {
-    /// A receive queue for the targets of an XRC domain; its receives complete in `completions`.
+    /// Creates a receive queue for the targets of an XRC domain. Its receives complete in `completions`.
     pub fn xrc_receive_queue(
         &self,
         xrc_domain: &XrcDomain,
@@ -91,13 +91,13 @@ impl ProtectionDomain {
 }
 
 impl XrcReceiveQueue {
-    /// How peers name it.
+    /// Its number, for peers.
     #[must_use]
     pub fn number(&self) -> Qpn {
         self.number
     }
 
-    /// Gives room for a message.
+    /// Posts a receive.
     pub fn post_receive(
         &self,
         id: u64,
@@ -107,22 +107,22 @@ impl XrcReceiveQueue {
     }
 }
 
-/// The sending end before it knows its peer.
+/// An initiator that is not connected yet.
 #[derive(Debug)]
 pub struct PreparedInitiator(Prepared);
 
-/// The sending end.
+/// A connected initiator, which sends.
 #[derive(Debug)]
 pub struct XrcInitiator(Handle);
 
-/// The receiving end before it knows its peer.
+/// A target that is not connected yet.
 #[derive(Debug)]
 pub struct PreparedTarget {
     prepared: Prepared,
     domain: XrcDomain,
 }
 
-/// The receiving end: it only has to exist.
+/// A connected target. It must exist for messages to be received.
 #[derive(Debug)]
 pub struct XrcTarget {
     _handle: Handle,
@@ -130,13 +130,13 @@ pub struct XrcTarget {
 }
 
 impl QueuePairBuilder {
-    /// The sending end of an extended reliable connection.
+    /// Creates the initiator of an extended reliable connection.
     pub fn xrc_initiator(self) -> Result<PreparedInitiator, SetupError> {
         self.prepare(QueuePairType::XrcInitiator)
             .map(PreparedInitiator)
     }
 
-    /// The receiving end of an extended reliable connection.
+    /// Creates the target of an extended reliable connection.
     pub fn xrc_target(self, domain: &XrcDomain) -> Result<PreparedTarget, SetupError> {
         let prepared = self
             .xrc_domain(domain.0.id)
@@ -149,7 +149,7 @@ impl QueuePairBuilder {
 }
 
 impl PreparedInitiator {
-    /// What the peer must know.
+    /// The endpoint for the peer.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         self.0.endpoint()
@@ -162,14 +162,14 @@ impl PreparedInitiator {
 }
 
 impl XrcInitiator {
-    /// Asks for something to be done, in the name of the peer's receive queue `to`.
+    /// Posts a request for the peer's shared receive queue `to`.
     pub fn post(&self, to: Qpn, request: Request) -> Result<(), PostError> {
         self.0.post_send(request.naming_receive_queue(to))
     }
 }
 
 impl PreparedTarget {
-    /// What the peer must know.
+    /// The endpoint for the peer.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         self.prepared.endpoint()

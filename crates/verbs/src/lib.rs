@@ -93,11 +93,11 @@ mod completion;
 mod connection;
 mod context;
 mod datagram;
+mod diagnostics;
 mod domain;
 mod driver;
 mod extended;
 mod memory;
-mod narrator;
 mod opening;
 mod queue_pair;
 pub mod raw;
@@ -115,12 +115,12 @@ pub use connection::{
 };
 pub use context::Context;
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
+pub use diagnostics::explain;
 pub use domain::ProtectionDomain;
 pub use extended::{
     PreparedInitiator, PreparedTarget, XrcDomain, XrcInitiator, XrcReceiveQueue, XrcTarget,
 };
 pub use memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
-pub use narrator::explain;
 pub use opening::{OpenError, Options, device, device_at, devices};
 pub use queue_pair::{
     ConnectOptions, Endpoint, EndpointParseError, Prepared, QueuePair, QueuePairBuilder, SetupError,

@@ -1,4 +1,4 @@
-//! Registered memory: regions, on-device memory, windows.
+//! Memory regions, device memory and memory windows.
 //!
 //! Peers may write registered memory at any time, so it is no Rust slice while the device can reach
 //! it. It is read and written by copies of atomic words, without the device's lock.
@@ -19,10 +19,9 @@ use crate::request::Request;
 
 pub use owned::{OwnedRegion, RegisterError};
 
-/// Memory that queue pairs may use.
+/// Registered memory, for queue pairs of its protection domain.
 ///
-/// Dropping it deregisters it and closes the windows that are bound to it: work requests under way
-/// that still need it fail. A region that is forgotten stays registered, and its memory allocated.
+/// Dropping it deregisters it and unbinds its windows. Outstanding work requests that use it fail. A region that is forgotten stays registered, and its memory allocated.
 pub struct MemoryRegion {
     domain: ProtectionDomain,
     buffer: Arc<Buffer>,
@@ -84,10 +83,10 @@ impl MemoryRegion {
         self.buffer.is_empty()
     }
 
-    /// A part of it, for work requests: `memory.slice(..8)`.
+    /// A part of the region, for work requests: `memory.slice(..8)`.
     ///
     /// # Panics
-    /// If the range is not inside, or longer than a segment can be (4 GiB less one byte).
+    /// If the range exceeds the region, or a segment (4 GiB less one byte).
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Segment {
         let range = within(range, self.len());
@@ -98,13 +97,13 @@ impl MemoryRegion {
         }
     }
 
-    /// All of it, for work requests.
+    /// The whole region, for work requests.
     #[must_use]
     pub fn all(&self) -> Segment {
         self.slice(..)
     }
 
-    /// What a peer must know to reach it from `offset` on.
+    /// Address and key of the region from `offset` on, for the peer.
     #[must_use]
     pub fn remote(&self, offset: usize) -> Remote {
         Remote {
@@ -113,13 +112,13 @@ impl MemoryRegion {
         }
     }
 
-    /// Copies bytes out of it.
+    /// Copies bytes from the region.
     ///
     /// A peer may write the same bytes meanwhile. Then each aligned 8-byte word is from before or after
     /// that write. A completion orders the copies: what it tells about is seen whole.
     ///
     /// # Panics
-    /// If they are not inside.
+    /// If they exceed the region.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.buffer.read(offset, into);
     }
@@ -127,7 +126,7 @@ impl MemoryRegion {
     /// Copies bytes into it, as [`read`](Self::read) copies them out.
     ///
     /// # Panics
-    /// If they are not inside.
+    /// If they exceed the region.
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.buffer.write(offset, from);
     }
@@ -163,10 +162,10 @@ impl MemoryRegion {
             .call(|device| device.reregister(key, None, memory, None))
     }
 
-    /// A copy of a part of it.
+    /// A copy of a part of the region.
     ///
     /// # Panics
-    /// If the range is not inside.
+    /// If the range exceeds the region.
     #[must_use]
     pub fn to_vec(&self, range: impl RangeBounds<usize>) -> Vec<u8> {
         let range = within(range, self.len());
@@ -194,7 +193,7 @@ impl Drop for Lent<'_> {
 /// The bounds of a range in memory of `length` bytes.
 ///
 /// # Panics
-/// If the range is not inside.
+/// If the range exceeds the region.
 fn within(range: impl RangeBounds<usize>, length: usize) -> Range<usize> {
     let start = match range.start_bound() {
         Bound::Included(&start) => start,
@@ -230,7 +229,8 @@ impl Drop for MemoryRegion {
     }
 }
 
-/// A second key to a part of a region, with rights of its own, that can be taken back quickly.
+/// A memory window: a second key for a part of a region, with its own access rights. It can be invalidated
+/// quickly.
 #[derive(Debug)]
 pub struct MemoryWindow {
     domain: ProtectionDomain,
@@ -254,11 +254,11 @@ impl MemoryWindow {
         })
     }
 
-    /// The request that binds it to a part of a region. Post it to a queue pair; when it has
-    /// completed, [`remote_key`](Self::remote_key) gives the key for the peer.
+    /// A request that binds the window to a part of a region. Post it to a queue pair. After its completion
+    /// [`remote_key`](Self::remote_key) returns the key for the peer.
     ///
     /// # Panics
-    /// If the range is not inside of the region.
+    /// If the range exceeds the region.
     #[must_use]
     pub fn bind(
         &self,
@@ -280,13 +280,13 @@ impl MemoryWindow {
         })
     }
 
-    /// The key that opens it now.
+    /// The current key.
     #[must_use]
     pub fn remote_key(&self) -> Key {
         let key = self.key;
         self.domain
             .driver()
-            .tell(|device| device.window_key(key))
+            .call_without_transmit(|device| device.window_key(key))
             .expect("a window lives as long as its handle")
     }
 

@@ -1,4 +1,4 @@
-//! Which devices there are, how they are opened, and why that fails.
+//! Devices of this machine, and the options to open one.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,23 +9,24 @@ use net::fault::FaultError;
 use net::interface::{Device, DeviceError};
 use net::share::JoinError;
 
-/// How a device is opened.
+/// Options to open a device.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Writes every packet to this file.
+    /// The capture file for all packets.
     pub capture: Option<PathBuf>,
-    /// Breaks packets on purpose, as `ROCI_FAULT` says it.
+    /// Faults to inject, in the format of `ROCI_FAULT`.
     pub faults: Option<String>,
-    /// Whether the kernel may cut batches into packets; much faster.
+    /// Whether the kernel segments batches into packets, which is much faster.
     pub segmentation: bool,
-    /// Whether packets to other processes of this user and machine may go through memory instead of
-    /// sockets, if those allow it too: several times as fast, and invisible on the interface.
+    /// Whether packets to other processes of this user and machine may go through shared memory instead of
+    /// sockets, if those processes allow it, too. It is several times as fast, but captures on the interface
+    /// do not show these packets.
     pub shortcut: bool,
-    /// Says on stderr what went wrong and what to do, a short paragraph each time. See
+    /// Whether to explain failures on stderr: what happened, why, and what to do. See
     /// [`explain`](crate::explain()) for all devices of a process.
     pub explain: bool,
-    /// Whether the peers of connections are told when this process dies without closing them. That
-    /// takes a second, very small process, which starts with the first connection.
+    /// Whether peers get an exit notice when this process dies without closing its connections. This
+    /// needs a second, very small process, which starts with the first connection.
     pub watcher: bool,
 }
 
@@ -43,7 +44,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What the environment asks for: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT=1`,
+    /// Options from the environment: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT=1`,
     /// `ROCI_WATCHER=0`, and `ROCI_EXPLAIN=1` (or the program, with [`explain`](crate::explain())).
     #[must_use]
     pub fn from_env() -> Self {
@@ -53,46 +54,46 @@ impl Options {
             faults: text("ROCI_FAULT"),
             segmentation: text("ROCI_GSO").is_none_or(|value| value != "0"),
             shortcut: text("ROCI_SHORTCUT").is_some_and(|value| value != "0"),
-            explain: crate::narrator::is_wanted(),
+            explain: crate::diagnostics::is_enabled(),
             watcher: text("ROCI_WATCHER").is_none_or(|value| value != "0"),
         }
     }
 }
 
-/// Why a device can't be opened.
+/// Why a device cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is no such device.
+    /// The devices cannot be listed, or the name is invalid.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Its name is not among the devices.
+    /// No device has this name.
     #[error(
         "there is no device `{name}`; give an interface, an address or one of: {}",
         known.join(", ")
     )]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The names of all devices.
         known: Vec<String>,
     },
-    /// Its addresses can't be used.
+    /// An address cannot be used.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// The capture can't be written.
+    /// The capture file cannot be written.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// The faults can't be understood.
+    /// The faults cannot be parsed.
     #[error(transparent)]
     Fault(#[from] FaultError),
-    /// The system refuses something basic.
-    #[error("the system refuses a thread, an event counter or random numbers: {0}")]
+    /// A system call failed.
+    #[error("the system does not provide a thread, a descriptor or random numbers: {0}")]
     System(#[source] io::Error),
 }
 
-/// The devices of this machine: what `ROCI_DEVICES` lists, or else the user's links and every
-/// interface that is up and has an address. Loopback is one of them only if no other interface is
-/// connected; [`device`] finds it by its name.
+/// The devices of this machine: those in `ROCI_DEVICES`, or else the user's links and every interface that
+/// is up and has an address. Loopback is included only if no other interface is connected; [`device`] always
+/// finds it by name.
 pub fn devices() -> Result<Vec<Device>, OpenError> {
     Ok(net::interface::from_env()?)
 }
@@ -103,7 +104,7 @@ pub fn device_at(address: IpAddr) -> Result<Option<Device>, OpenError> {
     Ok(reachable.find(|device| device.gid_of(address).is_some()))
 }
 
-/// The device of this name; an interface or an address is one too, without being listed.
+/// The device with this name. The name of an interface or an address is also valid, even if it is not listed.
 pub fn device(name: &str) -> Result<Device, OpenError> {
     let mut reachable = net::interface::reachable()?.into_iter();
     if let Some(device) = reachable.find(|device| device.name == name) {

@@ -1,8 +1,8 @@
-//! The device without handles: for who brings his own.
+//! The device without handles.
 //!
-//! The C libraries keep their objects by number and in the application's memory, so they talk to the
-//! engine directly, behind the driver's lock. Whoever ends an object here that one of this crate's
-//! handles stands for makes that handle panic; nothing here is unsound.
+//! The C libraries keep their objects by number and in the application's memory, so they call the
+//! engine directly, under the driver's lock. If an object of a handle of this crate is destroyed here,
+//! the handle panics when it is used; nothing here is unsound.
 
 use std::fmt;
 use std::io;
@@ -14,10 +14,10 @@ use net::socket::SocketError;
 use wire::{Gid, Qpn};
 
 use crate::context::Context;
-pub use crate::driver::Bell;
+pub use crate::diagnostics::Misuse;
+use crate::diagnostics::Problem;
+pub use crate::driver::Notifier;
 use crate::driver::{Awaited, Driver};
-pub use crate::narrator::Misuse;
-use crate::narrator::News;
 
 /// An open device, object by object.
 pub struct Raw<'c>(&'c Driver);
@@ -28,7 +28,7 @@ impl fmt::Debug for Raw<'_> {
     }
 }
 
-/// Whether this process has opened a device, whether or not it is open still.
+/// Whether this process has ever opened a device.
 #[must_use]
 pub fn was_opened() -> bool {
     Context::was_opened()
@@ -41,7 +41,7 @@ impl Context {
         Raw(self.driver())
     }
 
-    /// The device as it was when it was opened.
+    /// The device's description at the time it was opened.
     #[must_use]
     pub fn description(&self) -> &net::interface::Device {
         self.device()
@@ -57,33 +57,33 @@ impl crate::CompletionQueue {
 }
 
 impl Raw<'_> {
-    /// Does something to the engine and sends what comes of it, on this thread.
+    /// Calls the engine and transmits the resulting packets on this thread.
     pub fn call<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         self.0.call(work)
     }
 
-    /// Does something to a queue pair that may be its end; first sends what it owes its peer.
+    /// Calls the engine to modify or destroy a queue pair. Deferred acknowledgements are sent first.
     pub fn change<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         self.0.change(work)
     }
 
-    /// Does something to the engine that gives it nothing to send, such as posting a receive.
-    pub fn tell<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
-        self.0.tell(work)
+    /// Calls the engine with an operation that has nothing to send, such as posting a receive.
+    pub fn call_without_transmit<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+        self.0.call_without_transmit(work)
     }
 
-    /// Keeps the device from touching memory meanwhile.
+    /// Runs `work` while the device does not access memory.
     pub fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
         self.0.exclusively(work)
     }
 
-    /// Asks for one notification when the next completion comes.
+    /// Requests one notification for the next completion.
     pub fn arm(&self, queue: Id<CompletionQueue>, notify: Notify) {
         self.0.arm(queue, notify);
     }
 
-    /// Hands out the completions that are there now, at most `limit`; how many. When there is none,
-    /// first looks at what has arrived.
+    /// Passes at most `limit` completions to `take` and returns how many. If there is none, receives
+    /// packets first.
     pub fn poll(
         &self,
         queue: Id<CompletionQueue>,
@@ -93,49 +93,53 @@ impl Raw<'_> {
         self.0.poll_many(queue, limit, take)
     }
 
-    /// Which bell rings, and for whom, when a completion queue that was armed gets its completion.
-    pub fn ring_for(&self, queue: Id<CompletionQueue>, bell: &Arc<Bell>, whom: u64) {
-        self.0.ring_for(queue, bell, whom);
+    /// Sets the notifier and the token for notifications of a completion queue.
+    pub fn set_notifier(&self, queue: Id<CompletionQueue>, notifier: &Arc<Notifier>, token: u64) {
+        self.0.set_notifier(queue, notifier, token);
     }
 
-    /// Ends that.
-    pub fn forget_bell(&self, queue: Id<CompletionQueue>) {
-        self.0.forget_bell(queue);
+    /// Removes the notifier of a completion queue.
+    pub fn remove_notifier(&self, queue: Id<CompletionQueue>) {
+        self.0.remove_notifier(queue);
     }
 
-    /// The oldest notification of a channel. If packets wake its program, first looks at what has arrived.
+    /// The oldest notification of a channel. If packets wake its program, receives packets first.
     #[must_use]
-    pub fn take_notification(&self, bell: &Arc<Bell>) -> Option<u64> {
-        self.0.take_notification(bell)
+    pub fn take_notification(&self, notifier: &Arc<Notifier>) -> Option<u64> {
+        self.0.take_notification(notifier)
     }
 
-    /// The program takes it (or not) that the descriptor of a channel is readable without a notification.
-    /// If so, packets wake it directly.
-    pub fn set_packet_wakeups(&self, bell: &Arc<Bell>, taken: bool) {
-        if taken {
-            self.0.offer_packet_wakeups(bell);
+    /// Sets whether the program accepts a readable descriptor without a notification. If so, packets wake it
+    /// directly.
+    pub fn set_packet_wakeups(&self, notifier: &Arc<Notifier>, accepted: bool) {
+        if accepted {
+            self.0.offer_packet_wakeups(notifier);
         } else {
-            self.0.withdraw_packet_wakeups(bell);
+            self.0.withdraw_packet_wakeups(notifier);
         }
     }
 
-    /// The program has taken a notification. If its channel is non-blocking, packets wake it directly from now
-    /// on; a readable descriptor still means a notification, be it an extra one.
-    pub fn promise_packet_wakeups(&self, bell: &Arc<Bell>, is_nonblocking: impl Fn() -> bool) {
-        self.0.promise_packet_wakeups(bell, is_nonblocking);
+    /// Reports that the program has taken a notification. If its channel is non-blocking, packets wake it
+    /// directly from now on. A readable descriptor still means a notification, perhaps an extra one.
+    pub fn promise_packet_wakeups(
+        &self,
+        notifier: &Arc<Notifier>,
+        is_nonblocking: impl Fn() -> bool,
+    ) {
+        self.0.promise_packet_wakeups(notifier, is_nonblocking);
     }
 
-    /// Sleeps until the bell rings or the time has come, and serves the device meanwhile. A signal
-    /// ends it, too; whether one did. It may end for nothing: the caller looks again. An error if the
-    /// program has closed descriptors of the device.
-    pub fn sleep(&self, bell: &Bell, until: Option<Instant>) -> io::Result<bool> {
-        self.0.try_sleep(&Awaited::Notification(bell), until)
+    /// Sleeps until there is a notification, the deadline passes or a signal arrives, and serves the device
+    /// meanwhile. Returns whether a signal arrived. Wake-ups may be spurious: the caller checks again. Fails
+    /// if the program has closed the device's descriptors.
+    pub fn sleep(&self, notifier: &Notifier, until: Option<Instant>) -> io::Result<bool> {
+        self.0.try_sleep(&Awaited::Notification(notifier), until)
     }
 
-    /// The bell that rings for asynchronous events; `answer` is done by taking one.
+    /// The notifier for asynchronous events. [`poll_event`](Self::poll_event) takes the notification.
     #[must_use]
-    pub fn event_bell(&self) -> Option<Arc<Bell>> {
-        self.0.event_bell()
+    pub fn event_notifier(&self) -> Option<Arc<Notifier>> {
+        self.0.event_notifier()
     }
 
     /// The next asynchronous event, if one happened.
@@ -144,27 +148,27 @@ impl Raw<'_> {
         self.0.poll_event()
     }
 
-    /// Takes back the asynchronous events of an object that is gone.
+    /// Removes the asynchronous events of a destroyed object.
     pub fn forget_events(&self, gone: impl Fn(&AsyncEvent) -> bool) {
         self.0.forget_events(gone);
     }
 
-    /// Receives what is sent to a group, for one more queue pair.
+    /// Joins a multicast group, for one more queue pair.
     pub fn join(&self, group: Gid) -> Result<(), SocketError> {
         self.0.join(group)
     }
 
-    /// Ends that, for one queue pair.
+    /// Leaves a multicast group, for one queue pair.
     pub fn leave(&self, group: Gid) {
         self.0.leave(group);
     }
 
-    /// Explains to the user why a call is refused, if he wants to know.
+    /// Reports why a call fails, if explanations are enabled.
     pub fn explain(&self, queue_pair: Option<Qpn>, misuse: Misuse) {
-        self.0.remark(News::Misuse(queue_pair, misuse));
+        self.0.report(Problem::Misuse(queue_pair, misuse));
     }
 
-    /// Whether a fork made this copy: the device stays with the parent.
+    /// Whether this is the copy in a forked child. The device stays with the parent.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
         self.0.is_inherited()

@@ -1,9 +1,9 @@
-//! Work requests, as sentences: what, with which data, how.
+//! Builders of work requests.
 
 use engine::{Destination, Payload, Remote, Segment, SendFlags, SendRequest, Work};
 use wire::{FlushPlacement, FlushRange, Key, Qpn};
 
-/// Something to ask of a queue pair.
+/// A send request.
 ///
 /// ```
 /// use rocinante::Request;
@@ -14,43 +14,43 @@ use wire::{FlushPlacement, FlushRange, Key, Qpn};
 pub struct Request(SendRequest);
 
 impl Request {
-    /// Puts data into the peer's next receive.
+    /// SEND: puts data into the peer's next receive.
     #[must_use]
     pub fn send() -> Self {
         Self::of(Work::Send)
     }
 
-    /// SEND whose receive completion shows four bytes.
+    /// SEND with immediate: the peer's completion has four bytes of immediate data.
     #[must_use]
     pub fn send_with_immediate(immediate: [u8; 4]) -> Self {
         Self::of(Work::SendImmediate(immediate))
     }
 
-    /// SEND that also invalidates a memory window of the peer's.
+    /// SEND with invalidate: also invalidates a key of the peer.
     #[must_use]
     pub fn send_with_invalidate(key: Key) -> Self {
         Self::of(Work::SendInvalidate(key))
     }
 
-    /// Puts data into the peer's memory.
+    /// RDMA WRITE: writes data to the peer's memory.
     #[must_use]
     pub fn write(remote: Remote) -> Self {
         Self::of(Work::Write(remote))
     }
 
-    /// WRITE that then consumes a receive whose completion shows four bytes.
+    /// RDMA WRITE with immediate: also consumes a receive, whose completion has four bytes of immediate data.
     #[must_use]
     pub fn write_with_immediate(remote: Remote, immediate: [u8; 4]) -> Self {
         Self::of(Work::WriteImmediate(remote, immediate))
     }
 
-    /// Gets data from the peer's memory.
+    /// RDMA READ: reads data from the peer's memory.
     #[must_use]
     pub fn read(remote: Remote) -> Self {
         Self::of(Work::Read(remote))
     }
 
-    /// Replaces eight bytes of the peer's if they are what is expected, and gets what they were.
+    /// Compare-and-swap of eight bytes at the peer. Returns the previous value.
     #[must_use]
     pub fn compare_swap(remote: Remote, compare: u64, swap: u64) -> Self {
         Self::of(Work::CompareSwap {
@@ -60,19 +60,19 @@ impl Request {
         })
     }
 
-    /// Adds to eight bytes of the peer's, and gets what they were.
+    /// Fetch-and-add to eight bytes at the peer. Returns the previous value.
     #[must_use]
     pub fn fetch_add(remote: Remote, add: u64) -> Self {
         Self::of(Work::FetchAdd { remote, add })
     }
 
-    /// Writes eight bytes of the peer's at once.
+    /// Atomic write of eight bytes at the peer.
     #[must_use]
     pub fn atomic_write(remote: Remote) -> Self {
         Self::of(Work::AtomicWrite(remote))
     }
 
-    /// Makes earlier writes visible or durable at the peer.
+    /// Flush: makes earlier writes visible or persistent at the peer.
     #[must_use]
     pub fn flush(
         remote: Remote,
@@ -88,7 +88,7 @@ impl Request {
         })
     }
 
-    /// Makes a type-2 memory window of this side's unusable.
+    /// Local invalidate of a type 2 memory window.
     #[must_use]
     pub fn invalidate(key: Key) -> Self {
         Self::of(Work::LocalInvalidate(key))
@@ -98,7 +98,7 @@ impl Request {
         Self(SendRequest::new(0, work))
     }
 
-    /// With this piece of registered memory; several pieces are one message.
+    /// Adds a segment of registered memory. Several segments make one message.
     #[must_use]
     pub fn data(mut self, segment: Segment) -> Self {
         match &mut self.0.payload {
@@ -110,34 +110,34 @@ impl Request {
         self
     }
 
-    /// With a copy of these bytes, which need not be registered.
+    /// Sends a copy of these bytes, which need not be registered.
     #[must_use]
     pub fn inline(self, bytes: &[u8]) -> Self {
         Self(self.0.inline(bytes))
     }
 
-    /// Under this number, which its completion will show.
+    /// Sets the id (`wr_id`) that its completion has.
     #[must_use]
     pub fn id(mut self, id: u64) -> Self {
         self.0.id = id;
         self
     }
 
-    /// Without a completion if it succeeds.
+    /// Unsignaled: no completion on success.
     #[must_use]
     pub fn unsignaled(mut self) -> Self {
         self.0.flags.remove(SendFlags::SIGNALED);
         self
     }
 
-    /// Only after all earlier reads and atomics.
+    /// Fence: starts after all earlier reads and atomics are completed.
     #[must_use]
     pub fn fenced(mut self) -> Self {
         self.0.flags.insert(SendFlags::FENCE);
         self
     }
 
-    /// Waking a peer that waits for solicited completions.
+    /// Solicited event: wakes a peer that waits for solicited completions.
     #[must_use]
     pub fn solicited(mut self) -> Self {
         self.0.flags.insert(SendFlags::SOLICITED);

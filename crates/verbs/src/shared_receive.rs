@@ -1,4 +1,4 @@
-//! Shared receive queues: room for messages of several queue pairs.
+//! Shared receive queues.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use wire::Qpn;
 
 use crate::domain::ProtectionDomain;
 
-/// Receives that several queue pairs take from. Cheap to clone.
+/// A receive queue that several queue pairs share. Cheap to clone.
 #[derive(Clone)]
 pub struct SharedReceiveQueue(Arc<Owner>);
 
@@ -19,7 +19,7 @@ struct Owner {
 }
 
 impl ProtectionDomain {
-    /// A receive queue for several queue pairs.
+    /// Creates a shared receive queue.
     pub fn shared_receive_queue(
         &self,
         capacity: u32,
@@ -49,14 +49,14 @@ impl SharedReceiveQueue {
         })))
     }
 
-    /// How peers name it, if it is for XRC.
+    /// Its number for peers, if it is for XRC.
     pub(crate) fn number(&self) -> Option<Qpn> {
         let id = self.0.id;
         let driver = self.0.domain.driver();
-        driver.tell(|device| device.shared_receive_queue(id)?.number())
+        driver.call_without_transmit(|device| device.shared_receive_queue(id)?.number())
     }
 
-    /// Gives room for a message.
+    /// Posts a receive.
     pub fn post_receive(
         &self,
         id: u64,
@@ -66,10 +66,10 @@ impl SharedReceiveQueue {
         self.0
             .domain
             .driver()
-            .tell(|device| device.post_shared_receive(queue, request))
+            .call_without_transmit(|device| device.post_shared_receive(queue, request))
     }
 
-    /// Asks for one event when fewer than `limit` receives are left; 0 takes that back.
+    /// Arms the limit: one event when fewer than `limit` receives are left; 0 disarms it.
     pub fn notify_below(&self, limit: u32) -> Result<(), ObjectError> {
         let id = self.0.id;
         self.0

@@ -10,7 +10,7 @@ use rocinante::{
     Listener, MemoryRegion, ProtectionDomain, Qpn, Request, Status,
 };
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What one end needs besides the connection.
 struct Side {
@@ -39,7 +39,7 @@ impl Side {
     }
 
     fn succeeds(&self) {
-        let completion = self.completions.wait_for(PATIENCE).expect("a completion");
+        let completion = self.completions.wait_for(TIMEOUT).expect("a completion");
         assert_eq!(completion.status, Status::Success);
     }
 }
@@ -81,15 +81,15 @@ fn a_client_that_never_confirms_does_not_keep_the_next_one_waiting() {
     let channel = EventChannel::new().unwrap();
     let silent = channel.create(PortSpace::Tcp);
     silent
-        .resolve_address(Some(beside(address)), address, PATIENCE)
+        .resolve_address(Some(beside(address)), address, TIMEOUT)
         .unwrap();
     assert_eq!(channel.wait().kind, EventKind::AddressResolved);
-    silent.resolve_route(PATIENCE).unwrap();
+    silent.resolve_route(TIMEOUT).unwrap();
     assert_eq!(channel.wait().kind, EventKind::RouteResolved);
     let parameters = Parameters::new(Qpn::new(0x77));
     silent.connect(&parameters).unwrap();
 
-    let request = listener.wait_for(PATIENCE).expect("a request");
+    let request = listener.wait_for(TIMEOUT).expect("a request");
     let side = Side::at(request.context());
     let prepared = request.prepare(side.queue_pair()).unwrap();
     let refused = prepared.timeout(Duration::from_millis(100)).accept(b"");
@@ -117,7 +117,7 @@ fn a_client_finds_its_server_and_both_can_post() {
         let (side, connection) = accept(request, b"welcome");
         side.succeeds();
         assert_eq!(side.memory.to_vec(0..4), b"ping");
-        assert!(connection.wait_disconnected(PATIENCE));
+        assert!(connection.wait_disconnected(TIMEOUT));
     });
     let (side, connection) = connect(address, b"hello").unwrap();
     assert_eq!(&connection.private_data()[..7], b"welcome");
@@ -125,7 +125,7 @@ fn a_client_finds_its_server_and_both_can_post() {
     connection.post(Request::send().inline(b"ping")).unwrap();
     side.succeeds();
     connection.disconnect().unwrap();
-    assert!(connection.wait_disconnected(PATIENCE));
+    assert!(connection.wait_disconnected(TIMEOUT));
     server.join().unwrap();
 }
 
@@ -142,7 +142,7 @@ fn over_ipv6_as_well_and_with_a_port_of_our_choice() {
     let (side, connection) = connect(address, b"").unwrap();
     connection.post(Request::send().inline(b"six")).unwrap();
     side.succeeds();
-    assert!(connection.wait_disconnected(PATIENCE));
+    assert!(connection.wait_disconnected(TIMEOUT));
     server.join().unwrap();
 }
 
@@ -207,17 +207,17 @@ fn a_server_takes_no_more_reads_than_its_client_offers() {
     let channel = EventChannel::new().unwrap();
     let client = channel.create(PortSpace::Tcp);
     client
-        .resolve_address(Some(beside(address)), address, PATIENCE)
+        .resolve_address(Some(beside(address)), address, TIMEOUT)
         .unwrap();
     assert_eq!(channel.wait().kind, EventKind::AddressResolved);
-    client.resolve_route(PATIENCE).unwrap();
+    client.resolve_route(TIMEOUT).unwrap();
     assert_eq!(channel.wait().kind, EventKind::RouteResolved);
     let mut parameters = Parameters::new(Qpn::new(0x77));
     parameters.responder_resources = 2;
     parameters.initiator_depth = 3;
     client.connect(&parameters).unwrap();
 
-    let request = listener.wait_for(PATIENCE).expect("a request");
+    let request = listener.wait_for(TIMEOUT).expect("a request");
     let side = Side::at(request.context());
     let prepared = request.prepare(side.queue_pair()).unwrap();
     let refused = prepared.timeout(Duration::from_millis(100)).accept(b"");
@@ -242,7 +242,7 @@ fn a_server_is_told_when_the_client_cannot_use_its_answer() {
     listener.bind(address).unwrap();
     listener.listen(1).unwrap();
     let client = thread::spawn(move || connect(address, b"").map(drop));
-    let event = channel.wait_for(PATIENCE).expect("a request");
+    let event = channel.wait_for(TIMEOUT).expect("a request");
     let request = event.request.expect("the id of the request");
     let mut parameters = Parameters::new(Qpn::new(0x77));
     // More than the client's device can serve.
@@ -253,7 +253,7 @@ fn a_server_is_told_when_the_client_cannot_use_its_answer() {
         matches!(refused, Err(ConnectError::Setup(_))),
         "{refused:?}"
     );
-    let told = channel.wait_for(PATIENCE).expect("an event").kind;
+    let told = channel.wait_for(TIMEOUT).expect("an event").kind;
     assert!(
         matches!(
             told,
@@ -294,7 +294,7 @@ fn an_early_message_of_the_client_is_not_lost() {
             let (side, connection) = connect(address, b"").unwrap();
             connection.post(Request::send().inline(&[round])).unwrap();
             side.succeeds();
-            connection.wait_disconnected(PATIENCE)
+            connection.wait_disconnected(TIMEOUT)
         });
         let (side, connection) = accept(listener.wait(), b"");
         side.succeeds();
@@ -311,9 +311,9 @@ fn a_client_that_ends_is_noticed() {
     let client = thread::spawn(move || drop(connect(address, b"").unwrap()));
     let (side, connection) = accept(listener.wait(), b"");
     // Who only looks at completions hears of it, too: the receive is flushed.
-    let completion = side.completions.wait_for(PATIENCE).expect("a completion");
+    let completion = side.completions.wait_for(TIMEOUT).expect("a completion");
     assert_eq!(completion.status, Status::Flushed);
-    assert!(connection.wait_disconnected(PATIENCE));
+    assert!(connection.wait_disconnected(TIMEOUT));
     client.join().unwrap();
 }
 
@@ -322,17 +322,17 @@ fn events_move_with_their_id_to_another_channel() {
     let [first, second] = [(); 2].map(|()| EventChannel::new().unwrap());
     let id = first.create(PortSpace::Tcp);
     id.bind("127.54.9.1:0".parse().unwrap()).unwrap();
-    id.resolve_address(None, "127.54.9.1:7174".parse().unwrap(), PATIENCE)
+    id.resolve_address(None, "127.54.9.1:7174".parse().unwrap(), TIMEOUT)
         .unwrap();
     id.migrate(&second);
     assert!(first.poll().is_none());
-    let event = second.wait_for(PATIENCE).expect("an event");
+    let event = second.wait_for(TIMEOUT).expect("an event");
     assert_eq!(
         (event.id, event.kind),
         (id.token(), EventKind::AddressResolved)
     );
-    id.resolve_route(PATIENCE).unwrap();
-    let event = second.wait_for(PATIENCE).expect("an event");
+    id.resolve_route(TIMEOUT).unwrap();
+    let event = second.wait_for(TIMEOUT).expect("an event");
     assert_eq!(event.kind, EventKind::RouteResolved);
 }
 
@@ -342,9 +342,9 @@ fn an_address_without_a_way_is_an_event() {
     let id = channel.create(PortSpace::Tcp);
     // A documentation prefix, from an address that is not ours.
     let elsewhere = "192.0.2.7:0".parse().unwrap();
-    id.resolve_address(Some(elsewhere), "192.0.2.1:7174".parse().unwrap(), PATIENCE)
+    id.resolve_address(Some(elsewhere), "192.0.2.1:7174".parse().unwrap(), TIMEOUT)
         .unwrap();
-    let event = channel.wait_for(PATIENCE).expect("an event");
+    let event = channel.wait_for(TIMEOUT).expect("an event");
     assert!(matches!(event.kind, EventKind::AddressError(_)));
     assert!(event.kind.status() < 0);
 }

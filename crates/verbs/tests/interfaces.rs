@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rocinante::rdma_cm::{EventChannel, EventKind, PortSpace};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn ip(words: &str) {
     let status = Command::new("ip").args(words.split(' ')).status();
@@ -13,7 +13,7 @@ fn ip(words: &str) {
 }
 
 fn next(channel: &EventChannel) -> EventKind {
-    channel.wait_for(PATIENCE).expect("an event").kind
+    channel.wait_for(TIMEOUT).expect("an event").kind
 }
 
 /// What the test below starts in a namespace of its own.

@@ -9,7 +9,7 @@ use rocinante::{
     Access, AckTimeout, AddressHandle, CompletedWork, ConnectOptions, Notify, Options, QueueKey,
     Request, State, Status, WindowKind,
 };
-use support::{ALL, Couple, End, PATIENCE};
+use support::{ALL, Couple, End, TIMEOUT};
 
 #[test]
 fn send_reaches_the_next_receive() {
@@ -162,10 +162,10 @@ fn a_wrong_key_ends_the_connection_on_both_sides() {
     remote.key = rocinante::Key::new(remote.key.value() ^ 1);
     let request = Request::write(remote).inline(b"no");
     couple.from_left.post(request).expect("room");
-    let completion = couple.left.completions.wait_for(PATIENCE).expect("it ends");
+    let completion = couple.left.completions.wait_for(TIMEOUT).expect("it ends");
     assert_eq!(completion.status, Status::RemoteAccess);
     assert_eq!(couple.from_left.state(), State::Error);
-    let event = couple.right.context.wait_event(PATIENCE);
+    let event = couple.right.context.wait_event(TIMEOUT);
     let number = couple.from_right.number();
     assert_eq!(event, Some(rocinante::AsyncEvent::AccessError(number)));
 }
@@ -190,7 +190,7 @@ fn nobody_answers_is_status_12() {
     from_left
         .post(Request::send().inline(b"anybody?"))
         .expect("room");
-    let completion = left.completions.wait_for(PATIENCE).expect("it ends");
+    let completion = left.completions.wait_for(TIMEOUT).expect("it ends");
     assert_eq!(completion.status, Status::RetriesExhausted);
     // Three times 4.2 ms, and not for ever.
     assert!(begin.elapsed() >= Duration::from_millis(12));
@@ -235,7 +235,7 @@ fn a_channel_wakes_who_waits_and_loses_nothing() {
                 there.post_receive(received, [room]).expect("room");
             }
             if received < rounds {
-                let token = channel.wait_for(PATIENCE).expect("a wakeup");
+                let token = channel.wait_for(TIMEOUT).expect("a wakeup");
                 assert_eq!(token, queue.token());
             }
         }

@@ -5,7 +5,7 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rocinante::{Access, MemoryError, OwnedRegion, Request, Status, WindowKind};
-use support::{ALL, Couple, PATIENCE};
+use support::{ALL, Couple, TIMEOUT};
 
 #[test]
 fn vector_is_received_into_and_given_back() {
@@ -46,7 +46,7 @@ fn key_of_memory_that_was_given_back_is_invalid() {
         .from_left
         .post(Request::send().data(segment))
         .expect("room");
-    let completion = couple.left.completions.wait_for(PATIENCE);
+    let completion = couple.left.completions.wait_for(TIMEOUT);
     let status = completion.expect("it completes").status;
     assert_eq!(status, Status::LocalProtection);
 }
@@ -79,7 +79,7 @@ fn peer_can_not_write_lent_memory_and_can_afterwards() {
             .from_left
             .post(Request::write(target).inline(b"theirs"))
             .expect("room");
-        let completion = couple.left.completions.wait_for(PATIENCE);
+        let completion = couple.left.completions.wait_for(TIMEOUT);
         assert_eq!(&bytes[..4], b"mine");
         completion.expect("it completes").status
     });

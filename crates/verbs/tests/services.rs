@@ -11,7 +11,7 @@ use rocinante::{
     Access, AddressHandle, CompletionQueue, DatagramQueuePair, Gid, MemoryRegion, Status,
 };
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A datagram queue pair with a receive of 40 bytes of network header and 64 of data.
 struct Mailbox {
@@ -50,7 +50,7 @@ impl Mailbox {
     }
 
     fn succeeds(&self) {
-        let completion = self.completions.wait_for(PATIENCE).expect("a completion");
+        let completion = self.completions.wait_for(TIMEOUT).expect("a completion");
         assert_eq!(completion.status, Status::Success);
     }
 
@@ -61,15 +61,15 @@ impl Mailbox {
 }
 
 fn next(channel: &EventChannel) -> Event {
-    channel.wait_for(PATIENCE).expect("an event")
+    channel.wait_for(TIMEOUT).expect("an event")
 }
 
 /// An id that knows the way.
 fn resolved(channel: &EventChannel, peer: SocketAddr) -> Identifier {
     let id = channel.create(PortSpace::Udp);
-    id.resolve_address(None, peer, PATIENCE).unwrap();
+    id.resolve_address(None, peer, TIMEOUT).unwrap();
     assert_eq!(next(channel).kind, EventKind::AddressResolved);
-    id.resolve_route(PATIENCE).unwrap();
+    id.resolve_route(TIMEOUT).unwrap();
     assert_eq!(next(channel).kind, EventKind::RouteResolved);
     id
 }

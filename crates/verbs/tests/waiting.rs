@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rocinante::{Notify, Request};
-use support::{Couple, End, PATIENCE};
+use support::{Couple, End, TIMEOUT};
 
 /// Runs `work` on a thread of its own and fails if it hangs.
 fn within_patience(work: impl FnOnce() + Send + 'static) {
@@ -16,7 +16,7 @@ fn within_patience(work: impl FnOnce() + Send + 'static) {
         work();
         let _ = done.send(());
     });
-    if finished.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+    if finished.recv_timeout(TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
         panic!("it hangs");
     }
     worker.join().expect("it succeeds");
@@ -116,7 +116,7 @@ fn waiting_at_a_queue_leaves_the_notifications_of_its_channel_alone() {
             }
             waiter.join().expect("a completion");
         });
-        assert_eq!(channel.wait_for(PATIENCE), Some(queues[0].token()));
+        assert_eq!(channel.wait_for(TIMEOUT), Some(queues[0].token()));
         // The other queue was not armed: waiting at it is nobody else's business.
         assert_eq!(channel.poll(), None);
     });

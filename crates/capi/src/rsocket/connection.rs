@@ -8,7 +8,7 @@ use engine::{
     SendRequest, Status, Work,
 };
 use rocinante::Context;
-use rocinante::raw::Bell;
+use rocinante::raw::Notifier;
 use rocinante::rdma_cm::Identifier;
 use wire::{Key, Qpn};
 
@@ -24,7 +24,7 @@ const CONTROLS: u32 = 4;
 
 pub(super) struct Connection {
     pub(super) context: Context,
-    pub(super) notifier: Arc<Bell>,
+    pub(super) notifier: Arc<Notifier>,
     pub(super) domain: Id<ProtectionDomain>,
     completions: Id<CompletionQueue>,
     number: Qpn,
@@ -60,11 +60,11 @@ impl Connection {
     /// Creates everything that does not depend on the peer's answer.
     pub(super) fn make(identifier: &Identifier, sizes: Sizes) -> Result<Self, Errno> {
         let context = identifier.context().ok_or(Errno::INVALID)?;
-        let notifier = Arc::new(Bell::new()?);
+        let notifier = Arc::new(Notifier::new()?);
         let made = context
             .raw()
-            .tell(|device| Resources::make(device, &sizes))?;
-        context.raw().ring_for(made.completions, &notifier, 0);
+            .call_without_transmit(|device| Resources::make(device, &sizes))?;
+        context.raw().set_notifier(made.completions, &notifier, 0);
         let half = sizes.receive_buffer / 2;
         let connection = Self {
             context,
@@ -165,7 +165,7 @@ impl Connection {
         let queue = self.completions;
         self.context
             .raw()
-            .tell(|device| device.arm(queue, Notify::Any));
+            .call_without_transmit(|device| device.arm(queue, Notify::Any));
     }
 
     pub(super) fn can_send_control(&self) -> bool {
@@ -213,7 +213,7 @@ impl Connection {
     pub(super) fn stop_queue_pair(&self) {
         let raw = self.context.raw();
         let _ = raw.change(|device| device.move_to_error(self.number));
-        self.notifier.ring(0);
+        self.notifier.notify(0);
     }
 
     pub(super) fn fail(&mut self, errno: Errno) {
@@ -288,7 +288,7 @@ impl Connection {
             return Ok(());
         }
         let number = self.number;
-        Ok(self.context.raw().tell(|device| {
+        Ok(self.context.raw().call_without_transmit(|device| {
             (0..count).try_for_each(|_| device.post_receive(number, ReceiveRequest::new(0, [])))
         })?)
     }
@@ -305,11 +305,11 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         let raw = self.context.raw();
-        raw.forget_bell(self.completions);
+        raw.remove_notifier(self.completions);
         // The peer waits for the acknowledgement of its last message.
         raw.call(|_| ());
         // In the child of a fork these calls fail: the objects belong to the parent.
-        raw.tell(|device| {
+        raw.call_without_transmit(|device| {
             let _ = device.destroy_queue_pair(self.number);
             for region in [&self.send.region, &self.receive.region, &self.descriptions] {
                 let _ = device.deregister(region.registration.local_key);

@@ -9,7 +9,7 @@ use engine::{
     QueuePairInit, QueuePairType, ReceiveRequest, Registration, Segment, SendRequest, Status, Work,
 };
 use rocinante::Context;
-use rocinante::raw::Bell;
+use rocinante::raw::Notifier;
 use rocinante::rdma_cm::{EventChannel, Identifier, PortSpace};
 use wire::{Gid, Qpn, grh};
 
@@ -27,7 +27,7 @@ pub(super) struct DatagramQueuePair {
     context: Context,
     /// Keeps the device open at this address.
     _identifier: Identifier,
-    notifier: Arc<Bell>,
+    notifier: Arc<Notifier>,
     domain: Id<ProtectionDomain>,
     completions: Id<CompletionQueue>,
     number: Qpn,
@@ -41,11 +41,13 @@ impl DatagramQueuePair {
         let identifier = channel.create(PortSpace::Udp);
         identifier.bind(SocketAddr::new(address, 0))?;
         let context = identifier.context().ok_or(Errno::NO_DEVICE)?;
-        let notifier = Arc::new(Bell::new()?);
+        let notifier = Arc::new(Notifier::new()?);
         let buffer = Buffer::try_zeroed(RECEIVES as usize * SLOT_SIZE).ok_or(Errno::NO_MEMORY)?;
-        let made = context.raw().tell(|device| make(device, &buffer))?;
+        let made = context
+            .raw()
+            .call_without_transmit(|device| make(device, &buffer))?;
         let (domain, completions, number, registration) = made;
-        context.raw().ring_for(completions, &notifier, 0);
+        context.raw().set_notifier(completions, &notifier, 0);
         let steps = [
             identifier.init_attributes()?,
             identifier.receive_attributes()?,
@@ -101,7 +103,7 @@ impl DatagramQueuePair {
 
     /// Passes each received message to `take`.
     pub(super) fn receive(&self, mut take: impl FnMut(&[u8])) {
-        while self.notifier.answer().is_some() {}
+        while self.notifier.take().is_some() {}
         let mut done = Vec::new();
         let raw = self.context.raw();
         raw.poll(self.completions, usize::MAX, |it| {
@@ -128,7 +130,7 @@ impl DatagramQueuePair {
         let queue = self.completions;
         self.context
             .raw()
-            .tell(|device| device.arm(queue, Notify::Any));
+            .call_without_transmit(|device| device.arm(queue, Notify::Any));
     }
 
     fn post_receive(&self, slot: u64) -> Result<(), Errno> {
@@ -142,7 +144,7 @@ impl DatagramQueuePair {
         Ok(self
             .context
             .raw()
-            .tell(|device| device.post_receive(number, request))?)
+            .call_without_transmit(|device| device.post_receive(number, request))?)
     }
 }
 
@@ -169,9 +171,9 @@ fn make(device: &mut Device, buffer: &Arc<Buffer>) -> Result<Made, Errno> {
 impl Drop for DatagramQueuePair {
     fn drop(&mut self) {
         let raw = self.context.raw();
-        raw.forget_bell(self.completions);
+        raw.remove_notifier(self.completions);
         // In the child of a fork these calls fail: the objects belong to the parent.
-        raw.tell(|device| {
+        raw.call_without_transmit(|device| {
             let _ = device.destroy_queue_pair(self.number);
             let _ = device.deregister(self.registration.local_key);
             let _ = device.destroy_completion_queue(self.completions);

@@ -52,7 +52,7 @@ impl Stream {
         let registered = connection
             .context
             .raw()
-            .tell(|device| device.register(domain, extent, called, access))?;
+            .call_without_transmit(|device| device.register(domain, extent, called, access))?;
         let mapping = Mapping {
             offset: offset.unwrap_or(called),
             target: Target {
@@ -82,7 +82,7 @@ impl Stream {
             let _ = connection
                 .context
                 .raw()
-                .tell(|device| device.deregister(ended.key));
+                .call_without_transmit(|device| device.deregister(ended.key));
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Inner {
     pub(super) fn deregister_mappings(&mut self) {
         let mapped = std::mem::take(&mut self.mapped);
         if let Some(connection) = &self.connection {
-            connection.context.raw().tell(|device| {
+            connection.context.raw().call_without_transmit(|device| {
                 for it in mapped {
                     let _ = device.deregister(it.key);
                 }

@@ -396,7 +396,7 @@ impl Stream {
         let slept = context
             .raw()
             .sleep(&notifier, Some(Instant::now() + RECHECK_INTERVAL));
-        while notifier.answer().is_some() {}
+        while notifier.take().is_some() {}
         let mut inner = self.lock();
         inner.has_sleeper = false;
         self.changed.notify_all();
@@ -420,7 +420,7 @@ impl Stream {
         match (phase, inner.connection.as_mut()) {
             (Phase::Connected, Some(connection)) => {
                 if armed {
-                    while connection.notifier.answer().is_some() {}
+                    while connection.notifier.take().is_some() {}
                     connection.arm();
                 }
                 connection.progress();

@@ -33,7 +33,7 @@ entry! {
     export fn ibv_destroy_ah(handle: &Ah) -> c_int {
         handle.check_handle()?;
         let domain = object_at::<&Pd, _>(handle.read().pd)?;
-        domain.open.raw().tell(engine::Device::destroy_address_handle);
+        domain.open.raw().call_without_transmit(engine::Device::destroy_address_handle);
         domain.release();
         handle.destroy();
         Ok(0)
@@ -72,7 +72,7 @@ fn create(domain: &Pd, attributes: &abi::ibv_ah_attr) -> Result<*mut abi::ibv_ah
     domain
         .open
         .raw()
-        .tell(|device| device.create_address_handle(&address))
+        .call_without_transmit(|device| device.create_address_handle(&address))
         .map_err(|error| {
             explain(Misuse::Address(address, error));
             Errno::from(error)

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use rocinante::raw::Bell;
+use rocinante::raw::Notifier;
 
 use super::completion_queue::Cq;
 use super::context::{Context, OpenDevice, is_nonblocking};
@@ -21,13 +21,13 @@ from_pointer!(abi::ibv_comp_channel => Channel);
 pub(crate) struct CompletionChannel {
     open: Arc<OpenDevice>,
     /// Its notifications are addresses of completion queues.
-    pub(crate) notifier: Arc<Bell>,
+    pub(crate) notifier: Arc<Notifier>,
 }
 
 entry! {
     export fn ibv_create_comp_channel(context: &Context) -> *mut abi::ibv_comp_channel {
         context.check_not_inherited()?;
-        let notifier = Arc::new(Bell::new()?);
+        let notifier = Arc::new(Notifier::new()?);
         let c_part = abi::ibv_comp_channel {
             context: context.pointer(),
             fd: notifier.expose().as_raw_fd(),

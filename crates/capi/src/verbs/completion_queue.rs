@@ -55,7 +55,7 @@ entry! {
         queue
             .open
             .raw()
-            .tell(|device| device.resize_completion_queue(queue.id, wanted))?;
+            .call_without_transmit(|device| device.resize_completion_queue(queue.id, wanted))?;
         queue.change(|c| c.cqe = capacity);
         Ok(0)
     }
@@ -65,9 +65,9 @@ entry! {
         queue
             .open
             .raw()
-            .tell(|device| device.destroy_completion_queue(queue.id))?;
+            .call_without_transmit(|device| device.destroy_completion_queue(queue.id))?;
         queue.open.forget_completion_queue(queue.id);
-        queue.open.raw().forget_bell(queue.id);
+        queue.open.raw().remove_notifier(queue.id);
         if let Ok(channel) = object_at::<&Channel, _>(queue.read().channel) {
             channel.notifier.forget(notification_of(queue));
             channel.change(|c| c.refcnt -= 1);
@@ -122,7 +122,7 @@ pub(super) fn create<'a>(
     }
     let id = context
         .raw()
-        .tell(|device| device.create_completion_queue(capacity))?;
+        .call_without_transmit(|device| device.create_completion_queue(capacity))?;
     let c_part = abi::ibv_cq_ex {
         context: context.pointer(),
         handle: context.handle(),
@@ -144,7 +144,7 @@ pub(super) fn create<'a>(
         channel.change(|c| c.refcnt += 1);
         context
             .raw()
-            .ring_for(id, &channel.notifier, notification_of(queue));
+            .set_notifier(id, &channel.notifier, notification_of(queue));
     }
     Ok(queue)
 }

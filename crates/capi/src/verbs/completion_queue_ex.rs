@@ -82,7 +82,7 @@ entry! {
     /// Takes only completions that are already in the queue; `start_poll` also receives packets.
     op fn next_poll(queue: Extended<'_>) -> c_int {
         let queue = queue.0;
-        let next = queue.open.raw().tell(|device| device.poll_completion(queue.id));
+        let next = queue.open.raw().call_without_transmit(|device| device.poll_completion(queue.id));
         show(queue, next)
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::time::Instant;
 
 use engine::{CompletionQueue, Id, SharedReceiveQueue, XrcDomain};
-use rocinante::raw::{Bell, Raw};
+use rocinante::raw::{Notifier, Raw};
 use wire::Qpn;
 
 use super::async_event::EventTarget;
@@ -33,7 +33,7 @@ pub(crate) struct OpenDevice {
     pub(crate) device: &'static Device,
     pub(crate) objects: Mutex<ObjectTable>,
     /// The notifier of asynchronous events.
-    pub(crate) event_notifier: Arc<Bell>,
+    pub(crate) event_notifier: Arc<Notifier>,
     /// The descriptor `cmd_fd`. `ibv_import_device` recognizes it by its inode.
     command: OwnedFd,
     next_handle: AtomicU32,
@@ -123,7 +123,7 @@ pub(crate) fn adopt<'a>(context: rocinante::Context) -> Result<&'a Context, Errn
 }
 
 fn make<'a>(context: rocinante::Context, device: &'static Device) -> Result<&'a Context, Errno> {
-    let event_notifier = context.raw().event_bell().ok_or(Errno::INHERITED)?;
+    let event_notifier = context.raw().event_notifier().ok_or(Errno::INHERITED)?;
     let open = Arc::new(OpenDevice {
         context,
         device,
@@ -190,7 +190,7 @@ impl OpenDevice {
     }
 
     /// Sleeps until there is a notification, but not for long. A signal may end the call with EINTR.
-    pub(crate) fn sleep(&self, notifier: &Bell) -> Result<(), Errno> {
+    pub(crate) fn sleep(&self, notifier: &Notifier) -> Result<(), Errno> {
         let until = Instant::now() + interruption::CANCELLATION_CHECK_INTERVAL;
         if self.raw().sleep(notifier, Some(until))? && interruption::signals_end_calls() {
             Err(Errno(libc::EINTR))

@@ -124,7 +124,7 @@ entry! {
     export fn ibv_dereg_mr(region: &Mr) -> c_int {
         region.check_handle()?;
         let key = region.registration.local_key;
-        region.open.raw().tell(|device| device.deregister(key))?;
+        region.open.raw().call_without_transmit(|device| device.deregister(key))?;
         region.open.objects().regions.remove(&region.read().handle);
         region.destroy();
         Ok(0)
@@ -199,7 +199,7 @@ pub(super) fn add(
     let registration = domain
         .open
         .raw()
-        .tell(|device| device.register(domain.id, extent, iova, access))?;
+        .call_without_transmit(|device| device.register(domain.id, extent, iova, access))?;
     let handle = domain.open.handle();
     domain.open.objects().regions.insert(handle, registration);
     Ok(new_handle(domain, address, handle, registration, false))
@@ -318,7 +318,7 @@ fn reregister(
     region
         .open
         .raw()
-        .tell(|device| device.reregister(key, into, translation, access))?;
+        .call_without_transmit(|device| device.reregister(key, into, translation, access))?;
     let handle = region.read().handle;
     if moved && let Some(known) = region.open.objects().regions.get_mut(&handle) {
         known.address = address.addr() as u64;

@@ -37,7 +37,7 @@ entry! {
         let key = domain
             .open
             .raw()
-            .tell(|device| device.allocate_window(domain.id, window_kind))?;
+            .call_without_transmit(|device| device.allocate_window(domain.id, window_kind))?;
         let c_part = abi::ibv_mw {
             context: domain.read().context,
             pd: domain.c(),
@@ -51,7 +51,7 @@ entry! {
 
     op fn dealloc_mw(window: &Mw) -> c_int {
         window.check_handle()?;
-        window.open.raw().tell(|device| device.free_window(window.key))?;
+        window.open.raw().call_without_transmit(|device| device.free_window(window.key))?;
         window.destroy();
         Ok(0)
     }

@@ -16,13 +16,13 @@ entry! {
         let group = gid_of(&group.0);
         let raw = queue_pair.open.raw();
         queue_pair.open.check_not_inherited()?;
-        raw.tell(|device| device.attach_multicast(queue_pair.number, group))?;
+        raw.call_without_transmit(|device| device.attach_multicast(queue_pair.number, group))?;
         let mut groups = queue_pair.groups.lock().unwrap_or_else(PoisonError::into_inner);
         if groups.contains(&group) {
             return Ok(0);
         }
         if let Err(error) = raw.join(group) {
-            let _ = raw.tell(|device| device.detach_multicast(queue_pair.number, group));
+            let _ = raw.call_without_transmit(|device| device.detach_multicast(queue_pair.number, group));
             return Err(Errno::from_system(&error).unwrap_or(Errno::INVALID));
         }
         groups.push(group);
@@ -32,7 +32,7 @@ entry! {
     export fn ibv_detach_mcast(queue_pair: &Qp, group: Input<abi::ibv_gid>, _lid: u16) -> c_int {
         let group = gid_of(&group.0);
         let raw = queue_pair.open.raw();
-        raw.tell(|device| device.detach_multicast(queue_pair.number, group))?;
+        raw.call_without_transmit(|device| device.detach_multicast(queue_pair.number, group))?;
         let mut groups = queue_pair.groups.lock().unwrap_or_else(PoisonError::into_inner);
         groups.retain(|other| *other != group);
         raw.leave(group);

@@ -268,7 +268,7 @@ fn device_attributes(context: &OpenDevice) -> abi::ibv_device_attr {
     let device = &context.device.description;
     let (max_queue_pairs, limits) = context
         .raw()
-        .tell(|device| (device.max_queue_pairs() as c_int, *device.limits()));
+        .call_without_transmit(|device| (device.max_queue_pairs() as c_int, *device.limits()));
     abi::ibv_device_attr {
         fw_ver: text(env!("CARGO_PKG_VERSION")),
         node_guid: device.guid.to_be(),

@@ -130,7 +130,7 @@ fn create<'a>(
     let (engine_init, target_resources) = engine_init(context, init, kind)?;
     let created = context
         .raw()
-        .tell(|device| device.create_queue_pair(engine_init));
+        .call_without_transmit(|device| device.create_queue_pair(engine_init));
     let number = created.inspect_err(|_| {
         if let Some(target_resources) = &target_resources {
             target_resources.end(context);

@@ -49,7 +49,7 @@ entry! {
     ) -> c_int {
         queue_pair.check_handle()?;
         let (mut attributes, mut init) = (attributes, init);
-        let known = queue_pair.open.raw().tell(|device| {
+        let known = queue_pair.open.raw().call_without_transmit(|device| {
             let found = device.queue_pair(queue_pair.number)?;
             Some((found.attributes(), found.outstanding_sends()))
         });

@@ -66,10 +66,10 @@ entry! {
         let raw = queue.open.raw();
         if mask & abi::IBV_SRQ_MAX_WR != 0 {
             check_size(wanted.max_wr)?;
-            raw.tell(|device| device.resize_shared_receive_queue(queue.id, wanted.max_wr))?;
+            raw.call_without_transmit(|device| device.resize_shared_receive_queue(queue.id, wanted.max_wr))?;
         }
         if mask & abi::IBV_SRQ_LIMIT != 0 {
-            raw.tell(|device| device.set_shared_receive_limit(queue.id, wanted.srq_limit))?;
+            raw.call_without_transmit(|device| device.set_shared_receive_limit(queue.id, wanted.srq_limit))?;
         }
         Ok(0)
     }
@@ -77,7 +77,7 @@ entry! {
     export fn ibv_query_srq(queue: &Srq, attributes: Output<abi::ibv_srq_attr>) -> c_int {
         queue.check_handle()?;
         let mut attributes = attributes;
-        let found = queue.open.raw().tell(|device| {
+        let found = queue.open.raw().call_without_transmit(|device| {
             let found = device.shared_receive_queue(queue.id)?;
             Some((found.capacity(), found.limit()))
         });
@@ -93,7 +93,7 @@ entry! {
     export fn ibv_destroy_srq(queue: &Srq) -> c_int {
         queue.check_handle()?;
         let raw = queue.open.raw();
-        raw.tell(|device| device.destroy_shared_receive_queue(queue.id))?;
+        raw.call_without_transmit(|device| device.destroy_shared_receive_queue(queue.id))?;
         queue.open.forget_receive_queue(queue.id);
         queue.unacknowledged.wait();
         queue.destroy();
@@ -106,7 +106,7 @@ entry! {
             return Err(Errno::UNSUPPORTED);
         }
         let raw = queue.open.raw();
-        let found = raw.tell(|device| device.shared_receive_queue(queue.id)?.number());
+        let found = raw.call_without_transmit(|device| device.shared_receive_queue(queue.id)?.number());
         number.put(found.ok_or(Errno::INVALID)?.value());
         Ok(0)
     }
@@ -143,7 +143,7 @@ fn create<'a>(
     };
     let id = context
         .raw()
-        .tell(|device| device.create_shared_receive_queue(engine_init))?;
+        .call_without_transmit(|device| device.create_shared_receive_queue(engine_init))?;
     let c_part = abi::ibv_srq {
         context: context.pointer(),
         srq_context: init.srq_context,

@@ -33,7 +33,7 @@ pub(crate) struct TargetResources {
 
 impl TargetResources {
     pub(crate) fn make(open: &OpenDevice) -> Result<Self, Errno> {
-        Ok(open.raw().tell(|device| {
+        Ok(open.raw().call_without_transmit(|device| {
             let domain = device.allocate_domain()?;
             let completions = device.create_completion_queue(1)?;
             Ok::<_, engine::ObjectError>(Self {
@@ -45,7 +45,7 @@ impl TargetResources {
 
     pub(crate) fn end(&self, open: &OpenDevice) {
         // They are not shared, so nothing uses them any more.
-        open.raw().tell(|device| {
+        open.raw().call_without_transmit(|device| {
             let _ = device.destroy_completion_queue(self.completions);
             let _ = device.free_domain(self.domain);
         });
@@ -77,7 +77,7 @@ entry! {
         {
             *users -= 1;
         } else {
-            domain.open.raw().tell(|device| device.close_xrc_domain(domain.id))?;
+            domain.open.raw().call_without_transmit(|device| device.close_xrc_domain(domain.id))?;
             objects.shared_xrc_domains.retain(|_, (id, _)| *id != domain.id);
         }
         drop(objects);
@@ -93,7 +93,7 @@ entry! {
         }
         let domain: &Xrcd = object_at(wanted.xrcd)?;
         let number = Qpn::new(wanted.qp_num);
-        let is_target = context.raw().tell(|device| {
+        let is_target = context.raw().call_without_transmit(|device| {
             let found = device.queue_pair(number);
             found.is_some_and(|found| found.init().xrc_domain == Some(domain.id))
         });
@@ -132,7 +132,7 @@ fn open_domain(
         None if file.is_some() && flags & libc::O_CREAT == 0 => return Err(Errno::TRY_AGAIN),
         None => {}
     }
-    let id = open.raw().tell(Device::open_xrc_domain)?;
+    let id = open.raw().call_without_transmit(Device::open_xrc_domain)?;
     if let Some(file) = file {
         objects.shared_xrc_domains.insert(file, (id, 1));
     }

@@ -83,10 +83,10 @@ fn arguments() {
         return;
     };
     for words in [
-        "did not take receive (wr_id 0): the queue pair is in RESET.",
-        "(RC) can't go from RESET to RTS: there is no such way.",
-        "can't be modified: 99 is no value for IBV_QP_STATE.",
-        "can't be modified: the mask has the bits 0x40000000",
+        "rejected receive (wr_id 0): the queue pair is in RESET.",
+        "(RC) can't go from RESET to RTS: there is no such transition.",
+        "can't be modified: 99 is not a valid value for IBV_QP_STATE.",
+        "can't be modified: the mask has the unknown bits 0x40000000",
         "the address has no global route (is_global is 0); GID indexes here are 0 (127.31.",
         "the queue is full.",
     ] {
@@ -96,7 +96,10 @@ fn arguments() {
         .lines()
         .filter(|line| line.contains("the queue is full."));
     let full = full.next().expect("found above");
-    assert!(full.ends_with("posts until it gets it."), "advice: {full}");
+    assert!(
+        full.ends_with("posts until the queue is full."),
+        "advice: {full}"
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rocinante::{CompletionQueue, Connection, Connector, Context, ProtectionDomain};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The side that connects.
 pub(crate) struct Client {
@@ -33,14 +33,14 @@ impl Client {
             connection.disconnect().expect("it was connected");
         }
         for connection in &connections {
-            assert!(connection.wait_disconnected(PATIENCE), "no good-bye");
+            assert!(connection.wait_disconnected(TIMEOUT), "no good-bye");
         }
     }
 
     fn connect(&self) -> Connection {
         let connector = Connector::resolve_on(&self.context, self.server).expect("a way");
         let builder = self.domain.queue_pair(&self.completions).depth(4, 4);
-        let prepared = connector.timeout(PATIENCE).prepare(builder).expect("room");
+        let prepared = connector.timeout(TIMEOUT).prepare(builder).expect("room");
         prepared.connect(b"").expect("a server")
     }
 }

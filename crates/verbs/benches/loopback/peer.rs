@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use rocinante::raw::Bell;
+use rocinante::raw::Notifier;
 use rocinante::{
     Access, CompletionChannel, CompletionQueue, Context, Endpoint, MemoryRegion, Notify, Options,
     QueuePair, Remote, Request, Status,
@@ -45,7 +45,7 @@ pub(crate) struct End {
     prepared: Option<rocinante::Prepared>,
     pub(crate) queue_pair: Option<QueuePair>,
     /// A channel as C programs have it.
-    events: OnceLock<Arc<Bell>>,
+    events: OnceLock<Arc<Notifier>>,
 }
 
 impl End {
@@ -173,10 +173,10 @@ impl End {
         }
     }
 
-    fn route_events(&self) -> Arc<Bell> {
-        let events = Arc::new(Bell::new().expect("a descriptor"));
+    fn route_events(&self) -> Arc<Notifier> {
+        let events = Arc::new(Notifier::new().expect("a descriptor"));
         let queue = self.completions.engine_id();
-        self.context.raw().ring_for(queue, &events, 0);
+        self.context.raw().set_notifier(queue, &events, 0);
         self.completions.notify(Notify::Any);
         events
     }

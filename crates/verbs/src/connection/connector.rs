@@ -1,4 +1,4 @@
-//! The side that asks.
+//! The client side of a connection.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use crate::context::Context;
 use crate::queue_pair::{Prepared, QueuePairBuilder};
 use crate::rdma_cm::{Event, EventChannel, EventKind, Identifier, PeerParameters};
 
-/// How long finding the way may take: the kernel knows at once.
+/// How long resolving an address or a route may take. The kernel answers at once.
 const RESOLVE: Duration = Duration::from_secs(2);
 
-/// How long a peer may take to answer, unless told otherwise.
+/// How long the server may take to respond by default.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Knows the way to a server.
+/// A resolved route to a server.
 #[derive(Debug)]
 pub struct Connector {
     id: Identifier,
@@ -29,12 +29,12 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Looks for the way to a server, by name or address.
+    /// Resolves the route to a server, given by name or address.
     pub fn resolve(peer: impl ToSocketAddrs + ToString) -> Result<Self, ConnectError> {
         Self::resolve_id(resolve(peer)?, None, |_| {})
     }
 
-    /// The same, from one of our own addresses.
+    /// As [`resolve`](Self::resolve), from a given local address.
     pub fn resolve_from(
         source: SocketAddr,
         peer: impl ToSocketAddrs + ToString,
@@ -42,7 +42,7 @@ impl Connector {
         Self::resolve_id(resolve(peer)?, Some(source), |_| {})
     }
 
-    /// The same, over one open device.
+    /// As [`resolve`](Self::resolve), over a given open device.
     pub fn resolve_on(
         context: &Context,
         peer: impl ToSocketAddrs + ToString,
@@ -71,20 +71,20 @@ impl Connector {
         })
     }
 
-    /// The device that leads there: make the protection domain from it.
+    /// The device that reaches the server. Allocate the protection domain from it.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// How long the server may take to answer; ten seconds unless set.
+    /// Sets how long the server may take to respond; ten seconds by default.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Makes the queue pair for it.
+    /// Creates the queue pair of the connection.
     pub fn prepare(self, queue_pair: QueuePairBuilder) -> Result<PreparedConnect, ConnectError> {
         let prepared = prepare(&self.context, queue_pair)?;
         Ok(PreparedConnect {
@@ -94,7 +94,7 @@ impl Connector {
     }
 }
 
-/// The way to a server, and the queue pair for it.
+/// A resolved route to a server, and the queue pair of the connection.
 #[derive(Debug)]
 pub struct PreparedConnect {
     connector: Connector,
@@ -102,7 +102,7 @@ pub struct PreparedConnect {
 }
 
 impl PreparedConnect {
-    /// Gives the queue pair room for a message, before the first can come.
+    /// Posts a receive before the first message can arrive.
     pub fn post_receive(
         &self,
         id: u64,
@@ -111,7 +111,7 @@ impl PreparedConnect {
         self.prepared.post_receive(id, segments)
     }
 
-    /// Connects, and waits for the answer.
+    /// Connects, and waits for the response.
     pub fn connect(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
         let deadline = self.ask(private_data)?;
         loop {
@@ -141,7 +141,7 @@ impl PreparedConnect {
         }
     }
 
-    /// Sends the request; until when to wait for its answer.
+    /// Sends the request. Returns until when to wait for the response.
     fn ask(&self, private_data: &[u8]) -> Result<Instant, ConnectError> {
         let parameters = self.prepared.parameters(private_data);
         self.connector.id.connect(&parameters)?;
@@ -160,7 +160,7 @@ impl PreparedConnect {
             connector,
             prepared,
         } = self;
-        // If this fails, the id is dropped, which refuses: the peer waits for us.
+        // If this fails, dropping the id rejects the connection, so that the peer does not wait.
         let queue_pair = prepared.connect_by(&connector.id)?;
         connector.id.establish()?;
         Ok(Connection {
@@ -172,7 +172,7 @@ impl PreparedConnect {
     }
 }
 
-/// Waits for one step of the way.
+/// Waits for one step of the resolution.
 fn expect(channel: &EventChannel, peer: SocketAddr, step: &EventKind) -> Result<(), ConnectError> {
     loop {
         let event = channel.wait();
@@ -185,7 +185,7 @@ fn expect(channel: &EventChannel, peer: SocketAddr, step: &EventKind) -> Result<
     }
 }
 
-/// The first address that a name stands for.
+/// The first address of a name.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "names are given as to the standard library's sockets"

@@ -1,4 +1,4 @@
-//! The side that is asked.
+//! The server side of a connection.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::rdma_cm::{
     ConnectionError, Event, EventChannel, EventKind, Identifier, PeerParameters, Request,
 };
 
-/// How many requests may wait until the application takes them.
+/// How many requests may wait until the application accepts them.
 const BACKLOG: usize = 1024;
 
-/// How long a client may take to confirm that it is ready, unless told otherwise. The accepting
-/// side repeats its reply every four seconds, so two replies may be lost.
+/// How long a client may take to confirm the connection by default. The server retransmits its reply every
+/// four seconds, so two replies may be lost.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Waits for clients.
+/// Accepts connection requests of clients.
 #[derive(Debug)]
 pub struct Listener {
     id: Identifier,
@@ -31,8 +31,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at an address of this machine, or at all of them if it is unspecified. With port 0
-    /// the choice is ours.
+    /// Listens at a local address, or at all of them if it is unspecified. Port 0 selects a free port.
     pub fn bind(address: impl ToSocketAddrs + ToString) -> Result<Self, ConnectError> {
         Self::bind_id(resolve(address)?, |_| {})
     }
@@ -66,7 +65,7 @@ impl Listener {
         std::iter::from_fn(|| self.channel.poll()).find_map(ConnectionRequest::of)
     }
 
-    /// The next request; waits for it.
+    /// Waits for the next request.
     #[must_use]
     pub fn wait(&self) -> ConnectionRequest {
         loop {
@@ -76,7 +75,7 @@ impl Listener {
         }
     }
 
-    /// The next request; waits for it, but not longer than `timeout`.
+    /// Waits for the next request, at most `timeout`.
     #[must_use]
     pub fn wait_for(&self, timeout: Duration) -> Option<ConnectionRequest> {
         let deadline = now() + timeout;
@@ -88,7 +87,7 @@ impl Listener {
         }
     }
 
-    /// The requests, one after the other; waits for each and never ends.
+    /// An endless iterator that waits for each request.
     pub fn incoming(&self) -> impl Iterator<Item = ConnectionRequest> + '_ {
         std::iter::repeat_with(|| self.wait())
     }
@@ -110,7 +109,7 @@ impl Listener {
     }
 }
 
-/// Somebody wants to connect. Dropping it refuses.
+/// A client's request for a connection. Dropping it rejects the request.
 #[derive(Debug)]
 pub struct ConnectionRequest {
     id: Identifier,
@@ -129,7 +128,7 @@ impl ConnectionRequest {
         let Request::Connection(peer_parameters) = request else {
             return None;
         };
-        // What happens to it from now on is not the listener's business.
+        // Its further events must not reach the listener.
         let channel = EventChannel::private();
         id.migrate(&channel);
         Some(Self {
@@ -141,30 +140,30 @@ impl ConnectionRequest {
         })
     }
 
-    /// The device that it came to: make the protection domain from it.
+    /// The device that received the request. Allocate the protection domain from it.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Who asks.
+    /// The client's address.
     #[must_use]
     pub fn peer_address(&self) -> SocketAddr {
         self.peer
     }
 
-    /// What the client said; zeros fill it up.
+    /// The client's private data, padded with zeros.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.peer_parameters.private_data
     }
 
-    /// Refuses, with a few words.
+    /// Rejects the request, with private data for the client.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectionError> {
         self.id.reject(RejectReason::Consumer, private_data)
     }
 
-    /// Makes the queue pair for it.
+    /// Creates the queue pair of the connection.
     pub fn prepare(self, queue_pair: QueuePairBuilder) -> Result<PreparedAccept, ConnectError> {
         let prepared = prepare(&self.context, queue_pair)?;
         Ok(PreparedAccept {
@@ -175,7 +174,7 @@ impl ConnectionRequest {
     }
 }
 
-/// A request, and the queue pair for it.
+/// A request, and the queue pair of the connection.
 #[derive(Debug)]
 pub struct PreparedAccept {
     request: ConnectionRequest,
@@ -184,7 +183,7 @@ pub struct PreparedAccept {
 }
 
 impl PreparedAccept {
-    /// Gives the queue pair room for a message, before the first can come.
+    /// Posts a receive before the first message can arrive.
     pub fn post_receive(
         &self,
         id: u64,
@@ -193,15 +192,15 @@ impl PreparedAccept {
         self.prepared.post_receive(id, segments)
     }
 
-    /// How long the client may take to confirm that it is ready; ten seconds unless set.
+    /// Sets how long the client may take to confirm the connection; ten seconds by default.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Accepts, and waits until the client confirms that it is ready. A client that does not
-    /// confirm in time is refused, with [`ConnectError::NotConfirmed`]; serve the next one then.
+    /// Accepts, and waits until the client confirms the connection. A client that does not confirm in time
+    /// is rejected, and this returns [`ConnectError::NotConfirmed`]. Continue with the next client then.
     pub fn accept(self, private_data: &[u8]) -> Result<Connection, ConnectError> {
         let timeout = self.timeout;
         let (request, queue_pair) = self.answer(private_data)?;
@@ -238,7 +237,7 @@ impl PreparedAccept {
             request, prepared, ..
         } = self;
         let mut parameters = prepared.parameters(private_data);
-        // No more than what the client has.
+        // At most what the client supports.
         let peer_parameters = &request.peer_parameters;
         parameters.responder_resources = parameters
             .responder_resources

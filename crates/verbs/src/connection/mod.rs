@@ -1,8 +1,8 @@
-//! Connections: a server listens, a client connects, and both have a queue pair that is ready.
+//! Connections: a server listens, a client connects, and both get a connected queue pair.
 //!
-//! Each side does it in two steps, because a queue pair needs a protection domain, and that needs
-//! the device: first [`Listener`] or [`Connector`] tell which device it is, then the queue pair is
-//! prepared, takes its first receives, and the connection is made.
+//! Each side needs two steps, because a queue pair needs a protection domain, and that needs the device.
+//! First, [`Listener`] or [`Connector`] determine the device. Then the application prepares the queue pair,
+//! posts its first receives, and connects or accepts.
 
 mod connector;
 mod listener;
@@ -20,45 +20,45 @@ use crate::context::Context;
 use crate::queue_pair::{Prepared, QueuePair, QueuePairBuilder, SetupError};
 use crate::rdma_cm::{ConnectionError, Event, EventChannel, EventKind, Identifier};
 
-/// Why there is no connection.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Something could not be asked for.
+    /// A step of the connection manager failed.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
-    /// The name of the peer means nothing.
+    /// The peer's name cannot be resolved.
     #[error("`{name}` can't be resolved: {source}")]
     Name {
         /// The name.
         name: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: std::io::Error,
     },
     /// The queue pair could not be set up.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// A queue pair of another device.
+    /// The queue pair belongs to another device.
     #[error(
         "the queue pair's protection domain belongs to another device: make it from `context()`"
     )]
     OtherDevice,
-    /// Nobody listens there.
+    /// No process listens at that address and port.
     #[error("nobody listens at {0}: start the server first, and check address and port")]
     NobodyListens(SocketAddr),
-    /// The peer refused.
+    /// The peer rejected the connection.
     #[error("{peer} refused: {reason}")]
     Rejected {
         /// The peer.
         peer: SocketAddr,
-        /// Why.
+        /// The reason.
         reason: RejectReason,
-        /// What it said.
+        /// The peer's private data.
         private_data: Vec<u8>,
     },
-    /// The peer did not answer.
+    /// The peer did not respond.
     #[error("{0} does not answer: is the machine up, and does UDP port 4791 get through?")]
     Unreachable(SocketAddr),
-    /// The peer asked for a connection, but did not confirm the answer.
+    /// The peer requested a connection, but did not confirm it.
     #[error(
         "{peer} asked for a connection but did not confirm the answer within {timeout:?}: serve \
          the next request"
@@ -66,21 +66,21 @@ pub enum ConnectError {
     NotConfirmed {
         /// The peer.
         peer: SocketAddr,
-        /// How long it had.
+        /// The timeout.
         timeout: Duration,
     },
-    /// The peer has gone away in between.
+    /// The peer disconnected before the connection was established.
     #[error("the peer went away before the connection was there")]
     Gone,
 }
 
-/// A connection: the queue pair, ready to post.
+/// A connection with its queue pair, ready to post.
 ///
-/// When the peer disconnects, the queue pair breaks and what is outstanding is flushed, so whoever
-/// waits for a completion gets one. Dropping it disconnects.
+/// When the peer disconnects, the queue pair enters the error state and outstanding requests are flushed, so
+/// a thread that waits for a completion gets one. Dropping it disconnects.
 #[derive(Debug)]
 pub struct Connection {
-    // Goes first: the peer hears of the end before the queue pair stops answering.
+    // Dropped first: the peer gets the disconnect before the queue pair stops responding.
     id: Identifier,
     queue_pair: QueuePair,
     channel: EventChannel,
@@ -88,13 +88,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// What the peer said when it asked for the connection or accepted it; zeros fill it up.
+    /// The peer's private data of its request or reply, padded with zeros.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// Our own address.
+    /// The local address.
     #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.id.local_address()
@@ -106,12 +106,12 @@ impl Connection {
         self.id.peer_address()
     }
 
-    /// Ends the connection. What is outstanding is flushed.
+    /// Disconnects. Outstanding requests are flushed.
     pub fn disconnect(&self) -> Result<(), ConnectionError> {
         self.id.disconnect()
     }
 
-    /// Waits until the connection has ended, on whichever side; whether it has.
+    /// Waits until either side has disconnected, at most `timeout`. Returns whether it has.
     pub fn wait_disconnected(&self, timeout: Duration) -> bool {
         let deadline = crate::clock::now() + timeout;
         while let Some(event) = self.channel.wait_until(Some(deadline)) {
@@ -122,7 +122,7 @@ impl Connection {
         false
     }
 
-    /// As soon as the connection has ended, on whichever side.
+    /// Completes when either side has disconnected.
     #[cfg(feature = "async")]
     pub async fn disconnected(&self) {
         while !is_end(&self.channel.next().await) {}
@@ -144,7 +144,7 @@ fn is_end(event: &Event) -> bool {
     )
 }
 
-/// A queue pair for a connection over this device.
+/// Prepares a queue pair for a connection over this device.
 fn prepare(context: &Context, queue_pair: QueuePairBuilder) -> Result<Prepared, ConnectError> {
     let prepared = queue_pair.reliable()?;
     match prepared.is_at(context) {
@@ -153,7 +153,7 @@ fn prepare(context: &Context, queue_pair: QueuePairBuilder) -> Result<Prepared, 
     }
 }
 
-/// What a failure event means to who waits for a connection; nothing for other events.
+/// The error of a failure event; `None` for other events.
 fn failure(peer: SocketAddr, kind: EventKind) -> Option<ConnectError> {
     match kind {
         EventKind::Rejected {

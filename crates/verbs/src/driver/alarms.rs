@@ -1,10 +1,10 @@
-//! Tasks that wait until a time at the latest. Whoever serves the timers wakes them.
+//! Tasks that wait for a time. The thread that runs the timers wakes them.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
 use std::time::Instant;
 
-/// The name of an alarm: its time, and a number because two may have the same.
+/// The key of an alarm: its time, and a number because two may have the same time.
 pub(crate) type AlarmKey = (Instant, u64);
 
 /// Which tasks to wake, and when.
@@ -16,22 +16,22 @@ pub(super) struct Alarms {
 }
 
 impl Alarms {
-    /// A name for an alarm at `deadline`.
+    /// A new key for an alarm at `deadline`.
     #[cfg(feature = "async")]
-    pub(super) fn name(&mut self, deadline: Instant) -> AlarmKey {
+    pub(super) fn new_key(&mut self, deadline: Instant) -> AlarmKey {
         self.set += 1;
         (deadline, self.set)
     }
 
-    /// Sets an alarm, or whom it wakes; the waker that it had. The caller drops that one after it has
-    /// released the driver's lock: it is code of the executor.
+    /// Sets an alarm or changes its task. Returns the previous waker. The caller drops it after it has
+    /// released the driver's lock, because dropping it runs code of the executor.
     #[cfg(feature = "async")]
     #[must_use]
     pub(super) fn set(&mut self, key: AlarmKey, task: Waker) -> Option<Waker> {
         self.tasks.insert(key, task)
     }
 
-    /// Takes an alarm back.
+    /// Cancels an alarm.
     #[cfg(feature = "async")]
     #[must_use]
     pub(super) fn cancel(&mut self, key: AlarmKey) -> Option<Waker> {
@@ -40,10 +40,10 @@ impl Alarms {
 
     /// The tasks to wake at `now`.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Waker> {
-        let later = match self.next().is_some_and(|at| at <= now) {
-            true => self.tasks.split_off(&(now, u64::MAX)),
-            false => return Vec::new(),
-        };
+        if self.next().is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let later = self.tasks.split_off(&(now, u64::MAX));
         let due = std::mem::replace(&mut self.tasks, later);
         due.into_values().collect()
     }
@@ -62,15 +62,18 @@ mod tests {
     use crate::clock::now;
 
     #[test]
-    fn those_that_are_due_are_taken_and_the_others_stay() {
+    fn due_alarms_are_taken_and_later_ones_stay() {
         let start = now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut alarms = Alarms::default();
-        let keys = [3, 1, 2, 2].map(|seconds| alarms.name(at(seconds)));
+        let keys = [3, 1, 2, 2].map(|seconds| alarms.new_key(at(seconds)));
         for key in keys {
             assert!(alarms.set(key, Waker::noop().clone()).is_none());
         }
-        assert!(alarms.set(keys[0], Waker::noop().clone()).is_some(), "anew");
+        assert!(
+            alarms.set(keys[0], Waker::noop().clone()).is_some(),
+            "replaced"
+        );
         assert_eq!(alarms.next(), Some(at(1)));
         assert_eq!(alarms.take_due(start).len(), 0);
         assert_eq!(alarms.take_due(at(2)).len(), 3);

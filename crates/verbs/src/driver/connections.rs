@@ -1,4 +1,4 @@
-//! What the connection manager tells applications, and what it asks of the world.
+//! Delivers the connection manager's events and executes its instructions.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -12,49 +12,49 @@ use wire::{Gid, PathMtu};
 
 use super::port::Ports;
 use crate::context::Open;
-use crate::narrator::Setback;
-use crate::rdma_cm::queue::{EventQueue, Notice};
+use crate::diagnostics::ConnectionFailure;
+use crate::rdma_cm::queue::{EventQueue, QueuedEvent};
 
 /// The subscriber to the events of an id.
 #[derive(Clone)]
 pub(crate) struct Subscriber {
     pub(crate) queue: Arc<EventQueue>,
-    /// What the id is called in the queue.
+    /// The id's token in the queue.
     pub(crate) token: u64,
     pub(crate) context: Weak<Open>,
 }
 
-/// The subscribers to connection events, and what is known about the device's addresses.
+/// The subscribers to connection events, and the device's addresses.
 pub(super) struct Connections {
     mtu: PathMtu,
     subscribers: HashMap<cm::Id, Subscriber>,
     /// The interface of each address.
     interfaces: Vec<(IpAddr, InterfaceId)>,
-    /// Connections that failed, to be explained; none if nobody asked for explanations.
-    setbacks: Option<Vec<Setback>>,
+    /// Failed connections, to be reported; `None` if explanations are disabled.
+    failures: Option<Vec<ConnectionFailure>>,
     /// Disconnections that wait until completions before them were polled, and the events behind them
     /// in the same queues, oldest first.
     held: VecDeque<Held>,
 }
 
-/// An event that is not told yet.
+/// An event that is not delivered yet.
 struct Held {
     id: cm::Id,
-    /// When it is told at the latest.
+    /// When it is delivered at the latest.
     until: Instant,
     queue: Arc<EventQueue>,
-    notice: Notice,
+    event: QueuedEvent,
 }
 
 impl Held {
-    fn tell(self) {
-        self.queue.push(self.notice);
+    fn deliver(self) {
+        self.queue.push(self.event);
     }
 }
 
-/// How long a disconnection waits for completions that came before it to be polled. An event-driven
-/// program is awake by then; one that does not poll learns of the end this much later.
-const HOLD: Duration = Duration::from_millis(1);
+/// How long a disconnection waits until the completions before it are polled. An event-driven program is
+/// awake by then. A program that does not poll gets the event this much later.
+const DISCONNECT_HOLD_TIME: Duration = Duration::from_millis(1);
 
 impl Connections {
     pub(super) fn new(device: &net::interface::Device, explain: bool) -> Self {
@@ -65,7 +65,7 @@ impl Connections {
             interfaces: entries
                 .map(|entry| (entry.address, entry.interface.clone()))
                 .collect(),
-            setbacks: explain.then(Vec::new),
+            failures: explain.then(Vec::new),
             held: VecDeque::new(),
         }
     }
@@ -73,20 +73,19 @@ impl Connections {
     pub(super) fn subscribe(&mut self, id: cm::Id, subscriber: Option<Subscriber>) {
         match subscriber {
             Some(subscriber) => {
-                // An id that changes its queue takes along what is in the old one.
+                // An id that changes its queue takes its events along.
                 self.release_of(id);
                 self.subscribers.insert(id, subscriber)
             }
             None => {
-                // What nobody subscribes to is told to nobody.
+                // Without a subscriber its events are dropped.
                 self.held.retain(|held| held.id != id);
                 self.subscribers.remove(&id)
             }
         };
     }
 
-    /// Tells the manager when an address has moved to another interface, and when no interface is
-    /// left.
+    /// Reports to the manager that an address has moved to another interface, or that no interface is left.
     pub(super) fn update_interfaces(&mut self, manager: &mut Manager, present: &[Interface]) {
         for (address, interface) in &mut self.interfaces {
             let has = |it: &&Interface| it.addresses.iter().any(|known| known.ip == *address);
@@ -110,38 +109,38 @@ impl Connections {
         }
     }
 
-    /// Whether a connection failed and that is to be explained.
-    pub(super) fn has_setbacks(&self) -> bool {
-        self.setbacks.as_ref().is_some_and(|it| !it.is_empty())
+    /// Whether there are failed connections to report.
+    pub(super) fn has_failures(&self) -> bool {
+        self.failures.as_ref().is_some_and(|it| !it.is_empty())
     }
 
-    pub(super) fn take_setbacks(&mut self) -> impl Iterator<Item = Setback> {
-        let setbacks = self.setbacks.as_mut().map(std::mem::take);
-        setbacks.unwrap_or_default().into_iter()
+    pub(super) fn take_failures(&mut self) -> impl Iterator<Item = ConnectionFailure> {
+        let failures = self.failures.as_mut().map(std::mem::take);
+        failures.unwrap_or_default().into_iter()
     }
 
-    /// When the next event that waits is told at the latest.
+    /// When the next held event is delivered at the latest.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.held.front().map(|held| held.until)
     }
 
-    /// Tells the events that have waited long enough. No other is due before the first.
+    /// Delivers the held events that are due. No other is due before the first.
     pub(super) fn release_due(&mut self, now: Instant) {
         if self.held.front().is_some_and(|held| held.until <= now) {
             let held = std::mem::take(&mut self.held).into_iter();
             let (due, waiting): (VecDeque<_>, VecDeque<_>) =
                 held.partition(|held| held.until <= now);
             self.held = waiting;
-            due.into_iter().for_each(Held::tell);
+            due.into_iter().for_each(Held::deliver);
         }
     }
 
-    /// Tells all events: the completions before them were polled.
+    /// Delivers all held events, because the completions before them were polled.
     pub(super) fn release_all(&mut self) {
         while self.release_first() {}
     }
 
-    /// Tells what waits of an id, and all events before it.
+    /// Delivers the held events of an id, and all events before them.
     fn release_of(&mut self, id: cm::Id) {
         while self.held.iter().any(|held| held.id == id) {
             self.release_first();
@@ -149,7 +148,7 @@ impl Connections {
     }
 
     fn release_first(&mut self) -> bool {
-        self.held.pop_front().map(Held::tell).is_some()
+        self.held.pop_front().map(Held::deliver).is_some()
     }
 
     /// Until when an event for a queue waits. The events of a queue keep their order, so that a server
@@ -160,9 +159,9 @@ impl Connections {
         ahead.map(|held| held.until)
     }
 
-    /// Carries out what the manager asks for, and delivers its events. A disconnection waits if it is to
-    /// be `hold`: a program that sees both descriptors readable at once would take a reply before it for a
-    /// lost connection.
+    /// Executes the manager's instructions and delivers its events. With `hold`, a disconnection waits:
+    /// a program that sees both descriptors readable at once could handle the disconnection before the
+    /// completions, and lose the last reply.
     pub(super) fn serve(&mut self, now: Instant, host: &mut Host, ports: &mut Ports, hold: bool) {
         while let Some(instruction) = host.poll_instruction() {
             self.perform(&instruction, host.manager(), ports);
@@ -193,7 +192,7 @@ impl Connections {
     }
 
     fn deliver(&mut self, now: Instant, manager: &mut Manager, event: cm::Event, hold: bool) {
-        self.note_setback(manager, &event);
+        self.note_failure(manager, &event);
         let listener = match event.kind {
             EventKind::ConnectRequest { listener, .. } => Some(listener),
             _ => None,
@@ -204,7 +203,7 @@ impl Connections {
         let mut subscriber = subscriber.clone();
         let from = subscriber.token;
         let ends = matches!(event.kind, EventKind::Disconnected { .. });
-        if ends && subscriber.queue.parts_at_once() {
+        if ends && subscriber.queue.disconnects_at_once() {
             // The id exists: it has just had an event.
             let _ = manager.disconnect(now, event.id);
         }
@@ -212,7 +211,7 @@ impl Connections {
             subscriber.token = crate::rdma_cm::queue::next_token();
             self.subscribers.insert(event.id, subscriber.clone());
         }
-        let notice = Notice {
+        let queued = QueuedEvent {
             token: subscriber.token,
             listener: listener.map(|_| from),
             id: Some(event.id),
@@ -220,23 +219,23 @@ impl Connections {
             kind: event.kind,
         };
         let ahead = self.waits_until(&subscriber.queue);
-        if let Some(until) = ahead.or((hold && ends).then(|| now + HOLD)) {
+        if let Some(until) = ahead.or((hold && ends).then(|| now + DISCONNECT_HOLD_TIME)) {
             self.held.push_back(Held {
                 id: event.id,
                 until,
                 queue: subscriber.queue,
-                notice,
+                event: queued,
             });
         } else {
-            subscriber.queue.push(notice);
+            subscriber.queue.push(queued);
         }
     }
 
-    fn note_setback(&mut self, manager: &Manager, event: &cm::Event) {
-        if let Some(setbacks) = &mut self.setbacks
-            && Setback::is(&event.kind)
+    fn note_failure(&mut self, manager: &Manager, event: &cm::Event) {
+        if let Some(failures) = &mut self.failures
+            && ConnectionFailure::is_failure(&event.kind)
         {
-            setbacks.push(Setback {
+            failures.push(ConnectionFailure {
                 kind: event.kind.clone(),
                 local: manager.local_address(event.id),
                 peer: manager.peer_address(event.id),
@@ -245,7 +244,7 @@ impl Connections {
     }
 }
 
-/// `ENODEV`: no interface of ours takes part in the group.
+/// `ENODEV`: no local interface can join the group.
 const NO_DEVICE: i32 = 19;
 
 #[cfg(test)]
@@ -254,14 +253,14 @@ mod tests {
 
     use super::*;
     use crate::clock::now;
-    use crate::driver::Bell;
+    use crate::driver::Notifier;
 
     fn connections() -> Connections {
         Connections {
             mtu: PathMtu::Mtu4096,
             subscribers: HashMap::new(),
             interfaces: Vec::new(),
-            setbacks: None,
+            failures: None,
             held: VecDeque::new(),
         }
     }
@@ -276,7 +275,7 @@ mod tests {
     fn another(connections: &mut Connections, manager: &mut Manager) -> (cm::Id, Arc<EventQueue>) {
         let kind = cm::QueuePairType::of(PortSpace::Tcp);
         let id = manager.create(PortSpace::Tcp, kind).expect("room");
-        let queue = Arc::new(EventQueue::new(Bell::without_descriptor(), false));
+        let queue = Arc::new(EventQueue::new(Notifier::without_descriptor(), false));
         let subscriber = Subscriber {
             queue: Arc::clone(&queue),
             token: 7,
@@ -292,15 +291,18 @@ mod tests {
     }
 
     #[test]
-    fn a_disconnection_waits_for_a_poll_or_its_time() {
+    fn a_disconnection_waits_for_a_poll_or_its_deadline() {
         let mut connections = connections();
         let (mut manager, id, queue) = subscribed(&mut connections);
         let start = now();
         connections.deliver(start, &mut manager, disconnected(id), true);
         connections.release_due(start);
         assert!(queue.pop().is_none());
-        assert_eq!(connections.next_deadline(), Some(start + HOLD));
-        connections.release_due(start + HOLD);
+        assert_eq!(
+            connections.next_deadline(),
+            Some(start + DISCONNECT_HOLD_TIME)
+        );
+        connections.release_due(start + DISCONNECT_HOLD_TIME);
         assert!(queue.pop().is_some());
 
         connections.deliver(start, &mut manager, disconnected(id), true);
@@ -311,7 +313,7 @@ mod tests {
         connections.deliver(start, &mut manager, disconnected(id), false);
         assert!(
             queue.pop().is_some(),
-            "nothing before it waits to be polled"
+            "no completion before it waits to be polled"
         );
     }
 
@@ -334,7 +336,7 @@ mod tests {
         assert!(queue.pop().is_none(), "nothing overtakes the disconnection");
         connections.deliver(start, &mut manager, passed(other), false);
         assert!(empty.pop().is_some(), "another queue does not wait");
-        connections.release_due(start + HOLD);
+        connections.release_due(start + DISCONNECT_HOLD_TIME);
         let ids: Vec<_> = std::iter::from_fn(|| queue.pop())
             .map(|it| it.id.expect("an event of an id"))
             .collect();
@@ -347,7 +349,7 @@ mod tests {
         let (mut manager, id, old) = subscribed(&mut connections);
         connections.deliver(now(), &mut manager, disconnected(id), true);
         let subscriber = Subscriber {
-            queue: Arc::new(EventQueue::new(Bell::without_descriptor(), false)),
+            queue: Arc::new(EventQueue::new(Notifier::without_descriptor(), false)),
             token: 7,
             context: Weak::new(),
         };
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_without_subscriber_has_no_event_left() {
+    fn removing_the_subscriber_drops_held_events() {
         let mut connections = connections();
         let (mut manager, id, queue) = subscribed(&mut connections);
         connections.deliver(now(), &mut manager, disconnected(id), true);

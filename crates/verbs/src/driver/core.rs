@@ -1,6 +1,6 @@
-//! What the driver's lock protects: the engine, the connection manager and the way to the sockets.
+//! The state that the driver's lock protects: the host, the connections and the ports.
 
-mod news;
+mod problems;
 mod progress;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -24,20 +24,21 @@ use net::watcher::Watcher;
 use wire::Gid;
 
 use super::alarms::Alarms;
-use super::bell::Bell;
 use super::connections::Connections;
 use super::exit::ExitNotices;
+use super::notifier::Notifier;
 use super::pace::Pace;
 use super::packet_wakeups::{AtReadable, PacketWakeups};
-use super::port::{Doors, Look, Ports};
+use super::port::{PollScope, PollSources, Ports};
 use super::tap::Tap;
 use super::wait_set::WaitSet;
 use crate::clock::now;
-use crate::narrator::News;
+use crate::diagnostics::Problem;
 use crate::opening::{OpenError, Options};
 
-/// A message and an acknowledgement often come together, and mean nothing.
-const PAIR: usize = 2;
+/// A receive of more packets than this is probably followed by more. A message and an acknowledgement
+/// often arrive together, so two do not count.
+const MAX_SPARSE: usize = 2;
 
 pub(super) struct Core {
     host: Host,
@@ -48,32 +49,33 @@ pub(super) struct Core {
     ports: Ports,
     tap: Option<Tap>,
     inbox: Inbox,
-    /// For who looks again and again: the kernel looks once more for each place that is left.
+    /// For threads that poll continuously: the kernel polls once more for each slot that is left.
     small_inbox: Inbox,
-    /// Several packets came the last time: there are probably more, and a system call takes them all.
+    /// Whether the last receive returned several packets. Then there are probably more, and one system call
+    /// takes them all.
     dense: bool,
     outbox: Vec<u8>,
     segmentation: bool,
     unsent: bool,
-    /// Whether answers may wait when the next poll finds nothing.
+    /// Whether responses stay deferred when the next poll finds nothing.
     may_wait_once: bool,
-    /// Packets went to this device itself, and no look has found them yet.
+    /// Whether packets that the device sent to itself have not been received yet.
     sent_to_self: bool,
     /// How many packets have arrived.
     arrivals: u64,
-    /// Who is rung for when a completion queue has something, and where.
-    bells: HashMap<Id<CompletionQueue>, (Arc<Bell>, u64)>,
-    /// Which threads and tasks are woken when a completion queue has something.
+    /// The notifier and token of each completion queue.
+    notifiers: HashMap<Id<CompletionQueue>, (Arc<Notifier>, u64)>,
+    /// The wait set of each completion queue.
     waiting: HashMap<Id<CompletionQueue>, Arc<WaitSet>>,
-    /// Whether a notification was given that a program awaits outside of the library.
-    told_outside: bool,
+    /// Whether a notification was added that a program awaits outside of the library.
+    notified_outside: bool,
     pub(super) packet_wakeups: PacketWakeups,
-    /// Completion queues with a notification since they were polled last.
+    /// Completion queues with a notification since their last poll.
     unpolled: HashSet<Id<CompletionQueue>>,
     events: VecDeque<AsyncEvent>,
-    event_bell: Arc<Bell>,
-    /// Packets that the kernel did not send, to be explained; nothing if nobody does.
-    unsendable: Option<Vec<News>>,
+    event_notifier: Arc<Notifier>,
+    /// Packets that the kernel did not send, to be reported; `None` if explanations are disabled.
+    unsendable: Option<Vec<Problem>>,
 }
 
 impl Core {
@@ -135,13 +137,13 @@ impl Core {
             may_wait_once: false,
             sent_to_self: false,
             arrivals: 0,
-            bells: HashMap::new(),
+            notifiers: HashMap::new(),
             waiting: HashMap::new(),
-            told_outside: false,
+            notified_outside: false,
             packet_wakeups: PacketWakeups::default(),
             unpolled: HashSet::new(),
             events: VecDeque::new(),
-            event_bell: Arc::new(Bell::new().map_err(OpenError::System)?),
+            event_notifier: Arc::new(Notifier::new().map_err(OpenError::System)?),
             unsendable: options.explain.then(Vec::new),
         })
     }
@@ -158,7 +160,7 @@ impl Core {
         &mut self.connections
     }
 
-    /// Tasks to wake at a time.
+    /// The tasks that wait for a time.
     #[cfg(feature = "async")]
     pub(super) fn alarms(&mut self) -> &mut Alarms {
         &mut self.alarms
@@ -169,7 +171,7 @@ impl Core {
             .update_interfaces(self.host.manager(), present);
     }
 
-    /// From now on the watcher tells peers when this process dies.
+    /// Lets the watcher notify peers when this process dies.
     pub(super) fn announce_exit(&mut self, watcher: &Arc<Watcher>) {
         self.exit_notices.start(watcher, &self.ports);
     }
@@ -190,42 +192,42 @@ impl Core {
         self.ports.leave(group);
     }
 
-    /// Whether there are other sockets to wait for than the last time this was asked.
-    pub(super) fn doors_changed(&mut self) -> bool {
-        self.ports.doors_changed()
+    /// Whether the set of sockets has changed since the last call.
+    pub(super) fn poll_sources_changed(&mut self) -> bool {
+        self.ports.poll_sources_changed()
     }
 
-    pub(super) fn doors(&self) -> io::Result<Doors> {
-        self.ports.doors()
+    pub(super) fn poll_sources(&self) -> io::Result<PollSources> {
+        self.ports.poll_sources()
     }
 
-    /// Lets packets wake the program that waits at the descriptor of a channel.
-    pub(super) fn offer_packet_wakeups(&mut self, bell: &Arc<Bell>, expected: AtReadable) {
+    /// Enables packet wake-ups for the program that waits at the descriptor of a channel.
+    pub(super) fn offer_packet_wakeups(&mut self, notifier: &Arc<Notifier>, expected: AtReadable) {
         let packets = || self.ports.packets();
-        self.packet_wakeups.offer(bell, expected, packets);
+        self.packet_wakeups.offer(notifier, expected, packets);
     }
 
-    /// Does that for the sockets that there are now.
+    /// Updates the packet wake-ups after the set of sockets has changed.
     pub(super) fn renew_packet_wakeups(&mut self) {
         self.packet_wakeups.renew(|| self.ports.packets());
     }
 
-    /// How many packets have arrived. If they may have woken a program that must get a notification then, it
-    /// gets one.
-    fn receive(&mut self, now: Instant, look: Look) -> usize {
+    /// Receives packets and returns how many arrived. If they may have woken a program that must get a
+    /// notification, it gets one.
+    fn receive(&mut self, now: Instant, scope: PollScope) -> usize {
         let owed = self.packet_wakeups.owe_notification();
-        let arrived = self.take_packets(now, look);
-        // What is no packet for us may have woken it, too.
+        let arrived = self.take_packets(now, scope);
+        // Packets that this device drops may have woken it, too.
         let taken =
-            || arrived > 0 || look == Look::Everywhere || !self.packet_wakeups.packets_wait();
+            || arrived > 0 || scope == PollScope::AllSockets || !self.packet_wakeups.packets_wait();
         if owed && taken() {
-            self.tell_events();
+            self.dispatch_events();
             self.packet_wakeups.note_taken();
         }
         arrived
     }
 
-    fn take_packets(&mut self, now: Instant, look: Look) -> usize {
+    fn take_packets(&mut self, now: Instant, scope: PollScope) -> usize {
         let Self {
             host,
             ports,
@@ -235,33 +237,33 @@ impl Core {
             dense,
             ..
         } = self;
-        let inbox = match look {
-            Look::Again if !*dense => small_inbox,
-            Look::Again | Look::Everywhere => inbox,
+        let inbox = match scope {
+            PollScope::LastActive if !*dense => small_inbox,
+            PollScope::LastActive | PollScope::AllSockets => inbox,
         };
-        let arrived = ports.receive(now, look, inbox, |it| {
+        let arrived = ports.receive(now, scope, inbox, |it| {
             let arrival = arrival(&it.envelope);
             if is_management(it.packet) && host.hold_for_lookup(&arrival, it.packet, it.forwarded) {
                 return;
             }
             take(now, host, tap.as_mut(), &arrival, it.packet);
         });
-        *dense = arrived > PAIR;
+        *dense = arrived > MAX_SPARSE;
         self.arrivals += arrived as u64;
         self.find_owners(now);
         if let Some(tap) = &mut self.tap {
             tap.release(now, &mut self.host, &mut self.ports);
         }
-        self.ports.tend(now);
+        self.ports.maintain(now);
         arrived
     }
 
-    /// Passes messages of other processes on to them, and handles those that are ours after all.
+    /// Forwards connection manager messages to the processes that own them, and handles this device's own.
     fn find_owners(&mut self, now: Instant) {
         while let Some(message) = self.host.poll_lookup(now) {
             let owner = match self.host.is_ours(message.recipient) {
                 true => Owner::Here,
-                false => self.ports.pass_on(&message),
+                false => self.ports.forward(&message),
             };
             if let Some(ours) = self.host.finish_lookup(now, message, owner) {
                 let tap = self.tap.as_mut();
@@ -270,7 +272,7 @@ impl Core {
         }
     }
 
-    /// Sends everything that the engine has to send, and tells what happened.
+    /// Sends all packets of the engine and dispatches its events.
     pub(super) fn transmit(&mut self, now: Instant) {
         self.unsent = false;
         self.transmit_messages(now);
@@ -285,12 +287,11 @@ impl Core {
         }
     }
 
-    /// A message leaves when there is an exit notice for what it begins: a process can die between any
-    /// two of these.
+    /// Registers the exit notice before the message leaves, because the process may die between the two.
     fn transmit_messages(&mut self, now: Instant) {
         self.exit_notices.update(self.host.manager(), &self.ports);
         self.transmit_packets(now);
-        self.tell_events();
+        self.dispatch_events();
     }
 
     fn transmit_packets(&mut self, now: Instant) {
@@ -304,7 +305,7 @@ impl Core {
         self.sent_to_self |= self
             .ports
             .is_own(transmit.route.flow.destination, &self.outbox);
-        // A packet that can't be sent is a packet lost: the protocol copes, the counters tell.
+        // A packet that cannot be sent counts as lost: the protocol retransmits it.
         let sent = match &mut self.tap {
             Some(tap) => tap.transmit(
                 now,
@@ -324,14 +325,14 @@ impl Core {
         }
     }
 
-    /// Passes on what happened. Threads and tasks are woken when the lock is released.
-    pub(super) fn tell_events(&mut self) {
+    /// Dispatches the engine's events. Threads and tasks are woken when the lock is released.
+    pub(super) fn dispatch_events(&mut self) {
         while let Some(event) = self.host.poll_event() {
             match event {
                 Event::Completion(queue) => {
-                    if let Some((bell, whom)) = self.bells.get(&queue) {
-                        self.told_outside |= bell.is_waited_for_outside();
-                        bell.ring(*whom);
+                    if let Some((notifier, token)) = self.notifiers.get(&queue) {
+                        self.notified_outside |= notifier.is_waited_for_outside();
+                        notifier.notify(*token);
                         self.unpolled.insert(queue);
                     }
                 }
@@ -340,79 +341,84 @@ impl Core {
                         waiting.wake_all_later();
                     }
                 }
-                Event::Async(event) => self.tell_event(event),
+                Event::Async(event) => self.queue_event(event),
             }
         }
     }
 
-    /// Arms a completion queue; whether a program awaits the notification outside of the library, where
-    /// no packet wakes it.
+    /// Arms a completion queue. Returns whether a program awaits the notification outside of the library,
+    /// where no packet wakes it.
     pub(super) fn arm(&mut self, queue: Id<CompletionQueue>, notify: Notify) -> bool {
         self.host.device_mut().arm(queue, notify);
-        let bell = self.bells.get(&queue);
-        bell.is_some_and(|(bell, _)| bell.needs_the_thread())
+        let notifier = self.notifiers.get(&queue);
+        notifier.is_some_and(|(notifier, _)| notifier.needs_the_thread())
     }
 
-    /// A program looks at a completion queue: it learns of completions before it learns of the end of
-    /// their connection.
+    /// Reports that a program polls a completion queue. Disconnections wait until the completions before
+    /// them are polled.
     pub(super) fn note_polled(&mut self, queue: Id<CompletionQueue>) {
         if !self.unpolled.is_empty() && self.unpolled.remove(&queue) && self.unpolled.is_empty() {
             self.connections.release_all();
         }
     }
 
-    fn tell_event(&mut self, event: AsyncEvent) {
+    fn queue_event(&mut self, event: AsyncEvent) {
         self.events.push_back(event);
-        self.event_bell.ring(0);
+        self.event_notifier.notify(0);
     }
 
-    pub(super) fn add_bell(&mut self, queue: Id<CompletionQueue>, bell: Arc<Bell>, whom: u64) {
-        self.bells.insert(queue, (bell, whom));
+    pub(super) fn add_notifier(
+        &mut self,
+        queue: Id<CompletionQueue>,
+        notifier: Arc<Notifier>,
+        token: u64,
+    ) {
+        self.notifiers.insert(queue, (notifier, token));
     }
 
     pub(super) fn add_waiting(&mut self, queue: Id<CompletionQueue>, waiting: Arc<WaitSet>) {
         self.waiting.insert(queue, waiting);
     }
 
-    /// Nothing is told any more about a completion queue; what was told, to be dropped later.
-    pub(super) fn remove_bell(&mut self, queue: Id<CompletionQueue>) -> impl Sized + use<> {
+    /// Removes the notifier and the wait set of a completion queue. The caller drops the result after it has
+    /// released the lock.
+    pub(super) fn remove_notifier(&mut self, queue: Id<CompletionQueue>) -> impl Sized + use<> {
         self.note_polled(queue);
-        let told = self.bells.remove(&queue);
-        if let Some((bell, _)) = &told {
-            self.packet_wakeups.end_promise(bell);
+        let removed = self.notifiers.remove(&queue);
+        if let Some((notifier, _)) = &removed {
+            self.packet_wakeups.end_promise(notifier);
         }
-        (told, self.waiting.remove(&queue))
+        (removed, self.waiting.remove(&queue))
     }
 
     pub(super) fn capture_path(&self) -> Option<PathBuf> {
         self.tap.as_ref().and_then(Tap::capture_path)
     }
 
-    pub(super) fn event_bell(&self) -> Arc<Bell> {
-        Arc::clone(&self.event_bell)
+    pub(super) fn event_notifier(&self) -> Arc<Notifier> {
+        Arc::clone(&self.event_notifier)
     }
 
     pub(super) fn poll_event(&mut self) -> Option<AsyncEvent> {
         self.events.pop_front()
     }
 
-    /// Takes back the events of an object that is gone.
+    /// Removes the events of a destroyed object.
     pub(super) fn forget_events(&mut self, gone: impl Fn(&AsyncEvent) -> bool) {
         let before = self.events.len();
         self.events.retain(|event| !gone(event));
         for _ in self.events.len()..before {
-            self.event_bell.answer();
+            self.event_notifier.take();
         }
     }
 }
 
 impl Drop for Core {
-    /// Answers may wait to be sent, and requests for other processes may still lie in our sockets:
-    /// they are handed on first.
+    /// Sends deferred responses, and forwards requests for other processes that are still in the sockets.
     fn drop(&mut self) {
         self.send_waiting(now());
         self.ports.withdraw();
-        self.receive(now(), Look::Everywhere);
+        self.receive(now(), PollScope::AllSockets);
     }
 }
 
@@ -427,7 +433,7 @@ fn random_seed() -> Result<[u8; 32], OpenError> {
     Ok(seed)
 }
 
-/// Hands a packet to the host, through captures and faults.
+/// Passes a packet to the host, through captures and faults.
 fn take(now: Instant, host: &mut Host, tap: Option<&mut Tap>, arrival: &Arrival, packet: &[u8]) {
     match tap {
         None => host.handle_datagram(now, arrival, packet),
@@ -443,10 +449,10 @@ fn arrival(envelope: &Envelope) -> Arrival {
     }
 }
 
-/// A window that fits into our kind of receive buffer; it begins with one that leaves room for others.
+/// A window that fits into the receive buffer of the peer, which is assumed to be as large as ours. The
+/// initial window leaves room for other senders.
 ///
-/// The kernel counts up to twice a packet's size, and the peer's buffer is as large as ours for all
-/// we know.
+/// The kernel counts up to twice the size of a packet.
 fn window_for(receive_buffer: usize) -> WindowLimits {
     let usual = WindowLimits::default();
     let share = |part: usize, usual_one: u32| {

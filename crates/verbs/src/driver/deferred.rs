@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::task;
 
-use super::bell::Descriptor;
+use super::notifier::Descriptor;
 use super::wait_set::WaitSet;
 
 thread_local! {
@@ -85,7 +85,7 @@ mod tests {
 
     use net::poll::{Interest, wait};
 
-    use super::super::bell::Bell;
+    use super::super::notifier::Notifier;
     use super::*;
 
     struct Count(AtomicU32);
@@ -113,30 +113,36 @@ mod tests {
 
     #[test]
     fn a_descriptor_becomes_readable_when_the_last_lock_is_released() {
-        let bell = Bell::new().expect("a descriptor");
+        let notifier = Notifier::new().expect("a descriptor");
         let readable = || {
-            let ready = wait(&[Interest::readable(bell.expose())], Some(Duration::ZERO));
+            let ready = wait(
+                &[Interest::readable(notifier.expose())],
+                Some(Duration::ZERO),
+            );
             !ready.expect("a descriptor").is_empty()
         };
         let (outer, inner) = (Deferral::begin(), Deferral::begin());
-        let sleeper = bell.waiting().enter();
+        let sleeper = notifier.waiting().enter();
         assert!(!readable());
-        bell.ring(1);
+        notifier.notify(1);
         drop(inner);
-        assert!(bell.has_rung() && !readable() && !sleeper.was_woken());
+        assert!(notifier.has_notification() && !readable() && !sleeper.was_woken());
         drop(outer);
         assert!(readable() && sleeper.was_woken());
     }
 
     #[test]
     fn a_notification_that_is_taken_under_the_lock_leaves_the_descriptor_alone() {
-        let bell = Bell::new().expect("a descriptor");
-        bell.expose();
+        let notifier = Notifier::new().expect("a descriptor");
+        notifier.expose();
         let lock = Deferral::begin();
-        bell.ring(1);
-        assert_eq!(bell.answer(), Some(1));
+        notifier.notify(1);
+        assert_eq!(notifier.take(), Some(1));
         drop(lock);
-        let ready = wait(&[Interest::readable(bell.expose())], Some(Duration::ZERO));
+        let ready = wait(
+            &[Interest::readable(notifier.expose())],
+            Some(Duration::ZERO),
+        );
         assert!(ready.expect("a descriptor").is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! What the peers of our connections are told if this process dies.
+//! Exit notices: the messages that a watcher sends to peers when this process dies.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,14 +16,13 @@ use super::port::Ports;
 /// The exit notices of a device's connections.
 #[derive(Default)]
 pub(super) struct ExitNotices {
-    /// None until there is a watcher: then there are no connections either.
+    /// Empty until there is a watcher. There are no connections before that.
     sources: Vec<(IpAddr, Source)>,
     notices: HashMap<cm::Id, Notice>,
 }
 
 impl ExitNotices {
-    /// From now on the watcher sends what the connections leave. An address that it can't send from is
-    /// left out.
+    /// Registers the addresses with the watcher. An address that it cannot send from is left out.
     pub(super) fn start(&mut self, watcher: &Arc<Watcher>, ports: &Ports) {
         self.sources = ports
             .senders()
@@ -31,17 +30,17 @@ impl ExitNotices {
             .collect();
     }
 
-    /// Leaves with the watcher what the manager would have sent.
+    /// Updates the watcher's exit notices with those of the manager.
     pub(super) fn update(&mut self, manager: &mut Manager, ports: &Ports) {
         while let Some(changed) = manager.poll_exit_notice() {
             match changed.transmit {
-                Some(message) => self.leave(changed.id, &message, ports),
+                Some(message) => self.set(changed.id, &message, ports),
                 None => drop(self.notices.remove(&changed.id)),
             }
         }
     }
 
-    fn leave(&mut self, id: cm::Id, message: &cm::Transmit, ports: &Ports) {
+    fn set(&mut self, id: cm::Id, message: &cm::Transmit, ports: &Ports) {
         let sender = ports.senders().find(|it| it.address() == message.source);
         let Some(sender) = sender else { return };
         let notice = match self.notices.entry(id) {
@@ -54,12 +53,12 @@ impl ExitNotices {
             }
         };
         let (envelope, packet) = datagram(message, sender);
-        // Without memory for it the peer learns nothing, as without a watcher.
+        // If this fails the peer gets no exit notice, as without a watcher.
         let _ = notice.set(sender, &envelope, &packet);
     }
 }
 
-/// The packet that queue pair 1 would send, sealed to be sent alone.
+/// The packet that queue pair 1 would send, with its ICRC.
 fn datagram(message: &cm::Transmit, sender: &Sender) -> (Envelope, Vec<u8>) {
     const NO_ICRC: [u8; wire::ICRC_LENGTH] = [0; _];
     let envelope = Envelope {

@@ -1,18 +1,17 @@
 //! The driver joins engine, connection manager, sockets and clock.
 //!
-//! Whoever has something to do makes progress on its own thread: posting transmits, polling
-//! receives. Only when nobody polls, the device's own thread serves the sockets and the timers, so
-//! that a one-sided target answers while its application sleeps.
+//! Application threads make progress themselves: posting transmits, polling receives. While no
+//! application polls, the device's own thread serves the sockets and the timers, so that the target
+//! of a one-sided operation responds while its application sleeps.
 //!
-//! There is one lock. It is held for as long as the engine works on what has arrived or is to be
-//! sent, never while somebody sleeps.
+//! There is one lock. It is held while the engine handles packets, never while a thread sleeps.
 
 mod alarms;
-mod bell;
 mod connections;
 mod core;
 mod deferred;
 mod exit;
+mod notifier;
 mod pace;
 mod packet_wakeups;
 mod port;
@@ -24,9 +23,9 @@ mod yielding;
 
 #[cfg(feature = "async")]
 pub(crate) use alarms::AlarmKey;
-pub use bell::Bell;
 pub(crate) use connections::Subscriber;
 pub(crate) use deferred::Deferral;
+pub use notifier::Notifier;
 pub(crate) use shared::Awaited;
 pub(crate) use wait_set::WaitSet;
 
@@ -48,7 +47,7 @@ use wire::Gid;
 
 use self::core::Core;
 use crate::clock::now;
-use crate::narrator::{Narrator, News};
+use crate::diagnostics::{Problem, Reporter};
 use crate::opening::{OpenError, Options};
 use packet_wakeups::AtReadable;
 use port::Ports;
@@ -59,7 +58,7 @@ use yielding::Yielding;
 /// One open device.
 pub(crate) struct Driver {
     shared: Arc<Shared>,
-    /// Done when this device has told the watcher; none if peers are not to be told of our end.
+    /// Whether this device is registered with the watcher; `None` if peers get no exit notices.
     exit_announced: Option<Once>,
     _thread: Thread,
 }
@@ -70,12 +69,12 @@ impl Driver {
         options: &Options,
     ) -> Result<Self, OpenError> {
         let ports = Ports::open(device, options.shortcut)?;
-        let doors = ports.doors().map_err(OpenError::System)?;
+        let poll_sources = ports.poll_sources().map_err(OpenError::System)?;
         let core = Core::new(device, ports, options)?;
         let shared = Arc::new(Shared {
-            narrator: options.explain.then(|| Narrator::new(device)),
+            reporter: options.explain.then(|| Reporter::new(device)),
             core: Mutex::new(core),
-            doors: Mutex::new(Arc::new(doors)),
+            poll_sources: Mutex::new(Arc::new(poll_sources)),
             generation: net::fork::generation(),
             in_child: OnceLock::new(),
             waker: Waker::new().map_err(OpenError::System)?,
@@ -98,14 +97,14 @@ impl Driver {
         })
     }
 
-    /// Does something to the engine and sends what comes of it, on this thread.
+    /// Calls the engine and transmits the resulting packets on this thread.
     pub(crate) fn call<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if self.is_inherited() {
             return work(&mut self.shared.lock_in_child());
         }
         let now = now();
         let mut core = self.shared.lock();
-        // What others sent to this device, others look for.
+        // Other calls wait for the packets that they sent to this device.
         core.stop_delivery_to_self();
         let result = work(core.device_mut());
         core.transmit(now);
@@ -114,12 +113,12 @@ impl Driver {
         }
         let next = core.next_deadline();
         drop(core);
-        self.shared.warn_thread(next);
+        self.shared.wake_thread_before(next);
         result
     }
 
-    /// Does something to a queue pair that may be its end. An acknowledgement that waits goes first:
-    /// the peer would ask for it in vain.
+    /// Calls the engine to modify or destroy a queue pair. Deferred acknowledgements are sent first, because
+    /// the queue pair may not send them any more.
     pub(crate) fn change<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if !self.is_inherited() {
             self.shared.lock().send_waiting(now());
@@ -127,21 +126,21 @@ impl Driver {
         self.call(work)
     }
 
-    /// Does something to the engine that gives it nothing to send.
+    /// Calls the engine with an operation that has nothing to send, such as posting a receive.
     ///
-    /// Answers that wait to be sent go on waiting: what follows a receive is mostly a reply.
-    pub(crate) fn tell<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+    /// Responses stay deferred, because a receive is usually followed by a reply.
+    pub(crate) fn call_without_transmit<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if self.is_inherited() {
             return work(&mut self.shared.lock_in_child());
         }
         let mut core = self.shared.lock();
         let result = work(core.device_mut());
-        core.tell_events();
+        core.dispatch_events();
         result
     }
 
-    /// From now on the peers of this device's connections are told when this process dies. For the first
-    /// use of the connection manager; where there can be no watcher, they are not told.
+    /// Starts to send exit notices to peers when this process dies. Called at the first use of the connection
+    /// manager. If the watcher cannot be started, there are none.
     pub(crate) fn announce_exit(&self) {
         let Some(announced) = &self.exit_announced else {
             return;
@@ -150,30 +149,30 @@ impl Driver {
             return;
         }
         announced.call_once(|| {
-            // Before the lock is taken: it takes its time to start a process.
+            // Without the lock, because starting a process takes long.
             if let Ok(watcher) = Watcher::of_process() {
                 self.shared.lock().announce_exit(&watcher);
             }
         });
     }
 
-    /// Asks for one notification when the next completion comes. If the program awaits it outside of the
-    /// library, the device's thread serves the sockets at once, even after a poll.
+    /// Requests one notification for the next completion. If the program awaits it outside of the library,
+    /// the device's thread serves the sockets at once, even after a poll.
     pub(crate) fn arm(&self, queue: Id<CompletionQueue>, notify: Notify) {
         if self.is_inherited() {
             return;
         }
         let mut core = self.shared.lock();
         let outside = core.arm(queue, notify);
-        core.tell_events();
+        core.dispatch_events();
         drop(core);
         if outside {
             self.shared.end_standby(now());
         }
     }
 
-    /// Asks something of the connection manager and sends what comes of it, on this thread; nothing
-    /// in a forked child, where there is none.
+    /// Calls the connection manager and transmits the resulting packets on this thread. Returns `None` in a
+    /// forked child.
     pub(crate) fn manage<R>(&self, work: impl FnOnce(&mut Manager, Instant) -> R) -> Option<R> {
         if self.is_inherited() {
             return None;
@@ -182,17 +181,16 @@ impl Driver {
         let mut core = self.shared.lock();
         let result = work(core.manager(), now);
         core.transmit(now);
-        if core.doors_changed() {
-            self.change_doors(&mut core);
+        if core.poll_sources_changed() {
+            self.update_poll_sources(&mut core);
         }
         let next = core.next_deadline();
         drop(core);
-        self.shared.warn_thread(next);
+        self.shared.wake_thread_before(next);
         Some(result)
     }
 
-    /// Wakes a task at `deadline`, or instead of the one that was to be woken before; the name of the
-    /// alarm.
+    /// Sets an alarm that wakes a task at `deadline`, or changes the task of an alarm. Returns its key.
     #[cfg(feature = "async")]
     pub(crate) fn set_alarm(
         &self,
@@ -203,20 +201,20 @@ impl Driver {
         if self.is_inherited() {
             return None;
         }
-        // Cloned before and dropped after: a waker is code of the executor, and may need the lock.
+        // Clone and drop wakers without the lock: they run code of the executor, which may need it.
         let task = task.clone();
         let mut core = self.shared.lock();
         let alarms = core.alarms();
-        let key = key.unwrap_or_else(|| alarms.name(deadline));
+        let key = key.unwrap_or_else(|| alarms.new_key(deadline));
         let former = alarms.set(key, task);
         let next = core.next_deadline();
         drop(core);
         drop(former);
-        self.shared.warn_thread(next);
+        self.shared.wake_thread_before(next);
         Some(key)
     }
 
-    /// Takes an alarm back.
+    /// Cancels an alarm.
     #[cfg(feature = "async")]
     pub(crate) fn cancel_alarm(&self, key: AlarmKey) {
         if !self.is_inherited() {
@@ -234,7 +232,7 @@ impl Driver {
         }
     }
 
-    /// Takes a service for us at one of the device's addresses, or at all.
+    /// Reserves a service at one of the device's addresses, or at all.
     pub(crate) fn claim(&self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
         match self.is_inherited() {
             true => Ok(()),
@@ -242,41 +240,41 @@ impl Driver {
         }
     }
 
-    /// Gives it back.
+    /// Releases a service.
     pub(crate) fn release(&self, at: Option<IpAddr>, service: u64) {
         if !self.is_inherited() {
             self.shared.lock().release(at, service);
         }
     }
 
-    /// Keeps the device from touching memory meanwhile.
+    /// Runs `work` while the device does not access memory.
     pub(crate) fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
         if self.is_inherited() {
-            // No device of this process touches it.
+            // No device of this process accesses it.
             return work();
         }
         let _core = self.shared.lock();
         work()
     }
 
-    /// The oldest completion; when there is none, first looks at what has arrived. If nothing has, lets
-    /// others run now and then.
+    /// The oldest completion. If there is none, receives packets first. If there is still none, yields the
+    /// CPU from time to time.
     pub(crate) fn poll(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
         let completion = self.poll_without_yield(queue);
         if completion.is_none() {
-            self.shared.yielding.found_nothing();
+            self.shared.yielding.note_empty_poll();
         }
         completion
     }
 
-    /// As [`poll`](Self::poll), for a thread that goes to sleep soon if there is nothing.
+    /// As [`poll`](Self::poll), for a thread that sleeps next if there is no completion.
     pub(crate) fn poll_without_yield(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
         if self.is_inherited() {
             return None;
         }
         let Some(mut core) = self.shared.try_lock() else {
-            // Somebody else makes progress. To say "nothing" while there is something would break
-            // the promise that who arms, polls and then sleeps misses nothing.
+            // Another thread makes progress. Do not return `None` while there is a completion: a program
+            // that arms, polls and then sleeps would miss it.
             let mut core = self.shared.lock();
             core.note_polled(queue);
             return core.device_mut().poll_completion(queue);
@@ -288,8 +286,8 @@ impl Driver {
         self.shared.progress_for(&mut core, queue)
     }
 
-    /// Hands out the completions that are there, at most `limit`; how many. When there is none, first
-    /// looks at what has arrived.
+    /// Passes at most `limit` completions to `take` and returns how many. If there is none, receives packets
+    /// first.
     pub(crate) fn poll_many(
         &self,
         queue: Id<CompletionQueue>,
@@ -305,7 +303,7 @@ impl Driver {
         let first = known.or_else(|| self.shared.progress_for(&mut core, queue));
         let Some(first) = first else {
             drop(core);
-            self.shared.yielding.found_nothing();
+            self.shared.yielding.note_empty_poll();
             return 0;
         };
         take(first);
@@ -313,13 +311,13 @@ impl Driver {
         1 + more.take(limit - 1).map(take).count()
     }
 
-    /// The oldest completion, without making progress: the device's own thread does that for tasks.
+    /// The oldest completion, without making progress. For tasks, the device's thread does that.
     #[cfg(feature = "async")]
     pub(crate) fn take(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
         self.call(|device| device.poll_completion(queue))
     }
 
-    /// As [`take`](Self::take); if there is none, tasks are woken when one comes.
+    /// As [`take`](Self::take). If there is none, the next one wakes the tasks.
     #[cfg(feature = "async")]
     pub(crate) fn take_or_watch(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
         self.call(|device| {
@@ -331,14 +329,13 @@ impl Driver {
         })
     }
 
-    /// Sleeps until what is awaited is there or the time has come, and serves the device meanwhile. A
-    /// signal ends it, too; whether one did. It may end for nothing: the caller looks again.
+    /// Sleeps until the awaited object is ready, the deadline passes or a signal arrives, and serves the
+    /// device meanwhile. Returns whether a signal arrived. Wake-ups may be spurious: the caller checks again.
     ///
-    /// The sleeper itself waits on the sockets: a packet wakes it directly, without a detour over
-    /// another thread.
+    /// The thread sleeps on the sockets, so that a packet wakes it directly.
     ///
     /// # Panics
-    /// In a forked child, when nothing could ever end the sleep.
+    /// In a forked child without a deadline, because nothing could end the sleep.
     pub(crate) fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> bool {
         self.try_sleep(awaited, until).unwrap_or_else(|_| {
             std::thread::sleep(CLOSED_PAUSE);
@@ -346,7 +343,7 @@ impl Driver {
         })
     }
 
-    /// As [`sleep`](Self::sleep); an error if the program has closed descriptors of the device.
+    /// As [`sleep`](Self::sleep). Fails if the program has closed the device's descriptors.
     pub(crate) fn try_sleep(
         &self,
         awaited: &Awaited<'_>,
@@ -364,122 +361,127 @@ impl Driver {
         self.shared.sleepers.fetch_sub(1, Ordering::AcqRel);
         self.shared.note_poll(now());
         if self.shared.thread_parked.load(Ordering::Acquire) {
-            // The thread had left the sockets to us for good.
+            // The device's thread has left the sockets to this one.
             self.shared.waker.wake();
         }
         interrupted
     }
 
-    /// Which bell rings, and for whom, when a completion queue that was armed gets its completion.
-    pub(crate) fn ring_for(&self, queue: Id<CompletionQueue>, bell: &Arc<Bell>, whom: u64) {
+    /// Sets the notifier and the token for notifications of a completion queue.
+    pub(crate) fn set_notifier(
+        &self,
+        queue: Id<CompletionQueue>,
+        notifier: &Arc<Notifier>,
+        token: u64,
+    ) {
         if self.is_inherited() {
             return;
         }
-        self.shared.lock().add_bell(queue, Arc::clone(bell), whom);
+        self.shared
+            .lock()
+            .add_notifier(queue, Arc::clone(notifier), token);
     }
 
-    /// Which threads and tasks are woken when a completion queue gets a completion.
-    pub(crate) fn wake_for(&self, queue: Id<CompletionQueue>, waiting: &Arc<WaitSet>) {
+    /// Sets the wait set that completions of a queue wake.
+    pub(crate) fn set_wait_set(&self, queue: Id<CompletionQueue>, waiting: &Arc<WaitSet>) {
         if !self.is_inherited() {
             let waiting = Arc::clone(waiting);
             self.shared.lock().add_waiting(queue, waiting);
         }
     }
 
-    /// Nothing is told any more about a completion queue.
-    pub(crate) fn forget_bell(&self, queue: Id<CompletionQueue>) {
+    /// Removes the notifier and the wait set of a completion queue.
+    pub(crate) fn remove_notifier(&self, queue: Id<CompletionQueue>) {
         if !self.is_inherited() {
-            // What tasks left there is dropped without the lock: it is the executor's.
-            let told = self.shared.lock().remove_bell(queue);
-            drop(told);
+            // Wakers of tasks are dropped without the lock: they run code of the executor.
+            let removed = self.shared.lock().remove_notifier(queue);
+            drop(removed);
         }
     }
 
-    /// A program takes it that the descriptor of a channel is readable without a notification: packets
-    /// wake it directly from now on.
-    pub(crate) fn offer_packet_wakeups(&self, bell: &Arc<Bell>) {
-        if !self.is_inherited() && !bell.accepts_anything() {
+    /// Enables packet wake-ups for a program that accepts a readable descriptor without a notification.
+    pub(crate) fn offer_packet_wakeups(&self, notifier: &Arc<Notifier>) {
+        if !self.is_inherited() && !notifier.accepts_anything() {
             let expected = AtReadable::Anything;
-            self.shared.lock().offer_packet_wakeups(bell, expected);
+            self.shared.lock().offer_packet_wakeups(notifier, expected);
         }
     }
 
-    /// A program has taken a notification from a non-blocking channel, and may take it for an error if
-    /// there is none at a readable descriptor. Packets wake it directly from now on, and those that bring
-    /// no notification are an extra one.
+    /// Enables packet wake-ups for a program that has taken a notification from a non-blocking channel. It may
+    /// treat a readable descriptor without a notification as an error, so packets that cause none count as an
+    /// extra one.
     pub(crate) fn promise_packet_wakeups(
         &self,
-        bell: &Arc<Bell>,
+        notifier: &Arc<Notifier>,
         is_nonblocking: impl Fn() -> bool,
     ) {
-        if !self.is_inherited() && bell.may_promise() && is_nonblocking() {
-            bell.note_promised(true);
+        if !self.is_inherited() && notifier.may_promise() && is_nonblocking() {
+            notifier.note_promised(true);
             let expected = AtReadable::Notification;
-            self.shared.lock().offer_packet_wakeups(bell, expected);
+            self.shared.lock().offer_packet_wakeups(notifier, expected);
         }
     }
 
-    /// A program does not take it any more.
-    pub(crate) fn withdraw_packet_wakeups(&self, bell: &Arc<Bell>) {
-        if !self.is_inherited() && bell.has_packets() {
-            self.shared.lock().packet_wakeups.withdraw(bell);
+    /// Ends packet wake-ups of a program that does not accept them any more.
+    pub(crate) fn withdraw_packet_wakeups(&self, notifier: &Arc<Notifier>) {
+        if !self.is_inherited() && notifier.has_packets() {
+            self.shared.lock().packet_wakeups.withdraw(notifier);
         }
     }
 
-    /// The oldest notification of a channel. If its descriptor is readable for packets, too, first looks
-    /// at what has arrived.
-    pub(crate) fn take_notification(&self, bell: &Arc<Bell>) -> Option<u64> {
-        if let Some(oldest) = bell.answer() {
+    /// The oldest notification of a channel. If packets wake its program, receives packets first.
+    pub(crate) fn take_notification(&self, notifier: &Arc<Notifier>) -> Option<u64> {
+        if let Some(oldest) = notifier.take() {
             return Some(oldest);
         }
-        if self.is_inherited() || !bell.has_packets() {
+        if self.is_inherited() || !notifier.has_packets() {
             return None;
         }
         let now = now();
-        let oldest = bell.answer_after(|| {
+        let oldest = notifier.take_after(|| {
             let mut core = self.shared.lock();
-            core.progress_outside(now, &Awaited::Notification(bell));
+            core.progress_outside(now, &Awaited::Notification(notifier));
             self.shared.note_poll(now);
-            self.shared.watch_over_unsent(&core, now);
+            self.shared.schedule_unsent(&core, now);
         });
         if oldest.is_none() {
-            self.shared.lock().packet_wakeups.note_look_in_vain(bell);
+            self.shared.lock().packet_wakeups.note_empty_poll(notifier);
         }
         oldest
     }
 
-    /// Receives what is sent to a group, for one more queue pair.
+    /// Joins a multicast group, for one more queue pair.
     pub(crate) fn join(&self, group: Gid) -> Result<(), SocketError> {
         let mut core = self.shared.lock();
         core.join(group)?;
-        if core.doors_changed() {
-            self.change_doors(&mut core);
+        if core.poll_sources_changed() {
+            self.update_poll_sources(&mut core);
         }
         Ok(())
     }
 
-    /// Ends that, for one queue pair.
+    /// Leaves a multicast group, for one queue pair.
     pub(crate) fn leave(&self, group: Gid) {
         if !self.is_inherited() {
             let mut core = self.shared.lock();
             core.leave(group);
-            if core.doors_changed() {
-                self.change_doors(&mut core);
+            if core.poll_sources_changed() {
+                self.update_poll_sources(&mut core);
             }
         }
     }
 
-    /// Who sleeps now sleeps on the old doors; the thread is told of the new ones.
-    fn change_doors(&self, core: &mut Core) {
+    /// Replaces the poll sources and wakes the device's thread. Threads that sleep now use the old ones.
+    fn update_poll_sources(&self, core: &mut Core) {
         core.renew_packet_wakeups();
-        // Without new doors a group is still served at every progress for another reason.
-        if let Ok(doors) = core.doors() {
+        // If this fails, a new group is only polled together with other sockets.
+        if let Ok(poll_sources) = core.poll_sources() {
             let mut current = self
                 .shared
-                .doors
+                .poll_sources
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            *current = Arc::new(doors);
+            *current = Arc::new(poll_sources);
             drop(current);
             self.shared.waker.wake();
         }
@@ -493,32 +495,32 @@ impl Driver {
         let now = now();
         let mut core = self.shared.lock();
         core.progress(now);
-        self.shared.watch_over_unsent(&core, now);
+        self.shared.schedule_unsent(&core, now);
         let event = core.poll_event();
         if event.is_some() {
-            core.event_bell().answer();
+            core.event_notifier().take();
         }
         event
     }
 
-    /// Takes back the events of an object that is gone.
+    /// Removes the events of a destroyed object.
     pub(crate) fn forget_events(&self, gone: impl Fn(&AsyncEvent) -> bool) {
         if !self.is_inherited() {
             self.shared.lock().forget_events(gone);
         }
     }
 
-    /// The bell that rings for asynchronous events.
-    pub(crate) fn event_bell(&self) -> Option<Arc<Bell>> {
+    /// The notifier for asynchronous events.
+    pub(crate) fn event_notifier(&self) -> Option<Arc<Notifier>> {
         match self.is_inherited() {
             true => None,
-            false => Some(self.shared.lock().event_bell()),
+            false => Some(self.shared.lock().event_notifier()),
         }
     }
 
-    /// The next asynchronous event; sleeps until there is one, or until the time has come.
+    /// The next asynchronous event. Sleeps until there is one or the deadline passes.
     pub(crate) fn wait_event(&self, until: Option<Instant>) -> Option<AsyncEvent> {
-        let bell = self.event_bell()?;
+        let notifier = self.event_notifier()?;
         loop {
             if let Some(event) = self.poll_event() {
                 return Some(event);
@@ -526,7 +528,7 @@ impl Driver {
             if until.is_some_and(|at| at <= now()) {
                 return None;
             }
-            self.sleep(&Awaited::Notification(&bell), until);
+            self.sleep(&Awaited::Notification(&notifier), until);
         }
     }
 
@@ -544,21 +546,21 @@ impl Driver {
         *self.shared.lock().device_mut().counters()
     }
 
-    /// Whether it is a copy that a fork made: the device stays with the parent.
+    /// Whether this is the copy in a forked child. The device stays with the parent.
     pub(crate) fn is_inherited(&self) -> bool {
         self.shared.is_inherited()
     }
 
-    /// Tells what the C libraries found out themselves, if it is to be told.
-    pub(crate) fn remark(&self, news: News) {
-        if let Some(narrator) = &self.shared.narrator
+    /// Reports a problem that the C libraries found, if explanations are enabled.
+    pub(crate) fn report(&self, problem: Problem) {
+        if let Some(reporter) = &self.shared.reporter
             && !self.is_inherited()
         {
-            narrator.tell(vec![news]);
+            reporter.report(vec![problem]);
         }
     }
 
-    /// A number that nobody can guess.
+    /// An unpredictable number.
     pub(crate) fn random(&self) -> u64 {
         getrandom::u64()
             .unwrap_or_else(|_| now().duration_since(self.shared.epoch).as_nanos() as u64)

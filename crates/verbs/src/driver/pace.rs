@@ -1,9 +1,9 @@
-//! Unreliable packets leave no faster than over a wire.
+//! Pacing of UC and UD packets at the speed that the port reports.
 //!
-//! Reliable senders wait for acknowledgements. Unreliable ones are held back by nothing but the speed of
-//! their wire, and here there is none: a sender outruns the receiver as soon as that has to wait for a
-//! processor, and the kernel drops what does not fit into its socket. So these packets are sent at the
-//! speed that the port reports, and who has to wait lets others run.
+//! A reliable sender waits for acknowledgements. An unreliable one is limited only by the speed of its link,
+//! and a virtual device has no such limit: the sender overruns a receiver that waits for a CPU, and the
+//! kernel drops what does not fit into its socket. So these packets are sent at the reported speed. A sender
+//! that must wait yields the CPU.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use wire::{Opcode, Transport};
 
 use crate::clock::now;
 
-/// At ten gigabits in a second.
+/// Ten gigabits per second.
 const PICOSECONDS_PER_BYTE: u64 = 800;
 
-/// The imagined wire.
+/// The simulated link.
 pub(super) struct Pace {
-    /// When everything that was sent has gone over the wire.
+    /// When the link has transmitted everything that was sent.
     idle_at: Instant,
-    /// So much may wait in front of the wire.
+    /// How far `idle_at` may be in the future: the length of a burst.
     slack: Duration,
 }
 
@@ -31,7 +31,7 @@ impl Pace {
         }
     }
 
-    /// Waits until a batch may be sent, if it is one of those.
+    /// Waits until a batch may be sent. Batches of reliable packets do not wait.
     pub(super) fn wait_for(&mut self, batch: &[u8]) {
         if !is_unreliable(batch) {
             return;
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_burst_the_wire_decides() {
+    fn after_a_burst_packets_leave_at_link_speed() {
         let mut pace = Pace::new(100_000);
         let start = pace.idle_at;
         pace.enter(start, 100_000);

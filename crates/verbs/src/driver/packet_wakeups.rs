@@ -1,93 +1,96 @@
-//! Programs that wait at the descriptor of a channel and are woken by packets directly.
+//! Packet wake-ups: a packet directly wakes the program that waits at the descriptor of a channel.
 
 use std::io;
 use std::sync::{Arc, Weak};
 
 use net::poll::PollSet;
 
-use super::bell::Bell;
+use super::notifier::Notifier;
 
-/// The channel whose descriptor is readable while packets wait. The device's thread leaves the packets to
-/// the program then, as it does for one that polls, and a packet wakes one thread instead of two.
+/// The channel whose descriptor is readable while packets wait. The device's thread then leaves the packets
+/// to the program, as it does for a program that polls, and a packet wakes one thread instead of two.
 ///
-/// There is one at most: with several, each packet would wake all of their threads.
+/// At most one channel has packet wake-ups: with several, each packet would wake all of their threads.
 #[derive(Debug, Default)]
 pub(super) struct PacketWakeups {
-    channel: Option<(Weak<Bell>, PollSet)>,
-    /// Whether they turned out to be of no use for this program.
-    refused: bool,
+    channel: Option<(Weak<Notifier>, PollSet)>,
+    /// Whether packet wake-ups proved useless for this program.
+    disabled: bool,
 }
 
-/// After this many looks without a notification, packets no longer wake the program: other threads take
-/// the packets, or the packets are not for this channel.
-const MAX_LOOKS_IN_VAIN: u32 = 64;
+/// After this many polls in a row without a notification, packets no longer wake the program: other threads
+/// receive the packets, or the packets are not for this channel.
+const MAX_EMPTY_POLLS: u32 = 64;
 
 /// What a program expects when its descriptor is readable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtReadable {
-    /// A notification: it may take EAGAIN for an error. It gets an extra one for packets that bring none.
+    /// A notification, because the program may treat EAGAIN as an error. It gets an extra one for packets
+    /// that cause none.
     Notification,
     /// A notification or none.
     Anything,
 }
 
 impl PacketWakeups {
-    /// Whether a channel has them.
+    /// Whether a channel has packet wake-ups.
     pub(super) fn are_used(&self) -> bool {
         self.channel.is_some()
     }
 
-    /// Gives them to a channel whose program expects this at a readable descriptor.
+    /// Enables packet wake-ups for a channel. `expected` is what its program expects at a readable descriptor.
     pub(super) fn offer(
         &mut self,
-        bell: &Arc<Bell>,
+        notifier: &Arc<Notifier>,
         expected: AtReadable,
         packets: impl FnOnce() -> io::Result<PollSet>,
     ) {
-        if self.belong_to(bell) && expected == AtReadable::Anything {
-            bell.end_promise();
+        if self.belong_to(notifier) && expected == AtReadable::Anything {
+            notifier.end_promise();
         }
-        if self.refused || self.belong_to(bell) {
+        if self.disabled || self.belong_to(notifier) {
             return;
         }
-        if self.bell().is_some() {
-            self.refuse();
+        if self.notifier().is_some() {
+            self.disable();
         } else {
-            self.give(bell, expected, packets);
+            self.enable(notifier, expected, packets);
         }
     }
 
-    /// Without a descriptor for them, everything goes on through the device's thread.
-    fn give(
+    /// If the system has no descriptor left, notifications still come through the device's thread.
+    fn enable(
         &mut self,
-        bell: &Arc<Bell>,
+        notifier: &Arc<Notifier>,
         expected: AtReadable,
         packets: impl FnOnce() -> io::Result<PollSet>,
     ) {
-        self.take_back();
+        self.remove();
         let promised = expected == AtReadable::Notification;
         if let Ok(packets) = packets()
-            && bell.include_packets(&packets, promised).is_ok()
+            && notifier.include_packets(&packets, promised).is_ok()
         {
-            self.channel = Some((Arc::downgrade(bell), packets));
+            self.channel = Some((Arc::downgrade(notifier), packets));
         }
     }
 
-    /// The sockets have changed.
+    /// Updates the set of sockets after it has changed.
     pub(super) fn renew(&mut self, packets: impl FnOnce() -> io::Result<PollSet>) {
-        if let Some(bell) = self.bell() {
-            let expected = if bell.has_promise() {
+        if let Some(notifier) = self.notifier() {
+            let expected = if notifier.has_promise() {
                 AtReadable::Notification
             } else {
                 AtReadable::Anything
             };
-            self.give(&bell, expected, packets);
+            self.enable(&notifier, expected, packets);
         }
     }
 
-    /// Whether packets that are taken now may have woken a program that must get a notification then.
+    /// Whether packets that are received now may have woken a program that must get a notification.
     pub(super) fn owe_notification(&self) -> bool {
-        self.bell().is_some_and(|bell| bell.has_promise_open()) && self.packets_wait()
+        self.notifier()
+            .is_some_and(|notifier| notifier.has_promise_open())
+            && self.packets_wait()
     }
 
     /// Whether the sockets are readable.
@@ -95,65 +98,66 @@ impl PacketWakeups {
         self.channel.as_ref().is_some_and(|(_, it)| it.is_ready())
     }
 
-    /// Packets were taken that may have woken the program, and what they brought is told.
+    /// Reports that packets were received that may have woken the program, and their events dispatched.
     pub(super) fn note_taken(&mut self) {
-        if let Some(bell) = self.bell() {
-            bell.keep_promise();
-            self.note_look_in_vain(&bell);
+        if let Some(notifier) = self.notifier() {
+            notifier.keep_promise();
+            self.note_empty_poll(&notifier);
         }
     }
 
-    /// A look for packets may have brought no notification of this channel; after too many, packets wake
-    /// the program no longer.
-    pub(super) fn note_look_in_vain(&mut self, bell: &Arc<Bell>) {
-        if self.belong_to(bell) && bell.looks_in_vain() >= MAX_LOOKS_IN_VAIN {
-            self.refuse();
+    /// Disables packet wake-ups after too many polls without a notification of this channel.
+    pub(super) fn note_empty_poll(&mut self, notifier: &Arc<Notifier>) {
+        if self.belong_to(notifier) && notifier.empty_polls() >= MAX_EMPTY_POLLS {
+            self.disable();
         }
     }
 
-    /// A completion queue of the channel is destroyed: an extra notification must not be about it.
-    pub(super) fn end_promise(&mut self, bell: &Arc<Bell>) {
-        if self.belong_to(bell) && bell.has_promise() {
-            self.take_back();
-            bell.note_promised(false);
+    /// Reports that a completion queue of the channel is destroyed. An extra notification must not name it.
+    pub(super) fn end_promise(&mut self, notifier: &Arc<Notifier>) {
+        if self.belong_to(notifier) && notifier.has_promise() {
+            self.remove();
+            notifier.note_promised(false);
         }
     }
 
-    /// The channel that has them, as long as it exists.
-    fn bell(&self) -> Option<Arc<Bell>> {
-        self.channel.as_ref().and_then(|(bell, _)| bell.upgrade())
+    /// The notifier of the channel with packet wake-ups, if it still exists.
+    fn notifier(&self) -> Option<Arc<Notifier>> {
+        self.channel
+            .as_ref()
+            .and_then(|(notifier, _)| notifier.upgrade())
     }
 
-    /// Ends them for good.
-    pub(super) fn refuse(&mut self) {
-        self.refused = true;
-        self.take_back();
+    /// Disables packet wake-ups for this device permanently.
+    pub(super) fn disable(&mut self) {
+        self.disabled = true;
+        self.remove();
     }
 
-    /// The channel's program blocks when there is no notification.
-    pub(super) fn withdraw(&mut self, bell: &Arc<Bell>) {
-        if self.belong_to(bell) {
-            self.take_back();
+    /// Ends the packet wake-ups of a channel whose program blocks when there is no notification.
+    pub(super) fn withdraw(&mut self, notifier: &Arc<Notifier>) {
+        if self.belong_to(notifier) {
+            self.remove();
         }
     }
 
-    fn belong_to(&self, bell: &Arc<Bell>) -> bool {
+    fn belong_to(&self, notifier: &Arc<Notifier>) -> bool {
         let channel = self.channel.as_ref();
-        channel.is_some_and(|(its, _)| std::ptr::eq(its.as_ptr(), Arc::as_ptr(bell)))
+        channel.is_some_and(|(its, _)| std::ptr::eq(its.as_ptr(), Arc::as_ptr(notifier)))
     }
 
-    fn take_back(&mut self) {
-        if let Some((bell, packets)) = self.channel.take()
-            && let Some(bell) = bell.upgrade()
+    fn remove(&mut self) {
+        if let Some((notifier, packets)) = self.channel.take()
+            && let Some(notifier) = notifier.upgrade()
         {
-            bell.exclude_packets(&packets);
+            notifier.exclude_packets(&packets);
         }
     }
 }
 
 impl Drop for PacketWakeups {
     fn drop(&mut self) {
-        self.take_back();
+        self.remove();
     }
 }
 
@@ -166,14 +170,14 @@ mod tests {
 
     use super::*;
 
-    fn channel() -> Arc<Bell> {
-        let bell = Arc::new(Bell::new().expect("a descriptor"));
-        bell.expose();
-        bell
+    fn channel() -> Arc<Notifier> {
+        let notifier = Arc::new(Notifier::new().expect("a descriptor"));
+        notifier.expose();
+        notifier
     }
 
-    fn readable(bell: &Bell) -> bool {
-        let interest = Interest::readable(bell.expose());
+    fn readable(notifier: &Notifier) -> bool {
+        let interest = Interest::readable(notifier.expose());
         let ready = wait(&[interest], Some(Duration::ZERO));
         !ready.expect("a descriptor").is_empty()
     }
@@ -239,14 +243,14 @@ mod tests {
         let packets = || PollSet::over([packet.as_fd()]);
         let mut wakeups = PacketWakeups::default();
         let channel = channel();
-        channel.ring(7);
-        assert_eq!(channel.answer(), Some(7));
+        channel.notify(7);
+        assert_eq!(channel.take(), Some(7));
         wakeups.offer(&channel, AtReadable::Notification, packets);
         assert!(readable(&channel) && wakeups.owe_notification());
         packet.clear();
         wakeups.note_taken();
         assert!(readable(&channel) && !wakeups.owe_notification());
-        assert_eq!(channel.answer(), Some(7), "an extra one");
+        assert_eq!(channel.take(), Some(7), "an extra one");
         assert!(!readable(&channel) && !wakeups.owe_notification());
     }
 
@@ -255,12 +259,12 @@ mod tests {
         let packet = packet();
         let mut wakeups = PacketWakeups::default();
         let channel = channel();
-        channel.ring(7);
-        assert_eq!(channel.answer(), Some(7));
+        channel.notify(7);
+        assert_eq!(channel.take(), Some(7));
         let packets = || PollSet::over([packet.as_fd()]);
         wakeups.offer(&channel, AtReadable::Notification, packets);
         let look = |wakeups: &mut PacketWakeups| {
-            channel.answer_after(|| {
+            channel.take_after(|| {
                 if wakeups.owe_notification() {
                     packet.clear();
                     wakeups.note_taken();
@@ -285,13 +289,13 @@ mod tests {
         let packets = || PollSet::over([packet.as_fd()]);
         let mut wakeups = PacketWakeups::default();
         let (first, second) = (channel(), channel());
-        first.ring(7);
-        assert_eq!(first.answer(), Some(7));
+        first.notify(7);
+        assert_eq!(first.take(), Some(7));
         wakeups.offer(&first, AtReadable::Notification, packets);
         wakeups.offer(&second, AtReadable::Anything, packets);
         assert!(!wakeups.are_used());
-        assert_eq!(first.answer(), Some(7));
-        assert_eq!(first.answer(), None);
+        assert_eq!(first.take(), Some(7));
+        assert_eq!(first.take(), None);
     }
 
     #[test]
@@ -302,13 +306,13 @@ mod tests {
         let channel = channel();
         wakeups.offer(&channel, AtReadable::Anything, packets);
         let look = |wakeups: &mut PacketWakeups| {
-            assert_eq!(channel.answer_after(|| ()), None);
-            wakeups.note_look_in_vain(&channel);
+            assert_eq!(channel.take_after(|| ()), None);
+            wakeups.note_empty_poll(&channel);
         };
-        (1..MAX_LOOKS_IN_VAIN).for_each(|_| look(&mut wakeups));
-        channel.ring(7);
-        assert_eq!(channel.answer(), Some(7), "which begins the count again");
-        (1..MAX_LOOKS_IN_VAIN).for_each(|_| look(&mut wakeups));
+        (1..MAX_EMPTY_POLLS).for_each(|_| look(&mut wakeups));
+        channel.notify(7);
+        assert_eq!(channel.take(), Some(7), "which begins the count again");
+        (1..MAX_EMPTY_POLLS).for_each(|_| look(&mut wakeups));
         assert!(wakeups.are_used() && readable(&channel));
         look(&mut wakeups);
         assert!(!wakeups.are_used() && !readable(&channel));
@@ -320,13 +324,13 @@ mod tests {
         let packets = || PollSet::over([packet.as_fd()]);
         let mut wakeups = PacketWakeups::default();
         let channel = channel();
-        channel.ring(7);
-        assert_eq!(channel.answer(), Some(7));
+        channel.notify(7);
+        assert_eq!(channel.take(), Some(7));
         wakeups.offer(&channel, AtReadable::Notification, packets);
-        for _ in 0..MAX_LOOKS_IN_VAIN {
+        for _ in 0..MAX_EMPTY_POLLS {
             assert!(wakeups.are_used());
             wakeups.note_taken();
-            assert_eq!(channel.answer(), Some(7));
+            assert_eq!(channel.take(), Some(7));
         }
         assert!(!wakeups.are_used());
     }

@@ -1,4 +1,4 @@
-//! The addresses of a device: what is sent from them, and what arrives there.
+//! Sockets and port shares of a device's addresses.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,52 +17,54 @@ use wire::{Gid, Qpn, ROCE_PORT};
 
 use crate::opening::OpenError;
 
-/// Where to look for packets: every look at a socket is a system call.
+/// Which sockets to poll. Polling a socket is a system call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
-    /// At all addresses.
-    Everywhere,
-    /// Where packets came last, and now and then everywhere: for who looks again and again.
-    Again,
+pub(super) enum PollScope {
+    /// All sockets.
+    AllSockets,
+    /// The socket that last received packets, and all sockets every [`ALL_SOCKETS_INTERVAL`] polls. For
+    /// threads that poll continuously.
+    LastActive,
 }
 
-/// Now and then is each so many times.
-const EVERYWHERE: u32 = 8;
+/// Every how many polls all sockets are polled.
+const ALL_SOCKETS_INTERVAL: u32 = 8;
 
-/// Our part of each address of a device.
+/// The share of this process in each address of a device.
 pub(super) struct Ports {
     members: Vec<Member>,
-    /// The GID table, with the place in `members` of each entry.
+    /// The GID table, with the index in `members` of each entry.
     gids: Vec<(Gid, usize)>,
-    /// The multicast groups that queue pairs are in.
+    /// The multicast groups that queue pairs have joined.
     groups: Vec<Group>,
-    /// How many of our ids have a service, by member.
+    /// How many ids of this device use a service, by member.
     claims: HashMap<(usize, u64), usize>,
-    /// Whether the number of groups has changed.
-    doors_changed: bool,
-    /// The member that got packets last, and how often we looked only there.
-    busiest: usize,
-    looks: u32,
-    /// When the other processes at our addresses want to be looked after.
-    tend_at: Option<Instant>,
+    /// Whether groups were added or removed.
+    poll_sources_changed: bool,
+    /// The index of the member that last received packets.
+    last_active: usize,
+    /// How many polls there were.
+    polls: u32,
+    /// When the members' maintenance is due.
+    maintenance_at: Option<Instant>,
 }
 
 /// A multicast group, received on every interface address of its family.
 struct Group {
     gid: Gid,
     receivers: Vec<Receiver>,
-    /// How many queue pairs are in it.
+    /// How many queue pairs have joined it.
     users: usize,
 }
 
-/// Something to sleep on until a packet comes, without holding the driver's lock.
-pub(super) struct Doors {
-    /// Before the descriptors: it must go first.
+/// The sockets that a thread sleeps on until a packet arrives, without the driver's lock.
+pub(super) struct PollSources {
+    /// Dropped before the descriptors.
     _guard: Guard,
     descriptors: Vec<OwnedFd>,
 }
 
-impl Doors {
+impl PollSources {
     pub(super) fn add_to<'d>(&'d self, interests: &mut Vec<Interest<'d>>) {
         interests.extend(
             self.descriptors
@@ -85,14 +87,14 @@ impl Ports {
             gids: gids.zip(0..).collect(),
             groups: Vec::new(),
             claims: HashMap::new(),
-            doors_changed: false,
-            busiest: 0,
-            looks: 0,
-            tend_at: None,
+            poll_sources_changed: false,
+            last_active: 0,
+            polls: 0,
+            maintenance_at: None,
         })
     }
 
-    /// Where packets arrive, as one descriptor.
+    /// All sockets that receive packets, as one descriptor.
     pub(super) fn packets(&self) -> io::Result<PollSet> {
         PollSet::over(self.arrival_descriptors())
     }
@@ -103,20 +105,20 @@ impl Ports {
         members.chain(groups.map(Receiver::as_fd)).collect()
     }
 
-    pub(super) fn doors(&self) -> io::Result<Doors> {
+    pub(super) fn poll_sources(&self) -> io::Result<PollSources> {
         let fds = self.arrival_descriptors();
         let owned = fds.iter().map(BorrowedFd::try_clone_to_owned);
         let descriptors: Vec<OwnedFd> = owned.collect::<io::Result<_>>()?;
         let senders = self.members.iter().map(|member| member.sender().as_fd());
         let all = fds.iter().copied().chain(senders);
         let guard = Guard::new(all.chain(descriptors.iter().map(AsFd::as_fd)));
-        Ok(Doors {
+        Ok(PollSources {
             _guard: guard,
             descriptors,
         })
     }
 
-    /// Receives what is sent to a group, for one more queue pair.
+    /// Joins a multicast group, for one more queue pair.
     pub(super) fn join(&mut self, gid: Gid) -> Result<(), SocketError> {
         if let Some(group) = self.groups.iter_mut().find(|group| group.gid == gid) {
             group.users += 1;
@@ -133,7 +135,7 @@ impl Ports {
         let receivers = same_family
             .map(|ours| Receiver::join_group(address, ROCE_PORT, ours))
             .collect::<Result<_, _>>()?;
-        self.doors_changed = true;
+        self.poll_sources_changed = true;
         self.groups.push(Group {
             gid,
             receivers,
@@ -142,25 +144,25 @@ impl Ports {
         Ok(())
     }
 
-    /// Ends that, for one queue pair.
+    /// Leaves a multicast group, for one queue pair.
     pub(super) fn leave(&mut self, gid: Gid) {
         if let Some(group) = self.groups.iter_mut().find(|group| group.gid == gid) {
             group.users -= 1;
         }
         let before = self.groups.len();
         self.groups.retain(|group| group.users > 0);
-        self.doors_changed |= self.groups.len() != before;
+        self.poll_sources_changed |= self.groups.len() != before;
     }
 
-    pub(super) fn doors_changed(&mut self) -> bool {
-        std::mem::take(&mut self.doors_changed)
+    pub(super) fn poll_sources_changed(&mut self) -> bool {
+        std::mem::take(&mut self.poll_sources_changed)
     }
 
     pub(super) fn gids(&self) -> Vec<Gid> {
         self.gids.iter().map(|(gid, _)| *gid).collect()
     }
 
-    /// The numbers that the queue pairs may have: the same at every address.
+    /// The queue pair numbers of this device: the same at every address.
     pub(super) fn numbers(&self) -> NumberSpace {
         let block = self.members.first().map(Member::block);
         block.map_or_else(NumberSpace::default, |block| NumberSpace {
@@ -169,7 +171,7 @@ impl Ports {
         })
     }
 
-    /// Whether a queue pair of this number would be ours.
+    /// Whether a queue pair number belongs to this device.
     pub(super) fn owns(&self, number: Qpn) -> bool {
         let range = self.members.first().map(Member::qpn_range);
         range.is_some_and(|range| range.contains(&number.value()))
@@ -182,25 +184,25 @@ impl Ports {
             && destination_queue_pair(packet).is_some_and(|number| self.owns(number))
     }
 
-    /// Our part of the communication ids: the same at every address. None on a device without
+    /// This device's slice of the communication ids: the same at every address. None on a device without
     /// addresses.
     pub(super) fn slice(&self) -> Option<cm::Slice> {
         let (bits, value) = self.members.first()?.block().prefix();
         cm::Slice::new(bits, value)
     }
 
-    /// Where packets leave from, at each address.
+    /// The sending socket of each address.
     pub(super) fn senders(&self) -> impl Iterator<Item = &Sender> {
         self.members.iter().map(Member::sender)
     }
 
     /// The UDP source port of each GID, by index.
     pub(super) fn source_ports(&self) -> Vec<u16> {
-        let port = |place: usize| self.members[place].sender().port();
-        self.gids.iter().map(|(_, place)| port(*place)).collect()
+        let port = |index: usize| self.members[index].sender().port();
+        self.gids.iter().map(|(_, index)| port(*index)).collect()
     }
 
-    /// Whether the kernel cuts batches into packets, at all addresses.
+    /// Whether the kernel segments batches into packets, at all addresses.
     pub(super) fn segmentation(&self) -> bool {
         self.members
             .iter()
@@ -247,25 +249,25 @@ impl Ports {
         }
     }
 
-    /// Hands out what has arrived; how many packets.
+    /// Passes the packets that have arrived to `take`. Returns how many.
     pub(super) fn receive(
         &mut self,
         now: Instant,
-        look: Look,
+        scope: PollScope,
         inbox: &mut Inbox,
         mut take: impl FnMut(Arrived<'_>),
     ) -> usize {
-        self.looks = self.looks.wrapping_add(1);
-        if look == Look::Again && !self.looks.is_multiple_of(EVERYWHERE) {
-            let member = self.members.get_mut(self.busiest);
-            // A socket that fails has nothing for us; whoever sends will notice.
+        self.polls = self.polls.wrapping_add(1);
+        if scope == PollScope::LastActive && !self.polls.is_multiple_of(ALL_SOCKETS_INTERVAL) {
+            let member = self.members.get_mut(self.last_active);
+            // A socket that fails has no packets. The sender notices the loss.
             return member.map_or(0, |member| member.glance(now, inbox, take).unwrap_or(0));
         }
         let mut taken = 0;
-        for (place, member) in self.members.iter_mut().enumerate() {
+        for (index, member) in self.members.iter_mut().enumerate() {
             let here = member.receive(now, inbox, &mut take).unwrap_or(0);
             if here > 0 {
-                self.busiest = place;
+                self.last_active = index;
             }
             taken += here;
         }
@@ -287,17 +289,17 @@ impl Ports {
         taken
     }
 
-    /// The next look everywhere includes the mailboxes.
-    pub(super) fn look_into_mailboxes(&mut self) {
+    /// Makes the next poll of all sockets include the mailboxes.
+    pub(super) fn poll_mailboxes(&mut self) {
         self.members.iter_mut().for_each(Member::look_into_mailbox);
     }
 
-    /// Whether others send to us past the kernel.
+    /// Whether other processes send to this one through shared memory.
     pub(super) fn has_shortcuts(&self) -> bool {
         self.members.iter().any(Member::has_shortcuts)
     }
 
-    /// Before sleeping on the doors: whether something has arrived after all.
+    /// Prepares to sleep on the poll sources. Returns whether something has arrived meanwhile.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         let mut arrived = false;
         for member in &mut self.members {
@@ -306,23 +308,23 @@ impl Ports {
         arrived
     }
 
-    /// Nothing new comes from now on, except what is under way.
+    /// Leaves the port shares. Packets that are under way may still arrive.
     pub(super) fn withdraw(&mut self) {
         self.members.iter_mut().for_each(Member::withdraw);
     }
 
-    /// Looks after the other processes at our addresses, as far as that is due.
-    pub(super) fn tend(&mut self, now: Instant) {
+    /// Runs the members' maintenance if it is due.
+    pub(super) fn maintain(&mut self, now: Instant) {
         let due = self.members.iter_mut().map(|member| member.tend(now));
-        self.tend_at = due.min();
+        self.maintenance_at = due.min();
     }
 
-    pub(super) fn tend_at(&self) -> Option<Instant> {
-        self.tend_at
+    pub(super) fn maintenance_at(&self) -> Option<Instant> {
+        self.maintenance_at
     }
 
-    /// Passes a message on to the process that owns it.
-    pub(super) fn pass_on(&mut self, message: &Message) -> Owner {
+    /// Forwards a message to the process that owns it.
+    pub(super) fn forward(&mut self, message: &Message) -> Owner {
         let envelope = envelope(&message.arrival);
         let address = envelope.flow.destination;
         let Some(member) = self.members.iter_mut().find(|it| it.address() == address) else {
@@ -337,7 +339,7 @@ impl Ports {
                 let owner = member.listeners().owner(service.value());
                 match owner.ok().flatten() {
                     Some(owner) if owner != member.block() => owner,
-                    // Reserved by us or by nobody, and nobody listens.
+                    // No other process has reserved it, and nobody listens.
                     _ => return Owner::Nobody,
                 }
             }
@@ -350,13 +352,13 @@ impl Ports {
         Owner::Elsewhere
     }
 
-    /// Takes a service for us at one address, or at all.
+    /// Reserves a service for this device at one address, or at all.
     pub(super) fn claim(&mut self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
-        for place in 0..self.members.len() {
-            if is_at(&self.members[place], at)
-                && let Err(error) = self.claim_at(place, service)
+        for index in 0..self.members.len() {
+            if is_at(&self.members[index], at)
+                && let Err(error) = self.claim_at(index, service)
             {
-                for earlier in 0..place {
+                for earlier in 0..index {
                     self.release_at(earlier, at, service);
                 }
                 return Err(error);
@@ -365,26 +367,26 @@ impl Ports {
         Ok(())
     }
 
-    /// Gives it back.
+    /// Releases a service.
     pub(super) fn release(&mut self, at: Option<IpAddr>, service: u64) {
-        for place in 0..self.members.len() {
-            self.release_at(place, at, service);
+        for index in 0..self.members.len() {
+            self.release_at(index, at, service);
         }
     }
 
-    /// Several of our ids may share a port; the manager decides that. Other processes see one.
-    fn claim_at(&mut self, place: usize, service: u64) -> Result<(), ServiceError> {
-        let users = self.claims.entry((place, service)).or_insert(0);
+    /// Several ids of this device may share a port; the manager decides that. Other processes see one.
+    fn claim_at(&mut self, index: usize, service: u64) -> Result<(), ServiceError> {
+        let users = self.claims.entry((index, service)).or_insert(0);
         if *users == 0 {
-            self.members[place].listeners().claim(service)?;
+            self.members[index].listeners().claim(service)?;
         }
         *users += 1;
         Ok(())
     }
 
-    fn release_at(&mut self, place: usize, at: Option<IpAddr>, service: u64) {
-        let member = &self.members[place];
-        let Some(users) = self.claims.get_mut(&(place, service)) else {
+    fn release_at(&mut self, index: usize, at: Option<IpAddr>, service: u64) {
+        let member = &self.members[index];
+        let Some(users) = self.claims.get_mut(&(index, service)) else {
             return;
         };
         if !is_at(member, at) {
@@ -392,14 +394,14 @@ impl Ports {
         }
         *users = users.saturating_sub(1);
         if *users == 0 {
-            self.claims.remove(&(place, service));
-            // What can't be given back now goes when this process ends.
+            self.claims.remove(&(index, service));
+            // If this fails, the reservation ends with the process.
             let _ = member.listeners().release(service);
         }
     }
 }
 
-/// Whether a member is at this address, if one is asked for.
+/// Whether a member has this address; true for `None`.
 fn is_at(member: &Member, address: Option<IpAddr>) -> bool {
     address.is_none_or(|address| member.address() == address)
 }
@@ -412,7 +414,7 @@ fn envelope(arrival: &Arrival) -> Envelope {
     }
 }
 
-/// The queue pair that a packet is for: three bytes of its base transport header.
+/// The destination queue pair of a packet: three bytes of its BTH.
 fn destination_queue_pair(packet: &[u8]) -> Option<Qpn> {
     let number = packet.get(5..8)?;
     Some(Qpn::new(u32::from_be_bytes([

@@ -1,4 +1,4 @@
-//! What the driver's users and its thread have in common.
+//! State that application threads and the device's thread share.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -10,58 +10,59 @@ use engine::{Completion, CompletionQueue, Device, Id};
 use net::interface::Monitor;
 use net::poll::{Ready, Waker, wait};
 
-use super::bell::Bell;
 use super::core::Core;
 use super::deferred::Deferral;
-use super::port::Doors;
+use super::notifier::Notifier;
+use super::port::PollSources;
 use super::wait_set::{Sleeper, WaitSet};
 use super::yielding::Yielding;
 use crate::clock::now;
-use crate::narrator::Narrator;
+use crate::diagnostics::Reporter;
 
-/// While somebody polled less than this ago, the device's own thread leaves the sockets alone; or less
-/// long, if that proves wrong.
+/// The maximum poll back-off: the device's thread does not touch the sockets if an application polled less
+/// than this ago. The thread uses a shorter time if packets had to wait.
 pub(super) const POLLED_RECENTLY: Duration = Duration::from_micros(200);
 
-/// So long somebody looks for what comes through memory before he sleeps.
-const GLANCE: Duration = Duration::from_micros(10);
+/// How long to spin on the shared-memory rings before sleeping. A reply through a ring takes a few
+/// microseconds; going to sleep and waking up takes longer.
+const SHORTCUT_SPIN_TIME: Duration = Duration::from_micros(10);
 
-/// How long a thread pauses that can't wait because the program has closed descriptors of the device.
+/// How long a thread pauses if it cannot wait because the program has closed the device's descriptors.
 pub(super) const CLOSED_PAUSE: Duration = Duration::from_millis(50);
 
 /// How often a post that sends to its own device yields the CPU for the kernel to deliver the packets.
 const OWN_DELIVERY_YIELDS: usize = 32;
 
-/// One lock, and what must be known without it.
+/// The lock, and the state that is read without it.
 pub(super) struct Shared {
-    /// The sockets, to sleep on without the core's lock. Before the core, which owns them.
-    pub(super) doors: Mutex<Arc<Doors>>,
-    /// How many forks there were when it was opened.
+    /// The sockets to sleep on without the core's lock. Declared before the core, which owns them.
+    pub(super) poll_sources: Mutex<Arc<PollSources>>,
+    /// The fork generation in which the device was opened.
     pub(super) generation: u32,
     pub(super) core: Mutex<Core>,
-    /// Who explains what goes wrong, if anybody does.
-    pub(super) narrator: Option<Narrator>,
-    /// What a forked child gets to see instead: its parent's lock may be held for ever.
+    /// Reports problems to the user, if explanations are enabled.
+    pub(super) reporter: Option<Reporter>,
+    /// The device of a forked child. The copy of the parent's lock may be held forever.
     pub(super) in_child: OnceLock<Mutex<Device>>,
-    /// Ends the thread's sleep: an earlier deadline, or the end.
+    /// Wakes the thread for an earlier deadline or to stop it.
     pub(super) waker: Waker,
-    /// Tells the thread that interfaces have changed; without it, nobody learns of that.
+    /// Wakes the thread when interfaces have changed. Without it, changes are not noticed.
     pub(super) monitor: Option<Monitor>,
-    /// The moment at which times are counted from.
+    /// The zero point of the times below.
     pub(super) epoch: Instant,
-    /// When somebody polled last, in nanoseconds from the epoch on.
+    /// When an application last polled, in nanoseconds since the epoch.
     pub(super) polled: AtomicU64,
-    /// When a queue was armed last whose notification is awaited outside of the library, in nanoseconds
-    /// from the epoch on.
+    /// When a queue was last armed whose notification a program awaits outside of the library, in
+    /// nanoseconds since the epoch.
     pub(super) armed: AtomicU64,
-    /// Whether the thread sleeps without looking at the sockets, because a program polled.
+    /// Whether the thread sleeps without watching the sockets because an application polled.
     pub(super) thread_stands_by: AtomicBool,
     pub(super) yielding: Yielding,
-    /// How many users sleep on the sockets themselves.
+    /// How many application threads sleep on the sockets.
     pub(super) sleepers: AtomicUsize,
-    /// Until when the thread sleeps, in nanoseconds from the epoch on.
+    /// Until when the thread sleeps, in nanoseconds since the epoch.
     pub(super) thread_sleeps_until: AtomicU64,
-    /// Whether the thread sleeps without looking at the sockets, because a sleeper does.
+    /// Whether the thread sleeps without watching the sockets because an application thread does.
     pub(super) thread_parked: AtomicBool,
     pub(super) stopping: AtomicBool,
 }
@@ -71,9 +72,12 @@ impl Shared {
         self.generation != net::fork::generation()
     }
 
-    pub(super) fn doors(&self) -> Arc<Doors> {
-        let doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&doors)
+    pub(super) fn poll_sources(&self) -> Arc<PollSources> {
+        let poll_sources = self
+            .poll_sources
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&poll_sources)
     }
 
     pub(super) fn lock_in_child(&self) -> MutexGuard<'_, Device> {
@@ -84,7 +88,7 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> Locked<'_> {
-        // A panic in the engine is a bug of ours; the others' work is not worth losing for it.
+        // A panic in the engine is a bug. Other threads still continue with the state it left.
         self.locked(self.core.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -99,7 +103,7 @@ impl Shared {
     fn locked<'s>(&'s self, core: MutexGuard<'s, Core>) -> Locked<'s> {
         Locked {
             core: Some(core),
-            narrator: self.narrator.as_ref(),
+            reporter: self.reporter.as_ref(),
             _deferral: Deferral::begin(),
         }
     }
@@ -112,7 +116,7 @@ impl Shared {
         self.polled.store(self.nanoseconds(now), Ordering::Release);
     }
 
-    /// Makes progress for somebody who polls.
+    /// Makes progress for an application thread that polls.
     pub(super) fn progress_for(
         &self,
         core: &mut Core,
@@ -122,25 +126,25 @@ impl Shared {
         self.note_poll(now);
         let completion = core
             .progress_for(now, queue)
-            .or_else(|| core.look_before_sleep(now, queue));
+            .or_else(|| core.poll_before_sleep(now, queue));
         if completion.is_some() {
-            self.yielding.found();
+            self.yielding.note_found();
         }
-        self.watch_over_unsent(core, now);
+        self.schedule_unsent(core, now);
         completion
     }
 
-    /// When answers wait for their owner's next call, or a disconnection for a poll, the thread sees to it
-    /// that they don't wait long. It may still sleep on the sockets, where everything has been taken already.
-    pub(super) fn watch_over_unsent(&self, core: &Core, now: Instant) {
+    /// Sets a deadline for the device's thread if responses wait for the application's next call or a
+    /// disconnection waits for a poll. The thread may still sleep on the sockets, which are empty.
+    pub(super) fn schedule_unsent(&self, core: &Core, now: Instant) {
         if core.has_unsent() {
-            self.warn_thread(Some(now + POLLED_RECENTLY));
+            self.wake_thread_before(Some(now + POLLED_RECENTLY));
         }
-        self.warn_thread(core.next_release());
+        self.wake_thread_before(core.next_release());
     }
 
-    /// Delivers what went to this device itself. Mostly the kernel has it ready when a send returns; on a
-    /// busy machine it takes a moment, in which the lock is free.
+    /// Receives packets that the device sent to itself. Usually the kernel has delivered them when the send
+    /// returns. On a busy machine it takes longer; the lock is free meanwhile.
     pub(super) fn deliver_to_self<'s>(&'s self, mut core: Locked<'s>, now: Instant) -> Locked<'s> {
         for _ in 0..OWN_DELIVERY_YIELDS {
             if core.deliver_to_self(now) {
@@ -159,7 +163,7 @@ impl Shared {
         core
     }
 
-    /// A program goes to wait outside of the library: the thread does not wait for another poll.
+    /// Ends the thread's back-off because a program starts to wait outside of the library.
     pub(super) fn end_standby(&self, now: Instant) {
         self.armed.store(self.nanoseconds(now), Ordering::Release);
         if self.thread_stands_by.load(Ordering::Acquire) {
@@ -167,29 +171,29 @@ impl Shared {
         }
     }
 
-    /// Whether a program armed a queue so recently that it waits outside of the library by now, or will
-    /// again: a poll after that says nothing.
+    /// Whether a program armed a queue so recently that it probably waits outside of the library. A poll
+    /// after that does not mean that it polls again.
     pub(super) fn awaits_outside(&self, now: Instant) -> bool {
         const RECENTLY: Duration = Duration::from_millis(1);
         let armed = self.armed.load(Ordering::Acquire);
         armed != 0 && now < self.epoch + Duration::from_nanos(armed) + RECENTLY
     }
 
-    /// Until when somebody will have polled so recently, if that is so now.
+    /// If an application polled within `recently`, the time at which that period ends.
     pub(super) fn polled_within(&self, recently: Duration, now: Instant) -> Option<Instant> {
         let polled = Duration::from_nanos(self.polled.load(Ordering::Acquire));
         let until = self.epoch + polled + recently;
         (now < until).then_some(until)
     }
 
-    /// The thread will sleep until then.
-    pub(super) fn plan_thread(&self, until: Option<Instant>) {
+    /// Records until when the thread sleeps.
+    pub(super) fn set_thread_deadline(&self, until: Option<Instant>) {
         let planned = until.map_or(u64::MAX, |at| self.nanoseconds(at));
         self.thread_sleeps_until.store(planned, Ordering::Release);
     }
 
-    /// Ends the thread's sleep if it would sleep beyond `next`.
-    pub(super) fn warn_thread(&self, next: Option<Instant>) {
+    /// Wakes the thread if it would sleep beyond `next`.
+    pub(super) fn wake_thread_before(&self, next: Option<Instant>) {
         let Some(next) = next else { return };
         let planned = self.thread_sleeps_until.load(Ordering::Acquire);
         if self.nanoseconds(next) < planned {
@@ -200,24 +204,24 @@ impl Shared {
     /// Sleeps as [`Driver::sleep`](super::Driver::sleep) does.
     pub(super) fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> io::Result<bool> {
         awaited.note_sleep();
-        while until.is_none_or(|at| now() < at) && !self.glance(awaited) {
-            // First entered, then looked: nothing can slip through between.
+        while until.is_none_or(|at| now() < at) && !self.poll_shortcuts(awaited) {
+            // Enter the wait set before the check, so that no wake-up is lost between them.
             let sleeper = awaited.waiting().enter();
             let asleep = now();
             let mut core = self.lock();
-            if awaited.is_there_or_watched(&mut core) {
+            if awaited.is_ready_or_watched(&mut core) {
                 return Ok(false);
             }
             let due = earliest(until, core.before_sleep(asleep));
             drop(core);
             let interrupted = self.wait_with(&sleeper, asleep, due)?;
             let woken = sleeper.was_woken();
-            // Awake: what comes now is seen without the detour over the descriptor.
+            // This thread is awake, so it needs no wake-up through the descriptor.
             drop(sleeper);
             let now = now();
             let mut core = self.lock();
             core.progress_until(now, awaited);
-            self.watch_over_unsent(&core, now);
+            self.schedule_unsent(&core, now);
             if interrupted || woken {
                 return Ok(interrupted);
             }
@@ -225,15 +229,15 @@ impl Shared {
         Ok(false)
     }
 
-    /// Looks for a moment whether what is awaited comes, where that costs no system calls: an answer
-    /// through memory is here before a thread is asleep.
-    fn glance(&self, awaited: &Awaited<'_>) -> bool {
+    /// Spins on the shared-memory rings for a short time, because a reply through a ring often arrives before
+    /// a thread is asleep. Returns whether the awaited object is ready.
+    fn poll_shortcuts(&self, awaited: &Awaited<'_>) -> bool {
         let mut core = self.lock();
-        let until = now() + GLANCE;
+        let until = now() + SHORTCUT_SPIN_TIME;
         while core.has_shortcuts() {
             let now = now();
-            if core.glance(now, awaited) {
-                self.watch_over_unsent(&core, now);
+            if core.poll_shortcuts(now, awaited) {
+                self.schedule_unsent(&core, now);
                 return true;
             }
             if now >= until {
@@ -243,29 +247,29 @@ impl Shared {
             std::hint::spin_loop();
             core = self.lock();
         }
-        awaited.is_there(&mut core)
+        awaited.is_ready(&mut core)
     }
 
-    /// Waits for packets, a wake-up or the time; whether a signal ended it.
+    /// Waits for packets, a wake-up or the deadline. Returns whether a signal interrupted it.
     fn wait_with(
         &self,
         sleeper: &Sleeper<'_>,
         now: Instant,
         due: Option<Instant>,
     ) -> io::Result<bool> {
-        let next = earliest(due, sleeper.look_again(now));
+        let next = earliest(due, sleeper.next_check(now));
         let timeout = next.map(|at| at.saturating_duration_since(now));
-        let doors = self.doors();
+        let poll_sources = self.poll_sources();
         let mut interests: Vec<_> = sleeper.interest().into_iter().collect();
-        doors.add_to(&mut interests);
+        poll_sources.add_to(&mut interests);
         wait(&interests, timeout).map(Ready::was_interrupted)
     }
 }
 
-/// What a thread sleeps for.
+/// What a thread waits for.
 pub(crate) enum Awaited<'a> {
     /// A notification.
-    Notification(&'a Bell),
+    Notification(&'a Notifier),
     /// A completion in a queue.
     Completion(Id<CompletionQueue>, &'a WaitSet),
 }
@@ -273,20 +277,20 @@ pub(crate) enum Awaited<'a> {
 impl<'a> Awaited<'a> {
     fn waiting(&self) -> &'a WaitSet {
         match self {
-            Self::Notification(bell) => bell.waiting(),
+            Self::Notification(notifier) => notifier.waiting(),
             Self::Completion(_, waiting) => waiting,
         }
     }
 
     fn note_sleep(&self) {
-        if let Self::Notification(bell) = self {
-            bell.note_sleep();
+        if let Self::Notification(notifier) = self {
+            notifier.note_sleep();
         }
     }
 
-    pub(super) fn is_there(&self, core: &mut Core) -> bool {
+    pub(super) fn is_ready(&self, core: &mut Core) -> bool {
         match self {
-            Self::Notification(bell) => bell.has_rung(),
+            Self::Notification(notifier) => notifier.has_notification(),
             Self::Completion(id, _) => {
                 let queue = core.device_mut().completion_queue(*id);
                 queue.is_some_and(|queue| !queue.is_empty())
@@ -294,23 +298,23 @@ impl<'a> Awaited<'a> {
         }
     }
 
-    /// As [`is_there`](Self::is_there); if not, its coming wakes the wait set.
-    fn is_there_or_watched(&self, core: &mut Core) -> bool {
-        let there = self.is_there(core);
+    /// As [`is_ready`](Self::is_ready). If it is not ready, the next completion wakes the wait set.
+    fn is_ready_or_watched(&self, core: &mut Core) -> bool {
+        let ready = self.is_ready(core);
         if let Self::Completion(id, _) = self
-            && !there
+            && !ready
         {
             core.device_mut().watch_completions(*id);
         }
-        there
+        ready
     }
 }
 
-/// The lock, held. Once it is released, what went wrong meanwhile is told: words take their time.
+/// The held lock. Problems are reported after it is released, because writing to stderr takes long.
 pub(super) struct Locked<'s> {
     core: Option<MutexGuard<'s, Core>>,
-    narrator: Option<&'s Narrator>,
-    /// After the lock: tasks are woken when it is released.
+    reporter: Option<&'s Reporter>,
+    /// Dropped after the lock: waiters are woken then.
     _deferral: Deferral,
 }
 
@@ -318,25 +322,25 @@ impl Deref for Locked<'_> {
     type Target = Core;
 
     fn deref(&self) -> &Core {
-        self.core.as_ref().expect("it is held until it is dropped")
+        self.core.as_ref().expect("the lock is held until the drop")
     }
 }
 
 impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut Core {
-        self.core.as_mut().expect("it is held until it is dropped")
+        self.core.as_mut().expect("the lock is held until the drop")
     }
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        if let Some(narrator) = self.narrator
+        if let Some(reporter) = self.reporter
             && let Some(mut core) = self.core.take()
-            && core.has_news()
+            && core.has_problems()
         {
-            let news = core.take_news();
+            let problems = core.take_problems();
             drop(core);
-            narrator.tell(news);
+            reporter.report(problems);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Captures and faults: what happens to packets between the engine and the sockets.
+//! Captures and injected faults, between the engine and the sockets.
 
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
@@ -15,22 +15,22 @@ use wire::{Fragmentation, IcrcChecker, Packet, Qpn};
 use super::port::Ports;
 use crate::opening::{OpenError, Options};
 
-/// A packet that is late on purpose.
-enum Late {
+/// A packet that a fault delays.
+enum Delayed {
     Outgoing(Transmit, Vec<u8>),
     Incoming(Arrival, Vec<u8>),
 }
 
-/// Sees every packet.
+/// Records and disturbs packets.
 pub(super) struct Tap {
     capture: Option<Capture>,
     faults: Option<Faults>,
-    late: DelayLine<Late>,
+    delayed: DelayLine<Delayed>,
     checker: IcrcChecker,
 }
 
 impl Tap {
-    /// Nothing if nobody wants to see or to break anything.
+    /// `None` without captures and faults.
     pub(super) fn new(options: &Options) -> Result<Option<Self>, OpenError> {
         let capture = options.capture.as_ref().map(Capture::create).transpose()?;
         let faults = options.faults.as_deref().map(Faults::parse).transpose()?;
@@ -40,31 +40,31 @@ impl Tap {
         Ok(Some(Self {
             capture,
             faults,
-            late: DelayLine::new(),
+            delayed: DelayLine::new(),
             checker: IcrcChecker::new(),
         }))
     }
 
-    /// Faults strike single packets, so each must be sealed to be sent alone.
+    /// Faults affect single packets, so each must have an ICRC for being sent alone.
     pub(super) fn needs_single_packets(&self) -> bool {
         self.faults.is_some()
     }
 
-    /// The file that packets are written to.
+    /// The capture file.
     pub(super) fn capture_path(&self) -> Option<PathBuf> {
         let capture = self.capture.as_ref();
         capture.map(|capture| capture.path().to_owned())
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.late.next_due()
+        self.delayed.next_due()
     }
 
     pub(super) fn flush(&mut self) {
         if let Some(capture) = &self.capture {
             capture.flush();
             if let Some(error) = capture.take_error() {
-                eprintln!("rocinante: {error}; the program goes on without it");
+                eprintln!("rocinante: {error}; the program continues without the capture");
             }
         }
     }
@@ -99,8 +99,8 @@ impl Tap {
         for _ in 0..verdict.copies {
             match verdict.hold_until {
                 Some(due) => self
-                    .late
-                    .push(due, Late::Outgoing(*transmit, bytes.clone())),
+                    .delayed
+                    .push(due, Delayed::Outgoing(*transmit, bytes.clone())),
                 None => ports.send(transmit, &mut bytes)?,
             }
         }
@@ -122,19 +122,19 @@ impl Tap {
         for _ in 0..verdict.copies {
             match verdict.hold_until {
                 Some(due) => self
-                    .late
-                    .push(due, Late::Incoming(*arrival, bytes.to_vec())),
+                    .delayed
+                    .push(due, Delayed::Incoming(*arrival, bytes.to_vec())),
                 None => self.hand_over(now, arrival, bytes, host),
             }
         }
     }
 
-    /// Lets go of what is no longer held back.
+    /// Passes on delayed packets that are due.
     pub(super) fn release(&mut self, now: Instant, host: &mut Host, ports: &mut Ports) {
-        while let Some(late) = self.late.poll_due(now) {
-            match late {
-                Late::Outgoing(transmit, mut bytes) => drop(ports.send(&transmit, &mut bytes)),
-                Late::Incoming(arrival, bytes) => self.hand_over(now, &arrival, &bytes, host),
+        while let Some(delayed) = self.delayed.poll_due(now) {
+            match delayed {
+                Delayed::Outgoing(transmit, mut bytes) => drop(ports.send(&transmit, &mut bytes)),
+                Delayed::Incoming(arrival, bytes) => self.hand_over(now, &arrival, &bytes, host),
             }
         }
     }
@@ -185,8 +185,8 @@ impl Tap {
     }
 }
 
-/// What a packet is to the queue pair of ours that sends or receives it. `roci explain` reads the
-/// number at the end, because a packet of a connection does not name its sender.
+/// The comment on a packet: the work request and the local queue pair. `roci explain` reads the number at
+/// the end, because a packet of a connection does not name its sender.
 fn comment(device: &Device, ours: Qpn, direction: Direction, packet: &[u8]) -> Option<String> {
     let packet = Packet::parse(packet).ok()?;
     let queue_pair = device.queue_pair(ours)?;

@@ -1,4 +1,4 @@
-//! The device's own thread: there for when nobody polls.
+//! The device's thread. It serves the timers, and the sockets while no application thread does.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use net::poll::{Interest, Ready, wait};
 use super::shared::{CLOSED_PAUSE, Locked, POLLED_RECENTLY, Shared, earliest};
 use crate::clock::now;
 
-/// Runs until it is dropped.
+/// The thread. Dropping this stops it.
 pub(super) struct Thread {
     shared: Arc<Shared>,
     handle: Option<JoinHandle<()>>,
@@ -35,7 +35,7 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         if self.shared.is_inherited() {
-            // The thread is the parent's: there is nobody here to wait for.
+            // The thread exists only in the parent, so there is nothing to join.
             std::mem::forget(self.handle.take());
             return;
         }
@@ -49,139 +49,139 @@ impl Drop for Thread {
 
 fn serve(shared: &Shared) {
     net::signal::unblock_faults();
-    let mut deference = Deference::default();
+    let mut backoff = PollBackoff::default();
     let mut woken = Woken::default();
     let mut duty = Duty::Everything;
     while !shared.stopping.load(Ordering::Acquire) {
         let now = now();
-        let before = std::mem::replace(&mut duty, Duty::at(shared, now, &woken, &mut deference));
-        let mut turn = Turn::default();
+        let before = std::mem::replace(&mut duty, Duty::at(shared, now, &woken, &mut backoff));
+        let mut progress = Progress::default();
         match duty {
-            Duty::Standby(_) if matches!(before, Duty::Standby(_)) => deference.was_right(),
+            Duty::Standby(_) if matches!(before, Duty::Standby(_)) => backoff.lengthen(),
             Duty::Standby(_) => {}
-            Duty::Everything | Duty::Timers => match deference.lock(shared, now) {
+            Duty::Everything | Duty::Timers => match backoff.lock(shared, now) {
                 Some(core) => {
-                    turn = make_progress(shared, core, duty, now);
-                    deference.learn(woken.by_packets, turn.arrived);
+                    progress = make_progress(shared, core, duty, now);
+                    backoff.learn(woken.by_packets, progress.arrived);
                 }
-                None => duty = Duty::Standby(now + deference.time),
+                None => duty = Duty::Standby(now + backoff.time),
             },
         }
         if let Duty::Standby(until) = duty {
-            // Nobody needs to ring: whatever comes, it is soon enough then.
-            shared.plan_thread(Some(now));
-            turn.next = Some(until);
+            // No wake-up is needed: the thread checks everything after this short time.
+            shared.set_thread_deadline(Some(now));
+            progress.next = Some(until);
         }
-        woken = sleep(shared, duty, now, turn.next);
+        woken = sleep(shared, duty, now, progress.next);
         if woken.by_interfaces {
-            look_at_interfaces(shared);
+            check_interfaces(shared);
         }
     }
 }
 
-/// How long the sockets are left to somebody who polled.
+/// Poll back-off: how long the thread leaves the sockets to an application that polled.
 ///
-/// Who polls all the time is only disturbed by a second one. But there are programs that poll once and
-/// then look at memory, where data appears only if somebody takes it from the sockets.
-struct Deference {
+/// While an application polls continuously, a second receiver only disturbs it. But some programs poll once
+/// and then watch their memory, where data appears only if this thread receives it. So the time adapts.
+struct PollBackoff {
     time: Duration,
-    /// How often packets were taken since they were left to others for the last time.
+    /// How often packets were received since the last probe.
     taken: u32,
-    /// How often in a row others had the lock.
-    outrun: u32,
+    /// How often in a row another thread held the lock.
+    lock_misses: u32,
 }
 
-impl Default for Deference {
+impl Default for PollBackoff {
     fn default() -> Self {
         Self {
-            time: Self::LONGEST,
+            time: Self::MAX,
             taken: 0,
-            outrun: 0,
+            lock_misses: 0,
         }
     }
 }
 
-impl Deference {
-    const LONGEST: Duration = POLLED_RECENTLY;
-    const SHORTEST: Duration = Duration::from_micros(10);
+impl PollBackoff {
+    const MAX: Duration = POLLED_RECENTLY;
+    const MIN: Duration = Duration::from_micros(10);
 
-    /// After so many takings it is tried whether somebody else would come for the packets.
-    const TRY_AFTER: u32 = 64;
+    /// After this many receives the thread probes whether an application would receive the packets.
+    const PROBE_INTERVAL: u32 = 64;
 
-    /// So often in a row the lock is left to others.
-    const STEP_BACK: u32 = 8;
+    /// How often in a row the thread gives up the lock to an application.
+    const MAX_LOCK_MISSES: u32 = 8;
 
-    /// The lock, unless somebody who polls has it.
+    /// Takes the lock, unless an application that polls holds it.
     fn lock<'s>(&mut self, shared: &'s Shared, now: Instant) -> Option<Locked<'s>> {
-        let others = somebody_polls(shared, now) && !shared.awaits_outside(now);
-        let core = match self.queues_up(others) {
+        let others = is_polled(shared, now) && !shared.awaits_outside(now);
+        let core = match self.waits_for_lock(others) {
             true => Some(shared.lock()),
             false => shared.try_lock(),
         };
         match core {
-            Some(_) => self.outrun = 0,
+            Some(_) => self.lock_misses = 0,
             None => {
-                self.outrun += 1;
-                self.was_right();
+                self.lock_misses += 1;
+                self.lengthen();
             }
         }
         core
     }
 
-    /// Whether to wait for the lock. It would cost who polls a system call each time he lets it go, and
-    /// what there is to do he mostly does himself. Who does not poll has it for a moment, and will not
-    /// come back for the packets that he has just caused.
-    fn queues_up(&self, somebody_polls: bool) -> bool {
-        !somebody_polls || self.outrun >= Self::STEP_BACK
+    /// Whether to wait for the lock. A waiter costs an application that polls a system call at each unlock,
+    /// and the application does most of the work anyway. An application that does not poll holds the lock
+    /// briefly and does not receive the packets that its call causes.
+    fn waits_for_lock(&self, is_polled: bool) -> bool {
+        !is_polled || self.lock_misses >= Self::MAX_LOCK_MISSES
     }
 
-    /// Whether packets that have just come are left alone for once, to see whether anybody takes them.
-    /// Who is quick takes all packets from a slower one, and would never learn that he is there.
-    fn tries(&mut self) -> bool {
+    /// Whether to leave packets that have just arrived, to see whether an application receives them. Without
+    /// such probes a fast thread would receive everything and never notice a slower application.
+    fn should_probe(&mut self) -> bool {
         self.taken += 1;
-        let tries = self.taken >= Self::TRY_AFTER;
-        if tries {
+        let probe = self.taken >= Self::PROBE_INTERVAL;
+        if probe {
             self.taken = 0;
-            self.time = self.time.max(Self::SHORTEST);
+            self.time = self.time.max(Self::MIN);
         }
-        tries
+        probe
     }
 
-    /// Packets that are still there have waited for somebody who did not come; those that are gone
-    /// woke us for nothing.
+    /// Adapts the time. Packets that are still there have waited in vain: shorten it. If packets woke the
+    /// thread and are gone, an application has received them: lengthen it.
     fn learn(&mut self, woken: bool, arrived: usize) {
         match (woken, arrived) {
-            (_, 1..) => self.was_wrong(),
-            (true, 0) => self.was_right(),
+            (_, 1..) => self.shorten(),
+            (true, 0) => self.lengthen(),
             (false, 0) => {}
         }
     }
 
-    fn was_right(&mut self) {
-        self.time = (self.time * 2).clamp(Self::SHORTEST, Self::LONGEST);
+    fn lengthen(&mut self) {
+        self.time = (self.time * 2).clamp(Self::MIN, Self::MAX);
     }
 
-    fn was_wrong(&mut self) {
+    fn shorten(&mut self) {
         self.time = match self.time / 2 {
-            half if half < Self::SHORTEST => Duration::ZERO,
+            half if half < Self::MIN => Duration::ZERO,
             half => half,
         };
     }
 }
 
-fn somebody_polls(shared: &Shared, now: Instant) -> bool {
-    shared.polled_within(Deference::LONGEST, now).is_some()
+fn is_polled(shared: &Shared, now: Instant) -> bool {
+    shared.polled_within(PollBackoff::MAX, now).is_some()
 }
 
-/// What ended a sleep.
+/// What ended the thread's sleep.
 #[derive(Default)]
 struct Woken {
     by_interfaces: bool,
     by_packets: bool,
 }
 
-/// An address that moved or an interface that is gone matters to whoever is connected over it.
-fn look_at_interfaces(shared: &Shared) {
+/// Updates addresses and interfaces. Connections over a removed interface end.
+fn check_interfaces(shared: &Shared) {
     if shared.monitor.as_ref().is_some_and(Monitor::has_changed)
         && let Ok(interfaces) = net::interface::interfaces()
     {
@@ -191,53 +191,53 @@ fn look_at_interfaces(shared: &Shared) {
     }
 }
 
-/// What came of the thread's turn.
+/// The result of one round of the thread.
 #[derive(Default)]
-struct Turn {
-    /// Until when there is nothing to do.
+struct Progress {
+    /// The next deadline.
     next: Option<Instant>,
-    /// How many packets there were.
+    /// How many packets arrived.
     arrived: usize,
 }
 
-/// Does what is due.
-fn make_progress(shared: &Shared, mut core: Locked<'_>, duty: Duty, now: Instant) -> Turn {
+/// Receives packets and runs timers, as far as the duty requires it.
+fn make_progress(shared: &Shared, mut core: Locked<'_>, duty: Duty, now: Instant) -> Progress {
     let due = core.next_deadline().is_some_and(|at| at <= now);
     let arrived = match duty == Duty::Everything || due || core.has_unsent() {
         true => core.progress(now),
         false => 0,
     };
     let next = match duty {
-        Duty::Everything => core.sleep_at_doors_until(now),
+        Duty::Everything => core.sleep_deadline(now),
         Duty::Timers | Duty::Standby(_) => core.next_deadline(),
     };
     let unsent_until = core.has_unsent().then(|| now + POLLED_RECENTLY);
     let next = earliest(next, unsent_until);
-    // Under the lock: who brings an earlier deadline afterwards sees what is planned, and rings.
-    shared.plan_thread(next);
-    Turn { next, arrived }
+    // Under the lock: a thread that adds an earlier deadline later sees this one, and wakes the thread.
+    shared.set_thread_deadline(next);
+    Progress { next, arrived }
 }
 
-/// What is left to do for the thread.
+/// What the thread must serve.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Duty {
-    /// Nobody else looks at the sockets.
+    /// Sockets and timers: no application thread serves the sockets.
     Everything,
-    /// Somebody polls, and serves the timers too. Look again then whether that has ended; until
-    /// then not even the lock is touched.
+    /// Nothing until this time: an application polls and also runs the timers. The thread does not even
+    /// take the lock.
     Standby(Instant),
-    /// Somebody sleeps on the sockets, and will ring when that ends: only the timers are left.
+    /// The timers: an application thread sleeps on the sockets, and wakes this thread when it stops.
     Timers,
 }
 
 impl Duty {
-    fn at(shared: &Shared, now: Instant, woken: &Woken, deference: &mut Deference) -> Self {
+    fn at(shared: &Shared, now: Instant, woken: &Woken, backoff: &mut PollBackoff) -> Self {
         let outside = shared.awaits_outside(now);
-        if !outside && let Some(until) = shared.polled_within(deference.time, now) {
+        if !outside && let Some(until) = shared.polled_within(backoff.time, now) {
             return Duty::Standby(until);
         }
-        if woken.by_packets && !outside && somebody_polls(shared, now) && deference.tries() {
-            return Duty::Standby(now + Deference::SHORTEST);
+        if woken.by_packets && !outside && is_polled(shared, now) && backoff.should_probe() {
+            return Duty::Standby(now + PollBackoff::MIN);
         }
         match shared.sleepers.load(Ordering::Acquire) {
             0 => Duty::Everything,
@@ -247,15 +247,15 @@ impl Duty {
 }
 
 fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> Woken {
-    const RING: usize = 0;
+    const WAKER: usize = 0;
     const MONITOR: usize = 1;
-    let doors = shared.doors();
+    let poll_sources = shared.poll_sources();
     let mut interests = vec![Interest::readable(shared.waker.as_fd())];
     let monitor = shared.monitor.as_ref().map(AsFd::as_fd);
     interests.extend(monitor.map(Interest::readable));
-    let first_door = interests.len();
+    let first_source = interests.len();
     if duty == Duty::Everything {
-        doors.add_to(&mut interests);
+        poll_sources.add_to(&mut interests);
     }
     shared
         .thread_parked
@@ -271,8 +271,8 @@ fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> W
     if !left_alone {
         let timeout = until.map(|at| at.saturating_duration_since(now));
         ready = wait(&interests, timeout).unwrap_or_else(|_| pause());
-        // Before anything is read, so that no ring is lost; and only then, for it is a system call.
-        if ready.contains(RING) {
+        // Clear before reading anything, so that no wake-up is lost. Only if it is set: it is a system call.
+        if ready.contains(WAKER) {
             shared.waker.clear();
         }
     }
@@ -280,11 +280,11 @@ fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> W
     shared.thread_stands_by.store(false, Ordering::Release);
     Woken {
         by_interfaces: monitor.is_some() && ready.contains(MONITOR),
-        by_packets: (first_door..interests.len()).any(|door| ready.contains(door)),
+        by_packets: (first_source..interests.len()).any(|source| ready.contains(source)),
     }
 }
 
-/// The program has closed descriptors of the device: there is nothing to wait for but its end.
+/// The program has closed the device's descriptors, so the thread can only wait for the end.
 fn pause() -> Ready {
     std::thread::sleep(CLOSED_PAUSE);
     Ready::default()
@@ -295,42 +295,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_are_left_to_who_polls_and_taken_from_who_does_not() {
-        let mut deference = Deference::default();
+    fn backoff_shrinks_when_packets_wait_and_grows_when_others_receive_them() {
+        let mut backoff = PollBackoff::default();
         for _ in 0..8 {
-            deference.learn(true, 1);
+            backoff.learn(true, 1);
         }
-        assert_eq!(deference.time, Duration::ZERO, "packets had to wait");
-        deference.learn(false, 0);
-        assert_eq!(deference.time, Duration::ZERO, "a timer says nothing");
+        assert_eq!(backoff.time, Duration::ZERO, "packets had to wait");
+        backoff.learn(false, 0);
+        assert_eq!(backoff.time, Duration::ZERO, "a timer does not change it");
         for _ in 0..8 {
-            deference.learn(true, 0);
+            backoff.learn(true, 0);
         }
         assert_eq!(
-            deference.time,
-            Deference::LONGEST,
-            "somebody else was first"
+            backoff.time,
+            PollBackoff::MAX,
+            "an application received them"
         );
     }
 
     #[test]
-    fn the_lock_is_left_to_who_polls_but_not_for_ever() {
-        let mut deference = Deference::default();
-        assert!(deference.queues_up(false), "nobody else will come");
-        assert!(!deference.queues_up(true));
-        deference.outrun = Deference::STEP_BACK;
-        assert!(deference.queues_up(true));
+    fn the_lock_is_left_to_a_poller_only_a_limited_number_of_times() {
+        let mut backoff = PollBackoff::default();
+        assert!(backoff.waits_for_lock(false), "no application polls");
+        assert!(!backoff.waits_for_lock(true));
+        backoff.lock_misses = PollBackoff::MAX_LOCK_MISSES;
+        assert!(backoff.waits_for_lock(true));
     }
 
     #[test]
-    fn now_and_then_packets_are_left_to_see_whether_somebody_comes() {
-        let mut deference = Deference::default();
+    fn every_sixty_fourth_receive_is_a_probe() {
+        let mut backoff = PollBackoff::default();
         for _ in 0..8 {
-            deference.was_wrong();
+            backoff.shorten();
         }
-        assert_eq!(deference.time, Duration::ZERO);
-        let tries = (0..2 * Deference::TRY_AFTER).filter(|_| deference.tries());
-        assert_eq!(tries.count(), 2);
-        assert_eq!(deference.time, Deference::SHORTEST, "so long they are left");
+        assert_eq!(backoff.time, Duration::ZERO);
+        let probes = (0..2 * PollBackoff::PROBE_INTERVAL).filter(|_| backoff.should_probe());
+        assert_eq!(probes.count(), 2);
+        assert_eq!(backoff.time, PollBackoff::MIN, "a probe waits this long");
     }
 }

@@ -1,4 +1,4 @@
-//! Threads and tasks that wait for the same thing.
+//! Threads and tasks that wait for the same object.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use net::poll::{Interest, Waker};
 
 use super::deferred;
 
-/// Threads and tasks that wait for the same thing. All of them are woken, and each looks again.
+/// Threads and tasks that wait for the same object. All of them are woken, and each checks again.
 ///
-/// Each thread is woken by a descriptor of its own. With a common one, the thread that came first would
-/// clear it, and the kernel would put the others back to sleep.
+/// Each thread has its own descriptor. If they shared one, the first thread would clear it, and the kernel
+/// would put the others back to sleep.
 #[derive(Debug, Default)]
 pub(crate) struct WaitSet(Mutex<Waiting>);
 
@@ -32,10 +32,10 @@ impl Waiting {
 /// How one thread is woken.
 #[derive(Debug)]
 struct Wakeup {
-    /// Nothing if the process has no descriptor left.
+    /// `None` if the process has no descriptor left.
     waker: Option<Waker>,
     woken: AtomicBool,
-    /// How many forks there were when it was made: the descriptor is the parent's, too.
+    /// The fork generation in which it was created: after a fork the parent shares the descriptor.
     generation: u32,
 }
 
@@ -52,14 +52,14 @@ thread_local! {
 }
 
 impl WaitSet {
-    /// Adds this thread. It is woken by what happens from now on: it looks again before it sleeps.
+    /// Adds this thread. Wake-ups count from now on, so the thread must check once more before it sleeps.
     pub(crate) fn enter(&self) -> Sleeper<'_> {
         let wakeup = Wakeup::of_this_thread();
         self.lock().threads.push(Arc::clone(&wakeup));
         Sleeper { set: self, wakeup }
     }
 
-    /// Adds a task. It is woken once, by what happens from now on: it looks again before it waits.
+    /// Adds a task. It is woken once, by wake-ups from now on, so it must check once more before it waits.
     #[cfg(feature = "async")]
     pub(crate) fn add_task(&self, task: &task::Waker) {
         // Cloning a waker runs code of the executor: not under the lock.
@@ -70,7 +70,7 @@ impl WaitSet {
         }
     }
 
-    /// Wakes all threads and tasks, when this thread holds no lock that they may need.
+    /// Wakes all threads and tasks as soon as this thread holds no driver lock.
     pub(crate) fn wake_all_later(self: &Arc<Self>) {
         if !self.lock().is_empty() {
             deferred::wake(deferred::Wake::WaitSet(Arc::clone(self)));
@@ -115,7 +115,7 @@ impl Wakeup {
         }
     }
 
-    /// Only by its thread, when no set has it.
+    /// Called only by its thread, when it is in no set.
     fn reset(&self) {
         if self.woken.swap(false, Ordering::AcqRel)
             && let Some(waker) = &self.waker
@@ -131,17 +131,17 @@ impl Sleeper<'_> {
         self.wakeup.woken.load(Ordering::Acquire)
     }
 
-    /// What comes true when the set is woken; nothing if the process has no descriptor left.
+    /// Readable when the set is woken; `None` if the process has no descriptor left.
     pub(crate) fn interest(&self) -> Option<Interest<'_>> {
         use std::os::fd::AsFd;
         let waker = self.wakeup.waker.as_ref();
         waker.map(|waker| Interest::readable(waker.as_fd()))
     }
 
-    /// When to look again without being woken, because there is no descriptor.
-    pub(crate) fn look_again(&self, now: Instant) -> Option<Instant> {
-        const PAUSE: Duration = Duration::from_millis(5);
-        self.wakeup.waker.is_none().then(|| now + PAUSE)
+    /// When to check again without a wake-up, if there is no descriptor.
+    pub(crate) fn next_check(&self, now: Instant) -> Option<Instant> {
+        const CHECK_INTERVAL: Duration = Duration::from_millis(5);
+        self.wakeup.waker.is_none().then(|| now + CHECK_INTERVAL)
     }
 }
 
@@ -154,7 +154,7 @@ impl Drop for Sleeper<'_> {
         drop(waiting);
         self.wakeup.reset();
         let kept = Arc::clone(&self.wakeup);
-        let _ = WAKEUP.try_with(|place| place.replace(Some(kept)));
+        let _ = WAKEUP.try_with(|slot| slot.replace(Some(kept)));
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sleeper_is_woken_and_none_takes_it_from_another() {
+    fn every_sleeper_of_a_set_is_woken() {
         let set = WaitSet::default();
         let (one, two) = (set.enter(), set.enter());
         assert!(!one.was_woken() && !is_readable(&one));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_its_descriptor() {
+    fn a_thread_reuses_its_descriptor() {
         let set = WaitSet::default();
         let first = Arc::clone(&set.enter().wakeup);
         assert!(Arc::ptr_eq(&first, &set.enter().wakeup));

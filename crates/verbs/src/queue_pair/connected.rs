@@ -1,4 +1,4 @@
-//! A queue pair that has a peer.
+//! Connected queue pairs.
 
 use std::fmt;
 
@@ -15,31 +15,31 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    /// Its number.
+    /// The queue pair number.
     #[must_use]
     pub fn number(&self) -> Qpn {
         self.handle.number
     }
 
-    /// The other end.
+    /// The peer's endpoint.
     #[must_use]
     pub fn peer(&self) -> Endpoint {
         self.peer
     }
 
-    /// Asks for something to be done. It is sent on this thread, before this returns.
+    /// Posts a send request. This thread transmits it before this returns.
     pub fn post(&self, request: Request) -> Result<(), PostError> {
         self.handle.post_send(request)
     }
 
-    /// Asks for several things at once, which saves sends: small messages share one.
+    /// Posts several send requests at once. Small messages then share one system call.
     ///
-    /// If one is refused, those before it are under way.
+    /// If one is rejected, those before it are posted.
     pub fn post_many(&self, requests: impl IntoIterator<Item = Request>) -> Result<(), PostError> {
         self.handle.post_sends(requests)
     }
 
-    /// Gives it room for a message.
+    /// Posts a receive.
     pub fn post_receive(
         &self,
         id: u64,
@@ -48,18 +48,18 @@ impl QueuePair {
         self.handle.post_receive(id, segments)
     }
 
-    /// Its state: [`State::ReadyToSend`] unless something broke it.
+    /// The state: [`State::ReadyToSend`] unless there was an error.
     #[must_use]
     pub fn state(&self) -> State {
         self.handle.state()
     }
 
-    /// Changes attributes by hand, for what the other methods don't cover.
+    /// Modifies attributes that the other methods do not cover.
     pub fn modify(&self, attributes: &Attributes) -> Result<(), ModifyError> {
         self.handle.modify(attributes)
     }
 
-    /// Breaks it: everything outstanding is flushed.
+    /// Moves it to the error state. Outstanding requests are flushed.
     pub fn break_off(&self) -> Result<(), ModifyError> {
         self.handle.modify(&Attributes {
             state: Some(State::Error),

@@ -1,29 +1,28 @@
-//! What one side must know of the other.
+//! Endpoints: what one side must know of the other.
 
 use std::fmt;
 use std::str::FromStr;
 
 use wire::{Gid, Psn, Qpn};
 
-/// What a peer must know to connect to a queue pair: hand it over by any means.
+/// What a peer must know to connect to a queue pair. The application sends it by any means.
 ///
-/// Its text form has no spaces and parses back.
+/// Its text form has no spaces and can be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {
     /// The address.
     pub gid: Gid,
     /// The queue pair.
     pub queue_pair: Qpn,
-    /// The first sequence number that it will send.
+    /// The first PSN that it sends.
     pub psn: Psn,
 }
 
 impl Endpoint {
-    /// How many bytes [`to_bytes`](Self::to_bytes) gives.
+    /// The length of [`to_bytes`](Self::to_bytes).
     pub const LENGTH: usize = 24;
 
-    /// The GID, the queue pair number and the sequence number, in network byte order: for a message to
-    /// the peer.
+    /// The GID, the queue pair number and the PSN in network byte order, for a message to the peer.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
@@ -33,7 +32,7 @@ impl Endpoint {
         bytes
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) gave; none if a number has more than 24 bits.
+    /// Parses the result of [`to_bytes`](Self::to_bytes). Returns `None` if a number has more than 24 bits.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::LENGTH]) -> Option<Self> {
         let (gid, numbers) = bytes.split_first_chunk::<16>()?;
@@ -54,9 +53,9 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A text that is no endpoint.
+/// A text that is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no endpoint: it looks like GID/0xQPN/0xPSN")]
+#[error("`{0}` is not an endpoint: expected GID/0xQPN/0xPSN")]
 pub struct EndpointParseError(String);
 
 impl FromStr for Endpoint {

@@ -1,4 +1,4 @@
-//! Why there is no queue pair.
+//! Errors of setting up a queue pair.
 
 use engine::{ModifyError, ObjectError};
 
@@ -8,7 +8,7 @@ pub enum SetupError {
     /// It could not be created.
     #[error(transparent)]
     Create(#[from] ObjectError),
-    /// An attribute was refused.
+    /// An attribute was rejected.
     #[error(transparent)]
     Modify(#[from] ModifyError),
     /// The GID table has no such entry.

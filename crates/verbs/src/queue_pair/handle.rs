@@ -1,4 +1,4 @@
-//! What every queue pair of this crate has, whatever its kind and state.
+//! The common part of all queue pair types of this crate.
 
 use engine::{Attributes, ModifyError, PostError, ReceiveRequest, Segment, SendRequest, State};
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ use crate::shared_receive::SharedReceiveQueue;
 /// How many requests are taken from an iterator before they are posted together.
 const LARGEST_BATCH: usize = 64;
 
-/// A queue pair and what it stands on; the engine's object ends with it.
+/// A queue pair and the objects that it uses. Dropping it destroys the engine's object.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) number: Qpn,
@@ -37,7 +37,7 @@ impl Handle {
         }
     }
 
-    /// Whether its receives come from a shared queue.
+    /// Whether it uses a shared receive queue.
     pub(super) fn shares_receives(&self) -> bool {
         self.shared.is_some()
     }
@@ -56,13 +56,13 @@ impl Handle {
             .call(|device| device.post_send(number, request))
     }
 
-    /// Posts until one is refused; all that were taken are sent together.
+    /// Posts until one request is rejected. All posted requests are sent together.
     pub(crate) fn post_sends(
         &self,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<(), PostError> {
         let number = self.number;
-        // The iterator is the caller's and may itself need the device: it runs without the lock.
+        // The iterator is user code and may use the device, so it runs without the lock.
         let mut requests = requests.into_iter();
         loop {
             let batch: SmallVec<[SendRequest; 4]> = (requests.by_ref())
@@ -88,14 +88,14 @@ impl Handle {
         let (number, request) = (self.number, ReceiveRequest::new(id, segments));
         self.domain
             .driver()
-            .tell(|device| device.post_receive(number, request))
+            .call_without_transmit(|device| device.post_receive(number, request))
     }
 
     pub(crate) fn state(&self) -> State {
         let number = self.number;
         self.domain
             .driver()
-            .tell(|device| device.queue_pair(number).map(engine::QueuePair::state))
+            .call_without_transmit(|device| device.queue_pair(number).map(engine::QueuePair::state))
             .expect("a queue pair lives as long as its handle")
     }
 

@@ -1,4 +1,4 @@
-//! A queue pair before it has a peer.
+//! Queue pairs without a peer.
 
 use engine::{Address, Attributes, ModifyError, PostError, QueuePairType, Segment, State};
 
@@ -7,9 +7,9 @@ use crate::connection::ConnectError;
 use crate::context::Context;
 use crate::rdma_cm::{Identifier, Parameters};
 
-/// A queue pair that has a number and takes receives, but has no peer yet.
+/// A queue pair that has a number and takes receives, but is not connected yet.
 ///
-/// It can't send, so it has no method for it:
+/// It cannot send, so it has no method for it:
 /// ```compile_fail
 /// # fn demo(prepared: rocinante::Prepared) {
 /// prepared.post(rocinante::Request::send());
@@ -24,13 +24,13 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// What the peer must know.
+    /// The endpoint for the peer.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         self.endpoint
     }
 
-    /// Gives it room for a message. Doing that before connecting spares the peer a wait.
+    /// Posts a receive. If this is done before connecting, the first message of the peer need not be retried.
     pub fn post_receive(
         &self,
         id: u64,
@@ -39,7 +39,7 @@ impl Prepared {
         self.handle.post_receive(id, segments)
     }
 
-    /// Connects it; the peer does the same with our endpoint.
+    /// Connects it. The peer does the same with the local endpoint.
     pub fn connect(self, peer: Endpoint) -> Result<QueuePair, ModifyError> {
         Ok(QueuePair {
             handle: self.bring_up(peer)?,
@@ -47,7 +47,7 @@ impl Prepared {
         })
     }
 
-    /// What the peer is told about it by the connection manager.
+    /// The parameters of a connection manager message to the peer.
     #[must_use]
     pub fn parameters<'d>(&self, private_data: &'d [u8]) -> Parameters<'d> {
         Parameters {
@@ -61,8 +61,7 @@ impl Prepared {
         }
     }
 
-    /// Connects it with the peer of a connection manager's id: before accepting a request, or after
-    /// the response to ours.
+    /// Connects it to the peer of an id: before a request is accepted, or after the response to one.
     pub fn connect_by(self, id: &Identifier) -> Result<QueuePair, ConnectError> {
         let receive = Attributes {
             rnr_timer: Some(self.options.rnr_timer),
@@ -89,12 +88,12 @@ impl Prepared {
         })
     }
 
-    /// Whether it is of this device.
+    /// Whether it belongs to this device.
     pub(crate) fn is_at(&self, context: &Context) -> bool {
         self.handle.domain.context().is(context)
     }
 
-    /// Takes it through its states, with what its kind wants to be told.
+    /// Moves it to Ready to Receive and Ready to Send, with the attributes of its type.
     pub(crate) fn bring_up(self, peer: Endpoint) -> Result<Handle, ModifyError> {
         self.handle.modify(&self.receive_attributes(peer))?;
         self.handle.modify(&self.send_attributes())?;

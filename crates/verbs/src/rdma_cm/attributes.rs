@@ -1,4 +1,4 @@
-//! What the manager says about queue pairs, in the engine's words.
+//! Converts the manager's queue pair attributes to those of the engine.
 
 use engine::{Access, Address, Attributes, State};
 use wire::Psn;
@@ -57,12 +57,12 @@ pub(super) fn datagram_send() -> Attributes {
     }
 }
 
-/// The way to a peer, as address handles and queue pairs have it.
+/// The path to a peer, as an address handle.
 pub(super) fn address(context: &Context, path: &cm::PathAttributes) -> Address {
     let index = context.gids().iter().position(|it| *it == path.local_gid);
     Address {
         destination: path.remote_gid,
-        // The manager only knows addresses that the device has.
+        // The manager only uses addresses of the device.
         source_index: index.unwrap_or(0) as u8,
         flow_label: path.flow_label,
         hop_limit: path.hop_limit,

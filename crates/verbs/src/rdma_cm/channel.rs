@@ -10,12 +10,12 @@ use net::poll::{Ready, wait};
 use wire::cm::PortSpace;
 
 use super::identifier::Identifier;
-use super::queue::{EventQueue, Notice};
+use super::queue::{EventQueue, QueuedEvent};
 use crate::clock::now;
 use crate::context::{Context, Open};
 #[cfg(feature = "async")]
 use crate::driver::AlarmKey;
-use crate::driver::{Awaited, Bell};
+use crate::driver::{Awaited, Notifier};
 
 /// The name of an id in events. No two ids of a process have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,13 +58,13 @@ struct Inner {
 impl EventChannel {
     /// A channel without ids.
     pub fn new() -> io::Result<Self> {
-        Ok(Self::with(EventQueue::new(Bell::new()?, false)))
+        Ok(Self::with(EventQueue::new(Notifier::new()?, false)))
     }
 
     /// A channel that nobody waits for together with other descriptors: it may cost none. Its ids
     /// agree when their peer says good-bye.
     pub(crate) fn private() -> Self {
-        Self::with(EventQueue::new(Bell::without_descriptor(), true))
+        Self::with(EventQueue::new(Notifier::without_descriptor(), true))
     }
 
     fn with(queue: EventQueue) -> Self {
@@ -90,13 +90,13 @@ impl EventChannel {
     #[must_use]
     pub fn poll(&self) -> Option<Event> {
         // A request whose device has been closed since then is no event any more.
-        std::iter::from_fn(|| self.0.queue.pop()).find_map(|notice| self.event(notice))
+        std::iter::from_fn(|| self.0.queue.pop()).find_map(|queued| self.event(queued))
     }
 
-    /// What happened; waits for it, but not longer than `patience`.
+    /// What happened; waits for it, but not longer than `timeout`.
     #[must_use]
-    pub fn wait_for(&self, patience: Duration) -> Option<Event> {
-        self.wait_until(Some(now() + patience))
+    pub fn wait_for(&self, timeout: Duration) -> Option<Event> {
+        self.wait_until(Some(now() + timeout))
     }
 
     /// What happened; waits for it.
@@ -121,10 +121,10 @@ impl EventChannel {
         }
     }
 
-    /// Sleeps until there may be an event, but not longer than `patience`. A signal ends it, too;
+    /// Sleeps until there may be an event, but not longer than `timeout`. A signal ends it, too;
     /// whether one did.
-    pub fn sleep_for(&self, patience: Duration) -> bool {
-        self.sleep(Some(now() + patience))
+    pub fn sleep_for(&self, timeout: Duration) -> bool {
+        self.sleep(Some(now() + timeout))
     }
 
     /// The next event, as soon as there is one.
@@ -150,17 +150,17 @@ impl EventChannel {
 
     /// Who is at a single device serves it himself while he waits, which saves waking a thread.
     fn sleep(&self, deadline: Option<Instant>) -> bool {
-        let bell = self.0.queue.bell();
+        let notifier = self.0.queue.notifier();
         if let [context] = &self.contexts()[..] {
-            let awaited = Awaited::Notification(bell);
+            let awaited = Awaited::Notification(notifier);
             return context.driver().sleep(&awaited, deadline);
         }
-        let sleeper = bell.waiting().enter();
-        if bell.has_rung() {
+        let sleeper = notifier.waiting().enter();
+        if notifier.has_notification() {
             return false;
         }
         let now = now();
-        let again = sleeper.look_again(now);
+        let again = sleeper.next_check(now);
         let until = deadline.into_iter().chain(again).min();
         let timeout = until.map(|at| at.saturating_duration_since(now));
         let interests: Vec<_> = sleeper.interest().into_iter().collect();
@@ -191,16 +191,16 @@ impl EventChannel {
         &self.0.queue
     }
 
-    fn event(&self, notice: Notice) -> Option<Event> {
-        let request = match notice.listener {
-            Some(_) => Some(Identifier::of_request(self, &notice)?),
+    fn event(&self, queued: QueuedEvent) -> Option<Event> {
+        let request = match queued.listener {
+            Some(_) => Some(Identifier::of_request(self, &queued)?),
             None => None,
         };
         Some(Event {
-            id: Token(notice.token),
-            listener: notice.listener.map(Token),
+            id: Token(queued.token),
+            listener: queued.listener.map(Token),
             request,
-            kind: notice.kind,
+            kind: queued.kind,
         })
     }
 }
@@ -208,7 +208,7 @@ impl EventChannel {
 impl AsFd for EventChannel {
     /// Readable while there is an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.queue.bell().expose()
+        self.0.queue.notifier().expose()
     }
 }
 
@@ -273,7 +273,11 @@ impl Future for NextEvent<'_> {
             return std::task::Poll::Ready(event);
         }
         // First the waker, then another look: nothing can slip through between.
-        self.0.queue().bell().waiting().add_task(context.waker());
+        self.0
+            .queue()
+            .notifier()
+            .waiting()
+            .add_task(context.waker());
         match self.0.poll() {
             Some(event) => std::task::Poll::Ready(event),
             None => std::task::Poll::Pending,

@@ -27,9 +27,9 @@ pub(crate) mod queue;
 
 mod attributes;
 mod channel;
+mod device_id;
 mod devices;
 mod identifier;
-mod seat;
 
 use std::io;
 use std::net::IpAddr;

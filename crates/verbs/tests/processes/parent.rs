@@ -11,7 +11,7 @@ use crate::child::ADDRESS;
 
 const SHARED_ADDRESS: &str = "127.53.1.1";
 const PROCESSES: usize = 8;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// After this long nobody may be disturbed any more by a death.
 const RECOVERY: Duration = Duration::from_secs(1);
@@ -106,7 +106,7 @@ impl Parent {
 
     /// Every pair of living processes counts on, in both directions.
     fn everybody_proceeds(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let before = self.progress();
         let alive = self.processes.len();
         let pairs = before.keys().filter(|(_, peer)| !self.dead.contains(peer));
@@ -222,7 +222,7 @@ impl Parent {
 
     /// The next line of a process; others' lines wait for their turn.
     fn next_line(&mut self, number: usize) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let waiting = self.waiting.get_mut(&number);
             if let Some(line) = waiting.and_then(VecDeque::pop_front) {

@@ -10,7 +10,7 @@ use rocinante::{
     ProtectionDomain, QueuePair, Request, Status,
 };
 
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 pub const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
@@ -50,7 +50,7 @@ impl End {
 
     /// The next completion, which must be a success.
     pub fn success(&self) -> Completion {
-        let completion = self.completions.wait_for(PATIENCE).expect("it completes");
+        let completion = self.completions.wait_for(TIMEOUT).expect("it completes");
         assert_eq!(completion.status, Status::Success, "{completion:?}");
         completion
     }

@@ -1,37 +1,37 @@
-//! Making progress, for whoever wants it: somebody who polls, somebody who sleeps, the device's thread.
+//! Making progress: for a thread that polls, a thread that sleeps, and the device's thread.
 
 use std::time::Instant;
 
 use engine::{Completion, CompletionQueue, Id};
 
 use super::super::deferred::{self, Wake};
-use super::super::port::Look;
+use super::super::port::PollScope;
 use super::super::shared::{Awaited, earliest};
 use super::super::tap::Tap;
 use super::Core;
 
-/// So often may one turn look for packets: others wait for the lock.
-const MAX_LOOKS: usize = 4;
+/// How often one call receives packets. More would keep other threads waiting for the lock.
+const MAX_RECEIVES: usize = 4;
 
-/// How often one post looks for packets that it sent to its own device.
-const MAX_OWN_LOOKS: usize = 16;
+/// How often one post receives packets that it sent to its own device.
+const MAX_OWN_RECEIVES: usize = 16;
 
-/// After so many packets at once there are probably more.
+/// A receive that returns this many packets has probably left some.
 const MANY: usize = 64;
 
 impl Core {
-    /// Takes what has arrived, serves timers, sends what comes of it; how many packets there were.
+    /// Receives packets, runs timers and transmits the results. Returns how many packets arrived.
     pub(in crate::driver) fn progress(&mut self, now: Instant) -> usize {
         let mut all = 0;
-        for _ in 0..MAX_LOOKS {
-            self.told_outside = false;
-            let arrived = self.receive(now, Look::Everywhere);
+        for _ in 0..MAX_RECEIVES {
+            self.notified_outside = false;
+            let arrived = self.receive(now, PollScope::AllSockets);
             self.serve_timers(now);
-            self.tell_events();
+            self.dispatch_events();
             all += arrived;
-            if self.told_outside && !self.unsent && !self.host.manager().has_output() {
-                // What the program does next carries the answers. Answers that wait already are sent.
-                self.keep_answers();
+            if self.notified_outside && !self.unsent && !self.host.manager().has_output() {
+                // The program's next call sends these responses. Older ones are sent now.
+                self.defer_responses();
                 break;
             }
             self.transmit(now);
@@ -42,20 +42,20 @@ impl Core {
         all
     }
 
-    /// Takes packets that went to this device itself, answers them, and takes the answers: a program that
-    /// posts to itself and polls right afterwards finds its completions. Whether all were there; if not,
-    /// the kernel has yet to deliver some.
+    /// Receives packets that the device sent to itself, responds, and receives the responses. So a program
+    /// that posts to its own device and then polls finds its completions. Returns false if the kernel has
+    /// not delivered all of them yet.
     pub(in crate::driver) fn deliver_to_self(&mut self, now: Instant) -> bool {
-        for _ in 0..MAX_OWN_LOOKS {
+        for _ in 0..MAX_OWN_RECEIVES {
             if !std::mem::take(&mut self.sent_to_self) {
                 return true;
             }
-            let arrived = self.receive(now, Look::Everywhere);
+            let arrived = self.receive(now, PollScope::AllSockets);
             if arrived == 0 {
                 self.sent_to_self = true;
                 return false;
             }
-            // A full look may have left some.
+            // A full receive may have left some.
             self.sent_to_self = arrived >= MANY;
             self.transmit(now);
         }
@@ -67,7 +67,7 @@ impl Core {
         self.sent_to_self
     }
 
-    /// Ends the look for what went to this device itself.
+    /// Stops waiting for packets that the device sent to itself.
     pub(in crate::driver) fn stop_delivery_to_self(&mut self) {
         self.sent_to_self = false;
     }
@@ -79,17 +79,17 @@ impl Core {
 
     /// Makes progress until there is a completion.
     ///
-    /// Answers wait when there is one: what its owner does next, at the latest looking for another
-    /// twice, sends them together with its own packets.
+    /// If there is one, responses are deferred: the application's next post sends them together with its own
+    /// packets, or the second poll that finds nothing sends them.
     pub(in crate::driver) fn progress_for(
         &mut self,
         now: Instant,
         queue: Id<CompletionQueue>,
     ) -> Option<Completion> {
-        let arrived = self.receive(now, Look::Again);
+        let arrived = self.receive(now, PollScope::LastActive);
         self.serve_timers(now);
         if let Some(completion) = self.host.device_mut().poll_completion(queue) {
-            self.keep_answers();
+            self.defer_responses();
             return Some(completion);
         }
         // A program that polls until nothing is left posts its reply after this poll.
@@ -100,9 +100,9 @@ impl Core {
         self.host.device_mut().poll_completion(queue)
     }
 
-    /// A program that armed a queue and finds it empty goes to wait at a descriptor. What comes through
-    /// memory announces itself there from now on; a completion, if something came before.
-    pub(in crate::driver) fn look_before_sleep(
+    /// A program that armed a queue and finds it empty waits at a descriptor next. From now on packets through
+    /// shared memory raise the descriptor. Returns a completion if one arrived before that.
+    pub(in crate::driver) fn poll_before_sleep(
         &mut self,
         now: Instant,
         queue: Id<CompletionQueue>,
@@ -117,57 +117,61 @@ impl Core {
         None
     }
 
-    /// Makes progress for a program that was woken at the descriptor of a channel, perhaps by a packet,
-    /// and waits there again if there is no notification.
+    /// Makes progress for a program that was woken at the descriptor of a channel, perhaps by a packet. It
+    /// waits there again if there is no notification.
     pub(in crate::driver) fn progress_outside(&mut self, now: Instant, awaited: &Awaited<'_>) {
-        if self.receive(now, Look::Again) == 0 {
-            self.ports.look_into_mailboxes();
-            self.receive(now, Look::Everywhere);
+        if self.receive(now, PollScope::LastActive) == 0 {
+            self.ports.poll_mailboxes();
+            self.receive(now, PollScope::AllSockets);
         }
         self.serve_timers(now);
         self.finish_until(now, awaited);
-        if !awaited.is_there(self) && self.ports.prepare_sleep() {
+        if !awaited.is_ready(self) && self.ports.prepare_sleep() {
             self.progress_until(now, awaited);
         }
     }
 
-    /// Whether others send to us past the kernel: looking for that costs hardly anything.
+    /// Whether other processes send to this one through shared memory. Polling the rings costs little.
     pub(in crate::driver) fn has_shortcuts(&self) -> bool {
         self.ports.has_shortcuts()
     }
 
-    /// Makes progress for a thread that is about to sleep; whether what it awaits is there.
-    pub(in crate::driver) fn glance(&mut self, now: Instant, awaited: &Awaited<'_>) -> bool {
-        if self.receive(now, Look::Again) > 0 {
+    /// Makes progress for a thread that is about to sleep. Returns whether the awaited object is ready.
+    pub(in crate::driver) fn poll_shortcuts(
+        &mut self,
+        now: Instant,
+        awaited: &Awaited<'_>,
+    ) -> bool {
+        if self.receive(now, PollScope::LastActive) > 0 {
             self.finish_until(now, awaited);
         }
-        awaited.is_there(self)
+        awaited.is_ready(self)
     }
 
-    /// Makes progress for a thread that sleeps until something is there.
+    /// Makes progress for a thread that sleeps until something is ready.
     ///
-    /// When it is, answers wait for what the thread does next, as in
+    /// When it is, responses are deferred to the thread's next call, as in
     /// [`progress_for`](Self::progress_for).
     pub(in crate::driver) fn progress_until(&mut self, now: Instant, awaited: &Awaited<'_>) {
-        // Mostly one packet has come, and where the last one came.
-        if self.receive(now, Look::Again) == 0 {
-            self.receive(now, Look::Everywhere);
+        // Usually one packet has arrived, at the same socket as the last one.
+        if self.receive(now, PollScope::LastActive) == 0 {
+            self.receive(now, PollScope::AllSockets);
         }
         self.serve_timers(now);
         self.finish_until(now, awaited);
     }
 
     fn finish_until(&mut self, now: Instant, awaited: &Awaited<'_>) {
-        self.tell_events();
-        if awaited.is_there(self) && !self.host.manager().has_output() {
-            self.keep_answers();
+        self.dispatch_events();
+        if awaited.is_ready(self) && !self.host.manager().has_output() {
+            self.defer_responses();
         } else {
             self.transmit(now);
         }
     }
 
-    /// Answers wait for what the program does next.
-    fn keep_answers(&mut self) {
+    /// Defers responses to the program's next call.
+    fn defer_responses(&mut self) {
         self.unsent = true;
         self.may_wait_once = true;
     }
@@ -181,42 +185,42 @@ impl Core {
         }
     }
 
-    /// Nobody sleeps on unsent answers; until when one may sleep.
+    /// Sends deferred responses before a thread sleeps. Returns until when it may sleep.
     pub(in crate::driver) fn before_sleep(&mut self, now: Instant) -> Option<Instant> {
         self.send_waiting(now);
-        self.sleep_at_doors_until(now)
+        self.sleep_deadline(now)
     }
 
-    /// Until when one may sleep on the doors.
-    pub(in crate::driver) fn sleep_at_doors_until(&mut self, now: Instant) -> Option<Instant> {
+    /// Until when a thread may sleep on the poll sources.
+    pub(in crate::driver) fn sleep_deadline(&mut self, now: Instant) -> Option<Instant> {
         match self.ports.prepare_sleep() {
             true => Some(now),
             false => self.next_deadline(),
         }
     }
 
-    /// Sends the answers that wait.
+    /// Sends deferred responses.
     pub(in crate::driver) fn send_waiting(&mut self, now: Instant) {
         if self.unsent {
             self.transmit(now);
         }
     }
 
-    /// Whether answers wait to be sent.
+    /// Whether responses are deferred.
     pub(in crate::driver) fn has_unsent(&self) -> bool {
         self.unsent
     }
 
-    /// When something must be done even if nothing arrives.
+    /// The next deadline of a timer.
     pub(in crate::driver) fn next_deadline(&self) -> Option<Instant> {
         let held_back = self.tap.as_ref().and_then(Tap::next_due);
         let due = earliest(self.host.poll_timeout(), held_back);
         let due = earliest(due, self.next_release());
         let due = earliest(due, self.alarms.next());
-        earliest(due, self.ports.tend_at())
+        earliest(due, self.ports.maintenance_at())
     }
 
-    /// When a disconnection that waits for a poll is told at the latest.
+    /// When a disconnection that waits for a poll is reported at the latest.
     pub(in crate::driver) fn next_release(&self) -> Option<Instant> {
         self.connections.next_deadline()
     }
@@ -227,12 +231,12 @@ mod tests {
     use crate::clock::now;
     use crate::{Access, ConnectOptions, Context, Request};
 
-    /// The device is locked before the message is sent, so that no other thread takes it; and the peer
-    /// does not send it again.
+    /// The test holds the device's lock, so that no other thread receives the message. The ACK timeout is
+    /// off, so that the peer does not retransmit it.
     #[test]
-    fn answers_wait_for_one_poll_that_finds_nothing() {
+    fn responses_are_deferred_until_the_second_empty_poll() {
         let connect_options = ConnectOptions {
-            ack_timeout: wire::AckTimeout::new(0).expect("for ever"),
+            ack_timeout: wire::AckTimeout::new(0).expect("a five-bit code"),
             ..ConnectOptions::default()
         };
         let ends = ["127.58.91.1", "127.58.91.2"].map(|address| {
@@ -257,10 +261,10 @@ mod tests {
             .expect("room");
         let id = received.id();
         while core.progress_for(now(), id).is_none() {}
-        assert!(core.has_unsent(), "the program may answer at once");
+        assert!(core.has_unsent(), "the program may reply at once");
         assert!(core.progress_for(now(), id).is_none());
-        assert!(core.has_unsent(), "or after it has found nothing more");
+        assert!(core.has_unsent(), "or after one empty poll");
         assert!(core.progress_for(now(), id).is_none());
-        assert!(!core.has_unsent(), "it goes on polling");
+        assert!(!core.has_unsent(), "the second empty poll sends them");
     }
 }

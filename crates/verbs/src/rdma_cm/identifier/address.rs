@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use cm::{EventKind, Failure};
 
-use super::place::Place;
+use super::bind_state::BindState;
 use super::{Identifier, Inner};
 use crate::context::Context;
-use crate::narrator;
-use crate::rdma_cm::seat::Seat;
+use crate::diagnostics;
+use crate::rdma_cm::device_id::DeviceId;
 use crate::rdma_cm::{ConnectionError, devices};
 
 /// How often another port is tried when the choice is ours and another process has it.
@@ -20,26 +20,26 @@ impl Identifier {
     /// port 0 the choice is ours. Returns what it got.
     pub fn bind(&self, address: SocketAddr) -> Result<SocketAddr, ConnectionError> {
         let mut inner = self.inner();
-        if !matches!(inner.place, Place::Nowhere) {
+        if !matches!(inner.bind_state, BindState::Unbound) {
             return Err(ConnectionError::AlreadyBound);
         }
         let (contexts, address) = match &inner.chosen {
             Some(context) => (vec![context.clone()], address),
             None => devices::having(address)?,
         };
-        let (seats, bound) = self.bind_at(&contexts, &inner, address)?;
-        inner.place = Place::of(seats, address.ip());
+        let (device_ids, bound) = self.bind_at(&contexts, &inner, address)?;
+        inner.bind_state = BindState::of(device_ids, address.ip());
         Ok(bound)
     }
 
     /// Waits for requests from now on; `backlog` of them may wait for the application.
     pub fn listen(&self, backlog: usize) -> Result<(), ConnectionError> {
-        if matches!(self.inner().place, Place::Nowhere) {
+        if matches!(self.inner().bind_state, BindState::Unbound) {
             self.bind(SocketAddr::from(([0, 0, 0, 0], 0)))?;
         }
         let inner = self.inner();
-        for seat in inner.place.seats() {
-            seat.manage(|manager, _, id| Ok(manager.listen(id, backlog)?))?;
+        for device_id in inner.bind_state.device_ids() {
+            device_id.manage(|manager, _, id| Ok(manager.listen(id, backlog)?))?;
         }
         Ok(())
     }
@@ -61,15 +61,16 @@ impl Identifier {
                 | ConnectionError::NoDevice(_)
                 | ConnectionError::Open(_)),
             ) => {
-                self.tell_unresolved(&inner, source, peer, &error);
+                self.report_unresolved(&inner, source, peer, &error);
                 return Ok(());
             }
             Err(error) => return Err(error),
         }
-        let Place::At(seat) = &inner.place else {
+        let BindState::OneDevice(device_id) = &inner.bind_state else {
             return Err(ConnectionError::NotBound);
         };
-        seat.manage(|manager, now, id| Ok(manager.resolve_address(now, id, None, peer, timeout)?))
+        device_id
+            .manage(|manager, now, id| Ok(manager.resolve_address(now, id, None, peer, timeout)?))
     }
 
     /// Binds at each of the devices, with the same port everywhere.
@@ -78,7 +79,7 @@ impl Identifier {
         contexts: &[Context],
         inner: &Inner,
         address: SocketAddr,
-    ) -> Result<(Vec<Seat>, SocketAddr), ConnectionError> {
+    ) -> Result<(Vec<DeviceId>, SocketAddr), ConnectionError> {
         let attempts = if address.port() == 0 { ATTEMPTS } else { 1 };
         let mut refused = ConnectionError::NoDevice(address.ip());
         for _ in 0..attempts {
@@ -97,22 +98,28 @@ impl Identifier {
         contexts: &[Context],
         inner: &Inner,
         mut address: SocketAddr,
-    ) -> Result<(Vec<Seat>, SocketAddr), ConnectionError> {
-        let mut seats = Vec::with_capacity(contexts.len());
+    ) -> Result<(Vec<DeviceId>, SocketAddr), ConnectionError> {
+        let mut device_ids = Vec::with_capacity(contexts.len());
         for context in contexts {
-            let mut seat = self.seat(context, inner)?;
-            address = seat.bind(self.space, address)?;
-            seats.push(seat);
+            let mut device_id = self.device_id(context, inner)?;
+            address = device_id.bind(self.space, address)?;
+            device_ids.push(device_id);
         }
-        match seats.is_empty() {
+        match device_ids.is_empty() {
             true => Err(ConnectionError::NoDevice(address.ip())),
-            false => Ok((seats, address)),
+            false => Ok((device_ids, address)),
         }
     }
 
-    fn seat(&self, context: &Context, inner: &Inner) -> Result<Seat, ConnectionError> {
+    fn device_id(&self, context: &Context, inner: &Inner) -> Result<DeviceId, ConnectionError> {
         let made_for = (self.space, self.kind);
-        Seat::take(context, &inner.channel, self.token, made_for, &inner.wishes)
+        DeviceId::create(
+            context,
+            &inner.channel,
+            self.token,
+            made_for,
+            &inner.options,
+        )
     }
 
     /// Makes sure that it is at the device that leads to a peer.
@@ -123,10 +130,10 @@ impl Identifier {
         peer: SocketAddr,
     ) -> Result<(), ConnectionError> {
         let source = source.filter(|it| !it.ip().is_unspecified() || it.port() != 0);
-        let port = match &inner.place {
-            Place::At(_) => return Ok(()),
-            Place::Nowhere => source.map_or(0, |source| source.port()),
-            Place::Everywhere(seats) => bound_port(seats).unwrap_or(0),
+        let port = match &inner.bind_state {
+            BindState::OneDevice(_) => return Ok(()),
+            BindState::Unbound => source.map_or(0, |source| source.port()),
+            BindState::AllDevices(device_ids) => bound_port(device_ids).unwrap_or(0),
         };
         let (context, address) = match (&inner.chosen, source) {
             (Some(context), _) => (context.clone(), own_address(context, peer)?),
@@ -136,22 +143,22 @@ impl Identifier {
             (None, _) => devices::towards(peer)?,
         };
         // Its port must be free again before it can be had at that device alone.
-        inner.place = Place::Nowhere;
-        let mut seat = self.seat(&context, inner)?;
+        inner.bind_state = BindState::Unbound;
+        let mut device_id = self.device_id(&context, inner)?;
         match port {
             // Nobody looks for an id that only connects: its port needs no claim.
-            0 => seat.manage(|manager, _, id| {
+            0 => device_id.manage(|manager, _, id| {
                 manager.bind(id, SocketAddr::new(address, 0))?;
                 Ok(())
             })?,
-            port => drop(seat.bind(self.space, SocketAddr::new(address, port))?),
+            port => drop(device_id.bind(self.space, SocketAddr::new(address, port))?),
         }
-        inner.place = Place::At(seat);
+        inner.bind_state = BindState::OneDevice(device_id);
         Ok(())
     }
 
     /// No device leads to the peer: Linux tells that by an event, too.
-    fn tell_unresolved(
+    fn report_unresolved(
         &self,
         inner: &Inner,
         source: Option<SocketAddr>,
@@ -159,14 +166,14 @@ impl Identifier {
         error: &ConnectionError,
     ) {
         let failure = Failure::Os(devices::number(error));
-        narrator::tell_unresolved(source, peer, failure.status(), error);
-        self.tell(inner, EventKind::AddressError(failure));
+        diagnostics::report_unresolved(source, peer, failure.status(), error);
+        self.push_event(inner, EventKind::AddressError(failure));
     }
 }
 
-fn bound_port(seats: &[Seat]) -> Option<u16> {
-    let seat = seats.first()?;
-    let bound = seat.manage(|manager, _, id| Ok(manager.local_address(id)));
+fn bound_port(device_ids: &[DeviceId]) -> Option<u16> {
+    let device_id = device_ids.first()?;
+    let bound = device_id.manage(|manager, _, id| Ok(manager.local_address(id)));
     bound.ok().flatten().map(|address| address.port())
 }
 

@@ -2,12 +2,12 @@
 //!
 //! An [`Identifier`] has a [`place`]: nowhere at first, then at a device or at all of them, once it
 //! has an [`address`]. There it begins a [`conversation`]. What the application sets before are
-//! [`wishes`], which go along.
+//! [`options`], which go along.
 
 mod address;
-mod conversation;
-mod place;
-mod wishes;
+mod bind_state;
+mod exchange;
+mod options;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use wire::cm::PortSpace;
 
 use super::ConnectionError;
 use super::channel::{EventChannel, Token};
-use super::queue::{self, Notice};
-use super::seat::{Seat, Wishes};
+use super::device_id::{DeviceId, IdOptions};
+use super::queue::{self, QueuedEvent};
 use crate::context::Context;
-use place::Place;
+use bind_state::BindState;
 
 /// One end of a conversation, like `rdma_cm_id`. Dropping it ends the conversation.
 pub struct Identifier {
@@ -34,10 +34,10 @@ pub struct Identifier {
 
 struct Inner {
     channel: EventChannel,
-    wishes: Wishes,
+    options: IdOptions,
     /// The device that it has to be at, if the application has chosen one.
     chosen: Option<Context>,
-    place: Place,
+    bind_state: BindState,
 }
 
 impl Identifier {
@@ -48,32 +48,32 @@ impl Identifier {
             kind,
             inner: Mutex::new(Inner {
                 channel: channel.clone(),
-                wishes: Wishes::default(),
+                options: IdOptions::default(),
                 chosen: None,
-                place: Place::Nowhere,
+                bind_state: BindState::Unbound,
             }),
         }
     }
 
     /// The id that a request brought; nothing if it is gone again.
-    pub(super) fn of_request(channel: &EventChannel, notice: &Notice) -> Option<Self> {
-        let context = Context::upgrade(&notice.context)?;
-        let seat = Seat::of(&context, notice.id?);
-        let (space, kind) = seat
+    pub(super) fn of_request(channel: &EventChannel, queued: &QueuedEvent) -> Option<Self> {
+        let context = Context::upgrade(&queued.context)?;
+        let device_id = DeviceId::new(&context, queued.id?);
+        let (space, kind) = device_id
             .manage(|manager, _, id| {
                 manager.request_taken(id)?;
                 Ok(manager.port_space_and_type(id)?)
             })
             .ok()?;
         Some(Self {
-            token: notice.token,
+            token: queued.token,
             space,
             kind,
             inner: Mutex::new(Inner {
                 channel: channel.clone(),
-                wishes: Wishes::default(),
+                options: IdOptions::default(),
                 chosen: None,
-                place: Place::At(seat),
+                bind_state: BindState::OneDevice(device_id),
             }),
         })
     }
@@ -99,8 +99,8 @@ impl Identifier {
     /// The device that it is at, once that is known.
     #[must_use]
     pub fn context(&self) -> Option<Context> {
-        match &self.inner().place {
-            Place::At(seat) => Some(seat.context.clone()),
+        match &self.inner().bind_state {
+            BindState::OneDevice(device_id) => Some(device_id.context.clone()),
             _ => None,
         }
     }
@@ -135,24 +135,24 @@ impl Identifier {
             status,
             argument,
         };
-        self.tell(&self.inner(), kind);
+        self.push_event(&self.inner(), kind);
     }
 
     /// Tells its events to another channel from now on, those too that nobody has taken yet.
     pub fn migrate(&self, channel: &EventChannel) {
         let mut inner = self.inner();
-        for seat in inner.place.seats() {
-            seat.watch(channel, self.token);
+        for device_id in inner.bind_state.device_ids() {
+            device_id.subscribe(channel, self.token);
         }
-        for notice in inner.channel.queue().take_of(self.token) {
-            channel.queue().push(notice);
+        for queued in inner.channel.queue().take_of(self.token) {
+            channel.queue().push(queued);
         }
         inner.channel = channel.clone();
     }
 
     /// Puts an event into its channel that no manager knows of.
-    fn tell(&self, inner: &Inner, kind: EventKind) {
-        inner.channel.queue().push(Notice {
+    fn push_event(&self, inner: &Inner, kind: EventKind) {
+        inner.channel.queue().push(QueuedEvent {
             token: self.token,
             listener: None,
             id: None,
@@ -166,16 +166,16 @@ impl Identifier {
         &self,
         work: impl FnOnce(&mut Manager, Instant, cm::Id) -> Result<R, ConnectionError>,
     ) -> Result<R, ConnectionError> {
-        match &self.inner().place {
-            Place::At(seat) => seat.manage(work),
+        match &self.inner().bind_state {
+            BindState::OneDevice(device_id) => device_id.manage(work),
             _ => Err(ConnectionError::NotBound),
         }
     }
 
     fn ask<R>(&self, question: impl Fn(&Manager, cm::Id) -> Option<R>) -> Option<R> {
         let inner = self.inner();
-        let seat = inner.place.seats().first()?;
-        let asked = seat.manage(|manager, _, id| Ok(question(manager, id)));
+        let device_id = inner.bind_state.device_ids().first()?;
+        let asked = device_id.manage(|manager, _, id| Ok(question(manager, id)));
         asked.ok().flatten()
     }
 
@@ -187,10 +187,10 @@ impl Identifier {
 impl Drop for Identifier {
     fn drop(&mut self) {
         let inner = self.inner();
-        // First the seats, so that nothing more can happen; then what nobody has taken.
-        let place = &inner.place;
-        if let Place::At(seat) = place {
-            seat.context.driver().subscribe(seat.id, None);
+        // First the device_ids, so that nothing more can happen; then what nobody has taken.
+        let bind_state = &inner.bind_state;
+        if let BindState::OneDevice(device_id) = bind_state {
+            device_id.context.driver().subscribe(device_id.id, None);
         }
         drop(inner.channel.queue().take_of(self.token));
     }

@@ -1,21 +1,21 @@
-//! Two connected ends that explain themselves, and what scenes do with them.
+//! Two connected queue pairs on devices with explanations.
 
 use rocinante::{
     Access, Completion, ConnectOptions, Endpoint, MemoryRegion, Options, Prepared, QueuePair,
     Request, Status,
 };
 
-use crate::support::{End, PATIENCE};
+use crate::support::{End, TIMEOUT};
 
-/// A scene by name.
-pub(crate) type Scene = (&'static str, fn());
+/// A scenario by name.
+pub(crate) type Scenario = (&'static str, fn());
 
-/// A device at a loopback address that explains what goes wrong.
+/// A device at a loopback address, with the options of the environment.
 pub(crate) fn end(address: &str) -> End {
     End::at(address, &Options::from_env())
 }
 
-/// For peers that answer, be they ever so busy; but a receive must be there soon.
+/// For peers that respond. An RNR NAK is retried once.
 pub(crate) fn connect_options() -> ConnectOptions {
     ConnectOptions {
         rnr_retry: 1,
@@ -23,28 +23,28 @@ pub(crate) fn connect_options() -> ConnectOptions {
     }
 }
 
-/// For peers that never answer.
-pub(crate) fn impatient() -> ConnectOptions {
+/// For peers that never respond.
+pub(crate) fn short_timeouts() -> ConnectOptions {
     ConnectOptions {
         retry_count: 2,
         ..ConnectOptions::default()
     }
 }
 
-/// Two ends that are connected.
-pub(crate) struct Stage {
+/// Two connected queue pairs.
+pub(crate) struct ConnectedPair {
     pub(crate) left: End,
     pub(crate) right: End,
     pub(crate) from_left: QueuePair,
     pub(crate) from_right: QueuePair,
 }
 
-impl Stage {
-    pub(crate) fn set(left: &str, right: &str) -> Self {
+impl ConnectedPair {
+    pub(crate) fn new(left: &str, right: &str) -> Self {
         Self::with(left, right, connect_options())
     }
 
-    /// The right end with connect_options of its own.
+    /// As [`new`](Self::new), with other options on the right side.
     pub(crate) fn with(left: &str, right: &str, theirs: ConnectOptions) -> Self {
         let (left, right) = (end(left), end(right));
         let (here, there) = (left.prepare(connect_options()), right.prepare(theirs));
@@ -57,28 +57,28 @@ impl Stage {
         }
     }
 
-    /// Memory of 64 bytes at the right end.
+    /// Registers 64 bytes on the right side.
     pub(crate) fn theirs(&self, access: Access) -> MemoryRegion {
         self.right.domain.register(64, access).expect("room")
     }
 
-    /// The left end asks for something in vain.
+    /// Posts a request on the left side that fails with `status`.
     pub(crate) fn fails(&self, request: Request, status: Status) {
         self.from_left.post(request.id(7)).expect("room");
         assert_eq!(self.outcome().status, status);
     }
 
     fn outcome(&self) -> Completion {
-        let outcome = self.left.completions.wait_for(PATIENCE);
+        let outcome = self.left.completions.wait_for(TIMEOUT);
         outcome.expect("it completes")
     }
 }
 
-/// Connects to `peer`, sends, and gets no answer.
-pub(crate) fn calls_in_vain(end: &End, prepared: Prepared, peer: Endpoint) {
+/// Connects to `peer` and sends; no response arrives.
+pub(crate) fn send_times_out(end: &End, prepared: Prepared, peer: Endpoint) {
     let queue_pair = prepared.connect(peer).expect("an address");
     let request = Request::send().data(end.memory.slice(0..64)).id(7);
     queue_pair.post(request).expect("room");
-    let outcome = end.completions.wait_for(PATIENCE).expect("it completes");
+    let outcome = end.completions.wait_for(TIMEOUT).expect("it completes");
     assert_eq!(outcome.status, Status::RetriesExhausted);
 }

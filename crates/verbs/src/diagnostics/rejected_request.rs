@@ -1,4 +1,4 @@
-//! What peers asked for in vain, and what became of their packets.
+//! Rejected requests and dropped packets of peers.
 
 use std::net::IpAddr;
 
@@ -7,32 +7,32 @@ use engine::incident::{KeyRange, Peer, ReceiveFault, RejectedRequest, RequestFau
 use errors::{Cause, Topic, cause};
 use wire::{NakCode, Qpn, QueueKey};
 
-use super::{Tale, failure, words};
+use super::{Diagnostic, failed_send, names};
 
-/// Syndromes of NAKs begin here.
-const NEGATIVE: u32 = 0x60;
+/// The first syndrome of a NAK.
+const FIRST_NAK_SYNDROME: u32 = 0x60;
 
-pub(super) fn request(refused: &RejectedRequest) -> Tale {
-    let about = words::queue_pair(refused.queue_pair);
-    let work = words::operation(refused.operation);
-    let from = match refused.peer {
-        Some(peer) => format!(" from {}", words::peer(peer)),
+pub(super) fn request(rejected: &RejectedRequest) -> Diagnostic {
+    let about = names::queue_pair(rejected.queue_pair);
+    let work = names::operation(rejected.operation);
+    let from = match rejected.peer {
+        Some(peer) => format!(" from {}", names::peer(peer)),
         None => String::new(),
     };
-    let target = refused.target.map(named).unwrap_or_default();
-    let (verb, answer) = match refused.nak {
+    let target = rejected.target.map(named).unwrap_or_default();
+    let (verb, answer) = match rejected.nak {
         Some(nak) => (
-            "refused",
-            format!(" with NAK {:#04x}", NEGATIVE + code(nak)),
+            "rejected",
+            format!(" with NAK {:#04x}", FIRST_NAK_SYNDROME + code(nak)),
         ),
         None => ("dropped", String::new()),
     };
-    let (wrong, cause) = wrong_with(refused);
+    let (wrong, cause) = wrong_with(rejected);
     let what = format!("{about} {verb} {work}{from}{target}{answer}: {wrong}");
-    let tale = Tale::new(about, what, cause);
-    match refused.nak {
-        Some(nak) => tale.code(Topic::Nak, NEGATIVE + code(nak)),
-        None => tale,
+    let diagnostic = Diagnostic::new(about, what, cause);
+    match rejected.nak {
+        Some(nak) => diagnostic.code(Topic::Nak, FIRST_NAK_SYNDROME + code(nak)),
+        None => diagnostic,
     }
 }
 
@@ -47,17 +47,17 @@ const fn code(nak: NakCode) -> u32 {
 }
 
 fn named(target: Target) -> String {
-    let length = words::bytes(target.length.into());
+    let length = names::bytes(target.length.into());
     let Target { key, address, .. } = target;
     format!(" ({length} at {address:#x}, rkey {key})")
 }
 
-fn wrong_with(refused: &RejectedRequest) -> (String, &'static Cause) {
-    match refused.fault {
+fn wrong_with(rejected: &RejectedRequest) -> (String, &'static Cause) {
+    match rejected.fault {
         RequestFault::NotGranted(missing) => (
             format!(
                 "qp_access_flags of this queue pair lack {}.",
-                words::rights(missing)
+                names::rights(missing)
             ),
             &cause::QUEUE_PAIR_FORBIDS,
         ),
@@ -75,12 +75,12 @@ fn wrong_with(refused: &RejectedRequest) -> (String, &'static Cause) {
             &cause::TOO_MANY_READS,
         ),
         RequestFault::PacketLength { length, mtu } => (
-            format!("a packet carries {length} bytes, and the path MTU here is {mtu}."),
+            format!("a packet carries {length} bytes, but the path MTU here is {mtu}."),
             &cause::MALFORMED_REQUEST,
         ),
         RequestFault::Receive(fault) => receive(fault),
         RequestFault::Malformed => (
-            "its packets don't fit together.".to_owned(),
+            "its packets are inconsistent.".to_owned(),
             &cause::MALFORMED_REQUEST,
         ),
     }
@@ -88,8 +88,8 @@ fn wrong_with(refused: &RejectedRequest) -> (String, &'static Cause) {
 
 fn memory(error: AccessError, key_range: Option<KeyRange>) -> (String, &'static Cause) {
     let range = key_range.map_or(String::new(), |key_range| {
-        let length = words::bytes(key_range.length);
-        format!(" That key opens {length} at {:#x}.", key_range.address)
+        let length = names::bytes(key_range.length);
+        format!(" The key covers {length} at {:#x}.", key_range.address)
     });
     match error {
         AccessError::UnknownKey => (
@@ -106,14 +106,14 @@ fn memory(error: AccessError, key_range: Option<KeyRange>) -> (String, &'static 
         ),
         AccessError::Forbidden(missing) => {
             let granted = key_range.map_or(String::new(), |key_range| {
-                format!(" (but with {})", words::rights(key_range.access))
+                format!(" (but with {})", names::rights(key_range.access))
             });
-            let missing = words::rights(missing);
+            let missing = names::rights(missing);
             let wrong = format!("the memory was registered without {missing}{granted}.");
             (wrong, &cause::MEMORY_FORBIDS)
         }
         AccessError::OutOfRange => (
-            format!("the range reaches outside.{range}"),
+            format!("the range exceeds the registered memory.{range}"),
             &cause::REMOTE_BOUNDS,
         ),
         AccessError::NotMapped => (
@@ -131,61 +131,66 @@ fn receive(fault: ReceiveFault) -> (String, &'static Cause) {
             needed,
         } => (
             format!(
-                "the receive (wr_id {id}) has room for {}, and {} or more came.",
-                words::bytes(capacity),
-                words::bytes(needed)
+                "the receive (wr_id {id}) has room for {}, but the message has {} or more.",
+                names::bytes(capacity),
+                names::bytes(needed)
             ),
             &cause::RECEIVE_TOO_SMALL,
         ),
         ReceiveFault::Unusable { id, fault } => match fault {
             Some(fault) => {
-                let (wrong, cause) = failure::segment(&fault);
-                (format!("of the receive (wr_id {id}), {wrong}"), cause)
+                let (wrong, cause) = failed_send::segment(&fault);
+                (format!("in the receive (wr_id {id}), {wrong}"), cause)
             }
             None => (
-                format!("the receive (wr_id {id}) can't be written."),
+                format!("the receive (wr_id {id}) is not writable."),
                 &cause::RECEIVE_UNUSABLE,
             ),
         },
     }
 }
 
-pub(super) fn datagram(queue_pair: Qpn, sender: Peer, fault: ReceiveFault) -> Tale {
-    let about = words::queue_pair(queue_pair);
+pub(super) fn datagram(queue_pair: Qpn, sender: Peer, fault: ReceiveFault) -> Diagnostic {
+    let about = names::queue_pair(queue_pair);
     let (wrong, cause) = receive(fault);
-    let sender = words::peer(sender);
+    let sender = names::peer(sender);
     if matches!(fault, ReceiveFault::TooSmall { .. }) {
         let what = format!("A datagram from {sender} to {about} was dropped: {wrong}");
-        return Tale::new(about, what, cause);
+        return Diagnostic::new(about, what, cause);
     }
-    let what = format!("A datagram from {sender} broke {about}: {wrong}");
-    Tale::new(about, what, cause).code(Topic::Event, 1)
+    let what = format!("A datagram from {sender} moved {about} to the error state: {wrong}");
+    Diagnostic::new(about, what, cause).code(Topic::Event, 1)
 }
 
-pub(super) fn queue_key(queue_pair: Qpn, sender: Peer, given: QueueKey, wanted: QueueKey) -> Tale {
-    let about = words::queue_pair(queue_pair);
-    let sender = words::peer(sender);
+pub(super) fn queue_key(
+    queue_pair: Qpn,
+    sender: Peer,
+    given: QueueKey,
+    wanted: QueueKey,
+) -> Diagnostic {
+    let about = names::queue_pair(queue_pair);
+    let sender = names::peer(sender);
     let what = format!(
-        "A datagram from {sender} to {about} was dropped: its Q_Key is {given}, and the queue pair's \
+        "A datagram from {sender} to {about} was dropped: its Q_Key is {given}, but the queue pair's is \
          {wanted}."
     );
-    Tale::new(about, what, &cause::WRONG_QUEUE_KEY)
+    Diagnostic::new(about, what, &cause::WRONG_QUEUE_KEY)
 }
 
-pub(super) fn unknown(number: Qpn, from: IpAddr) -> Tale {
-    let about = words::queue_pair(number);
-    let what = format!("{from} sends requests to {about}, and there never was such a queue pair.");
-    Tale::new(about, what, &cause::UNKNOWN_QUEUE_PAIR).code(Topic::Completion, 12)
+pub(super) fn unknown(number: Qpn, from: IpAddr) -> Diagnostic {
+    let about = names::queue_pair(number);
+    let what = format!("{from} sends requests to {about}, but this queue pair never existed.");
+    Diagnostic::new(about, what, &cause::UNKNOWN_QUEUE_PAIR).code(Topic::Completion, 12)
 }
 
-pub(super) fn stranger(queue_pair: Qpn, from: IpAddr, peer: Peer) -> Tale {
-    let about = words::queue_pair(queue_pair);
-    let peer = words::peer(peer);
-    let what = format!("{from} sends requests to {about}, which is connected with {peer}.");
-    Tale::new(about, what, &cause::WRONG_PEER).code(Topic::Completion, 12)
+pub(super) fn wrong_peer(queue_pair: Qpn, from: IpAddr, peer: Peer) -> Diagnostic {
+    let about = names::queue_pair(queue_pair);
+    let peer = names::peer(peer);
+    let what = format!("{from} sends requests to {about}, which is connected to {peer}.");
+    Diagnostic::new(about, what, &cause::WRONG_PEER).code(Topic::Completion, 12)
 }
 
-pub(super) fn overrun(queue: u32, capacity: u32, queue_pair: Qpn) -> Tale {
+pub(super) fn overrun(queue: u32, capacity: u32, queue_pair: Qpn) -> Diagnostic {
     let about = format!("Completion queue {queue}");
     let completions = if capacity == 1 {
         "completion"
@@ -193,9 +198,9 @@ pub(super) fn overrun(queue: u32, capacity: u32, queue_pair: Qpn) -> Tale {
         "completions"
     };
     let what = format!(
-        "{about} has room for {capacity} {completions}, all of it taken, and another one came, of {}: it \
-         is lost, and every queue pair that completes there is in the error state.",
-        words::queue_pair(queue_pair)
+        "{about} is full ({capacity} {completions}), and {} completed another request: that completion is \
+         lost, and every queue pair of this queue is in the error state.",
+        names::queue_pair(queue_pair)
     );
-    Tale::new(about, what, &cause::COMPLETIONS_OVERRAN).code(Topic::Event, 0)
+    Diagnostic::new(about, what, &cause::COMPLETIONS_OVERRAN).code(Topic::Event, 0)
 }

@@ -1,4 +1,4 @@
-//! Calls that were refused.
+//! Rejected calls.
 
 use std::net::IpAddr;
 
@@ -12,29 +12,29 @@ use net::interface::Device;
 use wire::Qpn;
 
 use super::misuse::Misuse;
-use super::{Tale, row_towards, words};
+use super::{Diagnostic, names, row_towards};
 
-/// What C programs see: `EINVAL`, `ENOMEM`, `ENODATA` and `EOPNOTSUPP`.
+/// The error numbers that C programs get: `EINVAL`, `ENOMEM`, `ENODATA` and `EOPNOTSUPP`.
 const INVALID: u32 = 22;
 const NO_MEMORY: u32 = 12;
 const NO_DATA: u32 = 61;
 const UNSUPPORTED: u32 = 95;
 
-pub(super) fn modify(device: &Device, change: &RejectedModify) -> Tale {
-    let about = words::queue_pair(change.queue_pair);
+pub(super) fn modify(device: &Device, change: &RejectedModify) -> Diagnostic {
+    let about = names::queue_pair(change.queue_pair);
     let to = change.attributes.state.unwrap_or(change.state);
-    let kind = words::kind(change.kind);
-    let from = words::state(change.state);
+    let kind = names::kind(change.kind);
+    let from = names::state(change.state);
     let asked = format!(
         "{about} ({kind}) can't go from {from} to {}",
-        words::state(to)
+        names::state(to)
     );
     let (wrong, cause) = wrong_with(device, change);
     let number = match change.error {
         ModifyError::Path(error) => number_of(error),
         _ => INVALID,
     };
-    Tale::new(about, format!("{asked}: {wrong}"), cause).code(Topic::Errno, number)
+    Diagnostic::new(about, format!("{asked}: {wrong}"), cause).code(Topic::Errno, number)
 }
 
 const fn number_of(error: AddressError) -> u32 {
@@ -50,24 +50,24 @@ fn wrong_with(device: &Device, change: &RejectedModify) -> (String, &'static Cau
         ModifyError::Path(error) => wrong_path(device, change.attributes.path, error),
         ModifyError::OutOfRange { attribute } => out_of_range(device, change, attribute),
         ModifyError::OtherState(state) => {
-            let now = words::state(state);
-            let wrong = format!("it is in {now}, and not where cur_qp_state says.");
+            let now = names::state(state);
+            let wrong = format!("it is in {now}, not in the state of cur_qp_state.");
             (wrong, &cause::OTHER_STATE)
         }
         ModifyError::Missing { .. } | ModifyError::NotAllowed { .. } => masks(change),
         _ => (
-            "there is no such way.".to_owned(),
+            "there is no such transition.".to_owned(),
             &cause::NO_SUCH_TRANSITION,
         ),
     }
 }
 
 fn masks(change: &RejectedModify) -> (String, &'static Cause) {
-    let missing = words::attributes(change.missing);
-    let surplus = words::attributes(change.surplus);
+    let missing = names::attributes(change.missing);
+    let surplus = names::attributes(change.surplus);
     match (missing.is_empty(), surplus.is_empty()) {
         (true, _) => (
-            format!("the mask has {surplus}, which this step does not take."),
+            format!("the mask has {surplus}, which this transition does not take."),
             &cause::SURPLUS_ATTRIBUTES,
         ),
         (false, true) => (
@@ -75,7 +75,9 @@ fn masks(change: &RejectedModify) -> (String, &'static Cause) {
             &cause::MISSING_ATTRIBUTES,
         ),
         (false, false) => (
-            format!("the mask lacks {missing}, and has {surplus}, which this step does not take."),
+            format!(
+                "the mask lacks {missing}, and has {surplus}, which this transition does not take."
+            ),
             &cause::MISSING_ATTRIBUTES,
         ),
     }
@@ -88,14 +90,13 @@ fn out_of_range(
 ) -> (String, &'static Cause) {
     if attribute == Attribute::PATH_MTU {
         let asked = change.attributes.path_mtu.map_or(0, wire::PathMtu::bytes);
-        let (most, mtu) = (device.active_mtu.bytes(), device.mtu);
+        let (max, mtu) = (device.active_mtu.bytes(), device.mtu);
         let name = &device.name;
-        let wrong = format!(
-            "a path MTU of {asked} is more than the {most} that {name} carries (interface MTU {mtu})."
-        );
+        let wrong =
+            format!("a path MTU of {asked} exceeds the {max} of {name} (interface MTU {mtu}).");
         return (wrong, &cause::MTU_ABOVE_PORT);
     }
-    let name = words::attributes(attribute);
+    let name = names::attributes(attribute);
     let wrong = format!("the value of {name} is out of range.");
     (wrong, &cause::VALUE_OUT_OF_RANGE)
 }
@@ -108,7 +109,7 @@ fn wrong_path(
     let peer = path.and_then(|path| path.destination.ip());
     match error {
         AddressError::Exhausted => (
-            "there are as many address handles as there may be.".to_owned(),
+            "the limit on address handles is reached.".to_owned(),
             &cause::EXHAUSTED,
         ),
         AddressError::NoDestination => (
@@ -136,7 +137,7 @@ fn address_of_row(device: &Device, index: u8) -> String {
     row.map_or(String::new(), |row| format!(" ({})", row.address))
 }
 
-/// Which row of the GID table to use instead, if there is one.
+/// Names the row of the GID table that reaches the peer, if there is one.
 pub(super) fn better_row(device: &Device, peer: Option<IpAddr>) -> String {
     let Some(peer) = peer else {
         return String::new();
@@ -151,41 +152,42 @@ pub(super) fn better_row(device: &Device, peer: Option<IpAddr>) -> String {
     }
 }
 
-pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) -> Tale {
+pub(super) fn misuse(device: &Device, queue_pair: Option<Qpn>, misuse: &Misuse) -> Diagnostic {
     let about = match queue_pair {
-        Some(number) => words::queue_pair(number),
+        Some(number) => names::queue_pair(number),
         None => "an address handle".to_owned(),
     };
     let (wrong, cause) = match misuse {
         Misuse::NoGlobalRoute => {
             let rows = device.gids.iter();
-            let rows = words::listed(rows.map(|row| format!("{} ({})", row.index, row.address)));
+            let rows = names::listed(rows.map(|row| format!("{} ({})", row.index, row.address)));
             let wrong = format!(
                 "the address has no global route (is_global is 0); GID indexes here are {rows}."
             );
             (wrong, &cause::NO_GLOBAL_ROUTE)
         }
         Misuse::UnknownAttributes(bits) => {
-            let wrong = format!("the mask has the bits {bits:#x}, which mean nothing here.");
+            let wrong = format!("the mask has the unknown bits {bits:#x}.");
             (wrong, &cause::UNKNOWN_ATTRIBUTE)
         }
         Misuse::BadValue { attribute, value } => {
-            let name = words::attributes(*attribute);
-            let wrong = format!("{value} is no value for {name}.");
+            let name = names::attributes(*attribute);
+            let wrong = format!("{value} is not a valid value for {name}.");
             (wrong, &cause::VALUE_OUT_OF_RANGE)
         }
         Misuse::Address(address, error) => wrong_path(device, Some(*address), *error),
     };
     let verb = match queue_pair {
         Some(_) => "can't be modified",
-        None => "can't be made",
+        None => "can't be created",
     };
     let number = match misuse {
         Misuse::Address(_, error) => number_of(*error),
         _ if misuse.asks_for_newer_attributes() => UNSUPPORTED,
         _ => INVALID,
     };
-    Tale::new(about.clone(), format!("{about} {verb}: {wrong}"), cause).code(Topic::Errno, number)
+    Diagnostic::new(about.clone(), format!("{about} {verb}: {wrong}"), cause)
+        .code(Topic::Errno, number)
 }
 
 pub(super) fn post(
@@ -194,8 +196,8 @@ pub(super) fn post(
     id: u64,
     work: CompletedWork,
     error: PostError,
-) -> Option<Tale> {
-    // The connection manager tries again by itself.
+) -> Option<Diagnostic> {
+    // The connection manager retries by itself.
     if queue_pair == Qpn::GSI {
         return None;
     }
@@ -216,35 +218,35 @@ pub(super) fn post(
         PostError::SharedReceive => (&cause::SHARED_RECEIVE, INVALID),
         PostError::OpenedBeforeFork | PostError::Unknown => return None,
     };
-    let about = words::queue_pair(queue_pair);
-    let work = words::completed(work);
+    let about = names::queue_pair(queue_pair);
+    let work = names::completed(work);
     let reason = match error {
-        PostError::WrongState(_) => format!("the queue pair is in {}.", words::state(state)),
+        PostError::WrongState(_) => format!("the queue pair is in {}.", names::state(state)),
         PostError::QueueFull => "the queue is full.".to_owned(),
-        PostError::SharedReceive => "it has a shared receive queue.".to_owned(),
+        PostError::SharedReceive => "the queue pair uses a shared receive queue.".to_owned(),
         other => format!("{other}."),
     };
-    let what = format!("{about} did not take {work} (wr_id {id}): {reason}");
-    Some(Tale::new(about, what, cause).code(Topic::Errno, code))
+    let what = format!("{about} rejected {work} (wr_id {id}): {reason}");
+    Some(Diagnostic::new(about, what, cause).code(Topic::Errno, code))
 }
 
-/// Many programs post receives until there is no more room: it is told once, of all queue pairs.
-fn full_receive_queue(queue_pair: Qpn, id: u64) -> Tale {
-    let about = words::queue_pair(queue_pair);
+/// Many programs post receives until the queue is full, so this is reported once for all queue pairs.
+fn full_receive_queue(queue_pair: Qpn, id: u64) -> Diagnostic {
+    let about = names::queue_pair(queue_pair);
     let what = format!(
-        "{about} did not take receive (wr_id {id}): the queue is full. That is an ordinary answer to a \
-         program that posts until it gets it."
+        "{about} rejected receive (wr_id {id}): the queue is full. This is normal for a program that \
+         posts until the queue is full."
     );
-    Tale::new("receive queues".to_owned(), what, &cause::QUEUE_FULL).ordinary()
+    Diagnostic::new("receive queues".to_owned(), what, &cause::QUEUE_FULL).ordinary()
 }
 
-pub(super) fn register(device: &Device, access: Access, error: MemoryError) -> Tale {
+pub(super) fn register(device: &Device, access: Access, error: MemoryError) -> Diagnostic {
     let cause = match error {
         MemoryError::NeedsLocalWrite => &cause::NEEDS_LOCAL_WRITE,
         MemoryError::Exhausted => &cause::EXHAUSTED,
         _ => &cause::REGISTRATION_REFUSED,
     };
-    let rights = words::rights(access);
+    let rights = names::rights(access);
     let what = format!("Memory can't be registered with {rights}: {error}.");
-    Tale::new(device.name.clone(), what, cause).code(Topic::Errno, INVALID)
+    Diagnostic::new(device.name.clone(), what, cause).code(Topic::Errno, INVALID)
 }

@@ -1,95 +1,93 @@
-//! Send requests that ended in an error.
+//! Send requests that completed with an error.
 
 use engine::incident::{FailedSend, SegmentFault, SendFault};
 use engine::{AccessError, Status};
 use errors::{Cause, Topic, cause};
 use net::interface::Device;
 
-use super::{Neighbour, Tale, silence, words};
+use super::{Diagnostic, PeerLookup, names, no_response};
 
-const REFUSED: &str = "the peer refused it, and knows why.";
+const REJECTED: &str = "the peer rejected it.";
 
-/// `unsent` is why packets of the queue pair were not sent, if they were not.
+/// Describes a failed send. `unsent` is why the kernel did not send packets of the queue pair, if it did not.
 pub(super) fn send(
     device: &Device,
     failed: &FailedSend,
-    neighbour: Neighbour,
+    lookup: PeerLookup,
     unsent: Option<&'static Cause>,
-) -> Option<Tale> {
+) -> Option<Diagnostic> {
     let code = u32::from(failed.status as u8);
     let asked = asked(failed);
     let (wrong, cause) = match failed.fault {
         SendFault::Segment(fault) => segment(&fault),
         SendFault::NoAnswer { .. } => match unsent {
-            Some(cause) => (silence::not_sent(failed), cause),
-            None => silence::explain(device, failed, neighbour),
+            Some(cause) => (no_response::not_sent(failed), cause),
+            None => no_response::explain(device, failed, lookup),
         },
         SendFault::NotReady { retries } => (
-            format!(
-                "the peer had no receive posted, as often as it was tried (rnr_retry is {retries})."
-            ),
+            format!("the peer had no receive posted at any attempt (rnr_retry is {retries})."),
             &cause::NO_RECEIVE,
         ),
         SendFault::NoReads => ("max_rd_atomic is 0.".to_owned(), &cause::NO_READS_ALLOWED),
         SendFault::TooLong { max } => (
-            format!("a datagram has room for {}.", words::bytes(max.into())),
+            format!("a datagram carries at most {}.", names::bytes(max.into())),
             &cause::DATAGRAM_TOO_LONG,
         ),
         SendFault::Other => match failed.status {
-            Status::RemoteAccess => (REFUSED.to_owned(), &cause::ASK_ABOUT_MEMORY),
-            Status::RemoteInvalidRequest => (REFUSED.to_owned(), &cause::ASK_ABOUT_REQUEST),
-            Status::RemoteOperation => (REFUSED.to_owned(), &cause::ASK_ABOUT_RECEIVE),
+            Status::RemoteAccess => (REJECTED.to_owned(), &cause::ASK_ABOUT_MEMORY),
+            Status::RemoteInvalidRequest => (REJECTED.to_owned(), &cause::ASK_ABOUT_REQUEST),
+            Status::RemoteOperation => (REJECTED.to_owned(), &cause::ASK_ABOUT_RECEIVE),
             Status::BadResponse => (
-                "the peer's answer does not fit.".to_owned(),
+                "the peer's response does not match the request.".to_owned(),
                 &cause::BAD_ANSWER,
             ),
             Status::WindowBind | Status::LocalOperation => (
-                "the queue pair can't do it.".to_owned(),
+                "the queue pair cannot execute it.".to_owned(),
                 &cause::WINDOW_REFUSED,
             ),
             _ => return None,
         },
     };
-    let about = words::queue_pair(failed.queue_pair);
-    Some(Tale::new(about, format!("{asked}: {wrong}"), cause).code(Topic::Completion, code))
+    let about = names::queue_pair(failed.queue_pair);
+    Some(Diagnostic::new(about, format!("{asked}: {wrong}"), cause).code(Topic::Completion, code))
 }
 
-/// Which request it was, where it went and how it ended.
+/// The request, its destination and its status.
 fn asked(failed: &FailedSend) -> String {
-    let work = words::completed(failed.work.kind());
-    let length = words::bytes(failed.length.into());
-    let remote = match words::remote(&failed.work) {
+    let work = names::completed(failed.work.kind());
+    let length = names::bytes(failed.length.into());
+    let remote = match names::remote(&failed.work) {
         Some(remote) => format!(
             ", remote address {:#x}, rkey {}",
             remote.address, remote.key
         ),
         None => String::new(),
     };
-    let whither = match failed.path {
-        Some((_, peer)) => format!(" to {}", words::peer(peer)),
+    let destination = match failed.path {
+        Some((_, peer)) => format!(" to {}", names::peer(peer)),
         None => String::new(),
     };
     let code = u32::from(failed.status as u8);
     let status = errors::entry(Topic::Completion, code).map_or("an error", |entry| entry.c_name);
     format!(
-        "{work} (wr_id {}, {length}{remote}) of {}{whither} ended with {status}",
+        "{work} (wr_id {}, {length}{remote}) of {}{destination} ended with {status}",
         failed.id,
-        words::queue_pair(failed.queue_pair)
+        names::queue_pair(failed.queue_pair)
     )
 }
 
-/// What is wrong with a segment of one's own.
+/// Why a local segment cannot be used.
 pub(super) fn segment(fault: &SegmentFault) -> (String, &'static Cause) {
     let segment = &fault.segment;
     let named = format!(
         "the segment of {} at {:#x} with lkey {}",
-        words::bytes(segment.length.into()),
+        names::bytes(segment.length.into()),
         segment.address,
         segment.key
     );
     let key_range = fault.key_range.map_or(String::new(), |key_range| {
-        let length = words::bytes(key_range.length);
-        format!(" (that key opens {length} at {:#x})", key_range.address)
+        let length = names::bytes(key_range.length);
+        format!(" (the key covers {length} at {:#x})", key_range.address)
     });
     match fault.error {
         AccessError::UnknownKey | AccessError::OtherQueuePair => (
@@ -101,7 +99,7 @@ pub(super) fn segment(fault: &SegmentFault) -> (String, &'static Cause) {
             &cause::OTHER_LOCAL_DOMAIN,
         ),
         AccessError::OutOfRange => (
-            format!("{named} reaches outside of its memory{key_range}."),
+            format!("{named} exceeds the registered memory{key_range}."),
             &cause::LOCAL_BOUNDS,
         ),
         AccessError::NotMapped => (
@@ -109,7 +107,7 @@ pub(super) fn segment(fault: &SegmentFault) -> (String, &'static Cause) {
             &cause::LOCAL_BOUNDS,
         ),
         AccessError::Forbidden(_) => (
-            format!("{named} is to be written, and was registered without IBV_ACCESS_LOCAL_WRITE."),
+            format!("{named} must be writable, but was registered without IBV_ACCESS_LOCAL_WRITE."),
             &cause::NOT_WRITABLE_HERE,
         ),
     }

@@ -1,4 +1,4 @@
-//! What things are called.
+//! Names of things in diagnostics.
 
 use engine::incident::Peer;
 use engine::{Access, Attribute, CompletedWork, QueuePairType, Remote, State, Work};

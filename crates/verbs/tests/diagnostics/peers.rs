@@ -1,4 +1,4 @@
-//! Scenes in which the peer is not what it is taken for.
+//! Scenarios with a peer that does not respond or rejects a request.
 
 use std::time::Instant;
 
@@ -7,56 +7,58 @@ use rocinante::{
     AddressHandle, Connector, Endpoint, Listener, Psn, Qpn, QueueKey, Request, Status,
 };
 
-use crate::stage::{Scene, Stage, calls_in_vain, connect_options, end, impatient};
-use crate::support::{End, PATIENCE};
+use crate::connected_pair::{
+    ConnectedPair, Scenario, connect_options, end, send_times_out, short_timeouts,
+};
+use crate::support::{End, TIMEOUT};
 
-pub(crate) const SCENES: &[Scene] = &[
+pub(crate) const SCENARIOS: &[Scenario] = &[
     ("no receive", || {
-        let stage = Stage::set("127.57.2.1", "127.57.2.2");
+        let pair = ConnectedPair::new("127.57.2.1", "127.57.2.2");
         let request = Request::send().inline(b"anybody?");
-        stage.fails(request, Status::ReceiverNotReady);
+        pair.fails(request, Status::ReceiverNotReady);
     }),
     ("nobody there", || {
         let end = end("127.57.3.1");
-        let prepared = end.prepare(impatient());
+        let prepared = end.prepare(short_timeouts());
         let peer = Endpoint {
             gid: "127.57.3.9".parse().expect("a GID"),
             ..prepared.endpoint()
         };
-        calls_in_vain(&end, prepared, peer);
+        send_times_out(&end, prepared, peer);
     }),
     ("unknown number here", || {
         let end = end("127.57.4.1");
-        let prepared = end.prepare(impatient());
-        let peer = beyond(prepared.endpoint());
-        calls_in_vain(&end, prepared, peer);
+        let prepared = end.prepare(short_timeouts());
+        let peer = unused_number(prepared.endpoint());
+        send_times_out(&end, prepared, peer);
     }),
     ("unknown number there", || {
         let (left, right) = (end("127.57.5.1"), end("127.57.5.2"));
-        let peer = beyond(right.prepare(impatient()).endpoint());
-        calls_in_vain(&left, left.prepare(impatient()), peer);
+        let peer = unused_number(right.prepare(short_timeouts()).endpoint());
+        send_times_out(&left, left.prepare(short_timeouts()), peer);
     }),
     ("PSN ahead", || {
-        misnumbered("127.57.6.1", "127.57.6.2", |ours| ours - 100);
+        wrong_first_psn("127.57.6.1", "127.57.6.2", |ours| ours - 100);
     }),
     ("PSN behind", || {
-        misnumbered("127.57.6.3", "127.57.6.4", |ours| ours + 100);
+        wrong_first_psn("127.57.6.3", "127.57.6.4", |ours| ours + 100);
     }),
     ("peer not ready", || {
         let end = end("127.57.7.1");
-        let unready = end.prepare(impatient());
-        calls_in_vain(&end, end.prepare(impatient()), unready.endpoint());
+        let unready = end.prepare(short_timeouts());
+        send_times_out(&end, end.prepare(short_timeouts()), unready.endpoint());
     }),
     ("connected elsewhere", || {
         let (left, right) = (end("127.57.8.1"), end("127.57.8.2"));
-        let there = right.prepare(impatient());
+        let there = right.prepare(short_timeouts());
         let taken = there.endpoint();
         let friend = Endpoint {
             gid: "127.57.8.3".parse().expect("a GID"),
             ..taken
         };
         let _elsewhere = there.connect(friend).expect("an address");
-        calls_in_vain(&left, left.prepare(impatient()), taken);
+        send_times_out(&left, left.prepare(short_timeouts()), taken);
     }),
     ("wrong queue key", wrong_queue_key),
     ("long datagram", || {
@@ -66,7 +68,7 @@ pub(crate) const SCENES: &[Scene] = &[
         let to = handle(&end, queue_pair.endpoint(), QueueKey::new(1));
         let request = Request::send().data(end.memory.slice(0..5000));
         queue_pair.post(&to, request).expect("room");
-        let outcome = end.completions.wait_for(PATIENCE).expect("it completes");
+        let outcome = end.completions.wait_for(TIMEOUT).expect("it completes");
         assert_eq!(outcome.status, Status::LocalLength);
     }),
     ("overrun", || {
@@ -87,7 +89,7 @@ pub(crate) const SCENES: &[Scene] = &[
             let request = Request::write(right.memory.remote(0)).inline(b"one of three");
             here.post(request).expect("room");
         }
-        let event = left.context.wait_event(PATIENCE);
+        let event = left.context.wait_event(TIMEOUT);
         assert!(event.is_some(), "no event");
     }),
     ("nobody listens", || {
@@ -108,31 +110,30 @@ pub(crate) const SCENES: &[Scene] = &[
         let id = channel.create(PortSpace::Tcp);
         let from = "192.0.2.77:0".parse().expect("an address");
         let to = "127.57.12.1:7199".parse().expect("an address");
-        id.resolve_address(Some(from), to, PATIENCE)
+        id.resolve_address(Some(from), to, TIMEOUT)
             .expect("an event");
-        let event = channel.wait_for(PATIENCE).expect("an event");
+        let event = channel.wait_for(TIMEOUT).expect("an event");
         assert!(matches!(event.kind, EventKind::AddressError(_)));
     }),
     ("healthy", || {
-        let stage = Stage::set("127.57.13.1", "127.57.13.2");
-        let room = stage.right.memory.slice(0..64);
-        stage.from_right.post_receive(3, [room]).expect("room");
-        let data = stage.left.memory.slice(0..64);
-        stage
-            .from_left
+        let pair = ConnectedPair::new("127.57.13.1", "127.57.13.2");
+        let room = pair.right.memory.slice(0..64);
+        pair.from_right.post_receive(3, [room]).expect("room");
+        let data = pair.left.memory.slice(0..64);
+        pair.from_left
             .post(Request::send().data(data))
             .expect("room");
-        stage.left.success();
-        stage.right.success();
-        let request = Request::read(stage.right.memory.remote(0)).data(data);
-        stage.from_left.post(request).expect("room");
-        stage.left.success();
+        pair.left.success();
+        pair.right.success();
+        let request = Request::read(pair.right.memory.remote(0)).data(data);
+        pair.from_left.post(request).expect("room");
+        pair.left.success();
     }),
     ("lowered MTU", lowered_mtu),
 ];
 
 /// A queue pair number of the same device that no queue pair has.
-fn beyond(endpoint: Endpoint) -> Endpoint {
+fn unused_number(endpoint: Endpoint) -> Endpoint {
     // Blocks of numbers are aligned and no smaller than 2048.
     Endpoint {
         queue_pair: Qpn::new(endpoint.queue_pair.value() ^ 0x7ff),
@@ -140,18 +141,21 @@ fn beyond(endpoint: Endpoint) -> Endpoint {
     }
 }
 
-/// We begin with one sequence number, and the peer expects another.
-fn misnumbered(left: &str, right: &str, expected: fn(Psn) -> Psn) {
+/// The peer expects a first PSN other than the one that is sent.
+fn wrong_first_psn(left: &str, right: &str, expected: fn(Psn) -> Psn) {
     let (left, right) = (end(left), end(right));
-    let (here, there) = (left.prepare(impatient()), right.prepare(impatient()));
+    let (here, there) = (
+        left.prepare(short_timeouts()),
+        right.prepare(short_timeouts()),
+    );
     let ours = here.endpoint();
-    let told = Endpoint {
+    let printed = Endpoint {
         psn: expected(ours.psn),
         ..ours
     };
     let peer = there.endpoint();
-    let _there = there.connect(told).expect("a peer");
-    calls_in_vain(&left, here, peer);
+    let _there = there.connect(printed).expect("a peer");
+    send_times_out(&left, here, peer);
 }
 
 fn wrong_queue_key() {
@@ -165,8 +169,8 @@ fn wrong_queue_key() {
     here.post(&to, Request::send().inline(b"hello"))
         .expect("room");
     left.success();
-    // The device's own thread takes it, sooner or later; nobody is told.
-    let deadline = Instant::now() + PATIENCE;
+    // The device's thread receives it; there is no completion and no event.
+    let deadline = Instant::now() + TIMEOUT;
     while right.context.counters().bad_queue_key == 0 {
         assert!(Instant::now() < deadline, "the datagram did not come");
         std::thread::yield_now();
@@ -178,7 +182,7 @@ fn handle(from: &End, to: Endpoint, key: QueueKey) -> AddressHandle {
     made.expect("an address")
 }
 
-/// A connection that the other end does not want.
+/// A connection that the peer rejects.
 fn rejected(from: &str, to: &str) {
     let peer = format!("{to}:7199");
     let from = format!("{from}:0").parse().expect("an address");
@@ -192,14 +196,14 @@ fn rejected(from: &str, to: &str) {
     assert!(prepared.connect(b"").is_err());
 }
 
-/// The interface carries less than when the device was opened.
+/// The MTU of the interface is lowered after the device was opened.
 fn lowered_mtu() {
-    let stage = Stage::set("127.57.30.1", "127.57.30.2");
+    let pair = ConnectedPair::new("127.57.30.1", "127.57.30.2");
     let lowered = std::process::Command::new("ip")
         .args(["link", "set", "lo", "mtu", "1500"])
         .status();
     assert!(lowered.expect("iproute2").success());
-    let request = Request::write(stage.right.memory.remote(0));
-    let request = request.data(stage.left.memory.slice(0..4000));
-    stage.fails(request, Status::RetriesExhausted);
+    let request = Request::write(pair.right.memory.remote(0));
+    let request = request.data(pair.left.memory.slice(0..4000));
+    pair.fails(request, Status::RetriesExhausted);
 }

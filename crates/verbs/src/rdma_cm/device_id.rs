@@ -14,7 +14,7 @@ use crate::driver::Subscriber;
 
 /// What an application sets before it is known at which device.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Wishes {
+pub(super) struct IdOptions {
     pub(super) traffic_class: Option<u8>,
     pub(super) ack_timeout: Option<AckTimeout>,
     pub(super) rnr_timer: Option<RnrTimer>,
@@ -22,7 +22,7 @@ pub(super) struct Wishes {
     pub(super) family_only: Option<bool>,
 }
 
-impl Wishes {
+impl IdOptions {
     /// What is newly wished for goes before what was.
     pub(super) fn update(&mut self, new: &Self) {
         self.traffic_class = new.traffic_class.or(self.traffic_class);
@@ -34,33 +34,33 @@ impl Wishes {
 }
 
 /// An id of a device's manager. It ends with this.
-pub(super) struct Seat {
+pub(super) struct DeviceId {
     pub(super) context: Context,
     pub(super) id: cm::Id,
     /// The port that other processes can't have meanwhile: where, and for which service.
     claim: Option<(Option<IpAddr>, u64)>,
 }
 
-impl Seat {
-    pub(super) fn take(
+impl DeviceId {
+    pub(super) fn create(
         context: &Context,
         channel: &EventChannel,
         token: u64,
         (space, kind): (PortSpace, QueuePairType),
-        wishes: &Wishes,
+        options: &IdOptions,
     ) -> Result<Self, ConnectionError> {
         let driver = context.driver();
         driver.announce_exit();
         let created = driver.manage(|manager, _| manager.create(space, kind));
         let id = created.ok_or(ConnectionError::Inherited)??;
-        let seat = Self::of(context, id);
-        seat.watch(channel, token);
-        seat.wish(wishes)?;
-        Ok(seat)
+        let device_id = Self::new(context, id);
+        device_id.subscribe(channel, token);
+        device_id.set_options(options)?;
+        Ok(device_id)
     }
 
-    /// The seat of an id that the manager made.
-    pub(super) fn of(context: &Context, id: cm::Id) -> Self {
+    /// The device_id of an id that the manager made.
+    pub(super) fn new(context: &Context, id: cm::Id) -> Self {
         Self {
             context: context.clone(),
             id,
@@ -69,7 +69,7 @@ impl Seat {
     }
 
     /// From now on its events go to this channel.
-    pub(super) fn watch(&self, channel: &EventChannel, token: u64) {
+    pub(super) fn subscribe(&self, channel: &EventChannel, token: u64) {
         channel.note_device(&self.context);
         let subscriber = Subscriber {
             queue: channel.queue().clone(),
@@ -79,21 +79,21 @@ impl Seat {
         self.context.driver().subscribe(self.id, Some(subscriber));
     }
 
-    pub(super) fn wish(&self, wishes: &Wishes) -> Result<(), ConnectionError> {
+    pub(super) fn set_options(&self, options: &IdOptions) -> Result<(), ConnectionError> {
         self.manage(|manager, _, id| {
-            if let Some(class) = wishes.traffic_class {
+            if let Some(class) = options.traffic_class {
                 manager.set_traffic_class(id, class)?;
             }
-            if let Some(timeout) = wishes.ack_timeout {
+            if let Some(timeout) = options.ack_timeout {
                 manager.set_ack_timeout(id, timeout)?;
             }
-            if let Some(timer) = wishes.rnr_timer {
+            if let Some(timer) = options.rnr_timer {
                 manager.set_min_rnr_timer(id, timer)?;
             }
-            if let Some(reuse) = wishes.reuse_address {
+            if let Some(reuse) = options.reuse_address {
                 manager.set_reuse_address(id, reuse)?;
             }
-            if let Some(only) = wishes.family_only {
+            if let Some(only) = options.family_only {
                 manager.set_family_only(id, only)?;
             }
             Ok(())
@@ -125,7 +125,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for DeviceId {
     fn drop(&mut self) {
         let driver = self.context.driver();
         driver.subscribe(self.id, None);

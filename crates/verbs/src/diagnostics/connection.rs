@@ -1,4 +1,4 @@
-//! Connections that did not come about.
+//! Failed connections.
 
 use std::net::SocketAddr;
 
@@ -6,20 +6,20 @@ use cm::{EventKind, Failure, Unreachable};
 use errors::{Cause, Topic, cause};
 use net::interface::Device;
 
-use super::{Tale, is_wanted, told};
+use super::{Diagnostic, is_enabled, once};
 use crate::rdma_cm::ConnectionError;
 
-/// An event that tells a failure, and between which addresses.
+/// An event that reports a failure, and the addresses of the connection.
 #[derive(Debug)]
-pub(crate) struct Setback {
+pub(crate) struct ConnectionFailure {
     pub(crate) kind: EventKind,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) peer: Option<SocketAddr>,
 }
 
-impl Setback {
-    /// Whether an event is one.
-    pub(crate) fn is(kind: &EventKind) -> bool {
+impl ConnectionFailure {
+    /// Whether an event reports a failure.
+    pub(crate) fn is_failure(kind: &EventKind) -> bool {
         matches!(
             kind,
             EventKind::AddressError(_)
@@ -32,31 +32,33 @@ impl Setback {
     }
 }
 
-pub(super) fn setback(device: &Device, setback: &Setback) -> Option<Tale> {
-    let status = setback.kind.status();
-    let (number, wrong, cause) = match &setback.kind {
-        EventKind::AddressError(failure) => (1, failed(*failure), &cause::NO_ROUTE),
-        EventKind::RouteError(failure) => (3, failed(*failure), &cause::NO_ROUTE),
-        EventKind::ConnectError(failure) => (6, failed(*failure), &cause::INCONSISTENT),
+pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<Diagnostic> {
+    let status = failure.kind.status();
+    let (number, wrong, cause) = match &failure.kind {
+        EventKind::AddressError(failure) => (1, reason(*failure), &cause::NO_ROUTE),
+        EventKind::RouteError(failure) => (3, reason(*failure), &cause::NO_ROUTE),
+        EventKind::ConnectError(failure) => (6, reason(*failure), &cause::INCONSISTENT),
         EventKind::Unreachable(Unreachable::TimedOut) => {
-            (7, "no answer came.".to_owned(), &cause::PEER_SILENT)
+            (7, "no response arrived.".to_owned(), &cause::PEER_SILENT)
         }
-        EventKind::Unreachable(Unreachable::Rejected(reason)) => {
-            (7, format!("{reason}."), &cause::NOBODY_LISTENS)
+        EventKind::Unreachable(Unreachable::Rejected(status)) => {
+            (7, format!("{status}."), &cause::NOBODY_LISTENS)
         }
         EventKind::Rejected { reason, .. } => {
             let code = u32::from(reason.code());
             let wrong = format!("the peer rejected it, with reason {code}: {reason}.");
-            return Some(tale(device, setback, &wrong, of_reason(code)?).code(Topic::Reject, code));
+            return Some(
+                diagnostic(device, failure, &wrong, of_reason(code)?).code(Topic::Reject, code),
+            );
         }
         EventKind::MulticastError { group, failure } => {
-            let wrong = format!("joining {group} failed: {}", failed(*failure));
+            let wrong = format!("joining {group} failed: {}", reason(*failure));
             (13, wrong, &cause::NO_DEVICE)
         }
         _ => return None,
     };
     let wrong = format!("{wrong} (status {status})");
-    Some(tale(device, setback, &wrong, cause).code(Topic::Connection, number))
+    Some(diagnostic(device, failure, &wrong, cause).code(Topic::Connection, number))
 }
 
 fn of_reason(code: u32) -> Option<&'static Cause> {
@@ -64,23 +66,28 @@ fn of_reason(code: u32) -> Option<&'static Cause> {
     entry.causes.first().copied()
 }
 
-fn tale(device: &Device, setback: &Setback, wrong: &str, cause: &'static Cause) -> Tale {
-    let peer = setback
+fn diagnostic(
+    device: &Device,
+    failure: &ConnectionFailure,
+    wrong: &str,
+    cause: &'static Cause,
+) -> Diagnostic {
+    let peer = failure
         .peer
         .map_or("a peer".to_owned(), |peer| peer.to_string());
-    let local = setback.local.map_or(String::new(), |local| {
+    let local = failure.local.map_or(String::new(), |local| {
         let row = device.gid_of(local.ip());
         let interface = row.map_or(&device.name, |row| &row.interface.name);
         format!(" from {} ({interface})", local.ip())
     });
     let about = format!("The connection{local} to {peer}");
-    Tale::new(about.clone(), format!("{about} failed: {wrong}"), cause)
+    Diagnostic::new(about.clone(), format!("{about} failed: {wrong}"), cause)
 }
 
-fn failed(failure: Failure) -> String {
+fn reason(failure: Failure) -> String {
     match failure {
-        Failure::TimedOut => "it took too long.".to_owned(),
-        Failure::QueueKeyMismatch => "its Q_Key is another one.".to_owned(),
+        Failure::TimedOut => "it timed out.".to_owned(),
+        Failure::QueueKeyMismatch => "its Q_Key differs.".to_owned(),
         Failure::Os(number) => {
             let error = std::io::Error::from_raw_os_error(number);
             format!("{error}.")
@@ -88,14 +95,14 @@ fn failed(failure: Failure) -> String {
     }
 }
 
-/// No device leads to a peer, so no narrator of a device can tell it.
-pub(crate) fn tell_unresolved(
+/// Reports that no device leads to a peer. No device's reporter can do that.
+pub(crate) fn report_unresolved(
     source: Option<SocketAddr>,
     peer: SocketAddr,
     status: i32,
     error: &ConnectionError,
 ) {
-    if !is_wanted() {
+    if !is_enabled() {
         return;
     }
     let (wrong, cause) = match error {
@@ -109,6 +116,6 @@ pub(crate) fn tell_unresolved(
     let from = source.map_or(String::new(), |source| format!(" from {}", source.ip()));
     let about = format!("The address {peer}");
     let what = format!("{about} can't be resolved{from} (status {status}): {wrong}.");
-    let tale = Tale::new(about, what, cause).code(Topic::Connection, 1);
-    told::tell(None, &tale);
+    let diagnostic = Diagnostic::new(about, what, cause).code(Topic::Connection, 1);
+    once::report(None, &diagnostic);
 }

@@ -1,28 +1,28 @@
-//! What the engine never hears of, because the C libraries refuse it.
+//! Calls that the C libraries reject before they reach the engine.
 
 use engine::{Address, AddressError, Attribute};
 
-/// What a C program asked for that has no words in the engine.
+/// An invalid argument of a C program that the engine has no type for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Misuse {
     /// An address without a global route.
     NoGlobalRoute,
-    /// Bits of an attribute mask that mean nothing here.
+    /// Unknown bits of an attribute mask.
     UnknownAttributes(u32),
-    /// A number that stands for nothing.
+    /// A number that is no value of an attribute.
     BadValue {
-        /// Of which attribute.
+        /// The attribute.
         attribute: Attribute,
         /// The number.
         value: u64,
     },
-    /// An address handle that leads nowhere.
+    /// An address that cannot be used.
     Address(Address, AddressError),
 }
 
 impl Misuse {
-    /// Whether it is about attributes that came after those which every device knows. rdma-core
-    /// refuses them itself, as unsupported.
+    /// Whether it names attributes beyond those that every device knows. rdma-core itself rejects these
+    /// as unsupported.
     #[must_use]
     pub fn asks_for_newer_attributes(&self) -> bool {
         let newest = Attribute::DESTINATION.bits();

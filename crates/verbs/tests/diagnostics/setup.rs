@@ -1,4 +1,4 @@
-//! Scenes in which a queue pair is set up wrongly.
+//! Scenarios with wrong attributes or a wrong state of a queue pair.
 
 use engine::{QueuePairInit, QueuePairType, SendRequest, Work};
 use rocinante::{
@@ -6,9 +6,9 @@ use rocinante::{
     Request, RnrTimer, State,
 };
 
-use crate::stage::{Scene, Stage};
+use crate::connected_pair::{ConnectedPair, Scenario};
 
-pub(crate) const SCENES: &[Scene] = &[
+pub(crate) const SCENARIOS: &[Scenario] = &[
     ("missing attributes", || {
         let (context, number) = fresh("127.57.20.1");
         let incomplete = Attributes {
@@ -56,8 +56,8 @@ pub(crate) const SCENES: &[Scene] = &[
         assert_eq!(posted, Err(PostError::WrongState(State::Initialized)));
     }),
     ("full queue", || {
-        let stage = Stage::set("127.57.25.1", "127.57.25.2");
-        let builder = stage.left.domain.queue_pair(&stage.left.completions);
+        let pair = ConnectedPair::new("127.57.25.1", "127.57.25.2");
+        let builder = pair.left.domain.queue_pair(&pair.left.completions);
         let small = builder.depth(4, 4).reliable().expect("room");
         let alone = small.endpoint();
         let small = small.connect(alone).expect("itself");

@@ -1,0 +1,231 @@
+//! Diagnostics: explains failures on stderr, in one short paragraph each.
+//!
+//! The driver passes each [`Problem`] here after it has released its lock. With the catalogue in `errors`
+//! it becomes a [`Diagnostic`]: what happened, why, and what to do.
+
+mod connection;
+mod failed_send;
+mod misuse;
+mod names;
+mod no_response;
+mod once;
+mod rejected_call;
+mod rejected_request;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use engine::{Incident, State};
+use errors::{Cause, Entry, Topic};
+use net::interface::{Device, GidEntry};
+use net::socket::SendError;
+use wire::{Qpn, ROCE_PORT};
+
+pub(crate) use connection::{ConnectionFailure, report_unresolved};
+pub use misuse::Misuse;
+
+const VARIABLE: &str = "ROCI_EXPLAIN";
+
+/// Whether the program has enabled explanations.
+static ENABLED: AtomicBool = AtomicBool::new(false);
+
+/// Enables explanations on stderr for all devices that this process opens from now on: what failed, why,
+/// and what to do.
+///
+/// There is one short paragraph for each kind of failure, and nothing without a failure.
+/// `ROCI_EXPLAIN=1` in the environment does the same without a change to the program;
+/// `ROCI_EXPLAIN=0` disables it.
+pub fn explain() {
+    ENABLED.store(true, Ordering::Relaxed);
+}
+
+/// Whether the program or the environment has enabled explanations.
+pub(crate) fn is_enabled() -> bool {
+    match std::env::var(VARIABLE) {
+        Ok(value) if !value.is_empty() => value != "0",
+        _ => ENABLED.load(Ordering::Relaxed),
+    }
+}
+
+/// A problem that the driver found.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    /// The engine recorded an incident.
+    Incident(Incident, PeerLookup),
+    /// The kernel did not send packets of a queue pair.
+    Unsent {
+        queue_pair: Qpn,
+        source: IpAddr,
+        error: SendError,
+    },
+    /// A connection failed.
+    ConnectionFailure(ConnectionFailure),
+    /// The C libraries rejected a call.
+    Misuse(Option<Qpn>, Misuse),
+}
+
+/// What a device knows about a peer that does not respond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PeerLookup {
+    /// Nothing: the peer is not at this device.
+    NotLocal,
+    /// The peer should be at this device, which has no such queue pair.
+    Missing,
+    /// The peer is a queue pair of this device, in this state.
+    Found(State),
+}
+
+/// Reports the problems of one device.
+pub(crate) struct Reporter {
+    device: Device,
+    /// Why packets of queue pairs were not sent. That explains a missing response.
+    unsent: Mutex<HashMap<Qpn, &'static Cause>>,
+}
+
+/// The text about one problem.
+struct Diagnostic {
+    /// The object. The same problem is reported once per object.
+    about: String,
+    /// What happened and why.
+    what: String,
+    cause: &'static Cause,
+    /// The catalogue entry to refer to.
+    entry: Option<&'static Entry>,
+    /// Whether there is nothing to do about it.
+    is_ordinary: bool,
+}
+
+impl Diagnostic {
+    fn new(about: String, what: String, cause: &'static Cause) -> Self {
+        Self {
+            about,
+            what,
+            cause,
+            entry: None,
+            is_ordinary: false,
+        }
+    }
+
+    /// Omits the remedy.
+    fn ordinary(mut self) -> Self {
+        self.is_ordinary = true;
+        self
+    }
+
+    fn code(mut self, topic: Topic, code: u32) -> Self {
+        self.entry = errors::entry(topic, code);
+        self
+    }
+
+    fn paragraph(&self) -> String {
+        let Self { what, cause, .. } = self;
+        if self.is_ordinary {
+            return what.clone();
+        }
+        let remedy = cause.remedy;
+        match self.entry {
+            Some(entry) => {
+                let reference = entry.reference();
+                format!("{what} {remedy} (More: roci explain {reference})")
+            }
+            None => format!("{what} {remedy}"),
+        }
+    }
+}
+
+impl Reporter {
+    pub(crate) fn new(device: &Device) -> Self {
+        Self {
+            device: device.clone(),
+            unsent: Mutex::default(),
+        }
+    }
+
+    /// Reports all problems. This may take a while, because it probes the ports of silent peers.
+    pub(crate) fn report(&self, problems: Vec<Problem>) {
+        for problem in problems {
+            if let Some(diagnostic) = self.diagnostic(problem) {
+                once::report(Some(&self.device.name), &diagnostic);
+            }
+        }
+    }
+
+    fn diagnostic(&self, problem: Problem) -> Option<Diagnostic> {
+        Some(match problem {
+            Problem::Unsent {
+                queue_pair,
+                source,
+                error,
+            } => {
+                let diagnostic = no_response::unsent(&self.device, queue_pair, source, &error)?;
+                self.unsent().insert(queue_pair, diagnostic.cause);
+                diagnostic
+            }
+            Problem::ConnectionFailure(failure) => connection::describe(&self.device, &failure)?,
+            Problem::Misuse(queue_pair, misuse) => {
+                rejected_call::misuse(&self.device, queue_pair, &misuse)
+            }
+            Problem::Incident(incident, lookup) => self.incident(incident, lookup)?,
+        })
+    }
+
+    fn unsent(&self) -> MutexGuard<'_, HashMap<Qpn, &'static Cause>> {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn incident(&self, incident: Incident, lookup: PeerLookup) -> Option<Diagnostic> {
+        Some(match incident {
+            Incident::ModifyRejected(change) => rejected_call::modify(&self.device, &change),
+            Incident::PostRejected {
+                queue_pair,
+                state,
+                id,
+                work,
+                error,
+            } => rejected_call::post(queue_pair, state, id, work, error)?,
+            Incident::RegisterRejected { access, error } => {
+                rejected_call::register(&self.device, access, error)
+            }
+            Incident::SendFailed(failed) => {
+                let unsent = self.unsent().remove(&failed.queue_pair);
+                failed_send::send(&self.device, &failed, lookup, unsent)?
+            }
+            Incident::RequestRejected(rejected) => rejected_request::request(&rejected),
+            Incident::DatagramFailed {
+                queue_pair,
+                sender,
+                fault,
+            } => rejected_request::datagram(queue_pair, sender, fault),
+            Incident::WrongQueueKey {
+                queue_pair,
+                sender,
+                given,
+                wanted,
+            } => rejected_request::queue_key(queue_pair, sender, given, wanted),
+            Incident::UnknownQueuePair { number, from } => rejected_request::unknown(number, from),
+            Incident::WrongPath {
+                queue_pair,
+                from,
+                peer,
+            } => rejected_request::wrong_peer(queue_pair, from, peer),
+            Incident::CompletionsOverran {
+                queue,
+                capacity,
+                queue_pair,
+            } => rejected_request::overrun(queue, capacity, queue_pair),
+        })
+    }
+}
+
+/// The row of the GID table from which a peer can be reached: the kernel's choice, or else one of the same
+/// address family.
+fn row_towards(device: &Device, peer: IpAddr) -> Option<&GidEntry> {
+    let source = net::interface::source_towards((peer, ROCE_PORT).into());
+    let chosen = source.ok().and_then(|source| device.gid_of(source));
+    chosen.or_else(|| {
+        let mut rows = device.gids.iter();
+        rows.find(|row| row.address.is_ipv4() == peer.is_ipv4())
+    })
+}

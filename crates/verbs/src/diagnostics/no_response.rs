@@ -1,0 +1,166 @@
+//! Peers that do not respond, and packets that the kernel does not send.
+
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::time::Duration;
+
+use engine::State;
+use engine::incident::{FailedSend, Peer, PeerResponses, SendFault};
+use errors::{Cause, Topic, cause};
+use net::interface::Device;
+use net::socket::SendError;
+use wire::{Qpn, ROCE_PORT};
+
+use super::{Diagnostic, PeerLookup, names, rejected_call};
+
+/// `EMSGSIZE`.
+const TOO_LONG: u32 = 90;
+
+/// How long to wait for an ICMP error. A local network delivers it within a few milliseconds.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// Why a peer may not have responded.
+pub(super) fn explain(
+    device: &Device,
+    failed: &FailedSend,
+    lookup: PeerLookup,
+) -> (String, &'static Cause) {
+    let (Some((source, peer)), SendFault::NoAnswer { responses, .. }) = (failed.path, failed.fault)
+    else {
+        return ("no response arrived.".to_owned(), &cause::SILENCE);
+    };
+    let tried = tried(failed);
+    match (lookup, responses) {
+        (PeerLookup::Missing, _) => (
+            format!("{tried}: there is no QP {} here.", peer.queue_pair),
+            &cause::UNKNOWN_QUEUE_PAIR,
+        ),
+        (PeerLookup::Found(State::Reset | State::Initialized), _) => (
+            format!("{tried}: {} is not in RTR yet.", names::peer(peer)),
+            &cause::PEER_NOT_READY,
+        ),
+        (PeerLookup::Found(State::Error), _) => (
+            format!("{tried}: {} is in the error state.", names::peer(peer)),
+            &cause::PEER_BROKEN,
+        ),
+        (_, PeerResponses::WrongPsn { expected, started }) => (
+            format!(
+                "{tried}: the peer expects PSN {:#x}, but this side started with {:#x}.",
+                expected.value(),
+                started.value()
+            ),
+            &cause::WRONG_PSN,
+        ),
+        (_, responses) => no_packet(device, &tried, source, peer, responses),
+    }
+}
+
+/// The packets of a request were not sent.
+pub(super) fn not_sent(failed: &FailedSend) -> String {
+    format!("{}: its packets were not sent.", tried(failed))
+}
+
+fn no_packet(
+    device: &Device,
+    tried: &str,
+    source: IpAddr,
+    peer: Peer,
+    responses: PeerResponses,
+) -> (String, &'static Cause) {
+    let address = peer.address;
+    match (probe_port(source, address), responses) {
+        (Some(PortState::Closed), _) => (
+            format!("{tried}: no process serves UDP port {ROCE_PORT} at {address}."),
+            &cause::NOBODY_THERE,
+        ),
+        (Some(PortState::Unreachable(error)), _) => (
+            format!("{tried}: {address} is unreachable ({error})."),
+            &cause::NO_ROUTE,
+        ),
+        (None, PeerResponses::ToEarlierRequests) => (
+            format!("{tried}, although the peer responded to earlier requests."),
+            &cause::NOT_THERE_NOW,
+        ),
+        (None, _) => {
+            let name = &device.name;
+            let wrong =
+                format!("{tried}: no packet from the peer ever arrived at {source} ({name}).");
+            (wrong, &cause::SILENCE)
+        }
+    }
+}
+
+fn tried(failed: &FailedSend) -> String {
+    let SendFault::NoAnswer {
+        retries, timeout, ..
+    } = failed.fault
+    else {
+        return String::new();
+    };
+    let each = timeout.and_then(wire::AckTimeout::interval);
+    match each {
+        Some(each) => format!("no response after {retries} retries of {each:.1?} each"),
+        None => format!("no response after {retries} retries"),
+    }
+}
+
+/// The result of probing a port.
+enum PortState {
+    /// The machine exists, and no process serves the port.
+    Closed,
+    /// There is no such machine, or no route to it.
+    Unreachable(io::Error),
+}
+
+/// Probes the RoCE port of an address with an empty datagram, which every RoCE device drops. Returns `None`
+/// if no ICMP error comes back.
+fn probe_port(source: IpAddr, address: IpAddr) -> Option<PortState> {
+    let probed = UdpSocket::bind((source, 0)).and_then(|socket| {
+        socket.connect((address, ROCE_PORT))?;
+        socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
+        socket.send(&[])?;
+        socket.recv(&mut [0])
+    });
+    let error = probed.err()?;
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Some(PortState::Closed),
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            Some(PortState::Unreachable(error))
+        }
+        _ => None,
+    }
+}
+
+/// Packets that the kernel did not send.
+pub(super) fn unsent(
+    device: &Device,
+    queue_pair: Qpn,
+    source: IpAddr,
+    error: &SendError,
+) -> Option<Diagnostic> {
+    let about = names::queue_pair(queue_pair);
+    match error {
+        SendError::Full { .. } => None,
+        SendError::TooLong {
+            length,
+            destination,
+        } => {
+            let what = format!(
+                "{about} sends packets of {} (UDP payload) to {destination}, but the path from {source} has \
+                 a smaller MTU.",
+                names::bytes(*length as u64)
+            );
+            let diagnostic = Diagnostic::new(about, what, &cause::TOO_LONG_FOR_LINK);
+            Some(diagnostic.code(Topic::Errno, TOO_LONG))
+        }
+        SendError::Refused {
+            destination,
+            source: reason,
+        } => {
+            let better = rejected_call::better_row(device, Some(*destination));
+            let what =
+                format!("{about} cannot send from {source} to {destination}: {reason}.{better}");
+            Some(Diagnostic::new(about, what, &cause::NOT_SENT).code(Topic::Completion, 12))
+        }
+    }
+}
