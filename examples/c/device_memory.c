@@ -315,7 +315,7 @@ static void run_server(struct resources *resources, const struct options *option
 	show(memory);
 	int listener = listen_on(TCP_PORT);
 
-	printf("server   retries for %d client(s) on TCP port %s\n", options->clients, TCP_PORT);
+	printf("server   waits for %d client(s) on TCP port %s\n", options->clients, TCP_PORT);
 	fflush(stdout);
 	for (int client = 0; client < options->clients; client++)
 		links[client] = accept_client(resources, listener, region);
@@ -344,7 +344,7 @@ struct client {
 	} own;
 };
 
-/* Posts one request and retries for its completion. */
+/* Posts one request and waits for its completion. */
 static void carry_out(struct client *client, const char *what, struct ibv_send_wr request, uint32_t length)
 {
 	struct ibv_sge own = {

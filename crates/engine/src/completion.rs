@@ -54,7 +54,8 @@ impl fmt::Display for Status {
                 "a local key, range or access right is wrong: check the segments and the region"
             }
             Status::Flushed => {
-                "the queue pair is in the error state: check the first completion that failed"
+                "the queue pair is in the error state: the peer disconnected, or an earlier request \
+                 failed"
             }
             Status::WindowBind => "the memory window cannot be bound or invalidated in this way",
             Status::BadResponse => "the peer sent an invalid response",

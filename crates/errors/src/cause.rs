@@ -57,9 +57,10 @@ causes! {
         "Receives can be posted from INIT on, sends only in RTS: complete the transitions first.";
     QUEUE_FULL:
         "The queue is full.",
-        "Poll completions before you post more, and signal at least one send per queue length: the \
-         entries of unsignaled sends are freed only when a later signaled one has completed. Or \
-         create a larger queue (`max_send_wr`, `max_recv_wr`).";
+        "Poll completions before you post more, and signal at least one send per queue length. This \
+         device and Soft-RoCE free the entry of a send when it completes; most NICs free it only when \
+         its completion, or a later signaled one, is polled. Or create a larger queue \
+         (`max_send_wr`, `max_recv_wr`).";
     TOO_MANY_SEGMENTS:
         "The request has more segments than the queue was created for.",
         "Create the queue pair with a larger `max_send_sge` or `max_recv_sge`.";
@@ -268,7 +269,8 @@ causes! {
         "Run `ip route get ADDRESS`. Is this the peer's address, and is the interface up?";
     NO_DEVICE:
         "No RDMA device has the local address of the route.",
-        "`roci devices` and `roci gids` list the devices; ROCI_DEVICES and `roci link` define them.";
+        "`roci devices` and `roci gids` list the devices; ROCI_DEVICES and `roci link` define them. Or \
+         bind a local address that a device has (`rdma_bind_addr`, `rping -I`).";
     CANNOT_OPEN:
         "The device can't be opened.",
         "Run `roci doctor`: it shows the reason.";

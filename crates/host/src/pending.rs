@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use cm::Recipient;
 use engine::Arrival;
 
-/// How often the owner of a request is looked up before the request is rejected.
-const MAX_LOOKUPS: u32 = 500;
-/// The time between two look-ups of a request. With [`MAX_LOOKUPS`] it makes one second.
+/// How long a request waits for a listener before it is rejected.
+const LISTENER_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time between two look-ups of a request. A listener that comes is found this fast.
 const LOOKUP_INTERVAL: Duration = Duration::from_millis(2);
 
 /// How many messages may wait for a look-up. Any sender can fill this queue, so further messages
@@ -32,7 +32,8 @@ pub struct Message {
     pub packet: Vec<u8>,
     /// Which process the message is for.
     pub recipient: Recipient,
-    lookups_left: u32,
+    /// When a request without a listener is rejected. `None` before its first look-up.
+    deadline: Option<Instant>,
 }
 
 impl Message {
@@ -41,7 +42,7 @@ impl Message {
             arrival,
             packet: packet.to_vec(),
             recipient,
-            lookups_left: MAX_LOOKUPS,
+            deadline: None,
         }
     }
 }
@@ -82,13 +83,10 @@ impl Pending {
     /// Keeps a request that waits for a listener. Returns it as `Err` if it has waited long enough
     /// or if [`MAX_PENDING`] requests wait.
     pub(crate) fn wait(&mut self, now: Instant, mut message: Message) -> Result<(), Message> {
-        let Some(left) = message.lookups_left.checked_sub(1) else {
-            return Err(message);
-        };
-        if self.waiting.len() >= MAX_PENDING {
+        let deadline = *message.deadline.get_or_insert(now + LISTENER_TIMEOUT);
+        if now >= deadline || self.waiting.len() >= MAX_PENDING {
             return Err(message);
         }
-        message.lookups_left = left;
         self.waiting.push_back((now + LOOKUP_INTERVAL, message));
         Ok(())
     }
@@ -97,5 +95,49 @@ impl Pending {
     /// up at once and need no timer.
     pub(crate) fn next_lookup(&self) -> Option<Instant> {
         self.waiting.front().map(|(at, _)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> Message {
+        let localhost = [127, 0, 0, 1].into();
+        let flow = wire::Flow {
+            source: localhost,
+            destination: localhost,
+            source_port: 1,
+            destination_port: wire::ROCE_PORT,
+        };
+        Message::new(Arrival::new(flow), b"REQ", Recipient::Everyone)
+    }
+
+    #[test]
+    fn request_without_a_listener_waits_one_second_however_late_its_lookups_are() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        for delay in [2, 7, 400] {
+            let mut pending = Pending::default();
+            let mut now = start;
+            let mut message = request();
+            while let Ok(()) = pending.wait(now, message) {
+                assert_eq!(pending.next_lookup(), Some(now + LOOKUP_INTERVAL));
+                now += Duration::from_millis(delay);
+                message = pending.poll(now).expect("its time has come");
+            }
+            let late = at(1000 + delay);
+            assert!(now >= at(1000) && now < late, "{:?}", now - start);
+        }
+    }
+
+    #[test]
+    fn request_beyond_the_limit_does_not_wait() {
+        let now = Instant::now();
+        let mut pending = Pending::default();
+        for _ in 0..MAX_PENDING {
+            pending.wait(now, request()).expect("room");
+        }
+        assert!(pending.wait(now, request()).is_err());
     }
 }

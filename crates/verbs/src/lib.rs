@@ -3,8 +3,15 @@
 //! No RDMA hardware, no kernel module, no root, no daemon. Every network interface is a device, and
 //! on the wire it speaks the same bytes as the kernel's Soft-RoCE and as hardware NICs.
 //!
-//! A whole program: a server and a client that find each other by the connection manager, as
-//! `rdma_cm` programs do, also those on other machines that run on the kernel's devices.
+//! ```toml
+//! [dependencies]
+//! rocinante = { version = "0.1", features = ["async"] }   # `async` only if you await
+//! ```
+//!
+//! # A server and a client
+//!
+//! They find each other through the connection manager, as `rdma_cm` programs do. The peer may run on
+//! another machine and on the kernel's or a NIC's device.
 //!
 //! ```
 //! use rocinante::{Access, Connector, Listener, Request};
@@ -41,8 +48,10 @@
 //! # }
 //! ```
 //!
-//! Without a connection manager the two ends tell each other where they are by any other means, here
-//! within one process; and RDMA needs only an address and a key:
+//! # Without the connection manager
+//!
+//! The two ends exchange their [`Endpoint`]s by other means, such as a TCP connection; here they are in one
+//! process. RDMA needs an address and a key:
 //!
 //! ```
 //! use rocinante::{Access, Context, Request};
@@ -67,6 +76,66 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Async
+//!
+//! With the feature `async`, completions, events, requests and connections can be awaited on any executor. The
+//! device's own thread wakes the tasks. A name is resolved by [`Connector::resolve`], which blocks: call it
+//! with an address, or on a thread for blocking work.
+//!
+//! ```
+//! # #[cfg(feature = "async")]
+//! async fn echo(listener: rocinante::Listener) -> Result<(), Box<dyn std::error::Error>> {
+//!     use rocinante::{Access, Request};
+//!     let request = listener.next().await;
+//!     let context = request.context().clone();
+//!     let domain = context.protection_domain()?;
+//!     let completions = context.completion_queue(16)?;
+//!     let memory = domain.register(64, Access::LOCAL_WRITE)?;
+//!     let prepared = request.prepare(domain.queue_pair(&completions))?;
+//!     prepared.post_receive(1, [memory.all()])?;
+//!     let connection = prepared.accept_async(b"").await?;
+//!     let received = completions.next().await.ok()?;
+//!     connection.post(Request::send().data(memory.slice(..received.length as usize)))?;
+//!     completions.next().await.ok()?;
+//!     connection.disconnected().await;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Tests
+//!
+//! Every address of 127.0.0.0/8 is a device of its own, so one test can have several hosts, and tests that use
+//! different addresses run side by side. [`Options::faults`] loses, delays and reorders packets, and
+//! [`Options::capture`] writes a capture for Wireshark or `roci explain`:
+//!
+//! ```
+//! use rocinante::{Context, Options};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut lossy = Options::default();
+//! lossy.faults = Some("loss=10%,seed=7".to_owned());
+//! let client = Context::open_with("127.8.0.1", &lossy)?;
+//! let server = Context::open("127.8.0.2")?;
+//! # drop((client, server));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Environment
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `ROCI_DEVICES` | the devices: `name=address,…`; otherwise every interface is one |
+//! | `ROCI_PCAP` | the capture file; `%p` is the process id |
+//! | `ROCI_FAULT` | faults to inject, such as `loss=1%,seed=7` |
+//! | `ROCI_EXPLAIN` | `1`: failures are explained on stderr |
+//! | `ROCI_SHORTCUT` | `1`: packets to other processes of this user go through shared memory |
+//! | `ROCI_WATCHER` | `0`: no second process that tells peers when this one dies |
+//! | `ROCI_GSO` | `0`: the kernel does not segment batches of packets |
+//! | `XDG_RUNTIME_DIR` | where the processes of an address find each other |
+//!
+//! # Ownership
 //!
 //! The handles own what they stand on and can be dropped in any order. What must not be done has no
 //! method: a queue pair without a peer can't send, and registered memory can't be borrowed as a

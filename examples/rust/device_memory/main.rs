@@ -138,7 +138,7 @@ fn run_server(common: &Common, size: usize, clients: usize) -> anyhow::Result<()
     server.show();
     let listener = listen(common.port)?;
     let port = listener.local_addr()?.port();
-    println!("server   retries for {clients} client(s) on TCP port {port}");
+    println!("server   waits for {clients} client(s) on TCP port {port}");
     server.serve(&listener, clients)?;
     println!("\nAfterwards:");
     server.show();

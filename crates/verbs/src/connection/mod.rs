@@ -46,7 +46,7 @@ pub enum ConnectError {
     #[error("nobody listens at {0}: start the server first, and check address and port")]
     NobodyListens(SocketAddr),
     /// The peer rejected the connection.
-    #[error("{peer} refused: {reason}")]
+    #[error("{peer} rejected the connection: {reason}{}", quoted(private_data))]
     Rejected {
         /// The peer.
         peer: SocketAddr,
@@ -153,6 +153,16 @@ fn prepare(context: &Context, queue_pair: QueuePairBuilder) -> Result<Prepared, 
     }
 }
 
+/// Private data as text, if it is one. Zeros fill it up.
+fn quoted(private_data: &[u8]) -> String {
+    let end = private_data.iter().rposition(|byte| *byte != 0);
+    let said = end.map_or(&[][..], |last| &private_data[..=last]);
+    match std::str::from_utf8(said) {
+        Ok(text) if !text.is_empty() && !text.contains(char::is_control) => format!(": {text:?}"),
+        _ => String::new(),
+    }
+}
+
 /// The error of a failure event; `None` for other events.
 fn failure(peer: SocketAddr, kind: EventKind) -> Option<ConnectError> {
     match kind {
@@ -178,5 +188,27 @@ fn failure(peer: SocketAddr, kind: EventKind) -> Option<ConnectError> {
             Some(ConnectionError::NoRoute { peer, source }.into())
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejection_quotes_readable_private_data() {
+        let rejected = |private_data: &[u8]| ConnectError::Rejected {
+            peer: ([127, 0, 0, 1], 7174).into(),
+            reason: RejectReason::Consumer,
+            private_data: private_data.to_vec(),
+        };
+        let text = "127.0.0.1:7174 rejected the connection: refused by the application";
+        assert_eq!(
+            rejected(b"bad magic\0\0").to_string(),
+            format!("{text}: \"bad magic\"")
+        );
+        for unreadable in [&b"\0\0"[..], b"\x01\x02", b"\xff"] {
+            assert_eq!(rejected(unreadable).to_string(), text);
+        }
     }
 }

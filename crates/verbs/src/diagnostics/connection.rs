@@ -107,7 +107,7 @@ pub(crate) fn report_unresolved(
     }
     let (wrong, cause) = match error {
         ConnectionError::NoDevice(address) => (
-            format!("no RDMA device has the address {address}"),
+            format!("no RDMA device of this program has the local address {address}"),
             &cause::NO_DEVICE,
         ),
         ConnectionError::NoRoute { .. } => (error.to_string(), &cause::NO_ROUTE),

@@ -66,8 +66,7 @@ pub(super) fn listed() -> Result<Vec<Context>, ConnectionError> {
 fn open_each(devices: Vec<Device>) -> Result<Vec<Context>, ConnectionError> {
     let (mut contexts, mut refused) = (Vec::new(), None);
     for device in devices {
-        let known = open_one(|it| it.name == device.name);
-        match known.map_or_else(|| open(device), Ok) {
+        match at_device(device) {
             Ok(context) => contexts.push(context),
             Err(error) => refused = Some(error),
         }
@@ -86,11 +85,34 @@ pub(super) fn towards(peer: SocketAddr) -> Result<(Context, IpAddr), ConnectionE
     })?;
     match at(source) {
         Ok(context) => Ok((context, source)),
-        // The route may begin at an address that was left out of the devices: who talks to one of
-        // our own addresses can as well begin there.
-        Err(ConnectionError::NoDevice(_)) => Ok((at(peer.ip())?, peer.ip())),
+        // The route may start at an address that no device has. One of our own addresses can be
+        // reached from itself, and a loopback address from every other.
+        Err(ConnectionError::NoDevice(_)) => match (at(peer.ip()), other_loopback(peer.ip())) {
+            (Err(ConnectionError::NoDevice(_)), Some((device, address))) => {
+                Ok((at_device(device)?, address))
+            }
+            (context, _) => Ok((context?, peer.ip())),
+        },
         Err(error) => Err(error),
     }
+}
+
+/// A device with another loopback address, if the peer's address is one.
+fn other_loopback(peer: IpAddr) -> Option<(Device, IpAddr)> {
+    loopback_of(net::interface::from_env().ok()?, peer)
+}
+
+fn loopback_of(devices: Vec<Device>, peer: IpAddr) -> Option<(Device, IpAddr)> {
+    let reaches = |own: IpAddr| own.is_loopback() && own.is_ipv4() == peer.is_ipv4();
+    let found = devices.into_iter().find_map(|device| {
+        let entry = device.gids.iter().find(|entry| reaches(entry.address));
+        entry.map(|entry| entry.address).map(|own| (device, own))
+    });
+    found.filter(|_| peer.is_loopback())
+}
+
+fn at_device(device: Device) -> Result<Context, ConnectionError> {
+    open_one(|it| it.name == device.name).map_or_else(|| open(device), Ok)
 }
 
 /// An unspecified peer is this machine, as Linux has it.
@@ -136,5 +158,26 @@ pub(super) fn number(error: &ConnectionError) -> i32 {
     match error {
         ConnectionError::NoRoute { source, .. } => io_number(source),
         _ => NO_DEVICE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(name: &str, addresses: &str) -> Device {
+        let specification = format!("{name}={addresses}");
+        let devices = net::interface::devices(Some(&specification)).expect("loopback addresses");
+        devices.into_iter().next().expect("one")
+    }
+
+    #[test]
+    fn loopback_peer_is_reached_from_a_device_with_another_loopback_address() {
+        let devices = || vec![device("first", "127.0.0.2"), device("second", "127.0.0.3")];
+        let found = loopback_of(devices(), [127, 0, 0, 1].into()).expect("a device");
+        assert_eq!(found.0.name, "first");
+        assert_eq!(found.1, IpAddr::from([127, 0, 0, 2]));
+        assert!(loopback_of(devices(), Ipv6Addr::LOCALHOST.into()).is_none());
+        assert!(loopback_of(devices(), [192, 0, 2, 1].into()).is_none());
     }
 }
