@@ -11,7 +11,7 @@ use net::share::Member;
 use net::socket::{Inbox, Receiver, Sender};
 use wire::{IcrcChecker, Opcode, PacketHead, Psn, Qpn, ROCE_PORT, icrc};
 
-const PATIENCE: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_millis(300);
 
 fn main() {
     let address = IpAddr::from([127, 41, 2, 1]);
@@ -87,7 +87,7 @@ impl<'s> Row<'s> {
         let (size, mut bytes) = self.batch();
         let begin = Instant::now();
         let mut received = 0;
-        while begin.elapsed() < PATIENCE {
+        while begin.elapsed() < TIMEOUT {
             let sent = self.sender.send(&self.envelope, size, &mut bytes);
             sent.expect("the loopback interface takes everything");
             let mut missing = self.packets;
@@ -122,7 +122,7 @@ fn forwarding(address: IpAddr) {
     let mut inbox = Inbox::new(1);
     let begin = Instant::now();
     let mut taken = 0_u32;
-    while begin.elapsed() < PATIENCE {
+    while begin.elapsed() < TIMEOUT {
         for _ in 0..8 {
             first.forward_to(second.block(), &envelope, &packet);
         }

@@ -1,4 +1,4 @@
-//! What comes to a member, and what it sends.
+//! Receiving, forwarding and sending packets of a member.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -6,38 +6,38 @@ use std::time::{Duration, Instant};
 use wire::Qpn;
 
 use super::block::NumberBlock;
-use super::mailbox::{HEADING, Letter as Received, MAX_LETTER, letter, print, unpack};
+use super::mailbox::{HEADER_LENGTH, MAX_MESSAGE, MailboxMessage, decode, encode, encode_header};
 use super::member::Member;
-use super::outbox::Letter;
+use super::outbox::QueuedMessage;
 use super::probe::Probe;
 use super::shortcut::Shortcuts;
 use super::steering::MAX_MEMBERS;
 use crate::socket::{Batch, Envelope, Inbox, SendError};
 
-/// How often the mailbox is looked into: every so many calls of [`Member::receive`]. It is nearly
-/// always empty, and asking costs a system call.
-const MAILBOX_TURNS: u32 = 16;
+/// Every how many calls of [`Member::receive`] the mailbox is polled. It is nearly always empty, and polling
+/// is a system call.
+const MAILBOX_POLL_INTERVAL: u32 = 16;
 
-/// How many batches are taken from the mailbox at a time.
+/// How many messages are taken from the mailbox at a time.
 const MAILBOX_BATCH: usize = 32;
 
-/// No socket holds more datagrams, even of the smallest.
-const FULL_SOCKET: usize = 1 << 14;
+/// The maximum number of datagrams in a socket, even of the smallest.
+const MAX_SOCKET_DATAGRAMS: usize = 1 << 14;
 
 /// A packet that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrived<'p> {
-    /// Where it came from, as far as the sockets tell.
+    /// Addresses and IP fields of the packet.
     pub envelope: Envelope,
     /// Its bytes, from the BTH on.
     pub packet: &'p [u8],
-    /// Whether another member got it first, and decided that it is for us.
+    /// Whether another member forwarded it.
     pub forwarded: bool,
 }
 
 impl Member {
-    /// Lets packets go past the kernel, through memory, to and from other processes of this user and
-    /// machine that allow it too.
+    /// Enables shortcuts: packets through shared memory, to and from other processes of this user and machine
+    /// that enable them, too.
     pub fn allow_shortcuts(&mut self) {
         self.shortcuts = Some(Box::new(Shortcuts::new(self.process)));
     }
@@ -65,14 +65,14 @@ impl Member {
         };
         let address = envelope.flow.destination;
         let to_us = address == self.address && self.block.contains(number);
-        if to_us || HEADING + bytes.len() > MAX_LETTER {
+        if to_us || HEADER_LENGTH + bytes.len() > MAX_MESSAGE {
             return false;
         }
         let mut seen = *envelope;
         if seen.hop_limit == 0 {
             seen.hop_limit = Envelope::DEFAULT_HOP_LIMIT;
         }
-        let heading = print(&seen, segment_size);
+        let heading = encode_header(&seen, segment_size);
         let (registry, mailbox) = (&self.registry, &self.mailbox);
         let sent = shortcuts.send((address, number), &heading, bytes, registry, mailbox);
         if sent {
@@ -81,10 +81,10 @@ impl Member {
         sent
     }
 
-    /// Takes what has arrived, and passes on what is not ours. Never waits.
+    /// Receives packets, and forwards those of other members. Never waits.
     ///
-    /// `take` gets every packet for our own queue pairs, for queue pair 1, for multicast, and what
-    /// is too short to tell. How many it got is returned.
+    /// `take` gets every packet for this member's queue pairs, for queue pair 1 and for multicast, and packets
+    /// that are too short to tell. Returns how many it got.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -98,21 +98,21 @@ impl Member {
             self.empty_outbox();
         }
         self.turn = self.turn.wrapping_add(1);
-        if self.turn.is_multiple_of(MAILBOX_TURNS) {
+        if self.turn.is_multiple_of(MAILBOX_POLL_INTERVAL) {
             taken += self.empty_mailbox(inbox, &mut take)?;
         }
         self.look_around_if_urgent(now);
         Ok(taken)
     }
 
-    /// The next [`receive`](Self::receive) looks into the mailbox, too. Otherwise it does so now and then.
-    pub fn look_into_mailbox(&mut self) {
-        self.turn = MAILBOX_TURNS - 1;
+    /// Makes the next [`receive`](Self::receive) poll the mailbox, which it otherwise does periodically.
+    pub fn poll_mailbox_next(&mut self) {
+        self.turn = MAILBOX_POLL_INTERVAL - 1;
     }
 
-    /// As [`receive`](Self::receive), for who looks again and again, and now and then with that: where
-    /// packets come through memory, looking there costs no system call.
-    pub fn glance(
+    /// As [`receive`](Self::receive), but polls only the shared-memory rings while packets arrive there, which
+    /// is no system call. A thread that polls continuously must also call `receive` from time to time.
+    pub fn poll_last_active(
         &mut self,
         now: Instant,
         inbox: &mut Inbox,
@@ -133,13 +133,13 @@ impl Member {
         }
     }
 
-    /// Whether anybody sends to us past the kernel.
+    /// Whether other processes send to this member through shared memory.
     pub fn has_shortcuts(&self) -> bool {
         let shortcuts = self.shortcuts.as_ref();
         shortcuts.is_some_and(|shortcuts| shortcuts.has_sources())
     }
 
-    /// Before sleeping on [`fds`](Self::fds): whether there is something to receive after all.
+    /// Prepares to sleep on [`fds`](Self::fds). Returns whether there is already something to receive.
     pub fn prepare_sleep(&mut self) -> bool {
         let shortcuts = self.shortcuts.as_mut();
         shortcuts.is_some_and(|shortcuts| shortcuts.prepare_sleep())
@@ -149,27 +149,27 @@ impl Member {
         &mut self,
         inbox: &mut Inbox,
         take: &mut impl FnMut(Arrived<'_>),
-    ) -> io::Result<Haul> {
-        let mut haul = Haul::default();
+    ) -> io::Result<Received> {
+        let mut received = Received::default();
         for batch in self.receiver.receive(inbox)? {
-            haul.datagrams += 1;
-            haul.packets += self.sort_out(&batch, take);
+            received.datagrams += 1;
+            received.packets += self.sort_out(&batch, take);
         }
-        Ok(haul)
+        Ok(received)
     }
 
-    /// Takes everything that is in the socket now; how many packets were for us.
+    /// Receives everything that is in the socket now. Returns how many packets are for this member.
     fn empty_socket(
         &mut self,
         inbox: &mut Inbox,
         take: &mut impl FnMut(Arrived<'_>),
     ) -> io::Result<usize> {
         let mut taken = 0;
-        // Who floods us does not keep us here for ever.
-        for _ in 0..FULL_SOCKET {
-            let haul = self.receive_from_socket(inbox, take)?;
-            taken += haul.packets;
-            if haul.datagrams == 0 {
+        // Bounded, so that a flood cannot keep this loop running.
+        for _ in 0..MAX_SOCKET_DATAGRAMS {
+            let received = self.receive_from_socket(inbox, take)?;
+            taken += received.packets;
+            if received.datagrams == 0 {
                 break;
             }
         }
@@ -185,12 +185,12 @@ impl Member {
             return Ok(0);
         };
         let mut taken = 0;
-        if shortcuts.has_news() {
-            // A socket that fails has nothing older.
+        if shortcuts.has_new_source() {
+            // A socket that fails has no older packets.
             taken += self.empty_socket(inbox, take).unwrap_or(0);
         }
-        shortcuts.receive(|letter| {
-            if let Some(batch) = unpack(letter) {
+        shortcuts.receive(|message| {
+            if let Some(batch) = decode(message) {
                 taken += self.sort_out(&batch, take);
             }
         });
@@ -202,20 +202,21 @@ impl Member {
         Ok(taken)
     }
 
-    /// Hands a packet to the member that owns a block. It takes it as if it had just arrived.
+    /// Forwards a packet to the member that owns a block, which handles it as if it had just arrived.
     ///
-    /// What does not fit into its mailbox waits; if it has died the packet is lost, and counted.
+    /// A packet that does not fit into the mailbox is queued. If the member has died, the packet is lost and
+    /// counted.
     pub fn forward_to(&mut self, owner: NumberBlock, envelope: &Envelope, packet: &[u8]) {
         let batch = Batch {
             envelope: *envelope,
             segment_size: packet.len(),
             bytes: packet,
         };
-        self.hand_over(owner, 1, &batch);
+        self.send_to_mailbox(owner, 1, &batch);
     }
 
-    /// Hands a packet to all other members, as far as the copies of the last second allow: one packet
-    /// from anywhere must not cost as many as there are members, again and again.
+    /// Forwards a packet to all other members, up to a number of copies per second, because anyone can send
+    /// such packets.
     pub fn forward_to_others(&mut self, now: Instant, envelope: &Envelope, packet: &[u8]) {
         let others = self.others().unwrap_or_default();
         let copies = self.copies.take(now, others.len());
@@ -224,13 +225,13 @@ impl Member {
         }
     }
 
-    /// Takes what is ours from a batch, and passes on the rest.
+    /// Handles this member's packets of a batch, and forwards the rest.
     fn sort_out(&mut self, batch: &Batch<'_>, take: &mut impl FnMut(Arrived<'_>)) -> usize {
         let mut taken = 0;
         let mut rest = *batch;
         while let Some(packet) = rest.packets().next() {
-            let length = match sort(packet, self.block) {
-                Kind::Ours => {
+            let length = match classify(packet, self.block) {
+                PacketClass::Ours => {
                     take(Arrived {
                         envelope: batch.envelope,
                         packet,
@@ -239,14 +240,14 @@ impl Member {
                     taken += 1;
                     packet.len()
                 }
-                Kind::Probe(probe) => {
+                PacketClass::Probe(probe) => {
                     self.note_probe(probe);
                     packet.len()
                 }
                 // Only the first packet of a batch was steered.
-                Kind::Stray(number) => match self.owner_of_intact(number, &rest) {
+                PacketClass::Stray(number) => match self.owner_of_intact(number, &rest) {
                     Some(owner) => {
-                        self.pass_on(owner, &rest, rest.bytes.len() == batch.bytes.len())
+                        self.forward_leading(owner, &rest, rest.bytes.len() == batch.bytes.len())
                     }
                     None => {
                         self.counters.strays_lost += 1;
@@ -259,48 +260,48 @@ impl Member {
         taken
     }
 
-    /// Who owns the first packet of a batch. What is not intact costs nobody anything more.
+    /// The owner of the first packet of a batch; `None` if its ICRC is wrong.
     fn owner_of_intact(&mut self, number: Qpn, batch: &Batch<'_>) -> Option<NumberBlock> {
         let packet = batch.packets().next()?;
         let intact = self.checker.check(&batch.envelope.flow, packet).is_ok();
         intact.then(|| self.owner_of(number)).flatten()
     }
 
-    /// Hands over as many packets at the front of a batch as have the same owner: how many bytes.
-    fn pass_on(&mut self, owner: NumberBlock, batch: &Batch<'_>, steered: bool) -> usize {
+    /// Forwards the leading packets of a batch that have the same owner. Returns how many bytes.
+    fn forward_leading(&mut self, owner: NumberBlock, batch: &Batch<'_>, steered: bool) -> usize {
         let (block, checker) = (self.block, &mut self.checker);
         let run = batch.packets().take_while(|packet| {
-            matches!(sort(packet, block), Kind::Stray(it) if owner.contains(it))
+            matches!(classify(packet, block), PacketClass::Stray(it) if owner.contains(it))
                 && checker.check(&batch.envelope.flow, packet).is_ok()
         });
         let (packets, length) = run.fold((0, 0), |(count, bytes), packet| {
             (count + 1, bytes + packet.len())
         });
         let bytes = &batch.bytes[..length];
-        let lost = self.hand_over(owner, packets, &Batch { bytes, ..*batch });
+        let lost = self.send_to_mailbox(owner, packets, &Batch { bytes, ..*batch });
         if steered || lost {
             self.repair.suspect(owner);
         }
         length
     }
 
-    /// Puts packets into their owner's mailbox, or keeps them while it is full; whether something
-    /// was lost because an owner is gone.
-    fn hand_over(&mut self, owner: NumberBlock, packets: u64, batch: &Batch<'_>) -> bool {
-        let kept = self.outbox.push(Letter {
+    /// Sends packets to their owner's mailbox, or queues them while it is full. Returns whether something was
+    /// lost because an owner has died.
+    fn send_to_mailbox(&mut self, owner: NumberBlock, packets: u64, batch: &Batch<'_>) -> bool {
+        let kept = self.outbox.push(QueuedMessage {
             owner,
             packets,
-            bytes: letter(batch),
+            bytes: encode(batch),
         });
         self.counters.strays_lost += kept.lost;
         self.empty_outbox()
     }
 
-    /// Delivers what waits for other members; whether something was lost because an owner is gone.
+    /// Delivers queued messages to other members. Returns whether something was lost because an owner has died.
     pub(super) fn empty_outbox(&mut self) -> bool {
-        let outcome = self.outbox.flush(|letter| {
-            let path = self.registry.mailbox(letter.owner);
-            self.mailbox.bring(&path, &letter.bytes)
+        let outcome = self.outbox.flush(|message| {
+            let path = self.registry.mailbox(message.owner);
+            self.mailbox.send(&path, &message.bytes)
         });
         self.counters.strays_forwarded += outcome.delivered;
         self.counters.strays_lost += outcome.lost;
@@ -315,10 +316,10 @@ impl Member {
         let mut taken = 0;
         for _ in 0..MAILBOX_BATCH {
             match self.mailbox.next()? {
-                Some(Received::Packets(batch)) => {
+                Some(MailboxMessage::Packets(batch)) => {
                     let (envelope, segment_size) = (batch.envelope, batch.segment_size);
                     let bytes = batch.bytes.to_vec();
-                    // A packet that its sender sent before this one is in the socket already.
+                    // Packets that the same sender sent earlier are in the socket already.
                     taken += self.empty_socket(inbox, take).unwrap_or(0);
                     let batch = Batch {
                         envelope,
@@ -327,14 +328,14 @@ impl Member {
                     };
                     taken += self.take_forwarded(&batch, take);
                 }
-                Some(Received::Offer(offer)) => {
+                Some(MailboxMessage::RingOffer(offer)) => {
                     if let Some(shortcuts) = &mut self.shortcuts {
                         shortcuts.accept(&offer);
                     }
                 }
-                Some(Received::Knock) => {}
-                Some(Received::Inspect) => {
-                    // What can't be done now is done at the next inspection.
+                Some(MailboxMessage::WakeUp) => {}
+                Some(MailboxMessage::Inspect) => {
+                    // If this fails, the next inspection repeats it.
                     let _ = self.inspect(Instant::now());
                 }
                 None => break,
@@ -343,12 +344,12 @@ impl Member {
         Ok(taken)
     }
 
-    /// What is not ours was forwarded by a stale table: passing it on again could go on for ever.
+    /// A forwarded packet for another member was sent with a stale table. Forwarding it again could loop.
     fn take_forwarded(&mut self, batch: &Batch<'_>, take: &mut impl FnMut(Arrived<'_>)) -> usize {
         let mut taken = 0;
         for packet in batch.packets() {
             self.counters.forwarded_to_us += 1;
-            if matches!(sort(packet, self.block), Kind::Ours) {
+            if matches!(classify(packet, self.block), PacketClass::Ours) {
                 take(Arrived {
                     envelope: batch.envelope,
                     packet,
@@ -361,7 +362,7 @@ impl Member {
     }
 }
 
-/// How many copies of packets may still be made.
+/// How many copies of packets may still be made in this second.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     made: usize,
@@ -369,54 +370,54 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// In each second: one packet for as many members as there may be.
-    const MOST: usize = MAX_MEMBERS;
+    /// The maximum per second: one packet to the maximum number of members.
+    const MAX: usize = MAX_MEMBERS;
     const PERIOD: Duration = Duration::from_secs(1);
 
-    /// How many of so many may be made.
+    /// How many of `wanted` copies may be made.
     fn take(&mut self, now: Instant, wanted: usize) -> usize {
         let over = |since: Instant| now.saturating_duration_since(since) >= Self::PERIOD;
         if self.since.is_none_or(over) {
             self.since = Some(now);
             self.made = 0;
         }
-        let granted = wanted.min(Self::MOST - self.made);
+        let granted = wanted.min(Self::MAX - self.made);
         self.made += granted;
         granted
     }
 }
 
-/// What a look at the socket brought.
+/// The result of one receive from the socket.
 #[derive(Default)]
-struct Haul {
+struct Received {
     datagrams: usize,
-    /// How many of the packets in them were for us.
+    /// How many of the packets in them were for this member.
     packets: usize,
 }
 
-/// What a datagram is to us.
-enum Kind {
+/// What a packet is for this member.
+enum PacketClass {
     Ours,
     Probe(Probe),
-    /// For another member, or for nobody.
+    /// For another member, or for no member.
     Stray(Qpn),
 }
 
 #[inline]
-fn sort(packet: &[u8], own: NumberBlock) -> Kind {
+fn classify(packet: &[u8], own: NumberBlock) -> PacketClass {
     let Some(destination) = destination(packet) else {
-        return Kind::Ours;
+        return PacketClass::Ours;
     };
     if own.contains(destination) {
-        return Kind::Ours;
+        return PacketClass::Ours;
     }
     if NumberBlock::is_shared(destination) {
-        return Probe::parse(packet).map_or(Kind::Ours, Kind::Probe);
+        return Probe::parse(packet).map_or(PacketClass::Ours, PacketClass::Probe);
     }
-    Kind::Stray(destination)
+    PacketClass::Stray(destination)
 }
 
-/// The queue pair that a packet is for; nothing if it is too short to tell.
+/// The destination queue pair of a packet; `None` if it is too short.
 #[inline]
 fn destination(packet: &[u8]) -> Option<Qpn> {
     let &[_, _, _, _, _, high, middle, low] = packet.first_chunk::<8>()?;
@@ -428,12 +429,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_counted_for_a_second() {
+    fn copies_per_second_are_limited() {
         let mut copies = Copies::default();
         let begin = Instant::now();
         let later = |milliseconds| begin + Duration::from_millis(milliseconds);
         assert_eq!(copies.take(later(0), 1500), 1500);
-        assert_eq!(copies.take(later(1), 1500), Copies::MOST - 1500);
+        assert_eq!(copies.take(later(1), 1500), Copies::MAX - 1500);
         assert_eq!(copies.take(later(999), 1), 0);
         assert_eq!(copies.take(later(1000), 7), 7);
     }

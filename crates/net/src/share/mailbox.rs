@@ -1,9 +1,9 @@
-//! What members hand to each other.
+//! Mailboxes: Unix sockets at which members receive forwarded packets.
 //!
-//! Each batch of packets travels in a Unix datagram, after 44 bytes that hold its envelope. The kernel
-//! keeps only about ten datagrams for a receiver (`net.unix.max_dgram_qlen`), so whole batches travel
-//! together. There are three others: the offer of a shortcut, a single byte that says
-//! that the registry has changed, and an empty one that wakes.
+//! Each message carries a batch of packets after a header of 44 bytes with its envelope. The kernel queues
+//! only about ten datagrams for a receiver (`net.unix.max_dgram_qlen`), so a message carries a whole batch.
+//! There are three other messages: the offer of a ring, a single byte that reports a change of the registry,
+//! and an empty one that wakes the receiver.
 
 use std::fs;
 use std::io;
@@ -19,49 +19,49 @@ use super::short_path::with_short_path;
 use crate::socket::{Batch, Envelope};
 use crate::sys;
 
-/// What stands before the packets.
-pub(super) const HEADING: usize = 44;
+/// The length of the header in bytes.
+pub(super) const HEADER_LENGTH: usize = 44;
 
-/// No letter is longer.
-pub(super) const MAX_LETTER: usize = HEADING + (1 << 16);
+/// The maximum length of a message in bytes.
+pub(super) const MAX_MESSAGE: usize = HEADER_LENGTH + (1 << 16);
 
 /// The first byte of an offer, where packets have the version of IP.
 const OFFER: u8 = b's';
 
 const OFFER_LENGTH: usize = 17;
 
-/// Makes the receiver look into the registry.
+/// Makes the receiver read the registry.
 pub(super) const INSPECT: [u8; 1] = *b"i";
 
-/// What a letter says.
-pub(super) enum Letter<'m> {
+/// A message in a mailbox.
+pub(super) enum MailboxMessage<'m> {
     Packets(Batch<'m>),
-    Offer(Offer),
-    /// Somebody is waking us.
-    Knock,
-    /// The registry says something new about us.
+    RingOffer(RingOffer),
+    /// Wakes the receiver.
+    WakeUp,
+    /// The registry has changed for the receiver.
     Inspect,
 }
 
-/// Another process has made a ring for us.
+/// A ring that another process has created for the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Offer {
+pub(super) struct RingOffer {
     pub(super) from: Identity,
-    /// Under which number it has the memory open.
+    /// The other process's descriptor of the memory.
     pub(super) descriptor: RawFd,
 }
 
-impl Offer {
-    pub(super) fn print(&self) -> [u8; OFFER_LENGTH] {
-        let mut letter = [OFFER; OFFER_LENGTH];
-        letter[1..5].copy_from_slice(&self.from.pid.to_ne_bytes());
-        letter[5..9].copy_from_slice(&self.descriptor.to_ne_bytes());
-        letter[9..].copy_from_slice(&self.from.start.to_ne_bytes());
-        letter
+impl RingOffer {
+    pub(super) fn encode(&self) -> [u8; OFFER_LENGTH] {
+        let mut message = [OFFER; OFFER_LENGTH];
+        message[1..5].copy_from_slice(&self.from.pid.to_ne_bytes());
+        message[5..9].copy_from_slice(&self.descriptor.to_ne_bytes());
+        message[9..].copy_from_slice(&self.from.start.to_ne_bytes());
+        message
     }
 
-    fn parse(letter: &[u8]) -> Option<Self> {
-        let &[first, ref numbers @ ..]: &[u8; OFFER_LENGTH] = letter.try_into().ok()?;
+    fn parse(message: &[u8]) -> Option<Self> {
+        let &[first, ref numbers @ ..]: &[u8; OFFER_LENGTH] = message.try_into().ok()?;
         let (&[p0, p1, p2, p3, d0, d1, d2, d3], start) = numbers.split_first_chunk()?;
         let offer = Self {
             from: Identity {
@@ -74,7 +74,7 @@ impl Offer {
     }
 }
 
-/// A member's Unix socket, where others bring its packets.
+/// A member's Unix socket, to which others forward its packets.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     socket: UnixDatagram,
@@ -97,32 +97,32 @@ impl Mailbox {
             socket,
             path,
             owner: Identity::current(),
-            buffer: vec![0; MAX_LETTER].into(),
+            buffer: vec![0; MAX_MESSAGE].into(),
         })
     }
 
-    /// Brings a letter to the mailbox at `path`.
-    pub(super) fn bring(&self, path: &Path, letter: &[u8]) -> io::Result<()> {
-        with_short_path(path, |path| self.socket.send_to(letter, path)).map(drop)
+    /// Sends a message to the mailbox at `path`.
+    pub(super) fn send(&self, path: &Path, message: &[u8]) -> io::Result<()> {
+        with_short_path(path, |path| self.socket.send_to(message, path)).map(drop)
     }
 
-    /// The next letter that somebody brought.
-    pub(super) fn next(&mut self) -> io::Result<Option<Letter<'_>>> {
+    /// The next received message.
+    pub(super) fn next(&mut self) -> io::Result<Option<MailboxMessage<'_>>> {
         let length = match self.socket.recv(&mut self.buffer) {
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error),
         };
-        let letter = &self.buffer[..length];
-        if letter.is_empty() {
-            return Ok(Some(Letter::Knock));
+        let message = &self.buffer[..length];
+        if message.is_empty() {
+            return Ok(Some(MailboxMessage::WakeUp));
         }
-        if letter == INSPECT {
-            return Ok(Some(Letter::Inspect));
+        if message == INSPECT {
+            return Ok(Some(MailboxMessage::Inspect));
         }
-        let read = match Offer::parse(letter) {
-            Some(offer) => Some(Letter::Offer(offer)),
-            None => unpack(letter).map(Letter::Packets),
+        let read = match RingOffer::parse(message) {
+            Some(offer) => Some(MailboxMessage::RingOffer(offer)),
+            None => decode(message).map(MailboxMessage::Packets),
         };
         read.map(Some).ok_or(io::ErrorKind::InvalidData.into())
     }
@@ -152,10 +152,10 @@ impl Drop for Mailbox {
     }
 }
 
-/// The packets in a letter.
-pub(super) fn unpack(letter: &[u8]) -> Option<Batch<'_>> {
-    let (heading, bytes) = letter.split_first_chunk::<HEADING>()?;
-    let (envelope, segment_size) = parse(heading);
+/// Decodes the batch of a message.
+pub(super) fn decode(message: &[u8]) -> Option<Batch<'_>> {
+    let (header, bytes) = message.split_first_chunk::<HEADER_LENGTH>()?;
+    let (envelope, segment_size) = parse(header);
     Some(Batch {
         envelope,
         segment_size,
@@ -163,31 +163,31 @@ pub(super) fn unpack(letter: &[u8]) -> Option<Batch<'_>> {
     })
 }
 
-/// What is sent to a mailbox.
-pub(super) fn letter(batch: &Batch<'_>) -> Vec<u8> {
-    let mut letter = Vec::with_capacity(HEADING + batch.bytes.len());
-    letter.extend(print(&batch.envelope, batch.segment_size));
-    letter.extend(batch.bytes);
-    letter
+/// Encodes a batch as a message.
+pub(super) fn encode(batch: &Batch<'_>) -> Vec<u8> {
+    let mut message = Vec::with_capacity(HEADER_LENGTH + batch.bytes.len());
+    message.extend(encode_header(&batch.envelope, batch.segment_size));
+    message.extend(batch.bytes);
+    message
 }
 
-/// What stands before the packets.
-pub(super) fn print(envelope: &Envelope, segment_size: usize) -> [u8; HEADING] {
+/// Encodes the header of a batch.
+pub(super) fn encode_header(envelope: &Envelope, segment_size: usize) -> [u8; HEADER_LENGTH] {
     let flow = &envelope.flow;
-    let mut heading = [0; HEADING];
-    heading[0] = if flow.source.is_ipv4() { 4 } else { 6 };
-    heading[1] = envelope.traffic_class;
-    heading[2] = envelope.hop_limit;
-    heading[4..6].copy_from_slice(&flow.source_port.to_be_bytes());
-    heading[6..8].copy_from_slice(&flow.destination_port.to_be_bytes());
-    heading[8..24].copy_from_slice(&wide(flow.source).octets());
-    heading[24..40].copy_from_slice(&wide(flow.destination).octets());
+    let mut header = [0; HEADER_LENGTH];
+    header[0] = if flow.source.is_ipv4() { 4 } else { 6 };
+    header[1] = envelope.traffic_class;
+    header[2] = envelope.hop_limit;
+    header[4..6].copy_from_slice(&flow.source_port.to_be_bytes());
+    header[6..8].copy_from_slice(&flow.destination_port.to_be_bytes());
+    header[8..24].copy_from_slice(&wide(flow.source).octets());
+    header[24..40].copy_from_slice(&wide(flow.destination).octets());
     // At most 64 KB.
-    heading[40..].copy_from_slice(&(segment_size as u32).to_be_bytes());
-    heading
+    header[40..].copy_from_slice(&(segment_size as u32).to_be_bytes());
+    header
 }
 
-fn parse(heading: &[u8; HEADING]) -> (Envelope, usize) {
+fn parse(header: &[u8; HEADER_LENGTH]) -> (Envelope, usize) {
     let [
         family,
         traffic_class,
@@ -198,7 +198,7 @@ fn parse(heading: &[u8; HEADING]) -> (Envelope, usize) {
         d0,
         d1,
         rest @ ..,
-    ] = heading;
+    ] = header;
     let [source, destination] = [&rest[..16], &rest[16..32]].map(|bytes| {
         let wide = Ipv6Addr::from(*bytes.first_chunk::<16>().expect("sixteen bytes"));
         narrow(wide, *family)
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_envelope_survives_the_journey() {
+    fn a_header_is_decoded_as_it_was_encoded() {
         for (source, destination) in [("10.0.0.1", "10.0.0.2"), ("fe80::1", "::ffff:1.2.3.4")] {
             let envelope = Envelope {
                 flow: Flow {
@@ -248,7 +248,7 @@ mod tests {
                 traffic_class: 0x68,
                 hop_limit: 3,
             };
-            assert_eq!(parse(&print(&envelope, 4096)), (envelope, 4096));
+            assert_eq!(parse(&encode_header(&envelope, 4096)), (envelope, 4096));
         }
     }
 
@@ -259,8 +259,8 @@ mod tests {
         let mut mailbox = Mailbox::open(path.clone()).unwrap();
         let sockets = fs::read_to_string("/proc/net/unix").unwrap();
         assert!(!sockets.contains(&name));
-        mailbox.bring(&path, b"").unwrap();
-        assert!(matches!(mailbox.next(), Ok(Some(Letter::Knock))));
+        mailbox.send(&path, b"").unwrap();
+        assert!(matches!(mailbox.next(), Ok(Some(MailboxMessage::WakeUp))));
         drop(mailbox);
         assert!(!path.exists());
     }
@@ -272,9 +272,9 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("mailbox");
         let mut mailbox = Mailbox::open(path.clone()).unwrap();
-        mailbox.bring(&path, b"").unwrap();
-        assert!(matches!(mailbox.next(), Ok(Some(Letter::Knock))));
-        let missing = mailbox.bring(&folder.join("nobody"), b"").unwrap_err();
+        mailbox.send(&path, b"").unwrap();
+        assert!(matches!(mailbox.next(), Ok(Some(MailboxMessage::WakeUp))));
+        let missing = mailbox.send(&folder.join("nobody"), b"").unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         drop(mailbox);
         assert!(!path.exists());
@@ -283,15 +283,15 @@ mod tests {
 
     #[test]
     fn an_offer_is_no_packet() {
-        let offer = Offer {
+        let offer = RingOffer {
             from: Identity {
                 pid: 42,
                 start: 1 << 40,
             },
             descriptor: 7,
         };
-        assert_eq!(Offer::parse(&offer.print()), Some(offer));
-        assert_eq!(Offer::parse(&offer.print()[..16]), None);
+        assert_eq!(RingOffer::parse(&offer.encode()), Some(offer));
+        assert_eq!(RingOffer::parse(&offer.encode()[..16]), None);
         let packets = Batch {
             envelope: Envelope::new(Flow {
                 source: [127, 0, 0, 1].into(),
@@ -302,7 +302,7 @@ mod tests {
             segment_size: 20,
             bytes: &[OFFER; 20],
         };
-        assert_eq!(Offer::parse(&letter(&packets)), None);
+        assert_eq!(RingOffer::parse(&encode(&packets)), None);
     }
 
     fn scratch(name: &str) -> PathBuf {
@@ -310,21 +310,25 @@ mod tests {
     }
 
     #[test]
-    fn a_heading_without_a_length_has_packets_of_one_byte() {
+    fn a_header_without_a_length_has_packets_of_one_byte() {
         let envelope = Envelope::new(Flow {
             source: [127, 0, 0, 1].into(),
             destination: [127, 0, 0, 2].into(),
             source_port: 1,
             destination_port: 2,
         });
-        assert_eq!(parse(&print(&envelope, 0)), (envelope, 1));
+        assert_eq!(parse(&encode_header(&envelope, 0)), (envelope, 1));
     }
 
     #[test]
-    fn what_is_no_letter_is_an_error() {
+    fn an_invalid_message_is_an_error() {
         let mut mailbox = Mailbox::open(scratch("garbage")).unwrap();
-        for garbage in [&b"?"[..], &[OFFER; OFFER_LENGTH + 1], &[4; HEADING - 1]] {
-            mailbox.bring(&mailbox.path, garbage).unwrap();
+        for garbage in [
+            &b"?"[..],
+            &[OFFER; OFFER_LENGTH + 1],
+            &[4; HEADER_LENGTH - 1],
+        ] {
+            mailbox.send(&mailbox.path, garbage).unwrap();
             let error = mailbox.next().err().expect("an error");
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }

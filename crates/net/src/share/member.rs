@@ -30,9 +30,9 @@ use crate::socket::receiver::Sharing;
 use crate::socket::{Receiver, Sender, SocketError};
 use crate::sys;
 
-/// So long a port may be held by somebody who is no member: longer than members take to see that they
-/// are not in the registry.
-const FAREWELL: Duration = Duration::from_millis(600);
+/// How long a process that is no member may hold the port before joining fails: longer than a member takes
+/// to notice that it is not in the registry.
+const PORT_RELEASE_TIMEOUT: Duration = Duration::from_millis(600);
 
 /// How often it is looked whether it still is.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -385,7 +385,7 @@ fn meet_and_bind(
         match Receiver::bind_with(local, Sharing::Steered) {
             // The kernel's list may have left the socket out.
             Err(SocketError::PortTaken { .. })
-                if table.members.is_empty() && begin.elapsed() < FAREWELL =>
+                if table.members.is_empty() && begin.elapsed() < PORT_RELEASE_TIMEOUT =>
             {
                 drop(locked);
                 sleep(PAUSE);
@@ -405,7 +405,7 @@ fn meet(
     loop {
         let locked = registry.lock()?;
         let mut table = match locked.read() {
-            // Nobody uses what another version has left.
+            // The table of another version, which no process uses.
             Err(RegistryError::OtherVersion(_)) if !is_held(local) => Table::EMPTY,
             read => read?,
         };
@@ -413,10 +413,10 @@ fn meet(
         if !table.members.is_empty() || !is_held(local) {
             return Ok((locked, table, someone_died));
         }
-        // Whoever has the port now is no member, and sharing with him would lose packets. But on a busy
-        // machine a port was seen to be held a moment longer than anybody was a member, why is not
-        // known; and a member that was forgotten enters again.
-        if begin.elapsed() > FAREWELL {
+        // A process that is no member holds the port, and sharing with it would lose packets. On a busy
+        // machine the kernel may list a socket briefly after its member has left, and a member that was
+        // removed from the registry joins again. So wait before this fails.
+        if begin.elapsed() > PORT_RELEASE_TIMEOUT {
             let (address, port) = (local.ip(), local.port());
             return Err(SocketError::PortTaken { address, port }.into());
         }
@@ -501,13 +501,16 @@ mod tests {
         send(&mut sender, &reader);
         assert_eq!(sender.counters().by_shortcut, 1);
         let wanted = Wanted::Exactly(block);
-        let mut heir = Member::join_as(&directory, addresses[1], wanted).unwrap();
+        let mut successor = Member::join_as(&directory, addresses[1], wanted).unwrap();
         sleep(Duration::from_millis(2));
         received(&mut sender);
-        send(&mut sender, &heir);
-        assert_eq!((received(&mut heir), sender.counters().by_shortcut), (1, 1));
+        send(&mut sender, &successor);
+        assert_eq!(
+            (received(&mut successor), sender.counters().by_shortcut),
+            (1, 1)
+        );
         std::mem::forget(reader);
-        drop((sender, heir));
+        drop((sender, successor));
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -1,71 +1,74 @@
-//! Packets for members whose mailbox is full just now.
+//! Queued packets for members whose mailbox is full.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
 
 use super::block::NumberBlock;
 
-/// How many bytes may wait. Beyond that a packet is lost, as on any network.
+/// How many bytes may be queued. Further packets are dropped.
 const CAPACITY: usize = 1 << 20;
 
-/// What is in one datagram to a mailbox.
+/// A queued message to a mailbox.
 #[derive(Debug)]
-pub(super) struct Letter {
+pub(super) struct QueuedMessage {
     pub(super) owner: NumberBlock,
     pub(super) packets: u64,
     pub(super) bytes: Vec<u8>,
 }
 
-/// What became of letters: how many packets were in them.
+/// The packets of messages that were delivered or lost.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) delivered: u64,
     pub(super) lost: u64,
 }
 
-/// Letters that wait, in order.
+/// Queued messages, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    letters: VecDeque<Letter>,
+    messages: VecDeque<QueuedMessage>,
     bytes: usize,
 }
 
 impl Outbox {
     pub(super) fn is_empty(&self) -> bool {
-        self.letters.is_empty()
+        self.messages.is_empty()
     }
 
-    /// Puts a letter behind the others.
-    pub(super) fn push(&mut self, letter: Letter) -> Outcome {
-        if self.bytes + letter.bytes.len() > CAPACITY {
+    /// Queues a message.
+    pub(super) fn push(&mut self, message: QueuedMessage) -> Outcome {
+        if self.bytes + message.bytes.len() > CAPACITY {
             return Outcome {
                 delivered: 0,
-                lost: letter.packets,
+                lost: message.packets,
             };
         }
-        self.bytes += letter.bytes.len();
-        self.letters.push_back(letter);
+        self.bytes += message.bytes.len();
+        self.messages.push_back(message);
         Outcome::default()
     }
 
-    /// Delivers what can be delivered. Letters to one owner keep their order, and who does not empty
-    /// his mailbox does not hold up the others.
-    pub(super) fn flush(&mut self, mut deliver: impl FnMut(&Letter) -> io::Result<()>) -> Outcome {
+    /// Delivers as many messages as possible. Messages to one owner keep their order, and a full mailbox does
+    /// not delay messages to other owners.
+    pub(super) fn flush(
+        &mut self,
+        mut deliver: impl FnMut(&QueuedMessage) -> io::Result<()>,
+    ) -> Outcome {
         let mut outcome = Outcome::default();
         let mut full = HashSet::new();
-        self.letters.retain(|letter| {
-            if full.contains(&letter.owner) {
+        self.messages.retain(|message| {
+            if full.contains(&message.owner) {
                 return true;
             }
-            match deliver(letter) {
-                Ok(()) => outcome.delivered += letter.packets,
+            match deliver(message) {
+                Ok(()) => outcome.delivered += message.packets,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    full.insert(letter.owner);
+                    full.insert(message.owner);
                     return true;
                 }
-                Err(_) => outcome.lost += letter.packets,
+                Err(_) => outcome.lost += message.packets,
             }
-            self.bytes -= letter.bytes.len();
+            self.bytes -= message.bytes.len();
             false
         });
         outcome
@@ -76,8 +79,8 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    fn letter(owner: u32, text: &str) -> Letter {
-        Letter {
+    fn message(owner: u32, text: &str) -> QueuedMessage {
+        QueuedMessage {
             owner: NumberBlock::new(owner << 12, 12).unwrap(),
             packets: 1,
             bytes: text.into(),
@@ -87,10 +90,10 @@ mod tests {
     /// Delivers with the answers that `answer` gives for each owner; what was delivered.
     fn flush(outbox: &mut Outbox, answer: impl Fn(u32) -> Option<io::ErrorKind>) -> Vec<String> {
         let mut seen = Vec::new();
-        outbox.flush(|letter| match answer(letter.owner.first() >> 12) {
+        outbox.flush(|message| match answer(message.owner.first() >> 12) {
             Some(kind) => Err(kind.into()),
             None => {
-                seen.push(String::from_utf8(letter.bytes.clone()).unwrap());
+                seen.push(String::from_utf8(message.bytes.clone()).unwrap());
                 Ok(())
             }
         });
@@ -98,10 +101,10 @@ mod tests {
     }
 
     #[test]
-    fn one_full_mailbox_holds_up_nobody_else() {
+    fn a_full_mailbox_does_not_delay_other_owners() {
         let mut outbox = Outbox::default();
         for (owner, text) in [(1, "a"), (2, "b"), (1, "c"), (3, "d")] {
-            assert_eq!(outbox.push(letter(owner, text)), Outcome::default());
+            assert_eq!(outbox.push(message(owner, text)), Outcome::default());
         }
         let answer = |owner| (owner == 1).then_some(io::ErrorKind::WouldBlock);
         assert_eq!(flush(&mut outbox, answer), ["b", "d"]);
@@ -110,25 +113,25 @@ mod tests {
     }
 
     #[test]
-    fn letters_to_the_dead_and_beyond_the_room_are_lost() {
+    fn messages_to_dead_owners_or_beyond_the_capacity_are_lost() {
         let mut outbox = Outbox::default();
-        outbox.push(letter(1, "a"));
+        outbox.push(message(1, "a"));
         assert_eq!(
             flush(&mut outbox, |_| Some(io::ErrorKind::NotFound)),
             [""; 0]
         );
         assert!(outbox.is_empty());
         let half = "x".repeat(CAPACITY / 2);
-        assert_eq!(outbox.push(letter(1, &half)).lost, 0);
-        assert_eq!(outbox.push(letter(1, &half)).lost, 0);
-        assert_eq!(outbox.push(letter(1, "y")).lost, 1);
+        assert_eq!(outbox.push(message(1, &half)).lost, 0);
+        assert_eq!(outbox.push(message(1, &half)).lost, 0);
+        assert_eq!(outbox.push(message(1, "y")).lost, 1);
     }
 
     #[test]
-    fn letters_to_one_owner_keep_their_order() {
+    fn messages_to_one_owner_keep_their_order() {
         let mut outbox = Outbox::default();
         for text in ["a", "b"] {
-            outbox.push(letter(1, text));
+            outbox.push(message(1, text));
         }
         // There is no room for the first, and then there is.
         let mut answers = [Err(io::ErrorKind::WouldBlock.into()), Ok(())].into_iter();

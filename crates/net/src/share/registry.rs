@@ -18,18 +18,18 @@ use super::block::NumberBlock;
 use super::directory::RuntimeDirectory;
 use super::table::{Seen, Table};
 
-/// How long to wait before a taken lock is tried again.
-const PAUSE: Duration = Duration::from_micros(100);
+/// How long to wait before a held lock is tried again.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_micros(100);
 
-/// How often a caller who needs the lock tries without seeing the table change: about two seconds.
-/// Where many come at once, others may be faster for longer than that.
-const PATIENT: u32 = 12_000;
+/// How often a caller that needs the lock tries while the table does not change: about two seconds. When
+/// many processes join at once, a caller may have to wait longer than that.
+const LOCK_ATTEMPTS: u32 = 12_000;
 
-/// How long such a caller tries in all.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// How long such a caller tries in total.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a caller tries who can as well try again later: a few milliseconds.
-const BRIEF: u32 = 32;
+/// How often a caller tries that can repeat its work later: a few milliseconds.
+const BRIEF_LOCK_ATTEMPTS: u32 = 32;
 
 /// Why the registry can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -157,9 +157,9 @@ impl Registry {
         let begin = Instant::now();
         loop {
             let before = self.stamp();
-            match self.lock_within(PATIENT) {
+            match self.lock_within(LOCK_ATTEMPTS) {
                 Err(RegistryError::Locked(_))
-                    if self.stamp() != before && begin.elapsed() < LONGEST_WAIT => {}
+                    if self.stamp() != before && begin.elapsed() < LOCK_TIMEOUT => {}
                 locked => return locked,
             }
         }
@@ -167,7 +167,7 @@ impl Registry {
 
     /// Locks the table for a change, but gives up soon.
     pub(super) fn lock_briefly(self: &Arc<Self>) -> Result<Locked, RegistryError> {
-        self.lock_within(BRIEF)
+        self.lock_within(BRIEF_LOCK_ATTEMPTS)
     }
 
     /// Locks the table for a change, unless somebody else has.
@@ -185,7 +185,7 @@ impl Registry {
                 }
                 // It was swept away meanwhile: somebody else may lock a new one.
                 Ok(()) => file = self.open_lock()?,
-                Err(TryLockError::WouldBlock) => sleep(PAUSE),
+                Err(TryLockError::WouldBlock) => sleep(LOCK_RETRY_INTERVAL),
                 Err(TryLockError::Error(source)) => return Err(self.unusable(source)),
             }
         }

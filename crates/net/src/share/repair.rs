@@ -59,7 +59,7 @@ pub(super) struct Repair {
     publish_at: Option<Instant>,
     /// The table whose program we installed last.
     installed: Option<Stamp>,
-    patience: Duration,
+    probe_timeout: Duration,
     /// When we stop waiting for a probe.
     give_up: Option<Instant>,
     /// Whose packets came to us.
@@ -82,7 +82,7 @@ impl Repair {
             entered: None,
             publish_at: None,
             installed: None,
-            patience: PROBE_TIMEOUT,
+            probe_timeout: PROBE_TIMEOUT,
             give_up: None,
             suspect: None,
             calm_until: None,
@@ -112,7 +112,7 @@ impl Repair {
         }
         self.place = Some(place);
         self.unrecorded = true;
-        self.patience = PROBE_TIMEOUT;
+        self.probe_timeout = PROBE_TIMEOUT;
         self.give_up = None;
         true
     }
@@ -123,12 +123,12 @@ impl Repair {
             return false;
         }
         let all = PROBE_TIMEOUT_PER_MEMBER * members as u32;
-        let give_up = *self.give_up.get_or_insert(now + self.patience + all);
+        let give_up = *self.give_up.get_or_insert(now + self.probe_timeout + all);
         if now < give_up {
             return false;
         }
-        self.patience = (self.patience * 2).min(MAX_PROBE_TIMEOUT);
-        self.give_up = Some(now + self.patience + all);
+        self.probe_timeout = (self.probe_timeout * 2).min(MAX_PROBE_TIMEOUT);
+        self.give_up = Some(now + self.probe_timeout + all);
         true
     }
 
@@ -142,7 +142,7 @@ impl Repair {
 impl Member {
     /// Looks after the group: call it whenever you wake up, and at the latest at the time that it
     /// returned. Before that time it does nothing.
-    pub fn tend(&mut self, now: Instant) -> Instant {
+    pub fn maintain(&mut self, now: Instant) -> Instant {
         self.tell_time(now);
         if self.repair.withdrawn {
             self.empty_outbox();
@@ -154,7 +154,7 @@ impl Member {
             // What can't be done now is tried again: packets are forwarded meanwhile.
             let _ = self.inspect(now);
             if let Some(shortcuts) = &mut self.shortcuts {
-                shortcuts.tend();
+                shortcuts.maintain();
             }
         }
         let due = self.repair.next_due(now);
@@ -311,7 +311,7 @@ impl Member {
             Some(Moved(Some((block, place)))) => {
                 self.send_probe(place);
                 // If the probe reaches nobody, a forked child has kept our socket.
-                let _ = self.mailbox.bring(&self.registry.mailbox(block), &INSPECT);
+                let _ = self.mailbox.send(&self.registry.mailbox(block), &INSPECT);
             }
             None => (0..table.members.len() as u32).for_each(|place| self.send_probe(place)),
         }
@@ -319,7 +319,7 @@ impl Member {
 
     pub(super) fn note_probe(&mut self, probe: Probe) {
         if probe.round != self.repair.round {
-            // News, or an old story, or a lie: the registry knows.
+            // The registry decides whether this is new, old or wrong.
             let current = self.registry.round();
             if current.ok().flatten() != Some(probe.round) {
                 return;

@@ -9,7 +9,7 @@ use super::block::NumberBlock;
 use super::process::Identity;
 
 /// The first word of the file and the version of what follows.
-const HEADING: &str = "roci-registry-2";
+const HEADER_LENGTH: &str = "roci-registry-2";
 
 /// How many blocks that were given back are not given away again at once.
 const RETIRED: usize = 64;
@@ -232,7 +232,7 @@ impl Table {
     }
 
     fn print_lines(&self, boot: &str, text: &mut String) -> fmt::Result {
-        writeln!(text, "{HEADING} {boot}")?;
+        writeln!(text, "{HEADER_LENGTH} {boot}")?;
         writeln!(text, "round {:016x}", self.round)?;
         for block in &self.retired {
             writeln!(text, "retired {block}")?;
@@ -255,7 +255,7 @@ impl Table {
     /// The round in the first lines of what was printed by the same version and boot.
     pub(super) fn parse_round(text: &str, boot: &str) -> Option<u64> {
         let mut lines = text.lines();
-        let writer = lines.next()?.strip_prefix(HEADING)?;
+        let writer = lines.next()?.strip_prefix(HEADER_LENGTH)?;
         let round = lines.next()?.strip_prefix("round ")?;
         let round = u64::from_str_radix(round, 16).ok()?;
         (writer.trim() == boot).then_some(round)
@@ -268,7 +268,7 @@ impl Table {
         let Some(heading) = lines.next() else {
             return Some(table);
         };
-        let writer = heading.strip_prefix(HEADING)?;
+        let writer = heading.strip_prefix(HEADER_LENGTH)?;
         if writer.trim() == boot {
             lines.for_each(|line| _ = table.parse_line(line));
         }

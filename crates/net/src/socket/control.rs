@@ -1,9 +1,9 @@
-//! Control messages: what goes along with a datagram between us and the kernel.
+//! Control messages that accompany a datagram to or from the kernel.
 //!
-//! A message is a header (length, level, kind) and its data, each aligned to a machine word.
+//! A message is a header (length, level, type) and its data, each aligned to a machine word.
 
-/// The level and kind of a message.
-pub(super) type Kind = (libc::c_int, libc::c_int);
+/// The level and type of a message.
+pub(super) type MessageType = (libc::c_int, libc::c_int);
 
 const WORD: usize = size_of::<usize>();
 const HEADER: usize = size_of::<libc::cmsghdr>();
@@ -23,7 +23,7 @@ impl Outgoing {
         }
     }
 
-    pub(super) fn push(&mut self, (level, kind): Kind, data: &[u8]) {
+    pub(super) fn push(&mut self, (level, kind): MessageType, data: &[u8]) {
         let message = &mut self.bytes[self.length..];
         let end = HEADER + data.len();
         message[..WORD].copy_from_slice(&end.to_ne_bytes());
@@ -50,7 +50,7 @@ impl<'m> Incoming<'m> {
 }
 
 impl<'m> Iterator for Incoming<'m> {
-    type Item = (Kind, &'m [u8]);
+    type Item = (MessageType, &'m [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
         let (length, rest) = self.bytes.split_first_chunk::<WORD>()?;

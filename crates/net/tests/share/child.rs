@@ -18,7 +18,7 @@ use wire::{IcrcChecker, Packet, Qpn};
 use crate::forks;
 
 const ADDRESS: &str = "ROCI_TEST_MEMBER_OF";
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a member has received.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Process {
 
     fn answer(&self) -> String {
         self.output
-            .recv_timeout(PATIENCE)
+            .recv_timeout(TIMEOUT)
             .expect("the child answers")
     }
 }
@@ -174,7 +174,7 @@ fn serve(mut member: Member) {
             waker.wake();
         });
         loop {
-            let due = member.tend(Instant::now());
+            let due = member.maintain(Instant::now());
             let [udp, mailbox] = member.fds();
             let interests = [udp, mailbox, waker.as_fd()].map(Interest::readable);
             wait(

@@ -145,7 +145,7 @@ fn crowd() {
     let mut got = 0;
     loop {
         let now = Instant::now();
-        let due = members.iter_mut().map(|it| it.tend(now)).min().unwrap();
+        let due = members.iter_mut().map(|it| it.maintain(now)).min().unwrap();
         let sockets = members.iter().flat_map(Member::fds).map(Interest::readable);
         let interests: Vec<_> = [Interest::readable(input.as_fd())]
             .into_iter()

@@ -19,7 +19,7 @@ pub(crate) fn taken(member: &mut Member) -> Vec<Vec<u8>> {
         let now = Instant::now();
         let take = |it: Arrived<'_>| packets.push(it.packet.to_vec());
         member.receive(now, &mut inbox, take).unwrap();
-        member.tend(now);
+        member.maintain(now);
     }
     packets
 }
@@ -121,7 +121,7 @@ fn what_is_forwarded_to_a_busy_member_waits_and_to_nobody_is_lost() {
     let mut arrived = 0;
     for _ in 0..20 {
         arrived += taken(&mut second).len();
-        first.tend(Instant::now());
+        first.maintain(Instant::now());
     }
     assert_eq!((arrived, first.counters().strays_forwarded), (100, 100));
     let nobody = [0x800, 0xff_f000].map(|first| NumberBlock::new(first, 11).unwrap());
@@ -229,10 +229,10 @@ fn copies_for_all_others_are_limited_in_each_second() {
     let mut arrived = 0;
     while first.counters().strays_forwarded < MOST as u64 {
         arrived += taken(&mut second).len();
-        first.tend(Instant::now());
+        first.maintain(Instant::now());
     }
     arrived += taken(&mut second).len();
-    first.tend(Instant::now());
+    first.maintain(Instant::now());
     arrived += taken(&mut second).len();
     assert_eq!((arrived, first.counters().strays_lost), (MOST, 0));
 }

@@ -98,7 +98,7 @@ fn a_packet_through_memory_has_the_envelope_that_the_socket_gives_it() {
     let mut limits = Vec::new();
     let take = |it: Arrived<'_>| limits.push(it.envelope.hop_limit);
     other
-        .glance(Instant::now(), &mut Inbox::new(1), take)
+        .poll_last_active(Instant::now(), &mut Inbox::new(1), take)
         .unwrap();
     assert_eq!(limits, [Envelope::DEFAULT_HOP_LIMIT]);
 }
@@ -134,7 +134,7 @@ fn whoever_is_woken_looks_into_the_mailbox_at_once() {
     let mut packets = Vec::new();
     let take = |it: Arrived<'_>| packets.push(it.packet.to_vec());
     other
-        .glance(Instant::now(), &mut Inbox::new(1), take)
+        .poll_last_active(Instant::now(), &mut Inbox::new(1), take)
         .unwrap();
     assert_eq!(packets, [2, 1].map(|it| target.packet(it)));
 }
@@ -152,8 +152,8 @@ fn what_came_over_the_socket_before_comes_first() {
     assert_eq!(one.counters().by_shortcut, 1);
     let mut packets = Vec::new();
     let take = |it: Arrived<'_>| packets.push(it.packet.to_vec());
-    let glanced = other.glance(Instant::now(), &mut Inbox::new(1), take);
-    assert_eq!(glanced.unwrap(), 2);
+    let polled = other.poll_last_active(Instant::now(), &mut Inbox::new(1), take);
+    assert_eq!(polled.unwrap(), 2);
     assert_eq!(packets, [1, 2].map(|it| target.packet(it)));
 }
 
@@ -219,7 +219,9 @@ fn who_sleeps_is_woken() {
                     left -= 1;
                     say.send(()).unwrap();
                 };
-                other.glance(Instant::now(), &mut inbox, take).unwrap();
+                other
+                    .poll_last_active(Instant::now(), &mut inbox, take)
+                    .unwrap();
             }
         });
         for number in 0..ROUNDS {

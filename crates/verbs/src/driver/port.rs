@@ -261,7 +261,9 @@ impl Ports {
         if scope == PollScope::LastActive && !self.polls.is_multiple_of(ALL_SOCKETS_INTERVAL) {
             let member = self.members.get_mut(self.last_active);
             // A socket that fails has no packets. The sender notices the loss.
-            return member.map_or(0, |member| member.glance(now, inbox, take).unwrap_or(0));
+            return member.map_or(0, |member| {
+                member.poll_last_active(now, inbox, take).unwrap_or(0)
+            });
         }
         let mut taken = 0;
         for (index, member) in self.members.iter_mut().enumerate() {
@@ -291,7 +293,7 @@ impl Ports {
 
     /// Makes the next poll of all sockets include the mailboxes.
     pub(super) fn poll_mailboxes(&mut self) {
-        self.members.iter_mut().for_each(Member::look_into_mailbox);
+        self.members.iter_mut().for_each(Member::poll_mailbox_next);
     }
 
     /// Whether other processes send to this one through shared memory.
@@ -315,7 +317,7 @@ impl Ports {
 
     /// Runs the members' maintenance if it is due.
     pub(super) fn maintain(&mut self, now: Instant) {
-        let due = self.members.iter_mut().map(|member| member.tend(now));
+        let due = self.members.iter_mut().map(|member| member.maintain(now));
         self.maintenance_at = due.min();
     }
 

@@ -1,19 +1,19 @@
-//! Past the kernel, from one process of a machine to another.
+//! Shortcuts: packets through shared memory between two processes of one machine.
 //!
-//! Two processes of one user that meet in the same folder can hand each other packets through memory
+//! Two processes of one user that use the same runtime directory can exchange packets through memory
 //! that both have mapped: the same packets as over the socket, in the same order, several times as
-//! fast. Nobody can watch them on an interface then, so it is done only for who asks for it, at both
-//! ends.
+//! fast. A capture on the interface does not show these packets, so both processes must enable it.
 //!
 //! Who sends looks up in the registry of the destination who owns the queue pair, makes a [`ring`] and
-//! offers it to the owner by a letter. Until that has taken it, and whenever there is none, packets go
+//! offers it to the owner by a message. Until that has taken it, and whenever there is none, packets go
 //! over the socket. What was sent there before is in the reader's socket already, and he takes it
 //! before he begins to read a new ring.
 //!
 //! Numbers change hands when their owner leaves or dies: then the registry changes, which is looked for
-//! once in a millisecond at most, and the ways to former owners are dropped.
+//! once in a millisecond at most, and the routes to former owners are dropped.
 //!
-//! A reader who is about to sleep says so in the ring, and the writer knocks at his mailbox.
+//! A reader that is about to sleep sets a flag in the ring, and the writer then wakes it through its
+//! mailbox.
 
 mod ring;
 
@@ -28,57 +28,57 @@ use std::time::{Duration, Instant};
 use wire::Qpn;
 
 use super::block::NumberBlock;
-use super::mailbox::{HEADING, MAX_LETTER, Mailbox, Offer};
+use super::mailbox::{HEADER_LENGTH, MAX_MESSAGE, Mailbox, RingOffer};
 use super::process::Identity;
 use super::registry::{Registry, Stamp};
 use super::table::{Entry, Table};
 use crate::limits::{self, Limit};
 use ring::{Reader, State, Writer};
 
-/// So often a writer whose ring is full lets others run before a packet is lost: about a millisecond.
-const PATIENCE: usize = 1000;
+/// How often a writer yields the CPU while the ring is full, before it drops the packet: about a millisecond.
+const MAX_FULL_RING_YIELDS: usize = 1000;
 
-/// How often a way is looked after before a refusal is forgotten, some seconds in all.
+/// After how many maintenance rounds a route without a ring is forgotten: some seconds.
 const FORGET_AFTER: u32 = 16;
 
-/// How many letters are read at a time from one ring.
-const LETTERS_AT_ONCE: usize = 8;
+/// How many messages are read from one ring at a time.
+const MESSAGES_PER_POLL: usize = 8;
 
-/// So many may write for us.
+/// How many processes may have a ring to this one.
 const MAX_SOURCES: usize = 256;
 
-/// How many ways are remembered. Packets to more go over the socket.
-const MAX_WAYS: usize = 4096;
+/// How many routes are kept. Packets to further owners go over the socket.
+const MAX_ROUTES: usize = 4096;
 
-/// How often it is looked whether numbers have changed hands.
+/// How often the registries are checked for new owners of numbers.
 const CHECK_PERIOD: Duration = Duration::from_millis(1);
 
 /// A queue pair number at an address.
 type Destination = (IpAddr, Qpn);
 
-/// The ways to and from other processes.
+/// The shared-memory routes to and from other processes.
 #[derive(Debug)]
 pub(super) struct Shortcuts {
     us: Identity,
     /// By the address and the lowest number of the block that they lead to. Blocks don't overlap.
-    ways: BTreeMap<(IpAddr, u32), Way>,
-    /// The registries of the addresses that ways lead to, and the tables they were looked up in.
+    routes: BTreeMap<(IpAddr, u32), Route>,
+    /// The registries of the addresses that routes lead to, and the tables they were looked up in.
     registries: HashMap<IpAddr, (Registry, Option<Stamp>)>,
-    /// What time it was told to be, and when the registries were looked at.
+    /// The current time as passed in, and when the registries were last checked.
     now: Option<Instant>,
     checked: Option<Instant>,
     sources: Vec<Source>,
     buffer: Box<[u8]>,
 }
 
-/// Where packets to one owner of queue pairs go.
+/// The route of packets to one owner of queue pairs.
 #[derive(Debug)]
-struct Way {
-    /// The numbers that it is for.
+struct Route {
+    /// The numbers of the owner.
     block: NumberBlock,
-    /// Nothing if they go over the socket.
+    /// `None` if packets go over the socket.
     ring: Option<Outlet>,
-    /// How often it was looked after.
+    /// The number of maintenance rounds.
     age: u32,
 }
 
@@ -88,11 +88,11 @@ struct Outlet {
     block: NumberBlock,
     reader: Identity,
     mailbox: PathBuf,
-    /// How far the reader was when it was last looked after.
+    /// The reader's position at the last maintenance.
     unread: Option<u64>,
 }
 
-/// A ring that somebody writes for us.
+/// A ring that another process writes.
 #[derive(Debug)]
 struct Source {
     reader: Reader,
@@ -103,51 +103,51 @@ impl Shortcuts {
     pub(super) fn new(us: Identity) -> Self {
         Self {
             us,
-            ways: BTreeMap::new(),
+            routes: BTreeMap::new(),
             registries: HashMap::new(),
             now: None,
             checked: None,
             sources: Vec::new(),
-            buffer: vec![0; MAX_LETTER].into(),
+            buffer: vec![0; MAX_MESSAGE].into(),
         }
     }
 
-    /// Tells what time it is. Whoever sends is not asked for it, as that would cost more than sending.
+    /// Sets the current time. A sender does not pass it, because reading the clock costs more than sending.
     pub(super) fn tell_time(&mut self, now: Instant) {
         self.now = Some(now);
     }
 
-    /// Takes packets to their owner; whether they are on their way. If not, they must go over the socket.
+    /// Writes packets to their owner's ring. Returns false if they must go over the socket.
     pub(super) fn send(
         &mut self,
         to: Destination,
-        heading: &[u8; HEADING],
+        header: &[u8; HEADER_LENGTH],
         packets: &[u8],
         registry: &Registry,
         mailbox: &Mailbox,
     ) -> bool {
-        self.drop_outdated_ways_if_due();
-        if self.way(to).is_none() {
-            self.look_for_way(to, registry, mailbox);
+        self.drop_outdated_routes_if_due();
+        if self.route(to).is_none() {
+            self.find_route(to, registry, mailbox);
         }
-        let ring = self.way(to).and_then(|way| way.ring.as_mut());
-        ring.is_some_and(|outlet| outlet.send(heading, packets, mailbox))
+        let ring = self.route(to).and_then(|route| route.ring.as_mut());
+        ring.is_some_and(|outlet| outlet.send(header, packets, mailbox))
     }
 
-    fn way(&mut self, (address, number): Destination) -> Option<&mut Way> {
-        let below = self.ways.range_mut(..=(address, number.value()));
-        let ((at, _), way) = below.last()?;
-        (*at == address && way.block.contains(number)).then_some(way)
+    fn route(&mut self, (address, number): Destination) -> Option<&mut Route> {
+        let below = self.routes.range_mut(..=(address, number.value()));
+        let ((at, _), route) = below.last()?;
+        (*at == address && route.block.contains(number)).then_some(route)
     }
 
-    fn look_for_way(&mut self, to: Destination, registry: &Registry, mailbox: &Mailbox) {
+    fn find_route(&mut self, to: Destination, registry: &Registry, mailbox: &Mailbox) {
         let (address, number) = to;
-        if self.ways.len() >= MAX_WAYS {
+        if self.routes.len() >= MAX_ROUTES {
             return;
         }
         let (registry, _) = self.registries.entry(address).or_insert_with(|| {
             let registry = registry.of_neighbour(address);
-            // Asked for before the table is read.
+            // Read the stamp before the table.
             let stamp = registry.stamp();
             (registry, stamp)
         });
@@ -159,20 +159,19 @@ impl Shortcuts {
         };
         let ring = owner.and_then(|owner| offer(self.us, owner, registry, mailbox));
         let range = block.qpn_range();
-        let inside = (self.ways).range((address, range.start)..(address, range.end));
+        let inside = (self.routes).range((address, range.start)..(address, range.end));
         let inside: Vec<_> = inside.map(|(key, _)| *key).collect();
-        inside.iter().for_each(|key| _ = self.ways.remove(key));
-        let way = Way {
+        inside.iter().for_each(|key| _ = self.routes.remove(key));
+        let route = Route {
             block,
             ring,
             age: 0,
         };
-        self.ways.insert((address, block.first()), way);
+        self.routes.insert((address, block.first()), route);
     }
 
-    /// Numbers change hands only by a new table. Then a ring whose reader is dead must not get what
-    /// is for the new owner.
-    fn drop_outdated_ways_if_due(&mut self) {
+    /// Numbers get a new owner only with a new table. A ring to the previous owner must then not be used.
+    fn drop_outdated_routes_if_due(&mut self) {
         let checked_lately = match (self.now, self.checked) {
             (Some(now), Some(checked)) => now.saturating_duration_since(checked) < CHECK_PERIOD,
             (None, _) => true,
@@ -189,14 +188,14 @@ impl Shortcuts {
             }
             *stamp = now;
             let table = registry.read().unwrap_or(Table::EMPTY);
-            self.ways.retain(|(at, _), way| {
-                at != address || way.ring.as_ref().is_some_and(|it| it.is_in(&table))
+            self.routes.retain(|(at, _), route| {
+                at != address || route.ring.as_ref().is_some_and(|it| it.is_in(&table))
             });
         }
     }
 
-    /// Takes a ring that was offered. One that can't be used is left alone: then nobody writes.
-    pub(super) fn accept(&mut self, offer: &Offer) {
+    /// Opens an offered ring. One that cannot be used is ignored, and its writer uses the socket.
+    pub(super) fn accept(&mut self, offer: &RingOffer) {
         if self.sources.len() < MAX_SOURCES
             && let Ok(reader) = open(offer)
         {
@@ -207,34 +206,34 @@ impl Shortcuts {
         }
     }
 
-    /// Whether anybody writes for us.
+    /// Whether any process has a ring to this one.
     pub(super) fn has_sources(&self) -> bool {
         !self.sources.is_empty()
     }
 
-    /// Whether somebody has begun to write: what came over the socket before is older.
-    pub(super) fn has_news(&mut self) -> bool {
+    /// Whether a writer has just started. Packets that are in the socket are older then.
+    pub(super) fn has_new_source(&mut self) -> bool {
         let mut sources = self.sources.iter_mut().map(|source| &mut source.reader);
-        sources.any(|reader| reader.is_new() && reader.has_letters())
+        sources.any(|reader| reader.is_new() && reader.has_messages())
     }
 
-    /// Reads what was written for us.
+    /// Reads the messages in all rings.
     pub(super) fn receive(&mut self, mut take: impl FnMut(&[u8])) {
         let buffer = &mut self.buffer;
         self.sources.retain_mut(|source| {
-            for _ in 0..LETTERS_AT_ONCE {
+            for _ in 0..MESSAGES_PER_POLL {
                 match source.reader.read(buffer) {
                     Ok(Some(length)) => take(&buffer[..length]),
                     Ok(None) => break,
-                    // Closes it; the writer goes over the socket again.
-                    Err(ring::Nonsense) => return false,
+                    // This closes the ring, and the writer uses the socket again.
+                    Err(ring::InvalidRing) => return false,
                 }
             }
             true
         });
     }
 
-    /// Lets the writers know that we must be woken; whether there is something to read after all.
+    /// Tells the writers to wake this process. Returns whether there is already something to read.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         let mut found = false;
         for source in &mut self.sources {
@@ -243,7 +242,7 @@ impl Shortcuts {
         found
     }
 
-    /// Whether somebody has knocked since then; true once.
+    /// Whether a writer has woken this process since then; true once.
     pub(super) fn was_woken(&mut self) -> bool {
         let mut woken = false;
         for source in &mut self.sources {
@@ -252,19 +251,19 @@ impl Shortcuts {
         woken
     }
 
-    /// Forgets who has gone. To be called now and then.
-    pub(super) fn tend(&mut self) {
-        self.ways.retain(|_, way| way.is_worth_keeping());
-        let ways = &self.ways;
-        (self.registries).retain(|address, _| ways.keys().any(|(at, _)| at == address));
+    /// Removes rings of processes that have ended. Called periodically.
+    pub(super) fn maintain(&mut self) {
+        self.routes.retain(|_, route| route.is_worth_keeping());
+        let routes = &self.routes;
+        (self.registries).retain(|address, _| routes.keys().any(|(at, _)| at == address));
         self.sources.retain_mut(|source| {
-            !source.reader.is_over() && (source.reader.has_letters() || source.writer.is_alive())
+            !source.reader.is_over() && (source.reader.has_messages() || source.writer.is_alive())
         });
     }
 }
 
-impl Way {
-    /// A refusal is forgotten after a while: the owner may have changed his mind, or be another.
+impl Route {
+    /// A route without a ring is forgotten after a while, because the owner may enable shortcuts later.
     fn is_worth_keeping(&mut self) -> bool {
         self.age += 1;
         let Some(outlet) = &mut self.ring else {
@@ -290,32 +289,32 @@ impl Outlet {
         owner.is_some_and(|owner| owner.process == self.reader)
     }
 
-    fn send(&mut self, heading: &[u8], packets: &[u8], mailbox: &Mailbox) -> bool {
+    fn send(&mut self, header: &[u8], packets: &[u8], mailbox: &Mailbox) -> bool {
         if self.writer.state() != State::Open {
             return false;
         }
-        if !self.writer.write(heading, packets) && !self.reader.is_current() {
-            self.write_when_there_is_room(heading, packets);
+        if !self.writer.write(header, packets) && !self.reader.is_current() {
+            self.write_when_there_is_room(header, packets);
         }
         if self.writer.reader_sleeps() {
-            // Who can't be reached will be found dead, or wakes up by himself.
-            let _ = mailbox.bring(&self.mailbox, &[]);
+            // If this fails, the reader is dead, or wakes up by its own timer.
+            let _ = mailbox.send(&self.mailbox, &[]);
         }
-        // What does not fit is lost, as on any network: over the socket it would overtake the rest.
+        // A packet that does not fit is dropped: over the socket it would overtake the others.
         true
     }
 
-    /// Waits a little. Not for a reader in this process: he may be waiting for us.
-    fn write_when_there_is_room(&mut self, heading: &[u8], packets: &[u8]) {
-        for _ in 0..PATIENCE {
+    /// Waits briefly for room. Not for a reader in this process, which may wait for this thread.
+    fn write_when_there_is_room(&mut self, header: &[u8], packets: &[u8]) {
+        for _ in 0..MAX_FULL_RING_YIELDS {
             std::thread::yield_now();
-            if self.writer.state() != State::Open || self.writer.write(heading, packets) {
+            if self.writer.state() != State::Open || self.writer.write(header, packets) {
                 return;
             }
         }
     }
 
-    /// Whether the reader has not moved since the last time, although he could.
+    /// Whether the reader has not read since the last check, although there is something to read.
     fn is_stuck(&mut self) -> bool {
         let unread = self.writer.unread();
         let before = std::mem::replace(&mut self.unread, unread);
@@ -323,7 +322,7 @@ impl Outlet {
     }
 }
 
-/// Offers a ring to the owner of queue pairs, if it is a process of ours.
+/// Offers a ring to the owner of queue pairs, if it is a process of the same user.
 fn offer(us: Identity, owner: &Entry, registry: &Registry, mailbox: &Mailbox) -> Option<Outlet> {
     let (block, reader) = (owner.block, owner.process);
     if !reader.is_alive() {
@@ -332,7 +331,7 @@ fn offer(us: Identity, owner: &Entry, registry: &Registry, mailbox: &Mailbox) ->
     let writer = Writer::create()
         .inspect_err(|error| limits::tell_if_forbidden(Limit::MemoryFiles, error))
         .ok()?;
-    let offer = Offer {
+    let offer = RingOffer {
         from: us,
         descriptor: writer.file().as_raw_fd(),
     };
@@ -343,18 +342,18 @@ fn offer(us: Identity, owner: &Entry, registry: &Registry, mailbox: &Mailbox) ->
         mailbox: registry.mailbox(block),
         unread: None,
     };
-    mailbox.bring(&outlet.mailbox, &offer.print()).ok()?;
+    mailbox.send(&outlet.mailbox, &offer.encode()).ok()?;
     Some(outlet)
 }
 
-/// Opens the memory behind a descriptor of another process of ours.
-fn open(offer: &Offer) -> io::Result<Reader> {
+/// Opens the memory of a descriptor of another process of the same user.
+fn open(offer: &RingOffer) -> io::Result<Reader> {
     let pid = offer.from.pid;
     if !offer.from.is_alive() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let path = format!("/proc/{pid}/fd/{}", offer.descriptor);
-    // Anything else that lies there is not for us, and opening it may have consequences.
+    // Open nothing but a memory file: opening anything else may have side effects.
     if !fs::read_link(&path)?.starts_with("/memfd:roci-shortcut (deleted)") {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -368,8 +367,8 @@ mod tests {
     use crate::share::RuntimeDirectory;
     use crate::sys::shared_memory::SharedMemory;
 
-    fn offer_of(file: &File) -> Offer {
-        Offer {
+    fn offer_of(file: &File) -> RingOffer {
+        RingOffer {
             from: Identity::current(),
             descriptor: file.as_raw_fd(),
         }
@@ -423,36 +422,36 @@ mod tests {
         let offer = offer_of(writer.file());
         open(&offer).unwrap();
         let from = nobody();
-        open(&Offer { from, ..offer }).unwrap_err();
+        open(&RingOffer { from, ..offer }).unwrap_err();
         let other = SharedMemory::create_named(c"another", ring::LENGTH).unwrap();
         let refused = open(&offer_of(&other)).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]
-    fn no_more_ways_are_remembered_than_the_limit() {
-        let path = std::env::temp_dir().join(format!("roci-ways-{}", std::process::id()));
+    fn no_more_routes_are_remembered_than_the_limit() {
+        let path = std::env::temp_dir().join(format!("roci-routes-{}", std::process::id()));
         let directory = RuntimeDirectory::at(&path).unwrap();
         let address = IpAddr::from([127, 0, 0, 1]);
         let registry = Registry::new(&directory, address);
         let mailbox = Mailbox::open(path.join("mailbox")).unwrap();
         let mut shortcuts = shortcuts();
-        for number in (0x800..).step_by(0x800).take(MAX_WAYS + 1) {
+        for number in (0x800..).step_by(0x800).take(MAX_ROUTES + 1) {
             let to = (address, Qpn::new(number));
-            let sent = shortcuts.send(to, &[0; HEADING], b"packet", &registry, &mailbox);
+            let sent = shortcuts.send(to, &[0; HEADER_LENGTH], b"packet", &registry, &mailbox);
             assert!(!sent, "nobody has the number");
         }
-        assert_eq!(shortcuts.ways.len(), MAX_WAYS);
-        // What nobody has is asked for again after a while.
+        assert_eq!(shortcuts.routes.len(), MAX_ROUTES);
+        // Routes without an owner are looked up again after a while.
         for _ in 0..FORGET_AFTER {
-            shortcuts.tend();
+            shortcuts.maintain();
         }
-        assert!(shortcuts.ways.is_empty() && shortcuts.registries.is_empty());
+        assert!(shortcuts.routes.is_empty() && shortcuts.registries.is_empty());
         fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
-    fn a_way_is_for_the_process_that_has_the_numbers() {
+    fn a_route_is_for_the_process_that_has_the_numbers() {
         let outlet = outlet(Writer::create().unwrap(), Identity::current());
         let table = |entry| {
             let mut table = Table::EMPTY;
@@ -471,23 +470,23 @@ mod tests {
     }
 
     #[test]
-    fn a_way_whose_reader_has_gone_is_forgotten() {
-        let way = |reader| {
+    fn a_route_whose_reader_has_gone_is_forgotten() {
+        let route = |reader| {
             let mut writer = Writer::create().unwrap();
             let open = Reader::open(writer.file()).unwrap();
             assert!(writer.write(b"unread", &[]));
-            let way = Way {
+            let route = Route {
                 block: entry().block,
                 ring: Some(outlet(writer, reader)),
                 age: 0,
             };
-            (way, open)
+            (route, open)
         };
-        let (mut living, reader) = way(Identity::current());
+        let (mut living, reader) = route(Identity::current());
         assert!(living.is_worth_keeping() && living.is_worth_keeping());
         drop(reader);
         assert!(!living.is_worth_keeping(), "it is closed");
-        let (mut dead, _reader) = way(nobody());
+        let (mut dead, _reader) = route(nobody());
         assert!(dead.is_worth_keeping(), "it may have moved");
         assert!(!dead.is_worth_keeping(), "it has not");
     }
@@ -499,11 +498,11 @@ mod tests {
         shortcuts.accept(&offer_of(writer.file()));
         assert!(writer.write(b"last", &[]));
         drop(writer);
-        shortcuts.tend();
+        shortcuts.maintain();
         let mut read = Vec::new();
-        shortcuts.receive(|letter| read.push(letter.to_vec()));
+        shortcuts.receive(|message| read.push(message.to_vec()));
         assert_eq!(read, [b"last"]);
-        shortcuts.tend();
+        shortcuts.maintain();
         assert!(!shortcuts.has_sources(), "its writer has closed it");
     }
 
@@ -512,30 +511,30 @@ mod tests {
         let mut shortcuts = shortcuts();
         let writer = Writer::create().unwrap();
         shortcuts.accept(&offer_of(writer.file()));
-        shortcuts.tend();
+        shortcuts.maintain();
         assert!(shortcuts.has_sources());
         shortcuts.sources[0].writer = nobody();
-        shortcuts.tend();
+        shortcuts.maintain();
         assert!(!shortcuts.has_sources());
         assert_eq!(writer.state(), State::Closed);
     }
 
     #[test]
-    fn a_ring_with_nonsense_in_it_is_closed() {
+    fn an_invalid_ring_is_closed() {
         let mut shortcuts = shortcuts();
         let mut writer = Writer::create().unwrap();
         shortcuts.accept(&offer_of(writer.file()));
         assert!(
-            writer.write(&vec![7; MAX_LETTER + 1], &[]),
-            "longer than any letter"
+            writer.write(&vec![7; MAX_MESSAGE + 1], &[]),
+            "longer than any message"
         );
-        shortcuts.receive(|_| panic!("no letter"));
+        shortcuts.receive(|_| panic!("no message"));
         assert!(!shortcuts.has_sources());
         assert_eq!(writer.state(), State::Closed);
     }
 
     #[test]
-    fn the_way_to_an_owner_replaces_those_to_parts_of_its_numbers() {
+    fn the_route_to_an_owner_replaces_those_to_parts_of_its_numbers() {
         let path = std::env::temp_dir().join(format!("roci-parts-{}", std::process::id()));
         let directory = RuntimeDirectory::at(&path).unwrap();
         let address = IpAddr::from([127, 0, 0, 1]);
@@ -544,8 +543,8 @@ mod tests {
         let mut shortcuts = shortcuts();
         let mut send = |number| {
             let to = (address, Qpn::new(number));
-            shortcuts.send(to, &[0; HEADING], b"packet", &registry, &mailbox);
-            shortcuts.ways.len()
+            shortcuts.send(to, &[0; HEADER_LENGTH], b"packet", &registry, &mailbox);
+            shortcuts.routes.len()
         };
         assert_eq!(send(0x1800), 1, "nobody has it");
         let mut table = Table::EMPTY;

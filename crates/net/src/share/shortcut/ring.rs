@@ -1,10 +1,10 @@
-//! Letters from one process to another through memory that both have.
+//! A ring of messages from one process to another, in shared memory.
 //!
-//! One writes, one reads. A letter is a length and its bytes, in one piece and padded to a cache
-//! line; one that does not fit before the end of the ring begins at its start. `tail` counts the bytes
+//! There is one writer and one reader. A message is a length and its bytes, contiguous and padded to a
+//! cache line. One that does not fit before the end of the ring starts at its beginning. `tail` counts the bytes
 //! that were ever written, `head` those that were read.
 //!
-//! The reader believes nothing: whoever writes nonsense only loses his letters.
+//! The reader validates everything. A writer that writes invalid data only loses its messages.
 
 use std::fs::File;
 use std::io;
@@ -12,44 +12,44 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::sys::shared_memory::SharedMemory;
 
-/// How much fits: the windows of several queue pairs.
+/// The capacity in bytes: the windows of several queue pairs.
 const CAPACITY: u64 = 8 << 20;
 
-/// While the reader keeps up, no more than this is used, so that it stays in the processors' caches.
-const WARM: u64 = 256 << 10;
+/// While the reader keeps up, only this many bytes are used, so that they stay in the CPU caches.
+const CACHED_CAPACITY: u64 = 256 << 10;
 
-/// Where the letters begin; before that are the words.
-const LETTERS: usize = 4096;
+/// The offset of the messages. The control words are before them.
+const DATA_OFFSET: usize = 4096;
 
-/// How long the memory of a ring is.
-pub(super) const LENGTH: usize = LETTERS + CAPACITY as usize;
+/// The length of a ring's memory in bytes.
+pub(super) const LENGTH: usize = DATA_OFFSET + CAPACITY as usize;
 
-/// Letters begin at multiples of this.
+/// The alignment of messages: a cache line.
 const LINE: u64 = 64;
 
-/// In the place of a length: the next letter is at the start of the ring.
-const AT_THE_START: u64 = u64::MAX;
+/// Instead of a length: the next message is at the start of the ring.
+const WRAP_MARKER: u64 = u64::MAX;
 
-/// Each in a cache line of its own.
+/// The offsets of the control words, each in its own cache line.
 const TAIL: usize = 0;
 const HEAD: usize = 128;
 const ASLEEP: usize = 256;
 const STATE: usize = 384;
 
-/// What has become of a ring.
+/// The state of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// The reader has not taken it yet.
+    /// The reader has not opened it yet.
     Offered,
-    /// Letters may be written.
+    /// Messages may be written.
     Open,
-    /// One of the two has gone.
+    /// The reader or the writer has closed it.
     Closed,
 }
 
-/// What is in the memory cannot have been written by our kind.
+/// The memory contains invalid data.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Nonsense;
+pub(super) struct InvalidRing;
 
 #[derive(Debug)]
 struct Ring(SharedMemory);
@@ -80,18 +80,18 @@ impl Ring {
     }
 }
 
-/// The end that letters are written to.
+/// The writing side of a ring.
 #[derive(Debug)]
 pub(super) struct Writer {
     ring: Ring,
     file: File,
     tail: u64,
-    /// How far the reader was when we last looked.
+    /// The last known position of the reader.
     head: u64,
 }
 
 impl Writer {
-    /// A new ring.
+    /// Creates a ring.
     pub(super) fn create() -> io::Result<Self> {
         let (memory, file) = SharedMemory::create(LENGTH)?;
         Ok(Self {
@@ -110,39 +110,40 @@ impl Writer {
         self.ring.state()
     }
 
-    /// How far the reader is, unless he has read everything.
+    /// The reader's position; `None` if everything is read.
     pub(super) fn unread(&self) -> Option<u64> {
         let head = self.ring.head().load(Ordering::Acquire);
         (head != self.tail).then_some(head)
     }
 
-    /// Writes a letter in two parts; whether it fitted.
-    pub(super) fn write(&mut self, heading: &[u8], body: &[u8]) -> bool {
-        let length = heading.len() + body.len();
+    /// Writes a message in two parts. Returns whether there was room.
+    pub(super) fn write(&mut self, header: &[u8], body: &[u8]) -> bool {
+        let length = header.len() + body.len();
         let needed = occupied(length as u64);
-        let skipped = self.to_be_skipped(needed);
+        let skipped = self.bytes_to_skip(needed);
         if !self.has_room(skipped + needed) {
             return false;
         }
         if skipped > 0 {
-            self.write_length(AT_THE_START);
+            self.write_length(WRAP_MARKER);
             self.tail += skipped;
         }
         self.write_length(length as u64);
-        let at = place(self.tail) + size_of::<u64>();
-        self.ring.0.write(at, heading);
-        self.ring.0.write(at + heading.len(), body);
+        let at = offset_of(self.tail) + size_of::<u64>();
+        self.ring.0.write(at, header);
+        self.ring.0.write(at + header.len(), body);
         self.tail += needed;
         self.ring.tail().store(self.tail, Ordering::Release);
         true
     }
 
-    /// How much to leave out, to begin at the start again: because a letter does not fit before the end,
-    /// or because everything is read.
-    fn to_be_skipped(&self, needed: u64) -> u64 {
+    /// How many bytes to skip to continue at the start, because a message does not fit before the end or
+    /// because everything is read.
+    fn bytes_to_skip(&self, needed: u64) -> u64 {
         let used = self.tail % CAPACITY;
         let to_the_end = CAPACITY - used;
-        let from_the_start = needed > to_the_end || used >= WARM && self.unread().is_none();
+        let from_the_start =
+            needed > to_the_end || used >= CACHED_CAPACITY && self.unread().is_none();
         if from_the_start { to_the_end } else { 0 }
     }
 
@@ -151,7 +152,7 @@ impl Writer {
             return true;
         }
         let head = self.ring.head().load(Ordering::Acquire);
-        // A reader who claims to have read what was never written gets nothing more.
+        // A reader position beyond the writer's is invalid: write nothing more.
         if head > self.tail || head < self.head {
             self.ring.set_state(State::Closed);
             return false;
@@ -161,13 +162,13 @@ impl Writer {
     }
 
     fn write_length(&self, length: u64) {
-        let word = self.ring.0.word(place(self.tail));
+        let word = self.ring.0.word(offset_of(self.tail));
         word.store(length, Ordering::Relaxed);
     }
 
-    /// Whether the reader sleeps and must be woken. He is told only once.
+    /// Whether the reader sleeps and must be woken. True once per sleep.
     pub(super) fn reader_sleeps(&self) -> bool {
-        // Between our tail and his sleep: one of us sees the other.
+        // The fence orders the tail before the flag, so that one side always sees the other's write.
         fence(Ordering::SeqCst);
         let asleep = self.ring.asleep();
         asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::AcqRel) != 0
@@ -180,19 +181,19 @@ impl Drop for Writer {
     }
 }
 
-/// The end that letters are read from.
+/// The reading side of a ring.
 #[derive(Debug)]
 pub(super) struct Reader {
     ring: Ring,
     head: u64,
-    /// How far the writer was when we last looked.
+    /// The last known position of the writer.
     tail: u64,
-    /// Whether we have said that we sleep.
+    /// Whether the sleep flag is set.
     sleeps: bool,
 }
 
 impl Reader {
-    /// The ring that a writer has made.
+    /// Opens a ring that a writer has created.
     pub(super) fn open(file: &File) -> io::Result<Self> {
         let ring = Ring(SharedMemory::open(file, LENGTH)?);
         ring.set_state(State::Open);
@@ -206,16 +207,16 @@ impl Reader {
 
     /// Whether there is something to read.
     #[inline]
-    pub(super) fn has_letters(&mut self) -> bool {
+    pub(super) fn has_messages(&mut self) -> bool {
         if self.tail == self.head {
             self.tail = self.ring.tail().load(Ordering::Acquire);
         }
         self.tail != self.head
     }
 
-    /// Whether nothing more will come.
+    /// Whether the writer has closed it and everything is read.
     pub(super) fn is_over(&mut self) -> bool {
-        self.ring.state() == State::Closed && !self.has_letters()
+        self.ring.state() == State::Closed && !self.has_messages()
     }
 
     /// Whether nothing was ever read.
@@ -223,51 +224,55 @@ impl Reader {
         self.head == 0
     }
 
-    /// Copies the next letter into a buffer; its length.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Nonsense> {
-        if !self.has_letters() {
+    /// Copies the next message into a buffer. Returns its length.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, InvalidRing> {
+        if !self.has_messages() {
             return Ok(None);
         }
         let mut length = self.next_length()?;
-        if length == AT_THE_START {
+        if length == WRAP_MARKER {
             self.head += CAPACITY - self.head % CAPACITY;
             length = self.next_length()?;
         }
         let to_the_end = CAPACITY - self.head % CAPACITY;
-        let end = self.head.checked_add(occupied(length)).ok_or(Nonsense)?;
+        let end = self.head.checked_add(occupied(length)).ok_or(InvalidRing)?;
         if length > buffer.len() as u64 || occupied(length) > to_the_end || end > self.tail {
-            return Err(Nonsense);
+            return Err(InvalidRing);
         }
-        let at = place(self.head) + size_of::<u64>();
+        let at = offset_of(self.head) + size_of::<u64>();
         self.ring.0.read(at, &mut buffer[..length as usize]);
         self.head = end;
         self.ring.head().store(end, Ordering::Release);
         Ok(Some(length as usize))
     }
 
-    fn next_length(&self) -> Result<u64, Nonsense> {
+    fn next_length(&self) -> Result<u64, InvalidRing> {
         let unread = self.tail.wrapping_sub(self.head);
         if unread == 0 || unread > CAPACITY {
-            return Err(Nonsense);
+            return Err(InvalidRing);
         }
-        let length = self.ring.0.word(place(self.head)).load(Ordering::Relaxed);
+        let length = self
+            .ring
+            .0
+            .word(offset_of(self.head))
+            .load(Ordering::Relaxed);
         match length {
-            AT_THE_START => Ok(length),
-            _ if length > CAPACITY => Err(Nonsense),
+            WRAP_MARKER => Ok(length),
+            _ if length > CAPACITY => Err(InvalidRing),
             _ => Ok(length),
         }
     }
 
-    /// Tells the writer to wake us; whether there is something to read after all.
+    /// Tells the writer to wake this reader. Returns whether there is already something to read.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         self.sleeps = true;
         self.ring.asleep().store(1, Ordering::Relaxed);
         // As in `reader_sleeps`.
         fence(Ordering::SeqCst);
-        self.has_letters()
+        self.has_messages()
     }
 
-    /// Whether the writer has woken us since we prepared to sleep; true once.
+    /// Whether the writer has woken this reader since it prepared to sleep; true once.
     pub(super) fn was_woken(&mut self) -> bool {
         let woken = self.sleeps && self.ring.asleep().load(Ordering::Relaxed) == 0;
         if woken {
@@ -283,13 +288,13 @@ impl Drop for Reader {
     }
 }
 
-/// How much of the ring a letter takes, its length included.
+/// How many bytes of the ring a message takes, including its length.
 const fn occupied(length: u64) -> u64 {
     (length.saturating_add(size_of::<u64>() as u64)).next_multiple_of(LINE)
 }
 
-const fn place(count: u64) -> usize {
-    LETTERS + (count % CAPACITY) as usize
+const fn offset_of(count: u64) -> usize {
+    DATA_OFFSET + (count % CAPACITY) as usize
 }
 
 #[cfg(test)]
@@ -305,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_come_whole_and_in_order_round_and_round() {
+    fn messages_arrive_complete_and_in_order_across_the_wrap() {
         let (mut writer, mut reader) = pair();
         let mut buffer = vec![0; 1 << 16];
         let body: Vec<u8> = (0..60_000_u32).map(|it| it as u8).collect();
@@ -322,19 +327,19 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_takes_nothing_until_something_is_read() {
+    fn a_full_ring_accepts_nothing_until_a_message_is_read() {
         let (mut writer, mut reader) = pair();
-        let letter = [7; 65_000];
+        let message = [7; 65_000];
         let mut written = 0_u64;
-        while writer.write(&[], &letter) {
+        while writer.write(&[], &message) {
             written += 1;
         }
-        assert_eq!(written, CAPACITY / occupied(letter.len() as u64));
+        assert_eq!(written, CAPACITY / occupied(message.len() as u64));
         let mut buffer = vec![0; 1 << 16];
-        assert_eq!(reader.read(&mut buffer), Ok(Some(letter.len())));
+        assert_eq!(reader.read(&mut buffer), Ok(Some(message.len())));
         // The first place is free, but the end of the ring lies before it.
-        assert!(writer.write(&[], &letter));
-        assert!(!writer.write(&[], &letter));
+        assert!(writer.write(&[], &message));
+        assert!(!writer.write(&[], &message));
         let mut read = 0;
         while reader.read(&mut buffer).unwrap().is_some() {
             read += 1;
@@ -343,29 +348,29 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_who_keeps_up_sees_only_the_first_part() {
+    fn a_ring_that_is_read_promptly_uses_only_its_first_part() {
         let (mut writer, mut reader) = pair();
         let mut buffer = vec![0; 1 << 16];
         for _ in 0..1000 {
             assert!(writer.write(&[], &[7; 60_000]));
             reader.read(&mut buffer).unwrap().unwrap();
-            assert!(reader.head % CAPACITY < WARM + (1 << 16));
+            assert!(reader.head % CAPACITY < CACHED_CAPACITY + (1 << 16));
         }
     }
 
     #[test]
-    fn who_sleeps_is_woken_once() {
+    fn a_sleeping_reader_is_woken_once() {
         let (mut writer, mut reader) = pair();
         assert!(!writer.reader_sleeps() && !reader.was_woken());
         assert!(!reader.prepare_sleep());
         assert!(writer.write(b"wake up", &[]));
         assert!(writer.reader_sleeps() && !writer.reader_sleeps());
         assert!(reader.was_woken() && !reader.was_woken());
-        assert!(reader.prepare_sleep(), "there is a letter");
+        assert!(reader.prepare_sleep(), "there is a message");
     }
 
     #[test]
-    fn who_leaves_closes() {
+    fn dropping_either_side_closes_the_ring() {
         let (writer, mut reader) = pair();
         assert!(!reader.is_over());
         drop(writer);
@@ -377,19 +382,19 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_seen_through() {
-        let lie = |offset: usize, value: u64| {
+    fn invalid_positions_and_lengths_are_detected() {
+        let read_with = |offset: usize, value: u64| {
             let (mut writer, mut reader) = pair();
             assert!(writer.write(b"truth", &[]));
             writer.ring.0.word(offset).store(value, Ordering::Release);
             reader.read(&mut [0; 1024])
         };
-        assert_eq!(lie(TAIL, 64), Ok(Some(5)));
+        assert_eq!(read_with(TAIL, 64), Ok(Some(5)));
         for tail in [1, 63, CAPACITY + 64, u64::MAX] {
-            assert_eq!(lie(TAIL, tail), Err(Nonsense), "{tail}");
+            assert_eq!(read_with(TAIL, tail), Err(InvalidRing), "{tail}");
         }
-        for length in [57, 1025, CAPACITY, CAPACITY + 1, u64::MAX - 1, AT_THE_START] {
-            assert_eq!(lie(LETTERS, length), Err(Nonsense), "{length}");
+        for length in [57, 1025, CAPACITY, CAPACITY + 1, u64::MAX - 1, WRAP_MARKER] {
+            assert_eq!(read_with(DATA_OFFSET, length), Err(InvalidRing), "{length}");
         }
         let (mut writer, _reader) = pair();
         writer.ring.head().store(1 << 40, Ordering::Release);
@@ -398,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_that_reaches_over_the_end_is_nonsense() {
+    fn a_message_across_the_end_of_the_ring_is_invalid() {
         const NEAR_THE_END: u64 = CAPACITY - LINE;
         let (mut writer, mut reader) = pair();
         (reader.head, reader.tail, writer.tail) = (NEAR_THE_END, NEAR_THE_END, NEAR_THE_END);
@@ -407,6 +412,6 @@ mod tests {
             .ring
             .tail()
             .store(CAPACITY + 4 * LINE, Ordering::Release);
-        assert_eq!(reader.read(&mut [0; 1024]), Err(Nonsense));
+        assert_eq!(reader.read(&mut [0; 1024]), Err(InvalidRing));
     }
 }
