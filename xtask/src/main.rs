@@ -18,6 +18,7 @@ mod plan;
 mod programs;
 mod recipes;
 mod registry;
+mod rules;
 mod steps;
 mod storm;
 mod style;
@@ -106,6 +107,8 @@ enum Task {
     /// Run UCX, libfabric, MPI, fio and other users of RDMA, unmodified, and write docs/ecosystem.md
     #[command(after_help = "Packages are installed and namespaces made as root.")]
     Ecosystem(ecosystem::Options),
+    /// Write docs/rules.md: which rule of the specification is obeyed and tested where
+    Rules,
     /// Run the recipes of docs/ci.md as they stand there, each in a fresh system
     #[command(after_help = "Only root can make one. Packages are fetched from the distribution.")]
     Recipes(recipes::Options),
@@ -145,6 +148,7 @@ fn main() -> ExitCode {
         Task::Conformance { name } => return done(conformance::write(workspace_root(), &name)),
         Task::Ecosystem(options) => return done(ecosystem::write(workspace_root(), &options)),
         Task::Recipes(options) => return done(recipes::run(workspace_root(), &options)),
+        Task::Rules => return done(rules::write(workspace_root())),
         Task::Storm(options) => return done(storm::run(workspace_root(), &options)),
         Task::Programs { name } => return done(programs::write(workspace_root(), &name)),
     };

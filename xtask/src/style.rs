@@ -64,7 +64,8 @@ fn findings_below(root: &Path) -> io::Result<Vec<Finding>> {
     Ok(findings)
 }
 
-fn sources(root: &Path) -> io::Result<Vec<PathBuf>> {
+/// The sources of the project, sorted.
+pub(crate) fn sources(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders: Vec<_> = SOURCE_FOLDERS.iter().map(|name| root.join(name)).collect();
     folders.retain(|folder| folder.is_dir());

@@ -95,6 +95,7 @@
 //!   names are bounded.
 //! - A request is rejected if its addresses differ from those of its packet. A message is dropped if
 //!   its source is not the peer's address. A peer's GUID is valid only together with its address.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod attributes;

@@ -3,6 +3,7 @@
 //! [`Device`] is a complete RoCEv2 device without sockets or a clock. The caller passes received
 //! datagrams and the time, and polls for packets to send and for the next deadline. So the same
 //! code runs over real UDP and in a simulator where one seed decides everything.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod transmit;
 

@@ -150,7 +150,7 @@
 //! [`MemoryRegion::read`] and [`write`](MemoryRegion::write) copy. [`MemoryRegion::lend`] gives a slice for a
 //! while in which the device can't reach the memory. [`ProtectionDomain::register_owned`] registers a
 //! `Vec<u8>` or other memory of yours and gives it back.
-
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 

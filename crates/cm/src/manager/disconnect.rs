@@ -140,7 +140,7 @@ impl Manager {
         self.enter_timewait(now, id);
     }
 
-    /// FinalAnswers a DREQ for an unknown connection, so that the peer does not wait for a timeout.
+    /// IBA 12.9.8.2: a DREQ for an unknown connection is answered, so that the peer does not wait for a timeout.
     fn answer_unknown_dreq(
         &mut self,
         arrival: Arrival,

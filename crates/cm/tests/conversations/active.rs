@@ -297,6 +297,7 @@ fn reject_reports_its_reason() {
 /// How long a requester waits before it sends a request again after a REJ "stale connection".
 const STALE_RETRY: u64 = 100;
 
+// IBA 12.9.8.3.1
 #[test]
 fn stale_request_is_sent_again_with_another_communication_id() {
     let mut conversation = Conversation::new();

@@ -136,6 +136,7 @@ fn crossed_dreqs_are_both_answered() {
     assert_eq!(conversation.events(), [EventKind::TimewaitExit]);
 }
 
+// IBA 12.9.8.2
 #[test]
 fn dreq_for_an_unknown_connection_is_answered() {
     let mut conversation = Conversation::new();

@@ -383,6 +383,7 @@ fn full_backlog_drops_requests_without_an_answer() {
     conversation.child_id();
 }
 
+// IBA 12.9.8.3.1
 #[test]
 fn request_of_a_connected_queue_pair_is_rejected_as_stale() {
     let mut conversation = Conversation::new();
