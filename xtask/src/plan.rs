@@ -54,7 +54,20 @@ const FUZZ_PROMISE: &str = "hostile bytes do no harm";
 
 /// The steps themselves; the error says what of the project could not be read.
 pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
-    Ok(vec![
+    let mut steps = source_steps(root, pace);
+    steps.extend(program_steps(pace));
+    steps.push(Step::new("fuzz", FUZZ_PROMISE, short_fuzzing(root, pace)?));
+    steps.push(Step::new(
+        "miri",
+        "Miri sees no undefined behaviour",
+        miri(root, pace),
+    ));
+    Ok(steps)
+}
+
+/// The source code and its own tests.
+fn source_steps(root: &Path, pace: Pace) -> Vec<Step> {
+    vec![
         Step::new(
             "style",
             "files and functions are short, unsafe code stays in its rooms",
@@ -106,6 +119,12 @@ pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
             "the page of `roci explain` opens, filters and shows what was clicked",
             if_there_is_time(pace, browser::missing, browser::check),
         ),
+    ]
+}
+
+/// Real programs, networks and systems.
+fn program_steps(pace: Pace) -> Vec<Step> {
+    vec![
         Step::new(
             "programs",
             "other people's RDMA programs run unmodified",
@@ -141,9 +160,7 @@ pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
             "the recipes for build machines work, and so does the package",
             if_there_is_time(pace, recipes::missing, recipes::check),
         ),
-        Step::new("fuzz", FUZZ_PROMISE, short_fuzzing(root, pace)?),
-        Step::new("miri", "Miri sees no undefined behaviour", miri(root, pace)),
-    ])
+    ]
 }
 
 /// What `cargo xtask fuzz` runs; the error says what is missing.
