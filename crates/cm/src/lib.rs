@@ -111,6 +111,7 @@ mod manager;
 mod parameters;
 mod random;
 mod routing;
+#[cfg_attr(not(feature = "sabotage"), allow(dead_code, unreachable_pub))]
 mod sabotage;
 mod tables;
 mod timing;
@@ -131,6 +132,7 @@ pub use id::{Id, Phase, QueuePairType, Route, State};
 pub use manager::{Arrival, Manager, TableSizes, Transmit};
 pub use parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
 pub use routing::{Recipient, owner_of};
+#[cfg(feature = "sabotage")]
 pub use sabotage::Bug;
 
 /// Compiles and runs the example of the front page in the registry.

@@ -17,6 +17,7 @@ mod memory;
 mod queue_pair;
 mod random;
 mod receive;
+#[cfg_attr(not(feature = "sabotage"), allow(dead_code, unreachable_pub))]
 mod sabotage;
 mod shared;
 mod table;
@@ -42,6 +43,7 @@ pub use queue_pair::{
     WindowLimits,
 };
 pub use receive::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
+#[cfg(feature = "sabotage")]
 pub use sabotage::Bug;
 pub use table::Id;
 pub use transmit::{BatchLimits, Transmit};
