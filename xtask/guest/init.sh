@@ -40,7 +40,7 @@ watch_icrc() {
 
 take_commands_from_serial_ports() {
     for port in /dev/vport0p*; do
-        seat "${port#/dev/vport0p}" 0<> "$port" 1>&0 &
+        command-loop "${port#/dev/vport0p}" 0<> "$port" 1>&0 &
     done
 }
 
@@ -49,7 +49,7 @@ take_commands_from_network() {
     ip link set vec1 up
     ip addr add "$control" dev vec1
     for number in 1 2 3; do
-        nc -l -p 700$number -e /usr/bin/seat $number &
+        nc -l -p 700$number -e /usr/bin/command-loop $number &
     done
 }
 

@@ -75,8 +75,8 @@ fn banned_paths(bans: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The bans that clippy did not object to. The path alone is not enough to look for: clippy also
-/// quotes it when it says that it does not know it.
+/// The bans that clippy did not object to. The path alone is not enough to look for: clippy also quotes it in
+/// the warning that it is unknown.
 fn unmentioned<'a>(paths: &[&'a str], told: &str) -> Vec<&'a str> {
     let is_told = |path: &str| {
         ["method", "type"]
@@ -90,7 +90,7 @@ fn unmentioned<'a>(paths: &[&'a str], told: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Everything clippy says about the crate full of offences.
+/// The output of clippy for the crate of offences.
 fn what_clippy_tells(root: &Path, bans: &str) -> io::Result<String> {
     let scratch = scratch_folder()?;
     fs::create_dir_all(scratch.join("src"))?;

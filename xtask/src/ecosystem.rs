@@ -15,7 +15,7 @@ use std::time::Instant;
 use clap::Args;
 
 use crate::debian::{self, Package};
-use crate::programs::network::{CABLE, Family, Laboratory, Network};
+use crate::programs::network::{CABLE, Family, Network, TestNetworks};
 use crate::programs::report::Outcome;
 use crate::programs::session::{Session, Tools};
 use crate::programs::{self, Scratch, judge};
@@ -150,10 +150,10 @@ fn run(root: &Path, wanted: impl Fn(&Entry) -> bool) -> Result<Results, String> 
         scripts: folder,
         scratch: scratch.0.clone(),
     };
-    let laboratory = Laboratory::with_namespaces(0)?;
-    let mut networks = laboratory.networks.iter();
+    let test_networks = TestNetworks::with_namespaces(0)?;
+    let mut networks = test_networks.networks.iter();
     let network = networks.find(|network| network.name == CABLE);
-    let network = network.expect("a laboratory with namespaces has a cable");
+    let network = network.expect("test networks with namespaces have a cable");
     let mut results = run_entries(&tools, entries, network)?;
     for it in left_out {
         let (row, why) = (&it.entry.row, it.why);

@@ -9,7 +9,7 @@ use crate::command::CommandLine;
 /// What takes longer than this hangs: inputs are a few kilobytes.
 const HANGS_AFTER_SECONDS: u32 = 30;
 
-/// What to tell whoever lacks the tool; nothing if it is there.
+/// The message if the tool is missing; `None` if it is installed.
 pub(crate) fn missing(root: &Path) -> Option<String> {
     let install = "rustup toolchain install nightly && cargo install cargo-fuzz";
     let present = CommandLine::cargo("+nightly fuzz --version").works(root);

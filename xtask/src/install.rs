@@ -49,7 +49,7 @@ pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
 pub(crate) fn copy_everything(built: &Path, prefix: &Path) -> io::Result<()> {
     let libraries = prefix.join("lib/rocinante");
     let command = prefix.join("bin/roci");
-    place(
+    install_file(
         &built.join("librocinante_c.so"),
         &libraries.join(LIBRARY),
         0o644,
@@ -58,8 +58,8 @@ pub(crate) fn copy_everything(built: &Path, prefix: &Path) -> io::Result<()> {
         link(LIBRARY, &libraries.join(name))?;
     }
     let shim = "librocinante_preload.so";
-    place(&built.join(shim), &libraries.join(shim), 0o644)?;
-    place(&built.join("roci"), &command, 0o755)?;
+    install_file(&built.join(shim), &libraries.join(shim), 0o644)?;
+    install_file(&built.join("roci"), &command, 0o755)?;
     for (shell, path) in COMPLETIONS {
         let script = Command::new(&command)
             .args(["completions", shell])
@@ -80,7 +80,7 @@ fn write_manual(command: &Path, folder: &Path) -> io::Result<()> {
 }
 
 /// Replaces a file as a whole: programs that have the old one open keep it.
-fn place(from: &Path, to: &Path, mode: u32) -> io::Result<()> {
+fn install_file(from: &Path, to: &Path, mode: u32) -> io::Result<()> {
     write(to, &fs::read(from)?)?;
     fs::set_permissions(to, fs::Permissions::from_mode(mode))
 }

@@ -8,11 +8,11 @@ mod browser;
 mod command;
 mod conformance;
 mod debian;
-mod door;
 mod ecosystem;
 mod fuzz;
 mod install;
 mod interop;
+mod library_overhead;
 mod package;
 mod plan;
 mod programs;
@@ -138,7 +138,7 @@ fn main() -> ExitCode {
             backend,
             ..
         } => return done(interop::race(workspace_root(), backend)),
-        Task::Bench { arguments, .. } => Ok(vec![bench(&arguments), door()]),
+        Task::Bench { arguments, .. } => Ok(vec![bench(&arguments), library_overhead()]),
         Task::Fuzz { target, seconds } => {
             plan::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])
         }
@@ -198,12 +198,16 @@ fn bench(arguments: &[String]) -> Step {
     )
 }
 
-fn door() -> Step {
-    let work = match door::missing() {
-        None => Work::Check(door::measure),
+fn library_overhead() -> Step {
+    let work = match library_overhead::missing() {
+        None => Work::Check(library_overhead::measure),
         Some(missing) => Work::LeftOut(missing),
     };
-    Step::new("door", "what the C libraries cost", work)
+    Step::new(
+        "library-overhead",
+        "the overhead of the C libraries, with perftest",
+        work,
+    )
 }
 
 /// Commands run here whatever directory they were called from, and findings name paths from here.

@@ -43,21 +43,21 @@ pub(crate) struct Options {
 /// Builds everything for release, and the package of it.
 pub(crate) fn package(root: &Path, options: &Options) -> Result<(), String> {
     let built = install::build(root)?;
-    let place = built.with_file_name(FOLDER);
-    let package = make(root, &built, &place, "xz", options.suite)?;
+    let folder = built.with_file_name(FOLDER);
+    let package = make(root, &built, &folder, "xz", options.suite)?;
     println!("the package is {}", package.display());
     Ok(())
 }
 
-/// The package of what was built in that folder, made below the place.
+/// The package of what was built in that folder, made below `folder`.
 pub(crate) fn make(
     root: &Path,
     built: &Path,
-    place: &Path,
+    folder: &Path,
     compression: &str,
     suite: Option<Suite>,
 ) -> Result<PathBuf, String> {
-    let tree = place.join("tree");
+    let tree = folder.join("tree");
     fill(root, built, &tree, suite)
         .map_err(|error| format!("{} can't be filled: {error}", tree.display()))?;
     strip(&tree)?;
@@ -68,7 +68,7 @@ pub(crate) fn make(
         .and_then(|()| fs::write(folder.join("control"), control))
         .map_err(|error| format!("{} can't be written: {error}", folder.display()))?;
     let version = version(suite);
-    let package = place.join(format!("rocinante_{version}_{}.deb", architecture.trim()));
+    let package = folder.join(format!("rocinante_{version}_{}.deb", architecture.trim()));
     call(
         Command::new("dpkg-deb")
             .args(["--root-owner-group", "-Z", compression, "--build"])
@@ -288,8 +288,8 @@ mod tests {
             return println!("left out: needs lintian");
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let place = built.join("lintian");
-        let package = make(&root, built, &place, "gzip", None).expect("a package can be made");
+        let folder = built.join("lintian");
+        let package = make(&root, built, &folder, "gzip", None).expect("a package can be made");
         call(
             Command::new("lintian")
                 .args(["--fail-on", "error"])

@@ -1,4 +1,4 @@
-//! What `cargo xtask test` runs, cheapest first: a slip is told within seconds.
+//! What `cargo xtask test` runs, cheapest first, so that a small mistake is found within seconds.
 
 use std::path::Path;
 
@@ -263,8 +263,8 @@ fn miri(root: &Path, pace: Pace) -> Work {
 }
 
 fn miri_test(what: &str) -> CommandLine {
-    // Miri keeps environment and files from the program: proptest is told what it needs to know
-    // through Miri, and must not look for a file with earlier failures.
+    // Miri isolates the program from environment and files: proptest is configured through Miri, and must not
+    // look for a file with earlier failures.
     let settings = [
         format!("PROPTEST_CASES={MIRI_CASES}"),
         "PROPTEST_DISABLE_FAILURE_PERSISTENCE=true".to_owned(),

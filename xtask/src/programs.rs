@@ -17,13 +17,13 @@ use std::time::Instant;
 use crate::command::CommandLine;
 use crate::debian;
 use list::Row;
-use network::Laboratory;
+use network::TestNetworks;
 use report::{COLUMNS, Line, Outcome};
 use session::{Session, Tools};
 
 pub(crate) use packages::{install, missing};
 
-/// What is built before anything runs.
+/// The build before the measurements.
 const BUILD: &str = "build -p roci -p capi -p preload";
 
 /// The table in the docs.
@@ -140,17 +140,17 @@ type Found = (Vec<[Outcome; COLUMNS.len()]>, Vec<String>);
 
 /// Each worker has networks of its own, so that runs can't disturb each other.
 fn run_rows(tools: &Tools, rows: &[Row]) -> Result<Found, String> {
-    let laboratories = laboratories()?;
+    let all_test_networks = all_test_networks()?;
     let next = AtomicUsize::new(0);
     let empty = vec![[Outcome::NoRun; COLUMNS.len()]; rows.len()];
     let found = Mutex::new((empty, Vec::new()));
     thread::scope(|scope| {
-        for laboratory in &laboratories {
+        for test_networks in &all_test_networks {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(row) = rows.get(number) else { break };
-                    let (outcomes, failures) = run_row(tools, row, number, laboratory);
+                    let (outcomes, failures) = run_row(tools, row, number, test_networks);
                     let mut found = found.lock().expect("no worker panics while it reports");
                     found.0[number] = outcomes;
                     found.1.extend(failures);
@@ -163,14 +163,14 @@ fn run_rows(tools: &Tools, rows: &[Row]) -> Result<Found, String> {
         .expect("no worker panics while it reports"))
 }
 
-fn laboratories() -> Result<Vec<Laboratory>, String> {
+fn all_test_networks() -> Result<Vec<TestNetworks>, String> {
     if !debian::are_we_root() {
         println!("left out: network namespaces, which only root can make");
-        return Ok(vec![Laboratory::without_namespaces()]);
+        return Ok(vec![TestNetworks::without_namespaces()]);
     }
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let workers = 0..(cores / 2).clamp(1, MAX_WORKERS);
-    workers.map(Laboratory::with_namespaces).collect()
+    workers.map(TestNetworks::with_namespaces).collect()
 }
 
 /// Runs one row over everything it can use.
@@ -178,14 +178,14 @@ fn run_row(
     tools: &Tools,
     row: &Row,
     number: usize,
-    laboratory: &Laboratory,
+    test_networks: &TestNetworks,
 ) -> ([Outcome; COLUMNS.len()], Vec<String>) {
     let mut failures = Vec::new();
     let outcomes = COLUMNS.map(|(name, family, title)| {
         if !row.families.contains(&family) || (row.is_alone() && name != network::LOOPBACK) {
             return Outcome::NoRun;
         }
-        let mut networks = laboratory.networks.iter();
+        let mut networks = test_networks.networks.iter();
         let Some(network) = networks.find(|network| network.name == name) else {
             return Outcome::LeftOut;
         };
@@ -207,7 +207,7 @@ fn run_row(
     (outcomes, failures)
 }
 
-/// What a result means, and what is to be said about it if it is not what must be.
+/// What a result means, and the error if it is not the expected one.
 pub(crate) fn judge(row: &Row, result: Result<(), String>) -> (Outcome, Option<String>) {
     match (result, row.hopeless) {
         (Ok(()), None) => (Outcome::Works, None),

@@ -203,7 +203,7 @@ fn is(sign: char) -> impl Fn(&TokenTree) -> bool {
 mod tests {
     use super::*;
 
-    /// The findings as `line: complaint`.
+    /// The findings as `line: message`.
     fn found(path: &str, text: &str) -> Vec<String> {
         findings_in(path, text)
             .iter()
@@ -216,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_code_is_found_outside_of_its_rooms() {
+    fn unsafe_code_is_found_outside_of_its_modules() {
         let text = "fn f() {\n    unsafe { g() }\n}\n";
         let complaint = ["2: unsafe code outside of its rooms"];
         assert_eq!(found("crates/engine/src/queue.rs", text), complaint);
         assert_eq!(found("crates/net/tests/sys.rs", text), complaint);
-        for room in ["crates/engine/src/memory/raw.rs", "crates/capi/src/lib.rs"] {
-            assert!(found(room, text).is_empty());
+        for path in ["crates/engine/src/memory/raw.rs", "crates/capi/src/lib.rs"] {
+            assert!(found(path, text).is_empty());
         }
     }
 

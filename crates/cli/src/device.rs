@@ -57,7 +57,7 @@ pub(crate) fn recommended(device: &Device) -> Option<(&GidEntry, Reason)> {
         .gids
         .iter()
         .map(|entry| (entry, reason(entry.address)));
-    // The first of the best kind.
+    // The first of the best type.
     ranked.min_by_key(|(_, reason)| *reason as u8)
 }
 

@@ -1,4 +1,4 @@
-//! Two processes telling each other what RDMA can't: who they are and where their memory is.
+//! Exchanges addresses, queue pair numbers and memory keys between two processes, before RDMA works.
 //!
 //! One JSON text a line, over anything that carries bytes.
 
@@ -70,7 +70,7 @@ fn hear<T: DeserializeOwned>(reader: &mut impl BufRead) -> anyhow::Result<T> {
     }
 }
 
-/// Memory of a process, as it tells the other one.
+/// Memory of a process, as it describes it to the other one.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct RemoteMemory {
     address: u64,

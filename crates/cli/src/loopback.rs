@@ -1,4 +1,4 @@
-//! Addresses of this machine that nobody else uses.
+//! Loopback addresses that no other process uses.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,8 +6,8 @@ use rocinante::{Context, OpenError, Options};
 
 /// Opens the first address of 127.0.0.0/8 that can be had, but not `taken`.
 ///
-/// All of these addresses are there on every machine, so one machine can play two hosts even if
-/// somebody holds the port on some of them.
+/// All of these addresses are there on every machine, so one machine can play two hosts even if another
+/// process holds the port on some of them.
 pub(crate) fn open(
     taken: Option<IpAddr>,
     options: &Options,

@@ -17,13 +17,13 @@ pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 /// It does not work.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// A text in a style. What is printed with [`print()`] loses it where nobody could see it.
+/// A text in a style. [`print()`] removes the style if the output is not a terminal.
 pub(crate) fn styled(style: Style, text: impl Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Writes to the standard output. Colours stay only on a terminal, and not with `NO_COLOR`; a
-/// reader who has seen enough, such as `head`, ends the program in peace.
+/// Writes to the standard output. Colours stay only on a terminal, and not with `NO_COLOR`; a reader that
+/// stops early, such as `head`, ends the program without an error.
 pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
     match write!(out, "{text}").and_then(|()| out.flush()) {

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::walk::Walk;
 
-/// Paths that begin like this are looked for in the tree. The second one stands for all classes of
-/// RDMA devices, such as `infiniband_verbs`; the fourth is the bus on which our devices are, whose
-/// number no machine was seen to have.
+/// Paths that begin like this are redirected to the tree. The second one includes all classes of RDMA
+/// devices, such as `infiniband_verbs`; the fourth is the bus on which our devices are, whose number no
+/// machine was seen to have.
 pub(crate) const SHOWN: [&[u8]; 5] = [
     b"/dev/infiniband",
     b"/sys/class/infiniband",
@@ -57,8 +57,8 @@ unsafe fn begins_with(path: *const c_char, beginning: &[u8]) -> bool {
     })
 }
 
-/// Calls with the path that a shown one stands for; with the path itself if there is no tree, or
-/// if it leads nowhere.
+/// Calls the function with the redirected path; with the path itself if there is no tree, or if it leads
+/// nowhere.
 ///
 /// # Safety
 /// The pointer is that of a text with a zero at its end.
@@ -74,7 +74,7 @@ pub(crate) unsafe fn take<T>(path: *const c_char, call: impl FnOnce(*const c_cha
     }
 }
 
-/// What is left of a path behind the tree; nothing if it is not in the tree.
+/// The rest of a path after that of the tree; `None` if it is not in the tree.
 pub(crate) fn behind_tree(path: &[u8]) -> Option<&[u8]> {
     let rest = path.strip_prefix(tree()?.to_bytes())?;
     (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
@@ -82,7 +82,7 @@ pub(crate) fn behind_tree(path: &[u8]) -> Option<&[u8]> {
 
 /// The folder, as the environment named it when it was asked for first.
 fn tree() -> Option<&'static CStr> {
-    /// Null as long as nobody asked.
+    /// Null before the first use.
     static TREE: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
     let mut known = TREE.load(Ordering::Acquire);
     if known.is_null() {
@@ -94,8 +94,8 @@ fn tree() -> Option<&'static CStr> {
     tree.to_bytes().starts_with(b"/").then_some(tree)
 }
 
-/// A copy, because a program may change its environment; two threads at once leave one too many.
-/// An empty text stands for no folder.
+/// A copy, because a program may change its environment; two threads at once leave one too many. An empty
+/// string means that there is no folder.
 fn named_by_environment() -> *mut c_char {
     const NONE: &CStr = c"";
     // SAFETY: the name is a text. As for every function that reads the environment, no other thread

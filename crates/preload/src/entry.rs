@@ -1,4 +1,4 @@
-//! The functions that stand before those of the C library.
+//! The functions that replace those of the C library.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
@@ -55,12 +55,12 @@ const fn name(text: &'static str) -> &'static CStr {
     }
 }
 
-// Structures are handed on and never looked at, so that any pointer stands for them.
+// Structures are passed on and never read, so any pointer type will do.
 //
-// The mode is optional in C. On the 64-bit systems of Linux an optional number travels in the same
-// register as one that is not; if the caller left it out, what happens to be there is handed on, and
-// nobody reads it. Names with underscores are what compilers make of the plain ones: for checked
-// sizes, and in programs that were linked before version 2.33 of the C library.
+// The mode is optional in C. On the 64-bit systems of Linux an optional number travels in the same register
+// as one that is not; if the caller left it out, what happens to be there is handed on, and it is not read.
+// Names with underscores are what compilers make of the plain ones: for checked sizes, and in programs that
+// were linked before version 2.33 of the C library.
 interposed! {
     fn open(=> path, flags: c_int, mode: mode_t) -> c_int => refusing_empty;
     fn open64(=> path, flags: c_int, mode: mode_t) -> c_int => refusing_empty;

@@ -68,7 +68,7 @@ pub(crate) unsafe fn with_ours<T>(
         }
         *variable = if index == place { changed } else { theirs };
     }
-    // More variables than there is room for.
+    // More variables than fit.
     call(environment)
 }
 

@@ -1,10 +1,10 @@
 //! Shows programs the device files of a device that lives in user space.
 //!
-//! Some programs look for RDMA devices in `/dev/infiniband` and `/sys/class/infiniband*` instead of
-//! asking the library. `roci run` writes what they want to see there into a folder, names the folder
-//! in `ROCI_TREE`, and preloads this library. It stands before the functions of the C library
-//! that take a path, and looks for the path in the folder if it is one of those; every other call it
-//! passes on as it is. Without the variable it does nothing.
+//! Some programs look for RDMA devices in `/dev/infiniband` and `/sys/class/infiniband*` instead of asking
+//! the library. `roci run` writes what they want to see there into a folder, names the folder in `ROCI_TREE`,
+//! and preloads this library. It replaces the functions of the C library that take a path, and looks for the
+//! path in the folder if it is one of those; every other call it passes on as it is. Without the variable it
+//! does nothing.
 //!
 //! Programs that set `LD_PRELOAD` for what they start keep this library there, too.
 //!

@@ -1,4 +1,4 @@
-//! The functions of the C library behind the ones here.
+//! The original functions of the C library.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -28,7 +28,7 @@ impl Real {
     /// Two threads at once find the same.
     #[cold]
     fn find(&self) -> *mut c_void {
-        // SAFETY: the name is a text, and the library that asks stands before the C library.
+        // SAFETY: the name is a string, and this library is before the C library in the search order.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.address.store(found, Ordering::Relaxed);
         found

@@ -13,7 +13,7 @@ pub(crate) trait Opened: Copy {
     /// Closes it, and opens this descriptor instead.
     ///
     /// # Safety
-    /// It is open, and nobody else uses it. The descriptor is open and belongs to the caller.
+    /// It is open and not shared. The descriptor is open and belongs to the caller.
     unsafe fn replace(self, by: c_int) -> Self;
 }
 
@@ -45,7 +45,7 @@ impl Opened for *mut c_void {
         // SAFETY: an open descriptor and a text.
         let file = unsafe { libc::fdopen(by, c"r".as_ptr()) };
         if file.is_null() {
-            // SAFETY: nobody took it.
+            // SAFETY: it was not moved out.
             unsafe { libc::close(by) };
         }
         file.cast()
@@ -73,7 +73,7 @@ pub(crate) unsafe fn refusing_empty<T: Opened>(opened: T, path: *const c_char) -
     if unreadable < 0 {
         return opened;
     }
-    // SAFETY: the result is new, so nobody uses it; the descriptor is ours.
+    // SAFETY: the result is new, so it is not shared; the descriptor is ours.
     unsafe { opened.replace(unreadable) }
 }
 
@@ -85,7 +85,7 @@ fn names_attribute(path: &[u8]) -> bool {
 fn is_empty_file(descriptor: c_int) -> bool {
     // SAFETY: numbers, for which zero is a value.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: a place for the answer; the kernel checks the descriptor.
+    // SAFETY: a live structure for the result; the kernel checks the descriptor.
     let known = unsafe { libc::fstat(descriptor, &raw mut found) } == 0;
     known && found.st_mode & libc::S_IFMT == libc::S_IFREG && found.st_size == 0
 }

@@ -1,7 +1,7 @@
 //! Resolves a path as the kernel would if the tree were part of the file system.
 //!
-//! A path goes through the tree one component at a time, because `..` behind a link means the folder
-//! that the link leads to. A path that leaves what is shown goes on in the real file system.
+//! A path goes through the tree one component at a time, because `..` after a link means the folder that the
+//! link leads to. A path that leaves what is shown goes on in the real file system.
 
 use std::ffi::CStr;
 
@@ -28,7 +28,7 @@ impl Buffer {
         &self.bytes[..self.length]
     }
 
-    /// Adds to the end. There is always room left for a zero.
+    /// Appends. There is always space left for a zero.
     fn push(&mut self, text: &[u8]) -> Option<()> {
         let end = self.length + text.len();
         if end >= LONGEST {
@@ -51,7 +51,7 @@ impl Buffer {
     }
 }
 
-/// The room that resolving a path takes.
+/// The buffers for resolving a path.
 pub(crate) struct Walk {
     /// What has been walked, without links and dots.
     done: Buffer,
@@ -73,9 +73,8 @@ impl Walk {
     /// Where a path leads: into the tree, or out of what is shown. None if it gets too long or
     /// follows too many links.
     ///
-    /// The last component is not followed if it is a relative link, so that a caller can ask about
-    /// the link; those stay within the tree. An absolute link stands for a real file and is always
-    /// followed.
+    /// The last component is not followed if it is a relative link, so that a caller can ask about the link;
+    /// those stay within the tree. An absolute link refers to a real file and is always followed.
     pub(crate) fn resolve(&mut self, tree: &[u8], path: &[u8]) -> Option<&CStr> {
         self.done.clear();
         self.rest.clear();
@@ -133,8 +132,8 @@ impl Walk {
         self.other.clear();
         self.other.push(tree)?;
         self.other.push(self.done.text())?;
-        // Not the function `readlink`, which this library stands before.
-        // SAFETY: a text with a zero at its end, and a buffer with its length.
+        // Not the function `readlink`, which this library replaces. SAFETY: a text with a zero at its end,
+        // and a buffer with its length.
         let length = unsafe {
             libc::syscall(
                 libc::SYS_readlinkat,
@@ -219,7 +218,7 @@ mod tests {
             Self(root)
         }
 
-        /// `TREE` stands for the tree.
+        /// `TREE` is replaced by the path of the tree.
         fn resolve(&self, path: &str) -> Option<String> {
             let root = self.0.to_str().expect("a text");
             let mut walk = Walk::new();

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Far more than anything here needs, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A folder for the captures of one test.
 pub(crate) struct Folder(PathBuf);
@@ -144,7 +144,7 @@ impl Running {
 
     /// The port in the output of a server.
     pub(crate) fn port(&mut self) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PROGRAM_TIMEOUT;
         while let Some(line) = self.next_line(deadline) {
             if let Some((_, rest)) = line.split_once(" port ") {
                 return rest.split(' ').next().unwrap_or_default().to_owned();
@@ -179,7 +179,7 @@ impl Running {
 
     /// Its exit code, unless it takes too long, and its complaints.
     fn finish(&mut self) -> (Option<i32>, String) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PROGRAM_TIMEOUT;
         // Its output ends when it ends.
         while self.next_line(deadline).is_some() {}
         if Instant::now() >= deadline {

@@ -19,7 +19,7 @@ const NOT_HERE: [(&str, &str); 7] = [
     ),
 ];
 
-/// What the suite says on a machine without reserved huge pages.
+/// The output of the suite on a machine without reserved huge pages.
 const HUGE_PAGES: &str = "uge pages of size 2M";
 
 /// What a case that was skipped needs, if that is known.

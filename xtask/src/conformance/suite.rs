@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::huge_pages::HugePages;
-use crate::programs::network::{CABLE, Host, Laboratory};
+use crate::programs::network::{CABLE, Host, TestNetworks};
 use crate::programs::{Scratch, build, program_beside_us};
 
 /// Where Debian puts it, partly compressed.
@@ -46,8 +46,8 @@ pub(super) fn run(root: &Path, part: &str) -> Result<Results, String> {
     let scratch = Scratch::new("conformance")?;
     unpack(&scratch.0)?;
     let _pages = HugePages::reserve();
-    let laboratory = Laboratory::with_namespaces(0)?;
-    let host = ethernet(&laboratory)?;
+    let test_networks = TestNetworks::with_namespaces(0)?;
+    let host = ethernet(&test_networks)?;
     let (report, log) = (scratch.0.join("report"), scratch.0.join("log"));
     let script = root.join("xtask/src/conformance/cases.py");
     let roci = program_beside_us("roci")?;
@@ -72,12 +72,12 @@ pub(super) fn run(root: &Path, part: &str) -> Result<Results, String> {
 
 /// A host with a cable: with Linux, an id that is bound to a loopback address has no device yet, and
 /// the suite asks for it at once.
-fn ethernet(laboratory: &Laboratory) -> Result<&Host, String> {
-    let mut networks = laboratory.networks.iter();
+fn ethernet(test_networks: &TestNetworks) -> Result<&Host, String> {
+    let mut networks = test_networks.networks.iter();
     let network = networks.find(|network| network.name == CABLE);
     network
         .map(|network| &network.server)
-        .ok_or_else(|| "the laboratory has no cable".to_owned())
+        .ok_or_else(|| "the test networks have no cable".to_owned())
 }
 
 /// The inner error is how the suite ended, if that was not of its own accord.
@@ -181,7 +181,7 @@ fn read_report(report: &str, ended: Result<(), String>, log: String) -> Results 
 }
 
 impl Results {
-    /// A case that failed once has failed, whatever it says later.
+    /// A case that failed once has failed, whatever follows.
     fn note(&mut self, case: String, outcome: Outcome) {
         let known = self.cases.entry(case).or_insert(Outcome::Passed);
         if !matches!(known, Outcome::Failed(_)) {

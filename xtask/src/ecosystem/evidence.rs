@@ -1,6 +1,6 @@
 //! Whether a program's data went over our device, and not over TCP or shared memory.
 //!
-//! Our device speaks UDP, and nobody else does in a network namespace that is there for one run.
+//! Our device uses UDP, and nothing else does in the network namespace of one run.
 
 use crate::programs::network::{Host, Network};
 
@@ -24,10 +24,10 @@ fn datagrams_at(host: &Host) -> Result<u64, String> {
 fn received(tables: &str) -> Option<u64> {
     let mut lines = tables.lines().filter(|line| line.starts_with("Udp:"));
     let (names, numbers) = (lines.next()?, lines.next()?);
-    let place = names
+    let index = names
         .split_whitespace()
         .position(|name| name == "InDatagrams")?;
-    numbers.split_whitespace().nth(place)?.parse().ok()
+    numbers.split_whitespace().nth(index)?.parse().ok()
 }
 
 /// The table of IPv6 has a line for each number.

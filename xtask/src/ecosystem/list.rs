@@ -135,7 +135,7 @@ impl Entry {
 /// Every run, in the order of the scoreboard.
 pub(super) fn entries() -> Vec<Entry> {
     let mut entries = rows::all();
-    let place = |entry: &Entry| Field::ALL.iter().position(|field| *field == entry.field);
-    entries.sort_by_key(place);
+    let index = |entry: &Entry| Field::ALL.iter().position(|field| *field == entry.field);
+    entries.sort_by_key(index);
     entries
 }

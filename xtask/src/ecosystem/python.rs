@@ -32,8 +32,8 @@ impl Environment {
             return Ok(());
         }
         let make = ["-m", "venv", "--clear"].map(str::to_owned);
-        let place = path.to_string_lossy().into_owned();
-        run("python3", make.into_iter().chain([place]))?;
+        let path_text = path.to_string_lossy().into_owned();
+        run("python3", make.into_iter().chain([path_text]))?;
         let python = path.join("bin/python").to_string_lossy().into_owned();
         let install = ["-m", "pip", "install", "--quiet", "--no-deps"];
         let wheels = ["--only-binary=:all:", "--disable-pip-version-check"];

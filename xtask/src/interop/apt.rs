@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use super::build_folder::BuildFolder;
 use super::host;
-use super::place::Place;
 use super::release::Release;
 
 /// With these keys Debian signs every release.
@@ -29,7 +29,7 @@ struct Archive {
 
 impl Apt {
     /// The machine's own lists if they have this release; else others, from the same mirror.
-    pub(crate) fn of(release: Release, place: &Place) -> Result<Self, String> {
+    pub(crate) fn of(release: Release, build_folder: &BuildFolder) -> Result<Self, String> {
         let archives = machines_archives()?;
         let suite = release.suite();
         if archives.iter().any(|it| it.codename == suite) {
@@ -40,7 +40,7 @@ impl Apt {
         let mirror = archives.iter().find(|it| it.is_release());
         let mirror =
             mirror.ok_or_else(|| format!("apt knows no mirror that has Debian's {suite}"))?;
-        Self::with_lists(&mirror.address, suite, &place.file("apt"))
+        Self::with_lists(&mirror.address, suite, &build_folder.file("apt"))
     }
 
     fn with_lists(address: &str, suite: &str, folder: &Path) -> Result<Self, String> {
@@ -117,7 +117,7 @@ impl Archive {
         })
     }
 
-    /// Whether it has a release, and not only its updates: `bookworm-security` stands elsewhere.
+    /// Whether it has a release, and not only its updates: `bookworm-security` is elsewhere.
     fn is_release(&self) -> bool {
         !self.codename.contains('-')
     }

@@ -4,9 +4,9 @@ use std::io;
 
 use clap::ValueEnum;
 
+use super::command_channel::CommandChannel;
 use super::network::{self, FIRST_CONTROL_PORT};
 use super::qemu;
-use super::seat::Seat;
 
 /// What runs the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
@@ -35,12 +35,12 @@ impl Backend {
         }
     }
 
-    pub(crate) fn connect(self, seat: usize) -> io::Result<Seat> {
+    pub(crate) fn connect(self, channel: usize) -> io::Result<CommandChannel> {
         match self {
-            Backend::Qemu => Seat::at_serial_port(&qemu::socket(seat)),
+            Backend::Qemu => CommandChannel::at_serial_port(&qemu::socket(channel)),
             Backend::Uml => {
-                let port = FIRST_CONTROL_PORT + u16::try_from(seat).expect("seats are few");
-                Seat::at_address(network::control_address(port))
+                let port = FIRST_CONTROL_PORT + u16::try_from(channel).expect("channels are few");
+                CommandChannel::at_address(network::control_address(port))
             }
         }
     }

@@ -11,10 +11,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::backend::Backend;
+use super::build_folder::BuildFolder;
 use super::guest::Extra;
 use super::image::run as run_tool;
 use super::machine::Machine;
-use super::place::Place;
 use super::release::Release;
 use super::{Options, boot, host, namespace, prepare};
 use crate::command::CommandLine;
@@ -22,7 +22,7 @@ use crate::command::CommandLine;
 const ROUNDS: usize = 5;
 
 /// One round of one runner takes about four seconds on a quiet machine.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// All of it, with a kernel that must be built first.
 const END: Duration = Duration::from_secs(60 * 60);
@@ -58,8 +58,8 @@ pub(crate) fn race(root: &Path, backend: Backend) -> Result<(), String> {
         return Err(format!("`{build}` failed"));
     }
     host::install(backend)?;
-    let place = Place::find(Release::default())?;
-    prepare(root, &place, backend, &libraries(&place)?)?;
+    let build_folder = BuildFolder::find(Release::default())?;
+    prepare(root, &build_folder, backend, &libraries(&build_folder)?)?;
     let options = Options {
         backend,
         race: true,
@@ -69,21 +69,21 @@ pub(crate) fn race(root: &Path, backend: Backend) -> Result<(), String> {
 }
 
 /// Our library under both of its names, without what only debuggers read.
-fn libraries(place: &Place) -> Result<Vec<Extra>, String> {
-    let stripped = place.file("librocinante_c.so");
-    let built = place.release().join("librocinante_c.so");
+fn libraries(build_folder: &BuildFolder) -> Result<Vec<Extra>, String> {
+    let stripped = build_folder.file("librocinante_c.so");
+    let built = build_folder.release().join("librocinante_c.so");
     run_tool(Command::new("strip").arg("-o").arg(&stripped).arg(&built))?;
-    let extras = LIBRARIES.map(|place| Extra {
+    let extras = LIBRARIES.map(|path| Extra {
         file: stripped.clone(),
-        place,
+        path,
     });
     Ok(extras.into())
 }
 
 /// Inside the namespace: boots, measures, prints.
 pub(super) fn race_inside(backend: Backend) -> Result<(), String> {
-    let place = Place::find(Release::default())?;
-    let (mut machine, _) = boot(&place, backend)?;
+    let build_folder = BuildFolder::find(Release::default())?;
+    let (mut machine, _) = boot(&build_folder, backend)?;
     make_tracks(&mut machine)?;
     let mut results = Results::default();
     for round in 1..=ROUNDS {
@@ -121,7 +121,7 @@ fn run_one(machine: &mut Machine, runner: usize) -> Result<String, String> {
         _ => format!("ip netns exec other race tcp {ADDRESS}"),
     };
     machine.begin(0, &command)?;
-    let outcome = machine.finish(0, PATIENCE)?;
+    let outcome = machine.finish(0, TIMEOUT)?;
     if outcome.succeeded() {
         Ok(outcome.text)
     } else {

@@ -1,5 +1,5 @@
-//! What the kernel's device shows: its files, and what `rdma` says of it. The tests of `roci` compare ours
-//! with it.
+//! The device files of the kernel's device, and the output of `rdma` about it. The tests of `roci` compare
+//! ours with it.
 
 use std::fs;
 use std::path::Path;

@@ -1,18 +1,18 @@
-//! What of ours goes into the machine: scripts, C programs, and what a benchmark adds.
+//! The files that we add to the machine: scripts, C programs, and those of a benchmark.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::build_folder::BuildFolder;
 use super::image::{Image, fresh_folder, run, said};
-use super::place::Place;
 use super::release::Release;
 
 /// Scripts and where they go.
 const SCRIPTS: [(&str, &str); 5] = [
     ("init.sh", "init"),
-    ("seat.sh", "usr/bin/seat"),
+    ("command-loop.sh", "usr/bin/command-loop"),
     ("await-listener.sh", "usr/bin/await-listener"),
     ("device-files.sh", "usr/bin/device-files"),
     ("rdma-words.sh", "usr/bin/rdma-words"),
@@ -21,7 +21,7 @@ const SCRIPTS: [(&str, &str); 5] = [
 /// The tests of our C libraries, which run on the kernel's too.
 const LIBRARY_TESTS: &str = "crates/capi/tests/programs";
 
-/// What those are called on either side: their names alone are too common.
+/// Their names on either side; without a prefix they are too common.
 pub(crate) fn library_test(name: &str) -> String {
     format!("capi-{name}")
 }
@@ -29,48 +29,48 @@ pub(crate) fn library_test(name: &str) -> String {
 /// A file for the machine.
 pub(crate) struct Extra {
     pub(crate) file: PathBuf,
-    pub(crate) place: &'static str,
+    pub(crate) path: &'static str,
 }
 
 /// The folder of C programs that are compiled here, for both sides.
-pub(crate) fn programs(place: &Place) -> PathBuf {
-    place.file("programs")
+pub(crate) fn programs(build_folder: &BuildFolder) -> PathBuf {
+    build_folder.file("programs")
 }
 
 /// Lays everything out in a folder that becomes part of the machine's file system.
 pub(crate) fn lay_out(
     root: &Path,
-    place: &Place,
+    build_folder: &BuildFolder,
     image: &Image,
     extras: &[Extra],
 ) -> Result<PathBuf, String> {
-    let overlay = place.file("overlay");
+    let overlay = build_folder.file("overlay");
     fresh_folder(&overlay)?;
     for (script, target) in SCRIPTS {
         let script = root.join("xtask/guest").join(script);
         put(&script, &overlay.join(target))?;
     }
-    fresh_folder(&programs(place))?;
-    compile_all(root, place, image)?;
-    for program in listed(&programs(place), "")? {
+    fresh_folder(&programs(build_folder))?;
+    compile_all(root, build_folder, image)?;
+    for program in listed(&programs(build_folder), "")? {
         let name = program.file_name().expect("a file has a name");
         put(&program, &overlay.join("usr/bin").join(name))?;
     }
     for extra in extras {
-        put(&extra.file, &overlay.join(extra.place))?;
+        put(&extra.file, &overlay.join(extra.path))?;
     }
     Ok(overlay)
 }
 
-fn compile_all(root: &Path, place: &Place, image: &Image) -> Result<(), String> {
+fn compile_all(root: &Path, build_folder: &BuildFolder, image: &Image) -> Result<(), String> {
     let ours = root.join("xtask/guest");
     let probe = listed(&ours.join("probe"), "c")?;
-    compile(place, image, "probe", &probe)?;
-    compile(place, image, "race", &[ours.join("race.c")])?;
+    compile(build_folder, image, "probe", &probe)?;
+    compile(build_folder, image, "race", &[ours.join("race.c")])?;
     for source in listed(&root.join(LIBRARY_TESTS), "c")? {
         let name = source.file_stem().unwrap_or_default().to_string_lossy();
         let name = library_test(&name);
-        compile(place, image, &name, std::slice::from_ref(&source))?;
+        compile(build_folder, image, &name, std::slice::from_ref(&source))?;
     }
     Ok(())
 }
@@ -84,15 +84,20 @@ fn definitions(release: Release) -> &'static [&'static str] {
 }
 
 /// Against the headers and libraries that the kernel's side has.
-fn compile(place: &Place, image: &Image, name: &str, sources: &[PathBuf]) -> Result<(), String> {
+fn compile(
+    build_folder: &BuildFolder,
+    image: &Image,
+    name: &str,
+    sources: &[PathBuf],
+) -> Result<(), String> {
     run(Command::new("cc")
         .args(["-std=gnu11", "-O2", "-Wall", "-Werror", "-pthread"])
-        .args(definitions(place.debian))
+        .args(definitions(build_folder.debian))
         .arg("-o")
-        .arg(programs(place).join(name))
+        .arg(programs(build_folder).join(name))
         .args(sources)
         .arg("-I")
-        .arg(place.file("headers/usr/include"))
+        .arg(build_folder.file("headers/usr/include"))
         .arg("-L")
         .arg(image.libraries())
         .args(["-l:libibverbs.so.1", "-l:librdmacm.so.1"])

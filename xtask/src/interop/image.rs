@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::backend::Backend;
+use super::build_folder::BuildFolder;
 use super::host;
 use super::packages::Packages;
-use super::place::Place;
 use super::release::Release;
 
 /// The archive of what does not change between runs.
@@ -47,65 +47,71 @@ pub(crate) struct Image {
 }
 
 /// Where a machine's file system is laid out.
-pub(crate) fn root(place: &Place) -> PathBuf {
-    place.file("root")
+pub(crate) fn root(build_folder: &BuildFolder) -> PathBuf {
+    build_folder.file("root")
 }
 
 impl Image {
-    pub(crate) fn new(place: &Place, packages: &Packages, backend: Backend) -> Self {
+    pub(crate) fn new(build_folder: &BuildFolder, packages: &Packages, backend: Backend) -> Self {
         let release = packages
             .kernel
             .trim_start_matches("linux-image-")
             .to_owned();
         let kernel = match backend {
-            Backend::Qemu => place.file("kernel/boot").join(format!("vmlinuz-{release}")),
-            Backend::Uml => place.file("linux-as-a-program"),
+            Backend::Qemu => build_folder
+                .file("kernel/boot")
+                .join(format!("vmlinuz-{release}")),
+            Backend::Uml => build_folder.file("linux-as-a-program"),
         };
         Self {
             backend,
             kernel,
-            initramfs: place.file("initramfs.cpio"),
-            root: root(place),
+            initramfs: build_folder.file("initramfs.cpio"),
+            root: root(build_folder),
             release,
         }
     }
 
     /// Unpacks and packs what an earlier run has not: the kernel, and the distribution's programs.
-    pub(crate) fn build(&self, place: &Place, packages: &Packages) -> Result<(), String> {
-        let base = place.file(BASE);
+    pub(crate) fn build(
+        &self,
+        build_folder: &BuildFolder,
+        packages: &Packages,
+    ) -> Result<(), String> {
+        let base = build_folder.file(BASE);
         let contents = base.with_extension("modules");
         let modules = MODULES.join("\n");
         if base.is_file() && fs::read_to_string(&contents).is_ok_and(|it| it == modules) {
             return Ok(());
         }
         println!("unpacking the kernel and the programs");
-        self.unpack(place, packages)?;
+        self.unpack(build_folder, packages)?;
         pack(&self.root, &base)?;
         fs::write(&contents, modules).map_err(said("the list of modules"))
     }
 
     /// Puts a folder's files into what the machine starts with.
-    pub(crate) fn add(&self, place: &Place, overlay: &Path) -> Result<(), String> {
-        let base = place.file(BASE);
+    pub(crate) fn add(&self, build_folder: &BuildFolder, overlay: &Path) -> Result<(), String> {
+        let base = build_folder.file(BASE);
         // Ours are few and change: an archive behind the other.
-        let packed = place.file("overlay.cpio");
+        let packed = build_folder.file("overlay.cpio");
         pack(overlay, &packed)?;
         concatenate(&[&base, &packed], &self.initramfs)
     }
 
-    fn unpack(&self, place: &Place, packages: &Packages) -> Result<(), String> {
-        let kernel = place.file("kernel");
+    fn unpack(&self, build_folder: &BuildFolder, packages: &Packages) -> Result<(), String> {
+        let kernel = build_folder.file("kernel");
         fresh_folder(&kernel)?;
         merge(&kernel)?;
         packages.unpack(&packages.kernel, &kernel)?;
-        let headers = place.file("headers");
+        let headers = build_folder.file("headers");
         fresh_folder(&headers)?;
         packages.unpack_headers(&headers)?;
         self.lay_out_root()?;
         for name in &packages.programs {
             packages.unpack(name, &self.root)?;
         }
-        if place.debian != Release::OURS {
+        if build_folder.debian != Release::OURS {
             self.replace_perftest()?;
         }
         self.add_modules(&kernel)
@@ -114,7 +120,7 @@ impl Image {
     /// By the one of our side: a newer server waits until its client has disconnected. The message that says so
     /// is delayed (`Way::RunUnhurried`) and lost with the client.
     fn replace_perftest(&self) -> Result<(), String> {
-        let ours = Packages::fetch(&Place::find(Release::OURS)?)?;
+        let ours = Packages::fetch(&BuildFolder::find(Release::OURS)?)?;
         ours.unpack("perftest", &self.root)
     }
 

@@ -8,14 +8,14 @@ mod differences;
 
 use std::time::{Duration, Instant};
 
+use super::command_channel::Outcome;
 use super::guest;
 use super::machine::Machine;
 use super::program::Programs;
-use super::seat::Outcome;
 use super::table::Cell;
 use differences::{DIFFERENCES, Difference, Why};
 
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Two devices with the names and the addresses that the tests know. Only these two: one of the tests
 /// counts them. Their link-local addresses need not be probed for by others first.
@@ -91,14 +91,14 @@ pub(crate) fn run(machine: &mut Machine, programs: &Programs) -> Result<Vec<Line
 fn try_one(machine: &mut Machine, programs: &Programs, name: &'static str) -> Result<Line, String> {
     let program = guest::library_test(name);
     let start = Instant::now();
-    let ours = programs.run_alone(&program, PATIENCE)?;
+    let ours = programs.run_alone(&program, TIMEOUT)?;
     let ours_took = start.elapsed();
     let start = Instant::now();
     machine.begin(
         0,
         &format!("env OTHER_LIBRARY=1 LEFT_ADDRESS={LEFT_ADDRESS} {program}"),
     )?;
-    let kernels = machine.finish(0, PATIENCE)?;
+    let kernels = machine.finish(0, TIMEOUT)?;
     programs.keep(name, None, [&kernels, &ours]);
     let known = DIFFERENCES.iter().filter(|it| it.program == name);
     let judged = judge(&kernels.text, &ours.text, &known.collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! The machine that runs the kernel, and how it is told what to do.
+//! The machine that runs the kernel, and its commands.
 
 use std::path::PathBuf;
 use std::process::Child;
@@ -6,68 +6,68 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::backend::Backend;
+use super::build_folder::BuildFolder;
+use super::command_channel::{CommandChannel, Outcome};
 use super::image::Image;
 use super::network::{Family, LARGEST_MTU, Side};
-use super::place::Place;
-use super::seat::{Outcome, Seat};
 use super::{qemu, uml};
 
-/// Programs run in the first two seats; the last one is for questions meanwhile.
-pub(crate) const SEATS: usize = 3;
-const QUESTIONS: usize = SEATS - 1;
+/// Programs run in the first two channels; the last one is for queries meanwhile.
+pub(crate) const CHANNELS: usize = 3;
+const QUESTIONS: usize = CHANNELS - 1;
 
 /// An emulated processor on a busy machine boots slowly.
-const BOOT_PATIENCE: Duration = Duration::from_secs(240);
-const QUESTION_PATIENCE: Duration = Duration::from_secs(60);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running kernel.
 pub(crate) struct Machine {
     pub(crate) backend: Backend,
-    /// The machine, and who else watches the cable.
+    /// The machine, and the process that captures the cable.
     processes: Vec<Child>,
-    seats: Vec<Seat>,
+    channels: Vec<CommandChannel>,
     /// Every frame on the cable.
     pub(crate) capture: PathBuf,
 }
 
 impl Machine {
     /// Boots, and returns when commands are taken.
-    pub(crate) fn boot(place: &Place, image: &Image) -> Result<Self, String> {
-        let capture = place.file("cable.pcap");
+    pub(crate) fn boot(build_folder: &BuildFolder, image: &Image) -> Result<Self, String> {
+        let capture = build_folder.file("cable.pcap");
         let processes = match image.backend {
-            Backend::Qemu => vec![qemu::start(place, image, &capture)?],
-            Backend::Uml => vec![uml::start(place, image)?, uml::capture(&capture)?],
+            Backend::Qemu => vec![qemu::start(build_folder, image, &capture)?],
+            Backend::Uml => vec![uml::start(build_folder, image)?, uml::capture(&capture)?],
         };
         let mut machine = Self {
             backend: image.backend,
             processes,
-            seats: Vec::new(),
+            channels: Vec::new(),
             capture,
         };
-        let console = place.file("console.log");
+        let console = build_folder.file("console.log");
         machine
-            .take_seats()
+            .open_channels()
             .map_err(|error| format!("{error}; the kernel's words are in {}", console.display()))?;
         Ok(machine)
     }
 
-    fn take_seats(&mut self) -> Result<(), String> {
+    fn open_channels(&mut self) -> Result<(), String> {
         let start = Instant::now();
-        while self.seats.len() < SEATS {
+        while self.channels.len() < CHANNELS {
             if let Ok(Some(status)) = self.processes[0].try_wait() {
                 return Err(format!("the machine ended at once: {status}"));
             }
-            if start.elapsed() > BOOT_PATIENCE {
+            if start.elapsed() > BOOT_TIMEOUT {
                 return Err("the machine takes no commands".into());
             }
-            match self.backend.connect(self.seats.len()) {
-                Ok(seat) => self.seats.push(seat),
+            match self.backend.connect(self.channels.len()) {
+                Ok(channel) => self.channels.push(channel),
                 // It is still getting ready.
                 Err(_) => sleep(Duration::from_millis(20)),
             }
         }
         // The question waits in the port until the kernel has booted.
-        let ready = self.exchange(QUESTIONS, "rdma dev show rxe0", BOOT_PATIENCE)?;
+        let ready = self.exchange(QUESTIONS, "rdma dev show rxe0", BOOT_TIMEOUT)?;
         if ready.succeeded() {
             Ok(())
         } else {
@@ -77,7 +77,7 @@ impl Machine {
 
     /// Asks something that is answered at once.
     pub(crate) fn ask(&mut self, command: &str) -> Result<Outcome, String> {
-        self.exchange(QUESTIONS, command, QUESTION_PATIENCE)
+        self.exchange(QUESTIONS, command, QUERY_TIMEOUT)
     }
 
     /// Does something that must succeed.
@@ -92,41 +92,41 @@ impl Machine {
 
     fn exchange(
         &mut self,
-        seat: usize,
+        channel: usize,
         command: &str,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Outcome, String> {
-        self.seats[seat]
+        self.channels[channel]
             .begin(command)
             .map_err(|error| lost(&error))?;
-        let outcome = self.seats[seat]
-            .finish(patience)
+        let outcome = self.channels[channel]
+            .finish(timeout)
             .map_err(|error| lost(&error))?;
         outcome.ok_or_else(|| format!("`{command}` over there takes too long"))
     }
 
-    /// Starts a program in a seat.
-    pub(crate) fn begin(&mut self, seat: usize, command: &str) -> Result<(), String> {
-        // In the shell's place, so that the seat's process is the program.
+    /// Starts a program on a channel.
+    pub(crate) fn begin(&mut self, channel: usize, command: &str) -> Result<(), String> {
+        // Replaces the shell, so that the channel's process is the program.
         let command = format!("exec {command}");
-        self.seats[seat]
+        self.channels[channel]
             .begin(&command)
             .map_err(|error| lost(&error))
     }
 
-    /// Waits for the program in a seat, and stops it if it takes too long.
-    pub(crate) fn finish(&mut self, seat: usize, patience: Duration) -> Result<Outcome, String> {
-        if let Some(outcome) = self.seats[seat]
-            .finish(patience)
+    /// Waits for the program on a channel, and stops it after the timeout.
+    pub(crate) fn finish(&mut self, channel: usize, timeout: Duration) -> Result<Outcome, String> {
+        if let Some(outcome) = self.channels[channel]
+            .finish(timeout)
             .map_err(|error| lost(&error))?
         {
             return Ok(outcome);
         }
-        // The seat's process is the first of its group.
-        let group = pid_file(seat);
+        // The channel's process is the first of its group.
+        let group = pid_file(channel);
         self.ask(&format!("busybox kill -KILL -- -$(cat {group})"))?;
-        let outcome = self.seats[seat]
-            .finish(QUESTION_PATIENCE)
+        let outcome = self.channels[channel]
+            .finish(QUERY_TIMEOUT)
             .map_err(|error| lost(&error))?;
         outcome.ok_or_else(|| "a program over there can't be killed".into())
     }
@@ -134,11 +134,11 @@ impl Machine {
     /// Waits until a program over there listens, with a socket or with `rdma_cm`.
     pub(crate) fn wait_for_listener(
         &mut self,
-        seat: usize,
-        patience: Duration,
+        channel: usize,
+        timeout: Duration,
     ) -> Result<bool, String> {
-        let seat = pid_file(seat);
-        let wait = format!("timeout {} await-listener {seat}", patience.as_secs());
+        let channel = pid_file(channel);
+        let wait = format!("timeout {} await-listener {channel}", timeout.as_secs());
         Ok(self.ask(&wait)?.succeeded())
     }
 }
@@ -157,16 +157,16 @@ fn lost(error: &std::io::Error) -> String {
     format!("the machine does not answer: {error}")
 }
 
-/// Where the machine keeps the number of a seat's process.
-fn pid_file(seat: usize) -> String {
-    format!("/tmp/seat{}.pid", seat + 1)
+/// The file in the machine with the process number of a channel.
+fn pid_file(channel: usize) -> String {
+    format!("/tmp/command{}.pid", channel + 1)
 }
 
-/// What the first process over there is told on the kernel's command line.
+/// The arguments of the machine's first process, on the kernel's command line.
 pub(crate) fn addresses() -> String {
     let (ipv4, ipv6) = (
-        Side::Kernel.place(Family::Ipv4),
-        Side::Kernel.place(Family::Ipv6),
+        Side::Kernel.with_prefix(Family::Ipv4),
+        Side::Kernel.with_prefix(Family::Ipv6),
     );
     format!("peer.ipv4={ipv4} peer.ipv6={ipv6} peer.mtu={LARGEST_MTU}")
 }

@@ -11,7 +11,7 @@ pub(crate) const TAP: &str = "tap0";
 /// A second cable, for commands to a machine that has no serial ports.
 pub(crate) const CONTROL_TAP: &str = "tap1";
 
-/// Each seat over there has a port, beginning with this one.
+/// The TCP port of the first command channel of the kernel peer.
 pub(crate) const FIRST_CONTROL_PORT: u16 = 7001;
 
 /// The largest that rows ask for; the machine is started with it.
@@ -45,7 +45,7 @@ impl Side {
     }
 
     /// The address and the length of its network's prefix.
-    pub(crate) fn place(self, family: Family) -> String {
+    pub(crate) fn with_prefix(self, family: Family) -> String {
         let prefix = match family {
             Family::Ipv4 => 24,
             Family::Ipv6 => 64,
@@ -54,7 +54,7 @@ impl Side {
     }
 
     /// The same on the cable for commands.
-    pub(crate) fn control_place(self) -> String {
+    pub(crate) fn control_address(self) -> String {
         match self {
             Side::Ours => "10.212.0.1/24".into(),
             Side::Kernel => "10.212.0.2/24".into(),
@@ -83,8 +83,8 @@ pub(crate) fn lay() -> Result<(), String> {
     let queue = format!("txqueuelen {TRANSMIT_QUEUE}");
     ip(&format!("link set {TAP} mtu {LARGEST_MTU} {queue} up"))?;
     let (ipv4, ipv6) = (
-        Side::Ours.place(Family::Ipv4),
-        Side::Ours.place(Family::Ipv6),
+        Side::Ours.with_prefix(Family::Ipv4),
+        Side::Ours.with_prefix(Family::Ipv6),
     );
     ip(&format!("addr add {ipv4} dev {TAP}"))?;
     ip(&format!("addr add {ipv6} dev {TAP} nodad"))
@@ -94,8 +94,8 @@ pub(crate) fn lay() -> Result<(), String> {
 pub(crate) fn lay_control() -> Result<(), String> {
     ip(&format!("tuntap add dev {CONTROL_TAP} mode tap"))?;
     ip(&format!("link set {CONTROL_TAP} up"))?;
-    let place = Side::Ours.control_place();
-    ip(&format!("addr add {place} dev {CONTROL_TAP}"))
+    let build_folder = Side::Ours.control_address();
+    ip(&format!("addr add {build_folder} dev {CONTROL_TAP}"))
 }
 
 /// Changes the longest packet at our end of the cable.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::apt::Apt;
+use super::build_folder::BuildFolder;
 use super::host;
-use super::place::Place;
 
 /// What the kernel peer runs; the libraries that these need come along.
 const PROGRAMS: [&str; 7] = [
@@ -35,17 +35,17 @@ pub(crate) struct Packages {
 
 impl Packages {
     /// Those of an earlier run, or else those that apt knows now.
-    pub(crate) fn fetch(place: &Place) -> Result<Self, String> {
-        let folder = place.file("packages");
+    pub(crate) fn fetch(build_folder: &BuildFolder) -> Result<Self, String> {
+        let folder = build_folder.file("packages");
         let list = folder.join("list");
         if let Ok(known) = fs::read_to_string(&list) {
             return Ok(Self::from_list(folder, &known));
         }
         println!(
             "fetching Debian's kernel {} and programs",
-            place.debian.kernel()
+            build_folder.debian.kernel()
         );
-        let apt = Apt::of(place.debian, place)?;
+        let apt = Apt::of(build_folder.debian, build_folder)?;
         let kernel = newest_kernel(&apt)?;
         let mut wanted = vec![kernel];
         wanted.extend(with_libraries(&apt));
@@ -78,11 +78,15 @@ impl Packages {
     }
 
     /// Fetches the source of this kernel and unpacks it.
-    pub(crate) fn unpack_kernel_source(&self, place: &Place, target: &Path) -> Result<(), String> {
+    pub(crate) fn unpack_kernel_source(
+        &self,
+        build_folder: &BuildFolder,
+        target: &Path,
+    ) -> Result<(), String> {
         let name = source_of(&self.kernel).ok_or("the kernel's name has no version")?;
         if self.file(&name).is_err() {
             println!("fetching {name}");
-            let apt = Apt::of(place.debian, place)?;
+            let apt = Apt::of(build_folder.debian, build_folder)?;
             download(&apt, &self.folder, std::slice::from_ref(&name))?;
         }
         self.unpack(&name, target)?;

@@ -6,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::build_folder::BuildFolder;
+use super::command_channel::Outcome;
 use super::guest;
 use super::image;
-use super::place::Place;
 use super::release::Release;
 use super::rows::Role;
-use super::seat::Outcome;
 
 /// How often to look at a program that runs.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -43,15 +43,15 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    pub(crate) fn new(place: &Place) -> Result<Self, String> {
-        let root = image::root(&Place::find(Release::OURS)?);
-        let outputs = place.file("outputs");
+    pub(crate) fn new(build_folder: &BuildFolder) -> Result<Self, String> {
+        let root = image::root(&BuildFolder::find(Release::OURS)?);
+        let outputs = build_folder.file("outputs");
         fs::create_dir_all(&outputs).map_err(|error| error.to_string())?;
         let programs = Self {
-            roci: place.roci(),
+            roci: build_folder.roci(),
             programs: root.join("usr/bin"),
-            libraries: place.file("libraries"),
-            compiled: guest::programs(place),
+            libraries: build_folder.file("libraries"),
+            compiled: guest::programs(build_folder),
             outputs,
         };
         programs.link_libraries(&root)?;
@@ -70,10 +70,10 @@ impl Programs {
     }
 
     /// Runs a program that needs no other side, with the devices that the tests of our libraries know.
-    pub(crate) fn run_alone(&self, program: &str, patience: Duration) -> Result<Outcome, String> {
+    pub(crate) fn run_alone(&self, program: &str, timeout: Duration) -> Result<Outcome, String> {
         let mut command = self.command(Way::Run, program);
         command.env("ROCI_DEVICES", "left=127.0.0.31,right=127.0.0.32");
-        self.launch(command, program, "alone")?.finish(patience)
+        self.launch(command, program, "alone")?.finish(timeout)
     }
 
     /// Starts a command line, given as for the kernel's side.
@@ -102,7 +102,7 @@ impl Programs {
         Ok(Running { child, output })
     }
 
-    /// Keeps what both sides said, for who wants to know why a row failed.
+    /// Stores the output of both sides, to find out why a row failed.
     pub(crate) fn keep(&self, row: &str, ours: Option<Role>, said: [&Outcome; 2]) {
         let ours = ours.map_or("kernels".into(), |role| format!("{role:?}"));
         for (role, outcome) in [Role::Server, Role::Client].iter().zip(said) {
@@ -145,10 +145,10 @@ pub(crate) struct Running {
 
 impl Running {
     /// Waits until a server waits for clients: it has its port, and all of its threads sleep.
-    pub(crate) fn wait_for_listener(&mut self, patience: Duration) -> bool {
+    pub(crate) fn wait_for_listener(&mut self, timeout: Duration) -> bool {
         let start = Instant::now();
         let mut asleep = 0;
-        while start.elapsed() < patience && asleep < ASLEEP {
+        while start.elapsed() < timeout && asleep < ASLEEP {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return false;
             }
@@ -177,13 +177,13 @@ impl Running {
     }
 
     /// Waits for the end; a program that takes too long is killed.
-    pub(crate) fn finish(mut self, patience: Duration) -> Result<Outcome, String> {
+    pub(crate) fn finish(mut self, timeout: Duration) -> Result<Outcome, String> {
         let start = Instant::now();
         let code = loop {
             match self.child.try_wait().map_err(|error| error.to_string())? {
                 // As a shell tells a signal.
                 Some(status) => break status.code().unwrap_or(137),
-                None if start.elapsed() > patience => break self.kill(),
+                None if start.elapsed() > timeout => break self.kill(),
                 None => sleep(GLANCE),
             }
         };
@@ -203,7 +203,7 @@ impl Running {
     }
 }
 
-/// Whether anybody in this network has the port of RoCE, or listens with TCP.
+/// Whether a process in this network has the RoCE port, or a TCP listener.
 fn has_port() -> bool {
     let lines = |name: &str| fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default();
     let roce = format!(":{:04X} ", wire::ROCE_PORT);

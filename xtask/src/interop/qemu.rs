@@ -4,20 +4,24 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use super::build_folder::BuildFolder;
 use super::image::Image;
-use super::machine::{SEATS, addresses};
+use super::machine::{CHANNELS, addresses};
 use super::network::{LARGEST_MTU, TAP};
-use super::place::Place;
 
 /// Sockets of the machine. `/run` belongs to our namespace, and its paths are short.
 const SOCKETS: &str = "/run";
 
-pub(crate) fn socket(seat: usize) -> PathBuf {
-    Path::new(SOCKETS).join(format!("seat{seat}"))
+pub(crate) fn socket(channel: usize) -> PathBuf {
+    Path::new(SOCKETS).join(format!("command{channel}"))
 }
 
-pub(crate) fn start(place: &Place, image: &Image, capture: &Path) -> Result<Child, String> {
-    let errors = File::create(place.file("qemu.log")).map_err(|error| error.to_string())?;
+pub(crate) fn start(
+    build_folder: &BuildFolder,
+    image: &Image,
+    capture: &Path,
+) -> Result<Child, String> {
+    let errors = File::create(build_folder.file("qemu.log")).map_err(|error| error.to_string())?;
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args("-M pc -accel tcg,thread=multi -cpu max -smp 2 -m 768".split(' '))
@@ -29,14 +33,14 @@ pub(crate) fn start(place: &Place, image: &Image, capture: &Path) -> Result<Chil
         .args(["-append", &kernel_command_line()])
         .args([
             "-serial",
-            &format!("file:{}", place.file("console.log").display()),
+            &format!("file:{}", build_folder.file("console.log").display()),
         ])
         .args(["-device", "virtio-serial-pci"])
         .args(cable(capture));
-    for seat in 0..SEATS {
-        let path = socket(seat);
+    for channel in 0..CHANNELS {
+        let path = socket(channel);
         let path = path.display();
-        let (port, number) = (format!("port{seat}"), seat + 1);
+        let (port, number) = (format!("port{channel}"), channel + 1);
         command.args([
             "-chardev",
             &format!("socket,id={port},path={path},server=on,wait=off"),

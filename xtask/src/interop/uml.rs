@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
+use super::build_folder::BuildFolder;
 use super::host;
 use super::image::{Image, fresh_folder, run};
 use super::machine::addresses;
 use super::network::{CONTROL_TAP, LARGEST_MTU, Side, TAP};
 use super::packages::Packages;
-use super::place::Place;
 
 const CONFIGURATION: &str = include_str!("../../guest/uml.config");
 
@@ -50,25 +50,29 @@ const PATCHES: [(&str, &str, &str); 5] = [
 const REGISTERS: &str = "arch/x86/um/os-Linux/registers.c";
 
 /// How long tcpdump may take until it captures.
-const CAPTURE_PATIENCE: Duration = Duration::from_secs(20);
+const CAPTURE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Builds the kernel that an earlier run has not built.
-pub(crate) fn build(place: &Place, image: &Image, packages: &Packages) -> Result<(), String> {
+pub(crate) fn build(
+    build_folder: &BuildFolder,
+    image: &Image,
+    packages: &Packages,
+) -> Result<(), String> {
     let built_with = image.kernel.with_extension("config");
     let is_built = fs::read_to_string(&built_with).is_ok_and(|it| it == CONFIGURATION);
     if is_built && image.kernel.is_file() {
         return Ok(());
     }
     println!("building User Mode Linux: this happens once, and takes some minutes");
-    let source = place.file("kernel-source");
+    let source = build_folder.file("kernel-source");
     fresh_folder(&source)?;
-    packages.unpack_kernel_source(place, &source)?;
+    packages.unpack_kernel_source(build_folder, &source)?;
     for (file, old, new) in PATCHES {
         patch(&source.join(file), old, new)?;
     }
     let wanted = source.join("wanted.config");
     fs::write(&wanted, CONFIGURATION).map_err(|error| error.to_string())?;
-    let log = place.file("kernel-build.log");
+    let log = build_folder.file("kernel-build.log");
     let chosen = format!("KCONFIG_ALLCONFIG={}", wanted.display());
     make(&source, &[&chosen, "allnoconfig"], &log)?;
     has_rxe(&source.join(".config"))?;
@@ -82,7 +86,7 @@ pub(crate) fn build(place: &Place, image: &Image, packages: &Packages) -> Result
     fs::remove_dir_all(&source).map_err(|error| error.to_string())
 }
 
-/// All or nothing: another version of the source must be looked at by somebody.
+/// All changes must apply: for another version of the source they must be reviewed.
 fn patch(file: &Path, old: &str, new: &str) -> Result<(), String> {
     let unusable = |error: std::io::Error| format!("{}: {error}", file.display());
     let text = fs::read_to_string(file).map_err(unusable)?;
@@ -116,15 +120,16 @@ fn has_rxe(configuration: &Path) -> Result<(), String> {
     }
 }
 
-pub(crate) fn start(place: &Place, image: &Image) -> Result<Child, String> {
-    let console = File::create(place.file("console.log")).map_err(|error| error.to_string())?;
+pub(crate) fn start(build_folder: &BuildFolder, image: &Image) -> Result<Child, String> {
+    let console =
+        File::create(build_folder.file("console.log")).map_err(|error| error.to_string())?;
     let errors = console.try_clone().map_err(|error| error.to_string())?;
     Command::new(&image.kernel)
         .args("umid=peer uml_dir=/run mem=1024M rdinit=/init quiet".split(' '))
         .args(["con=null", "con0=null,fd:1"])
         .arg(format!("initrd={}", image.initramfs.display()))
         .args(addresses().split(' '))
-        .arg(format!("peer.control={}", Side::Kernel.control_place()))
+        .arg(format!("peer.control={}", Side::Kernel.control_address()))
         .arg(interface(0, TAP, LARGEST_MTU))
         .arg(interface(1, CONTROL_TAP, 1500))
         .stdin(Stdio::null())
@@ -157,7 +162,7 @@ pub(crate) fn capture(capture: &Path) -> Result<Child, String> {
     let listens = || fs::read_to_string(&notes).is_ok_and(|text| text.contains("listening on"));
     while !listens() {
         let ended = !matches!(child.try_wait(), Ok(None));
-        if ended || start.elapsed() > CAPTURE_PATIENCE {
+        if ended || start.elapsed() > CAPTURE_TIMEOUT {
             return Err(format!("tcpdump captures nothing: see {}", notes.display()));
         }
         sleep(Duration::from_millis(20));

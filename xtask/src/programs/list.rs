@@ -22,7 +22,7 @@ pub(crate) struct Row {
     pub(crate) options: String,
     pub(crate) server: Server,
     pub(crate) client: Option<String>,
-    /// How many clients run at once, each started when the one before has said this.
+    /// How many clients run at once, each started when the one before has printed this.
     pub(crate) clients: (usize, &'static str),
     pub(crate) families: &'static [Family],
     /// What one of the outputs must contain; every client must end with success in any case.
@@ -51,7 +51,7 @@ pub(crate) enum Ready {
     Service,
     /// It has reserved a service and listens in the next moment, but polls and never waits.
     BusyService,
-    /// It says this.
+    /// It prints this.
     Says(&'static str),
 }
 

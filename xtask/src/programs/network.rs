@@ -27,7 +27,7 @@ impl Host {
         Self::DEVICE
     }
 
-    /// What `roci run --devices` is told: the GID of IPv4 comes first.
+    /// The argument of `roci run --devices`: the GID of IPv4 comes first.
     pub(crate) fn devices(&self) -> String {
         format!("{}={}+{}", Self::DEVICE, self.v4, self.v6)
     }
@@ -84,43 +84,43 @@ pub(crate) const CABLE: &str = "veth";
 /// Our namespaces are called by this, our process, and what they are.
 const PREFIX: &str = "roci-programs-";
 
-/// The networks of one worker, who shares them with nobody. They disappear with this.
-pub(crate) struct Laboratory {
+/// The networks of one worker, which are not shared. Dropping this removes them.
+pub(crate) struct TestNetworks {
     namespaces: Vec<String>,
     pub(crate) networks: Vec<Network>,
 }
 
-impl Laboratory {
+impl TestNetworks {
     /// Namespaces of its own, which only root may make.
     pub(crate) fn with_namespaces(worker: usize) -> Result<Self, String> {
         remove_leftovers();
         let process = std::process::id();
         let name = |side: &str| format!("{PREFIX}{process}-{worker}{side}");
         let (left, right) = (name("a"), name("b"));
-        let mut laboratory = Self {
+        let mut test_networks = Self {
             namespaces: Vec::new(),
             networks: Vec::new(),
         };
         for namespace in [&left, &right] {
             ip(&format!("netns add {namespace}"))?;
-            laboratory.namespaces.push(namespace.clone());
+            test_networks.namespaces.push(namespace.clone());
             ip(&format!("-n {namespace} link set lo up"))?;
         }
         ip(&format!(
             "-n {left} link add cable0 type veth peer name cable0 netns {right}"
         ))?;
         let here = Host::loopback(Some(left.clone()));
-        laboratory.networks.push(Network {
+        test_networks.networks.push(Network {
             name: LOOPBACK,
             server: here.clone(),
             client: here,
         });
-        laboratory.networks.push(Network {
+        test_networks.networks.push(Network {
             name: CABLE,
             server: plug_in(&left, 1)?,
             client: plug_in(&right, 2)?,
         });
-        Ok(laboratory)
+        Ok(test_networks)
     }
 
     /// This machine's loopback, for everybody.
@@ -137,7 +137,7 @@ impl Laboratory {
     }
 }
 
-impl Drop for Laboratory {
+impl Drop for TestNetworks {
     fn drop(&mut self) {
         for namespace in &self.namespaces {
             if let Err(error) = ip(&format!("netns delete {namespace}")) {

@@ -12,7 +12,7 @@ use super::list::{Ready, Row, Server};
 use super::network::{Family, Host, Network};
 
 /// Longer than any of them needs on a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(180);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Run with explanations of what goes wrong: nothing does, so nothing must be explained.
 const EXPLAINED: [&str; 2] = ["ibv_rc_pingpong", "rping"];
@@ -47,7 +47,7 @@ pub(crate) struct Session<'a> {
 impl Session<'_> {
     /// Runs it; the error is what a reader needs to find out why it failed.
     pub(crate) fn run(&self) -> Result<(), String> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + SESSION_TIMEOUT;
         let mut server = self.start_server()?;
         if let Some((server, ready)) = &mut server {
             server.wait_until(end, |server| server.is_ready(*ready, &self.registry()))?;
@@ -90,7 +90,7 @@ impl Session<'_> {
         };
         let mut line = self.filled_in(line);
         if let Ready::Says(_) = ready {
-            // Into a file, programs write in large pieces; what one says must be seen at once.
+            // Programs buffer output to a file; the output of this one must be seen at once.
             line.insert_str(0, "stdbuf -oL ");
         }
         if let Ready::Tcp(port) = ready {
@@ -102,7 +102,7 @@ impl Session<'_> {
 
     /// Some servers have children, which end a moment later than they do and keep their port that long.
     fn wait_until_free(&self, port: u16) -> Result<(), String> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + SESSION_TIMEOUT;
         while Instant::now() < end {
             let mut look = self.network.server.command("cat");
             let tables = look.args(["/proc/net/tcp", "/proc/net/tcp6"]).output();
@@ -115,7 +115,7 @@ impl Session<'_> {
         Err(format!("somebody else listens at port {port}"))
     }
 
-    /// What they said, when all have ended well.
+    /// Their output, when all have succeeded.
     fn run_clients(&self, end: Instant) -> Result<Vec<String>, String> {
         let mut outputs = Vec::new();
         for mut client in self.start_clients(end)? {

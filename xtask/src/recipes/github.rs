@@ -62,7 +62,7 @@ fn release() -> String {
     format!("mkdir -p {folder}\ncp rocinante_*.deb {folder}\nchmod -R a+rX server\n")
 }
 
-/// The defaults, but a release: there is no compiler in the room.
+/// The defaults, but a release: there is no compiler in the fresh system.
 fn inputs(action: &Yaml) -> Result<BTreeMap<String, String>, String> {
     let declared = action["inputs"].as_hash().ok_or("an action has inputs")?;
     let defaults = declared.iter().map(|(name, input)| {
@@ -178,7 +178,7 @@ mod tests {
         assert!(filled_in("${{ secrets.key }}", &inputs).is_err());
     }
 
-    /// The room has no compiler, so this half of the action is only read.
+    /// The fresh system has no compiler, so this half of the action is only read.
     #[test]
     fn the_action_builds_by_a_command_that_we_have() {
         let action = action();

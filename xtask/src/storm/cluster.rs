@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::programs::network::{CABLE, Host, Laboratory, ip};
+use crate::programs::network::{CABLE, Host, TestNetworks, ip};
 
 /// How long processes may take to disappear after their parent or owner.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -21,7 +21,7 @@ pub(super) enum Side {
 
 pub(super) struct Cluster {
     // Goes first: nothing may be left in the namespaces when the disk is unmounted.
-    laboratory: Laboratory,
+    test_networks: TestNetworks,
     full_disk: PathBuf,
 }
 
@@ -38,14 +38,14 @@ impl Cluster {
             return Err("a small tmpfs can't be mounted".into());
         }
         let cluster = Self {
-            laboratory: Laboratory::with_namespaces(0)?,
+            test_networks: TestNetworks::with_namespaces(0)?,
             full_disk,
         };
         cluster.fill()?;
         Ok(cluster)
     }
 
-    /// A few captures begin before there is no room at all.
+    /// Large enough for a few captures to start before the disk is full.
     fn fill(&self) -> Result<(), String> {
         let made = File::create(self.full_disk.join("ballast"));
         let filled = made.and_then(|mut file| file.write_all(&[1; 48 << 10]));
@@ -57,9 +57,9 @@ impl Cluster {
     }
 
     pub(super) fn host(&self, side: Side) -> &Host {
-        let mut networks = self.laboratory.networks.iter();
+        let mut networks = self.test_networks.networks.iter();
         let cable = networks.find(|network| network.name == CABLE);
-        let cable = cable.expect("a laboratory with namespaces has a cable");
+        let cable = cable.expect("test networks with namespaces have a cable");
         match side {
             Side::Server => &cable.server,
             Side::Client => &cable.client,

@@ -5,11 +5,11 @@ use std::process::ExitStatus;
 
 use super::program::{Fate, Program, shown_status};
 
-/// How a program ended, if nothing is to be said against it.
+/// How a program ended, if that is allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
     Success,
-    /// It failed and said why.
+    /// It failed with a message.
     ClearError,
     /// Our signal ended it.
     Signalled,
@@ -18,7 +18,7 @@ pub(super) enum End {
 /// Text that no program may print.
 const NEVER: [&str; 4] = ["panicked at", "LOST:", "stack overflow", "corrupted"];
 
-/// What a program that runs out of memory says last, before it aborts.
+/// The last message of a program that runs out of memory, before it aborts.
 const OUT_OF_MEMORY: &str = "memory allocation of";
 
 const ABORT: i32 = 6;

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long a debugger may look at a process that hangs.
 const DEBUGGER_SECONDS: &str = "20";
 
-/// The number that programs of a storm are told apart by.
+/// The number of a program in a storm.
 pub(super) type Number = usize;
 
 /// What was done to it.
@@ -88,7 +88,7 @@ impl Program {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Whether it says that something failed. `rping` succeeds when the server ends the connection.
+    /// Whether its output reports a failure. `rping` succeeds when the server ends the connection.
     pub(super) fn complains(&self) -> bool {
         self.errors().contains("failed")
     }
@@ -178,7 +178,7 @@ impl Drop for Program {
     }
 }
 
-/// As a shell says it.
+/// As a shell prints it.
 pub(super) fn shown_status(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("ended by signal {signal}"),
@@ -194,8 +194,8 @@ fn shown(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Whether a line of `/proc/PID/stat` is that of a zombie with this parent. The name stands in
-/// parentheses, and may contain some.
+/// Whether a line of `/proc/PID/stat` is that of a zombie with this parent. The name is in parentheses, and
+/// may contain some.
 fn is_zombie_of(stat: &str, parent: &str) -> bool {
     let behind_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     let mut fields = behind_name.split(' ');

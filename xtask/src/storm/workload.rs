@@ -145,13 +145,13 @@ impl<'a> Population<'a> {
     }
 
     fn reap(&mut self) -> Result<(), String> {
-        let mut place = 0;
-        while place < self.members.len() {
-            let Some(status) = self.members[place].program.ended() else {
-                place += 1;
+        let mut index = 0;
+        while index < self.members.len() {
+            let Some(status) = self.members[index].program.ended() else {
+                index += 1;
                 continue;
             };
-            let member = self.members.remove(place);
+            let member = self.members.remove(index);
             let end = judge(&member.program, status)?;
             self.tally.count(&member.program, end);
             if self.is_verbose {
@@ -329,7 +329,7 @@ impl<'a> Population<'a> {
         }
     }
 
-    /// Nobody reaches anybody for so long.
+    /// The cable is down for this long.
     pub(super) fn disturb_all(&mut self, duration: Duration) {
         for member in &mut self.members {
             member.disturbed += duration;

@@ -1,4 +1,4 @@
-//! Somebody who types what a page says.
+//! Runs the commands of a page.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use super::block::{Block, Kind};
 use crate::programs::{self, Scratch};
 
 /// Longer than any of them needs on a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(90);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Between two looks at a process.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -60,7 +60,7 @@ impl Reader {
         Ok(Self { folder, path })
     }
 
-    /// Runs the blocks in their order; the error is what somebody needs to find out why one failed.
+    /// Runs the blocks in their order; the error has the output of the one that failed.
     pub(super) fn follow(&self, blocks: &[Block]) -> Result<(), String> {
         let mut server: Option<Terminal> = None;
         for block in blocks {
@@ -142,9 +142,9 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// Every server of ours says at which port it waits.
+    /// Every server of ours prints its port.
     fn wait_until_it_listens(&mut self) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + COMMAND_TIMEOUT;
         while !self.said().contains(" port ") {
             if let Some(status) = self.ended() {
                 return Err(self.told(&format!("ended before it listened ({status})")));
@@ -158,7 +158,7 @@ impl Terminal {
     }
 
     fn wait_for_success(&mut self) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + COMMAND_TIMEOUT;
         loop {
             match self.ended() {
                 Some(status) if status.success() => return Ok(()),

@@ -1,4 +1,4 @@
-//! `roci demo`: two processes, every kind of RDMA operation, each byte checked.
+//! `roci demo`: two processes, every type of RDMA operation, each byte checked.
 
 mod peer;
 
@@ -38,7 +38,7 @@ pub(crate) struct Options {
 
 /// How much is written and read.
 const BULK: usize = 64 * 1024;
-/// Where the counter for compare-and-swap lies, behind the bulk.
+/// The offset of the counter for compare-and-swap, after the bulk data.
 const COUNTER: usize = BULK;
 /// All of the device memory.
 const DEVICE_MEMORY: usize = BULK + 8;
@@ -47,7 +47,7 @@ const BEFORE: u64 = 42;
 /// What it is to become.
 const AFTER: u64 = 1337;
 /// Longer than anything here takes, even where packets are lost on purpose.
-const PATIENCE: Duration = Duration::from_secs(4);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// What the demo says to its other process.
 #[derive(Serialize, Deserialize)]
@@ -101,18 +101,18 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
 /// This process's device, with a capture where it was asked for, or where one may write.
 fn open(capture: &Path) -> anyhow::Result<(IpAddr, Context, PathBuf)> {
-    let mut places = places(capture).into_iter().peekable();
+    let mut paths = paths(capture).into_iter().peekable();
     loop {
-        let place = places.next().expect("the last place returns");
+        let path = paths.next().expect("the last path returns");
         let options = rocinante::Options {
-            capture: Some(place.clone()),
+            capture: Some(path.clone()),
             ..rocinante::Options::from_env()
         };
         match loopback::open(None, &options) {
-            Err(OpenError::Capture(_)) if places.peek().is_some() => {}
+            Err(OpenError::Capture(_)) if paths.peek().is_some() => {}
             opened => {
                 let (address, context) = opened?;
-                return Ok((address, context, place));
+                return Ok((address, context, path));
             }
         }
     }
@@ -120,14 +120,14 @@ fn open(capture: &Path) -> anyhow::Result<(IpAddr, Context, PathBuf)> {
 
 /// Where a capture goes: this folder, or one for everybody, where another user's may lie, or one of
 /// this user alone.
-fn places(capture: &Path) -> Vec<PathBuf> {
-    let mut places = vec![capture.to_owned()];
+fn paths(capture: &Path) -> Vec<PathBuf> {
+    let mut paths = vec![capture.to_owned()];
     if capture.is_relative() {
-        places.push(std::env::temp_dir().join(capture));
+        paths.push(std::env::temp_dir().join(capture));
         let own = RuntimeDirectory::of_user().ok();
-        places.extend(own.map(|directory| directory.path().join(capture)));
+        paths.extend(own.map(|directory| directory.path().join(capture)));
     }
-    places
+    paths
 }
 
 /// The other process; it ends with this handle.
@@ -274,9 +274,12 @@ impl Demo {
     fn carry_out(&self, name: &str, request: Request) -> anyhow::Result<Duration> {
         let begin = Instant::now();
         self.queue_pair.post(request)?;
-        let completion = self.completions.wait_for(PATIENCE).with_context(|| {
-            format!("{name} did not complete in time; run `roci doctor` to find out why")
-        })?;
+        let completion = self
+            .completions
+            .wait_for(COMPLETION_TIMEOUT)
+            .with_context(|| {
+                format!("{name} did not complete in time; run `roci doctor` to find out why")
+            })?;
         let status = completion.status;
         ensure!(
             status == Status::Success,
@@ -290,7 +293,7 @@ impl Demo {
         self.exchange.hear()
     }
 
-    /// The other process ends when nobody asks any more.
+    /// The other process ends when the connection closes.
     fn end(self) -> anyhow::Result<()> {
         drop(self.exchange);
         let mut process = self.process;
@@ -329,7 +332,7 @@ fn report(name: &str, took: Duration, sentence: &str) -> anyhow::Result<()> {
     ))
 }
 
-/// Bytes without an obvious period: a packet in the wrong place shows.
+/// Bytes without an obvious period: a packet at the wrong offset is detected.
 fn pattern(seed: u32) -> Vec<u8> {
     let mut state = seed | 1;
     let step = |_| {

@@ -81,7 +81,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-/// What follows `netdev`. The words `type rxe` may stand before it, as `rdma link add` wants them.
+/// What follows `netdev`. The words `type rxe` may be before it, as in `rdma link add`.
 fn target(words: &[String]) -> anyhow::Result<&str> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {

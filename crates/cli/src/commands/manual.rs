@@ -25,8 +25,8 @@ fn write_all(command: &Command, folder: &Path) -> io::Result<()> {
     fs::write(folder.join(name), text)
 }
 
-/// A page and its name. What stands below the options has its own lines, which must stay: clap_mangen
-/// would join them to paragraphs.
+/// A page and its name. The text below the options keeps its own line breaks: clap_mangen would join them to
+/// paragraphs.
 fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     let man = Man::new(command.clone().after_help(Resettable::Reset));
     let mut text = Vec::new();

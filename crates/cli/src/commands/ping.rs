@@ -92,7 +92,7 @@ impl Options {
         let like = self.source_address()?.map(|source| source.ip());
         match &self.address {
             Some(name) => resolve(name, self.port, like),
-            // This stands for all IPv4 addresses, too.
+            // This includes all IPv4 addresses.
             None => Ok((Ipv6Addr::UNSPECIFIED, self.port).into()),
         }
     }
@@ -104,7 +104,7 @@ impl Options {
     }
 }
 
-/// The address that a name stands for; if it has several, one that is like `other`.
+/// The address of a name; if it has several, one of the same family as `other`.
 fn resolve(name: &str, port: u16, other: Option<IpAddr>) -> anyhow::Result<SocketAddr> {
     let found = (name, port).to_socket_addrs();
     let found: Vec<SocketAddr> = found.map(Iterator::collect).unwrap_or_default();

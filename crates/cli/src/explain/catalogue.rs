@@ -11,7 +11,7 @@ pub(crate) fn is_topic(word: &str) -> bool {
     word.parse::<Topic>().is_ok()
 }
 
-/// Prints what is known of a code, by its number or name; without one, all codes of the kind.
+/// Prints the catalogue entry of a code, by its number or name; without one, all codes of this type.
 pub(crate) fn print(kind: &str, code: Option<&str>) -> anyhow::Result<()> {
     let topic: Topic = kind.parse()?;
     output::print(match code {
@@ -20,7 +20,7 @@ pub(crate) fn print(kind: &str, code: Option<&str>) -> anyhow::Result<()> {
     })
 }
 
-/// Every code of a kind, a line each.
+/// Every code of a type, a line each.
 fn list(topic: Topic) -> String {
     let mut text = format!("{}:\n", topic.title());
     let widest = |length: fn(&Entry) -> usize| entries(topic).map(length).max().unwrap_or(0);

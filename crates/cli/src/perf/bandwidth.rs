@@ -4,40 +4,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::flow::{Flow, rate};
-use super::patience::Patience;
 use super::plan::Amount;
 use super::progress::Progress;
-use super::station::{Done, Station};
+use super::queue_pairs::{Done, QueuePairs};
+use super::stall_timer::StallTimer;
 
 /// Sends an amount of messages; receives whatever comes meanwhile.
 pub(super) fn send(
-    station: &Station,
+    queue_pairs: &QueuePairs,
     size: usize,
     amount: Amount,
     progress: &Progress,
 ) -> anyhow::Result<Flow> {
-    let mut pump = Pump::new(station, size, Some(amount));
-    let mut patience = Patience::new();
+    let mut pump = Pump::new(queue_pairs, size, Some(amount));
+    let mut stall_timer = StallTimer::new();
     while pump.has_work() {
         pump.fill()?;
         if pump.drain()? {
-            patience.restore();
+            stall_timer.reset();
             progress.at(pump.meter.messages);
         } else {
-            patience.lose()?;
+            stall_timer.check()?;
         }
     }
     Ok(pump.flow())
 }
 
-/// Receives until told to stop; also sends an amount, if there is one, to its end.
+/// Receives until `stop` is set; also sends `amount`, if there is one.
 pub(super) fn serve(
-    station: &Station,
+    queue_pairs: &QueuePairs,
     size: usize,
     amount: Option<Amount>,
     stop: &AtomicBool,
 ) -> anyhow::Result<Flow> {
-    let mut pump = Pump::new(station, size, amount);
+    let mut pump = Pump::new(queue_pairs, size, amount);
     loop {
         pump.fill()?;
         let idle = !pump.drain()?;
@@ -50,7 +50,7 @@ pub(super) fn serve(
 
 /// Keeps the send queues full and the completion queue empty.
 struct Pump<'s> {
-    station: &'s Station,
+    queue_pairs: &'s QueuePairs,
     size: usize,
     /// Nothing is posted after this.
     end: Option<Instant>,
@@ -70,8 +70,8 @@ struct Load {
 }
 
 impl<'s> Pump<'s> {
-    fn new(station: &'s Station, size: usize, amount: Option<Amount>) -> Self {
-        let (lanes, depth) = (station.lanes() as u64, station.plan.depth);
+    fn new(queue_pairs: &'s QueuePairs, size: usize, amount: Option<Amount>) -> Self {
+        let (lanes, depth) = (queue_pairs.lanes() as u64, queue_pairs.plan.depth);
         let messages = match amount {
             None => 0,
             Some(Amount::Messages(messages)) => messages,
@@ -84,7 +84,7 @@ impl<'s> Pump<'s> {
         };
         let duration = amount.and_then(Amount::duration);
         Self {
-            station,
+            queue_pairs,
             size,
             end: duration.map(|duration| Instant::now() + duration),
             signal_every: (depth / 4).clamp(1, 64),
@@ -111,7 +111,8 @@ impl<'s> Pump<'s> {
             if late {
                 self.finish(lane);
             }
-            while self.lanes[lane].left > 0 && self.lanes[lane].under_way < self.station.plan.depth
+            while self.lanes[lane].left > 0
+                && self.lanes[lane].under_way < self.queue_pairs.plan.depth
             {
                 self.meter.begin();
                 self.post(lane)?;
@@ -129,9 +130,9 @@ impl<'s> Pump<'s> {
     fn post(&mut self, lane: usize) -> anyhow::Result<()> {
         let load = &mut self.lanes[lane];
         let messages = load.unsignaled + 1;
-        let full = load.under_way + 1 == self.station.plan.depth;
+        let full = load.under_way + 1 == self.queue_pairs.plan.depth;
         let signaled = full || load.left == 1 || messages >= self.signal_every;
-        self.station
+        self.queue_pairs
             .post(lane, self.size, signaled.then_some(messages))?;
         load.left -= 1;
         load.under_way += 1;
@@ -143,7 +144,7 @@ impl<'s> Pump<'s> {
     fn drain(&mut self) -> anyhow::Result<bool> {
         const TURN: usize = 32;
         for turn in 0..TURN {
-            match self.station.next()? {
+            match self.queue_pairs.next()? {
                 None => return Ok(turn > 0),
                 Some(Done::Received) => {
                     self.arrivals.begin();

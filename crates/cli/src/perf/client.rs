@@ -6,12 +6,12 @@ use anyhow::bail;
 
 use super::exchange::{Control, Hello, Order, Tally, Through, VERSION, Welcome, connect};
 use super::flow::{Flow, Seen};
+use super::local_device::{self, LocalDevice};
 use super::options::Options;
-use super::place::{self, Place};
 use super::plan::Plan;
 use super::progress::Progress;
+use super::queue_pairs::{Draft, QueuePairs, common_mtu};
 use super::report::{Report, Row};
-use super::station::{Draft, Station, common_mtu};
 use super::{bandwidth, latency, tcp};
 use crate::loopback;
 
@@ -19,30 +19,30 @@ use crate::loopback;
 pub(super) fn run(options: &Options, server: &str, port: u16) -> anyhow::Result<()> {
     let plan = options.plan()?;
     let (control, local, peer) = connect(server, port)?;
-    let place = match (&options.device, options.local) {
-        (None, true) => {
-            place::on_loopback(loopback::open(Some(peer.ip()), &rocinante::Options::from_env())?.1)
-        }
-        (device, _) => place::open(device.as_deref(), options.gid_index, local.ip())?,
+    let local_device = match (&options.device, options.local) {
+        (None, true) => local_device::on_loopback(
+            loopback::open(Some(peer.ip()), &rocinante::Options::from_env())?.1,
+        ),
+        (device, _) => local_device::open(device.as_deref(), options.gid_index, local.ip())?,
     };
-    let mut client = Client::meet(control, place, plan, peer.ip())?;
+    let mut client = Client::meet(control, local_device, plan, peer.ip())?;
     client.measure_all(server, options.json)
 }
 
 struct Client {
     control: Control,
-    station: Station,
+    queue_pairs: QueuePairs,
     server: IpAddr,
 }
 
 impl Client {
     fn meet(
         mut control: Control,
-        place: Place,
+        local_device: LocalDevice,
         mut plan: Plan,
         server: IpAddr,
     ) -> anyhow::Result<Self> {
-        let active_mtu = place.context.active_mtu().bytes();
+        let active_mtu = local_device.context.active_mtu().bytes();
         control.say(&Hello {
             version: VERSION,
             plan: plan.clone(),
@@ -54,20 +54,20 @@ impl Client {
         };
         let mtu = common_mtu(plan.mtu, active_mtu, theirs.mtu)?;
         plan.fit(mtu)?;
-        let draft = Draft::new(place, &plan, mtu)?;
+        let draft = Draft::new(local_device, &plan, mtu)?;
         control.say(&draft.side())?;
-        let station = draft.connect(&theirs)?;
+        let queue_pairs = draft.connect(&theirs)?;
         control.hear::<Through>()?;
         Ok(Self {
             control,
-            station,
+            queue_pairs,
             server,
         })
     }
 
     fn measure_all(&mut self, server: &str, json: bool) -> anyhow::Result<()> {
-        let plan = self.station.plan.clone();
-        let mut report = Report::begin(server, self.station.mtu.bytes(), &plan, json)?;
+        let plan = self.queue_pairs.plan.clone();
+        let mut report = Report::begin(server, self.queue_pairs.mtu.bytes(), &plan, json)?;
         for &size in &plan.sizes {
             let progress = Progress::new(&plan, size, json);
             let row = if plan.test.is_latency() {
@@ -79,16 +79,16 @@ impl Client {
             report.push(row)?;
         }
         self.control.say(&Order::Finish)?;
-        report.end(self.station.context.counters().retransmitted)
+        report.end(self.queue_pairs.context.counters().retransmitted)
     }
 
     /// All rounds of one size, RDMA and TCP in turn.
     fn bandwidth(&mut self, size: usize, progress: &Progress) -> anyhow::Result<Row> {
         let mut rounds = Vec::new();
         let mut total: Option<Seen> = None;
-        for _ in 0..self.station.plan.rounds {
+        for _ in 0..self.queue_pairs.plan.rounds {
             let seen = self.bandwidth_round(size, progress)?;
-            if self.station.plan.vs_tcp {
+            if self.queue_pairs.plan.vs_tcp {
                 rounds.push((seen.rate(), self.tcp_round(size)?));
             }
             total = Some(match total {
@@ -107,13 +107,13 @@ impl Client {
     fn bandwidth_round(&mut self, size: usize, progress: &Progress) -> anyhow::Result<Seen> {
         self.control.say(&Order::Rdma { size })?;
         self.control.hear::<Through>()?;
-        let plan = &self.station.plan;
-        let sent = bandwidth::send(&self.station, size, plan.amount, progress)?;
+        let plan = &self.queue_pairs.plan;
+        let sent = bandwidth::send(&self.queue_pairs, size, plan.amount, progress)?;
         self.control.say(&Through)?;
         // The other side may still be sending.
         let (tally, received) = self
             .control
-            .hear_during(|heard| bandwidth::serve(&self.station, size, None, heard))?;
+            .hear_during(|heard| bandwidth::serve(&self.queue_pairs, size, None, heard))?;
         let received = received?;
         Ok(Seen {
             client: Flow {
@@ -130,13 +130,18 @@ impl Client {
     fn latency(&mut self, size: usize, progress: &Progress) -> anyhow::Result<Row> {
         let mut rounds = Vec::new();
         let mut all = latency::histogram();
-        for _ in 0..self.station.plan.rounds {
+        for _ in 0..self.queue_pairs.plan.rounds {
             self.control.say(&Order::Rdma { size })?;
             self.control.hear::<Through>()?;
-            let times = latency::ask(&self.station, size, self.station.plan.amount, progress)?;
+            let times = latency::ask(
+                &self.queue_pairs,
+                size,
+                self.queue_pairs.plan.amount,
+                progress,
+            )?;
             self.control.say(&Through)?;
             flow(self.control.hear()?)?;
-            if self.station.plan.vs_tcp {
+            if self.queue_pairs.plan.vs_tcp {
                 rounds.push((times.value_at_quantile(0.5) as f64, self.tcp_round(size)?));
             }
             all.add(&times)?;
@@ -148,7 +153,7 @@ impl Client {
     fn tcp_round(&mut self, size: usize) -> anyhow::Result<f64> {
         self.control.say(&Order::Tcp { size })?;
         let server = SocketAddr::new(self.server, self.control.hear::<u16>()?);
-        let plan = &self.station.plan;
+        let plan = &self.queue_pairs.plan;
         let measured = if plan.test.is_latency() {
             tcp::latency(server, plan, size)?
         } else {

@@ -1,4 +1,4 @@
-//! What client and server tell each other over TCP, and how they find each other.
+//! The messages of client and server over TCP, and the TCP connection.
 
 use std::io::BufReader;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flow::Flow;
 use super::plan::Plan;
-use super::station::Side;
+use super::queue_pairs::Side;
 use crate::exchange::Exchange;
 
 /// A way to the other side.
@@ -79,13 +79,13 @@ pub(super) fn connect(
     server: &str,
     port: u16,
 ) -> anyhow::Result<(Control, SocketAddr, SocketAddr)> {
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
     let addresses = (server.trim_matches(['[', ']']), port)
         .to_socket_addrs()
         .map_err(|_| anyhow!("`{server}` is no address and no known name; check the spelling"))?;
     let mut refusal = None;
     for address in addresses {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             Ok(stream) => return over(stream),
             Err(error) => refusal = Some(error),
         }

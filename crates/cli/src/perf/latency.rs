@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use super::bandwidth;
-use super::patience::Patience;
 use super::plan::{Amount, Verb};
 use super::progress::Progress;
-use super::station::{Done, Station};
+use super::queue_pairs::{Done, QueuePairs};
+use super::stall_timer::StallTimer;
 
 /// Round trips before the first that counts.
 const WARM_UP: u64 = 20;
@@ -21,15 +21,15 @@ pub(super) fn histogram() -> Histogram<u64> {
 
 /// Carries out an amount of operations, one at a time.
 pub(super) fn ask(
-    station: &Station,
+    queue_pairs: &QueuePairs,
     size: usize,
     amount: Amount,
     progress: &Progress,
 ) -> anyhow::Result<Histogram<u64>> {
     let mut times = histogram();
-    station.clear_last_byte(size);
+    queue_pairs.clear_last_byte(size);
     for turn in 0..WARM_UP {
-        operation(station, size, turn)?;
+        operation(queue_pairs, size, turn)?;
     }
     let end = amount.duration().map(|duration| Instant::now() + duration);
     for turn in WARM_UP.. {
@@ -40,7 +40,7 @@ pub(super) fn ask(
         if enough {
             break;
         }
-        let took = operation(station, size, turn)?;
+        let took = operation(queue_pairs, size, turn)?;
         times.saturating_record(took.as_nanos() as u64);
         progress.at(times.len());
     }
@@ -48,40 +48,44 @@ pub(super) fn ask(
 }
 
 /// One operation: half of the way there and back, or all of a read or an atomic.
-fn operation(station: &Station, size: usize, turn: u64) -> anyhow::Result<Duration> {
-    let verb = station.plan.test.verb();
+fn operation(queue_pairs: &QueuePairs, size: usize, turn: u64) -> anyhow::Result<Duration> {
+    let verb = queue_pairs.plan.test.verb();
     if verb == Verb::Write {
-        station.set_last_byte(size, mark(turn));
+        queue_pairs.set_last_byte(size, mark(turn));
     }
     let begin = Instant::now();
-    station.post(0, size, Some(1))?;
-    let mut patience = Patience::new();
+    queue_pairs.post(0, size, Some(1))?;
+    let mut stall_timer = StallTimer::new();
     loop {
-        let done = station.next()?;
+        let done = queue_pairs.next()?;
         match (verb, done) {
             (Verb::Send, Some(Done::Received)) => return Ok(begin.elapsed() / 2),
             (Verb::Read | Verb::Atomic, Some(Done::Sent { .. })) => return Ok(begin.elapsed()),
-            (Verb::Write, _) if station.last_byte(size) == mark(turn) => {
+            (Verb::Write, _) if queue_pairs.last_byte(size) == mark(turn) => {
                 return Ok(begin.elapsed() / 2);
             }
-            _ => patience.lose()?,
+            _ => stall_timer.check()?,
         }
     }
 }
 
-/// Answers operations until told to stop.
-pub(super) fn answer(station: &Station, size: usize, stop: &AtomicBool) -> anyhow::Result<()> {
-    match station.plan.test.verb() {
-        Verb::Send => answer_sends(station, size, stop),
-        Verb::Write => answer_writes(station, size, stop),
-        Verb::Read | Verb::Atomic => bandwidth::serve(station, size, None, stop).map(drop),
+/// Answers operations until `stop` is set.
+pub(super) fn answer(
+    queue_pairs: &QueuePairs,
+    size: usize,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
+    match queue_pairs.plan.test.verb() {
+        Verb::Send => answer_sends(queue_pairs, size, stop),
+        Verb::Write => answer_writes(queue_pairs, size, stop),
+        Verb::Read | Verb::Atomic => bandwidth::serve(queue_pairs, size, None, stop).map(drop),
     }
 }
 
-fn answer_sends(station: &Station, size: usize, stop: &AtomicBool) -> anyhow::Result<()> {
+fn answer_sends(queue_pairs: &QueuePairs, size: usize, stop: &AtomicBool) -> anyhow::Result<()> {
     loop {
-        match station.next()? {
-            Some(Done::Received) => station.post(0, size, Some(1))?,
+        match queue_pairs.next()? {
+            Some(Done::Received) => queue_pairs.post(0, size, Some(1))?,
             Some(Done::Sent { .. }) => {}
             None if stop.load(Ordering::Acquire) => return Ok(()),
             None => {}
@@ -89,13 +93,13 @@ fn answer_sends(station: &Station, size: usize, stop: &AtomicBool) -> anyhow::Re
     }
 }
 
-fn answer_writes(station: &Station, size: usize, stop: &AtomicBool) -> anyhow::Result<()> {
+fn answer_writes(queue_pairs: &QueuePairs, size: usize, stop: &AtomicBool) -> anyhow::Result<()> {
     let mut turn = 0;
     loop {
-        let done = station.next()?;
-        if station.last_byte(size) == mark(turn) {
-            station.set_last_byte(size, mark(turn));
-            station.post(0, size, Some(1))?;
+        let done = queue_pairs.next()?;
+        if queue_pairs.last_byte(size) == mark(turn) {
+            queue_pairs.set_last_byte(size, mark(turn));
+            queue_pairs.post(0, size, Some(1))?;
             turn += 1;
         } else if done.is_none() && stop.load(Ordering::Acquire) {
             return Ok(());

@@ -157,7 +157,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Refuses what nobody must ask of a server, whoever the client is.
+    /// Refuses plans that would harm the server.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let counts = [self.depth, self.receive_depth, self.queue_pairs];
         let seconds = match self.amount {

@@ -5,9 +5,9 @@ use std::net::{IpAddr, TcpListener};
 use anyhow::{Context as _, ensure};
 
 use super::exchange::{Control, Hello, Order, Tally, Through, VERSION, Welcome, listen, over};
+use super::local_device::{self, LocalDevice};
 use super::options::Options;
-use super::place::{self, Place};
-use super::station::{Draft, Side, Station, common_mtu};
+use super::queue_pairs::{Draft, QueuePairs, Side, common_mtu};
 use super::{bandwidth, latency, tcp};
 use crate::device;
 use crate::loopback;
@@ -23,35 +23,35 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
 
 fn serve_one(
     listener: &TcpListener,
-    ready: Option<Place>,
+    ready: Option<LocalDevice>,
     options: &Options,
 ) -> anyhow::Result<()> {
     let (stream, _) = listener
         .accept()
         .context("no client could come in; try again")?;
     let (control, local, _) = over(stream)?;
-    let place = match ready {
-        Some(place) => place,
-        None => place::open(None, options.gid_index, local.ip())?,
+    let local_device = match ready {
+        Some(local_device) => local_device,
+        None => local_device::open(None, options.gid_index, local.ip())?,
     };
-    Server::meet(control, place, local.ip(), options.announce)?.serve()
+    Server::meet(control, local_device, local.ip(), options.announce)?.serve()
 }
 
 /// What is known before a client comes: where to wait, and the device if one was named.
-fn prepare(options: &Options) -> anyhow::Result<(TcpListener, Option<Place>)> {
+fn prepare(options: &Options) -> anyhow::Result<(TcpListener, Option<LocalDevice>)> {
     if options.announce {
         std::thread::spawn(end_with_parent);
         let (address, context) = loopback::open(None, &rocinante::Options::from_env())?;
         let listener = listen(Some(address), 0)?;
         print_line(listener.local_addr()?)?;
-        return Ok((listener, Some(place::on_loopback(context))));
+        return Ok((listener, Some(local_device::on_loopback(context))));
     }
     let (address, ready) = match &options.device {
         None => (None, None),
         Some(name) => {
             let address = device::gid(&device::named(name)?, options.gid_index)?.address;
-            let place = place::open(Some(name), options.gid_index, address)?;
-            (Some(address), Some(place))
+            let local_device = local_device::open(Some(name), options.gid_index, address)?;
+            (Some(address), Some(local_device))
         }
     };
     let listener = listen(address, options.port)?;
@@ -75,19 +75,19 @@ fn end_with_parent() {
 
 struct Server {
     control: Control,
-    station: Station,
+    queue_pairs: QueuePairs,
     address: IpAddr,
 }
 
 impl Server {
     fn meet(
         mut control: Control,
-        place: Place,
+        local_device: LocalDevice,
         address: IpAddr,
         quiet: bool,
     ) -> anyhow::Result<Self> {
         let hello: Hello = control.hear()?;
-        let draft = match draft(hello, place) {
+        let draft = match draft(hello, local_device) {
             Ok(draft) => draft,
             Err(error) => {
                 control.say(&Welcome::Refused(error.to_string()))?;
@@ -96,15 +96,18 @@ impl Server {
         };
         control.say(&Welcome::Here(draft.side()))?;
         let theirs: Side = control.hear()?;
-        let station = draft.connect(&theirs)?;
+        let queue_pairs = draft.connect(&theirs)?;
         control.say(&Through)?;
         if let (false, Some(client)) = (quiet, theirs.address()) {
-            let (test, service) = (station.plan.test.name(), station.plan.service.name());
+            let (test, service) = (
+                queue_pairs.plan.test.name(),
+                queue_pairs.plan.service.name(),
+            );
             print_line(format_args!("{client} measures {test} over {service}"))?;
         }
         Ok(Self {
             control,
-            station,
+            queue_pairs,
             address,
         })
     }
@@ -122,15 +125,15 @@ impl Server {
 
     fn take_part(&mut self, size: usize) -> anyhow::Result<()> {
         self.check(size)?;
-        let (station, plan) = (&self.station, &self.station.plan);
-        station.clear_last_byte(size);
+        let (queue_pairs, plan) = (&self.queue_pairs, &self.queue_pairs.plan);
+        queue_pairs.clear_last_byte(size);
         self.control.say(&Through)?;
         let own = plan.bidirectional.then_some(plan.amount);
         let (Through, done) = self.control.hear_during(|stop| {
             if plan.test.is_latency() {
-                latency::answer(station, size, stop).map(|()| Tally::Done)
+                latency::answer(queue_pairs, size, stop).map(|()| Tally::Done)
             } else {
-                bandwidth::serve(station, size, own, stop).map(Tally::Counted)
+                bandwidth::serve(queue_pairs, size, own, stop).map(Tally::Counted)
             }
         })?;
         self.control.say(&tally(done))
@@ -140,12 +143,12 @@ impl Server {
         self.check(size)?;
         let listener = listen(Some(self.address), 0)?;
         self.control.say(&listener.local_addr()?.port())?;
-        let done = tcp::serve(&listener, &self.station.plan, size);
+        let done = tcp::serve(&listener, &self.queue_pairs.plan, size);
         self.control.say(&tally(done.map(|()| Tally::Done)))
     }
 
     fn check(&self, size: usize) -> anyhow::Result<()> {
-        let agreed = (1..=self.station.plan.largest()).contains(&size);
+        let agreed = (1..=self.queue_pairs.plan.largest()).contains(&size);
         ensure!(
             agreed,
             "the client asks for {size} bytes, which it had not announced"
@@ -158,15 +161,15 @@ fn tally(done: anyhow::Result<Tally>) -> Tally {
     done.unwrap_or_else(|error| Tally::Failed(error.to_string()))
 }
 
-fn draft(hello: Hello, place: Place) -> anyhow::Result<Draft> {
+fn draft(hello: Hello, local_device: LocalDevice) -> anyhow::Result<Draft> {
     ensure!(
         hello.version == VERSION,
         "client and server are of different versions of roci"
     );
     let mut plan = hello.plan;
     plan.check()?;
-    let here = place.context.active_mtu().bytes();
+    let here = local_device.context.active_mtu().bytes();
     let mtu = common_mtu(plan.mtu, here, hello.active_mtu)?;
     plan.fit(mtu)?;
-    Draft::new(place, &plan, mtu)
+    Draft::new(local_device, &plan, mtu)
 }

@@ -1,4 +1,4 @@
-//! `roci explain` tells what was captured.
+//! `roci explain` describes a capture.
 
 use crate::run::{Folder, roci};
 

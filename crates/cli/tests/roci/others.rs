@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::run::{Folder, Outcome, Roci, address, roci};
 
-/// Somebody else, whoever runs the tests.
+/// Another user than the one that runs the tests.
 const NOBODY: u32 = 65534;
 
 fn under<'a>(program: impl IntoIterator<Item = &'a str>) -> Roci {

@@ -15,12 +15,12 @@ const SERVER_END: &str = "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV sta
 /// What a client says in the end.
 const CLIENT_END: &str = "client DISCONNECT EVENT...\n";
 
-/// It pings between addresses of the loopback network that nobody listed as devices.
+/// It pings between addresses of the loopback network that are not listed as devices.
 fn ping(arguments: &[&str], more: &[&str]) -> Roci {
     roci([&["ping"], arguments, more].concat()).without_env("ROCI_DEVICES")
 }
 
-/// Starts a server that prints data, and waits until it listens, which only `-d` tells.
+/// Starts a server that prints data, and waits until it listens, which only `-d` prints.
 fn server(at: &str, more: &[&str]) -> Running {
     start_server(ping(&["-s", "-d", "-v", "-a", at], more))
 }
@@ -57,7 +57,7 @@ fn data(output: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The disk fills up in the middle of a session: the session goes on, and one sentence tells.
+/// The disk fills up in the middle of a session: the session continues, and one message is printed.
 #[test]
 fn a_capture_that_a_full_disk_ends_is_said_once_and_the_rest_goes_on() {
     let (here, there) = (address(92), address(93));
@@ -226,7 +226,7 @@ fn a_server_that_is_interrupted_says_good_bye() {
     assert_eq!(endless.line(), format!("ping data: {FIRST}"));
     server.interrupt();
     assert_eq!(server.end().code, Some(130));
-    // Who pings without end is content; who has counted is not.
+    // Without a count the end of the server is no error; with a count it is.
     expect_good_bye(endless);
 }
 
@@ -246,7 +246,7 @@ fn a_server_that_ends_too_early_is_a_failure_of_who_counts() {
     );
 }
 
-/// The watcher of the dead process says good-bye in its place.
+/// The watcher of the dead process disconnects for it.
 #[test]
 fn a_peer_that_dies_is_announced() {
     let there = address(62);

@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Far more than anything here needs, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the command left behind.
+/// The result of a command.
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -117,7 +117,7 @@ impl Running {
         line.trim_end().to_owned()
     }
 
-    /// Keeps what it prints from now on for its [`end`](Self::end): who prints much would wait for
+    /// Keeps what it prints from now on for its [`end`](Self::end): a program that prints much would block on
     /// a reader.
     pub(crate) fn read_on(&mut self) {
         self.rest = self.stdout.take().map(read_all);
@@ -135,7 +135,7 @@ impl Running {
         assert!(sent.expect("`kill` is everywhere").success());
     }
 
-    /// Waits for its end, but not for ever.
+    /// Waits for its end, for at most [`COMMAND_TIMEOUT`].
     pub(crate) fn end(mut self) -> Outcome {
         if self.rest.is_none() {
             self.read_on();
@@ -152,7 +152,7 @@ impl Running {
     }
 
     fn wait(&mut self) -> Option<i32> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + COMMAND_TIMEOUT;
         while Instant::now() < end {
             if let Some(status) = self.child.try_wait().expect("it can be waited for") {
                 return status.code();
@@ -160,7 +160,7 @@ impl Running {
             std::thread::sleep(Duration::from_millis(5));
         }
         self.child.kill().expect("it can be ended");
-        panic!("the command ran longer than {PATIENCE:?}");
+        panic!("the command ran longer than {COMMAND_TIMEOUT:?}");
     }
 }
 

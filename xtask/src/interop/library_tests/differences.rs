@@ -1,7 +1,7 @@
 //! Where rdma-core's libraries with the kernel's rxe print something else than ours.
 //!
-//! A case that is not listed must print the same on both; one that is listed must differ, and in the way
-//! that stands here.
+//! A case that is not listed must print the same on both; one that is listed must differ, and in the way that
+//! is listed here.
 
 /// A case that differs.
 pub(super) struct Difference {

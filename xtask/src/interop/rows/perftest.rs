@@ -3,7 +3,7 @@
 use super::super::program::Way;
 use super::{Cable, Row};
 
-/// The programs and what they are told beside the usual.
+/// The programs and their additional options.
 const PROGRAMS: [(&str, &str); 8] = [
     ("ib_send_bw", "-s 65536 -n 100"),
     ("ib_send_lat", "-s 64 -n 50"),
@@ -41,15 +41,15 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-/// perftest's server stops listening after a first connection and listens again for a second one; a
-/// client that is much faster than its server finds nobody.
+/// perftest's server stops listening after a first connection and listens again for a second one; a client
+/// that is much faster than its server finds no listener.
 fn by_connection_manager(program: &str, options: &str, name: &str) -> Row {
     pair(program, &format!("-R {options}"), name).way(Way::RunUnhurried)
 }
 
 fn pair(program: &str, options: &str, name: &str) -> Row {
-    // -F: that the processor's clock changes is nothing to complain about here. -u: a second until a
-    // packet is repeated, because a busy machine may let an emulated one stand still for half of one.
+    // -F: no warning about a changing clock of the processor. -u: a second until a packet is repeated,
+    // because a busy machine may let an emulated one stand still for half of one.
     let server = format!("{program} -d {{device}} -x {{gid}} -F -u 18 {options}");
     let client = format!("{server} {{server}}");
     Row::new(format!("{program}, {name}"), server, client)

@@ -6,11 +6,13 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail};
 use rocinante::{Access, CompletionQueue, Endpoint, MemoryRegion, QueuePair, Status};
 
-use super::{Ask, BEFORE, BULK, COUNTER, DEVICE_MEMORY, Introduction, PATIENCE, difference};
+use super::{
+    Ask, BEFORE, BULK, COMPLETION_TIMEOUT, COUNTER, DEVICE_MEMORY, Introduction, difference,
+};
 use crate::exchange::Exchange;
 use crate::loopback;
 
-/// Runs until nobody asks any more.
+/// Runs until the connection closes.
 pub(crate) fn run() -> anyhow::Result<()> {
     let streams = (BufReader::new(std::io::stdin()), std::io::stdout());
     let mut exchange = Exchange::new(streams.0, streams.1);
@@ -75,7 +77,7 @@ impl Peer {
     }
 
     fn received(&self) -> anyhow::Result<String> {
-        let completion = self.completions.wait_for(PATIENCE);
+        let completion = self.completions.wait_for(COMPLETION_TIMEOUT);
         let completion = completion.context("the message did not arrive in time")?;
         if completion.status != Status::Success {
             bail!("the receive failed with status {:?}", completion.status);

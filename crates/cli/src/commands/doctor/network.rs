@@ -13,7 +13,7 @@ use super::Finding;
 use crate::loopback;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-const PATIENCE: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn receiver() -> anyhow::Result<Receiver> {
     Ok(Receiver::bind(SocketAddr::new(LOOPBACK, 0))?)
@@ -67,7 +67,7 @@ fn largest_batch() -> anyhow::Result<usize> {
     let mut flow = sender.flow_to(LOOPBACK);
     flow.destination_port = receiver.local().port();
     sender.send(&Envelope::new(flow), PACKET, &mut [0; BATCH * PACKET])?;
-    let ready = wait(&[Interest::readable(receiver.as_fd())], Some(PATIENCE))?;
+    let ready = wait(&[Interest::readable(receiver.as_fd())], Some(PROBE_TIMEOUT))?;
     ensure!(
         !ready.is_empty(),
         "a UDP packet to {LOOPBACK} did not arrive"
@@ -108,7 +108,7 @@ fn round_trip() -> anyhow::Result<(IpAddr, Duration)> {
     for queue_pair in [&here, &there] {
         queue_pair.post(Request::send().inline(&[0x52; 64]))?;
         for _ in 0..2 {
-            let completion = completions.wait_for(PATIENCE);
+            let completion = completions.wait_for(PROBE_TIMEOUT);
             let completion = completion.context("no answer within two seconds")?;
             let status = completion.status;
             ensure!(

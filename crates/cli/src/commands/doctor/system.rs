@@ -145,7 +145,7 @@ pub(super) fn limits() -> Vec<Finding> {
     }
 }
 
-/// Whether peers are told when a process dies.
+/// Whether peers are notified when a process dies.
 pub(super) fn watcher() -> Finding {
     let check = "end of process";
     if !Options::from_env().watcher {

@@ -3,7 +3,7 @@
 use anyhow::{anyhow, ensure};
 use rocinante::{Access, Connector, MemoryRegion};
 
-use super::session::{Session, Side, Station, Stop, debug};
+use super::session::{Resources, Session, Side, Stop, debug};
 use super::{Options, interrupt, reason};
 use crate::output::print_line;
 
@@ -44,21 +44,21 @@ fn connect(options: &Options) -> anyhow::Result<(Session, Buffers)> {
     debug(options.debug, || {
         "rdma_resolve_addr - rdma_resolve_route successful".to_owned()
     })?;
-    let station = Station::at(connector.context(), options.debug)?;
+    let resources = Resources::at(connector.context(), options.debug)?;
     let buffers = Buffers {
-        start: station.memory(options.size, Access::REMOTE_READ)?,
-        sink: station.memory(options.size, Access::REMOTE_WRITE)?,
+        start: resources.memory(options.size, Access::REMOTE_READ)?,
+        sink: resources.memory(options.size, Access::REMOTE_WRITE)?,
     };
     debug(options.debug, || {
         "allocated & registered buffers...".to_owned()
     })?;
-    let prepared = connector.prepare(station.queue_pair())?;
-    prepared.post_receive(0, station.inbox())?;
+    let prepared = connector.prepare(resources.queue_pair())?;
+    prepared.post_receive(0, resources.inbox())?;
     let connection = prepared.connect(&[]).map_err(reason::explain)?;
     debug(options.debug, || {
         "ESTABLISHED\nrdma_connect successful".to_owned()
     })?;
-    Ok((Session::new(Side::Client, connection, station), buffers))
+    Ok((Session::new(Side::Client, connection, resources), buffers))
 }
 
 /// Pings as often as it should, and counts.
@@ -106,7 +106,7 @@ fn data(ping: u32, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// What stands before the zero.
+/// The text before the zero.
 pub(super) fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     let until_zero = bytes.split(|&byte| byte == 0).next();
     String::from_utf8_lossy(until_zero.unwrap_or_default())

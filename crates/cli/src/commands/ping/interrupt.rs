@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The signal that came; 0 if none did.
 static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
-/// Whether a signal ends the program on the spot: there is nobody to say good-bye to.
+/// Whether a signal ends the program at once, because there is no connection to end.
 static ON_THE_SPOT: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(true.into()));
 
 /// Listens for signals from now on.
@@ -37,7 +37,7 @@ fn try_watch() -> io::Result<()> {
         pipe::register(signal, tell.try_clone()?)?;
     }
     thread::Builder::new().spawn(move || {
-        // A thread may wait for a peer or for who reads its output, and look at no signal.
+        // A thread may block on a peer or on its output, and then does not check for signals.
         if came.read_exact(&mut [0]).is_ok() {
             thread::sleep(GRACE);
             std::process::exit(code_of(SIGNAL.load(Ordering::Acquire) as i32));
@@ -46,12 +46,12 @@ fn try_watch() -> io::Result<()> {
     Ok(())
 }
 
-/// From now on somebody looks at [`is_asked`] often, and has to say good-bye.
+/// From now on a thread checks [`is_asked`] often, and ends the connection.
 pub(super) fn expect_farewell() {
     ON_THE_SPOT.store(false, Ordering::Release);
 }
 
-/// Whether somebody wants this to end.
+/// Whether the program was interrupted.
 pub(super) fn is_asked() -> bool {
     SIGNAL.load(Ordering::Acquire) != 0
 }

@@ -1,4 +1,4 @@
-//! Why there is no connection, in a sentence for who typed the command.
+//! Error messages for a connection that can't be established.
 
 use std::net::{IpAddr, SocketAddr};
 

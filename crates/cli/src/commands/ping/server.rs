@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use rocinante::{Access, CompletedWork, ConnectionRequest, Listener, MemoryRegion, Request};
 
 use super::client::text;
-use super::session::{Session, Side, Station, Stop, debug};
+use super::session::{Resources, Session, Side, Stop, debug};
 use super::{LARGEST, Options, interrupt, reason};
 use crate::output::{complain, print_line};
 
@@ -52,7 +52,7 @@ fn serve_all(listener: &Listener, options: &Options) {
     });
 }
 
-/// The next client; nothing when somebody wants this to end.
+/// The next client; `None` after an interrupt.
 fn next_client(listener: &Listener) -> Option<ConnectionRequest> {
     while !interrupt::is_asked() {
         let request = listener.wait_for(GLANCE);
@@ -73,17 +73,17 @@ fn accept(
     request: ConnectionRequest,
     options: &Options,
 ) -> anyhow::Result<(Session, MemoryRegion)> {
-    let station = Station::at(request.context(), options.debug)?;
+    let resources = Resources::at(request.context(), options.debug)?;
     // Whatever size the client has chosen.
-    let buffer = station.memory(LARGEST, Access::empty())?;
+    let buffer = resources.memory(LARGEST, Access::empty())?;
     debug(options.debug, || {
         "allocated & registered buffers...\naccepting client connection request".to_owned()
     })?;
-    let prepared = request.prepare(station.queue_pair())?;
-    prepared.post_receive(0, station.inbox())?;
+    let prepared = request.prepare(resources.queue_pair())?;
+    prepared.post_receive(0, resources.inbox())?;
     let connection = prepared.accept(&[]).map_err(reason::explain)?;
     debug(options.debug, || "ESTABLISHED".to_owned())?;
-    Ok((Session::new(Side::Server, connection, station), buffer))
+    Ok((Session::new(Side::Server, connection, resources), buffer))
 }
 
 /// Answers pings until the client leaves.
@@ -96,7 +96,7 @@ fn answer(session: &Session, buffer: &MemoryRegion, options: &Options) -> Result
             print_line(format_args!("server ping data: {text}"))?;
         }
         session.go_ahead()?;
-        // As rping does: the text and the zero behind it.
+        // As rping does: the text and a zero after it.
         put_back(session, buffer, (text.len() + 1).min(length))?;
         session.go_ahead()?;
     }

@@ -13,8 +13,8 @@ use super::advertisement::Advertisement;
 use super::interrupt;
 use crate::output::print_line;
 
-/// How long to wait for a completion before looking whether the peer has left. Each time twice as
-/// long: who leaves does so soon after the last ping, and waits for our answer.
+/// How long to wait for a completion before looking whether the peer has left. Each time twice as long: a
+/// peer disconnects soon after the last ping, and waits for our answer.
 const FIRST_GLANCE: Duration = Duration::from_millis(1);
 const LONGEST_GLANCE: Duration = Duration::from_millis(64);
 
@@ -59,14 +59,14 @@ impl From<PostError> for Stop {
 }
 
 /// What is needed before there is a connection.
-pub(super) struct Station {
+pub(super) struct Resources {
     domain: ProtectionDomain,
     completions: CompletionQueue,
     inbox: MemoryRegion,
     debug: bool,
 }
 
-impl Station {
+impl Resources {
     pub(super) fn at(context: &Context, debug: bool) -> anyhow::Result<Self> {
         let domain = context.protection_domain()?;
         Ok(Self {
@@ -98,7 +98,7 @@ impl Station {
     }
 }
 
-/// Says a step, if anybody wants to hear it.
+/// Prints a step, if debug output is on.
 pub(super) fn debug(wanted: bool, step: impl FnOnce() -> String) -> anyhow::Result<()> {
     if wanted { print_line(step()) } else { Ok(()) }
 }
@@ -107,15 +107,15 @@ pub(super) fn debug(wanted: bool, step: impl FnOnce() -> String) -> anyhow::Resu
 pub(super) struct Session {
     side: Side,
     connection: Connection,
-    station: Station,
+    resources: Resources,
 }
 
 impl Session {
-    pub(super) fn new(side: Side, connection: Connection, station: Station) -> Self {
+    pub(super) fn new(side: Side, connection: Connection, resources: Resources) -> Self {
         Self {
             side,
             connection,
-            station,
+            resources,
         }
     }
 
@@ -147,17 +147,17 @@ impl Session {
             )));
         }
         let mut bytes = Advertisement::NOTHING;
-        self.station.inbox.read(0, &mut bytes);
-        self.connection.post_receive(0, self.station.inbox())?;
+        self.resources.inbox.read(0, &mut bytes);
+        self.connection.post_receive(0, self.resources.inbox())?;
         Ok(Advertisement::from_bytes(bytes))
     }
 
-    /// Posts a READ or WRITE; [`wait`](Self::wait) tells when it is done.
+    /// Posts a READ or WRITE; [`wait`](Self::wait) waits until it is done.
     pub(super) fn transfer(&self, request: Request, data: Segment) -> Result<(), Stop> {
         Ok(self.connection.post(request.data(data).id(TRANSFER))?)
     }
 
-    /// Waits until a work request of this kind is done.
+    /// Waits until a work request of this type is done.
     pub(super) fn wait(
         &self,
         work: CompletedWork,
@@ -186,7 +186,7 @@ impl Session {
 
     /// Says each step on request.
     pub(super) fn debug(&self, step: impl FnOnce() -> String) -> Result<(), Stop> {
-        Ok(debug(self.station.debug, step)?)
+        Ok(debug(self.resources.debug, step)?)
     }
 
     /// Who is at the other end.
@@ -225,7 +225,7 @@ impl Session {
             if interrupt::is_asked() {
                 return Err(Stop::Interrupted);
             }
-            if let Some(completion) = self.station.completions.wait_for(glance) {
+            if let Some(completion) = self.resources.completions.wait_for(glance) {
                 return Ok(completion);
             }
             if self.has_left() {
@@ -244,7 +244,7 @@ impl Session {
         self.connection.wait_disconnected(Duration::ZERO)
     }
 
-    /// Writes nothing (C9-88: that needs no key). Its completion fails if nobody is there any more.
+    /// Writes nothing (C9-88: that needs no key). Its completion fails if the peer is gone.
     fn probe(&self) -> Result<(), Stop> {
         let nowhere = Remote {
             address: 0,

@@ -17,10 +17,10 @@ const PROGRAM_HEADER_LENGTH: usize = 56;
 const MAX_PROGRAM_HEADERS: u16 = 1024;
 const LONGEST_LOADER: u64 = 4096;
 
-/// What kind of file this is.
+/// The type of a file.
 #[derive(Debug, PartialEq)]
 pub(super) enum Executable {
-    /// For a processor of this kind.
+    /// For this type of processor.
     Native {
         /// Who loads its libraries; none if it is linked statically.
         loader: Option<String>,

@@ -157,7 +157,7 @@ impl Environment {
     }
 }
 
-/// `PATH` with our stand-ins first; nothing if it can't have the folder in which they are.
+/// `PATH` with the folder of our stand-ins first; `None` if it can't be added.
 fn program_path() -> anyhow::Result<Option<OsString>> {
     let folder = stand_ins::folder()?;
     if folder.as_os_str().as_bytes().contains(&b':') {

@@ -1,7 +1,7 @@
 //! Folders whose name follows from what is in them.
 //!
-//! They lie in the user's runtime directory, are made once and never changed: two builds, or two
-//! lists of devices, have two of them, and whoever wants the same one finds it whole or not at all.
+//! They lie in the user's runtime directory, are made once and never changed: two builds, or two lists of
+//! devices, have two of them, and a reader finds it complete or not at all.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, Permissions};
@@ -63,7 +63,7 @@ impl Contents {
         self.links.push((path.into(), target.into()));
     }
 
-    /// Another name for a file that is there: it takes no room.
+    /// A hard link to an existing file, which takes no space.
     pub(super) fn name(&mut self, path: impl Into<PathBuf>, file: impl Into<PathBuf>) {
         self.names.push((path.into(), file.into()));
     }
@@ -84,7 +84,7 @@ impl Contents {
         hasher.finish()
     }
 
-    /// Writes everything under a name that nobody else has, and then gives it its real one.
+    /// Writes everything under a unique name, and then renames it.
     fn publish_at(&self, path: &Path) -> io::Result<()> {
         if let Ok(found) = fs::File::open(path) {
             // It is in use again; see `tree::unused`.

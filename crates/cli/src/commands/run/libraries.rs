@@ -32,8 +32,8 @@ const SEPARATORS: &[u8] = b" \t\n:;$";
 pub(super) struct Libraries {
     /// Has both libraries under their names.
     pub(super) folder: PathBuf,
-    /// What is to be preloaded: the device files, and both libraries, so that they stand before a
-    /// copy that a program brings along under another name.
+    /// What is preloaded: the device files, and both libraries, so that they are found before a copy that a
+    /// program brings along under another name.
     pub(super) preloaded: Vec<PathBuf>,
 }
 
@@ -78,7 +78,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|found| found.modified()).ok()
 }
 
-/// What `cargo xtask install` leaves behind.
+/// The files that `cargo xtask install` creates.
 fn installed(here: &Path) -> anyhow::Result<Libraries> {
     let folder = here.parent().unwrap_or(here).join("lib/rocinante");
     let libraries = Libraries::in_folder(folder);

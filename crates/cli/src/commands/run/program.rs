@@ -94,7 +94,7 @@ impl Program {
     }
 }
 
-/// What a file is. One that can't be read can still be executed; then nobody can tell.
+/// The type of a file. One that can't be read may still be executable; then the type is unknown.
 fn look_at(path: &Path) -> Result<Executable, ProgramError> {
     let of = |path: &Path| path.to_owned();
     let found = match fs::metadata(path) {

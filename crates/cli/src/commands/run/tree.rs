@@ -42,8 +42,8 @@ const VERBS_MAJOR: u32 = 231;
 const VERBS_FIRST_MINOR: usize = 192;
 const CONNECTIONS_NUMBER: (u32, usize) = (10, 124);
 
-/// Writes the tree of these devices, and tells where it is. One for a program goes when no process
-/// uses it any more; one for a shell stays, because a shell does not show what it has exported.
+/// Writes the tree of these devices, and returns its path. One for a program goes when no process uses it any
+/// more; one for a shell stays, because a shell does not show what it has exported.
 pub(super) fn write(devices: &[Device], reader: Reader) -> anyhow::Result<PathBuf> {
     let contents = contents(devices);
     let path = match reader {

@@ -31,7 +31,7 @@ fn show(words: &[&str], format: Format) -> anyhow::Result<Answer> {
     let records = match words {
         [] => ports,
         [_, word, ..] => return Ok(unknown("parameter", word)),
-        [place] => match devices.iter().position(|device| is_at(device, place)) {
+        [port] => match devices.iter().position(|device| is_at(device, port)) {
             Some(number) => {
                 let record = record(number, &devices[number], format);
                 return Ok(Answer::Records(vec![record]));
@@ -44,8 +44,8 @@ fn show(words: &[&str], format: Format) -> anyhow::Result<Answer> {
 }
 
 /// Whether this names the device, or its only port.
-fn is_at(device: &Device, place: &str) -> bool {
-    let rest = place.strip_prefix(&device.name);
+fn is_at(device: &Device, port: &str) -> bool {
+    let rest = port.strip_prefix(&device.name);
     rest.is_some_and(|rest| ["", "/", "/1"].contains(&rest))
 }
 
@@ -71,7 +71,7 @@ fn record(number: usize, device: &Device, format: Format) -> Record {
     }
 }
 
-/// Devices are there without being added. What is missing is told in a sentence.
+/// Devices exist without being added. If one is missing, an error message says why.
 fn add(words: &[&str]) -> anyhow::Result<Answer> {
     let (name, interface) = match words {
         [] => return Ok(refused("Please provide a link name to add.")),

@@ -1,7 +1,7 @@
 //! `rdma resource`: what processes have.
 //!
-//! A process keeps its objects to itself. Others see which contexts there are and who listens, because
-//! that is in the registries of the addresses.
+//! The objects of a process are private. Other processes see only contexts and listeners, because that is in
+//! the registries of the addresses.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -10,7 +10,7 @@ use super::Contents;
 /// addresses. The preloaded library knows the folder, too.
 const DOMAIN: &str = "5243";
 
-/// What stands for maker and model of a card.
+/// Vendor and device number of a card.
 const MAKER: &str = "0x5243";
 const MODEL: &str = "0x0001";
 
@@ -88,7 +88,7 @@ fn mask(list: &str) -> Option<String> {
     Some(groups.collect::<Vec<_>>().join(","))
 }
 
-/// Hangs something of a class on a card, and tells where its files go.
+/// Adds a class device to a card, and returns the folder for its files.
 pub(super) fn hang(contents: &mut Contents, number: usize, class: &str, name: &str) -> String {
     let address = address(number);
     let folder = format!("{}/{class}/{name}", folder(number));

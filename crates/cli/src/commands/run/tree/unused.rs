@@ -17,7 +17,7 @@ const LONG_AGO: Duration = Duration::from_secs(10 * 60);
 /// Fewer are not worth a look at all processes.
 const FEW: usize = 8;
 
-/// Removes folders like this one, beside it, that nobody uses.
+/// Removes sibling folders that no process uses.
 pub(super) fn remove_beside(tree: &Path, kind: &str) {
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     if namespace == Path::new(FIRST_NAMESPACE) {

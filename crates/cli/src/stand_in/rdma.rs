@@ -44,7 +44,7 @@ enum Answer {
     NoRecords(String),
 }
 
-/// Answers, and tells how to exit.
+/// Answers, and returns the exit code.
 pub(super) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     let call = match Call::parse(arguments) {
         Ok(call) => call,
@@ -73,7 +73,7 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Options, which may stand anywhere, and words.
+/// Options, which may be anywhere, and words.
 #[derive(Default, Debug, PartialEq)]
 struct Call {
     format: Format,

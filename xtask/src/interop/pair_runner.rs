@@ -1,29 +1,29 @@
-//! Where two programs meet, one on each side.
+//! Runs two programs, one on each side.
 
 use std::time::{Duration, Instant};
 
+use super::command_channel::Outcome;
 use super::machine::Machine;
 use super::network::{self, Family, Side};
 use super::program::{Programs, Running};
 use super::rows::{Cable, Role, Row};
-use super::seat::Outcome;
 
-/// How long a server may take until it listens.
-const LISTEN_PATIENCE: Duration = Duration::from_secs(55);
+/// The limit until a server listens.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// How long a conversation may take: an emulated machine on a busy one is slow, and lost packets cost
+/// The limit for one pair of programs: an emulated machine is slow on a busy host, and lost packets take
 /// time.
-const PATIENCE: Duration = Duration::from_secs(120);
-const LOSSY_PATIENCE: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(120);
+const LOSSY_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// How long a server may stay when its client has gone.
+/// The limit for a server to end after its client.
 const FAREWELL: Duration = Duration::from_secs(20);
 
 /// The device of either side.
 const KERNEL_DEVICE: &str = "rxe0";
 const OUR_DEVICE: &str = "roci_tap0";
 
-/// What both programs came to.
+/// The results of both programs.
 pub(crate) struct Conversation {
     pub(crate) server: Outcome,
     pub(crate) client: Outcome,
@@ -31,7 +31,7 @@ pub(crate) struct Conversation {
 }
 
 /// The two sides, and the cable between them.
-pub(crate) struct Stage {
+pub(crate) struct PairRunner {
     pub(crate) machine: Machine,
     pub(crate) programs: Programs,
     cable: Option<Cable>,
@@ -40,11 +40,11 @@ pub(crate) struct Stage {
 
 /// A program that runs on either side.
 enum Started {
-    There { seat: usize },
+    There { channel: usize },
     Here(Running),
 }
 
-impl Stage {
+impl PairRunner {
     pub(crate) fn new(mut machine: Machine, programs: Programs) -> Result<Self, String> {
         let gids = Gids::read(&mut machine)?;
         Ok(Self {
@@ -55,8 +55,8 @@ impl Stage {
         })
     }
 
-    /// Lets server and client talk; `ours` is the part we play, if any.
-    pub(crate) fn play(&mut self, row: &Row, ours: Option<Role>) -> Result<Conversation, String> {
+    /// Runs server and client; `ours` is the role of our side, if any.
+    pub(crate) fn run(&mut self, row: &Row, ours: Option<Role>) -> Result<Conversation, String> {
         self.lay(row.cable)?;
         let start = Instant::now();
         let mut server = self.start(row, Role::Server, ours)?;
@@ -66,12 +66,12 @@ impl Stage {
             return Err(format!("the server does not listen; it said: {text}"));
         }
         let client = self.start(row, Role::Client, ours)?;
-        let patience = if row.cable.lossy {
-            LOSSY_PATIENCE
+        let timeout = if row.cable.lossy {
+            LOSSY_TIMEOUT
         } else {
-            PATIENCE
+            TIMEOUT
         };
-        let client = self.finish(client, patience)?;
+        let client = self.finish(client, timeout)?;
         let server = self.finish(server, FAREWELL)?;
         self.programs.keep(&row.name, ours, [&server, &client]);
         Ok(Conversation {
@@ -92,12 +92,12 @@ impl Stage {
         match side {
             Side::Ours => self.programs.start(row.way, &line, role).map(Started::Here),
             Side::Kernel => {
-                let seat = match role {
+                let channel = match role {
                     Role::Server => 0,
                     Role::Client => 1,
                 };
-                self.machine.begin(seat, &line)?;
-                Ok(Started::There { seat })
+                self.machine.begin(channel, &line)?;
+                Ok(Started::There { channel })
             }
         }
     }
@@ -116,15 +116,15 @@ impl Stage {
 
     fn wait_for_listener(&mut self, server: &mut Started) -> Result<bool, String> {
         match server {
-            Started::There { seat } => self.machine.wait_for_listener(*seat, LISTEN_PATIENCE),
-            Started::Here(running) => Ok(running.wait_for_listener(LISTEN_PATIENCE)),
+            Started::There { channel } => self.machine.wait_for_listener(*channel, LISTEN_TIMEOUT),
+            Started::Here(running) => Ok(running.wait_for_listener(LISTEN_TIMEOUT)),
         }
     }
 
-    fn finish(&mut self, started: Started, patience: Duration) -> Result<Outcome, String> {
+    fn finish(&mut self, started: Started, timeout: Duration) -> Result<Outcome, String> {
         match started {
-            Started::There { seat } => self.machine.finish(seat, patience),
-            Started::Here(running) => running.finish(patience),
+            Started::There { channel } => self.machine.finish(channel, timeout),
+            Started::Here(running) => running.finish(timeout),
         }
     }
 

@@ -7,6 +7,9 @@
 mod apt;
 mod backend;
 mod bench;
+mod build_folder;
+mod checks;
+mod command_channel;
 mod device_files;
 mod evidence;
 mod guest;
@@ -17,16 +20,13 @@ mod machine;
 mod namespace;
 mod network;
 mod packages;
-mod place;
+mod pair_runner;
 mod program;
 mod qemu;
 mod release;
 mod rows;
-mod seat;
-mod stage;
 mod table;
 mod uml;
-mod verdict;
 
 use std::iter;
 use std::path::Path;
@@ -36,16 +36,16 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::command::CommandLine;
+use build_folder::BuildFolder;
 use evidence::{Tally, Traffic};
 use guest::Extra;
 use image::Image;
 use machine::Machine;
 use packages::Packages;
-use place::Place;
+use pair_runner::PairRunner;
 use program::Programs;
 use release::Release;
 use rows::{Judge, Role, Row};
-use stage::Stage;
 use table::{Cell, Line};
 
 /// After this time no further row of the usual run begins: a slow machine proves less, not nothing.
@@ -116,7 +116,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
 /// Runs the matrix with one kernel.
 fn run_with(root: &Path, kernel: Release, options: &Options) -> Result<(), String> {
     let end = Instant::now() + if options.full { FULL_END } else { USUAL_END };
-    prepare(root, &Place::find(kernel)?, options.backend, &[])?;
+    prepare(root, &BuildFolder::find(kernel)?, options.backend, &[])?;
     namespace::run_inside(&options.words(), end)
 }
 
@@ -200,24 +200,29 @@ fn build(root: &Path) -> Result<(), String> {
 }
 
 /// Everything that needs the outside world.
-fn prepare(root: &Path, place: &Place, backend: Backend, extras: &[Extra]) -> Result<(), String> {
-    if place.debian != Release::OURS {
+fn prepare(
+    root: &Path,
+    build_folder: &BuildFolder,
+    backend: Backend,
+    extras: &[Extra],
+) -> Result<(), String> {
+    if build_folder.debian != Release::OURS {
         // The programs of our side.
-        unpack(&Place::find(Release::OURS)?, backend)?;
+        unpack(&BuildFolder::find(Release::OURS)?, backend)?;
     }
-    let (packages, image) = unpack(place, backend)?;
-    let overlay = guest::lay_out(root, place, &image, extras)?;
-    image.add(place, &overlay)?;
+    let (packages, image) = unpack(build_folder, backend)?;
+    let overlay = guest::lay_out(root, build_folder, &image, extras)?;
+    image.add(build_folder, &overlay)?;
     match backend {
         Backend::Qemu => Ok(()),
-        Backend::Uml => uml::build(place, &image, &packages),
+        Backend::Uml => uml::build(build_folder, &image, &packages),
     }
 }
 
-fn unpack(place: &Place, backend: Backend) -> Result<(Packages, Image), String> {
-    let packages = Packages::fetch(place)?;
-    let image = Image::new(place, &packages, backend);
-    image.build(place, &packages)?;
+fn unpack(build_folder: &BuildFolder, backend: Backend) -> Result<(Packages, Image), String> {
+    let packages = Packages::fetch(build_folder)?;
+    let image = Image::new(build_folder, &packages, backend);
+    image.build(build_folder, &packages)?;
     Ok((packages, image))
 }
 
@@ -227,8 +232,8 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
         return bench::race_inside(options.backend);
     }
     let start = Instant::now();
-    let place = Place::find(options.kernel())?;
-    let (mut machine, image) = boot(&place, options.backend)?;
+    let build_folder = BuildFolder::find(options.kernel())?;
+    let (mut machine, image) = boot(&build_folder, options.backend)?;
     println!(
         "Linux {} is up after {:.0?}",
         image.release,
@@ -237,8 +242,8 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
     if options.wants_device_files() {
         device_files::check(root, &mut machine)?;
     }
-    let programs = Programs::new(&place)?;
-    let mut matrix = Matrix::new(Stage::new(machine, programs)?, start, options.clone());
+    let programs = Programs::new(&build_folder)?;
+    let mut matrix = Matrix::new(PairRunner::new(machine, programs)?, start, options.clone());
     matrix.run()?;
     let remarks = matrix.weigh_evidence(&image.release)?;
     for remark in &remarks {
@@ -251,15 +256,15 @@ fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
 }
 
 /// Lays the cables and starts the machine.
-fn boot(place: &Place, backend: Backend) -> Result<(Machine, Image), String> {
+fn boot(build_folder: &BuildFolder, backend: Backend) -> Result<(Machine, Image), String> {
     own_run_folder()?;
     network::lay()?;
     if backend == Backend::Uml {
         network::lay_control()?;
     }
-    let packages = Packages::fetch(place)?;
-    let image = Image::new(place, &packages, backend);
-    let machine = Machine::boot(place, &image)?;
+    let packages = Packages::fetch(build_folder)?;
+    let image = Image::new(build_folder, &packages, backend);
+    let machine = Machine::boot(build_folder, &image)?;
     Ok((machine, image))
 }
 
@@ -275,20 +280,20 @@ fn own_run_folder() -> Result<(), String> {
 
 /// The rows as they are run.
 struct Matrix {
-    stage: Stage,
+    runner: PairRunner,
     options: Options,
     start: Instant,
     lines: Vec<Line>,
     tests: Vec<library_tests::Line>,
-    /// What the kernel said of the packets between two kernels, which never were on the cable.
+    /// The kernel's ICRC counts for packets between two kernels, which are not on the cable.
     among_kernels: Tally,
     faults: Vec<String>,
 }
 
 impl Matrix {
-    fn new(stage: Stage, start: Instant, options: Options) -> Self {
+    fn new(runner: PairRunner, start: Instant, options: Options) -> Self {
         Self {
-            stage,
+            runner,
             options,
             start,
             lines: Vec::new(),
@@ -323,8 +328,8 @@ impl Matrix {
             println!("\nthe tests of the C libraries are left out: the time is over");
             return Ok(());
         }
-        let stage = &mut self.stage;
-        self.tests = library_tests::run(&mut stage.machine, &stage.programs)?;
+        let runner = &mut self.runner;
+        self.tests = library_tests::run(&mut runner.machine, &runner.programs)?;
         println!("\n{}", table::tests(&self.tests));
         Ok(())
     }
@@ -347,11 +352,11 @@ impl Matrix {
             _ => None,
         };
         let mut cell = |ours| {
-            let said = match self.stage.play(row, Some(ours)) {
+            let said = match self.runner.run(row, Some(ours)) {
                 Ok(said) => said,
                 Err(reason) => return Cell::Bad(reason),
             };
-            match verdict::judge(&row.judge, ours, &said, kernels.as_ref()) {
+            match checks::judge(&row.judge, ours, &said, kernels.as_ref()) {
                 Ok(()) => Cell::Good(said.took),
                 Err(reason) => Cell::Bad(reason),
             }
@@ -363,10 +368,10 @@ impl Matrix {
         })
     }
 
-    fn listen_to_kernels(&mut self, row: &Row) -> Result<stage::Conversation, String> {
-        let before = evidence::kernels_opinion(&mut self.stage.machine)?;
-        let said = self.stage.play(row, None)?;
-        let after = evidence::kernels_opinion(&mut self.stage.machine)?;
+    fn listen_to_kernels(&mut self, row: &Row) -> Result<pair_runner::Conversation, String> {
+        let before = evidence::kernels_opinion(&mut self.runner.machine)?;
+        let said = self.runner.run(row, None)?;
+        let after = evidence::kernels_opinion(&mut self.runner.machine)?;
         self.among_kernels.packets += after.packets - before.packets;
         self.among_kernels.wrong += after.wrong - before.wrong;
         Ok(said)
@@ -374,8 +379,8 @@ impl Matrix {
 
     /// What the packets prove, in sentences.
     fn weigh_evidence(&mut self, release: &str) -> Result<Vec<String>, String> {
-        let traffic = Traffic::read(&self.stage.machine.capture)?;
-        let opinion = evidence::kernels_opinion(&mut self.stage.machine)?;
+        let traffic = Traffic::read(&self.runner.machine.capture)?;
+        let opinion = evidence::kernels_opinion(&mut self.runner.machine)?;
         let checked = opinion.packets - self.among_kernels.packets;
         let flushes = traffic.flushes_from_us;
         // Every FLUSH of ours is refused; anything else would be a fault.
@@ -390,7 +395,7 @@ impl Matrix {
             self.lines.is_empty() || (ours.packets > 0 && theirs.packets > 0),
             "nothing was captured",
         );
-        let noticed = evidence::notices_damage(&mut self.stage.machine)?;
+        let noticed = evidence::notices_damage(&mut self.runner.machine)?;
         self.demand(
             noticed,
             "the kernel's check was not seen to refuse a damaged packet",
@@ -398,7 +403,7 @@ impl Matrix {
         let mut remarks = vec![
             format!(
                 "The kernel's machine was {}: Linux {release}.",
-                self.stage.machine.backend.name()
+                self.runner.machine.backend.name()
             ),
             format!(
                 "Packets that we sent: {} on the cable, {} with a wrong ICRC; the kernel checked \

@@ -3,23 +3,24 @@
 //! The server needs no options: it follows the client's [plan](plan::Plan), which comes over a
 //! TCP connection together with everything else that RDMA needs to begin.
 //!
-//! From the bottom up: the [`options`] make a [`plan`]; a [`place`] is a device, and a [`station`] all
-//! that one side has there. [`bandwidth`] and [`latency`] measure with a station, [`tcp`] without one.
-//! [`client`] and [`server`] speak by an [`exchange`] of orders; the client writes the [`report`].
+//! From the bottom up: the [`options`] make a [`plan`]. [`local_device`] opens the device, and
+//! [`queue_pairs`] has the verbs objects of one side. [`bandwidth`] and [`latency`] measure with them,
+//! [`tcp`] without. [`client`] and [`server`] exchange orders ([`exchange`]); the client prints the
+//! [`report`].
 
 mod bandwidth;
 mod client;
 mod exchange;
 mod flow;
 mod latency;
+mod local_device;
 mod options;
-mod patience;
-mod place;
 mod plan;
 mod progress;
+mod queue_pairs;
 mod report;
 mod server;
-mod station;
+mod stall_timer;
 mod tcp;
 
 use std::io::{BufRead, BufReader};
@@ -30,10 +31,10 @@ use anyhow::Context as _;
 
 pub(crate) use options::Options;
 
-/// Measures, or serves one who does.
+/// Runs the client or the server.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.local {
-        // Before a server is started in vain.
+        // Checks the options before a server is started.
         options.plan()?;
         let (_server, address) = start_server(options)?;
         return client::run(options, &address.ip().to_string(), address.port());

@@ -1,12 +1,12 @@
-//! Whether a conversation was good.
+//! Checks the results of a pair of programs.
 
+use super::command_channel::Outcome;
+use super::pair_runner::Conversation;
 use super::rows::{Difference, Judge, Role};
-use super::seat::Outcome;
-use super::stage::Conversation;
 
-/// Judges what was said when we played `ours`; the error says what is wrong.
+/// Checks the output of a pair in which our side had the role `ours`; the error says what is wrong.
 ///
-/// `kernels` is what two kernels said to each other, for rows that are compared.
+/// `kernels` is the output of two kernels, for rows that are compared.
 pub(crate) fn judge(
     judge: &Judge,
     ours: Role,
@@ -93,8 +93,8 @@ fn like_kernels(
     ))
 }
 
-/// What server and client said, one after the other, and how they ended. What their shells said of
-/// it is left out.
+/// The output of server and client, one after the other, and their exit codes. What their shells printed
+/// about it is left out.
 fn transcript(said: &Conversation) -> Vec<String> {
     let part = |name: &str, outcome: &Outcome| {
         let own = format!("{name}: ");

@@ -39,7 +39,7 @@ const INVALIDATED: &[Difference] = &[Difference {
 }];
 
 /// Scenes, and what differs in them.
-const SCENES: [(&str, &[Difference]); 17] = [
+const CASES: [(&str, &[Difference]); 17] = [
     ("sizes", &[]),
     ("immediate", &[]),
     ("reads", &[]),
@@ -74,12 +74,12 @@ const UNANSWERED_FLUSH: &[Difference] = &[
 ];
 
 pub(super) fn rows() -> Vec<Row> {
-    let scenes = SCENES.iter().map(|(scene, known)| row(scene, scene, known));
-    let mut rows: Vec<Row> = scenes.collect();
+    let cases = CASES.iter().map(|(case, known)| row(case, case, known));
+    let mut rows: Vec<Row> = cases.collect();
     rows.push(row("sizes, IPv6", "sizes", &[]).over(Family::Ipv6));
     rows.push(row("sizes, jumbo", "sizes", &[]).cable(Cable::JUMBO));
-    for scene in ["smaller-sizes", "reads", "atomics"] {
-        let row = row(&format!("{scene}, lossy"), scene, &[]);
+    for case in ["smaller-sizes", "reads", "atomics"] {
+        let row = row(&format!("{case}, lossy"), case, &[]);
         rows.push(row.cable(Cable::LOSSY).long());
     }
     rows.extend(extended_rows());
@@ -95,11 +95,11 @@ fn extended_rows() -> [Row; 2] {
     .map(|row| row.since(Release::Trixie))
 }
 
-fn row(name: &str, scene: &str, differences: &'static [Difference]) -> Row {
+fn row(name: &str, case: &str, differences: &'static [Difference]) -> Row {
     Row::new(
         format!("probe: {name}"),
-        format!("probe server {{server}} {scene}"),
-        format!("probe client {{server}} {scene}"),
+        format!("probe server {{server}} {case}"),
+        format!("probe client {{server}} {case}"),
     )
     .judge(Judge::LikeKernels(differences))
 }

@@ -2,8 +2,8 @@
 
 mod perftest;
 mod pingpong;
+mod probe;
 mod programs;
-mod scenes;
 
 use super::network::{Family, Side};
 use super::program::Way;
@@ -14,8 +14,8 @@ pub(crate) struct Row {
     pub(crate) name: String,
     /// How the program of our side comes to its device.
     pub(crate) way: Way,
-    /// Command lines. `{server}` stands for the server's address, `{here}` for that of the side which
-    /// runs it, `{device}` for its device and `{gid}` for the index of its address.
+    /// Command lines. `{server}` is replaced by the server's address, `{here}` by that of the side which runs
+    /// it, `{device}` for its device and `{gid}` for the index of its address.
     pub(crate) server: String,
     pub(crate) client: String,
     pub(crate) family: Family,
@@ -70,9 +70,9 @@ pub(crate) enum Judge {
 pub(crate) struct Difference {
     /// Which part we play when it differs.
     pub(crate) we_are: Role,
-    /// What is said among kernels.
+    /// The output between two kernels.
     pub(crate) kernels: &'static str,
-    /// What is said with us.
+    /// The output with our side.
     pub(crate) with_us: &'static str,
 }
 
@@ -138,7 +138,7 @@ impl Row {
 /// packets last.
 pub(crate) fn all() -> Vec<Row> {
     let mut rows = programs::rows();
-    rows.extend(scenes::rows());
+    rows.extend(probe::rows());
     rows.extend(pingpong::rows());
     rows.extend(perftest::rows());
     rows.sort_by_key(|row| row.cable.lossy);

@@ -1,4 +1,4 @@
-//! Which device a side uses.
+//! The device of one side.
 
 use std::net::IpAddr;
 
@@ -6,18 +6,18 @@ use rocinante::Context;
 
 use crate::device;
 
-/// A device that is open, and which of its addresses to use.
-pub(super) struct Place {
+/// An open device, and the index of its address.
+pub(super) struct LocalDevice {
     pub(super) context: Context,
     pub(super) gid_index: u8,
 }
 
-/// The device that was asked for, or the one that has the address by which we are connected.
+/// Opens the named device, or the one with the address of the TCP connection.
 pub(super) fn open(
     name: Option<&str>,
     gid_index: Option<u8>,
     connected: IpAddr,
-) -> anyhow::Result<Place> {
+) -> anyhow::Result<LocalDevice> {
     let (name, device) = match name {
         Some(name) => (name.to_owned(), device::named(name)?),
         None => device::having(connected)?,
@@ -26,15 +26,15 @@ pub(super) fn open(
         Some(_) => device::gid(&device, gid_index)?.index,
         None => device::gid_towards(&device, connected)?.index,
     };
-    Ok(Place {
+    Ok(LocalDevice {
         context: Context::open(&name)?,
         gid_index: u8::try_from(index)?,
     })
 }
 
-/// A device that has one address only.
-pub(super) fn on_loopback(context: Context) -> Place {
-    Place {
+/// A device with a single address.
+pub(super) fn on_loopback(context: Context) -> LocalDevice {
+    LocalDevice {
         context,
         gid_index: 0,
     }

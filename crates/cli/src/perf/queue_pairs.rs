@@ -12,13 +12,13 @@ use rocinante::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::place::Place;
+use super::local_device::LocalDevice;
 use super::plan::{Plan, Service, Verb};
 use crate::exchange::RemoteMemory;
 
-/// Both sides know it, and nobody else should.
+/// The Q_Key of both sides.
 const QUEUE_KEY: u32 = 0x1111_1111;
-/// What stands before every received datagram.
+/// The length of the network header before every received datagram.
 const NETWORK_HEADER: usize = 40;
 /// Marks the completions of receives; the other bits are the lane.
 const RECEIVE: u64 = 1 << 63;
@@ -41,7 +41,7 @@ impl Side {
 
 /// A side that does not know its peer yet.
 pub(super) struct Draft {
-    place: Place,
+    local_device: LocalDevice,
     completions: CompletionQueue,
     memory: MemoryRegion,
     layout: Layout,
@@ -67,7 +67,7 @@ impl DraftLane {
     }
 }
 
-/// Where things lie in memory. Each lane has room to send from, then room to receive in.
+/// The layout of the memory. Each lane has a part to send from, then a part to receive into.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
     room: usize,
@@ -95,16 +95,20 @@ impl Layout {
 
 impl Draft {
     /// Makes everything that a plan needs, with receives set out.
-    pub(super) fn new(place: Place, plan: &Plan, mtu: PathMtu) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        local_device: LocalDevice,
+        plan: &Plan,
+        mtu: PathMtu,
+    ) -> anyhow::Result<Self> {
         let layout = Layout::new(plan);
-        let domain = place.context.protection_domain()?;
+        let domain = local_device.context.protection_domain()?;
         let entries = plan.queue_pairs * (plan.depth + plan.receive_depth);
-        let completions = place.context.completion_queue(entries)?;
+        let completions = local_device.context.completion_queue(entries)?;
         let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let lanes = plan.queue_pairs as usize;
         let memory = domain.register(layout.total(lanes), Access::LOCAL_WRITE | remote)?;
         let connect_options = ConnectOptions {
-            gid_index: place.gid_index,
+            gid_index: local_device.gid_index,
             path_mtu: Some(mtu),
             ..ConnectOptions::default()
         };
@@ -118,7 +122,7 @@ impl Draft {
             lanes: (0..lanes)
                 .map(|_| DraftLane::new(builder(), plan.service))
                 .collect::<Result<_, _>>()?,
-            place,
+            local_device,
             completions,
             memory,
             layout,
@@ -146,7 +150,7 @@ impl Draft {
         Ok(())
     }
 
-    /// What to tell the other side.
+    /// The parameters for the other side.
     pub(super) fn side(&self) -> Side {
         let endpoint = |lane: &DraftLane| match lane {
             DraftLane::Connected(prepared) => prepared.endpoint().to_string(),
@@ -160,7 +164,7 @@ impl Draft {
     }
 
     /// Connects every lane to its counterpart.
-    pub(super) fn connect(self, peer: &Side) -> anyhow::Result<Station> {
+    pub(super) fn connect(self, peer: &Side) -> anyhow::Result<QueuePairs> {
         ensure!(
             peer.endpoints.len() == self.lanes.len(),
             "the other side has another number of queue pairs; use the same version of roci"
@@ -169,11 +173,11 @@ impl Draft {
         for (index, (lane, endpoint)) in self.lanes.into_iter().zip(&peer.endpoints).enumerate() {
             let endpoint: Endpoint = endpoint.parse()?;
             lanes.push(Lane {
-                ends: Ends::connect(lane, endpoint, &self.place)?,
+                ends: Ends::connect(lane, endpoint, &self.local_device)?,
                 remote: peer.memory.at(self.layout.incoming(index) as u64),
             });
         }
-        Ok(Station {
+        Ok(QueuePairs {
             completions: self.completions,
             memory: self.memory,
             layout: self.layout,
@@ -181,7 +185,7 @@ impl Draft {
             idle: Cell::new(0),
             mtu: self.mtu,
             plan: self.plan,
-            context: self.place.context,
+            context: self.local_device.context,
         })
     }
 }
@@ -203,13 +207,17 @@ enum Ends {
 }
 
 impl Ends {
-    fn connect(lane: DraftLane, peer: Endpoint, place: &Place) -> anyhow::Result<Self> {
+    fn connect(
+        lane: DraftLane,
+        peer: Endpoint,
+        local_device: &LocalDevice,
+    ) -> anyhow::Result<Self> {
         Ok(match lane {
             DraftLane::Connected(prepared) => Self::Connected(prepared.connect(peer)?),
             DraftLane::Datagram(datagram) => {
                 let (number, key) = (peer.queue_pair, QueueKey::new(QUEUE_KEY));
-                let index = place.gid_index;
-                let to = AddressHandle::new(&place.context, peer.gid, index, number, key)?;
+                let index = local_device.gid_index;
+                let to = AddressHandle::new(&local_device.context, peer.gid, index, number, key)?;
                 Self::Datagram(datagram, to)
             }
         })
@@ -231,7 +239,7 @@ impl Ends {
 }
 
 /// A side that is ready.
-pub(super) struct Station {
+pub(super) struct QueuePairs {
     completions: CompletionQueue,
     memory: MemoryRegion,
     layout: Layout,
@@ -251,13 +259,14 @@ pub(super) enum Done {
     Received,
 }
 
-impl Station {
+impl QueuePairs {
     /// How many queue pairs there are.
     pub(super) fn lanes(&self) -> usize {
         self.lanes.len()
     }
 
-    /// Posts one message. With `messages` its completion stands for so many; without, there is none.
+    /// Posts one message. With `messages`, its completion counts for that many; without, it has no
+    /// completion.
     pub(super) fn post(
         &self,
         lane: usize,

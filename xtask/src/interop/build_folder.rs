@@ -1,20 +1,20 @@
-//! Where things are kept on this disk.
+//! The folders of the build.
 
 use std::path::PathBuf;
 use std::{env, fs};
 
 use super::release::Release;
 
-/// The build folder: this program is in it, and what it needs is beside it.
-pub(crate) struct Place {
+/// The build folder: it contains this program and what it needs.
+pub(crate) struct BuildFolder {
     built: PathBuf,
     folder: PathBuf,
-    /// Whose packages are here.
+    /// The Debian release of the packages.
     pub(crate) debian: Release,
 }
 
-impl Place {
-    /// Finds it, and makes a folder for what is ours and of this release.
+impl BuildFolder {
+    /// Finds it, and creates the folder for this release.
     pub(crate) fn find(debian: Release) -> Result<Self, String> {
         let program = env::current_exe().map_err(|error| format!("where am I? {error}"))?;
         let built = program.parent().ok_or("a program is in a folder")?;
@@ -33,12 +33,12 @@ impl Place {
         self.built.join("roci")
     }
 
-    /// Where a release build of the same things is.
+    /// The folder of the release build.
     pub(crate) fn release(&self) -> PathBuf {
         self.built.with_file_name("release")
     }
 
-    /// Something of ours.
+    /// A file in the folder for this release.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }

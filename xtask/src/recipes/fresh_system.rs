@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use super::Recipe;
 
-/// What a recipe may take, downloads included, on a machine that is busy with other things.
+/// The limit for one recipe in seconds, downloads included, on a busy machine.
 const SECONDS: &str = "300";
 
-/// Namespaces that end with what runs in them.
+/// Namespaces that end with their processes.
 const UNSHARE: [&str; 5] = ["unshare", "--mount", "--pid", "--fork", "--kill-child"];
 
-/// Why there can't be a room here, although we are root.
+/// Why no fresh system can be created here, although we are root.
 pub(super) fn missing() -> Option<String> {
     let systems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     if !systems.contains("overlay") {
@@ -22,7 +22,7 @@ pub(super) fn missing() -> Option<String> {
     let tried = Command::new(unshare).args(options).arg("true").output();
     match tried {
         Ok(output) if output.status.success() => None,
-        _ => Some("this machine lets nobody make namespaces".into()),
+        _ => Some("this machine does not allow new namespaces".into()),
     }
 }
 
@@ -38,12 +38,12 @@ pub(super) fn run(
     let written = fs::create_dir_all(&place)
         .and_then(|()| fs::write(job.join("root.sh"), &recipe.as_root))
         .and_then(|()| fs::write(job.join("user.sh"), &recipe.as_user));
-    written.map_err(|error| format!("no room can be made: {error}"))?;
+    written.map_err(|error| format!("no fresh system can be created: {error}"))?;
     let output = Command::new("timeout")
         .args(["--kill-after=5", SECONDS])
         .args(UNSHARE)
         .arg("sh")
-        .arg(root.join("xtask/src/recipes/room.sh"))
+        .arg(root.join("xtask/src/recipes/fresh-system.sh"))
         .args([system, &place, job])
         .stdin(Stdio::null())
         .output()

@@ -2,9 +2,9 @@
 
 mod container;
 mod document;
+mod fresh_system;
 mod github;
 mod gitlab;
-mod room;
 
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ const TEST: &str = "rdma-test.sh";
 const PACKAGES: [Package; 2] = [("curl", "/usr/bin/curl"), ("iproute2", "/usr/bin/ip")];
 
 /// Says of a machine with our package that nothing else was replaced.
-const REPLACES_NOTHING: &str = include_str!("replaces-nothing.sh");
+const REPLACES_NOTHING: &str = include_str!("recipes/replaces-nothing.sh");
 
 /// What a user of a fresh installation tries first.
 const FIRST_STEPS: &str = "roci demo\nroci run -- ibv_devices\n";
@@ -54,7 +54,7 @@ pub(crate) fn missing() -> Option<String> {
     if !debian::are_we_root() {
         return Some("only root can make a fresh system".into());
     }
-    room::missing().or_else(|| debian::missing(&PACKAGES))
+    fresh_system::missing().or_else(|| debian::missing(&PACKAGES))
 }
 
 /// Runs them all on a copy of this machine's system.
@@ -75,7 +75,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let job = prepare(root, &scratch.0, &page.test)?;
     for recipe in &page.recipes {
         let started = Instant::now();
-        room::run(root, &options.system, &scratch.0, &job, recipe)?;
+        fresh_system::run(root, &options.system, &scratch.0, &job, recipe)?;
         let seconds = started.elapsed().as_secs_f32();
         println!("works    {seconds:>5.1} s  {}", recipe.name);
     }

@@ -1,9 +1,9 @@
 # Runs the two halves of a recipe in a copy of a system that ends with them.
 #
-# Usage: room.sh SYSTEM PLACE JOB, in a mount and a process namespace of its own.
+# Usage: fresh-system.sh SYSTEM PLACE JOB, in a mount and a process namespace of its own.
 #
 # SYSTEM is the folder of the system, PLACE an empty folder, and JOB has the files of the job with two more:
-# root.sh prepares the room as root, with the network as it is; user.sh is run by a user without any
+# root.sh prepares the system as root, with the network as it is; user.sh is run by a user without any
 # privilege, who has a loopback interface and nothing else.
 
 set -e
@@ -12,10 +12,10 @@ path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 mount --make-rprivate /
 mount -t tmpfs -o mode=0755 tmpfs "$place"
-mkdir "$place/changes" "$place/work" "$place/room" "$place/job"
+mkdir "$place/changes" "$place/work" "$place/root" "$place/job"
 cp -r "$job/." "$place/job"
-mount -t overlay -o "lowerdir=$system,upperdir=$place/changes,workdir=$place/work" overlay "$place/room"
-cd "$place/room"
+mount -t overlay -o "lowerdir=$system,upperdir=$place/changes,workdir=$place/work" overlay "$place/root"
+cd "$place/root"
 
 # Nothing of ours or of other users is seen, but what belongs to the system.
 for folder in *; do

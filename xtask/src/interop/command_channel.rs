@@ -1,4 +1,4 @@
-//! Commands for the kernel peer, through a serial port of the machine or a connection of their own.
+//! The channels for commands to the kernel peer: a serial port of the machine, or a TCP connection.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// An answer to a connection comes at once, or nobody is there yet.
-const CONNECT_PATIENCE: Duration = Duration::from_millis(300);
+/// A connection is answered at once, or the peer is not up yet.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// How a program ended, and everything that it printed.
 #[derive(Debug, Clone)]
@@ -22,24 +22,24 @@ impl Outcome {
     }
 }
 
-/// A place in the machine where one command runs at a time.
-pub(crate) struct Seat {
+/// A channel to the machine that runs one command at a time.
+pub(crate) struct CommandChannel {
     stream: BufReader<Wire>,
 }
 
-/// What leads there.
+/// Its transport.
 enum Wire {
     Serial(UnixStream),
     Network(TcpStream),
 }
 
-impl Seat {
+impl CommandChannel {
     pub(crate) fn at_serial_port(socket: &Path) -> io::Result<Self> {
         Ok(Self::behind(Wire::Serial(UnixStream::connect(socket)?)))
     }
 
     pub(crate) fn at_address(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
         stream.set_nodelay(true)?;
         Ok(Self::behind(Wire::Network(stream)))
     }
@@ -56,9 +56,9 @@ impl Seat {
         self.stream.get_mut().write_all(b"\n")
     }
 
-    /// Waits for the end of the command; nothing if that takes too long.
-    pub(crate) fn finish(&mut self, patience: Duration) -> io::Result<Option<Outcome>> {
-        self.stream.get_mut().set_read_timeout(Some(patience))?;
+    /// Waits for the end of the command; `None` after the timeout.
+    pub(crate) fn finish(&mut self, timeout: Duration) -> io::Result<Option<Outcome>> {
+        self.stream.get_mut().set_read_timeout(Some(timeout))?;
         let mut line = String::new();
         match self.stream.read_line(&mut line) {
             Ok(_) => {}
@@ -75,10 +75,10 @@ impl Seat {
 }
 
 impl Wire {
-    fn set_read_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
-            Wire::Serial(stream) => stream.set_read_timeout(patience),
-            Wire::Network(stream) => stream.set_read_timeout(patience),
+            Wire::Serial(stream) => stream.set_read_timeout(timeout),
+            Wire::Network(stream) => stream.set_read_timeout(timeout),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What the C libraries cost: perftest under `roci run` beside `roci perf`, which needs none.
+//! The overhead of the C libraries: perftest under `roci run`, compared with `roci perf`, which does not use
+//! them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,22 +9,22 @@ use std::time::{Duration, Instant};
 
 use crate::command::CommandLine;
 
-/// Where perftest is, if it is installed.
+/// The path of perftest, if it is installed.
 const PERFTEST: &str = "/usr/bin/ib_send_bw";
 
-/// What is built before anything runs.
+/// The build before the measurements.
 const BUILD: &str = "build --release -p roci -p capi -p preload";
 
-/// Both sides of a measurement use this device and find each other by this port.
+/// The device and the TCP port of both sides of a measurement.
 const DEVICE: &str = "roci0=127.0.0.1";
 const PORT: &str = "18516";
 
-/// The two doors take turns, so that both meet the same moments of a busy machine.
+/// The two programs take turns, so that both see the same load of the machine.
 const ROUNDS: usize = 5;
 
 /// What is compared.
 struct Row {
-    /// As perftest and as we call it.
+    /// Its names in perftest and in `roci perf`.
     program: &'static str,
     test: &'static str,
     size: &'static str,
@@ -33,9 +34,9 @@ struct Row {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Measure {
-    /// Mebibytes in a second: the C door should reach 0.9 of ours.
+    /// MiB per second: the C libraries should reach 0.9 of `roci perf`.
     Bandwidth,
-    /// Microseconds of a typical message: it should take at most 1.15 of ours.
+    /// Microseconds of a typical message: the C libraries should take at most 1.15 times as long.
     Latency,
 }
 
@@ -82,8 +83,8 @@ pub(crate) fn measure(root: &Path) -> Result<(), String> {
     }
     let roci = release_build()?.join("roci");
     println!(
-        "{:<12} {:>8}  {:>10} {:>10}  C door / ours: median (least – most)",
-        "", "bytes", "C door", "ours"
+        "{:<12} {:>8}  {:>10} {:>10}  perftest / roci perf: median (least – most)",
+        "", "bytes", "perftest", "roci perf"
     );
     for row in ROWS {
         println!("{}", row.measured(&roci)?);
@@ -203,10 +204,10 @@ struct Running(Child);
 
 impl Running {
     fn wait_until_it_listens(&mut self) -> Result<(), String> {
-        const PATIENCE: Duration = Duration::from_secs(20);
+        const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
         const LISTENING: &str = "0A";
         let port = format!(":{:04X}", PORT.parse::<u16>().expect("a port"));
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + LISTEN_TIMEOUT;
         while Instant::now() < end {
             let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
             let listens = tables.iter().flatten().flat_map(|table| table.lines());
