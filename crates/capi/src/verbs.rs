@@ -1,20 +1,27 @@
 //! libibverbs: one file for each type of object.
+//!
+//! The handle of each object is below the calls that use it: `open_device` is at the bottom, `context`, which has
+//! the table of operations, at the top.
 
 pub(crate) mod address_handle;
 pub(crate) mod async_event;
 pub(crate) mod buffer;
 pub(crate) mod completion_channel;
+pub(crate) mod completion_event;
 pub(crate) mod completion_queue;
 pub(crate) mod completion_queue_ex;
 pub(crate) mod context;
+pub(crate) mod create_queue_pair;
 pub(crate) mod device;
 pub(crate) mod device_memory;
+pub(crate) mod event_target;
 pub(crate) mod fault_handler;
 pub(crate) mod foreign;
 pub(crate) mod kernel_structs;
 pub(crate) mod memory_region;
 pub(crate) mod memory_window;
 pub(crate) mod multicast;
+pub(crate) mod open_device;
 pub(crate) mod pages;
 pub(crate) mod post_receive;
 pub(crate) mod post_send;

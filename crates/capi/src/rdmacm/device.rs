@@ -9,7 +9,8 @@ use rocinante::rdma_cm;
 use crate::abi;
 use crate::entry::{Pointer, entry};
 use crate::errno::Errno;
-use crate::verbs::context::{self, Context};
+use crate::verbs::context;
+use crate::verbs::open_device::Context;
 use crate::verbs::{protection_domain, xrc};
 
 /// A device that ids share.

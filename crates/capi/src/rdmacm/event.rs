@@ -19,8 +19,8 @@ use crate::errno::Errno;
 use crate::interruption;
 use crate::object::{Object, from_pointer, object_at};
 use crate::verbs::address_handle::attributes_of;
-use crate::verbs::async_event::UnacknowledgedEvents;
-use crate::verbs::context::is_nonblocking;
+use crate::verbs::event_target::UnacknowledgedEvents;
+use crate::verbs::open_device::is_nonblocking;
 
 /// An event.
 pub(super) type Event = Object<abi::rdma_cm_event, EventContents>;

@@ -17,7 +17,7 @@ use crate::abi;
 use crate::entry::{MinusOne, Output, entry};
 use crate::errno::Errno;
 use crate::object::{Object, from_pointer, object_at};
-use crate::verbs::async_event::UnacknowledgedEvents;
+use crate::verbs::event_target::UnacknowledgedEvents;
 use crate::verbs::query::PORT;
 
 /// An id.

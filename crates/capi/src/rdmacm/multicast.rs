@@ -12,7 +12,7 @@ use super::resolve::complete;
 use crate::abi;
 use crate::entry::{Input, MinusOne, Pointer, entry};
 use crate::errno::Errno;
-use crate::verbs::async_event::UnacknowledgedEvents;
+use crate::verbs::event_target::UnacknowledgedEvents;
 use crate::verbs::multicast::{ibv_attach_mcast, ibv_detach_mcast};
 
 /// A group that an id has joined, or is joining.

@@ -13,7 +13,7 @@ use crate::errno::Errno;
 use crate::object::object_at;
 use crate::verbs::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::verbs::completion_queue::{ibv_create_cq, ibv_destroy_cq};
-use crate::verbs::queue_pair::{create_qp_ex, extended, ibv_destroy_qp};
+use crate::verbs::create_queue_pair::{create_qp_ex, extended, ibv_destroy_qp};
 use crate::verbs::queue_pair_attributes::{qp_attr_of, state_of};
 use crate::verbs::shared_receive_queue::{create_srq_ex, ibv_destroy_srq};
 

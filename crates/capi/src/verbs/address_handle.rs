@@ -8,7 +8,7 @@ use engine::{Address, Attribute};
 use rocinante::raw::Misuse;
 use wire::Gid;
 
-use super::context::{Context, OpenDevice};
+use super::open_device::{Context, OpenDevice};
 use super::protection_domain::Pd;
 use super::query::PORT;
 use crate::abi;

@@ -7,8 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::context::Context;
-use super::memory_region;
+use super::open_device::Context;
 use super::protection_domain::Pd;
 use crate::abi;
 use crate::entry::{Input, MinusOne, Output, entry};
@@ -81,17 +80,6 @@ entry! {
             buffer.destroy();
         }
         Ok(())
-    }
-
-    export fn ibv_reg_buf_mr(
-        domain: &Pd,
-        buffer: &Buffer,
-        address: *mut c_void,
-        length: usize,
-        access: c_int,
-    ) -> *mut abi::ibv_mr {
-        buffer.check(domain, address, length)?;
-        memory_region::register(domain, address, length, address.addr() as u64, access.cast_unsigned())
     }
 
     export fn ibv_export_buf_dmabuf_fd(buffer: &Buffer) -> MinusOne {

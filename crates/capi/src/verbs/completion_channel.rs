@@ -1,17 +1,16 @@
 //! Completion channels.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use rocinante::raw::Notifier;
 
-use super::completion_queue::Cq;
-use super::context::{Context, OpenDevice, is_nonblocking};
+use super::open_device::{Context, OpenDevice, is_nonblocking};
 use crate::abi;
-use crate::entry::{MinusOne, Output, entry};
+use crate::entry::entry;
 use crate::errno::Errno;
-use crate::object::{Object, from_pointer, object_at};
+use crate::object::{Object, from_pointer};
 
 /// A completion channel.
 pub(crate) type Channel = Object<abi::ibv_comp_channel, Arc<CompletionChannel>>;
@@ -44,35 +43,12 @@ entry! {
         channel.destroy();
         Ok(0)
     }
-
-    wait fn ibv_get_cq_event(
-        channel: &Channel,
-        queue: Output<*mut abi::ibv_cq>,
-        queue_context: Output<*mut c_void>,
-    ) -> MinusOne {
-        let (mut queue, mut queue_context) = (queue, queue_context);
-        let Some(queue_address) = channel.wait()? else {
-            return Ok(None);
-        };
-        let pointer = std::ptr::with_exposed_provenance_mut::<abi::ibv_cq>(queue_address as usize);
-        let found: &Cq = object_at(pointer)?;
-        found.unacknowledged.add();
-        queue.put(pointer);
-        queue_context.put(found.read().cq_context);
-        Ok(Some(MinusOne::DONE))
-    }
-
-    export fn ibv_ack_cq_events(queue: &Cq, count: u32) {
-        queue.change(|c| c.comp_events_completed = c.comp_events_completed.wrapping_add(count));
-        queue.unacknowledged.acknowledge(u64::from(count));
-        Ok(())
-    }
 }
 
 impl CompletionChannel {
     /// The address of the queue of the next notification; `None` after a while without one, so that the
     /// thread can be cancelled.
-    fn wait(&self) -> Result<Option<u64>, Errno> {
+    pub(super) fn wait(&self) -> Result<Option<u64>, Errno> {
         self.open.check_not_inherited()?;
         let raw = self.open.raw();
         let check = || is_nonblocking(self.notifier.expose().as_raw_fd());

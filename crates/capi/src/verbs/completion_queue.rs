@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use engine::{CompletedWork, Completion, CompletionQueue, Id, MAX_COMPLETIONS, Notify, Status};
 
-use super::async_event::{EventTarget, UnacknowledgedEvents};
 use super::completion_channel::Channel;
-use super::completion_queue_ex::Current;
-use super::context::{Context, OpenDevice};
+use super::event_target::{EventTarget, UnacknowledgedEvents};
+use super::open_device::{Context, OpenDevice};
 use crate::abi;
+use crate::call_sequence::CallSequence;
 use crate::entry::{Input, Pointer, Polled, entry};
 use crate::errno::Errno;
 use crate::object::{Object, from_pointer, object_at};
@@ -27,6 +27,17 @@ pub(crate) struct Queue {
     pub(crate) unacknowledged: Arc<UnacknowledgedEvents>,
     /// The state of `ibv_start_poll`.
     pub(super) current: Current,
+}
+
+/// The completion that the program reads.
+pub(super) type Current = CallSequence<Reading>;
+
+#[derive(Default)]
+pub(super) struct Reading {
+    pub(super) completion: Option<Completion>,
+    /// The timestamps of the completion: when it was polled.
+    pub(super) device_clock: u64,
+    pub(super) wall_clock: u64,
 }
 
 entry! {

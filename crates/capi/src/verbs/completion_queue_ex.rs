@@ -5,25 +5,13 @@ use std::ffi::c_int;
 use engine::Completion;
 
 use super::completion_queue::{
-    Cq, create, flags_of, immediate_of, network_of, opcode_of, source_of,
+    Cq, Reading, create, flags_of, immediate_of, network_of, opcode_of, source_of,
 };
-use super::context::Context;
+use super::open_device::Context;
 use crate::abi;
-use crate::call_sequence::CallSequence;
 use crate::clock;
 use crate::entry::{FromC, Input, Pointer, entry};
 use crate::errno::Errno;
-
-/// The completion that the program reads.
-pub(super) type Current = CallSequence<Reading>;
-
-#[derive(Default)]
-pub(super) struct Reading {
-    completion: Option<Completion>,
-    /// The timestamps of the completion: when it was polled.
-    device_clock: u64,
-    wall_clock: u64,
-}
 
 /// A completion queue, from an `ibv_cq_ex` pointer.
 pub(crate) struct Extended<'a>(&'a Cq);

@@ -1,81 +1,23 @@
-//! Contexts: open devices.
+//! Opening and closing devices, and the table of operations of a context.
 
-use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
-use std::time::Instant;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
-use engine::{CompletionQueue, Id, SharedReceiveQueue, XrcDomain};
-use rocinante::raw::{Notifier, Raw};
-use wire::Qpn;
-
-use super::async_event::EventTarget;
 use super::device::{self, Device};
+use super::open_device::{Context, OpenDevice, identity};
 use super::{
-    completion_queue, completion_queue_ex, device_memory, memory_region, memory_window,
-    post_receive, post_send, protection_domain, query, queue_pair, shared_receive_queue, xrc,
+    completion_queue, completion_queue_ex, create_queue_pair, device_memory, memory_region,
+    memory_window, post_receive, post_send, protection_domain, query, shared_receive_queue, xrc,
 };
 use crate::abi;
-use crate::entry::{FromC, Pointer, entry, guard};
+use crate::entry::{entry, guard};
 use crate::errno::Errno;
-use crate::interruption;
-use crate::object::Object;
-
-/// A context. C has a pointer to the `ibv_context` inside.
-pub(crate) type Context = Object<abi::verbs_context, Arc<OpenDevice>>;
-
-/// An open device. Every object created from it keeps it open.
-pub(crate) struct OpenDevice {
-    pub(crate) context: rocinante::Context,
-    pub(crate) device: &'static Device,
-    pub(crate) objects: Mutex<ObjectTable>,
-    /// The notifier of asynchronous events.
-    pub(crate) event_notifier: Arc<Notifier>,
-    /// The descriptor `cmd_fd`. `ibv_import_device` recognizes it by its inode.
-    command: OwnedFd,
-    next_handle: AtomicU32,
-}
-
-/// The objects that are found by number.
-#[derive(Default)]
-pub(crate) struct ObjectTable {
-    pub(crate) queue_pairs: HashMap<Qpn, EventTarget>,
-    pub(crate) completion_queues: HashMap<Id<CompletionQueue>, EventTarget>,
-    pub(crate) receive_queues: HashMap<Id<SharedReceiveQueue>, EventTarget>,
-    pub(crate) shared_xrc_domains: HashMap<(u64, u64), (Id<XrcDomain>, u32)>,
-    pub(crate) domains: HashMap<u32, Id<engine::ProtectionDomain>>,
-    pub(crate) regions: HashMap<u32, engine::Registration>,
-    pub(crate) device_memories: HashMap<u32, Arc<engine::Buffer>>,
-}
 
 /// Every open device of this process, for `ibv_import_device`.
 static OPEN: Mutex<Vec<Weak<OpenDevice>>> = Mutex::new(Vec::new());
-
-impl<'a> FromC for &'a Context {
-    type Raw = *mut abi::ibv_context;
-
-    unsafe fn from_c(raw: *mut abi::ibv_context) -> Result<&'a Context, Errno> {
-        if raw.is_null() {
-            return Err(Errno::INVALID);
-        }
-        let whole = raw.wrapping_byte_sub(std::mem::offset_of!(abi::verbs_context, context));
-        // SAFETY: by the caller's promise it is inside a context that this library created.
-        unsafe { &*whole.cast::<Context>() }.alive()
-    }
-}
-
-impl Context {
-    /// The pointer that C has.
-    pub(crate) fn pointer(&self) -> *mut abi::ibv_context {
-        let whole = self.c();
-        whole
-            .wrapping_byte_add(std::mem::offset_of!(abi::verbs_context, context))
-            .cast()
-    }
-}
 
 entry! {
     export fn ibv_open_device(device: &Device) -> *mut abi::ibv_context {
@@ -93,12 +35,10 @@ entry! {
     }
 
     export fn ibv_import_device(command: c_int) -> *mut abi::ibv_context {
-        let identity = identity(command)?;
+        let wanted = identity(command)?;
         let mut opened = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         opened.retain(|open| open.strong_count() > 0);
-        let same = |open: &Arc<OpenDevice>| {
-            crate::verbs::context::identity(open.command.as_raw_fd()) == Ok(identity)
-        };
+        let same = |open: &Arc<OpenDevice>| identity(open.command.as_raw_fd()) == Ok(wanted);
         let open = opened.iter().filter_map(Weak::upgrade).find(same);
         // Devices are not shared between processes, so a descriptor of another process is refused.
         let open = open.ok_or(Errno::UNSUPPORTED)?;
@@ -165,60 +105,6 @@ extern "C" fn flush_all() {
     });
 }
 
-impl OpenDevice {
-    /// The low-level interface of the device.
-    #[inline]
-    pub(crate) fn raw(&self) -> Raw<'_> {
-        self.context.raw()
-    }
-
-    pub(crate) fn objects(&self) -> MutexGuard<'_, ObjectTable> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A new handle number, as the kernel would assign it.
-    pub(crate) fn handle(&self) -> u32 {
-        self.next_handle.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Sends pending acknowledgements.
-    ///
-    /// Acknowledgements wait for the program's next request, to leave in the same send. Before an object is
-    /// destroyed they must be sent, or the peer would retransmit.
-    pub(crate) fn flush(&self) {
-        self.raw().call(|_| ());
-    }
-
-    /// Sleeps until there is a notification, but not for long. A signal may end the call with EINTR.
-    pub(crate) fn sleep(&self, notifier: &Notifier) -> Result<(), Errno> {
-        let until = Instant::now() + interruption::CANCELLATION_CHECK_INTERVAL;
-        if self.raw().sleep(notifier, Some(until))? && interruption::signals_end_calls() {
-            Err(Errno(libc::EINTR))
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Fails in the child of a fork: the device belongs to the parent.
-    pub(crate) fn check_not_inherited(&self) -> Result<(), Errno> {
-        if self.raw().is_inherited() {
-            Err(Errno::INHERITED)
-        } else {
-            Ok(())
-        }
-    }
-}
-
-/// Whether the program has set O_NONBLOCK. Fails if it has closed the descriptor.
-pub(crate) fn is_nonblocking(descriptor: RawFd) -> Result<bool, Errno> {
-    // SAFETY: takes no pointers.
-    let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
-    match flags {
-        ..0 => Err(Errno::last()),
-        _ => Ok(flags & libc::O_NONBLOCK != 0),
-    }
-}
-
 fn command_descriptor() -> Result<OwnedFd, Errno> {
     // SAFETY: the name is a string that ends with a zero.
     let mut descriptor = unsafe { libc::memfd_create(c"rocinante".as_ptr(), libc::MFD_CLOEXEC) };
@@ -233,18 +119,6 @@ fn command_descriptor() -> Result<OwnedFd, Errno> {
     }
     // SAFETY: the kernel just returned this descriptor, and it is not shared.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
-}
-
-/// Device and inode, which all duplicates of a descriptor share.
-pub(crate) fn identity(descriptor: RawFd) -> Result<(u64, u64), Errno> {
-    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the kernel fills in the live structure.
-    if unsafe { libc::fstat(descriptor, status.as_mut_ptr()) } != 0 {
-        return Err(Errno::last());
-    }
-    // SAFETY: it succeeded, so it filled it in.
-    let status = unsafe { status.assume_init() };
-    Ok((status.st_dev, status.st_ino))
 }
 
 /// The table of operations. For a missing one the inline functions of the header return EOPNOTSUPP.
@@ -263,8 +137,8 @@ fn c_part(open: &Arc<OpenDevice>) -> abi::verbs_context {
         query_rt_values: Some(query::query_rt_values),
         create_cq_ex: Some(completion_queue_ex::create_cq_ex),
         query_device_ex: Some(query::query_device_ex),
-        open_qp: Some(xrc::open_qp),
-        create_qp_ex: Some(queue_pair::create_qp_ex),
+        open_qp: Some(create_queue_pair::open_qp),
+        create_qp_ex: Some(create_queue_pair::create_qp_ex),
         get_srq_num: Some(shared_receive_queue::get_srq_num),
         create_srq_ex: Some(shared_receive_queue::create_srq_ex),
         open_xrcd: Some(xrc::open_xrcd),
@@ -297,9 +171,4 @@ fn operations() -> abi::ibv_context_ops {
         post_recv: Some(post_receive::post_recv),
         ..Default::default()
     }
-}
-
-/// The context at a pointer.
-pub(crate) fn context_at<'a>(pointer: &Pointer<abi::ibv_context>) -> Result<&'a Context, Errno> {
-    crate::object::object_at(pointer.0)
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use engine::{Access, Extent, Registration};
 
 use super::buffer::{Buffer, DmaHandle};
-use super::context::OpenDevice;
+use super::open_device::OpenDevice;
 use super::protection_domain::Pd;
 use super::{fault_handler, foreign, pages};
 use crate::abi;
@@ -97,6 +97,17 @@ entry! {
             region_at(region)?.hints.get_or_init(|| Arc::clone(&hints.0));
         }
         Ok(region)
+    }
+
+    export fn ibv_reg_buf_mr(
+        domain: &Pd,
+        buffer: &Buffer,
+        address: *mut c_void,
+        length: usize,
+        access: c_int,
+    ) -> *mut abi::ibv_mr {
+        buffer.check(domain, address, length)?;
+        register(domain, address, length, address.addr() as u64, access.cast_unsigned())
     }
 
     export fn ibv_rereg_mr(

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use engine::{Binding, SendFlags, SendRequest, WindowKind, Work};
 use wire::Key;
 
-use super::context::OpenDevice;
 use super::memory_region;
+use super::open_device::OpenDevice;
 use super::protection_domain::Pd;
 use super::queue_pair::Qp;
 use crate::abi;

@@ -6,8 +6,8 @@ use engine::{MAX_COMPLETIONS, MAX_MESSAGE, MAX_REQUESTS, MAX_SEGMENTS};
 use net::interface::{self, LinkState};
 use wire::PathMtu;
 
-use super::context::{Context, OpenDevice};
 use super::device::text;
+use super::open_device::{Context, OpenDevice};
 use crate::abi;
 use crate::clock;
 use crate::entry::{CountOrErrno, MinusOne, Output, entry};

@@ -9,19 +9,8 @@ use super::post_receive::{list_of, segment_of};
 use super::post_send::{InlineData, bind_window, destination};
 use super::queue_pair::Qp;
 use crate::abi;
-use crate::call_sequence::CallSequence;
 use crate::entry::{FromC, Input, Pointer, entry};
 use crate::errno::Errno;
-
-/// The requests since `ibv_wr_start`.
-pub(super) type Draft = CallSequence<Requests>;
-
-#[derive(Default)]
-pub(super) struct Requests {
-    list: Vec<SendRequest>,
-    /// The first error; if there is one, nothing is posted.
-    error: Option<Errno>,
-}
 
 /// A queue pair, from an `ibv_qp_ex` pointer.
 pub(crate) struct Extended<'a>(&'a Qp);

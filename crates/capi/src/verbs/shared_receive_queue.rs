@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use engine::{Id, MAX_REQUESTS, SharedReceiveInit, SharedReceiveQueue};
 
-use super::async_event::{EventTarget, UnacknowledgedEvents};
 use super::completion_queue::Cq;
-use super::context::{Context, OpenDevice, context_at};
+use super::event_target::{EventTarget, UnacknowledgedEvents};
+use super::open_device::{Context, OpenDevice, context_at};
 use super::protection_domain::Pd;
 use super::xrc::Xrcd;
 use crate::abi;

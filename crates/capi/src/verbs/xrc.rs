@@ -1,17 +1,15 @@
-//! XRC: domains, and target queue pairs opened by number.
+//! XRC domains, and the objects that an XRC target needs.
 
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use engine::{CompletionQueue, Device, Id, ProtectionDomain, QueuePairType, XrcDomain};
-use wire::Qpn;
+use engine::{CompletionQueue, Device, Id, ProtectionDomain, XrcDomain};
 
-use super::context::{Context, OpenDevice, identity};
-use super::queue_pair::{Pair, new_handle};
+use super::open_device::{Context, OpenDevice, identity};
 use crate::abi;
 use crate::entry::{Input, entry};
 use crate::errno::Errno;
-use crate::object::{Object, from_pointer, object_at};
+use crate::object::{Object, from_pointer};
 
 /// An XRC domain.
 pub(crate) type Xrcd = Object<abi::ibv_xrcd, Domain>;
@@ -83,35 +81,6 @@ entry! {
         drop(objects);
         domain.destroy();
         Ok(0)
-    }
-
-    op fn open_qp(context: &Context, attributes: Input<abi::ibv_qp_open_attr>) -> *mut abi::ibv_qp {
-        let wanted = attributes.0;
-        let needed = abi::IBV_QP_OPEN_ATTR_ALL & !abi::IBV_QP_OPEN_ATTR_CONTEXT;
-        if wanted.comp_mask & needed != needed || wanted.qp_type != abi::IBV_QPT_XRC_RECV {
-            return Err(Errno::INVALID);
-        }
-        let domain: &Xrcd = object_at(wanted.xrcd)?;
-        let number = Qpn::new(wanted.qp_num);
-        let is_target = context.raw().call_without_transmit(|device| {
-            let found = device.queue_pair(number);
-            found.is_some_and(|found| found.init().xrc_domain == Some(domain.id))
-        });
-        if !is_target {
-            return Err(Errno::INVALID);
-        }
-        let init = abi::ibv_qp_init_attr_ex {
-            qp_context: wanted.qp_context,
-            qp_type: wanted.qp_type,
-            ..Default::default()
-        };
-        let short = abi::ibv_qp_init_attr {
-            qp_context: wanted.qp_context,
-            qp_type: wanted.qp_type,
-            ..Default::default()
-        };
-        let pair = Pair::new(context, number, QueuePairType::XrcTarget, short);
-        Ok(new_handle(context, &init, Pair { owned: false, ..pair }).c().cast())
     }
 }
 
