@@ -1,18 +1,13 @@
 //! Connection establishment of streams.
 
-use std::time::Duration;
-
 use rocinante::rdma_cm::{
     Event, EventChannel, EventKind, Failure, Parameters, PeerParameters, Request, Unreachable,
 };
 
 use super::connection::Connection;
 use super::protocol::ConnectionData;
-use super::stream::{Inner, Phase};
+use super::stream::{Inner, Phase, RESOLVE_TIMEOUT};
 use crate::errno::Errno;
-
-/// The limit for resolving an address or a route.
-pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Inner {
     /// Handles all pending connection manager events.

@@ -13,10 +13,8 @@ use rocinante::rdma_cm::Identifier;
 use wire::{Key, Qpn};
 
 use super::protocol::{ConnectionData, Mapping, Message, Target};
-use super::receive_side::ReceiveSide;
 use super::resources::{Region, Resources, TARGETS};
-use super::send_side::SendSide;
-use super::sizes::Sizes;
+use super::settings::Sizes;
 use crate::errno::Errno;
 
 /// How many control messages may be outstanding, besides those with data.
@@ -38,6 +36,40 @@ pub(super) struct Connection {
     /// How many control messages were sent, and how many may be sent.
     pub(super) controls: (u32, u32),
     pub(super) open: Open,
+}
+
+/// The state of the sending side.
+pub(super) struct SendSide {
+    pub(super) region: Region,
+    /// The offset of the next piece.
+    pub(super) at: u32,
+    pub(super) free: u32,
+    /// Free slots of the send queue.
+    pub(super) queue_slots: u32,
+    /// How many messages were sent, and up to which count they may be; modulo 2^16.
+    pub(super) sent: u16,
+    pub(super) allowed: u16,
+    /// The index of the peer's buffer that is filled now.
+    pub(super) target: usize,
+    /// The unused rest of each of the peer's buffers.
+    pub(super) targets: [Target; TARGETS],
+}
+
+/// The state of the receiving side.
+pub(super) struct ReceiveSide {
+    pub(super) region: Region,
+    /// The lengths of the messages that are not read.
+    pub(super) messages: VecDeque<u32>,
+    /// The offset of the next byte to read.
+    pub(super) at: u32,
+    /// How many bytes were read and are not granted to the peer again, and their offset.
+    pub(super) free: u32,
+    pub(super) free_at: u32,
+    /// How many messages were received, and at which count credits are sent; modulo 2^16.
+    pub(super) received: u16,
+    pub(super) credits_due_at: u16,
+    /// The next slot in the peer's array of targets.
+    pub(super) target_slot: u32,
 }
 
 /// Which directions are open.

@@ -15,15 +15,12 @@ use engine::{Address, Destination};
 use net::interface::source_towards;
 use wire::{Gid, QueueKey};
 
-use super::datagram_header::{DatagramHeader, UdpHeader, UdpOperation};
+use super::datagram_header::{DatagramHeader, MAX_MESSAGE, UdpHeader, UdpOperation};
 use super::datagram_queue_pair::DatagramQueuePair;
 use super::epoll_syscalls;
-use super::poll::Readiness;
+use super::readiness::Readiness;
 use crate::errno::Errno;
 use crate::rdmacm::address::{length, stored};
-
-/// The maximum length of a message, with its header.
-pub(super) const MAX_MESSAGE: usize = 2048;
 
 /// The most datagrams that wait to be read; more are dropped, as by any datagram socket.
 const BACKLOG: usize = 1024;

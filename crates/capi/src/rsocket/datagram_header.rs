@@ -4,6 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use wire::Qpn;
 
+/// The maximum length of a message, with its header.
+pub(super) const MAX_MESSAGE: usize = 2048;
+
 const TAG: u32 = 0x5555_5555;
 
 /// The operation of a message over UDP.

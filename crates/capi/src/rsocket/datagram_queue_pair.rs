@@ -13,7 +13,7 @@ use rocinante::raw::Notifier;
 use rocinante::rdma_cm::{EventChannel, Identifier, PortSpace};
 use wire::{Gid, Qpn, grh};
 
-use super::datagram::MAX_MESSAGE;
+use super::datagram_header::MAX_MESSAGE;
 use crate::errno::Errno;
 
 /// How many receives and sends may be outstanding.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use libc::{epoll_event, fd_set, iovec, msghdr, pollfd, sockaddr, socklen_t, timeval};
 
-use super::datagram::{Datagram, MAX_MESSAGE};
+use super::datagram::Datagram;
+use super::datagram_header::MAX_MESSAGE;
 use super::epoll;
 use super::poll::{self, Sets};
 use super::socket_table::{self, Socket};

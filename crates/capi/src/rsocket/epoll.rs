@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use libc::{EPOLLET, EPOLLONESHOT, EPOLLRDHUP, POLLIN, epoll_event, pollfd};
 
 use super::epoll_syscalls;
-use super::poll::{self, RECHECK_INTERVAL, Readiness};
+use super::poll::{self, RECHECK_INTERVAL};
+use super::readiness::Readiness;
 use super::socket_table::{self, Socket};
 use crate::errno::Errno;
 

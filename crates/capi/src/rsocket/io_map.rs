@@ -1,23 +1,11 @@
 //! Memory that the peer writes directly: `riomap` and `riowrite`.
 
 use engine::Access;
-use wire::Key;
 
 use super::protocol::{Mapping, Target};
-use super::stream::{Inner, Stream};
+use super::stream::{Inner, MappedMemory, Stream};
 use crate::errno::Errno;
 use crate::verbs::memory_region;
-
-/// Memory of the program that the peer may write.
-pub(super) struct MappedMemory {
-    start: usize,
-    length: usize,
-    key: Key,
-    /// Its entry in the peer's map; `None` if only this side uses it.
-    entry: Option<u16>,
-    mapping: Mapping,
-    published: bool,
-}
 
 impl Stream {
     /// Registers memory for the peer at an offset, or at its own address.

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use super::protocol::rounded;
-use super::sizes::Sizes;
+use super::settings::Sizes;
 use super::stream::Stream;
 use crate::errno::Errno;
 
@@ -14,28 +14,6 @@ const RDMA_INLINE: c_int = 2;
 const RDMA_MAPPINGS: c_int = 3;
 
 const UNSUPPORTED: Errno = Errno::UNSUPPORTED;
-
-/// Options other than sizes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Options {
-    /// The flags of `rfcntl`.
-    pub(super) flags: c_int,
-    pub(super) nonblocking: bool,
-    reuse_address: bool,
-    keep_alive: bool,
-    no_delay: bool,
-    out_of_band_inline: bool,
-    family_only: bool,
-    no_linger: bool,
-    idle: c_int,
-}
-
-impl Options {
-    pub(super) fn set_flags(&mut self, flags: c_int) {
-        self.flags = flags;
-        self.nonblocking = flags & libc::O_NONBLOCK != 0;
-    }
-}
 
 impl Stream {
     /// Sets an option. Sizes apply to the next connection.

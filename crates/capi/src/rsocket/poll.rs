@@ -5,21 +5,9 @@ use std::time::{Duration, Instant};
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, pollfd};
 
+use super::readiness::Readiness;
 use super::socket_table::{self, Socket};
 use crate::errno::Errno;
-
-/// What a socket is ready for.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Readiness {
-    pub(super) reading: bool,
-    pub(super) writing: bool,
-    /// Whether there is unread data.
-    pub(super) unread: bool,
-    pub(super) hung_up: bool,
-    pub(super) error: bool,
-    /// Changes after something arrived, and after a call that returned EAGAIN.
-    pub(super) changes: u64,
-}
 
 /// How long to sleep at most. The disconnection of a peer comes over another descriptor than its data, so it
 /// is checked at this interval.

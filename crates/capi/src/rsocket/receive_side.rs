@@ -1,30 +1,11 @@
 //! The receiving side of a stream: what the peer wrote, and what it may write next.
 
-use std::collections::VecDeque;
-
 use engine::{Remote, SendRequest, Work};
 use wire::Key;
 
 use super::connection::{Connection, SENT_CONTROL};
 use super::protocol::{Message, Target};
-use super::resources::Region;
 use crate::errno::Errno;
-
-pub(super) struct ReceiveSide {
-    pub(super) region: Region,
-    /// The lengths of the messages that are not read.
-    pub(super) messages: VecDeque<u32>,
-    /// The offset of the next byte to read.
-    pub(super) at: u32,
-    /// How many bytes were read and are not granted to the peer again, and their offset.
-    pub(super) free: u32,
-    pub(super) free_at: u32,
-    /// How many messages were received, and at which count credits are sent; modulo 2^16.
-    pub(super) received: u16,
-    pub(super) credits_due_at: u16,
-    /// The next slot in the peer's array of targets.
-    pub(super) target_slot: u32,
-}
 
 impl Connection {
     pub(super) fn has_data(&self) -> bool {

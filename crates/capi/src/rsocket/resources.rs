@@ -9,7 +9,7 @@ use engine::{
 use wire::Qpn;
 
 use super::protocol::{Mapping, Target};
-use super::sizes::Sizes;
+use super::settings::Sizes;
 use crate::errno::Errno;
 
 /// How many of our buffers the peer knows: it fills one while we read the other.

@@ -5,7 +5,7 @@ use wire::Key;
 
 use super::connection::{Connection, SENT_DATA};
 use super::protocol::{Mapping, Message, Target};
-use super::resources::{Region, TARGETS};
+use super::resources::TARGETS;
 use crate::errno::Errno;
 
 /// Sending waits while less space is free, because small pieces are inefficient.
@@ -14,22 +14,6 @@ const LOW_WATER: u32 = 2048;
 /// The size of the first piece of a transfer, so that the peer starts early, and the largest size.
 pub(super) const FIRST_PIECE: usize = 16384;
 pub(super) const MAX_PIECE: usize = 65536;
-
-pub(super) struct SendSide {
-    pub(super) region: Region,
-    /// The offset of the next piece.
-    pub(super) at: u32,
-    pub(super) free: u32,
-    /// Free slots of the send queue.
-    pub(super) queue_slots: u32,
-    /// How many messages were sent, and up to which count they may be; modulo 2^16.
-    pub(super) sent: u16,
-    pub(super) allowed: u16,
-    /// The index of the peer's buffer that is filled now.
-    pub(super) target: usize,
-    /// The unused rest of each of the peer's buffers.
-    pub(super) targets: [Target; TARGETS],
-}
 
 impl Connection {
     pub(super) fn can_send(&self) -> bool {

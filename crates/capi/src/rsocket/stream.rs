@@ -7,20 +7,20 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rocinante::rdma_cm::{EventChannel, Identifier, Parameters, PeerParameters, PortSpace};
-use wire::RnrTimer;
+use wire::{Key, RnrTimer};
 
-use super::connect::RESOLVE_TIMEOUT;
 use super::connection::Connection;
-use super::io_map::MappedMemory;
-use super::option::Options;
-use super::poll::Readiness;
-use super::protocol::{ConnectionData, Message};
+use super::protocol::{ConnectionData, Mapping, Message};
+use super::readiness::Readiness;
 use super::send_side::{FIRST_PIECE, MAX_PIECE};
-use super::sizes::Sizes;
+use super::settings::{Options, Sizes};
 use crate::errno::Errno;
 
 /// A waiting thread checks the connection at least at this interval, even if nothing wakes it.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The limit for resolving an address or a route.
+pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const WOULD_BLOCK: Errno = Errno::TRY_AGAIN;
 const NOT_CONNECTED: Errno = Errno(libc::ENOTCONN);
@@ -47,6 +47,17 @@ pub(super) struct Inner {
     /// How many calls returned EAGAIN.
     would_block_count: u32,
     pub(super) mapped: Vec<MappedMemory>,
+}
+
+/// Memory of the program that the peer may write.
+pub(super) struct MappedMemory {
+    pub(super) start: usize,
+    pub(super) length: usize,
+    pub(super) key: Key,
+    /// Its entry in the peer's map; `None` if only this side uses it.
+    pub(super) entry: Option<u16>,
+    pub(super) mapping: Mapping,
+    pub(super) published: bool,
 }
 
 impl Inner {

@@ -1,4 +1,6 @@
-//! Sizes of queues and buffers.
+//! Settings of a socket: sizes of queues and buffers, and other options.
+
+use std::ffi::c_int;
 
 /// The sizes that a program can set before a socket is connected.
 #[derive(Debug, Clone, Copy)]
@@ -42,5 +44,27 @@ impl Sizes {
     pub(super) fn buffer(wanted: i32) -> u32 {
         let wanted = u32::try_from(wanted).unwrap_or(0);
         wanted.clamp(*BUFFER.start(), *BUFFER.end()) & !1
+    }
+}
+
+/// Options other than sizes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Options {
+    /// The flags of `rfcntl`.
+    pub(super) flags: c_int,
+    pub(super) nonblocking: bool,
+    pub(super) reuse_address: bool,
+    pub(super) keep_alive: bool,
+    pub(super) no_delay: bool,
+    pub(super) out_of_band_inline: bool,
+    pub(super) family_only: bool,
+    pub(super) no_linger: bool,
+    pub(super) idle: c_int,
+}
+
+impl Options {
+    pub(super) fn set_flags(&mut self, flags: c_int) {
+        self.flags = flags;
+        self.nonblocking = flags & libc::O_NONBLOCK != 0;
     }
 }
