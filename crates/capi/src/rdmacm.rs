@@ -7,12 +7,15 @@
 pub(crate) mod address;
 mod addrinfo;
 mod connect;
+mod create_id;
 mod device;
 mod endpoint;
 mod errno;
 mod event;
 mod event_channel;
+mod get_event;
 mod id;
+mod migrate;
 mod multicast;
 mod option;
 mod queue_pair;

@@ -8,7 +8,6 @@ use std::ptr;
 
 use libc::{addrinfo, sockaddr, socklen_t};
 
-use super::id::Id;
 use crate::abi;
 use crate::entry::{MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
@@ -31,38 +30,6 @@ entry! {
         free_list(list.0);
         Ok(())
     }
-
-    /// Looks up a name and reports the result as an event. The calling thread does the work.
-    export fn rdma_resolve_addrinfo(
-        id: &Id,
-        node: Pointer<c_char>,
-        service: Pointer<c_char>,
-        hints: Pointer<abi::rdma_addrinfo>,
-    ) -> MinusOne {
-        const SUBNET_ADMINISTRATOR: c_int = 0x10;
-        // SAFETY: null, or by the header's promise a live structure.
-        let flags = unsafe { hints.0.as_ref() }.map_or(0, |hints| hints.ai_flags);
-        if flags & SUBNET_ADMINISTRATOR != 0 {
-            // Ethernet has no subnet administrator.
-            return Err(Errno::UNSUPPORTED);
-        }
-        let (event, status) = match look_up(node.0, service.0, hints.0) {
-            Ok(list) => {
-                id.state().found.replace(list);
-                (abi::RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0)
-            }
-            Err(errno) => (abi::RDMA_CM_EVENT_ADDRINFO_ERROR, -errno.0),
-        };
-        id.identifier()?.write_event(event, status, 0);
-        super::resolve::complete(id)?;
-        Ok(MinusOne::DONE)
-    }
-
-    export fn rdma_query_addrinfo(id: &Id, found: Output<*mut abi::rdma_addrinfo>) -> MinusOne {
-        let mut found = found;
-        found.put(id.state().found.take().ok_or(Errno::NO_DATA)?);
-        Ok(MinusOne::DONE)
-    }
 }
 
 /// The result for `rdma_query_addrinfo`.
@@ -75,11 +42,11 @@ struct AddrinfoList(*mut abi::rdma_addrinfo);
 unsafe impl Send for AddrinfoList {}
 
 impl ResolvedList {
-    fn replace(&mut self, list: *mut abi::rdma_addrinfo) {
+    pub(super) fn replace(&mut self, list: *mut abi::rdma_addrinfo) {
         self.0 = Some(AddrinfoList(list));
     }
 
-    fn take(&mut self) -> Option<*mut abi::rdma_addrinfo> {
+    pub(super) fn take(&mut self) -> Option<*mut abi::rdma_addrinfo> {
         let owned = self.0.take()?;
         let list = owned.0;
         std::mem::forget(owned);
@@ -93,7 +60,11 @@ impl Drop for AddrinfoList {
     }
 }
 
-fn look_up(node: *const c_char, service: *const c_char, hints: *const abi::rdma_addrinfo) -> Found {
+pub(super) fn look_up(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const abi::rdma_addrinfo,
+) -> Found {
     if node.is_null() && service.is_null() && hints.is_null() {
         return Err(Errno::INVALID);
     }

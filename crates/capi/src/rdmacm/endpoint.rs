@@ -1,8 +1,8 @@
 //! `rdma_create_ep`: an id without a channel, with its queue pair, created in one call.
 
 use super::event::{self, Event};
-use super::id::{self, Id};
-use super::{address, queue_pair, resolve};
+use super::id::Id;
+use super::{address, create_id, get_event, queue_pair, resolve};
 use crate::abi;
 use crate::entry::{Input, MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
@@ -22,7 +22,7 @@ entry! {
         let address = address.0;
         let space = address.ai_port_space.cast_unsigned();
         let queue_pair = address.ai_qp_type.cast_unsigned();
-        let made = id::create(None, std::ptr::null_mut(), space, queue_pair)?;
+        let made = create_id::create(None, std::ptr::null_mut(), space, queue_pair)?;
         let prepared = match address.ai_flags & abi::RAI_PASSIVE {
             0 => prepare_to_connect(made, &address, domain.0, init.0),
             _ => prepare_to_listen(made, &address, domain.0, init.0),
@@ -46,7 +46,7 @@ entry! {
             return Err(Errno::INVALID);
         }
         event::acknowledge_last(listener);
-        let pointer = event::next(object_at(listener.read().channel)?)?;
+        let pointer = get_event::next(object_at(listener.read().channel)?)?;
         // After a failure the program finds the event at the listener.
         let taken = take_request(listener, pointer);
         id.put(taken.inspect_err(|_| listener.change(|c| c.event = pointer))?);
@@ -106,7 +106,7 @@ fn destroy(id: &Id) {
     if !id.read().srq.is_null() {
         queue_pair::destroy_shared(id);
     }
-    id::destroy(id);
+    create_id::destroy(id);
 }
 
 /// The id of a request, with a queue pair if the listener has the attributes for one.

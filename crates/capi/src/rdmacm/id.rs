@@ -1,20 +1,18 @@
-//! Ids.
+//! The handle of an id.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rocinante::rdma_cm::{Identifier, PortSpace, QueuePairType, Token};
+use rocinante::rdma_cm::{Identifier, Token};
 use wire::Gid;
 
+use super::address;
 use super::addrinfo::ResolvedList;
 use super::device::{self, SharedDevice};
-use super::event_channel::{self, Channel};
-use super::multicast::Membership;
-use super::{address, event};
 use crate::abi;
-use crate::entry::{MinusOne, Output, entry};
+use crate::entry::entry;
 use crate::errno::Errno;
 use crate::object::{Object, from_pointer, object_at};
 use crate::verbs::event_target::UnacknowledgedEvents;
@@ -26,12 +24,12 @@ pub(crate) type Id = Object<abi::rdma_cm_id, Inner>;
 from_pointer!(abi::rdma_cm_id => Id);
 
 pub(crate) struct Inner {
-    token: Token,
+    pub(super) token: Token,
     /// `None` after the program has destroyed the id.
-    identifier: Mutex<Option<Arc<Identifier>>>,
+    pub(super) identifier: Mutex<Option<Arc<Identifier>>>,
     /// Events about it that are not acknowledged.
     pub(super) unacknowledged: Arc<UnacknowledgedEvents>,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
 /// State of an id that C does not see.
@@ -39,9 +37,9 @@ pub(crate) struct Inner {
 pub(super) struct State {
     /// Whether it has its own channel, and each call waits for its event.
     pub(super) sync: bool,
-    shared: Option<&'static SharedDevice>,
+    pub(super) shared: Option<&'static SharedDevice>,
     /// `route.path_rec` points to it.
-    path: Option<Box<abi::ibv_sa_path_rec>>,
+    pub(super) path: Option<Box<abi::ibv_sa_path_rec>>,
     /// Private data from `rdma_addrinfo`, which precedes that of the program.
     pub(super) preamble: Vec<u8>,
     /// The attributes of queue pairs for requests.
@@ -53,30 +51,23 @@ pub(super) struct State {
     pub(super) found: ResolvedList,
 }
 
+/// A group that an id has joined, or is joining.
+pub(super) struct Membership {
+    pub(super) group: IpAddr,
+    /// The program's context, for events.
+    pub(super) context: *mut c_void,
+    /// Whether it only sends, so that its queue pair is not attached.
+    pub(super) send_only: bool,
+    /// The group's GID, once the queue pair is attached.
+    pub(super) attached: Option<abi::ibv_gid>,
+    /// Events about it that are not acknowledged.
+    pub(super) unacknowledged: Arc<UnacknowledgedEvents>,
+}
+
 /// The ids by token, to find the id of an event.
 static IDS: Mutex<Option<HashMap<Token, usize>>> = Mutex::new(None);
 
 entry! {
-    export fn rdma_create_id(
-        channel: Option<&Channel>,
-        id: Output<*mut abi::rdma_cm_id>,
-        context: *mut c_void,
-        space: u32,
-    ) -> MinusOne {
-        let mut id = id;
-        let queue_pair = match space_of(space)? {
-            PortSpace::Udp => abi::IBV_QPT_UD,
-            _ => abi::IBV_QPT_RC,
-        };
-        id.put(create(channel, context, space, queue_pair)?.c());
-        Ok(MinusOne::DONE)
-    }
-
-    export fn rdma_destroy_id(id: &Id) -> MinusOne {
-        destroy(id);
-        Ok(MinusOne::DONE)
-    }
-
     export fn rdma_get_src_port(id: &Id) -> u16 {
         let address = address::found(&id.read().route.addr.src_storage);
         Ok(address.map_or(0, |it| it.port()).to_be())
@@ -88,74 +79,6 @@ entry! {
     }
 }
 
-/// Creates an id for a queue pair type; without a channel it gets its own.
-pub(super) fn create<'a>(
-    channel: Option<&Channel>,
-    context: *mut c_void,
-    space: u32,
-    queue_pair: u32,
-) -> Result<&'a Id, Errno> {
-    let port_space = space_of(space)?;
-    let sync = channel.is_none();
-    let channel = match channel {
-        Some(channel) => channel,
-        None => event_channel::create()?,
-    };
-    channel.check_not_inherited()?;
-    let kind = match port_space {
-        PortSpace::Tcp => QueuePairType::ReliableConnection,
-        PortSpace::Udp => QueuePairType::Datagram,
-        PortSpace::Infiniband => kind_of(queue_pair)?,
-    };
-    let identifier = channel.events.create_for(port_space, kind);
-    let c_part = abi::rdma_cm_id {
-        channel: channel.c(),
-        context,
-        ps: space,
-        qp_type: queue_pair,
-        ..Default::default()
-    };
-    let state = State {
-        sync,
-        ..State::default()
-    };
-    Ok(new_handle(c_part, identifier, state))
-}
-
-/// The child id of a request, with the attributes of its listener.
-pub(super) fn of_request<'a>(listener: &Id, identifier: Identifier) -> &'a Id {
-    let of_listener = listener.read();
-    let c_part = abi::rdma_cm_id {
-        channel: of_listener.channel,
-        context: of_listener.context,
-        ps: of_listener.ps,
-        qp_type: of_listener.qp_type,
-        ..Default::default()
-    };
-    new_handle(c_part, identifier, State::default())
-}
-
-fn new_handle<'a>(c_part: abi::rdma_cm_id, identifier: Identifier, state: State) -> &'a Id {
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        // SAFETY: the library is never unloaded, so the function exists until the process ends.
-        unsafe { libc::atexit(disconnect_all) };
-    });
-    let token = identifier.token();
-    let id = Id::make(
-        c_part,
-        Inner {
-            token,
-            identifier: Mutex::new(Some(Arc::new(identifier))),
-            unacknowledged: Arc::default(),
-            state: Mutex::new(state),
-        },
-    );
-    let pointer_value = id.c().expose_provenance();
-    ids().get_or_insert_default().insert(token, pointer_value);
-    id
-}
-
 /// The id of an event, which can't be destroyed until the event is acknowledged.
 pub(super) fn tell<'a>(token: Token) -> Option<&'a Id> {
     let ids = ids();
@@ -164,37 +87,6 @@ pub(super) fn tell<'a>(token: Token) -> Option<&'a Id> {
     let id: &Id = object_at(pointer).ok()?;
     id.unacknowledged.add();
     Some(id)
-}
-
-/// Destroys an id, after all its events are acknowledged.
-pub(super) fn destroy(id: &Id) {
-    ids().get_or_insert_default().remove(&id.token);
-    let identifier = lock(&id.identifier).take();
-    drop(identifier);
-    event::acknowledge_last(id);
-    id.unacknowledged.wait();
-    if id.state().sync
-        && let Ok(channel) = object_at::<&Channel, _>(id.read().channel)
-    {
-        channel.destroy();
-    }
-    id.destroy();
-}
-
-/// At exit, disconnects from all peers, as the kernel would do.
-extern "C" fn disconnect_all() {
-    crate::entry::guard(|| {
-        let left: Vec<usize> = ids()
-            .take()
-            .into_iter()
-            .flat_map(HashMap::into_values)
-            .collect();
-        for pointer_value in left {
-            let pointer = std::ptr::with_exposed_provenance_mut(pointer_value);
-            drop(lock(&object_at::<&Id, _>(pointer)?.identifier).take());
-        }
-        Ok(())
-    });
 }
 
 impl Inner {
@@ -296,8 +188,6 @@ fn is_unresolved_loopback(identifier: &Identifier) -> bool {
     identifier.local_address().is_some_and(is_loopback) && identifier.peer_address().is_none()
 }
 
-const RDMA_PS_IPOIB: u32 = 2;
-
 /// The same in both byte orders.
 const DEFAULT_PARTITION: u16 = 0xffff;
 
@@ -310,30 +200,10 @@ fn gid(address: SocketAddr) -> abi::ibv_gid {
     abi::ibv_gid { raw }
 }
 
-fn space_of(number: u32) -> Result<PortSpace, Errno> {
-    let spaces = [PortSpace::Tcp, PortSpace::Udp, PortSpace::Infiniband];
-    let space = spaces.into_iter().find(|it| *it as u32 == number);
-    space.ok_or(match number {
-        // Needs an InfiniBand network.
-        RDMA_PS_IPOIB => Errno(libc::EPROTONOSUPPORT),
-        _ => Errno::INVALID,
-    })
-}
-
-fn kind_of(queue_pair: u32) -> Result<QueuePairType, Errno> {
-    match queue_pair {
-        abi::IBV_QPT_RC => Ok(QueuePairType::ReliableConnection),
-        abi::IBV_QPT_XRC_SEND | abi::IBV_QPT_XRC_RECV => Ok(QueuePairType::ExtendedConnection),
-        abi::IBV_QPT_UC => Ok(QueuePairType::UnreliableConnection),
-        abi::IBV_QPT_UD => Ok(QueuePairType::Datagram),
-        _ => Err(Errno::INVALID),
-    }
-}
-
-fn ids() -> MutexGuard<'static, Option<HashMap<Token, usize>>> {
+pub(super) fn ids() -> MutexGuard<'static, Option<HashMap<Token, usize>>> {
     lock(&IDS)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

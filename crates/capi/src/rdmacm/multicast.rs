@@ -7,26 +7,12 @@ use std::sync::Arc;
 use libc::sockaddr;
 
 use super::address;
-use super::id::Id;
+use super::id::{Id, Membership};
 use super::resolve::complete;
 use crate::abi;
 use crate::entry::{Input, MinusOne, Pointer, entry};
 use crate::errno::Errno;
-use crate::verbs::event_target::UnacknowledgedEvents;
-use crate::verbs::multicast::{ibv_attach_mcast, ibv_detach_mcast};
-
-/// A group that an id has joined, or is joining.
-pub(super) struct Membership {
-    pub(super) group: IpAddr,
-    /// The program's context, for events.
-    pub(super) context: *mut c_void,
-    /// Whether it only sends, so that its queue pair is not attached.
-    send_only: bool,
-    /// The group's GID, once the queue pair is attached.
-    attached: Option<abi::ibv_gid>,
-    /// Events about it that are not acknowledged.
-    pub(super) unacknowledged: Arc<UnacknowledgedEvents>,
-}
+use crate::verbs::multicast::ibv_detach_mcast;
 
 entry! {
     export fn rdma_join_multicast(
@@ -91,27 +77,6 @@ fn join(
     let joined = identifier.join(group, send_only);
     joined.inspect_err(|_| drop(id.state().memberships.pop()))?;
     complete(id)
-}
-
-/// The group is joined: attaches the queue pair.
-pub(super) fn attach(id: &Id, group: IpAddr, name: &abi::ibv_gid) -> Result<(), Errno> {
-    let (queue_pair, mut name) = (id.read().qp, *name);
-    let mut state = id.state();
-    let found = state.memberships.iter_mut().find(|it| it.group == group);
-    let Some(membership) = found.filter(|it| !it.send_only) else {
-        return Ok(());
-    };
-    if queue_pair.is_null() {
-        return Ok(());
-    }
-    // SAFETY: the id's own queue pair, and a GID that lives during the call.
-    match unsafe { ibv_attach_mcast(queue_pair, &raw mut name, 0) } {
-        0 => {
-            membership.attached = Some(name);
-            Ok(())
-        }
-        number => Err(Errno(number)),
-    }
 }
 
 fn take(id: &Id, group: IpAddr) -> Option<Membership> {

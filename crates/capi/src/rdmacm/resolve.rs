@@ -1,15 +1,15 @@
-//! `rdma_bind_addr`, `rdma_resolve_addr`, `rdma_resolve_route`.
+//! `rdma_bind_addr`, `rdma_resolve_addr`, `rdma_resolve_route`, `rdma_resolve_addrinfo`.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
 use libc::sockaddr;
 use rocinante::rdma_cm::ConnectionError;
 
 use super::id::Id;
-use super::{address, device, event};
+use super::{address, addrinfo, device, event, get_event};
 use crate::abi;
-use crate::entry::{MinusOne, Pointer, entry};
+use crate::entry::{MinusOne, Output, Pointer, entry};
 use crate::errno::Errno;
 use crate::object::object_at;
 
@@ -31,6 +31,38 @@ entry! {
 
     export fn rdma_resolve_route(id: &Id, timeout_ms: c_int) -> MinusOne {
         resolve_route(id, timeout_ms)?;
+        Ok(MinusOne::DONE)
+    }
+
+    /// Looks up a name and reports the result as an event. The calling thread does the work.
+    export fn rdma_resolve_addrinfo(
+        id: &Id,
+        node: Pointer<c_char>,
+        service: Pointer<c_char>,
+        hints: Pointer<abi::rdma_addrinfo>,
+    ) -> MinusOne {
+        const SUBNET_ADMINISTRATOR: c_int = 0x10;
+        // SAFETY: null, or by the header's promise a live structure.
+        let flags = unsafe { hints.0.as_ref() }.map_or(0, |hints| hints.ai_flags);
+        if flags & SUBNET_ADMINISTRATOR != 0 {
+            // Ethernet has no subnet administrator.
+            return Err(Errno::UNSUPPORTED);
+        }
+        let (event, status) = match addrinfo::look_up(node.0, service.0, hints.0) {
+            Ok(list) => {
+                id.state().found.replace(list);
+                (abi::RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0)
+            }
+            Err(errno) => (abi::RDMA_CM_EVENT_ADDRINFO_ERROR, -errno.0),
+        };
+        id.identifier()?.write_event(event, status, 0);
+        complete(id)?;
+        Ok(MinusOne::DONE)
+    }
+
+    export fn rdma_query_addrinfo(id: &Id, found: Output<*mut abi::rdma_addrinfo>) -> MinusOne {
+        let mut found = found;
+        found.put(id.state().found.take().ok_or(Errno::NO_DATA)?);
         Ok(MinusOne::DONE)
     }
 }
@@ -74,7 +106,7 @@ pub(super) fn complete(id: &Id) -> Result<(), Errno> {
         return Ok(());
     }
     event::acknowledge_last(id);
-    let pointer = event::next(object_at(id.read().channel)?)?;
+    let pointer = get_event::next(object_at(id.read().channel)?)?;
     id.change(|c| c.event = pointer);
     let happened = object_at::<&event::Event, _>(pointer)?.read();
     match (happened.status, happened.event) {
