@@ -36,7 +36,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     let toothless = unmentioned(&paths, &told);
     if toothless.is_empty() {
         println!(
-            "{} bans, each broken once, each told by clippy",
+            "{} bans, each violated once, each reported by clippy",
             paths.len()
         );
         return Ok(());

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_replaced_as_a_whole() {
+    fn existing_files_are_replaced_atomically() {
         let base = std::env::temp_dir().join(format!("roci-install-{}", std::process::id()));
         let built = base.join("built");
         fs::create_dir_all(&built).expect("a folder");

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_for_a_release_says_so() {
+    fn the_version_of_a_package_names_its_release() {
         let changelog = debian_changelog(Some(Suite::Trixie));
         let version = env!("CARGO_PKG_VERSION");
         let expected = format!("rocinante ({version}~deb13) trixie;");

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_leaves_out_what_is_slow_and_says_so() {
+    fn quick_skips_slow_steps_and_says_so() {
         for step in quick_steps() {
             let slow = [
                 "linkers",

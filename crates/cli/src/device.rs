@@ -40,10 +40,8 @@ impl Reason {
     /// The sentence for people.
     pub(crate) fn sentence(self) -> &'static str {
         match self {
-            Self::V4 => {
-                "it stands for the IPv4 address, which is what peers usually have a route to"
-            }
-            Self::V6 => "it stands for a routable IPv6 address; there is no IPv4 address",
+            Self::V4 => "it is the IPv4 address, to which peers usually have a route",
+            Self::V6 => "it is a routable IPv6 address; there is no IPv4 address",
             Self::LinkLocal => {
                 "it is the only kind there is, and reaches only machines on the same link"
             }

@@ -71,6 +71,6 @@ fn start_server(options: &Options) -> anyhow::Result<(LocalServer, SocketAddr)> 
     let address = line.trim().parse();
     Ok((
         server,
-        address.context("the local server did not start; its complaint is above")?,
+        address.context("the local server did not start; its error message is above")?,
     ))
 }

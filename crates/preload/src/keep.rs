@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_has_ours_or_was_taken_away_stays() {
+    fn a_list_with_ours_or_a_removed_list_is_unchanged() {
         for environment in [
             &["LD_PRELOAD=/x.so /o/shim.so", OURS][..],
             &["LD_PRELOAD=", OURS],
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_is_room_for_stays() {
+    fn a_list_that_is_too_long_is_unchanged() {
         let long = format!("LD_PRELOAD=/{}", "x".repeat(LONGEST));
         assert_eq!(kept(&[&long, OURS]), [&long, OURS]);
         let many = vec!["A=1"; MOST];

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_link_at_the_end_stays_and_an_absolute_one_is_followed() {
+    fn a_final_relative_link_is_kept_and_an_absolute_one_followed() {
         let tree = Tree::new("links");
         let leads = |path: &str, to: &str| {
             assert_eq!(tree.resolve(path).as_deref(), Some(to), "{path}");

@@ -124,7 +124,7 @@ fn a_missing_receive_is_the_servers_fault() {
 }
 
 #[test]
-fn options_that_differ_are_told() {
+fn different_options_are_reported() {
     let folder = Folder::new("differ");
     let pair = Pair::new(&folder, 9, "rc_test");
     let mut server = pair.server(&["--mode", "send", "--port", "0"], "");

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_measurement_is_told() {
+    fn a_line_without_a_measurement_is_an_error() {
         let complaint = Results::default().add(0, "rdma_connect failed\n");
         assert_eq!(complaint, Err("said `rdma_connect failed`".into()));
     }

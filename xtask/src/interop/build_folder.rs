@@ -16,7 +16,8 @@ pub(crate) struct BuildFolder {
 impl BuildFolder {
     /// Finds it, and creates the folder for this release.
     pub(crate) fn find(debian: Release) -> Result<Self, String> {
-        let program = env::current_exe().map_err(|error| format!("where am I? {error}"))?;
+        let program = env::current_exe()
+            .map_err(|error| format!("the path of this program is unknown: {error}"))?;
         let built = program.parent().ok_or("a program is in a folder")?;
         let target = built.parent().ok_or("the build folder has a parent")?;
         let folder = target.join("interop").join(debian.folder());

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_told_once_below_the_table() {
+    fn reasons_are_listed_once_below_the_table() {
         let rows = rows();
         let lines: Vec<Line<'_>> = (rows.iter())
             .map(|row| Line {

@@ -76,7 +76,7 @@ impl Session<'_> {
             Ok(())
         } else {
             Err(format!(
-                "nobody says `{}`:\n{}",
+                "no program prints `{}`:\n{}",
                 self.row.says,
                 outputs.join("\n")
             ))
@@ -112,7 +112,7 @@ impl Session<'_> {
             }
             sleep(PAUSE);
         }
-        Err(format!("somebody else listens at port {port}"))
+        Err(format!("another process listens at port {port}"))
     }
 
     /// Their output, when all have succeeded.

@@ -42,7 +42,7 @@ fn verdict(
     match (status.signal(), status.code()) {
         (Some(_), _) if fate != Fate::Spared => Ok(End::Signalled),
         (Some(ABORT), _) if is_limited && errors.contains(OUT_OF_MEMORY) => Ok(End::ClearError),
-        (Some(_), _) => Err("nobody sent it that signal"),
+        (Some(_), _) => Err("it got a signal that the step did not send"),
         (None, Some(0)) => Ok(End::Success),
         _ if errors.trim().is_empty() => Err("it did not say why"),
         _ => Ok(End::ClearError),

@@ -96,7 +96,7 @@ fn paired(blocks: &[Block]) -> Result<(), String> {
             (Some(_), Kind::Client) => waits = None,
             (Some(line), _) => return Err(format!("line {line}: no client follows the server")),
             (None, Kind::Client) => {
-                return Err(format!("line {}: no server stands before it", block.line));
+                return Err(format!("line {}: no server block is before it", block.line));
             }
             (None, Kind::Alone | Kind::Elsewhere) => {}
         }

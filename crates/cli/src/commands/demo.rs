@@ -300,7 +300,7 @@ impl Demo {
         let ended = process.0.wait()?;
         ensure!(
             ended.success(),
-            "the other process failed ({ended}); its complaint is above"
+            "the other process failed ({ended}); its error message is above"
         );
         Ok(())
     }

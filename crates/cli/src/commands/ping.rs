@@ -111,7 +111,7 @@ fn resolve(name: &str, port: u16, other: Option<IpAddr>) -> anyhow::Result<Socke
     let fits = |it: &&SocketAddr| other.is_none_or(|other| other.is_ipv4() == it.is_ipv4());
     let best = found.iter().find(fits).or(found.first());
     best.copied().with_context(|| {
-        format!("`{name}` is no address, and nobody knows it as a name; check how it is written")
+        format!("`{name}` is neither an address nor a known host name; check the spelling")
     })
 }
 

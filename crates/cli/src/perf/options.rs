@@ -163,7 +163,7 @@ impl Options {
         let sleeps = self.events && self.test == Test::WriteLat;
         ensure!(
             !sleeps,
-            "a write wakes nobody; leave out -e, or measure send-lat"
+            "a write causes no completion event at the receiver; leave out -e, or measure send-lat"
         );
         Ok(())
     }

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_plan_can_do_no_harm() {
+    fn a_harmful_plan_of_a_client_is_refused() {
         assert!(plan().check().is_ok());
         let spoils: [fn(&mut Plan); 8] = [
             |plan| plan.sizes.clear(),

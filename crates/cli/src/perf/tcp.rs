@@ -13,7 +13,9 @@ const REQUEST: usize = 16;
 
 /// The server's part, once.
 pub(super) fn serve(listener: &TcpListener, plan: &Plan, size: usize) -> anyhow::Result<()> {
-    let (mut stream, _) = listener.accept().context("TCP: nobody came")?;
+    let (mut stream, _) = listener
+        .accept()
+        .context("TCP: the client did not connect")?;
     let served = match (plan.test.is_latency(), plan.test.verb()) {
         (true, verb) => answer(&mut stream, plan, lengths(verb, size)),
         (false, Verb::Read) => give(&mut stream, size),

@@ -98,7 +98,7 @@ fn a_copy_that_was_used_instead_is_named() {
 }
 
 #[test]
-fn a_copy_that_is_linked_in_is_told() {
+fn a_statically_linked_copy_is_reported() {
     let folder = Folder::new("linked-in");
     let file = |name: &str| {
         folder
@@ -123,7 +123,7 @@ fn a_copy_that_is_linked_in_is_told() {
 }
 
 #[test]
-fn a_program_without_devices_says_so_if_somebody_waits_for_them() {
+fn a_program_without_devices_is_reported_if_they_were_asked_for() {
     let folder = Folder::new("nothing");
     let file = |name: &str| {
         folder

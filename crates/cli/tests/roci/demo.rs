@@ -68,7 +68,7 @@ fn the_demo_works_where_packets_are_lost() {
 }
 
 #[test]
-fn the_demo_says_what_failed() {
+fn the_demo_names_the_operation_that_failed() {
     let folder = Folder::new("demo-cut");
     let demo = roci(["demo"]).within(folder.path());
     let complaint = demo.env("ROCI_FAULT", "loss=100%").run().complaint();

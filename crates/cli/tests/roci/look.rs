@@ -76,7 +76,7 @@ fn the_gid_to_use_is_marked_and_explained() {
         "{text}"
     );
     assert!(
-        text.contains("* use index 0 of a: it stands for the IPv4 address"),
+        text.contains("* use index 0 of a: it is the IPv4 address"),
         "{text}"
     );
     let rows = roci(["gids", "--json"])

@@ -120,7 +120,7 @@ print('one')";
 }
 
 #[test]
-fn device_files_are_there_for_who_looks() {
+fn programs_find_the_device_files() {
     let script = "
 ls /sys/class/infiniband
 cat /sys/class/infiniband/a/ports/1/gid_attrs/types/0 /sys/class/infiniband/b/node_type
@@ -297,7 +297,7 @@ fn a_second_program_of_a_run_does_not_overwrite_the_packets_of_the_first() {
 }
 
 #[test]
-fn what_went_wrong_is_explained_and_the_end_stays_the_same() {
+fn an_error_is_explained_and_the_exit_code_unchanged() {
     let explained = |options: &[&str], program: &[&str]| {
         let words = [&["run", "--explain"], options, &["--"], program].concat();
         roci(words).run()

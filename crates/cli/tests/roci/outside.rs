@@ -40,7 +40,7 @@ ip link set veth up
 
 /// In a namespace of its own a machine begins without any interface that is up.
 #[test]
-fn a_machine_without_devices_is_told_what_to_do() {
+fn without_devices_the_error_says_what_to_do() {
     let folder = Folder::new("no-device");
     let output = Command::new("unshare")
         .args(["--map-root-user", "--net", env!("CARGO_BIN_EXE_roci")])

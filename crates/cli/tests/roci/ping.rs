@@ -78,7 +78,7 @@ fn a_capture_that_a_full_disk_ends_is_said_once_and_the_rest_goes_on() {
 }
 
 #[test]
-fn both_sides_say_what_rping_says() {
+fn both_sides_print_the_same_as_rping() {
     let there = address(40);
     let server = server(&there, &[]);
     let outcome = client(&address(41), &there, &["-vV", "-C", "2"]).run();
@@ -202,7 +202,7 @@ fn a_lossy_network_changes_nothing() {
 }
 
 #[test]
-fn a_client_that_is_interrupted_says_good_bye() {
+fn an_interrupted_client_disconnects() {
     let there = address(56);
     let server = server(&there, &[]);
     let mut client = client(&address(57), &there, &["-v"]).start();
@@ -219,7 +219,7 @@ fn a_client_that_is_interrupted_says_good_bye() {
 }
 
 #[test]
-fn a_server_that_is_interrupted_says_good_bye() {
+fn an_interrupted_server_disconnects() {
     let there = address(58);
     let server = server(&there, &[]);
     let mut endless = client(&address(59), &there, &["-v"]).start();
@@ -231,7 +231,7 @@ fn a_server_that_is_interrupted_says_good_bye() {
 }
 
 #[test]
-fn a_server_that_ends_too_early_is_a_failure_of_who_counts() {
+fn a_server_that_ends_early_fails_a_client_with_a_count() {
     let there = address(60);
     let server = server(&there, &[]);
     let mut counting = client(&address(61), &there, &["-v", "-C", "1000000"]).start();
@@ -272,7 +272,7 @@ fn a_peer_that_falls_silent_is_noticed() {
 }
 
 #[test]
-fn nobody_listening_is_said_at_once() {
+fn a_missing_listener_is_reported_at_once() {
     let there = address(64);
     let _server = server(&there, &["-P"]);
     let begin = Instant::now();
@@ -313,11 +313,11 @@ fn names_and_addresses_that_lead_nowhere_are_named() {
     for (arguments, complaint) in [
         (
             &["-c", "-a", "no.such.host.invalid"][..],
-            "roci: `no.such.host.invalid` is no address, and nobody knows it as a name",
+            "roci: `no.such.host.invalid` is neither an address nor a known host name",
         ),
         (
             &["-s", "-a", "300.0.0.1"],
-            "roci: `300.0.0.1` is no address",
+            "roci: `300.0.0.1` is neither an address",
         ),
         (
             &["-s", "-a", "192.0.2.1"],

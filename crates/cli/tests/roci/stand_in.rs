@@ -28,7 +28,7 @@ fn rdma(words: &[&str]) -> Outcome {
 }
 
 #[test]
-fn rdma_says_of_our_device_what_it_says_of_the_kernels() {
+fn rdma_prints_the_same_for_our_device_as_for_the_kernels() {
     let ours = beside_one_device(&["sh", ASK, "rxe0"]).run().success();
     assert_eq!(ours, KERNEL);
 }

@@ -88,7 +88,8 @@ fn held_port(address: IpAddr, error: &SocketError) -> Finding {
         let text = format!("UDP {ROCE_PORT} on {address} is shared with other processes of yours");
         return Finding::ok("port", text);
     }
-    let advice = "end who holds the port, or use another address, such as one of 127.0.0.0/8";
+    let advice =
+        "end the process that holds the port, or use another address, such as one of 127.0.0.0/8";
     Finding::fail("port", error.to_string(), advice)
 }
 
@@ -149,15 +150,15 @@ pub(super) fn limits() -> Vec<Finding> {
 pub(super) fn watcher() -> Finding {
     let check = "end of process";
     if !Options::from_env().watcher {
-        let text = "peers are not told when a process dies: ROCI_WATCHER is 0";
+        let text = "peers are not notified when a process dies: ROCI_WATCHER is 0";
         return Finding::ok(check, text);
     }
     match Watcher::of_process() {
-        Ok(_) => Finding::ok(check, "peers are told when a process dies"),
+        Ok(_) => Finding::ok(check, "peers are notified when a process dies"),
         Err(error) => Finding::warn(
             check,
-            format!("peers are not told when a process dies: {error}"),
-            "disconnect before a program ends, or its peers wait for ever",
+            format!("peers are not notified when a process dies: {error}"),
+            "disconnect before a program ends, or its peers wait without end",
         ),
     }
 }

@@ -24,7 +24,7 @@ static ON_THE_SPOT: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(true.i
 
 /// Listens for signals from now on.
 pub(super) fn watch() -> anyhow::Result<()> {
-    try_watch().context("the system lets nobody listen for Ctrl-C")
+    try_watch().context("a handler for Ctrl-C can't be installed")
 }
 
 fn try_watch() -> io::Result<()> {
