@@ -6,6 +6,7 @@ use std::time::Duration;
 use wire::Qpn;
 
 use crate::anomaly::Anomaly;
+use crate::both_ends;
 use crate::capture::ReadError;
 use crate::collect;
 use crate::connection::{Connection, End, Endpoint, QueuePair, Side};
@@ -67,6 +68,7 @@ impl Analysis {
     pub fn read(source: impl Read) -> Result<Analysis, ReadError> {
         let mut collection = collect::collect(source)?;
         let mut paired = pairing::pair(&mut collection);
+        both_ends::mark_lost(&mut collection.packets, paired.connections.len());
         let findings = findings::find(&mut collection, &mut paired);
         let statistics = Statistics::of(&collection.packets, &findings.messages);
         Ok(Analysis {

@@ -147,6 +147,13 @@ kinds! {
             "the message or its answer was lost",
             "the other end's program is slow to accept"
         ];
+    /// A side sent another DREQ although the previous one was answered.
+    DisconnectedAgain: "disconnected-again" Note,
+        "IBA vol. 1, chapter 12: a DREQ is repeated until its DREP comes; one more after that finds no connection and gets a DREP as well.",
+        [
+            "the process at that end died: its watcher sends the DREQ several times, because nobody waits for the answer",
+            "the DREP was lost behind the place of the capture"
+        ];
     /// A request was never answered.
     Unanswered: "unanswered-request" Warning,
         "IBA vol. 1, 9.7: every message of a reliable connection is acknowledged.",

@@ -1,6 +1,6 @@
 //! Collects the packets of a capture in lanes.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -17,7 +17,7 @@ use crate::connection::{Endpoint, Side};
 use crate::exchange::Exchanges;
 use crate::head::Heads;
 use crate::id::{ConnectionId, EndpointId, PacketId};
-use crate::lane::{Lane, LaneKey, Lanes};
+use crate::lane::{LaneKey, Lanes};
 use crate::packet::{Marks, Packet, Role};
 use crate::recent_packets::{CapturePoint, RecentPackets, Recurrence};
 use crate::segment::Divider;
@@ -298,7 +298,6 @@ impl Collection {
         let packet = &mut self.packets[first];
         packet.marks |= Marks::SEEN_TWICE | passed(moment.vantage.direction);
         if packet.marks.contains(Marks::LEFT_HERE | Marks::CAME_HERE) {
-            self.lanes.list[packet.connection.index()].seen_twice += 1;
             let flight = moment.time.saturating_sub(packet.time);
             packet.flight = u32::try_from(flight).ok().and_then(NonZeroU32::new);
         }
@@ -307,7 +306,6 @@ impl Collection {
     /// Sorts packets by time, and makes times relative to the first packet.
     fn finish(&mut self) {
         self.sort();
-        self.mark_lost();
         let start = self.packets.first().map_or(0, |packet| packet.time);
         for packet in &mut self.packets {
             packet.time -= start;
@@ -340,27 +338,6 @@ impl Collection {
                 said.packet = new_place[said.packet];
             }
             exchange.said.sort_by_key(|said| said.packet);
-        }
-    }
-
-    /// If packets are captured at both ends, one that was captured only at its sender was lost.
-    fn mark_lost(&mut self) {
-        let lanes = &self.lanes.list;
-        let both_ends = |lane: &Lane| (lane.from.min(lane.to), lane.from.max(lane.to));
-        let watched: HashSet<_> = lanes
-            .iter()
-            .filter(|lane| lane.seen_twice > 0)
-            .map(both_ends)
-            .collect();
-        if watched.is_empty() {
-            return;
-        }
-        for packet in &mut self.packets {
-            let left = packet.marks.contains(Marks::LEFT_HERE);
-            let came = packet.marks.contains(Marks::CAME_HERE);
-            if left && !came && watched.contains(&both_ends(&lanes[packet.connection.index()])) {
-                packet.marks |= Marks::LOST;
-            }
         }
     }
 }

@@ -179,7 +179,8 @@ impl Exchange {
 
     fn take(&mut self, message: &Message, by: Sender, packet: usize) {
         let words = message.to_string();
-        let repeated = !self.words.insert((by, words.clone()));
+        let known = !self.words.insert((by, words.clone()));
+        let repeated = known && !self.is_disconnected_anew(message, by);
         self.said.push(ExchangeMessage {
             packet,
             by,
@@ -190,6 +191,17 @@ impl Exchange {
             refusal: refusal(message),
             words,
         });
+    }
+
+    /// A DREQ after the answer to the previous one is no retransmission, and neither is its DREP.
+    fn is_disconnected_anew(&self, message: &Message, by: Sender) -> bool {
+        let previous = match message {
+            Message::DisconnectRequest(_) => "DREP",
+            Message::DisconnectReply(_) => "DREQ",
+            _ => return false,
+        };
+        let last = self.said.last();
+        last.is_some_and(|said| said.by == by.other() && said.name == previous)
     }
 
     /// Stores the negotiated values.

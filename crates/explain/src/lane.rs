@@ -23,8 +23,6 @@ pub(crate) struct Lane {
     pub(crate) exchange: Option<(usize, Sender)>,
     /// The largest payload of a packet that must be full.
     pub(crate) full: u16,
-    /// How many packets were captured at the sender and at the receiver.
-    pub(crate) seen_twice: u64,
     /// How many copies of packets arrived.
     pub(crate) copies: u64,
 }
@@ -149,7 +147,6 @@ impl Lanes {
             transport,
             exchange,
             full: 0,
-            seen_twice: 0,
             copies: 0,
         });
         self.list.len() - 1

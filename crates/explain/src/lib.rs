@@ -16,6 +16,7 @@
 
 mod analysis;
 mod anomaly;
+mod both_ends;
 mod capture;
 mod collect;
 mod connection;

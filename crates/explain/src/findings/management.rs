@@ -8,7 +8,7 @@ use crate::handshake::{Handshake, HandshakeOutcome, Step};
 use crate::id::{ConnectionId, PacketId};
 use crate::lane::Sender;
 use crate::packet::Marks;
-use crate::words::{duration, times};
+use crate::words::{count, duration, times};
 
 /// Adds the handshake to every connection.
 pub(super) fn tell(
@@ -143,7 +143,29 @@ fn report_outcome(
             );
             report(Kind::HandshakeUnanswered, said, &what, connection, context);
         }
-        _ => report_repetitions(exchange, connection, context),
+        _ => {
+            report_repetitions(exchange, connection, context);
+            report_disconnects(exchange, connection, context);
+        }
+    }
+}
+
+/// Reports several disconnect requests of one side that were each answered.
+fn report_disconnects(exchange: &Exchange, connection: ConnectionId, context: &mut Context<'_>) {
+    for by in [Sender::Active, Sender::Passive] {
+        let mut requests = exchange
+            .said
+            .iter()
+            .filter(|said| said.name == "DREQ" && said.by == by && !said.repeated);
+        let first = requests.next();
+        let (Some(first), number @ 1..) = (first, requests.count() as u64) else {
+            continue;
+        };
+        let what = format!(
+            "sent {}, each one after the previous one was answered",
+            count(number + 1, "DREQ", "DREQs")
+        );
+        report(Kind::DisconnectedAgain, first, &what, connection, context);
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use explain::terminal::{View, render};
-use explain::{Analysis, Marks};
+use explain::{Analysis, Kind, Marks, Outcome};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
@@ -195,6 +195,65 @@ fn packet_captured_only_at_its_sender_is_lost() {
         "{packet:?}"
     );
     assert_eq!(analysis.statistics.lost, 1);
+}
+
+/// A capture of the server of rping, and further frames with their directions.
+fn at_the_server(more: &[(usize, u32)]) -> Analysis {
+    const SERVER: [u8; 4] = [10, 200, 0, 2];
+    const SOURCE: std::ops::Range<usize> = 12..16;
+    let frames = frames("rping");
+    let point = |frame: &Frame| {
+        if frame.ip()[SOURCE] == SERVER {
+            OUTBOUND
+        } else {
+            INBOUND
+        }
+    };
+    let captured = frames.iter().map(|frame| (frame, point(frame)));
+    let more = more.iter().map(|&(at, flags)| (&frames[at], flags));
+    let captured: Vec<_> = captured.chain(more).collect();
+    let sections = captured.into_iter().map(|(frame, flags)| {
+        let (time, ethernet) = (frame.time, frame.ethernet.clone());
+        next_generation(&[Frame { time, ethernet }], 9, &[(0, flags)])
+    });
+    analysed(&sections.flatten().collect::<Vec<u8>>())
+}
+
+#[test]
+fn packet_that_comes_back_to_its_sender_does_not_make_others_lost() {
+    let last = frames("rping").len() - 1;
+    let analysis = at_the_server(&[(last, INBOUND)]);
+    assert_eq!(analysis.capture.seen_twice, 1);
+    assert_eq!(analysis.statistics.lost, 0);
+    let mut outcomes = analysis.messages.iter().map(|message| message.outcome);
+    assert!(outcomes.all(|outcome| outcome == Outcome::Done));
+    assert_eq!(analysis.anomalies.len(), 0, "{:?}", analysis.anomalies);
+}
+
+#[test]
+fn answered_disconnect_requests_are_not_retransmissions() {
+    let last = frames("rping").len() - 1;
+    let (dreq, drep) = ((last - 1, INBOUND), (last, OUTBOUND));
+    let analysis = at_the_server(&[dreq, drep, dreq, drep]);
+    let handshake = analysis.connections[0].handshake.as_ref();
+    let steps = &handshake.expect("a handshake").steps;
+    assert_eq!(steps.len(), 9);
+    assert!(steps.iter().all(|step| !step.repeated), "{steps:?}");
+    let [anomaly] = analysis.anomalies.as_slice() else {
+        panic!("{:?}", analysis.anomalies);
+    };
+    assert_eq!(anomaly.kind, Kind::DisconnectedAgain);
+    assert!(anomaly.sentence.contains("3 DREQs"), "{anomaly:?}");
+    let causes = anomaly.kind.explanation().causes;
+    assert!(causes[0].contains("died"), "{causes:?}");
+}
+
+#[test]
+fn unanswered_disconnect_request_is_a_retransmission() {
+    let last = frames("rping").len() - 1;
+    let analysis = at_the_server(&[(last - 1, INBOUND), (last - 1, INBOUND)]);
+    let kinds: Vec<_> = analysis.anomalies.iter().map(|it| it.kind).collect();
+    assert!(kinds.contains(&Kind::HandshakeRepeated), "{kinds:?}");
 }
 
 #[test]
