@@ -83,12 +83,35 @@ kinds! {
             "the address or the length reaches outside of the region",
             "the region or the queue pair does not allow this operation (remote write, read, atomic)"
         ];
-    /// The request was invalid for the responder.
+    /// A SEND, or a request that is not in the capture, was invalid for the responder.
     InvalidRequest: "invalid-request" Error,
-        "IBA vol. 1, 9.7: a request that can't be right gets NAK 0x61 and breaks the queue pair.",
+        "IBA vol. 1, 9.7: an invalid request gets NAK 0x61 and breaks the queue pair.",
         [
             "a SEND is longer than the receive that was posted for it",
             "the two ends have different path MTUs",
+            "the packets of the request are not in order: a First, Middles and a Last"
+        ];
+    /// A WRITE was invalid for the responder.
+    InvalidWrite: "invalid-request" Error,
+        "IBA vol. 1, 9.7: an invalid request gets NAK 0x61 and breaks the queue pair.",
+        [
+            "the responder's queue pair does not allow writes: qp_access_flags without IBV_ACCESS_REMOTE_WRITE",
+            "the two ends have different path MTUs",
+            "the data is longer or shorter than the length in the first packet"
+        ];
+    /// A READ was invalid for the responder.
+    InvalidRead: "invalid-request" Error,
+        "IBA vol. 1, 9.7: an invalid request gets NAK 0x61 and breaks the queue pair.",
+        [
+            "the responder's queue pair does not allow reads: qp_access_flags without IBV_ACCESS_REMOTE_READ",
+            "more reads and atomics are outstanding than the responder agreed to (max_dest_rd_atomic)"
+        ];
+    /// An atomic operation was invalid for the responder.
+    InvalidAtomic: "invalid-request" Error,
+        "IBA vol. 1, 9.7: an invalid request gets NAK 0x61 and breaks the queue pair.",
+        [
+            "the responder's queue pair does not allow atomics: qp_access_flags without IBV_ACCESS_REMOTE_ATOMIC",
+            "the address is not a multiple of 8",
             "more reads and atomics are outstanding than the responder agreed to (max_dest_rd_atomic)"
         ];
     /// The responder had a local error.

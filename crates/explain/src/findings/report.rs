@@ -26,7 +26,7 @@ pub(super) fn refusal(
         ),
         NakCode::RemoteOperational => (Kind::RemoteOperational, "it could not carry it out"),
         NakCode::SequenceError | NakCode::InvalidRequest | NakCode::InvalidRdRequest => {
-            (Kind::InvalidRequest, "it makes no sense there")
+            (invalid(message, context), "the request is not valid there")
         }
     };
     let asker = context.name(stream.connection, stream.side);
@@ -46,6 +46,19 @@ pub(super) fn refusal(
         message,
         packet: Some(id),
     });
+}
+
+/// The causes of NAK 0x61 depend on the operation.
+fn invalid(message: Option<MessageId>, context: &Context<'_>) -> Kind {
+    let operation = message.map(|id| context.messages[id.index()].operation);
+    match operation {
+        Some(Operation::Write) => Kind::InvalidWrite,
+        Some(Operation::ReadRequest) => Kind::InvalidRead,
+        Some(Operation::CompareSwap | Operation::FetchAdd | Operation::AtomicWrite) => {
+            Kind::InvalidAtomic
+        }
+        _ => Kind::InvalidRequest,
+    }
 }
 
 /// A recovery succeeded.

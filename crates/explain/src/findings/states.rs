@@ -113,6 +113,9 @@ fn of_failures(anomalies: &[Anomaly]) -> Vec<Change> {
         let breaks = match anomaly.kind {
             Kind::RemoteAccess
             | Kind::InvalidRequest
+            | Kind::InvalidWrite
+            | Kind::InvalidRead
+            | Kind::InvalidAtomic
             | Kind::RemoteOperational
             | Kind::NotReadyForEver
             | Kind::RetriesExhausted => anomaly.kind.severity() == Severity::Error,

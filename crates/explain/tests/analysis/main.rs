@@ -9,5 +9,6 @@ mod files;
 mod formats;
 mod golden;
 mod limits;
+mod refused;
 mod same_start;
 mod size;
