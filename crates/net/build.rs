@@ -18,9 +18,10 @@ fn main() {
     println!("cargo::rerun-if-changed={SOURCES}");
     println!("cargo::rerun-if-changed=build.rs");
     let program = PathBuf::from(variable("OUT_DIR")).join("watcher");
-    let compiled = match is_supported() {
-        true => compile(&program),
-        false => Err("this architecture is not supported".into()),
+    let compiled = if is_supported() {
+        compile(&program)
+    } else {
+        Err("this architecture is not supported".into())
     };
     if let Err(reason) = compiled {
         println!(
@@ -82,13 +83,12 @@ fn run_compiler(program: &Path, linking: &[OsString]) -> Result<(), String> {
     command.arg("-o").arg(program);
     command.arg(Path::new(SOURCES).join("main.rs"));
     let output = command.output().map_err(|error| error.to_string())?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let messages = String::from_utf8_lossy(&output.stderr);
-            let first = messages.lines().find(|line| line.starts_with("error"));
-            Err(first.unwrap_or("the compiler failed").to_owned())
-        }
+    if output.status.success() {
+        Ok(())
+    } else {
+        let messages = String::from_utf8_lossy(&output.stderr);
+        let first = messages.lines().find(|line| line.starts_with("error"));
+        Err(first.unwrap_or("the compiler failed").to_owned())
     }
 }
 

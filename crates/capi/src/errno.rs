@@ -120,7 +120,8 @@ impl Errno {
             OpenError::Join(error) => return Self(error.errno()),
             OpenError::System(_) => Self(libc::EIO),
             OpenError::Unknown { .. } | OpenError::Device(_) => Self::NO_DEVICE,
-            OpenError::Capture(_) | OpenError::Fault(_) => Self::INVALID,
+            // A capture or a fault that cannot be used.
+            _ => Self::INVALID,
         };
         Self::from_system(error).unwrap_or(otherwise)
     }

@@ -165,6 +165,7 @@ impl Drop for DatagramQueuePair {
 
 /// Why a multicast group cannot be joined.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum JoinGroupError {
     /// The queue pair or the group is not suitable.
     #[error(transparent)]

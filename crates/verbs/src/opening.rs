@@ -62,6 +62,7 @@ impl Options {
 
 /// Why a device cannot be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The devices cannot be listed, or the name is invalid.
     #[error(transparent)]

@@ -14,10 +14,11 @@ impl From<ConnectionError> for Errno {
                 Self::from_system(&error).unwrap_or(Self(libc::EADDRINUSE))
             }
             ConnectionError::Bind(error) => Self::from(error),
-            ConnectionError::AlreadyBound | ConnectionError::NotBound => Self::INVALID,
             ConnectionError::Call(error) => Self::from(error),
             ConnectionError::TooManyIds(_) => Self::NO_MEMORY,
             ConnectionError::Inherited => Self::INHERITED,
+            // The id is already bound, or not bound yet.
+            _ => Self::INVALID,
         }
     }
 }

@@ -62,9 +62,10 @@ fn open_alone(path: &Path, attempt: u32) -> std::io::Result<Option<File>> {
     // A pipe to a waiting Wireshark cannot and need not be emptied.
     let found = file.metadata()?;
     if found.is_file() {
-        match was_written_here(&found, path) || was_written_by_run(path) {
-            true => drop(file.seek(SeekFrom::End(0))?),
-            false => file.set_len(0)?,
+        if was_written_here(&found, path) || was_written_by_run(path) {
+            file.seek(SeekFrom::End(0))?;
+        } else {
+            file.set_len(0)?;
         }
     }
     Ok(Some(file))

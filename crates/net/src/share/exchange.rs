@@ -49,9 +49,10 @@ impl Member {
         segment_size: usize,
         bytes: &mut [u8],
     ) -> Result<(), SendError> {
-        match self.sent_by_shortcut(envelope, segment_size, bytes) {
-            true => Ok(()),
-            false => self.sender.send(envelope, segment_size, bytes),
+        if self.sent_by_shortcut(envelope, segment_size, bytes) {
+            Ok(())
+        } else {
+            self.sender.send(envelope, segment_size, bytes)
         }
     }
 
@@ -118,12 +119,11 @@ impl Member {
         inbox: &mut Inbox,
         mut take: impl FnMut(Arrived<'_>),
     ) -> io::Result<usize> {
-        match self.has_shortcuts() {
-            true => {
-                self.tell_time(now);
-                self.receive_by_shortcut(inbox, &mut take)
-            }
-            false => self.receive(now, inbox, take),
+        if self.has_shortcuts() {
+            self.tell_time(now);
+            self.receive_by_shortcut(inbox, &mut take)
+        } else {
+            self.receive(now, inbox, take)
         }
     }
 

@@ -28,9 +28,10 @@ pub(crate) fn run(peer: &mut Peer, way: Way) {
         ("both sleep", "echo-sleep", "udp-sleep", 1.5),
     ] {
         let spin = name == "both spin";
-        let wait: Wait = match spin {
-            true => End::spin_for_receive,
-            false => End::sleep_for_receive,
+        let wait: Wait = if spin {
+            End::spin_for_receive
+        } else {
+            End::sleep_for_receive
         };
         let ours = || rdma(&mut peer.borrow_mut(), echo, TRIPS, 64, wait);
         let theirs = || plain(&mut peer.borrow_mut(), udp, spin);

@@ -123,9 +123,10 @@ impl Client {
         }
         let back = BACK + block::offset(number);
         let read = self.memory.to_vec(back..back + block::LENGTH);
-        match read == block::content(self.id, number) {
-            true => Ok(()),
-            false => Err(format!("LOST: block {number} was written, and another was read").into()),
+        if read == block::content(self.id, number) {
+            Ok(())
+        } else {
+            Err(format!("LOST: block {number} was written, and another was read").into())
         }
     }
 }

@@ -136,9 +136,10 @@ impl Session<'_> {
         received.write_all(format!("{client} {number}\n").as_bytes())?;
         let offset = block::offset(number);
         let block = self.memory.to_vec(offset..offset + block::LENGTH);
-        match block == block::content(client, number) {
-            true => Ok(()),
-            false => Err(format!("LOST: number {number} came without its block").into()),
+        if block == block::content(client, number) {
+            Ok(())
+        } else {
+            Err(format!("LOST: number {number} came without its block").into())
         }
     }
 }

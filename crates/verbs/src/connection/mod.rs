@@ -22,6 +22,7 @@ use crate::rdma_cm::{ConnectionError, Event, EventChannel, EventKind, Identifier
 
 /// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// A step of the connection manager failed.
     #[error(transparent)]
@@ -147,9 +148,10 @@ fn is_end(event: &Event) -> bool {
 /// Prepares a queue pair for a connection over this device.
 fn prepare(context: &Context, queue_pair: QueuePairBuilder) -> Result<Prepared, ConnectError> {
     let prepared = queue_pair.reliable()?;
-    match prepared.is_at(context) {
-        true => Ok(prepared),
-        false => Err(ConnectError::OtherDevice),
+    if prepared.is_at(context) {
+        Ok(prepared)
+    } else {
+        Err(ConnectError::OtherDevice)
     }
 }
 

@@ -96,9 +96,10 @@ impl Core {
             active_mtu: device.active_mtu,
             numbers: ports.numbers(),
             source_port: SourcePort::OfGid(ports.source_ports()),
-            batch: match one_by_one {
-                true => SINGLE,
-                false => BatchLimits::default(),
+            batch: if one_by_one {
+                SINGLE
+            } else {
+                BatchLimits::default()
             },
             window,
             incidents: options.explain,
@@ -261,9 +262,10 @@ impl Core {
     /// Forwards connection manager messages to the processes that own them, and handles this device's own.
     fn find_owners(&mut self, now: Instant) {
         while let Some(message) = self.host.poll_lookup(now) {
-            let owner = match self.host.is_ours(message.recipient) {
-                true => Owner::Here,
-                false => self.ports.forward(&message),
+            let owner = if self.host.is_ours(message.recipient) {
+                Owner::Here
+            } else {
+                self.ports.forward(&message)
             };
             if let Some(ours) = self.host.finish_lookup(now, message, owner) {
                 let tap = self.tap.as_mut();

@@ -234,9 +234,10 @@ impl Driver {
 
     /// Reserves a service at one of the device's addresses, or at all.
     pub(crate) fn claim(&self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
-        match self.is_inherited() {
-            true => Ok(()),
-            false => self.shared.lock().claim(at, service),
+        if self.is_inherited() {
+            Ok(())
+        } else {
+            self.shared.lock().claim(at, service)
         }
     }
 
@@ -512,9 +513,10 @@ impl Driver {
 
     /// The notifier for asynchronous events.
     pub(crate) fn event_notifier(&self) -> Option<Arc<Notifier>> {
-        match self.is_inherited() {
-            true => None,
-            false => Some(self.shared.lock().event_notifier()),
+        if self.is_inherited() {
+            None
+        } else {
+            Some(self.shared.lock().event_notifier())
         }
     }
 
@@ -533,9 +535,10 @@ impl Driver {
     }
 
     pub(crate) fn capture_path(&self) -> Option<PathBuf> {
-        match self.is_inherited() {
-            true => None,
-            false => self.shared.lock().capture_path(),
+        if self.is_inherited() {
+            None
+        } else {
+            self.shared.lock().capture_path()
         }
     }
 

@@ -114,9 +114,10 @@ impl PollBackoff {
     /// Takes the lock, unless an application that polls holds it.
     fn lock<'s>(&mut self, shared: &'s Shared, now: Instant) -> Option<Locked<'s>> {
         let others = is_polled(shared, now) && !shared.awaits_outside(now);
-        let core = match self.waits_for_lock(others) {
-            true => Some(shared.lock()),
-            false => shared.try_lock(),
+        let core = if self.waits_for_lock(others) {
+            Some(shared.lock())
+        } else {
+            shared.try_lock()
         };
         match core {
             Some(_) => self.lock_misses = 0,
@@ -203,9 +204,10 @@ struct Progress {
 /// Receives packets and runs timers, as far as the duty requires it.
 fn make_progress(shared: &Shared, mut core: Locked<'_>, duty: Duty, now: Instant) -> Progress {
     let due = core.next_deadline().is_some_and(|at| at <= now);
-    let arrived = match duty == Duty::Everything || due || core.has_unsent() {
-        true => core.progress(now),
-        false => 0,
+    let arrived = if duty == Duty::Everything || due || core.has_unsent() {
+        core.progress(now)
+    } else {
+        0
     };
     let next = match duty {
         Duty::Everything => core.sleep_deadline(now),

@@ -4,6 +4,7 @@ use engine::{ModifyError, ObjectError};
 
 /// Why a queue pair could not be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SetupError {
     /// It could not be created.
     #[error(transparent)]

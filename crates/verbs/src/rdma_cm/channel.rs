@@ -31,6 +31,7 @@ impl Token {
 
 /// Something that happened to an id.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Event {
     /// Whom it happened to.
     pub id: Token,

@@ -53,6 +53,7 @@ use engine::Address;
 
 /// Why something could not be asked of an id.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectionError {
     /// No device has this address.
     #[error(

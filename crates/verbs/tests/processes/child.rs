@@ -138,9 +138,10 @@ impl Child {
             return;
         };
         connected.counted += 1;
-        match self.stopping {
-            true => println!("quiet {peer} {}", connected.counted),
-            false => self.add(peer),
+        if self.stopping {
+            println!("quiet {peer} {}", connected.counted);
+        } else {
+            self.add(peer);
         }
     }
 

@@ -193,9 +193,10 @@ impl Core {
 
     /// Until when a thread may sleep on the poll sources.
     pub(in crate::driver) fn sleep_deadline(&mut self, now: Instant) -> Option<Instant> {
-        match self.ports.prepare_sleep() {
-            true => Some(now),
-            false => self.next_deadline(),
+        if self.ports.prepare_sleep() {
+            Some(now)
+        } else {
+            self.next_deadline()
         }
     }
 

@@ -105,9 +105,10 @@ impl Identifier {
             address = device_id.bind(self.space, address)?;
             device_ids.push(device_id);
         }
-        match device_ids.is_empty() {
-            true => Err(ConnectionError::NoDevice(address.ip())),
-            false => Ok((device_ids, address)),
+        if device_ids.is_empty() {
+            Err(ConnectionError::NoDevice(address.ip()))
+        } else {
+            Ok((device_ids, address))
         }
     }
 

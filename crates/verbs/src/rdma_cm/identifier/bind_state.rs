@@ -17,9 +17,10 @@ pub(super) enum BindState {
 impl BindState {
     /// Of device_ids that were bound to an address: an unspecified one stands for all.
     pub(super) fn of(mut device_ids: Vec<DeviceId>, ip: IpAddr) -> Self {
-        match ip.is_unspecified() {
-            false if device_ids.len() == 1 => Self::OneDevice(device_ids.remove(0)),
-            _ => Self::AllDevices(device_ids),
+        if !ip.is_unspecified() && device_ids.len() == 1 {
+            Self::OneDevice(device_ids.remove(0))
+        } else {
+            Self::AllDevices(device_ids)
         }
     }
 
