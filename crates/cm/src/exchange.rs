@@ -10,8 +10,9 @@ use wire::cm::{
 use wire::{PartitionKey, PathMtu, Psn, Qpn, mad};
 
 use crate::attributes::PathAttributes;
-use crate::id::{Phase, QueuePairType};
 use crate::parameters::Parameters;
+use crate::phase::Phase;
+use crate::queue_pair_type::QueuePairType;
 use crate::tables::{RemoteConnection, RemoteDevice};
 use crate::timing;
 

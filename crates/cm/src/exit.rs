@@ -11,8 +11,9 @@ use wire::cm::{
 use wire::mad;
 
 use crate::exchange::{self, Exchange};
-use crate::id::{Id, Phase};
-use crate::manager::Transmit;
+use crate::id::Id;
+use crate::phase::Phase;
+use crate::transmit::Transmit;
 
 /// The message to send if the process dies. It replaces the previous notice of the same id.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,72 +3,17 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use wire::cm::{PortSpace, Service};
+use wire::cm::PortSpace;
 use wire::{AckTimeout, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 use crate::exchange::Exchange;
+use crate::phase::Phase;
+use crate::queue_pair_type::QueuePairType;
 use crate::tables::Source;
 
 /// Names one end of a connection, or a listener, like `rdma_cm_id`. A value is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub(crate) u64);
-
-/// The extended transport type that means XRC.
-const EXTENDED_RELIABLE: u8 = 1;
-
-/// The type of queue pair that an id connects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueuePairType {
-    /// A reliable connection.
-    ReliableConnection,
-    /// An unreliable connection.
-    UnreliableConnection,
-    /// An extended reliable connection (XRC): the active side sends, the passive side receives.
-    ExtendedConnection,
-    /// Datagrams: no connection. The peer names its queue pair number and its Q_Key.
-    Datagram,
-}
-
-impl QueuePairType {
-    /// The default kind of a port space. In the InfiniBand port space the application may choose another.
-    pub const fn of(space: PortSpace) -> QueuePairType {
-        match space {
-            PortSpace::Udp => QueuePairType::Datagram,
-            PortSpace::Tcp | PortSpace::Infiniband => QueuePairType::ReliableConnection,
-        }
-    }
-
-    pub(crate) const fn service(self) -> Service {
-        match self {
-            QueuePairType::UnreliableConnection => Service::UnreliableConnection,
-            QueuePairType::ExtendedConnection => Service::Extended,
-            QueuePairType::ReliableConnection | QueuePairType::Datagram => {
-                Service::ReliableConnection
-            }
-        }
-    }
-
-    /// The extended transport type that accompanies [`Service::Extended`].
-    pub(crate) const fn extended_transport(self) -> u8 {
-        match self {
-            QueuePairType::ExtendedConnection => EXTENDED_RELIABLE,
-            _ => 0,
-        }
-    }
-
-    /// The kind that a peer requests; none if we do not support it.
-    pub(crate) const fn asked_for(
-        service: Service,
-        extended_transport: u8,
-    ) -> Option<QueuePairType> {
-        match (service, extended_transport) {
-            (Service::ReliableConnection, _) => Some(QueuePairType::ReliableConnection),
-            (Service::UnreliableConnection, _) => Some(QueuePairType::UnreliableConnection),
-            (Service::Extended, EXTENDED_RELIABLE) => Some(QueuePairType::ExtendedConnection),
-            _ => None,
-        }
-    }
-}
 
 /// The state of an id, as in `rdma_cm`. [`Phase`] is the state of its message exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -93,35 +38,6 @@ pub enum State {
     Disconnect,
     /// The device was removed. The id can only be destroyed.
     DeviceRemoved,
-}
-
-/// The state of the message exchange with the peer (IBA 12.9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// REQ sent, no answer yet.
-    RequestSent,
-    /// REQ sent; the peer answered with an MRA.
-    RequestDelayed,
-    /// REQ received; the application has not answered.
-    RequestReceived,
-    /// REP sent, no answer yet.
-    ReplySent,
-    /// REP sent; the peer answered with an MRA.
-    ReplyDelayed,
-    /// REP received; the application has not answered.
-    ReplyReceived,
-    /// Connected.
-    Established,
-    /// DREQ sent, no answer yet.
-    DisconnectSent,
-    /// DREQ received; the application has not answered.
-    DisconnectReceived,
-    /// Disconnected. Packets of the connection may still arrive.
-    TimeWait,
-    /// SIDR_REQ sent, no answer yet.
-    ServiceRequestSent,
-    /// SIDR_REQ received; the application has not answered.
-    ServiceRequestReceived,
 }
 
 /// What the driver knows about the path to a peer.

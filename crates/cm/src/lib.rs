@@ -109,12 +109,15 @@ mod exit;
 mod id;
 mod manager;
 mod parameters;
+mod phase;
+mod queue_pair_type;
 mod random;
 mod routing;
 #[cfg_attr(not(feature = "sabotage"), allow(dead_code, unreachable_pub))]
 mod sabotage;
 mod tables;
 mod timing;
+mod transmit;
 
 pub use attributes::{
     Access, InitAttributes, PathAttributes, ReceiveAttributes, ReliableReceive, ReliableSend,
@@ -128,9 +131,11 @@ pub use event::{
     Unreachable,
 };
 pub use exit::ExitNotice;
-pub use id::{Id, Phase, QueuePairType, Route, State};
-pub use manager::{Arrival, Manager, TableSizes, Transmit};
+pub use id::{Id, Route, State};
+pub use manager::{Arrival, Manager, TableSizes};
 pub use parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
+pub use phase::Phase;
+pub use queue_pair_type::QueuePairType;
 pub use routing::{Recipient, owner_of};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Bug;
@@ -139,3 +144,4 @@ pub use sabotage::Bug;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+pub use transmit::Transmit;

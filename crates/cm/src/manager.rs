@@ -25,40 +25,15 @@ use crate::error::{CallError, TooManyIds};
 use crate::event::{Event, EventKind, Instruction};
 use crate::exchange::{Exchange, InFlight, Peer};
 use crate::exit::ExitNotice;
-use crate::id::{Endpoint, Id, Phase, QueuePairType, State};
+use crate::id::{Endpoint, Id, State};
+use crate::phase::Phase;
+use crate::queue_pair_type::QueuePairType;
 use crate::random::Random;
 use crate::sabotage::{Bug, Sabotage};
 use crate::tables::{
     FinalAnswers, HalfOpen, RecentIds, RemoteConnection, RemoteDevice, TimeWaitTable,
 };
-
-/// A management datagram to send from queue pair 1 to queue pair 1, with Q_Key
-/// [`QueueKey::GSI`](wire::QueueKey::GSI).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transmit {
-    /// The local address to send it from.
-    pub source: IpAddr,
-    /// The peer.
-    pub destination: IpAddr,
-    /// Traffic class (ToS) of the packet.
-    pub traffic_class: u8,
-    /// Hop limit of the packet.
-    pub hop_limit: u8,
-    /// The datagram.
-    pub datagram: Box<[u8; mad::LENGTH]>,
-}
-
-impl Transmit {
-    fn new(peer: Peer, datagram: &[u8; mad::LENGTH]) -> Self {
-        Transmit {
-            source: peer.source,
-            destination: peer.destination,
-            traffic_class: peer.traffic_class,
-            hop_limit: peer.hop_limit,
-            datagram: Box::new(*datagram),
-        }
-    }
-}
+use crate::transmit::Transmit;
 
 /// The addresses of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

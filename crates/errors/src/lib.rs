@@ -14,12 +14,14 @@ pub mod cause;
 mod catalogue;
 mod lookup;
 mod page;
+mod topic;
 
 use std::fmt;
 
 pub use catalogue::{CATALOGUE, entry};
-pub use lookup::{Topic, Unknown, entries, find};
+pub use lookup::{Unknown, entries, find};
 pub use page::page;
+pub use topic::Topic;
 
 /// One code with its meaning and causes.
 #[derive(Debug)]

@@ -12,9 +12,11 @@ use crate::config::Config;
 use crate::error::CallError;
 use crate::event::{EventKind, Failure, Instruction, PeerParameters};
 use crate::exchange::{self, Exchange, Peer};
-use crate::id::{Endpoint, Id, Phase, QueuePairType, Route, State};
+use crate::id::{Endpoint, Id, Route, State};
 use crate::manager::{Arrival, Manager};
 use crate::parameters::{Parameters, private_data};
+use crate::phase::Phase;
+use crate::queue_pair_type::QueuePairType;
 use crate::sabotage::Bug;
 use crate::timing;
 

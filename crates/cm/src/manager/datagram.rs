@@ -11,11 +11,13 @@ use wire::cm::{
 use crate::error::CallError;
 use crate::event::{EventKind, Failure, Request, ServiceFound, Unreachable};
 use crate::exchange::Exchange;
-use crate::id::{Endpoint, Id, Phase, QueuePairType, State};
+use crate::id::{Endpoint, Id, State};
 use crate::manager::active::Target;
 use crate::manager::passive::{addresses, are_addresses_of};
 use crate::manager::{Arrival, Manager};
 use crate::parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
+use crate::phase::Phase;
+use crate::queue_pair_type::QueuePairType;
 use crate::tables::PeerRequest;
 
 impl Manager {

@@ -7,8 +7,9 @@ use wire::cm::{DisconnectReply, DisconnectRequest, PrivateData, RejectReason};
 use crate::error::CallError;
 use crate::event::Instruction;
 use crate::exchange;
-use crate::id::{Id, Phase, State};
+use crate::id::{Id, State};
 use crate::manager::{Arrival, Manager};
+use crate::phase::Phase;
 use crate::sabotage::Bug;
 
 impl Manager {

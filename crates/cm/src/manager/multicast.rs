@@ -7,9 +7,10 @@ use wire::Gid;
 use crate::attributes::PathAttributes;
 use crate::error::CallError;
 use crate::event::{EventKind, Failure, Group, Instruction};
-use crate::id::{Endpoint, Id, Membership, QueuePairType, State};
+use crate::id::{Endpoint, Id, Membership, State};
 use crate::manager::Manager;
 use crate::manager::datagram::settle_queue_key;
+use crate::queue_pair_type::QueuePairType;
 
 impl Manager {
     /// Joins a multicast group, like `rdma_join_multicast`. Results in an event.

@@ -7,9 +7,11 @@ use crate::attributes::{
 };
 use crate::error::CallError;
 use crate::exchange::Exchange;
-use crate::id::{Endpoint, Id, Phase, QueuePairType};
+use crate::id::{Endpoint, Id};
 use crate::manager::Manager;
 use crate::manager::datagram::settle_queue_key;
+use crate::phase::Phase;
+use crate::queue_pair_type::QueuePairType;
 use crate::sabotage::Bug;
 
 impl Manager {

@@ -10,8 +10,9 @@ use wire::mad;
 
 use crate::event::EventKind;
 use crate::exchange::Peer;
-use crate::id::{Id, Phase, State};
+use crate::id::{Id, State};
 use crate::manager::{Arrival, Manager};
+use crate::phase::Phase;
 use crate::timing;
 
 impl Manager {

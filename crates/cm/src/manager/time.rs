@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use crate::event::{EventKind, Failure, Unreachable};
-use crate::id::{Id, Phase, State};
+use crate::id::{Id, State};
 use crate::manager::Manager;
+use crate::phase::Phase;
 use crate::sabotage::Bug;
 use crate::tables::TimeWait;
 

@@ -7,7 +7,7 @@ mod event;
 mod nak;
 mod reject;
 
-use crate::lookup::Topic;
+use crate::topic::Topic;
 use crate::{Entry, entries};
 
 /// Every entry there is: a table for each [`Topic`], in their order.
