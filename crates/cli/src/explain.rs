@@ -25,15 +25,16 @@ Examples:
   roci explain trace.pcapng --html page.html  the same as an HTML page
   roci explain trace.pcapng --json | jq '.anomalies[].sentence'
   roci explain wc 12                          a completion status; also: event 3, nak 0x62
+  roci explain IBV_WC_RETRY_EXC_ERR           the same by its name
 
 Reads pcap and pcapng files from tcpdump, Wireshark and ROCI_PCAP.")]
 pub(crate) struct Options {
-    /// A capture file, or a kind of code: wc, event, nak and others
-    #[arg(value_name = "CAPTURE|KIND")]
+    /// A capture file, a kind of code (wc, event, nak and others), or the name of a code
+    #[arg(value_name = "CAPTURE|KIND|NAME")]
     subject: PathBuf,
     /// The number or the name of the code
-    #[arg(allow_negative_numbers = true)]
-    code: Option<String>,
+    #[arg(value_name = "CODE", allow_negative_numbers = true)]
+    codes: Vec<String>,
     /// Print JSON, for scripts
     #[arg(long, conflicts_with = "html")]
     json: bool,
@@ -60,13 +61,24 @@ pub(crate) struct Options {
 /// Explains it.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let word = options.subject.to_string_lossy();
-    let is_code = catalogue::is_topic(&word) && !options.subject.is_file();
-    match &options.code {
-        _ if is_code => return catalogue::print(&word, options.code.as_deref()),
-        Some(code) => bail!(
-            "{word} is no kind of code, so {code} means nothing; try `roci explain wc {code}`"
+    let is_capture = |path: &Path| path.is_file();
+    let mut others = options.codes.iter();
+    let other = others.find(|other| is_capture(other.as_ref()));
+    match (options.codes.as_slice(), other) {
+        (_, Some(other)) => bail!(
+            "one capture is explained at a time: run `roci explain {word}`, then `roci explain {other}`"
         ),
-        None => {}
+        ([], _) if is_capture(&options.subject) => {}
+        ([], _) if catalogue::is_topic(&word) => return catalogue::print(&word, None),
+        ([], _) => {
+            if let Some(text) = catalogue::of_any_kind(&word)? {
+                return output::print(text);
+            }
+        }
+        ([code], _) => return catalogue::print(&word, Some(code)),
+        ([_, more, ..], _) => {
+            bail!("one code is explained at a time, so `{more}` is too much")
+        }
     }
     let analysis = read(&options.subject)?;
     match &options.html {

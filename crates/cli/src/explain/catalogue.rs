@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use anyhow::bail;
 use errors::{Entry, Topic, entries, find};
 
 use crate::output;
@@ -18,6 +19,27 @@ pub(crate) fn print(kind: &str, code: Option<&str>) -> anyhow::Result<()> {
         Some(code) => format!("{}\n", wrapped(find(topic, code)?)),
         None => list(topic),
     })
+}
+
+/// The entries of the codes with this name, of any kind. A number that is a code of several kinds is
+/// an error that names them.
+pub(crate) fn of_any_kind(word: &str) -> anyhow::Result<Option<String>> {
+    let kinds = Topic::ALL.into_iter();
+    let found: Vec<&Entry> = kinds.filter_map(|kind| find(kind, word).ok()).collect();
+    let is_number = word.starts_with(|first: char| first.is_ascii_digit());
+    if is_number && found.len() > 1 {
+        let commands = found
+            .iter()
+            .map(|entry| format!("`roci explain {}` ({})", entry.reference(), entry.c_name));
+        let commands: Vec<String> = commands.collect();
+        bail!(
+            "{word} is a code of several kinds: run {}",
+            commands.join(", or ")
+        );
+    }
+    let texts = found.into_iter().map(|entry| wrapped(entry) + "\n");
+    let texts: Vec<String> = texts.collect();
+    Ok((!texts.is_empty()).then(|| texts.join("\n")))
 }
 
 /// Every code of a type, a line each.

@@ -59,6 +59,53 @@ fn a_page_is_written_and_said_where() {
 }
 
 #[test]
+fn several_captures_are_explained_one_by_one() {
+    let (_folder, path) = captured("explain-two");
+    for two in [[path.as_str(), &path], ["wc", &path]] {
+        let complaint = roci(["explain"].into_iter().chain(two)).run().complaint();
+        assert!(
+            complaint.contains("one capture is explained at a time"),
+            "{complaint}"
+        );
+    }
+    let three = ["explain", &path, &path, &path];
+    let complaint = roci(three).run().complaint();
+    assert!(complaint.contains(&format!("`roci explain {path}`")));
+}
+
+#[test]
+fn name_of_a_code_needs_no_kind() {
+    let text = roci(["explain", "IBV_WC_RNR_RETRY_EXC_ERR"])
+        .run()
+        .success();
+    assert!(
+        text.starts_with("wc 13  IBV_WC_RNR_RETRY_EXC_ERR"),
+        "{text}"
+    );
+    let text = roci(["explain", "ENOMEM"]).run().success();
+    assert!(text.starts_with("errno 12  ENOMEM"), "{text}");
+}
+
+#[test]
+fn number_without_its_kind_gets_the_kinds_that_have_it() {
+    let complaint = roci(["explain", "12"]).run().complaint();
+    for command in [
+        "`roci explain wc 12` (IBV_WC_RETRY_EXC_ERR)",
+        "`roci explain errno 12` (ENOMEM)",
+    ] {
+        assert!(complaint.contains(command), "{complaint}");
+    }
+    let complaint = roci(["explain", "9999"]).run().complaint();
+    assert!(complaint.contains("can't be opened"), "{complaint}");
+}
+
+#[test]
+fn unknown_kind_of_code_gets_a_list_of_the_kinds() {
+    let complaint = roci(["explain", "status", "12"]).run().complaint();
+    assert!(complaint.contains("wc, event, nak"), "{complaint}");
+}
+
+#[test]
 fn what_can_t_be_explained_is_said() {
     let complaint = roci(["explain", "/nonexistent.pcapng"]).run().complaint();
     assert!(complaint.contains("can't be opened"), "{complaint}");
