@@ -7,7 +7,7 @@ use wire::cm::{
 };
 use wire::{PathMtu, Psn, Qpn, Transport};
 
-use crate::head::{application_data, filled};
+use crate::head::{application_data, in_words_of_8};
 use crate::id::EndpointId;
 use crate::lane::{LaneId, LaneKey, Lanes, Sender};
 
@@ -186,7 +186,7 @@ impl Exchange {
             by,
             name: message.name(),
             in_short: in_short(message),
-            private_data: filled(private_data(message)).to_vec(),
+            private_data: in_words_of_8(private_data(message)).to_vec(),
             repeated,
             refusal: refusal(message),
             words,

@@ -34,7 +34,7 @@ pub struct Step {
     pub says: String,
     /// A short form of the content.
     pub in_short: String,
-    /// The application's data in it, without the zeros at its end.
+    /// The application's data in it. Words of 8 bytes that are zero are left out at its end.
     pub private_data: Vec<u8>,
     /// Whether it is a retransmission.
     pub repeated: bool,

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use serde::Serialize;
 use wire::{Bth, Extension, ICRC_LENGTH, Packet as WirePacket, Qpn, Syndrome, Transport};
 
-pub(crate) use manager::{application_data, filled, readable};
+pub(crate) use manager::{application_data, described, in_words_of_8, readable};
 
 use crate::packet::Packet;
 

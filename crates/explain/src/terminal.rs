@@ -15,6 +15,7 @@ use crate::analysis::Analysis;
 use crate::anomaly::Severity;
 use crate::connection::Connection;
 use crate::id::ConnectionId;
+use crate::packet::Marks;
 pub use crate::words::grouped;
 use crate::words::{bytes, count, duration};
 
@@ -152,15 +153,30 @@ fn others(analysis: &Analysis) -> String {
             grouped(analysis.capture.foreign)
         ));
     }
-    if analysis.capture.seen_twice > 0 {
-        let again = grouped(analysis.capture.seen_twice);
-        parts.push(format!("{again} of packets seen at another place before"));
-    }
+    parts.extend(captured_again(analysis));
     if parts.is_empty() {
         String::new()
     } else {
         format!(", {}", parts.join(", "))
     }
+}
+
+/// The frames with packets that another capture point had captured before.
+fn captured_again(analysis: &Analysis) -> Option<String> {
+    let mut twice = analysis
+        .packets
+        .iter()
+        .filter(|packet| packet.marks.contains(Marks::SEEN_TWICE));
+    let directions = Marks::LEFT_HERE | Marks::CAME_HERE;
+    let number = match analysis.capture.seen_twice {
+        0 => return None,
+        number => grouped(number),
+    };
+    Some(if twice.all(|packet| packet.marks.contains(directions)) {
+        format!("{number} of packets that were captured when sent and again when received")
+    } else {
+        format!("{number} of packets that were captured on another interface, too")
+    })
 }
 
 /// The one-sentence summary.

@@ -46,7 +46,7 @@ fn ids(local: CommunicationId, remote: CommunicationId) -> Vec<Field> {
 }
 
 fn with_data(mut fields: Vec<Field>, data: &[u8]) -> Vec<Field> {
-    fields.push(Field::new("Private data", readable(data)));
+    fields.push(Field::new("Private data", described(data)));
     fields
 }
 
@@ -169,8 +169,14 @@ fn address_header(data: &[u8]) -> Option<AddressHeader> {
     AddressHeader::parse(data.first_chunk()?).ok()
 }
 
+/// Bytes without the zero words at their end: the last byte of an address may be zero, too.
+pub(crate) fn in_words_of_8(data: &[u8]) -> &[u8] {
+    let end = filled(data).len().next_multiple_of(8);
+    &data[..end.min(data.len())]
+}
+
 /// Bytes without the zeros at their end.
-pub(crate) fn filled(data: &[u8]) -> &[u8] {
+fn filled(data: &[u8]) -> &[u8] {
     let end = data
         .iter()
         .rposition(|&byte| byte != 0)
@@ -184,6 +190,68 @@ pub(crate) fn readable(data: &[u8]) -> String {
     match std::str::from_utf8(data) {
         _ if data.is_empty() => "none".to_owned(),
         Ok(text) if text.chars().all(|char| !char.is_control()) => format!("{text:?}"),
-        _ => data.iter().map(|byte| format!("{byte:02x}")).collect(),
+        _ => hexadecimal(data),
+    }
+}
+
+/// Text if it is one, otherwise the length, the printable part and the bytes in hexadecimal.
+pub(crate) fn described(data: &[u8]) -> String {
+    let text = readable(data);
+    if text == "none" || text.starts_with('"') {
+        return text;
+    }
+    let data = in_words_of_8(data);
+    let words: Vec<String> = data.chunks(8).map(hexadecimal).collect();
+    format!(
+        "{} bytes, then zeros{}: {}",
+        data.len(),
+        printable(data),
+        words.join(" ")
+    )
+}
+
+/// The bytes as ASCII with dots for others, if they contain a word.
+fn printable(data: &[u8]) -> String {
+    const SHORTEST_WORD: usize = 4;
+    let is_printable = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
+    let mut words = data.split(|byte| !is_printable(byte));
+    if !words.any(|word| word.len() >= SHORTEST_WORD) {
+        return String::new();
+    }
+    let shown = data.iter().map(|byte| {
+        if is_printable(byte) {
+            *byte as char
+        } else {
+            '.'
+        }
+    });
+    format!(" |{}|", shown.collect::<String>())
+}
+
+fn hexadecimal(data: &[u8]) -> String {
+    data.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_data_keeps_the_last_byte_of_an_address() {
+        let mut data = [0; 56];
+        data[..16].copy_from_slice(&0x7f52_d6c7_1000_0000_171b_0000_0010_0000_u128.to_be_bytes());
+        let expected = "16 bytes, then zeros: 7f52d6c710000000 171b000000100000";
+        assert_eq!(described(&data), expected);
+        assert_eq!(described(in_words_of_8(&data)), expected);
+    }
+
+    #[test]
+    fn private_data_shows_text_within_bytes() {
+        assert_eq!(described(b"key=7\0\0\0"), "\"key=7\"");
+        assert_eq!(
+            described(b"\x01\x02hello\0"),
+            "8 bytes, then zeros |..hello.|: 010268656c6c6f00"
+        );
+        assert_eq!(described(&[0; 8]), "none");
     }
 }

@@ -10,7 +10,7 @@ use super::table::{Cell, Edge, Table, cut, paragraph};
 use crate::analysis::Analysis;
 use crate::connection::{Connection, Pairing, Side};
 use crate::handshake::{Handshake, HandshakeOutcome};
-use crate::head::readable;
+use crate::head::described;
 use crate::id::{ConnectionId, MessageId};
 use crate::message::{Message, Outcome};
 use crate::words::{bytes, count, duration, grouped, moment};
@@ -104,7 +104,7 @@ fn steps(analysis: &Analysis, view: &View, id: ConnectionId, handshake: &Handsha
         if step.private_data.is_empty() || step.repeated {
             continue;
         }
-        let data = readable(&step.private_data);
+        let data = described(&step.private_data);
         let who = analysis[analysis[id].ends[step.from.index()].endpoint].address;
         let said = format!("    {who} says with its {}: {data}", step.name);
         text.push_str(&painted(FAINT, &cut(&said, view.width())));
@@ -128,7 +128,7 @@ fn outcome(handshake: &Handshake) -> (Style, String) {
         HandshakeOutcome::Unanswered => (BAD, "nobody answered".to_owned()),
         HandshakeOutcome::Unfinished => (plain, "not finished in this capture".to_owned()),
         HandshakeOutcome::Established => (plain, format!("established{within}")),
-        HandshakeOutcome::Closed => (plain, format!("established{within}, closed later")),
+        HandshakeOutcome::Closed => (plain, format!("established{within}, then closed")),
         HandshakeOutcome::Found => (plain, "found".to_owned()),
         HandshakeOutcome::Rejected { words, .. } => (BAD, format!("refused: {words}")),
     }

@@ -173,6 +173,12 @@ fn packet_captured_at_both_ends_is_one_packet() {
             );
             let again = (points.len() - 1) * expected.packets.len();
             assert_eq!(analysis.capture.seen_twice, again as u64);
+            let how = match points[0].1 {
+                OUTBOUND => "captured when sent and again when received",
+                _ => "captured on another interface, too",
+            };
+            let text = render(&analysis, &View::default());
+            assert!(text.contains(&format!("{again} of packets that were {how}")));
         }
     }
 }
