@@ -1,4 +1,4 @@
-//! One process among those that share an address.
+//! A member: one of the contexts that share an address.
 
 use std::cell::RefCell;
 use std::io;
@@ -34,22 +34,22 @@ use crate::sys;
 /// to notice that it is not in the registry.
 const PORT_RELEASE_TIMEOUT: Duration = Duration::from_millis(600);
 
-/// How often it is looked whether it still is.
+/// How often joining checks whether that process still holds the port.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Why an address can't be joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// No place to meet the other processes.
+    /// The runtime directory can't be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The registry in it.
+    /// The registry in the runtime directory can't be used.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The sockets.
+    /// A UDP socket can't be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// Packets can't be steered.
+    /// The kernel refuses the steering program.
     #[error(
         "the kernel can't steer packets to {address} among processes: {source}{}",
         hint(source)
@@ -57,13 +57,13 @@ pub enum JoinError {
     Steering {
         /// The address.
         address: IpAddr,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// Forwarded packets can't be received.
+    /// The mailbox can't be opened.
     #[error("no Unix socket can be opened in the runtime directory: {0}")]
     Mailbox(io::Error),
-    /// Each context needs some descriptors.
+    /// The process has reached its limit of open files; each context needs several.
     #[error(
         "this process may open no more than {limit} files (RLIMIT_NOFILE), and a context needs \
          several: raise the limit with `ulimit -n`, or open fewer devices"
@@ -72,13 +72,13 @@ pub enum JoinError {
         /// The limit that was reached.
         limit: u64,
     },
-    /// As do the contexts of all processes.
+    /// The system has reached its limit of open files.
     #[error(
         "the system can open no more files: let an administrator raise `sysctl fs.file-max`, or end \
          some processes"
     )]
     SystemOutOfFiles,
-    /// Not an address that one machine has.
+    /// The address is not the address of one interface.
     #[error(
         "{0} does not name one interface: join each address by itself, and multicast groups with \
          `Receiver::join_group`"
@@ -92,18 +92,18 @@ pub enum JoinError {
     Full {
         /// The address.
         address: IpAddr,
-        /// How many contexts have it open.
+        /// How many contexts use it.
         contexts: usize,
-        /// Of how many processes they are.
+        /// How many processes these contexts belong to.
         processes: usize,
     },
-    /// Another member has the block that was wanted, or a part of it.
+    /// Another member owns the requested block or a part of it.
     #[error("another context has the part of the queue pair numbers that was wanted")]
     BlockTaken,
 }
 
 impl JoinError {
-    /// The system's number for it.
+    /// The `errno` value for this error.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -123,7 +123,7 @@ impl JoinError {
         }
     }
 
-    /// What to do about it is another matter when the limit of open files was reached.
+    /// Replaces the error by a more specific one if a limit of open files was reached.
     fn with_limit(self) -> Self {
         let source = match &self {
             Self::Directory(DirectoryError::Unusable { source, .. })
@@ -156,35 +156,35 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
-/// Which numbers a new member wants.
+/// Which numbers a new member requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wanted {
-    /// Any that are free, but at most two to the power of this many.
+    /// Any free block of at most two to the power of this many numbers.
     AtMost(u32),
-    /// These.
+    /// Exactly this block.
     Exactly(NumberBlock),
 }
 
-/// What happened beside the ordinary.
+/// Counters of events outside of the ordinary packet flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Packets for other members that were handed over.
+    /// Packets of other members that were forwarded.
     pub strays_forwarded: u64,
-    /// Packets for other members that could not be handed over.
+    /// Packets of other members that could not be forwarded.
     pub strays_lost: u64,
-    /// Packets that other members handed over to us.
+    /// Packets that other members forwarded to this one.
     pub forwarded_to_us: u64,
-    /// Rounds of probes that we started.
+    /// Rounds of probes that this member started.
     pub rounds: u64,
-    /// Packets that we sent past the kernel.
+    /// Packets that this member sent through shared memory.
     pub by_shortcut: u64,
 }
 
-/// A process's share of an address: its block of the queue pair numbers, and the sockets for it.
+/// A context's share of an address: its block of queue pair numbers, and its sockets.
 ///
 /// It has three descriptors: two UDP sockets and a Unix socket.
 ///
-/// Dropping it leaves the group; the others go on undisturbed.
+/// Dropping it leaves the group; the other members continue without interruption.
 #[derive(Debug)]
 pub struct Member {
     pub(super) address: IpAddr,
@@ -198,7 +198,7 @@ pub struct Member {
     pub(super) repair: Repair,
     pub(super) counters: Counters,
     pub(super) shortcuts: Option<Box<Shortcuts>>,
-    /// How often packets were looked for.
+    /// How many times packets were polled for.
     pub(super) turn: u32,
     pub(super) view: RefCell<View>,
     pub(super) checker: IcrcChecker,
@@ -206,12 +206,12 @@ pub struct Member {
 }
 
 impl Member {
-    /// Joins those who use an address of this machine, or is the first to use it.
+    /// Joins the members of an address of this machine, or becomes the first one.
     pub fn join(address: IpAddr) -> Result<Self, JoinError> {
         Self::join_in(&RuntimeDirectory::of_user()?, address)
     }
 
-    /// Joins those who use an address and meet in this folder.
+    /// Joins the members of an address that use this runtime directory.
     pub fn join_in(directory: &RuntimeDirectory, address: IpAddr) -> Result<Self, JoinError> {
         Self::join_as(directory, address, Wanted::AtMost(NumberBlock::MAX_BITS))
     }
@@ -257,27 +257,28 @@ impl Member {
         };
         let place_known = !someone_died && table.may_fill_all_places();
         let entered = member.enter(&locked, table, place_known);
-        // Whoever could not enter leaves, which needs the lock.
+        // A member that could not enter leaves when it is dropped, which needs the lock.
         drop(locked);
         entered.map(|()| member)
     }
 
-    /// The address that is shared.
+    /// The shared address.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Our part of the number space.
+    /// This member's number block.
     pub fn block(&self) -> NumberBlock {
         self.block
     }
 
-    /// The numbers that our queue pairs may have.
+    /// The numbers that this member's queue pairs may have.
     pub fn qpn_range(&self) -> Range<u32> {
         self.block.qpn_range()
     }
 
-    /// The block of the member that chose a communication id; none if nobody can have.
+    /// The block of the member that chose a communication id; `None` if no member can have chosen
+    /// it.
     pub fn owner_of_communication(&self, id: u32) -> Option<NumberBlock> {
         self.owner_of(communication_number(id))
     }
@@ -288,27 +289,28 @@ impl Member {
         table.owner(number).map(|entry| entry.block)
     }
 
-    /// How often the table of members was read: for measurements.
+    /// How many times the table of members was read, for measurements.
     pub fn registry_reads(&self) -> u64 {
         self.view.borrow().reads()
     }
 
-    /// Where our packets leave from.
+    /// The socket that sends packets.
     pub fn sender(&self) -> &Sender {
         &self.sender
     }
 
-    /// Where our packets arrive, for its buffer and counters.
+    /// The socket that receives packets, for its buffer size and counters.
     pub fn receiver(&self) -> &Receiver {
         &self.receiver
     }
 
-    /// What happened beside the ordinary.
+    /// Counters of events outside of the ordinary packet flow.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What to wait for: [`receive`](Self::receive) has something to do when one is readable.
+    /// The descriptors to wait for: [`receive`](Self::receive) has something to do when one is
+    /// readable.
     pub fn fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.receiver.as_fd(), self.mailbox.as_fd()]
     }
@@ -318,7 +320,7 @@ impl Member {
         Listeners::new(self)
     }
 
-    /// The blocks of the other members that live.
+    /// The blocks of the other members whose processes run.
     pub fn others(&self) -> Result<Vec<NumberBlock>, RegistryError> {
         let mut view = self.view.borrow_mut();
         let table = view.current(&self.registry)?;
@@ -329,31 +331,31 @@ impl Member {
         Ok(living.map(|it| it.block).collect())
     }
 
-    /// Whether this is a copy that a fork made. The parent's packets are not ours to take: call
+    /// Whether this is the copy in a forked child. The packets belong to the parent: call
     /// [`disown_after_fork`](Self::disown_after_fork), and join again to get numbers.
     pub fn is_inherited(&self) -> bool {
         !self.process.is_current()
     }
 
-    /// Lets go of the sockets that a fork copied, so that they are gone when the parent closes them.
-    /// Without this the parent's place in the group stays taken after its death, and what is
-    /// steered there is lost.
+    /// Releases the sockets that a fork copied, so that they are closed when the parent closes
+    /// them. Otherwise the parent's place in the group stays taken after its death, and packets
+    /// that are steered there are lost.
     ///
-    /// For the child, right after the fork: it allocates nothing and takes no lock. In the parent it
-    /// does nothing.
+    /// Call it in the child directly after the fork: it allocates nothing and takes no lock. In the
+    /// parent it does nothing.
     pub fn disown_after_fork(&self) {
         if !self.is_inherited() {
             return;
         }
         let [receiver, mailbox] = self.fds();
         for fd in [receiver, mailbox, self.sender.as_fd()] {
-            // If /dev/null can't be opened there is nothing better to do.
+            // If `/dev/null` can't be opened, nothing else can be done.
             let _ = sys::process::replace_with_null(fd);
         }
     }
 }
 
-/// The numbers for a new member.
+/// Chooses the numbers for a new member.
 fn choose(table: &Table, address: IpAddr, wanted: Wanted) -> Result<NumberBlock, JoinError> {
     let full = || JoinError::Full {
         address,
@@ -367,14 +369,14 @@ fn choose(table: &Table, address: IpAddr, wanted: Wanted) -> Result<NumberBlock,
         Wanted::Exactly(block) if table.is_taken(block) => Err(JoinError::BlockTaken),
         Wanted::Exactly(block) => Ok(block),
         Wanted::AtMost(bits) => {
-            // Without randomness any block is better than none.
+            // Without randomness, the round number chooses the block.
             let random = sys::process::random().unwrap_or(table.round);
             free_block(table, bits, random).ok_or_else(full)
         }
     }
 }
 
-/// [`meet`], and a socket at the port.
+/// As [`meet`], and binds a socket to the port.
 fn meet_and_bind(
     registry: &Arc<Registry>,
     local: SocketAddr,
@@ -383,7 +385,7 @@ fn meet_and_bind(
     loop {
         let (locked, table, someone_died) = meet(registry, local, begin)?;
         match Receiver::bind_with(local, Sharing::Steered) {
-            // The kernel's list may have left the socket out.
+            // The kernel's list of sockets may have omitted one.
             Err(SocketError::PortTaken { .. })
                 if table.members.is_empty() && begin.elapsed() < PORT_RELEASE_TIMEOUT =>
             {
@@ -395,8 +397,8 @@ fn meet_and_bind(
     }
 }
 
-/// Locks the registry for a process that joins: the table without members that died, and whether any
-/// did.
+/// Locks the registry for a process that joins. Returns the table without dead members, and whether
+/// there were any.
 fn meet(
     registry: &Arc<Registry>,
     local: SocketAddr,
@@ -405,7 +407,7 @@ fn meet(
     loop {
         let locked = registry.lock()?;
         let mut table = match locked.read() {
-            // The table of another version, which no process uses.
+            // A table of another version that no process uses.
             Err(RegistryError::OtherVersion(_)) if !is_held(local) => Table::EMPTY,
             read => read?,
         };
@@ -428,7 +430,8 @@ fn meet(
 impl Drop for Member {
     fn drop(&mut self) {
         if self.is_inherited() {
-            // They are the parent's; closing them would take them from it.
+            // The rings belong to the parent. Dropping them here would close them for the parent,
+            // too.
             std::mem::forget(self.shortcuts.take());
             return;
         }
@@ -447,12 +450,12 @@ mod tests {
     use crate::sys::process::{end, fork};
     use crate::sys::seccomp::{Forbidden, forbid};
 
-    /// Whether nobody has the port of a member's address any more.
+    /// Whether no socket has the port of a member's address any more.
     fn is_free(local: SocketAddr) -> bool {
         Receiver::bind(local).is_ok()
     }
 
-    /// One packet for the lowest number of a block.
+    /// Sends one packet to the lowest number of a block.
     fn send(from: &mut Member, to: &Member) {
         let envelope = Envelope::new(from.sender().flow_to(to.address()));
         let qpn = Qpn::new(to.block().first());
@@ -486,7 +489,7 @@ mod tests {
             (1, 1)
         );
 
-        // The reader is killed: its socket closes, but nobody closes the ring. Another process finds
+        // The reader is killed: its socket closes, but the ring stays open. Another process finds
         // it dead and gets its numbers.
         let block = reader.block();
         let locked = reader.registry.lock().unwrap();
@@ -495,7 +498,7 @@ mod tests {
         locked.write(&table).unwrap();
         drop(locked);
         sys::process::replace_with_null(reader.receiver.as_fd()).unwrap();
-        // Here both are the same process, so the change must be seen in between.
+        // Both are the same process here, so the change must be noticed in between.
         sleep(Duration::from_millis(2));
         received(&mut sender);
         send(&mut sender, &reader);
@@ -514,8 +517,8 @@ mod tests {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
-    /// What two members say that join one address, when an option of sockets is forbidden, and whether
-    /// the first one receives packets afterwards.
+    /// Two members join one address while a socket option is forbidden. Returns the error of the
+    /// second, and how many packets the first one receives afterwards.
     fn two_join_without(option: libc::c_int, last: u8) -> (JoinError, usize) {
         let [low, high, ..] = std::process::id().to_le_bytes();
         let address = IpAddr::from([127, 192 | high & 63, low, last]);
@@ -573,7 +576,7 @@ mod tests {
                     member.disown_after_fork();
                 }
             });
-            // In the parent it is without effect.
+            // In the parent it has no effect.
             member.disown_after_fork();
             assert!(!member.is_inherited() && !is_free(local));
             sleep(Duration::from_millis(100));

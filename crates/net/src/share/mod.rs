@@ -1,44 +1,47 @@
-//! Several processes on one address, with nobody in charge.
+//! Port sharing: several processes at one address, without a leader.
 //!
-//! Each context that uses an address is a [`Member`]: a process is as many members as it has devices
-//! open. All members bind the same port with `SO_REUSEPORT`, and a classic BPF program lets the kernel
-//! steer each packet by its destination queue pair to the member that owns the number: every member
-//! has a [`NumberBlock`] of them. A small file in the user's runtime
-//! directory lists which member has which block. At least 1,024 members find room; each has three descriptors.
+//! Each context that uses an address is a [`Member`]; a process has one member per open device. All
+//! members bind the same port with `SO_REUSEPORT`. A classic BPF program makes the kernel steer
+//! each packet by its destination queue pair to the member that owns the number. Each member owns a
+//! [`NumberBlock`]. A small file in the user's runtime directory lists which member has which
+//! block. There is room for at least 1,024 members; each has three descriptors.
 //!
-//! # Places, and how they are found
-//! The program names sockets by their place in the kernel's group. A new socket gets the last place;
-//! when one is closed, the last moves into its place. Whoever comes or leaves writes down what follows
-//! from that, and sends one probe to whom it concerns.
+//! # Places and probes
+//! The program names sockets by their place in the kernel's group. A new socket gets the last
+//! place; when a socket is closed, the last one moves into its place. A member that joins or leaves
+//! records the resulting places, and sends one probe to the member that they concern.
 //!
-//! After a crash nobody can know in which order the sockets were closed, so all places are *probed*:
-//! whoever notices writes a new round number to the registry and sends one probe to each place. The
-//! program delivers a probe to the place that is written in it, and the member that gets it knows where
-//! it is and adds that to the registry. Whoever is the last of all installs the program that follows,
-//! or, when the last does not come, whoever notices that. There is no leader and nobody waits for
-//! anybody: a member that has been stopped by a debugger only delays itself.
+//! After a crash, no member knows in which order the sockets were closed, so all places are
+//! *probed*: the member that notices the crash writes a new round number to the registry and sends
+//! one probe to each place. The program delivers a probe to the place that is written in it. The
+//! member that receives it learns its place and adds it to the registry. The last member to do so
+//! installs the new program. If the last one does not come, a member that notices this installs it.
+//! There is no leader, and no member waits for another: a member that is stopped by a debugger
+//! delays only itself.
 //!
-//! When the group contains sockets of no member (a forked child that kept one), a member may find
-//! itself without a probe. It then starts a round of far more probes than there are members. Those
-//! beyond the last socket reach anybody, but a member always gets the one for its own place too, so the
-//! lowest counts.
+//! If the group contains sockets of no member (a forked child that kept one), a member may get no
+//! probe. It then starts a round with far more probes than members. Probes beyond the last socket
+//! reach any member, but each member also gets the probe for its own place, so the lowest place
+//! counts.
 //!
-//! # When steering is wrong
-//! For some milliseconds after a crash, packets reach the wrong member. They are not lost: it hands
-//! them over through the owner's mailbox, a Unix datagram socket, and takes them as a reason to
-//! look around. A mailbox holds only eleven datagrams, so what does not fit waits at the sender.
-//! The same mailboxes serve connection management. Queue pair 1 belongs to all members: the kernel
-//! steers an answer by the communication id in it, but a request may reach anybody, who hands it to
-//! the member that listens: see [`Member::forward_to`] and [`Listeners`].
+//! # Packets at the wrong member
+//! For some milliseconds after a crash, packets reach the wrong member. They are not lost: that
+//! member forwards them to the owner's mailbox, a Unix datagram socket, and looks for the reason in
+//! the registry. A mailbox holds only eleven datagrams, so messages that do not fit are queued at
+//! the sender.
 //!
-//! Who asks for it gets his packets past the kernel from other processes of this machine: see
-//! [`Member::allow_shortcuts`].
+//! The mailboxes also serve connection management. Queue pair 1 belongs to all members: the kernel
+//! steers an answer by the communication id in it, but a request may reach any member, which
+//! forwards it to the member that listens: see [`Member::forward_to`] and [`Listeners`].
 //!
-//! Who dies is noticed by its predecessor in the order of blocks, which looks every quarter of a
-//! second, and by whoever tries to forward to it.
+//! Members that enable shortcuts receive packets from other processes of this machine past the
+//! kernel: see [`Member::allow_shortcuts`].
+//!
+//! The death of a member is noticed by its predecessor in the order of blocks, which checks every
+//! quarter of a second, and by any member that tries to forward to it.
 //!
 //! # Measured on Linux 6.18, as an ordinary user
-//! - Any member may replace the group's program, and it outlives who installed it.
+//! - Any member may replace the group's program, and the program outlives the process that installed it.
 //! - A place that no socket has makes the kernel choose by addresses and ports.
 //! - A socket of another user on the same address and port is refused with `EADDRINUSE`.
 //! - A zombie has closed its sockets; a socket that a forked child still holds keeps its place.

@@ -1,4 +1,4 @@
-//! How the members find their places again after somebody came, left or died.
+//! How the members determine their socket places again after a member joins, leaves or dies.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,60 +16,62 @@ use crate::limits::{self, Limit};
 use crate::socket::Envelope;
 use crate::sys;
 
-/// How often a member checks whether other members live.
+/// How often a member checks that the processes of other members still run.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// How soon a probe must come, at first; longer each time that it does not.
+/// How long a member waits for its probe at first. Doubled each time that no probe arrives, up to
+/// `MAX_PROBE_TIMEOUT`.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(20);
 const MAX_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How much longer for each member: they get their probes one after the other.
+/// Additional probe timeout per member, because the probes arrive one after the other.
 const PROBE_TIMEOUT_PER_MEMBER: Duration = Duration::from_micros(200);
 
-/// How long to let things be after strays made us look around, and after they made us probe.
+/// The minimum time until strays cause another check of the registry: after a check, and after a
+/// check that started a round of probes.
 const CALM: Duration = Duration::from_millis(50);
 const CALM_AFTER_PROBES: Duration = Duration::from_millis(200);
 
-/// How soon to try again when another member's mailbox was full.
+/// How soon queued messages are sent again after another member's mailbox was full.
 const OUTBOX_PERIOD: Duration = Duration::from_millis(1);
 
-/// How long members' places are collected before the program is installed that knows them, and how
-/// soon a member tries again that could not write down its own.
+/// How long a member collects the places of others before it installs the new program, and how soon
+/// a member tries again that could not record its own place.
 const PUBLISH_DELAY: Duration = Duration::from_millis(10);
 const RECORD_PERIOD: Duration = Duration::from_millis(5);
 
-/// How many places a round covers when the group has sockets of no member. A higher one would look
-/// like a queue pair number in a probe.
+/// How many places a round probes when the group contains sockets of no member. A higher place
+/// would look like a queue pair number in a probe.
 fn all_places(members: usize) -> u32 {
     (2 * members as u32 + 64).min(NumberBlock::SPACE.start - 1)
 }
 
-/// What a member knows about its place.
+/// What a member knows about its own place, and when its next checks are due.
 #[derive(Debug)]
 pub(super) struct Repair {
-    /// The latest round of probes that we heard of.
+    /// The latest known round of probes.
     round: u64,
-    /// The lowest place that a probe of this round found us at; none while we wait for it.
+    /// The lowest place at which a probe of this round arrived; `None` until one arrives.
     place: Option<u32>,
-    /// Whether the registry has still to be told.
+    /// Whether the place is not in the registry yet.
     unrecorded: bool,
-    /// The round and the place that we had when we entered.
+    /// The round and the place with which this member entered the registry.
     entered: Option<(u64, u32)>,
-    /// When to install the program, unless somebody has done it by then.
+    /// When to install the program, unless another member has done so before.
     publish_at: Option<Instant>,
-    /// The table whose program we installed last.
+    /// The version of the table whose program this member installed last.
     installed: Option<Stamp>,
     probe_timeout: Duration,
-    /// When we stop waiting for a probe.
+    /// When the wait for a probe ends.
     give_up: Option<Instant>,
-    /// Whose packets came to us.
+    /// The owner of a packet that was steered to this member by mistake, or could not be forwarded.
     suspect: Option<NumberBlock>,
     calm_until: Option<Instant>,
-    /// When to check again whether others live.
+    /// When to check again whether the processes of other members run.
     due: Option<Instant>,
-    /// How many such checks there were.
+    /// How many such checks were made.
     checks: usize,
-    /// Whether we are about to leave: others look after the group then.
+    /// Whether this member is leaving. The other members maintain the group then.
     withdrawn: bool,
 }
 
@@ -92,12 +94,13 @@ impl Repair {
         }
     }
 
-    /// Remembers that a packet for another member was steered to us, or could not be handed over.
+    /// Records the owner of a packet that was steered to this member by mistake, or could not be
+    /// forwarded.
     pub(super) fn suspect(&mut self, owner: NumberBlock) {
         self.suspect = Some(owner);
     }
 
-    /// Waits for a probe of this round.
+    /// Starts to wait for a probe of this round.
     fn expect(&mut self, round: u64) {
         self.round = round;
         self.place = None;
@@ -105,7 +108,7 @@ impl Repair {
         self.give_up = None;
     }
 
-    /// Notes a probe of the current round; whether it says anything new.
+    /// Records a probe of the current round. Returns whether its place is lower than the known one.
     fn note(&mut self, place: u32) -> bool {
         if self.place.is_some_and(|known| known <= place) {
             return false;
@@ -117,7 +120,7 @@ impl Repair {
         true
     }
 
-    /// Whether we waited for a probe long enough. The first question starts the clock.
+    /// Whether the wait for a probe has timed out. The first call starts the clock.
     fn waited_in_vain(&mut self, now: Instant, members: usize) -> bool {
         if self.place.is_some() {
             return false;
@@ -132,7 +135,7 @@ impl Repair {
         true
     }
 
-    /// When there is something to do, unless strays come first.
+    /// When the next maintenance is due, unless strays cause it earlier.
     fn next_due(&self, now: Instant) -> Instant {
         let times = [self.due.or(Some(now)), self.give_up, self.publish_at];
         times.into_iter().flatten().min().unwrap_or(now)
@@ -140,8 +143,8 @@ impl Repair {
 }
 
 impl Member {
-    /// Looks after the group: call it whenever you wake up, and at the latest at the time that it
-    /// returned. Before that time it does nothing.
+    /// Maintains the group. Call it after each wake-up, and at the latest at the returned time.
+    /// Before that time it only handles strays and queued messages.
     pub fn maintain(&mut self, now: Instant) -> Instant {
         self.tell_time(now);
         if self.repair.withdrawn {
@@ -151,7 +154,7 @@ impl Member {
         self.look_around_if_urgent(now);
         if now >= self.repair.next_due(now) {
             self.repair.due = Some(now + PERIOD);
-            // What can't be done now is tried again: packets are forwarded meanwhile.
+            // A failed inspection is repeated later. Packets are forwarded meanwhile.
             let _ = self.inspect(now);
             if let Some(shortcuts) = &mut self.shortcuts {
                 shortcuts.maintain();
@@ -194,7 +197,7 @@ impl Member {
         Ok(())
     }
 
-    /// Looks for the reason when packets for others come to us.
+    /// Looks for the reason if packets of other members were steered to this one.
     pub(super) fn look_around_if_urgent(&mut self, now: Instant) {
         let calm = self.repair.calm_until.is_some_and(|until| now < until);
         if calm {
@@ -210,11 +213,13 @@ impl Member {
         let locked = self.registry.lock_briefly()?;
         let mut table = locked.read()?;
         let someone_died = locked.bury_dead(&mut table);
-        // Who has not been seen in this round yet will be: then strays are no surprise.
+        // A member whose place was not recorded in this round still gets a probe, so its strays are
+        // expected.
         let owner = table.member(owner);
         let misplaced = owner.is_some_and(|entry| entry.round == table.round);
         if misplaced && !someone_died && self.repair.installed != self.registry.stamp() {
-            // Whoever left has said who took its place, but could not install what follows.
+            // The member that left has recorded which member takes its place, but could not install
+            // the program for it.
             return self.steer(&table);
         }
         if someone_died || misplaced {
@@ -225,8 +230,8 @@ impl Member {
         Ok(())
     }
 
-    /// Writes ourselves into the registry. Unless somebody has died or kept a socket, our
-    /// place is the last, and the others need not be disturbed.
+    /// Adds this member to the registry. Unless a member has died or a socket of no member is in
+    /// the group, its place is the last one, and the others need no new probes.
     pub(super) fn enter(
         &mut self,
         locked: &Locked,
@@ -251,12 +256,12 @@ impl Member {
         self.steer(&table)?;
         self.repair.expect(table.round);
         self.repair.entered = Some((table.round, place));
-        // Only to be sure.
+        // This probe only confirms the place.
         self.send_probe(place);
         Ok(())
     }
 
-    /// Somebody removed the registry, as cleaners of old files do.
+    /// Enters again after the registry was removed, as cleaners of old files do.
     fn enter_again(&mut self) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         let table = locked.read()?;
@@ -266,8 +271,9 @@ impl Member {
         self.enter(&locked, table, false)
     }
 
-    /// Nothing new is steered to us from now on; what has arrived can still be taken, and handed on.
-    /// Whoever leaves does this first, so that no request is lost in a socket that closes.
+    /// Stops the steering of packets to this member. Packets that have arrived can still be
+    /// received and forwarded. A member that leaves calls this first, so that no request is lost in
+    /// a socket that closes.
     pub fn withdraw(&mut self) {
         if self.is_inherited() {
             return;
@@ -285,13 +291,13 @@ impl Member {
         entry.withdrawn = true;
         table.listeners.retain(|it| it.block != self.block);
         if table.members.len() > 1 && locked.write(&table).is_ok() {
-            // If the kernel refuses, all is as it was without withdrawing.
+            // If the kernel refuses the program, packets are steered as before.
             let _ = self.steer(&table);
         }
     }
 
-    /// Takes ourselves out of the registry and closes the socket. If all places are known, the last
-    /// member gets ours and is told; otherwise the others find their places.
+    /// Removes this member from the registry and closes its socket. If all places are known, the
+    /// last member moves into its place and is told so. Otherwise a round of probes starts.
     pub(super) fn leave(&mut self) {
         let Ok(locked) = self.registry.lock() else {
             return;
@@ -310,7 +316,7 @@ impl Member {
             Some(Moved(None)) => {}
             Some(Moved(Some((block, place)))) => {
                 self.send_probe(place);
-                // If the probe reaches nobody, a forked child has kept our socket.
+                // If a forked child has kept this socket, the probe reaches no member.
                 let _ = self.mailbox.send(&self.registry.mailbox(block), &INSPECT);
             }
             None => (0..table.members.len() as u32).for_each(|place| self.send_probe(place)),
@@ -319,7 +325,7 @@ impl Member {
 
     pub(super) fn note_probe(&mut self, probe: Probe) {
         if probe.round != self.repair.round {
-            // The registry decides whether this is new, old or wrong.
+            // The registry decides whether this round is new, old or wrong.
             let current = self.registry.round();
             if current.ok().flatten() != Some(probe.round) {
                 return;
@@ -339,8 +345,8 @@ impl Member {
         }
     }
 
-    /// Writes down where we are. Whoever is the last to do so tells the kernel, or whoever notices
-    /// that the last does not come.
+    /// Records this member's place in the registry. The last member to do so installs the program.
+    /// If the last one does not come, a member that notices this installs it.
     fn record(&mut self, now: Instant) -> Result<(), JoinError> {
         let Some(place) = self.repair.place else {
             return Ok(());
@@ -379,7 +385,7 @@ impl Member {
         Ok(())
     }
 
-    /// Installs the program if members have been seen since somebody did it last.
+    /// Installs the program if places were recorded since it was last installed.
     fn publish_if_needed(&mut self) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         match locked.last_seen()? {
@@ -388,7 +394,7 @@ impl Member {
         }
     }
 
-    /// Tells the kernel where the members were seen.
+    /// Installs the program for the recorded places.
     fn publish(&mut self, locked: &Locked) -> Result<(), JoinError> {
         self.repair.publish_at = None;
         let table = locked.read()?;
@@ -396,11 +402,11 @@ impl Member {
         self.steer(&table)
     }
 
-    /// Removes the dead from the registry, and lets the others find their places.
+    /// Removes dead members from the registry, and starts a round of probes for the others.
     fn bury_dead(&mut self) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         let mut table = locked.read()?;
-        // Somebody else may have been faster.
+        // Another member may have removed them already.
         if locked.bury_dead(&mut table) {
             let reach = table.members.len() as u32;
             self.start_round(&locked, table, reach)?;
@@ -408,11 +414,12 @@ impl Member {
         Ok(())
     }
 
-    /// Our place is beyond the number of members: somebody in the group is no member.
+    /// Probes more places than there are members. This member got no probe, so its place is beyond
+    /// the number of members, and the group contains a socket of no member.
     fn probe_everywhere(&mut self) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         let table = locked.read()?;
-        // While others are still being seen, our turn may come.
+        // While other members still record their places, the probe for this one may still arrive.
         let goes_on = locked.last_seen()?.is_some() && self.registry.is_younger_than(PROBE_TIMEOUT);
         if table.round != self.repair.round || goes_on {
             return Ok(());
@@ -429,7 +436,7 @@ impl Member {
     ) -> Result<(), JoinError> {
         table.round = new_round(table.round);
         locked.write(&table)?;
-        // Until they are seen again, members are taken to be where they were.
+        // Until its place is recorded in this round, a member is assumed to be at its last place.
         self.steer(&table)?;
         self.repair.expect(table.round);
         self.counters.rounds += 1;
@@ -441,7 +448,7 @@ impl Member {
         let attached = sys::option::attach_steering(self.receiver.as_fd(), &program(table));
         self.repair.installed = self.registry.stamp();
         match attached {
-            // Alone at the address, a context gets every packet without a program.
+            // A single member at the address gets every packet without a program.
             Err(error) if table.members.len() == 1 => {
                 limits::tell_if_forbidden(Limit::Steering, &error);
                 Ok(())
@@ -453,7 +460,7 @@ impl Member {
     fn send_probe(&self, place: u32) {
         let round = self.repair.round;
         let envelope = Envelope::new(self.sender.flow_to(self.address));
-        // A lost probe is missed by its receiver, who then asks for another.
+        // If a probe is lost, its receiver times out and starts another round.
         let mut bytes = Probe { place, round }.bytes();
         let _ = self.sender.send(&envelope, probe::LENGTH, &mut bytes);
     }
@@ -463,7 +470,8 @@ fn no_steering(address: IpAddr, source: io::Error) -> JoinError {
     JoinError::Steering { address, source }
 }
 
-/// A number that differs from the last one. Without randomness it is at least new.
+/// A random number that differs from the last one. Without randomness, the number after the last
+/// one.
 fn new_round(last: u64) -> u64 {
     let random = sys::process::random().unwrap_or(last.wrapping_add(1));
     if random == last { !random } else { random }
@@ -517,7 +525,7 @@ mod tests {
         assert!(!repair.waited_in_vain(now + MAX_PROBE_TIMEOUT, 0));
     }
 
-    /// Two members of an address of this test, and the folder where they meet.
+    /// Two members at an address of this test, and their runtime directory.
     fn members(last: u8) -> (PathBuf, [Member; 2]) {
         let [low, high, ..] = std::process::id().to_le_bytes();
         let address = IpAddr::from([127, 192 | high & 63, low, last]);
@@ -589,7 +597,7 @@ mod tests {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
         let child = sys::process::fork(|| {
             member.withdraw();
-            // A child that can't tell is one that says nothing.
+            // If this fails, the parent reads nothing, and the test fails.
             let _ = theirs.write_all(&[1]);
         });
         drop(theirs);

@@ -1,8 +1,9 @@
-//! Removes what processes left behind that ended without leaving, or in namespaces that are gone.
+//! Removes the files of processes that ended without leaving, and of namespaces that no longer
+//! exist.
 //!
-//! Each process that comes to the folder sweeps it, but not more often than once a minute. A registry
-//! goes if none of its members runs. From another process namespace that can't be told by their
-//! numbers: there it goes if nothing listens at its mailboxes and it was not changed for an hour.
+//! Each process that uses the folder sweeps it, at most once per minute. A registry is removed if
+//! none of its members runs. In another process namespace, process ids do not tell that: there a
+//! registry is removed if nothing listens at its mailboxes and it was not changed for an hour.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -15,13 +16,14 @@ use super::directory::RuntimeDirectory;
 use super::registry::{Registry, visible_ending};
 use super::short_path::with_short_path;
 
-/// How long a sweep serves.
+/// The minimum time between two sweeps of a folder.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// How long what can't be judged otherwise must not have changed.
+/// How long a registry of another namespace must be unchanged before it is removed, because its
+/// processes can't be checked.
 const LONG_AGO: Duration = Duration::from_secs(60 * 60);
 
-/// The file whose time says when the folder was swept.
+/// The file whose modification time says when the folder was last swept.
 const STAMP: &str = ".swept";
 
 pub(super) fn sweep(directory: &RuntimeDirectory) {
@@ -62,7 +64,7 @@ fn registries(folder: &Path) -> HashMap<String, Vec<PathBuf>> {
     found
 }
 
-/// The registry that a file belongs to, `ADDRESS@NETWORK.PROCESSES`, and what stands behind it.
+/// Splits a file name into its registry, `ADDRESS@NETWORK.PROCESSES`, and the rest.
 fn split(name: &str) -> Option<(&str, &str)> {
     let at = name.find('@')?;
     let (network, processes) = name[at + 1..].split_once('.')?;
@@ -98,7 +100,7 @@ fn remove_files(paths: &[PathBuf]) {
     }
 }
 
-/// Whether no member of a registry listens, and it is old.
+/// Whether a registry is old and nothing listens at its mailboxes.
 fn is_silent(registry: &Path, mailboxes: &[PathBuf]) -> bool {
     let listens = |path: &PathBuf| {
         let socket = UnixDatagram::unbound();
@@ -108,7 +110,7 @@ fn is_silent(registry: &Path, mailboxes: &[PathBuf]) -> bool {
     is_older_than(registry, LONG_AGO) && !mailboxes.iter().any(listens)
 }
 
-/// A file that is not there is as old as can be.
+/// Whether a file is unchanged for this long. A missing file counts as old.
 fn is_older_than(path: &Path, age: Duration) -> bool {
     let changed = fs::metadata(path).and_then(|found| found.modified());
     changed.map_or(true, |at| SystemTime::now() > at + age)

@@ -1,4 +1,4 @@
-//! Who shares an address: the content of the registry.
+//! The content of the registry: the members of an address and their services.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write};
@@ -8,22 +8,22 @@ use wire::Qpn;
 use super::block::NumberBlock;
 use super::process::Identity;
 
-/// The first word of the file and the version of what follows.
+/// The first word of the file, with the version of the format.
 const HEADER_LENGTH: &str = "roci-registry-2";
 
-/// How many blocks that were given back are not given away again at once.
+/// How many released blocks are kept from reuse, so that late packets do not reach a new member.
 const RETIRED: usize = 64;
 
-/// One context: a process is as many members as it has devices open at the address.
+/// One context. A process has one member for each device that it has open at the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) block: NumberBlock,
     pub(super) process: Identity,
-    /// Its place in the group of sockets, as it was last known.
+    /// Its last known place in the group of sockets.
     pub(super) place: Option<u32>,
-    /// In which round of probes the place was seen.
+    /// The round of probes in which the place was recorded.
     pub(super) round: u64,
-    /// Whether it is leaving: it still has its place, but gets nothing more.
+    /// Whether it is leaving: it still has its place, but no packets are steered to it.
     pub(super) withdrawn: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Listener {
     pub(super) block: NumberBlock,
 }
 
-/// The members of one address and what they listen for.
+/// The members of one address and their services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Table {
     /// The latest round of probes.
@@ -43,34 +43,34 @@ pub(super) struct Table {
     pub(super) members: Vec<Entry>,
     /// In the order in which they were claimed.
     pub(super) listeners: Vec<Listener>,
-    /// Blocks that were given back, the latest last.
+    /// Released blocks, the latest last.
     pub(super) retired: Vec<NumberBlock>,
 }
 
-/// A member has seen its place: what is appended to the registry while a round goes on.
+/// The place of a member, as it is appended to the registry during a round of probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) block: NumberBlock,
     pub(super) round: u64,
     pub(super) place: u32,
-    /// How many members have been seen in this round, this one included.
+    /// How many members have recorded their place in this round, including this one.
     pub(super) count: usize,
-    /// How many there are.
+    /// How many members there are.
     pub(super) members: usize,
 }
 
 impl Seen {
-    /// No line is longer than this.
+    /// The maximum length of a line in bytes.
     pub(super) const LONGEST: usize = 128;
 
-    /// Its line.
+    /// Formats the line.
     pub(super) fn print(&self) -> String {
         let Self { block, place, .. } = self;
         let (round, count, members) = (self.round, self.count, self.members);
         format!("seen {block} round {round:016x} place {place} count {count} of {members}\n")
     }
 
-    /// What a line says; none if it says something else.
+    /// Parses a line; `None` if it is of another kind.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("seen ")?.split_ascii_whitespace();
         Some(Self {
@@ -135,8 +135,8 @@ impl Table {
         (self.listeners).retain(|listener| !blocks.contains(&listener.block));
     }
 
-    /// Takes a member out whose socket is about to be closed: the last moves into its place. Says
-    /// who that is, or nothing if the places are not known.
+    /// Removes a member whose socket is about to be closed. The last member moves into its place.
+    /// Returns that member, or `None` if the places are not known.
     pub(super) fn close_gap(&mut self, leaver: NumberBlock) -> Option<Moved> {
         let settled = self.is_settled();
         let gap = self.member(leaver).and_then(|entry| entry.place);
@@ -153,7 +153,7 @@ impl Table {
         })))
     }
 
-    /// Removes those that don't run any more, and says who they were.
+    /// Removes members whose processes have ended. Returns their blocks.
     pub(super) fn bury_dead(&mut self) -> HashSet<NumberBlock> {
         let mut alive = HashMap::new();
         let mut is_alive = |it: Identity| *alive.entry(it).or_insert_with(|| it.is_alive());
@@ -166,15 +166,15 @@ impl Table {
         dead
     }
 
-    /// How many processes the members are.
+    /// How many processes the members belong to.
     pub(super) fn processes(&self) -> usize {
         let processes = self.members.iter().map(|entry| entry.process);
         processes.collect::<HashSet<_>>().len()
     }
 
-    /// The processes whose life a member checks in its `turn`-th check: that of the next member, and
-    /// one of all others in turn. A check of the next one alone is not enough, because a process that
-    /// is stopped checks nobody.
+    /// The processes that a member checks in its `turn`-th check: the process of the next member,
+    /// and each of the others in turn. To check only the next one is not enough, because a stopped
+    /// process checks no other.
     pub(super) fn watched(
         &self,
         block: NumberBlock,
@@ -192,7 +192,7 @@ impl Table {
             .chain(one_of_all.and_then(|at| others.clone().nth(at)))
     }
 
-    /// Whether every member has seen its place in the latest round and no place is left over.
+    /// Whether every member has recorded its place in the latest round, and the places have no gap.
     pub(super) fn is_settled(&self) -> bool {
         self.members.iter().all(|entry| entry.round == self.round) && self.fills_all_places()
     }
@@ -202,14 +202,15 @@ impl Table {
         self.fill_places(|_| true) == Some(self.members.len())
     }
 
-    /// Whether a new socket has the place after all members', as far as is known: none of the
-    /// latest places contradicts it.
+    /// Whether a new socket gets the place after those of all members, as far as is known: no place
+    /// of the latest round contradicts it.
     pub(super) fn may_fill_all_places(&self) -> bool {
         self.fill_places(|entry| entry.round == self.round)
             .is_some()
     }
 
-    /// How many of some members have different places below the number of all; none if they have not.
+    /// How many members `which` selects, if their places are distinct and below the number of all
+    /// members; otherwise `None`.
     fn fill_places(&self, which: impl Fn(&Entry) -> bool) -> Option<usize> {
         let mut filled = vec![false; self.members.len()];
         let mut count = 0;
@@ -223,7 +224,7 @@ impl Table {
         Some(count)
     }
 
-    /// One line each, for people as well as for us.
+    /// Formats the table, with one line per entry. People can read it, too.
     pub(super) fn print(&self, boot: &str) -> String {
         let mut text = String::with_capacity(128 + 96 * self.members.len());
         self.print_lines(boot, &mut text)
@@ -252,7 +253,7 @@ impl Table {
         Ok(())
     }
 
-    /// The round in the first lines of what was printed by the same version and boot.
+    /// The round in the first lines of a table that the same version wrote after the same boot.
     pub(super) fn parse_round(text: &str, boot: &str) -> Option<u64> {
         let mut lines = text.lines();
         let writer = lines.next()?.strip_prefix(HEADER_LENGTH)?;
@@ -261,7 +262,8 @@ impl Table {
         (writer.trim() == boot).then_some(round)
     }
 
-    /// None if it is of another version. What another boot wrote is about processes long gone.
+    /// Parses a table; `None` if it is of another version. The entries of another boot are ignored,
+    /// because their processes have ended.
     pub(super) fn parse(text: &str, boot: &str) -> Option<Self> {
         let mut table = Self::EMPTY;
         let mut lines = text.lines();
@@ -276,7 +278,8 @@ impl Table {
         Some(table)
     }
 
-    /// As printed they are in order, unless somebody else has written the file.
+    /// Sorts the members by block and drops those that overlap: another program may have written
+    /// the file.
     fn put_in_order(&mut self) {
         self.members.sort_by_key(|entry| entry.block);
         let mut end = 0;
@@ -310,7 +313,7 @@ impl Table {
             "retired" if self.retired.len() < RETIRED => {
                 self.retired.push(words.next()?.parse().ok()?);
             }
-            // After the members, which are in order.
+            // These lines come after the members, which are sorted.
             "seen" => {
                 let seen = Seen::parse(line)?;
                 let entry = self.member_mut(seen.block)?;
@@ -322,7 +325,7 @@ impl Table {
     }
 }
 
-/// Which member moved to which place when another left, if one did.
+/// Which member moved to which place when another one left; `None` if no member moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moved(pub(super) Option<(NumberBlock, u32)>);
 
@@ -396,7 +399,7 @@ mod tests {
             .unwrap()
             .members;
         assert_eq!(members, []);
-        // Blocks that overlap: the first in order counts.
+        // Of overlapping blocks, the first one counts.
         let twice = format!("{text}{}", text.replace("001000-12", "001800-13"));
         let members = Table::parse(&twice, "b").unwrap().members;
         let blocks: Vec<_> = members.iter().map(|it| it.block).collect();

@@ -1,7 +1,7 @@
-//! The table as a member last read it.
+//! A member's cached copy of the table.
 //!
-//! Whoever sends packets to numbers that nobody has makes members look into the table. A look costs
-//! one question for the file's time; the table is read again only when there is a new one.
+//! Packets to numbers without an owner make members look into the table. A look costs one query of
+//! the file's metadata; the table is read again only if it has changed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use super::process::Identity;
 use super::registry::{Registry, RegistryError, Stamp};
 use super::table::Table;
 
-/// How long a process that was seen alive or dead counts as such.
+/// How long the result of a check whether a process runs is reused.
 const LIVENESS_PERIOD: Duration = Duration::from_millis(20);
 
-/// How many processes are remembered. There are not so many members.
+/// The maximum number of processes whose state is cached. There are fewer members.
 const MAX_PROCESSES: usize = 4096;
 
-/// What a member knows of the registry.
+/// A member's cached copy of the registry.
 #[derive(Debug)]
 pub(super) struct View {
     stamp: Option<Stamp>,
     table: Arc<Table>,
     living: HashMap<Identity, (Instant, bool)>,
-    /// How often the table was read.
+    /// How many times the table was read.
     reads: u64,
 }
 
@@ -37,9 +37,9 @@ impl View {
         }
     }
 
-    /// The table as it is now.
+    /// The current table.
     pub(super) fn current(&mut self, registry: &Registry) -> Result<Arc<Table>, RegistryError> {
-        // Asked for before reading: if the table changes in between, it is read once more.
+        // Read before the table: if the table changes in between, the next call reads it again.
         let stamp = registry.stamp();
         if stamp.is_none() || stamp != self.stamp {
             self.table = Arc::new(registry.read()?);
@@ -49,7 +49,7 @@ impl View {
         Ok(Arc::clone(&self.table))
     }
 
-    /// Whether a process runs, or did a moment ago.
+    /// Whether a process runs, or ran at the last check within `LIVENESS_PERIOD`.
     pub(super) fn is_alive(&mut self, process: Identity, now: Instant) -> bool {
         match self.living.get(&process) {
             Some((at, alive)) if now.saturating_duration_since(*at) < LIVENESS_PERIOD => *alive,
@@ -64,7 +64,7 @@ impl View {
         }
     }
 
-    /// How often the table was read.
+    /// How many times the table was read.
     pub(super) fn reads(&self) -> u64 {
         self.reads
     }
@@ -85,7 +85,7 @@ mod tests {
         let mut table = Table::EMPTY;
         let mut view = View::new();
         for round in 1..200 {
-            // Two changes between two looks: the file may have its old number again.
+            // Two changes between two looks: the file may have its old inode number again.
             for change in [round + 1000, round] {
                 table.round = change;
                 registry.lock().unwrap().write(&table).unwrap();
@@ -117,7 +117,7 @@ mod tests {
         let mut view = View::new();
         let now = Instant::now();
         for start in 0..=MAX_PROCESSES as u64 {
-            // No process has this number.
+            // No process has this id.
             view.is_alive(
                 Identity {
                     pid: u32::MAX,
