@@ -1,12 +1,13 @@
-//! Which numbers a new member gets.
+//! Chooses the number block of a new member.
 //!
-//! A member that comes when `k` are present gets about a share of `8 * (k + 8)`. As the i-th oldest
-//! of those present came when at least `i - 1` were, the shares of 1,024 members add up to less than
-//! two thirds of all numbers, and as all blocks are multiples of the smallest, there is always room
-//! for one of these.
+//! A member that joins when `k` members are present gets about `1 / (8 * (k + 8))` of all numbers.
+//! The i-th oldest present member joined when at least `i - 1` were present, so the shares of 1,024
+//! members add up to less than two thirds of all numbers. All blocks are multiples of the smallest,
+//! so there is always room for one of these.
 //!
-//! Which of the free blocks it gets is left to chance, so that nobody can guess the numbers; but not
-//! one that was given back lately, so that late packets for the dead don't reach a new member.
+//! The block is chosen at random among the free ones, so that its numbers can't be guessed. Blocks
+//! that were released recently are avoided, so that late packets for dead members don't reach a new
+//! one.
 
 use super::block::NumberBlock;
 use super::table::Table;
@@ -23,7 +24,7 @@ fn wanted_bits(members: usize) -> u32 {
         .clamp(NumberBlock::LEAST_BITS, NumberBlock::MAX_BITS)
 }
 
-/// A block that no member has, of at most `2^most_bits` numbers; `random` is any number.
+/// A free block of at most `2^most_bits` numbers; `random` is any number.
 pub(super) fn free_block(table: &Table, most_bits: u32, random: u64) -> Option<NumberBlock> {
     let present: Vec<_> = table.members.iter().map(|entry| entry.block).collect();
     let mut avoided = present.clone();
@@ -32,11 +33,11 @@ pub(super) fn free_block(table: &Table, most_bits: u32, random: u64) -> Option<N
     let most = wanted_bits(present.len()).min(most_bits);
     let sizes = (NumberBlock::LEAST_BITS..=most).rev();
     let fresh = sizes.clone().find_map(|bits| pick(&avoided, bits, random));
-    // When there is nothing else, what was given back lately must do.
+    // If there is no other block, one that was released recently is used.
     fresh.or_else(|| sizes.clone().find_map(|bits| pick(&present, bits, random)))
 }
 
-/// One of the blocks of a size between those that are taken, which are in order.
+/// One of the free blocks of a size. `taken` is sorted.
 fn pick(taken: &[NumberBlock], bits: u32, random: u64) -> Option<NumberBlock> {
     let gaps = || gaps(taken).map(|(from, to)| free_in(from, to, bits));
     let count: u32 = gaps().map(|(_, count)| count).sum();
@@ -50,7 +51,7 @@ fn pick(taken: &[NumberBlock], bits: u32, random: u64) -> Option<NumberBlock> {
     None
 }
 
-/// What lies between the taken blocks. They may overlap.
+/// The gaps between the taken blocks, which may overlap.
 fn gaps(taken: &[NumberBlock]) -> impl Iterator<Item = (u32, u32)> {
     let end = NumberBlock::SPACE.end;
     let blocks = taken.iter().map(|block| block.qpn_range());
@@ -113,7 +114,7 @@ mod tests {
             join(&mut table);
         }
         for turn in 0..5_000_usize {
-            // The oldest have the largest blocks: the youngest leave first, then any.
+            // The oldest members have the largest blocks: the youngest leave first, then any.
             let leaver = turn * 7919 % table.members.len();
             table.remove(table.members[leaver].block);
             join(&mut table);
@@ -129,7 +130,7 @@ mod tests {
             let next = free_block(&table, 18, sys::process::random().unwrap()).unwrap();
             assert!(!next.overlaps(block));
         }
-        // Without another choice it is given away after all.
+        // Without another choice it is used again.
         let mut full = Table::EMPTY;
         let units = (0x800..0xff_f800).step_by(0x800);
         let blocks = units.map(|first| NumberBlock::new(first, 11).unwrap());
@@ -146,7 +147,7 @@ mod tests {
         let blocks: std::collections::HashSet<_> = (0..1000)
             .map(|random| free_block(&table, 18, random).unwrap())
             .collect();
-        // The first and the last of the 64 can't be had.
+        // The first and the last of the 64 are not available.
         assert_eq!(blocks.len(), 62);
     }
 

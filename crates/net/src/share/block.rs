@@ -1,4 +1,4 @@
-//! A member's part of the number space.
+//! Number blocks: a member's part of the queue pair numbers.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,10 +12,10 @@ const NUMBER_BITS: u32 = 24;
 /// A communication id belongs to the block in which its highest 24 bits lie.
 const COMMUNICATION_SHIFT: u32 = 32 - NUMBER_BITS;
 
-/// A part of the queue pair numbers: `2^bits` of them, beginning at a multiple of that.
+/// A block of `2^bits` queue pair numbers that begins at a multiple of its size.
 ///
-/// The lowest and the highest 2,048 numbers belong to nobody: queue pair 1, which all members serve,
-/// is among the ones, and the destination of multicast packets among the others.
+/// The lowest and the highest 2,048 numbers belong to no block: the lowest contain queue pair 1,
+/// which all members serve, and the highest the destination of multicast packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NumberBlock {
     first: u32,
@@ -28,11 +28,11 @@ impl NumberBlock {
     /// The largest has `2^18`.
     pub const MAX_BITS: u32 = 18;
 
-    /// The numbers that can be given away.
+    /// The numbers that blocks are allocated from.
     pub(super) const SPACE: Range<u32> =
         1 << Self::LEAST_BITS..(1 << NUMBER_BITS) - (1 << Self::LEAST_BITS);
 
-    /// The block of `2^bits` numbers from `first` on, if there is one.
+    /// The block of `2^bits` numbers from `first` on, if it is valid.
     #[must_use]
     pub const fn new(first: u32, bits: u32) -> Option<Self> {
         if bits < Self::LEAST_BITS || bits > Self::MAX_BITS || !first.is_multiple_of(1 << bits) {
@@ -53,14 +53,14 @@ impl NumberBlock {
         self.first
     }
 
-    /// How many bits of a number are left to its owner.
+    /// How many low bits of a number its owner chooses.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.bits as u32
     }
 
-    /// How many of the highest bits all its numbers share, and which: its communication ids have
-    /// the same highest bits.
+    /// How many of the highest bits all its numbers have in common, and their value. Its
+    /// communication ids have the same highest bits.
     #[must_use]
     pub const fn prefix(self) -> (u32, u32) {
         (NUMBER_BITS - self.bits(), self.first >> self.bits)
@@ -72,7 +72,7 @@ impl NumberBlock {
         self.first..self.first + (1 << self.bits)
     }
 
-    /// Whether a queue pair is in it.
+    /// Whether it contains a queue pair number.
     #[inline]
     #[must_use]
     pub const fn contains(self, qpn: Qpn) -> bool {
@@ -92,14 +92,14 @@ impl NumberBlock {
         self.contains(communication_number(id))
     }
 
-    /// Whether a queue pair number belongs to no member, but to all.
+    /// Whether a queue pair number is shared by all members and belongs to none.
     #[inline]
     #[must_use]
     pub const fn is_shared(qpn: Qpn) -> bool {
         qpn.value() < Self::SPACE.start || qpn.value() >= Self::SPACE.end
     }
 
-    /// The smallest block that a number lies in; none if all members share it.
+    /// The smallest block that contains a number; `None` if all members share the number.
     pub(super) const fn smallest_with(qpn: Qpn) -> Option<Self> {
         let bits = Self::LEAST_BITS;
         Self::new(qpn.value() >> bits << bits, bits)
@@ -116,14 +116,14 @@ pub(super) const fn communication_number(id: u32) -> Qpn {
     Qpn::new(id >> COMMUNICATION_SHIFT)
 }
 
-/// As in the registry: the lowest number in hexadecimal, `-`, and the length of the prefix.
+/// The form in the registry: the lowest number in hexadecimal, `-`, and the length of the prefix.
 impl fmt::Display for NumberBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:06x}-{}", self.first, self.prefix().0)
     }
 }
 
-/// A text that names no block.
+/// The text is not a block.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no block of queue pair numbers: the lowest in hexadecimal, `-`, and the length of the prefix"

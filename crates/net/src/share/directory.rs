@@ -1,4 +1,4 @@
-//! The folder where the processes of one user find each other.
+//! The runtime directory, in which the processes of one user find each other.
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -10,14 +10,14 @@ use super::short_path::long_paths_work;
 use super::sweep;
 use crate::sys::process::user;
 
-/// A path that leaves room for the name of a Unix socket in its address. Longer ones are reached in
-/// another way, which needs `/proc`.
+/// The longest path, in bytes, that leaves room for the name of a Unix socket in its address.
+/// Sockets under longer paths are reached through `/proc`.
 const SHORT: usize = 40;
 
-/// Why there is no such folder.
+/// Why the directory can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// Somebody else could read or change what is in it.
+    /// Other users could read or change its content.
     #[error(
         "the folder {path} must be a real folder that belongs to user {user} and is closed to all \
          others (mode 0700): remove it, or set XDG_RUNTIME_DIR to a folder of your own"
@@ -25,41 +25,41 @@ pub enum DirectoryError {
     NotPrivate {
         /// The folder.
         path: PathBuf,
-        /// Who wanted it.
+        /// The user that needs it.
         user: u32,
     },
-    /// It can't be made or looked at.
+    /// It can't be created or inspected.
     #[error(
         "the folder {path} can't be used: {source}; set XDG_RUNTIME_DIR to a folder of your own"
     )]
     Unusable {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// A folder that only this user can enter.
+/// A directory that only this user can enter.
 #[derive(Debug, Clone)]
 pub struct RuntimeDirectory {
     path: PathBuf,
 }
 
 impl RuntimeDirectory {
-    /// The one that all processes of this user share: `$XDG_RUNTIME_DIR/roci` where the system
-    /// provides such a place, otherwise `/dev/shm/roci-UID`, `/tmp/roci-UID` or `~/.cache/roci`.
+    /// The directory that all processes of this user share: `$XDG_RUNTIME_DIR/roci` if the system
+    /// provides that, otherwise `/dev/shm/roci-UID`, `/tmp/roci-UID` or `~/.cache/roci`.
     ///
-    /// In memory if possible: what is written here is written while packets wait, and replacing a
-    /// file on a busy disk was seen to take half a second. A place where somebody else was faster, or
-    /// that can't be written, is passed over, so that nobody can keep a user out.
+    /// It is in memory if possible: the registry is written while packets wait, and replacing a
+    /// file on a busy disk was seen to take half a second. A path that another user has created
+    /// first, or that can't be written, is skipped, so that no user can block another.
     pub fn of_user() -> Result<Self, DirectoryError> {
         let directory = Places::of_user().choose()?;
         sweep::sweep(&directory);
         Ok(directory)
     }
 
-    /// This one, which is made if it does not exist.
+    /// The directory at this path, which is created if it does not exist.
     pub fn at(path: impl Into<PathBuf>) -> Result<Self, DirectoryError> {
         let path = path.into();
         match DirBuilder::new()
@@ -78,15 +78,15 @@ impl RuntimeDirectory {
         }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Where the folder of a user could be, the best place first.
+/// The possible paths of a user's directory, the best first.
 struct Places {
-    /// The user's own wish comes before everything.
+    /// The path that the user has set. It precedes all others.
     named: Option<PathBuf>,
     others: Vec<PathBuf>,
 }
@@ -95,7 +95,7 @@ impl Places {
     fn of_user() -> Self {
         let (user, outside) = (user(), user_outside());
         let named = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        // Not every login sets the variable, but all processes of a user must agree.
+        // Not every login sets the variable, but all processes of a user must use the same path.
         let usual = PathBuf::from(format!("/run/user/{outside}"));
         let home = env::var_os("HOME").map(PathBuf::from);
         let shared = ["/dev/shm", "/tmp"].map(PathBuf::from);
@@ -114,8 +114,8 @@ impl Places {
         }
     }
 
-    /// The wish, or else the first one that exists, so that all processes agree even when a better
-    /// place becomes free later, or else the first one that can be made.
+    /// The path that the user has set, or the first one that exists, so that all processes use the
+    /// same even if a better one becomes free later, or the first one that can be created.
     fn choose(self) -> Result<RuntimeDirectory, DirectoryError> {
         if let Some(named) = self.named {
             return RuntimeDirectory::at(named);
@@ -138,14 +138,14 @@ impl Places {
     }
 }
 
-/// The number of this user outside of its user namespace. A container's root is an ordinary user
-/// there, and the folder of the real root is not its own.
+/// The id of this user outside of its user namespace. The root user of a container is an ordinary
+/// user there, and must not use the directory of the real root.
 fn user_outside() -> u32 {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     outside(&map, user())
 }
 
-/// Looks a user up in lines of first number inside, first number outside, and count.
+/// Looks up a user in lines of first id inside, first id outside, and count.
 fn outside(map: &str, user: u32) -> u32 {
     let line = |line: &str| {
         let mut numbers = line.split_whitespace().map(str::parse::<u32>);
@@ -157,28 +157,29 @@ fn outside(map: &str, user: u32) -> u32 {
     map.lines().find_map(line).unwrap_or(user)
 }
 
-/// Whether everybody can make folders in it that others can't remove, as in `/tmp`.
+/// Whether all users can create folders in it that others can't remove, as in `/tmp`.
 fn is_open_to_all(path: &Path) -> bool {
     const OPEN_AND_STICKY: u32 = 0o1777;
     fs::metadata(path)
         .is_ok_and(|found| found.is_dir() && found.mode() & OPEN_AND_STICKY == OPEN_AND_STICKY)
 }
 
-/// A program that was started with `su` may carry the variable of another user.
+/// Whether a base directory belongs to this user. A program that was started with `su` may have the
+/// variable of another user.
 fn suits(base: &Path, user: u32) -> bool {
     base.is_absolute()
         && (base.as_os_str().len() <= SHORT || long_paths_work())
         && fs::metadata(base).is_ok_and(|found| found.is_dir() && found.uid() == user)
 }
 
-/// Not every user has a folder for caches yet.
+/// Whether the path is in `.cache`, which not every user has yet.
 fn is_in_cache(path: &Path) -> bool {
     path.parent()
         .is_some_and(|parent| parent.ends_with(".cache"))
 }
 
 fn is_private(path: &Path, user: u32) -> io::Result<bool> {
-    // Not following links: anybody could have put one into /tmp.
+    // Links are not followed: any user could have created one in `/tmp`.
     let found = fs::symlink_metadata(path)?;
     Ok(found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0)
 }
@@ -189,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder that disappears with the test.
+    /// A folder that is removed at the end of the test.
     struct Base(PathBuf);
 
     impl Base {

@@ -1,13 +1,14 @@
-//! Whether somebody has a port already.
+//! Whether a UDP port is already in use.
 //!
-//! Binding the port to find out would do as well, but for a moment: a process that another thread
-//! forks in just that moment would hold it on.
+//! Binding the port would tell, too, but a process that another thread forks at that moment would
+//! keep it bound.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// How often the kernel's list is read before a port counts as free. The kernel gives it out page by page,
-/// and finds the next page by a count: if a socket before it is closed meanwhile, it leaves one out.
+/// How often the kernel's list is read before a port counts as free. The kernel returns the list
+/// page by page and finds the next page by a count: if an earlier socket is closed meanwhile, one
+/// socket is left out.
 const READINGS: usize = 4;
 
 /// Whether any UDP socket of this network namespace is bound to the address, or to all addresses.
@@ -20,7 +21,7 @@ fn is_listed(local: SocketAddr) -> bool {
         IpAddr::V4(_) => ("/proc/net/udp", Ipv4Addr::UNSPECIFIED.into()),
         IpAddr::V6(_) => ("/proc/net/udp6", Ipv6Addr::UNSPECIFIED.into()),
     };
-    // Without the table nobody can tell: then binding the port together has the last word.
+    // Without the list, binding the shared port decides.
     let sockets = fs::read_to_string(table).unwrap_or_default();
     let names = [local.ip(), any].map(|ip| name(SocketAddr::new(ip, local.port())));
     bound(&sockets).any(|socket| names.iter().any(|name| name == socket))
@@ -32,7 +33,7 @@ fn bound(sockets: &str) -> impl Iterator<Item = &str> {
     lines.filter_map(|line| line.split_whitespace().nth(1))
 }
 
-/// An address as the kernel prints it there: words of the machine's own byte order, then the port.
+/// An address as the kernel prints it there: words in the machine's byte order, then the port.
 fn name(address: SocketAddr) -> String {
     let octets = match address.ip() {
         IpAddr::V4(ip) => ip.octets().to_vec(),

@@ -8,28 +8,28 @@ use super::process::Identity;
 use super::registry::RegistryError;
 use super::table::{Listener, Table};
 
-/// Why a service can't be had.
+/// Why a service can't be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// Somebody has it: `EADDRINUSE`.
+    /// Another process, or this one, has it: `EADDRINUSE`.
     #[error(
         "service {service:#x} is taken by process {pid}: choose another port, or end that process"
     )]
     InUse {
         /// The service id.
         service: u64,
-        /// Whose it is; perhaps our own.
+        /// The process that has it; perhaps this one.
         pid: u32,
     },
-    /// The registry.
+    /// The registry can't be used.
     #[error(transparent)]
     Registry(#[from] RegistryError),
 }
 
 /// The services that the members of an address listen for, or have reserved.
 ///
-/// A service is named by its 64-bit id; for the usual port spaces the port is in its low 16 bits.
-/// What a dead process had can be claimed at once.
+/// A service is named by its 64-bit id; for the usual port spaces the port is in its low 16 bits. A
+/// service of a dead process can be claimed at once.
 #[derive(Debug)]
 pub struct Listeners<'m> {
     member: &'m Member,
@@ -40,7 +40,7 @@ impl<'m> Listeners<'m> {
         Self { member }
     }
 
-    /// Takes a service for us.
+    /// Claims a service for this member.
     pub fn claim(&self, service: u64) -> Result<(), ServiceError> {
         self.change(|table| match holder(table, service) {
             Some(process) => Err(ServiceError::InUse {
@@ -54,7 +54,7 @@ impl<'m> Listeners<'m> {
         })
     }
 
-    /// Gives a service of ours back.
+    /// Releases a service of this member.
     pub fn release(&self, service: u64) -> Result<(), RegistryError> {
         let locked = self.member.registry.lock()?;
         let mut table = locked.read()?;
@@ -63,8 +63,7 @@ impl<'m> Listeners<'m> {
         locked.write(&table)
     }
 
-    /// The block of the member that listens for a service. One that died a moment ago may still be
-    /// taken for it.
+    /// The block of the member that listens for a service. The member may have died a moment ago.
     pub fn owner(&self, service: u64) -> Result<Option<NumberBlock>, RegistryError> {
         let mut view = self.member.view.borrow_mut();
         let table = view.current(&self.member.registry)?;
@@ -87,7 +86,7 @@ impl<'m> Listeners<'m> {
     }
 
     fn insert(&self, table: &mut Table, service: u64) {
-        // Whoever had it is dead.
+        // The process that had it is dead.
         table.listeners.retain(|it| it.service != service);
         table.listeners.push(Listener {
             service,
@@ -96,7 +95,7 @@ impl<'m> Listeners<'m> {
     }
 }
 
-/// The living process that has a service.
+/// The running process that has a service.
 fn holder(table: &Table, service: u64) -> Option<Identity> {
     let listener = table.listeners.iter().find(|it| it.service == service)?;
     let process = table.member(listener.block)?.process;

@@ -145,7 +145,7 @@ fn bind_unseen(path: &Path) -> io::Result<UnixDatagram> {
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        // The copy that a fork made must not take it from the parent.
+        // The copy in a forked child must not remove it from the parent.
         if self.owner.is_current() {
             let _ = fs::remove_file(&self.path);
         }
@@ -342,7 +342,7 @@ mod tests {
         let (mut ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let child = sys::process::fork(|| {
             drop(mailbox.take());
-            // A child that can't tell is one that says nothing.
+            // If this fails, the parent reads nothing, and the test fails.
             let _ = io::Write::write_all(&mut theirs, &[1]);
         });
         drop(theirs);

@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// Delivers with the answers that `answer` gives for each owner; what was delivered.
+    /// Delivers with the results that `answer` gives for each owner. Returns what was delivered.
     fn flush(outbox: &mut Outbox, answer: impl Fn(u32) -> Option<io::ErrorKind>) -> Vec<String> {
         let mut seen = Vec::new();
         outbox.flush(|message| match answer(message.owner.first() >> 12) {
@@ -133,7 +133,7 @@ mod tests {
         for text in ["a", "b"] {
             outbox.push(message(1, text));
         }
-        // There is no room for the first, and then there is.
+        // The mailbox is full at the first attempt and has room at the second.
         let mut answers = [Err(io::ErrorKind::WouldBlock.into()), Ok(())].into_iter();
         let outcome = outbox.flush(|_| answers.next().expect("two answers"));
         assert_eq!(outcome, Outcome::default());

@@ -1,4 +1,4 @@
-//! Which processes use an address, for tools that only look.
+//! Lists the processes that use an address, for tools, without joining.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use super::registry::Registry;
 /// A context at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Present {
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
     /// The services that it listens for, or has reserved.
     pub services: Vec<u64>,
 }
 
-/// The contexts of living processes of this user at an address. Nobody notices that somebody looks.
+/// The contexts of running processes of this user at an address. This does not affect the members.
 pub fn present(address: IpAddr) -> Result<Vec<Present>, JoinError> {
     present_in(&RuntimeDirectory::of_user()?, address)
 }

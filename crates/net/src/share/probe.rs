@@ -1,21 +1,21 @@
 //! Probes: how a member learns its place in the group of sockets.
 //!
-//! A probe is no RoCE packet: its opcode does not exist and its transport version is 15.
+//! A probe is not a RoCE packet: its opcode does not exist, and its transport version is 15.
 
 /// The first four bytes: opcode `0xff`, flags with transport version 15, and a name.
 pub(super) const MAGIC: u32 = u32::from_be_bytes([0xff, 0x0f, b'r', b'c']);
 
-/// Where in the probe its place stands.
+/// The offset of the place in a probe.
 pub(super) const PLACE_OFFSET: u32 = 4;
 
-/// The length of a probe, which is the shortest that the program can't misread.
+/// The length of a probe in bytes: the shortest that the program can't misread.
 pub(super) const LENGTH: usize = 16;
 
-/// Sent to one place; whoever gets it is there.
+/// A packet that is sent to one place. The member that receives it has this place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Probe {
     pub(super) place: u32,
-    /// The number of the round. Nobody can guess it who can't read the registry.
+    /// The number of the round. A process that can't read the registry can't guess it.
     pub(super) round: u64,
 }
 

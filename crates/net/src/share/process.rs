@@ -1,9 +1,9 @@
-//! Processes, told apart even when their numbers come again.
+//! Process identity that survives PID reuse.
 
 use std::fs;
 use std::process;
 
-/// A process: its number, and when it started, in the kernel's ticks since boot.
+/// A process: its id, and when it started, in the kernel's ticks since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     pub(super) pid: u32,
@@ -11,14 +11,14 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// This process. Without `/proc` the start is unknown, and every process looks dead.
+    /// This process. Without `/proc` the start is unknown, and every process counts as dead.
     pub(super) fn current() -> Self {
         let pid = process::id();
         let start = Status::read(pid).map_or(0, |status| status.start);
         Self { pid, start }
     }
 
-    /// The process that has this number now.
+    /// The process that has this id now.
     #[cfg(test)]
     pub(super) fn of(pid: u32) -> Option<Self> {
         let start = Status::read(pid)?.start;
@@ -31,13 +31,13 @@ impl Identity {
             .is_some_and(|status| status.start == self.start && !status.is_finished())
     }
 
-    /// Whether we are it, and not a copy that a fork made.
+    /// Whether this is the current process, and not the parent that it was forked from.
     pub(super) fn is_current(self) -> bool {
         self.pid == process::id()
     }
 }
 
-/// What `/proc/PID/stat` says about a process.
+/// The fields of `/proc/PID/stat` that are used.
 #[derive(Debug, PartialEq, Eq)]
 struct Status {
     state: u8,
@@ -51,7 +51,7 @@ impl Status {
     }
 
     fn parse(text: &[u8]) -> Option<Self> {
-        // The second field is the program's name in parentheses and may contain anything.
+        // The second field is the program's name in parentheses and may contain any character.
         let name_end = text.iter().rposition(|byte| *byte == b')')?;
         let text = str::from_utf8(&text[name_end + 1..]).ok()?;
         let mut fields = text.split_ascii_whitespace();
@@ -63,8 +63,8 @@ impl Status {
         })
     }
 
-    /// Whether it has closed its sockets and only waits for its parent to ask what became of it.
-    /// As long as it has other threads, only the first of them is finished.
+    /// Whether it has closed its sockets and only waits for its parent to read its exit status.
+    /// While it has other threads, only its first thread has ended.
     fn is_finished(&self) -> bool {
         matches!(self.state, b'Z' | b'X') && self.threads <= 1
     }

@@ -1,9 +1,9 @@
-//! The files through which the members of an address know each other.
+//! The registry files of an address.
 //!
-//! Two per address: the table, which is always replaced as a whole, so that it can be read without
-//! asking anybody; and an empty file that is locked by whoever changes the table. No lock is held
-//! while waiting for anything, so it is free within microseconds, and the kernel frees it when its
-//! holder dies.
+//! There are two per address: the table, which is always replaced as a whole, so that it can be
+//! read without a lock; and an empty file that is locked by a process that changes the table. No
+//! process waits for anything while it holds the lock, so the lock is free within microseconds, and
+//! the kernel releases it when its holder dies.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -34,29 +34,29 @@ const BRIEF_LOCK_ATTEMPTS: u32 = 32;
 /// Why the registry can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// Somebody holds the lock and does not move on.
+    /// Another process holds the lock and does not release it.
     #[error(
         "the registry {0} stays locked: a process of yours that changes it has been stopped, as a \
          debugger does; let it go on or end it"
     )]
     Locked(PathBuf),
-    /// Another version of this library has written it.
+    /// Another version of this library wrote the registry.
     #[error(
         "the registry {0} is of another version: end the processes that still use that version, \
          and remove the file"
     )]
     OtherVersion(PathBuf),
-    /// Anything else.
+    /// Any other error.
     #[error("the registry {path} can't be used: {source}")]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// What tells one version of the table from another.
+/// Identifies a version of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     inode: u64,
@@ -80,7 +80,7 @@ impl Registry {
         }
     }
 
-    /// The registry with this name, whatever namespaces it belongs to.
+    /// The registry with this name, of any namespaces.
     pub(super) fn named(directory: &RuntimeDirectory, name: &str) -> Self {
         let ours = Self::new(directory, IpAddr::from([0; 4]));
         Self {
@@ -102,7 +102,7 @@ impl Registry {
         self.beside(&block.to_string())
     }
 
-    /// The table as it is now.
+    /// The current table.
     pub(super) fn read(&self) -> Result<Table, RegistryError> {
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
@@ -113,13 +113,13 @@ impl Registry {
             .ok_or_else(|| RegistryError::OtherVersion(self.path.clone()))
     }
 
-    /// The latest round of probes; none if nobody has written it.
+    /// The latest round of probes; `None` if there is no table.
     pub(super) fn round(&self) -> Result<Option<u64>, RegistryError> {
         let beginning = self.read_part(|_| Ok(0))?;
         Ok(Table::parse_round(&beginning, &self.boot))
     }
 
-    /// At most [`Seen::LONGEST`] bytes of the file, from somewhere on.
+    /// Reads at most [`Seen::LONGEST`] bytes of the file, from an offset on.
     fn read_part(
         &self,
         from: impl FnOnce(&File) -> io::Result<u64>,
@@ -136,13 +136,13 @@ impl Registry {
         }
     }
 
-    /// Whether it was changed so short a time ago.
+    /// Whether the table was changed less than `age` ago.
     pub(super) fn is_younger_than(&self, age: Duration) -> bool {
         let changed = fs::metadata(&self.path).and_then(|found| found.modified());
         changed.is_ok_and(|at| SystemTime::now() < at + age)
     }
 
-    /// Which table is there now: another one has another stamp.
+    /// The stamp of the current table. Another table has another stamp.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         let found = fs::metadata(&self.path).ok()?;
         Some(Stamp {
@@ -165,12 +165,12 @@ impl Registry {
         }
     }
 
-    /// Locks the table for a change, but gives up soon.
+    /// Locks the table for a change, but gives up after a few milliseconds.
     pub(super) fn lock_briefly(self: &Arc<Self>) -> Result<Locked, RegistryError> {
         self.lock_within(BRIEF_LOCK_ATTEMPTS)
     }
 
-    /// Locks the table for a change, unless somebody else has.
+    /// Locks the table for a change, unless it is locked.
     pub(super) fn lock_if_free(self: &Arc<Self>) -> Result<Locked, RegistryError> {
         self.lock_within(1)
     }
@@ -183,7 +183,7 @@ impl Registry {
                     let registry = Arc::clone(self);
                     return Ok(Locked { registry, file });
                 }
-                // It was swept away meanwhile: somebody else may lock a new one.
+                // The file was swept meanwhile: another process may lock a new one.
                 Ok(()) => file = self.open_lock()?,
                 Err(TryLockError::WouldBlock) => sleep(LOCK_RETRY_INTERVAL),
                 Err(TryLockError::Error(source)) => return Err(self.unusable(source)),
@@ -192,7 +192,8 @@ impl Registry {
         Err(RegistryError::Locked(self.path.clone()))
     }
 
-    /// A description of its own for each lock: two members in one process exclude each other.
+    /// Each lock has its own file description, so that two members in one process exclude each
+    /// other.
     fn open_lock(&self) -> Result<File, RegistryError> {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
@@ -234,8 +235,8 @@ impl Locked {
         self.registry.read()
     }
 
-    /// Removes those that don't run any more from a table, and what they left behind; whether there
-    /// were any.
+    /// Removes members whose processes have ended from a table, and their files. Returns whether
+    /// there were any.
     pub(super) fn bury_dead(&self, table: &mut Table) -> bool {
         let dead = table.bury_dead();
         for block in &dead {
@@ -250,7 +251,7 @@ impl Locked {
         self.registry.is_current(&self.file)
     }
 
-    /// Removes the table and the lock itself.
+    /// Removes the table and the lock file.
     pub(super) fn remove(self) {
         let _ = fs::remove_file(&self.registry.path);
         let _ = fs::remove_file(self.registry.beside("lock"));
@@ -268,14 +269,15 @@ impl Locked {
         let before = fs::metadata(path).and_then(|found| found.modified());
         let mut file = File::create(&new)?;
         file.write_all(text.as_bytes())?;
-        // No two tables have the same time, so that a look at it tells whether the table is new.
+        // Each table gets its own modification time, so that the time tells whether the table is
+        // new.
         let now = SystemTime::now();
         let later = before.map_or(now, |before| now.max(before + Duration::from_nanos(1)));
         file.set_modified(later)?;
         fs::rename(&new, path)
     }
 
-    /// The last line, if it says that a member has seen its place.
+    /// The last line, if it records a member's place.
     pub(super) fn last_seen(&self) -> Result<Option<Seen>, RegistryError> {
         let tail = self.registry.read_part(|file| {
             let length = file.metadata()?.len();
@@ -284,7 +286,7 @@ impl Locked {
         Ok(tail.lines().last().and_then(Seen::parse))
     }
 
-    /// Adds that a member has seen its place, without writing everything again.
+    /// Appends a member's place, without writing the whole table again.
     pub(super) fn append(&self, seen: &Seen) -> Result<(), RegistryError> {
         let registry = &self.registry;
         let file = OpenOptions::new().append(true).open(&registry.path);
@@ -295,18 +297,18 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // Closing would not be enough: a child that was forked meanwhile has the file as well.
+        // Closing is not enough: a child that was forked meanwhile has the file open, too.
         let _ = self.file.unlock();
     }
 }
 
-/// What the names of registries end with whose processes can be seen from here.
+/// The end of the names of registries whose processes are visible from here.
 pub(super) fn visible_ending() -> String {
     format!(".{:x}", namespace("pid"))
 }
 
-/// Sockets share a port within one network namespace, and process numbers mean something within one
-/// process namespace: what is elsewhere has another registry.
+/// Sockets share a port within one network namespace, and a process id is valid within one process
+/// namespace, so each pair of namespaces has its own registry.
 fn name(address: IpAddr) -> String {
     format!("{address}@{:x}.{:x}", namespace("net"), namespace("pid"))
 }

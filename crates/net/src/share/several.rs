@@ -5,18 +5,18 @@ use std::net::IpAddr;
 use super::member::Wanted;
 use super::{JoinError, Member, NumberBlock, RuntimeDirectory};
 
-/// How often blocks of one size are tried before smaller ones.
+/// How many blocks of one size are tried before smaller ones.
 const ATTEMPTS_PER_SIZE: usize = 8;
 
-/// Joins those who use each of the addresses.
+/// Joins the members of each of the addresses.
 ///
-/// A queue pair can be reached at all addresses of its device, so its number must be ours at
-/// each of them: all members have the same block.
+/// A queue pair can be reached at all addresses of its device, so its number must belong to this
+/// process at each of them: all members get the same block.
 pub fn join_all(addresses: &[IpAddr]) -> Result<Vec<Member>, JoinError> {
     join_all_in(&RuntimeDirectory::of_user()?, addresses)
 }
 
-/// As [`join_all`], for those who meet in this folder.
+/// As [`join_all`], for members that use this runtime directory.
 pub fn join_all_in(
     directory: &RuntimeDirectory,
     addresses: &[IpAddr],
@@ -24,8 +24,8 @@ pub fn join_all_in(
     let Some((first, others)) = addresses.split_first() else {
         return Ok(Vec::new());
     };
-    // Every attempt gets another block at the first address. Where many share the others, only small
-    // ones may be free there.
+    // Each attempt gets another block at the first address. If the other addresses have many
+    // members, only small blocks may be free there.
     let sizes = (NumberBlock::LEAST_BITS..=NumberBlock::MAX_BITS).rev();
     for bits in sizes.flat_map(|bits| [bits; ATTEMPTS_PER_SIZE]) {
         let member = Member::join_as(directory, *first, Wanted::AtMost(bits))?;

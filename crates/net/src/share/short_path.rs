@@ -1,7 +1,7 @@
-//! Unix sockets in folders with long names.
+//! Unix sockets in folders with long paths.
 //!
-//! The address of a Unix socket has room for 107 bytes of path. A longer one is reached through the
-//! folder's descriptor.
+//! The address of a Unix socket has room for a path of 107 bytes. A socket with a longer path is
+//! reached through the descriptor of its folder.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,18 +9,18 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// No longer path fits into a `sockaddr_un`, which ends with a zero.
+/// The longest path, in bytes, that fits into a `sockaddr_un` together with its final zero.
 const LONGEST: usize = 107;
 
 /// Where the kernel shows the descriptors of a process.
 const DESCRIPTORS: &str = "/proc/self/fd";
 
-/// Whether longer paths can be used here.
+/// Whether longer paths can be used: this needs `/proc`.
 pub(super) fn long_paths_work() -> bool {
     Path::new(DESCRIPTORS).is_dir()
 }
 
-/// Calls with a path to the same file that fits.
+/// Calls `call` with a path to the same file that is short enough.
 pub(super) fn with_short_path<T>(
     path: &Path,
     call: impl FnOnce(&Path) -> io::Result<T>,

@@ -1,4 +1,4 @@
-//! The program with which the kernel chooses a socket for each packet.
+//! The BPF program by which the kernel chooses a socket for each packet.
 
 use crate::sys::option::Instruction;
 
@@ -6,7 +6,7 @@ use super::block::NumberBlock;
 use super::probe;
 use super::table::Table;
 
-/// No group has so many sockets: the kernel then chooses by the packet's addresses and ports.
+/// A place that no socket has. The kernel then chooses by the packet's addresses and ports.
 const ANY: u32 = u32::MAX;
 
 const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -20,42 +20,44 @@ const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 const RETURN_LOADED: u16 = (libc::BPF_RET | libc::BPF_A) as u16;
 
-/// The word of a BTH that ends with the destination's number.
+/// The offset of the BTH word that ends with the destination queue pair number.
 const DESTINATION: u32 = 4;
 
 const QPN_MASK: u32 = 0xff_ffff;
 
-/// What stands before the body of a message of the connection manager: BTH, DETH, MAD header.
+/// The offset of the body of a connection manager message, after BTH, DETH and MAD header.
 const BODY: u32 = 12 + 8 + 24;
 
-/// Where the MAD header says which message it is.
+/// The offset of the attribute id in the MAD header, which says which message it is.
 const ATTRIBUTE: u32 = 12 + 8 + 16;
 
-/// The reply to a request for a datagram service begins with the requester's id. All other answers
-/// have it as their second word, where requests have a number that all members share.
+/// The attribute of a reply to a request for a datagram service. It begins with the requester's id.
+/// All other answers have this id as their second word, where requests have a number that all
+/// members share.
 const SERVICE_REPLY: u32 = 0x18;
 
-/// A communication id belongs to the block in which its highest 24 bits lie.
+/// A communication id belongs to the block that contains its highest 24 bits.
 const COMMUNICATION_SHIFT: u32 = 8;
 
-/// The kernel takes no longer program.
+/// The maximum number of instructions that the kernel accepts.
 #[cfg(test)]
 const MAX_INSTRUCTIONS: usize = 4096;
 
-/// As many members fit: two instructions each, one jump for each 64 or so, and the beginning.
+/// The maximum number of members: two instructions each, one jump for each 64 or so, and the
+/// beginning fit into a program.
 pub(super) const MAX_MEMBERS: usize = 2000;
 
-/// A program that chooses nobody, to see whether the kernel takes one.
+/// A program that chooses no socket, to test whether the kernel accepts one.
 pub(crate) fn accepts_everything() -> [Instruction; 1] {
     [plain(RETURN, ANY)]
 }
 
-/// Steers each packet to the member that owns its destination, and answers of the connection manager
-/// to the member that chose the id in them, as far as the members' places are known; everything else
-/// to any member. A number that nobody owns goes to the member below it: one must get it. A probe
-/// goes to the place that it names.
+/// Steers each packet to the member that owns its destination, and answers of the connection
+/// manager to the member that chose the id in them, as far as the members' places are known. Other
+/// packets go to any member. A number without an owner goes to the member with the next lower
+/// block, because one member must get it. A probe goes to the place that it names.
 ///
-/// A packet passes one comparison for each doubling of the number of members.
+/// Each doubling of the number of members costs a packet one more comparison.
 pub(super) fn program(table: &Table) -> Vec<Instruction> {
     let anybody = anybody(table);
     let mut program = vec![
@@ -67,7 +69,7 @@ pub(super) fn program(table: &Table) -> Vec<Instruction> {
         plain(AND, QPN_MASK),
         jump_equal(wire::Qpn::GSI.value(), 9),
         plain(LOAD_LENGTH, 0),
-        // Loading beyond its end would send a packet to the first place.
+        // A load beyond the end of a packet would steer it to the first place.
         jump_unless(JUMP_AT_LEAST, BODY + 8, 4),
         plain(LOAD_HALF, ATTRIBUTE),
         jump_equal(SERVICE_REPLY, 3),
@@ -76,7 +78,7 @@ pub(super) fn program(table: &Table) -> Vec<Instruction> {
         plain(RETURN, anybody),
         plain(LOAD_WORD, BODY + 4),
         plain(SHIFT_RIGHT, COMMUNICATION_SHIFT),
-        // What all members share is at both ends.
+        // The numbers that all members share are at both ends.
         jump_unless(JUMP_AT_LEAST, NumberBlock::SPACE.start, 1),
         jump_unless(JUMP_AT_LEAST, NumberBlock::SPACE.end, 1),
         plain(RETURN, anybody),
@@ -94,7 +96,7 @@ pub(super) fn program(table: &Table) -> Vec<Instruction> {
     program
 }
 
-/// Finds the last of the blocks that begins at or below the number, and returns its place.
+/// Finds the last block that begins at or below the number, and returns its place.
 fn search(leaves: &[(u32, u32)], program: &mut Vec<Instruction>) {
     let (lower, upper) = leaves.split_at(leaves.len() / 2);
     let Some((first_of_upper, place)) = upper.first() else {
@@ -122,8 +124,9 @@ fn search(leaves: &[(u32, u32)], program: &mut Vec<Instruction>) {
     search(upper, program);
 }
 
-/// Where packets go that are not for one member. When there are sockets in the group that belong to
-/// no member, or to one that is leaving, the kernel must not choose: what it gives to them is lost.
+/// The place for packets that are not for one member. If the group contains sockets of no member,
+/// or of one that is leaving, the kernel must not choose: packets that reach these sockets are
+/// lost.
 fn anybody(table: &Table) -> u32 {
     let staying = || table.members.iter().filter(|member| !member.withdrawn);
     if table.fills_all_places() && staying().count() == table.members.len() {
@@ -142,7 +145,7 @@ fn plain(code: u16, operand: u32) -> Instruction {
     }
 }
 
-/// Goes on when what was loaded equals the operand, otherwise skips instructions.
+/// Continues if the loaded value equals the operand, otherwise skips instructions.
 fn jump_equal(operand: u32, skip: u8) -> Instruction {
     jump_unless(JUMP_EQUAL, operand, skip)
 }
@@ -160,7 +163,7 @@ mod tests {
     use crate::share::process::Identity;
     use crate::share::table::Entry;
 
-    /// What a program returns for a packet, and after how many instructions.
+    /// Runs a program on a packet. Returns its result and the number of executed instructions.
     fn run(program: &[Instruction], packet: &[u8]) -> (u32, usize) {
         let word = |at: u32| {
             let bytes = packet.get(at as usize..).and_then(<[u8]>::first_chunk);
@@ -195,7 +198,7 @@ mod tests {
     fn members(count: u32) -> Table {
         let mut table = Table::EMPTY;
         for place in 0..count {
-            // With gaps, and places in another order than blocks.
+            // With gaps, and with places in another order than blocks.
             let block = NumberBlock::new(0x1000 + place * 0x1000 * (4000 / count), 11).unwrap();
             table.add(Entry {
                 block,

@@ -4,13 +4,13 @@
 //! that both have mapped: the same packets as over the socket, in the same order, several times as
 //! fast. A capture on the interface does not show these packets, so both processes must enable it.
 //!
-//! Who sends looks up in the registry of the destination who owns the queue pair, makes a [`ring`] and
-//! offers it to the owner by a message. Until that has taken it, and whenever there is none, packets go
-//! over the socket. What was sent there before is in the reader's socket already, and he takes it
-//! before he begins to read a new ring.
+//! A sender looks up the owner of the queue pair in the registry of the destination, creates a
+//! [`ring`] and offers it to the owner by a message. Until the owner has opened it, and whenever
+//! there is no ring, packets go over the socket. Packets that were sent there before are already in
+//! the reader's socket, and the reader receives them before it begins to read a new ring.
 //!
-//! Numbers change hands when their owner leaves or dies: then the registry changes, which is looked for
-//! once in a millisecond at most, and the routes to former owners are dropped.
+//! Numbers get a new owner when their owner leaves or dies. The registry changes then. The sender
+//! checks for that at most once per millisecond, and drops the routes to former owners.
 //!
 //! A reader that is about to sleep sets a flag in the ring, and the writer then wakes it through its
 //! mailbox.
@@ -60,7 +60,8 @@ type Destination = (IpAddr, Qpn);
 #[derive(Debug)]
 pub(super) struct Shortcuts {
     us: Identity,
-    /// By the address and the lowest number of the block that they lead to. Blocks don't overlap.
+    /// Keyed by the address and the lowest number of the block that they lead to. Blocks don't
+    /// overlap.
     routes: BTreeMap<(IpAddr, u32), Route>,
     /// The registries of the addresses that routes lead to, and the tables they were looked up in.
     registries: HashMap<IpAddr, (Registry, Option<Stamp>)>,
@@ -378,7 +379,7 @@ mod tests {
         Shortcuts::new(Identity::current())
     }
 
-    /// A process that does not run.
+    /// A process that does not exist.
     fn nobody() -> Identity {
         Identity {
             start: u64::MAX,
