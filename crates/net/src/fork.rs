@@ -1,21 +1,21 @@
-//! Forks: a child must not hold what belongs to its parent.
+//! Keeps descriptors of a process from its forked children.
 //!
-//! A socket that a forked child still holds keeps its place in the group of those who share an
-//! address, even when the parent is long gone: packets steered there vanish. So children get an
-//! empty file instead, at the moment of the fork.
+//! A socket that a forked child still holds keeps its place in the group of sockets that share an
+//! address, even after the parent has ended: packets that are steered there are lost. So children
+//! get `/dev/null` instead, at the moment of the fork.
 
 use std::os::fd::BorrowedFd;
 
 use crate::sys::fork;
 
-/// How many forks lie between the first call of this and this process: what was made under another
-/// number belongs to an ancestor.
+/// How many forks lie between the first call of this and this process. An object with another
+/// number was created by an ancestor.
 #[must_use]
 pub fn generation() -> u32 {
     fork::forks()
 }
 
-/// Keeps descriptors from forked children for as long as it lives.
+/// Keeps descriptors from forked children until it is dropped.
 #[derive(Debug)]
 pub struct Guard {
     slots: Vec<usize>,
@@ -23,7 +23,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Guards these. They must stay open until the guard is dropped: declare it before them.
+    /// Guards these descriptors. They must stay open until the guard is dropped: declare it before
+    /// them.
     pub fn new<'f>(descriptors: impl IntoIterator<Item = BorrowedFd<'f>>) -> Self {
         Self {
             slots: descriptors
@@ -34,7 +35,7 @@ impl Guard {
         }
     }
 
-    /// Whether this is a copy that a fork made.
+    /// Whether this is the copy in a forked child.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
         self.generation != generation()
@@ -64,7 +65,7 @@ mod tests {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
         let child = process::fork(|| {
             let differs = generation() != before;
-            // A child that can't tell is one that says nothing.
+            // If this fails, the parent reads nothing, and the test fails.
             let _ = theirs.write_all(&[u8::from(differs)]);
         });
         drop(theirs);
@@ -81,7 +82,7 @@ mod tests {
         assert!(!guard.is_inherited());
         let child = process::fork(|| {});
         drop((guard, theirs));
-        // The end of the stream comes only when nobody holds the other side any more.
+        // The stream ends only when no process holds the other side any more.
         let mut rest = Vec::new();
         assert_eq!(ours.read_to_end(&mut rest).unwrap(), 0);
         process::end(child);

@@ -1,7 +1,8 @@
-//! What this system forbids, as a container's filter of system calls may, and what happens instead.
+//! Features that this system forbids, as a container's system call filter may, and what happens
+//! instead.
 //!
-//! Everything works without it, but not in the same way. A program that meets such a limit says so on
-//! stderr, once; `roci doctor` looks for all of them.
+//! Everything works without these features, but differently. A program that meets such a limit
+//! reports it on stderr, once; `roci doctor` checks all of them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -70,7 +71,7 @@ impl Limit {
         }
     }
 
-    /// Whether it is there.
+    /// Whether the limit exists here.
     #[must_use]
     pub fn holds(self) -> bool {
         let tried = match self {
@@ -89,7 +90,7 @@ fn shared_port() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Without a shared port there is nothing to steer: that is another limit.
+/// Without a shared port there is nothing to steer, and that is reported as another limit.
 fn steered_port() -> io::Result<()> {
     let Ok(socket) = shared_port() else {
         return Ok(());
@@ -98,17 +99,17 @@ fn steered_port() -> io::Result<()> {
     option::attach_steering(socket.as_fd(), &accepts_everything())
 }
 
-/// Which limits were told of, in the order of [`Limit::ALL`].
+/// Which limits were reported, in the order of [`Limit::ALL`].
 static TOLD: [AtomicBool; Limit::ALL.len()] = [const { AtomicBool::new(false) }; Limit::ALL.len()];
 
-/// Says on stderr what happens instead, once in a process.
+/// Reports on stderr what happens instead, once per process.
 pub(crate) fn tell(limit: Limit) {
     if !TOLD[limit as usize].swap(true, Ordering::Relaxed) {
         eprintln!("rocinante: {}; {}", limit.consequence(), limit.advice());
     }
 }
 
-/// Says so if this is why something failed.
+/// Reports the limit if it is the cause of this error.
 pub(crate) fn tell_if_forbidden(limit: Limit, error: &io::Error) {
     if sys::is_forbidden(error) {
         tell(limit);
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
     use crate::sys::seccomp::{Forbidden, forbid};
 
-    /// The limits that a thread finds to which a call with this value of an argument is forbidden.
+    /// The limits that a thread finds if a call with this value of an argument is forbidden.
     fn found_without(call: libc::c_long, argument: u32, value: libc::c_int) -> Vec<Limit> {
         let looks = move || {
             forbid(Forbidden {

@@ -1,4 +1,4 @@
-//! Waiting for sockets, for the time, and for another thread.
+//! Waits for sockets, for a time, and for another thread.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::sys;
 
-/// The most descriptors that one [`wait`] takes.
+/// The maximum number of descriptors for one [`wait`].
 pub const MAX_DESCRIPTORS: usize = 64;
 
 /// What to wait for.
@@ -17,7 +17,7 @@ pub struct Interest<'f> {
 }
 
 impl<'f> Interest<'f> {
-    /// Until there is something to read.
+    /// Waits until there is something to read.
     pub fn readable(descriptor: BorrowedFd<'f>) -> Self {
         Self {
             descriptor,
@@ -25,7 +25,7 @@ impl<'f> Interest<'f> {
         }
     }
 
-    /// Until there is room to write.
+    /// Waits until there is room to write.
     pub fn writable(descriptor: BorrowedFd<'f>) -> Self {
         Self {
             descriptor,
@@ -34,7 +34,7 @@ impl<'f> Interest<'f> {
     }
 }
 
-/// Which of the interests came true.
+/// Which of the interests are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ready {
     places: u64,
@@ -47,23 +47,23 @@ impl Ready {
         self.interrupted
     }
 
-    /// Whether none did: the time was over, or a signal came.
+    /// Whether none is ready: the timeout ended, or a signal arrived.
     pub fn is_empty(self) -> bool {
         self.places == 0
     }
 
-    /// Whether the interest at this place in the list did. An error counts: the next call on the
-    /// descriptor tells it.
+    /// Whether the interest at this index is ready. An error counts as ready: the next call on the
+    /// descriptor reports it.
     pub fn contains(self, place: usize) -> bool {
         place < MAX_DESCRIPTORS && self.places >> place & 1 == 1
     }
 }
 
-/// Waits until one of the interests comes true, or the time is over; without a timeout for ever.
+/// Waits until one of the interests is ready or the timeout ends; without a timeout, forever.
 ///
 /// The timeout is exact to the nanosecond, up to the thread's timer slack, which is 50 µs unless
-/// [`be_punctual`] was called. A signal ends the wait with nothing ready. A descriptor that is closed is an
-/// error (`EBADF`): it would end every wait at once.
+/// [`be_punctual`] was called. A signal ends the wait with nothing ready. A descriptor that is
+/// closed is an error (`EBADF`): it would end every wait at once.
 ///
 /// # Panics
 /// If there are more than [`MAX_DESCRIPTORS`] interests.
@@ -95,7 +95,8 @@ pub fn wait(interests: &[Interest<'_>], timeout: Option<Duration>) -> io::Result
     })
 }
 
-/// Makes the kernel wake this thread on time instead of up to 50 µs later, which saves power.
+/// Makes the kernel wake this thread on time. By default it may wake it up to 50 µs later, to save
+/// power.
 pub fn be_punctual() -> io::Result<()> {
     sys::poll::set_timer_slack(Duration::from_nanos(1))
 }
@@ -103,14 +104,14 @@ pub fn be_punctual() -> io::Result<()> {
 /// Ends another thread's [`wait`].
 ///
 /// The waiting thread has it among its interests, as readable, and calls [`clear`](Self::clear)
-/// *before* it looks for what it was woken for, so that no wake is lost.
+/// *before* it checks what it was woken for, so that no wake-up is lost.
 #[derive(Debug)]
 pub struct Waker {
     counter: OwnedFd,
 }
 
 impl Waker {
-    /// One that nobody has used.
+    /// A waker without wake-ups.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             counter: sys::poll::event_counter()?,
@@ -122,7 +123,7 @@ impl Waker {
         sys::poll::event_add(self.counter.as_fd());
     }
 
-    /// Forgets the wakes so far.
+    /// Clears the wake-ups so far.
     pub fn clear(&self) {
         sys::poll::event_clear(self.counter.as_fd());
     }
@@ -146,7 +147,7 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// One that is not raised.
+    /// A descriptor that is not raised.
     pub fn new() -> io::Result<Self> {
         let counter = Waker::new()?;
         let epoll = sys::poll::epoll()?;
@@ -154,14 +155,14 @@ impl Signal {
         Ok(Self { epoll, counter })
     }
 
-    /// From now on it is also readable while a descriptor of the set is.
+    /// Makes it also readable while a descriptor of the set is.
     pub fn include(&self, set: &PollSet) -> io::Result<()> {
         sys::poll::epoll_add(self.epoll.as_fd(), set.as_fd())
     }
 
     /// Ends the effect of [`include`](Self::include).
     pub fn exclude(&self, set: &PollSet) {
-        // A set that was not included stays so.
+        // Removing a set that was not included has no effect.
         let _ = sys::poll::epoll_remove(self.epoll.as_fd(), set.as_fd());
     }
 
@@ -187,7 +188,7 @@ impl AsFd for Signal {
 pub struct PollSet(OwnedFd);
 
 impl PollSet {
-    /// One over these descriptors. A descriptor that is closed leaves it.
+    /// A set of these descriptors. A descriptor that is closed leaves the set.
     pub fn over<'f>(descriptors: impl IntoIterator<Item = BorrowedFd<'f>>) -> io::Result<Self> {
         let epoll = sys::poll::epoll()?;
         for descriptor in descriptors {

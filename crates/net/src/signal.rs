@@ -1,11 +1,11 @@
-//! Signals of threads of our own.
+//! The signals of the library's own threads.
 
 use crate::sys::signal;
 
-/// Lets this thread take SIGSEGV and SIGBUS.
+/// Unblocks SIGSEGV and SIGBUS for this thread.
 ///
-/// A thread inherits what the program blocks, which may be everything. A fault at a blocked signal
-/// ends the process without a call of the handler that could have answered it.
+/// A thread inherits the signal mask of the program, which may block everything. A fault whose
+/// signal is blocked ends the process without calling the handler that could have handled it.
 pub fn unblock_faults() {
     signal::unblock(&[libc::SIGSEGV, libc::SIGBUS]);
 }

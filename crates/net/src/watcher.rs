@@ -1,16 +1,16 @@
-//! What peers are told when a process dies.
+//! Exit notices: messages to peers when a process dies.
 //!
-//! The kernel closes the connections of a process that dies, however it dies. A library that is part of
-//! the process can't do that after its end, so every process that makes connections has a watcher: a
-//! process of a few pages that waits for the end of the other and then sends the datagrams that lie
-//! ready in a table.
+//! The kernel closes the connections of a process that dies in any way. A library that is part of
+//! the process can't do that after its end. So every process that makes connections has a watcher:
+//! a process of a few pages that waits for the end of its owner and then sends the datagrams in a
+//! table.
 //!
 //! The owner fills the table: a [`Notice`] is a datagram that is sent if the process ends while the
-//! notice exists. The watcher knows nothing about them. It sends all at once, and again after 50 and
-//! 200 ms, because datagrams get lost. If the table is empty it goes without a word.
+//! notice exists. The watcher does not interpret them. It sends all at once, and again after 50 and
+//! 200 ms, because datagrams get lost. If the table is empty, it sends nothing and ends.
 //!
-//! The end is the end of the process, by whatever signal, or of the program in it: `exec` closes the
-//! socket to the watcher. The child of a fork has no watcher until it makes connections of its own.
+//! The end is the end of the process, by any signal, or `exec`, which closes the socket to the
+//! watcher. The child of a fork has no watcher until it makes its own connections.
 
 use std::fs::File;
 use std::io;
@@ -39,14 +39,14 @@ pub enum WatcherError {
          there was no linker"
     )]
     NotBuilt,
-    /// The watcher would be our child, so `wait` would see it; and the first process of a container
-    /// takes all others along when it ends.
+    /// The watcher would be a child of this process, so `wait` would see it; and when the first
+    /// process of a container ends, all others end with it.
     #[error(
         "this process adopts orphans, as the first process of a container does: start it as a child \
          of another one, with `docker run --init` for example"
     )]
     AdoptsOrphans,
-    /// The system does not let it start.
+    /// The system does not allow it to start.
     #[error("the system does not start the watcher from memory: {0}")]
     Refused(#[from] io::Error),
 }
@@ -54,10 +54,11 @@ pub enum WatcherError {
 /// The watcher of this process.
 static CURRENT: Mutex<Weak<Watcher>> = Mutex::new(Weak::new());
 
-/// A process that sends the notices of this one when this one is gone. It ends when this is dropped.
+/// A process that sends the notices of this process after its end. The watcher ends when this is
+/// dropped.
 #[derive(Debug)]
 pub struct Watcher {
-    /// Before what it guards.
+    /// Declared before the descriptors that it guards.
     guard: Guard,
     control: OwnedFd,
     table: File,
@@ -66,16 +67,16 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// The watcher of this process; it is started if there is none.
+    /// The watcher of this process. It is started if there is none.
     pub fn of_process() -> Result<Arc<Self>, WatcherError> {
         let current = living(&lock(&CURRENT));
         if let Some(watcher) = current {
             return Ok(watcher);
         }
-        // Without the lock: this takes its time.
+        // Without the lock, because starting a process takes long.
         let started = Arc::new(Self::start()?);
         let mut current = lock(&CURRENT);
-        // Another thread may have been faster: then ours goes again.
+        // Another thread may have started one first. Then this one ends again.
         let watcher = living(&current).unwrap_or(started);
         *current = Arc::downgrade(&watcher);
         Ok(watcher)
@@ -95,7 +96,7 @@ impl Watcher {
         let guard = Guard::new([control.as_fd(), table.as_fd()]);
         spawn(program()?.as_fd(), theirs.as_fd())?;
         send_command(control.as_fd(), TABLE, Some(table.as_fd()))?;
-        // Where there are no process descriptors, the end of the socket must do.
+        // Without process descriptors, the watcher relies on the end of the socket.
         if let Ok(process) = this_process() {
             send_command(control.as_fd(), OWNER, Some(process.as_fd()))?;
         }
@@ -108,7 +109,7 @@ impl Watcher {
         })
     }
 
-    /// A source of notices: the watcher gets a copy of the socket.
+    /// A source of notices. The watcher gets a copy of the socket.
     pub fn source(self: &Arc<Self>, sender: &Sender) -> io::Result<Source> {
         let place = lock(&self.places).take();
         if place as usize >= PLACES {
@@ -129,7 +130,7 @@ impl Watcher {
     }
 }
 
-/// What a fork copied is the parent's.
+/// The watcher, unless it is the copy of a parent's in a forked child.
 fn living(current: &Weak<Watcher>) -> Option<Arc<Watcher>> {
     let watcher = current.upgrade();
     watcher.filter(|it| !it.guard.is_inherited())
@@ -140,7 +141,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl AsFd for Watcher {
-    /// Readable when the watcher is gone.
+    /// Readable when the watcher has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
@@ -158,14 +159,14 @@ struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // If the watcher is gone, so is its copy.
+        // If the watcher has ended, its copy is closed already.
         let _ = send_command(self.watcher.control.as_fd(), self.place, None);
         lock(&self.watcher.places).give_back(self.place);
     }
 }
 
 impl Source {
-    /// A notice that sends nothing yet.
+    /// An empty notice, which sends nothing.
     #[must_use]
     pub fn notice(&self) -> Notice {
         Notice {
@@ -175,7 +176,7 @@ impl Source {
     }
 }
 
-/// A datagram that the watcher sends when this process ends, unless this is dropped before.
+/// A datagram that the watcher sends when this process ends, unless this is dropped first.
 #[derive(Debug)]
 pub struct Notice {
     slot: u32,
@@ -183,8 +184,8 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// From now on this packet, sealed for the identification 0, is sent. `sender` is what the source
-    /// was made from.
+    /// Sets the packet to send, which is sealed for the identification 0. `sender` is the socket
+    /// that the source was created from.
     ///
     /// # Panics
     /// If the packet is longer than a management datagram needs.
@@ -209,14 +210,14 @@ impl Notice {
         self.source.0.watcher.write(self.slot, &slot)
     }
 
-    /// From now on nothing is sent.
+    /// Empties the notice, so that nothing is sent.
     pub fn clear(&mut self) {
-        // It fails only where writing it failed, too: then there is nothing to clear.
+        // This fails only if writing the packet failed, too. Then there is nothing to clear.
         let _ = self.source.0.watcher.write(self.slot, &EMPTY);
     }
 }
 
-/// The beginning of a slot that holds nothing.
+/// The beginning of an empty slot.
 const EMPTY: [u8; 4] = [0; 4];
 
 impl Drop for Notice {
@@ -226,7 +227,7 @@ impl Drop for Notice {
     }
 }
 
-/// Numbers from some first one on, each given to one at a time.
+/// Allocates numbers from a first one on. A number that is given back is used again.
 #[derive(Debug, Default)]
 struct Numbers {
     next: u32,
@@ -280,7 +281,7 @@ mod tests {
             match watcher.source(&sender) {
                 Ok(source) => sources.push(source),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // The watcher has yet to take the commands before.
+                    // The watcher has not read the earlier commands yet.
                     std::thread::yield_now();
                 }
                 Err(error) => break error,
@@ -324,7 +325,7 @@ mod tests {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
         let child = process::fork(|| {
             let has_none = living(&current).is_none();
-            // A child that can't tell is one that says nothing.
+            // If this fails, the parent reads nothing, and the test fails.
             let _ = theirs.write_all(&[u8::from(has_none)]);
         });
         drop(theirs);

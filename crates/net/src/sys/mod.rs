@@ -1,11 +1,11 @@
 //! System calls that the standard library and `socket2` do not offer, each behind a safe function.
 //!
-//! This is the only folder of the crate with unsafe code. What can be done in safe code, such as
+//! This is the only folder of the crate with unsafe code. Work that safe code can do, such as
 //! reading socket addresses and control messages from their bytes, is not done here with pointers.
 //!
-//! Datagrams go by `syscall` and not by the C library's functions of the same names: those are points
-//! where a thread of a C program can be cancelled, in the middle of our work and with our lock held;
-//! looking for that also takes time with every packet.
+//! Datagrams are sent and received with `syscall` and not with the C library's functions of the
+//! same names: those are cancellation points, where a thread of a C program can be cancelled while
+//! it holds our lock. The check for cancellation also costs time for every packet.
 
 pub(crate) mod fork;
 pub(crate) mod option;
@@ -21,8 +21,8 @@ pub(crate) mod watcher;
 
 use std::io;
 
-/// Whether a system call failed because the system has no such thing or forbids it, as a filter of
-/// system calls in a container does.
+/// Whether a system call failed because the system does not have it or forbids it, as a system call
+/// filter in a container does.
 pub(crate) fn is_forbidden(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -10,11 +10,11 @@ pub(crate) type Name = (libc::c_int, libc::c_int);
 
 /// Absent from `libc`; the number is part of the kernel's interface.
 pub(crate) const UDP_NO_CHECK6_RX: Name = (libc::SOL_UDP, 102);
-/// Several datagrams that arrived together are handed over in one piece.
+/// The kernel delivers several datagrams that arrived together in one piece.
 pub(crate) const UDP_GRO: Name = (libc::SOL_UDP, 104);
-/// One piece is cut into datagrams of this size.
+/// The kernel cuts one piece into datagrams of this size.
 pub(crate) const UDP_SEGMENT: Name = (libc::SOL_UDP, 103);
-/// Receives what the kernel tells a group.
+/// Subscribes to the messages of a netlink group.
 pub(crate) const NETLINK_ADD_MEMBERSHIP: Name = (libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP);
 
 /// Sets an option whose value is an integer.
@@ -84,7 +84,7 @@ pub(crate) struct Instruction {
 const _: () = assert!(size_of::<Instruction>() == size_of::<libc::sock_filter>());
 const _: () = assert!(align_of::<Instruction>() == align_of::<libc::sock_filter>());
 
-/// Gives the group of sockets that share this one's port the program that chooses among them.
+/// Attaches the program that chooses among the sockets that share this one's port.
 pub(crate) fn attach_steering(fd: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: program.len() as libc::c_ushort,

@@ -1,4 +1,4 @@
-//! Waiting, and being woken.
+//! Waits for descriptors, and wakes threads that wait.
 
 use std::ffi::c_int;
 use std::io;
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::check;
 
-/// Waits until a descriptor is ready or the time is over, to the nanosecond. Fails if one is closed.
+/// Waits until a descriptor is ready or the timeout ends, exact to the nanosecond. Fails if a
+/// descriptor is closed.
 pub(crate) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
     let timeout = timeout.map(timespec);
     let pointer = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
@@ -33,7 +34,7 @@ pub(crate) fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::R
 #[allow(deprecated)]
 fn timespec(duration: Duration) -> libc::timespec {
     libc::timespec {
-        // Longer than any clock runs: as good as for ever.
+        // Longer than any clock runs, so it means forever.
         tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
         // Below 10^9, which fits everywhere.
         tv_nsec: duration.subsec_nanos().cast_signed().into(),
@@ -45,19 +46,19 @@ pub(crate) fn event_counter() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
     let result = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     check(result)?;
-    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
 /// An epoll descriptor that watches nothing.
 ///
-/// Without the C library's functions: rdma-core's librspreload replaces them by functions of
-/// librdmacm, which may be ours.
+/// It does not use the C library's functions: rdma-core's librspreload replaces them by functions
+/// of librdmacm, which may be ours.
 pub(crate) fn epoll() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
     let result = unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) } as c_int;
     check(result)?;
-    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
@@ -93,22 +94,22 @@ fn epoll_control(
     check(result as c_int).map(drop)
 }
 
-/// Adds one to a counter. A counter that is full is as good as one more.
+/// Adds one to a counter. A full counter is readable anyway.
 pub(crate) fn event_add(counter: BorrowedFd<'_>) {
     // SAFETY: takes no pointers.
     unsafe { libc::eventfd_write(counter.as_raw_fd(), 1) };
 }
 
-/// Sets a counter to zero. One that is zero already stays so.
+/// Sets a counter to zero, if it is not zero already.
 pub(crate) fn event_clear(counter: BorrowedFd<'_>) {
     let mut value = 0;
     // SAFETY: writes eight bytes to the live variable.
     unsafe { libc::eventfd_read(counter.as_raw_fd(), &raw mut value) };
 }
 
-/// Sets how late this thread may be woken, so that the kernel can wake several at once.
+/// Sets how late the kernel may wake this thread, so that it can wake several at once.
 pub(crate) fn set_timer_slack(slack: Duration) -> io::Result<()> {
-    // 0 would mean "as the parent had it".
+    // 0 would select the parent's value.
     let nanoseconds = slack.as_nanos().clamp(1, 1_000_000_000) as libc::c_ulong;
     // SAFETY: this option takes a number and no pointers.
     let result = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds) };
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn waiting_for_a_closed_descriptor_is_an_error() {
         let counter = event_counter().unwrap();
-        // No process may open so many.
+        // No process may open that many.
         let mut set = [counter.as_raw_fd(), i32::MAX].map(|fd| libc::pollfd {
             fd,
             events: libc::POLLIN,

@@ -1,4 +1,4 @@
-//! Who we are.
+//! The identity, limits and descriptors of this process.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -6,18 +6,18 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::check;
 
-/// The user whose rights this process has.
+/// The effective user id of this process.
 pub(crate) fn user() -> u32 {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::geteuid() }
 }
 
-/// A number that nobody can guess.
+/// An unpredictable number.
 pub(crate) fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     // SAFETY: writes at most the given number of bytes to the live array.
     let result = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    // The kernel promises that eight bytes come whole or not at all.
+    // The kernel promises to return eight bytes whole or not at all.
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -35,8 +35,9 @@ pub(crate) fn open_files_limit() -> u64 {
     if result < 0 { 0 } else { limit.rlim_cur }
 }
 
-/// Puts an empty file behind a descriptor: its number stays valid, and what was behind it is gone
-/// from this process. Nothing is allocated and no lock is taken, as is right after a fork.
+/// Replaces the file behind a descriptor by `/dev/null`: the descriptor stays valid, and its
+/// previous file is closed in this process. It allocates nothing and takes no lock, so it may run
+/// directly after a fork.
 pub(crate) fn replace_with_null(fd: BorrowedFd<'_>) -> io::Result<()> {
     let null = OpenOptions::new()
         .read(true)
@@ -48,12 +49,12 @@ pub(crate) fn replace_with_null(fd: BorrowedFd<'_>) -> io::Result<()> {
     check(result).map(drop)
 }
 
-/// Forks. The child does what it is told and then nothing, until the returned process number is
-/// killed or ten seconds are over.
+/// Forks. The child calls the function and then sleeps until the returned process is killed or ten
+/// seconds have passed.
 #[cfg(test)]
 pub(crate) fn fork(in_child: impl FnOnce()) -> i32 {
-    // SAFETY: the child of a program with several threads must not need what another thread may
-    // have had in its hands: it must not allocate, as the callers see to, and it never returns.
+    // SAFETY: the child of a program with several threads must not need a lock that another thread
+    // may have held: it must not allocate, which the callers ensure, and it never returns.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no more processes");
     if pid == 0 {

@@ -1,4 +1,4 @@
-//! Many datagrams in one system call, inward.
+//! Receives many datagrams in one system call.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -6,10 +6,10 @@ use std::ptr;
 
 use super::check;
 
-/// The most datagrams of one call.
+/// The maximum number of datagrams per call.
 pub(crate) const MAX_SLOTS: usize = 16;
 
-/// No datagram is longer, and no several that the kernel joined.
+/// The length of a slot in bytes. No datagram is longer, nor are several that the kernel joined.
 const SLOT_LENGTH: usize = 1 << 16;
 
 /// Room for any address of the two families.
@@ -18,7 +18,7 @@ const NAME_LENGTH: usize = size_of::<libc::sockaddr_in6>();
 /// Room for the segment size, destination, traffic class and hop limit, each with its header.
 const CONTROL_LENGTH: usize = 128;
 
-/// Where one datagram, or several that the kernel joined, comes to lie.
+/// The buffer of one datagram, or of several that the kernel joined.
 pub(crate) struct Slot {
     data: Box<[u8]>,
     name: [u8; NAME_LENGTH],
@@ -38,22 +38,22 @@ impl Slot {
         }
     }
 
-    /// What came.
+    /// The received bytes.
     pub(crate) fn data(&self) -> &[u8] {
         &self.data[..self.length]
     }
 
-    /// From whom, as the bytes of a socket address.
+    /// The sender, as the bytes of a socket address.
     pub(crate) fn name(&self) -> &[u8; NAME_LENGTH] {
         &self.name
     }
 
-    /// What the kernel says about it.
+    /// The control messages.
     pub(crate) fn control(&self) -> &[u8] {
         &self.control[..self.control_length]
     }
 
-    /// Tells the kernel where to put things.
+    /// Describes the buffers to the kernel.
     fn describe_in(&mut self, header: &mut libc::msghdr, piece: &mut libc::iovec) {
         *piece = libc::iovec {
             iov_base: self.data.as_mut_ptr().cast(),
@@ -67,7 +67,7 @@ impl Slot {
         header.msg_controllen = CONTROL_LENGTH as _;
     }
 
-    /// Takes over how much the kernel has put there.
+    /// Records how much the kernel has written.
     fn note(&mut self, length: usize, header: &libc::msghdr) {
         self.length = length.min(self.data.len());
         let control_length: usize = header.msg_controllen as _;
@@ -75,10 +75,10 @@ impl Slot {
     }
 }
 
-/// Fills slots from the front, as many as there are datagrams. Never waits.
+/// Fills slots from the first on, one per datagram. Never waits. Returns how many.
 pub(crate) fn receive(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> io::Result<usize> {
     match slots {
-        // Cheaper than a list of one.
+        // Cheaper than `recvmmsg` with one entry.
         [slot] => receive_one(fd, slot).map(|()| 1),
         _ => receive_several(fd, slots),
     }
@@ -89,7 +89,7 @@ fn receive_one(fd: BorrowedFd<'_>, slot: &mut Slot) -> io::Result<()> {
     let mut header = NO_HEADER.msg_hdr;
     slot.describe_in(&mut header, &mut piece);
     // SAFETY: the header points to the name, data and control of the slot, with their sizes, and to
-    // `piece`. All of them outlive the call, and nobody else looks at them meanwhile, because the
+    // `piece`. All of them outlive the call, and no other code accesses them meanwhile, because the
     // slot is borrowed mutably.
     let result = unsafe {
         libc::syscall(
@@ -112,8 +112,8 @@ fn receive_several(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> io::Result<usize> 
         slot.describe_in(&mut header.msg_hdr, piece);
     }
     // SAFETY: each of the first `count` headers points to the name, data and control of a slot of
-    // its own, with their sizes, and to one entry of `pieces`. All of them outlive the call, and
-    // nobody else looks at them meanwhile, because the slots are borrowed mutably.
+    // its own, with their sizes, and to one entry of `pieces`. All of them outlive the call, and no
+    // other code accesses them meanwhile, because the slots are borrowed mutably.
     let result = unsafe {
         libc::syscall(
             libc::SYS_recvmmsg,

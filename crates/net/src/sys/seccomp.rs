@@ -1,4 +1,4 @@
-//! Filters of system calls for tests: what a container may forbid.
+//! System call filters for tests, as a container may install them.
 
 use super::check;
 
@@ -9,13 +9,13 @@ pub(crate) struct Forbidden {
     /// Which argument is compared, from 0.
     pub(crate) argument: u32,
     pub(crate) value: libc::c_int,
-    /// What the call fails with.
+    /// The error of the call.
     pub(crate) errno: libc::c_int,
 }
 
 /// Forbids a system call to this thread, until the thread ends.
 pub(crate) fn forbid(forbidden: Forbidden) {
-    /// Where `struct seccomp_data` has its arguments.
+    /// The offset of the arguments in `struct seccomp_data`.
     const ARGUMENTS: u32 = 16;
     let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, offset);
     let unless =
@@ -44,7 +44,7 @@ pub(crate) fn forbid(forbidden: Forbidden) {
     check(result).expect("the kernel takes filters");
 }
 
-/// `skip` is how many instructions to leave out if a comparison fails.
+/// `skip` is how many instructions to skip if a comparison fails.
 fn instruction(code: u32, skip: u8, operand: u32) -> libc::sock_filter {
     libc::sock_filter {
         code: code as u16,

@@ -1,4 +1,4 @@
-//! Datagrams, one or many in one system call, outward.
+//! Sends one or many datagrams in one system call.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,7 +8,8 @@ use socket2::SockAddr;
 
 use super::check;
 
-/// Sends one datagram, or several of one size when `control` tells the kernel to cut. Never waits.
+/// Sends one datagram, or several of one size if `control` tells the kernel to segment. Never
+/// waits.
 pub(crate) fn send(
     fd: BorrowedFd<'_>,
     destination: &SockAddr,
@@ -16,7 +17,7 @@ pub(crate) fn send(
     bytes: &[u8],
 ) -> io::Result<()> {
     match control {
-        // Without a header for the kernel to read.
+        // `sendto` needs no header.
         [] => send_plain(fd, destination, bytes),
         _ => send_with_control(fd, destination, control, bytes),
     }
@@ -54,7 +55,7 @@ fn send_with_control(
     check(result).map(drop)
 }
 
-/// Tells the kernel where things are. It only reads from these pointers.
+/// Describes the buffers to the kernel, which only reads them.
 fn describe_in(
     header: &mut libc::msghdr,
     piece: &mut libc::iovec,
@@ -78,12 +79,12 @@ fn describe_in(
 
 const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// The most datagrams of one call.
+/// The maximum number of datagrams per call.
 const MAX_PACKETS: usize = 64;
 
-/// Sends each packet in a datagram of its own, at most 64 of them; how many were sent.
+/// Sends each packet in a datagram of its own, at most 64 of them. Returns how many were sent.
 ///
-/// The bytes of `control` go along with every one of them.
+/// The control messages in `control` apply to each of them.
 pub(crate) fn send_each<'p>(
     fd: BorrowedFd<'_>,
     destination: &SockAddr,

@@ -1,7 +1,7 @@
 //! Memory that two processes share.
 //!
-//! The other process may write it at any moment, so no reference to its bytes is ever formed: bytes
-//! are copied raw, and words are atomics.
+//! The other process may write to it at any time, so the code never forms a reference to its bytes:
+//! it copies bytes raw, and accesses words as atomics.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -12,10 +12,10 @@ use std::sync::atomic::AtomicU64;
 
 use super::check;
 
-/// With these nobody can take the memory away again under those who use it.
+/// With these seals, no process can shrink the memory while others use it.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// A mapping that is there until it is dropped.
+/// A mapping that exists until it is dropped.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     start: NonNull<u8>,
@@ -27,19 +27,19 @@ pub(crate) struct SharedMemory {
 unsafe impl Send for SharedMemory {}
 
 impl SharedMemory {
-    /// New memory full of zeros, and the file that others can map it from.
+    /// Creates memory filled with zeros, and the file from which other processes can map it.
     pub(crate) fn create(length: usize) -> io::Result<(Self, File)> {
         let file = memory_file(length, SEALS)?;
         Ok((Self::map(&file, length)?, file))
     }
 
-    /// The file of memory that has another name than ours.
+    /// Creates a file of memory with another name.
     #[cfg(test)]
     pub(crate) fn create_named(name: &CStr, length: usize) -> io::Result<File> {
         named_file(name, length, SEALS)
     }
 
-    /// The memory that another process made, if nobody can take it away and it is this long.
+    /// Maps memory that another process created, if it is sealed and has this length.
     pub(crate) fn open(file: &File, length: usize) -> io::Result<Self> {
         // SAFETY: takes no pointers.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
@@ -80,7 +80,7 @@ impl SharedMemory {
         unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }
     }
 
-    /// Copies bytes out of it.
+    /// Copies bytes out of the mapping.
     #[inline]
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(self.contains(offset, into.len()));
@@ -88,12 +88,12 @@ impl SharedMemory {
         unsafe { ptr::copy_nonoverlapping(self.at(offset), into.as_mut_ptr(), into.len()) }
     }
 
-    /// Copies bytes into it.
+    /// Copies bytes into the mapping.
     #[inline]
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
         assert!(self.contains(offset, from.len()));
-        // SAFETY: inside the mapping by the assertion; nobody has a reference to bytes of the mapping,
-        // so `from` does not overlap.
+        // SAFETY: inside the mapping by the assertion; there are no references to bytes of the
+        // mapping, so `from` does not overlap.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(offset), from.len()) }
     }
 
@@ -102,12 +102,12 @@ impl SharedMemory {
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
-        // Wrapping: the callers have checked that it is inside.
+        // Wrapping: the callers have checked that the offset is inside.
         self.start.as_ptr().wrapping_add(offset)
     }
 }
 
-/// Whether there can be shared memory at all.
+/// Whether shared memory can be created at all.
 pub(crate) fn probe() -> io::Result<()> {
     memory_file(0, 0).map(drop)
 }
@@ -122,7 +122,7 @@ fn named_file(name: &CStr, length: usize, seals: libc::c_int) -> io::Result<File
     // SAFETY: the name ends in zero and lives.
     let result = unsafe { libc::memfd_create(name.as_ptr(), flags) };
     check(result)?;
-    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor, and it has no other owner.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(result) });
     file.set_len(length as u64)?;
     // SAFETY: takes no pointers.
@@ -133,8 +133,8 @@ fn named_file(name: &CStr, length: usize, seals: libc::c_int) -> io::Result<File
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: exactly what was mapped, and nobody can reach it any more: `word` gives references
-        // that end before this.
+        // SAFETY: exactly what was mapped, and it is not reachable any more: references from `word`
+        // end before this.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }

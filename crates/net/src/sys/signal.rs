@@ -1,9 +1,9 @@
-//! The signals that a thread takes.
+//! The signal mask of a thread.
 
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Lets this thread take the signals.
+/// Unblocks these signals for this thread.
 pub(crate) fn unblock(signals: &[i32]) {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: fills in the live set.

@@ -1,4 +1,4 @@
-//! Starting the watcher: a process that is nobody's child and holds nothing of ours.
+//! Starts the watcher: a process that is not a child of this one and holds none of its descriptors.
 
 #[path = "program/layout.rs"]
 pub(crate) mod layout;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use super::check;
 use layout::Command;
 
-/// The program, or nothing where the build script could not compile it.
+/// The program; empty if the build script could not compile it.
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/watcher"));
 
 /// Whether there is a program to start.
@@ -48,20 +48,20 @@ fn memory_file(name: &std::ffi::CStr, flags: libc::c_uint) -> io::Result<File> {
     // SAFETY: the name ends in zero and lives.
     let result = unsafe { libc::memfd_create(name.as_ptr(), flags) };
     check(result)?;
-    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor, and it has no other owner.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(result) }))
 }
 
-/// A descriptor of this process, which can be read when the process has ended.
+/// A descriptor of this process, which is readable when the process has ended.
 pub(crate) fn this_process() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
     let result = unsafe { libc::syscall(libc::SYS_pidfd_open, std::process::id(), 0) };
     let fd = check(result)? as RawFd;
-    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Whether processes that lose their parent become children of this one.
+/// Whether processes that lose their parent become children of this process.
 pub(crate) fn adopts_orphans() -> bool {
     let mut subreaper: c_int = 0;
     // SAFETY: the kernel writes to the live integer.
@@ -76,7 +76,7 @@ struct DescriptorMessage {
     descriptor: RawFd,
 }
 
-/// Sends a command, and a descriptor along with it. Never waits.
+/// Sends a command with a descriptor. Never waits.
 pub(crate) fn send_command(
     control: BorrowedFd<'_>,
     command: Command,
@@ -114,10 +114,10 @@ pub(crate) fn send_command(
     check(result).map(drop)
 }
 
-/// Room for the few calls of a process that only starts another one.
+/// The stack size in bytes: enough for the few calls of a process that only starts another one.
 const STACK_LENGTH: usize = 32 << 10;
 
-/// A stack, aligned as every architecture wants it.
+/// A stack, with an alignment that fits every architecture.
 #[repr(C, align(64))]
 struct Stack([u8; STACK_LENGTH]);
 
@@ -132,7 +132,7 @@ impl Stack {
     }
 }
 
-/// What the two new processes are to do, and what became of it.
+/// What the two new processes do, and their result.
 struct Plan {
     program: RawFd,
     control: RawFd,
@@ -142,15 +142,15 @@ struct Plan {
     error: AtomicI32,
 }
 
-/// New processes share our memory until they start another program, and this thread waits for that.
-/// The exit signal 0 hides them from `wait`.
+/// New processes share this process's memory until they start another program, and this thread
+/// waits for that. The exit signal 0 hides them from `wait`.
 const CLONE_FLAGS: c_int = libc::CLONE_VM | libc::CLONE_VFORK;
 
-/// Executes a program with this descriptor as its only one, number 0, in a session of its own and with
-/// all signals blocked.
+/// Executes a program with this descriptor as its only one, number 0, in a session of its own and
+/// with all signals blocked.
 ///
-/// It is not our child, so it never meets a `wait` of the program that we are part of: we start a
-/// process that starts it and ends.
+/// The program is not a child of this process, so a `wait` of the application never returns it:
+/// this function starts a process that starts the program and ends.
 pub(crate) fn spawn(program: BorrowedFd<'_>, control: BorrowedFd<'_>) -> io::Result<()> {
     let (mut first, mut second) = (Stack::new(), Stack::new());
     let plan = Plan {
@@ -162,9 +162,9 @@ pub(crate) fn spawn(program: BorrowedFd<'_>, control: BorrowedFd<'_>) -> io::Res
     };
     let argument = (&raw const plan).cast_mut().cast();
     let before = set_signal_mask(u64::MAX);
-    // SAFETY: the function gets a pointer to the plan and a stack of its own; both live longer than the
-    // process uses them, because CLONE_VFORK returns only when it has ended. It runs on this thread's
-    // thread-local storage, which nobody else uses meanwhile.
+    // SAFETY: the function gets a pointer to the plan and a stack of its own; both live longer than
+    // the process uses them, because CLONE_VFORK returns only when it has ended. It runs on this
+    // thread's thread-local storage, which is not used by another thread meanwhile.
     let pid = unsafe { libc::clone(start_and_end, first.top(), CLONE_FLAGS, argument) };
     let result = check(pid);
     set_signal_mask(before);
@@ -188,7 +188,7 @@ extern "C" fn start_and_end(plan: *mut c_void) -> c_int {
     0
 }
 
-/// The second process: becomes the program. It has its own table of descriptors.
+/// The second process: executes the program. It has its own table of descriptors.
 extern "C" fn execute(plan: *mut c_void) -> c_int {
     // SAFETY: `spawn` passes a pointer to its plan and waits.
     let plan = unsafe { &*plan.cast::<Plan>() };
@@ -198,7 +198,7 @@ extern "C" fn execute(plan: *mut c_void) -> c_int {
     unsafe { libc::chdir(c"/".as_ptr()) };
     // SAFETY: takes no pointers. The program must not be number 0, which is replaced next.
     let program = unsafe { libc::fcntl(plan.program, libc::F_DUPFD_CLOEXEC, 3) };
-    // Either makes number 0 a descriptor that stays open.
+    // Either call makes number 0 a descriptor that stays open.
     let control = match plan.control {
         // SAFETY: takes no pointers.
         0 => unsafe { libc::fcntl(0, libc::F_SETFD, 0) },
@@ -232,7 +232,7 @@ impl Plan {
     }
 }
 
-/// Lets the kernel forget a process that `wait` does not see.
+/// Reaps a process that `wait` does not see.
 fn reap(pid: libc::pid_t) {
     let nothing = ptr::null_mut::<c_void>();
     let wait = || {
@@ -242,8 +242,9 @@ fn reap(pid: libc::pid_t) {
     while wait() < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {}
 }
 
-/// Sets which signals this thread blocks; what it was before. Not by the C library, which keeps some for
-/// itself: those must not run a handler on a borrowed stack either.
+/// Sets which signals this thread blocks, and returns the previous mask. It does not use the C
+/// library, which keeps some signals for itself: those must not run a handler on a borrowed stack
+/// either.
 fn set_signal_mask(mask: u64) -> u64 {
     let mut before = 0_u64;
     // SAFETY: the kernel reads and writes the live masks, of which it knows the size.

@@ -1,5 +1,5 @@
-//! A process with a watcher ends in many ways, and datagrams arrive: this test program starts itself
-//! again as that process.
+//! Ends a process with a watcher in many ways, and checks that the datagrams arrive. The test
+//! program starts itself again as that process.
 
 use std::env;
 use std::fs;
@@ -19,13 +19,13 @@ use crate::watcher::{Notice, Source, Watcher, WatcherError};
 const PORT: &str = "ROCI_TEST_WATCHER_PORT";
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// A loaded machine takes longer than the 100 ms that are promised.
+/// How long to wait for notices: a loaded machine takes longer than the promised 100 ms.
 const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to listen for what must not come: longer than the watcher repeats.
+/// How long to wait to be sure that nothing arrives: longer than the watcher repeats.
 const SILENCE: Duration = Duration::from_millis(400);
 
-/// The process that is watched, and the socket that its notices go to.
+/// The watched process, and the socket that receives its notices.
 struct Owner {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
@@ -33,7 +33,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// Starts it; it has one notice.
+    /// Starts it with one notice.
     fn start() -> Self {
         let mut owner = Self::without_watcher();
         let answer = owner.ask("open");
@@ -73,7 +73,7 @@ impl Owner {
         writeln!(self.child.stdin.as_mut().unwrap(), "{order}").unwrap();
     }
 
-    /// The next line that is ours and not the test harness's.
+    /// The next line that the process printed, without those of the test harness.
     fn line(&mut self) -> String {
         let mut line = String::new();
         loop {
@@ -85,7 +85,7 @@ impl Owner {
         }
     }
 
-    /// The watchers of this process: those that have a descriptor of it.
+    /// The watchers of this process: the processes that have a descriptor of it.
     fn watchers(&self) -> Vec<u32> {
         watchers_of(self.child.id())
     }
@@ -97,7 +97,7 @@ impl Owner {
         assert_eq!(result, 0);
     }
 
-    /// Three times the notice, the first within the time that is promised.
+    /// Expects the notice three times, the first within the promised time.
     fn expect_notices(&self, since: Instant, way: &str) {
         for repetition in 0..3 {
             let text = self
@@ -164,7 +164,7 @@ fn name_of(pid: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
-/// Waits until there are as many watchers; which.
+/// Waits until there are this many watchers. Returns them.
 fn until(owner: &Owner, count: usize) -> Vec<u32> {
     let begin = Instant::now();
     loop {
@@ -177,7 +177,7 @@ fn until(owner: &Owner, count: usize) -> Vec<u32> {
     }
 }
 
-/// Not a test: what the watched process runs.
+/// Not a test: the code of the watched process.
 #[test]
 #[ignore = "started by other tests as a process of its own"]
 fn owner() {
@@ -193,7 +193,7 @@ fn owner() {
             "_exit" => unsafe { libc::_exit(3) },
             "segfault" => segfault(),
             "exec" => panic!("{}", Command::new("sleep").arg("10").exec()),
-            // The child of the fork lives on for ten seconds; only the parent ends.
+            // The forked child runs for ten more seconds; only the parent ends.
             "daemonize" => {
                 fork(|| {});
                 exit(0)
@@ -225,8 +225,8 @@ fn owner() {
     }
 }
 
-/// Lets signals end this process. `nohup` and a shell's background jobs ignore some, and children inherit
-/// that.
+/// Lets signals end this process. `nohup` and the background jobs of a shell ignore some signals,
+/// and children inherit that.
 fn heed_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: the default action is no function of this program.
@@ -238,7 +238,7 @@ fn say(text: &str) {
     println!("> {text}");
 }
 
-/// What the process has that makes it be announced.
+/// What the process keeps so that its notices are sent.
 struct Owned {
     notice: Notice,
     _source: Source,
@@ -268,7 +268,7 @@ impl Owned {
     }
 }
 
-/// What `wait` says when there is no child.
+/// The error of `wait` without a child.
 fn wait_for_any() -> i32 {
     // SAFETY: a null pointer for the status is allowed.
     let result = unsafe { libc::wait(std::ptr::null_mut()) };
@@ -338,7 +338,7 @@ fn the_watcher_holds_nothing_of_its_owner() {
     let [watcher] = until(&owner, 1)[..] else {
         unreachable!()
     };
-    // Control, table, process descriptor and socket. The socket may still be on its way.
+    // Control, table, process descriptor and socket. The socket may not have arrived yet.
     let begin = Instant::now();
     let folder = format!("/proc/{watcher}/fd");
     while fs::read_dir(&folder).unwrap().count() != 4 {
@@ -437,6 +437,6 @@ fn a_watcher_starts_quickly() {
         .collect();
     times.sort();
     println!("started within {:?}, at most {:?}", times[10], times[19]);
-    // A busy machine delays some of them; a start that is slow by itself delays all.
+    // A busy machine delays some starts; a start that is slow by itself delays all.
     assert!(times[0] < Duration::from_millis(100));
 }

@@ -1,11 +1,11 @@
-//! What the watcher and its owner agree on: the table of datagrams and the commands.
+//! The interface between the watcher and its owner: the table of datagrams and the commands.
 
-/// A datagram that is ready to be sent, as it lies in the table.
+/// A datagram that is ready to be sent, as it is stored in the table.
 ///
-/// The size divides a page, so a slot never crosses one and is written whole.
+/// The size divides a page, so a slot never crosses a page boundary and is written whole.
 #[repr(C)]
 pub(crate) struct Slot {
-    /// How long the payload is; 0 marks a slot that holds nothing.
+    /// The length of the payload in bytes; 0 marks an empty slot.
     pub(crate) payload_length: u32,
     /// The [place](Command) of the socket to send from.
     pub(crate) socket: u32,
@@ -25,13 +25,13 @@ pub(crate) const PAYLOAD_LENGTH: usize = 384;
 
 const _: () = assert!(size_of::<Slot>() == SLOT_LENGTH);
 
-/// A command: the place of a descriptor. The descriptor comes along; without one, the place becomes
-/// empty.
+/// A command: the place of a descriptor, which is sent with it. A command without a descriptor
+/// empties the place.
 pub(crate) type Command = u32;
 
 /// The table of [slots](Slot).
 pub(crate) const TABLE: Command = 0;
 /// The process descriptor of the owner.
 pub(crate) const OWNER: Command = 1;
-/// How many places there are. A process that uses more addresses announces its end at these only.
+/// The number of places. A process with more addresses sends exit notices from these only.
 pub(crate) const PLACES: usize = 2048;

@@ -1,12 +1,12 @@
-//! Sends what a process would have said, once that process is gone.
+//! Sends the exit notices of a process after that process has ended.
 //!
-//! A program of its own: the build script compiles it, the library embeds it and starts it from memory
-//! (`net::sys::watcher`). It has no C library, no arguments, no files and no memory but a few pages, and
-//! it stays out of everything: its session is its own, its signals are blocked, and of its owner's
-//! descriptors it keeps only those that it is sent.
+//! This is a separate program: the build script compiles it, and the library embeds it and starts
+//! it from memory (`net::sys::watcher`). It has no C library, no arguments, no files and only a few
+//! pages of memory. It does not affect other processes: it has its own session, its signals are
+//! blocked, and of its owner's descriptors it keeps only those that are sent to it.
 #![no_std]
 #![no_main]
-// There is nobody else to provide `memcpy`, so it must not be written with itself.
+// No library provides `memcpy` here, so the compiler must not turn its loop into a call of itself.
 #![no_builtins]
 
 mod layout;
@@ -20,16 +20,17 @@ use layout::{
 };
 use syscall::{CLOSE, CLOSE_RANGE, EXIT_GROUP, PPOLL, PRCTL, PREAD, RECVMSG, SENDMSG, syscall};
 
-/// The descriptor that the owner writes commands to. Its other end is closed when the owner is gone.
+/// The descriptor that receives the owner's commands. Its other end is closed when the owner ends.
 const CONTROL: i32 = 0;
 
-/// Which descriptor is at no place.
+/// The descriptor of an empty place.
 const NONE: i32 = -1;
 
-/// How long to wait before everything is sent again, in milliseconds: datagrams get lost.
+/// How long to wait before each repetition, in milliseconds. All datagrams are sent again, because
+/// datagrams get lost.
 const REPEAT_AFTER: [i64; 2] = [50, 150];
 
-/// As many descriptors a system without `close_range` is searched for.
+/// How many descriptors are closed one by one on a system without `close_range`.
 const SEARCHED: usize = 1 << 16;
 
 #[cfg(target_arch = "x86_64")]
@@ -82,7 +83,7 @@ extern "C" fn run() -> ! {
     exit()
 }
 
-/// Closes every descriptor but one.
+/// Closes every descriptor except the control socket.
 fn keep_only_control() {
     let first = CONTROL as usize + 1;
     // SAFETY: takes no pointers.
@@ -94,19 +95,19 @@ fn keep_only_control() {
     }
 }
 
-/// Waits for one thing to happen; whether that is the end of the owner.
+/// Waits for one event. Returns whether it is the end of the owner.
 fn is_owner_gone(places: &mut [i32; PLACES]) -> bool {
     let mut set = [Poll::input(CONTROL), Poll::input(places[OWNER as usize])];
     wait(&mut set, None);
     let [control, owner] = set;
-    // What was sent last counts as well: it is looked at before the end.
+    // The owner's last commands count, so they are read before its end is handled.
     if control.ready & POLLIN != 0 {
         return !obey(places);
     }
     control.ready != 0 || owner.ready != 0
 }
 
-/// Takes a command; false if there will be no more.
+/// Executes a command. Returns false if there are no more.
 fn obey(places: &mut [i32; PLACES]) -> bool {
     let mut command: Command = 0;
     let mut descriptor = DescriptorMessage {
@@ -156,7 +157,7 @@ fn obey(places: &mut [i32; PLACES]) -> bool {
     true
 }
 
-/// Sends every datagram of the table; how many there are.
+/// Sends every datagram of the table. Returns how many there are.
 fn send_all(places: &[i32; PLACES]) -> usize {
     let mut count = 0;
     let mut offset = 0;
@@ -213,8 +214,8 @@ fn send(slot: &Slot, places: &[i32; PLACES]) {
         0,
         0,
     ];
-    // SAFETY: the header points to the live slot and piece, with lengths inside of them. They are only
-    // read. What can't be sent now is sent again later.
+    // SAFETY: the header points to the live slot and piece, with lengths inside of them. They are
+    // only read. A datagram that can't be sent now is sent again later.
     unsafe { syscall(SENDMSG, arguments) };
 }
 
@@ -225,7 +226,7 @@ fn close(descriptor: i32) {
     }
 }
 
-/// Waits until a descriptor is ready or the time, in milliseconds, is over.
+/// Waits until a descriptor is ready or the timeout, in milliseconds, ends.
 fn wait(set: &mut [Poll], timeout: Option<i64>) {
     let time = timeout.map(|milliseconds| [0, milliseconds * 1_000_000]);
     let pointer = match &time {
