@@ -1,15 +1,15 @@
 //! Captures: every packet that was sent and received, in a file that Wireshark reads.
 //!
-//! A packet sniffer needs privileges, sees nothing of what never leaves the machine by a network
-//! card, and knows nothing about verbs. This one sits in the process itself: it has every packet,
-//! and a comment can say which work request it belongs to.
+//! A packet sniffer needs privileges, does not see packets that never leave the machine through a
+//! network card, and knows nothing about verbs. A capture is made in the process itself: it has
+//! every packet, and a comment can say which work request a packet belongs to.
 //!
 //! The format is pcapng, with nanoseconds and the direction of every packet. There is no Ethernet
 //! header, because a socket doesn't know one: packets start with IP (`LINKTYPE_RAW`), which
-//! Wireshark dissects just as well, and no address is made up. What IP and UDP say is what was on
-//! the wire as far as a socket can know it; in particular the identification of IPv4 is the true one,
-//! so that the ICRC at the end of a packet can be verified against the headers before it. The flow
-//! label of IPv6, which the kernel chooses and the ICRC doesn't cover, is shown as 0.
+//! Wireshark dissects just as well, and no address is invented. The IP and UDP headers are those on
+//! the wire, as far as a socket can know them; in particular the identification of IPv4 is the true
+//! one, so that the ICRC at the end of a packet can be verified against the headers before it. The
+//! flow label of IPv6, which the kernel chooses and the ICRC doesn't cover, is shown as 0.
 
 mod file;
 
@@ -34,26 +34,26 @@ use crate::{Direction, fork};
 /// One packet as it was sent or received.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// When it happened.
+    /// When it was sent or received.
     pub time: SystemTime,
-    /// Whether we sent it or received it.
+    /// Whether it was sent or received.
     pub direction: Direction,
-    /// From whom to whom.
+    /// Its addresses and UDP ports.
     pub flow: &'a Flow,
-    /// What the IPv4 header says about fragments: how the packet was sealed, or what
+    /// The fragmentation fields of the IPv4 header: those that the packet was sealed for, or that
     /// [`wire::IcrcChecker`] recovered. [`Fragmentation::NONE`] over IPv6.
     pub fragmentation: Fragmentation,
     /// Type of service in IPv4, traffic class in IPv6.
     pub traffic_class: u8,
     /// Time to live in IPv4, hop limit in IPv6.
     pub hop_limit: u8,
-    /// What UDP carries: the packet with its ICRC.
+    /// The UDP payload: the packet with its ICRC.
     pub payload: &'a [u8],
-    /// What to say about it, such as the verb and the work request it belongs to.
+    /// A comment, such as the verb and the work request it belongs to.
     pub comment: Option<&'a str>,
 }
 
-/// Why there is no capture, or no more of it.
+/// Why a capture can't start, or ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The file cannot be created.
@@ -61,36 +61,37 @@ pub enum CaptureError {
     Create {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
-    /// The file cannot be written any more. It is readable up to there.
+    /// The file cannot be written any more. It is readable up to this point.
     #[error("the capture in {} ends early: {error}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
 }
 
-/// A capture file being written. It can be shared between threads.
+/// A capture file that is being written. It can be shared between threads.
 ///
-/// What is recorded reaches the file with [`flush`](Self::flush), best called once per batch, and
-/// when the capture is dropped. Whatever ends the process, what was flushed before is readable.
+/// Packets reach the file with [`flush`](Self::flush), best called once per batch, and when the
+/// capture is dropped. If the process ends in any way, packets that were flushed before are
+/// readable.
 #[derive(Debug)]
 pub struct Capture {
     path: PathBuf,
     tape: Mutex<Tape>,
-    /// A copy that a fork made leaves the file to its owner.
+    /// The fork generation. The copy in a forked child leaves the file to the parent.
     generation: u32,
 }
 
 struct Tape {
     file: File,
-    /// Blocks that are not in the file yet, always whole ones.
+    /// Blocks that are not in the file yet. They are always complete.
     blocks: PcapNgWriter<Vec<u8>>,
-    /// The packet being recorded; kept for its memory.
+    /// The packet that is being recorded. Kept to reuse its memory.
     packet: Vec<u8>,
     state: State,
 }
@@ -98,20 +99,21 @@ struct Tape {
 enum State {
     Running,
     Failed(io::Error),
-    /// Failed, and the error has been asked for.
+    /// Failed, and the error was taken.
     Ended,
 }
 
 impl Capture {
-    /// More than a batch, so that who never flushes doesn't fill the memory.
+    /// The buffer size in bytes at which blocks are written without a flush: more than a batch, so
+    /// that a program that never flushes doesn't fill the memory.
     const LONGEST_BUFFER: usize = 256 * 1024;
 
-    /// Starts a capture in the file of this name, replacing what is there; behind it, if this process
-    /// or another one of the same `roci run` has written it.
+    /// Starts a capture in the file of this name. It replaces the content, but appends if this
+    /// process or another one of the same `roci run` has written it.
     ///
-    /// Several processes can be given the same name. `%p` in it stands for the process id. If
-    /// another process is writing to the file at the moment, this one takes a name with its own id
-    /// instead: `trace-4711.pcapng` instead of `trace.pcapng`. [`path`](Self::path) tells.
+    /// Several processes can use the same name. `%p` in it stands for the process id. If another
+    /// process is writing to the file, this one adds its own id to the name: `trace-4711.pcapng`
+    /// instead of `trace.pcapng`. [`path`](Self::path) returns the actual name.
     pub fn create(name: impl AsRef<Path>) -> Result<Self, CaptureError> {
         let (path, file) = file::open(name.as_ref())?;
         let blocks = beginning().map_err(|error| CaptureError::Create {
@@ -132,13 +134,13 @@ impl Capture {
         Ok(capture)
     }
 
-    /// The file it is written to.
+    /// The file of the capture.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds one packet. This never fails: the packet goes its way whether or not it can be
-    /// recorded, and [`take_error`](Self::take_error) tells.
+    /// Adds one packet. This never fails: the packet is sent or received even if it cannot be
+    /// recorded, and [`take_error`](Self::take_error) returns the error.
     ///
     /// # Panics
     /// If the addresses of the flow are of two families.
@@ -150,12 +152,12 @@ impl Capture {
         }
     }
 
-    /// Brings everything recorded so far into the file.
+    /// Writes everything recorded so far to the file.
     pub fn flush(&self) {
         self.tape().flush();
     }
 
-    /// What ended the capture early; told once.
+    /// The error that ended the capture early. It is returned once.
     pub fn take_error(&self) -> Option<CaptureError> {
         self.tape().take_error().map(|error| CaptureError::Write {
             path: self.path.clone(),
@@ -163,7 +165,7 @@ impl Capture {
         })
     }
 
-    /// Every block is whole between two calls, also if a thread panicked in between.
+    /// Every block is complete between two calls, even if a thread panicked in between.
     fn tape(&self) -> MutexGuard<'_, Tape> {
         self.tape.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -173,7 +175,7 @@ impl Drop for Capture {
     fn drop(&mut self) {
         if self.generation == fork::generation() {
             self.flush();
-            // Closing it is not enough: a child that was just started may hold the file a moment
+            // Closing the file is not enough: a child that was just started may hold it a moment
             // longer. If there was no lock, there is none to release.
             let _ = self.tape().file.unlock();
         }
@@ -258,7 +260,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The length of an option has sixteen bits.
+/// Clips a text to the length that fits into an option, which has sixteen bits for it.
 fn clipped(text: &str) -> &str {
     let mut end = text.len().min(usize::from(u16::MAX));
     while !text.is_char_boundary(end) {
@@ -267,7 +269,7 @@ fn clipped(text: &str) -> &str {
     &text[..end]
 }
 
-/// What every capture begins with: who wrote it, and where the packets come from.
+/// The beginning of every capture: which program wrote it, and where the packets come from.
 fn beginning() -> io::Result<PcapNgWriter<Vec<u8>>> {
     let run = file::run_mark().map(|mark| SectionHeaderOption::Comment(mark.into()));
     let known = [
@@ -304,7 +306,7 @@ fn operating_system() -> String {
     format!("Linux {}", release.trim()).trim_end().to_owned()
 }
 
-/// Names the process, because several of them leave several files.
+/// Names the process, because several processes write several files.
 fn application() -> String {
     let program = std::env::current_exe().unwrap_or_default();
     let program = program.file_name().unwrap_or_default().to_string_lossy();
@@ -354,7 +356,8 @@ mod tests {
         let name = name("over");
         drop(Capture::create(&name).unwrap());
         let begun = std::fs::read(&name).unwrap();
-        // The same file, as the number of a removed one may be another program's file later.
+        // The same file, because the inode number of a removed one may belong to another program's
+        // file later.
         std::fs::write(&name, [1; 9999]).unwrap();
         drop(Capture::create(&name).unwrap());
         assert_eq!(std::fs::read(&name).unwrap(), begun);
@@ -372,7 +375,7 @@ mod tests {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
         let child = process::fork(|| {
             drop(capture.take());
-            // A child that can't tell is one that says nothing.
+            // If this fails, the parent reads nothing, and the test fails.
             let _ = theirs.write_all(&[1]);
         });
         drop(theirs);

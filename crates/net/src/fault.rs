@@ -1,43 +1,44 @@
-//! Faults on purpose: packets that get lost, doubled, damaged, late or out of order.
+//! Fault injection: packets that are lost, duplicated, corrupted, delayed or reordered on purpose.
 //!
-//! What is to go wrong is said in one line, which is the value of `ROCI_FAULT`:
+//! The faults are described in one line, which is the value of `ROCI_FAULT`:
 //!
 //! ```text
 //! loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=1ms,seed=7
 //! drop:opcode=RC_SEND_ONLY,nth=3; drop:qp=0x11,psn=5,times=1; rx:delay:opcode=ACK,by=5ms
 //! ```
 //!
-//! Clauses are separated by `;`. Each is either a list of chances or one rule, and either may
-//! begin with `tx:` (packets we send, the default) or `rx:` (packets we receive).
+//! Clauses are separated by `;`. Each is either a list of probabilities or one rule, and either may
+//! begin with `tx:` (sent packets, the default) or `rx:` (received packets).
 //!
-//! A **list of chances** holds, separated by `,`:
+//! A **list of probabilities** has these entries, separated by `,`:
 //!
 //! | entry | meaning | the same as a rule |
 //! |---|---|---|
 //! | `loss=1%` | the packet is lost | `drop:rate=1%` |
-//! | `dup=1%` | it comes twice | `dup:rate=1%` |
-//! | `corrupt=0.1%` | one of its bits is wrong | `corrupt:rate=0.1%` |
+//! | `dup=1%` | it is duplicated | `dup:rate=1%` |
+//! | `corrupt=0.1%` | one of its bits is flipped | `corrupt:rate=0.1%` |
 //! | `reorder=1%` | it is held back for 200 µs, so that later ones overtake it | `reorder:rate=1%` |
-//! | `delay=1ms` | it is late, and so is every other one | `delay:by=1ms` |
-//! | `seed=7` | other chances than with seed 0; given once, for all clauses | |
+//! | `delay=1ms` | every packet is delayed by this time | `delay:by=1ms` |
+//! | `seed=7` | other random decisions than with seed 0; given once, for all clauses | |
 //!
 //! A **rule** is an action (`drop`, `dup`, `corrupt`, `reorder`, `delay`), a colon, and conditions
 //! separated by `,`:
 //!
 //! | condition | meaning |
 //! |---|---|
-//! | `opcode=RC_SEND_ONLY` | only this opcode; without the service (`SEND_ONLY`) of every service, and a part of a name (`RC_WRITE`) for every opcode that begins with it |
+//! | `opcode=RC_SEND_ONLY` | only this opcode; without the service (`SEND_ONLY`), that of every service; a part of a name (`RC_WRITE`), every opcode that begins with it |
 //! | `qp=0x11` | only packets for this queue pair |
 //! | `psn=5` | only packets with this sequence number |
 //! | `nth=3` | from the third packet on that meets the conditions above; without `times` just that one |
 //! | `every=20` | every twentieth such packet |
-//! | `rate=5%` | each such packet with this chance |
-//! | `times=2` | not more often than this |
+//! | `rate=5%` | each such packet with this probability |
+//! | `times=2` | at most this many packets |
 //! | `by=5ms` | how long to hold it back; for `delay` and `reorder` |
 //!
-//! Several rules can strike one packet: it is then, say, damaged and late; a lost one is just lost.
-//! The same line does the same to the same packets, always: there is no chance but the seed's.
-//! Every rule draws from a generator of its own, so that one more rule changes nothing for the others.
+//! Several rules can affect one packet: it is then, for example, corrupted and delayed. A packet
+//! that is dropped is only dropped. The same line always does the same to the same packets: all
+//! random decisions depend on the seed. Every rule has its own random stream, so one more rule
+//! changes nothing for the others.
 
 mod delay;
 mod error;
@@ -63,20 +64,20 @@ use random::Random;
 /// The environment variable that says which faults to inject.
 pub const FAULT_VARIABLE: &str = "ROCI_FAULT";
 
-/// What is to happen to a packet.
+/// The injector's decision about a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub struct Verdict {
-    /// How many of it arrive: 0 if it is lost, 2 if it is doubled.
+    /// How many copies arrive: 0 if it is lost, 2 if it is duplicated.
     pub copies: u8,
-    /// What it reads like, if it is damaged.
+    /// The corrupted bytes, if it is corrupted.
     pub damaged: Option<Vec<u8>>,
-    /// Until when to hold it back, all copies of it.
+    /// Until when to hold back all its copies.
     pub hold_until: Option<Instant>,
 }
 
 impl Verdict {
-    /// The packet goes its way as if nothing were here.
+    /// The packet is not affected.
     pub const PASS: Verdict = Verdict {
         copies: 1,
         damaged: None,
@@ -90,24 +91,24 @@ impl Verdict {
         hold_until: None,
     };
 
-    /// The bytes to carry on with.
+    /// The bytes to send or deliver.
     pub fn bytes<'a>(&'a self, packet: &'a [u8]) -> &'a [u8] {
         self.damaged.as_deref().unwrap_or(packet)
     }
 }
 
-/// How many packets were seen and what was done to them.
+/// How many packets were seen, and how many were affected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts {
-    /// Packets that passed by.
+    /// All packets.
     pub packets: u64,
-    /// How many of them were lost.
+    /// How many of them were dropped.
     pub dropped: u64,
-    /// How many of them were doubled.
+    /// How many of them were duplicated.
     pub duplicated: u64,
-    /// How many of them were damaged.
+    /// How many of them were corrupted.
     pub corrupted: u64,
-    /// How many of them were held back, whether to be late or to be overtaken.
+    /// How many of them were delayed or reordered.
     pub delayed: u64,
 }
 
@@ -133,18 +134,18 @@ impl fmt::Display for FaultCounts {
     }
 }
 
-/// The fault injector: asked about every packet, one by one.
+/// The fault injector. It decides about each packet.
 #[derive(Debug)]
 pub struct Faults {
     spec: FaultSpec,
     progress: Vec<Progress>,
     counts: FaultCounts,
-    /// Where to put the wrong bit.
+    /// Chooses the bit to flip.
     place: Random,
     checker: IcrcChecker,
 }
 
-/// How far a rule has come.
+/// The state of a rule.
 #[derive(Debug)]
 struct Progress {
     matched: u64,
@@ -153,7 +154,7 @@ struct Progress {
 }
 
 impl Faults {
-    /// Reads what is to go wrong; the language is described [above](self).
+    /// Parses a fault specification, which is described [above](self).
     pub fn parse(text: &str) -> Result<Self, FaultError> {
         text.parse().map(Self::new)
     }
@@ -175,18 +176,17 @@ impl Faults {
         }
     }
 
-    /// What it was told to do.
+    /// The fault specification.
     pub fn spec(&self) -> &FaultSpec {
         &self.spec
     }
 
-    /// What it has done so far.
+    /// What was done so far.
     pub fn counts(&self) -> FaultCounts {
         self.counts
     }
 
-    /// Every rule with the number of times that it fired: who wrote a rule that never fires
-    /// wants to know.
+    /// Every rule with the number of times that it fired, to find rules that never fire.
     pub fn fired(&self) -> impl Iterator<Item = (&Rule, u64)> {
         let fired = self.progress.iter().map(|progress| progress.fired);
         self.spec.rules().iter().zip(fired)
@@ -207,8 +207,8 @@ impl Faults {
         }
     }
 
-    /// Asks every rule, also behind one that already dropped the packet: how one rule counts
-    /// and draws must not depend on another.
+    /// Applies every rule, even after one that dropped the packet: the counts and random numbers of
+    /// a rule must not depend on another.
     fn strike(&mut self, direction: Direction, packet: &[u8]) -> Struck {
         let base = Bth::ref_from_prefix(packet).ok().map(|(base, _)| base);
         let mut struck = Struck::default();
@@ -238,7 +238,7 @@ impl Faults {
         self.counts.delayed += u64::from(struck.held.is_some());
     }
 
-    /// Turns over one bit that the receiver's check of the ICRC will notice.
+    /// Flips one bit that the receiver's ICRC check detects.
     fn damage(&mut self, packet: &[u8]) -> Vec<u8> {
         let mut damaged = packet.to_vec();
         if packet.is_empty() {
@@ -253,10 +253,10 @@ impl Faults {
         }
     }
 
-    /// Whether a wrong bit at this place makes the ICRC wrong, for a socket that doesn't see the
-    /// identification of IPv4. On a real network the checksum of UDP catches the few that slip
-    /// through there; what we damage gets a right one. A CRC is linear, so any packet of this
-    /// length over any flow tells.
+    /// Whether a flipped bit at this position makes the ICRC wrong, for a socket that doesn't see
+    /// the IPv4 identification. On a real network the UDP checksum catches the few bits that the
+    /// ICRC check misses there, but a packet that is corrupted here gets a correct checksum. A CRC
+    /// is linear, so any packet of this length over any flow shows it.
     fn is_noticed(&mut self, length: usize, bit: usize) -> bool {
         let Some(covered) = length.checked_sub(ICRC_LENGTH) else {
             return true;
@@ -278,7 +278,7 @@ const PROBE_FLOW: Flow = Flow {
     destination_port: ROCE_PORT,
 };
 
-/// What the rules together want to do to one packet.
+/// The combined faults for one packet.
 #[derive(Default)]
 struct Struck {
     dropped: bool,

@@ -1,4 +1,4 @@
-//! A file of one's own, even if many processes are given the same name.
+//! Gives each process its own capture file, even if many use the same name.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,20 +11,20 @@ use std::sync::{Mutex, PoisonError};
 
 use super::CaptureError;
 
-/// One process can have as many captures under one name.
+/// The maximum number of captures that one process can have under one name.
 pub(super) const ATTEMPTS: u32 = 100;
 
-/// Where the mark of a run stands in a file.
+/// How many bytes of a file are searched for the mark of a run.
 const LONGEST_HEADER: usize = 1024;
 
-/// What a file in the format pcapng begins with, in either byte order.
+/// The first bytes of a pcapng file, in either byte order.
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// Opens the first of the possible files that nobody is writing to, and empties it unless this run
-/// has written it.
+/// Opens the first candidate file that no process is writing to, and empties it unless this run has
+/// written it.
 ///
-/// A lock tells. The kernel releases it when its owner ends, however it ends, so that there is
-/// nothing to clean up.
+/// A lock shows whether a process is writing. The kernel releases it when its owner ends in any
+/// way, so there is nothing to clean up.
 pub(super) fn open(name: &Path) -> Result<(PathBuf, File), CaptureError> {
     let process = std::process::id();
     let name = expanded(name, process);
@@ -42,10 +42,10 @@ pub(super) fn open(name: &Path) -> Result<(PathBuf, File), CaptureError> {
     }
 }
 
-/// The file, or none if somebody else is writing to it.
+/// Opens the file; `None` if another process is writing to it.
 fn open_alone(path: &Path, attempt: u32) -> std::io::Result<Option<File>> {
     let mut options = OpenOptions::new();
-    // Emptied only behind the lock: it may be somebody's capture.
+    // The file is emptied only under the lock, because it may be the capture of another process.
     let mut file = options
         .write(true)
         .create(true)
@@ -54,7 +54,7 @@ fn open_alone(path: &Path, attempt: u32) -> std::io::Result<Option<File>> {
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) if attempt < ATTEMPTS => return Ok(None),
-        // A file system without locks: a name with the process id is unique enough.
+        // The file system has no locks: a name with the process id is unique enough.
         Err(TryLockError::Error(_)) if attempt == 0 => return Ok(None),
         Err(TryLockError::Error(_)) => {}
         Err(TryLockError::WouldBlock) => return Err(std::io::ErrorKind::WouldBlock.into()),
@@ -71,8 +71,9 @@ fn open_alone(path: &Path, attempt: u32) -> std::io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Whether this process has written the file before: a device that is opened again goes on in it. A file
-/// system gives the number of a removed file to another one, so the beginning must be a capture's.
+/// Whether this process has written the file before: a device that is opened again appends to it. A
+/// file system reuses the inode number of a removed file, so the file must also begin like a
+/// capture.
 fn was_written_here(found: &Metadata, path: &Path) -> bool {
     static WRITTEN: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
     let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +91,7 @@ fn was_written_by_run(path: &Path) -> bool {
     parts.any(|part| part == mark.as_bytes())
 }
 
-/// The first bytes of a file; none if it cannot be read.
+/// The first bytes of a file; empty if it cannot be read.
 fn beginning_of(path: &Path) -> Vec<u8> {
     let mut beginning = vec![0; LONGEST_HEADER];
     let read = File::open(path).and_then(|file| file.read_at(&mut beginning, 0));
@@ -98,7 +99,7 @@ fn beginning_of(path: &Path) -> Vec<u8> {
     beginning
 }
 
-/// What a capture says about the run that it belongs to.
+/// The mark in a capture that names its run.
 pub(super) fn run_mark() -> Option<String> {
     let run = std::env::var("ROCI_RUN").ok()?;
     Some(format!("roci run {run};")).filter(|_| !run.is_empty())

@@ -1,13 +1,13 @@
-//! Where packets wait that are to be late.
+//! A queue of delayed packets.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// A queue of things with the time at which each is due.
+/// A queue of items with the time at which each is due.
 ///
-/// What is due at the same time comes out in the order in which it went in, so that a delay that
-/// is the same for all changes no order.
+/// Items that are due at the same time leave in the order in which they were added, so that a
+/// constant delay does not reorder packets.
 #[derive(Debug)]
 pub struct DelayLine<T> {
     held: BinaryHeap<Reverse<Held<T>>>,
@@ -22,7 +22,7 @@ struct Held<T> {
 }
 
 impl<T> DelayLine<T> {
-    /// An empty line.
+    /// An empty queue.
     pub fn new() -> Self {
         Self::default()
     }
@@ -34,13 +34,13 @@ impl<T> DelayLine<T> {
         self.held.push(Reverse(Held { due, arrival, item }));
     }
 
-    /// When to ask again with [`poll_due`](Self::poll_due); none if nothing is held back.
+    /// When to call [`poll_due`](Self::poll_due) again; `None` if nothing is held back.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.held.peek().map(|Reverse(held)| held.due)
     }
 
-    /// The next thing that is due at `now`. Ask until there is none.
+    /// The next item that is due at `now`. Call it until it returns `None`.
     #[must_use]
     pub fn poll_due(&mut self, now: Instant) -> Option<T> {
         if self.next_due()? > now {
@@ -49,7 +49,7 @@ impl<T> DelayLine<T> {
         self.held.pop().map(|Reverse(held)| held.item)
     }
 
-    /// How many things are held back.
+    /// How many items are held back.
     pub fn len(&self) -> usize {
         self.held.len()
     }

@@ -1,40 +1,40 @@
-//! What can be wrong with a description of faults.
+//! Errors in a description of faults.
 
 use super::opcodes;
 
-/// A description of faults that makes no sense, and where it stops doing so.
+/// An error in a description of faults, and its position.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("fault description, column {column}: {problem}")]
 pub struct FaultError {
-    /// The character, counted from 1, at which it goes wrong.
+    /// The column of the error, counted from 1.
     pub column: usize,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what is expected.
     pub problem: FaultProblem,
 }
 
 /// What is wrong with a description of faults.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FaultProblem {
-    /// A name that nothing has.
+    /// An unknown name.
     #[error("`{found}` is not known here; there is {known}")]
     UnknownName {
-        /// What stands there.
+        /// The name that was found.
         found: String,
-        /// What could stand there.
+        /// The names that are known here.
         known: &'static str,
     },
     /// An opcode that does not exist.
     #[error("`{found}` is not an opcode; {}", suggestion(found))]
     UnknownOpcode {
-        /// What stands there.
+        /// The name that was found.
         found: String,
     },
-    /// A name with nothing behind it.
+    /// A name without a value.
     #[error("`{name}` needs a value, such as `{name}={example}`")]
     MissingValue {
         /// The name.
         name: String,
-        /// A value that would do.
+        /// An example of a value.
         example: &'static str,
     },
     /// A value of another kind, or out of range.
@@ -44,37 +44,37 @@ pub enum FaultProblem {
         name: &'static str,
         /// The value.
         found: String,
-        /// What would do.
+        /// The expected value.
         expected: &'static str,
     },
-    /// The same thing said twice.
+    /// A name that is given twice.
     #[error("`{name}` is given twice; keep one of them")]
     Twice {
-        /// What is said twice.
+        /// The name.
         name: &'static str,
     },
-    /// More than one way to choose among the packets.
+    /// More than one way to select packets.
     #[error("`nth`, `every` and `rate` exclude each other; keep one of them")]
     Exclusive,
-    /// A rule inside a list of chances.
+    /// A rule inside a list of probabilities.
     #[error("a rule needs a clause of its own: write `;` instead of `,` before `{action}:`")]
     RuleInList {
-        /// What the rule does.
+        /// The action of the rule.
         action: String,
     },
-    /// A rule that does not say when to strike.
+    /// A rule without a condition.
     #[error("`{action}` needs a condition, such as `{action}:times=1` for the first packet")]
     NoCondition {
-        /// What the rule does.
+        /// The action of the rule.
         action: &'static str,
     },
-    /// A delay that does not say how long.
+    /// A delay without a duration.
     #[error("`delay` must know for how long: add `by=5ms`")]
     NoDuration,
-    /// A duration for what takes no time.
+    /// A duration for an action that has none.
     #[error("`by` is how long `delay` and `reorder` hold a packet back; remove it from `{action}`")]
     NeedlessDuration {
-        /// What the rule does.
+        /// The action of the rule.
         action: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! Opcodes by name, the way people write them.
+//! Finds opcodes by the names that people write.
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ pub struct OpcodePattern {
 }
 
 impl OpcodePattern {
-    /// The opcodes behind a name: those that are called exactly so, with or without their service
-    /// in front; if there are none, those whose name begins with it. None if there are none either.
+    /// The opcodes for a name: those with exactly this name, with or without their service in
+    /// front; if there are none, those whose name begins with it. `None` if there are none either.
     pub fn find(name: &str) -> Option<Self> {
         let name = canonical(name);
         let opcodes = if name.is_empty() {
@@ -24,7 +24,7 @@ impl OpcodePattern {
         (!opcodes.is_empty()).then_some(OpcodePattern { name, opcodes })
     }
 
-    /// The opcodes it stands for.
+    /// The opcodes that match.
     pub fn opcodes(&self) -> &[Opcode] {
         &self.opcodes
     }
@@ -40,7 +40,7 @@ impl fmt::Display for OpcodePattern {
     }
 }
 
-/// The name that comes closest to `wrong`, if one is close.
+/// The known name that is most similar to `wrong`, if one is similar enough.
 pub(super) fn nearest(wrong: &str) -> Option<String> {
     let wrong = canonical(wrong);
     let all = Opcode::ALL.iter().copied();
@@ -66,7 +66,8 @@ fn select(wanted: impl Fn(&str, &str) -> bool) -> Vec<Opcode> {
         .collect()
 }
 
-/// Capitals, and one word for what the specification, the kernel and Wireshark call differently.
+/// Converts to upper case, and maps the names of the specification, the kernel and Wireshark to
+/// one.
 fn canonical(name: &str) -> String {
     let name = name.to_ascii_uppercase().replace(['-', ' '], "_");
     let words = name.split('_').filter_map(|word| match word {
@@ -93,7 +94,7 @@ fn short_name(opcode: Opcode) -> String {
     }
 }
 
-/// How many letters must be added, removed or replaced to get from one text to the other.
+/// How many characters must be added, removed or replaced to change one text into the other.
 pub(super) fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.bytes().enumerate() {

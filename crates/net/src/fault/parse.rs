@@ -1,4 +1,4 @@
-//! From text to rules.
+//! Parses the text of a fault specification into rules.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub(super) fn spec(text: &str) -> Result<FaultSpec, FaultError> {
     Ok(spec)
 }
 
-/// A part of the text that knows where it stands.
+/// A part of the text, with its position.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
     whole: &'a str,
@@ -105,7 +105,7 @@ impl<'a> Piece<'a> {
         (Direction::Transmit, self)
     }
 
-    /// Splits a rule at the colon behind its action; none if this is a list of chances.
+    /// Splits a rule at the colon after its action; `None` if this is a list of probabilities.
     fn split_action(self) -> Option<(Self, Self)> {
         let mark = self.text().find([':', '=', ','])?;
         (self.text()[mark..].starts_with(':')).then(|| self.at(mark, 1))
@@ -251,7 +251,7 @@ fn condition(
     }
 }
 
-/// What only shows when all conditions are known.
+/// Checks that need all conditions of a rule.
 fn finish(
     mut rule: Rule,
     by: Option<Duration>,
@@ -303,7 +303,7 @@ fn once<T>(
     }
 }
 
-/// What stands behind a `=`.
+/// The value after a `=`.
 struct Value<'a> {
     name: &'static str,
     piece: Piece<'a>,
@@ -339,7 +339,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Decimal, or hexadecimal behind `0x`.
+    /// A decimal number, or a hexadecimal one after `0x`.
     fn number(&self, largest: u64) -> Result<u64, FaultError> {
         let text = self.piece.text();
         let number = match text.strip_prefix("0x") {
@@ -390,7 +390,7 @@ fn rate(text: &str) -> Option<Rate> {
     Rate::per_million((whole * 10_000 + decimals) as u32)
 }
 
-/// A day is more than anybody holds a packet back, and far from any overflow.
+/// The maximum duration: a day is longer than any useful delay, and far from any overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn duration(text: &str) -> Option<Duration> {

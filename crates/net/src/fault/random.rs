@@ -1,6 +1,6 @@
-//! A small generator of numbers: the same seed gives the same faults, on every machine.
+//! A small random number generator: the same seed gives the same faults on every machine.
 
-/// SplitMix64: one addition and three multiplications a number, and any seed is a good one.
+/// SplitMix64: one addition and three multiplications per number, and every seed is good.
 #[derive(Clone, Debug)]
 pub(super) struct Random {
     state: u64,
@@ -9,7 +9,7 @@ pub(super) struct Random {
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Random {
-    /// One of many streams that share a seed and nothing else.
+    /// One of many independent streams of the same seed.
     pub(super) fn new(seed: u64, stream: u64) -> Self {
         Random {
             state: mix(mix(seed.wrapping_add(GOLDEN_RATIO)) ^ stream),
@@ -21,7 +21,7 @@ impl Random {
         mix(self.state)
     }
 
-    /// A number below `limit`, each about as likely as the other.
+    /// A number below `limit`, with nearly equal probability.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }

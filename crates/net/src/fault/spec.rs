@@ -1,4 +1,4 @@
-//! What is to go wrong, understood: rules and the seed of their chances.
+//! A parsed fault specification: the rules and the seed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,22 +12,23 @@ use super::parse;
 use super::random::Random;
 use crate::Direction;
 
-/// Long enough that packets of the same burst overtake, far below any timeout.
+/// How long a reordered packet is held back: long enough for packets of the same burst to overtake
+/// it, and far below any timeout.
 pub(super) const REORDER_HOLD: Duration = Duration::from_micros(200);
 
-/// A list of rules and a seed. It prints as text that reads back as the same list.
+/// A list of rules and a seed. Its `Display` form parses back to the same list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FaultSpec {
     pub(super) rules: Vec<Rule>,
     pub(super) seed: u64,
 }
 
-/// Which packets meet which fate.
+/// Which packets get which fault.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Whether it is about packets we send or about packets we receive.
+    /// Whether it applies to sent or to received packets.
     pub direction: Direction,
-    /// What happens to a packet.
+    /// The fault.
     pub action: Action,
     /// Only packets with these opcodes.
     pub opcode: Option<OpcodePattern>,
@@ -35,46 +36,46 @@ pub struct Rule {
     pub qp: Option<Qpn>,
     /// Only packets with this sequence number.
     pub psn: Option<Psn>,
-    /// Which of those packets.
+    /// Which of these packets.
     pub when: When,
 }
 
-/// What happens to a packet.
+/// A fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// It is lost.
+    /// The packet is lost.
     Drop,
-    /// It comes twice.
+    /// The packet is duplicated.
     Duplicate,
-    /// One of its bits is wrong.
+    /// One bit of the packet is flipped.
     Corrupt,
-    /// It is late by this much.
+    /// The packet is delayed by this duration.
     Delay(Duration),
-    /// It is held back for so long that others overtake it.
+    /// The packet is held back for this duration, so that later ones overtake it.
     Reorder(Duration),
 }
 
-/// Which of the packets that a rule is about it strikes: all, unless something is said here.
+/// Which of its packets a rule affects: all, unless a field is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct When {
-    /// From this one on, counted from 1.
+    /// From this packet on, counted from 1.
     pub nth: Option<u64>,
-    /// Each whose number is a multiple of this.
+    /// Each packet whose number is a multiple of this.
     pub every: Option<u64>,
-    /// Each with this chance.
+    /// Each packet with this probability.
     pub rate: Option<Rate>,
-    /// Not more often than this.
+    /// At most this many packets.
     pub times: Option<u64>,
 }
 
 impl When {
-    /// How often it strikes at most. Who names one packet means one packet.
+    /// The maximum number of affected packets. `nth` alone means a single packet.
     pub(super) fn limit(&self) -> Option<u64> {
         self.times.or(self.nth.and(Some(1)))
     }
 }
 
-/// A chance, in steps of a ten thousandth of a percent.
+/// A probability, in steps of a ten thousandth of a percent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rate {
     per_million: u32,
@@ -84,7 +85,7 @@ impl Rate {
     const CERTAIN: u32 = 1_000_000;
     const PERCENT: u32 = Self::CERTAIN / 100;
 
-    /// None if it is more than a certainty.
+    /// `None` if it is above 1.
     pub fn per_million(value: u32) -> Option<Self> {
         (value <= Self::CERTAIN).then_some(Rate { per_million: value })
     }
@@ -100,12 +101,12 @@ impl FaultSpec {
         &self.rules
     }
 
-    /// What the chances depend on.
+    /// The seed of the random decisions.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Whether nothing is to go wrong.
+    /// Whether there are no faults.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
@@ -120,7 +121,7 @@ impl FromStr for FaultSpec {
 }
 
 impl Rule {
-    /// Whether a packet with this BTH is one that the rule is about.
+    /// Whether the rule applies to a packet with this BTH.
     pub(super) fn concerns(&self, direction: Direction, base: Option<&Bth>) -> bool {
         if self.direction != direction {
             return false;
@@ -138,7 +139,7 @@ impl Rule {
         self.opcode.is_some() || self.qp.is_some() || self.psn.is_some()
     }
 
-    /// The entry of a list of chances that says the same, if there is one.
+    /// The equivalent entry of a list of probabilities, if there is one.
     fn as_chance(&self) -> Option<String> {
         let any = When::default();
         let chance = When {
@@ -186,7 +187,7 @@ impl Rule {
 }
 
 impl fmt::Display for FaultSpec {
-    /// Neighbouring chances share a clause, everything else has its own.
+    /// Adjacent probabilities share a clause; every other rule has its own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut open_list = None;
         let mut separator = "";
@@ -213,7 +214,7 @@ impl fmt::Display for FaultSpec {
 }
 
 impl fmt::Display for Rule {
-    /// A clause by itself.
+    /// A single clause.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.direction == Direction::Receive {
             f.write_str("rx:")?;
@@ -226,7 +227,7 @@ impl fmt::Display for Rule {
 }
 
 impl fmt::Display for Action {
-    /// The name, without the time that it takes.
+    /// The name, without its duration.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Action::Drop => "drop",
