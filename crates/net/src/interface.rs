@@ -1,12 +1,12 @@
-//! Interfaces become devices, without any configuration.
+//! Maps network interfaces to devices, without any configuration.
 //!
-//! Every interface that is up and has an address is a device. It is called `roci_` and the name of
-//! the interface, its addresses are its GIDs, and its path MTU is the largest that fits. Loopback is
-//! listed only if packets can't leave the machine from any other one: a program that chooses by
-//! itself would take it and wait for peers that can't reach it. It can be [reached](reachable) all
-//! the same, by its name and its addresses.
+//! Every interface that is up and has an address is a device. Its name is `roci_` and the name of
+//! the interface, its addresses are its GIDs, and its path MTU is the largest that fits. Loopback
+//! is listed only if packets can't leave the machine from any other interface: a program that
+//! chooses by itself would take it and wait for peers that can't reach it. Loopback is still
+//! [`reachable`] by its name and its addresses.
 //!
-//! `ROCI_DEVICES` says otherwise: a list of the devices there are to be.
+//! `ROCI_DEVICES` replaces the automatic devices by a list:
 //!
 //! ```text
 //! eth0                            one device, roci_eth0
@@ -15,11 +15,11 @@
 //! a=127.0.0.4+::1                 one device with two addresses
 //! ```
 //!
-//! An entry is an interface, or addresses joined by `+`, with an optional device name and `=` before
-//! it. All of 127.0.0.0/8 is there on every machine, so that one machine can play many hosts.
+//! An entry is an interface, or addresses joined by `+`, with an optional device name and `=`
+//! before it. All of 127.0.0.0/8 exists on every machine, so one machine can simulate many hosts.
 //!
-//! Between the two stand [links](Links): named devices that a user has added once and for all. They
-//! come before the automatic ones and take their addresses from them.
+//! [`Links`] are named devices that a user has added permanently. They are listed before the
+//! automatic devices, which do not get their addresses.
 
 mod device;
 mod error;
@@ -44,7 +44,7 @@ pub use link::{Link, Links};
 pub use monitor::Monitor;
 pub use select::{select, select_reachable};
 
-/// The environment variable that says which devices there are.
+/// The environment variable that lists the devices.
 pub const DEVICES_VARIABLE: &str = "ROCI_DEVICES";
 
 /// A network interface as the kernel describes it.
@@ -52,19 +52,19 @@ pub const DEVICES_VARIABLE: &str = "ROCI_DEVICES";
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// Its number, which IPv6 calls the scope of a link-local address.
+    /// Its index, which is also the scope of its link-local IPv6 addresses.
     pub index: u32,
-    /// The longest IP packet that it carries.
+    /// The length in bytes of the longest IP packet that it carries.
     pub mtu: u32,
-    /// Whether somebody switched it on.
+    /// Whether it is administratively up.
     pub up: bool,
-    /// Whether something is at the other end of the cable.
+    /// Whether it has a carrier.
     pub carrier: bool,
-    /// Whether it leads back to this machine.
+    /// Whether it is the loopback interface.
     pub loopback: bool,
     /// Its Ethernet address, if it has one.
     pub mac: Option<[u8; 6]>,
-    /// Its addresses that can be used, in the kernel's order.
+    /// Its usable addresses, in the kernel's order.
     pub addresses: Vec<Address>,
 }
 
@@ -73,12 +73,12 @@ pub struct Interface {
 pub struct Address {
     /// The address.
     pub ip: IpAddr,
-    /// How many of its leading bits name the network.
+    /// The length of its network prefix in bits.
     pub prefix: u8,
 }
 
-/// The interfaces of this machine, in the kernel's order. Without IPv6 addresses where
-/// [no IPv6 socket can be opened](ipv6_is_forbidden).
+/// The interfaces of this machine, in the kernel's order. IPv6 addresses are left out if [no IPv6
+/// socket can be opened](ipv6_is_forbidden).
 pub fn interfaces() -> Result<Vec<Interface>, DeviceError> {
     let listed = netlink::interfaces().map_err(|error| DeviceError::Unknown { error });
     let mut interfaces = listed?;
@@ -91,7 +91,7 @@ pub fn interfaces() -> Result<Vec<Interface>, DeviceError> {
     Ok(interfaces)
 }
 
-/// Whether there are IPv6 addresses that can't be used.
+/// Whether IPv6 addresses are left out.
 pub(crate) fn drops_ipv6_addresses() -> bool {
     netlink::interfaces().is_ok_and(|interfaces| has_ipv6(&interfaces)) && ipv6_is_forbidden()
 }
@@ -101,27 +101,27 @@ fn has_ipv6(interfaces: &[Interface]) -> bool {
     addresses.any(|address| address.ip.is_ipv6())
 }
 
-/// Whether the system refuses IPv6 sockets, as a container's filter of system calls may.
+/// Whether the system refuses IPv6 sockets, as a container's system call filter may.
 pub fn ipv6_is_forbidden() -> bool {
     let socket = Socket::new(Domain::IPV6, Type::DGRAM.cloexec(), Some(Protocol::UDP));
     socket.is_err_and(|error| sys::is_forbidden(&error))
 }
 
-/// The devices of this machine: what `spec` lists, or else the user's links and every usable
-/// interface. The language of `spec` is described [above](self).
+/// The devices of this machine: those that `spec` lists, or the user's links and every usable
+/// interface. The syntax of `spec` is described [above](self).
 pub fn devices(spec: Option<&str>) -> Result<Vec<Device>, DeviceError> {
     select(&interfaces()?, &links_beside(spec)?, spec)
 }
 
-/// The devices that the environment asks for, and behind them loopback if it was left to us which
-/// those are and it was left out. Nothing chooses it, but its name and its addresses lead to it.
+/// The devices that the environment asks for. If it lists none and loopback was left out, loopback
+/// follows them: no program chooses it, but its name and its addresses can be used.
 pub fn reachable() -> Result<Vec<Device>, DeviceError> {
     let spec = listed_by_env();
     let spec = spec.as_deref();
     select_reachable(&interfaces()?, &links_beside(spec)?, spec)
 }
 
-/// The user's links, unless there is a list of devices.
+/// The user's links; none if there is a list of devices.
 fn links_beside(spec: Option<&str>) -> Result<Vec<Link>, DeviceError> {
     match (spec, Links::of_user()) {
         (None, Some(links)) => links.list(),
@@ -134,20 +134,20 @@ pub fn from_env() -> Result<Vec<Device>, DeviceError> {
     devices(listed_by_env().as_deref())
 }
 
-/// What the environment lists; nothing if it leaves the choice to us.
+/// The list of devices in the environment; `None` if there is none.
 pub fn listed_by_env() -> Option<String> {
     let spec = std::env::var_os(DEVICES_VARIABLE)?;
     let spec = spec.to_string_lossy().trim().to_owned();
     Some(spec).filter(|spec| !spec.is_empty())
 }
 
-/// The address of ours that the kernel would send from to reach a peer.
+/// The local address from which the kernel would send to a peer.
 pub fn source_towards(peer: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match peer {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // Connecting a datagram socket sends nothing, but chooses a route.
+    // Connecting a datagram socket sends nothing, but selects a route.
     let socket = UdpSocket::bind((any, 0))?;
     socket.connect(peer)?;
     Ok(socket.local_addr()?.ip())

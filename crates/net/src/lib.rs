@@ -1,16 +1,16 @@
-//! Datagrams in the real world.
+//! Sockets, interfaces and processes: the parts that talk to the operating system.
 //!
 //! Everything here works for an ordinary user, without a kernel module and without a daemon:
 //! - [`socket`]: UDP sockets that send and receive many packets in one system call;
 //! - [`share`]: several processes on one address, each with its own queue pair numbers;
-//! - [`poll`]: waiting for sockets, for the time, and for another thread;
+//! - [`poll`]: waiting for sockets, for a time, and for another thread;
 //! - [`interface`]: the interfaces of this machine, as devices;
-//! - [`limits`]: what a system may forbid, and what happens then;
+//! - [`limits`]: features that a system may forbid, and what happens then;
 //! - [`capture`]: every packet in a file that Wireshark reads;
-//! - [`fork`]: keeping sockets from children;
-//! - [`signal`]: the signals of our own threads;
-//! - [`watcher`]: what peers are told when a process dies;
-//! - [`fault`]: packets lost, doubled, damaged or late on purpose.
+//! - [`fork`]: keeping sockets from forked children;
+//! - [`signal`]: the signals of the library's own threads;
+//! - [`watcher`]: exit notices to peers when a process dies;
+//! - [`fault`]: packets lost, duplicated, corrupted or delayed on purpose.
 #![deny(unsafe_code)]
 
 pub mod capture;
@@ -25,7 +25,7 @@ pub mod signal;
 pub mod socket;
 pub mod watcher;
 
-// The only room for unsafe code in this crate.
+// The only module of this crate with unsafe code.
 #[allow(unsafe_code)]
 mod sys;
 

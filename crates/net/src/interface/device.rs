@@ -6,53 +6,53 @@ use wire::{Gid, PathMtu};
 
 use super::{Interface, gid};
 
-/// What a device is before anybody opens it.
+/// The description of a device that may be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {
     /// The name that programs ask for.
     pub name: String,
-    /// The interface behind it; none if its addresses are on several.
+    /// Its interface; `None` if its addresses are on several.
     pub interface: Option<InterfaceId>,
-    /// The longest IP packet that all its interfaces carry.
+    /// The length in bytes of the longest IP packet that all its interfaces carry.
     pub mtu: u32,
     /// The largest payload of a packet that fits.
     pub active_mtu: PathMtu,
     /// The entries of the GID table that are not empty, from index 0 on. All are RoCE v2.
     pub gids: Vec<GidEntry>,
-    /// A number of its own, never 0, and the same every time.
+    /// Its own number, never 0 and always the same.
     pub guid: u64,
-    /// Whether anything can get through.
+    /// Whether packets can pass.
     pub state: LinkState,
 }
 
-/// A GID and the address behind it.
+/// A GID and its address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GidEntry {
-    /// Its place in the table.
+    /// Its index in the table.
     pub index: usize,
     /// The GID.
     pub gid: Gid,
-    /// The address that it stands for.
+    /// Its address.
     pub address: IpAddr,
-    /// The interface that the address is on.
+    /// The interface of the address.
     pub interface: InterfaceId,
 }
 
-/// An interface by name and number.
+/// An interface by name and index.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct InterfaceId {
     /// The name.
     pub name: String,
-    /// The number, which is also the scope of link-local addresses.
+    /// The index, which is also the scope of link-local addresses.
     pub index: u32,
 }
 
 /// The state of a device's only port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LinkState {
-    /// Packets can go through.
+    /// Packets can pass.
     Active,
-    /// Nothing is at the other end.
+    /// No interface has a carrier.
     Down,
 }
 
@@ -69,24 +69,25 @@ impl Device {
     /// The length of the GID table, with its empty entries.
     pub const GID_TABLE_LENGTH: usize = gid::TABLE_LENGTH;
 
-    /// What may stand around a payload: IPv6, UDP, the longest headers of any packet, ICRC. It is
-    /// what the kernel's device reckons with, so that two sides with the same MTU agree.
+    /// The length in bytes of everything around a payload: IPv6, UDP, the longest headers of any
+    /// packet, ICRC. The kernel's device uses the same value, so that two sides with the same MTU
+    /// agree.
     const LONGEST_HEADERS: u32 = 80;
 
-    /// The smallest MTU an interface can have to be a device.
+    /// The smallest MTU of an interface that can be a device.
     pub const SMALLEST_MTU: u32 = 256 + Self::LONGEST_HEADERS;
 
-    /// The entry at a place in the table; none if it is empty.
+    /// The entry at an index of the table; `None` if it is empty.
     pub fn gid(&self, index: usize) -> Option<&GidEntry> {
         self.gids.get(index)
     }
 
-    /// The entry of an address. A link-local one may be that of a namesake on another interface.
+    /// The entry of an address. The same link-local address may exist on another interface.
     pub fn gid_of(&self, address: IpAddr) -> Option<&GidEntry> {
         self.gids.iter().find(|entry| entry.address == address)
     }
 
-    /// Whether it has this address. A link-local one is another one on every interface.
+    /// Whether it has this address. A link-local address is a different one on every interface.
     pub(super) fn has(&self, address: IpAddr, interface: u32) -> bool {
         let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let same_place = |entry: &GidEntry| !is_link_local || entry.interface.index == interface;
@@ -94,7 +95,7 @@ impl Device {
         entries.any(|entry| entry.address == address && same_place(entry))
     }
 
-    /// A device with these addresses; none if a payload doesn't fit the MTU.
+    /// A device with these addresses; `None` if no payload fits the MTU.
     pub(super) fn new(name: String, addresses: &[(IpAddr, &Interface)]) -> Option<Self> {
         let interfaces = || addresses.iter().map(|(_, interface)| *interface);
         let first = interfaces().next()?;
@@ -120,7 +121,7 @@ impl Device {
         self
     }
 
-    /// Replaces the GUID by one that follows from name and addresses.
+    /// Replaces the GUID by one that is derived from name and addresses.
     pub(super) fn with_guid_of_its_own(mut self) -> Self {
         self.guid = made_up_guid(&self.name, &self.gids);
         self
@@ -140,7 +141,7 @@ fn state<'a>(mut interfaces: impl Iterator<Item = &'a Interface>) -> LinkState {
     }
 }
 
-/// EUI-64, in the modified form that IPv6 made of it.
+/// EUI-64, in the modified form of IPv6.
 fn guid_from_mac(mac: [u8; 6]) -> u64 {
     let [a, b, c, d, e, f] = mac;
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])

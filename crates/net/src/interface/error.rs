@@ -1,4 +1,4 @@
-//! Why there is no such device, and what to do.
+//! Errors of devices and links.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::Device;
 
-/// Why there is no such device, and what to do.
+/// Why a device does not exist or can't be used, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The kernel doesn't answer.
@@ -14,31 +14,31 @@ pub enum DeviceError {
         "cannot list the network interfaces: {error}; is AF_NETLINK forbidden in this sandbox?"
     )]
     Unknown {
-        /// What the system said.
+        /// The error of the system.
         #[source]
         error: io::Error,
     },
     /// The interface doesn't exist.
     #[error("there is no interface `{name}`; this machine has {}", list(known))]
     NoSuchInterface {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The interfaces that exist.
         known: Vec<String>,
     },
-    /// The interface is switched off.
+    /// The interface is down.
     #[error("interface {name} is down; bring it up with `ip link set {name} up`")]
     InterfaceDown {
         /// The interface.
         name: String,
     },
-    /// The interface has no address, and without one there is no GID.
+    /// The interface has no address, so it has no GID.
     #[error("interface {name} has no address; add one with `ip address add ADDRESS dev {name}`")]
     NoAddress {
         /// The interface.
         name: String,
     },
-    /// Not even the smallest packet fits.
+    /// Even the smallest packet does not fit.
     #[error(
         "interface {name} has an MTU of {mtu}, RDMA needs {}; raise it with `ip link set {name} mtu 1500`",
         Device::SMALLEST_MTU
@@ -54,7 +54,7 @@ pub enum DeviceError {
         "{address} is not an address of this machine; choose one that `ip address` shows, or one of 127.0.0.0/8"
     )]
     AddressElsewhere {
-        /// What was asked for.
+        /// The requested address.
         address: IpAddr,
     },
     /// Two devices would have the same name.
@@ -63,7 +63,7 @@ pub enum DeviceError {
         /// The name.
         name: String,
     },
-    /// Two devices would have the same address, and a packet belongs to one.
+    /// Two devices would have the same address, but a packet belongs to one.
     #[error("{address} is an address of both `{first}` and `{second}`; remove it from one of them")]
     DuplicateAddress {
         /// The address.
@@ -73,19 +73,19 @@ pub enum DeviceError {
         /// The other one.
         second: String,
     },
-    /// An entry of the list of devices cannot be understood.
+    /// An entry of the list of devices is invalid.
     #[error(
         "{}`{entry}`: {problem}; write INTERFACE or ADDRESS+ADDRESS, and NAME= before it if you like", place(*number)
     )]
     BadEntry {
-        /// Which one, counted from 1; none if it stands alone.
+        /// Its position, counted from 1; `None` if it is not in a list.
         number: Option<usize>,
         /// The entry.
         entry: String,
         /// What is wrong.
         problem: String,
     },
-    /// A name that programs would trip over.
+    /// A name that programs can't handle.
     #[error(
         "`{name}` cannot be the name of a device; use up to 63 letters, digits, `_`, `-` and `.`"
     )]
@@ -98,10 +98,10 @@ pub enum DeviceError {
     LinkFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
-    /// A line in the file of links cannot be understood.
+    /// A line in the file of links is invalid.
     #[error("{}, line {line}: {error}", path.display())]
     BadLink {
         /// The file.
@@ -120,9 +120,9 @@ pub enum DeviceError {
     /// No link of this name exists.
     #[error("there is no link `{name}`; there is {}", list(known))]
     NoSuchLink {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The links that exist.
         known: Vec<String>,
     },
 }

@@ -1,4 +1,4 @@
-//! Addresses as a GID table.
+//! Builds the GID table from addresses.
 
 use std::net::IpAddr;
 
@@ -6,12 +6,12 @@ use super::Interface;
 use super::device::{GidEntry, InterfaceId};
 use wire::Gid;
 
-/// The length of every GID table. Most of it is empty, and programs expect that.
+/// The number of entries of every GID table. Most entries are empty, as programs expect.
 pub(super) const TABLE_LENGTH: usize = 256;
 
 /// The table of a device with these addresses: link-local IPv6 first, then IPv4, then the other
-/// IPv6 addresses, each kind in the kernel's order. This is how the tables of the kernel's own
-/// RoCE devices begin, so that an index learned there is right here.
+/// IPv6 addresses, each kind in the kernel's order. The tables of the kernel's RoCE devices begin
+/// in this order, so an index learned there is correct here.
 pub(super) fn table(addresses: &[(IpAddr, &Interface)]) -> Vec<GidEntry> {
     let mut entries: Vec<GidEntry> = Vec::new();
     let mut sorted = addresses.to_vec();

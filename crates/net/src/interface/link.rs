@@ -1,4 +1,4 @@
-//! Named devices that a user has added once and for all.
+//! Links: named devices that a user has added permanently.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -17,8 +17,8 @@ pub struct Link {
     wanted: Wanted,
 }
 
-/// The links of a user: a text file with a line for each, which may also be edited by hand.
-/// Empty lines and lines that begin with `#` mean nothing.
+/// The links of a user: a text file with one line per link, which may also be edited by hand. Empty
+/// lines and lines that begin with `#` are ignored.
 #[derive(Clone, Debug)]
 pub struct Links {
     path: PathBuf,
@@ -42,12 +42,12 @@ impl Link {
         Ok(Link { name, wanted })
     }
 
-    /// What the device is called.
+    /// The name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the device stands on: an interface, or addresses joined by `+`.
+    /// The target of the device: an interface, or addresses joined by `+`.
     pub fn target(&self) -> String {
         self.wanted.target.to_string()
     }
@@ -64,12 +64,12 @@ impl fmt::Display for Link {
 }
 
 impl Links {
-    /// The file of this user: `roci/links` in `$XDG_CONFIG_HOME`, or else in `~/.config`. None if
+    /// The file of this user: `roci/links` in `$XDG_CONFIG_HOME`, or else in `~/.config`. `None` if
     /// the user has no home.
     pub fn of_user() -> Option<Self> {
         let folder = |variable| {
             let path = PathBuf::from(std::env::var_os(variable)?);
-            // XDG base directories: a relative path is to be ignored.
+            // XDG base directories: a relative path must be ignored.
             path.is_absolute().then_some(path)
         };
         let config = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")))?;
@@ -86,7 +86,7 @@ impl Links {
         &self.path
     }
 
-    /// Every link, in the order of the file. No file means no link.
+    /// All links, in the order of the file. Without a file there are none.
     pub fn list(&self) -> Result<Vec<Link>, DeviceError> {
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
@@ -106,7 +106,7 @@ impl Links {
             .collect()
     }
 
-    /// Adds a link that these interfaces make possible.
+    /// Adds a link, if these interfaces have its target.
     pub fn add(&self, link: &Link, interfaces: &[Interface]) -> Result<(), DeviceError> {
         build(interfaces, &link.wanted)?;
         let _guard = self.lock()?;
@@ -136,7 +136,7 @@ impl Links {
         self.write(&kept)
     }
 
-    /// Keeps other processes from changing the file at the same time.
+    /// Prevents other processes from changing the file at the same time.
     fn lock(&self) -> Result<File, DeviceError> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let locked = || {
@@ -148,7 +148,7 @@ impl Links {
         locked().map_err(|error| self.failed(error))
     }
 
-    /// A reader sees the old file or the new one, never a part.
+    /// A reader sees the old file or the new one, never a part of it.
     fn write(&self, links: &[Link]) -> Result<(), DeviceError> {
         let mut text = "# NAME=INTERFACE or NAME=ADDRESS+ADDRESS, one device a line\n".to_owned();
         for link in links {
@@ -168,7 +168,8 @@ impl Links {
     }
 }
 
-/// Also a home that is no folder, or that others may not look into, has no links in it.
+/// Whether the file does not exist. A home that is not a folder, or that this user may not read,
+/// has no links either.
 fn is_absent(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)

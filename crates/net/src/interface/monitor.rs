@@ -1,4 +1,4 @@
-//! Noticing that interfaces or their addresses change.
+//! Detects changes of interfaces and their addresses.
 
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,7 +8,7 @@ use socket2::Socket;
 use super::netlink;
 use crate::sys::option;
 
-/// Becomes readable when an interface or an address comes, changes or goes.
+/// Becomes readable when an interface or an address is added, changed or removed.
 #[derive(Debug)]
 pub struct Monitor(Socket);
 
@@ -16,7 +16,8 @@ impl Monitor {
     /// Watches from now on.
     pub fn new() -> io::Result<Self> {
         let socket = netlink::route_socket()?;
-        // The kernel gives a socket its address at the first request, and tells nothing before.
+        // The kernel gives a socket its address at the first request, and sends it no message
+        // before.
         netlink::list_links(&socket)?;
         socket.set_nonblocking(true)?;
         for group in [
@@ -29,8 +30,7 @@ impl Monitor {
         Ok(Self(socket))
     }
 
-    /// Whether something has changed since the last time this was asked. What it was, the list of
-    /// interfaces tells.
+    /// Whether something has changed since the last call. The list of interfaces shows what.
     pub fn has_changed(&self) -> bool {
         let mut message = [0; 4096];
         let mut changed = false;
@@ -38,7 +38,7 @@ impl Monitor {
             match (&self.0).read(&mut message) {
                 Ok(0) => return changed,
                 Ok(_) => changed = true,
-                // There was more than the kernel keeps: something has changed.
+                // More messages than the kernel keeps: something has changed.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => changed = true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return changed,

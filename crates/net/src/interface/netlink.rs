@@ -1,7 +1,7 @@
-//! The kernel's interfaces and addresses, asked for over a netlink socket.
+//! Reads the kernel's interfaces and addresses through a netlink socket.
 //!
-//! `getifaddrs` asks the same way, but leaves out the MTU and which addresses cannot be used yet;
-//! `/sys` may show the interfaces of another network namespace.
+//! `getifaddrs` does the same, but leaves out the MTU and does not say which addresses cannot be
+//! used yet; `/sys` may show the interfaces of another network namespace.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Address, Interface};
 
-/// `struct nlmsghdr`: what every message starts with.
+/// `struct nlmsghdr`: the beginning of every message.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Header {
@@ -49,7 +49,7 @@ struct AddressHeader {
 }
 const _: () = assert!(size_of::<AddressHeader>() == 8);
 
-/// `struct rtattr`: a value behind one of the above.
+/// `struct rtattr`: a value after one of the above.
 #[derive(Clone, Copy, FromBytes)]
 #[repr(C)]
 struct AttributeHeader {
@@ -58,13 +58,13 @@ struct AttributeHeader {
 }
 const _: () = assert!(size_of::<AttributeHeader>() == 4);
 
-/// Longer than any datagram that the kernel fills when it lists things.
+/// The size of the receive buffer in bytes: longer than any datagram of a list.
 const LONGEST_ANSWER: usize = 64 * 1024;
 
-/// Interfaces that come and go while they are listed make a list invalid.
+/// How often a list is requested: interfaces that are added or removed meanwhile make it invalid.
 const ATTEMPTS: usize = 5;
 
-/// A socket that talks with the kernel about interfaces and addresses.
+/// A socket for questions to the kernel about interfaces and addresses.
 pub(super) fn route_socket() -> io::Result<Socket> {
     Socket::new(
         Domain::from(libc::AF_NETLINK),
@@ -84,7 +84,7 @@ pub(super) fn list_links(socket: &Socket) -> io::Result<Vec<Vec<u8>>> {
     list(socket, libc::RTM_GETLINK, &[0; size_of::<LinkHeader>()])
 }
 
-/// Every message of a list, one body each.
+/// The bodies of all messages of a list.
 fn list(socket: &Socket, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     for _ in 1..ATTEMPTS {
         if let List::Consistent(messages) = list_once(socket, kind, body)? {
@@ -98,7 +98,7 @@ fn list(socket: &Socket, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
 
 enum List {
     Consistent(Vec<Vec<u8>>),
-    /// Something changed in the middle.
+    /// Something changed while it was listed.
     Interrupted(Vec<Vec<u8>>),
 }
 
@@ -182,7 +182,7 @@ fn address(message: &[u8]) -> Option<(u32, Address)> {
     if !is_usable(header.flags.into()) {
         return None;
     }
-    // On a point-to-point interface the other one is the peer's.
+    // On a point-to-point interface the other attribute is the peer's address.
     let bytes = attribute(rest, libc::IFA_LOCAL).or_else(|| attribute(rest, libc::IFA_ADDRESS))?;
     let ip = match i32::from(header.family) {
         libc::AF_INET => Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into(),
@@ -193,7 +193,7 @@ fn address(message: &[u8]) -> Option<(u32, Address)> {
     Some((header.index, Address { ip, prefix }))
 }
 
-/// Whether a socket can be bound to it: not while others are still asked whether it is theirs.
+/// Whether a socket can be bound to it: not during duplicate address detection.
 fn is_usable(flags: u32) -> bool {
     let tentative = flags & libc::IFA_F_TENTATIVE != 0 && flags & libc::IFA_F_OPTIMISTIC == 0;
     !tentative && flags & libc::IFA_F_DADFAILED == 0

@@ -1,4 +1,4 @@
-//! From interfaces and wishes to devices.
+//! Selects the devices from interfaces, links and the user's list.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,11 +9,11 @@ use super::link::Link;
 use super::spec::{self, Target, Wanted};
 use super::{Address, Interface};
 
-/// The devices of a machine with these interfaces: what `spec` lists, or else the links and every
+/// The devices of a machine with these interfaces: those that `spec` lists, or the links and every
 /// usable interface.
 ///
-/// A link whose interface is gone or unusable is left out, as a card is that was pulled. Loopback is
-/// left out if packets can leave the machine from another one.
+/// A link whose interface is missing or unusable is left out, as a removed card would be. Loopback
+/// is left out if packets can leave the machine from another interface.
 pub fn select(
     interfaces: &[Interface],
     links: &[Link],
@@ -41,8 +41,8 @@ pub fn select_reachable(
     Ok(devices)
 }
 
-/// Programs that choose a device by themselves may take this one, and then wait for peers on other
-/// machines, which can't reach it.
+/// Removes loopback: programs that choose a device by themselves may take it, and then wait for
+/// peers on other machines, which can't reach it.
 fn leave_out_loopback(interfaces: &[Interface], devices: &mut Vec<Device>) {
     let is_loopback = |name: &str| {
         let mut loopback = interfaces.iter().filter(|it| it.loopback);
@@ -82,7 +82,7 @@ fn available(interfaces: &[Interface], links: &[Link]) -> Vec<Device> {
     devices
 }
 
-/// A device of what the others have left of an interface.
+/// The device of an interface with the addresses that no other device has.
 fn left_over(interface: &Interface, others: &[Device]) -> Option<Device> {
     let name = spec::automatic_name(&interface.name);
     if !interface.up || others.iter().any(|device| device.name == name) {
@@ -100,7 +100,7 @@ fn addresses_of(interface: &Interface) -> impl Iterator<Item = (IpAddr, &Interfa
     addresses.map(move |address| (address.ip, interface))
 }
 
-/// The device that somebody asks for, or why it cannot be.
+/// The requested device, or why it can't exist.
 pub(super) fn build(interfaces: &[Interface], wanted: &Wanted) -> Result<Device, DeviceError> {
     let name = wanted.name();
     match &wanted.target {
@@ -148,8 +148,8 @@ fn too_small(interface: &Interface) -> DeviceError {
     }
 }
 
-/// The interface that an address is on. Every address in an IPv4 network of the loopback
-/// interface is there, whether or not it is listed.
+/// The interface that has an address. Every address in an IPv4 network of the loopback interface is
+/// on it, whether or not it is listed.
 fn owner(interfaces: &[Interface], ip: IpAddr) -> Result<&Interface, DeviceError> {
     let lists = |interface: &&Interface| interface.addresses.iter().any(|a| a.ip == ip);
     let covers = |interface: &&Interface| {
@@ -197,7 +197,8 @@ fn check_unique(devices: &[Device]) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// VLANs and bridges have the Ethernet address of another interface.
+/// VLANs and bridges have the Ethernet address of another interface, so their GUIDs must be
+/// changed.
 fn separate_guids(devices: &mut [Device]) {
     let mut known = HashSet::new();
     for device in devices {

@@ -1,25 +1,25 @@
-//! The language in which devices are asked for.
+//! Parses the list of devices.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use super::error::DeviceError;
 
-/// A device that somebody asks for.
+/// A requested device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Wanted {
     pub(super) name: Option<String>,
     pub(super) target: Target,
 }
 
-/// What a device stands on.
+/// The target of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Target {
     Interface(String),
     Addresses(Vec<IpAddr>),
 }
 
-/// Reads a list of entries separated by commas.
+/// Parses a list of entries separated by commas.
 pub(super) fn parse(spec: &str) -> Result<Vec<Wanted>, DeviceError> {
     let entries = spec.split(',').enumerate();
     entries
@@ -27,7 +27,7 @@ pub(super) fn parse(spec: &str) -> Result<Vec<Wanted>, DeviceError> {
         .collect()
 }
 
-/// Reads one entry; its number in the list, if it is in one, is for the error only.
+/// Parses one entry. Its position in the list, if any, is only used for the error.
 pub(super) fn parse_entry(number: Option<usize>, entry: &str) -> Result<Wanted, DeviceError> {
     let (name, target) = match entry.split_once('=') {
         Some((name, target)) => (Some(name.trim()), target.trim()),
@@ -70,7 +70,7 @@ fn parse_address(text: &str) -> Result<IpAddr, String> {
         .map_err(|_| format!("`{text}` is not an address, and only addresses can be joined"))
 }
 
-/// Names travel through device lists, environment variables and file names.
+/// Checks a name: it is used in device lists, environment variables and file names.
 pub(super) fn check_name(name: &str) -> Result<(), DeviceError> {
     const LONGEST: usize = 63;
     let good = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
@@ -83,8 +83,7 @@ pub(super) fn check_name(name: &str) -> Result<(), DeviceError> {
 }
 
 impl Wanted {
-    /// The name it has if nobody gives it one: `roci_` and what it stands on. What tools take for a
-    /// separator becomes `-`.
+    /// Its name. The default is `roci_` and its target, with `-` in place of separators.
     pub(super) fn name(&self) -> String {
         match &self.name {
             Some(name) => name.clone(),

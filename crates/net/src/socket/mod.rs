@@ -1,9 +1,9 @@
 //! UDP sockets that send and receive many packets in one system call.
 //!
 //! RoCEv2 needs two sockets. The [`Receiver`] is bound to port 4791 and never sends; the [`Sender`]
-//! is bound to a port of its own, the source port of every packet that leaves, and never receives.
-//! Neither is ever connected: a connected socket numbers its packets with a counter, and the
-//! packet's ICRC covers that number.
+//! is bound to a port of its own, the source port of every sent packet, and never receives. Neither
+//! is ever connected: a connected socket numbers its packets with a counter, and the packet's ICRC
+//! covers that number.
 //!
 //! What the kernel does, measured on Linux 6.18 (the tests repeat it):
 //! - An unconnected socket with `IP_PMTUDISC_PROBE` sends IPv4 packets that may not be fragmented
@@ -28,23 +28,23 @@ use wire::{Flow, ICRC_LENGTH, icrc};
 pub use receiver::{Batch, Batches, Inbox, Receiver, Shortage};
 pub use sender::{SendError, Sender};
 
-/// What is told about a datagram below its bytes, on its way out or in.
+/// The addresses and IP fields of a sent or received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Envelope {
-    /// From whom to whom.
+    /// The addresses and UDP ports.
     pub flow: Flow,
     /// The IP traffic class (ToS).
     pub traffic_class: u8,
-    /// The IP TTL or hop limit. Outward, 0 stands for [`DEFAULT_HOP_LIMIT`](Self::DEFAULT_HOP_LIMIT):
-    /// nothing could arrive with 0.
+    /// The IP TTL or hop limit. When sending, 0 stands for
+    /// [`DEFAULT_HOP_LIMIT`](Self::DEFAULT_HOP_LIMIT), because a packet with 0 could not arrive.
     pub hop_limit: u8,
 }
 
 impl Envelope {
-    /// What packets leave with unless told otherwise.
+    /// The hop limit of packets that set no other.
     pub const DEFAULT_HOP_LIMIT: u8 = 64;
 
-    /// A datagram of this flow, with the usual other fields.
+    /// A datagram of this flow, with the default values of the other fields.
     #[must_use]
     pub const fn new(flow: Flow) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Envelope {
     }
 }
 
-/// Gives a packet the ICRC it needs when it is sent alone, with the IPv4 identification 0.
+/// Gives a packet the ICRC that it needs when it is sent alone, with the IPv4 identification 0.
 ///
 /// # Panics
 /// If the addresses of the flow are of two families, or the packet has no room for a BTH and an ICRC.
@@ -66,17 +66,17 @@ pub fn reseal(flow: &Flow, packet: &mut [u8]) {
     *seal = icrc::checksum(flow, 0, body);
 }
 
-/// Why there is no socket.
+/// Why a socket can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Somebody else has the port.
+    /// Another socket has the port.
     #[error(
         "UDP port {port} of {address} is taken by somebody who does not share it with us: another \
          user, the kernel's rdma_rxe, or a process in another container or with another \
          XDG_RUNTIME_DIR; `ss -ulnp sport = :{port}` shows who"
     )]
     PortTaken {
-        /// Where it was wanted.
+        /// The requested address.
         address: IpAddr,
         /// The port.
         port: u16,
@@ -84,12 +84,12 @@ pub enum SocketError {
     /// The address belongs to another machine, or to none.
     #[error("no interface of this machine has the address {0}: choose one that `ip address` shows")]
     NotLocal(IpAddr),
-    /// Anything else.
+    /// Any other error.
     #[error("the kernel refuses a UDP socket on {address}: {source}")]
     Refused {
-        /// Where it was wanted.
+        /// The requested address.
         address: IpAddr,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }

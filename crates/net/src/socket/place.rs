@@ -1,11 +1,11 @@
-//! Addresses as the kernel writes them.
+//! Socket addresses in the kernel's format.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// A UDP socket of the address's family that does not block and is not inherited by other programs.
+/// A UDP socket of the address's family that does not block and is closed on `exec`.
 pub(super) fn open(address: IpAddr) -> std::io::Result<Socket> {
     let domain = match address {
         IpAddr::V4(_) => Domain::IPV4,
@@ -22,7 +22,7 @@ pub(super) fn open(address: IpAddr) -> std::io::Result<Socket> {
     Ok(socket)
 }
 
-/// An address and port for the kernel; `scope` says on which interface a link-local one is meant.
+/// An address and port for the kernel; `scope` is the interface of a link-local address.
 pub(super) fn place(address: IpAddr, port: u16, scope: u32) -> SockAddr {
     match address {
         IpAddr::V6(address) if is_scoped(address) => {
@@ -37,12 +37,12 @@ fn is_scoped(address: Ipv6Addr) -> bool {
     address.is_unicast_link_local() || matches!(address.segments()[0] & 0xff0f, 0xff01 | 0xff02)
 }
 
-/// The number of the interface that has this address; 0 if none has, or for IPv4.
+/// The index of the interface that has this address; 0 if none has, or for IPv4.
 pub(super) fn interface_of(address: IpAddr) -> u32 {
     let IpAddr::V6(address) = address else {
         return 0;
     };
-    // One line per address: 32 hexadecimal digits, the interface's number, and more.
+    // One line per address: 32 hexadecimal digits, the interface's index, and more.
     let table = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
     let wanted = format!("{:032x}", address.to_bits());
     let line = table.lines().find(|line| line.starts_with(&wanted));
@@ -64,8 +64,8 @@ pub(super) fn parse(name: &[u8; 28]) -> Option<(IpAddr, u16)> {
     Some((address, port))
 }
 
-/// Writes a socket address as the bytes that [`parse`] reads. Of an IPv4 address the kernel takes the
-/// beginning.
+/// Writes a socket address as the bytes that [`parse`] reads. For an IPv4 address the kernel reads
+/// only the beginning.
 pub(super) fn print(address: IpAddr, port: u16, scope: u32) -> [u8; 28] {
     let mut name = [0; 28];
     name[2..4].copy_from_slice(&port.to_be_bytes());

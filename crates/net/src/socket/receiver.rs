@@ -1,4 +1,4 @@
-//! The socket that packets arrive at.
+//! The socket that receives packets.
 
 use std::fmt;
 use std::io;
@@ -16,10 +16,12 @@ use crate::sys::is_forbidden;
 use crate::sys::option::{self, UDP_GRO, UDP_NO_CHECK6_RX};
 use crate::sys::receive::{MAX_SLOTS, Slot, receive};
 
-/// The receive buffer that is asked for. The kernel reports what it grants doubled.
+/// The requested size of the receive buffer in bytes. The kernel reports twice the size that it
+/// grants.
 const BUFFER: usize = 4 << 20;
 
-/// Below this, granted and doubled, a full window of one peer may not fit.
+/// The smallest sufficient size in bytes, granted and doubled. In a smaller buffer, a full window
+/// of one peer may not fit.
 const ENOUGH: usize = 2 << 20;
 
 /// Receives packets, many at a time.
@@ -33,17 +35,17 @@ pub struct Receiver {
 /// How a socket shares its port with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// Not at all.
+    /// It does not share the port.
     Alone,
-    /// Each packet goes to one of several sockets of this user.
+    /// The kernel steers each packet to one of several sockets of this user.
     Steered,
-    /// Each packet goes to all sockets: multicast.
+    /// All sockets get each packet: multicast.
     Copied,
 }
 
 impl Receiver {
     /// A receiver that has its address and port alone. The address may be unspecified: then each
-    /// packet's envelope says where it was sent to.
+    /// packet's envelope contains its destination.
     pub fn bind(local: SocketAddr) -> Result<Self, SocketError> {
         Self::bind_with(local, Sharing::Alone)
     }
@@ -82,8 +84,8 @@ impl Receiver {
         let socket = open(local.ip())?;
         match sharing {
             Sharing::Alone => {}
-            // Never SO_REUSEADDR for steered packets: another user could take them.
-            // Where sharing is forbidden, the first process has the port alone.
+            // Never SO_REUSEADDR for steered packets: another user could receive them. If sharing
+            // is forbidden, the first process has the port alone.
             Sharing::Steered => match socket.set_reuse_port(true) {
                 Err(error) if is_forbidden(&error) => limits::tell(Limit::SharedPorts),
                 result => result?,
@@ -94,7 +96,7 @@ impl Receiver {
             SocketAddr::V4(_) => prepare_v4(&socket, local.ip().is_unspecified())?,
             SocketAddr::V6(_) => prepare_v6(&socket, local.ip().is_unspecified())?,
         }
-        // Old kernels don't join datagrams: then each comes alone.
+        // Old kernels don't join datagrams: then each arrives alone.
         let _ = option::set(socket.as_fd(), UDP_GRO, 1);
         enlarge(&socket)?;
         let buffer = socket.recv_buffer_size()?;
@@ -111,26 +113,26 @@ impl Receiver {
         self.local
     }
 
-    /// The size of the receive buffer in the kernel's bookkeeping, which counts a packet's overhead:
-    /// 8 MiB hold about 2,000 packets of 4 KB.
+    /// The size of the receive buffer as the kernel counts it, with the overhead of each packet: 8
+    /// MiB hold about 2,000 packets of 4 KB.
     pub fn buffer(&self) -> usize {
         self.buffer
     }
 
-    /// What to tell the user when the receive buffer is far too small.
+    /// The message for the user if the receive buffer is far too small.
     pub fn shortage(&self) -> Option<Shortage> {
         (self.buffer < ENOUGH).then_some(Shortage {
             granted: self.buffer,
         })
     }
 
-    /// How many times the kernel dropped something because the receive buffer was full. A batch that
-    /// came in one piece counts once.
+    /// How many times the kernel dropped something because the receive buffer was full. A batch
+    /// that arrived in one piece counts once.
     pub fn dropped(&self) -> io::Result<u32> {
         option::drops(self.socket.as_fd())
     }
 
-    /// Takes what has arrived, up to the inbox's size. Never waits: nothing may have arrived.
+    /// Receives packets, up to the inbox's size. Never waits, so there may be none.
     pub fn receive<'i>(&self, inbox: &'i mut Inbox) -> io::Result<Batches<'i>> {
         let count = match receive(self.socket.as_fd(), &mut inbox.slots) {
             Ok(count) => count,
@@ -150,8 +152,8 @@ impl AsFd for Receiver {
     }
 }
 
-/// As large as wanted for an administrator, whom the system's limit does not bind; as large as the limit
-/// allows for others.
+/// Enlarges the receive buffer: to the requested size for an administrator, who is not bound by the
+/// system's limit, otherwise up to the limit.
 fn enlarge(socket: &Socket) -> io::Result<()> {
     const FORCE: (i32, i32) = (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE);
     option::set(socket.as_fd(), FORCE, BUFFER as i32)
@@ -179,7 +181,7 @@ fn prepare_v6(socket: &Socket, any_address: bool) -> io::Result<()> {
     let fd = socket.as_fd();
     option::set(fd, (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS), 1)?;
     option::set(fd, (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT), 1)?;
-    // Other implementations send without UDP checksum: the ICRC says more.
+    // Other implementations send without a UDP checksum. The ICRC is stronger.
     option::set(fd, UDP_NO_CHECK6_RX, 1)?;
     if any_address {
         option::set(fd, (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO), 1)?;
@@ -199,19 +201,19 @@ impl fmt::Display for Shortage {
             f,
             "the system allows a receive buffer of only {} KiB, so packets will be lost under load: \
              let an administrator run `sysctl -w net.core.rmem_max={BUFFER}`",
-            // The kernel reports the double of what it was asked for.
+            // The kernel reports twice the size that it was asked for.
             self.granted / 2 / 1024
         )
     }
 }
 
-/// Where packets come to lie.
+/// The buffers for received packets.
 pub struct Inbox {
     slots: Vec<Slot>,
 }
 
 impl Inbox {
-    /// Room for this many batches of up to 64 KB each, from 1 to 16.
+    /// Buffers for this many batches of up to 64 KB each, from 1 to 16.
     #[must_use]
     pub fn new(batches: usize) -> Self {
         Self {
@@ -223,7 +225,7 @@ impl Inbox {
 }
 
 impl Default for Inbox {
-    /// Half a megabyte: larger ones fall out of the processor's cache.
+    /// Half a megabyte: a larger inbox does not fit into the CPU cache.
     fn default() -> Self {
         Self::new(8)
     }
@@ -237,7 +239,7 @@ impl fmt::Debug for Inbox {
     }
 }
 
-/// What has arrived.
+/// The received batches.
 pub struct Batches<'i> {
     slots: std::slice::Iter<'i, Slot>,
     local: SocketAddr,
@@ -254,11 +256,11 @@ impl<'i> Iterator for Batches<'i> {
 /// Packets of one flow that arrived together.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch<'i> {
-    /// What all of them have in common.
+    /// The envelope of all its packets.
     pub envelope: Envelope,
-    /// The length of every packet but perhaps the last.
+    /// The length of every packet, except perhaps the last.
     pub segment_size: usize,
-    /// All of them, one after the other.
+    /// The packets, one after the other.
     pub bytes: &'i [u8],
 }
 
@@ -278,7 +280,7 @@ impl<'i> Batch<'i> {
                 source_port,
                 destination_port: local.port(),
             }),
-            // An empty datagram has no packets, but a chunk has a length.
+            // An empty datagram has no packets, but a chunk length must not be 0.
             segment_size: bytes.len().max(1),
             bytes,
         };
@@ -349,7 +351,7 @@ mod tests {
         let mut batches = receiver.receive(&mut inbox).unwrap();
         let mut batch = batches.next().expect("loopback delivers at once");
         assert_eq!(batch.packets().count(), 0);
-        // No kernel says so, but a length of zero would cut nothing.
+        // No kernel reports this, but a length of zero would cut nothing.
         batch.note(UDP_GRO, &0_i32.to_ne_bytes());
         assert_eq!(batch.segment_size, 1);
     }

@@ -1,4 +1,4 @@
-//! The socket that packets leave from.
+//! The socket that sends packets.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,7 +14,7 @@ use super::{Envelope, SocketError, reseal};
 use crate::sys::option::{self, UDP_SEGMENT};
 use crate::sys::send::{send, send_each};
 
-/// Room for what waits for a slow network card.
+/// The requested size of the send buffer in bytes, for packets that wait for a slow network card.
 const BUFFER: usize = 4 << 20;
 
 /// Why packets were not sent.
@@ -26,26 +26,26 @@ pub enum SendError {
          {sent} bytes"
     )]
     Full {
-        /// How many bytes, a multiple of the segment size, were sent.
+        /// How many bytes were sent, a multiple of the segment size.
         sent: usize,
     },
-    /// A packet is too long for the way.
+    /// A packet is too long for the path.
     #[error(
         "packets of {length} bytes are too long for the way to {destination}: choose a smaller \
          path MTU"
     )]
     TooLong {
-        /// How long it is, with its ICRC but without IP and UDP headers.
+        /// Its length, with its ICRC but without IP and UDP headers.
         length: usize,
-        /// Where it was to go.
+        /// The destination.
         destination: IpAddr,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("the kernel does not send to {destination}: {source}")]
     Refused {
-        /// Where it was to go.
+        /// The destination.
         destination: IpAddr,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
@@ -63,7 +63,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender with a port of its own on an address of this machine.
+    /// A sender with its own port at an address of this machine.
     pub fn bind(address: IpAddr) -> Result<Self, SocketError> {
         Self::try_bind(address).map_err(|error| SocketError::new(address, 0, error))
     }
@@ -75,7 +75,7 @@ impl Sender {
             IpAddr::V4(address) => prepare_v4(&socket, address)?,
             IpAddr::V6(_) => prepare_v6(&socket, scope)?,
         }
-        // As much as the system allows; the window keeps within what is granted.
+        // As much as the system allows; the window stays within the granted size.
         socket.set_send_buffer_size(BUFFER)?;
         socket.bind(&place(address, 0, scope))?;
         let local = socket.local_addr()?.as_socket();
@@ -88,12 +88,12 @@ impl Sender {
         })
     }
 
-    /// The address packets come from.
+    /// The source address of packets.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// The UDP port packets come from.
+    /// The UDP source port of packets.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -108,9 +108,10 @@ impl Sender {
         }
     }
 
-    /// Whether the kernel cuts a batch into packets. If not, a batch of several packets still goes
-    /// out in one system call, but each packet's ICRC is computed twice and each takes its own way
-    /// through the kernel: some four times the cost for packets of 4 KB, thirty times for small ones.
+    /// Whether the kernel segments a batch into packets. If not, a batch of several packets is
+    /// still sent in one system call, but each packet's ICRC is computed twice and each passes
+    /// through the kernel by itself: some four times the cost for packets of 4 KB, thirty times for
+    /// small ones.
     pub fn segmentation(&self) -> bool {
         self.segmentation.load(Ordering::Relaxed)
     }
@@ -122,9 +123,9 @@ impl Sender {
 
     /// Sends packets of `segment_size` bytes each, the last perhaps shorter, all to one peer.
     ///
-    /// Over IPv4, packet *i* must be sealed for the identification *i*, which segmentation gives it.
-    /// When the kernel does not segment, each packet is resealed for the identification 0 and sent
-    /// alone; from then on [`segmentation`](Self::segmentation) is false.
+    /// Over IPv4, packet *i* must be sealed for the identification *i*, which segmentation gives
+    /// it. If the kernel does not segment, each packet is resealed for the identification 0 and
+    /// sent alone; from then on [`segmentation`](Self::segmentation) is false.
     ///
     /// # Panics
     /// If `segment_size` is 0.
@@ -159,14 +160,14 @@ impl Sender {
                 Err(SendError::TooLong { .. } | SendError::Refused { .. })
             )
         {
-            // Alone they go: so it was the segmentation that the kernel did not like.
+            // The packets were sent alone, so the kernel had refused the segmentation.
             self.set_segmentation(false);
         }
         sent
     }
 
-    /// What the kernel must be told to send one packet from this socket: the destination, as
-    /// [`print`] writes it, and the control messages.
+    /// What the kernel needs to send one packet from this socket: the destination, as [`print`]
+    /// writes it, and the control messages.
     pub(crate) fn addressing(&self, envelope: &Envelope) -> ([u8; 28], Outgoing) {
         let flow = &envelope.flow;
         let to = print(flow.destination, flow.destination_port, self.scope);
@@ -180,14 +181,14 @@ impl Sender {
         segment_size: usize,
         bytes: &[u8],
     ) -> io::Result<()> {
-        // What does not fit the kernel's field is too long for any packet as well.
+        // A size that does not fit into the kernel's field is too long for any packet, too.
         let size = u16::try_from(segment_size).map_err(|_| too_long())?;
         let mut control = headers(envelope);
         control.push(UDP_SEGMENT, &size.to_ne_bytes());
         send(self.socket.as_fd(), to, control.bytes(), bytes)
     }
 
-    /// Each packet in a send of its own.
+    /// Sends each packet by itself.
     fn send_singly(
         &self,
         to: &SockAddr,
@@ -221,7 +222,7 @@ impl AsFd for Sender {
 fn prepare_v4(socket: &Socket, address: Ipv4Addr) -> io::Result<()> {
     let hops = u32::from(Envelope::DEFAULT_HOP_LIMIT);
     let discovery = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER);
-    // Identification 0 and no fragments: what packets are sealed for.
+    // Packets are sealed for identification 0 and no fragments.
     option::set(socket.as_fd(), discovery, libc::IP_PMTUDISC_PROBE)?;
     socket.set_ttl_v4(hops)?;
     socket.set_multicast_ttl_v4(hops)?;
@@ -237,12 +238,12 @@ fn prepare_v6(socket: &Socket, interface: u32) -> io::Result<()> {
     socket.set_multicast_if_v6(interface)
 }
 
-/// Whether this kernel knows segmentation at all; 0 asks for none.
+/// Whether this kernel supports segmentation at all; 0 requests none.
 fn can_segment(socket: &Socket) -> bool {
     option::set(socket.as_fd(), UDP_SEGMENT, 0).is_ok()
 }
 
-/// What the headers must say that they would not say anyway.
+/// The control messages for header fields that differ from their defaults.
 fn headers(envelope: &Envelope) -> Outgoing {
     let (traffic_class, hop_limit) = match envelope.flow.destination {
         IpAddr::V4(_) => (
@@ -267,8 +268,8 @@ fn headers(envelope: &Envelope) -> Outgoing {
     control
 }
 
-/// Kernels and network cards say in many ways that they can't segment; some of these mean something
-/// else as well, so packets are tried alone before it is believed.
+/// Whether an error may mean that the kernel or the network card can't segment. Some of these
+/// errors have other causes, too, so packets are sent alone to make sure.
 fn suggests_no_segmentation(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -283,7 +284,7 @@ fn too_long() -> io::Error {
 fn failure(error: io::Error, envelope: &Envelope, length: usize, sent: usize) -> SendError {
     let destination = envelope.flow.destination;
     match error.raw_os_error() {
-        // ENOBUFS: the network card's queue, which comes after our buffer, was full.
+        // ENOBUFS: the network card's queue, which comes after the socket's buffer, was full.
         Some(libc::EAGAIN | libc::ENOBUFS) => SendError::Full { sent },
         Some(libc::EMSGSIZE) => SendError::TooLong {
             length,
