@@ -1,8 +1,8 @@
 //! Waking threads and tasks after a lock is released.
 //!
-//! A woken thread takes the device's lock first of all: if it is woken under the lock, it sleeps again at
-//! once. A task's waker is code of the executor, and may poll the task on this thread, which takes the
-//! lock, too.
+//! A woken thread takes the device's lock first: if it is woken while the lock is held, it sleeps
+//! again at once. A task's waker is code of the executor, and may poll the task on this thread,
+//! which takes the lock, too.
 //!
 //! Wake-ups are collected by the thread that causes them: the device's thread for packets that it takes
 //! from the sockets, otherwise the program's own. That thread delivers them in order when it has released
@@ -28,7 +28,7 @@ pub(super) enum Wake {
     Descriptor(Arc<Descriptor>),
     /// Threads and tasks that wait in the library.
     WaitSet(Arc<WaitSet>),
-    /// Tasks whose time has come.
+    /// Tasks whose deadline has passed.
     Tasks(Vec<task::Waker>),
 }
 
@@ -66,7 +66,7 @@ impl Drop for Deferral {
     }
 }
 
-/// Wakes: now, or when this thread holds no such lock any more.
+/// Wakes now, or when this thread holds no such lock any more.
 pub(super) fn wake(wakeup: Wake) {
     let mut wakeup = Some(wakeup);
     if HELD.try_with(Cell::get).is_ok_and(|held| held > 0) {

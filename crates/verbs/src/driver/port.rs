@@ -341,7 +341,7 @@ impl Ports {
                 let owner = member.listeners().owner(service.value());
                 match owner.ok().flatten() {
                     Some(owner) if owner != member.block() => owner,
-                    // No other process has reserved it, and nobody listens.
+                    // No other process has reserved it, and no member listens.
                     _ => return Owner::Nobody,
                 }
             }

@@ -148,8 +148,8 @@ impl PollBackoff {
         probe
     }
 
-    /// Adapts the time. Packets that are still there have waited in vain: shorten it. If packets woke the
-    /// thread and are gone, an application has received them: lengthen it.
+    /// Adapts the time. If packets are still there, no application received them: shorten it. If
+    /// packets woke the thread and are gone, an application has received them: lengthen it.
     fn learn(&mut self, woken: bool, arrived: usize) {
         match (woken, arrived) {
             (_, 1..) => self.shorten(),

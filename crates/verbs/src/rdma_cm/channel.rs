@@ -1,4 +1,4 @@
-//! Event channels: learning what happened to ids.
+//! Event channels, which deliver the events of ids.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,33 +17,33 @@ use crate::context::{Context, Open};
 use crate::driver::AlarmKey;
 use crate::driver::{Awaited, Notifier};
 
-/// The name of an id in events. No two ids of a process have the same.
+/// The name of an id in events. It is unique in the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub(super) u64);
 
 impl Token {
-    /// As a number, for who keeps tables.
+    /// As a number, for programs that keep tables.
     #[must_use]
     pub const fn value(self) -> u64 {
         self.0
     }
 }
 
-/// Something that happened to an id.
+/// An event of an id.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Event {
-    /// Whom it happened to.
+    /// The id of the event.
     pub id: Token,
-    /// For a request: the id that listened.
+    /// For a request: the listener.
     pub listener: Option<Token>,
-    /// For a request: the new id. Dropping it refuses the request.
+    /// For a request: the new id. Dropping it rejects the request.
     pub request: Option<Identifier>,
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
 }
 
-/// Where ids tell what happens to them.
+/// The queue for the events of ids.
 ///
 /// Cheap to clone. Its descriptor is readable while there is an event.
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ pub struct EventChannel(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     queue: Arc<EventQueue>,
-    /// The devices that its ids are at.
+    /// The devices of its ids.
     devices: Mutex<Vec<Weak<Open>>>,
 }
 
@@ -62,8 +62,8 @@ impl EventChannel {
         Ok(Self::with(EventQueue::new(Notifier::new()?, false)))
     }
 
-    /// A channel that nobody waits for together with other descriptors: it may cost none. Its ids
-    /// agree when their peer says good-bye.
+    /// A channel without a descriptor, for a program that waits only in the library. Its ids
+    /// disconnect at once when their peer disconnects.
     pub(crate) fn private() -> Self {
         Self::with(EventQueue::new(Notifier::without_descriptor(), true))
     }
@@ -75,32 +75,32 @@ impl EventChannel {
         }))
     }
 
-    /// A new id, for the kind of queue pair that goes with the port space.
+    /// A new id, for the queue pair type of the port space.
     #[must_use]
     pub fn create(&self, space: PortSpace) -> Identifier {
         self.create_for(space, QueuePairType::of(space))
     }
 
-    /// A new id for a kind of queue pair.
+    /// A new id for a queue pair type.
     #[must_use]
     pub fn create_for(&self, space: PortSpace, kind: QueuePairType) -> Identifier {
         Identifier::new(self, space, kind)
     }
 
-    /// What happened, if anything has.
+    /// The next event, if there is one.
     #[must_use]
     pub fn poll(&self) -> Option<Event> {
-        // A request whose device has been closed since then is no event any more.
+        // A request whose device has been closed since then is not an event any more.
         std::iter::from_fn(|| self.0.queue.pop()).find_map(|queued| self.event(queued))
     }
 
-    /// What happened; waits for it, but not longer than `timeout`.
+    /// The next event. Waits for it, but not longer than `timeout`.
     #[must_use]
     pub fn wait_for(&self, timeout: Duration) -> Option<Event> {
         self.wait_until(Some(now() + timeout))
     }
 
-    /// What happened; waits for it.
+    /// The next event. Waits for it.
     #[must_use]
     pub fn wait(&self) -> Event {
         loop {
@@ -122,8 +122,8 @@ impl EventChannel {
         }
     }
 
-    /// Sleeps until there may be an event, but not longer than `timeout`. A signal ends it, too;
-    /// whether one did.
+    /// Sleeps until there may be an event, but not longer than `timeout`. A signal ends the sleep,
+    /// too. Returns whether one did.
     pub fn sleep_for(&self, timeout: Duration) -> bool {
         self.sleep(Some(now() + timeout))
     }
@@ -134,7 +134,8 @@ impl EventChannel {
         NextEvent(self)
     }
 
-    /// The next event, or nothing if there is none at `deadline`; the device of `context` keeps the time.
+    /// The next event; `None` if there is none before `deadline`. The device of `context` runs the
+    /// timer.
     #[cfg(feature = "async")]
     pub(crate) fn next_until<'c>(
         &'c self,
@@ -149,7 +150,8 @@ impl EventChannel {
         }
     }
 
-    /// Who is at a single device serves it himself while he waits, which saves waking a thread.
+    /// If all ids are at a single device, the sleeping thread serves that device, which saves
+    /// waking another thread.
     fn sleep(&self, deadline: Option<Instant>) -> bool {
         let notifier = self.0.queue.notifier();
         if let [context] = &self.contexts()[..] {
@@ -179,7 +181,7 @@ impl EventChannel {
         devices.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One of its ids is at this device.
+    /// Records that one of its ids is at this device.
     pub(super) fn note_device(&self, context: &Context) {
         let weak = context.downgrade();
         let mut devices = self.devices();
@@ -213,7 +215,7 @@ impl AsFd for EventChannel {
     }
 }
 
-/// Waits for an event until a time.
+/// Waits for an event until a deadline.
 #[cfg(feature = "async")]
 #[must_use = "futures do nothing unless they are awaited"]
 pub(crate) struct EventUntil<'c> {
@@ -273,7 +275,7 @@ impl Future for NextEvent<'_> {
         if let Some(event) = self.0.poll() {
             return std::task::Poll::Ready(event);
         }
-        // First the waker, then another look: nothing can slip through between.
+        // Add the waker first, then poll again, so that no event is missed in between.
         self.0
             .queue()
             .notifier()

@@ -12,7 +12,7 @@ use super::channel::EventChannel;
 use crate::context::Context;
 use crate::driver::Subscriber;
 
-/// What an application sets before it is known at which device.
+/// The options that an application sets before the device is known.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct IdOptions {
     pub(super) traffic_class: Option<u8>,
@@ -23,7 +23,7 @@ pub(super) struct IdOptions {
 }
 
 impl IdOptions {
-    /// What is newly wished for goes before what was.
+    /// Overwrites the options that `new` sets.
     pub(super) fn update(&mut self, new: &Self) {
         self.traffic_class = new.traffic_class.or(self.traffic_class);
         self.ack_timeout = new.ack_timeout.or(self.ack_timeout);
@@ -33,11 +33,11 @@ impl IdOptions {
     }
 }
 
-/// An id of a device's manager. It ends with this.
+/// An id of a device's manager. Dropping this destroys the id.
 pub(super) struct DeviceId {
     pub(super) context: Context,
     pub(super) id: cm::Id,
-    /// The port that other processes can't have meanwhile: where, and for which service.
+    /// The claimed port, which other processes can't use meanwhile: its address and service.
     claim: Option<(Option<IpAddr>, u64)>,
 }
 
@@ -59,7 +59,7 @@ impl DeviceId {
         Ok(device_id)
     }
 
-    /// The device_id of an id that the manager made.
+    /// The device_id of an id that the manager created.
     pub(super) fn new(context: &Context, id: cm::Id) -> Self {
         Self {
             context: context.clone(),
@@ -68,7 +68,7 @@ impl DeviceId {
         }
     }
 
-    /// From now on its events go to this channel.
+    /// Delivers its events to this channel from now on.
     pub(super) fn subscribe(&self, channel: &EventChannel, token: u64) {
         channel.note_device(&self.context);
         let subscriber = Subscriber {
@@ -100,7 +100,8 @@ impl DeviceId {
         })
     }
 
-    /// Gives it an address, which other processes then can't have. Port 0 leaves the choice to us.
+    /// Binds it to an address, which other processes then can't use. With port 0, a free port is
+    /// chosen.
     pub(super) fn bind(
         &mut self,
         space: PortSpace,
@@ -114,7 +115,7 @@ impl DeviceId {
         Ok(bound)
     }
 
-    /// Asks something of the manager.
+    /// Calls the manager with this id.
     pub(super) fn manage<R>(
         &self,
         work: impl FnOnce(&mut Manager, Instant, cm::Id) -> Result<R, ConnectionError>,

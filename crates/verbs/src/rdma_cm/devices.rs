@@ -1,4 +1,4 @@
-//! Which device leads where, and having each open only once.
+//! Finds the device for an address or a peer, and keeps each device open only once.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,16 +10,16 @@ use super::ConnectionError;
 use crate::context::{Context, Open};
 use crate::opening::{OpenError, Options};
 
-/// The devices that ids of this process are at. They close when nobody uses them any more.
+/// The devices of this process's ids. A device closes when it is not used any more.
 static OPEN: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
 
-/// The devices that have an address to bind to, and what to bind to there.
+/// The devices that have an address to bind to, and the address to bind to there.
 pub(super) fn having(address: SocketAddr) -> Result<(Vec<Context>, SocketAddr), ConnectionError> {
     if address.ip().is_unspecified() {
         return Ok((all()?, address));
     }
     match at(address.ip()) {
-        // Linux takes a loopback address for any address.
+        // Linux accepts a loopback address for any address.
         Err(ConnectionError::NoDevice(ip)) if ip.is_loopback() => {
             let any = match ip {
                 IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -43,8 +43,8 @@ pub(super) fn at(address: IpAddr) -> Result<Context, ConnectionError> {
     open(device)
 }
 
-/// All of 127.0.0.0/8 is there without being listed, unless somebody says which devices there are:
-/// programs go through the addresses of a machine to find out which of them have one.
+/// The device of an address in 127.0.0.0/8, which exists without being listed. `None` if the user
+/// lists the devices: programs try all addresses of a machine to find those that have a device.
 fn unlisted(address: IpAddr) -> Option<Device> {
     match net::interface::listed_by_env() {
         Some(_) => None,
@@ -52,7 +52,7 @@ fn unlisted(address: IpAddr) -> Option<Device> {
     }
 }
 
-/// All devices that peers can reach, loopback included, which peers on this machine use.
+/// All devices that peers can reach, including loopback, which peers on this machine use.
 pub(super) fn all() -> Result<Vec<Context>, ConnectionError> {
     open_each(net::interface::reachable().map_err(OpenError::from)?)
 }
@@ -62,7 +62,7 @@ pub(super) fn listed() -> Result<Vec<Context>, ConnectionError> {
     open_each(net::interface::from_env().map_err(OpenError::from)?)
 }
 
-/// One that can't be opened is left out, unless that leaves none.
+/// Opens each device. One that can't be opened is left out, unless that leaves none.
 fn open_each(devices: Vec<Device>) -> Result<Vec<Context>, ConnectionError> {
     let (mut contexts, mut refused) = (Vec::new(), None);
     for device in devices {
@@ -77,7 +77,7 @@ fn open_each(devices: Vec<Device>) -> Result<Vec<Context>, ConnectionError> {
     }
 }
 
-/// The device and the address of ours from which a peer can be reached.
+/// The device and the local address from which a peer can be reached.
 pub(super) fn towards(peer: SocketAddr) -> Result<(Context, IpAddr), ConnectionError> {
     let source = net::interface::source_towards(peer).map_err(|source| {
         let peer = peer.ip();
@@ -85,8 +85,8 @@ pub(super) fn towards(peer: SocketAddr) -> Result<(Context, IpAddr), ConnectionE
     })?;
     match at(source) {
         Ok(context) => Ok((context, source)),
-        // The route may start at an address that no device has. One of our own addresses can be
-        // reached from itself, and a loopback address from every other.
+        // The route may start at an address that no device has. A local address can be reached from
+        // itself, and a loopback address from every other loopback address.
         Err(ConnectionError::NoDevice(_)) => match (at(peer.ip()), other_loopback(peer.ip())) {
             (Err(ConnectionError::NoDevice(_)), Some((device, address))) => {
                 Ok((at_device(device)?, address))
@@ -115,7 +115,7 @@ fn at_device(device: Device) -> Result<Context, ConnectionError> {
     open_one(|it| it.name == device.name).map_or_else(|| open(device), Ok)
 }
 
-/// An unspecified peer is this machine, as Linux has it.
+/// An unspecified peer is this machine, as on Linux.
 pub(super) fn or_loopback(peer: SocketAddr) -> SocketAddr {
     let ip = match peer.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -138,7 +138,7 @@ fn open_one(wanted: impl Fn(&Device) -> bool) -> Option<Context> {
     let mut open = lock();
     open.retain(|it| it.strong_count() > 0);
     let mut living = open.iter().filter_map(Context::upgrade);
-    // What a fork copied stays with the parent.
+    // A device that was opened before a fork belongs to the parent.
     living.find(|it| wanted(it.device()) && !it.driver().is_inherited())
 }
 
@@ -151,7 +151,7 @@ fn lock() -> MutexGuard<'static, Vec<Weak<Open>>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of an operating system's error, for the event that tells it.
+/// The operating system's error number, for the event that reports it.
 pub(super) fn number(error: &ConnectionError) -> i32 {
     const NO_DEVICE: i32 = 19;
     let io_number = |error: &io::Error| error.raw_os_error().unwrap_or(NO_DEVICE);

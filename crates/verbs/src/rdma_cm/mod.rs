@@ -1,7 +1,8 @@
-//! Connections the way `rdma_cm` has them: ids, event channels, and an event for everything.
+//! Connections with the interface of `rdma_cm`: ids, event channels, and an event for every step.
 //!
-//! [`Listener`](crate::Listener) and [`Connector`](crate::Connector) are easier to use and stand on
-//! this. Here every step is an application's own, as `librdmacm` and event-driven programs want it:
+//! [`Listener`](crate::Listener) and [`Connector`](crate::Connector) are easier to use and are
+//! built on this module. Here the application performs every step itself, as `librdmacm` and
+//! event-driven programs need it:
 //!
 //! ```
 //! use std::time::Duration;
@@ -51,7 +52,7 @@ use crate::context::Context;
 use crate::opening::OpenError;
 use engine::Address;
 
-/// Why something could not be asked of an id.
+/// Why an operation on an id failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
@@ -61,12 +62,12 @@ pub enum ConnectionError {
          says what there should be"
     )]
     NoDevice(IpAddr),
-    /// The kernel knows no way to the peer.
+    /// The kernel has no route to the peer.
     #[error("there is no way to {peer}: {source}")]
     NoRoute {
         /// The peer.
         peer: IpAddr,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// The device can't be opened.
@@ -75,38 +76,38 @@ pub enum ConnectionError {
     /// Another process has the port.
     #[error(transparent)]
     Service(#[from] ServiceError),
-    /// The address can't be had.
+    /// The address can't be used.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The id has an address already.
     #[error("the id is already bound")]
     AlreadyBound,
-    /// The id is at no device yet.
+    /// The id has no device yet.
     #[error("the id is at no device yet: bind it or resolve an address first")]
     NotBound,
-    /// The manager refuses.
+    /// The manager refuses the operation.
     #[error(transparent)]
     Call(#[from] CallError),
     /// There is no room for another id.
     #[error(transparent)]
     TooManyIds(#[from] TooManyIds),
-    /// A fork made this copy.
+    /// The device was opened before a fork.
     #[error("the device was opened before a fork and stays with the parent: open it again")]
     Inherited,
 }
 
-/// The devices that programs choose from, each open once.
+/// The devices that programs choose from. Each is opened once.
 pub fn contexts() -> Result<Vec<Context>, ConnectionError> {
     devices::listed()
 }
 
-/// The devices that ids of this process could be at, each open once: [those](contexts) that programs
-/// choose from, and loopback.
+/// The devices that ids of this process can use. Each is opened once: [those](contexts) that
+/// programs choose from, and loopback.
 pub fn reachable_contexts() -> Result<Vec<Context>, ConnectionError> {
     devices::all()
 }
 
-/// The content of an address handle that leads to a datagram service or a multicast group.
+/// The content of an address handle for a datagram service or a multicast group.
 #[must_use]
 pub fn address_of(context: &Context, path: &PathAttributes) -> Address {
     attributes::address(context, path)

@@ -1,4 +1,4 @@
-//! What happened to ids, on its way from the drivers to an event channel.
+//! The queue of events between the drivers and an event channel.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -10,38 +10,38 @@ use cm::EventKind;
 use crate::context::Open;
 use crate::driver::{Deferral, Notifier};
 
-/// A name for an id that no other id of this process gets.
+/// A token for an id, unique in this process.
 pub(crate) fn next_token() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Something that happened to an id.
+/// An event of an id.
 #[derive(Debug)]
 pub(crate) struct QueuedEvent {
-    /// Whom it happened to.
+    /// The token of the id.
     pub(crate) token: u64,
-    /// Who was listening, if it is a request: the id is a new one then.
+    /// For a request: the token of the listener. The id is a new one then.
     pub(crate) listener: Option<u64>,
-    /// What its manager calls it.
+    /// The id in its manager.
     pub(crate) id: Option<cm::Id>,
-    /// The device it is at.
+    /// The device of the id.
     pub(crate) context: Weak<Open>,
     pub(crate) kind: EventKind,
 }
 
 impl QueuedEvent {
-    /// Whether it belongs to an id, or to one that it listened for.
+    /// Whether the event belongs to an id, or is a request to it as a listener.
     fn is_of(&self, token: u64) -> bool {
         self.token == token || self.listener == Some(token)
     }
 }
 
-/// Notices in order, and the notifier that rings for them.
+/// Queued events, oldest first, and the notifier that announces them.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     notifier: Notifier,
-    /// Whether an id whose peer says good-bye agrees at once, without asking the application.
+    /// Whether an id disconnects at once when its peer disconnects, without asking the application.
     disconnects_at_once: bool,
     waiting: Mutex<Waiting>,
 }
@@ -49,7 +49,8 @@ pub(crate) struct EventQueue {
 #[derive(Debug, Default)]
 struct Waiting {
     events: VecDeque<QueuedEvent>,
-    /// How many there are of each id: most ids that end have none, and thousands may wait.
+    /// How many events each id has: most ids that end have none, and thousands of events may be
+    /// queued.
     of_ids: HashMap<u64, usize>,
 }
 
@@ -125,7 +126,7 @@ impl EventQueue {
         Some(event)
     }
 
-    /// Takes out what happened to one id, or to those that it listened for, in order.
+    /// Takes the events of an id, and the requests to it as a listener, in order.
     pub(crate) fn take_of(&self, token: u64) -> Vec<QueuedEvent> {
         let mut waiting = self.lock();
         let its = waiting.take_of(token);

@@ -1,4 +1,4 @@
-//! How an id gets an address of its own, and finds the device that leads to a peer.
+//! Binds an id to a local address, and finds the device for a peer.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::diagnostics;
 use crate::rdma_cm::device_id::DeviceId;
 use crate::rdma_cm::{ConnectionError, devices};
 
-/// How often another port is tried when the choice is ours and another process has it.
+/// How many ports are tried when the library chooses the port and another process has it.
 const ATTEMPTS: usize = 64;
 
 impl Identifier {
-    /// Gives it an address and a port of this machine. An unspecified address stands for all; with
-    /// port 0 the choice is ours. Returns what it got.
+    /// Binds it to a local address and port. An unspecified address stands for all addresses; with
+    /// port 0, a free port is chosen. Returns the address and port.
     pub fn bind(&self, address: SocketAddr) -> Result<SocketAddr, ConnectionError> {
         let mut inner = self.inner();
         if !matches!(inner.bind_state, BindState::Unbound) {
@@ -32,7 +32,7 @@ impl Identifier {
         Ok(bound)
     }
 
-    /// Waits for requests from now on; `backlog` of them may wait for the application.
+    /// Starts to listen; `backlog` requests may wait for the application.
     pub fn listen(&self, backlog: usize) -> Result<(), ConnectionError> {
         if matches!(self.inner().bind_state, BindState::Unbound) {
             self.bind(SocketAddr::from(([0, 0, 0, 0], 0)))?;
@@ -44,8 +44,8 @@ impl Identifier {
         Ok(())
     }
 
-    /// Starts to look for the way to a peer, and binds the id if it is not bound. An event tells how
-    /// it ended.
+    /// Starts to resolve the address of a peer, and binds the id if it is not bound. An event
+    /// reports the result.
     pub fn resolve_address(
         &self,
         source: Option<SocketAddr>,
@@ -123,7 +123,7 @@ impl Identifier {
         )
     }
 
-    /// Makes sure that it is at the device that leads to a peer.
+    /// Ensures that it is at the device from which the peer can be reached.
     fn go_towards(
         &self,
         inner: &mut Inner,
@@ -143,11 +143,11 @@ impl Identifier {
             }
             (None, _) => devices::towards(peer)?,
         };
-        // Its port must be free again before it can be had at that device alone.
+        // Its port must be released before it can be claimed at that device alone.
         inner.bind_state = BindState::Unbound;
         let mut device_id = self.device_id(&context, inner)?;
         match port {
-            // Nobody looks for an id that only connects: its port needs no claim.
+            // No peer connects to an id that only connects, so its port needs no claim.
             0 => device_id.manage(|manager, _, id| {
                 manager.bind(id, SocketAddr::new(address, 0))?;
                 Ok(())
@@ -158,7 +158,7 @@ impl Identifier {
         Ok(())
     }
 
-    /// No device leads to the peer: Linux tells that by an event, too.
+    /// Reports that no device reaches the peer. Linux reports this by an event, too.
     fn report_unresolved(
         &self,
         inner: &Inner,

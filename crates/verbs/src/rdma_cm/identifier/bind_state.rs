@@ -1,21 +1,22 @@
-//! Where an id is.
+//! The devices that an id is bound at.
 
 use std::net::IpAddr;
 
 use crate::rdma_cm::device_id::DeviceId;
 
-/// Where an id is.
+/// The devices that an id is bound at.
 pub(super) enum BindState {
-    /// Nobody has said yet.
+    /// The id is not bound yet.
     Unbound,
     /// At one device.
     OneDevice(DeviceId),
-    /// At all devices: bound to no particular address.
+    /// At all devices, because it is bound to an unspecified address.
     AllDevices(Vec<DeviceId>),
 }
 
 impl BindState {
-    /// Of device_ids that were bound to an address: an unspecified one stands for all.
+    /// The state of device_ids that were bound to an address. An unspecified address stands for
+    /// all.
     pub(super) fn of(mut device_ids: Vec<DeviceId>, ip: IpAddr) -> Self {
         if !ip.is_unspecified() && device_ids.len() == 1 {
             Self::OneDevice(device_ids.remove(0))
@@ -24,7 +25,7 @@ impl BindState {
         }
     }
 
-    /// All of its device_ids, wherever they are.
+    /// All its device_ids.
     pub(super) fn device_ids(&self) -> &[DeviceId] {
         match self {
             Self::Unbound => &[],

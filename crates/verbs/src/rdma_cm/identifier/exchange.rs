@@ -1,4 +1,4 @@
-//! What two ids have to say to each other, and what their queue pairs must then be told.
+//! The messages between two ids, and the resulting attributes of their queue pairs.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::Identifier;
 use crate::rdma_cm::{ConnectionError, attributes};
 
 impl Identifier {
-    /// Starts to ask about the path. An event tells how it ended.
+    /// Starts to resolve the route. An event reports the result.
     pub fn resolve_route(&self, timeout: Duration) -> Result<(), ConnectionError> {
         self.act(|manager, now, id| Ok(manager.resolve_route(now, id, timeout)?))
     }
@@ -21,37 +21,37 @@ impl Identifier {
         self.act(|manager, now, id| Ok(manager.connect(now, id, parameters)?))
     }
 
-    /// The queue pair is ready: tells the peer so, after its response.
+    /// Tells the peer, after its response, that the queue pair is ready.
     pub fn establish(&self) -> Result<(), ConnectionError> {
         self.act(|manager, _, id| Ok(manager.establish(id)?))
     }
 
-    /// The peer accepted, but the queue pair could not be made ready.
+    /// Reports that the peer accepted, but the queue pair could not be made ready.
     pub fn connect_failed(&self, failure: Failure) -> Result<(), ConnectionError> {
         self.act(|manager, _, id| Ok(manager.connect_failed(id, failure)?))
     }
 
-    /// Agrees to a connection or serves a datagram service.
+    /// Accepts a connection or a request for a datagram service.
     pub fn accept(&self, parameters: &Parameters<'_>) -> Result<(), ConnectionError> {
         self.act(|manager, now, id| Ok(manager.accept(now, id, parameters)?))
     }
 
-    /// Refuses a connection or a datagram service.
+    /// Rejects a connection or a request for a datagram service.
     pub fn reject(&self, reason: RejectReason, private_data: &[u8]) -> Result<(), ConnectionError> {
         self.act(|manager, now, id| Ok(manager.reject(now, id, reason, private_data)?))
     }
 
-    /// Ends a connection, or agrees to its end. The queue pair breaks.
+    /// Disconnects, or agrees to a disconnection. The queue pair enters the error state.
     pub fn disconnect(&self) -> Result<(), ConnectionError> {
         self.act(|manager, now, id| Ok(manager.disconnect(now, id)?))
     }
 
-    /// A packet has come to its queue pair: the peer must be ready.
+    /// Reports that a packet has arrived at its queue pair: the peer must be ready.
     pub fn notify_established(&self, number: wire::Qpn) -> Result<bool, ConnectionError> {
         self.act(|manager, _, _| Ok(manager.notify_established(number)))
     }
 
-    /// Joins a multicast group. An event tells how to reach it.
+    /// Joins a multicast group. An event contains its address.
     pub fn join(&self, group: IpAddr, send_only: bool) -> Result<(), ConnectionError> {
         self.act(|manager, _, id| Ok(manager.join(id, group, send_only)?))
     }
@@ -61,13 +61,13 @@ impl Identifier {
         self.act(|manager, _, id| Ok(manager.leave(id, group)?))
     }
 
-    /// What its queue pair must be told to become initialized.
+    /// The attributes that move its queue pair to the state INIT.
     pub fn init_attributes(&self) -> Result<Attributes, ConnectionError> {
         let told = self.act(|manager, _, id| Ok(manager.init_attributes(id)?))?;
         Ok(attributes::init(&told))
     }
 
-    /// What its queue pair must be told to become ready to receive.
+    /// The attributes that move its queue pair to the state RTR (ready to receive).
     pub fn receive_attributes(&self) -> Result<Attributes, ConnectionError> {
         if self.kind == QueuePairType::Datagram {
             return Ok(attributes::datagram_receive());
@@ -77,7 +77,7 @@ impl Identifier {
         Ok(attributes::receive(&context, &told))
     }
 
-    /// What its queue pair must be told to become ready to send.
+    /// The attributes that move its queue pair to the state RTS (ready to send).
     pub fn send_attributes(&self) -> Result<Attributes, ConnectionError> {
         if self.kind == QueuePairType::Datagram {
             return Ok(attributes::datagram_send());

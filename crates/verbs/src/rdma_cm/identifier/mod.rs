@@ -1,8 +1,8 @@
-//! Ids: what an application holds while it listens, connects or talks.
+//! Ids: one end of a connection, or a listener.
 //!
-//! An [`Identifier`] has a [`place`]: nowhere at first, then at a device or at all of them, once it
-//! has an [`address`]. There it begins a [`conversation`]. What the application sets before are
-//! [`options`], which go along.
+//! An [`Identifier`] has a [`bind_state`]: unbound at first, then at one device or at all, once it
+//! has an [`address`]. There it begins an [`exchange`] with a peer. Options that the application
+//! sets before ([`options`]) are applied at the device.
 
 mod address;
 mod bind_state;
@@ -24,7 +24,7 @@ use super::queue::{self, QueuedEvent};
 use crate::context::Context;
 use bind_state::BindState;
 
-/// One end of a conversation, like `rdma_cm_id`. Dropping it ends the conversation.
+/// One end of a connection, or a listener, like `rdma_cm_id`. Dropping it ends the connection.
 pub struct Identifier {
     token: u64,
     space: PortSpace,
@@ -35,7 +35,7 @@ pub struct Identifier {
 struct Inner {
     channel: EventChannel,
     options: IdOptions,
-    /// The device that it has to be at, if the application has chosen one.
+    /// The device that the application has chosen, if any.
     chosen: Option<Context>,
     bind_state: BindState,
 }
@@ -55,7 +55,7 @@ impl Identifier {
         }
     }
 
-    /// The id that a request brought; nothing if it is gone again.
+    /// The id of a request; `None` if it does not exist any more.
     pub(super) fn of_request(channel: &EventChannel, queued: &QueuedEvent) -> Option<Self> {
         let context = Context::upgrade(&queued.context)?;
         let device_id = DeviceId::new(&context, queued.id?);
@@ -90,13 +90,13 @@ impl Identifier {
         self.space
     }
 
-    /// The kind of its queue pair.
+    /// Its queue pair type.
     #[must_use]
     pub fn kind(&self) -> QueuePairType {
         self.kind
     }
 
-    /// The device that it is at, once that is known.
+    /// Its device, once that is known.
     #[must_use]
     pub fn context(&self) -> Option<Context> {
         match &self.inner().bind_state {
@@ -105,12 +105,12 @@ impl Identifier {
         }
     }
 
-    /// Keeps it to one device, before it has an address.
+    /// Restricts it to one device, before it has an address.
     pub fn choose(&self, context: &Context) {
         self.inner().chosen = Some(context.clone());
     }
 
-    /// Its own address, once it has one.
+    /// Its local address, once it has one.
     #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.ask(Manager::local_address)
@@ -122,13 +122,13 @@ impl Identifier {
         self.ask(Manager::peer_address)
     }
 
-    /// How far it has come; nothing before it is at a device.
+    /// Its state; `None` before it is at a device.
     #[must_use]
     pub fn state(&self) -> Option<cm::State> {
         self.ask(Manager::state)
     }
 
-    /// Puts an event of the application's own into its channel.
+    /// Adds an event of the application to its channel.
     pub fn write_event(&self, code: u32, status: i32, argument: u64) {
         let kind = EventKind::Application {
             code,
@@ -138,7 +138,7 @@ impl Identifier {
         self.push_event(&self.inner(), kind);
     }
 
-    /// Tells its events to another channel from now on, those too that nobody has taken yet.
+    /// Delivers its events to another channel from now on, including those that were not taken yet.
     pub fn migrate(&self, channel: &EventChannel) {
         let mut inner = self.inner();
         for device_id in inner.bind_state.device_ids() {
@@ -150,7 +150,7 @@ impl Identifier {
         inner.channel = channel.clone();
     }
 
-    /// Puts an event into its channel that no manager knows of.
+    /// Adds an event that does not come from a manager to its channel.
     fn push_event(&self, inner: &Inner, kind: EventKind) {
         inner.channel.queue().push(QueuedEvent {
             token: self.token,
@@ -161,7 +161,7 @@ impl Identifier {
         });
     }
 
-    /// Does something that needs a device.
+    /// Performs an operation that needs a device.
     fn act<R>(
         &self,
         work: impl FnOnce(&mut Manager, Instant, cm::Id) -> Result<R, ConnectionError>,
@@ -187,7 +187,8 @@ impl Identifier {
 impl Drop for Identifier {
     fn drop(&mut self) {
         let inner = self.inner();
-        // First the device_ids, so that nothing more can happen; then what nobody has taken.
+        // First the device_ids, so that there are no new events; then the events that were not
+        // taken.
         let bind_state = &inner.bind_state;
         if let BindState::OneDevice(device_id) = bind_state {
             device_id.context.driver().subscribe(device_id.id, None);

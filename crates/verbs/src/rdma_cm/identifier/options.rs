@@ -1,4 +1,4 @@
-//! What an application sets, at a device or before there is one.
+//! Options that an application sets, at a device or before there is one.
 
 use wire::{AckTimeout, RnrTimer};
 
@@ -7,27 +7,27 @@ use crate::rdma_cm::ConnectionError;
 use crate::rdma_cm::device_id::IdOptions;
 
 impl Identifier {
-    /// The traffic class (ToS) of everything that it sends.
+    /// Sets the traffic class (ToS) of everything that it sends.
     pub fn set_traffic_class(&self, class: u8) -> Result<(), ConnectionError> {
         self.set_option(|options| options.traffic_class = Some(class))
     }
 
-    /// The acknowledge timeout of its queue pair.
+    /// Sets the acknowledge timeout of its queue pair.
     pub fn set_ack_timeout(&self, timeout: AckTimeout) -> Result<(), ConnectionError> {
         self.set_option(|options| options.ack_timeout = Some(timeout))
     }
 
-    /// How long the peer has to wait when no receive is posted.
+    /// Sets how long the peer waits if no receive is posted.
     pub fn set_rnr_timer(&self, timer: RnrTimer) -> Result<(), ConnectionError> {
         self.set_option(|options| options.rnr_timer = Some(timer))
     }
 
-    /// Lets several ids share a port, as long as none of them listens.
+    /// Lets several ids share a port while none of them listens.
     pub fn set_reuse_address(&self, reuse: bool) -> Result<(), ConnectionError> {
         self.set_option(|options| options.reuse_address = Some(reuse))
     }
 
-    /// Whether a listener on all addresses keeps to its own address family.
+    /// Sets whether a listener on all addresses accepts only its own address family.
     pub fn set_family_only(&self, only: bool) -> Result<(), ConnectionError> {
         self.set_option(|options| options.family_only = Some(only))
     }
