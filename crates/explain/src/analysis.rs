@@ -1,21 +1,22 @@
 //! The result of analysing a capture.
 
 use std::io::Read;
-use std::time::Duration;
 
 use wire::Qpn;
 
 use crate::anomaly::Anomaly;
 use crate::both_ends;
 use crate::capture::ReadError;
+use crate::capture_summary::CaptureSummary;
 use crate::collect;
-use crate::connection::{Connection, End, Endpoint, QueuePair, Side};
+use crate::connection::{Connection, End, Endpoint, QueuePair};
 use crate::findings;
 use crate::head::{Heads, Layer};
 use crate::id::{ConnectionId, EndpointId, MessageId, PacketId, QueuePairId};
 use crate::message::Message;
 use crate::packet::Packet;
 use crate::pairing;
+use crate::side::Side;
 use crate::statistics::Statistics;
 
 /// The result of analysing a capture. Its lists refer to each other by index.
@@ -38,29 +39,6 @@ pub struct Analysis {
     /// The statistics.
     pub statistics: Statistics,
     pub(crate) heads: Heads,
-}
-
-/// The capture file.
-#[derive(Clone, Debug, Default)]
-pub struct CaptureSummary {
-    /// `pcap` or `pcapng`.
-    pub format: &'static str,
-    /// When the first packet was captured, since 1970.
-    pub start: Duration,
-    /// From the first to the last packet of RoCEv2, in nanoseconds.
-    pub duration: u64,
-    /// How many frames the file has.
-    pub frames: u64,
-    /// How many of them are not RoCEv2.
-    pub foreign: u64,
-    /// How many packets were captured a second time, at the other end or on another interface.
-    pub seen_twice: u64,
-    /// Whether the file ends within a record.
-    pub(crate) cut_off: bool,
-    /// Remarks about the file, one sentence each.
-    pub remarks: Vec<String>,
-    /// Comments of the capture, by packet.
-    pub comments: Vec<(PacketId, String)>,
 }
 
 impl Analysis {

@@ -4,8 +4,8 @@
 //! received. That is known per connection: processes that share an address are captured one by one,
 //! and a packet to a process that has ended can come back to the process that is captured.
 
-use crate::connection::Side;
 use crate::packet::{Marks, Packet};
+use crate::side::Side;
 
 /// The packets of one connection, by the side that sent them.
 #[derive(Clone, Default)]

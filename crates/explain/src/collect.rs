@@ -11,9 +11,9 @@ use wire::{
     Syndrome, Transport,
 };
 
-use crate::analysis::CaptureSummary;
 use crate::capture::{self, Direction, Frame, LinkError, ReadError, network};
-use crate::connection::{Endpoint, Side};
+use crate::capture_summary::CaptureSummary;
+use crate::connection::Endpoint;
 use crate::exchange::Exchanges;
 use crate::head::Heads;
 use crate::id::{ConnectionId, EndpointId, PacketId};
@@ -21,6 +21,7 @@ use crate::lane::{LaneKey, Lanes};
 use crate::packet::{Marks, Packet, Role};
 use crate::recent_packets::{CapturePoint, RecentPackets, Recurrence};
 use crate::segment::Divider;
+use crate::side::Side;
 
 /// Longer than any IP packet with its link header.
 const LONGEST_FRAME: usize = 66_000;

@@ -18,6 +18,7 @@ mod analysis;
 mod anomaly;
 mod both_ends;
 mod capture;
+mod capture_summary;
 mod collect;
 mod connection;
 mod exchange;
@@ -33,19 +34,22 @@ mod page;
 mod pairing;
 mod recent_packets;
 mod segment;
+mod side;
 mod statistics;
 pub mod terminal;
 mod words;
 
-pub use analysis::{Analysis, CaptureSummary};
+pub use analysis::Analysis;
 pub use anomaly::{Anomaly, Explanation, Kind, Severity};
 pub use capture::ReadError;
-pub use connection::{Connection, End, Endpoint, Pairing, QueuePair, Side, State, StateChange};
+pub use capture_summary::CaptureSummary;
+pub use connection::{Connection, End, Endpoint, Pairing, QueuePair, State, StateChange};
 pub use handshake::{Handshake, HandshakeOutcome, Step};
 pub use head::{Field, Layer};
 pub use id::{AnomalyId, ConnectionId, EndpointId, MessageId, PacketId, QueuePairId};
 pub use message::{Message, Outcome, describe};
 pub use packet::{Marks, Packet, Role};
+pub use side::Side;
 pub use statistics::{AnswerTimes, OpcodeCount, Statistics};
 
 /// Compiles and runs the example of the front page in the registry.

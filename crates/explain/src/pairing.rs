@@ -11,10 +11,11 @@ use std::collections::HashMap;
 use wire::{PathMtu, Qpn, Transport};
 
 use crate::collect::Collection;
-use crate::connection::{Connection, End, Pairing, QueuePair, Side};
+use crate::connection::{Connection, End, Pairing, QueuePair};
 use crate::exchange::Exchange;
 use crate::id::{ConnectionId, EndpointId, PacketId, QueuePairId};
 use crate::lane::{Lane, LaneId, LaneKey, Sender};
+use crate::side::Side;
 
 /// The connections of all lanes.
 #[derive(Default)]

@@ -4,8 +4,9 @@ use std::fmt;
 
 use wire::Psn;
 
-use crate::connection::{Connection, Endpoint, QueuePair, Side};
+use crate::connection::{Connection, Endpoint, QueuePair};
 use crate::id::ConnectionId;
+use crate::side::Side;
 
 /// A duration in nanoseconds, with three digits and the unit that fits.
 pub(crate) fn duration(nanoseconds: u64) -> String {

@@ -2,12 +2,12 @@
 
 use super::Context;
 use crate::anomaly::{Anomaly, Kind};
-use crate::connection::Side;
 use crate::exchange::{Exchange, ExchangeMessage, Exchanges, Rejection};
 use crate::handshake::{Handshake, HandshakeOutcome, Step};
 use crate::id::{ConnectionId, PacketId};
 use crate::lane::Sender;
 use crate::packet::Marks;
+use crate::side::Side;
 use crate::words::{count, duration, times};
 
 /// Adds the handshake to every connection.

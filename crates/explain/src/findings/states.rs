@@ -1,12 +1,13 @@
 //! Derives the states of queue pairs from packets.
 
 use crate::anomaly::{Anomaly, Kind, Severity};
-use crate::connection::{Side, State, StateChange};
+use crate::connection::{State, StateChange};
 use crate::handshake::HandshakeOutcome;
 use crate::id::{ConnectionId, PacketId};
 use crate::message::Message;
 use crate::packet::{Packet, Role};
 use crate::pairing::Paired;
+use crate::side::Side;
 
 /// Sets the states of all queue pairs.
 pub(super) fn tell(

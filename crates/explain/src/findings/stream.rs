@@ -6,8 +6,9 @@ use wire::{Operation, Psn};
 
 use super::Context;
 use super::recovery::Recovery;
-use crate::connection::{Connection, Side};
+use crate::connection::Connection;
 use crate::id::{ConnectionId, MessageId, PacketId};
+use crate::side::Side;
 
 /// The position in a stream: a PSN that does not wrap.
 pub(super) type StreamPosition = u64;

@@ -9,11 +9,12 @@ use super::columns::{MessageColumns, PacketColumns};
 use super::lifeline::{Lifeline, Lifelines};
 use crate::analysis::Analysis;
 use crate::anomaly::{Anomaly, Kind, Severity};
-use crate::connection::{Connection, End, Side, State};
+use crate::connection::{Connection, End, State};
 use crate::head::{Field, Layer};
 use crate::id::PacketId;
 use crate::message::describe;
 use crate::packet::{Marks, Role};
+use crate::side::Side;
 
 /// All data.
 #[derive(Serialize)]

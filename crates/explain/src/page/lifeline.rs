@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::analysis::Analysis;
-use crate::connection::{Connection, Side};
+use crate::connection::Connection;
 use crate::id::EndpointId;
+use crate::side::Side;
 
 /// One vertical line.
 #[derive(Serialize)]

@@ -11,11 +11,11 @@ use super::lists::end;
 use super::paint::{BAD, FAINT, MANAGE, STRONG, WARNING, paint};
 use super::table::cut;
 use crate::analysis::Analysis;
-use crate::connection::Side;
 use crate::handshake::Step;
 use crate::id::{ConnectionId, PacketId};
 use crate::message::describe;
 use crate::packet::{Marks, Packet, Role};
+use crate::side::Side;
 use crate::words::{count, moment, psn_range};
 
 /// More ladders than this are shown only on request.

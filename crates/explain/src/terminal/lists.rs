@@ -8,11 +8,12 @@ use super::View;
 use super::paint::{BAD, FAINT, GOOD, STRONG, WARNING, paint};
 use super::table::{Cell, Edge, Table, cut, paragraph};
 use crate::analysis::Analysis;
-use crate::connection::{Connection, Pairing, Side};
+use crate::connection::{Connection, Pairing};
 use crate::handshake::{Handshake, HandshakeOutcome};
 use crate::head::described;
 use crate::id::{ConnectionId, MessageId};
 use crate::message::{Message, Outcome};
+use crate::side::Side;
 use crate::words::{bytes, count, duration, grouped, moment};
 
 /// The connections and their handshakes.

@@ -1,0 +1,28 @@
+//! What is known of a capture file as a whole.
+
+use std::time::Duration;
+
+use crate::id::PacketId;
+
+/// The capture file.
+#[derive(Clone, Debug, Default)]
+pub struct CaptureSummary {
+    /// `pcap` or `pcapng`.
+    pub format: &'static str,
+    /// When the first packet was captured, since 1970.
+    pub start: Duration,
+    /// From the first to the last packet of RoCEv2, in nanoseconds.
+    pub duration: u64,
+    /// How many frames the file has.
+    pub frames: u64,
+    /// How many of them are not RoCEv2.
+    pub foreign: u64,
+    /// How many packets were captured a second time, at the other end or on another interface.
+    pub seen_twice: u64,
+    /// Whether the file ends within a record.
+    pub(crate) cut_off: bool,
+    /// Remarks about the file, one sentence each.
+    pub remarks: Vec<String>,
+    /// Comments of the capture, by packet.
+    pub comments: Vec<(PacketId, String)>,
+}
