@@ -166,7 +166,7 @@ impl Sender {
         sent
     }
 
-    /// What the kernel needs to send one packet from this socket: the destination, as [`print`]
+    /// What the kernel needs to send one packet from this socket: the destination, as [`print()`]
     /// writes it, and the control messages.
     pub(crate) fn addressing(&self, envelope: &Envelope) -> ([u8; 28], Outgoing) {
         let flow = &envelope.flow;

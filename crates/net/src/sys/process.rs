@@ -43,7 +43,7 @@ pub(crate) fn replace_with_null(fd: BorrowedFd<'_>) -> io::Result<()> {
         .read(true)
         .write(true)
         .open("/dev/null")?;
-    // SAFETY: takes no pointers. The owner of `fd`, from whom it is borrowed, still owns a valid
+    // SAFETY: takes no pointers. The owner of `fd`, from which it is borrowed, still owns a valid
     // descriptor of the same number afterwards.
     let result = unsafe { libc::dup3(null.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
     check(result).map(drop)
