@@ -14,16 +14,21 @@ const FOLDER: &str = "target/test-logs";
 /// Where the steps of one run leave what they printed.
 pub(super) struct LogFolder {
     path: PathBuf,
+    /// This program. A step may build it again; then the running file has no name any more.
+    program: PathBuf,
     quick: bool,
 }
 
 impl LogFolder {
     pub(super) fn new(root: &Path, quick: bool) -> Result<Self, String> {
         let path = root.join(FOLDER);
-        match fs::create_dir_all(&path) {
-            Ok(()) => Ok(LogFolder { path, quick }),
-            Err(error) => Err(format!("{FOLDER} can't be made: {error}")),
-        }
+        fs::create_dir_all(&path).map_err(|error| format!("{FOLDER} can't be made: {error}"))?;
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        Ok(LogFolder {
+            path,
+            program,
+            quick,
+        })
     }
 
     /// Runs a step in a process of its own. When it fails, prints what failed.
@@ -46,7 +51,7 @@ impl LogFolder {
 
     fn start(&self, name: &str, log: &Path) -> io::Result<ExitStatus> {
         let output = File::create(log)?;
-        Command::new(std::env::current_exe()?)
+        Command::new(&self.program)
             .args(["test", "--only", name])
             .args(self.quick.then_some("--quick"))
             .stdin(Stdio::null())
