@@ -60,7 +60,7 @@ pub enum State {
 pub struct Connection {
     /// Its service.
     pub transport: Transport,
-    /// Both ends, in the order of [`Side`].
+    /// Both ends, in the order of [`Side`](crate::Side).
     pub ends: [End; 2],
     /// The handshake of the connection managers, if the capture contains it.
     pub handshake: Option<Handshake>,
