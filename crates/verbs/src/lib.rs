@@ -5,7 +5,7 @@
 //!
 //! ```toml
 //! [dependencies]
-//! rocinante = { version = "0.1", features = ["async"] }   # `async` only if you await
+//! rocinante = { path = "rocinante/crates/verbs", features = ["async"] }   # `async` only if you await
 //! ```
 //!
 //! # A server and a client

@@ -341,13 +341,12 @@ fn through_memory(program: &'static str) -> Row {
 fn measurement(program: &'static str, options: &str) -> Row {
     let count = if options == "-a" { 10 } else { 100 };
     let line = format!("{program} -d {{device}} -x {{gid}} -F -n {count} {options}");
-    let (ready, environment) = match options {
-        // Even the options of the test travel over a connection. The server stops listening between this
-        // connection and the next one: a client that is faster is rejected.
-        "-R" => (Ready::Service, "env ROCI_FAULT=delay:qp=1,by=500ms "),
-        _ => (Ready::Tcp(EXCHANGE_PORT), ""),
+    let client = format!("{line} {{v4}}");
+    let ready = match options {
+        // Even the options of the test travel over a connection.
+        "-R" => Ready::Service,
+        _ => Ready::Tcp(EXCHANGE_PORT),
     };
-    let client = format!("{environment}{line} {{v4}}");
     let row = Row::pair(program, ends(&line, ready), &client);
     let row = row.options(options).says("#bytes");
     if options.is_empty() {

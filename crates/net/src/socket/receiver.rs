@@ -152,8 +152,8 @@ impl AsFd for Receiver {
     }
 }
 
-/// Enlarges the receive buffer: to the requested size for an administrator, who is not bound by the
-/// system's limit, otherwise up to the limit.
+/// Enlarges the receive buffer to `BUFFER` bytes. Without CAP_NET_ADMIN, the system's limit
+/// (`net.core.rmem_max`) applies.
 fn enlarge(socket: &Socket) -> io::Result<()> {
     const FORCE: (i32, i32) = (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE);
     option::set(socket.as_fd(), FORCE, BUFFER as i32)

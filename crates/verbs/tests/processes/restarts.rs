@@ -143,8 +143,9 @@ fn the_ring_of_a_dead_reader_delays_nobody() {
     println!("connected and written beside dead readers within {took:?}");
     // The first had no dead ones beside it. A ring that delays does so each time; a machine that is
     // busy with other things does not.
-    let beside_dead = took[1..].iter().min().expect("eight");
-    assert!(*beside_dead < Duration::from_millis(100), "{took:?}");
+    let beside_dead = &mut took[1..];
+    beside_dead.sort();
+    assert!(beside_dead[1] < Duration::from_millis(100), "{took:?}");
 }
 
 fn has_ring() -> bool {

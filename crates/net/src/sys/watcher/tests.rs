@@ -437,6 +437,5 @@ fn a_watcher_starts_quickly() {
         .collect();
     times.sort();
     println!("started within {:?}, at most {:?}", times[10], times[19]);
-    // A busy machine delays some starts; a start that is slow by itself delays all.
-    assert!(times[0] < Duration::from_millis(100));
+    assert!(times[10] < Duration::from_millis(100));
 }
