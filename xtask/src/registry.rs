@@ -161,6 +161,7 @@ mod tests {
             "roci",
             "rocinante",
             "rocinante-cm",
+            "rocinante-driver",
             "rocinante-engine",
             "rocinante-errors",
             "rocinante-explain",

@@ -4,9 +4,9 @@ use std::error::Error;
 use std::ffi::c_int;
 use std::io;
 
+use driver::OpenError;
 use engine::{AddressError, MemoryError, ModifyError, MulticastError, ObjectError, PostError};
 use net::interface::DeviceError;
-use rocinante::OpenError;
 
 /// An error number of `<errno.h>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,7 +24,7 @@ static AT_EXIT: extern "C" fn() = at_exit;
 
 extern "C" fn at_exit() {
     let asked = |name| env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
-    if rocinante::raw::was_opened() || !(asked("ROCI_EXPLAIN") || asked("ROCI_PCAP")) {
+    if driver::Driver::was_opened() || !(asked("ROCI_EXPLAIN") || asked("ROCI_PCAP")) {
         return;
     }
     // Nothing may unwind into the C library.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use engine::ObjectError;
 
-use crate::clock::now;
 use crate::completion::CompletionQueue;
 use crate::context::Context;
-use crate::driver::{Awaited, Notifier};
+use driver::clock::now;
+use driver::{Awaited, Notifier};
 
 /// Receives the notifications of armed completion queues.
 ///

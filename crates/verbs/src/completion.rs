@@ -8,7 +8,7 @@ use engine::{Completion, Id, Notify, ObjectError};
 
 use crate::channel::QueueToken;
 use crate::context::Context;
-use crate::driver::{Awaited, Driver, Notifier, WaitSet};
+use driver::{Awaited, Driver, Notifier, WaitSet};
 
 /// A queue of completions, oldest first.
 ///
@@ -71,16 +71,16 @@ impl CompletionQueue {
     /// As [`wait`](Self::wait), at most for `timeout`.
     #[must_use]
     pub fn wait_for(&self, timeout: Duration) -> Option<Completion> {
-        self.wait_until(Some(crate::clock::now() + timeout))
+        self.wait_until(Some(driver::clock::now() + timeout))
     }
 
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Completion> {
-        let awake_until = crate::clock::now() + SPIN;
+        let awake_until = driver::clock::now() + SPIN;
         loop {
             if let Some(completion) = self.driver().poll_without_yield(self.0.id) {
                 return Some(completion);
             }
-            let now = crate::clock::now();
+            let now = driver::clock::now();
             if deadline.is_some_and(|at| at <= now) {
                 return None;
             }
@@ -114,7 +114,9 @@ impl CompletionQueue {
             .call(|device| device.resize_completion_queue(id, capacity))
     }
 
-    pub(crate) fn id(&self) -> Id<engine::CompletionQueue> {
+    /// Its number in the engine, for the [driver](Context::driver).
+    #[must_use]
+    pub fn id(&self) -> Id<engine::CompletionQueue> {
         self.0.id
     }
 

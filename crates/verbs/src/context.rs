@@ -2,8 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{AsyncEvent, Counters, ObjectError};
@@ -13,27 +12,29 @@ use wire::{Gid, PathMtu};
 use crate::channel::CompletionChannel;
 use crate::completion::CompletionQueue;
 use crate::domain::ProtectionDomain;
-use crate::driver::Driver;
-use crate::opening::{OpenError, Options, device};
-
-/// Whether this process has ever opened a device.
-static OPENED: AtomicBool = AtomicBool::new(false);
+use driver::rdma_cm::Identifier;
+use driver::{Driver, OpenError, Options};
 
 /// An open device. Cheap to clone. It closes when the last clone and all objects created from it are
 /// dropped.
 #[derive(Clone)]
-pub struct Context(Arc<Open>);
-
-/// The shared part of the clones of a context.
-pub(crate) struct Open {
-    driver: Driver,
-    device: Device,
-    gids: Vec<Gid>,
-}
+pub struct Context(Arc<Driver>);
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Context").field(&self.name()).finish()
+    }
+}
+
+impl From<Arc<Driver>> for Context {
+    fn from(driver: Arc<Driver>) -> Self {
+        Self(driver)
+    }
+}
+
+impl From<&Context> for Arc<Driver> {
+    fn from(context: &Context) -> Self {
+        Arc::clone(&context.0)
     }
 }
 
@@ -45,42 +46,37 @@ impl Context {
 
     /// As [`open`](Self::open), with options.
     pub fn open_with(name: &str, options: &Options) -> Result<Self, OpenError> {
-        Self::of(device(name)?, options)
+        Driver::open(name, options).map(Self)
     }
 
-    pub(crate) fn of(device: Device, options: &Options) -> Result<Self, OpenError> {
-        let driver = Driver::open(&device, options)?;
-        OPENED.store(true, Ordering::Relaxed);
-        let gids = device.gids.iter().map(|entry| entry.gid).collect();
-        Ok(Self(Arc::new(Open {
-            driver,
-            device,
-            gids,
-        })))
+    /// The device of an id of the connection manager, once it is known.
+    #[must_use]
+    pub fn of(id: &Identifier) -> Option<Self> {
+        id.driver().map(Self)
     }
 
     /// The device's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0.device.name
+        &self.0.device().name
     }
 
     /// The device's description.
     #[must_use]
     pub fn device(&self) -> &Device {
-        &self.0.device
+        self.0.device()
     }
 
     /// The GID table; an all-zero entry is empty.
     #[must_use]
     pub fn gids(&self) -> &[Gid] {
-        &self.0.gids
+        self.0.gids()
     }
 
     /// The active MTU: the largest payload of a packet.
     #[must_use]
     pub fn active_mtu(&self) -> PathMtu {
-        self.0.device.active_mtu
+        self.0.device().active_mtu
     }
 
     /// Allocates a protection domain.
@@ -101,43 +97,32 @@ impl Context {
     /// The next asynchronous event, if there is one.
     #[must_use]
     pub fn poll_event(&self) -> Option<AsyncEvent> {
-        self.0.driver.poll_event()
+        self.0.poll_event()
     }
 
     /// Waits for the next asynchronous event, at most `timeout`.
     #[must_use]
     pub fn wait_event(&self, timeout: Duration) -> Option<AsyncEvent> {
-        self.0
-            .driver
-            .wait_event(Some(crate::clock::now() + timeout))
+        self.0.wait_event(Some(driver::clock::now() + timeout))
     }
 
     /// The capture file. Its name differs from the requested one if another process writes that file.
     #[must_use]
     pub fn capture_path(&self) -> Option<PathBuf> {
-        self.0.driver.capture_path()
+        self.0.capture_path()
     }
 
     /// The device's counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.0.driver.counters()
+        self.0.counters()
     }
 
-    pub(crate) fn was_opened() -> bool {
-        OPENED.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn driver(&self) -> &Driver {
-        &self.0.driver
-    }
-
-    pub(crate) fn downgrade(&self) -> Weak<Open> {
-        Arc::downgrade(&self.0)
-    }
-
-    pub(crate) fn upgrade(weak: &Weak<Open>) -> Option<Self> {
-        weak.upgrade().map(Self)
+    /// The driver, which gives access to the device's objects by number, without handles. If an object of a
+    /// handle is destroyed there, the handle panics when it is used.
+    #[must_use]
+    pub fn driver(&self) -> &Arc<Driver> {
+        &self.0
     }
 
     pub(crate) fn is(&self, other: &Self) -> bool {

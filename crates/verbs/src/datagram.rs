@@ -11,8 +11,8 @@ use wire::{Gid, Qpn, QueueKey};
 
 use crate::context::Context;
 use crate::queue_pair::{Endpoint, Handle, QueuePairBuilder, SetupError};
-use crate::rdma_cm::{self, Group, ServiceFound};
 use crate::request::Request;
+use driver::rdma_cm::{self, Group, ServiceFound};
 
 /// The destination of datagrams, validated once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl AddressHandle {
     /// A datagram service that the connection manager has found.
     pub fn of_service(context: &Context, found: &ServiceFound) -> Result<Self, AddressError> {
         let destination = Destination {
-            address: rdma_cm::address_of(context, &found.path),
+            address: rdma_cm::address_of(context.driver(), &found.path),
             queue_pair: found.remote_qpn,
             queue_key: found.queue_key,
         };
@@ -52,7 +52,7 @@ impl AddressHandle {
     /// A multicast group that the connection manager has joined.
     pub fn of_group(context: &Context, joined: &Group) -> Result<Self, AddressError> {
         let destination = Destination {
-            address: rdma_cm::address_of(context, &joined.path),
+            address: rdma_cm::address_of(context.driver(), &joined.path),
             queue_pair: Qpn::MULTICAST,
             queue_key: joined.queue_key,
         };

@@ -7,9 +7,9 @@ use engine::{Access, Id, MemoryError, ObjectError, OwnedMemory, WindowKind};
 
 use crate::completion::CompletionQueue;
 use crate::context::Context;
-use crate::driver::Driver;
 use crate::memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
 use crate::queue_pair::QueuePairBuilder;
+use driver::Driver;
 
 /// A protection domain: its queue pairs can only access its own memory.
 ///

@@ -157,19 +157,14 @@
 #[cfg(feature = "async")]
 mod asynchronous;
 mod channel;
-mod clock;
 mod completion;
 mod connection;
 mod context;
 mod datagram;
-mod diagnostics;
 mod domain;
-mod driver;
 mod extended;
 mod memory;
-mod opening;
 mod queue_pair;
-pub mod raw;
 pub mod rdma_cm;
 mod request;
 mod shared_receive;
@@ -184,19 +179,18 @@ pub use connection::{
 };
 pub use context::Context;
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
-pub use diagnostics::explain;
 pub use domain::ProtectionDomain;
 pub use extended::{
     PreparedInitiator, PreparedTarget, XrcDomain, XrcInitiator, XrcReceiveQueue, XrcTarget,
 };
 pub use memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
-pub use opening::{OpenError, Options, device, device_at, devices};
 pub use queue_pair::{
     ConnectOptions, Endpoint, EndpointParseError, Prepared, QueuePair, QueuePairBuilder, SetupError,
 };
 pub use request::Request;
 pub use shared_receive::SharedReceiveQueue;
 
+pub use driver::{Driver, OpenError, Options, device, device_at, devices, explain};
 pub use engine::{
     Access, Address, AddressError, AsyncEvent, Attribute, Attributes, CompletedWork, Completion,
     Counters, MemoryError, ModifyError, MulticastError, Notify, ObjectError, OwnedMemory,

@@ -12,7 +12,7 @@ use support::{ALL, End};
 
 /// How many there are of everything.
 fn counts(context: &Context) -> [usize; 6] {
-    context.raw().call_without_transmit(|device| {
+    context.driver().call_without_transmit(|device| {
         [
             device.memory_count(),
             device.queue_pair_count(),

@@ -22,7 +22,7 @@ struct Mailbox {
 
 impl Mailbox {
     fn of(id: &Identifier) -> Self {
-        let context = id.context().expect("an id at a device");
+        let context = rocinante::Context::of(id).expect("an id at a device");
         let domain = context.protection_domain().unwrap();
         let completions = context.completion_queue(16).unwrap();
         let builder = domain.queue_pair(&completions);
@@ -108,7 +108,7 @@ fn a_datagram_service_is_found_and_reached() {
         panic!("{event:?}");
     };
     assert_eq!(&found.private_data[..2], b"me");
-    let context = client.context().unwrap();
+    let context = rocinante::Context::of(&client).unwrap();
     let handle = AddressHandle::of_service(&context, found).unwrap();
     sender.send(&handle, b"a datagram");
     assert_eq!(receiver.received(10), b"a datagram");
@@ -143,7 +143,7 @@ fn a_group_is_joined_heard_and_left() {
     };
     // As librdmacm does it: the manager joins, its user attaches the queue pair.
     member.queue_pair.join(Gid::from(group)).unwrap();
-    let context = id.context().unwrap();
+    let context = rocinante::Context::of(&id).unwrap();
     let handle = AddressHandle::of_group(&context, joined).unwrap();
     member.send(&handle, b"to all");
     assert_eq!(member.received(6), b"to all");

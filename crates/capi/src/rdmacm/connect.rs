@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use rocinante::rdma_cm::{Parameters, QueuePairType, RejectReason};
+use driver::rdma_cm::{Parameters, QueuePairType, RejectReason};
 use wire::Qpn;
 
 use super::address::bytes_at;

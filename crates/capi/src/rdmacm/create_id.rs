@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, Once};
 
-use rocinante::rdma_cm::{Identifier, PortSpace, QueuePairType};
+use driver::rdma_cm::{Identifier, PortSpace, QueuePairType};
 
 use super::event;
 use super::event_channel::{self, Channel};

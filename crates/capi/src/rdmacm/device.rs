@@ -2,9 +2,9 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rocinante::rdma_cm;
+use driver::{Driver, rdma_cm};
 
 use crate::abi;
 use crate::entry::{Pointer, entry};
@@ -45,7 +45,7 @@ entry! {
             }
         };
         tell(0);
-        let contexts = rdma_cm::contexts()?;
+        let contexts = rdma_cm::listed_devices()?;
         let shared: Result<Vec<_>, Errno> = contexts.iter().map(of).collect();
         let mut pointers: Vec<_> = shared?.iter().map(|it| it.context()).collect();
         tell(pointers.len());
@@ -70,10 +70,11 @@ entry! {
 }
 
 /// The shared device of a context. A context that a fork copied is not found.
-pub(super) fn of(context: &rocinante::Context) -> Result<&'static SharedDevice, Errno> {
+pub(super) fn of(context: &Arc<Driver>) -> Result<&'static SharedDevice, Errno> {
     let mut used = lock();
     let same = |it: &&&SharedDevice| {
-        it.context.context.name() == context.name() && !it.context.raw().is_inherited()
+        it.context.driver.device().name == context.device().name
+            && !it.context.driver.is_inherited()
     };
     if let Some(shared) = used.iter().find(same) {
         return Ok(shared);
@@ -97,7 +98,7 @@ pub(super) fn of(context: &rocinante::Context) -> Result<&'static SharedDevice, 
 /// Opens all devices, before an id is bound to all of them. Opening takes milliseconds, so it is done once
 /// and not at each listen.
 pub(super) fn open_all() -> Result<(), Errno> {
-    for context in rdma_cm::reachable_contexts()? {
+    for context in rdma_cm::reachable_devices()? {
         of(&context)?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! How errors of the connection manager map to error numbers.
 
-use rocinante::rdma_cm::{BindError, CallError, ConnectionError};
+use driver::rdma_cm::{BindError, CallError, ConnectionError};
 
 use crate::errno::Errno;
 

@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use driver::rdma_cm::EventChannel;
 use net::interface;
-use rocinante::rdma_cm::EventChannel;
 
 use crate::abi;
 use crate::entry::entry;

@@ -4,10 +4,11 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use engine::Address;
-use rocinante::rdma_cm::{
+use driver::Driver;
+use driver::rdma_cm::{
     self, EventKind, Failure, Group, Identifier, PeerParameters, Request, ServiceFound, Token,
 };
+use engine::Address;
 use wire::Qpn;
 
 use super::event::{Event, EventContents};
@@ -353,11 +354,8 @@ fn respond(id: &Id) -> Option<u32> {
     None
 }
 
-fn address_attributes(
-    id: &Id,
-    address: impl FnOnce(&rocinante::Context) -> Address,
-) -> abi::ibv_ah_attr {
-    let context = id.identifier().ok().and_then(|it| it.context());
+fn address_attributes(id: &Id, address: impl FnOnce(&Arc<Driver>) -> Address) -> abi::ibv_ah_attr {
+    let context = id.identifier().ok().and_then(|it| it.driver());
     context.map_or_else(Default::default, |context| {
         attributes_of(&address(&context))
     })

@@ -5,7 +5,8 @@ use std::ffi::c_void;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rocinante::rdma_cm::{Identifier, Token};
+use driver::Driver;
+use driver::rdma_cm::{Identifier, Token};
 use wire::Gid;
 
 use super::address;
@@ -120,7 +121,7 @@ impl Id {
                 c.route.addr.addr.dgid = gid(peer);
             });
         }
-        match identifier.context() {
+        match identifier.driver() {
             Some(context) if !is_unresolved_loopback(&identifier) => self.attach_device(&context),
             _ => Ok(()),
         }
@@ -139,7 +140,7 @@ impl Id {
         state.path = Some(path);
     }
 
-    fn attach_device(&self, context: &rocinante::Context) -> Result<(), Errno> {
+    fn attach_device(&self, context: &Arc<Driver>) -> Result<(), Errno> {
         let mut state = self.state();
         if state.shared.is_some() {
             return Ok(());
@@ -162,7 +163,7 @@ impl Id {
         const LIFE_TIME: u8 = 16;
         const TEN_GIGABITS: u8 = 3;
         let known = self.read().route.addr;
-        let context = self.identifier().ok()?.context()?;
+        let context = self.identifier().ok()?.driver()?;
         Some(abi::ibv_sa_path_rec {
             dgid: known.addr.dgid,
             sgid: known.addr.sgid,
@@ -171,7 +172,7 @@ impl Id {
             numb_path: 1,
             pkey: DEFAULT_PARTITION,
             mtu_selector: EXACTLY,
-            mtu: context.active_mtu().code(),
+            mtu: context.device().active_mtu.code(),
             rate_selector: EXACTLY,
             rate: TEN_GIGABITS,
             packet_life_time_selector: EXACTLY,

@@ -3,8 +3,8 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
+use driver::rdma_cm::ConnectionError;
 use libc::sockaddr;
-use rocinante::rdma_cm::ConnectionError;
 
 use super::id::Id;
 use super::{address, addrinfo, device, event, get_event};

@@ -1,6 +1,6 @@
 //! Connection establishment of streams.
 
-use rocinante::rdma_cm::{
+use driver::rdma_cm::{
     Event, EventChannel, EventKind, Failure, Parameters, PeerParameters, Request, Unreachable,
 };
 

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use driver::Driver;
+use driver::Notifier;
+use driver::rdma_cm::Identifier;
 use engine::{
     Attributes, Completion, CompletionQueue, Id, Notify, ProtectionDomain, ReceiveRequest, Remote,
     SendRequest, Status, Work,
 };
-use rocinante::Context;
-use rocinante::raw::Notifier;
-use rocinante::rdma_cm::Identifier;
 use wire::{Key, Qpn};
 
 use super::protocol::{ConnectionData, Mapping, Message, Target};
@@ -21,7 +21,7 @@ use crate::errno::Errno;
 const CONTROLS: u32 = 4;
 
 pub(super) struct Connection {
-    pub(super) context: Context,
+    pub(super) driver: Arc<Driver>,
     pub(super) notifier: Arc<Notifier>,
     pub(super) domain: Id<ProtectionDomain>,
     completions: Id<CompletionQueue>,
@@ -91,15 +91,13 @@ const SENT_MAPPING: u64 = 2 << 32;
 impl Connection {
     /// Creates everything that does not depend on the peer's answer.
     pub(super) fn make(identifier: &Identifier, sizes: Sizes) -> Result<Self, Errno> {
-        let context = identifier.context().ok_or(Errno::INVALID)?;
+        let driver = identifier.driver().ok_or(Errno::INVALID)?;
         let notifier = Arc::new(Notifier::new()?);
-        let made = context
-            .raw()
-            .call_without_transmit(|device| Resources::make(device, &sizes))?;
-        context.raw().set_notifier(made.completions, &notifier, 0);
+        let made = driver.call_without_transmit(|device| Resources::make(device, &sizes))?;
+        driver.set_notifier(made.completions, &notifier, 0);
         let half = sizes.receive_buffer / 2;
         let connection = Self {
-            context,
+            driver,
             notifier,
             domain: made.domain,
             completions: made.completions,
@@ -172,9 +170,8 @@ impl Connection {
     /// Handles completions, posts receives again and sends credits.
     pub(super) fn progress(&mut self) {
         let mut done = Vec::new();
-        self.context
-            .raw()
-            .poll(self.completions, usize::MAX, |it| done.push(it));
+        self.driver
+            .poll_many(self.completions, usize::MAX, |it| done.push(it));
         let mut receives = 0;
         for completion in &done {
             if !completion.work.is_receive() {
@@ -195,8 +192,7 @@ impl Connection {
     /// Requests a notification for the next completion.
     pub(super) fn arm(&self) {
         let queue = self.completions;
-        self.context
-            .raw()
+        self.driver
             .call_without_transmit(|device| device.arm(queue, Notify::Any));
     }
 
@@ -243,8 +239,8 @@ impl Connection {
 
     /// Moves the queue pair to the error state and wakes waiting threads.
     pub(super) fn stop_queue_pair(&self) {
-        let raw = self.context.raw();
-        let _ = raw.change(|device| device.move_to_error(self.number));
+        let driver = &self.driver;
+        let _ = driver.change(|device| device.move_to_error(self.number));
         self.notifier.notify(0);
     }
 
@@ -308,10 +304,7 @@ impl Connection {
 
     pub(super) fn post(&self, request: SendRequest) -> Result<(), Errno> {
         let number = self.number;
-        let posted = self
-            .context
-            .raw()
-            .call(|device| device.post_send(number, request));
+        let posted = self.driver.call(|device| device.post_send(number, request));
         Ok(posted?)
     }
 
@@ -320,7 +313,7 @@ impl Connection {
             return Ok(());
         }
         let number = self.number;
-        Ok(self.context.raw().call_without_transmit(|device| {
+        Ok(self.driver.call_without_transmit(|device| {
             (0..count).try_for_each(|_| device.post_receive(number, ReceiveRequest::new(0, [])))
         })?)
     }
@@ -328,20 +321,19 @@ impl Connection {
     fn modify(&self, changes: &Attributes) -> Result<(), Errno> {
         let number = self.number;
         Ok(self
-            .context
-            .raw()
+            .driver
             .change(|device| device.modify(number, changes))?)
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let raw = self.context.raw();
-        raw.remove_notifier(self.completions);
+        let driver = &self.driver;
+        driver.remove_notifier(self.completions);
         // The peer waits for the acknowledgement of its last message.
-        raw.call(|_| ());
+        driver.call(|_| ());
         // In the child of a fork these calls fail: the objects belong to the parent.
-        raw.call_without_transmit(|device| {
+        driver.call_without_transmit(|device| {
             let _ = device.destroy_queue_pair(self.number);
             for region in [&self.send.region, &self.receive.region, &self.descriptions] {
                 let _ = device.deregister(region.registration.local_key);

@@ -4,13 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
+use driver::Driver;
+use driver::Notifier;
+use driver::rdma_cm::{EventChannel, Identifier, PortSpace};
 use engine::{
     Access, Buffer, CompletionQueue, Destination, Device, Id, Notify, PostError, ProtectionDomain,
     QueuePairInit, QueuePairType, ReceiveRequest, Registration, Segment, SendRequest, Status, Work,
 };
-use rocinante::Context;
-use rocinante::raw::Notifier;
-use rocinante::rdma_cm::{EventChannel, Identifier, PortSpace};
 use wire::{Gid, Qpn, grh};
 
 use super::datagram_header::MAX_MESSAGE;
@@ -24,7 +24,7 @@ const SENDS: u32 = 256;
 const SLOT_SIZE: usize = grh::LENGTH + MAX_MESSAGE;
 
 pub(super) struct DatagramQueuePair {
-    context: Context,
+    driver: Arc<Driver>,
     /// Keeps the device open at this address.
     _identifier: Identifier,
     notifier: Arc<Notifier>,
@@ -40,21 +40,19 @@ impl DatagramQueuePair {
         let channel = EventChannel::new()?;
         let identifier = channel.create(PortSpace::Udp);
         identifier.bind(SocketAddr::new(address, 0))?;
-        let context = identifier.context().ok_or(Errno::NO_DEVICE)?;
+        let driver = identifier.driver().ok_or(Errno::NO_DEVICE)?;
         let notifier = Arc::new(Notifier::new()?);
         let buffer = Buffer::try_zeroed(RECEIVES as usize * SLOT_SIZE).ok_or(Errno::NO_MEMORY)?;
-        let made = context
-            .raw()
-            .call_without_transmit(|device| make(device, &buffer))?;
+        let made = driver.call_without_transmit(|device| make(device, &buffer))?;
         let (domain, completions, number, registration) = made;
-        context.raw().set_notifier(completions, &notifier, 0);
+        driver.set_notifier(completions, &notifier, 0);
         let steps = [
             identifier.init_attributes()?,
             identifier.receive_attributes()?,
             identifier.send_attributes()?,
         ];
         let queue_pair = Self {
-            context,
+            driver,
             _identifier: identifier,
             notifier,
             domain,
@@ -65,8 +63,7 @@ impl DatagramQueuePair {
         };
         for step in steps {
             queue_pair
-                .context
-                .raw()
+                .driver
                 .call(|device| device.modify(number, &step))?;
         }
         for slot in 0..RECEIVES {
@@ -86,7 +83,7 @@ impl DatagramQueuePair {
     /// The GID index of an address of ours.
     pub(super) fn address_index(&self, address: IpAddr) -> Option<u8> {
         let gid = Gid::from(address);
-        let index = self.context.gids().iter().position(|it| *it == gid)?;
+        let index = self.driver.gids().iter().position(|it| *it == gid)?;
         u8::try_from(index).ok()
     }
 
@@ -94,8 +91,8 @@ impl DatagramQueuePair {
     pub(super) fn send(&self, message: &[u8], to: Destination) -> Result<(), Errno> {
         let request = SendRequest::new(SENT, Work::Send).inline(message).to(to);
         let number = self.number;
-        let raw = self.context.raw();
-        match raw.call(|device| device.post_send(number, request)) {
+        let driver = &self.driver;
+        match driver.call(|device| device.post_send(number, request)) {
             Err(PostError::QueueFull) => Ok(()),
             posted => Ok(posted?),
         }
@@ -105,8 +102,8 @@ impl DatagramQueuePair {
     pub(super) fn receive(&self, mut take: impl FnMut(&[u8])) {
         while self.notifier.take().is_some() {}
         let mut done = Vec::new();
-        let raw = self.context.raw();
-        raw.poll(self.completions, usize::MAX, |it| {
+        let driver = &self.driver;
+        driver.poll_many(self.completions, usize::MAX, |it| {
             done.push((it.id, it.status, it.length));
         });
         for (id, status, length) in done {
@@ -128,8 +125,7 @@ impl DatagramQueuePair {
 
     pub(super) fn arm(&self) {
         let queue = self.completions;
-        self.context
-            .raw()
+        self.driver
             .call_without_transmit(|device| device.arm(queue, Notify::Any));
     }
 
@@ -142,8 +138,7 @@ impl DatagramQueuePair {
         let request = ReceiveRequest::new(slot, [segment]);
         let number = self.number;
         Ok(self
-            .context
-            .raw()
+            .driver
             .call_without_transmit(|device| device.post_receive(number, request))?)
     }
 }
@@ -170,10 +165,10 @@ fn make(device: &mut Device, buffer: &Arc<Buffer>) -> Result<Made, Errno> {
 
 impl Drop for DatagramQueuePair {
     fn drop(&mut self) {
-        let raw = self.context.raw();
-        raw.remove_notifier(self.completions);
+        let driver = &self.driver;
+        driver.remove_notifier(self.completions);
         // In the child of a fork these calls fail: the objects belong to the parent.
-        raw.call_without_transmit(|device| {
+        driver.call_without_transmit(|device| {
             let _ = device.destroy_queue_pair(self.number);
             let _ = device.deregister(self.registration.local_key);
             let _ = device.destroy_completion_queue(self.completions);

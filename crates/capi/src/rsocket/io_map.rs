@@ -38,8 +38,7 @@ impl Stream {
         let (extent, called) = memory_region::extent(start, length, called, access)?;
         let domain = connection.domain;
         let registered = connection
-            .context
-            .raw()
+            .driver
             .call_without_transmit(|device| device.register(domain, extent, called, access))?;
         let mapping = Mapping {
             offset: offset.unwrap_or(called),
@@ -68,8 +67,7 @@ impl Stream {
         let ended = inner.mapped.remove(index);
         if let Some(connection) = &inner.connection {
             let _ = connection
-                .context
-                .raw()
+                .driver
                 .call_without_transmit(|device| device.deregister(ended.key));
         }
         Ok(())
@@ -104,7 +102,7 @@ impl Inner {
     pub(super) fn deregister_mappings(&mut self) {
         let mapped = std::mem::take(&mut self.mapped);
         if let Some(connection) = &self.connection {
-            connection.context.raw().call_without_transmit(|device| {
+            connection.driver.call_without_transmit(|device| {
                 for it in mapped {
                     let _ = device.deregister(it.key);
                 }

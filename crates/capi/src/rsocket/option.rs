@@ -72,7 +72,7 @@ impl Stream {
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
                 let connection = inner.connection.as_ref();
                 connection.map_or(2048, |connection| {
-                    connection.context.active_mtu().bytes() as c_int
+                    connection.driver.device().active_mtu.bytes() as c_int
                 })
             }
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => options.family_only.into(),

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rocinante::rdma_cm::{EventChannel, Identifier, Parameters, PeerParameters, PortSpace};
+use driver::Awaited;
+use driver::rdma_cm::{EventChannel, Identifier, Parameters, PeerParameters, PortSpace};
 use wire::{Key, RnrTimer};
 
 use super::connection::Connection;
@@ -401,12 +402,11 @@ impl Stream {
         mut inner: MutexGuard<'s, Inner>,
     ) -> Result<MutexGuard<'s, Inner>, Errno> {
         let connection = inner.connection.as_ref().ok_or(NOT_CONNECTED)?;
-        let (context, notifier) = (connection.context.clone(), connection.notifier.clone());
+        let (driver, notifier) = (connection.driver.clone(), connection.notifier.clone());
         inner.has_sleeper = true;
         drop(inner);
-        let slept = context
-            .raw()
-            .sleep(&notifier, Some(Instant::now() + RECHECK_INTERVAL));
+        let until = Instant::now() + RECHECK_INTERVAL;
+        let slept = driver.try_sleep(&Awaited::Notification(&notifier), Some(until));
         while notifier.take().is_some() {}
         let mut inner = self.lock();
         inner.has_sleeper = false;

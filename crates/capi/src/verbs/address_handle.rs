@@ -4,8 +4,8 @@ use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use driver::Misuse;
 use engine::{Address, Attribute};
-use rocinante::raw::Misuse;
 use wire::Gid;
 
 use super::open_device::{Context, OpenDevice};
@@ -33,7 +33,7 @@ entry! {
     export fn ibv_destroy_ah(handle: &Ah) -> c_int {
         handle.check_handle()?;
         let domain = object_at::<&Pd, _>(handle.read().pd)?;
-        domain.open.raw().call_without_transmit(engine::Device::destroy_address_handle);
+        domain.open.driver.call_without_transmit(engine::Device::destroy_address_handle);
         domain.release();
         handle.destroy();
         Ok(0)
@@ -63,7 +63,7 @@ entry! {
 }
 
 fn create(domain: &Pd, attributes: &abi::ibv_ah_attr) -> Result<*mut abi::ibv_ah, Errno> {
-    let explain = |misuse| domain.open.raw().explain(None, misuse);
+    let explain = |misuse| domain.open.driver.explain(None, misuse);
     let address = address_of(attributes).map_err(|misuse| {
         explain(misuse);
         Errno::INVALID
@@ -71,7 +71,7 @@ fn create(domain: &Pd, attributes: &abi::ibv_ah_attr) -> Result<*mut abi::ibv_ah
     domain.open.check_not_inherited()?;
     domain
         .open
-        .raw()
+        .driver
         .call_without_transmit(|device| device.create_address_handle(&address))
         .map_err(|error| {
             explain(Misuse::Address(address, error));

@@ -55,7 +55,7 @@ entry! {
 /// The next event; `None` after a while without one, so that the thread can be cancelled.
 fn next(open: &OpenDevice) -> Result<Option<abi::ibv_async_event>, Errno> {
     open.check_not_inherited()?;
-    while let Some(event) = open.raw().poll_event() {
+    while let Some(event) = open.driver.poll_event() {
         if let Some(event) = open.explain(event) {
             return Ok(Some(event));
         }

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use rocinante::raw::Notifier;
+use driver::Notifier;
 
 use super::open_device::{Context, OpenDevice, is_nonblocking};
 use crate::abi;
@@ -50,19 +50,20 @@ impl CompletionChannel {
     /// thread can be cancelled.
     pub(super) fn wait(&self) -> Result<Option<u64>, Errno> {
         self.open.check_not_inherited()?;
-        let raw = self.open.raw();
+        let driver = &self.open.driver;
         let check = || is_nonblocking(self.notifier.expose().as_raw_fd());
-        if let Some(queue_address) = raw.take_notification(&self.notifier) {
-            raw.promise_packet_wakeups(&self.notifier, || check() == Ok(true));
+        if let Some(queue_address) = driver.take_notification(&self.notifier) {
+            driver.promise_packet_wakeups(&self.notifier, || check() == Ok(true));
             return Ok(Some(queue_address));
         }
         let nonblocking = check()?;
         // A program that gets EAGAIN handles it, so packets may wake it without a notification. One that has
         // never got EAGAIN may treat it as an error after its descriptor was readable.
-        raw.set_packet_wakeups(&self.notifier, nonblocking);
         if nonblocking {
+            driver.offer_packet_wakeups(&self.notifier);
             return Err(Errno::TRY_AGAIN);
         }
+        driver.withdraw_packet_wakeups(&self.notifier);
         self.open.sleep(&self.notifier)?;
         Ok(None)
     }

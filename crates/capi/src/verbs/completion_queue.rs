@@ -65,7 +65,7 @@ entry! {
         let wanted = u32::try_from(capacity).map_err(|_| Errno::INVALID)?;
         queue
             .open
-            .raw()
+            .driver
             .call_without_transmit(|device| device.resize_completion_queue(queue.id, wanted))?;
         queue.change(|c| c.cqe = capacity);
         Ok(0)
@@ -75,10 +75,10 @@ entry! {
         queue.check_handle()?;
         queue
             .open
-            .raw()
+            .driver
             .call_without_transmit(|device| device.destroy_completion_queue(queue.id))?;
         queue.open.forget_completion_queue(queue.id);
-        queue.open.raw().remove_notifier(queue.id);
+        queue.open.driver.remove_notifier(queue.id);
         if let Ok(channel) = object_at::<&Channel, _>(queue.read().channel) {
             channel.notifier.forget(notification_of(queue));
             channel.change(|c| c.refcnt -= 1);
@@ -91,7 +91,7 @@ entry! {
     op fn poll_cq(queue: &Cq, limit: c_int, into: Pointer<abi::ibv_wc>) -> Polled {
         let limit = usize::try_from(limit).map_err(|_| Errno::INVALID)?;
         let mut slot = into.0;
-        let count = queue.open.raw().poll(queue.id, limit, |completion| {
+        let count = queue.open.driver.poll_many(queue.id, limit, |completion| {
             // SAFETY: the program says that it has memory for `limit` completions, and this is called at most
             // that often.
             unsafe { slot.write(work_completion(&completion)) };
@@ -106,7 +106,7 @@ entry! {
             _ => Notify::Solicited,
         };
         queue.open.check_not_inherited()?;
-        queue.open.raw().arm(queue.id, notify);
+        queue.open.driver.arm(queue.id, notify);
         Ok(0)
     }
 
@@ -132,7 +132,7 @@ pub(super) fn create<'a>(
         return Err(Errno::INVALID);
     }
     let id = context
-        .raw()
+        .driver
         .call_without_transmit(|device| device.create_completion_queue(capacity))?;
     let c_part = abi::ibv_cq_ex {
         context: context.pointer(),
@@ -154,7 +154,7 @@ pub(super) fn create<'a>(
     if let Ok(channel) = object_at::<&Channel, _>(c_part.channel) {
         channel.change(|c| c.refcnt += 1);
         context
-            .raw()
+            .driver
             .set_notifier(id, &channel.notifier, notification_of(queue));
     }
     Ok(queue)

@@ -60,7 +60,7 @@ entry! {
         let queue = queue.0;
         queue.current.begin();
         let mut first = None;
-        queue.open.raw().poll(queue.id, 1, |completion| first = Some(completion));
+        queue.open.driver.poll_many(queue.id, 1, |completion| first = Some(completion));
         if first.is_none() {
             queue.current.end();
         }
@@ -70,7 +70,7 @@ entry! {
     /// Takes only completions that are already in the queue; `start_poll` also receives packets.
     op fn next_poll(queue: Extended<'_>) -> c_int {
         let queue = queue.0;
-        let next = queue.open.raw().call_without_transmit(|device| device.poll_completion(queue.id));
+        let next = queue.open.driver.call_without_transmit(|device| device.poll_completion(queue.id));
         show(queue, next)
     }
 

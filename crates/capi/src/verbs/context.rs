@@ -6,6 +6,8 @@ use std::ptr;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
+use driver::Driver;
+
 use super::device::{self, Device};
 use super::open_device::{Context, OpenDevice, identity};
 use super::{
@@ -48,24 +50,24 @@ entry! {
 }
 
 fn open<'a>(device: &Device) -> Result<&'a Context, Errno> {
-    let options = rocinante::Options::from_env();
-    let context = rocinante::Context::open_with(&device.description.name, &options);
-    let context = context.map_err(|error| Errno::from_open_error(&error))?;
+    let options = driver::Options::from_env();
+    let driver = Driver::open(&device.description.name, &options);
+    let driver = driver.map_err(|error| Errno::from_open_error(&error))?;
     let device = &raw const *device;
     // SAFETY: listed devices are never freed.
-    make(context, unsafe { &*device })
+    make(driver, unsafe { &*device })
 }
 
 /// Creates a context for a device that is already open.
-pub(crate) fn adopt<'a>(context: rocinante::Context) -> Result<&'a Context, Errno> {
-    let device = device::described(context.description())?;
-    make(context, device)
+pub(crate) fn adopt<'a>(driver: Arc<Driver>) -> Result<&'a Context, Errno> {
+    let device = device::described(driver.device())?;
+    make(driver, device)
 }
 
-fn make<'a>(context: rocinante::Context, device: &'static Device) -> Result<&'a Context, Errno> {
-    let event_notifier = context.raw().event_notifier().ok_or(Errno::INHERITED)?;
+fn make<'a>(driver: Arc<Driver>, device: &'static Device) -> Result<&'a Context, Errno> {
+    let event_notifier = driver.event_notifier().ok_or(Errno::INHERITED)?;
     let open = Arc::new(OpenDevice {
-        context,
+        driver,
         device,
         objects: Mutex::default(),
         event_notifier,

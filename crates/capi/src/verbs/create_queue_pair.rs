@@ -56,7 +56,7 @@ entry! {
         }
         let domain: &Xrcd = object_at(wanted.xrcd)?;
         let number = Qpn::new(wanted.qp_num);
-        let is_target = context.raw().call_without_transmit(|device| {
+        let is_target = context.driver.call_without_transmit(|device| {
             let found = device.queue_pair(number);
             found.is_some_and(|found| found.init().xrc_domain == Some(domain.id))
         });
@@ -126,7 +126,7 @@ fn create<'a>(
     let init = &with_inline_capacity(init);
     let (engine_init, target_resources) = engine_init(context, init, kind)?;
     let created = context
-        .raw()
+        .driver
         .call_without_transmit(|device| device.create_queue_pair(engine_init));
     let number = created.inspect_err(|_| {
         if let Some(target_resources) = &target_resources {
@@ -285,7 +285,7 @@ fn end(queue_pair: &Qp) -> Result<(), Errno> {
     let open = &queue_pair.open;
     let number = queue_pair.number;
     open.flush();
-    open.raw()
+    open.driver
         .change(|device| device.destroy_queue_pair(number))?;
     open.forget_queue_pair(number);
     super::multicast::leave_all(queue_pair);

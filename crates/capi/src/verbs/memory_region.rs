@@ -135,7 +135,7 @@ entry! {
     export fn ibv_dereg_mr(region: &Mr) -> c_int {
         region.check_handle()?;
         let key = region.registration.local_key;
-        region.open.raw().call_without_transmit(|device| device.deregister(key))?;
+        region.open.driver.call_without_transmit(|device| device.deregister(key))?;
         region.open.objects().regions.remove(&region.read().handle);
         region.destroy();
         Ok(0)
@@ -209,7 +209,7 @@ pub(super) fn add(
 ) -> Result<*mut abi::ibv_mr, Errno> {
     let registration = domain
         .open
-        .raw()
+        .driver
         .call_without_transmit(|device| device.register(domain.id, extent, iova, access))?;
     let handle = domain.open.handle();
     domain.open.objects().regions.insert(handle, registration);
@@ -328,7 +328,7 @@ fn reregister(
     let into = domain.map(|domain| domain.id);
     region
         .open
-        .raw()
+        .driver
         .call_without_transmit(|device| device.reregister(key, into, translation, access))?;
     let handle = region.read().handle;
     if moved && let Some(known) = region.open.objects().regions.get_mut(&handle) {

@@ -36,7 +36,7 @@ entry! {
         domain.open.check_not_inherited()?;
         let key = domain
             .open
-            .raw()
+            .driver
             .call_without_transmit(|device| device.allocate_window(domain.id, window_kind))?;
         let c_part = abi::ibv_mw {
             context: domain.read().context,
@@ -51,7 +51,7 @@ entry! {
 
     op fn dealloc_mw(window: &Mw) -> c_int {
         window.check_handle()?;
-        window.open.raw().call_without_transmit(|device| device.free_window(window.key))?;
+        window.open.driver.call_without_transmit(|device| device.free_window(window.key))?;
         window.destroy();
         Ok(0)
     }
@@ -67,7 +67,7 @@ entry! {
         request.flags = SendFlags::from_bits_truncate(bind.send_flags);
         queue_pair
             .open
-            .raw()
+            .driver
             .call(|device| device.post_send(queue_pair.number, request))?;
         window.change(|c| c.rkey = next_key(c.rkey));
         Ok(0)

@@ -14,15 +14,15 @@ use crate::object::gid_of;
 entry! {
     export fn ibv_attach_mcast(queue_pair: &Qp, group: Input<abi::ibv_gid>, _lid: u16) -> c_int {
         let group = gid_of(&group.0);
-        let raw = queue_pair.open.raw();
+        let driver = &queue_pair.open.driver;
         queue_pair.open.check_not_inherited()?;
-        raw.call_without_transmit(|device| device.attach_multicast(queue_pair.number, group))?;
+        driver.call_without_transmit(|device| device.attach_multicast(queue_pair.number, group))?;
         let mut groups = queue_pair.groups.lock().unwrap_or_else(PoisonError::into_inner);
         if groups.contains(&group) {
             return Ok(0);
         }
-        if let Err(error) = raw.join(group) {
-            let _ = raw.call_without_transmit(|device| device.detach_multicast(queue_pair.number, group));
+        if let Err(error) = driver.join(group) {
+            let _ = driver.call_without_transmit(|device| device.detach_multicast(queue_pair.number, group));
             return Err(Errno::from_system(&error).unwrap_or(Errno::INVALID));
         }
         groups.push(group);
@@ -31,11 +31,11 @@ entry! {
 
     export fn ibv_detach_mcast(queue_pair: &Qp, group: Input<abi::ibv_gid>, _lid: u16) -> c_int {
         let group = gid_of(&group.0);
-        let raw = queue_pair.open.raw();
-        raw.call_without_transmit(|device| device.detach_multicast(queue_pair.number, group))?;
+        let driver = &queue_pair.open.driver;
+        driver.call_without_transmit(|device| device.detach_multicast(queue_pair.number, group))?;
         let mut groups = queue_pair.groups.lock().unwrap_or_else(PoisonError::into_inner);
         groups.retain(|other| *other != group);
-        raw.leave(group);
+        driver.leave(group);
         Ok(0)
     }
 }
@@ -48,6 +48,6 @@ pub(super) fn leave_all(queue_pair: &Pair) {
         .unwrap_or_else(PoisonError::into_inner);
     let left: Vec<Gid> = groups.drain(..).collect();
     for group in left {
-        queue_pair.open.raw().leave(group);
+        queue_pair.open.driver.leave(group);
     }
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use driver::{Awaited, Driver, Notifier};
 use engine::{AsyncEvent, CompletionQueue, Id, SharedReceiveQueue, XrcDomain};
-use rocinante::raw::{Notifier, Raw};
 use wire::Qpn;
 
 use super::device::Device;
@@ -23,7 +23,7 @@ pub(crate) type Context = Object<abi::verbs_context, Arc<OpenDevice>>;
 
 /// An open device. Every object created from it keeps it open.
 pub(crate) struct OpenDevice {
-    pub(crate) context: rocinante::Context,
+    pub(crate) driver: Arc<Driver>,
     pub(crate) device: &'static Device,
     pub(crate) objects: Mutex<ObjectTable>,
     /// The notifier of asynchronous events.
@@ -69,12 +69,6 @@ impl Context {
 }
 
 impl OpenDevice {
-    /// The low-level interface of the device.
-    #[inline]
-    pub(crate) fn raw(&self) -> Raw<'_> {
-        self.context.raw()
-    }
-
     pub(crate) fn objects(&self) -> MutexGuard<'_, ObjectTable> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,13 +83,14 @@ impl OpenDevice {
     /// Acknowledgements wait for the program's next request, to leave in the same send. Before an object is
     /// destroyed they must be sent, or the peer would retransmit.
     pub(crate) fn flush(&self) {
-        self.raw().call(|_| ());
+        self.driver.call(|_| ());
     }
 
     /// Sleeps until there is a notification, but not for long. A signal may end the call with EINTR.
     pub(crate) fn sleep(&self, notifier: &Notifier) -> Result<(), Errno> {
         let until = Instant::now() + interruption::CANCELLATION_CHECK_INTERVAL;
-        if self.raw().sleep(notifier, Some(until))? && interruption::signals_end_calls() {
+        let awaited = Awaited::Notification(notifier);
+        if self.driver.try_sleep(&awaited, Some(until))? && interruption::signals_end_calls() {
             Err(Errno(libc::EINTR))
         } else {
             Ok(())
@@ -104,7 +99,7 @@ impl OpenDevice {
 
     /// Fails in the child of a fork: the device belongs to the parent.
     pub(crate) fn check_not_inherited(&self) -> Result<(), Errno> {
-        if self.raw().is_inherited() {
+        if self.driver.is_inherited() {
             Err(Errno::INHERITED)
         } else {
             Ok(())
@@ -115,21 +110,21 @@ impl OpenDevice {
     pub(super) fn forget_queue_pair(&self, number: Qpn) {
         self.objects().queue_pairs.remove(&number);
         let gone = |event: &AsyncEvent| queue_pair_of(event) == Some(number);
-        self.raw().forget_events(gone);
+        self.driver.forget_events(gone);
     }
 
     /// Drops the events of a destroyed completion queue.
     pub(super) fn forget_completion_queue(&self, id: Id<CompletionQueue>) {
         self.objects().completion_queues.remove(&id);
         let gone = |event: &AsyncEvent| *event == AsyncEvent::CompletionQueueError(id);
-        self.raw().forget_events(gone);
+        self.driver.forget_events(gone);
     }
 
     /// Drops the events of a destroyed shared receive queue.
     pub(super) fn forget_receive_queue(&self, id: Id<SharedReceiveQueue>) {
         self.objects().receive_queues.remove(&id);
         let gone = |event: &AsyncEvent| *event == AsyncEvent::SharedReceiveLimit(id);
-        self.raw().forget_events(gone);
+        self.driver.forget_events(gone);
     }
 }
 

@@ -73,7 +73,7 @@ impl Domain {
 
 entry! {
     export fn ibv_alloc_pd(context: &Context) -> *mut abi::ibv_pd {
-        let id = context.raw().call_without_transmit(Device::allocate_domain)?;
+        let id = context.driver.call_without_transmit(Device::allocate_domain)?;
         let handle = context.handle();
         context.objects().domains.insert(handle, id);
         Ok(new_handle(context, handle, Domain::new(context, id, Kind::Own)))
@@ -84,7 +84,7 @@ entry! {
         domain.check_unused()?;
         match domain.kind {
             Kind::Own => {
-                domain.open.raw().call_without_transmit(|device| device.free_domain(domain.id))?;
+                domain.open.driver.call_without_transmit(|device| device.free_domain(domain.id))?;
                 domain.open.objects().domains.remove(&domain.read().handle);
             }
             Kind::Imported => {}

@@ -267,7 +267,7 @@ fn gid_entry(entry: &interface::GidEntry) -> abi::ibv_gid_entry {
 fn device_attributes(context: &OpenDevice) -> abi::ibv_device_attr {
     let device = &context.device.description;
     let (max_queue_pairs, limits) = context
-        .raw()
+        .driver
         .call_without_transmit(|device| (device.max_queue_pairs() as c_int, *device.limits()));
     abi::ibv_device_attr {
         fw_ver: text(env!("CARGO_PKG_VERSION")),

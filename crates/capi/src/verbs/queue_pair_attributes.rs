@@ -2,8 +2,8 @@
 
 use std::ffi::c_int;
 
+use driver::Misuse;
 use engine::{Access, Attribute, Attributes, QueuePair, State};
-use rocinante::raw::Misuse;
 use wire::{AckTimeout, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 use super::address_handle::{address_of, attributes_of};
@@ -33,7 +33,7 @@ entry! {
         }
         queue_pair
             .open
-            .raw()
+            .driver
             .change(|device| device.modify(queue_pair.number, &changes))?;
         if let Some(state) = changes.state {
             queue_pair.change(|c| c.qp_base.state = state as u32);
@@ -49,7 +49,7 @@ entry! {
     ) -> c_int {
         queue_pair.check_handle()?;
         let (mut attributes, mut init) = (attributes, init);
-        let known = queue_pair.open.raw().call_without_transmit(|device| {
+        let known = queue_pair.open.driver.call_without_transmit(|device| {
             let found = device.queue_pair(queue_pair.number)?;
             Some((found.attributes(), found.outstanding_sends()))
         });
@@ -83,8 +83,8 @@ entry! {
 
 /// Changes attributes, and sets the state that C sees.
 pub(crate) fn apply(queue_pair: &Qp, changes: &Attributes) -> Result<(), Errno> {
-    let raw = queue_pair.open.raw();
-    raw.change(|device| device.modify(queue_pair.number, changes))?;
+    let driver = &queue_pair.open.driver;
+    driver.change(|device| device.modify(queue_pair.number, changes))?;
     if let Some(state) = changes.state {
         queue_pair.change(|c| c.qp_base.state = state as u32);
     }
@@ -94,7 +94,7 @@ pub(crate) fn apply(queue_pair: &Qp, changes: &Attributes) -> Result<(), Errno> 
 /// Moves it to the error state, and sets the state that C sees.
 pub(crate) fn set_error_state(queue_pair: &Qp) {
     let number = queue_pair.number;
-    let state = queue_pair.open.raw().change(|device| {
+    let state = queue_pair.open.driver.change(|device| {
         // It fails if this process does not own the queue pair.
         let _ = device.move_to_error(number);
         device.queue_pair(number).map(QueuePair::state)
@@ -106,13 +106,13 @@ pub(crate) fn set_error_state(queue_pair: &Qp) {
 
 /// Explains the error to the user if that is enabled; returns the number for the program.
 fn explain(queue_pair: &Qp, misuse: Misuse) -> Errno {
-    let raw = queue_pair.open.raw();
+    let driver = &queue_pair.open.driver;
     let errno = if misuse.asks_for_newer_attributes() {
         Errno::UNSUPPORTED
     } else {
         Errno::INVALID
     };
-    raw.explain(Some(queue_pair.number), misuse);
+    driver.explain(Some(queue_pair.number), misuse);
     errno
 }
 

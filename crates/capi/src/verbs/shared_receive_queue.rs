@@ -63,13 +63,13 @@ entry! {
         }
         queue.check_handle()?;
         let wanted = attributes.0;
-        let raw = queue.open.raw();
+        let driver = &queue.open.driver;
         if mask & abi::IBV_SRQ_MAX_WR != 0 {
             check_size(wanted.max_wr)?;
-            raw.call_without_transmit(|device| device.resize_shared_receive_queue(queue.id, wanted.max_wr))?;
+            driver.call_without_transmit(|device| device.resize_shared_receive_queue(queue.id, wanted.max_wr))?;
         }
         if mask & abi::IBV_SRQ_LIMIT != 0 {
-            raw.call_without_transmit(|device| device.set_shared_receive_limit(queue.id, wanted.srq_limit))?;
+            driver.call_without_transmit(|device| device.set_shared_receive_limit(queue.id, wanted.srq_limit))?;
         }
         Ok(0)
     }
@@ -77,7 +77,7 @@ entry! {
     export fn ibv_query_srq(queue: &Srq, attributes: Output<abi::ibv_srq_attr>) -> c_int {
         queue.check_handle()?;
         let mut attributes = attributes;
-        let found = queue.open.raw().call_without_transmit(|device| {
+        let found = queue.open.driver.call_without_transmit(|device| {
             let found = device.shared_receive_queue(queue.id)?;
             Some((found.capacity(), found.limit()))
         });
@@ -92,8 +92,8 @@ entry! {
 
     export fn ibv_destroy_srq(queue: &Srq) -> c_int {
         queue.check_handle()?;
-        let raw = queue.open.raw();
-        raw.call_without_transmit(|device| device.destroy_shared_receive_queue(queue.id))?;
+        let driver = &queue.open.driver;
+        driver.call_without_transmit(|device| device.destroy_shared_receive_queue(queue.id))?;
         queue.open.forget_receive_queue(queue.id);
         queue.unacknowledged.wait();
         queue.destroy();
@@ -105,8 +105,8 @@ entry! {
         if !queue.is_xrc {
             return Err(Errno::UNSUPPORTED);
         }
-        let raw = queue.open.raw();
-        let found = raw.call_without_transmit(|device| device.shared_receive_queue(queue.id)?.number());
+        let driver = &queue.open.driver;
+        let found = driver.call_without_transmit(|device| device.shared_receive_queue(queue.id)?.number());
         number.put(found.ok_or(Errno::INVALID)?.value());
         Ok(0)
     }
@@ -142,7 +142,7 @@ fn create<'a>(
         extended,
     };
     let id = context
-        .raw()
+        .driver
         .call_without_transmit(|device| device.create_shared_receive_queue(engine_init))?;
     let c_part = abi::ibv_srq {
         context: context.pointer(),

@@ -31,7 +31,7 @@ pub(crate) struct TargetResources {
 
 impl TargetResources {
     pub(crate) fn make(open: &OpenDevice) -> Result<Self, Errno> {
-        Ok(open.raw().call_without_transmit(|device| {
+        Ok(open.driver.call_without_transmit(|device| {
             let domain = device.allocate_domain()?;
             let completions = device.create_completion_queue(1)?;
             Ok::<_, engine::ObjectError>(Self {
@@ -43,7 +43,7 @@ impl TargetResources {
 
     pub(crate) fn end(&self, open: &OpenDevice) {
         // They are not shared, so nothing uses them any more.
-        open.raw().call_without_transmit(|device| {
+        open.driver.call_without_transmit(|device| {
             let _ = device.destroy_completion_queue(self.completions);
             let _ = device.free_domain(self.domain);
         });
@@ -75,7 +75,7 @@ entry! {
         {
             *users -= 1;
         } else {
-            domain.open.raw().call_without_transmit(|device| device.close_xrc_domain(domain.id))?;
+            domain.open.driver.call_without_transmit(|device| device.close_xrc_domain(domain.id))?;
             objects.shared_xrc_domains.retain(|_, (id, _)| *id != domain.id);
         }
         drop(objects);
@@ -101,7 +101,7 @@ fn open_domain(
         None if file.is_some() && flags & libc::O_CREAT == 0 => return Err(Errno::TRY_AGAIN),
         None => {}
     }
-    let id = open.raw().call_without_transmit(Device::open_xrc_domain)?;
+    let id = open.driver.call_without_transmit(Device::open_xrc_domain)?;
     if let Some(file) = file {
         objects.shared_xrc_domains.insert(file, (id, 1));
     }

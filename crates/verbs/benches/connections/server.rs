@@ -104,7 +104,7 @@ struct Clients {
 
 impl Clients {
     fn new(listener: &Identifier) -> Self {
-        let context = listener.context().expect("a bound id is at a device");
+        let context = rocinante::Context::of(listener).expect("a bound id is at a device");
         Self {
             domain: context.protection_domain().expect("room"),
             completions: context.completion_queue(1 << 16).expect("room"),

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use rocinante::raw::Notifier;
+use driver::Notifier;
 use rocinante::{
     Access, CompletionChannel, CompletionQueue, Context, Endpoint, MemoryRegion, Notify, Options,
     QueuePair, Remote, Request, Status,
@@ -165,18 +165,18 @@ impl End {
                 }
             }
             wait_readable(&events.expose());
-            let raw = self.context.raw();
-            let event = raw.take_notification(events);
+            let driver = self.context.driver();
+            let event = driver.take_notification(events);
             event.expect("the descriptor was readable");
-            raw.promise_packet_wakeups(events, || true);
+            driver.promise_packet_wakeups(events, || true);
             self.completions.notify(Notify::Any);
         }
     }
 
     fn route_events(&self) -> Arc<Notifier> {
         let events = Arc::new(Notifier::new().expect("a descriptor"));
-        let queue = self.completions.engine_id();
-        self.context.raw().set_notifier(queue, &events, 0);
+        let queue = self.completions.id();
+        self.context.driver().set_notifier(queue, &events, 0);
         self.completions.notify(Notify::Any);
         events
     }

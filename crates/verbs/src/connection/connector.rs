@@ -7,10 +7,10 @@ use engine::{PostError, Segment};
 use wire::cm::PortSpace;
 
 use super::{ConnectError, Connection, failure, prepare};
-use crate::clock::now;
 use crate::context::Context;
 use crate::queue_pair::{Prepared, QueuePairBuilder};
-use crate::rdma_cm::{Event, EventChannel, EventKind, Identifier, PeerParameters};
+use driver::clock::now;
+use driver::rdma_cm::{Event, EventChannel, EventKind, Identifier, PeerParameters};
 
 /// How long resolving an address or a route may take. The kernel answers at once.
 const RESOLVE: Duration = Duration::from_secs(2);
@@ -63,7 +63,7 @@ impl Connector {
         id.resolve_route(RESOLVE)?;
         expect(&channel, peer, &EventKind::RouteResolved)?;
         Ok(Self {
-            context: id.context().ok_or(ConnectError::Gone)?,
+            context: Context::of(&id).ok_or(ConnectError::Gone)?,
             id,
             channel,
             peer,
@@ -132,7 +132,7 @@ impl PreparedConnect {
             let Connector {
                 channel, context, ..
             } = &self.connector;
-            let Some(event) = channel.next_until(context, Some(deadline)).await else {
+            let Some(event) = channel.next_until(context.driver(), Some(deadline)).await else {
                 return Err(ConnectError::Unreachable(self.connector.peer));
             };
             if let Some(answer) = self.answer(event) {

@@ -8,10 +8,10 @@ use wire::cm::{PortSpace, RejectReason};
 
 use super::connector::resolve;
 use super::{ConnectError, Connection, failure, prepare};
-use crate::clock::now;
 use crate::context::Context;
 use crate::queue_pair::{Prepared, QueuePair, QueuePairBuilder};
-use crate::rdma_cm::{
+use driver::clock::now;
+use driver::rdma_cm::{
     ConnectionError, Event, EventChannel, EventKind, Identifier, PeerParameters, Request,
 };
 
@@ -132,7 +132,7 @@ impl ConnectionRequest {
         let channel = EventChannel::private();
         id.migrate(&channel);
         Some(Self {
-            context: id.context()?,
+            context: Context::of(&id)?,
             peer: id.peer_address()?,
             id,
             channel,
@@ -222,7 +222,9 @@ impl PreparedAccept {
         let (request, queue_pair) = self.answer(private_data)?;
         let deadline = now().checked_add(timeout);
         loop {
-            let next = request.channel.next_until(&request.context, deadline);
+            let next = request
+                .channel
+                .next_until(request.context.driver(), deadline);
             let Some(event) = next.await else {
                 return Err(not_confirmed(&request, timeout));
             };

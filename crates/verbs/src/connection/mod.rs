@@ -18,7 +18,7 @@ pub use listener::{ConnectionRequest, Listener, PreparedAccept};
 
 use crate::context::Context;
 use crate::queue_pair::{Prepared, QueuePair, QueuePairBuilder, SetupError};
-use crate::rdma_cm::{ConnectionError, Event, EventChannel, EventKind, Identifier};
+use driver::rdma_cm::{ConnectionError, Event, EventChannel, EventKind, Identifier};
 
 /// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +114,7 @@ impl Connection {
 
     /// Waits until either side has disconnected, at most `timeout`. Returns whether it has.
     pub fn wait_disconnected(&self, timeout: Duration) -> bool {
-        let deadline = crate::clock::now() + timeout;
+        let deadline = driver::clock::now() + timeout;
         while let Some(event) = self.channel.wait_until(Some(deadline)) {
             if is_end(&event) {
                 return true;

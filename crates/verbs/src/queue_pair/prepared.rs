@@ -5,7 +5,7 @@ use engine::{Address, Attributes, ModifyError, PostError, QueuePairType, Segment
 use super::{ConnectOptions, Endpoint, Handle, QueuePair, SetupError};
 use crate::connection::ConnectError;
 use crate::context::Context;
-use crate::rdma_cm::{Identifier, Parameters};
+use driver::rdma_cm::{Identifier, Parameters};
 
 /// A queue pair that has a number and takes receives, but is not connected yet.
 ///

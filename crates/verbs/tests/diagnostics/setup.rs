@@ -51,7 +51,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let (context, number) = initialized("127.57.24.1");
         let request = SendRequest::new(7, Work::Send);
         let posted = context
-            .raw()
+            .driver()
             .call(|device| device.post_send(number, request));
         assert_eq!(posted, Err(PostError::WrongState(State::Initialized)));
     }),
@@ -77,7 +77,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 /// A queue pair as it was created.
 fn fresh(address: &str) -> (Context, Qpn) {
     let context = Context::open_with(address, &Options::from_env()).expect("a loopback address");
-    let number = context.raw().call(|device| {
+    let number = context.driver().call(|device| {
         let domain = device.allocate_domain().expect("room");
         let completions = device.create_completion_queue(16).expect("room");
         let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
@@ -89,7 +89,7 @@ fn fresh(address: &str) -> (Context, Qpn) {
 fn initialized(address: &str) -> (Context, Qpn) {
     let (context, number) = fresh(address);
     let modified = context
-        .raw()
+        .driver()
         .change(|device| device.modify(number, &init()));
     modified.expect("all that it needs");
     (context, number)
@@ -121,7 +121,7 @@ fn towards(peer: &str, source_index: u8) -> Attributes {
 
 fn refused(context: &Context, number: Qpn, attributes: &Attributes) {
     let modified = context
-        .raw()
+        .driver()
         .change(|device| device.modify(number, attributes));
     assert!(modified.is_err());
 }

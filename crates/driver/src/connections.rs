@@ -1,0 +1,369 @@
+//! Delivers the connection manager's events and executes its instructions.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use cm::{EventKind, Failure, Instruction, Manager};
+use host::Host;
+use net::interface::{Interface, InterfaceId};
+use wire::{Gid, PathMtu};
+
+use crate::Driver;
+use crate::diagnostics::ConnectionFailure;
+use crate::port::Ports;
+use crate::rdma_cm::queue::{EventQueue, QueuedEvent};
+
+/// The subscriber to the events of an id.
+#[derive(Clone)]
+pub(crate) struct Subscriber {
+    pub(crate) queue: Arc<EventQueue>,
+    /// The id's token in the queue.
+    pub(crate) token: u64,
+    pub(crate) driver: Weak<Driver>,
+}
+
+/// The subscribers to connection events, and the device's addresses.
+pub(crate) struct Connections {
+    mtu: PathMtu,
+    subscribers: HashMap<cm::Id, Subscriber>,
+    /// The interface of each address.
+    interfaces: Vec<(IpAddr, InterfaceId)>,
+    /// Failed connections, to be reported; `None` if explanations are disabled.
+    failures: Option<Vec<ConnectionFailure>>,
+    /// Disconnections that wait until completions before them were polled, and the events behind them
+    /// in the same queues, oldest first.
+    held: VecDeque<Held>,
+}
+
+/// An event that is not delivered yet.
+struct Held {
+    id: cm::Id,
+    /// When it is delivered at the latest.
+    until: Instant,
+    queue: Arc<EventQueue>,
+    event: QueuedEvent,
+}
+
+impl Held {
+    fn deliver(self) {
+        self.queue.push(self.event);
+    }
+}
+
+/// How long a disconnection waits until the completions before it are polled. An event-driven program is
+/// awake by then. A program that does not poll gets the event this much later.
+const DISCONNECT_HOLD_TIME: Duration = Duration::from_millis(1);
+
+impl Connections {
+    pub(crate) fn new(device: &net::interface::Device, explain: bool) -> Self {
+        let entries = device.gids.iter();
+        Self {
+            mtu: device.active_mtu,
+            subscribers: HashMap::new(),
+            interfaces: entries
+                .map(|entry| (entry.address, entry.interface.clone()))
+                .collect(),
+            failures: explain.then(Vec::new),
+            held: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn subscribe(&mut self, id: cm::Id, subscriber: Option<Subscriber>) {
+        match subscriber {
+            Some(subscriber) => {
+                // An id that changes its queue takes its events along.
+                self.release_of(id);
+                self.subscribers.insert(id, subscriber)
+            }
+            None => {
+                // Without a subscriber its events are dropped.
+                self.held.retain(|held| held.id != id);
+                self.subscribers.remove(&id)
+            }
+        };
+    }
+
+    /// Reports to the manager that an address has moved to another interface, or that no interface is left.
+    pub(crate) fn update_interfaces(&mut self, manager: &mut Manager, present: &[Interface]) {
+        for (address, interface) in &mut self.interfaces {
+            let has = |it: &&Interface| it.addresses.iter().any(|known| known.ip == *address);
+            let elsewhere = present
+                .iter()
+                .find(|it| it.index != interface.index && has(it));
+            let still = present
+                .iter()
+                .any(|it| it.index == interface.index && has(&it));
+            if let (Some(new), false) = (elsewhere, still) {
+                interface.index = new.index;
+                interface.name.clone_from(&new.name);
+                manager.address_changed(*address);
+            }
+        }
+        let exists = |index| present.iter().any(|it| it.index == index);
+        let known = &mut self.interfaces;
+        if !known.is_empty() && !known.iter().any(|(_, interface)| exists(interface.index)) {
+            known.clear();
+            manager.device_removed();
+        }
+    }
+
+    /// Whether there are failed connections to report.
+    pub(crate) fn has_failures(&self) -> bool {
+        self.failures.as_ref().is_some_and(|it| !it.is_empty())
+    }
+
+    pub(crate) fn take_failures(&mut self) -> impl Iterator<Item = ConnectionFailure> {
+        let failures = self.failures.as_mut().map(std::mem::take);
+        failures.unwrap_or_default().into_iter()
+    }
+
+    /// When the next held event is delivered at the latest.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.held.front().map(|held| held.until)
+    }
+
+    /// Delivers the held events that are due. No other is due before the first.
+    pub(crate) fn release_due(&mut self, now: Instant) {
+        if self.held.front().is_some_and(|held| held.until <= now) {
+            let held = std::mem::take(&mut self.held).into_iter();
+            let (due, waiting): (VecDeque<_>, VecDeque<_>) =
+                held.partition(|held| held.until <= now);
+            self.held = waiting;
+            due.into_iter().for_each(Held::deliver);
+        }
+    }
+
+    /// Delivers all held events, because the completions before them were polled.
+    pub(crate) fn release_all(&mut self) {
+        while self.release_first() {}
+    }
+
+    /// Delivers the held events of an id, and all events before them.
+    fn release_of(&mut self, id: cm::Id) {
+        while self.held.iter().any(|held| held.id == id) {
+            self.release_first();
+        }
+    }
+
+    fn release_first(&mut self) -> bool {
+        self.held.pop_front().map(Held::deliver).is_some()
+    }
+
+    /// Until when an event for a queue waits. The events of a queue keep their order, so that a server
+    /// gets the end of a connection before the request for the next one.
+    fn waits_until(&self, queue: &Arc<EventQueue>) -> Option<Instant> {
+        let mut last_first = self.held.iter().rev();
+        let ahead = last_first.find(|held| Arc::ptr_eq(&held.queue, queue));
+        ahead.map(|held| held.until)
+    }
+
+    /// Executes the manager's instructions and delivers its events. With `hold`, a disconnection waits:
+    /// a program that sees both descriptors readable at once could handle the disconnection before the
+    /// completions, and lose the last reply.
+    pub(crate) fn serve(&mut self, now: Instant, host: &mut Host, ports: &mut Ports, hold: bool) {
+        while let Some(instruction) = host.poll_instruction() {
+            self.perform(&instruction, host.manager(), ports);
+        }
+        while let Some(event) = host.poll_connection_event() {
+            self.deliver(now, host.manager(), event, hold);
+        }
+    }
+
+    fn perform(&self, instruction: &Instruction, manager: &mut Manager, ports: &mut Ports) {
+        match *instruction {
+            Instruction::ResolveAddress { id, source, .. } => {
+                // The caller has resolved the address: that is how it found this device.
+                manager.address_resolved(id, Ok(source.ip()));
+            }
+            Instruction::ResolveRoute { id, .. } => {
+                manager.route_resolved(id, Ok(cm::Route::new(self.mtu)));
+            }
+            Instruction::JoinMulticast { id, group, .. } => {
+                let joined = ports.join(Gid::from(group));
+                let result = joined.map_err(|_| Failure::Os(NO_DEVICE));
+                manager.multicast_joined(id, group, result);
+            }
+            Instruction::LeaveMulticast { group, .. } => ports.leave(Gid::from(group)),
+            // The host does this itself.
+            Instruction::MoveToError { .. } => {}
+        }
+    }
+
+    fn deliver(&mut self, now: Instant, manager: &mut Manager, event: cm::Event, hold: bool) {
+        self.note_failure(manager, &event);
+        let listener = match event.kind {
+            EventKind::ConnectRequest { listener, .. } => Some(listener),
+            _ => None,
+        };
+        let Some(subscriber) = self.subscribers.get(&listener.unwrap_or(event.id)) else {
+            return;
+        };
+        let mut subscriber = subscriber.clone();
+        let from = subscriber.token;
+        let ends = matches!(event.kind, EventKind::Disconnected { .. });
+        if ends && subscriber.queue.disconnects_at_once() {
+            // The id exists: it has just had an event.
+            let _ = manager.disconnect(now, event.id);
+        }
+        if listener.is_some() {
+            subscriber.token = crate::rdma_cm::queue::next_token();
+            self.subscribers.insert(event.id, subscriber.clone());
+        }
+        let queued = QueuedEvent {
+            token: subscriber.token,
+            listener: listener.map(|_| from),
+            id: Some(event.id),
+            driver: subscriber.driver,
+            kind: event.kind,
+        };
+        let ahead = self.waits_until(&subscriber.queue);
+        if let Some(until) = ahead.or((hold && ends).then(|| now + DISCONNECT_HOLD_TIME)) {
+            self.held.push_back(Held {
+                id: event.id,
+                until,
+                queue: subscriber.queue,
+                event: queued,
+            });
+        } else {
+            subscriber.queue.push(queued);
+        }
+    }
+
+    fn note_failure(&mut self, manager: &Manager, event: &cm::Event) {
+        if let Some(failures) = &mut self.failures
+            && ConnectionFailure::is_failure(&event.kind)
+        {
+            failures.push(ConnectionFailure {
+                kind: event.kind.clone(),
+                local: manager.local_address(event.id),
+                peer: manager.peer_address(event.id),
+            });
+        }
+    }
+}
+
+/// `ENODEV`: no local interface can join the group.
+const NO_DEVICE: i32 = 19;
+
+#[cfg(test)]
+mod tests {
+    use wire::cm::PortSpace;
+
+    use super::*;
+    use crate::clock::now;
+    use crate::notifier::Notifier;
+
+    fn connections() -> Connections {
+        Connections {
+            mtu: PathMtu::Mtu4096,
+            subscribers: HashMap::new(),
+            interfaces: Vec::new(),
+            failures: None,
+            held: VecDeque::new(),
+        }
+    }
+
+    /// An id with its event queue, and the manager that knows it.
+    fn subscribed(connections: &mut Connections) -> (Manager, cm::Id, Arc<EventQueue>) {
+        let mut manager = Manager::new(cm::Config::new(1, [1; 32]));
+        let (id, queue) = another(connections, &mut manager);
+        (manager, id, queue)
+    }
+
+    fn another(connections: &mut Connections, manager: &mut Manager) -> (cm::Id, Arc<EventQueue>) {
+        let kind = cm::QueuePairType::of(PortSpace::Tcp);
+        let id = manager.create(PortSpace::Tcp, kind).expect("room");
+        let queue = Arc::new(EventQueue::new(Notifier::without_descriptor(), false));
+        let subscriber = Subscriber {
+            queue: Arc::clone(&queue),
+            token: 7,
+            driver: Weak::new(),
+        };
+        connections.subscribe(id, Some(subscriber));
+        (id, queue)
+    }
+
+    fn disconnected(id: cm::Id) -> cm::Event {
+        let kind = EventKind::Disconnected { timed_out: false };
+        cm::Event { id, kind }
+    }
+
+    #[test]
+    fn a_disconnection_waits_for_a_poll_or_its_deadline() {
+        let mut connections = connections();
+        let (mut manager, id, queue) = subscribed(&mut connections);
+        let start = now();
+        connections.deliver(start, &mut manager, disconnected(id), true);
+        connections.release_due(start);
+        assert!(queue.pop().is_none());
+        assert_eq!(
+            connections.next_deadline(),
+            Some(start + DISCONNECT_HOLD_TIME)
+        );
+        connections.release_due(start + DISCONNECT_HOLD_TIME);
+        assert!(queue.pop().is_some());
+
+        connections.deliver(start, &mut manager, disconnected(id), true);
+        connections.release_all();
+        assert!(queue.pop().is_some());
+        assert_eq!(connections.next_deadline(), None);
+
+        connections.deliver(start, &mut manager, disconnected(id), false);
+        assert!(
+            queue.pop().is_some(),
+            "no completion before it waits to be polled"
+        );
+    }
+
+    #[test]
+    fn events_of_a_queue_keep_their_order() {
+        let mut connections = connections();
+        let (mut manager, first, queue) = subscribed(&mut connections);
+        let (second, _) = another(&mut connections, &mut manager);
+        let subscriber = connections.subscribers[&first].clone();
+        connections.subscribe(second, Some(subscriber));
+        let (other, empty) = another(&mut connections, &mut manager);
+        let start = now();
+        let passed = |id| cm::Event {
+            id,
+            kind: EventKind::TimewaitExit,
+        };
+        connections.deliver(start, &mut manager, disconnected(first), true);
+        connections.deliver(start, &mut manager, passed(second), false);
+        connections.deliver(start, &mut manager, passed(first), false);
+        assert!(queue.pop().is_none(), "nothing overtakes the disconnection");
+        connections.deliver(start, &mut manager, passed(other), false);
+        assert!(empty.pop().is_some(), "another queue does not wait");
+        connections.release_due(start + DISCONNECT_HOLD_TIME);
+        let ids: Vec<_> = std::iter::from_fn(|| queue.pop())
+            .map(|it| it.id.expect("an event of an id"))
+            .collect();
+        assert_eq!(ids, [first, second, first]);
+    }
+
+    #[test]
+    fn an_id_that_changes_its_queue_takes_a_waiting_disconnection_along() {
+        let mut connections = connections();
+        let (mut manager, id, old) = subscribed(&mut connections);
+        connections.deliver(now(), &mut manager, disconnected(id), true);
+        let subscriber = Subscriber {
+            queue: Arc::new(EventQueue::new(Notifier::without_descriptor(), false)),
+            token: 7,
+            driver: Weak::new(),
+        };
+        connections.subscribe(id, Some(subscriber));
+        assert_eq!(old.take_of(7).len(), 1);
+    }
+
+    #[test]
+    fn removing_the_subscriber_drops_held_events() {
+        let mut connections = connections();
+        let (mut manager, id, queue) = subscribed(&mut connections);
+        connections.deliver(now(), &mut manager, disconnected(id), true);
+        connections.subscribe(id, None);
+        connections.release_all();
+        assert!(queue.pop().is_none());
+    }
+}

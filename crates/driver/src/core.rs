@@ -1,0 +1,469 @@
+//! The state that the driver's lock protects: the host, the connections and the ports.
+
+mod problems;
+mod progress;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cm::Manager;
+use engine::{
+    Arrival, AsyncEvent, BatchLimits, CompletionQueue, Config, Device, Event, Id, Notify,
+    SourcePort, Transmit, WindowLimits,
+};
+use host::{Host, Owner, is_management};
+use net::Envelope;
+use net::interface::Interface;
+use net::share::ServiceError;
+use net::socket::{Inbox, SocketError};
+use net::watcher::Watcher;
+use wire::Gid;
+
+use crate::alarms::Alarms;
+use crate::clock::now;
+use crate::connections::Connections;
+use crate::diagnostics::Problem;
+use crate::exit::ExitNotices;
+use crate::notifier::Notifier;
+use crate::opening::{OpenError, Options};
+use crate::pace::Pace;
+use crate::packet_wakeups::{AtReadable, PacketWakeups};
+use crate::port::{PollScope, PollSources, Ports};
+use crate::tap::Tap;
+use crate::wait_set::WaitSet;
+
+/// A receive of more packets than this is probably followed by more. A message and an acknowledgement
+/// often arrive together, so two do not count.
+const MAX_SPARSE: usize = 2;
+
+pub(crate) struct Core {
+    host: Host,
+    connections: Connections,
+    alarms: Alarms,
+    exit_notices: ExitNotices,
+    pace: Pace,
+    ports: Ports,
+    tap: Option<Tap>,
+    inbox: Inbox,
+    /// For threads that poll continuously: the kernel polls once more for each slot that is left.
+    small_inbox: Inbox,
+    /// Whether the last receive returned several packets. Then there are probably more, and one system call
+    /// takes them all.
+    dense: bool,
+    outbox: Vec<u8>,
+    segmentation: bool,
+    unsent: bool,
+    /// Whether responses stay deferred when the next poll finds nothing.
+    may_wait_once: bool,
+    /// Whether packets that the device sent to itself have not been received yet.
+    sent_to_self: bool,
+    /// How many packets have arrived.
+    arrivals: u64,
+    /// The notifier and token of each completion queue.
+    notifiers: HashMap<Id<CompletionQueue>, (Arc<Notifier>, u64)>,
+    /// The wait set of each completion queue.
+    waiting: HashMap<Id<CompletionQueue>, Arc<WaitSet>>,
+    /// Whether a notification was added that a program awaits outside of the library.
+    notified_outside: bool,
+    pub(crate) packet_wakeups: PacketWakeups,
+    /// Completion queues with a notification since their last poll.
+    unpolled: HashSet<Id<CompletionQueue>>,
+    events: VecDeque<AsyncEvent>,
+    event_notifier: Arc<Notifier>,
+    /// Packets that the kernel did not send, to be reported; `None` if explanations are disabled.
+    unsendable: Option<Vec<Problem>>,
+}
+
+impl Core {
+    pub(crate) fn new(
+        device: &net::interface::Device,
+        ports: Ports,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        let tap = Tap::new(options)?;
+        if !options.segmentation {
+            ports.set_segmentation(false);
+        }
+        let segmentation = ports.segmentation();
+        let one_by_one = !segmentation || tap.as_ref().is_some_and(Tap::needs_single_packets);
+        let window = window_for(ports.receive_buffer());
+        let device_config = Config {
+            gids: ports.gids(),
+            active_mtu: device.active_mtu,
+            numbers: ports.numbers(),
+            source_port: SourcePort::OfGid(ports.source_ports()),
+            batch: if one_by_one {
+                SINGLE
+            } else {
+                BatchLimits::default()
+            },
+            window,
+            incidents: options.explain,
+            seed: random_seed()?,
+            ..Config::default()
+        };
+        let mut manager = cm::Config::new(device.guid, random_seed()?);
+        manager.exit_notices = options.watcher;
+        let slice = ports.slice();
+        if let Some(slice) = slice {
+            manager.slice = slice;
+        }
+        let mut host = Host::new(host::Config {
+            device: device_config,
+            manager,
+            shares_addresses: slice.is_some(),
+        })
+        .expect("a new device has room for a queue pair");
+        for entry in &device.gids {
+            host.manager().add_address(entry.address);
+        }
+        Ok(Self {
+            host,
+            connections: Connections::new(device, options.explain),
+            alarms: Alarms::default(),
+            exit_notices: ExitNotices::default(),
+            pace: Pace::new(window.max),
+            ports,
+            tap,
+            inbox: Inbox::default(),
+            small_inbox: Inbox::new(1),
+            dense: false,
+            outbox: Vec::with_capacity(1 << 16),
+            segmentation,
+            unsent: false,
+            may_wait_once: false,
+            sent_to_self: false,
+            arrivals: 0,
+            notifiers: HashMap::new(),
+            waiting: HashMap::new(),
+            notified_outside: false,
+            packet_wakeups: PacketWakeups::default(),
+            unpolled: HashSet::new(),
+            events: VecDeque::new(),
+            event_notifier: Arc::new(Notifier::new().map_err(OpenError::System)?),
+            unsendable: options.explain.then(Vec::new),
+        })
+    }
+
+    pub(crate) fn device_mut(&mut self) -> &mut Device {
+        self.host.device_mut()
+    }
+
+    pub(crate) fn manager(&mut self) -> &mut Manager {
+        self.host.manager()
+    }
+
+    pub(crate) fn connections(&mut self) -> &mut Connections {
+        &mut self.connections
+    }
+
+    /// The tasks that wait for a time.
+    #[cfg(feature = "async")]
+    pub(crate) fn alarms(&mut self) -> &mut Alarms {
+        &mut self.alarms
+    }
+
+    pub(crate) fn update_interfaces(&mut self, present: &[Interface]) {
+        self.connections
+            .update_interfaces(self.host.manager(), present);
+    }
+
+    /// Lets the watcher notify peers when this process dies.
+    pub(crate) fn announce_exit(&mut self, watcher: &Arc<Watcher>) {
+        self.exit_notices.start(watcher, &self.ports);
+    }
+
+    pub(crate) fn claim(&mut self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
+        self.ports.claim(at, service)
+    }
+
+    pub(crate) fn release(&mut self, at: Option<IpAddr>, service: u64) {
+        self.ports.release(at, service);
+    }
+
+    pub(crate) fn join(&mut self, group: Gid) -> Result<(), SocketError> {
+        self.ports.join(group)
+    }
+
+    pub(crate) fn leave(&mut self, group: Gid) {
+        self.ports.leave(group);
+    }
+
+    /// Whether the set of sockets has changed since the last call.
+    pub(crate) fn poll_sources_changed(&mut self) -> bool {
+        self.ports.poll_sources_changed()
+    }
+
+    pub(crate) fn poll_sources(&self) -> io::Result<PollSources> {
+        self.ports.poll_sources()
+    }
+
+    /// Enables packet wake-ups for the program that waits at the descriptor of a channel.
+    pub(crate) fn offer_packet_wakeups(&mut self, notifier: &Arc<Notifier>, expected: AtReadable) {
+        let packets = || self.ports.packets();
+        self.packet_wakeups.offer(notifier, expected, packets);
+    }
+
+    /// Updates the packet wake-ups after the set of sockets has changed.
+    pub(crate) fn renew_packet_wakeups(&mut self) {
+        self.packet_wakeups.renew(|| self.ports.packets());
+    }
+
+    /// Receives packets and returns how many arrived. If they may have woken a program that must get a
+    /// notification, it gets one.
+    fn receive(&mut self, now: Instant, scope: PollScope) -> usize {
+        let owed = self.packet_wakeups.owe_notification();
+        let arrived = self.take_packets(now, scope);
+        // Packets that this device drops may have woken it, too.
+        let taken =
+            || arrived > 0 || scope == PollScope::AllSockets || !self.packet_wakeups.packets_wait();
+        if owed && taken() {
+            self.dispatch_events();
+            self.packet_wakeups.note_taken();
+        }
+        arrived
+    }
+
+    fn take_packets(&mut self, now: Instant, scope: PollScope) -> usize {
+        let Self {
+            host,
+            ports,
+            tap,
+            inbox,
+            small_inbox,
+            dense,
+            ..
+        } = self;
+        let inbox = match scope {
+            PollScope::LastActive if !*dense => small_inbox,
+            PollScope::LastActive | PollScope::AllSockets => inbox,
+        };
+        let arrived = ports.receive(now, scope, inbox, |it| {
+            let arrival = arrival(&it.envelope);
+            if is_management(it.packet) && host.hold_for_lookup(&arrival, it.packet, it.forwarded) {
+                return;
+            }
+            take(now, host, tap.as_mut(), &arrival, it.packet);
+        });
+        *dense = arrived > MAX_SPARSE;
+        self.arrivals += arrived as u64;
+        self.find_owners(now);
+        if let Some(tap) = &mut self.tap {
+            tap.release(now, &mut self.host, &mut self.ports);
+        }
+        self.ports.maintain(now);
+        arrived
+    }
+
+    /// Forwards connection manager messages to the processes that own them, and handles this device's own.
+    fn find_owners(&mut self, now: Instant) {
+        while let Some(message) = self.host.poll_lookup(now) {
+            let owner = if self.host.is_ours(message.recipient) {
+                Owner::Here
+            } else {
+                self.ports.forward(&message)
+            };
+            if let Some(ours) = self.host.finish_lookup(now, message, owner) {
+                let tap = self.tap.as_mut();
+                take(now, &mut self.host, tap, &ours.arrival, &ours.packet);
+            }
+        }
+    }
+
+    /// Sends all packets of the engine and dispatches its events.
+    pub(crate) fn transmit(&mut self, now: Instant) {
+        self.unsent = false;
+        self.transmit_messages(now);
+        while self.host.manager().has_output() {
+            let hold = !self.unpolled.is_empty();
+            self.connections
+                .serve(now, &mut self.host, &mut self.ports, hold);
+            self.transmit_messages(now);
+        }
+        if let Some(tap) = &mut self.tap {
+            tap.flush();
+        }
+    }
+
+    /// Registers the exit notice before the message leaves, because the process may die between the two.
+    fn transmit_messages(&mut self, now: Instant) {
+        self.exit_notices.update(self.host.manager(), &self.ports);
+        self.transmit_packets(now);
+        self.dispatch_events();
+    }
+
+    fn transmit_packets(&mut self, now: Instant) {
+        while let Some(transmit) = self.host.poll_transmit(now, &mut self.outbox) {
+            self.send(now, &transmit);
+        }
+    }
+
+    fn send(&mut self, now: Instant, transmit: &Transmit) {
+        self.pace.wait_for(&self.outbox);
+        self.sent_to_self |= self
+            .ports
+            .is_own(transmit.route.flow.destination, &self.outbox);
+        // A packet that cannot be sent counts as lost: the protocol retransmits it.
+        let sent = match &mut self.tap {
+            Some(tap) => tap.transmit(
+                now,
+                transmit,
+                &mut self.outbox,
+                self.host.device(),
+                &mut self.ports,
+            ),
+            None => self.ports.send(transmit, &mut self.outbox),
+        };
+        if let Err(error) = sent {
+            self.note_unsent(transmit, error);
+        }
+        if self.segmentation && !self.ports.segmentation() {
+            self.segmentation = false;
+            self.host.device_mut().set_batch_limits(SINGLE);
+        }
+    }
+
+    /// Dispatches the engine's events. Threads and tasks are woken when the lock is released.
+    pub(crate) fn dispatch_events(&mut self) {
+        while let Some(event) = self.host.poll_event() {
+            match event {
+                Event::Completion(queue) => {
+                    if let Some((notifier, token)) = self.notifiers.get(&queue) {
+                        self.notified_outside |= notifier.is_waited_for_outside();
+                        notifier.notify(*token);
+                        self.unpolled.insert(queue);
+                    }
+                }
+                Event::CompletionAdded(queue) => {
+                    if let Some(waiting) = self.waiting.get(&queue) {
+                        waiting.wake_all_later();
+                    }
+                }
+                Event::Async(event) => self.queue_event(event),
+            }
+        }
+    }
+
+    /// Arms a completion queue. Returns whether a program awaits the notification outside of the library,
+    /// where no packet wakes it.
+    pub(crate) fn arm(&mut self, queue: Id<CompletionQueue>, notify: Notify) -> bool {
+        self.host.device_mut().arm(queue, notify);
+        let notifier = self.notifiers.get(&queue);
+        notifier.is_some_and(|(notifier, _)| notifier.needs_the_thread())
+    }
+
+    /// Reports that a program polls a completion queue. Disconnections wait until the completions before
+    /// them are polled.
+    pub(crate) fn note_polled(&mut self, queue: Id<CompletionQueue>) {
+        if !self.unpolled.is_empty() && self.unpolled.remove(&queue) && self.unpolled.is_empty() {
+            self.connections.release_all();
+        }
+    }
+
+    fn queue_event(&mut self, event: AsyncEvent) {
+        self.events.push_back(event);
+        self.event_notifier.notify(0);
+    }
+
+    pub(crate) fn add_notifier(
+        &mut self,
+        queue: Id<CompletionQueue>,
+        notifier: Arc<Notifier>,
+        token: u64,
+    ) {
+        self.notifiers.insert(queue, (notifier, token));
+    }
+
+    pub(crate) fn add_waiting(&mut self, queue: Id<CompletionQueue>, waiting: Arc<WaitSet>) {
+        self.waiting.insert(queue, waiting);
+    }
+
+    /// Removes the notifier and the wait set of a completion queue. The caller drops the result after it has
+    /// released the lock.
+    pub(crate) fn remove_notifier(&mut self, queue: Id<CompletionQueue>) -> impl Sized + use<> {
+        self.note_polled(queue);
+        let removed = self.notifiers.remove(&queue);
+        if let Some((notifier, _)) = &removed {
+            self.packet_wakeups.end_promise(notifier);
+        }
+        (removed, self.waiting.remove(&queue))
+    }
+
+    pub(crate) fn capture_path(&self) -> Option<PathBuf> {
+        self.tap.as_ref().and_then(Tap::capture_path)
+    }
+
+    pub(crate) fn event_notifier(&self) -> Arc<Notifier> {
+        Arc::clone(&self.event_notifier)
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<AsyncEvent> {
+        self.events.pop_front()
+    }
+
+    /// Removes the events of a destroyed object.
+    pub(crate) fn forget_events(&mut self, gone: impl Fn(&AsyncEvent) -> bool) {
+        let before = self.events.len();
+        self.events.retain(|event| !gone(event));
+        for _ in self.events.len()..before {
+            self.event_notifier.take();
+        }
+    }
+}
+
+impl Drop for Core {
+    /// Sends deferred responses, and forwards requests for other processes that are still in the sockets.
+    fn drop(&mut self) {
+        self.send_waiting(now());
+        self.ports.withdraw();
+        self.receive(now(), PollScope::AllSockets);
+    }
+}
+
+const SINGLE: BatchLimits = BatchLimits {
+    packets: 1,
+    bytes: 65_000,
+};
+
+fn random_seed() -> Result<[u8; 32], OpenError> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(|error| OpenError::System(error.into()))?;
+    Ok(seed)
+}
+
+/// Passes a packet to the host, through captures and faults.
+fn take(now: Instant, host: &mut Host, tap: Option<&mut Tap>, arrival: &Arrival, packet: &[u8]) {
+    match tap {
+        None => host.handle_datagram(now, arrival, packet),
+        Some(tap) => tap.receive(now, arrival, packet, host),
+    }
+}
+
+fn arrival(envelope: &Envelope) -> Arrival {
+    Arrival {
+        flow: envelope.flow,
+        traffic_class: envelope.traffic_class,
+        hop_limit: envelope.hop_limit,
+    }
+}
+
+/// A window that fits into the receive buffer of the peer, which is assumed to be as large as ours. The
+/// initial window leaves room for other senders.
+///
+/// The kernel counts up to twice the size of a packet.
+fn window_for(receive_buffer: usize) -> WindowLimits {
+    let usual = WindowLimits::default();
+    let share = |part: usize, usual_one: u32| {
+        let bytes = u32::try_from(receive_buffer / part).unwrap_or(u32::MAX);
+        bytes.clamp(usual.min, usual_one)
+    };
+    WindowLimits {
+        min: usual.min,
+        initial: share(8, usual.initial),
+        max: share(2, usual.max),
+    }
+}

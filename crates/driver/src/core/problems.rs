@@ -1,0 +1,67 @@
+//! Collects problems under the driver's lock. They are reported after the lock is released.
+
+use engine::incident::FailedSend;
+use engine::{Incident, Status, Transmit};
+use net::socket::SendError;
+use wire::Gid;
+
+use super::Core;
+use crate::diagnostics::{PeerLookup, Problem};
+
+impl Core {
+    pub(super) fn note_unsent(&mut self, transmit: &Transmit, error: SendError) {
+        const MAX_UNSENDABLE: usize = 64;
+        if let Some(unsendable) = &mut self.unsendable
+            && unsendable.len() < MAX_UNSENDABLE
+        {
+            unsendable.push(Problem::Unsent {
+                queue_pair: transmit.queue_pair,
+                source: transmit.route.flow.source,
+                error,
+            });
+        }
+    }
+
+    /// Whether there is a problem to report.
+    pub(crate) fn has_problems(&self) -> bool {
+        self.host.device().has_incidents()
+            || self.connections.has_failures()
+            || self.unsendable.as_ref().is_some_and(|it| !it.is_empty())
+    }
+
+    /// Takes the problems, with what this device knows about the peers.
+    pub(crate) fn take_problems(&mut self) -> Vec<Problem> {
+        let unsendable = self.unsendable.as_mut().map(std::mem::take);
+        let mut problems = unsendable.unwrap_or_default();
+        while let Some(incident) = self.host.device_mut().poll_incident() {
+            let lookup = self.lookup_peer(&incident);
+            problems.push(Problem::Incident(incident, lookup));
+        }
+        problems.extend(
+            self.connections
+                .take_failures()
+                .map(Problem::ConnectionFailure),
+        );
+        problems
+    }
+
+    /// What this device knows about a peer that did not respond. The peer may be a queue pair of this device.
+    fn lookup_peer(&self, incident: &Incident) -> PeerLookup {
+        let Incident::SendFailed(FailedSend {
+            path: Some((_, peer)),
+            status: Status::RetriesExhausted,
+            ..
+        }) = incident
+        else {
+            return PeerLookup::NotLocal;
+        };
+        if !self.host.device().gids().contains(&Gid::from(peer.address)) {
+            return PeerLookup::NotLocal;
+        }
+        match self.host.device().queue_pair(peer.queue_pair) {
+            Some(found) => PeerLookup::Found(found.state()),
+            None if self.ports.owns(peer.queue_pair) => PeerLookup::Missing,
+            None => PeerLookup::NotLocal,
+        }
+    }
+}

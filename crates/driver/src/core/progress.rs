@@ -1,0 +1,327 @@
+//! Making progress: for a thread that polls, a thread that sleeps, and the device's thread.
+
+use std::time::Instant;
+
+use engine::{Completion, CompletionQueue, Id};
+
+use super::Core;
+use crate::deferred::{self, Wake};
+use crate::port::PollScope;
+use crate::shared::{Awaited, earliest};
+use crate::tap::Tap;
+
+/// How often one call receives packets. More would keep other threads waiting for the lock.
+const MAX_RECEIVES: usize = 4;
+
+/// How often one post receives packets that it sent to its own device.
+const MAX_OWN_RECEIVES: usize = 16;
+
+/// A receive that returns this many packets has probably left some.
+const MANY: usize = 64;
+
+impl Core {
+    /// Receives packets, runs timers and transmits the results. Returns how many packets arrived.
+    pub(crate) fn progress(&mut self, now: Instant) -> usize {
+        let mut all = 0;
+        for _ in 0..MAX_RECEIVES {
+            self.notified_outside = false;
+            let arrived = self.receive(now, PollScope::AllSockets);
+            self.serve_timers(now);
+            self.dispatch_events();
+            all += arrived;
+            if self.notified_outside && !self.unsent && !self.host.manager().has_output() {
+                // The program's next call sends these responses. Older ones are sent now.
+                self.defer_responses();
+                break;
+            }
+            self.transmit(now);
+            if arrived < MANY {
+                break;
+            }
+        }
+        all
+    }
+
+    /// Receives packets that the device sent to itself, responds, and receives the responses. So a program
+    /// that posts to its own device and then polls finds its completions. Returns false if the kernel has
+    /// not delivered all of them yet.
+    pub(crate) fn deliver_to_self(&mut self, now: Instant) -> bool {
+        for _ in 0..MAX_OWN_RECEIVES {
+            if !std::mem::take(&mut self.sent_to_self) {
+                return true;
+            }
+            let arrived = self.receive(now, PollScope::AllSockets);
+            if arrived == 0 {
+                self.sent_to_self = true;
+                return false;
+            }
+            // A full receive may have left some.
+            self.sent_to_self = arrived >= MANY;
+            self.transmit(now);
+        }
+        self.sent_to_self = false;
+        true
+    }
+
+    pub(crate) fn has_sent_to_self(&self) -> bool {
+        self.sent_to_self
+    }
+
+    /// Stops waiting for packets that the device sent to itself.
+    pub(crate) fn stop_delivery_to_self(&mut self) {
+        self.sent_to_self = false;
+    }
+
+    /// How many packets have arrived since the device was opened.
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
+    /// Makes progress until there is a completion.
+    ///
+    /// If there is one, responses are deferred: the application's next post sends them together with its own
+    /// packets, or the second poll that finds nothing sends them.
+    pub(crate) fn progress_for(
+        &mut self,
+        now: Instant,
+        queue: Id<CompletionQueue>,
+    ) -> Option<Completion> {
+        let arrived = self.receive(now, PollScope::LastActive);
+        self.serve_timers(now);
+        if let Some(completion) = self.host.device_mut().poll_completion(queue) {
+            self.defer_responses();
+            return Some(completion);
+        }
+        // A program that polls until nothing is left posts its reply after this poll.
+        if arrived == 0 && std::mem::take(&mut self.may_wait_once) && self.unsent {
+            return None;
+        }
+        self.transmit(now);
+        self.host.device_mut().poll_completion(queue)
+    }
+
+    /// A program that armed a queue and finds it empty waits at a descriptor next. From now on packets through
+    /// shared memory raise the descriptor. Returns a completion if one arrived before that.
+    pub(crate) fn poll_before_sleep(
+        &mut self,
+        now: Instant,
+        queue: Id<CompletionQueue>,
+    ) -> Option<Completion> {
+        if !self.packet_wakeups.are_used() || !self.ports.has_shortcuts() {
+            return None;
+        }
+        let armed = self.host.device_mut().completion_queue(queue);
+        if armed.is_some_and(CompletionQueue::is_armed) && self.ports.prepare_sleep() {
+            return self.progress_for(now, queue);
+        }
+        None
+    }
+
+    /// Makes progress for a program that was woken at the descriptor of a channel, perhaps by a packet. It
+    /// waits there again if there is no notification.
+    pub(crate) fn progress_outside(&mut self, now: Instant, awaited: &Awaited<'_>) {
+        if self.receive(now, PollScope::LastActive) == 0 {
+            self.ports.poll_mailboxes();
+            self.receive(now, PollScope::AllSockets);
+        }
+        self.serve_timers(now);
+        self.finish_until(now, awaited);
+        if !awaited.is_ready(self) && self.ports.prepare_sleep() {
+            self.progress_until(now, awaited);
+        }
+    }
+
+    /// Whether other processes send to this one through shared memory. Polling the rings costs little.
+    pub(crate) fn has_shortcuts(&self) -> bool {
+        self.ports.has_shortcuts()
+    }
+
+    /// Makes progress for a thread that is about to sleep. Returns whether the awaited object is ready.
+    pub(crate) fn poll_shortcuts(&mut self, now: Instant, awaited: &Awaited<'_>) -> bool {
+        if self.receive(now, PollScope::LastActive) > 0 {
+            self.finish_until(now, awaited);
+        }
+        awaited.is_ready(self)
+    }
+
+    /// Makes progress for a thread that sleeps until something is ready.
+    ///
+    /// When it is, responses are deferred to the thread's next call, as in
+    /// [`progress_for`](Self::progress_for).
+    pub(crate) fn progress_until(&mut self, now: Instant, awaited: &Awaited<'_>) {
+        // Usually one packet has arrived, at the same socket as the last one.
+        if self.receive(now, PollScope::LastActive) == 0 {
+            self.receive(now, PollScope::AllSockets);
+        }
+        self.serve_timers(now);
+        self.finish_until(now, awaited);
+    }
+
+    fn finish_until(&mut self, now: Instant, awaited: &Awaited<'_>) {
+        self.dispatch_events();
+        if awaited.is_ready(self) && !self.host.manager().has_output() {
+            self.defer_responses();
+        } else {
+            self.transmit(now);
+        }
+    }
+
+    /// Defers responses to the program's next call.
+    fn defer_responses(&mut self) {
+        self.unsent = true;
+        self.may_wait_once = true;
+    }
+
+    fn serve_timers(&mut self, now: Instant) {
+        self.connections.release_due(now);
+        self.host.handle_timeout(now);
+        let due = self.alarms.take_due(now);
+        if !due.is_empty() {
+            deferred::wake(Wake::Tasks(due));
+        }
+    }
+
+    /// Sends deferred responses before a thread sleeps. Returns until when it may sleep.
+    pub(crate) fn before_sleep(&mut self, now: Instant) -> Option<Instant> {
+        self.send_waiting(now);
+        self.sleep_deadline(now)
+    }
+
+    /// Until when a thread may sleep on the poll sources.
+    pub(crate) fn sleep_deadline(&mut self, now: Instant) -> Option<Instant> {
+        if self.ports.prepare_sleep() {
+            Some(now)
+        } else {
+            self.next_deadline()
+        }
+    }
+
+    /// Sends deferred responses.
+    pub(crate) fn send_waiting(&mut self, now: Instant) {
+        if self.unsent {
+            self.transmit(now);
+        }
+    }
+
+    /// Whether responses are deferred.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.unsent
+    }
+
+    /// The next deadline of a timer.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let held_back = self.tap.as_ref().and_then(Tap::next_due);
+        let due = earliest(self.host.poll_timeout(), held_back);
+        let due = earliest(due, self.next_release());
+        let due = earliest(due, self.alarms.next());
+        earliest(due, self.ports.maintenance_at())
+    }
+
+    /// When a disconnection that waits for a poll is reported at the latest.
+    pub(crate) fn next_release(&self) -> Option<Instant> {
+        self.connections.next_deadline()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use engine::{
+        Address, Attributes, CompletionQueue, Id, QueuePairInit, QueuePairType, ReceiveRequest,
+        SendRequest, State, Work,
+    };
+    use wire::{Gid, Psn, Qpn};
+
+    use crate::clock::now;
+    use crate::{Driver, Options};
+
+    /// An open device with a queue pair.
+    struct End {
+        driver: Arc<Driver>,
+        completions: Id<CompletionQueue>,
+        number: Qpn,
+    }
+
+    impl End {
+        fn open(address: &str) -> Self {
+            let driver = Driver::open(address, &Options::default()).expect("a loopback address");
+            let (completions, number) = driver.call(|device| {
+                let domain = device.allocate_domain().expect("room");
+                let completions = device.create_completion_queue(8).expect("room");
+                let init = QueuePairInit::new(QueuePairType::Rc, domain, completions);
+                (completions, device.create_queue_pair(init).expect("room"))
+            });
+            Self {
+                driver,
+                completions,
+                number,
+            }
+        }
+
+        fn gid(&self) -> Gid {
+            self.driver.gids()[0]
+        }
+
+        /// The ACK timeout is off, so that nothing is retransmitted.
+        fn connect(&self, peer: &Self) {
+            let steps = [
+                Attributes {
+                    state: Some(State::Initialized),
+                    port: Some(1),
+                    partition_index: Some(0),
+                    access: Some(engine::Access::empty()),
+                    ..Attributes::default()
+                },
+                Attributes {
+                    state: Some(State::ReadyToReceive),
+                    path: Some(Address::new(peer.gid(), 0)),
+                    path_mtu: Some(wire::PathMtu::Mtu1024),
+                    destination: Some(peer.number),
+                    receive_psn: Some(Psn::new(7)),
+                    responder_resources: Some(1),
+                    rnr_timer: Some(wire::RnrTimer::default()),
+                    ..Attributes::default()
+                },
+                Attributes {
+                    state: Some(State::ReadyToSend),
+                    send_psn: Some(Psn::new(7)),
+                    ack_timeout: Some(wire::AckTimeout::new(0).expect("a five-bit code")),
+                    retry_count: Some(7),
+                    rnr_retry: Some(7),
+                    initiator_depth: Some(1),
+                    ..Attributes::default()
+                },
+            ];
+            for step in &steps {
+                let modified = self
+                    .driver
+                    .change(|device| device.modify(self.number, step));
+                modified.expect("a legal transition");
+            }
+        }
+    }
+
+    /// The test holds the device's lock, so that no other thread receives the message.
+    #[test]
+    fn responses_are_deferred_until_the_second_empty_poll() {
+        let (here, there) = (End::open("127.58.91.1"), End::open("127.58.91.2"));
+        here.connect(&there);
+        there.connect(&here);
+        let receive = ReceiveRequest::new(1, []);
+        let posted = |device: &mut engine::Device| device.post_receive(there.number, receive);
+        there.driver.call_without_transmit(posted).expect("room");
+
+        let mut core = there.driver.shared.lock();
+        let send = SendRequest::new(2, Work::Send);
+        let posted = |device: &mut engine::Device| device.post_send(here.number, send);
+        here.driver.call(posted).expect("room");
+        let id = there.completions;
+        while core.progress_for(now(), id).is_none() {}
+        assert!(core.has_unsent(), "the program may reply at once");
+        assert!(core.progress_for(now(), id).is_none());
+        assert!(core.has_unsent(), "or after one empty poll");
+        assert!(core.progress_for(now(), id).is_none());
+        assert!(!core.has_unsent(), "the second empty poll sends them");
+    }
+}

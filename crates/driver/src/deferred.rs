@@ -1,0 +1,148 @@
+//! Waking threads and tasks after a lock is released.
+//!
+//! A woken thread takes the device's lock first: if it is woken while the lock is held, it sleeps
+//! again at once. A task's waker is code of the executor, and may poll the task on this thread,
+//! which takes the lock, too.
+//!
+//! Wake-ups are collected by the thread that causes them: the device's thread for packets that it takes
+//! from the sockets, otherwise the program's own. That thread delivers them in order when it has released
+//! the lock, before it sleeps or returns to the program.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::task;
+
+use crate::notifier::Descriptor;
+use crate::wait_set::WaitSet;
+
+thread_local! {
+    /// How many such locks this thread holds.
+    static HELD: Cell<u32> = const { Cell::new(0) };
+    static WAKEUPS: RefCell<Vec<Wake>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What is to be woken.
+#[derive(Debug)]
+pub(crate) enum Wake {
+    /// Programs that wait at a descriptor for a notification.
+    Descriptor(Arc<Descriptor>),
+    /// Threads and tasks that wait in the library.
+    WaitSet(Arc<WaitSet>),
+    /// Tasks whose deadline has passed.
+    Tasks(Vec<task::Waker>),
+}
+
+impl Wake {
+    fn deliver(self) {
+        match self {
+            Self::Descriptor(descriptor) => descriptor.raise(),
+            Self::WaitSet(waiting) => waiting.wake_all(),
+            Self::Tasks(tasks) => tasks.into_iter().for_each(task::Waker::wake),
+        }
+    }
+}
+
+/// This thread holds a lock that a woken thread or task may need. It is dropped after the lock is released.
+#[derive(Debug)]
+pub(crate) struct Deferral(());
+
+impl Deferral {
+    pub(crate) fn begin() -> Self {
+        let _ = HELD.try_with(|held| held.set(held.get() + 1));
+        Self(())
+    }
+}
+
+impl Drop for Deferral {
+    fn drop(&mut self) {
+        let held = HELD.try_with(|held| {
+            held.set(held.get() - 1);
+            held.get()
+        });
+        if held == Ok(0) {
+            let wakeups = WAKEUPS.try_with(RefCell::take).unwrap_or_default();
+            wakeups.into_iter().for_each(Wake::deliver);
+        }
+    }
+}
+
+/// Wakes now, or when this thread holds no such lock any more.
+pub(crate) fn wake(wakeup: Wake) {
+    let mut wakeup = Some(wakeup);
+    if HELD.try_with(Cell::get).is_ok_and(|held| held > 0) {
+        // A thread that ends may have no list any more.
+        let _ = WAKEUPS.try_with(|wakeups| wakeups.borrow_mut().extend(wakeup.take()));
+    }
+    if let Some(wakeup) = wakeup {
+        wakeup.deliver();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use net::poll::{Interest, wait};
+
+    use super::*;
+    use crate::notifier::Notifier;
+
+    struct Count(AtomicU32);
+
+    impl task::Wake for Count {
+        fn wake(self: Arc<Self>) {
+            assert_eq!(HELD.get(), 0, "no lock is held");
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn tasks_are_woken_when_the_last_lock_is_released() {
+        let count = Arc::new(Count(AtomicU32::new(0)));
+        let woken = || count.0.load(Ordering::Relaxed);
+        wake(Wake::Tasks(vec![Arc::clone(&count).into()]));
+        assert_eq!(woken(), 1);
+        let (outer, inner) = (Deferral::begin(), Deferral::begin());
+        wake(Wake::Tasks(vec![Arc::clone(&count).into()]));
+        drop(inner);
+        assert_eq!(woken(), 1);
+        drop(outer);
+        assert_eq!(woken(), 2);
+    }
+
+    #[test]
+    fn a_descriptor_becomes_readable_when_the_last_lock_is_released() {
+        let notifier = Notifier::new().expect("a descriptor");
+        let readable = || {
+            let ready = wait(
+                &[Interest::readable(notifier.expose())],
+                Some(Duration::ZERO),
+            );
+            !ready.expect("a descriptor").is_empty()
+        };
+        let (outer, inner) = (Deferral::begin(), Deferral::begin());
+        let sleeper = notifier.waiting().enter();
+        assert!(!readable());
+        notifier.notify(1);
+        drop(inner);
+        assert!(notifier.has_notification() && !readable() && !sleeper.was_woken());
+        drop(outer);
+        assert!(readable() && sleeper.was_woken());
+    }
+
+    #[test]
+    fn a_notification_that_is_taken_under_the_lock_leaves_the_descriptor_alone() {
+        let notifier = Notifier::new().expect("a descriptor");
+        notifier.expose();
+        let lock = Deferral::begin();
+        notifier.notify(1);
+        assert_eq!(notifier.take(), Some(1));
+        drop(lock);
+        let ready = wait(
+            &[Interest::readable(notifier.expose())],
+            Some(Duration::ZERO),
+        );
+        assert!(ready.expect("a descriptor").is_empty());
+    }
+}

@@ -1,0 +1,583 @@
+//! One open device: what application threads call.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
+use std::time::Instant;
+
+use cm::Manager;
+use engine::{AsyncEvent, Completion, CompletionQueue, Counters, Device, Id, Notify};
+use net::interface::Monitor;
+use net::poll::Waker;
+use net::share::ServiceError;
+use net::socket::SocketError;
+use net::watcher::Watcher;
+use wire::{Gid, Qpn};
+
+#[cfg(feature = "async")]
+use crate::alarms::AlarmKey;
+use crate::clock::now;
+use crate::connections::Subscriber;
+use crate::core::Core;
+use crate::diagnostics::{Misuse, Problem, Reporter};
+use crate::notifier::Notifier;
+use crate::opening::{OpenError, Options, device};
+use crate::packet_wakeups::AtReadable;
+use crate::port::Ports;
+use crate::shared::{Awaited, CLOSED_PAUSE, Shared};
+use crate::thread::Thread;
+use crate::wait_set::WaitSet;
+use crate::yielding::Yielding;
+
+/// Whether this process has ever opened a device.
+static OPENED: AtomicBool = AtomicBool::new(false);
+
+/// One open device. It closes when it is dropped.
+pub struct Driver {
+    pub(crate) shared: Arc<Shared>,
+    device: net::interface::Device,
+    gids: Vec<Gid>,
+    /// Whether this device is registered with the watcher; `None` if peers get no exit notices.
+    exit_announced: Option<Once>,
+    _thread: Thread,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Driver").field(&self.device.name).finish()
+    }
+}
+
+impl Driver {
+    /// Opens a device by its name, by the name of its interface, or by one of its addresses.
+    pub fn open(name: &str, options: &Options) -> Result<Arc<Self>, OpenError> {
+        Self::open_device(device(name)?, options)
+    }
+
+    /// Opens a device.
+    pub fn open_device(
+        device: net::interface::Device,
+        options: &Options,
+    ) -> Result<Arc<Self>, OpenError> {
+        let shared = Self::share(&device, options)?;
+        let thread = Thread::start(Arc::clone(&shared)).map_err(OpenError::System)?;
+        OPENED.store(true, Ordering::Relaxed);
+        Ok(Arc::new(Self {
+            shared,
+            gids: device.gids.iter().map(|entry| entry.gid).collect(),
+            device,
+            exit_announced: options.watcher.then(Once::new),
+            _thread: thread,
+        }))
+    }
+
+    fn share(device: &net::interface::Device, options: &Options) -> Result<Arc<Shared>, OpenError> {
+        let ports = Ports::open(device, options.shortcut)?;
+        let poll_sources = ports.poll_sources().map_err(OpenError::System)?;
+        let core = Core::new(device, ports, options)?;
+        Ok(Arc::new(Shared {
+            reporter: options.explain.then(|| Reporter::new(device)),
+            core: Mutex::new(core),
+            poll_sources: Mutex::new(Arc::new(poll_sources)),
+            generation: net::fork::generation(),
+            in_child: OnceLock::new(),
+            waker: Waker::new().map_err(OpenError::System)?,
+            monitor: Monitor::new().ok(),
+            epoch: now(),
+            polled: AtomicU64::new(0),
+            armed: AtomicU64::new(0),
+            thread_stands_by: AtomicBool::new(false),
+            yielding: Yielding::default(),
+            sleepers: AtomicUsize::new(0),
+            thread_sleeps_until: AtomicU64::new(u64::MAX),
+            thread_parked: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+        }))
+    }
+
+    /// Whether this process has ever opened a device.
+    #[must_use]
+    pub fn was_opened() -> bool {
+        OPENED.load(Ordering::Relaxed)
+    }
+
+    /// The device's description at the time it was opened.
+    #[must_use]
+    pub fn device(&self) -> &net::interface::Device {
+        &self.device
+    }
+
+    /// The GID table; an all-zero entry is empty.
+    #[must_use]
+    pub fn gids(&self) -> &[Gid] {
+        &self.gids
+    }
+
+    /// Calls the engine and transmits the resulting packets on this thread.
+    pub fn call<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+        if self.is_inherited() {
+            return work(&mut self.shared.lock_in_child());
+        }
+        let now = now();
+        let mut core = self.shared.lock();
+        // Other calls wait for the packets that they sent to this device.
+        core.stop_delivery_to_self();
+        let result = work(core.device_mut());
+        core.transmit(now);
+        if core.has_sent_to_self() {
+            core = self.shared.deliver_to_self(core, now);
+        }
+        let next = core.next_deadline();
+        drop(core);
+        self.shared.wake_thread_before(next);
+        result
+    }
+
+    /// Calls the engine to modify or destroy a queue pair. Deferred acknowledgements are sent first, because
+    /// the queue pair may not send them any more.
+    pub fn change<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+        if !self.is_inherited() {
+            self.shared.lock().send_waiting(now());
+        }
+        self.call(work)
+    }
+
+    /// Calls the engine with an operation that has nothing to send, such as posting a receive.
+    ///
+    /// Responses stay deferred, because a receive is usually followed by a reply.
+    pub fn call_without_transmit<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+        if self.is_inherited() {
+            return work(&mut self.shared.lock_in_child());
+        }
+        let mut core = self.shared.lock();
+        let result = work(core.device_mut());
+        core.dispatch_events();
+        result
+    }
+
+    /// Starts to send exit notices to peers when this process dies. Called at the first use of the connection
+    /// manager. If the watcher cannot be started, there are none.
+    pub(crate) fn announce_exit(&self) {
+        let Some(announced) = &self.exit_announced else {
+            return;
+        };
+        if self.is_inherited() {
+            return;
+        }
+        announced.call_once(|| {
+            // Without the lock, because starting a process takes long.
+            if let Ok(watcher) = Watcher::of_process() {
+                self.shared.lock().announce_exit(&watcher);
+            }
+        });
+    }
+
+    /// Requests one notification for the next completion. If the program awaits it outside of the library,
+    /// the device's thread serves the sockets at once, even after a poll.
+    pub fn arm(&self, queue: Id<CompletionQueue>, notify: Notify) {
+        if self.is_inherited() {
+            return;
+        }
+        let mut core = self.shared.lock();
+        let outside = core.arm(queue, notify);
+        core.dispatch_events();
+        drop(core);
+        if outside {
+            self.shared.end_standby(now());
+        }
+    }
+
+    /// Calls the connection manager and transmits the resulting packets on this thread. Returns `None` in a
+    /// forked child.
+    pub fn manage<R>(&self, work: impl FnOnce(&mut Manager, Instant) -> R) -> Option<R> {
+        if self.is_inherited() {
+            return None;
+        }
+        let now = now();
+        let mut core = self.shared.lock();
+        let result = work(core.manager(), now);
+        core.transmit(now);
+        if core.poll_sources_changed() {
+            self.update_poll_sources(&mut core);
+        }
+        let next = core.next_deadline();
+        drop(core);
+        self.shared.wake_thread_before(next);
+        Some(result)
+    }
+
+    /// Sets an alarm that wakes a task at `deadline`, or changes the task of an alarm. Returns its key.
+    #[cfg(feature = "async")]
+    pub(crate) fn set_alarm(
+        &self,
+        key: Option<AlarmKey>,
+        deadline: Instant,
+        task: &std::task::Waker,
+    ) -> Option<AlarmKey> {
+        if self.is_inherited() {
+            return None;
+        }
+        // Clone and drop wakers without the lock: they run code of the executor, which may need it.
+        let task = task.clone();
+        let mut core = self.shared.lock();
+        let alarms = core.alarms();
+        let key = key.unwrap_or_else(|| alarms.new_key(deadline));
+        let former = alarms.set(key, task);
+        let next = core.next_deadline();
+        drop(core);
+        drop(former);
+        self.shared.wake_thread_before(next);
+        Some(key)
+    }
+
+    /// Cancels an alarm.
+    #[cfg(feature = "async")]
+    pub(crate) fn cancel_alarm(&self, key: AlarmKey) {
+        if !self.is_inherited() {
+            let mut core = self.shared.lock();
+            let former = core.alarms().cancel(key);
+            drop(core);
+            drop(former);
+        }
+    }
+
+    /// Sets or removes the subscriber to the events of an id.
+    pub(crate) fn subscribe(&self, id: cm::Id, subscriber: Option<Subscriber>) {
+        if !self.is_inherited() {
+            self.shared.lock().connections().subscribe(id, subscriber);
+        }
+    }
+
+    /// Reserves a service at one of the device's addresses, or at all.
+    pub(crate) fn claim(&self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
+        if self.is_inherited() {
+            Ok(())
+        } else {
+            self.shared.lock().claim(at, service)
+        }
+    }
+
+    /// Releases a service.
+    pub(crate) fn release(&self, at: Option<IpAddr>, service: u64) {
+        if !self.is_inherited() {
+            self.shared.lock().release(at, service);
+        }
+    }
+
+    /// Runs `work` while the device does not access memory.
+    pub fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
+        if self.is_inherited() {
+            // No device of this process accesses it.
+            return work();
+        }
+        let _core = self.shared.lock();
+        work()
+    }
+
+    /// The oldest completion. If there is none, receives packets first. If there is still none, yields the
+    /// CPU from time to time.
+    pub fn poll(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+        let completion = self.poll_without_yield(queue);
+        if completion.is_none() {
+            self.shared.yielding.note_empty_poll();
+        }
+        completion
+    }
+
+    /// As [`poll`](Self::poll), for a thread that sleeps next if there is no completion.
+    pub fn poll_without_yield(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+        if self.is_inherited() {
+            return None;
+        }
+        let Some(mut core) = self.shared.try_lock() else {
+            // Another thread makes progress. Do not return `None` while there is a completion: a program
+            // that arms, polls and then sleeps would miss it.
+            let mut core = self.shared.lock();
+            core.note_polled(queue);
+            return core.device_mut().poll_completion(queue);
+        };
+        core.note_polled(queue);
+        if let Some(completion) = core.device_mut().poll_completion(queue) {
+            return Some(completion);
+        }
+        self.shared.progress_for(&mut core, queue)
+    }
+
+    /// Passes at most `limit` completions to `take` and returns how many. If there is none, receives packets
+    /// first.
+    pub fn poll_many(
+        &self,
+        queue: Id<CompletionQueue>,
+        limit: usize,
+        mut take: impl FnMut(Completion),
+    ) -> usize {
+        if self.is_inherited() || limit == 0 {
+            return 0;
+        }
+        let mut core = self.shared.lock();
+        core.note_polled(queue);
+        let known = core.device_mut().poll_completion(queue);
+        let first = known.or_else(|| self.shared.progress_for(&mut core, queue));
+        let Some(first) = first else {
+            drop(core);
+            self.shared.yielding.note_empty_poll();
+            return 0;
+        };
+        take(first);
+        let more = std::iter::from_fn(|| core.device_mut().poll_completion(queue));
+        1 + more.take(limit - 1).map(take).count()
+    }
+
+    /// The oldest completion, without making progress. For tasks, the device's thread does that.
+    #[cfg(feature = "async")]
+    pub fn take(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+        self.call(|device| device.poll_completion(queue))
+    }
+
+    /// As [`take`](Self::take). If there is none, the next one wakes the tasks.
+    #[cfg(feature = "async")]
+    pub fn take_or_watch(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+        self.call(|device| {
+            let completion = device.poll_completion(queue);
+            if completion.is_none() {
+                device.watch_completions(queue);
+            }
+            completion
+        })
+    }
+
+    /// Sleeps until the awaited object is ready, the deadline passes or a signal arrives, and serves the
+    /// device meanwhile. Returns whether a signal arrived. Wake-ups may be spurious: the caller checks again.
+    ///
+    /// The thread sleeps on the sockets, so that a packet wakes it directly.
+    ///
+    /// # Panics
+    /// In a forked child without a deadline, because nothing could end the sleep.
+    pub fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> bool {
+        self.try_sleep(awaited, until).unwrap_or_else(|_| {
+            std::thread::sleep(CLOSED_PAUSE);
+            false
+        })
+    }
+
+    /// As [`sleep`](Self::sleep). Fails if the program has closed the device's descriptors.
+    pub fn try_sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> io::Result<bool> {
+        if self.is_inherited() {
+            let until = until.expect(
+                "the device was opened before a fork and stays with the parent: open it again",
+            );
+            std::thread::sleep(until.saturating_duration_since(now()));
+            return Ok(false);
+        }
+        self.shared.sleepers.fetch_add(1, Ordering::AcqRel);
+        let interrupted = self.shared.sleep(awaited, until);
+        self.shared.sleepers.fetch_sub(1, Ordering::AcqRel);
+        self.shared.note_poll(now());
+        if self.shared.thread_parked.load(Ordering::Acquire) {
+            // The device's thread has left the sockets to this one.
+            self.shared.waker.wake();
+        }
+        interrupted
+    }
+
+    /// Sets the notifier and the token for notifications of a completion queue.
+    pub fn set_notifier(&self, queue: Id<CompletionQueue>, notifier: &Arc<Notifier>, token: u64) {
+        if self.is_inherited() {
+            return;
+        }
+        self.shared
+            .lock()
+            .add_notifier(queue, Arc::clone(notifier), token);
+    }
+
+    /// Sets the wait set that completions of a queue wake.
+    pub fn set_wait_set(&self, queue: Id<CompletionQueue>, waiting: &Arc<WaitSet>) {
+        if !self.is_inherited() {
+            let waiting = Arc::clone(waiting);
+            self.shared.lock().add_waiting(queue, waiting);
+        }
+    }
+
+    /// Removes the notifier and the wait set of a completion queue.
+    pub fn remove_notifier(&self, queue: Id<CompletionQueue>) {
+        if !self.is_inherited() {
+            // Wakers of tasks are dropped without the lock: they run code of the executor.
+            let removed = self.shared.lock().remove_notifier(queue);
+            drop(removed);
+        }
+    }
+
+    /// Enables packet wake-ups for a program that accepts a readable descriptor without a notification.
+    pub fn offer_packet_wakeups(&self, notifier: &Arc<Notifier>) {
+        if !self.is_inherited() && !notifier.accepts_anything() {
+            let expected = AtReadable::Anything;
+            self.shared.lock().offer_packet_wakeups(notifier, expected);
+        }
+    }
+
+    /// Enables packet wake-ups for a program that has taken a notification from a non-blocking channel. It may
+    /// treat a readable descriptor without a notification as an error, so packets that cause none count as an
+    /// extra one.
+    pub fn promise_packet_wakeups(
+        &self,
+        notifier: &Arc<Notifier>,
+        is_nonblocking: impl Fn() -> bool,
+    ) {
+        if !self.is_inherited() && notifier.may_promise() && is_nonblocking() {
+            notifier.note_promised(true);
+            let expected = AtReadable::Notification;
+            self.shared.lock().offer_packet_wakeups(notifier, expected);
+        }
+    }
+
+    /// Ends packet wake-ups of a program that does not accept them any more.
+    pub fn withdraw_packet_wakeups(&self, notifier: &Arc<Notifier>) {
+        if !self.is_inherited() && notifier.has_packets() {
+            self.shared.lock().packet_wakeups.withdraw(notifier);
+        }
+    }
+
+    /// The oldest notification of a channel. If packets wake its program, receives packets first.
+    pub fn take_notification(&self, notifier: &Arc<Notifier>) -> Option<u64> {
+        if let Some(oldest) = notifier.take() {
+            return Some(oldest);
+        }
+        if self.is_inherited() || !notifier.has_packets() {
+            return None;
+        }
+        let now = now();
+        let oldest = notifier.take_after(|| {
+            let mut core = self.shared.lock();
+            core.progress_outside(now, &Awaited::Notification(notifier));
+            self.shared.note_poll(now);
+            self.shared.schedule_unsent(&core, now);
+        });
+        if oldest.is_none() {
+            self.shared.lock().packet_wakeups.note_empty_poll(notifier);
+        }
+        oldest
+    }
+
+    /// Joins a multicast group, for one more queue pair.
+    pub fn join(&self, group: Gid) -> Result<(), SocketError> {
+        let mut core = self.shared.lock();
+        core.join(group)?;
+        if core.poll_sources_changed() {
+            self.update_poll_sources(&mut core);
+        }
+        Ok(())
+    }
+
+    /// Leaves a multicast group, for one queue pair.
+    pub fn leave(&self, group: Gid) {
+        if !self.is_inherited() {
+            let mut core = self.shared.lock();
+            core.leave(group);
+            if core.poll_sources_changed() {
+                self.update_poll_sources(&mut core);
+            }
+        }
+    }
+
+    /// Replaces the poll sources and wakes the device's thread. Threads that sleep now use the old ones.
+    fn update_poll_sources(&self, core: &mut Core) {
+        core.renew_packet_wakeups();
+        // If this fails, a new group is only polled together with other sockets.
+        if let Ok(poll_sources) = core.poll_sources() {
+            let mut current = self
+                .shared
+                .poll_sources
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *current = Arc::new(poll_sources);
+            drop(current);
+            self.shared.waker.wake();
+        }
+    }
+
+    /// The next asynchronous event.
+    pub fn poll_event(&self) -> Option<AsyncEvent> {
+        if self.is_inherited() {
+            return None;
+        }
+        let now = now();
+        let mut core = self.shared.lock();
+        core.progress(now);
+        self.shared.schedule_unsent(&core, now);
+        let event = core.poll_event();
+        if event.is_some() {
+            core.event_notifier().take();
+        }
+        event
+    }
+
+    /// Removes the events of a destroyed object.
+    pub fn forget_events(&self, gone: impl Fn(&AsyncEvent) -> bool) {
+        if !self.is_inherited() {
+            self.shared.lock().forget_events(gone);
+        }
+    }
+
+    /// The notifier for asynchronous events.
+    pub fn event_notifier(&self) -> Option<Arc<Notifier>> {
+        if self.is_inherited() {
+            None
+        } else {
+            Some(self.shared.lock().event_notifier())
+        }
+    }
+
+    /// The next asynchronous event. Sleeps until there is one or the deadline passes.
+    pub fn wait_event(&self, until: Option<Instant>) -> Option<AsyncEvent> {
+        let notifier = self.event_notifier()?;
+        loop {
+            if let Some(event) = self.poll_event() {
+                return Some(event);
+            }
+            if until.is_some_and(|at| at <= now()) {
+                return None;
+            }
+            self.sleep(&Awaited::Notification(&notifier), until);
+        }
+    }
+
+    /// The capture file, if packets are captured.
+    pub fn capture_path(&self) -> Option<PathBuf> {
+        if self.is_inherited() {
+            None
+        } else {
+            self.shared.lock().capture_path()
+        }
+    }
+
+    /// The device's counters.
+    pub fn counters(&self) -> Counters {
+        if self.is_inherited() {
+            return Counters::default();
+        }
+        *self.shared.lock().device_mut().counters()
+    }
+
+    /// Whether this is the copy in a forked child. The device stays with the parent.
+    pub fn is_inherited(&self) -> bool {
+        self.shared.is_inherited()
+    }
+
+    /// Reports why a call fails, if explanations are enabled.
+    pub fn explain(&self, queue_pair: Option<Qpn>, misuse: Misuse) {
+        if let Some(reporter) = &self.shared.reporter
+            && !self.is_inherited()
+        {
+            reporter.report(vec![Problem::Misuse(queue_pair, misuse)]);
+        }
+    }
+
+    /// An unpredictable number.
+    pub fn random(&self) -> u64 {
+        getrandom::u64()
+            .unwrap_or_else(|_| now().duration_since(self.shared.epoch).as_nanos() as u64)
+    }
+}

@@ -1,0 +1,74 @@
+//! Exit notices: the messages that a watcher sends to peers when this process dies.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use cm::Manager;
+use net::Envelope;
+use net::socket::{Sender, reseal};
+use net::watcher::{Notice, Source, Watcher};
+use wire::{Deth, Opcode, PacketHead, Psn, Qpn, QueueKey};
+
+use crate::port::Ports;
+
+/// The exit notices of a device's connections.
+#[derive(Default)]
+pub(crate) struct ExitNotices {
+    /// Empty until there is a watcher. There are no connections before that.
+    sources: Vec<(IpAddr, Source)>,
+    notices: HashMap<cm::Id, Notice>,
+}
+
+impl ExitNotices {
+    /// Registers the addresses with the watcher. An address that it cannot send from is left out.
+    pub(crate) fn start(&mut self, watcher: &Arc<Watcher>, ports: &Ports) {
+        self.sources = ports
+            .senders()
+            .filter_map(|sender| Some((sender.address(), watcher.source(sender).ok()?)))
+            .collect();
+    }
+
+    /// Updates the watcher's exit notices with those of the manager.
+    pub(crate) fn update(&mut self, manager: &mut Manager, ports: &Ports) {
+        while let Some(changed) = manager.poll_exit_notice() {
+            match changed.transmit {
+                Some(message) => self.set(changed.id, &message, ports),
+                None => drop(self.notices.remove(&changed.id)),
+            }
+        }
+    }
+
+    fn set(&mut self, id: cm::Id, message: &cm::Transmit, ports: &Ports) {
+        let sender = ports.senders().find(|it| it.address() == message.source);
+        let Some(sender) = sender else { return };
+        let notice = match self.notices.entry(id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let mut sources = self.sources.iter();
+                let source = sources.find(|(address, _)| *address == message.source);
+                let Some((_, source)) = source else { return };
+                new.insert(source.notice())
+            }
+        };
+        let (envelope, packet) = datagram(message, sender);
+        // If this fails the peer gets no exit notice, as without a watcher.
+        let _ = notice.set(sender, &envelope, &packet);
+    }
+}
+
+/// The packet that queue pair 1 would send, with its ICRC.
+fn datagram(message: &cm::Transmit, sender: &Sender) -> (Envelope, Vec<u8>) {
+    const NO_ICRC: [u8; wire::ICRC_LENGTH] = [0; _];
+    let envelope = Envelope {
+        flow: sender.flow_to(message.destination),
+        traffic_class: message.traffic_class,
+        hop_limit: message.hop_limit,
+    };
+    let head = PacketHead::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(0))
+        .push(&Deth::new(QueueKey::GSI, Qpn::GSI));
+    let mut packet = [head.bytes(), &message.datagram[..], &NO_ICRC].concat();
+    reseal(&envelope.flow, &mut packet);
+    (envelope, packet)
+}

@@ -1,0 +1,47 @@
+//! Runs a device: joins the host (engine, connection manager and queue pair 1) with sockets, threads, the clock,
+//! captures and faults.
+//!
+//! Application threads make progress themselves: posting transmits, polling receives. While no
+//! application polls, the device's own thread serves the sockets and the timers, so that the target
+//! of a one-sided operation responds while its application sleeps.
+//!
+//! There is one lock. It is held while the engine handles packets, never while a thread sleeps.
+//!
+//! The safe API (`rocinante`) and the C libraries stand side by side on this crate. A [`Driver`] is one open
+//! device. It gives access to the engine by number, without handles: a caller that destroys an object which
+//! another one uses gets errors, not undefined behaviour. [`rdma_cm`] has the ids and event channels of the
+//! connection manager.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
+
+mod alarms;
+pub mod clock;
+mod connections;
+mod core;
+mod deferred;
+mod diagnostics;
+mod driver;
+mod exit;
+mod notifier;
+mod opening;
+mod pace;
+mod packet_wakeups;
+mod port;
+pub mod rdma_cm;
+mod shared;
+mod tap;
+mod thread;
+mod wait_set;
+mod yielding;
+
+pub use diagnostics::{Misuse, explain};
+pub use driver::Driver;
+pub use notifier::Notifier;
+pub use opening::{OpenError, Options, device, device_at, devices};
+pub use shared::Awaited;
+pub use wait_set::WaitSet;
+
+/// Compiles and runs the example of the front page in the registry.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

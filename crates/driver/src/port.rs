@@ -1,0 +1,425 @@
+//! Sockets and port shares of a device's addresses.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use cm::Recipient;
+use engine::{Arrival, NumberSpace, Transmit};
+use host::{Message, Owner};
+use net::fork::Guard;
+use net::poll::{Interest, PollSet, wait};
+use net::share::{Arrived, Member, ServiceError, join_all};
+use net::socket::{Envelope, Inbox, Receiver, SendError, Sender, SocketError};
+use wire::{Gid, Qpn, ROCE_PORT};
+
+use crate::opening::OpenError;
+
+/// Which sockets to poll. Polling a socket is a system call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PollScope {
+    /// All sockets.
+    AllSockets,
+    /// The socket that last received packets, and all sockets every [`ALL_SOCKETS_INTERVAL`] polls. For
+    /// threads that poll continuously.
+    LastActive,
+}
+
+/// Every how many polls all sockets are polled.
+const ALL_SOCKETS_INTERVAL: u32 = 8;
+
+/// The share of this process in each address of a device.
+pub(crate) struct Ports {
+    members: Vec<Member>,
+    /// The GID table, with the index in `members` of each entry.
+    gids: Vec<(Gid, usize)>,
+    /// The multicast groups that queue pairs have joined.
+    groups: Vec<Group>,
+    /// How many ids of this device use a service, by member.
+    claims: HashMap<(usize, u64), usize>,
+    /// Whether groups were added or removed.
+    poll_sources_changed: bool,
+    /// The index of the member that last received packets.
+    last_active: usize,
+    /// How many polls there were.
+    polls: u32,
+    /// When the members' maintenance is due.
+    maintenance_at: Option<Instant>,
+}
+
+/// A multicast group, received on every interface address of its family.
+struct Group {
+    gid: Gid,
+    receivers: Vec<Receiver>,
+    /// How many queue pairs have joined it.
+    users: usize,
+}
+
+/// The sockets that a thread sleeps on until a packet arrives, without the driver's lock.
+pub(crate) struct PollSources {
+    /// Dropped before the descriptors.
+    _guard: Guard,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl PollSources {
+    pub(crate) fn add_to<'d>(&'d self, interests: &mut Vec<Interest<'d>>) {
+        interests.extend(
+            self.descriptors
+                .iter()
+                .map(|fd| Interest::readable(fd.as_fd())),
+        );
+    }
+}
+
+impl Ports {
+    pub(crate) fn open(device: &net::interface::Device, shortcut: bool) -> Result<Self, OpenError> {
+        let addresses: Vec<IpAddr> = device.gids.iter().map(|entry| entry.address).collect();
+        let mut members = join_all(&addresses)?;
+        if shortcut {
+            members.iter_mut().for_each(Member::allow_shortcuts);
+        }
+        let gids = device.gids.iter().map(|entry| entry.gid);
+        Ok(Self {
+            members,
+            gids: gids.zip(0..).collect(),
+            groups: Vec::new(),
+            claims: HashMap::new(),
+            poll_sources_changed: false,
+            last_active: 0,
+            polls: 0,
+            maintenance_at: None,
+        })
+    }
+
+    /// All sockets that receive packets, as one descriptor.
+    pub(crate) fn packets(&self) -> io::Result<PollSet> {
+        PollSet::over(self.arrival_descriptors())
+    }
+
+    fn arrival_descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let groups = self.groups.iter().flat_map(|group| &group.receivers);
+        let members = self.members.iter().flat_map(Member::fds);
+        members.chain(groups.map(Receiver::as_fd)).collect()
+    }
+
+    pub(crate) fn poll_sources(&self) -> io::Result<PollSources> {
+        let fds = self.arrival_descriptors();
+        let owned = fds.iter().map(BorrowedFd::try_clone_to_owned);
+        let descriptors: Vec<OwnedFd> = owned.collect::<io::Result<_>>()?;
+        let senders = self.members.iter().map(|member| member.sender().as_fd());
+        let all = fds.iter().copied().chain(senders);
+        let guard = Guard::new(all.chain(descriptors.iter().map(AsFd::as_fd)));
+        Ok(PollSources {
+            _guard: guard,
+            descriptors,
+        })
+    }
+
+    /// Joins a multicast group, for one more queue pair.
+    pub(crate) fn join(&mut self, gid: Gid) -> Result<(), SocketError> {
+        if let Some(group) = self.groups.iter_mut().find(|group| group.gid == gid) {
+            group.users += 1;
+            return Ok(());
+        }
+        let Some(address) = gid.ip() else {
+            return Ok(());
+        };
+        let same_family = self
+            .members
+            .iter()
+            .map(Member::address)
+            .filter(|ours| ours.is_ipv4() == address.is_ipv4());
+        let receivers = same_family
+            .map(|ours| Receiver::join_group(address, ROCE_PORT, ours))
+            .collect::<Result<_, _>>()?;
+        self.poll_sources_changed = true;
+        self.groups.push(Group {
+            gid,
+            receivers,
+            users: 1,
+        });
+        Ok(())
+    }
+
+    /// Leaves a multicast group, for one queue pair.
+    pub(crate) fn leave(&mut self, gid: Gid) {
+        if let Some(group) = self.groups.iter_mut().find(|group| group.gid == gid) {
+            group.users -= 1;
+        }
+        let before = self.groups.len();
+        self.groups.retain(|group| group.users > 0);
+        self.poll_sources_changed |= self.groups.len() != before;
+    }
+
+    pub(crate) fn poll_sources_changed(&mut self) -> bool {
+        std::mem::take(&mut self.poll_sources_changed)
+    }
+
+    pub(crate) fn gids(&self) -> Vec<Gid> {
+        self.gids.iter().map(|(gid, _)| *gid).collect()
+    }
+
+    /// The queue pair numbers of this device: the same at every address.
+    pub(crate) fn numbers(&self) -> NumberSpace {
+        let block = self.members.first().map(Member::block);
+        block.map_or_else(NumberSpace::default, |block| NumberSpace {
+            first: block.first(),
+            count: 1 << block.bits(),
+        })
+    }
+
+    /// Whether a queue pair number belongs to this device.
+    pub(crate) fn owns(&self, number: Qpn) -> bool {
+        let range = self.members.first().map(Member::qpn_range);
+        range.is_some_and(|range| range.contains(&number.value()))
+    }
+
+    /// Whether a packet to this address is for a queue pair of this device.
+    pub(crate) fn is_own(&self, destination: IpAddr, packet: &[u8]) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| member.address() == destination)
+            && destination_queue_pair(packet).is_some_and(|number| self.owns(number))
+    }
+
+    /// This device's slice of the communication ids: the same at every address. None on a device without
+    /// addresses.
+    pub(crate) fn slice(&self) -> Option<cm::Slice> {
+        let (bits, value) = self.members.first()?.block().prefix();
+        cm::Slice::new(bits, value)
+    }
+
+    /// The sending socket of each address.
+    pub(crate) fn senders(&self) -> impl Iterator<Item = &Sender> {
+        self.members.iter().map(Member::sender)
+    }
+
+    /// The UDP source port of each GID, by index.
+    pub(crate) fn source_ports(&self) -> Vec<u16> {
+        let port = |index: usize| self.members[index].sender().port();
+        self.gids.iter().map(|(_, index)| port(*index)).collect()
+    }
+
+    /// Whether the kernel segments batches into packets, at all addresses.
+    pub(crate) fn segmentation(&self) -> bool {
+        self.members
+            .iter()
+            .all(|member| member.sender().segmentation())
+    }
+
+    pub(crate) fn set_segmentation(&self, on: bool) {
+        for member in &self.members {
+            member.sender().set_segmentation(on);
+        }
+    }
+
+    /// The smallest receive buffer, as the kernel counts it.
+    pub(crate) fn receive_buffer(&self) -> usize {
+        let buffers = self.members.iter().map(|member| member.receiver().buffer());
+        buffers.min().unwrap_or(0)
+    }
+
+    /// Sends the packets of one batch; waits while the kernel's buffer is full.
+    pub(crate) fn send(
+        &mut self,
+        transmit: &Transmit,
+        mut bytes: &mut [u8],
+    ) -> Result<(), SendError> {
+        let route = &transmit.route;
+        let envelope = Envelope {
+            flow: route.flow,
+            traffic_class: route.traffic_class,
+            hop_limit: route.hop_limit,
+        };
+        let source = route.flow.source;
+        let mut members = self.members.iter_mut();
+        let Some(member) = members.find(|member| member.address() == source) else {
+            return Ok(());
+        };
+        loop {
+            match member.send(&envelope, transmit.segment_size, bytes) {
+                Err(SendError::Full { sent }) => {
+                    bytes = &mut bytes[sent..];
+                    let _ = wait(&[Interest::writable(member.sender().as_fd())], None);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Passes the packets that have arrived to `take`. Returns how many.
+    pub(crate) fn receive(
+        &mut self,
+        now: Instant,
+        scope: PollScope,
+        inbox: &mut Inbox,
+        mut take: impl FnMut(Arrived<'_>),
+    ) -> usize {
+        self.polls = self.polls.wrapping_add(1);
+        if scope == PollScope::LastActive && !self.polls.is_multiple_of(ALL_SOCKETS_INTERVAL) {
+            let member = self.members.get_mut(self.last_active);
+            // A socket that fails has no packets. The sender notices the loss.
+            return member.map_or(0, |member| {
+                member.poll_last_active(now, inbox, take).unwrap_or(0)
+            });
+        }
+        let mut taken = 0;
+        for (index, member) in self.members.iter_mut().enumerate() {
+            let here = member.receive(now, inbox, &mut take).unwrap_or(0);
+            if here > 0 {
+                self.last_active = index;
+            }
+            taken += here;
+        }
+        for receiver in self.groups.iter().flat_map(|group| &group.receivers) {
+            let Ok(batches) = receiver.receive(inbox) else {
+                continue;
+            };
+            for batch in batches {
+                for packet in batch.packets() {
+                    take(Arrived {
+                        envelope: batch.envelope,
+                        packet,
+                        forwarded: false,
+                    });
+                    taken += 1;
+                }
+            }
+        }
+        taken
+    }
+
+    /// Makes the next poll of all sockets include the mailboxes.
+    pub(crate) fn poll_mailboxes(&mut self) {
+        self.members.iter_mut().for_each(Member::poll_mailbox_next);
+    }
+
+    /// Whether other processes send to this one through shared memory.
+    pub(crate) fn has_shortcuts(&self) -> bool {
+        self.members.iter().any(Member::has_shortcuts)
+    }
+
+    /// Prepares to sleep on the poll sources. Returns whether something has arrived meanwhile.
+    pub(crate) fn prepare_sleep(&mut self) -> bool {
+        let mut arrived = false;
+        for member in &mut self.members {
+            arrived |= member.prepare_sleep();
+        }
+        arrived
+    }
+
+    /// Leaves the port shares. Packets that are under way may still arrive.
+    pub(crate) fn withdraw(&mut self) {
+        self.members.iter_mut().for_each(Member::withdraw);
+    }
+
+    /// Runs the members' maintenance if it is due.
+    pub(crate) fn maintain(&mut self, now: Instant) {
+        let due = self.members.iter_mut().map(|member| member.maintain(now));
+        self.maintenance_at = due.min();
+    }
+
+    pub(crate) fn maintenance_at(&self) -> Option<Instant> {
+        self.maintenance_at
+    }
+
+    /// Forwards a message to the process that owns it.
+    pub(crate) fn forward(&mut self, message: &Message) -> Owner {
+        let envelope = envelope(&message.arrival);
+        let address = envelope.flow.destination;
+        let Some(member) = self.members.iter_mut().find(|it| it.address() == address) else {
+            return Owner::Here;
+        };
+        let owner = match message.recipient {
+            Recipient::CommunicationId(id) => match member.owner_of_communication(id.value()) {
+                Some(owner) => owner,
+                None => return Owner::Nobody,
+            },
+            Recipient::Listener(service) => {
+                let owner = member.listeners().owner(service.value());
+                match owner.ok().flatten() {
+                    Some(owner) if owner != member.block() => owner,
+                    // No other process has reserved it, and no member listens.
+                    _ => return Owner::Nobody,
+                }
+            }
+            Recipient::Everyone => {
+                member.forward_to_others(Instant::now(), &envelope, &message.packet);
+                return Owner::Here;
+            }
+        };
+        member.forward_to(owner, &envelope, &message.packet);
+        Owner::Elsewhere
+    }
+
+    /// Reserves a service for this device at one address, or at all.
+    pub(crate) fn claim(&mut self, at: Option<IpAddr>, service: u64) -> Result<(), ServiceError> {
+        for index in 0..self.members.len() {
+            if is_at(&self.members[index], at)
+                && let Err(error) = self.claim_at(index, service)
+            {
+                for earlier in 0..index {
+                    self.release_at(earlier, at, service);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases a service.
+    pub(crate) fn release(&mut self, at: Option<IpAddr>, service: u64) {
+        for index in 0..self.members.len() {
+            self.release_at(index, at, service);
+        }
+    }
+
+    /// Several ids of this device may share a port; the manager decides that. Other processes see one.
+    fn claim_at(&mut self, index: usize, service: u64) -> Result<(), ServiceError> {
+        let users = self.claims.entry((index, service)).or_insert(0);
+        if *users == 0 {
+            self.members[index].listeners().claim(service)?;
+        }
+        *users += 1;
+        Ok(())
+    }
+
+    fn release_at(&mut self, index: usize, at: Option<IpAddr>, service: u64) {
+        let member = &self.members[index];
+        let Some(users) = self.claims.get_mut(&(index, service)) else {
+            return;
+        };
+        if !is_at(member, at) {
+            return;
+        }
+        *users = users.saturating_sub(1);
+        if *users == 0 {
+            self.claims.remove(&(index, service));
+            // If this fails, the reservation ends with the process.
+            let _ = member.listeners().release(service);
+        }
+    }
+}
+
+/// Whether a member has this address; true for `None`.
+fn is_at(member: &Member, address: Option<IpAddr>) -> bool {
+    address.is_none_or(|address| member.address() == address)
+}
+
+fn envelope(arrival: &Arrival) -> Envelope {
+    Envelope {
+        flow: arrival.flow,
+        traffic_class: arrival.traffic_class,
+        hop_limit: arrival.hop_limit,
+    }
+}
+
+/// The destination queue pair of a packet: three bytes of its BTH.
+fn destination_queue_pair(packet: &[u8]) -> Option<Qpn> {
+    let number = packet.get(5..8)?;
+    Some(Qpn::new(u32::from_be_bytes([
+        0, number[0], number[1], number[2],
+    ])))
+}

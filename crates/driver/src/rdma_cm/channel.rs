@@ -1,0 +1,293 @@
+//! Event channels, which deliver the events of ids.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use cm::{EventKind, QueuePairType};
+use net::poll::{Ready, wait};
+use wire::cm::PortSpace;
+
+use super::identifier::Identifier;
+use super::queue::{EventQueue, QueuedEvent};
+use crate::Driver;
+#[cfg(feature = "async")]
+use crate::alarms::AlarmKey;
+use crate::clock::now;
+use crate::notifier::Notifier;
+use crate::shared::Awaited;
+
+/// The name of an id in events. It is unique in the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub(super) u64);
+
+impl Token {
+    /// As a number, for programs that keep tables.
+    #[must_use]
+    pub const fn value(self) -> u64 {
+        self.0
+    }
+}
+
+/// An event of an id.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Event {
+    /// The id of the event.
+    pub id: Token,
+    /// For a request: the listener.
+    pub listener: Option<Token>,
+    /// For a request: the new id. Dropping it rejects the request.
+    pub request: Option<Identifier>,
+    /// The kind of event.
+    pub kind: EventKind,
+}
+
+/// The queue for the events of ids.
+///
+/// Cheap to clone. Its descriptor is readable while there is an event.
+#[derive(Debug, Clone)]
+pub struct EventChannel(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    queue: Arc<EventQueue>,
+    /// The devices of its ids.
+    devices: Mutex<Vec<Weak<Driver>>>,
+}
+
+impl EventChannel {
+    /// A channel without ids.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self::with(EventQueue::new(Notifier::new()?, false)))
+    }
+
+    /// A channel without a descriptor, for a program that waits only in the library. Its ids
+    /// disconnect at once when their peer disconnects.
+    pub fn private() -> Self {
+        Self::with(EventQueue::new(Notifier::without_descriptor(), true))
+    }
+
+    fn with(queue: EventQueue) -> Self {
+        Self(Arc::new(Inner {
+            queue: Arc::new(queue),
+            devices: Mutex::default(),
+        }))
+    }
+
+    /// A new id, for the queue pair type of the port space.
+    #[must_use]
+    pub fn create(&self, space: PortSpace) -> Identifier {
+        self.create_for(space, QueuePairType::of(space))
+    }
+
+    /// A new id for a queue pair type.
+    #[must_use]
+    pub fn create_for(&self, space: PortSpace, kind: QueuePairType) -> Identifier {
+        Identifier::new(self, space, kind)
+    }
+
+    /// The next event, if there is one.
+    #[must_use]
+    pub fn poll(&self) -> Option<Event> {
+        // A request whose device has been closed since then is not an event any more.
+        std::iter::from_fn(|| self.0.queue.pop()).find_map(|queued| self.event(queued))
+    }
+
+    /// The next event. Waits for it, but not longer than `timeout`.
+    #[must_use]
+    pub fn wait_for(&self, timeout: Duration) -> Option<Event> {
+        self.wait_until(Some(now() + timeout))
+    }
+
+    /// The next event. Waits for it.
+    #[must_use]
+    pub fn wait(&self) -> Event {
+        loop {
+            if let Some(event) = self.wait_until(None) {
+                return event;
+            }
+        }
+    }
+
+    /// The next event. Waits for it until `deadline`, if there is one.
+    #[must_use]
+    pub fn wait_until(&self, deadline: Option<Instant>) -> Option<Event> {
+        loop {
+            if let Some(event) = self.poll() {
+                return Some(event);
+            }
+            if deadline.is_some_and(|at| at <= now()) {
+                return None;
+            }
+            self.sleep(deadline);
+        }
+    }
+
+    /// Sleeps until there may be an event, but not longer than `timeout`. A signal ends the sleep,
+    /// too. Returns whether one did.
+    pub fn sleep_for(&self, timeout: Duration) -> bool {
+        self.sleep(Some(now() + timeout))
+    }
+
+    /// The next event, as soon as there is one.
+    #[cfg(feature = "async")]
+    pub fn next(&self) -> NextEvent<'_> {
+        NextEvent(self)
+    }
+
+    /// The next event; `None` if there is none before `deadline`. The device of `driver` runs the
+    /// timer.
+    #[cfg(feature = "async")]
+    pub fn next_until<'c>(
+        &'c self,
+        driver: &'c Arc<Driver>,
+        deadline: Option<Instant>,
+    ) -> EventUntil<'c> {
+        EventUntil {
+            channel: self,
+            driver,
+            deadline,
+            alarm: None,
+        }
+    }
+
+    /// If all ids are at a single device, the sleeping thread serves that device, which saves
+    /// waking another thread.
+    fn sleep(&self, deadline: Option<Instant>) -> bool {
+        let notifier = self.0.queue.notifier();
+        if let [driver] = &self.drivers()[..] {
+            let awaited = Awaited::Notification(notifier);
+            return driver.sleep(&awaited, deadline);
+        }
+        let sleeper = notifier.waiting().enter();
+        if notifier.has_notification() {
+            return false;
+        }
+        let now = now();
+        let again = sleeper.next_check(now);
+        let until = deadline.into_iter().chain(again).min();
+        let timeout = until.map(|at| at.saturating_duration_since(now));
+        let interests: Vec<_> = sleeper.interest().into_iter().collect();
+        wait(&interests, timeout).is_ok_and(Ready::was_interrupted)
+    }
+
+    fn drivers(&self) -> Vec<Arc<Driver>> {
+        let mut devices = self.devices();
+        devices.retain(|it| it.strong_count() > 0);
+        devices.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn devices(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Driver>>> {
+        let devices = self.0.devices.lock();
+        devices.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that one of its ids is at this device.
+    pub(super) fn note_device(&self, driver: &Arc<Driver>) {
+        let weak = Arc::downgrade(driver);
+        let mut devices = self.devices();
+        if !devices.iter().any(|it| it.ptr_eq(&weak)) {
+            devices.push(weak);
+        }
+    }
+
+    pub(super) fn queue(&self) -> &Arc<EventQueue> {
+        &self.0.queue
+    }
+
+    fn event(&self, queued: QueuedEvent) -> Option<Event> {
+        let request = match queued.listener {
+            Some(_) => Some(Identifier::of_request(self, &queued)?),
+            None => None,
+        };
+        Some(Event {
+            id: Token(queued.token),
+            listener: queued.listener.map(Token),
+            request,
+            kind: queued.kind,
+        })
+    }
+}
+
+impl AsFd for EventChannel {
+    /// Readable while there is an event.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.queue.notifier().expose()
+    }
+}
+
+/// Waits for an event until a deadline.
+#[cfg(feature = "async")]
+#[must_use = "futures do nothing unless they are awaited"]
+#[derive(Debug)]
+pub struct EventUntil<'c> {
+    channel: &'c EventChannel,
+    driver: &'c Arc<Driver>,
+    deadline: Option<Instant>,
+    alarm: Option<AlarmKey>,
+}
+
+#[cfg(feature = "async")]
+impl Future for EventUntil<'_> {
+    type Output = Option<Event>;
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Event>> {
+        let mut next = NextEvent(self.channel);
+        if let std::task::Poll::Ready(event) = std::pin::Pin::new(&mut next).poll(context) {
+            return std::task::Poll::Ready(Some(event));
+        }
+        let Some(deadline) = self.deadline else {
+            return std::task::Poll::Pending;
+        };
+        if deadline <= now() {
+            return std::task::Poll::Ready(None);
+        }
+        let driver = self.driver;
+        self.alarm = driver.set_alarm(self.alarm, deadline, context.waker());
+        std::task::Poll::Pending
+    }
+}
+
+#[cfg(feature = "async")]
+impl Drop for EventUntil<'_> {
+    fn drop(&mut self) {
+        if let Some(alarm) = self.alarm {
+            self.driver.cancel_alarm(alarm);
+        }
+    }
+}
+
+/// Waits for an event.
+#[cfg(feature = "async")]
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct NextEvent<'c>(&'c EventChannel);
+
+#[cfg(feature = "async")]
+impl Future for NextEvent<'_> {
+    type Output = Event;
+
+    fn poll(
+        self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Event> {
+        if let Some(event) = self.0.poll() {
+            return std::task::Poll::Ready(event);
+        }
+        // Add the waker first, then poll again, so that no event is missed in between.
+        self.0
+            .queue()
+            .notifier()
+            .waiting()
+            .add_task(context.waker());
+        match self.0.poll() {
+            Some(event) => std::task::Poll::Ready(event),
+            None => std::task::Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Finds the device for an address or a peer, and keeps each device open only once.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use net::interface::Device;
+
+use super::ConnectionError;
+use crate::Driver;
+use crate::opening::{OpenError, Options};
+
+/// The devices of this process's ids. A device closes when it is not used any more.
+static OPEN: Mutex<Vec<Weak<Driver>>> = Mutex::new(Vec::new());
+
+/// The devices that have an address to bind to, and the address to bind to there.
+pub(super) fn having(
+    address: SocketAddr,
+) -> Result<(Vec<Arc<Driver>>, SocketAddr), ConnectionError> {
+    if address.ip().is_unspecified() {
+        return Ok((all()?, address));
+    }
+    match at(address.ip()) {
+        // Linux accepts a loopback address for any address.
+        Err(ConnectionError::NoDevice(ip)) if ip.is_loopback() => {
+            let any = match ip {
+                IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            Ok((all()?, SocketAddr::new(any, address.port())))
+        }
+        device => Ok((vec![device?], address)),
+    }
+}
+
+/// The device that has an address of this machine.
+pub(super) fn at(address: IpAddr) -> Result<Arc<Driver>, ConnectionError> {
+    if let Some(driver) = open_one(|device| device.gid_of(address).is_some()) {
+        return Ok(driver);
+    }
+    let device = match crate::opening::device_at(address)? {
+        Some(device) => device,
+        None => unlisted(address).ok_or(ConnectionError::NoDevice(address))?,
+    };
+    open(device)
+}
+
+/// The device of an address in 127.0.0.0/8, which exists without being listed. `None` if the user
+/// lists the devices: programs try all addresses of a machine to find those that have a device.
+fn unlisted(address: IpAddr) -> Option<Device> {
+    match net::interface::listed_by_env() {
+        Some(_) => None,
+        None => named_by(address),
+    }
+}
+
+/// All devices that peers can reach, including loopback, which peers on this machine use.
+pub(super) fn all() -> Result<Vec<Arc<Driver>>, ConnectionError> {
+    open_each(net::interface::reachable().map_err(OpenError::from)?)
+}
+
+/// All devices that programs choose from.
+pub(super) fn listed() -> Result<Vec<Arc<Driver>>, ConnectionError> {
+    open_each(net::interface::from_env().map_err(OpenError::from)?)
+}
+
+/// Opens each device. One that can't be opened is left out, unless that leaves none.
+fn open_each(devices: Vec<Device>) -> Result<Vec<Arc<Driver>>, ConnectionError> {
+    let (mut drivers, mut refused) = (Vec::new(), None);
+    for device in devices {
+        match at_device(device) {
+            Ok(driver) => drivers.push(driver),
+            Err(error) => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) if drivers.is_empty() => Err(error),
+        _ => Ok(drivers),
+    }
+}
+
+/// The device and the local address from which a peer can be reached.
+pub(super) fn towards(peer: SocketAddr) -> Result<(Arc<Driver>, IpAddr), ConnectionError> {
+    let source = net::interface::source_towards(peer).map_err(|source| {
+        let peer = peer.ip();
+        ConnectionError::NoRoute { peer, source }
+    })?;
+    match at(source) {
+        Ok(driver) => Ok((driver, source)),
+        // The route may start at an address that no device has. A local address can be reached from
+        // itself, and a loopback address from every other loopback address.
+        Err(ConnectionError::NoDevice(_)) => match (at(peer.ip()), other_loopback(peer.ip())) {
+            (Err(ConnectionError::NoDevice(_)), Some((device, address))) => {
+                Ok((at_device(device)?, address))
+            }
+            (driver, _) => Ok((driver?, peer.ip())),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// A device with another loopback address, if the peer's address is one.
+fn other_loopback(peer: IpAddr) -> Option<(Device, IpAddr)> {
+    loopback_of(net::interface::from_env().ok()?, peer)
+}
+
+fn loopback_of(devices: Vec<Device>, peer: IpAddr) -> Option<(Device, IpAddr)> {
+    let reaches = |own: IpAddr| own.is_loopback() && own.is_ipv4() == peer.is_ipv4();
+    let found = devices.into_iter().find_map(|device| {
+        let entry = device.gids.iter().find(|entry| reaches(entry.address));
+        entry.map(|entry| entry.address).map(|own| (device, own))
+    });
+    found.filter(|_| peer.is_loopback())
+}
+
+fn at_device(device: Device) -> Result<Arc<Driver>, ConnectionError> {
+    open_one(|it| it.name == device.name).map_or_else(|| open(device), Ok)
+}
+
+/// An unspecified peer is this machine, as on Linux.
+pub(super) fn or_loopback(peer: SocketAddr) -> SocketAddr {
+    let ip = match peer.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    match peer {
+        SocketAddr::V6(v6) if v6.ip() == &ip => peer,
+        _ => SocketAddr::new(ip, peer.port()),
+    }
+}
+
+fn open(device: Device) -> Result<Arc<Driver>, ConnectionError> {
+    let driver = Driver::open_device(device, &Options::from_env())?;
+    lock().push(Arc::downgrade(&driver));
+    Ok(driver)
+}
+
+fn open_one(wanted: impl Fn(&Device) -> bool) -> Option<Arc<Driver>> {
+    let mut open = lock();
+    open.retain(|it| it.strong_count() > 0);
+    let mut living = open.iter().filter_map(Weak::upgrade);
+    // A device that was opened before a fork belongs to the parent.
+    living.find(|it| wanted(it.device()) && !it.is_inherited())
+}
+
+fn named_by(address: IpAddr) -> Option<Device> {
+    let named = net::interface::devices(Some(&address.to_string())).ok()?;
+    named.into_iter().next()
+}
+
+fn lock() -> MutexGuard<'static, Vec<Weak<Driver>>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The operating system's error number, for the event that reports it.
+pub(super) fn number(error: &ConnectionError) -> i32 {
+    const NO_DEVICE: i32 = 19;
+    let io_number = |error: &io::Error| error.raw_os_error().unwrap_or(NO_DEVICE);
+    match error {
+        ConnectionError::NoRoute { source, .. } => io_number(source),
+        _ => NO_DEVICE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(name: &str, addresses: &str) -> Device {
+        let specification = format!("{name}={addresses}");
+        let devices = net::interface::devices(Some(&specification)).expect("loopback addresses");
+        devices.into_iter().next().expect("one")
+    }
+
+    #[test]
+    fn loopback_peer_is_reached_from_a_device_with_another_loopback_address() {
+        let devices = || vec![device("first", "127.0.0.2"), device("second", "127.0.0.3")];
+        let found = loopback_of(devices(), [127, 0, 0, 1].into()).expect("a device");
+        assert_eq!(found.0.name, "first");
+        assert_eq!(found.1, IpAddr::from([127, 0, 0, 2]));
+        assert!(loopback_of(devices(), Ipv6Addr::LOCALHOST.into()).is_none());
+        assert!(loopback_of(devices(), [192, 0, 2, 1].into()).is_none());
+    }
+}

@@ -1,0 +1,187 @@
+//! Binds an id to a local address, and finds the device for a peer.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cm::{EventKind, Failure};
+
+use super::bind_state::BindState;
+use super::{Identifier, Inner};
+use crate::Driver;
+use crate::diagnostics;
+use crate::rdma_cm::device_id::DeviceId;
+use crate::rdma_cm::{ConnectionError, devices};
+
+/// How many ports are tried when the library chooses the port and another process has it.
+const ATTEMPTS: usize = 64;
+
+impl Identifier {
+    /// Binds it to a local address and port. An unspecified address stands for all addresses; with
+    /// port 0, a free port is chosen. Returns the address and port.
+    pub fn bind(&self, address: SocketAddr) -> Result<SocketAddr, ConnectionError> {
+        let mut inner = self.inner();
+        if !matches!(inner.bind_state, BindState::Unbound) {
+            return Err(ConnectionError::AlreadyBound);
+        }
+        let (drivers, address) = match &inner.chosen {
+            Some(driver) => (vec![Arc::clone(driver)], address),
+            None => devices::having(address)?,
+        };
+        let (device_ids, bound) = self.bind_at(&drivers, &inner, address)?;
+        inner.bind_state = BindState::of(device_ids, address.ip());
+        Ok(bound)
+    }
+
+    /// Starts to listen; `backlog` requests may wait for the application.
+    pub fn listen(&self, backlog: usize) -> Result<(), ConnectionError> {
+        if matches!(self.inner().bind_state, BindState::Unbound) {
+            self.bind(SocketAddr::from(([0, 0, 0, 0], 0)))?;
+        }
+        let inner = self.inner();
+        for device_id in inner.bind_state.device_ids() {
+            device_id.manage(|manager, _, id| Ok(manager.listen(id, backlog)?))?;
+        }
+        Ok(())
+    }
+
+    /// Starts to resolve the address of a peer, and binds the id if it is not bound. An event
+    /// reports the result.
+    pub fn resolve_address(
+        &self,
+        source: Option<SocketAddr>,
+        peer: SocketAddr,
+        timeout: Duration,
+    ) -> Result<(), ConnectionError> {
+        let peer = devices::or_loopback(peer);
+        let mut inner = self.inner();
+        match self.go_towards(&mut inner, source, peer) {
+            Ok(()) => {}
+            Err(
+                error @ (ConnectionError::NoRoute { .. }
+                | ConnectionError::NoDevice(_)
+                | ConnectionError::Open(_)),
+            ) => {
+                self.report_unresolved(&inner, source, peer, &error);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        let BindState::OneDevice(device_id) = &inner.bind_state else {
+            return Err(ConnectionError::NotBound);
+        };
+        device_id
+            .manage(|manager, now, id| Ok(manager.resolve_address(now, id, None, peer, timeout)?))
+    }
+
+    /// Binds at each of the devices, with the same port everywhere.
+    fn bind_at(
+        &self,
+        drivers: &[Arc<Driver>],
+        inner: &Inner,
+        address: SocketAddr,
+    ) -> Result<(Vec<DeviceId>, SocketAddr), ConnectionError> {
+        let attempts = if address.port() == 0 { ATTEMPTS } else { 1 };
+        let mut refused = ConnectionError::NoDevice(address.ip());
+        for _ in 0..attempts {
+            match self.bind_once(drivers, inner, address) {
+                Err(error @ (ConnectionError::Service(_) | ConnectionError::Bind(_))) => {
+                    refused = error;
+                }
+                outcome => return outcome,
+            }
+        }
+        Err(refused)
+    }
+
+    fn bind_once(
+        &self,
+        drivers: &[Arc<Driver>],
+        inner: &Inner,
+        mut address: SocketAddr,
+    ) -> Result<(Vec<DeviceId>, SocketAddr), ConnectionError> {
+        let mut device_ids = Vec::with_capacity(drivers.len());
+        for driver in drivers {
+            let mut device_id = self.device_id(driver, inner)?;
+            address = device_id.bind(self.space, address)?;
+            device_ids.push(device_id);
+        }
+        if device_ids.is_empty() {
+            Err(ConnectionError::NoDevice(address.ip()))
+        } else {
+            Ok((device_ids, address))
+        }
+    }
+
+    fn device_id(&self, driver: &Arc<Driver>, inner: &Inner) -> Result<DeviceId, ConnectionError> {
+        let made_for = (self.space, self.kind);
+        DeviceId::create(driver, &inner.channel, self.token, made_for, &inner.options)
+    }
+
+    /// Ensures that it is at the device from which the peer can be reached.
+    fn go_towards(
+        &self,
+        inner: &mut Inner,
+        source: Option<SocketAddr>,
+        peer: SocketAddr,
+    ) -> Result<(), ConnectionError> {
+        let source = source.filter(|it| !it.ip().is_unspecified() || it.port() != 0);
+        let port = match &inner.bind_state {
+            BindState::OneDevice(_) => return Ok(()),
+            BindState::Unbound => source.map_or(0, |source| source.port()),
+            BindState::AllDevices(device_ids) => bound_port(device_ids).unwrap_or(0),
+        };
+        let (driver, address) = match (&inner.chosen, source) {
+            (Some(driver), _) => (Arc::clone(driver), own_address(driver, peer)?),
+            (None, Some(source)) if !source.ip().is_unspecified() => {
+                (devices::at(source.ip())?, source.ip())
+            }
+            (None, _) => devices::towards(peer)?,
+        };
+        // Its port must be released before it can be claimed at that device alone.
+        inner.bind_state = BindState::Unbound;
+        let mut device_id = self.device_id(&driver, inner)?;
+        match port {
+            // No peer connects to an id that only connects, so its port needs no claim.
+            0 => device_id.manage(|manager, _, id| {
+                manager.bind(id, SocketAddr::new(address, 0))?;
+                Ok(())
+            })?,
+            port => drop(device_id.bind(self.space, SocketAddr::new(address, port))?),
+        }
+        inner.bind_state = BindState::OneDevice(device_id);
+        Ok(())
+    }
+
+    /// Reports that no device reaches the peer. Linux reports this by an event, too.
+    fn report_unresolved(
+        &self,
+        inner: &Inner,
+        source: Option<SocketAddr>,
+        peer: SocketAddr,
+        error: &ConnectionError,
+    ) {
+        let failure = Failure::Os(devices::number(error));
+        diagnostics::report_unresolved(source, peer, failure.status(), error);
+        self.push_event(inner, EventKind::AddressError(failure));
+    }
+}
+
+fn bound_port(device_ids: &[DeviceId]) -> Option<u16> {
+    let device_id = device_ids.first()?;
+    let bound = device_id.manage(|manager, _, id| Ok(manager.local_address(id)));
+    bound.ok().flatten().map(|address| address.port())
+}
+
+/// The address of a chosen device from which a peer can be reached.
+fn own_address(driver: &Driver, peer: SocketAddr) -> Result<IpAddr, ConnectionError> {
+    let entries = &driver.device().gids;
+    let own: Vec<IpAddr> = entries.iter().map(|entry| entry.address).collect();
+    let usual = net::interface::source_towards(peer).ok();
+    let same_family = || own.iter().find(|it| it.is_ipv4() == peer.is_ipv4());
+    let found = own
+        .iter()
+        .find(|it| Some(**it) == usual)
+        .or_else(same_family);
+    found.copied().ok_or(ConnectionError::NoDevice(peer.ip()))
+}

@@ -1,0 +1,208 @@
+//! Ids: one end of a connection, or a listener.
+//!
+//! An [`Identifier`] has a [`bind_state`]: unbound at first, then at one device or at all, once it
+//! has an [`address`]. There it begins an [`exchange`] with a peer. Options that the application
+//! sets before ([`options`]) are applied at the device.
+
+mod address;
+mod bind_state;
+mod exchange;
+mod options;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use cm::{EventKind, Manager, QueuePairType};
+use wire::cm::PortSpace;
+
+use super::ConnectionError;
+use super::channel::{EventChannel, Token};
+use super::device_id::{DeviceId, IdOptions};
+use super::queue::{self, QueuedEvent};
+use crate::Driver;
+use bind_state::BindState;
+
+/// One end of a connection, or a listener, like `rdma_cm_id`. Dropping it ends the connection.
+pub struct Identifier {
+    token: u64,
+    space: PortSpace,
+    kind: QueuePairType,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    channel: EventChannel,
+    options: IdOptions,
+    /// The device that the application has chosen, if any.
+    chosen: Option<Arc<Driver>>,
+    bind_state: BindState,
+}
+
+impl Identifier {
+    pub(super) fn new(channel: &EventChannel, space: PortSpace, kind: QueuePairType) -> Self {
+        Self {
+            token: queue::next_token(),
+            space,
+            kind,
+            inner: Mutex::new(Inner {
+                channel: channel.clone(),
+                options: IdOptions::default(),
+                chosen: None,
+                bind_state: BindState::Unbound,
+            }),
+        }
+    }
+
+    /// The id of a request; `None` if it does not exist any more.
+    pub(super) fn of_request(channel: &EventChannel, queued: &QueuedEvent) -> Option<Self> {
+        let driver = queued.driver.upgrade()?;
+        let device_id = DeviceId::new(&driver, queued.id?);
+        let (space, kind) = device_id
+            .manage(|manager, _, id| {
+                manager.request_taken(id)?;
+                Ok(manager.port_space_and_type(id)?)
+            })
+            .ok()?;
+        Some(Self {
+            token: queued.token,
+            space,
+            kind,
+            inner: Mutex::new(Inner {
+                channel: channel.clone(),
+                options: IdOptions::default(),
+                chosen: None,
+                bind_state: BindState::OneDevice(device_id),
+            }),
+        })
+    }
+
+    /// Its name in events.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        Token(self.token)
+    }
+
+    /// Its port space.
+    #[must_use]
+    pub fn port_space(&self) -> PortSpace {
+        self.space
+    }
+
+    /// Its queue pair type.
+    #[must_use]
+    pub fn kind(&self) -> QueuePairType {
+        self.kind
+    }
+
+    /// Its device, once that is known.
+    #[must_use]
+    pub fn driver(&self) -> Option<Arc<Driver>> {
+        match &self.inner().bind_state {
+            BindState::OneDevice(device_id) => Some(Arc::clone(&device_id.driver)),
+            _ => None,
+        }
+    }
+
+    /// Restricts it to one device, before it has an address.
+    pub fn choose(&self, device: impl Into<Arc<Driver>>) {
+        self.inner().chosen = Some(device.into());
+    }
+
+    /// Its local address, once it has one.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.ask(Manager::local_address)
+    }
+
+    /// The peer's address, once there is one.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.ask(Manager::peer_address)
+    }
+
+    /// Its state; `None` before it is at a device.
+    #[must_use]
+    pub fn state(&self) -> Option<cm::State> {
+        self.ask(Manager::state)
+    }
+
+    /// Adds an event of the application to its channel.
+    pub fn write_event(&self, code: u32, status: i32, argument: u64) {
+        let kind = EventKind::Application {
+            code,
+            status,
+            argument,
+        };
+        self.push_event(&self.inner(), kind);
+    }
+
+    /// Delivers its events to another channel from now on, including those that were not taken yet.
+    pub fn migrate(&self, channel: &EventChannel) {
+        let mut inner = self.inner();
+        for device_id in inner.bind_state.device_ids() {
+            device_id.subscribe(channel, self.token);
+        }
+        for queued in inner.channel.queue().take_of(self.token) {
+            channel.queue().push(queued);
+        }
+        inner.channel = channel.clone();
+    }
+
+    /// Adds an event that does not come from a manager to its channel.
+    fn push_event(&self, inner: &Inner, kind: EventKind) {
+        inner.channel.queue().push(QueuedEvent {
+            token: self.token,
+            listener: None,
+            id: None,
+            driver: std::sync::Weak::new(),
+            kind,
+        });
+    }
+
+    /// Performs an operation that needs a device.
+    fn act<R>(
+        &self,
+        work: impl FnOnce(&mut Manager, Instant, cm::Id) -> Result<R, ConnectionError>,
+    ) -> Result<R, ConnectionError> {
+        match &self.inner().bind_state {
+            BindState::OneDevice(device_id) => device_id.manage(work),
+            _ => Err(ConnectionError::NotBound),
+        }
+    }
+
+    fn ask<R>(&self, question: impl Fn(&Manager, cm::Id) -> Option<R>) -> Option<R> {
+        let inner = self.inner();
+        let device_id = inner.bind_state.device_ids().first()?;
+        let asked = device_id.manage(|manager, _, id| Ok(question(manager, id)));
+        asked.ok().flatten()
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Identifier {
+    fn drop(&mut self) {
+        let inner = self.inner();
+        // First the device_ids, so that there are no new events; then the events that were not
+        // taken.
+        let bind_state = &inner.bind_state;
+        if let BindState::OneDevice(device_id) = bind_state {
+            device_id.driver.subscribe(device_id.id, None);
+        }
+        drop(inner.channel.queue().take_of(self.token));
+    }
+}
+
+impl fmt::Debug for Identifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identifier")
+            .field("token", &self.token)
+            .field("space", &self.space)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}

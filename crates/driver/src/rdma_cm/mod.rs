@@ -1,0 +1,94 @@
+//! Connections with the interface of `rdma_cm`: ids, event channels, and an event for every step.
+//!
+//! An [`EventChannel`] creates ids. An [`Identifier`] binds to an address, listens, resolves and connects; each
+//! result is an [`Event`] of its channel. The connection manager of the id's device exchanges the messages.
+
+pub(crate) mod queue;
+
+mod attributes;
+mod channel;
+mod device_id;
+mod devices;
+mod identifier;
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use net::share::ServiceError;
+
+pub use channel::{Event, EventChannel, Token};
+#[cfg(feature = "async")]
+pub use channel::{EventUntil, NextEvent};
+pub use cm::{
+    BindError, CallError, DEFAULT_QUEUE_KEY, EventKind, Failure, Group, Parameters, PathAttributes,
+    PeerParameters, QueuePairType, Request, ServiceFound, State, TooManyIds, Unreachable,
+    private_data,
+};
+pub use identifier::Identifier;
+pub use wire::cm::{PortSpace, RejectReason, ServiceStatus};
+
+use crate::Driver;
+use crate::opening::OpenError;
+use engine::Address;
+
+/// Why an operation on an id failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectionError {
+    /// No device has this address.
+    #[error(
+        "no RDMA device has the address {0}: `roci gids` shows those there are, and ROCI_DEVICES \
+         says what there should be"
+    )]
+    NoDevice(IpAddr),
+    /// The kernel has no route to the peer.
+    #[error("there is no way to {peer}: {source}")]
+    NoRoute {
+        /// The peer.
+        peer: IpAddr,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+    /// The device can't be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Another process has the port.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// The address can't be used.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The id has an address already.
+    #[error("the id is already bound")]
+    AlreadyBound,
+    /// The id has no device yet.
+    #[error("the id is at no device yet: bind it or resolve an address first")]
+    NotBound,
+    /// The manager refuses the operation.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// There is no room for another id.
+    #[error(transparent)]
+    TooManyIds(#[from] TooManyIds),
+    /// The device was opened before a fork.
+    #[error("the device was opened before a fork and stays with the parent: open it again")]
+    Inherited,
+}
+
+/// The devices that programs choose from. Each is opened once.
+pub fn listed_devices() -> Result<Vec<Arc<Driver>>, ConnectionError> {
+    devices::listed()
+}
+
+/// The devices that ids of this process can use. Each is opened once: [those](listed_devices) that
+/// programs choose from, and loopback.
+pub fn reachable_devices() -> Result<Vec<Arc<Driver>>, ConnectionError> {
+    devices::all()
+}
+
+/// The content of an address handle for a datagram service or a multicast group.
+#[must_use]
+pub fn address_of(driver: &Driver, path: &PathAttributes) -> Address {
+    attributes::address(driver, path)
+}

@@ -1,0 +1,353 @@
+//! State that application threads and the device's thread share.
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use engine::{Completion, CompletionQueue, Device, Id};
+use net::interface::Monitor;
+use net::poll::{Ready, Waker, wait};
+
+use crate::clock::now;
+use crate::core::Core;
+use crate::deferred::Deferral;
+use crate::diagnostics::Reporter;
+use crate::notifier::Notifier;
+use crate::port::PollSources;
+use crate::wait_set::{Sleeper, WaitSet};
+use crate::yielding::Yielding;
+
+/// The maximum poll back-off: the device's thread does not touch the sockets if an application polled less
+/// than this ago. The thread uses a shorter time if packets had to wait.
+pub(crate) const POLLED_RECENTLY: Duration = Duration::from_micros(200);
+
+/// How long to spin on the shared-memory rings before sleeping. A reply through a ring takes a few
+/// microseconds; going to sleep and waking up takes longer.
+const SHORTCUT_SPIN_TIME: Duration = Duration::from_micros(10);
+
+/// How long a thread pauses if it cannot wait because the program has closed the device's descriptors.
+pub(crate) const CLOSED_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often a post that sends to its own device yields the CPU for the kernel to deliver the packets.
+const OWN_DELIVERY_YIELDS: usize = 32;
+
+/// The lock, and the state that is read without it.
+pub(crate) struct Shared {
+    /// The sockets to sleep on without the core's lock. Declared before the core, which owns them.
+    pub(crate) poll_sources: Mutex<Arc<PollSources>>,
+    /// The fork generation in which the device was opened.
+    pub(crate) generation: u32,
+    pub(crate) core: Mutex<Core>,
+    /// Reports problems to the user, if explanations are enabled.
+    pub(crate) reporter: Option<Reporter>,
+    /// The device of a forked child. The copy of the parent's lock may be held forever.
+    pub(crate) in_child: OnceLock<Mutex<Device>>,
+    /// Wakes the thread for an earlier deadline or to stop it.
+    pub(crate) waker: Waker,
+    /// Wakes the thread when interfaces have changed. Without it, changes are not noticed.
+    pub(crate) monitor: Option<Monitor>,
+    /// The zero point of the times below.
+    pub(crate) epoch: Instant,
+    /// When an application last polled, in nanoseconds since the epoch.
+    pub(crate) polled: AtomicU64,
+    /// When a queue was last armed whose notification a program awaits outside of the library, in
+    /// nanoseconds since the epoch.
+    pub(crate) armed: AtomicU64,
+    /// Whether the thread sleeps without watching the sockets because an application polled.
+    pub(crate) thread_stands_by: AtomicBool,
+    pub(crate) yielding: Yielding,
+    /// How many application threads sleep on the sockets.
+    pub(crate) sleepers: AtomicUsize,
+    /// Until when the thread sleeps, in nanoseconds since the epoch.
+    pub(crate) thread_sleeps_until: AtomicU64,
+    /// Whether the thread sleeps without watching the sockets because an application thread does.
+    pub(crate) thread_parked: AtomicBool,
+    pub(crate) stopping: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.generation != net::fork::generation()
+    }
+
+    pub(crate) fn poll_sources(&self) -> Arc<PollSources> {
+        let poll_sources = self
+            .poll_sources
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&poll_sources)
+    }
+
+    pub(crate) fn lock_in_child(&self) -> MutexGuard<'_, Device> {
+        let device = self
+            .in_child
+            .get_or_init(|| Mutex::new(Device::opened_before_fork()));
+        device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        // A panic in the engine is a bug. Other threads still continue with the state it left.
+        self.locked(self.core.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
+        match self.core.try_lock() {
+            Ok(core) => Some(self.locked(core)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.locked(poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn locked<'s>(&'s self, core: MutexGuard<'s, Core>) -> Locked<'s> {
+        Locked {
+            core: Some(core),
+            reporter: self.reporter.as_ref(),
+            _deferral: Deferral::begin(),
+        }
+    }
+
+    pub(crate) fn nanoseconds(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.epoch).as_nanos() as u64
+    }
+
+    pub(crate) fn note_poll(&self, now: Instant) {
+        self.polled.store(self.nanoseconds(now), Ordering::Release);
+    }
+
+    /// Makes progress for an application thread that polls.
+    pub(crate) fn progress_for(
+        &self,
+        core: &mut Core,
+        queue: Id<CompletionQueue>,
+    ) -> Option<Completion> {
+        let now = now();
+        self.note_poll(now);
+        let completion = core
+            .progress_for(now, queue)
+            .or_else(|| core.poll_before_sleep(now, queue));
+        if completion.is_some() {
+            self.yielding.note_found();
+        }
+        self.schedule_unsent(core, now);
+        completion
+    }
+
+    /// Sets a deadline for the device's thread if responses wait for the application's next call or a
+    /// disconnection waits for a poll. The thread may still sleep on the sockets, which are empty.
+    pub(crate) fn schedule_unsent(&self, core: &Core, now: Instant) {
+        if core.has_unsent() {
+            self.wake_thread_before(Some(now + POLLED_RECENTLY));
+        }
+        self.wake_thread_before(core.next_release());
+    }
+
+    /// Receives packets that the device sent to itself. Usually the kernel has delivered them when the send
+    /// returns. On a busy machine it takes longer; the lock is free meanwhile.
+    pub(crate) fn deliver_to_self<'s>(&'s self, mut core: Locked<'s>, now: Instant) -> Locked<'s> {
+        for _ in 0..OWN_DELIVERY_YIELDS {
+            if core.deliver_to_self(now) {
+                return core;
+            }
+            let before = core.arrivals();
+            drop(core);
+            std::thread::yield_now();
+            core = self.lock();
+            if core.arrivals() != before {
+                break;
+            }
+        }
+        core.deliver_to_self(now);
+        core.stop_delivery_to_self();
+        core
+    }
+
+    /// Ends the thread's back-off because a program starts to wait outside of the library.
+    pub(crate) fn end_standby(&self, now: Instant) {
+        self.armed.store(self.nanoseconds(now), Ordering::Release);
+        if self.thread_stands_by.load(Ordering::Acquire) {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether a program armed a queue so recently that it probably waits outside of the library. A poll
+    /// after that does not mean that it polls again.
+    pub(crate) fn awaits_outside(&self, now: Instant) -> bool {
+        const RECENTLY: Duration = Duration::from_millis(1);
+        let armed = self.armed.load(Ordering::Acquire);
+        armed != 0 && now < self.epoch + Duration::from_nanos(armed) + RECENTLY
+    }
+
+    /// If an application polled within `recently`, the time at which that period ends.
+    pub(crate) fn polled_within(&self, recently: Duration, now: Instant) -> Option<Instant> {
+        let polled = Duration::from_nanos(self.polled.load(Ordering::Acquire));
+        let until = self.epoch + polled + recently;
+        (now < until).then_some(until)
+    }
+
+    /// Records until when the thread sleeps.
+    pub(crate) fn set_thread_deadline(&self, until: Option<Instant>) {
+        let planned = until.map_or(u64::MAX, |at| self.nanoseconds(at));
+        self.thread_sleeps_until.store(planned, Ordering::Release);
+    }
+
+    /// Wakes the thread if it would sleep beyond `next`.
+    pub(crate) fn wake_thread_before(&self, next: Option<Instant>) {
+        let Some(next) = next else { return };
+        let planned = self.thread_sleeps_until.load(Ordering::Acquire);
+        if self.nanoseconds(next) < planned {
+            self.waker.wake();
+        }
+    }
+
+    /// Sleeps as [`Driver::sleep`](crate::Driver::sleep) does.
+    pub(crate) fn sleep(&self, awaited: &Awaited<'_>, until: Option<Instant>) -> io::Result<bool> {
+        awaited.note_sleep();
+        while until.is_none_or(|at| now() < at) && !self.poll_shortcuts(awaited) {
+            // Enter the wait set before the check, so that no wake-up is lost between them.
+            let sleeper = awaited.waiting().enter();
+            let asleep = now();
+            let mut core = self.lock();
+            if awaited.is_ready_or_watched(&mut core) {
+                return Ok(false);
+            }
+            let due = earliest(until, core.before_sleep(asleep));
+            drop(core);
+            let interrupted = self.wait_with(&sleeper, asleep, due)?;
+            let woken = sleeper.was_woken();
+            // This thread is awake, so it needs no wake-up through the descriptor.
+            drop(sleeper);
+            let now = now();
+            let mut core = self.lock();
+            core.progress_until(now, awaited);
+            self.schedule_unsent(&core, now);
+            if interrupted || woken {
+                return Ok(interrupted);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Spins on the shared-memory rings for a short time, because a reply through a ring often arrives before
+    /// a thread is asleep. Returns whether the awaited object is ready.
+    fn poll_shortcuts(&self, awaited: &Awaited<'_>) -> bool {
+        let mut core = self.lock();
+        let until = now() + SHORTCUT_SPIN_TIME;
+        while core.has_shortcuts() {
+            let now = now();
+            if core.poll_shortcuts(now, awaited) {
+                self.schedule_unsent(&core, now);
+                return true;
+            }
+            if now >= until {
+                break;
+            }
+            drop(core);
+            std::hint::spin_loop();
+            core = self.lock();
+        }
+        awaited.is_ready(&mut core)
+    }
+
+    /// Waits for packets, a wake-up or the deadline. Returns whether a signal interrupted it.
+    fn wait_with(
+        &self,
+        sleeper: &Sleeper<'_>,
+        now: Instant,
+        due: Option<Instant>,
+    ) -> io::Result<bool> {
+        let next = earliest(due, sleeper.next_check(now));
+        let timeout = next.map(|at| at.saturating_duration_since(now));
+        let poll_sources = self.poll_sources();
+        let mut interests: Vec<_> = sleeper.interest().into_iter().collect();
+        poll_sources.add_to(&mut interests);
+        wait(&interests, timeout).map(Ready::was_interrupted)
+    }
+}
+
+/// What a thread waits for.
+pub enum Awaited<'a> {
+    /// A notification.
+    Notification(&'a Notifier),
+    /// A completion in a queue.
+    Completion(Id<CompletionQueue>, &'a WaitSet),
+}
+
+impl<'a> Awaited<'a> {
+    fn waiting(&self) -> &'a WaitSet {
+        match self {
+            Self::Notification(notifier) => notifier.waiting(),
+            Self::Completion(_, waiting) => waiting,
+        }
+    }
+
+    fn note_sleep(&self) {
+        if let Self::Notification(notifier) = self {
+            notifier.note_sleep();
+        }
+    }
+
+    pub(crate) fn is_ready(&self, core: &mut Core) -> bool {
+        match self {
+            Self::Notification(notifier) => notifier.has_notification(),
+            Self::Completion(id, _) => {
+                let queue = core.device_mut().completion_queue(*id);
+                queue.is_some_and(|queue| !queue.is_empty())
+            }
+        }
+    }
+
+    /// As [`is_ready`](Self::is_ready). If it is not ready, the next completion wakes the wait set.
+    fn is_ready_or_watched(&self, core: &mut Core) -> bool {
+        let ready = self.is_ready(core);
+        if let Self::Completion(id, _) = self
+            && !ready
+        {
+            core.device_mut().watch_completions(*id);
+        }
+        ready
+    }
+}
+
+/// The held lock. Problems are reported after it is released, because writing to stderr takes long.
+pub(crate) struct Locked<'s> {
+    core: Option<MutexGuard<'s, Core>>,
+    reporter: Option<&'s Reporter>,
+    /// Dropped after the lock: waiters are woken then.
+    _deferral: Deferral,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        self.core.as_ref().expect("the lock is held until the drop")
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Core {
+        self.core.as_mut().expect("the lock is held until the drop")
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if let Some(reporter) = self.reporter
+            && let Some(mut core) = self.core.take()
+            && core.has_problems()
+        {
+            let problems = core.take_problems();
+            drop(core);
+            reporter.report(problems);
+        }
+    }
+}
+
+pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

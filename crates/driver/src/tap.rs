@@ -1,0 +1,204 @@
+//! Captures and injected faults, between the engine and the sockets.
+
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime};
+
+use engine::transmit::packets;
+use engine::{Arrival, Device, Route, Transmit};
+use host::Host;
+use net::Direction;
+use net::capture::{Capture, Record};
+use net::fault::{DelayLine, Faults, Verdict};
+use net::socket::SendError;
+use wire::{Fragmentation, IcrcChecker, Packet, Qpn};
+
+use crate::opening::{OpenError, Options};
+use crate::port::Ports;
+
+/// A packet that a fault delays.
+enum Delayed {
+    Outgoing(Transmit, Vec<u8>),
+    Incoming(Arrival, Vec<u8>),
+}
+
+/// Records and disturbs packets.
+pub(crate) struct Tap {
+    capture: Option<Capture>,
+    faults: Option<Faults>,
+    delayed: DelayLine<Delayed>,
+    checker: IcrcChecker,
+}
+
+impl Tap {
+    /// `None` without captures and faults.
+    pub(crate) fn new(options: &Options) -> Result<Option<Self>, OpenError> {
+        let capture = options.capture.as_ref().map(Capture::create).transpose()?;
+        let faults = options.faults.as_deref().map(Faults::parse).transpose()?;
+        if capture.is_none() && faults.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            capture,
+            faults,
+            delayed: DelayLine::new(),
+            checker: IcrcChecker::new(),
+        }))
+    }
+
+    /// Faults affect single packets, so each must have an ICRC for being sent alone.
+    pub(crate) fn needs_single_packets(&self) -> bool {
+        self.faults.is_some()
+    }
+
+    /// The capture file.
+    pub(crate) fn capture_path(&self) -> Option<PathBuf> {
+        let capture = self.capture.as_ref();
+        capture.map(|capture| capture.path().to_owned())
+    }
+
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.delayed.next_due()
+    }
+
+    pub(crate) fn flush(&mut self) {
+        if let Some(capture) = &self.capture {
+            capture.flush();
+            if let Some(error) = capture.take_error() {
+                eprintln!("rocinante: {error}; the program continues without the capture");
+            }
+        }
+    }
+
+    pub(crate) fn transmit(
+        &mut self,
+        now: Instant,
+        transmit: &Transmit,
+        buffer: &mut [u8],
+        device: &Device,
+        ports: &mut Ports,
+    ) -> Result<(), SendError> {
+        for (index, packet) in packets(transmit, buffer).enumerate() {
+            let fragmentation = Fragmentation {
+                identification: index as u16,
+                dont_fragment: true,
+            };
+            let comment = comment(device, transmit.queue_pair, Direction::Transmit, packet);
+            self.record(
+                Direction::Transmit,
+                &transmit.route,
+                fragmentation,
+                packet,
+                comment.as_deref(),
+            );
+        }
+        let Some(faults) = &mut self.faults else {
+            return ports.send(transmit, buffer);
+        };
+        let verdict = faults.apply(now, Direction::Transmit, buffer);
+        let mut bytes = verdict.bytes(buffer).to_vec();
+        for _ in 0..verdict.copies {
+            match verdict.hold_until {
+                Some(due) => self
+                    .delayed
+                    .push(due, Delayed::Outgoing(*transmit, bytes.clone())),
+                None => ports.send(transmit, &mut bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn receive(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        packet: &[u8],
+        host: &mut Host,
+    ) {
+        let verdict = match &mut self.faults {
+            Some(faults) => faults.apply(now, Direction::Receive, packet),
+            None => Verdict::PASS,
+        };
+        let bytes = verdict.bytes(packet);
+        for _ in 0..verdict.copies {
+            match verdict.hold_until {
+                Some(due) => self
+                    .delayed
+                    .push(due, Delayed::Incoming(*arrival, bytes.to_vec())),
+                None => self.hand_over(now, arrival, bytes, host),
+            }
+        }
+    }
+
+    /// Passes on delayed packets that are due.
+    pub(crate) fn release(&mut self, now: Instant, host: &mut Host, ports: &mut Ports) {
+        while let Some(delayed) = self.delayed.poll_due(now) {
+            match delayed {
+                Delayed::Outgoing(transmit, mut bytes) => drop(ports.send(&transmit, &mut bytes)),
+                Delayed::Incoming(arrival, bytes) => self.hand_over(now, &arrival, &bytes, host),
+            }
+        }
+    }
+
+    fn hand_over(&mut self, now: Instant, arrival: &Arrival, bytes: &[u8], host: &mut Host) {
+        let route = Route {
+            flow: arrival.flow,
+            traffic_class: arrival.traffic_class,
+            hop_limit: arrival.hop_limit,
+        };
+        if self.capture.is_some() {
+            let checked = self.checker.check(&arrival.flow, bytes);
+            let fragmentation = checked.unwrap_or(Fragmentation::NONE);
+            let number = Packet::parse(bytes).map(|packet| packet.destination);
+            let comment = number
+                .ok()
+                .and_then(|number| comment(host.device(), number, Direction::Receive, bytes));
+            self.record(
+                Direction::Receive,
+                &route,
+                fragmentation,
+                bytes,
+                comment.as_deref(),
+            );
+        }
+        host.handle_datagram(now, arrival, bytes);
+    }
+
+    fn record(
+        &self,
+        direction: Direction,
+        route: &Route,
+        fragmentation: Fragmentation,
+        payload: &[u8],
+        comment: Option<&str>,
+    ) {
+        let Some(capture) = &self.capture else { return };
+        capture.record(&Record {
+            time: SystemTime::now(),
+            direction,
+            flow: &route.flow,
+            fragmentation,
+            traffic_class: route.traffic_class,
+            hop_limit: route.hop_limit,
+            payload,
+            comment,
+        });
+    }
+}
+
+/// The comment on a packet: the work request and the local queue pair. `roci explain` reads the number at
+/// the end, because a packet of a connection does not name its sender.
+fn comment(device: &Device, ours: Qpn, direction: Direction, packet: &[u8]) -> Option<String> {
+    let packet = Packet::parse(packet).ok()?;
+    let queue_pair = device.queue_pair(ours)?;
+    let is_answer = packet.opcode.is_response();
+    let to_own_request = is_answer == (direction == Direction::Receive);
+    let number = ours.value();
+    match (queue_pair.request_at(packet.psn), direction) {
+        (Some((id, work)), _) if to_own_request => {
+            Some(format!("{work:?} wr_id {id} of QP {number:#x}"))
+        }
+        (_, Direction::Transmit) if is_answer => Some(format!("answer of QP {number:#x}")),
+        (_, Direction::Transmit) => Some(format!("request of QP {number:#x}")),
+        (_, Direction::Receive) => None,
+    }
+}

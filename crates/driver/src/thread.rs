@@ -1,0 +1,338 @@
+//! The device's thread. It serves the timers, and the sockets while no application thread does.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use net::interface::Monitor;
+use net::poll::{Interest, Ready, wait};
+
+use crate::clock::now;
+use crate::shared::{CLOSED_PAUSE, Locked, POLLED_RECENTLY, Shared, earliest};
+
+/// The thread. Dropping this stops it.
+pub(crate) struct Thread {
+    shared: Arc<Shared>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Thread {
+    pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Self> {
+        let theirs = Arc::clone(&shared);
+        let handle = Builder::new()
+            .name("roci".to_owned())
+            .spawn(move || serve(&theirs))?;
+        Ok(Self {
+            shared,
+            handle: Some(handle),
+        })
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        if self.shared.is_inherited() {
+            // The thread exists only in the parent, so there is nothing to join.
+            std::mem::forget(self.handle.take());
+            return;
+        }
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.waker.wake();
+        if let Some(handle) = self.handle.take() {
+            let _ = handle.join();
+        }
+    }
+}
+
+fn serve(shared: &Shared) {
+    net::signal::unblock_faults();
+    let mut backoff = PollBackoff::default();
+    let mut woken = Woken::default();
+    let mut duty = Duty::Everything;
+    while !shared.stopping.load(Ordering::Acquire) {
+        let now = now();
+        let before = std::mem::replace(&mut duty, Duty::at(shared, now, &woken, &mut backoff));
+        let mut progress = Progress::default();
+        match duty {
+            Duty::Standby(_) if matches!(before, Duty::Standby(_)) => backoff.lengthen(),
+            Duty::Standby(_) => {}
+            Duty::Everything | Duty::Timers => match backoff.lock(shared, now) {
+                Some(core) => {
+                    progress = make_progress(shared, core, duty, now);
+                    backoff.learn(woken.by_packets, progress.arrived);
+                }
+                None => duty = Duty::Standby(now + backoff.time),
+            },
+        }
+        if let Duty::Standby(until) = duty {
+            // No wake-up is needed: the thread checks everything after this short time.
+            shared.set_thread_deadline(Some(now));
+            progress.next = Some(until);
+        }
+        woken = sleep(shared, duty, now, progress.next);
+        if woken.by_interfaces {
+            check_interfaces(shared);
+        }
+    }
+}
+
+/// Poll back-off: how long the thread leaves the sockets to an application that polled.
+///
+/// While an application polls continuously, a second receiver only disturbs it. But some programs poll once
+/// and then watch their memory, where data appears only if this thread receives it. So the time adapts.
+struct PollBackoff {
+    time: Duration,
+    /// How often packets were received since the last probe.
+    taken: u32,
+    /// How often in a row another thread held the lock.
+    lock_misses: u32,
+}
+
+impl Default for PollBackoff {
+    fn default() -> Self {
+        Self {
+            time: Self::MAX,
+            taken: 0,
+            lock_misses: 0,
+        }
+    }
+}
+
+impl PollBackoff {
+    const MAX: Duration = POLLED_RECENTLY;
+    const MIN: Duration = Duration::from_micros(10);
+
+    /// After this many receives the thread probes whether an application would receive the packets.
+    const PROBE_INTERVAL: u32 = 64;
+
+    /// How often in a row the thread gives up the lock to an application.
+    const MAX_LOCK_MISSES: u32 = 8;
+
+    /// Takes the lock, unless an application that polls holds it.
+    fn lock<'s>(&mut self, shared: &'s Shared, now: Instant) -> Option<Locked<'s>> {
+        let others = is_polled(shared, now) && !shared.awaits_outside(now);
+        let core = if self.waits_for_lock(others) {
+            Some(shared.lock())
+        } else {
+            shared.try_lock()
+        };
+        match core {
+            Some(_) => self.lock_misses = 0,
+            None => {
+                self.lock_misses += 1;
+                self.lengthen();
+            }
+        }
+        core
+    }
+
+    /// Whether to wait for the lock. A waiter costs an application that polls a system call at each unlock,
+    /// and the application does most of the work anyway. An application that does not poll holds the lock
+    /// briefly and does not receive the packets that its call causes.
+    fn waits_for_lock(&self, is_polled: bool) -> bool {
+        !is_polled || self.lock_misses >= Self::MAX_LOCK_MISSES
+    }
+
+    /// Whether to leave packets that have just arrived, to see whether an application receives them. Without
+    /// such probes a fast thread would receive everything and never notice a slower application.
+    fn should_probe(&mut self) -> bool {
+        self.taken += 1;
+        let probe = self.taken >= Self::PROBE_INTERVAL;
+        if probe {
+            self.taken = 0;
+            self.time = self.time.max(Self::MIN);
+        }
+        probe
+    }
+
+    /// Adapts the time. If packets are still there, no application received them: shorten it. If
+    /// packets woke the thread and are gone, an application has received them: lengthen it.
+    fn learn(&mut self, woken: bool, arrived: usize) {
+        match (woken, arrived) {
+            (_, 1..) => self.shorten(),
+            (true, 0) => self.lengthen(),
+            (false, 0) => {}
+        }
+    }
+
+    fn lengthen(&mut self) {
+        self.time = (self.time * 2).clamp(Self::MIN, Self::MAX);
+    }
+
+    fn shorten(&mut self) {
+        self.time = match self.time / 2 {
+            half if half < Self::MIN => Duration::ZERO,
+            half => half,
+        };
+    }
+}
+
+fn is_polled(shared: &Shared, now: Instant) -> bool {
+    shared.polled_within(PollBackoff::MAX, now).is_some()
+}
+
+/// What ended the thread's sleep.
+#[derive(Default)]
+struct Woken {
+    by_interfaces: bool,
+    by_packets: bool,
+}
+
+/// Updates addresses and interfaces. Connections over a removed interface end.
+fn check_interfaces(shared: &Shared) {
+    if shared.monitor.as_ref().is_some_and(Monitor::has_changed)
+        && let Ok(interfaces) = net::interface::interfaces()
+    {
+        let mut core = shared.lock();
+        core.update_interfaces(&interfaces);
+        core.transmit(now());
+    }
+}
+
+/// The result of one round of the thread.
+#[derive(Default)]
+struct Progress {
+    /// The next deadline.
+    next: Option<Instant>,
+    /// How many packets arrived.
+    arrived: usize,
+}
+
+/// Receives packets and runs timers, as far as the duty requires it.
+fn make_progress(shared: &Shared, mut core: Locked<'_>, duty: Duty, now: Instant) -> Progress {
+    let due = core.next_deadline().is_some_and(|at| at <= now);
+    let arrived = if duty == Duty::Everything || due || core.has_unsent() {
+        core.progress(now)
+    } else {
+        0
+    };
+    let next = match duty {
+        Duty::Everything => core.sleep_deadline(now),
+        Duty::Timers | Duty::Standby(_) => core.next_deadline(),
+    };
+    let unsent_until = core.has_unsent().then(|| now + POLLED_RECENTLY);
+    let next = earliest(next, unsent_until);
+    // Under the lock: a thread that adds an earlier deadline later sees this one, and wakes the thread.
+    shared.set_thread_deadline(next);
+    Progress { next, arrived }
+}
+
+/// What the thread must serve.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Duty {
+    /// Sockets and timers: no application thread serves the sockets.
+    Everything,
+    /// Nothing until this time: an application polls and also runs the timers. The thread does not even
+    /// take the lock.
+    Standby(Instant),
+    /// The timers: an application thread sleeps on the sockets, and wakes this thread when it stops.
+    Timers,
+}
+
+impl Duty {
+    fn at(shared: &Shared, now: Instant, woken: &Woken, backoff: &mut PollBackoff) -> Self {
+        let outside = shared.awaits_outside(now);
+        if !outside && let Some(until) = shared.polled_within(backoff.time, now) {
+            return Duty::Standby(until);
+        }
+        if woken.by_packets && !outside && is_polled(shared, now) && backoff.should_probe() {
+            return Duty::Standby(now + PollBackoff::MIN);
+        }
+        match shared.sleepers.load(Ordering::Acquire) {
+            0 => Duty::Everything,
+            _ => Duty::Timers,
+        }
+    }
+}
+
+fn sleep(shared: &Shared, duty: Duty, now: Instant, until: Option<Instant>) -> Woken {
+    const WAKER: usize = 0;
+    const MONITOR: usize = 1;
+    let poll_sources = shared.poll_sources();
+    let mut interests = vec![Interest::readable(shared.waker.as_fd())];
+    let monitor = shared.monitor.as_ref().map(AsFd::as_fd);
+    interests.extend(monitor.map(Interest::readable));
+    let first_source = interests.len();
+    if duty == Duty::Everything {
+        poll_sources.add_to(&mut interests);
+    }
+    shared
+        .thread_parked
+        .store(duty == Duty::Timers, Ordering::Release);
+    let stands_by = matches!(duty, Duty::Standby(_));
+    shared.thread_stands_by.store(stands_by, Ordering::Release);
+    let left_alone = match duty {
+        Duty::Everything => false,
+        Duty::Standby(_) => shared.awaits_outside(now),
+        Duty::Timers => shared.sleepers.load(Ordering::Acquire) == 0,
+    };
+    let mut ready = Ready::default();
+    if !left_alone {
+        let timeout = until.map(|at| at.saturating_duration_since(now));
+        ready = wait(&interests, timeout).unwrap_or_else(|_| pause());
+        // Clear before reading anything, so that no wake-up is lost. Only if it is set: it is a system call.
+        if ready.contains(WAKER) {
+            shared.waker.clear();
+        }
+    }
+    shared.thread_parked.store(false, Ordering::Release);
+    shared.thread_stands_by.store(false, Ordering::Release);
+    Woken {
+        by_interfaces: monitor.is_some() && ready.contains(MONITOR),
+        by_packets: (first_source..interests.len()).any(|source| ready.contains(source)),
+    }
+}
+
+/// The program has closed the device's descriptors, so the thread can only wait for the end.
+fn pause() -> Ready {
+    std::thread::sleep(CLOSED_PAUSE);
+    Ready::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_shrinks_when_packets_wait_and_grows_when_others_receive_them() {
+        let mut backoff = PollBackoff::default();
+        for _ in 0..8 {
+            backoff.learn(true, 1);
+        }
+        assert_eq!(backoff.time, Duration::ZERO, "packets had to wait");
+        backoff.learn(false, 0);
+        assert_eq!(backoff.time, Duration::ZERO, "a timer does not change it");
+        for _ in 0..8 {
+            backoff.learn(true, 0);
+        }
+        assert_eq!(
+            backoff.time,
+            PollBackoff::MAX,
+            "an application received them"
+        );
+    }
+
+    #[test]
+    fn the_lock_is_left_to_a_poller_only_a_limited_number_of_times() {
+        let mut backoff = PollBackoff::default();
+        assert!(backoff.waits_for_lock(false), "no application polls");
+        assert!(!backoff.waits_for_lock(true));
+        backoff.lock_misses = PollBackoff::MAX_LOCK_MISSES;
+        assert!(backoff.waits_for_lock(true));
+    }
+
+    #[test]
+    fn every_sixty_fourth_receive_is_a_probe() {
+        let mut backoff = PollBackoff::default();
+        for _ in 0..8 {
+            backoff.shorten();
+        }
+        assert_eq!(backoff.time, Duration::ZERO);
+        let probes = (0..2 * PollBackoff::PROBE_INTERVAL).filter(|_| backoff.should_probe());
+        assert_eq!(probes.count(), 2);
+        assert_eq!(backoff.time, PollBackoff::MIN, "a probe waits this long");
+    }
+}
