@@ -3,6 +3,7 @@
 //! `roci run` puts a folder in front of `PATH` in which these names are links to `roci`. The originals
 //! ask the kernel, which does not know our devices.
 
+mod original;
 mod rdma;
 mod show_gids;
 

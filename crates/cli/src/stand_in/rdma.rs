@@ -1,7 +1,8 @@
 //! `rdma`, the tool of iproute2, as far as our devices have answers.
 //!
 //! Text and JSON are those of iproute2 6.1, to the byte; `crates/cli/tests/roci/rxe-rdma.txt` has what
-//! that says about the kernel's Soft-RoCE. What only the kernel could know is refused in a sentence.
+//! that says about the kernel's Soft-RoCE. What only the kernel could know is refused in a sentence. A call
+//! about a device of the kernel is left to the tool of the distribution.
 
 mod device;
 mod link;
@@ -10,6 +11,10 @@ mod resource;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+
+use super::original::Original;
+use crate::device::all;
 use crate::output::print;
 use record::{Record, printed};
 
@@ -53,6 +58,11 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     };
+    if let Some(original) = call.of_kernel()? {
+        let failed = original.take_over(arguments);
+        let path = original.path().display();
+        return Err(failed).with_context(|| format!("{path} can't be run"));
+    }
     let format = call.format;
     match call.answer()? {
         Answer::Records(records) => print(printed(&records, format))?,
@@ -93,6 +103,17 @@ const OPTIONS: [(char, &str); 7] = [
     ('f', "force"),
 ];
 
+/// What a call can be about.
+const OBJECTS: [&str; 7] = [
+    "help",
+    "dev",
+    "link",
+    "resource",
+    "system",
+    "statistic",
+    "monitor",
+];
+
 impl Call {
     fn parse(arguments: &[String]) -> Result<Self, String> {
         let mut call = Self::default();
@@ -125,6 +146,37 @@ impl Call {
         Ok(())
     }
 
+    /// The distribution's tool, if the call is about a device that the kernel has and we have not.
+    fn of_kernel(&self) -> anyhow::Result<Option<Original>> {
+        let Some(name) = self.device() else {
+            return Ok(None);
+        };
+        if all()?.iter().any(|device| device.name == name) {
+            return Ok(None);
+        }
+        let original = Original::find(super::RDMA);
+        Ok(original.filter(|it| it.accepts(&["dev", "show", name])))
+    }
+
+    /// The device that the words name. One that is to be added is not there yet.
+    fn device(&self) -> Option<&str> {
+        let mut words = self.words.iter().map(String::as_str);
+        let object = meant(words.next()?, &OBJECTS)?;
+        let name = match object {
+            "dev" | "link" => {
+                let command = words.next()?;
+                let adds = meant(command, &["add"]).is_some();
+                words.next().filter(|_| !adds)?
+            }
+            "resource" | "statistic" => {
+                words.find(|word| ["dev", "link"].contains(word))?;
+                words.next()?
+            }
+            _ => return None,
+        };
+        name.split('/').next()
+    }
+
     fn answer(&self) -> anyhow::Result<Answer> {
         if let Some(text) = self.instead {
             return Ok(Answer::Text(text.to_owned()));
@@ -133,8 +185,7 @@ impl Call {
         let Some((object, rest)) = words.split_first() else {
             return Ok(Answer::Text(USAGE.to_owned()));
         };
-        let objects = ["help", "dev", "link", "resource", "system", "statistic"];
-        match meant(object, &objects) {
+        match meant(object, &OBJECTS) {
             Some("dev") => device::answer(rest, self.format),
             Some("link") => link::answer(rest, self.format),
             Some("resource") => resource::answer(rest),
@@ -142,6 +193,10 @@ impl Call {
             Some("statistic") => Ok(Answer::Refused(
                 "rdma: every process counts for itself here, so there are no statistics of a \
                  device; run it under `roci run --explain`, or keep its packets with --pcap"
+                    .to_owned(),
+            )),
+            Some("monitor") => Ok(Answer::Refused(
+                "rdma: nobody announces changes of these devices; `rdma link` shows how they are now"
                     .to_owned(),
             )),
             Some(_) => Ok(Answer::Text(USAGE.to_owned())),
@@ -207,6 +262,23 @@ mod tests {
         assert!(call("--det link").format.details);
         assert!(Call::parse(&["-x".to_owned()]).is_err());
         assert!(Call::parse(&["--no".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_call_is_about_the_device_that_it_names() {
+        for (line, device) in [
+            ("link show mlx5_0/1 -j", Some("mlx5_0")),
+            ("dev show mlx5_0", Some("mlx5_0")),
+            ("link delete rxe0", Some("rxe0")),
+            ("res show qp link mlx5_0/1", Some("mlx5_0")),
+            ("statistic show link mlx5_0/1", Some("mlx5_0")),
+            ("link add rxe0 type rxe netdev eth0", None),
+            ("link show", None),
+            ("res show qp", None),
+            ("system show", None),
+        ] {
+            assert_eq!(call(line).device(), device, "{line}");
+        }
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! `rdma` and `show_gids` under `roci run`, which answer for our devices.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
-use crate::run::{Outcome, Roci, address, roci};
+use crate::run::{Folder, Outcome, Roci, address, roci};
 
 /// What `rdma` of iproute2 6.1 says about the kernel's own device, asked by `xtask/guest/rdma-words.sh`.
 /// `cargo xtask interop` checks that it still says so.
@@ -78,11 +81,75 @@ fn adding_a_device_that_is_there_succeeds_and_another_one_is_explained() {
     let complaint = rdma(&["link", "add", "rxe1", "type", "rxe", "netdev", "lo"]).complaint();
     assert!(complaint.contains("--devices rxe1=lo"), "{complaint}");
     assert_eq!(rdma(&["link", "delete", "rxe0"]).code, Some(0));
+    let other = rdma(&["link", "add", "siw0", "type", "siw", "netdev", "lo"]).complaint();
+    assert!(other.contains("of the type rxe"), "{other}");
+}
+
+#[test]
+fn a_device_is_added_and_deleted_as_roci_link_does() {
+    let folder = Folder::new("rdma-link");
+    let script = |script: &str| {
+        roci(["run", "--", "sh", "-ec", script])
+            .env("XDG_CONFIG_HOME", folder.path())
+            .without_env("ROCI_DEVICES")
+            .run()
+    };
+    let at = address(203);
+    let found = script(&format!(
+        "rdma link add rxe5 type rxe netdev {at} && rdma dev show rxe5 | cut -d: -f2"
+    ));
+    assert!(
+        found.stderr.contains("rxe5 is a device now"),
+        "{}",
+        found.stderr
+    );
+    assert_eq!(found.success(), " rxe5\n");
+    let deleted = script("rdma link delete rxe5");
+    assert_eq!(deleted.stderr, "");
+    assert_eq!(deleted.success(), "");
+    let gone = script("rdma dev show rxe5");
+    assert_eq!(gone.complaint(), "Wrong device name - rxe5");
+    let nowhere = script("rdma link add rxe5 type rxe netdev nosuch0").complaint();
+    assert!(nowhere.contains("no interface `nosuch0`"), "{nowhere}");
+}
+
+/// An `rdma` that knows one device of the kernel, `kern0`, and says how it was called.
+fn tool_of_the_kernel(folder: &Path) {
+    let tool = folder.join("rdma");
+    let script = "#!/bin/sh\n\
+        case \"$*\" in \"dev show kern0\" | *kern0/1*) echo \"the kernel: $*\" ;; *) exit 1 ;; esac\n";
+    fs::write(&tool, script).expect("a file");
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).expect("a program");
+}
+
+#[test]
+fn a_device_of_the_kernel_is_left_to_the_kernels_tool() {
+    let folder = Folder::new("rdma-kernel");
+    tool_of_the_kernel(folder.path());
+    let path = format!("{}:/usr/bin:/bin", folder.path().display());
+    let ask = |words: &[&str]| {
+        let words = [&["rdma"], words].concat();
+        beside_one_device(&words).env("PATH", &path).run()
+    };
+    let theirs = ask(&["-j", "link", "show", "kern0/1"]).success();
+    assert_eq!(theirs, "the kernel: -j link show kern0/1\n");
+    let theirs = ask(&["statistic", "show", "link", "kern0/1"]).success();
+    assert_eq!(theirs, "the kernel: statistic show link kern0/1\n");
+    let ours = ask(&["dev", "show", "rxe0"]).success();
+    assert!(ours.starts_with("0: rxe0: "), "{ours}");
+    let nobodys = ask(&["dev", "show", "nosuch"]).complaint();
+    assert_eq!(nobodys, "Wrong device name - nosuch");
 }
 
 #[test]
 fn what_only_the_kernel_could_know_is_refused_in_a_sentence() {
-    for words in [&["statistic"][..], &["res"], &["res", "show", "qp"]] {
+    let refused = [
+        &["statistic"][..],
+        &["res"],
+        &["res", "show", "qp"],
+        &["monitor"],
+    ];
+    for words in refused {
         let outcome = rdma(words);
         assert_eq!(outcome.stdout, "", "{words:?}");
         outcome.complaint();

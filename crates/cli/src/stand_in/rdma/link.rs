@@ -1,5 +1,7 @@
 //! `rdma link`: the ports of the devices.
 
+use anyhow::Context as _;
+use net::interface::{self, Link, Links};
 use rocinante::{Device, LinkState};
 
 use super::record::Record;
@@ -11,6 +13,11 @@ Usage: rdma link show [DEV/PORT_INDEX]
 Usage: rdma link add NAME type TYPE netdev NETDEV
 Usage: rdma link delete NAME
 ";
+
+/// What Soft-RoCE is called.
+const OUR_TYPE: &str = "rxe";
+
+const NO_PLACE: &str = "there is no place to keep links; set HOME or XDG_CONFIG_HOME to a folder";
 
 pub(super) fn answer(words: &[&str], format: Format) -> anyhow::Result<Answer> {
     let Some((command, rest)) = words.split_first() else {
@@ -71,24 +78,42 @@ fn record(number: usize, device: &Device, format: Format) -> Record {
     }
 }
 
-/// Devices exist without being added. If one is missing, an error message says why.
+/// Most devices exist without being added. Another one is added as `roci link` does.
 fn add(words: &[&str]) -> anyhow::Result<Answer> {
-    let (name, interface) = match words {
+    let (name, kind, interface) = match words {
         [] => return Ok(refused("Please provide a link name to add.")),
-        [name, "type", _, "netdev", interface] => (name, interface),
+        [name, "type", kind, "netdev", interface] => (*name, *kind, *interface),
         [_, "type"] => return Ok(refused("Please provide a link type name.")),
         _ => return Ok(refused(USAGE.trim_end())),
     };
-    let devices = device::all()?;
-    if devices.iter().any(|device| device.name == *name) {
+    if kind != OUR_TYPE {
+        let sentence = format!(
+            "rdma: devices here are of the type {OUR_TYPE}; for one of the type {kind}, call the \
+             system's rdma by its path"
+        );
+        return Ok(Answer::Refused(sentence));
+    }
+    if is_there(name)? {
         return Ok(Answer::Note(format!(
             "rdma: {name} is there already: devices need not be added here"
         )));
     }
-    Ok(Answer::Refused(format!(
-        "rdma: devices are not added while programs run; name this one before, by `roci run \
-         --devices {name}={interface}`, or for good by `roci link add {name} netdev {interface}`"
-    )))
+    if are_given() {
+        return Ok(Answer::Refused(format!(
+            "rdma: programs here have the devices of ROCI_DEVICES and no others; name this one there, \
+             by `roci run --devices {name}={interface}`"
+        )));
+    }
+    let links = Links::of_user().context(NO_PLACE)?;
+    let added =
+        Link::new(name, interface).and_then(|link| links.add(&link, &interface::interfaces()?));
+    Ok(match added {
+        Ok(()) => Answer::Note(format!(
+            "rdma: {name} is a device now, until `rdma link delete {name}` (see `roci link`); its \
+             files in /sys are there from the next `roci run` on"
+        )),
+        Err(error) => Answer::Refused(format!("rdma: {error}")),
+    })
 }
 
 /// What is not added is not deleted.
@@ -96,13 +121,27 @@ fn delete(words: &[&str]) -> anyhow::Result<Answer> {
     let Some(name) = words.first() else {
         return Ok(refused("Please provide device name."));
     };
-    let devices = device::all()?;
-    if devices.iter().any(|device| device.name == *name) {
-        let note = format!("rdma: {name} stays: devices need not be deleted here");
-        Ok(Answer::Note(note))
-    } else {
-        Ok(Answer::Refused(format!("Wrong device name - {name}")))
+    if !is_there(name)? {
+        return Ok(Answer::Refused(format!("Wrong device name - {name}")));
     }
+    if !are_given()
+        && let Some(links) = Links::of_user()
+        && links.list()?.iter().any(|link| link.name() == *name)
+    {
+        links.remove(name)?;
+        return Ok(Answer::Text(String::new()));
+    }
+    let note = format!("rdma: {name} stays: devices need not be deleted here");
+    Ok(Answer::Note(note))
+}
+
+fn is_there(name: &str) -> anyhow::Result<bool> {
+    Ok(device::all()?.iter().any(|device| device.name == name))
+}
+
+/// Whether the user says which devices there are. Then links are not read.
+fn are_given() -> bool {
+    interface::listed_by_env().is_some()
 }
 
 fn refused(sentence: &str) -> Answer {
