@@ -55,6 +55,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(6 * 60);
 const USUAL_END: Duration = Duration::from_secs(9 * 60 + 30);
 const FULL_END: Duration = Duration::from_secs(60 * 60);
 
+pub(crate) use apt::Apt;
 pub(crate) use backend::Backend;
 pub(crate) use bench::race;
 

@@ -103,6 +103,9 @@ enum Task {
         /// Only cases with this in their name; then nothing is written
         #[arg(default_value = "")]
         name: String,
+        /// The suite of the newest rdma-core in Debian, with its libraries and Python, instead
+        #[arg(long)]
+        newest: bool,
     },
     /// Run UCX, libfabric, MPI, fio and other users of RDMA, unmodified, and write docs/ecosystem.md
     #[command(after_help = "Packages are installed and namespaces made as root.")]
@@ -145,7 +148,9 @@ fn main() -> ExitCode {
         Task::Install { prefix } => return done(install::install(workspace_root(), &prefix)),
         Task::Package(options) => return done(package::package(workspace_root(), &options)),
         Task::Interop(options) => return done(interop::run(workspace_root(), &options)),
-        Task::Conformance { name } => return done(conformance::write(workspace_root(), &name)),
+        Task::Conformance { name, newest } => {
+            return done(conformance::write(workspace_root(), &name, newest));
+        }
         Task::Ecosystem(options) => return done(ecosystem::write(workspace_root(), &options)),
         Task::Recipes(options) => return done(recipes::run(workspace_root(), &options)),
         Task::Rules => return done(rules::write(workspace_root())),

@@ -11,6 +11,40 @@ const KERNEL: &str = include_str!("soft-roce.txt");
 
 const PASSES: &str = "passes";
 
+/// How the second part of the page begins; the version follows.
+const NEWEST: &str = "## The newest suite: rdma-core ";
+
+/// The page in the docs: the suite of Debian 12, and the newest.
+#[derive(Default)]
+pub(super) struct Page {
+    pub(super) usual: String,
+    pub(super) newest: String,
+}
+
+impl Page {
+    pub(super) fn read(text: &str) -> Self {
+        let newest = text.find(NEWEST).unwrap_or(text.len());
+        Self {
+            usual: text[..newest].trim_end().to_owned() + "\n",
+            newest: text[newest..].to_owned(),
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        if self.newest.is_empty() {
+            return self.usual.clone();
+        }
+        format!("{}\n{}", self.usual, self.newest)
+    }
+
+    /// What is recorded of the newest suite, if that had this version.
+    pub(super) fn newest_of(&self, version: &str) -> Scoreboard {
+        let recorded = self.newest.strip_prefix(NEWEST);
+        let recorded = recorded.filter(|rest| rest.lines().next() == Some(version));
+        recorded.map(Scoreboard::read).unwrap_or_default()
+    }
+}
+
 /// The words in a cell, by case: `passes`, or what is missing.
 #[derive(Default, PartialEq, Debug)]
 pub(super) struct Scoreboard {
@@ -41,7 +75,7 @@ impl Scoreboard {
     pub(super) fn read(document: &str) -> Self {
         let row = |line: &str| {
             let mut cells = line.strip_prefix("| test_")?.split(" | ");
-            let (case, here) = (cells.next()?, cells.next()?);
+            let (case, here) = (cells.next()?, cells.next()?.trim_end_matches(" |"));
             // The short table names files; a case has a dot in its name.
             case.contains('.')
                 .then(|| (format!("test_{case}"), here.to_owned()))
@@ -69,7 +103,7 @@ impl Scoreboard {
         lost.collect()
     }
 
-    /// The page in the docs.
+    /// The first part of the page in the docs.
     pub(super) fn document(&self, of_vendors: usize) -> String {
         let kernel = kernel();
         let passing =
@@ -89,6 +123,41 @@ impl Scoreboard {
         for (case, here) in &self.cells {
             let there = kernel.get(case).map_or("–", String::as_str);
             let _ = writeln!(page, "| {case} | {here} | {there} |");
+        }
+        page
+    }
+}
+
+impl Scoreboard {
+    /// The second part of the page: what passes of the newest suite, and each case that does not.
+    pub(super) fn section(&self, version: &str, of_vendors: usize) -> String {
+        let passing = |cell: &&String| *cell == PASSES;
+        let (cases, here) = (
+            self.cells.len(),
+            self.cells.values().filter(passing).count(),
+        );
+        let mut page = format!(
+            "\
+{NEWEST}{version}
+
+`cargo xtask conformance --newest` fetches the newest rdma-core of Debian (sid), with the libraries and the Python
+it needs, into `target/conformance`, and runs its suite there under `roci run`. It is fetched once; remove that
+folder for a newer one. This version asks `rdma link show -j` for the interface of its device; the `rdma` of
+`roci run` answers.
+
+Of {cases} cases that are for every device, **{here} pass here** and none fails. A further {of_vendors} are for the
+cards of one maker.
+
+| file | cases | pass here |
+|---|---|---|
+"
+        );
+        for (file, (all, passing)) in by_file(&self.cells) {
+            let _ = writeln!(page, "| {file} | {all} | {passing} |");
+        }
+        page += "\n| case | here |\n|---|---|\n";
+        for (case, here) in &self.cells {
+            let _ = writeln!(page, "| {case} | {here} |");
         }
         page
     }
@@ -166,6 +235,22 @@ mod tests {
         assert!(page.contains("Of 2 cases that are for every device, **1 pass here**"));
         assert!(page.contains("| test_addr.AHTest.test_create_ah | passes | passes |"));
         assert!(page.contains("| test_flow | 1 | 0 | 0 |"));
+    }
+
+    #[test]
+    fn both_parts_of_the_page_are_read_again() {
+        let board = |case: &str| Scoreboard::of(&[(case.to_owned(), Outcome::Passed)].into());
+        let usual = board("test_addr.AHTest.test_create_ah");
+        let newest = board("test_buf.BufAPITest.test_alloc_buf");
+        let page = Page {
+            usual: usual.document(102),
+            newest: newest.section("65.0", 156),
+        };
+        let again = Page::read(&page.text());
+        assert_eq!(again.text(), page.text());
+        assert_eq!(Scoreboard::read(&again.usual), usual);
+        assert_eq!(again.newest_of("65.0"), newest);
+        assert_eq!(again.newest_of("66.0"), Scoreboard::default());
     }
 
     #[test]

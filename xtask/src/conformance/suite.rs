@@ -6,11 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::huge_pages::HugePages;
+use super::newest::Newest;
 use crate::programs::network::{CABLE, Host, TestNetworks};
 use crate::programs::{Scratch, build, program_beside_us};
 
-/// Where Debian puts it, partly compressed.
-const TESTS: &str = "/usr/share/doc/rdma-core/tests";
+/// Runs the cases and reports each.
+const CASES: &str = include_str!("cases.py");
+
+/// Where Debian puts the suite, partly compressed; below the root of a system.
+const TESTS: &str = "usr/share/doc/rdma-core/tests";
 const PACKAGE: &str = "python3-pyverbs";
 
 /// The interpreter for which Debian's extension modules are built.
@@ -40,20 +44,31 @@ pub(super) struct Results {
     pub(super) log: String,
 }
 
-/// Runs the cases with this in their name.
-pub(super) fn run(root: &Path, part: &str) -> Result<Results, String> {
+/// Runs the cases with this in their name, in this system or in the newest.
+pub(super) fn run(root: &Path, part: &str, newest: Option<&Newest>) -> Result<Results, String> {
     build(root)?;
     let scratch = Scratch::new("conformance")?;
-    unpack(&scratch.0)?;
+    match newest {
+        None => unpack(&suite_of_machine(&scratch.0)?, &scratch.0)?,
+        Some(newest) => unpack(&newest.system.join(TESTS), &scratch.0)?,
+    }
+    let script = scratch.0.join("cases.py");
+    fs::write(&script, CASES).map_err(|error| format!("{}: {error}", script.display()))?;
     let _pages = HugePages::reserve();
     let test_networks = TestNetworks::with_namespaces(0)?;
     let host = ethernet(&test_networks)?;
     let (report, log) = (scratch.0.join("report"), scratch.0.join("log"));
-    let script = root.join("xtask/src/conformance/cases.py");
     let roci = program_beside_us("roci")?;
     let mut command = host.command("timeout");
+    command.args(["--kill-after=5", SECONDS]);
+    if let Some(newest) = newest {
+        let built = roci.parent().ok_or("a program is in a folder")?;
+        command
+            .args(["unshare", "--mount", "sh"])
+            .arg(root.join("xtask/src/conformance/enter.sh"))
+            .args([&newest.system, built, &scratch.0]);
+    }
     command
-        .args(["--kill-after=5", SECONDS])
         .arg(roci)
         .args(["run", "--devices", &host.devices(), "--", PYTHON])
         .args([&script, &scratch.0])
@@ -102,17 +117,21 @@ fn shown(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Puts the suite into the folder, ready for the interpreter.
-fn unpack(folder: &Path) -> Result<(), String> {
-    let tests = if Path::new(TESTS).is_dir() {
-        PathBuf::from(TESTS)
+/// Images for containers leave out what is below /usr/share/doc.
+fn suite_of_machine(folder: &Path) -> Result<PathBuf, String> {
+    let installed = Path::new("/").join(TESTS);
+    if installed.is_dir() {
+        Ok(installed)
     } else {
-        // Images for containers leave out what is below /usr/share/doc.
-        from_archive(folder)?
-    };
+        from_archive(folder)
+    }
+}
+
+/// Puts the suite into the folder, ready for the interpreter.
+fn unpack(tests: &Path, folder: &Path) -> Result<(), String> {
     let copy = folder.join("tests");
     let words = ["--recursive", "--dereference", "--no-target-directory"];
-    call(Command::new("cp").args(words).args([&tests, &copy]))?;
+    call(Command::new("cp").args(words).args([tests, &copy]))?;
     call(Command::new("gunzip").arg("--recursive").arg(&copy))
 }
 
@@ -131,10 +150,10 @@ fn from_archive(folder: &Path) -> Result<PathBuf, String> {
             .arg("--extract")
             .args([&archive, &unpacked]),
     )?;
-    Ok(unpacked.join(TESTS.trim_start_matches('/')))
+    Ok(unpacked.join(TESTS))
 }
 
-fn call(command: &mut Command) -> Result<(), String> {
+pub(super) fn call(command: &mut Command) -> Result<(), String> {
     let shown = shown(command);
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("`{shown}` can't be started: {error}"))?;

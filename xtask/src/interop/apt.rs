@@ -37,10 +37,19 @@ impl Apt {
                 options: Vec::new(),
             });
         }
+        Self::beside(&archives, suite, &build_folder.file("apt"))
+    }
+
+    /// Lists of a suite in this folder, from the machine's mirror, as if nothing were installed.
+    pub(crate) fn of_suite(suite: &str, folder: &Path) -> Result<Self, String> {
+        Self::beside(&machines_archives()?, suite, folder)
+    }
+
+    fn beside(archives: &[Archive], suite: &str, folder: &Path) -> Result<Self, String> {
         let mirror = archives.iter().find(|it| it.is_release());
         let mirror =
             mirror.ok_or_else(|| format!("apt knows no mirror that has Debian's {suite}"))?;
-        Self::with_lists(&mirror.address, suite, &build_folder.file("apt"))
+        Self::with_lists(&mirror.address, suite, folder)
     }
 
     fn with_lists(address: &str, suite: &str, folder: &Path) -> Result<Self, String> {
