@@ -40,7 +40,7 @@ const PACKAGES: [Package; 10] = [
 ];
 
 /// What the other rows need.
-const MORE_PACKAGES: [Package; 14] = [
+const MORE_PACKAGES: [Package; 15] = [
     ("dapl2-utils", "/usr/bin/dtest"),
     ("iperf3", "/usr/bin/iperf3"),
     ("tgt", "/usr/sbin/tgtd"),
@@ -55,6 +55,10 @@ const MORE_PACKAGES: [Package; 14] = [
     ("netpipe-mpich2", "/usr/bin/NPmpich2"),
     ("hpcc", "/usr/bin/hpcc"),
     ("r-cran-rmpi", "/usr/lib/R/site-library/Rmpi"),
+    (
+        "scalapack-mpi-test",
+        "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests",
+    ),
 ];
 
 /// Which programs to run.

@@ -19,6 +19,10 @@ const LIBRARIES: [&str; 2] = ["openmpi", "mpich"];
 const GLOO: &str = "gloo_allreduce.cc";
 pub(super) const GLOO_PROGRAM: &str = "gloo_allreduce";
 
+/// Our program for OpenSHMEM.
+const SHMEM: &str = "shmem.c";
+pub(super) const SHMEM_PROGRAM: &str = "shmem.openmpi";
+
 /// A run that can't be tried here, and why.
 pub(super) struct LeftOut {
     pub(super) entry: Entry,
@@ -78,6 +82,9 @@ impl Supply {
             Origin::Debian(_) if entry.row.program == GLOO_PROGRAM => {
                 compile_gloo(root, &self.folder)
             }
+            Origin::Debian(_) if entry.row.program == SHMEM_PROGRAM => {
+                compile_shmem(root, &self.folder)
+            }
             Origin::Debian(_) => Ok(()),
             Origin::Crate(it) => install_examples(root, it),
             Origin::Python(environment) => environment.prepare(&self.folder.join("python")),
@@ -115,6 +122,10 @@ fn compile_ring(root: &Path, folder: &Path, library: &str) -> Result<(), String>
 fn compile_gloo(root: &Path, folder: &Path) -> Result<(), String> {
     let output = folder.join(GLOO_PROGRAM);
     compile(root, "g++", GLOO, &output, &["-lgloo", "-libverbs"])
+}
+
+fn compile_shmem(root: &Path, folder: &Path) -> Result<(), String> {
+    compile(root, "oshcc", SHMEM, &folder.join(SHMEM_PROGRAM), &[])
 }
 
 fn compile(

@@ -2,6 +2,7 @@
 
 use super::super::list::Field::{Libraries, Mpi};
 use super::super::list::{Entry, Origin};
+use super::super::supply::SHMEM_PROGRAM;
 use crate::programs::list::Row;
 
 const OPEN: Origin = Origin::Debian("openmpi-bin");
@@ -32,7 +33,8 @@ fn mpich_over_ucx() -> String {
 }
 
 pub(super) fn entries() -> Vec<Entry> {
-    rings().into_iter().chain(others()).collect()
+    let groups = [rings(), shared_memory(), others(), linear_algebra()];
+    groups.into_iter().flatten().collect()
 }
 
 fn ring(origin: Origin, line: &str, ring: &'static str, ranks: usize, by: &str) -> Entry {
@@ -67,6 +69,43 @@ fn rings() -> Vec<Entry> {
         mpich(2),
         mpich(4),
     ]
+}
+
+/// OpenSHMEM, which comes with Open MPI.
+fn shared_memory() -> Vec<Entry> {
+    const CHECKS: &str = "a program of ours: put and get of 80 KB, atomics, sums, every number checked; Debian's \
+                          `shmem_finalize` crashes, over TCP too, so it ends by `shmem_global_exit`";
+    const OSHRUN: &str = "oshrun --allow-run-as-root --oversubscribe --mca pml ucx --mca spml ucx";
+    let run = |transport, ranks, by| {
+        let line = format!("{} {OSHRUN}", ucx(transport));
+        let entry = ring(OPEN, &line, SHMEM_PROGRAM, ranks, by);
+        entry.large().checks(CHECKS)
+    };
+    vec![
+        run("rc_v", 2, "UCX rc_verbs"),
+        run("rc_v", 4, "UCX rc_verbs"),
+        run("ud_v", 2, "UCX ud_verbs"),
+    ]
+}
+
+/// A test of ScaLAPACK, as Debian packages it for Open MPI. With MPICH, whose processes poll without a
+/// break, it takes minutes on a machine with fewer processors than processes.
+fn linear_algebra() -> Vec<Entry> {
+    const FOLDER: &str = "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests";
+    let launch = open_over_ucx("rc_v");
+    let row = Row {
+        // Its input is where it runs. On few processors its threads would only be in each other's way.
+        client: Some(format!(
+            "env --chdir={FOLDER} OMP_NUM_THREADS=1 {launch} -n 4 {FOLDER}/xdlu"
+        )),
+        ..Row::alone(
+            "ScaLAPACK xdlu",
+            "Open MPI, 4 ranks",
+            " 0 tests completed and failed residual checks",
+        )
+    };
+    let entry = Entry::new(Mpi, Origin::Debian("scalapack-mpi-test"), row).large();
+    vec![entry.checks("its 240 tests of LU factorization, each checks its residual")]
 }
 
 /// Programs that people run on MPI.

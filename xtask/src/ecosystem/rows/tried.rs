@@ -30,7 +30,7 @@ const fn tried(
 const BY_HAND: &str = "works, by hand";
 const CANT: &str = "can't";
 
-pub(in crate::ecosystem) const TRIED: [Tried; 11] = [
+pub(in crate::ecosystem) const TRIED: [Tried; 13] = [
     tried(
         MachineLearning,
         "UCXX, UCX-Py (libucx-cu12)",
@@ -48,8 +48,8 @@ pub(in crate::ecosystem) const TRIED: [Tried; 11] = [
     tried(
         Rpc,
         "Valkey",
-        "8.1.1 (Debian 13)",
-        "Debian builds it without RDMA: nothing in the package needs libibverbs",
+        "8.1.1, 9.1.2 (Debian 13, sid)",
+        "Debian builds it without RDMA: nothing in its packages needs libibverbs",
         CANT,
     ),
     tried(
@@ -58,6 +58,20 @@ pub(in crate::ecosystem) const TRIED: [Tried; 11] = [
         "2.1.8",
         "over rsockets, `LD_PRELOAD=…/librspreload.so`",
         BY_HAND,
+    ),
+    tried(
+        Libraries,
+        "socat",
+        "1.7.4.4",
+        "over rsockets: with rdma-core's librspreload `socat -V` ends with a segmentation fault, without Rocinante too",
+        CANT,
+    ),
+    tried(
+        Libraries,
+        "Python, `http.server`",
+        "3.11",
+        "over rsockets: with librspreload its socket still listens for TCP, as `/proc/net/tcp` shows",
+        CANT,
     ),
     tried(
         Storage,
