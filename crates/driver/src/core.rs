@@ -393,6 +393,15 @@ impl Core {
         (removed, self.waiting.remove(&queue))
     }
 
+    /// Sends deferred responses and the packets that a fault holds back, because the device closes or the
+    /// process exits.
+    pub(crate) fn send_everything(&mut self, now: Instant) {
+        self.send_waiting(now);
+        if let Some(tap) = &mut self.tap {
+            tap.send_delayed(&mut self.ports);
+        }
+    }
+
     pub(crate) fn capture_path(&self) -> Option<PathBuf> {
         self.tap.as_ref().and_then(Tap::capture_path)
     }
@@ -416,9 +425,9 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// Sends deferred responses, and forwards requests for other processes that are still in the sockets.
+    /// Sends what waits, and forwards requests for other processes that are still in the sockets.
     fn drop(&mut self) {
-        self.send_waiting(now());
+        self.send_everything(now());
         self.ports.withdraw();
         self.receive(now(), PollScope::AllSockets);
     }

@@ -145,6 +145,14 @@ impl Driver {
         self.call(work)
     }
 
+    /// Sends deferred responses and the packets that a fault holds back. For a process that exits without
+    /// closing the device.
+    pub fn send_everything(&self) {
+        if !self.is_inherited() {
+            self.shared.lock().send_everything(now());
+        }
+    }
+
     /// Calls the engine with an operation that has nothing to send, such as posting a receive.
     ///
     /// Responses stay deferred, because a receive is usually followed by a reply.

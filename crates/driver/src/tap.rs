@@ -139,6 +139,18 @@ impl Tap {
         }
     }
 
+    /// Sends all packets that are held back, in the order of their times. A network would deliver them although
+    /// their sender has exited.
+    pub(crate) fn send_delayed(&mut self, ports: &mut Ports) {
+        while let Some(delayed) = self.delayed.pop() {
+            match delayed {
+                Delayed::Outgoing(transmit, mut bytes) => drop(ports.send(&transmit, &mut bytes)),
+                // The device does not handle packets any more.
+                Delayed::Incoming(..) => {}
+            }
+        }
+    }
+
     fn hand_over(&mut self, now: Instant, arrival: &Arrival, bytes: &[u8], host: &mut Host) {
         let route = Route {
             flow: arrival.flow,

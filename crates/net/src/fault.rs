@@ -39,6 +39,9 @@
 //! that is dropped is only dropped. The same line always does the same to the same packets: all
 //! random decisions depend on the seed. Every rule has its own random stream, so one more rule
 //! changes nothing for the others.
+//!
+//! When a device closes or its process exits, it sends the packets that are held back at once: a network
+//! would deliver them, too.
 
 mod delay;
 mod error;

@@ -218,6 +218,17 @@ fn a_delay_line_gives_back_by_time_and_then_by_arrival() {
 }
 
 #[test]
+fn at_the_end_everything_leaves_in_the_order_of_its_time() {
+    let now = Instant::now();
+    let mut line = DelayLine::new();
+    line.push(now + Duration::from_secs(9), "last");
+    line.push(now + Duration::from_secs(5), "first");
+    line.push(now + Duration::from_secs(5), "second");
+    let out = std::iter::from_fn(|| line.pop());
+    assert!(out.eq(["first", "second", "last"]));
+}
+
+#[test]
 fn a_delay_that_is_the_same_for_all_changes_no_order() {
     let due = Instant::now();
     let mut line = DelayLine::new();

@@ -3,6 +3,7 @@
 mod support;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rocinante::{AckTimeout, ConnectOptions, Options, Request};
 use support::Couple;
@@ -41,6 +42,34 @@ fn a_message_is_acknowledged_although_its_receiver_ends_at_once() {
     couple.right.success();
     drop(couple.from_right);
     couple.left.success();
+}
+
+#[test]
+fn delayed_packets_are_sent_in_order_when_the_device_closes() {
+    let slow = Options {
+        faults: Some("delay:opcode=RC_SEND,by=1000s".into()),
+        ..Options::default()
+    };
+    let without_retries = ConnectOptions {
+        ack_timeout: AckTimeout::new(0).expect("a code"),
+        ..ConnectOptions::default()
+    };
+    let couple = Couple::with("127.52.6.1", "127.52.6.2", &slow, without_retries);
+    for (id, room) in [(1, 0..8), (2, 8..16)] {
+        let room = couple.right.memory.slice(room);
+        couple.from_right.post_receive(id, [room]).expect("room");
+    }
+    for message in [b"first", b"other"] {
+        let request = Request::send().inline(message);
+        couple.from_left.post(request).expect("room");
+    }
+    let right = &couple.right;
+    let early = right.completions.wait_for(Duration::from_millis(50));
+    assert!(early.is_none(), "the messages are held back: {early:?}");
+    drop((couple.from_left, couple.left));
+    assert_eq!([right.success().id, right.success().id], [1, 2]);
+    assert_eq!(right.memory.to_vec(0..5), b"first");
+    assert_eq!(right.memory.to_vec(8..13), b"other");
 }
 
 #[test]

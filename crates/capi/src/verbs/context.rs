@@ -91,14 +91,15 @@ fn remember(open: &Arc<OpenDevice>) {
     opened.push(Arc::downgrade(open));
 }
 
-/// At exit, sends the acknowledgements that are pending: a program that closes nothing has still received its
-/// data.
+/// At exit, sends the acknowledgements that are pending, and the packets that an injected fault holds back: a
+/// program that closes nothing has still received and sent its data.
 extern "C" fn flush_all() {
     guard(|| {
         // If the lock is held, another thread is still running during the exit.
         if let Ok(opened) = OPEN.try_lock() {
             for open in opened.iter().filter_map(Weak::upgrade) {
                 open.flush();
+                open.driver.send_everything();
                 // Not dropped, so that the exit does not wait for the device's thread.
                 std::mem::forget(open);
             }

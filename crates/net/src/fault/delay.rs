@@ -46,6 +46,12 @@ impl<T> DelayLine<T> {
         if self.next_due()? > now {
             return None;
         }
+        self.pop()
+    }
+
+    /// The item that is due next, whether or not it is due yet.
+    #[must_use]
+    pub fn pop(&mut self) -> Option<T> {
         self.held.pop().map(|Reverse(held)| held.item)
     }
 

@@ -1,4 +1,6 @@
-/* A reply that is followed at once by a disconnection. A client that waits at both descriptors gets the
+/* The last packets of a connection.
+ *
+ * A reply that is followed at once by a disconnection: a client that waits at both descriptors gets the
  * reply first; both may be there at once only when the disconnection has waited for its time. Other
  * libraries don't promise this. The order holds as long as no process joins or leaves the address: then
  * packets can take a longer way for a moment, and later ones overtake them. */
@@ -115,18 +117,30 @@ static void wait_for_reply_and_end(void)
 	}
 }
 
-static void the_end_is_told_after_the_reply(void)
+/* Starts another process, before this one uses a device. */
+static pid_t start(void (*live)(void))
 {
 	meeting = mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(meeting != MAP_FAILED);
-	pid_t server = fork();
-	CHECK(server >= 0);
-	if (server == 0) {
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
 		alarm(PATIENCE_IN_SECONDS / 2);
-		serve();
+		live();
 	}
+	return child;
+}
+
+static void await_port(void)
+{
 	while (atomic_load(&meeting->port) == 0)
 		sched_yield();
+}
+
+static void the_end_is_told_after_the_reply(void)
+{
+	pid_t server = start(serve);
+	await_port();
 	open_channel();
 	for (int round = 0; round < ROUNDS; round++) {
 		connect_to_server();
@@ -142,8 +156,37 @@ static void the_end_is_told_after_the_reply(void)
 	rdma_destroy_event_channel(channel);
 }
 
+/* Sends a message that an injected fault holds back, and exits without closing anything. */
+static void send_and_exit(void)
+{
+	await_port();
+	CHECK(setenv("ROCI_FAULT", "delay:opcode=RC_SEND,by=1000s", 1) == 0);
+	open_channel();
+	connect_to_server();
+	post_message(client);
+	exit(0);
+}
+
+static void a_delayed_message_is_sent_at_exit(void)
+{
+	start(send_and_exit);
+	open_listener();
+	atomic_store(&meeting->port, ntohs(rdma_get_src_port(listener)));
+	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	guest = event->id;
+	CHECK(rdma_ack_cm_event(event) == 0);
+	make_qp_of(guest);
+	expect_message(guest);
+	CHECK(rdma_accept(guest, &wishes) == 0);
+	pass(RDMA_CM_EVENT_ESTABLISHED);
+	SAME(wait_for(guest->recv_cq).status, IBV_WC_SUCCESS);
+	pass(RDMA_CM_EVENT_DISCONNECTED);
+	close_all();
+}
+
 static const struct test_case CASES[] = {
 	CASE(the_end_is_told_after_the_reply),
+	CASE(a_delayed_message_is_sent_at_exit),
 };
 
 int main(int words, char **word)
