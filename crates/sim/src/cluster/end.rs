@@ -95,8 +95,8 @@ pub(crate) enum Opening {
     /// The bind is posted and has no completion.
     Posted(View),
     Open(View),
-    /// The invalidation is posted and has no completion.
-    Closing,
+    /// The invalidation is posted and has no completion. Until then this key may still be valid.
+    Closing(Remote),
 }
 
 /// The range and rights of a bound window.

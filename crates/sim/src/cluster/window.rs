@@ -133,7 +133,9 @@ impl Cluster {
             message.invalidates = Some(view.key);
         }
         if !self.ends[end].doomed {
-            self.close(peer, index);
+            // Later requests of this end arrive after the send, so the key is stale for them.
+            let stale = self.close(peer, index);
+            self.ends[peer].stale.extend(stale);
         }
         Some(draft)
     }
@@ -248,13 +250,16 @@ impl Cluster {
         }
     }
 
-    /// A window is about to be invalidated: no request uses it from now on.
-    fn close(&mut self, end: usize, index: usize) {
+    /// A window is about to be invalidated: no request uses it from now on. Returns its key, which is
+    /// stale when the invalidation is complete.
+    fn close(&mut self, end: usize, index: usize) -> Option<Remote> {
         let window = &mut self.ends[end].windows[index];
-        if let Opening::Open(view) = std::mem::replace(&mut window.opening, Opening::Closing) {
-            let stale = view.remote(&self.memories[view.memory], 0);
-            self.ends[end].stale.push(stale);
-        }
+        let Opening::Open(view) = &window.opening else {
+            return None;
+        };
+        let stale = view.remote(&self.memories[view.memory], 0);
+        window.opening = Opening::Closing(stale);
+        Some(stale)
     }
 
     /// A bind or an invalidation completed.
@@ -265,7 +270,11 @@ impl Cluster {
         invalidates: Option<usize>,
     ) {
         if let Some(index) = invalidates {
-            self.ends[end].windows[index].opening = Opening::Closed;
+            let state = &mut self.ends[end];
+            let before = std::mem::replace(&mut state.windows[index].opening, Opening::Closed);
+            if let Opening::Closing(stale) = before {
+                state.stale.push(stale);
+            }
         }
         let Some(index) = binds else { return };
         let host = self.ends[end].host;
@@ -288,7 +297,8 @@ impl Cluster {
         let handle_of = |key: Key| key.value() >> 8;
         let windows = &mut self.ends[end].windows;
         let closed = windows.iter_mut().find(|window| {
-            matches!(window.opening, Opening::Closing) && handle_of(window.handle) == handle_of(key)
+            matches!(window.opening, Opening::Closing(_))
+                && handle_of(window.handle) == handle_of(key)
         });
         if let Some(window) = closed {
             window.opening = Opening::Closed;

@@ -28,7 +28,8 @@ pub(super) struct DataQueuePair {
     pub(super) number: Qpn,
     /// Its id; none if the id is destroyed and the number is in time-wait.
     pub(super) id: Option<cm::Id>,
-    /// When its last request completed.
+    /// When its last send completed, or was posted. A message of the peer does not count: it does not
+    /// restore the retries of our sends.
     pub(super) progress: Duration,
     /// The stream of its requests in the tap.
     pub(super) stream: Option<usize>,

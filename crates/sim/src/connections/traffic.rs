@@ -137,12 +137,11 @@ impl Connections {
         completion: &Completion,
     ) -> Result<(), CheckError> {
         let key = self.key(host, id);
-        let (script, now) = (self.script, self.world.now());
+        let script = self.script;
         let pair = self
             .process(host)
             .queue_pair_of(id)
             .expect("the queue pair has an id");
-        pair.progress = now;
         let found = pair.received(completion.id, completion.length);
         let record = self.event_log.record(key);
         let (number, peer) = (record.number, record.side.other());
