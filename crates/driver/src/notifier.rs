@@ -383,6 +383,19 @@ mod tests {
         assert_eq!(notifier.take(), None);
     }
 
+    /// In C the token is the address of the queue.
+    #[test]
+    fn an_extra_notification_never_names_a_queue_that_is_gone() {
+        let notifier = Notifier::new().expect("a descriptor");
+        notifier.notify(1);
+        assert_eq!(notifier.take(), Some(1));
+        notifier.keep_promise();
+        assert_eq!(notifier.take(), Some(1), "an extra one for the last queue");
+        notifier.forget(1);
+        notifier.keep_promise();
+        assert_eq!(notifier.take(), None);
+    }
+
     #[test]
     fn an_exposed_descriptor_is_readable_until_all_are_taken() {
         let notifier = Notifier::new().expect("a descriptor");

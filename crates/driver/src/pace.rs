@@ -79,6 +79,16 @@ mod tests {
     }
 
     #[test]
+    fn a_sender_waits_while_the_link_transmits_what_it_sent_before() {
+        let one_millisecond = vec![Opcode::UdSendOnly.byte(); 1_250_000];
+        let mut pace = Pace::new(0);
+        let start = now();
+        pace.wait_for(&one_millisecond);
+        pace.wait_for(&one_millisecond);
+        assert!(now() - start >= Duration::from_millis(1));
+    }
+
+    #[test]
     fn only_unreliable_packets_wait() {
         for (opcode, waits) in [
             (Opcode::RcSendOnly, false),

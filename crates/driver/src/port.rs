@@ -423,3 +423,50 @@ fn destination_queue_pair(packet: &[u8]) -> Option<Qpn> {
         0, number[0], number[1], number[2],
     ])))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::opening::device;
+
+    fn ports(address: &str) -> Ports {
+        let device = device(address).expect("a loopback address");
+        Ports::open(&device, false).expect("it is free")
+    }
+
+    #[test]
+    fn a_group_is_received_from_its_first_user_to_its_last() {
+        let mut ports = ports("127.58.92.1");
+        let group = Gid::from(IpAddr::from([239, 1, 2, 3]));
+        let alone = ports.arrival_descriptors().len();
+        ports.join(group).expect("a group");
+        assert_eq!(ports.arrival_descriptors().len(), alone + 1);
+        assert!(
+            ports.poll_sources_changed(),
+            "threads must watch its socket"
+        );
+        ports.join(group).expect("a group");
+        ports.leave(group);
+        assert_eq!(ports.arrival_descriptors().len(), alone + 1);
+        assert!(!ports.poll_sources_changed(), "one queue pair is left");
+        ports.leave(group);
+        assert_eq!(ports.arrival_descriptors().len(), alone);
+        assert!(ports.poll_sources_changed(), "its socket is closed");
+    }
+
+    #[test]
+    fn a_service_is_claimed_by_its_first_user_and_released_by_its_last() {
+        let (mut ours, mut theirs) = (ports("127.58.92.2"), ports("127.58.92.2"));
+        let (service, at) = (7, Some(IpAddr::from([127, 58, 92, 2])));
+        ours.claim(at, service).expect("nobody has it");
+        ours.claim(None, service).expect("it is ours");
+        ours.release(at, service);
+        theirs.claim(at, service).expect_err("one user is left");
+        ours.release(Some(IpAddr::from([127, 0, 0, 9])), service);
+        theirs
+            .claim(at, service)
+            .expect_err("another address was released");
+        ours.release(at, service);
+        theirs.claim(at, service).expect("nobody has it");
+    }
+}

@@ -295,6 +295,26 @@ fn pause() -> Ready {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::opening::Options;
+
+    /// A thread that leaves the wake-up there would never sleep again.
+    #[test]
+    fn a_wake_up_is_taken() {
+        let driver = crate::Driver::open("127.58.93.1", &Options::default());
+        let driver = driver.expect("a loopback address");
+        driver.shared.waker.wake();
+        let is_raised = || {
+            let waker = [Interest::readable(driver.shared.waker.as_fd())];
+            !wait(&waker, Some(Duration::ZERO))
+                .expect("a descriptor")
+                .is_empty()
+        };
+        let timeout = now() + Duration::from_secs(20);
+        while is_raised() {
+            assert!(now() < timeout, "the thread has not taken it");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 
     #[test]
     fn backoff_shrinks_when_packets_wait_and_grows_when_others_receive_them() {

@@ -318,6 +318,32 @@ fn a_multicast_reaches_every_member_and_nobody_else() {
     assert_eq!(right.success().queue_pair, member.endpoint().queue_pair);
 }
 
+/// Whether the kernel receives an IPv4 group for some socket.
+fn is_received(group: [u8; 4]) -> bool {
+    let groups = std::fs::read_to_string("/proc/net/igmp").expect("Linux lists them");
+    groups.contains(&format!("{:08X}", u32::from_le_bytes(group)))
+}
+
+#[test]
+fn the_kernel_receives_a_group_until_its_last_member_leaves_or_is_dropped() {
+    let end = End::at("127.51.11.1", &Options::default());
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let address = [239, 52, high, low];
+    let group = rocinante::Gid::from(std::net::IpAddr::from(address));
+    let make = || {
+        let builder = end.domain.queue_pair(&end.completions);
+        builder.datagram(QueueKey::new(0x77)).expect("room")
+    };
+    let (first, second) = (make(), make());
+    assert!(!is_received(address));
+    first.join(group).expect("a multicast address");
+    second.join(group).expect("a multicast address");
+    first.leave(group).expect("it is in the group");
+    assert!(is_received(address), "the second is in it");
+    drop(second);
+    assert!(!is_received(address));
+}
+
 #[test]
 fn a_window_opens_a_part_of_a_region() {
     let couple = Couple::connected("127.51.9.1", "127.51.9.2");

@@ -8,9 +8,11 @@ use wire::Gid;
 use super::Core;
 use crate::diagnostics::{PeerLookup, Problem};
 
+/// How many packets that the kernel refused are kept for one report. Many refusals have the same cause.
+const MAX_UNSENDABLE: usize = 64;
+
 impl Core {
     pub(super) fn note_unsent(&mut self, transmit: &Transmit, error: SendError) {
-        const MAX_UNSENDABLE: usize = 64;
         if let Some(unsendable) = &mut self.unsendable
             && unsendable.len() < MAX_UNSENDABLE
         {
@@ -63,5 +65,46 @@ impl Core {
             None if self.ports.owns(peer.queue_pair) => PeerLookup::Missing,
             None => PeerLookup::NotLocal,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use engine::Route;
+    use wire::{Flow, Qpn, ROCE_PORT};
+
+    use super::*;
+    use crate::Driver;
+    use crate::opening::Options;
+
+    #[test]
+    fn refused_packets_are_kept_for_a_report_up_to_a_limit() {
+        let options = Options {
+            explain: true,
+            ..Options::default()
+        };
+        let driver = Driver::open("127.58.94.1", &options).expect("a loopback address");
+        let address = IpAddr::from([127, 58, 94, 1]);
+        let transmit = Transmit {
+            queue_pair: Qpn::GSI,
+            route: Route {
+                flow: Flow {
+                    source: address,
+                    destination: address,
+                    source_port: ROCE_PORT,
+                    destination_port: ROCE_PORT,
+                },
+                traffic_class: 0,
+                hop_limit: 64,
+            },
+            segment_size: 256,
+        };
+        let mut core = driver.shared.lock();
+        for _ in 0..=MAX_UNSENDABLE {
+            core.note_unsent(&transmit, SendError::Full { sent: 0 });
+        }
+        assert_eq!(core.take_problems().len(), MAX_UNSENDABLE);
     }
 }

@@ -101,3 +101,47 @@ fn holder(table: &Table, service: u64) -> Option<Identity> {
     let process = table.member(listener.block)?.process;
     process.is_alive().then_some(process)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::share::directory::RuntimeDirectory;
+    use crate::share::table::Entry;
+
+    #[test]
+    fn a_service_of_a_dead_process_belongs_to_the_next_that_claims_it() {
+        let name = format!("roci-listeners-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let directory = RuntimeDirectory::at(&folder).unwrap();
+        let member = Member::join_in(&directory, IpAddr::from([127, 91, 3, 8])).unwrap();
+        let living = Identity::current();
+        let blocks = [0x1000, 0x2000].map(|first| NumberBlock::new(first, 12).unwrap());
+        let free = blocks.into_iter().find(|it| !it.overlaps(member.block()));
+        let dead = Entry {
+            block: free.unwrap(),
+            process: Identity {
+                start: living.start + 1,
+                ..living
+            },
+            place: None,
+            round: 0,
+            withdrawn: false,
+        };
+        let locked = member.registry.lock().unwrap();
+        let mut table = locked.read().unwrap();
+        table.add(dead);
+        table.listeners.push(Listener {
+            service: 7,
+            block: dead.block,
+        });
+        locked.write(&table).unwrap();
+        drop(locked);
+        assert_eq!(member.listeners().owner(7).unwrap(), None);
+        member.listeners().claim(7).unwrap();
+        assert_eq!(member.listeners().owner(7).unwrap(), Some(member.block()));
+        drop(member);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

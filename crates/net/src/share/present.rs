@@ -54,7 +54,11 @@ mod tests {
             services: vec![0x0106_1c06],
         };
         assert_eq!(present_in(&directory, address).unwrap(), [expected]);
-        drop(member);
+        let mut leaving = Member::join_in(&directory, address).unwrap();
+        assert_eq!(present_in(&directory, address).unwrap().len(), 2);
+        leaving.withdraw();
+        assert_eq!(present_in(&directory, address).unwrap().len(), 1);
+        drop((leaving, member));
         assert_eq!(present_in(&directory, address).unwrap(), []);
         std::fs::remove_dir_all(&folder).unwrap();
     }

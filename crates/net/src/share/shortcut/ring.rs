@@ -327,6 +327,22 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_that_is_full_to_its_last_byte_is_read() {
+        let (mut writer, mut reader) = pair();
+        let message = [7; (1 << 16) - 8];
+        let mut written = 0_u64;
+        while writer.write(&[], &message) {
+            written += 1;
+        }
+        assert_eq!(written * (1 << 16), CAPACITY, "nothing is left");
+        let mut buffer = vec![0; 1 << 16];
+        for _ in 0..written {
+            assert_eq!(reader.read(&mut buffer), Ok(Some(message.len())));
+        }
+        assert_eq!(reader.read(&mut buffer), Ok(None));
+    }
+
+    #[test]
     fn a_full_ring_accepts_nothing_until_a_message_is_read() {
         let (mut writer, mut reader) = pair();
         let message = [7; 65_000];
