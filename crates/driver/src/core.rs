@@ -30,6 +30,7 @@ use crate::diagnostics::Problem;
 use crate::exit::ExitNotices;
 use crate::notifier::Notifier;
 use crate::opening::{OpenError, Options};
+use crate::own_delivery::OwnDelivery;
 use crate::pace::Pace;
 use crate::packet_wakeups::{AtReadable, PacketWakeups};
 use crate::port::{PollScope, PollSources, Ports};
@@ -59,8 +60,11 @@ pub(crate) struct Core {
     unsent: bool,
     /// Whether responses stay deferred when the next poll finds nothing.
     may_wait_once: bool,
+    own_delivery: OwnDelivery,
     /// Whether packets that the device sent to itself have not been received yet.
     sent_to_self: bool,
+    /// When to deliver more packets to own queue pairs, because one call delivers only so many.
+    deliver_more_at: Option<Instant>,
     /// How many packets have arrived.
     arrivals: u64,
     /// The notifier and token of each completion queue.
@@ -85,6 +89,7 @@ impl Core {
         options: &Options,
     ) -> Result<Self, OpenError> {
         let tap = Tap::new(options)?;
+        let has_tap = tap.is_some();
         if !options.segmentation {
             ports.set_segmentation(false);
         }
@@ -136,7 +141,9 @@ impl Core {
             segmentation,
             unsent: false,
             may_wait_once: false,
+            own_delivery: OwnDelivery::new(options.in_memory && !has_tap),
             sent_to_self: false,
+            deliver_more_at: None,
             arrivals: 0,
             notifiers: HashMap::new(),
             waiting: HashMap::new(),
@@ -277,6 +284,9 @@ impl Core {
     /// Sends all packets of the engine and dispatches its events.
     pub(crate) fn transmit(&mut self, now: Instant) {
         self.unsent = false;
+        if self.own_delivery.is_due(now) {
+            self.update_own_delivery(now);
+        }
         self.transmit_messages(now);
         while self.host.manager().has_output() {
             let hold = !self.unpolled.is_empty();
@@ -300,13 +310,31 @@ impl Core {
         while let Some(transmit) = self.host.poll_transmit(now, &mut self.outbox) {
             self.send(now, &transmit);
         }
+        let more = self.host.device().has_more_to_deliver();
+        self.deliver_more_at = more.then_some(now);
+    }
+
+    /// Decides how packets to own queue pairs travel. Before they overtake packets in the sockets, those are
+    /// received.
+    fn update_own_delivery(&mut self, now: Instant) {
+        let Some(in_memory) = self.own_delivery.decide(now) else {
+            return;
+        };
+        if in_memory {
+            self.empty_sockets(now);
+        }
+        self.host.device_mut().set_own_delivery(in_memory);
     }
 
     fn send(&mut self, now: Instant, transmit: &Transmit) {
         self.pace.wait_for(&self.outbox);
-        self.sent_to_self |= self
+        if self
             .ports
-            .is_own(transmit.route.flow.destination, &self.outbox);
+            .is_own(transmit.route.flow.destination, &self.outbox)
+        {
+            self.sent_to_self = true;
+            self.own_delivery.note_used();
+        }
         // A packet that cannot be sent counts as lost: the protocol retransmits it.
         let sent = match &mut self.tap {
             Some(tap) => tap.transmit(

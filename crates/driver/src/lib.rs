@@ -24,6 +24,7 @@ mod driver;
 mod exit;
 mod notifier;
 mod opening;
+mod own_delivery;
 mod pace;
 mod packet_wakeups;
 mod port;

@@ -22,6 +22,9 @@ pub struct Options {
     /// sockets, if those processes allow it, too. It is several times as fast, but captures on the interface
     /// do not show these packets.
     pub shortcut: bool,
+    /// Whether packets from a device to its own queue pairs are handed over in memory, without the kernel, while
+    /// nobody captures or shapes packets on the loopback interface.
+    pub in_memory: bool,
     /// Whether to explain failures on stderr: what happened, why, and what to do. See
     /// [`explain`](crate::explain()) for all devices of a process.
     pub explain: bool,
@@ -37,6 +40,7 @@ impl Default for Options {
             faults: None,
             segmentation: true,
             shortcut: false,
+            in_memory: true,
             explain: false,
             watcher: true,
         }
@@ -44,7 +48,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Options from the environment: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT=1`,
+    /// Options from the environment: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT` (0 or 1),
     /// `ROCI_WATCHER=0`, and `ROCI_EXPLAIN=1` (or the program, with [`explain`](crate::explain())).
     #[must_use]
     pub fn from_env() -> Self {
@@ -54,6 +58,7 @@ impl Options {
             faults: text("ROCI_FAULT"),
             segmentation: text("ROCI_GSO").is_none_or(|value| value != "0"),
             shortcut: text("ROCI_SHORTCUT").is_some_and(|value| value != "0"),
+            in_memory: text("ROCI_SHORTCUT").is_none_or(|value| value != "0"),
             explain: crate::diagnostics::is_enabled(),
             watcher: text("ROCI_WATCHER").is_none_or(|value| value != "0"),
         }

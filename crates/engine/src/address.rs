@@ -153,6 +153,11 @@ impl GidTable {
         &self.entries
     }
 
+    /// Whether a GID of the device stands for this IP address.
+    pub(crate) fn has_address(&self, address: IpAddr) -> bool {
+        self.entries.iter().any(|gid| gid.ip() == Some(address))
+    }
+
     /// The IP addresses of packets to `address`: source and destination.
     pub(crate) fn resolve(&self, address: &Address) -> Result<(IpAddr, IpAddr), AddressError> {
         let empty = AddressError::EmptySourceIndex(address.source_index);

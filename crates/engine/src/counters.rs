@@ -22,6 +22,8 @@ counters! {
     packets_sent,
     /// Packets that were delivered to a queue pair.
     packets_received,
+    /// Sent packets that stayed in the device, because they were for its own queue pairs.
+    delivered_to_self,
     /// Datagrams that are not valid packets.
     malformed,
     /// Packets with a wrong ICRC.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use wire::{Fragmentation, Gid, IcrcChecker, IcrcGenerator, Packet, PathMtu, Qpn, Transport};
 
-use crate::address::{Address, AddressError, Arrival, GidTable, SourcePort};
+use crate::address::{Address, AddressError, Arrival, GidTable, Route, SourcePort};
 use crate::completion::{Completion, CompletionQueue, Notify};
 use crate::counters::Counters;
 use crate::event::Event;
@@ -30,7 +30,7 @@ use crate::receive::{PostError, ReceiveNumbers, SharedReceiveQueue, XrcDomain};
 use crate::sabotage::{Bug, Sabotage};
 use crate::shared::Shared;
 use crate::table::{Id, Table};
-use crate::transmit::{Batch, BatchLimits, Transmit};
+use crate::transmit::{Batch, BatchLimits, OwnDelivery, Transmit, packets};
 use crate::work::{ReceiveRequest, SendRequest};
 use multicast::Groups;
 use queue_pairs::QueuePairs;
@@ -108,9 +108,15 @@ pub struct Device {
     timers: Timers,
     /// Queue pairs that may have packets to send, in round-robin order.
     ready: VecDeque<Qpn>,
+    /// Whether packets to own queue pairs are handled at once instead of being sent.
+    own_delivery: bool,
     /// Whether the device rejects every call.
     opened_before_fork: bool,
 }
+
+/// How many bytes one call of [`Device::poll_transmit`] delivers to own queue pairs. The caller holds a lock, and
+/// a request may have gigabytes.
+const MAX_OWN_DELIVERY: usize = 1 << 20;
 
 impl Device {
     /// A device without objects.
@@ -149,6 +155,7 @@ impl Device {
             icrc_generator: IcrcGenerator::new(),
             timers: Timers::default(),
             ready: VecDeque::new(),
+            own_delivery: false,
             opened_before_fork: false,
         }
     }
@@ -383,6 +390,30 @@ impl Device {
         }
     }
 
+    /// Handles packets of this device to its own queue pairs. They have no ICRC, because they never left.
+    fn deliver_to_self(&mut self, now: Instant, transmit: &Transmit, buffer: &[u8]) {
+        let Route {
+            flow,
+            traffic_class,
+            hop_limit,
+        } = transmit.route;
+        let arrival = Arrival {
+            flow,
+            traffic_class,
+            hop_limit,
+        };
+        for datagram in packets(transmit, buffer) {
+            self.shared.counters.delivered_to_self += 1;
+            let packet = Packet::parse(datagram).expect("the device builds valid packets");
+            if packet.opcode.transport() == Transport::Ud {
+                let header = network_header(&arrival, Fragmentation::NONE, datagram);
+                self.deliver_datagram(&packet, &arrival, &header);
+            } else {
+                self.deliver_packet(now, &packet, &arrival);
+            }
+        }
+    }
+
     fn deliver_packet(&mut self, now: Instant, packet: &Packet<'_>, arrival: &Arrival) {
         let Some(queue_pair) = self.queue_pairs.get_mut(packet.destination) else {
             self.count_unknown(packet, arrival);
@@ -437,22 +468,50 @@ impl Device {
         self.reschedule(number);
     }
 
+    /// Sets whether packets to own queue pairs are handled at once, without ICRC, instead of being sent. Packets
+    /// that were sent before must have arrived, or they arrive out of order.
+    pub fn set_own_delivery(&mut self, on: bool) {
+        self.own_delivery = on;
+    }
+
+    /// Whether [`poll_transmit`](Self::poll_transmit) must be called again: it returned `None` because it has
+    /// delivered enough to own queue pairs for one call.
+    #[must_use]
+    pub fn has_more_to_deliver(&self) -> bool {
+        self.own_delivery && !self.ready.is_empty()
+    }
+
     /// Fills `buffer` with the packets of one send, if there is anything to send.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        while let Some(number) = self.ready.pop_front() {
+        let mut delivered = 0;
+        while delivered < MAX_OWN_DELIVERY
+            && let Some(number) = self.ready.pop_front()
+        {
+            let numbers = self.queue_pairs.space();
             let Some(queue_pair) = self.queue_pairs.get_mut(number) else {
                 continue;
             };
             queue_pair.queued = false;
-            let mut batch = Batch::new(buffer, &mut self.icrc_generator, self.batch);
+            let own_delivery = self.own_delivery.then_some(OwnDelivery {
+                gids: &self.gids,
+                numbers,
+            });
+            let generator = &mut self.icrc_generator;
+            let mut batch = Batch::new(buffer, generator, self.batch, own_delivery);
             queue_pair.transmit(now, &self.gids, &mut batch, &mut self.shared);
             let sent = !batch.is_empty();
             self.shared.counters.packets_sent += batch.packets() as u64;
+            let to_self = batch.is_to_self();
             let transmit = batch.finish(number);
             if sent {
                 // It may have more packets, but other queue pairs have their turn first.
                 self.reschedule(number);
+                if to_self && let Some(transmit) = transmit {
+                    self.deliver_to_self(now, &transmit, buffer);
+                    delivered += buffer.len();
+                    continue;
+                }
                 return transmit;
             }
             self.schedule_timer(number);

@@ -2,7 +2,8 @@
 
 use wire::{ICRC_LENGTH, IcrcGenerator, PacketHead, Qpn};
 
-use crate::address::Route;
+use crate::address::{GidTable, Route};
+use crate::device::NumberSpace;
 
 /// The limits of one send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +39,19 @@ pub struct Transmit {
     pub segment_size: usize,
 }
 
+/// The packets that a device handles itself instead of sending them: those to its own queue pairs.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnDelivery<'d> {
+    pub(crate) gids: &'d GidTable,
+    pub(crate) numbers: NumberSpace,
+}
+
+impl OwnDelivery<'_> {
+    fn includes(&self, route: &Route, destination: Qpn) -> bool {
+        self.numbers.assigns(destination) && self.gids.has_address(route.flow.destination)
+    }
+}
+
 /// Fills a buffer with the packets of one send.
 pub(crate) struct Batch<'b> {
     buffer: &'b mut Vec<u8>,
@@ -48,6 +62,9 @@ pub(crate) struct Batch<'b> {
     packets: usize,
     /// Set after a packet that is shorter than the others: it must be the last.
     complete: bool,
+    own_delivery: Option<OwnDelivery<'b>>,
+    /// Whether the packets are for this device. They have no ICRC.
+    to_self: bool,
 }
 
 impl<'b> Batch<'b> {
@@ -55,6 +72,7 @@ impl<'b> Batch<'b> {
         buffer: &'b mut Vec<u8>,
         icrc_generator: &'b mut IcrcGenerator,
         limits: BatchLimits,
+        own_delivery: Option<OwnDelivery<'b>>,
     ) -> Self {
         buffer.clear();
         Self {
@@ -65,7 +83,14 @@ impl<'b> Batch<'b> {
             segment_size: 0,
             packets: 0,
             complete: false,
+            own_delivery,
+            to_self: false,
         }
+    }
+
+    /// Whether the packets are for this device. They have no ICRC.
+    pub(crate) fn is_to_self(&self) -> bool {
+        self.to_self
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -121,13 +146,29 @@ impl<'b> Batch<'b> {
         }
         debug_assert_eq!(self.buffer.len() - start, head.bytes().len() + payload);
         self.buffer.extend_from_slice(&[0; 3][..pad]);
-        let packet = &self.buffer[start..];
-        let seal = self
-            .icrc_generator
-            .generate(&route.flow, self.packets as u16, packet);
-        self.buffer.extend_from_slice(&seal);
+        if self.stays(route, &head) {
+            self.buffer.extend_from_slice(&[0; ICRC_LENGTH]);
+        } else {
+            let packet = &self.buffer[start..];
+            let seal = self
+                .icrc_generator
+                .generate(&route.flow, self.packets as u16, packet);
+            self.buffer.extend_from_slice(&seal);
+        }
         self.account(route, self.buffer.len() - start);
         Ok(())
+    }
+
+    /// Whether a packet needs no ICRC because it stays in this device. All packets of a batch have the same
+    /// destination.
+    #[inline]
+    fn stays(&mut self, route: &Route, head: &PacketHead) -> bool {
+        if self.packets == 0
+            && let Some(own_delivery) = self.own_delivery
+        {
+            self.to_self = own_delivery.includes(route, head.destination());
+        }
+        self.to_self
     }
 
     /// Appends a packet without payload.

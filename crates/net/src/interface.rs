@@ -27,6 +27,7 @@ mod gid;
 mod link;
 mod monitor;
 mod netlink;
+mod observer;
 mod select;
 mod spec;
 
@@ -42,6 +43,7 @@ pub use device::{Device, GidEntry, InterfaceId, LinkState};
 pub use error::DeviceError;
 pub use link::{Link, Links};
 pub use monitor::Monitor;
+pub use observer::{LoopbackUse, loopback_use};
 pub use select::{select, select_reachable};
 
 /// The environment variable that lists the devices.

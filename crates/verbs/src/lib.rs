@@ -130,7 +130,7 @@
 //! | `ROCI_PCAP` | the capture file; `%p` is the process id |
 //! | `ROCI_FAULT` | faults to inject, such as `loss=1%,seed=7` |
 //! | `ROCI_EXPLAIN` | `1`: failures are explained on stderr |
-//! | `ROCI_SHORTCUT` | `1`: packets to other processes of this user go through shared memory |
+//! | `ROCI_SHORTCUT` | `1`: packets to other processes of this user go through shared memory; `0`: every packet goes through a socket |
 //! | `ROCI_WATCHER` | `0`: no second process that tells peers when this one dies |
 //! | `ROCI_GSO` | `0`: the kernel does not segment batches of packets |
 //! | `XDG_RUNTIME_DIR` | where the processes of an address find each other |

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use rocinante::{CompletionQueue, ConnectOptions, Options, QueuePair, Request, Status};
 use support::End;
 
@@ -42,6 +44,84 @@ fn a_post_to_the_own_device_is_complete_when_it_returns() {
         }
     }
     assert_eq!(missed, 0, "polls that found nothing");
+}
+
+/// Sends one message from the left queue pair to the right one.
+fn send_one(end: &End, queues: &[CompletionQueue; 2], [left, right]: &[QueuePair; 2]) {
+    let room = end.memory.slice(0..64);
+    right.post_receive(1, [room]).expect("room");
+    left.post(Request::send().inline(b"to myself"))
+        .expect("room");
+    for queue in queues {
+        assert_eq!(queue.wait().status, Status::Success);
+    }
+}
+
+/// A packet socket on every interface, as `tcpdump -i any` has one. Only root may open one.
+fn capture() -> Option<socket2::Socket> {
+    const ALL_PROTOCOLS: i32 = 0x0003_u16.to_be() as i32;
+    let (domain, kind) = (socket2::Domain::PACKET, socket2::Type::RAW);
+    let socket = socket2::Socket::new(domain, kind, Some(ALL_PROTOCOLS.into())).ok()?;
+    socket.set_nonblocking(true).expect("an option of sockets");
+    Some(socket)
+}
+
+/// How many captured packets go to the RoCE port of an address. Loopback shows each packet twice.
+fn captured(mut socket: &socket2::Socket, address: [u8; 4]) -> usize {
+    let mut frame = [0; 256];
+    let mut count = 0;
+    while let Ok(length) = std::io::Read::read(&mut socket, &mut frame) {
+        let to_port = frame[..length].get(36..38) == Some(&4791_u16.to_be_bytes());
+        let to_address = frame[..length].get(30..34) == Some(&address);
+        count += usize::from(to_port && to_address);
+    }
+    count
+}
+
+/// A capture that starts or ends is noticed within this time.
+const NOTICED: Duration = Duration::from_millis(100);
+
+#[test]
+fn packets_to_the_own_device_pass_through_loopback_while_somebody_captures() {
+    const MESSAGES: usize = 10;
+    let address = [127, 55, 2, 3];
+    let end = End::at("127.55.2.3", &Options::default());
+    let queues = [(); 2].map(|()| end.context.completion_queue(16).expect("room"));
+    let pairs = pairs(&end, [&queues[0], &queues[1]]);
+    let in_memory = || end.context.counters().delivered_to_self;
+
+    let Some(socket) = capture() else {
+        eprintln!("left out: only root may open a packet socket");
+        return;
+    };
+    std::thread::sleep(NOTICED);
+    for _ in 0..MESSAGES {
+        send_one(&end, &queues, &pairs);
+    }
+    assert_eq!(in_memory(), 0, "somebody captures");
+    assert!(captured(&socket, address) >= 2 * MESSAGES);
+    drop(socket);
+
+    // Others may capture at the same time. Without them, a pause is enough.
+    if net::interface::loopback_use().is_none() {
+        std::thread::sleep(NOTICED);
+        send_one(&end, &queues, &pairs);
+        send_one(&end, &queues, &pairs);
+        assert!(in_memory() > 0, "nobody captures any more");
+    }
+}
+
+#[test]
+fn without_the_option_packets_to_the_own_device_are_sent() {
+    let mut options = Options::default();
+    options.in_memory = false;
+    let end = End::at("127.55.2.4", &options);
+    let queues = [(); 2].map(|()| end.context.completion_queue(16).expect("room"));
+    let pairs = pairs(&end, [&queues[0], &queues[1]]);
+    for _ in 0..10 {
+        send_one(&end, &queues, &pairs);
+    }
+    assert_eq!(end.context.counters().delivered_to_self, 0);
 }
 
 #[test]

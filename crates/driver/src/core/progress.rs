@@ -63,6 +63,15 @@ impl Core {
         true
     }
 
+    /// Receives what the sockets have. The number of receives is limited, because others may send, too.
+    pub(super) fn empty_sockets(&mut self, now: Instant) {
+        for _ in 0..MAX_OWN_RECEIVES {
+            if self.receive(now, PollScope::AllSockets) == 0 {
+                break;
+            }
+        }
+    }
+
     pub(crate) fn has_sent_to_self(&self) -> bool {
         self.sent_to_self
     }
@@ -212,6 +221,7 @@ impl Core {
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let held_back = self.tap.as_ref().and_then(Tap::next_due);
         let due = earliest(self.host.poll_timeout(), held_back);
+        let due = earliest(due, self.deliver_more_at);
         let due = earliest(due, self.next_release());
         let due = earliest(due, self.alarms.next());
         earliest(due, self.ports.maintenance_at())

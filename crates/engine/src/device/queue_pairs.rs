@@ -42,6 +42,13 @@ impl NumberSpace {
         }
     }
 
+    /// Whether the number belongs to a queue pair of this device, if there is one. Queue pair 1 is not among
+    /// them: processes share it.
+    #[inline]
+    pub(crate) fn assigns(&self, number: Qpn) -> bool {
+        self.contains(number) && !RESERVED.contains(&number)
+    }
+
     fn usable(&self) -> u32 {
         let reserved = RESERVED.into_iter().filter(|number| self.contains(*number));
         self.count - reserved.count() as u32
@@ -89,6 +96,12 @@ pub(super) struct QueuePairs {
 }
 
 impl QueuePairs {
+    /// The numbers of this device.
+    #[inline]
+    pub(super) fn space(&self) -> NumberSpace {
+        self.space
+    }
+
     pub(super) fn new(space: NumberSpace, random: Random) -> Self {
         let NumberSpace { first, count } = space;
         assert!(

@@ -49,6 +49,18 @@ struct AddressHeader {
 }
 const _: () = assert!(size_of::<AddressHeader>() == 8);
 
+/// `struct tcmsg`: a queueing discipline of an interface.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct DisciplineHeader {
+    family: u32,
+    index: u32,
+    handle: u32,
+    parent: u32,
+    info: u32,
+}
+const _: () = assert!(size_of::<DisciplineHeader>() == 20);
+
 /// `struct rtattr`: a value after one of the above.
 #[derive(Clone, Copy, FromBytes)]
 #[repr(C)]
@@ -82,6 +94,23 @@ pub(super) fn interfaces() -> io::Result<Vec<Interface>> {
 
 pub(super) fn list_links(socket: &Socket) -> io::Result<Vec<Vec<u8>>> {
     list(socket, libc::RTM_GETLINK, &[0; size_of::<LinkHeader>()])
+}
+
+/// The index of the interface and the kind of every queueing discipline that is not built in.
+pub(super) fn queueing_disciplines() -> io::Result<Vec<(u32, String)>> {
+    let request = [0; size_of::<DisciplineHeader>()];
+    let messages = list(&route_socket()?, libc::RTM_GETQDISC, &request)?;
+    Ok(messages
+        .iter()
+        .filter_map(|message| discipline(message))
+        .collect())
+}
+
+fn discipline(message: &[u8]) -> Option<(u32, String)> {
+    let (header, rest) = DisciplineHeader::read_from_prefix(message).ok()?;
+    let kind = attribute(rest, libc::TCA_KIND)?;
+    let kind = kind.strip_suffix(&[0]).unwrap_or(kind);
+    Some((header.index, String::from_utf8_lossy(kind).into_owned()))
 }
 
 /// The bodies of all messages of a list.

@@ -5,6 +5,7 @@
 //! ratios are of medians with the smallest and largest beside them.
 
 mod bandwidth;
+mod in_process;
 mod latency;
 mod memory;
 mod peer;
@@ -19,9 +20,16 @@ fn main() {
     // Cargo adds flags of its own; names choose tables.
     let chosen: Vec<String> = std::env::args().skip(1).collect();
     let named = |table: &str| chosen.iter().any(|argument| argument == table);
-    let all = !["bandwidth", "latency", "events", "busy", "memory"]
-        .into_iter()
-        .any(named);
+    let all = ![
+        "bandwidth",
+        "latency",
+        "events",
+        "busy",
+        "memory",
+        "process",
+    ]
+    .into_iter()
+    .any(named);
     for way in [Way::Sockets, Way::Shortcut] {
         let mut peer = peer::Peer::start(way);
         if all || named("bandwidth") {
@@ -38,6 +46,9 @@ fn main() {
         if named("busy") {
             latency::run_busy(&mut peer::Peer::start(way), way);
         }
+    }
+    if all || named("process") {
+        in_process::run();
     }
     if all || named("memory") {
         memory::run();

@@ -88,6 +88,13 @@ impl PacketHead {
         self
     }
 
+    /// The destination queue pair.
+    #[inline]
+    pub fn destination(&self) -> Qpn {
+        let (base, _) = Bth::ref_from_prefix(&self.bytes).expect("a head starts with a BTH");
+        base.destination()
+    }
+
     /// The bytes written so far.
     #[inline]
     pub fn bytes(&self) -> &[u8] {

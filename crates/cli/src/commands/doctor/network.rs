@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use net::interface::LoopbackUse;
 use net::poll::{Interest, wait};
 use net::socket::{Envelope, Inbox, Receiver, Sender};
 use rocinante::{Access, Options, Request, Status};
@@ -123,4 +124,24 @@ fn round_trip() -> anyhow::Result<(IpAddr, Duration)> {
         "other bytes arrived than were sent"
     );
     Ok((address, took))
+}
+
+/// How packets of a device to its own queue pairs travel.
+pub(super) fn own_delivery() -> Finding {
+    let sent = |reason: &str| {
+        let text = format!("a device's packets to itself go through sockets, because {reason}");
+        Finding::ok("own packets", text)
+    };
+    if !Options::from_env().in_memory {
+        return sent("ROCI_SHORTCUT is 0");
+    }
+    match net::interface::loopback_use() {
+        None => Finding::ok(
+            "own packets",
+            "a device's packets to itself are handed over in memory; nobody captures or shapes loopback",
+        ),
+        Some(LoopbackUse::Captured) => sent("a packet socket captures on loopback"),
+        Some(LoopbackUse::Shaped) => sent("a queueing discipline shapes loopback"),
+        Some(LoopbackUse::Unknown) => sent("the system does not say who captures on loopback"),
+    }
 }

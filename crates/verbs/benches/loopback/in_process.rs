@@ -1,0 +1,98 @@
+//! Two queue pairs of one process, beside a copy of the same bytes.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use rocinante::{Access, Context, MemoryRegion, Options, QueuePair, Request, Status};
+
+use crate::spread::{Spread, in_turn};
+
+const ROUNDS: usize = 9;
+const LARGE: usize = 64 << 10;
+const LARGE_WRITES: usize = 2_000;
+const SMALL: usize = 8;
+const SMALL_WRITES: usize = 20_000;
+
+/// A connection of a device with itself.
+struct Loop {
+    completions: rocinante::CompletionQueue,
+    source: MemoryRegion,
+    target: MemoryRegion,
+    left: QueuePair,
+    _right: QueuePair,
+}
+
+impl Loop {
+    fn open(address: &str, in_memory: bool) -> Self {
+        let mut options = Options::default();
+        options.in_memory = in_memory;
+        let context = Context::open_with(address, &options).expect("a loopback address");
+        let domain = context.protection_domain().expect("room");
+        let completions = context.completion_queue(16).expect("room");
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let register = || domain.register(LARGE, access).expect("room");
+        let (source, target) = (register(), register());
+        let make = || domain.queue_pair(&completions).reliable().expect("room");
+        let (left, right) = (make(), make());
+        let (here, there) = (left.endpoint(), right.endpoint());
+        Self {
+            completions,
+            source,
+            target,
+            left: left.connect(there).expect("a peer"),
+            _right: right.connect(here).expect("a peer"),
+        }
+    }
+
+    /// Writes one after the other, each from post to completion. Returns the seconds for one.
+    fn write(&self, length: usize, times: usize) -> f64 {
+        let start = Instant::now();
+        for _ in 0..times {
+            let request = Request::write(self.target.remote(0)).data(self.source.slice(..length));
+            self.left.post(request).expect("room");
+            let done = loop {
+                if let Some(done) = self.completions.poll() {
+                    break done;
+                }
+            };
+            assert_eq!(done.status, Status::Success);
+        }
+        start.elapsed().as_secs_f64() / times as f64
+    }
+}
+
+pub(crate) fn run() {
+    let by_memory = Loop::open("127.61.0.4", true);
+    let by_sockets = Loop::open("127.61.0.5", false);
+    println!("two queue pairs of one process, WRITE from post to completion: median (min-max)");
+    println!("{:>18}  {:>25}  {:>25}", "", "in memory", "sockets");
+    let gigabytes = |seconds: f64| LARGE as f64 / seconds / 1e9;
+    let (ours, sockets) = in_turn(
+        ROUNDS,
+        || gigabytes(by_memory.write(LARGE, LARGE_WRITES)),
+        || gigabytes(by_sockets.write(LARGE, LARGE_WRITES)),
+    );
+    println!("{:>18}  {ours}  {sockets}", "64 KiB, GB/s");
+    let copied = Spread::of((0..ROUNDS).map(|_| gigabytes(copy())).collect());
+    let ratio = ours.median / copied.median;
+    println!(
+        "{:>18}  {copied}  ratio {ratio:.2}, goal 0.30",
+        "a copy, GB/s"
+    );
+    let (ours, sockets) = in_turn(
+        ROUNDS,
+        || by_memory.write(SMALL, SMALL_WRITES) * 1e6,
+        || by_sockets.write(SMALL, SMALL_WRITES) * 1e6,
+    );
+    println!("{:>18}  {ours}  {sockets}  goal 0.60\n", "8 bytes, µs");
+}
+
+/// Copies the same bytes. Returns the seconds for one copy.
+fn copy() -> f64 {
+    let (source, mut target) = (vec![1_u8; LARGE], vec![0_u8; LARGE]);
+    let start = Instant::now();
+    for _ in 0..LARGE_WRITES {
+        black_box(&mut target).copy_from_slice(black_box(&source));
+    }
+    start.elapsed().as_secs_f64() / LARGE_WRITES as f64
+}
