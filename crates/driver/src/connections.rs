@@ -193,6 +193,8 @@ impl Connections {
 
     fn deliver(&mut self, now: Instant, manager: &mut Manager, event: cm::Event, hold: bool) {
         self.note_failure(manager, &event);
+        #[cfg(feature = "tracing")]
+        crate::trace::connection_event(&event.kind);
         let listener = match event.kind {
             EventKind::ConnectRequest { listener, .. } => Some(listener),
             _ => None,

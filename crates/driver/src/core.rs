@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use cm::Manager;
 use engine::{
-    Arrival, AsyncEvent, BatchLimits, CompletionQueue, Config, Device, Event, Id, Notify,
-    SourcePort, Transmit, WindowLimits,
+    Arrival, AsyncEvent, BatchLimits, Completion, CompletionQueue, Config, Device, Event, Id,
+    Notify, SourcePort, Transmit, WindowLimits,
 };
 use host::{Host, Owner, is_management};
 use net::Envelope;
@@ -78,6 +78,9 @@ pub(crate) struct Core {
     unpolled: HashSet<Id<CompletionQueue>>,
     events: VecDeque<AsyncEvent>,
     event_notifier: Arc<Notifier>,
+    /// The counters when retransmissions were last traced.
+    #[cfg(feature = "tracing")]
+    traced: engine::Counters,
     /// Packets that the kernel did not send, to be reported; `None` if explanations are disabled.
     unsendable: Option<Vec<Problem>>,
 }
@@ -152,12 +155,22 @@ impl Core {
             unpolled: HashSet::new(),
             events: VecDeque::new(),
             event_notifier: Arc::new(Notifier::new().map_err(OpenError::System)?),
+            #[cfg(feature = "tracing")]
+            traced: engine::Counters::default(),
             unsendable: options.explain.then(Vec::new),
         })
     }
 
     pub(crate) fn device_mut(&mut self) -> &mut Device {
         self.host.device_mut()
+    }
+
+    /// The oldest completion that is there.
+    pub(crate) fn poll_completion(&mut self, queue: Id<CompletionQueue>) -> Option<Completion> {
+        let completion = self.host.device_mut().poll_completion(queue);
+        #[cfg(feature = "tracing")]
+        completion.iter().for_each(crate::trace::completion);
+        completion
     }
 
     pub(crate) fn manager(&mut self) -> &mut Manager {
@@ -297,6 +310,8 @@ impl Core {
         if let Some(tap) = &mut self.tap {
             tap.flush();
         }
+        #[cfg(feature = "tracing")]
+        crate::trace::retransmissions(&mut self.traced, self.host.device().counters());
     }
 
     /// Registers the exit notice before the message leaves, because the process may die between the two.
@@ -327,6 +342,8 @@ impl Core {
     }
 
     fn send(&mut self, now: Instant, transmit: &Transmit) {
+        #[cfg(feature = "tracing")]
+        crate::trace::sent(transmit, &self.outbox);
         self.pace.wait_for(&self.outbox);
         if self
             .ports
@@ -393,6 +410,8 @@ impl Core {
     }
 
     fn queue_event(&mut self, event: AsyncEvent) {
+        #[cfg(feature = "tracing")]
+        crate::trace::async_event(event);
         self.events.push_back(event);
         self.event_notifier.notify(0);
     }
@@ -474,6 +493,8 @@ fn random_seed() -> Result<[u8; 32], OpenError> {
 
 /// Passes a packet to the host, through captures and faults.
 fn take(now: Instant, host: &mut Host, tap: Option<&mut Tap>, arrival: &Arrival, packet: &[u8]) {
+    #[cfg(feature = "tracing")]
+    crate::trace::received(arrival, packet);
     match tap {
         None => host.handle_datagram(now, arrival, packet),
         Some(tap) => tap.receive(now, arrival, packet, host),

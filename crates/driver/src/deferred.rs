@@ -30,6 +30,9 @@ pub(crate) enum Wake {
     WaitSet(Arc<WaitSet>),
     /// Tasks whose deadline has passed.
     Tasks(Vec<task::Waker>),
+    /// The subscriber of the application's events, which is code of the application.
+    #[cfg(feature = "tracing")]
+    Trace(crate::trace::Record),
 }
 
 impl Wake {
@@ -38,6 +41,8 @@ impl Wake {
             Self::Descriptor(descriptor) => descriptor.raise(),
             Self::WaitSet(waiting) => waiting.wake_all(),
             Self::Tasks(tasks) => tasks.into_iter().for_each(task::Waker::wake),
+            #[cfg(feature = "tracing")]
+            Self::Trace(record) => record.emit(),
         }
     }
 }

@@ -305,10 +305,10 @@ impl Driver {
             // that arms, polls and then sleeps would miss it.
             let mut core = self.shared.lock();
             core.note_polled(queue);
-            return core.device_mut().poll_completion(queue);
+            return core.poll_completion(queue);
         };
         core.note_polled(queue);
-        if let Some(completion) = core.device_mut().poll_completion(queue) {
+        if let Some(completion) = core.poll_completion(queue) {
             return Some(completion);
         }
         self.shared.progress_for(&mut core, queue)
@@ -327,7 +327,7 @@ impl Driver {
         }
         let mut core = self.shared.lock();
         core.note_polled(queue);
-        let known = core.device_mut().poll_completion(queue);
+        let known = core.poll_completion(queue);
         let first = known.or_else(|| self.shared.progress_for(&mut core, queue));
         let Some(first) = first else {
             drop(core);
@@ -335,26 +335,32 @@ impl Driver {
             return 0;
         };
         take(first);
-        let more = std::iter::from_fn(|| core.device_mut().poll_completion(queue));
+        let more = std::iter::from_fn(|| core.poll_completion(queue));
         1 + more.take(limit - 1).map(take).count()
     }
 
     /// The oldest completion, without making progress. For tasks, the device's thread does that.
     #[cfg(feature = "async")]
     pub fn take(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
-        self.call(|device| device.poll_completion(queue))
+        let completion = self.call(|device| device.poll_completion(queue));
+        #[cfg(feature = "tracing")]
+        completion.iter().for_each(crate::trace::completion);
+        completion
     }
 
     /// As [`take`](Self::take). If there is none, the next one wakes the tasks.
     #[cfg(feature = "async")]
     pub fn take_or_watch(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
-        self.call(|device| {
+        let completion = self.call(|device| {
             let completion = device.poll_completion(queue);
             if completion.is_none() {
                 device.watch_completions(queue);
             }
             completion
-        })
+        });
+        #[cfg(feature = "tracing")]
+        completion.iter().for_each(crate::trace::completion);
+        completion
     }
 
     /// Sleeps until the awaited object is ready, the deadline passes or a signal arrives, and serves the

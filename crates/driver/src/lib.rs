@@ -32,6 +32,8 @@ pub mod rdma_cm;
 mod shared;
 mod tap;
 mod thread;
+#[cfg(feature = "tracing")]
+mod trace;
 mod wait_set;
 mod yielding;
 

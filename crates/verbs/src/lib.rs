@@ -103,6 +103,13 @@
 //! }
 //! ```
 //!
+//! # Tracing
+//!
+//! With the feature `tracing`, the crate of that name gets a span for each post, and events for packets (target
+//! `rocinante::packet`, level trace), completions, retransmissions, changes of state, asynchronous events and connection events
+//! (target `rocinante`). A subscriber runs after the device's lock is released. Packets of a device to its own queue pairs, which are
+//! handed over in memory, have no events.
+//!
 //! # Tests
 //!
 //! Every address of 127.0.0.0/8 is a device of its own, so one test can have several hosts, and tests that use

@@ -97,7 +97,7 @@ impl Core {
     ) -> Option<Completion> {
         let arrived = self.receive(now, PollScope::LastActive);
         self.serve_timers(now);
-        if let Some(completion) = self.host.device_mut().poll_completion(queue) {
+        if let Some(completion) = self.poll_completion(queue) {
             self.defer_responses();
             return Some(completion);
         }
@@ -106,7 +106,7 @@ impl Core {
             return None;
         }
         self.transmit(now);
-        self.host.device_mut().poll_completion(queue)
+        self.poll_completion(queue)
     }
 
     /// A program that armed a queue and finds it empty waits at a descriptor next. From now on packets through

@@ -46,11 +46,19 @@ impl Handle {
         let number = self.number;
         self.domain
             .driver()
-            .change(|device| device.modify(number, attributes))
+            .change(|device| device.modify(number, attributes))?;
+        #[cfg(feature = "tracing")]
+        if let Some(state) = attributes.state {
+            let queue_pair = number.value();
+            tracing::debug!(target: "rocinante", queue_pair, ?state, "state change");
+        }
+        Ok(())
     }
 
     pub(crate) fn post_send(&self, request: Request) -> Result<(), PostError> {
         let (number, request) = (self.number, request.into_engine());
+        #[cfg(feature = "tracing")]
+        let _span = post_span(number, &request).entered();
         self.domain
             .driver()
             .call(|device| device.post_send(number, request))
@@ -70,6 +78,10 @@ impl Handle {
                 .map(Request::into_engine)
                 .collect();
             let last = batch.len() < LARGEST_BATCH;
+            #[cfg(feature = "tracing")]
+            let _span = batch
+                .first()
+                .map(|first| post_span(number, first).entered());
             self.domain.driver().call(|device| {
                 let mut batch = batch.into_iter();
                 batch.try_for_each(|request| device.post_send(number, request))
@@ -112,6 +124,13 @@ impl Handle {
             psn: Psn::new(self.domain.driver().random() as u32),
         })
     }
+}
+
+/// The packets that a post sends are events in its span.
+#[cfg(feature = "tracing")]
+fn post_span(number: Qpn, request: &SendRequest) -> tracing::Span {
+    let (queue_pair, id, work) = (number.value(), request.id, request.work.kind());
+    tracing::debug_span!(target: "rocinante", "post", queue_pair, id, ?work)
 }
 
 impl Drop for Handle {

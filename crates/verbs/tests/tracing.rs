@@ -1,0 +1,68 @@
+//! What a subscriber of the crate `tracing` gets.
+
+mod support;
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use rocinante::Request;
+use support::Couple;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+/// The text of each event, with its span in front.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<String>>>);
+
+/// Collects the message and the fields of an event.
+#[derive(Default)]
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.push_str(&format!(" {}={value:?}", field.name()));
+    }
+}
+
+impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Events {
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let span = context.lookup_current().map_or("", |span| span.name());
+        let mut text = Text(format!("{span}:"));
+        event.record(&mut text);
+        self.0.lock().expect("no panic").push(text.0);
+    }
+}
+
+impl Events {
+    fn assert_any(&self, parts: &[&str]) {
+        let events = self.0.lock().expect("no panic");
+        let has_all = |event: &&String| parts.iter().all(|part| event.contains(part));
+        assert!(
+            events.iter().any(|event| has_all(&event)),
+            "{parts:?} in {events:#?}"
+        );
+    }
+}
+
+#[test]
+fn posts_packets_completions_and_state_changes_are_events() {
+    let events = Events::default();
+    let _default =
+        tracing::subscriber::set_default(tracing_subscriber::registry().with(events.clone()));
+    let couple = Couple::connected("127.55.7.1", "127.55.7.2");
+    let receive = couple.right.memory.slice(0..64);
+    couple.from_right.post_receive(1, [receive]).expect("room");
+    let send = Request::send().inline(b"traced").id(77);
+    couple.from_left.post(send).expect("room");
+    while couple.left.completions.poll().is_none() {}
+    events.assert_any(&["message=state change", "state=ReadyToSend"]);
+    events.assert_any(&[
+        "post:",
+        "message=packet",
+        "direction=\"sent\"",
+        "opcode=RcSendOnly",
+    ]);
+    events.assert_any(&["message=completion", "id=77"]);
+}
