@@ -9,7 +9,6 @@ mod timers;
 pub use limits::{Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 pub use multicast::MulticastError;
 pub use objects::ObjectError;
-pub use queue_pairs::NumberSpace;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -22,6 +21,7 @@ use crate::counters::Counters;
 use crate::event::Event;
 use crate::incident::{Incident, Incidents};
 use crate::memory::{Memory, ProtectionDomain};
+use crate::numbers::NumberSpace;
 use crate::queue_pair::{
     Attributes, ModifyError, QueuePair, Settings, State, WindowLimits, network_header,
 };

@@ -14,6 +14,7 @@ mod device;
 mod event;
 pub mod incident;
 mod memory;
+mod numbers;
 mod queue_pair;
 mod random;
 mod receive;
@@ -29,8 +30,7 @@ pub use completion::{
 };
 pub use counters::Counters;
 pub use device::{
-    Config, Device, Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS, MulticastError, NumberSpace,
-    ObjectError,
+    Config, Device, Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS, MulticastError, ObjectError,
 };
 pub use event::{AsyncEvent, Event};
 pub use incident::Incident;
@@ -38,6 +38,7 @@ pub use memory::{
     Access, AccessError, BindError, Binding, Buffer, Extent, ForeignAccess, MemoryError,
     OwnedMemory, ProtectionDomain, RawMemory, Registration, Segment, Segments, WindowKind,
 };
+pub use numbers::NumberSpace;
 pub use queue_pair::{
     Attribute, Attributes, ModifyError, QueuePair, QueuePairInit, QueuePairType, State,
     WindowLimits,

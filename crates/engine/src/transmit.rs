@@ -3,7 +3,7 @@
 use wire::{ICRC_LENGTH, IcrcGenerator, PacketHead, Qpn};
 
 use crate::address::{GidTable, Route};
-use crate::device::NumberSpace;
+use crate::numbers::NumberSpace;
 
 /// The limits of one send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
