@@ -24,7 +24,7 @@ fn link_with(argument: &str) {
 /// A folder in which the compiler driver finds GNU ld before it finds the system's.
 ///
 /// rustc passes a version script of its own, without a node name. lld merges it with ours; GNU ld
-/// refuses ("anonymous version tag cannot be combined with other version tags"). So `ld` and
+/// rejects ("anonymous version tag cannot be combined with other version tags"). So `ld` and
 /// `ld.bfd` in this folder start the real linker with a named node that also hides all other symbols.
 /// A driver that links with lld or mold looks for another name and never sees the folder.
 fn gnu_ld_wrappers() -> PathBuf {

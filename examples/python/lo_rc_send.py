@@ -96,7 +96,7 @@ def main():
     left = Side("left", context, domain, first_psn=0x123456)
     right = Side("right", context, domain, first_psn=0xABCDEF)
 
-    # Post the receive before the send. A message without a posted receive is refused (RNR).
+    # Post the receive before the send. A message without a posted receive is rejected (RNR).
     right.pair.post_recv(RecvWR(wr_id=2, sg=right.segment(BUFFER_SIZE), num_sge=1))
     print(f"right        posts a receive of up to {BUFFER_SIZE} bytes, work request 2")
     route = GlobalRoute(dgid=gid, sgid_index=index, hop_limit=64)

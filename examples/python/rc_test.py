@@ -99,7 +99,7 @@ def run_server(options):
     if wants_receive:
         completion = link.wait_received()
         print(f"receive status {completion.status}, {completion.byte_len} bytes")
-    # Neither a WRITE nor a refused request completes here, so the client reports that it is done.
+    # Neither a WRITE nor a rejected request completes here, so the client reports that it is done.
     link.wait_for_the_end()
     print(f'buffer  "{text(link.memory)}"')
 

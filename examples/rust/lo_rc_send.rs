@@ -110,7 +110,7 @@ fn connect(
     left: Side<Prepared>,
     right: Side<Prepared>,
 ) -> anyhow::Result<(Side<QueuePair>, Side<QueuePair>)> {
-    // Post the receive before the send. A message without a posted receive is refused (RNR).
+    // Post the receive before the send. A message without a posted receive is rejected (RNR).
     right.pair.post_receive(2, [right.memory.all()])?;
     println!("right        posts a receive of up to {BUFFER_SIZE} bytes, work request 2");
     let (here, there) = (left.pair.endpoint(), right.pair.endpoint());

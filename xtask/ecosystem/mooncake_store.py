@@ -25,7 +25,7 @@ def start_master():
 
 
 def join(memory):
-    """A node that starts before the master listens is refused."""
+    """A node that starts before the master listens is rejected."""
     end = time.monotonic() + 60
     while True:
         store = MooncakeDistributedStore()

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passed_must_go_on_passing() {
+    fn a_test_that_passed_before_must_not_fail() {
         let case = "test_odp.OdpTestCase.test_odp_rc_huge_traffic";
         let before = Scoreboard::of(&results(&[(case, Outcome::Passed)]).cases);
         let now = |outcome| verdict(&results(&[(case, outcome)]), &before);

@@ -64,10 +64,10 @@ const MORE_PACKAGES: [Package; 15] = [
 /// Which programs to run.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Also what takes long, and write docs/ecosystem.md
+    /// Also run the slow programs, and write docs/ecosystem.md
     #[arg(long)]
     full: bool,
-    /// Only programs with this in their name, whatever they take; then nothing is written
+    /// Run only programs whose name contains this, slow ones included, and write nothing
     #[arg(default_value = "")]
     name: String,
 }

@@ -106,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_target_is_refused_with_the_known_ones() {
+    fn an_unknown_target_is_rejected_with_the_known_ones() {
         let known = vec!["parse".to_owned(), "roundtrip".to_owned()];
         assert_eq!(chosen(known.clone(), None), Ok(known.clone()));
         assert_eq!(
             chosen(known.clone(), Some("parse")),
             Ok(vec!["parse".into()])
         );
-        let refusal = chosen(known, Some("prase")).expect_err("there is no such target");
-        assert!(refusal.contains("parse, roundtrip"));
+        let rejection = chosen(known, Some("prase")).expect_err("there is no such target");
+        assert!(rejection.contains("parse, roundtrip"));
     }
 }

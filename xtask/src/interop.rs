@@ -48,44 +48,45 @@ use release::Release;
 use rows::{Judge, Role, Row};
 use table::{Cell, Line};
 
-/// After this time no further row of the usual run begins: a slow machine proves less, not nothing.
-const TIME_LIMIT: Duration = Duration::from_secs(6 * 60);
+/// After this time a run without `--full` starts no further row, so that a slow machine checks fewer rows
+/// instead of none.
+const LAST_ROW_START: Duration = Duration::from_secs(6 * 60);
 
-/// A run that takes longer than this hangs. The usual one is below ten minutes, with all it fetches.
-const USUAL_END: Duration = Duration::from_secs(9 * 60 + 30);
-const FULL_END: Duration = Duration::from_secs(60 * 60);
+/// A run that takes longer than this hangs. One without `--full` takes less than ten minutes, downloads included.
+const QUICK_RUN_TIMEOUT: Duration = Duration::from_secs(9 * 60 + 30);
+const FULL_RUN_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 pub(crate) use apt::Apt;
 pub(crate) use backend::Backend;
-pub(crate) use bench::race;
+pub(crate) use bench::compare;
 
 /// What to run.
 #[derive(Args, Clone, Default)]
 pub(crate) struct Options {
-    /// Run the rows that take long, too: lost packets, every path MTU
+    /// Also run the slow rows: lost packets, every path MTU
     #[arg(long)]
     full: bool,
     /// Run only rows whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Run each row so often, for what fails now and then
+    /// Run each row this many times, to find failures that are rare
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "record")]
     times: usize,
-    /// Which kernel; a full run takes both, any other the first
+    /// The kernel; without it, a full run uses both and any other run the first
     #[arg(long, value_enum)]
     kernel: Option<Release>,
-    /// What runs the kernel
+    /// How to run the kernel
     #[arg(long, value_enum, default_value_t)]
     backend: Backend,
     /// Write the table into docs/interop.md
     #[arg(long, conflicts_with = "only")]
     record: bool,
-    /// We are in the namespace already
+    /// This process is in the namespace already
     #[arg(long, hide = true)]
     inside: bool,
-    /// Measure, instead
+    /// Run the benchmark instead of the rows
     #[arg(long, hide = true)]
-    race: bool,
+    compare: bool,
 }
 
 /// What the tests of our C libraries are called in `--only`.
@@ -116,7 +117,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
 
 /// Runs the matrix with one kernel.
 fn run_with(root: &Path, kernel: Release, options: &Options) -> Result<(), String> {
-    let end = Instant::now() + if options.full { FULL_END } else { USUAL_END };
+    let end = Instant::now()
+        + if options.full {
+            FULL_RUN_TIMEOUT
+        } else {
+            QUICK_RUN_TIMEOUT
+        };
     prepare(root, &BuildFolder::find(kernel)?, options.backend, &[])?;
     namespace::run_inside(&options.words(), end)
 }
@@ -159,7 +165,7 @@ impl Options {
         let flags = [
             (self.full, "--full"),
             (self.record, "--record"),
-            (self.race, "--race"),
+            (self.compare, "--compare"),
         ];
         words.extend(flags.iter().filter(|it| it.0).map(|it| it.1.to_owned()));
         if let Some(only) = &self.only {
@@ -229,8 +235,8 @@ fn unpack(build_folder: &BuildFolder, backend: Backend) -> Result<(Packages, Ima
 
 fn run_inside(root: &Path, options: &Options) -> Result<(), String> {
     namespace::end_with_the_outside();
-    if options.race {
-        return bench::race_inside(options.backend);
+    if options.compare {
+        return bench::compare_inside(options.backend);
     }
     let start = Instant::now();
     let build_folder = BuildFolder::find(options.kernel())?;
@@ -337,7 +343,7 @@ impl Matrix {
 
     /// Whether the usual run begins nothing more.
     fn is_late(&self) -> bool {
-        !self.options.full && self.start.elapsed() > TIME_LIMIT
+        !self.options.full && self.start.elapsed() > LAST_ROW_START
     }
 
     fn try_row(&mut self, row: &Row) -> Result<Line, String> {
@@ -384,14 +390,14 @@ impl Matrix {
         let opinion = evidence::kernels_opinion(&mut self.runner.machine)?;
         let checked = opinion.packets - self.among_kernels.packets;
         let flushes = traffic.flushes_from_us;
-        // Every FLUSH of ours is refused; anything else would be a fault.
-        let refused = (opinion.wrong - self.among_kernels.wrong).saturating_sub(flushes.packets);
+        // Every FLUSH of ours is rejected; anything else would be a fault.
+        let rejected = (opinion.wrong - self.among_kernels.wrong).saturating_sub(flushes.packets);
         let (ours, theirs) = (traffic.from_us, traffic.from_kernel);
         self.demand(
             ours.wrong == 0 && theirs.wrong == 0 && flushes.wrong == 0,
             "an ICRC on the cable is wrong",
         );
-        self.demand(refused == 0, "the kernel has refused an ICRC of ours");
+        self.demand(rejected == 0, "the kernel has rejected an ICRC of ours");
         self.demand(
             self.lines.is_empty() || (ours.packets > 0 && theirs.packets > 0),
             "nothing was captured",
@@ -399,7 +405,7 @@ impl Matrix {
         let noticed = evidence::notices_damage(&mut self.runner.machine)?;
         self.demand(
             noticed,
-            "the kernel's check was not seen to refuse a damaged packet",
+            "the kernel's check was not seen to reject a damaged packet",
         );
         let mut remarks = vec![
             format!(
@@ -408,14 +414,14 @@ impl Matrix {
             ),
             format!(
                 "Packets that we sent: {} on the cable, {} with a wrong ICRC; the kernel checked \
-                 {checked} and refused {refused}.",
+                 {checked} and rejected {rejected}.",
                 ours.packets, ours.wrong
             ),
             format!(
                 "Packets that the kernel sent: {} on the cable, {} with an ICRC that is wrong for us.",
                 theirs.packets, theirs.wrong
             ),
-            "A packet that we damaged on purpose was refused.".to_owned(),
+            "A packet that we damaged on purpose was rejected.".to_owned(),
         ];
         if flushes.packets > 0 {
             remarks.push(flush_remark(flushes, traffic.flushes_from_kernel));
@@ -453,7 +459,7 @@ impl Matrix {
 
 fn flush_remark(ours: Tally, theirs: Tally) -> String {
     format!(
-        "FLUSH: the kernel refused the ICRC of {}, which is right; {} of its {} are wrong for us.",
+        "FLUSH: the kernel rejected the ICRC of {}, which is right; {} of its {} are wrong for us.",
         ours.packets, theirs.wrong, theirs.packets
     )
 }

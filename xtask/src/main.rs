@@ -34,7 +34,7 @@ use command::CommandLine;
 use plan::Pace;
 use steps::{Step, Work};
 
-/// The project's own commands. `cargo xtask test` is the one to run before a change goes in.
+/// Commands for developers. Run `cargo xtask test` before you send a change.
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask", arg_required_else_help = true)]
 struct Arguments {
@@ -44,41 +44,41 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Check everything that must hold before a change goes in
+    /// Run all checks that a change must pass
     #[command(
-        after_help = "The steps run in the order of that list; the first one that fails ends the run.\n\
+        after_help = "The steps run in the order of the list at --only, until one fails.\n\
                       The output of each step is in target/test-logs."
     )]
     Test {
-        /// Stay below three minutes: fewer random cases and seeds, no fuzzing, no Miri
+        /// Skip slow steps and run fewer random cases and seeds: less than three minutes
         #[arg(long)]
         quick: bool,
-        /// Run this step alone and print its whole output
+        /// Run only this step, and print its whole output
         #[arg(long, value_name = "STEP", value_parser = plan::STEP_NAMES)]
         only: Option<String>,
     },
-    /// Measure the engine and the device in a release build, beside copy and CRC, TCP and UDP
+    /// Run the benchmarks in a release build, with copy, CRC, TCP and UDP for comparison
     Bench {
-        /// Race the kernel's Soft-RoCE and TCP instead
+        /// Compare with the kernel's Soft-RoCE and TCP instead
         #[arg(long, conflicts_with = "arguments")]
         kernel: bool,
-        /// Where that kernel runs: as a program of this machine, or in an emulated one
+        /// How to run that kernel
         #[arg(long, value_enum, requires = "kernel", default_value_t = interop::Backend::Uml)]
         backend: interop::Backend,
-        /// Handed to the engine's benchmark: `bulk` or `scaling` for one of its tables
+        /// Arguments of the engine's benchmark: `bulk` or `scaling` prints one of its tables
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
     /// Fuzz one target, or every target in turn
     #[command(after_help = "Targets are the files in fuzz/fuzz_targets.")]
     Fuzz {
-        /// The target to fuzz; all of them when left out
+        /// The target; without it, all of them
         target: Option<String>,
-        /// How long each target runs
+        /// How long each target runs, in seconds
         #[arg(long, value_name = "N", default_value_t = 60)]
         seconds: u32,
     },
-    /// Build the command and its libraries, and put them where you want them
+    /// Build the command and its libraries, and install them in a folder
     #[command(
         after_help = "The command goes to DIR/bin, the libraries to DIR/lib/rocinante, the rest to DIR/share."
     )]
@@ -88,19 +88,21 @@ enum Task {
         prefix: PathBuf,
     },
     /// Build a Debian package of the command, its libraries, completions and manual
-    #[command(after_help = "It is built by dpkg-deb, and replaces nothing of the distribution.")]
-    Package(package::Options),
-    /// Talk to a real Linux kernel's Soft-RoCE, in both directions, and print the matrix
     #[command(
-        after_help = "The kernel is Debian's, in QEMU, on a network of its own that ends with the run."
+        after_help = "The package replaces no file of the distribution. It is built by dpkg-deb."
+    )]
+    Package(package::Options),
+    /// Run programs against the Soft-RoCE of a Linux kernel, in both directions, and print a table
+    #[command(
+        after_help = "The kernel is Debian's, in QEMU or built as User Mode Linux, in a network namespace."
     )]
     Interop(interop::Options),
-    /// Run rdma-core's own test-suite on a device of ours, and write docs/conformance.md
+    /// Run rdma-core's own test suite on our device, and write docs/conformance.md
     #[command(
-        after_help = "It takes root: the suite is Debian's python3-pyverbs, and its network is a namespace."
+        after_help = "Needs root, for Debian's package python3-pyverbs and a network namespace."
     )]
     Conformance {
-        /// Only cases with this in their name; then nothing is written
+        /// Run only cases whose name contains this, and write nothing
         #[arg(default_value = "")]
         name: String,
         /// The suite of the newest rdma-core in Debian, with its libraries and Python, instead
@@ -108,24 +110,24 @@ enum Task {
         newest: bool,
     },
     /// Run UCX, libfabric, MPI, fio and other users of RDMA, unmodified, and write docs/ecosystem.md
-    #[command(after_help = "Packages are installed and namespaces made as root.")]
+    #[command(after_help = "Needs root, to install packages and to make network namespaces.")]
     Ecosystem(ecosystem::Options),
-    /// Write docs/rules.md: which rule of the specification is obeyed and tested where
+    /// Write docs/rules.md: each rule of the specification, with the code and the tests that cite it
     Rules,
-    /// Run the recipes of docs/ci.md as they stand there, each in a fresh system
-    #[command(after_help = "Only root can make one. Packages are fetched from the distribution.")]
+    /// Run the recipes of docs/ci.md unchanged, each in a fresh file system
+    #[command(after_help = "Needs root. Packages come from the distribution.")]
     Recipes(recipes::Options),
     /// Run other people's RDMA programs, unmodified, and write docs/programs.md
     #[command(
-        after_help = "Packages are installed as root; without root, namespaces are left out."
+        after_help = "Needs root, to install packages and to make network namespaces; without root, rows that need them are skipped."
     )]
     Programs {
-        /// Only programs with this in their name; then nothing is written
+        /// Run only programs whose name contains this, and write nothing
         #[arg(default_value = "")]
         name: String,
     },
-    /// Kill, stop and cut off real programs at random, and see that nothing hangs or is lost
-    #[command(after_help = "It takes root, for network namespaces and a full disk.")]
+    /// Kill, stop and disconnect real programs at random, and check that nothing hangs or is lost
+    #[command(after_help = "Needs root, for network namespaces and a full disk.")]
     Storm(storm::Options),
 }
 
@@ -140,7 +142,7 @@ fn main() -> ExitCode {
             kernel: true,
             backend,
             ..
-        } => return done(interop::race(workspace_root(), backend)),
+        } => return done(interop::compare(workspace_root(), backend)),
         Task::Bench { arguments, .. } => Ok(vec![bench(&arguments), library_overhead()]),
         Task::Fuzz { target, seconds } => {
             plan::fuzzing(workspace_root(), target.as_deref(), seconds).map(|step| vec![step])
@@ -159,15 +161,15 @@ fn main() -> ExitCode {
     };
     match steps {
         Ok(steps) => steps::run(workspace_root(), &steps),
-        Err(refusal) => done(Err(refusal)),
+        Err(rejection) => done(Err(rejection)),
     }
 }
 
 fn done(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(refusal) => {
-            eprintln!("{refusal}");
+        Err(rejection) => {
+            eprintln!("{rejection}");
             ExitCode::FAILURE
         }
     }
@@ -176,7 +178,7 @@ fn done(result: Result<(), String>) -> ExitCode {
 fn test(quick: bool) -> ExitCode {
     match plan::steps(workspace_root(), pace(quick)) {
         Ok(steps) => steps::run_logged(workspace_root(), &steps, quick),
-        Err(refusal) => done(Err(refusal)),
+        Err(rejection) => done(Err(rejection)),
     }
 }
 

@@ -35,7 +35,7 @@ const LIBRARIES: [(&str, &str); 4] = [
 /// What to make.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The release of Debian that the package is for; without it, any that has the libraries
+    /// The release of Debian that the package is for; without it, any release with the needed libraries
     #[arg(long, value_enum)]
     suite: Option<Suite>,
 }

@@ -50,16 +50,16 @@ const MIRI_CASES: &str = "2";
 
 const TOO_SLOW: &str = "too slow for --quick";
 
-const FUZZ_PROMISE: &str = "hostile bytes do no harm";
+const FUZZ_RESULT: &str = "arbitrary bytes cause no panic";
 
 /// The steps themselves; the error says what of the project could not be read.
 pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
     let mut steps = source_steps(root, pace);
     steps.extend(program_steps(pace));
-    steps.push(Step::new("fuzz", FUZZ_PROMISE, short_fuzzing(root, pace)?));
+    steps.push(Step::new("fuzz", FUZZ_RESULT, short_fuzzing(root, pace)?));
     steps.push(Step::new(
         "miri",
-        "Miri sees no undefined behaviour",
+        "Miri finds no undefined behaviour",
         miri(root, pace),
     ));
     Ok(steps)
@@ -70,7 +70,7 @@ fn source_steps(root: &Path, pace: Pace) -> Vec<Step> {
     vec![
         Step::new(
             "style",
-            "files and functions are short, unsafe code stays in its rooms",
+            "files are short, and unsafe code is only in the modules that may have it",
             Work::Check(style::check),
         ),
         Step::new(
@@ -80,12 +80,12 @@ fn source_steps(root: &Path, pace: Pace) -> Vec<Step> {
         ),
         Step::new(
             "bans",
-            "the crates without I/O or clock cannot reach for one",
+            "clippy rejects I/O and clocks in the crates that must not use them",
             Work::Check(bans::check),
         ),
         Step::new(
             "clippy",
-            "the compiler and clippy have nothing to say",
+            "the compiler and clippy report nothing",
             Work::command("clippy --workspace --all-targets --all-features -- -D warnings"),
         ),
         Step::new(
@@ -95,29 +95,29 @@ fn source_steps(root: &Path, pace: Pace) -> Vec<Step> {
         ),
         Step::new(
             "linkers",
-            "the C libraries link with GNU ld, too, and are the same",
+            "the C libraries also link with GNU ld, and pass their tests",
             linkers(root, pace),
         ),
         Step::new(
             "targets",
             "the code compiles for other architectures",
-            if_there_is_time(pace, targets::missing, targets::check),
+            unless_quick(pace, targets::missing, targets::check),
         ),
         Step::new(
             "docs",
-            "the documentation builds and its links lead somewhere",
+            "the documentation builds and its links are valid",
             docs(),
         ),
         Step::new(
             "registry",
-            "the crates can be published, and so can what they depend on",
-            if_there_is_time(pace, registry::missing, registry::check),
+            "the crates and their dependencies can be published",
+            unless_quick(pace, registry::missing, registry::check),
         ),
         Step::new("simulator", "no seed breaks the protocol", simulator(pace)),
         Step::new(
             "browser",
-            "the page of `roci explain` opens, filters and shows what was clicked",
-            if_there_is_time(pace, browser::missing, browser::check),
+            "the HTML page of `roci explain` works in a browser",
+            unless_quick(pace, browser::missing, browser::check),
         ),
     ]
 }
@@ -128,37 +128,37 @@ fn program_steps(pace: Pace) -> Vec<Step> {
         Step::new(
             "programs",
             "other people's RDMA programs run unmodified",
-            if_there_is_time(pace, programs::missing, programs::check),
+            unless_quick(pace, programs::missing, programs::check),
         ),
         Step::new(
             "storm",
             "nothing hangs or is lost when processes die, networks fail and resources run out",
-            if_there_is_time(pace, storm::missing, storm::check),
+            unless_quick(pace, storm::missing, storm::check),
         ),
         Step::new(
             "tutorial",
-            "the commands of README and tutorial work, and translations have the same",
-            if_there_is_time(pace, tutorial::missing, tutorial::check),
+            "the commands of README and tutorial work, and translations contain the same commands",
+            unless_quick(pace, tutorial::missing, tutorial::check),
         ),
         Step::new(
             "conformance",
-            "rdma-core's own test-suite passes as it did",
-            if_there_is_time(pace, conformance::missing, conformance::check),
+            "rdma-core's own test suite passes as before",
+            unless_quick(pace, conformance::missing, conformance::check),
         ),
         Step::new(
             "ecosystem",
             "UCX, libfabric, MPI and fio run unmodified, over our device",
-            if_there_is_time(pace, ecosystem::missing, ecosystem::check),
+            unless_quick(pace, ecosystem::missing, ecosystem::check),
         ),
         Step::new(
             "interop",
-            "a stock Linux kernel's Soft-RoCE and we understand each other",
-            if_there_is_time(pace, interop::missing, interop::check),
+            "data is exchanged with the Soft-RoCE of a stock Linux kernel",
+            unless_quick(pace, interop::missing, interop::check),
         ),
         Step::new(
             "recipes",
-            "the recipes for build machines work, and so does the package",
-            if_there_is_time(pace, recipes::missing, recipes::check),
+            "the CI recipes and the Debian package work",
+            unless_quick(pace, recipes::missing, recipes::check),
         ),
     ]
 }
@@ -168,7 +168,7 @@ pub(crate) fn fuzzing(root: &Path, target: Option<&str>, seconds: u32) -> Result
     match fuzz::missing(root) {
         None => Ok(Step::new(
             "fuzz",
-            FUZZ_PROMISE,
+            FUZZ_RESULT,
             Work::Commands(fuzz::commands(root, target, seconds)?),
         )),
         Some(missing) => Err(missing),
@@ -213,7 +213,7 @@ fn linkers(root: &Path, pace: Pace) -> Work {
 }
 
 /// A check that takes long, where nothing that it needs is missing.
-fn if_there_is_time(
+fn unless_quick(
     pace: Pace,
     missing: fn() -> Option<String>,
     check: fn(&Path) -> Result<(), String>,

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_work_must_not() {
+    fn an_impossible_row_must_fail() {
         let rows = list::rows();
         let good = rows
             .iter()

@@ -35,7 +35,7 @@ const FIRST_STEPS: &str = "roci demo\nroci run -- ibv_devices\n";
 /// Where to run them.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// A folder with another Debian system, as debootstrap makes it, instead of this machine's
+    /// A folder with a Debian system that debootstrap made; without it, a copy of this machine's system
     #[arg(long, value_name = "DIR", default_value = "/")]
     system: PathBuf,
 }

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_that_lacks_a_field_is_refused() {
+    fn a_manifest_that_lacks_a_field_is_rejected() {
         let folder = env::temp_dir().join(format!("roci-manifest-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder can be made");
         let manifest = folder.join("Cargo.toml");

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_left_out_does_not_stop_the_run() {
+    fn a_skipped_step_does_not_stop_the_run() {
         let steps = [
             step("absent", Work::LeftOut("no tool".into())),
             step("good", Work::Check(|_| Ok(()))),

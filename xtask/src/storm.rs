@@ -31,8 +31,8 @@ use workload::{Population, Tools};
 /// Of the usual run. The programs that are left at its end need up to half a minute more.
 const USUAL_SECONDS: u64 = 50;
 
-/// Between two looks at the processes.
-const TICK: Duration = Duration::from_millis(20);
+/// How often to check the processes.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long after the last fault everything but the servers may still run: several times as long as
 /// all retries of a queue pair or of the connection manager take.
@@ -43,10 +43,10 @@ const WORKER: &str = "build -p rocinante --example ledger";
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Repeat the decisions of an earlier storm
+    /// Repeat the random decisions of an earlier run
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// How long faults happen
+    /// How long faults are injected, in seconds
     #[arg(long, value_name = "S", default_value_t = USUAL_SECONDS)]
     seconds: u64,
     /// Print how each program ended
@@ -112,7 +112,7 @@ fn storm(seed: u64, options: &Options) -> Result<(), String> {
         population.tick()?;
         population.grow()?;
         faults.tick(&cluster, &mut population)?;
-        sleep(TICK);
+        sleep(POLL_INTERVAL);
     }
     faults.end(&cluster, &mut population)?;
     wait_until_quiet(&mut population)?;
@@ -133,7 +133,7 @@ fn wait_until_quiet(population: &mut Population<'_>) -> Result<(), String> {
         if Instant::now() > end {
             return Err(population.describe_hanging());
         }
-        sleep(TICK);
+        sleep(POLL_INTERVAL);
     }
     Ok(())
 }

@@ -50,7 +50,7 @@ fn noise() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn seeds_keep_every_promise() {
+fn fuzz_seeds_pass_their_targets() {
     for seed in seeds("parse") {
         wire::Packet::parse(&seed).expect("a packet from a capture");
         entry_points::parse(&seed);
@@ -72,22 +72,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16_384))]
 
     #[test]
-    fn parse_keeps_its_promise(bytes in hostile("parse")) {
+    fn parse_target_accepts_any_bytes(bytes in hostile("parse")) {
         entry_points::parse(&bytes);
     }
 
     #[test]
-    fn roundtrip_keeps_its_promise(bytes in hostile("roundtrip")) {
+    fn roundtrip_target_accepts_any_bytes(bytes in hostile("roundtrip")) {
         entry_points::roundtrip(&bytes);
     }
 
     #[test]
-    fn cm_message_keeps_its_promise(bytes in hostile("cm_message")) {
+    fn cm_message_target_accepts_any_bytes(bytes in hostile("cm_message")) {
         entry_points::cm_message(&bytes);
     }
 
     #[test]
-    fn frame_keeps_its_promise(bytes in hostile("frame")) {
+    fn frame_target_accepts_any_bytes(bytes in hostile("frame")) {
         entry_points::frame(&bytes);
     }
 }

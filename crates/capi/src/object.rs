@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destroyed_object_is_refused_and_its_memory_reused_after_quarantine() {
+    fn a_destroyed_object_is_rejected_and_its_memory_reused_after_quarantine() {
         struct Mark;
         let first = Object::<u64, Arc<Mark>>::make(7, Arc::new(Mark));
         let inner = Arc::downgrade(first);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overwritten_handle_is_refused() {
+    fn an_overwritten_handle_is_rejected() {
         let object = Object::<u32, ()>::make(7, ());
         assert_eq!(object.check_handle(), Ok(()));
         object.change(|handle| *handle = 8);

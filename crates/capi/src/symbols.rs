@@ -16,7 +16,7 @@ pub enum Status {
     /// It works as in rdma-core.
     Real,
     /// It always fails, for this reason.
-    Refused(&'static str),
+    Unsupported(&'static str),
     /// It only exists for the loader, for this reason.
     Stub(&'static str),
 }
@@ -122,8 +122,8 @@ macro_rules! status {
     (real $why:literal) => {
         $crate::symbols::Status::Real
     };
-    (refused $why:literal) => {
-        $crate::symbols::Status::Refused($why)
+    (unsupported $why:literal) => {
+        $crate::symbols::Status::Unsupported($why)
     };
     (stub $why:literal) => {
         $crate::symbols::Status::Stub($why)

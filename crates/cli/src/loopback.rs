@@ -13,14 +13,14 @@ pub(crate) fn open(
     options: &Options,
 ) -> Result<(IpAddr, Context), OpenError> {
     let addresses = (1..=32).map(|host| IpAddr::from(Ipv4Addr::new(127, 0, 0, host)));
-    let mut refusal = None;
+    let mut rejection = None;
     for address in addresses.filter(|address| Some(*address) != taken) {
         match Context::open_with(&address.to_string(), options) {
             Ok(context) => return Ok((address, context)),
             // Another address would not help.
             Err(error @ (OpenError::Capture(_) | OpenError::Fault(_))) => return Err(error),
-            Err(error) => refusal = refusal.or(Some(error)),
+            Err(error) => rejection = rejection.or(Some(error)),
         }
     }
-    Err(refusal.expect("every address was refused"))
+    Err(rejection.expect("every address was rejected"))
 }

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_arguments_make_sense() {
+    fn the_argument_parser_is_consistent() {
         Arguments::command().debug_assert();
     }
 }

@@ -124,7 +124,7 @@ impl Exchange {
 
     /// How long packets of the connection may arrive after its end.
     pub(crate) fn timewait(&self) -> Duration {
-        timing::bounded_interval(self.ack_timeout, timing::LONGEST_RESPONSE)
+        timing::bounded_interval(self.ack_timeout, timing::MAX_RESPONSE_CODE)
     }
 
     pub(crate) fn reply(

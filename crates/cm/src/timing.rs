@@ -46,15 +46,16 @@ pub(crate) const APPLICATION: Timeout = timeout(24);
 
 /// The longest response timeout that a peer can ask for, and the longest time-wait (code 21: about
 /// eight seconds). Linux accepts any value, which can be hours. Its own requests contain 20.
-pub(crate) const LONGEST_RESPONSE: u8 = 21;
+pub(crate) const MAX_RESPONSE_CODE: u8 = 21;
 
 /// The longest delay that a peer can ask for with an MRA (code 24: about a minute). Linux asks for
 /// this value.
-pub(crate) const LONGEST_DELAY: u8 = APPLICATION.code();
+pub(crate) const MAX_MRA_CODE: u8 = APPLICATION.code();
 
 /// How long an accepted request can stay unconfirmed: the longest response timeout times the number
 /// of transmissions. An MRA does not extend it.
-pub(crate) const LONGEST_HALF_OPEN: Duration = Duration::from_millis(16 << (LONGEST_RESPONSE - 8));
+pub(crate) const MAX_HALF_OPEN_TIME: Duration =
+    Duration::from_millis(16 << (MAX_RESPONSE_CODE - 8));
 
 /// The interval that a peer asks for, at most that of `longest`.
 pub(crate) const fn bounded_interval(code: u8, longest: u8) -> Duration {
@@ -63,7 +64,7 @@ pub(crate) const fn bounded_interval(code: u8, longest: u8) -> Duration {
 
 /// How long to wait before a request that was rejected as stale is sent again. Meanwhile the peer
 /// ends the old connection of the queue pair, which takes one round trip.
-pub(crate) const STALE_RETRY: Duration = Duration::from_millis(100);
+pub(crate) const STALE_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// How many times a message is retransmitted before the peer counts as unreachable.
 pub(crate) const MAX_RETRIES: u8 = 15;

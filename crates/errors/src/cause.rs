@@ -211,7 +211,7 @@ causes! {
         "Set a smaller `path_mtu`, or raise the MTU of the interfaces: a path MTU of 4096 needs \
          4176 bytes, 1024 needs 1104.";
     NOT_SENT:
-        "The kernel refuses to send the packets.",
+        "The kernel does not send the packets.",
         "Check the route and the firewall between the two addresses.";
     SILENCE:
         "Packets are sent, but there is no answer.",

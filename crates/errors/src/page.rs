@@ -61,7 +61,7 @@ const fn opening(topic: Topic) -> &'static str {
         }
         Topic::Nak => {
             "The syndrome in the AETH of a response, as captures show it. The responder of a reliable \
-             connection refuses a request with it; the requester gets a completion status."
+             connection rejects a request with it; the requester gets a completion status."
         }
         Topic::Connection => {
             "The events of `rdma_get_cm_event`. The `status` is 0, a negative error number (see below), or \

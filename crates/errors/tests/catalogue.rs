@@ -63,7 +63,7 @@ fn a_nak_is_found_by_its_syndrome_or_its_code() {
 }
 
 #[test]
-fn what_is_unknown_is_said_with_what_there_is() {
+fn an_unknown_code_is_answered_with_the_known_ones() {
     let topic = "wcc".parse::<Topic>().expect_err("no such kind");
     assert!(
         topic

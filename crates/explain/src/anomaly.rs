@@ -124,7 +124,7 @@ kinds! {
         ];
     /// The receiver was never ready.
     NotReadyForEver: "rnr-exhausted" Error,
-        "IBA vol. 1, 9.7: after rnr_retry refusals the request ends with \"RNR retry exceeded\"; 7 means for ever.",
+        "IBA vol. 1, 9.7: after rnr_retry RNR NAKs the request ends with \"RNR retry exceeded\"; 7 means for ever.",
         [
             "the receiving program posts no receives on this queue pair, or too few",
             "the receiving program is stuck between two receives",
@@ -143,7 +143,7 @@ kinds! {
     Rejected: "connection-rejected" Error,
         "IBA vol. 1, chapter 12: a REJ ends the attempt, its reason is a number.",
         [
-            "the application refused on purpose: its private data may say why",
+            "the application rejected it on purpose: its private data may say why",
             "the two sides disagree on parameters",
             "the application is gone, or too busy to accept in time"
         ];

@@ -382,7 +382,7 @@ fn role(packet: &WirePacket<'_>) -> Role {
         Operation::ReadResponse | Operation::AtomicAcknowledge => Role::Response,
         Operation::Acknowledge => match packet.aeth().map(wire::Aeth::syndrome) {
             Some(Syndrome::ReceiverNotReady(_)) => Role::NotReady,
-            Some(Syndrome::Negative(_) | Syndrome::Reserved(_)) => Role::Refuse,
+            Some(Syndrome::Negative(_) | Syndrome::Reserved(_)) => Role::Reject,
             Some(Syndrome::Acknowledge { .. }) | None => Role::Acknowledge,
         },
         _ if is_management(packet) => Role::Manage,

@@ -45,7 +45,7 @@ pub(crate) struct ExchangeMessage {
     pub(crate) private_data: Vec<u8>,
     pub(crate) repeated: bool,
     /// The reason, if it is a rejection.
-    pub(crate) refusal: Option<Rejection>,
+    pub(crate) rejection: Option<Rejection>,
 }
 
 /// Why a connection is rejected.
@@ -188,7 +188,7 @@ impl Exchange {
             in_short: in_short(message),
             private_data: in_words_of_8(private_data(message)).to_vec(),
             repeated,
-            refusal: refusal(message),
+            rejection: rejection(message),
             words,
         });
     }
@@ -296,7 +296,7 @@ fn private_data(message: &Message) -> &[u8] {
     }
 }
 
-fn refusal(message: &Message) -> Option<Rejection> {
+fn rejection(message: &Message) -> Option<Rejection> {
     match message {
         Message::Reject(reject) => Some(Rejection {
             reason: reject.reason.code(),

@@ -119,7 +119,7 @@ fn follow(context: &mut Context<'_>) -> Vec<[Stream; 2]> {
                 pair[from.index()].datagram(id, context);
             }
             Role::Request => pair[from.index()].request(id, context),
-            Role::Response | Role::Acknowledge | Role::Refuse | Role::NotReady => {
+            Role::Response | Role::Acknowledge | Role::Reject | Role::NotReady => {
                 pair[from.other().index()].answer(id, context);
             }
         }

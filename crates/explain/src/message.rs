@@ -122,7 +122,7 @@ pub enum Outcome {
     /// The service has no acknowledgements.
     Unacknowledged,
     /// The receiver rejected it: the requester's queue pair moves to ERROR.
-    Refused(#[serde(serialize_with = "in_words")] wire::NakCode),
+    Rejected(#[serde(serialize_with = "in_words")] wire::NakCode),
     /// The receiver was not ready, and the requester gave up or the capture ends.
     NotReady,
     /// It was retransmitted and never answered.

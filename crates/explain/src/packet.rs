@@ -64,7 +64,7 @@ pub enum Role {
     /// Acknowledges everything up to its PSN.
     Acknowledge,
     /// A NAK.
-    Refuse,
+    Reject,
     /// An RNR NAK: no receive was posted.
     NotReady,
     /// A message of the connection manager.

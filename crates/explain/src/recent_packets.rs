@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn remembered_packets_are_bounded() {
         let mut recent = RecentPackets::default();
         let out = point(0, Direction::Outbound);
         for number in 0..REMEMBERED + 10 {

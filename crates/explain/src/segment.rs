@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_is_found() {
+    fn the_segment_size_is_found_by_its_icrcs() {
         let mut divider = Divider::default();
         let full = batch(&[1024, 512]);
         assert_eq!(divider.size(&flow(), &full), Some(1040));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_bytes_have_no_size() {
+    fn corrupted_bytes_have_no_segment_size() {
         let mut divider = Divider::default();
         let mut bytes = batch(&[1024, 1024]);
         bytes[1050] ^= 1;

@@ -24,7 +24,7 @@ pub struct Statistics {
     /// Acknowledgements of any kind.
     pub acknowledgements: u64,
     /// NAKs.
-    pub refusals: u64,
+    pub rejections: u64,
     /// RNR NAKs.
     pub not_ready: u64,
     /// How long answers took, in nanoseconds.
@@ -86,7 +86,7 @@ impl Statistics {
         self.damaged += u64::from(packet.marks.contains(Marks::DAMAGED));
         match packet.role {
             Role::Acknowledge => self.acknowledgements += 1,
-            Role::Refuse => self.refusals += 1,
+            Role::Reject => self.rejections += 1,
             Role::NotReady => self.not_ready += 1,
             Role::Request | Role::Response | Role::Manage | Role::Congestion => {}
         }

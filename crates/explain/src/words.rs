@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_easy_to_read() {
+    fn large_numbers_have_separators() {
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(65_536), "65,536");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_counts() {
+    fn sizes_and_counts_have_units() {
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1024), "1 KiB");
         assert_eq!(bytes(1536), "1.5 KiB");

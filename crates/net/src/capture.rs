@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn who_still_holds_an_ended_capture_does_not_keep_its_name() {
+    fn a_handle_of_an_ended_capture_does_not_keep_its_name() {
         let name = name("held");
         let first = Capture::create(&name).unwrap();
         let held = first.tape().file.try_clone().unwrap();
@@ -422,8 +422,11 @@ mod tests {
         let captures: Vec<_> = (0..=file::ATTEMPTS)
             .map(|_| Capture::create(&name).unwrap())
             .collect();
-        let refused = Capture::create(&name).unwrap_err();
-        assert!(matches!(refused, CaptureError::Create { .. }), "{refused}");
+        let rejected = Capture::create(&name).unwrap_err();
+        assert!(
+            matches!(rejected, CaptureError::Create { .. }),
+            "{rejected}"
+        );
         for capture in captures {
             std::fs::remove_file(capture.path()).unwrap();
         }

@@ -85,7 +85,7 @@ pub fn interfaces() -> Result<Vec<Interface>, DeviceError> {
     let listed = netlink::interfaces().map_err(|error| DeviceError::Unknown { error });
     let mut interfaces = listed?;
     if has_ipv6(&interfaces) && ipv6_is_forbidden() {
-        limits::tell(Limit::Ipv6);
+        limits::report(Limit::Ipv6);
         for interface in &mut interfaces {
             interface.addresses.retain(|address| address.ip.is_ipv4());
         }
@@ -103,7 +103,7 @@ fn has_ipv6(interfaces: &[Interface]) -> bool {
     addresses.any(|address| address.ip.is_ipv6())
 }
 
-/// Whether the system refuses IPv6 sockets, as a container's system call filter may.
+/// Whether the system rejects IPv6 sockets, as a container's system call filter may.
 pub fn ipv6_is_forbidden() -> bool {
     let socket = Socket::new(Domain::IPV6, Type::DGRAM.cloexec(), Some(Protocol::UDP));
     socket.is_err_and(|error| sys::is_forbidden(&error))
@@ -178,6 +178,6 @@ mod tests {
         assert!(addresses().any(|address| address.ip.is_ipv4()));
         assert!(addresses().all(|address| address.ip.is_ipv4()), "{before}");
         let listed = netlink::interfaces().expect("a list");
-        assert_eq!(limits::was_told(Limit::Ipv6), has_ipv6(&listed));
+        assert_eq!(limits::was_reported(Limit::Ipv6), has_ipv6(&listed));
     }
 }

@@ -99,26 +99,27 @@ fn steered_port() -> io::Result<()> {
     option::attach_steering(socket.as_fd(), &accepts_everything())
 }
 
-/// Which limits were reported, in the order of [`Limit::ALL`].
-static TOLD: [AtomicBool; Limit::ALL.len()] = [const { AtomicBool::new(false) }; Limit::ALL.len()];
+/// Whether each limit was reported, in the order of [`Limit::ALL`].
+static REPORTED: [AtomicBool; Limit::ALL.len()] =
+    [const { AtomicBool::new(false) }; Limit::ALL.len()];
 
 /// Reports on stderr what happens instead, once per process.
-pub(crate) fn tell(limit: Limit) {
-    if !TOLD[limit as usize].swap(true, Ordering::Relaxed) {
+pub(crate) fn report(limit: Limit) {
+    if !REPORTED[limit as usize].swap(true, Ordering::Relaxed) {
         eprintln!("rocinante: {}; {}", limit.consequence(), limit.advice());
     }
 }
 
 /// Reports the limit if it is the cause of this error.
-pub(crate) fn tell_if_forbidden(limit: Limit, error: &io::Error) {
+pub(crate) fn report_if_forbidden(limit: Limit, error: &io::Error) {
     if sys::is_forbidden(error) {
-        tell(limit);
+        report(limit);
     }
 }
 
 #[cfg(test)]
-pub(crate) fn was_told(limit: Limit) -> bool {
-    TOLD[limit as usize].load(Ordering::Relaxed)
+pub(crate) fn was_reported(limit: Limit) -> bool {
+    REPORTED[limit as usize].load(Ordering::Relaxed)
 }
 
 #[cfg(test)]

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_ends_with_its_time() {
+    fn a_wait_times_out() {
         be_punctual().unwrap();
         let waker = Waker::new().unwrap();
         let begin = Instant::now();

@@ -92,7 +92,7 @@ impl Watcher {
         let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;
         let control = OwnedFd::from(ours);
         let table =
-            table().inspect_err(|error| limits::tell_if_forbidden(Limit::MemoryFiles, error))?;
+            table().inspect_err(|error| limits::report_if_forbidden(Limit::MemoryFiles, error))?;
         let guard = Guard::new([control.as_fd(), table.as_fd()]);
         spawn(program()?.as_fd(), theirs.as_fd())?;
         send_command(control.as_fd(), TABLE, Some(table.as_fd()))?;
@@ -277,7 +277,7 @@ mod tests {
         let watcher = watcher();
         let sender = Sender::bind(HOST).unwrap();
         let mut sources = Vec::new();
-        let refused = loop {
+        let rejected = loop {
             match watcher.source(&sender) {
                 Ok(source) => sources.push(source),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -288,7 +288,7 @@ mod tests {
             }
             assert!(sources.len() <= PLACES);
         };
-        assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
+        assert_eq!(rejected.kind(), io::ErrorKind::QuotaExceeded);
         let places = sources.iter().map(|source| source.0.place as usize);
         assert!(places.max().unwrap() < PLACES);
         let given_back = sources.pop().unwrap().0.place;

@@ -138,7 +138,7 @@ fn a_capture_that_is_dropped_is_complete() {
 }
 
 #[test]
-fn who_never_flushes_is_flushed() {
+fn packets_are_written_without_an_explicit_flush() {
     let folder = Folder::new("never");
     let flow = flow("10.0.0.1", "10.0.0.2");
     let payload = sealed(&flow, 0, 1);
@@ -187,7 +187,7 @@ fn one_name_for_several_writers_gives_several_files() {
 }
 
 #[test]
-fn what_was_there_before_is_replaced() {
+fn an_existing_file_is_replaced() {
     let folder = Folder::new("replaced");
     let name = folder.file("a.pcapng");
     fs::write(&name, vec![0xaa; 10_000]).expect("a file");
@@ -369,7 +369,7 @@ fn golden_capture(folder: &Folder, frames: &[Vec<u8>]) -> PathBuf {
 }
 
 #[test]
-fn what_the_kernel_sent_is_recorded_as_it_was() {
+fn packets_of_the_kernel_are_recorded_unchanged() {
     let folder = Folder::new("golden");
     let frames = golden_frames();
     assert!(frames.len() > 1_700, "{} frames", frames.len());

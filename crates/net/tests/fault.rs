@@ -29,7 +29,7 @@ fn faults(text: &str) -> Faults {
     Faults::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-fn refused(text: &str) -> String {
+fn rejected(text: &str) -> String {
     match text.parse::<FaultSpec>() {
         Ok(spec) => panic!("{text} was understood as {spec}"),
         Err(error) => error.to_string(),
@@ -49,7 +49,7 @@ fn lost(faults: &mut Faults, packets: &[Vec<u8>]) -> Vec<usize> {
 }
 
 #[test]
-fn nothing_said_is_nothing_done() {
+fn an_empty_spec_changes_nothing() {
     for text in ["", " ; , ;", "seed=3"] {
         let mut faults = faults(text);
         assert!(faults.spec().is_empty());
@@ -77,7 +77,7 @@ fn a_packet_named_by_queue_pair_and_number_is_lost_once() {
 }
 
 #[test]
-fn from_the_nth_on_several_times() {
+fn a_rule_starts_at_the_nth_packet_and_repeats() {
     let packets: Vec<_> = (0..8).map(send).collect();
     assert_eq!(lost(&mut faults("drop:nth=3,times=2"), &packets), [2, 3]);
     assert_eq!(lost(&mut faults("drop:every=3"), &packets), [2, 5]);
@@ -101,7 +101,7 @@ fn each_direction_has_its_own_rules() {
 }
 
 #[test]
-fn what_is_late_names_the_time() {
+fn a_delayed_packet_has_its_release_time() {
     let now = Instant::now();
     let mut faults = faults("delay:opcode=ACK,by=5ms; delay=1ms; reorder:nth=2");
     let until = |verdict: Verdict| verdict.hold_until.map(|due| due - now);
@@ -115,7 +115,7 @@ fn what_is_late_names_the_time() {
 }
 
 #[test]
-fn a_damaged_packet_differs_in_one_bit_and_never_gets_in() {
+fn a_corrupted_packet_differs_in_one_bit_and_fails_its_icrc() {
     let now = Instant::now();
     let mut faults = faults("corrupt:rate=100%");
     let mut checker = IcrcChecker::new();
@@ -134,7 +134,7 @@ fn a_damaged_packet_differs_in_one_bit_and_never_gets_in() {
 }
 
 #[test]
-fn short_garbage_meets_only_rules_that_do_not_look_inside() {
+fn short_garbage_matches_only_rules_without_packet_fields() {
     let now = Instant::now();
     let mut faults = faults("drop:qp=0; corrupt:rate=100%");
     for length in 0..20 {
@@ -145,7 +145,7 @@ fn short_garbage_meets_only_rules_that_do_not_look_inside() {
 }
 
 #[test]
-fn a_damaged_packet_can_also_be_late_and_doubled() {
+fn a_corrupted_packet_can_also_be_delayed_and_duplicated() {
     let now = Instant::now();
     let mut faults = faults("dup=100%,corrupt=100%,delay=1ms");
     let verdict = faults.apply(now, Transmit, &send(0));
@@ -155,7 +155,7 @@ fn a_damaged_packet_can_also_be_late_and_doubled() {
 }
 
 #[test]
-fn the_same_seed_does_the_same_and_another_does_not() {
+fn the_seed_decides_the_faults() {
     let packets: Vec<_> = (0..2000).map(send).collect();
     let run = |text: &str| lost(&mut faults(text), &packets);
     assert_eq!(run("loss=5%,seed=7"), run("loss=5%,seed=7"));
@@ -169,7 +169,7 @@ fn the_same_seed_does_the_same_and_another_does_not() {
 }
 
 #[test]
-fn chances_are_what_they_say() {
+fn faults_occur_with_the_given_probability() {
     let packets: Vec<_> = (0..100_000).map(send).collect();
     let count = lost(&mut faults("loss=1%,seed=1"), &packets).len();
     assert!((900..1100).contains(&count), "{count} of 100000");
@@ -177,7 +177,7 @@ fn chances_are_what_they_say() {
 }
 
 #[test]
-fn counts_tell_what_was_done() {
+fn counters_match_the_faults_applied() {
     let mut faults = faults("drop:nth=1; dup:nth=2; corrupt:nth=2; delay:nth=3,by=1s");
     assert_eq!(faults.counts().to_string(), "0 packets: none touched");
     for psn in 0..4 {
@@ -200,7 +200,7 @@ fn counts_tell_what_was_done() {
 }
 
 #[test]
-fn a_delay_line_gives_back_by_time_and_then_by_arrival() {
+fn a_delay_line_orders_packets_by_time_then_arrival() {
     let start = Instant::now();
     let at = |milliseconds| start + Duration::from_millis(milliseconds);
     let mut line = DelayLine::new();
@@ -218,7 +218,7 @@ fn a_delay_line_gives_back_by_time_and_then_by_arrival() {
 }
 
 #[test]
-fn at_the_end_everything_leaves_in_the_order_of_its_time() {
+fn pop_returns_all_packets_in_the_order_of_their_times() {
     let now = Instant::now();
     let mut line = DelayLine::new();
     line.push(now + Duration::from_secs(9), "last");
@@ -229,7 +229,7 @@ fn at_the_end_everything_leaves_in_the_order_of_its_time() {
 }
 
 #[test]
-fn a_delay_that_is_the_same_for_all_changes_no_order() {
+fn a_constant_delay_keeps_the_order() {
     let due = Instant::now();
     let mut line = DelayLine::new();
     (0..100).for_each(|number| line.push(due, number));
@@ -238,14 +238,14 @@ fn a_delay_that_is_the_same_for_all_changes_no_order() {
 }
 
 #[test]
-fn numbers_out_of_range_are_refused() {
+fn numbers_out_of_range_are_rejected() {
     // The first would be a small number in 32 bits.
     for text in ["loss=429497%", "loss=101%", "loss=100.0001%", "dup=100.5%"] {
-        assert!(refused(text).contains("a percentage"), "{text}");
+        assert!(rejected(text).contains("a percentage"), "{text}");
     }
-    assert!(refused("delay=86401s").contains("a whole number with a unit"));
+    assert!(rejected("delay=86401s").contains("a whole number with a unit"));
     for text in ["seed=+7", "drop:psn=+5", "drop:psn=0x+5"] {
-        assert!(refused(text).contains("a number"), "{text}");
+        assert!(rejected(text).contains("a number"), "{text}");
     }
     for text in ["loss=100%", "delay=86400s", "drop:psn=0xffffff"] {
         faults(text);
@@ -253,7 +253,7 @@ fn numbers_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_description_prints_as_it_is_best_written() {
+fn a_spec_is_printed_in_its_normal_form() {
     let printed = |text: &str| text.parse::<FaultSpec>().map(|spec| spec.to_string());
     for text in [
         "loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=1ms,seed=7",
@@ -275,7 +275,7 @@ fn a_description_prints_as_it_is_best_written() {
 }
 
 #[test]
-fn a_refused_description_says_where_and_what_would_be_right() {
+fn an_error_names_the_position_and_the_correction() {
     let known = [
         (
             "los=1%",
@@ -348,7 +348,7 @@ fn a_refused_description_says_where_and_what_would_be_right() {
         ),
     ];
     for (text, expected) in known {
-        assert_eq!(refused(text), format!("fault description, {expected}"));
+        assert_eq!(rejected(text), format!("fault description, {expected}"));
     }
 }
 
@@ -413,14 +413,14 @@ fn rule() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_text_is_understood_or_refused(text in prop_oneof![any::<String>(), nearly_right()]) {
+    fn any_text_parses_or_is_an_error(text in prop_oneof![any::<String>(), nearly_right()]) {
         if let Ok(spec) = text.parse::<FaultSpec>() {
             prop_assert_eq!(spec.to_string().parse::<FaultSpec>(), Ok(spec));
         }
     }
 
     #[test]
-    fn what_is_printed_reads_back(rules in prop::collection::vec(rule(), 0..5), seed: u64) {
+    fn a_printed_spec_parses_to_the_same_spec(rules in prop::collection::vec(rule(), 0..5), seed: u64) {
         let text = format!("{};seed={seed}", rules.join(";"));
         let spec: FaultSpec = text.parse().expect("right");
         prop_assert_eq!(spec.rules().len(), rules.len());

@@ -77,7 +77,7 @@ fn listed(spec: &str) -> Vec<Device> {
     select(&machine(), &[], Some(spec)).unwrap_or_else(|error| panic!("{spec}: {error}"))
 }
 
-fn refused(spec: &str) -> String {
+fn rejected(spec: &str) -> String {
     match select(&machine(), &[], Some(spec)) {
         Ok(devices) => panic!("{spec} gave {devices:?}"),
         Err(error) => error.to_string(),
@@ -200,7 +200,7 @@ fn a_device_on_two_interfaces_takes_the_smaller_mtu() {
 }
 
 #[test]
-fn a_device_that_cannot_be_says_what_to_do() {
+fn the_error_for_an_impossible_device_says_what_to_do() {
     let expected = [
         (
             "eth9",
@@ -244,7 +244,7 @@ fn a_device_that_cannot_be_says_what_to_do() {
         ),
     ];
     for (spec, error) in expected {
-        assert_eq!(refused(spec), error);
+        assert_eq!(rejected(spec), error);
     }
 }
 
@@ -320,8 +320,8 @@ fn links_are_kept() {
 }
 
 #[test]
-fn a_link_that_cannot_be_is_not_added() {
-    let (_scratch, links) = Scratch::new("refused");
+fn an_impossible_link_is_not_added() {
+    let (_scratch, links) = Scratch::new("rejected");
     let add = |name, target| {
         let link = Link::new(name, target)?;
         links.add(&link, &machine())
@@ -413,7 +413,7 @@ fn changes_are_noticed() {
 }
 
 #[test]
-fn the_kernel_is_understood() {
+fn interfaces_of_this_kernel_become_devices() {
     let setup = "set -e
         ip link set lo up
         ip link add d0 type veth peer name p0

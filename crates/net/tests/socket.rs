@@ -107,7 +107,7 @@ fn without_segmentation_every_packet_is_resealed_for_identification_zero() {
 }
 
 #[test]
-fn a_refused_segmentation_is_noticed_and_nothing_is_lost() {
+fn a_batch_that_the_kernel_rejects_is_sent_packet_by_packet() {
     let (sender, receiver, envelope) = pair(address(3));
     // No kernel takes that many in one send.
     let (size, mut bytes) = batch(&envelope.flow, 300, 64);
@@ -122,7 +122,7 @@ fn a_refused_segmentation_is_noticed_and_nothing_is_lost() {
 }
 
 #[test]
-fn over_ipv6_it_is_the_same_without_identifications() {
+fn ipv6_batches_have_no_identifications() {
     let (sender, receiver, mut envelope) = pair("::1".parse().unwrap());
     let (size, mut bytes) = batch(&envelope.flow, 40, 1024);
     sender.send(&envelope, size, &mut bytes).unwrap();
@@ -179,7 +179,7 @@ fn an_unspecified_address_learns_each_packet_s_destination() {
 }
 
 #[test]
-fn a_packet_over_the_mtu_is_refused_and_segmentation_stays() {
+fn a_packet_over_the_mtu_is_rejected_and_segmentation_stays() {
     let (sender, _receiver, envelope) = pair(address(6));
     let mut bytes = vec![0; 140_000];
     let sent = sender.send(&envelope, 70_000, &mut bytes);

@@ -7,7 +7,7 @@ use libc::{mode_t, size_t, ssize_t};
 
 use crate::detour;
 use crate::real::{Real, missing};
-use crate::result::{outside, refusing_empty};
+use crate::result::{outside, rejecting_empty};
 
 /// Makes a function of each row. A row is the C declaration, with `=>` before the path, and at the
 /// end what is to be done with the result if the path is a shown one.
@@ -62,16 +62,16 @@ const fn name(text: &'static str) -> &'static CStr {
 // Names with underscores are what compilers make of the plain ones: for checked sizes, and in programs that
 // were linked before version 2.33 of the C library.
 interposed! {
-    fn open(=> path, flags: c_int, mode: mode_t) -> c_int => refusing_empty;
-    fn open64(=> path, flags: c_int, mode: mode_t) -> c_int => refusing_empty;
-    fn openat(folder: c_int, => path, flags: c_int, mode: mode_t) -> c_int => refusing_empty;
-    fn openat64(folder: c_int, => path, flags: c_int, mode: mode_t) -> c_int => refusing_empty;
-    fn __open_2(=> path, flags: c_int) -> c_int => refusing_empty;
-    fn __open64_2(=> path, flags: c_int) -> c_int => refusing_empty;
-    fn __openat_2(folder: c_int, => path, flags: c_int) -> c_int => refusing_empty;
-    fn __openat64_2(folder: c_int, => path, flags: c_int) -> c_int => refusing_empty;
-    fn fopen(=> path, mode: *const c_char) -> *mut c_void => refusing_empty;
-    fn fopen64(=> path, mode: *const c_char) -> *mut c_void => refusing_empty;
+    fn open(=> path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
+    fn open64(=> path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
+    fn openat(folder: c_int, => path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
+    fn openat64(folder: c_int, => path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;
+    fn __open_2(=> path, flags: c_int) -> c_int => rejecting_empty;
+    fn __open64_2(=> path, flags: c_int) -> c_int => rejecting_empty;
+    fn __openat_2(folder: c_int, => path, flags: c_int) -> c_int => rejecting_empty;
+    fn __openat64_2(folder: c_int, => path, flags: c_int) -> c_int => rejecting_empty;
+    fn fopen(=> path, mode: *const c_char) -> *mut c_void => rejecting_empty;
+    fn fopen64(=> path, mode: *const c_char) -> *mut c_void => rejecting_empty;
 
     fn stat(=> path, result: *mut c_void) -> c_int;
     fn stat64(=> path, result: *mut c_void) -> c_int;

@@ -56,7 +56,7 @@ impl Opened for *mut c_void {
 ///
 /// # Safety
 /// The path is a text with a zero at its end; the result is new.
-pub(crate) unsafe fn refusing_empty<T: Opened>(opened: T, path: *const c_char) -> T {
+pub(crate) unsafe fn rejecting_empty<T: Opened>(opened: T, path: *const c_char) -> T {
     // SAFETY: the caller's promise.
     let path = unsafe { CStr::from_ptr(path) };
     let Some(descriptor) = opened.descriptor() else {

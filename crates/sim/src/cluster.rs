@@ -36,7 +36,7 @@ use end::{Cause, End};
 use pool::Pool;
 
 /// All work must complete within this time after the last network fault.
-const COMPLETION_TIME: Duration = Duration::from_secs(3);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A run with more steps than this counts as an endless loop.
 const MAX_STEPS: u64 = 5_000_000;
@@ -241,7 +241,7 @@ impl Cluster {
 
     fn check_completion_time(&mut self) -> Result<(), CheckError> {
         self.steps += 1;
-        let late = self.world.now() > self.world.network.faults().until + COMPLETION_TIME;
+        let late = self.world.now() > self.world.network.faults().until + COMPLETION_TIMEOUT;
         if !late && self.steps < MAX_STEPS {
             return Ok(());
         }

@@ -234,7 +234,7 @@ impl Datagrams {
             self.next_id += 1;
             let request = ReceiveRequest::new(self.next_id, self.segments(member, &block));
             let device = self.world.device_mut(host).ok_or_else(dead)?;
-            device.post_receive(number, request).map_err(refused)?;
+            device.post_receive(number, request).map_err(rejected)?;
             self.members[member].posted.push_back((self.next_id, block));
         }
         Ok(())
@@ -292,7 +292,7 @@ impl Datagrams {
             block,
         });
         let device = self.world.device_mut(host).ok_or_else(dead)?;
-        device.post_send(number, request).map_err(refused)
+        device.post_send(number, request).map_err(rejected)
     }
 
     fn draw_receiver(&mut self, from: usize) -> (Receiver, Destination) {
@@ -332,8 +332,8 @@ fn error_at(member: usize, text: &str) -> CheckError {
     CheckError::new(format!("datagram queue pair {member}: {text}"))
 }
 
-fn refused(error: engine::PostError) -> CheckError {
-    CheckError::new(format!("a post was refused: {error}"))
+fn rejected(error: engine::PostError) -> CheckError {
+    CheckError::new(format!("a post was rejected: {error}"))
 }
 
 fn dead() -> CheckError {

@@ -156,7 +156,7 @@ impl Attack {
                 queue_key: QUEUE_KEY,
             });
         }
-        // An unsupported request is refused and has no other effect.
+        // An unsupported request is rejected and has no other effect.
         let _ = self.victim.device.post_send(pair.number, request);
     }
 

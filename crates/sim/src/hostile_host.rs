@@ -26,7 +26,7 @@ const MAX_STEPS: usize = 200;
 const MAX_SENDS: usize = 10_000;
 
 /// The longest time until a request without a listener is rejected, including the wait for a listener.
-const REJECTED_WITHIN: Duration = Duration::from_secs(2);
+const REJECTION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How many times a request is sent before the check fails. A host drops requests while too many
 /// others wait, and senders retransmit them.
@@ -249,7 +249,7 @@ impl Attack {
         self.sent.clear();
         self.send_request(UNSERVED);
         let asked = CommunicationId::new(self.requests);
-        let until = self.now + REJECTED_WITHIN;
+        let until = self.now + REJECTION_TIMEOUT;
         self.pump();
         while self.now < until {
             let due = self.host.poll_timeout().unwrap_or(until);

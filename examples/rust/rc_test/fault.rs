@@ -49,15 +49,15 @@ impl Fault {
     pub(crate) fn client_explanation(self) -> &'static str {
         match self {
             Fault::Access => {
-                "At fault: the server. It refused with a NAK (syndrome 0x62, remote access error), \
+                "At fault: the server. It rejected with a NAK (syndrome 0x62, remote access error), \
                  because\nit registered its buffer without REMOTE_WRITE. A key does not imply this right."
             }
             Fault::Rkey => {
-                "At fault: the client. The server refused with a NAK (syndrome 0x62, remote access \
+                "At fault: the client. The server rejected with a NAK (syndrome 0x62, remote access \
                  error),\nbecause it has no memory with this key. Use all 32 bits of the rkey as received."
             }
             Fault::Addr => {
-                "At fault: the client. The server refused with a NAK (syndrome 0x62, remote access \
+                "At fault: the client. The server rejected with a NAK (syndrome 0x62, remote access \
                  error),\nbecause the text would end outside the buffer. Nothing was written."
             }
             Fault::Recv => {
@@ -72,12 +72,12 @@ impl Fault {
     pub(crate) fn server_explanation(self) -> &'static str {
         match self {
             Fault::Access | Fault::Rkey | Fault::Addr => {
-                "The buffer is unchanged. The device refused the write, moved the queue pair to \
+                "The buffer is unchanged. The device rejected the write, moved the queue pair to \
                  ERROR and\nreported an asynchronous event. There is no completion: a server that \
                  only polls sees nothing."
             }
             Fault::Recv => {
-                "The buffer is unchanged. The device refused the message without a completion or an \
+                "The buffer is unchanged. The device rejected the message without a completion or an \
                  event.\nPost receives before the peer can send."
             }
         }

@@ -165,7 +165,7 @@ fn run_server(options: &Options) -> anyhow::Result<()> {
             received.id, received.status, received.length
         );
     }
-    // Neither a WRITE nor a refused request completes here, so the client reports that it is done.
+    // Neither a WRITE nor a rejected request completes here, so the client reports that it is done.
     link.wait_for_the_end()?;
     println!(
         "buffer  \"{}\"",

@@ -29,7 +29,7 @@ impl Capture {
         self.0.iter().any(|(found, _)| *found == opcode)
     }
 
-    pub(crate) fn refuses(&self, code: NakCode) -> bool {
+    pub(crate) fn rejects(&self, code: NakCode) -> bool {
         self.answers().any(|it| it == Syndrome::Negative(code))
     }
 

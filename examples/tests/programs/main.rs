@@ -86,7 +86,7 @@ fn memory_without_the_right_is_the_servers_fault() {
         "status 10 (RemoteAccess)",
         "At fault: the server",
     );
-    assert!(capture.refuses(NakCode::RemoteAccess));
+    assert!(capture.rejects(NakCode::RemoteAccess));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_wrong_key_is_the_clients_fault() {
         "status 10 (RemoteAccess)",
         "At fault: the client",
     );
-    assert!(capture.refuses(NakCode::RemoteAccess));
+    assert!(capture.rejects(NakCode::RemoteAccess));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_wrong_address_is_the_clients_fault() {
         "status 10 (RemoteAccess)",
         "At fault: the client",
     );
-    assert!(capture.refuses(NakCode::RemoteAccess));
+    assert!(capture.rejects(NakCode::RemoteAccess));
 }
 
 #[test]

@@ -29,11 +29,11 @@ static void play(void)
     else if (is("invalidate")) invalidate();
     else if (is("atomic-write")) atomic_writes();
     else if (is("flush")) flush();
-    else if (is("wrong-key")) refused(IBV_WR_RDMA_WRITE, 64, 0, theirs.key ^ 0x5a5a00);
-    else if (is("wrong-key-read")) refused(IBV_WR_RDMA_READ, 64, 0, theirs.key ^ 0x5a5a00);
-    else if (is("out-of-bounds")) refused(IBV_WR_RDMA_WRITE, 64, 2 * MEMORY - 63, theirs.key);
-    else if (is("no-permission")) refused(IBV_WR_RDMA_WRITE, 64, 0, theirs.key);
-    else if (is("too-long")) refused(IBV_WR_SEND, 200, 0, 0);
+    else if (is("wrong-key")) rejected(IBV_WR_RDMA_WRITE, 64, 0, theirs.key ^ 0x5a5a00);
+    else if (is("wrong-key-read")) rejected(IBV_WR_RDMA_READ, 64, 0, theirs.key ^ 0x5a5a00);
+    else if (is("out-of-bounds")) rejected(IBV_WR_RDMA_WRITE, 64, 2 * MEMORY - 63, theirs.key);
+    else if (is("no-permission")) rejected(IBV_WR_RDMA_WRITE, 64, 0, theirs.key);
+    else if (is("too-long")) rejected(IBV_WR_SEND, 200, 0, 0);
     else if (is("rnr-recovered")) late_receive();
     else if (is("rnr-exhausted")) no_receive();
     else if (is("killed")) killed();

@@ -68,8 +68,8 @@ int access_to_flush(void);
 void atomic_writes(void);
 void flush(void);
 
-/* refusals.c: scenes in which something is refused, late or gone */
-void refused(enum ibv_wr_opcode opcode, uint32_t length, uint64_t remote, uint32_t key);
+/* rejections.c: scenes in which something is rejected, late or gone */
+void rejected(enum ibv_wr_opcode opcode, uint32_t length, uint64_t remote, uint32_t key);
 void late_receive(void);
 void no_receive(void);
 void killed(void);

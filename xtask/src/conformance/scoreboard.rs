@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn the_scoreboard_is_read_as_written() {
         let cases = [
             ("test_addr.AHTest.test_create_ah", Outcome::Passed),
             (

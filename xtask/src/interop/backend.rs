@@ -11,10 +11,10 @@ use super::qemu;
 /// What runs the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub(crate) enum Backend {
-    /// Debian's own kernel in an emulated machine: slow, and exactly what others run
+    /// Debian's own kernel in an emulated machine: slow, but the kernel that distributions ship
     #[default]
     Qemu,
-    /// The same source built as User Mode Linux, a kernel that is a program: one build, then fast
+    /// The same source built as User Mode Linux, which runs as a process: slow to build once, then fast
     Uml,
 }
 

@@ -21,11 +21,11 @@ use crate::command::CommandLine;
 
 const ROUNDS: usize = 5;
 
-/// One round of one runner takes about four seconds on a quiet machine.
-const TIMEOUT: Duration = Duration::from_secs(180);
+/// How long one round of one runner may take; on a quiet machine it takes about four seconds.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// All of it, with a kernel that must be built first.
-const END: Duration = Duration::from_secs(60 * 60);
+/// How long the whole run may take, including the build of a kernel.
+const RUN_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 const ADDRESS: &str = "10.213.0.1";
 const LIBRARIES: [&str; 2] = [
@@ -48,8 +48,8 @@ const MEASUREMENTS: [(&str, &str, &str); 8] = [
     ("connections a second", "connections 0", "connections 0"),
 ];
 
-/// Runs the race and prints the table.
-pub(crate) fn race(root: &Path, backend: Backend) -> Result<(), String> {
+/// Compares the kernel, our libraries and TCP, and prints the table.
+pub(crate) fn compare(root: &Path, backend: Backend) -> Result<(), String> {
     if let Some(missing) = host::missing(backend) {
         return Err(missing);
     }
@@ -62,10 +62,10 @@ pub(crate) fn race(root: &Path, backend: Backend) -> Result<(), String> {
     prepare(root, &build_folder, backend, &libraries(&build_folder)?)?;
     let options = Options {
         backend,
-        race: true,
+        compare: true,
         ..Options::default()
     };
-    namespace::run_inside(&options.words(), Instant::now() + END)
+    namespace::run_inside(&options.words(), Instant::now() + RUN_TIMEOUT)
 }
 
 /// Our library under both of its names, without what only debuggers read.
@@ -81,7 +81,7 @@ fn libraries(build_folder: &BuildFolder) -> Result<Vec<Extra>, String> {
 }
 
 /// Inside the namespace: boots, measures, prints.
-pub(super) fn race_inside(backend: Backend) -> Result<(), String> {
+pub(super) fn compare_inside(backend: Backend) -> Result<(), String> {
     let build_folder = BuildFolder::find(Release::default())?;
     let (mut machine, _) = boot(&build_folder, backend)?;
     make_tracks(&mut machine)?;
@@ -101,10 +101,10 @@ pub(super) fn race_inside(backend: Backend) -> Result<(), String> {
 
 fn make_tracks(machine: &mut Machine) -> Result<(), String> {
     let link = format!(
-        "ip link add race type dummy && ip link set race mtu 9000 up && ip addr add {ADDRESS}/24 dev race"
+        "ip link add bench0 type dummy && ip link set bench0 mtu 9000 up && ip addr add {ADDRESS}/24 dev bench0"
     );
     machine.must(&format!(
-        "{link} && rdma link add rxe1 type rxe netdev race"
+        "{link} && rdma link add rxe1 type rxe netdev bench0"
     ))?;
     machine.must("ip netns add other && ip netns exec other ip link set lo up")?;
     machine.must(&format!("ip netns exec other dash -c '{link}'"))?;
@@ -113,15 +113,15 @@ fn make_tracks(machine: &mut Machine) -> Result<(), String> {
 
 fn run_one(machine: &mut Machine, runner: usize) -> Result<String, String> {
     let command = match runner {
-        0 => format!("race rdma {ADDRESS}"),
+        0 => format!("loopback-bench rdma {ADDRESS}"),
         1 => format!(
             "ip netns exec other env LD_LIBRARY_PATH=/usr/lib/rocinante \
-             ROCI_DEVICES=race={ADDRESS} race rdma {ADDRESS}"
+             ROCI_DEVICES=bench0={ADDRESS} loopback-bench rdma {ADDRESS}"
         ),
-        _ => format!("ip netns exec other race tcp {ADDRESS}"),
+        _ => format!("ip netns exec other loopback-bench tcp {ADDRESS}"),
     };
     machine.begin(0, &command)?;
-    let outcome = machine.finish(0, TIMEOUT)?;
+    let outcome = machine.finish(0, ROUND_TIMEOUT)?;
     if outcome.succeeded() {
         Ok(outcome.text)
     } else {

@@ -12,7 +12,7 @@ pub(crate) const NAME: &str = "device files";
 /// What the kernel's machine is asked, and the answer that those tests know.
 const QUESTIONS: [(&str, &str); 2] = [
     ("device-files rxe0", "crates/cli/tests/roci/rxe-files.txt"),
-    ("rdma-words rxe0", "crates/cli/tests/roci/rxe-rdma.txt"),
+    ("rdma-output rxe0", "crates/cli/tests/roci/rxe-rdma.txt"),
 ];
 
 /// Fails if the kernel's machine answers otherwise than the tests know.

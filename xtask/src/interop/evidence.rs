@@ -109,7 +109,7 @@ fn entry(line: &str) -> Option<(&str, u64)> {
     Some((result.trim(), count.trim().parse().ok()?))
 }
 
-/// Whether the kernel refuses a packet whose ICRC is wrong, and this is seen.
+/// Whether the kernel rejects a packet whose ICRC is wrong, and this is seen.
 pub(crate) fn notices_damage(machine: &mut Machine) -> Result<bool, String> {
     let before = kernels_opinion(machine)?;
     send_damaged()?;

@@ -15,7 +15,7 @@ const SCRIPTS: [(&str, &str); 5] = [
     ("command-loop.sh", "usr/bin/command-loop"),
     ("await-listener.sh", "usr/bin/await-listener"),
     ("device-files.sh", "usr/bin/device-files"),
-    ("rdma-words.sh", "usr/bin/rdma-words"),
+    ("rdma-output.sh", "usr/bin/rdma-output"),
 ];
 
 /// The tests of our C libraries, which run on the kernel's too.
@@ -66,7 +66,12 @@ fn compile_all(root: &Path, build_folder: &BuildFolder, image: &Image) -> Result
     let ours = root.join("xtask/guest");
     let probe = listed(&ours.join("probe"), "c")?;
     compile(build_folder, image, "probe", &probe)?;
-    compile(build_folder, image, "race", &[ours.join("race.c")])?;
+    compile(
+        build_folder,
+        image,
+        "loopback-bench",
+        &[ours.join("loopback-bench.c")],
+    )?;
     for source in listed(&root.join(LIBRARY_TESTS), "c")? {
         let name = source.file_stem().unwrap_or_default().to_string_lossy();
         let name = library_test(&name);

@@ -15,7 +15,8 @@ use super::program::Programs;
 use super::table::Cell;
 use differences::{DIFFERENCES, Difference, Why};
 
-const TIMEOUT: Duration = Duration::from_secs(240);
+/// How long one library test may take on an emulated machine.
+const TEST_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Two devices with the names and the addresses that the tests know. Only these two: one of the tests
 /// counts them. Their link-local addresses need not be probed for by others first.
@@ -33,18 +34,18 @@ const CLEAR: &str = "rdma link delete left; rdma link delete right; ip link dele
 const LEFT_ADDRESS: &str = "10.214.0.1";
 
 const PROGRAMS: [&str; 12] = [
-    "arguments",
+    "invalid_arguments",
     "connections",
     "devices",
-    "dying",
+    "process_exit",
     "events",
-    "forking",
-    "identifiers",
-    "interruptions",
+    "fork",
+    "connection_ids",
+    "signals_and_cancellation",
     "memory",
-    "posting",
-    "receiving",
-    "sockets",
+    "post_and_poll",
+    "receive_queues",
+    "rsocket",
 ];
 
 /// How a program went on either library.
@@ -91,14 +92,14 @@ pub(crate) fn run(machine: &mut Machine, programs: &Programs) -> Result<Vec<Line
 fn try_one(machine: &mut Machine, programs: &Programs, name: &'static str) -> Result<Line, String> {
     let program = guest::library_test(name);
     let start = Instant::now();
-    let ours = programs.run_alone(&program, TIMEOUT)?;
+    let ours = programs.run_alone(&program, TEST_TIMEOUT)?;
     let ours_took = start.elapsed();
     let start = Instant::now();
     machine.begin(
         0,
         &format!("env OTHER_LIBRARY=1 LEFT_ADDRESS={LEFT_ADDRESS} {program}"),
     )?;
-    let kernels = machine.finish(0, TIMEOUT)?;
+    let kernels = machine.finish(0, TEST_TIMEOUT)?;
     programs.keep(name, None, [&kernels, &ours]);
     let known = DIFFERENCES.iter().filter(|it| it.program == name);
     let judged = judge(&kernels.text, &ours.text, &known.collect::<Vec<_>>());
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn both_must_say_the_same() {
+    fn both_libraries_must_print_the_same() {
         let alike = judge(OURS, OURS, &[]).expect("they say the same");
         assert_eq!(alike.summary(), "2 cases, 2 alike");
         let other_fact = OURS.replace('5', "6");
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_that_is_none_any_more_is_an_error() {
+    fn a_known_difference_that_no_longer_occurs_is_an_error() {
         let complaint = judge(OURS, OURS, &[&known("errno 95")]).expect_err("it is gone");
         assert!(complaint.starts_with("shrinks no longer differs"));
     }
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn with_ours_all_cases_hold() {
+    fn every_case_must_hold_with_our_library() {
         let said = |code, text: &str| Outcome {
             code,
             text: text.to_owned(),

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use super::host;
 use crate::debian;
 
-/// How often to look whether it is done.
-const GLANCE: Duration = Duration::from_millis(100);
+/// How often to check whether the program in the namespace has exited.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 const NAMESPACES: [&str; 6] = [
     "--net",
@@ -63,7 +63,7 @@ pub(crate) fn run_inside(arguments: &[String], end: Instant) -> Result<(), Strin
         match child.try_wait().map_err(failed)? {
             Some(status) if status.success() => return Ok(()),
             Some(_) => return Err("not everything is as it should be".into()),
-            None => thread::sleep(GLANCE),
+            None => thread::sleep(POLL_INTERVAL),
         }
     }
     drop(leash);

@@ -8,16 +8,15 @@ use super::network::{self, Family, Side};
 use super::program::{Programs, Running};
 use super::rows::{Cable, Role, Row};
 
-/// The limit until a server listens.
+/// How long a server may take to listen: an emulated machine starts it slowly.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// The limit for one pair of programs: an emulated machine is slow on a busy host, and lost packets take
-/// time.
-const TIMEOUT: Duration = Duration::from_secs(120);
-const LOSSY_TIMEOUT: Duration = Duration::from_secs(240);
+/// How long one pair of programs may take, without and with loss: an emulated machine is slow on a busy host.
+const PAIR_TIMEOUT: Duration = Duration::from_secs(120);
+const LOSSY_PAIR_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// The limit for a server to end after its client.
-const FAREWELL: Duration = Duration::from_secs(20);
+/// How long a server may run after its client has exited.
+const SERVER_EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The device of either side.
 const KERNEL_DEVICE: &str = "rxe0";
@@ -67,12 +66,12 @@ impl PairRunner {
         }
         let client = self.start(row, Role::Client, ours)?;
         let timeout = if row.cable.lossy {
-            LOSSY_TIMEOUT
+            LOSSY_PAIR_TIMEOUT
         } else {
-            TIMEOUT
+            PAIR_TIMEOUT
         };
         let client = self.finish(client, timeout)?;
-        let server = self.finish(server, FAREWELL)?;
+        let server = self.finish(server, SERVER_EXIT_TIMEOUT)?;
         self.programs.keep(&row.name, ours, [&server, &client]);
         Ok(Conversation {
             server,

@@ -13,8 +13,8 @@ use super::image;
 use super::release::Release;
 use super::rows::Role;
 
-/// How often to look at a program that runs.
-const GLANCE: Duration = Duration::from_millis(20);
+/// How often to check whether a program has exited or listens.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How many looks in a row find a server asleep before it is taken to wait for clients.
 const ASLEEP: u32 = 3;
@@ -157,7 +157,7 @@ impl Running {
             } else {
                 0
             };
-            sleep(GLANCE);
+            sleep(POLL_INTERVAL);
         }
         asleep == ASLEEP
     }
@@ -184,7 +184,7 @@ impl Running {
                 // As a shell tells a signal.
                 Some(status) => break status.code().unwrap_or(137),
                 None if start.elapsed() > timeout => break self.kill(),
-                None => sleep(GLANCE),
+                None => sleep(POLL_INTERVAL),
             }
         };
         let mut text = fs::read(&self.output).map_err(|error| error.to_string())?;

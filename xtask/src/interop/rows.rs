@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_is_not_in_the_usual_run() {
+    fn slow_rows_run_only_with_full() {
         assert!(all().iter().all(|row| row.long || !row.cable.lossy));
         assert!(all().iter().filter(|row| !row.long).count() >= 40);
     }

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_cell_is_seen_and_explained() {
+    fn a_failed_cell_is_marked_and_explained() {
         assert!(!example().is_good());
         assert!(line(&example()).ends_with("ok 1.2 s         FAILED"));
         assert_eq!(

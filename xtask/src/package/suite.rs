@@ -55,10 +55,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_newer_glibc_than_a_release_has_is_refused() {
+    fn a_newer_glibc_than_a_release_has_is_rejected() {
         assert_eq!(Suite::Bookworm.admits(36), Ok(()));
-        let refusal = Suite::Bookworm.admits(39).expect_err("too new");
-        assert!(refusal.contains("needs glibc 2.39"), "{refusal}");
+        let rejection = Suite::Bookworm.admits(39).expect_err("too new");
+        assert!(rejection.contains("needs glibc 2.39"), "{rejection}");
         assert_eq!(Suite::Trixie.admits(39), Ok(()));
     }
 }

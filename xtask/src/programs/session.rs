@@ -17,8 +17,8 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(180);
 /// Run with explanations of what goes wrong: nothing does, so nothing must be explained.
 const EXPLAINED: [&str; 2] = ["ibv_rc_pingpong", "rping"];
 
-/// Between two looks at a process.
-const PAUSE: Duration = Duration::from_millis(5);
+/// How often to check whether a process has exited or has printed something.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The states of a listening socket in `/proc/net/tcp`, and of an open one in `/proc/net/udp`.
 const LISTENING: &str = "0A";
@@ -110,7 +110,7 @@ impl Session<'_> {
             if !has_socket(&String::from_utf8_lossy(&tables.stdout), port, LISTENING) {
                 return Ok(());
             }
-            sleep(PAUSE);
+            sleep(POLL_INTERVAL);
         }
         Err(format!("another process listens at port {port}"))
     }
@@ -227,7 +227,7 @@ impl Running {
             if Instant::now() > end {
                 return Err(self.failed("did not become ready in time"));
             }
-            sleep(PAUSE);
+            sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -238,7 +238,7 @@ impl Running {
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => return Err(self.failed(&status.to_string())),
                 None if Instant::now() > end => return Err(self.failed("did not end in time")),
-                None => sleep(PAUSE),
+                None => sleep(POLL_INTERVAL),
             }
         }
     }
@@ -256,7 +256,7 @@ impl Running {
     /// Whether it sleeps, and did nothing else for a moment.
     fn waits(&self) -> bool {
         let before = self.switches();
-        sleep(PAUSE);
+        sleep(POLL_INTERVAL);
         before.is_some() && before == self.switches()
     }
 

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_user_takes_over() {
+    fn commands_are_split_at_the_user_line() {
         let file = "FROM debian\nCOPY a /b\nRUN c && d\nUSER e\nCMD [\"f\", \"g h\"]\n";
         let recipe = recipe(file).expect("a good file");
         assert_eq!(recipe.as_root, "cp a /b\nc && d\n");

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_has_two_halves() {
+    fn before_script_runs_as_root_and_script_as_user() {
         let file = "rdma:\n  before_script:\n    - a\n    - b c\n  script:\n    - d \"$(e)\"\n";
         let job = recipe(file).expect("a good file");
         assert_eq!((&*job.as_root, &*job.as_user), ("a\nb c\n", "d \"$(e)\"\n"));

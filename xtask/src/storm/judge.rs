@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_never_clear() {
+    fn a_panic_is_never_an_accepted_end() {
         let said = "thread 'main' panicked at src/main.rs:1";
         assert!(judged(Fate::Spared, true, EXIT_1, said).is_err());
         assert!(judged(Fate::Killed, true, SIGKILL, said).is_err());

@@ -9,7 +9,7 @@ use super::judge::{End, judge};
 use super::program::{Fate, Number, Program, after};
 use super::random::Random;
 use super::services::{Commands, Kind, Limit, PAIRS, SERVICES};
-use super::{TICK, tally::Tally};
+use super::{POLL_INTERVAL, tally::Tally};
 use crate::programs::session::registry_lists;
 
 pub(super) use super::services::Tools;
@@ -17,15 +17,15 @@ pub(super) use super::services::Tools;
 /// How many programs run beside the servers.
 const CLIENTS: usize = 6;
 
-/// None takes more than a few seconds undisturbed.
-const LIFETIME: Duration = Duration::from_secs(60);
+/// How long a client may run. Without faults none takes more than a few seconds.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// So long after the end of its peer a program may still wait for it.
-const WAIT_FOR_PEER: Duration = Duration::from_secs(15);
+/// How long a program may wait for a peer that has ended.
+const LONELY_PROGRAM_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Retries bridge outages that are shorter. After longer ones the peer may have given up without
-/// being able to say so, and a program that only listens can't find out.
-const BRIDGED: Duration = Duration::from_millis(2500);
+/// The longest outage that the retries of a queue pair bridge. After a longer one the peer may have given up
+/// without a message, and a program that only listens does not notice.
+const MAX_BRIDGED_OUTAGE: Duration = Duration::from_millis(2500);
 
 /// How long a server may take to listen, and how long a client without disturbance may take.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -58,12 +58,12 @@ impl Member {
     fn may_wait_for_ever(&self) -> bool {
         let is_active =
             matches!(self.role, Role::Client(service) if SERVICES[service].kind == Kind::Ledger);
-        !is_active && (self.alone_since.is_some() || self.disturbed > BRIDGED)
+        !is_active && (self.alone_since.is_some() || self.disturbed > MAX_BRIDGED_OUTAGE)
     }
 
     fn is_overdue(&self) -> bool {
-        let left_alone = |since: Instant| since.elapsed() > WAIT_FOR_PEER;
-        let is_old = !self.is_server() && self.program.started.elapsed() > LIFETIME;
+        let left_alone = |since: Instant| since.elapsed() > LONELY_PROGRAM_TIMEOUT;
+        let is_old = !self.is_server() && self.program.started.elapsed() > PROGRAM_TIMEOUT;
         is_old || (self.may_wait_for_ever() && self.alone_since.is_some_and(left_alone))
     }
 }
@@ -370,7 +370,7 @@ impl<'a> Population<'a> {
                 Some(status) if status.success() && !program.complains() => return self.reap(),
                 Some(_) => return Err(program.describe("a client after the storm failed")),
                 None if Instant::now() > end => return Err(program.describe_hanging()),
-                None => sleep(TICK),
+                None => sleep(POLL_INTERVAL),
             }
         }
     }
@@ -388,7 +388,7 @@ impl<'a> Population<'a> {
             if Instant::now() > end {
                 return Err(waiting.program.describe("a server does not listen"));
             }
-            sleep(TICK);
+            sleep(POLL_INTERVAL);
             self.tick()?;
         }
         Ok(())
@@ -414,7 +414,7 @@ impl<'a> Population<'a> {
                 if Instant::now() > end {
                     return Err(member.program.describe_hanging());
                 }
-                sleep(TICK);
+                sleep(POLL_INTERVAL);
                 continue;
             };
             judge(&member.program, status)?;

@@ -14,8 +14,8 @@ use crate::programs::{self, Scratch};
 /// Longer than any of them needs on a machine that is busy with other things.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Between two looks at a process.
-const PAUSE: Duration = Duration::from_millis(10);
+/// How often to check whether a process has exited or has printed something.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Stands for cargo: what pages ask it to build is there, and what they ask it to run is run from
 /// the unoptimised build. What other steps of the test run is not run again.
@@ -152,7 +152,7 @@ impl Terminal {
             if Instant::now() > deadline {
                 return Err(self.told("did not listen in time"));
             }
-            sleep(PAUSE);
+            sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Terminal {
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => return Err(self.told(&status.to_string())),
                 None if Instant::now() > deadline => return Err(self.told("did not end in time")),
-                None => sleep(PAUSE),
+                None => sleep(POLL_INTERVAL),
             }
         }
     }

@@ -121,10 +121,10 @@ fn resolve(
     let mut answer = ptr::null_mut();
     // SAFETY: texts or null as the program gave them, a question that lives or null, and a memory for
     // the answer.
-    let refused = unsafe { libc::getaddrinfo(node, service, native, &raw mut answer) };
-    if refused != 0 {
+    let rejected = unsafe { libc::getaddrinfo(node, service, native, &raw mut answer) };
+    if rejected != 0 {
         // Like librdmacm: `errno` is set to the error code of `getaddrinfo`.
-        return Err(Errno(refused));
+        return Err(Errno(rejected));
     }
     // SAFETY: it succeeded, so there is at least one entry, alive until it is freed below.
     let filled = fill(entry, hints, unsafe { &*answer });

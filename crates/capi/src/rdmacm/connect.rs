@@ -109,7 +109,7 @@ entry! {
     }
 
     /// Vendor options, for programs with their own queue pairs. We have none: the call behaves as if the peer
-    /// had refused them.
+    /// had rejected them.
     export fn rdma_set_local_ece(id: &Id, options: Input<abi::ibv_ece>) -> MinusOne {
         let given = options.0;
         if id.read().qp.is_null() && given.vendor_id != 0 && given.comp_mask == 0 {

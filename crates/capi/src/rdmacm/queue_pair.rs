@@ -199,7 +199,7 @@ fn choose_domain(id: &Id, init: &mut abi::ibv_qp_init_attr_ex) -> Result<(), Err
 
 /// Destroys the queue pair of an id, and its completion queues.
 pub(super) fn destroy(id: &Id) {
-    // SAFETY: the id's own queue pair, or null, which is refused.
+    // SAFETY: the id's own queue pair, or null, which is rejected.
     unsafe { ibv_destroy_qp(id.read().qp) };
     id.change(|c| c.qp = ptr::null_mut());
     destroy_completion_queues(id);
@@ -244,7 +244,7 @@ fn complete_xrc(id: &Id, init: &mut abi::ibv_srq_init_attr_ex) -> Result<(), Err
 
 /// Destroys the shared receive queue of an id, and its completion queues.
 pub(super) fn destroy_shared(id: &Id) {
-    // SAFETY: the id's own queue, or null, which is refused.
+    // SAFETY: the id's own queue, or null, which is rejected.
     unsafe { ibv_destroy_srq(id.read().srq) };
     id.change(|c| c.srq = ptr::null_mut());
     destroy_completion_queues(id);
@@ -272,7 +272,7 @@ fn completion_queue(
 ) -> Result<(*mut abi::ibv_comp_channel, *mut abi::ibv_cq), Errno> {
     let context = id.read().verbs;
     let size = c_int::try_from(size).map_err(|_| Errno::INVALID)?;
-    // SAFETY: a context of ours, or null, which is refused.
+    // SAFETY: a context of ours, or null, which is rejected.
     let channel = unsafe { ibv_create_comp_channel(context) };
     if channel.is_null() {
         return Err(Errno::last());
@@ -298,7 +298,7 @@ fn destroy_completion_queues(id: &Id) {
         (shown.recv_cq, shown.recv_cq_channel),
         (shown.send_cq, shown.send_cq_channel),
     ] {
-        // SAFETY: the id's own, or null, which is refused.
+        // SAFETY: the id's own, or null, which is rejected.
         unsafe { ibv_destroy_cq(queue) };
         // SAFETY: as above; its queue is gone.
         unsafe { ibv_destroy_comp_channel(channel) };

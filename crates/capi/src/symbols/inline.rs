@@ -11,10 +11,10 @@ pub struct Operation {
     pub status: Status,
 }
 
-const FLOWS: Status = Status::Refused("packets are steered by the kernel's network stack");
-const QUEUES: Status = Status::Refused("receive queues of their own are for raw packets");
-const COUNTERS: Status = Status::Refused("counters belong to flows");
-const TAGS: Status = Status::Refused("tag matching is done by a NIC, or not at all");
+const FLOWS: Status = Status::Unsupported("packets are steered by the kernel's network stack");
+const QUEUES: Status = Status::Unsupported("receive queues of their own are for raw packets");
+const COUNTERS: Status = Status::Unsupported("counters belong to flows");
+const TAGS: Status = Status::Unsupported("tag matching is done by a NIC, or not at all");
 
 macro_rules! operations {
     ($($status:expr => $($name:ident)*;)*) => {
@@ -50,10 +50,10 @@ operations! {
         ibv_wr_set_ud_addr ibv_wr_set_xrc_srqn ibv_wr_set_inline_data
         ibv_wr_set_inline_data_list ibv_wr_set_sge ibv_wr_set_sge_list;
 
-    Status::Refused("moderation saves a NIC interrupts; here there are none") => ibv_modify_cq;
-    Status::Refused("the kernel paces packets, see tc(8)") => ibv_modify_qp_rate_limit;
-    Status::Refused("segmentation offload is for raw packets") => ibv_wr_send_tso;
-    Status::Refused("VLAN and flow tags belong to raw packets") =>
+    Status::Unsupported("moderation saves a NIC interrupts; here there are none") => ibv_modify_cq;
+    Status::Unsupported("the kernel paces packets, see tc(8)") => ibv_modify_qp_rate_limit;
+    Status::Unsupported("segmentation offload is for raw packets") => ibv_wr_send_tso;
+    Status::Unsupported("VLAN and flow tags belong to raw packets") =>
         ibv_wc_read_cvlan ibv_wc_read_flow_tag;
     TAGS => ibv_post_srq_ops ibv_wc_read_tm_info;
     FLOWS =>

@@ -60,27 +60,27 @@ symbols! {
         ibv_export_buf_dmabuf_fd
     }
 
-    refused "the kernel finds the neighbour, no program has to"
+    unsupported "the kernel finds the neighbour, no program has to"
         by unsupported in default "IBVERBS_1.1" {
         ibv_resolve_eth_l2_from_gid
     }
-    refused "enhanced connection establishment is between NICs of one vendor"
+    unsupported "enhanced connection establishment is between NICs of one vendor"
         by itself in default "IBVERBS_1.10" {
         ibv_query_ece ibv_set_ece
     }
-    refused "memory of other devices can't be reached from user space"
+    unsupported "memory of other devices can't be reached from user space"
         by unsupported_object in default "IBVERBS_1.12" {
         ibv_reg_dmabuf_mr
     }
-    refused "device memory is ordinary memory of this process"
+    unsupported "device memory is ordinary memory of this process"
         by unsupported_descriptor in default "IBVERBS_1.16" {
         ibv_dm_export_dmabuf_fd
     }
-    refused "completions are counted by the program"
+    unsupported "completions are counted by the program"
         by unsupported_object in default "IBVERBS_1.18" {
         ibv_create_comp_cntr
     }
-    refused "completions are counted by the program" by unsupported in default "IBVERBS_1.18" {
+    unsupported "completions are counted by the program" by unsupported in default "IBVERBS_1.18" {
         _ibv_query_comp_cntr_caps ibv_destroy_comp_cntr ibv_inc_comp_cntr
         ibv_inc_err_comp_cntr ibv_qp_attach_comp_cntr ibv_read_comp_cntr
         ibv_read_err_comp_cntr ibv_set_comp_cntr ibv_set_err_comp_cntr

@@ -42,7 +42,7 @@ entry! {
         opened.retain(|open| open.strong_count() > 0);
         let same = |open: &Arc<OpenDevice>| identity(open.command.as_raw_fd()) == Ok(wanted);
         let open = opened.iter().filter_map(Weak::upgrade).find(same);
-        // Devices are not shared between processes, so a descriptor of another process is refused.
+        // Devices are not shared between processes, so a descriptor of another process is rejected.
         let open = open.ok_or(Errno::UNSUPPORTED)?;
         let c_part = c_part(&open);
         Ok(Context::make(c_part, open).pointer())

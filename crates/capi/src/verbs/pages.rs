@@ -28,7 +28,7 @@ pub(super) fn check(address: usize, length: usize, access: Access) -> Result<(),
     };
     match populate(first, last - first, advice) {
         Ok(()) => Ok(()),
-        // Kernels before 5.14 refuse the advice for any range, even an empty one.
+        // Kernels before 5.14 reject the advice for any range, even an empty one.
         Err(libc::EINVAL) if populate(first, 0, advice).is_err() => {
             if is_mapped(first, (last - first) / page) {
                 Ok(())

@@ -38,7 +38,7 @@ entry! {
     }
 }
 
-/// Posts a list of requests up to the first that is refused, and sets `bad` to that.
+/// Posts a list of requests up to the first that is rejected, and sets `bad` to that.
 fn for_each(
     list: *mut abi::ibv_recv_wr,
     bad: *mut *mut abi::ibv_recv_wr,
@@ -90,7 +90,7 @@ pub(super) fn entry_of<T: Copy>(entry: *const T) -> Option<T> {
     (!entry.is_null()).then(|| unsafe { entry.read_unaligned() })
 }
 
-/// Stores which request was refused, if the program asks for it.
+/// Stores which request was rejected, if the program asks for it.
 pub(super) fn set_bad<T>(bad: *mut *mut T, which: *mut T) {
     if !bad.is_null() {
         // SAFETY: not null, so by the header's promise a variable.

@@ -193,7 +193,7 @@ impl InlineData {
     #[inline]
     pub(super) fn append(&mut self, start: *const u8, length: usize) {
         if length > self.max.saturating_sub(self.bytes.len()) {
-            // The engine refuses it for its length.
+            // The engine rejects it for its length.
             self.bytes.resize(self.max + 1, 0);
         } else if length > 0 {
             // SAFETY: the program says that its data is there, for this call; keys are ignored.

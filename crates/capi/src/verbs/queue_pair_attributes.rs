@@ -118,7 +118,7 @@ fn explain(queue_pair: &Qp, misuse: Misuse) -> Errno {
 
 /// Converts attributes from C.
 fn changes_of(given: &abi::ibv_qp_attr, mask: u32) -> Result<Attributes, Misuse> {
-    // Sizes can't be changed and rates can't be limited, so unknown attributes are refused.
+    // Sizes can't be changed and rates can't be limited, so unknown attributes are rejected.
     let unknown = mask & !Attribute::all().bits();
     let mask = Attribute::from_bits(mask).ok_or(Misuse::UnknownAttributes(unknown))?;
     let mut changes = Attributes::default();

@@ -45,7 +45,7 @@ entry! {
                 let number = queue_pair.number;
                 let list = &mut requests.list;
                 let posted = queue_pair.open.driver.call(|device| device.post_sends(number, list));
-                posted.map_err(refusal)
+                posted.map_err(rejection)
             }
         });
         queue_pair.draft.end();
@@ -230,7 +230,7 @@ impl Extended<'_> {
         let most = self.0.init.cap.max_send_wr as usize;
         self.0.draft.work(|requests| {
             if requests.list.len() > most {
-                // More than the queue holds: it will be refused, so it is not kept.
+                // More than the queue holds: it will be rejected, so it is not kept.
                 requests.error.get_or_insert(Errno::NO_MEMORY);
                 requests.list.clear();
             }
@@ -271,7 +271,7 @@ impl Extended<'_> {
 }
 
 /// Inline data that does not fit is ENOSPC here, as in rdma-core's rxe provider.
-fn refusal(error: PostError) -> Errno {
+fn rejection(error: PostError) -> Errno {
     match error {
         PostError::InlineTooLong { .. } => Errno::NO_SPACE,
         other => other.into(),

@@ -43,7 +43,7 @@ fn expected(layouts: &[Layout]) -> String {
 }
 
 #[test]
-fn structures_are_what_the_headers_say() {
+fn structure_layouts_equal_those_of_the_headers() {
     if !support::can_compile() {
         return;
     }

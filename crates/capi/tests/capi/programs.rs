@@ -23,11 +23,13 @@ macro_rules! programs {
 }
 
 programs! { PROGRAMS in "programs":
-    connections devices dying events forking identifiers interruptions memory posting receiving sockets
+    connection_ids connections devices events fork memory post_and_poll process_exit receive_queues rsocket
+    signals_and_cancellation
 }
 
 programs! { OURS in "programs/ours":
-    announced descriptors edges endings epolling handles limits newest vanishing
+    destroyed_handles device_limits extreme_values few_descriptors oversized_requests recent_calls repoll
+    reply_before_disconnect unmapped_memory
 }
 
 /// What is explained to the user meanwhile; nothing if there are no headers.
@@ -78,8 +80,8 @@ fn without_what_holds(printed: &str) -> String {
 }
 
 #[test]
-fn arguments() {
-    let Some(said) = explained("programs", "arguments") else {
+fn invalid_arguments() {
+    let Some(said) = explained("programs", "invalid_arguments") else {
         return;
     };
     for words in [
@@ -115,7 +117,7 @@ fn every_program_has_a_test() {
                 continue;
             };
             assert!(
-                program == "arguments" || run.contains(&program),
+                program == "invalid_arguments" || run.contains(&program),
                 "{name} is not run"
             );
         }

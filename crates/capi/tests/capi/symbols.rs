@@ -115,7 +115,7 @@ fn every_node_of_the_table_is_in_the_version_script() {
 fn describe(status: Status) -> (&'static str, &'static str) {
     match status {
         Status::Real => ("real", ""),
-        Status::Refused(why) => ("refused", why),
+        Status::Unsupported(why) => ("unsupported", why),
         Status::Stub(why) => ("stub", why),
     }
 }
@@ -146,7 +146,7 @@ fn matrix() -> String {
         "# What of libibverbs and librdmacm is there\n\n\
          Made from the table in `src/symbols`; do not edit. `ROCI_BLESS=1 cargo test -p capi --test \
          capi` makes it anew.\n\n\
-         *Real* does what it does in rdma-core. *Refused* fails, with EOPNOTSUPP or as stated. A *stub* \
+         *Real* does what it does in rdma-core. *Unsupported* fails, with EOPNOTSUPP or as stated. A *stub* \
          exists for the loader and is never of use without the kernel's device file.\n\n\
          The releases are those from 25 to 65 that export the symbol, and all of them have the same of us. \
          rdma-core renames the node IBVERBS_PRIVATE now and then: it has the number 25 in releases 25 to 32, \

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 
 /* What a case may take on a machine that is emulated, or busy with other things. */
-#define PATIENCE_IN_SECONDS 60
+#define CASE_TIMEOUT_SECONDS 60
 
 struct test_case {
 	const char *name;
@@ -98,7 +98,7 @@ static inline void tell(const char *format, ...)
 	} while (0)
 
 /* A verb that returns an int fails with a positive errno. */
-#define REFUSES(call, error)                                                   \
+#define RETURNS_ERROR(call, error)                                                   \
 	do {                                                                   \
 		int result_ = (call);                                          \
 		if (result_ != (error))                                        \
@@ -106,7 +106,7 @@ static inline void tell(const char *format, ...)
 	} while (0)
 
 /* One that returns a pointer, with NULL and errno. */
-#define REFUSES_POINTER(call, error)                                           \
+#define RETURNS_NULL(call, error)                                           \
 	do {                                                                   \
 		errno = 0;                                                     \
 		void *result_ = (call);                                        \
@@ -145,7 +145,7 @@ static inline void in_child(void (*run)(void))
 	pid_t child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
-		alarm(PATIENCE_IN_SECONDS / 2);
+		alarm(CASE_TIMEOUT_SECONDS / 2);
 		run();
 		_exit(0);
 	}
@@ -188,7 +188,7 @@ static inline int holds_in_a_process_of_its_own(const struct test_case *it)
 		exit(2);
 	}
 	if (child == 0) {
-		alarm(PATIENCE_IN_SECONDS);
+		alarm(CASE_TIMEOUT_SECONDS);
 		perform(it);
 		exit(0);
 	}

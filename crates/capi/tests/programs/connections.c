@@ -1,22 +1,22 @@
-/* Connections: events and what comes with them, calls that wait, refusals, and what a child may do. */
+/* Connections: events and what comes with them, calls that wait, rejections, and what a child may do. */
 #include <pthread.h>
 #include <rdma/rdma_verbs.h>
-#include "meeting.h"
+#include "connection.h"
 
-static void an_address_leads_to_a_device(void)
+static void resolving_an_address_finds_the_device(void)
 {
 	CHECK(client->verbs && client->pd && client->port_num == 1);
 	CHECK(strcmp(ibv_get_device_name(client->verbs->device), "left") == 0);
 	CHECK(rdma_get_dst_port(client) == rdma_get_src_port(listener));
 }
 
-static void a_route_has_a_path(void)
+static void resolving_a_route_finds_the_path(void)
 {
 	CHECK(client->route.num_paths == 1 && client->route.path_rec != NULL);
 	CHECK(client->route.path_rec->pkey == 0xffff);
 }
 
-static void a_queue_pair_comes_with_its_queues(void)
+static void creating_a_queue_pair_creates_its_completion_queues(void)
 {
 	make_qp_of(client);
 	CHECK(client->qp && client->send_cq && client->recv_cq);
@@ -24,7 +24,7 @@ static void a_queue_pair_comes_with_its_queues(void)
 	CHECK(client->qp->state == IBV_QPS_INIT);
 }
 
-static void a_queue_pair_goes_with_its_queues(void)
+static void destroying_a_queue_pair_destroys_its_completion_queues(void)
 {
 	make_qp_of(client);
 	rdma_destroy_qp(client);
@@ -43,7 +43,7 @@ static void a_request_is_readable(void)
 	CHECK(is_readable(channel->fd, 5000));
 }
 
-static void a_request_tells_who_asks(void)
+static void a_request_has_the_address_of_the_client(void)
 {
 	struct rdma_cm_event *event = ask();
 	guest = event->id;
@@ -54,7 +54,7 @@ static void a_request_tells_who_asks(void)
 	CHECK(rdma_ack_cm_event(event) == 0);
 }
 
-static void a_request_tells_what_is_wanted(void)
+static void a_request_has_the_parameters_of_the_client(void)
 {
 	struct rdma_cm_event *event = ask();
 	guest = event->id;
@@ -66,7 +66,7 @@ static void a_request_tells_what_is_wanted(void)
 	CHECK(rdma_ack_cm_event(event) == 0);
 }
 
-static void a_client_hears_what_was_accepted(void)
+static void the_client_gets_the_accepted_parameters(void)
 {
 	struct rdma_cm_event *event = ask();
 	guest = event->id;
@@ -99,13 +99,13 @@ static void talk(struct rdma_cm_id *from, struct rdma_cm_id *to)
 	CHECK(rdma_dereg_mr(out) == 0 && rdma_dereg_mr(in) == 0);
 }
 
-static void both_can_talk(void)
+static void both_sides_can_send(void)
 {
 	talk(client, guest);
 	talk(guest, client);
 }
 
-static void both_hear_of_the_end(void)
+static void both_sides_get_a_disconnect_event(void)
 {
 	CHECK(rdma_disconnect(client) == 0);
 	for (int heard = 0; heard < 2; heard++) {
@@ -116,7 +116,7 @@ static void both_hear_of_the_end(void)
 	}
 }
 
-static void a_listener_may_refuse(void)
+static void a_listener_can_reject(void)
 {
 	struct rdma_cm_event *event = ask();
 	CHECK(rdma_reject(event->id, "no", 3) == 0);
@@ -128,7 +128,7 @@ static void a_listener_may_refuse(void)
 	CHECK(rdma_ack_cm_event(event) == 0);
 }
 
-static void a_listener_that_is_gone_refuses(void)
+static void a_destroyed_listener_rejects(void)
 {
 	destroy(listener);
 	listener = NULL;
@@ -181,7 +181,7 @@ static struct rdma_cm_id *endpoint(int flags)
 	return id;
 }
 
-static void without_a_channel_calls_wait(void)
+static void without_a_channel_calls_block(void)
 {
 	struct rdma_cm_id *served = endpoint(RAI_PASSIVE);
 	CHECK(rdma_listen(served, 0) == 0);
@@ -227,14 +227,14 @@ static void a_child_does_not_listen(void)
 
 static void a_child_makes_its_own_connections(void)
 {
-	in_child(without_a_channel_calls_wait);
+	in_child(without_a_channel_calls_block);
 }
 
-static void a_child_begins_anew(void)
+static void a_child_can_open_its_own_channel(void)
 {
 	client = new_id(RDMA_PS_TCP);
 	CHECK(bind_to(client, at(own_address(), 0)) == 0);
-	in_child(without_a_channel_calls_wait);
+	in_child(without_a_channel_calls_block);
 }
 
 static void make_a_channel(void)
@@ -244,7 +244,7 @@ static void make_a_channel(void)
 	rdma_destroy_event_channel(own);
 }
 
-static void the_parents_id_is_as_it_was(void)
+static void a_child_does_not_change_the_parents_id(void)
 {
 	client = new_id(RDMA_PS_TCP);
 	CHECK(bind_to(client, at(own_address(), 0)) == 0);
@@ -253,25 +253,25 @@ static void the_parents_id_is_as_it_was(void)
 }
 
 static const struct test_case CASES[] = {
-	WITH_ROUTE(an_address_leads_to_a_device),
-	WITH_ROUTE(a_route_has_a_path),
-	WITH_ROUTE(a_queue_pair_comes_with_its_queues),
-	WITH_ROUTE(a_queue_pair_goes_with_its_queues),
+	WITH_ROUTE(resolving_an_address_finds_the_device),
+	WITH_ROUTE(resolving_a_route_finds_the_path),
+	WITH_ROUTE(creating_a_queue_pair_creates_its_completion_queues),
+	WITH_ROUTE(destroying_a_queue_pair_destroys_its_completion_queues),
 	WITH_ROUTE(a_connection_needs_a_queue_pair),
 	WITH_ROUTE(a_request_is_readable),
-	WITH_ROUTE(a_request_tells_who_asks),
-	WITH_ROUTE(a_request_tells_what_is_wanted),
-	WITH_ROUTE(a_client_hears_what_was_accepted),
-	WITH_CONNECTION(both_can_talk),
-	WITH_CONNECTION(both_hear_of_the_end),
-	WITH_ROUTE(a_listener_may_refuse),
-	WITH_ROUTE(a_listener_that_is_gone_refuses),
-	CASE(without_a_channel_calls_wait),
+	WITH_ROUTE(a_request_has_the_address_of_the_client),
+	WITH_ROUTE(a_request_has_the_parameters_of_the_client),
+	WITH_ROUTE(the_client_gets_the_accepted_parameters),
+	WITH_CONNECTION(both_sides_can_send),
+	WITH_CONNECTION(both_sides_get_a_disconnect_event),
+	WITH_ROUTE(a_listener_can_reject),
+	WITH_ROUTE(a_destroyed_listener_rejects),
+	CASE(without_a_channel_calls_block),
 	WITH_CHANNEL(a_child_does_not_wait_for_events),
 	WITH_CHANNEL(a_child_does_not_listen),
 	WITH_CHANNEL(a_child_makes_its_own_connections),
-	WITH_CHANNEL(a_child_begins_anew),
-	WITH_CHANNEL(the_parents_id_is_as_it_was),
+	WITH_CHANNEL(a_child_can_open_its_own_channel),
+	WITH_CHANNEL(a_child_does_not_change_the_parents_id),
 };
 
 int main(int words, char **word)

@@ -29,7 +29,7 @@ static void a_device_outlives_its_list(void)
 	CHECK(ibv_get_device_guid(left.context->device) != 0);
 }
 
-static void a_device_tells_about_itself(void)
+static void a_device_can_be_queried(void)
 {
 	struct ibv_device_attr attr;
 	CHECK(ibv_query_device(left.context, &attr) == 0);
@@ -40,7 +40,7 @@ static void a_device_tells_about_itself(void)
 	CHECK(attr.atomic_cap == IBV_ATOMIC_HCA);
 }
 
-static void a_device_tells_more_if_asked(void)
+static void a_device_can_be_queried_for_extended_attributes(void)
 {
 	struct ibv_device_attr attr;
 	struct ibv_device_attr_ex more;
@@ -50,11 +50,11 @@ static void a_device_tells_more_if_asked(void)
 	CHECK(more.orig_attr.max_qp == attr.max_qp);
 }
 
-static void a_device_knows_no_such_question(void)
+static void an_unknown_query_is_rejected(void)
 {
 	struct ibv_device_attr_ex attr;
 	struct ibv_query_device_ex_input input = { .comp_mask = 1 };
-	REFUSES(ibv_query_device_ex(left.context, &input, &attr), EINVAL);
+	RETURNS_ERROR(ibv_query_device_ex(left.context, &input, &attr), EINVAL);
 }
 
 static void extended_connections_are_offered(void)
@@ -81,7 +81,7 @@ static void memory_on_demand_is_offered(void)
 static void a_device_has_a_clock(void)
 {
 	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
-	REFUSES(ibv_query_rt_values_ex(left.context, &values), 0);
+	RETURNS_ERROR(ibv_query_rt_values_ex(left.context, &values), 0);
 	CHECK(values.comp_mask == IBV_VALUES_MASK_RAW_CLOCK);
 }
 
@@ -92,7 +92,7 @@ static struct ibv_port_attr first_port(void)
 	return port;
 }
 
-static void a_port_tells_about_itself(void)
+static void a_port_can_be_queried(void)
 {
 	struct ibv_port_attr port = first_port();
 	CHECK(port.link_layer == IBV_LINK_LAYER_ETHERNET);
@@ -102,14 +102,14 @@ static void a_port_tells_about_itself(void)
 	tell("  lid %d, subnet manager %d\n", port.lid, port.sm_lid);
 }
 
-static void a_second_port_is_not_there(void)
+static void there_is_no_second_port(void)
 {
 	struct ibv_port_attr port;
-	REFUSES(ibv_query_port(left.context, 2, &port), EINVAL);
+	RETURNS_ERROR(ibv_query_port(left.context, 2, &port), EINVAL);
 }
 
 /* The symbol, for programs compiled when the structure was shorter. */
-static void an_old_program_has_less_room_for_a_port(void)
+static void an_old_program_gets_a_shorter_port_structure(void)
 {
 	struct {
 		char known[48];
@@ -164,13 +164,13 @@ static void a_gid_has_a_type_and_a_place(void)
 static void an_empty_index_has_no_entry(void)
 {
 	struct ibv_gid_entry entry;
-	REFUSES(ibv_query_gid_ex(left.context, 1, 200, &entry, 0), ENODATA);
+	RETURNS_ERROR(ibv_query_gid_ex(left.context, 1, 200, &entry, 0), ENODATA);
 }
 
-static void an_entry_has_no_such_flag(void)
+static void an_unknown_entry_flag_is_rejected(void)
 {
 	struct ibv_gid_entry entry;
-	REFUSES(ibv_query_gid_ex(left.context, 1, 0, &entry, 1), EINVAL);
+	RETURNS_ERROR(ibv_query_gid_ex(left.context, 1, 0, &entry, 1), EINVAL);
 }
 
 static void the_table_has_all_entries(void)
@@ -183,7 +183,7 @@ static void the_table_has_all_entries(void)
 	CHECK(memcmp(&table[0].gid, &left.gid, sizeof(left.gid)) == 0);
 }
 
-static void a_table_needs_room(void)
+static void a_short_table_is_rejected(void)
 {
 	struct ibv_gid_entry table[1];
 	SAME(ibv_query_gid_table(left.context, table, 0, 0), -EINVAL);
@@ -203,7 +203,7 @@ static void a_partition_is_found_by_its_key(void)
 	SAME(ibv_get_pkey_index(left.context, 1, 0x1234), -1);
 }
 
-static void everything_has_a_name(void)
+static void every_constant_has_a_name(void)
 {
 	for (int i = 0; i <= IBV_WC_TM_RNDV_INCOMPLETE + 1; i++)
 		tell("  status %d: %s\n", i, ibv_wc_status_str(i));
@@ -230,27 +230,27 @@ static const struct test_case CASES[] = {
 	CASE(the_list_has_two_devices_and_an_end),
 	CASE(a_second_list_has_the_same_devices),
 	WITH_LEFT(a_device_outlives_its_list),
-	WITH_LEFT(a_device_tells_about_itself),
-	WITH_LEFT(a_device_tells_more_if_asked),
-	WITH_LEFT(a_device_knows_no_such_question),
+	WITH_LEFT(a_device_can_be_queried),
+	WITH_LEFT(a_device_can_be_queried_for_extended_attributes),
+	WITH_LEFT(an_unknown_query_is_rejected),
 	WITH_LEFT(extended_connections_are_offered),
 	WITH_LEFT(device_memory_is_offered),
 	WITH_LEFT(memory_on_demand_is_offered),
 	WITH_LEFT(a_device_has_a_clock),
-	WITH_LEFT(a_port_tells_about_itself),
-	WITH_LEFT(a_second_port_is_not_there),
-	WITH_LEFT(an_old_program_has_less_room_for_a_port),
+	WITH_LEFT(a_port_can_be_queried),
+	WITH_LEFT(there_is_no_second_port),
+	WITH_LEFT(an_old_program_gets_a_shorter_port_structure),
 	WITH_LEFT(the_own_address_is_a_gid),
 	WITH_LEFT(an_empty_gid_is_zero),
 	WITH_LEFT(there_are_no_gids_outside_of_the_table),
 	WITH_LEFT(a_gid_has_a_type_and_a_place),
 	WITH_LEFT(an_empty_index_has_no_entry),
-	WITH_LEFT(an_entry_has_no_such_flag),
+	WITH_LEFT(an_unknown_entry_flag_is_rejected),
 	WITH_LEFT(the_table_has_all_entries),
-	WITH_LEFT(a_table_needs_room),
+	WITH_LEFT(a_short_table_is_rejected),
 	WITH_LEFT(there_is_one_partition),
 	WITH_LEFT(a_partition_is_found_by_its_key),
-	CASE(everything_has_a_name),
+	CASE(every_constant_has_a_name),
 	CASE(speeds_are_converted),
 };
 

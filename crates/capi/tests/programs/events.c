@@ -48,7 +48,7 @@ static void a_device_without_events_would_block(void)
 	FAILS(ibv_get_async_event(left.context, &event), EAGAIN);
 }
 
-static void a_completion_rings_once(void)
+static void an_armed_queue_notifies_once(void)
 {
 	receive_at_right(1);
 	CHECK(ibv_req_notify_cq(right.cq, 0) == 0);
@@ -215,7 +215,7 @@ static void each_event_is_an_edge(void)
 	close(loop);
 }
 
-static void a_copy_of_the_descriptor_tells_the_same(void)
+static void a_duplicated_descriptor_is_readable_too(void)
 {
 	int copy = dup(right.channel->fd);
 	receive_at_right(1);
@@ -229,7 +229,7 @@ static void a_copy_of_the_descriptor_tells_the_same(void)
 	close(copy);
 }
 
-static void only_what_is_solicited_rings_if_asked(void)
+static void solicited_arming_notifies_for_solicited_completions_only(void)
 {
 	receive_at_right(2);
 	receive_at_right(3);
@@ -243,9 +243,9 @@ static void only_what_is_solicited_rings_if_asked(void)
 	CHECK(wait_for(right.cq).wr_id == 3);
 }
 
-static void a_channel_with_a_queue_stays(void)
+static void a_channel_in_use_cannot_be_destroyed(void)
 {
-	REFUSES(ibv_destroy_comp_channel(left.channel), EBUSY);
+	RETURNS_ERROR(ibv_destroy_comp_channel(left.channel), EBUSY);
 }
 
 /* A queue with a channel of its own, and a queue pair on it. */
@@ -264,17 +264,17 @@ static struct ibv_qp *qp_with_channel(void)
 	return qp;
 }
 
-static void a_queue_with_a_queue_pair_stays(void)
+static void a_completion_queue_in_use_cannot_be_destroyed(void)
 {
 	struct ibv_qp *qp = qp_with_channel();
 	struct ibv_cq *cq = qp->recv_cq;
 	struct ibv_comp_channel *channel = cq->channel;
-	REFUSES(ibv_destroy_cq(cq), EBUSY);
+	RETURNS_ERROR(ibv_destroy_cq(cq), EBUSY);
 	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
 	CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
-static void a_queue_pair_in_error_gives_back_its_receives(void)
+static void a_queue_pair_in_error_flushes_its_receives(void)
 {
 	struct ibv_qp *qp = qp_with_channel();
 	struct ibv_cq *cq = qp->recv_cq;
@@ -350,12 +350,12 @@ static void the_first_message_establishes_communication(void)
 	CHECK(ibv_destroy_qp(from) == 0 && ibv_destroy_qp(to) == 0);
 }
 
-static void a_wrong_key_ends_the_request(void)
+static void a_wrong_key_fails_the_request(void)
 {
 	SAME(write_through(right.mr->rkey ^ 0x100, right.memory), IBV_WC_REM_ACCESS_ERR);
 }
 
-static void a_wrong_key_is_an_event_at_the_other_side(void)
+static void a_wrong_key_is_an_event_at_the_responder(void)
 {
 	write_through(right.mr->rkey ^ 0x100, right.memory);
 	CHECK(is_readable(right.context->async_fd, SOON));
@@ -389,7 +389,7 @@ static struct ibv_qp *qp_that_shares(struct ibv_srq *srq)
 	return qp;
 }
 
-static void who_shares_receives_hears_of_the_last(void)
+static void a_queue_pair_with_shared_receives_gets_a_last_wqe_event(void)
 {
 	struct ibv_srq *srq = shared_receives();
 	struct ibv_qp *qp = qp_that_shares(srq);
@@ -404,7 +404,7 @@ static void who_shares_receives_hears_of_the_last(void)
 }
 
 /* The descriptor says so too. */
-static void what_is_gone_has_no_events(void)
+static void a_destroyed_object_has_no_events(void)
 {
 	struct ibv_srq *srq = shared_receives();
 	struct ibv_qp *qp = qp_that_shares(srq);
@@ -448,7 +448,7 @@ static void end_wait(pthread_t thread)
 	CHECK(pthread_join(thread, NULL) == 0);
 }
 
-static void a_channel_may_go_while_a_thread_waits(void)
+static void a_channel_can_be_destroyed_while_a_thread_waits(void)
 {
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(left.context);
 	pthread_t thread = let_wait(wait_for_completions, channel);
@@ -456,7 +456,7 @@ static void a_channel_may_go_while_a_thread_waits(void)
 	end_wait(thread);
 }
 
-static void a_device_may_go_while_a_thread_waits(void)
+static void a_device_can_be_closed_while_a_thread_waits(void)
 {
 	struct ibv_context *context = ibv_open_device(left.context->device);
 	pthread_t thread = let_wait(wait_for_trouble, context);
@@ -467,26 +467,26 @@ static void a_device_may_go_while_a_thread_waits(void)
 static const struct test_case CASES[] = {
 	WITH_LEFT(a_channel_without_events_would_block),
 	WITH_LEFT(a_device_without_events_would_block),
-	WITH_JOINED(a_completion_rings_once),
+	WITH_JOINED(an_armed_queue_notifies_once),
 	WITH_JOINED(a_descriptor_is_not_readable_for_packets_alone),
 	WITH_JOINED(a_program_that_drains_its_channel_misses_nothing),
 	WITH_JOINED(a_readable_descriptor_has_an_event),
 	WITH_JOINED(a_channel_whose_descriptor_is_closed_fails),
 	WITH_LEFT(event_descriptors_are_never_writable),
 	WITH_JOINED(each_event_is_an_edge),
-	WITH_JOINED(a_copy_of_the_descriptor_tells_the_same),
-	WITH_JOINED(only_what_is_solicited_rings_if_asked),
-	WITH_LEFT(a_channel_with_a_queue_stays),
-	WITH_LEFT(a_queue_with_a_queue_pair_stays),
-	WITH_LEFT(a_queue_pair_in_error_gives_back_its_receives),
+	WITH_JOINED(a_duplicated_descriptor_is_readable_too),
+	WITH_JOINED(solicited_arming_notifies_for_solicited_completions_only),
+	WITH_LEFT(a_channel_in_use_cannot_be_destroyed),
+	WITH_LEFT(a_completion_queue_in_use_cannot_be_destroyed),
+	WITH_LEFT(a_queue_pair_in_error_flushes_its_receives),
 	WITH_BOTH(destroying_a_queue_waits_for_acknowledgements),
 	WITH_BOTH(the_first_message_establishes_communication),
-	WITH_JOINED(a_wrong_key_ends_the_request),
-	WITH_JOINED(a_wrong_key_is_an_event_at_the_other_side),
-	WITH_LEFT(who_shares_receives_hears_of_the_last),
-	WITH_LEFT(what_is_gone_has_no_events),
-	WITH_LEFT(a_channel_may_go_while_a_thread_waits),
-	WITH_LEFT(a_device_may_go_while_a_thread_waits),
+	WITH_JOINED(a_wrong_key_fails_the_request),
+	WITH_JOINED(a_wrong_key_is_an_event_at_the_responder),
+	WITH_LEFT(a_queue_pair_with_shared_receives_gets_a_last_wqe_event),
+	WITH_LEFT(a_destroyed_object_has_no_events),
+	WITH_LEFT(a_channel_can_be_destroyed_while_a_thread_waits),
+	WITH_LEFT(a_device_can_be_closed_while_a_thread_waits),
 };
 
 int main(int words, char **word)

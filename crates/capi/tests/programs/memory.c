@@ -25,7 +25,7 @@ static struct ibv_mr *registered(struct ibv_pd *pd, void *memory, size_t length,
 	return mr;
 }
 
-static void a_region_knows_where_it_is(void)
+static void a_region_has_its_address_and_length(void)
 {
 	struct ibv_mr *mr = registered(left.pd, left.memory + 8, 16, 0);
 	CHECK(mr->addr == left.memory + 8 && mr->length == 16);
@@ -33,38 +33,38 @@ static void a_region_knows_where_it_is(void)
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-static void a_region_around_a_hole_is_refused(void)
+static void a_region_around_a_hole_is_rejected(void)
 {
 	char *memory = map_around_a_hole();
-	REFUSES_POINTER(ibv_reg_mr(left.pd, memory, 3 * PAGE, EVERYTHING), EFAULT);
+	RETURNS_NULL(ibv_reg_mr(left.pd, memory, 3 * PAGE, EVERYTHING), EFAULT);
 	CHECK(ibv_dereg_mr(registered(left.pd, memory, PAGE, EVERYTHING)) == 0);
 }
 
-static void a_region_in_a_hole_is_refused(void)
+static void a_region_in_a_hole_is_rejected(void)
 {
 	char *memory = map_around_a_hole();
-	REFUSES_POINTER(ibv_reg_mr(left.pd, memory + PAGE, 16, 0), EFAULT);
+	RETURNS_NULL(ibv_reg_mr(left.pd, memory + PAGE, 16, 0), EFAULT);
 }
 
-static void constant_memory_can_not_be_written(void)
+static void read_only_memory_cannot_be_registered_for_writes(void)
 {
 	char *constant = map(PAGE, PROT_READ);
-	REFUSES_POINTER(ibv_reg_mr(left.pd, constant, PAGE, EVERYTHING), EFAULT);
+	RETURNS_NULL(ibv_reg_mr(left.pd, constant, PAGE, EVERYTHING), EFAULT);
 }
 
-static void constant_memory_can_be_read(void)
+static void read_only_memory_can_be_registered_for_reads(void)
 {
 	char *constant = map(PAGE, PROT_READ);
 	CHECK(ibv_dereg_mr(registered(left.pd, constant, PAGE, IBV_ACCESS_REMOTE_READ)) == 0);
 }
 
-static void memory_without_permission_is_refused(void)
+static void memory_without_permission_is_rejected(void)
 {
 	char *forbidden = map(PAGE, PROT_NONE);
-	REFUSES_POINTER(ibv_reg_mr(left.pd, forbidden, PAGE, 0), EFAULT);
+	RETURNS_NULL(ibv_reg_mr(left.pd, forbidden, PAGE, 0), EFAULT);
 }
 
-static void memory_on_demand_may_come_later(void)
+static void on_demand_memory_may_be_mapped_later(void)
 {
 	char *memory = map_around_a_hole();
 	int access = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_LOCAL_WRITE;
@@ -77,10 +77,10 @@ static void all_memory_can_be_one_region(void)
 	CHECK(ibv_dereg_mr(registered(left.pd, NULL, SIZE_MAX, access)) == 0);
 }
 
-static void who_lets_others_write_must_write_itself(void)
+static void remote_write_needs_local_write(void)
 {
-	REFUSES_POINTER(ibv_reg_mr(left.pd, left.memory, 16, IBV_ACCESS_REMOTE_WRITE), EINVAL);
-	REFUSES_POINTER(ibv_reg_mr(left.pd, left.memory, 16, IBV_ACCESS_REMOTE_ATOMIC), EINVAL);
+	RETURNS_NULL(ibv_reg_mr(left.pd, left.memory, 16, IBV_ACCESS_REMOTE_WRITE), EINVAL);
+	RETURNS_NULL(ibv_reg_mr(left.pd, left.memory, 16, IBV_ACCESS_REMOTE_ATOMIC), EINVAL);
 }
 
 static void a_region_may_be_empty(void)
@@ -91,16 +91,16 @@ static void a_region_may_be_empty(void)
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-static void an_empty_region_between_pages_is_refused(void)
+static void an_empty_region_between_pages_is_rejected(void)
 {
 	char *page = map(PAGE, PROT_READ | PROT_WRITE);
-	REFUSES_POINTER(ibv_reg_mr(left.pd, page, 0, EVERYTHING), EINVAL);
+	RETURNS_NULL(ibv_reg_mr(left.pd, page, 0, EVERYTHING), EINVAL);
 }
 
-static void an_unknown_right_is_refused(void)
+static void an_unknown_right_is_rejected(void)
 {
 	int unknown = 1 << 15;
-	REFUSES_POINTER(ibv_reg_mr(left.pd, left.memory, 16, unknown), EINVAL);
+	RETURNS_NULL(ibv_reg_mr(left.pd, left.memory, 16, unknown), EINVAL);
 }
 
 static void an_optional_right_may_be_unknown(void)
@@ -109,51 +109,51 @@ static void an_optional_right_may_be_unknown(void)
 	CHECK(ibv_dereg_mr(registered(left.pd, left.memory, 16, access)) == 0);
 }
 
-static void a_domain_with_a_region_stays(void)
+static void a_domain_with_a_region_cannot_be_freed(void)
 {
-	REFUSES(ibv_dealloc_pd(left.pd), EBUSY);
+	RETURNS_ERROR(ibv_dealloc_pd(left.pd), EBUSY);
 }
 
-static void a_region_changes_its_rights(void)
+static void rereg_changes_the_access_rights(void)
 {
 	struct ibv_mr *mr = registered(right.pd, right.memory, 64, 0);
-	REFUSES(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, EVERYTHING), 0);
+	RETURNS_ERROR(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, EVERYTHING), 0);
 	SAME(write_through(mr->rkey, right.memory), IBV_WC_SUCCESS);
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-static void a_region_moves(void)
+static void rereg_changes_the_address(void)
 {
 	struct ibv_mr *mr = registered(left.pd, left.memory, 16, 0);
-	REFUSES(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, left.memory + 64, 64, 0), 0);
+	RETURNS_ERROR(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, left.memory + 64, 64, 0), 0);
 	CHECK(mr->addr == left.memory + 64 && mr->length == 64);
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-static void a_region_changes_nothing(void)
+static void rereg_without_changes_is_rejected(void)
 {
 	struct ibv_mr *mr = registered(left.pd, left.memory, 16, 0);
 	SAME(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_CMD);
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-static void an_unknown_change_is_refused(void)
+static void an_unknown_rereg_flag_is_rejected(void)
 {
 	struct ibv_mr *mr = registered(left.pd, left.memory, 16, 0);
 	SAME(ibv_rereg_mr(mr, 1 << 10, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_INPUT);
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-static void memory_can_be_fetched_in_advance(void)
+static void advise_mr_prefetches(void)
 {
 	struct ibv_sge sge = part(&left, 0, sizeof(left.memory));
-	REFUSES(ibv_advise_mr(left.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), 0);
+	RETURNS_ERROR(ibv_advise_mr(left.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), 0);
 }
 
-static void advice_about_what_is_outside_is_refused(void)
+static void advise_mr_outside_of_the_region_is_rejected(void)
 {
 	struct ibv_sge sge = part(&left, 0, sizeof(left.memory) + 1);
-	REFUSES(ibv_advise_mr(left.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), EFAULT);
+	RETURNS_ERROR(ibv_advise_mr(left.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), EFAULT);
 }
 
 static struct ibv_dm *device_memory(void)
@@ -164,14 +164,14 @@ static struct ibv_dm *device_memory(void)
 	return dm;
 }
 
-static void device_memory_keeps_what_is_put_there(void)
+static void device_memory_keeps_its_content(void)
 {
 	struct ibv_dm *dm = device_memory();
 	char out[64], in[64] = "kept by the device";
 	CHECK(ibv_memcpy_to_dm(dm, 0, in, 64) == 0);
 	CHECK(ibv_memcpy_from_dm(out, dm, 0, 64) == 0);
 	CHECK(memcmp(in, out, 64) == 0);
-	REFUSES(ibv_memcpy_from_dm(out, dm, 32, 64), EINVAL);
+	RETURNS_ERROR(ibv_memcpy_from_dm(out, dm, 32, 64), EINVAL);
 	CHECK(ibv_free_dm(dm) == 0);
 }
 
@@ -181,14 +181,14 @@ static void device_memory_can_be_a_region(void)
 	int access = IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE;
 	struct ibv_mr *mr = ibv_reg_dm_mr(left.pd, dm, 0, 64, access);
 	CHECK(mr != NULL);
-	REFUSES(ibv_free_dm(dm), EBUSY);
-	REFUSES_POINTER(ibv_reg_dm_mr(left.pd, dm, 60, 8, IBV_ACCESS_ZERO_BASED), EINVAL);
+	RETURNS_ERROR(ibv_free_dm(dm), EBUSY);
+	RETURNS_NULL(ibv_reg_dm_mr(left.pd, dm, 60, 8, IBV_ACCESS_ZERO_BASED), EINVAL);
 	CHECK(ibv_dereg_mr(mr) == 0);
 	CHECK(ibv_free_dm(dm) == 0);
 }
 
 /* What goes there is gone, and what comes from there is zero. */
-static void a_null_region_takes_everything(void)
+static void a_null_region_accepts_writes(void)
 {
 	struct ibv_mr *null = ibv_alloc_null_mr(left.pd);
 	CHECK(null != NULL);
@@ -210,7 +210,7 @@ static struct ibv_mr *page_on_demand(struct end *end)
 	return registered(end->pd, map(PAGE, PROT_READ | PROT_WRITE), PAGE, access);
 }
 
-static void memory_on_demand_comes_to_life_with_its_pages(void)
+static void on_demand_memory_works_once_mapped(void)
 {
 	struct ibv_mr *mr = page_on_demand(&right);
 	char *page = mr->addr;
@@ -225,7 +225,7 @@ static void memory_on_demand_comes_to_life_with_its_pages(void)
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-static void memory_on_demand_that_became_constant_is_refused(void)
+static void on_demand_memory_that_became_read_only_is_rejected(void)
 {
 	struct ibv_mr *mr = page_on_demand(&right);
 	CHECK(mprotect(mr->addr, PAGE, PROT_READ) == 0);
@@ -233,7 +233,7 @@ static void memory_on_demand_that_became_constant_is_refused(void)
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-static void the_senders_own_memory_may_be_gone(void)
+static void unmapped_local_memory_fails_the_request(void)
 {
 	struct ibv_mr *mr = page_on_demand(&left);
 	CHECK(munmap(mr->addr, PAGE) == 0);
@@ -243,13 +243,13 @@ static void the_senders_own_memory_may_be_gone(void)
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-static void a_write_outside_of_its_region_is_refused(void)
+static void a_write_outside_of_its_region_is_rejected(void)
 {
 	char *behind = right.memory + sizeof(right.memory);
 	SAME(write_through(right.mr->rkey, behind), IBV_WC_REM_ACCESS_ERR);
 }
 
-static void a_region_that_is_gone_is_refused(void)
+static void a_deregistered_region_is_rejected(void)
 {
 	struct ibv_mr *mr = registered(right.pd, right.memory, 64, EVERYTHING);
 	uint32_t key = mr->rkey;
@@ -257,7 +257,7 @@ static void a_region_that_is_gone_is_refused(void)
 	SAME(write_through(key, right.memory), IBV_WC_REM_ACCESS_ERR);
 }
 
-static void a_region_without_the_right_is_refused(void)
+static void a_region_without_the_right_is_rejected(void)
 {
 	struct ibv_mr *mr = registered(right.pd, right.memory, 64, IBV_ACCESS_REMOTE_READ);
 	SAME(write_through(mr->rkey, right.memory), IBV_WC_REM_ACCESS_ERR);
@@ -300,7 +300,7 @@ static void binding_a_window_gives_it_a_new_key(void)
 	CHECK(ibv_dealloc_mw(mw) == 0);
 }
 
-static void a_window_can_be_written_through(void)
+static void a_write_through_a_window_succeeds(void)
 {
 	struct ibv_mw *mw = window(IBV_MW_TYPE_1);
 	bind_first_type(mw);
@@ -310,7 +310,7 @@ static void a_window_can_be_written_through(void)
 	CHECK(ibv_dealloc_mw(mw) == 0);
 }
 
-static void a_window_ends_where_it_ends(void)
+static void a_write_beyond_a_window_fails(void)
 {
 	struct ibv_mw *mw = window(IBV_MW_TYPE_1);
 	bind_first_type(mw);
@@ -318,7 +318,7 @@ static void a_window_ends_where_it_ends(void)
 	CHECK(ibv_dealloc_mw(mw) == 0);
 }
 
-static void a_region_with_a_window_stays(void)
+static void a_region_with_a_window_cannot_be_deregistered(void)
 {
 	struct ibv_mw *mw = window(IBV_MW_TYPE_1);
 	bind_first_type(mw);
@@ -326,11 +326,11 @@ static void a_region_with_a_window_stays(void)
 	CHECK(ibv_dealloc_mw(mw) == 0);
 }
 
-static void a_window_of_the_second_type_is_bound_by_a_request(void)
+static void a_type_2_window_is_bound_by_a_request(void)
 {
 	struct ibv_mw *mw = window(IBV_MW_TYPE_2);
 	struct ibv_mw_bind bind = { .bind_info = window_on_right() };
-	REFUSES(ibv_bind_mw(right.qp, mw, &bind), EINVAL);
+	RETURNS_ERROR(ibv_bind_mw(right.qp, mw, &bind), EINVAL);
 	CHECK(ibv_dealloc_mw(mw) == 0);
 }
 
@@ -355,7 +355,7 @@ static void invalidate(uint32_t key)
 	SAME(fate_of(&right, &wr), IBV_WC_SUCCESS);
 }
 
-static void a_window_of_the_second_type_can_be_written_through(void)
+static void a_write_through_a_type_2_window_succeeds(void)
 {
 	struct ibv_mw *mw = window(IBV_MW_TYPE_2);
 	uint32_t key = bind_second_type(mw);
@@ -364,7 +364,7 @@ static void a_window_of_the_second_type_can_be_written_through(void)
 	CHECK(ibv_dealloc_mw(mw) == 0);
 }
 
-static void an_invalidated_window_is_closed(void)
+static void a_write_through_an_invalidated_window_fails(void)
 {
 	struct ibv_mw *mw = window(IBV_MW_TYPE_2);
 	uint32_t key = bind_second_type(mw);
@@ -374,42 +374,42 @@ static void an_invalidated_window_is_closed(void)
 }
 
 static const struct test_case CASES[] = {
-	WITH_LEFT(a_region_knows_where_it_is),
-	WITH_LEFT(a_region_around_a_hole_is_refused),
-	WITH_LEFT(a_region_in_a_hole_is_refused),
-	WITH_LEFT(constant_memory_can_not_be_written),
-	WITH_LEFT(constant_memory_can_be_read),
-	WITH_LEFT(memory_without_permission_is_refused),
-	WITH_LEFT(memory_on_demand_may_come_later),
+	WITH_LEFT(a_region_has_its_address_and_length),
+	WITH_LEFT(a_region_around_a_hole_is_rejected),
+	WITH_LEFT(a_region_in_a_hole_is_rejected),
+	WITH_LEFT(read_only_memory_cannot_be_registered_for_writes),
+	WITH_LEFT(read_only_memory_can_be_registered_for_reads),
+	WITH_LEFT(memory_without_permission_is_rejected),
+	WITH_LEFT(on_demand_memory_may_be_mapped_later),
 	WITH_LEFT(all_memory_can_be_one_region),
-	WITH_LEFT(who_lets_others_write_must_write_itself),
+	WITH_LEFT(remote_write_needs_local_write),
 	WITH_JOINED(a_region_may_be_empty),
-	WITH_LEFT(an_empty_region_between_pages_is_refused),
-	WITH_LEFT(an_unknown_right_is_refused),
+	WITH_LEFT(an_empty_region_between_pages_is_rejected),
+	WITH_LEFT(an_unknown_right_is_rejected),
 	WITH_LEFT(an_optional_right_may_be_unknown),
-	WITH_LEFT(a_domain_with_a_region_stays),
-	WITH_JOINED(a_region_changes_its_rights),
-	WITH_LEFT(a_region_moves),
-	WITH_LEFT(a_region_changes_nothing),
-	WITH_LEFT(an_unknown_change_is_refused),
-	WITH_LEFT(memory_can_be_fetched_in_advance),
-	WITH_LEFT(advice_about_what_is_outside_is_refused),
-	WITH_LEFT(device_memory_keeps_what_is_put_there),
+	WITH_LEFT(a_domain_with_a_region_cannot_be_freed),
+	WITH_JOINED(rereg_changes_the_access_rights),
+	WITH_LEFT(rereg_changes_the_address),
+	WITH_LEFT(rereg_without_changes_is_rejected),
+	WITH_LEFT(an_unknown_rereg_flag_is_rejected),
+	WITH_LEFT(advise_mr_prefetches),
+	WITH_LEFT(advise_mr_outside_of_the_region_is_rejected),
+	WITH_LEFT(device_memory_keeps_its_content),
 	WITH_LEFT(device_memory_can_be_a_region),
-	WITH_JOINED(a_null_region_takes_everything),
-	WITH_JOINED(memory_on_demand_comes_to_life_with_its_pages),
-	WITH_JOINED(memory_on_demand_that_became_constant_is_refused),
-	WITH_JOINED(the_senders_own_memory_may_be_gone),
-	WITH_JOINED(a_write_outside_of_its_region_is_refused),
-	WITH_JOINED(a_region_that_is_gone_is_refused),
-	WITH_JOINED(a_region_without_the_right_is_refused),
+	WITH_JOINED(a_null_region_accepts_writes),
+	WITH_JOINED(on_demand_memory_works_once_mapped),
+	WITH_JOINED(on_demand_memory_that_became_read_only_is_rejected),
+	WITH_JOINED(unmapped_local_memory_fails_the_request),
+	WITH_JOINED(a_write_outside_of_its_region_is_rejected),
+	WITH_JOINED(a_deregistered_region_is_rejected),
+	WITH_JOINED(a_region_without_the_right_is_rejected),
 	WITH_JOINED(binding_a_window_gives_it_a_new_key),
-	WITH_JOINED(a_window_can_be_written_through),
-	WITH_JOINED(a_window_ends_where_it_ends),
-	WITH_JOINED(a_region_with_a_window_stays),
-	WITH_JOINED(a_window_of_the_second_type_is_bound_by_a_request),
-	WITH_JOINED(a_window_of_the_second_type_can_be_written_through),
-	WITH_JOINED(an_invalidated_window_is_closed),
+	WITH_JOINED(a_write_through_a_window_succeeds),
+	WITH_JOINED(a_write_beyond_a_window_fails),
+	WITH_JOINED(a_region_with_a_window_cannot_be_deregistered),
+	WITH_JOINED(a_type_2_window_is_bound_by_a_request),
+	WITH_JOINED(a_write_through_a_type_2_window_succeeds),
+	WITH_JOINED(a_write_through_an_invalidated_window_fails),
 };
 
 int main(int words, char **word)

@@ -23,7 +23,7 @@ Examples:
 pub(crate) struct Options {
     #[command(flatten)]
     settings: Settings,
-    /// Print commands that undo it, also for ROCI_PCAP, ROCI_FAULT and ROCI_DEVICES
+    /// Print commands that unset all of these variables, and ROCI_PCAP, ROCI_FAULT and ROCI_DEVICES
     #[arg(long, conflicts_with_all = ["pcap", "fault", "devices"])]
     unset: bool,
     /// Print NAME=value lines instead of commands, for tools that read an environment file
@@ -85,13 +85,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_reads_what_was_meant() {
+    fn a_shell_reads_quoted_values_unchanged() {
         assert_eq!(quoted("/a b:$c"), "'/a b:$c'");
         assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 
     #[test]
-    fn a_line_is_the_value_as_it_is() {
+    fn values_with_a_line_break_are_rejected() {
         let mut lines = String::new();
         line(&mut lines, "A", OsStr::new("/a b'")).expect("one line");
         assert_eq!(lines, "A=/a b'\n");

@@ -11,7 +11,8 @@ use crate::output::{Table, print, print_json, print_line};
 #[derive(Args)]
 #[command(after_help = "\
 A link is a device with a name of your own, as with `rdma link add`. It is stored in
-~/.config/roci/links until it is deleted. The automatic device no longer has its addresses.
+~/.config/roci/links until it is deleted. Its addresses move
+to it from the automatic device of the interface.
 
 Examples:
   roci link                                   show the links

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_has_no_page() {
+    fn hidden_commands_have_no_manual_page() {
         let folder = std::env::temp_dir().join(format!("roci-manual-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let below = [Command::new("seen"), Command::new("unseen").hide(true)];

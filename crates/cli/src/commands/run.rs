@@ -31,8 +31,8 @@ const NOT_FOUND: u8 = 127;
 #[command(after_help = "\
 The program, and everything that it starts, loads Rocinante's libibverbs and librdmacm instead of the
 system's. This also works with scripts, Python and mpirun. The commands `rdma` and `show_gids` show
-Rocinante's devices. `roci run` becomes the program, so the exit
-code, signals and terminal are the program's. If it can't, the exit code is 127 (no such program),
+Rocinante's devices. The program replaces `roci run` in the same process, so exit code, signals and
+terminal are the program's. If it can't be started, the exit code is 127 (no such program),
 126 (not executable) or 125 (any other error).
 
 Examples:
@@ -91,11 +91,11 @@ fn start(options: &Options) -> anyhow::Result<Infallible> {
     let mut command = Command::new(program.path());
     command.arg0(name).args(arguments).envs(environment.set());
     let failed = command.exec();
-    Err(refused(&program, failed).into())
+    Err(rejected(&program, failed).into())
 }
 
 /// What the system has against a program in which we found nothing wrong.
-fn refused(program: &Program, source: io::Error) -> ProgramError {
+fn rejected(program: &Program, source: io::Error) -> ProgramError {
     let path = program.path().to_owned();
-    ProgramError::Refused { path, source }
+    ProgramError::Rejected { path, source }
 }

@@ -184,7 +184,7 @@ struct Meter {
 
 impl Meter {
     /// No part is longer than this.
-    const PART: Duration = Duration::from_millis(100);
+    const MAX_PART_DURATION: Duration = Duration::from_millis(100);
 
     /// The peak is looked for in parts of so many messages.
     fn new(part_size: u64) -> Self {
@@ -212,7 +212,7 @@ impl Meter {
         self.end = Some(now);
         let Some(since) = self.part.1 else { return };
         let took = now - since;
-        if self.part.0 >= self.part_size || took >= Self::PART {
+        if self.part.0 >= self.part_size || took >= Self::MAX_PART_DURATION {
             self.best = self.best.max(rate(self.part.0, took.as_secs_f64()));
             self.part = (0, Some(now));
         }

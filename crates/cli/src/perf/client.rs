@@ -50,7 +50,7 @@ impl Client {
         })?;
         let theirs = match control.hear()? {
             Welcome::Here(side) => side,
-            Welcome::Refused(why) => bail!("the server refuses: {why}"),
+            Welcome::Rejected(why) => bail!("the server rejects: {why}"),
         };
         let mtu = common_mtu(plan.mtu, active_mtu, theirs.mtu)?;
         plan.fit(mtu)?;

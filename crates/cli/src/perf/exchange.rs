@@ -30,7 +30,7 @@ pub(super) struct Hello {
 #[derive(Serialize, Deserialize)]
 pub(super) enum Welcome {
     Here(Side),
-    Refused(String),
+    Rejected(String),
 }
 
 /// What the client wants next.
@@ -83,14 +83,14 @@ pub(super) fn connect(
     let addresses = (server.trim_matches(['[', ']']), port)
         .to_socket_addrs()
         .map_err(|_| anyhow!("`{server}` is no address and no known name; check the spelling"))?;
-    let mut refusal = None;
+    let mut rejection = None;
     for address in addresses {
         match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             Ok(stream) => return over(stream),
-            Err(error) => refusal = Some(error),
+            Err(error) => rejection = Some(error),
         }
     }
-    match refusal {
+    match rejection {
         Some(error) => bail!(
             "no server answers at {server}, TCP port {port} ({error}); start the same command \
              without an address there first"

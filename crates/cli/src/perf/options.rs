@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// What to measure
     #[arg(value_enum)]
     pub(super) test: Test,
-    /// The server's name or address; without it, be the server
+    /// The server's name or address; without it, this process is the server
     pub(super) server: Option<String>,
     /// Transport: RC for all tests, UC for send and write, UD for send
     #[arg(

@@ -144,7 +144,7 @@ impl Plan {
         self.service != Service::Rc && self.test.verb() == Verb::Send && !self.test.is_latency()
     }
 
-    /// A datagram is one packet: larger sizes are left out of a series, and refused alone.
+    /// A datagram is one packet: larger sizes are left out of a series, and rejected alone.
     pub(super) fn fit(&mut self, mtu: PathMtu) -> anyhow::Result<()> {
         if self.service == Service::Ud {
             let smallest = self.sizes[0];
@@ -157,7 +157,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Refuses plans that would harm the server.
+    /// Rejects plans that would harm the server.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let counts = [self.depth, self.receive_depth, self.queue_pairs];
         let seconds = match self.amount {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_harmful_plan_of_a_client_is_refused() {
+    fn a_harmful_plan_of_a_client_is_rejected() {
         assert!(plan().check().is_ok());
         let spoils: [fn(&mut Plan); 8] = [
             |plan| plan.sizes.clear(),

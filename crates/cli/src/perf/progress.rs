@@ -26,13 +26,13 @@ impl Progress {
 
     /// So many messages are through.
     pub(super) fn at(&self, messages: u64) {
-        /// Shorter runs show no bar.
-        const SHORT: Duration = Duration::from_millis(700);
+        /// A shorter run shows no bar: it would flash and vanish.
+        const MIN_RUN_WITH_BAR: Duration = Duration::from_millis(700);
         /// Drawing takes time from what is measured.
         const DRAWS_PER_SECOND: u8 = 4;
         let Some(bar) = &self.bar else { return };
         let elapsed = self.begin.elapsed();
-        if elapsed < SHORT {
+        if elapsed < MIN_RUN_WITH_BAR {
             return;
         }
         if bar.is_hidden() {

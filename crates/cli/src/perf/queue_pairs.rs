@@ -362,7 +362,7 @@ fn explain(status: Status) -> String {
         }
         Status::ReceiverNotReady => "the other side has no receives left; raise -r".to_owned(),
         Status::RemoteAccess | Status::RemoteInvalidRequest => {
-            format!("the other side refused a request ({status:?}); use the same version of roci")
+            format!("the other side rejected a request ({status:?}); use the same version of roci")
         }
         other => format!("a request failed with status {other:?}; `roci doctor` may know why"),
     }

@@ -90,7 +90,7 @@ impl Server {
         let draft = match draft(hello, local_device) {
             Ok(draft) => draft,
             Err(error) => {
-                control.say(&Welcome::Refused(error.to_string()))?;
+                control.say(&Welcome::Rejected(error.to_string()))?;
                 return Err(error);
             }
         };

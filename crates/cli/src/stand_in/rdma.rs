@@ -1,7 +1,7 @@
 //! `rdma`, the tool of iproute2, as far as our devices have answers.
 //!
 //! Text and JSON are those of iproute2 6.1, to the byte; `crates/cli/tests/roci/rxe-rdma.txt` has what
-//! that says about the kernel's Soft-RoCE. What only the kernel could know is refused in a sentence. A call
+//! that says about the kernel's Soft-RoCE. What only the kernel could know is rejected in a sentence. A call
 //! about a device of the kernel is left to the tool of the distribution.
 
 mod device;
@@ -44,7 +44,7 @@ enum Answer {
     /// A sentence on stderr, and success.
     Note(String),
     /// A sentence on stderr about what is wrong.
-    Refused(String),
+    Rejected(String),
     /// The same, with an empty list where JSON was asked for.
     NoRecords(String),
 }
@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
         Answer::Records(records) => print(printed(&records, format))?,
         Answer::Text(text) => print(text)?,
         Answer::Note(sentence) => eprintln!("{sentence}"),
-        Answer::Refused(sentence) => {
+        Answer::Rejected(sentence) => {
             eprintln!("{sentence}");
             return Ok(ExitCode::FAILURE);
         }
@@ -190,12 +190,12 @@ impl Call {
             Some("link") => link::answer(rest, self.format),
             Some("resource") => resource::answer(rest),
             Some("system") => Ok(system(rest)),
-            Some("statistic") => Ok(Answer::Refused(
+            Some("statistic") => Ok(Answer::Rejected(
                 "rdma: every process counts for itself here, so there are no statistics of a \
                  device; run it under `roci run --explain`, or keep its packets with --pcap"
                     .to_owned(),
             )),
-            Some("monitor") => Ok(Answer::Refused(
+            Some("monitor") => Ok(Answer::Rejected(
                 "rdma: nobody announces changes of these devices; `rdma link` shows how they are now"
                     .to_owned(),
             )),
@@ -209,7 +209,7 @@ fn system(words: &[&str]) -> Answer {
     match words {
         [] => Answer::Text(SYSTEM.to_owned()),
         [word] if meant(word, &["show"]).is_some() => Answer::Text(SYSTEM.to_owned()),
-        _ => Answer::Refused("rdma: how devices are shared can't be set here".to_owned()),
+        _ => Answer::Rejected("rdma: how devices are shared can't be set here".to_owned()),
     }
 }
 
@@ -231,7 +231,7 @@ fn meant<'n>(word: &str, names: &[&'n str]) -> Option<&'n str> {
 }
 
 fn unknown(kind: &str, word: &str) -> Answer {
-    Answer::Refused(format!("Unknown {kind} '{word}'."))
+    Answer::Rejected(format!("Unknown {kind} '{word}'."))
 }
 
 #[cfg(test)]
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn options_stand_anywhere() {
+    fn options_are_accepted_at_any_position() {
         let pretty = Format {
             json: true,
             pretty: true,
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_a_word_is_enough() {
+    fn words_may_be_abbreviated() {
         assert_eq!(meant("res", &["dev", "resource"]), Some("resource"));
         assert_eq!(meant("resources", &["resource"]), None);
     }

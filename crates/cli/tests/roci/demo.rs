@@ -77,7 +77,7 @@ fn the_demo_names_the_operation_that_failed() {
 }
 
 #[test]
-fn a_capture_that_cannot_be_written_is_a_sentence() {
+fn an_unwritable_capture_is_reported_in_a_sentence() {
     let file = "/nonexistent/demo.pcapng";
     let complaint = roci(["demo", "--capture", file]).run().complaint();
     assert!(
@@ -88,7 +88,7 @@ fn a_capture_that_cannot_be_written_is_a_sentence() {
 
 /// As if another user had been faster. Nobody can make files in `/proc`.
 #[test]
-fn a_capture_that_can_be_neither_here_nor_in_the_folder_for_everybody_is_in_the_users_own() {
+fn a_capture_falls_back_to_the_users_own_folder() {
     let (shared, own) = (Folder::new("shared"), Folder::new("own"));
     std::fs::create_dir(shared.path().join("roci-demo.pcapng")).expect("a folder");
     let said = roci(["demo"])

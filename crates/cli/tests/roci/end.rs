@@ -12,7 +12,7 @@ fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--help").output().is_ok()
 }
 
-/// A client that has begun to talk with its server. Until the server listens, clients are refused.
+/// A client that has begun to talk with its server. Until the server listens, clients are rejected.
 fn client(server: &str) -> Running {
     let begin = Instant::now();
     loop {

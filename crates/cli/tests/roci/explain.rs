@@ -106,7 +106,7 @@ fn unknown_kind_of_code_gets_a_list_of_the_kinds() {
 }
 
 #[test]
-fn what_can_t_be_explained_is_said() {
+fn a_file_that_is_no_capture_is_reported() {
     let complaint = roci(["explain", "/nonexistent.pcapng"]).run().complaint();
     assert!(complaint.contains("can't be opened"), "{complaint}");
     let program = env!("CARGO_BIN_EXE_roci");

@@ -95,7 +95,7 @@ fn a_listing_has_no_entry_of_unknown_kind() {
 
 /// Both with `open` and with `fopen`.
 #[test]
-fn reading_an_attribute_of_an_empty_gid_is_refused() {
+fn reading_an_attribute_of_an_empty_gid_is_rejected() {
     let script = "
 import ctypes, errno
 libc = ctypes.CDLL(None, use_errno=True)
@@ -110,8 +110,8 @@ for kind in ('types', 'ndevs'):
     file = ctypes.c_void_p(libc.fopen(path.encode(), b'r'))
     assert file and libc.fgetc(file) == -1 and ctypes.get_errno() == errno.EINVAL
     assert open(path.replace('255', '0')).read()
-print('refused')";
-    assert_eq!(python(script), "refused");
+print('rejected')";
+    assert_eq!(python(script), "rejected");
 }
 
 /// The number is the kernel's, and the kernel does not know our devices: another device would be

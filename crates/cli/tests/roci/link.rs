@@ -41,19 +41,19 @@ fn the_words_of_the_rdma_tool_are_understood() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_a_sentence() {
-    let folder = Folder::new("link-refused");
-    let refused = |arguments: &[&str]| link(folder.path(), arguments).complaint();
-    let complaint = refused(&["add", "x", "netdev", "nosuch0"]);
+fn an_impossible_link_is_rejected_with_a_sentence() {
+    let folder = Folder::new("link-rejected");
+    let rejected = |arguments: &[&str]| link(folder.path(), arguments).complaint();
+    let complaint = rejected(&["add", "x", "netdev", "nosuch0"]);
     assert!(
         complaint.contains("there is no interface `nosuch0`"),
         "{complaint}"
     );
-    let complaint = refused(&["add", "x", "device", "lo"]);
+    let complaint = rejected(&["add", "x", "device", "lo"]);
     assert!(
         complaint.contains("write `roci link add NAME netdev INTERFACE`"),
         "{complaint}"
     );
-    let complaint = refused(&["del", "x"]);
+    let complaint = rejected(&["del", "x"]);
     assert!(complaint.contains("there is no link `x`"), "{complaint}");
 }

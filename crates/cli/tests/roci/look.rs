@@ -90,7 +90,7 @@ fn the_gid_to_use_is_marked_and_explained() {
 }
 
 #[test]
-fn the_doctor_looks_at_everything() {
+fn the_doctor_runs_every_check() {
     let device = format!("a={}", address(7));
     let findings = roci(["doctor", "--json"]).env("ROCI_DEVICES", device);
     let findings = findings.run().json();

@@ -20,7 +20,7 @@ fn shell(script: &str) -> Roci {
 
 /// One line on the standard error, and the code of a failure of our own.
 #[track_caller]
-fn refusal(outcome: Outcome, code: i32) -> String {
+fn rejection(outcome: Outcome, code: i32) -> String {
     assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
     assert_eq!(outcome.stdout, "");
     assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
@@ -51,7 +51,7 @@ fn the_program_is_the_process_that_was_started() {
 }
 
 #[test]
-fn twice_is_once() {
+fn a_run_inside_a_run_changes_nothing() {
     let variables = "echo $LD_LIBRARY_PATH $LD_PRELOAD $ROCI_TREE $PATH";
     let once = shell(variables)
         .env("LD_LIBRARY_PATH", "/theirs")
@@ -68,7 +68,7 @@ fn twice_is_once() {
 
 /// Each must print the same as without us.
 #[test]
-fn ordinary_programs_notice_nothing() {
+fn programs_without_rdma_behave_as_before() {
     let programs: [&[&str]; 6] = [
         &["ls", "-la", "/usr"],
         &[
@@ -136,21 +136,21 @@ test -c /dev/infiniband/uverbs1 && test -w /dev/infiniband/rdma_cm && echo chara
 }
 
 #[test]
-fn specifications_are_refused_before_the_program_starts() {
-    let refused = |option, value| {
-        refusal(
+fn specifications_are_rejected_before_the_program_starts() {
+    let rejected = |option, value| {
+        rejection(
             roci(["run", option, value, "--", "echo", "started"]).run(),
             125,
         )
     };
-    let faults = refused("--fault", "loss=everything");
+    let faults = rejected("--fault", "loss=everything");
     assert!(faults.contains("expected a percentage"), "{faults}");
-    let devices = refused("--devices", "a=nosuch0");
+    let devices = rejected("--devices", "a=nosuch0");
     assert!(
         devices.contains("there is no interface `nosuch0`"),
         "{devices}"
     );
-    let capture = refused("--pcap", "/no/such/folder/file");
+    let capture = rejected("--pcap", "/no/such/folder/file");
     assert!(
         capture.contains("there is no folder /no/such/folder"),
         "{capture}"
@@ -189,15 +189,15 @@ fn options_become_variables() {
 }
 
 #[test]
-fn a_program_that_is_not_there_or_is_none_is_named() {
-    let missing = refusal(under(["no-such-program"]).run(), 127);
+fn a_missing_or_invalid_program_is_named() {
+    let missing = rejection(under(["no-such-program"]).run(), 127);
     assert!(
         missing.contains("there is no program `no-such-program`"),
         "{missing}"
     );
-    let missing = refusal(under(["./no/such/program"]).run(), 127);
+    let missing = rejection(under(["./no/such/program"]).run(), 127);
     assert!(missing.contains("./no/such/program"), "{missing}");
-    let folder = refusal(under(["/etc"]).run(), 126);
+    let folder = rejection(under(["/etc"]).run(), 126);
     assert!(folder.contains("/etc is not executable"), "{folder}");
 }
 
@@ -224,7 +224,7 @@ fn programs_that_cannot_load_the_libraries_are_explained() {
         "foreign",
         &[(18, 0xff), (19, 0xff)],
     ));
-    let foreign = refusal(foreign, 126);
+    let foreign = rejection(foreign, 126);
     assert!(foreign.contains("for another processor"), "{foreign}");
     let fixed = run(&altered(folder.path(), "static", &[(56, 0), (57, 0)]));
     assert!(
@@ -238,7 +238,7 @@ fn programs_that_cannot_load_the_libraries_are_explained() {
     let line = format!("#!{}/foreign\n", folder.path().display());
     fs::write(&script, line).expect("written");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("ours");
-    let complaint = refusal(run(&script), 126);
+    let complaint = rejection(run(&script), 126);
     assert!(
         complaint.contains("/foreign is for another processor"),
         "{complaint}"
@@ -258,7 +258,7 @@ fn a_program_with_other_rights_is_explained() {
         }
         _ => PathBuf::from("/usr/bin/passwd"),
     };
-    let complaint = refusal(under([path.to_str().expect("text")]).run(), 126);
+    let complaint = rejection(under([path.to_str().expect("text")]).run(), 126);
     assert!(complaint.contains("setuid"), "{complaint}");
 }
 
@@ -335,7 +335,7 @@ fn signals_reach_a_program() {
 }
 
 #[test]
-fn a_shell_takes_the_environment_and_gives_it_back() {
+fn a_shell_can_set_and_unset_the_environment() {
     let script = "
 before=\"$LD_PRELOAD|$LD_LIBRARY_PATH|$ROCI_TREE|$ROCI_PRELOAD|$PATH\"
 eval \"$($roci env)\"

@@ -29,7 +29,7 @@ fn positive(value: &Value) -> f64 {
 }
 
 #[test]
-fn write_bandwidth() {
+fn write_bandwidth_prints_average_and_peak() {
     let report = measure(10, "write-bw", &["-s", "16K", "-n", "100", "-q", "3"]);
     assert_eq!(report["test"], "write-bw");
     assert_eq!(report["service"], "RC");
@@ -44,7 +44,7 @@ fn write_bandwidth() {
 }
 
 #[test]
-fn send_latency() {
+fn send_latency_prints_ordered_percentiles() {
     let report = measure(12, "send-lat", &["-s", "64", "-n", "50"]);
     let row = &report["results"][0];
     assert_eq!(row["iterations"], 50);
@@ -53,7 +53,7 @@ fn send_latency() {
 }
 
 #[test]
-fn every_other_test_runs() {
+fn every_other_test_prints_a_result() {
     for test in [
         "send-bw",
         "read-bw",
@@ -68,7 +68,7 @@ fn every_other_test_runs() {
 }
 
 #[test]
-fn unreliable_services_say_what_was_lost() {
+fn unreliable_services_report_losses() {
     for service in ["UC", "UD"] {
         let report = measure(16, "send-bw", &["-c", service, "-s", "512", "-n", "50"]);
         let lost = report["results"][0]["lost_percent"]
@@ -79,13 +79,13 @@ fn unreliable_services_say_what_was_lost() {
 }
 
 #[test]
-fn sleeping_instead_of_polling() {
+fn event_mode_is_measured() {
     let report = measure(18, "send-lat", &["-e", "-n", "20"]);
     positive(&report["results"][0]["typical_us"]);
 }
 
 #[test]
-fn both_ways_for_a_time() {
+fn a_bidirectional_test_runs_for_a_duration() {
     let report = measure(20, "send-bw", &["-b", "-D", "0.1", "-s", "4K"]);
     positive(&report["results"][0]["average_mib_per_second"]);
 }

@@ -93,7 +93,7 @@ fn both_sides_print_the_same_as_rping() {
 }
 
 #[test]
-fn every_step_is_said_in_rpings_words() {
+fn verbose_output_equals_that_of_rping() {
     let there = address(42);
     let server = server(&there, &[]);
     let said = client(&address(43), &there, &["-d", "-C", "1", "-S", "100"]);
@@ -124,7 +124,7 @@ fn every_step_is_said_in_rpings_words() {
 }
 
 #[test]
-fn sizes_from_the_smallest_to_the_largest() {
+fn ping_works_with_the_smallest_and_the_largest_size() {
     let there = address(44);
     let server = server(&there, &["-P"]);
     for size in ["26", "1000", "4097", "65535", "64K"] {
@@ -143,7 +143,7 @@ fn sizes_from_the_smallest_to_the_largest() {
 }
 
 #[test]
-fn over_ipv6_as_well() {
+fn ping_works_over_ipv6() {
     // There is only one loopback address, so the port must be this run's own.
     let port = (20_000 + std::process::id() % 20_000).to_string();
     let server = server("::1", &["-p", &port]);
@@ -192,7 +192,7 @@ fn a_persistent_server_has_three_clients_at_once_and_one_later() {
 }
 
 #[test]
-fn a_lossy_network_changes_nothing() {
+fn output_is_the_same_over_a_lossy_network() {
     let there = address(54);
     let server = server(&there, &[]);
     let pings = client(&address(55), &there, &["-v", "-V", "-C", "20", "-S", "8K"]);
@@ -259,7 +259,7 @@ fn a_peer_that_dies_is_announced() {
 
 /// As when the whole machine is gone: there is no watcher that could say good-bye.
 #[test]
-fn a_peer_that_falls_silent_is_noticed() {
+fn a_peer_that_stops_answering_is_reported() {
     let there = address(96);
     let arguments = ["-s", "-d", "-v", "-a", &there];
     let server = start_server(ping(&arguments, &["-P"]).env("ROCI_WATCHER", "0"));
@@ -287,7 +287,7 @@ fn a_missing_listener_is_reported_at_once() {
 }
 
 #[test]
-fn a_busy_server_refuses_a_second_client() {
+fn a_busy_server_rejects_a_second_client() {
     let there = address(66);
     let _server = server(&there, &[]);
     let mut first = client(&address(67), &there, &["-v"]).start();
@@ -297,7 +297,7 @@ fn a_busy_server_refuses_a_second_client() {
 }
 
 #[test]
-fn a_silent_host_is_given_up() {
+fn a_silent_host_times_out() {
     let begin = Instant::now();
     let complaint = client(&address(69), &address(70), &[]).run().complaint();
     assert!(
@@ -308,8 +308,8 @@ fn a_silent_host_is_given_up() {
 }
 
 #[test]
-fn names_and_addresses_that_lead_nowhere_are_named() {
-    let refused = |arguments: &[&str]| roci([&["ping"], arguments].concat()).run().complaint();
+fn unresolvable_names_and_addresses_are_named() {
+    let rejected = |arguments: &[&str]| roci([&["ping"], arguments].concat()).run().complaint();
     for (arguments, complaint) in [
         (
             &["-c", "-a", "no.such.host.invalid"][..],
@@ -332,7 +332,7 @@ fn names_and_addresses_that_lead_nowhere_are_named() {
             "roci: 127.0.0.1 can't talk to ::1",
         ),
     ] {
-        let said = refused(arguments);
+        let said = rejected(arguments);
         assert!(said.starts_with(complaint), "{said}");
         assert!(!said.contains("os error"), "{said}");
     }
@@ -348,7 +348,7 @@ fn a_port_that_is_taken_names_its_process() {
 }
 
 #[test]
-fn without_a_route_there_is_a_sentence() {
+fn a_missing_route_is_reported_in_a_sentence() {
     let empty = |program: &str, arguments: &[&str]| {
         let mut command = Command::new("unshare");
         let command = command.args(["--user", "--map-root-user", "--net", program]);

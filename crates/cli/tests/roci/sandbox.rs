@@ -51,7 +51,7 @@ fn finding(call: [&str; 3], at: u8) -> Option<(String, String)> {
 }
 
 #[test]
-fn what_is_different_in_a_sandbox_is_found_and_said_once() {
+fn limits_of_a_sandbox_are_reported_once() {
     for (call, at, consequence, advice) in [
         (SO_REUSEPORT, 211, "one context at a time", "(SO_REUSEPORT)"),
         (

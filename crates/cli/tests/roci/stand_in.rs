@@ -7,13 +7,13 @@ use std::process::Command;
 
 use crate::run::{Folder, Outcome, Roci, address, roci};
 
-/// What `rdma` of iproute2 6.1 says about the kernel's own device, asked by `xtask/guest/rdma-words.sh`.
+/// What `rdma` of iproute2 6.1 says about the kernel's own device, asked by `xtask/guest/rdma-output.sh`.
 /// `cargo xtask interop` checks that it still says so.
 const KERNEL: &str = include_str!("rxe-rdma.txt");
 
 const ASK: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../../xtask/guest/rdma-words.sh"
+    "/../../xtask/guest/rdma-output.sh"
 );
 
 fn device() -> String {
@@ -142,14 +142,14 @@ fn a_device_of_the_kernel_is_left_to_the_kernels_tool() {
 }
 
 #[test]
-fn what_only_the_kernel_could_know_is_refused_in_a_sentence() {
-    let refused = [
+fn kernel_only_queries_fail_with_a_sentence() {
+    let kernel_only = [
         &["statistic"][..],
         &["res"],
         &["res", "show", "qp"],
         &["monitor"],
     ];
-    for words in refused {
+    for words in kernel_only {
         let outcome = rdma(words);
         assert_eq!(outcome.stdout, "", "{words:?}");
         outcome.complaint();

@@ -34,8 +34,8 @@ fn completions_are_generated() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused() {
-    let refused = |arguments: &[&str]| roci([&["perf"], arguments].concat()).run().complaint();
+fn impossible_measurements_are_rejected() {
+    let rejected = |arguments: &[&str]| roci([&["perf"], arguments].concat()).run().complaint();
     for (arguments, hint) in [
         (&["read-bw", "--local", "-c", "UC"][..], "use -c RC"),
         (&["write-lat", "--local", "-e"], "measure send-lat"),
@@ -47,13 +47,13 @@ fn what_cannot_be_measured_is_refused() {
             "-s 4096 or less",
         ),
     ] {
-        let complaint = refused(arguments);
+        let complaint = rejected(arguments);
         assert!(complaint.contains(hint), "{complaint}");
     }
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
+fn a_missing_server_is_named() {
     let complaint = roci(["perf", "send-bw", &address(30), "-p", "1"])
         .run()
         .complaint();
@@ -65,7 +65,7 @@ fn a_server_that_is_not_there_is_named() {
 }
 
 #[test]
-fn unknown_devices_and_words_are_refused() {
+fn unknown_devices_and_words_are_rejected() {
     let complaint = roci(["gids", "nosuch"]).run().complaint();
     assert!(complaint.contains("there is no device `nosuch`") && complaint.contains("a, b"));
     let outcome = roci(["perf", "send-bandwidth"]).run();

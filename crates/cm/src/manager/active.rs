@@ -185,7 +185,7 @@ impl Manager {
             *in_flight.datagram = datagram;
             in_flight.interval = interval;
         }
-        self.set_timer(id, now + timing::STALE_RETRY);
+        self.set_timer(id, now + timing::STALE_RETRY_DELAY);
         true
     }
 

@@ -78,7 +78,7 @@ impl Manager {
         self.by_local_qpn.insert(parameters.qpn, id);
         self.send_until_answered(now, id, transaction, reply);
         if let Some(in_flight) = &mut self.exchange(id).in_flight {
-            in_flight.until = Some(now + timing::LONGEST_HALF_OPEN);
+            in_flight.until = Some(now + timing::MAX_HALF_OPEN_TIME);
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Manager {
     ) {
         match self.admit_request(arrival, request) {
             Ok(admitted) => self.deliver_request(arrival, transaction, request, &admitted),
-            Err(refused) => self.refuse(now, arrival, transaction, request, refused),
+            Err(rejected) => self.answer_not_admitted(now, arrival, transaction, request, rejected),
         }
     }
 
@@ -243,17 +243,17 @@ impl Manager {
         }
     }
 
-    fn refuse(
+    fn answer_not_admitted(
         &mut self,
         now: Instant,
         arrival: Arrival,
         transaction: u64,
         request: &ConnectRequest,
-        refused: NotAdmitted,
+        reason: NotAdmitted,
     ) {
         let reject = |reason| reject_of(request, reason);
         let peer = self.answer_to(arrival);
-        match refused {
+        match reason {
             NotAdmitted::Duplicate(id) => self.handle_duplicate_req(id, request),
             NotAdmitted::Answered(answer) => {
                 self.counters.duplicates.count(&(*request).into());
@@ -389,7 +389,7 @@ impl Exchange {
         self.rnr_retry_count = request.rnr_retry_count;
         self.ack_timeout = request.primary.local_ack_timeout.code().max(1);
         let code = request.local_response_timeout.code();
-        self.response_interval = timing::bounded_interval(code, timing::LONGEST_RESPONSE);
+        self.response_interval = timing::bounded_interval(code, timing::MAX_RESPONSE_CODE);
         self.max_retries = request.max_cm_retries;
     }
 }

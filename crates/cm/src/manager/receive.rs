@@ -124,7 +124,7 @@ impl Manager {
         };
         exchange.phase = delayed;
         let code = receipt.service_timeout.code();
-        let delay = timing::bounded_interval(code, timing::LONGEST_DELAY) + exchange.timewait();
+        let delay = timing::bounded_interval(code, timing::MAX_MRA_CODE) + exchange.timewait();
         let Some(in_flight) = &mut exchange.in_flight else {
             return;
         };

@@ -9,7 +9,7 @@ use crate::id::{Id, Route, State};
 use crate::manager::Manager;
 
 /// The longest resolution timeout, so that adding it to the current time can't overflow.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_RESOLVE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Manager {
     /// Resolves a peer's address, like `rdma_resolve_addr`. An idle id is bound first: to `source`, or
@@ -44,7 +44,7 @@ impl Manager {
             source,
             destination,
         });
-        self.set_timer(id, now + timeout.min(LONGEST_TIMEOUT));
+        self.set_timer(id, now + timeout.min(MAX_RESOLVE_TIMEOUT));
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl Manager {
             source: source.ip(),
             destination: destination.ip(),
         });
-        self.set_timer(id, now + timeout.min(LONGEST_TIMEOUT));
+        self.set_timer(id, now + timeout.min(MAX_RESOLVE_TIMEOUT));
         Ok(())
     }
 

@@ -295,7 +295,7 @@ fn reject_reports_its_reason() {
 }
 
 /// How long a requester waits before it sends a request again after a REJ "stale connection".
-const STALE_RETRY: u64 = 100;
+const STALE_RETRY_DELAY: u64 = 100;
 
 // IBA 12.9.8.3.1
 #[test]
@@ -304,8 +304,8 @@ fn stale_request_is_sent_again_with_another_communication_id() {
     let (id, request) = conversation.connecting();
     conversation.says(10, reject(&request, RejectReason::StaleConnection));
     conversation.no_events();
-    conversation.hears_nothing(10 + STALE_RETRY - 1);
-    let again = as_request(conversation.hears_one(10 + STALE_RETRY));
+    conversation.hears_nothing(10 + STALE_RETRY_DELAY - 1);
+    let again = as_request(conversation.hears_one(10 + STALE_RETRY_DELAY));
     assert_ne!(again.local_id, request.local_id);
     let same = ConnectRequest {
         local_id: request.local_id,
@@ -341,9 +341,9 @@ fn stale_request_is_sent_again_after_an_mra() {
     };
     conversation.says(5, delay);
     conversation.says(10, reject(&request, RejectReason::StaleConnection));
-    conversation.hears_one(10 + STALE_RETRY);
+    conversation.hears_one(10 + STALE_RETRY_DELAY);
     assert_eq!(conversation.manager.phase(id), Some(Phase::RequestSent));
-    conversation.hears_one(10 + STALE_RETRY + REQUEST_INTERVAL);
+    conversation.hears_one(10 + STALE_RETRY_DELAY + REQUEST_INTERVAL);
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn request_that_is_stale_twice_enters_time_wait() {
     let mut conversation = Conversation::new();
     let (id, request) = conversation.connecting();
     conversation.says(0, reject(&request, RejectReason::StaleConnection));
-    let again = as_request(conversation.hears_one(STALE_RETRY));
+    let again = as_request(conversation.hears_one(STALE_RETRY_DELAY));
     conversation.says(110, reject(&again, RejectReason::StaleConnection));
     assert_eq!(conversation.one_event().status(), 10);
     assert_eq!(conversation.manager.phase(id), Some(Phase::TimeWait));
@@ -382,7 +382,7 @@ fn reply_for_a_connected_queue_pair_is_rejected_as_stale() {
     // another communication id.
     conversation.says(11, reply);
     conversation.no_events();
-    let sent = conversation.hears(10 + STALE_RETRY);
+    let sent = conversation.hears(10 + STALE_RETRY_DELAY);
     let again = sent.into_iter().find(|it| it.name() == "REQ");
     let again = as_request(again.expect("the request is sent again"));
     assert_ne!(again.local_id, request.local_id);

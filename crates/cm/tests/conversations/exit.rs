@@ -60,10 +60,10 @@ fn delay(message: AcknowledgedMessage, remote_id: wire::cm::CommunicationId) -> 
     }
 }
 
-fn is_consumer_reject(message: Message, refused: RejectedMessage) -> Reject {
+fn is_consumer_reject(message: Message, rejected: RejectedMessage) -> Reject {
     let reject = as_reject(message);
     assert_eq!(reject.reason, RejectReason::Consumer);
-    assert_eq!(reject.message, refused);
+    assert_eq!(reject.message, rejected);
     assert_eq!(reject.remote_id, PEER_ID);
     reject
 }
@@ -230,14 +230,14 @@ fn notice_of_a_received_service_request_is_reject() {
     conversation.says(0, asked);
     let id = conversation.child_id();
     let notice = notice(&mut conversation, id);
-    let refused = ServiceReply {
+    let rejected = ServiceReply {
         request_id: asked.request_id,
         service_id: asked.service_id,
         status: ServiceStatus::Rejected,
         private_data: PrivateData::default(),
         ..ServiceReply::default()
     };
-    assert_eq!(notice, (TRANSACTION, Message::from(refused)));
+    assert_eq!(notice, (TRANSACTION, Message::from(rejected)));
     destroying_sends(&mut conversation, id, notice);
 }
 

@@ -182,7 +182,7 @@ fn disconnected_request_is_not_half_open() {
 }
 
 /// The longest time that an accepted request waits for its RTU, in milliseconds.
-const LONGEST_HALF_OPEN: u64 = 16 * 8192;
+const MAX_HALF_OPEN_TIME: u64 = 16 * 8192;
 
 #[test]
 fn response_timeout_of_the_peer_is_bounded() {
@@ -202,7 +202,7 @@ fn response_timeout_of_the_peer_is_bounded() {
         conversation.hears_one(repetition * 8192);
     }
     conversation.no_events();
-    conversation.hears_nothing(LONGEST_HALF_OPEN);
+    conversation.hears_nothing(MAX_HALF_OPEN_TIME);
     assert_eq!(conversation.one_event().status(), -110);
     assert_eq!(conversation.manager.table_sizes().half_open, 0);
 }
@@ -254,9 +254,9 @@ fn mra_does_not_extend_the_half_open_time() {
     for repetition in 0..8 {
         conversation.hears_one(65_536 + 2048 + repetition * 8192);
     }
-    conversation.hears_nothing(LONGEST_HALF_OPEN - 1);
+    conversation.hears_nothing(MAX_HALF_OPEN_TIME - 1);
     conversation.no_events();
-    conversation.hears_nothing(LONGEST_HALF_OPEN);
+    conversation.hears_nothing(MAX_HALF_OPEN_TIME);
     assert_eq!(conversation.one_event().status(), -110);
 }
 

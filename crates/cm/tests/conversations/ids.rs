@@ -26,7 +26,7 @@ fn tcp(conversation: &mut Conversation) -> cm::Id {
 }
 
 #[test]
-fn bind_chooses_a_port_and_refuses_conflicts() {
+fn bind_chooses_a_port_and_rejects_conflicts() {
     let mut conversation = Conversation::new();
     let first = tcp(&mut conversation);
     let bound = conversation.manager.bind(first, socket("10.0.0.1:0"));

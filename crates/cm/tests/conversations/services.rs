@@ -102,8 +102,8 @@ fn unsupported_service_is_unreachable() {
     conversation.says(10, service_reply(&request, ServiceStatus::NotSupported));
     let event = conversation.one_event();
     let status = ServiceStatus::NotSupported;
-    let refused = EventKind::Unreachable(Unreachable::Rejected(status));
-    assert_eq!(event, refused);
+    let rejected = EventKind::Unreachable(Unreachable::Rejected(status));
+    assert_eq!(event, rejected);
     assert_eq!(event.status(), 1);
 }
 
@@ -202,8 +202,8 @@ fn service_is_rejected() {
     conversation.says(0, service_request());
     let id = conversation.child_id();
     let reason = RejectReason::Consumer;
-    let refused = conversation.manager.reject(at(0), id, reason, b"no");
-    refused.expect("a service request");
+    let rejected = conversation.manager.reject(at(0), id, reason, b"no");
+    rejected.expect("a service request");
     let answer = as_service_reply(conversation.hears_one(0));
     assert_eq!(answer.status, ServiceStatus::Rejected);
     assert_eq!(answer.qpn, Qpn::default());
@@ -285,8 +285,8 @@ fn failed_join_is_reported() {
     assert_eq!(mixed, Err(CallError::FamilyMismatch));
     manager.join(id, group, true).expect("bound");
     conversation.instructions();
-    let refused = Err(Failure::Os(105));
-    conversation.manager.multicast_joined(id, group, refused);
+    let rejected = Err(Failure::Os(105));
+    conversation.manager.multicast_joined(id, group, rejected);
     assert_eq!(conversation.one_event().status(), -105);
     conversation
         .manager

@@ -278,7 +278,7 @@ fn resolved(
 #[test]
 fn application_rejects_like_linux() {
     let all = other("gold-reject");
-    let (Message::ConnectRequest(asked), Message::Reject(refused)) =
+    let (Message::ConnectRequest(asked), Message::Reject(expected)) =
         (all[0].message, all[1].message)
     else {
         panic!("a REQ and a REJ");
@@ -295,8 +295,8 @@ fn application_rejects_like_linux() {
     let Message::Reject(ours) = ours else {
         panic!("{ours}");
     };
-    let local_id = refused.local_id;
-    assert_eq!(Reject { local_id, ..ours }, refused);
+    let local_id = expected.local_id;
+    assert_eq!(Reject { local_id, ..ours }, expected);
 }
 
 #[test]

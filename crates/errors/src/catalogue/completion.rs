@@ -32,11 +32,11 @@ super::table! {
         "The device could not access local memory while it executed an operation of the peer."
         [RECEIVE_UNUSABLE];
     9 "IBV_WC_REM_INV_REQ_ERR" ("Status::RemoteInvalidRequest")
-        "The peer refused the request as invalid, with NAK 0x61."
+        "The peer rejected the request as invalid, with NAK 0x61."
         [RECEIVE_TOO_SMALL, QUEUE_PAIR_FORBIDS, TOO_MANY_READS, UNALIGNED_ATOMIC, MALFORMED_REQUEST,
          BAD_INVALIDATE];
     10 "IBV_WC_REM_ACCESS_ERR" ("Status::RemoteAccess")
-        "The peer does not allow this access to its memory, and refused it with NAK 0x62. Run the \
+        "The peer does not allow this access to its memory, and rejected it with NAK 0x62. Run the \
          peer with ROCI_EXPLAIN=1, too: it knows the reason."
         [UNKNOWN_REMOTE_KEY, MEMORY_FORBIDS, REMOTE_BOUNDS, OTHER_REMOTE_DOMAIN, OTHER_WINDOW_OWNER,
          BAD_INVALIDATE];
@@ -57,7 +57,7 @@ super::table! {
         "A reliable datagram domain was violated. Current devices have no reliable datagrams."
         [NOT_HERE];
     15 "IBV_WC_REM_INV_RD_REQ_ERR"
-        "The peer refused a reliable datagram as invalid. Current devices have no reliable datagrams."
+        "The peer rejected a reliable datagram as invalid. Current devices have no reliable datagrams."
         [NOT_HERE];
     16 "IBV_WC_REM_ABORT_ERR"
         "The peer aborted the operation. Only reliable datagrams, and XRC on some devices, report this."

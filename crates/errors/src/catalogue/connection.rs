@@ -26,7 +26,7 @@ super::table! {
         "The peer accepted, but the local queue pair could not go to RTR and RTS."
         [INCONSISTENT, MTU_ABOVE_PORT];
     7 "RDMA_CM_EVENT_UNREACHABLE" ("EventKind::Unreachable")
-        "The peer did not answer: the status is -110. Or a datagram service refused: the status is \
+        "The peer did not answer: the status is -110. Or a datagram service rejected: the status is \
          its reason."
         [PEER_SILENT, NOBODY_THERE];
     8 "RDMA_CM_EVENT_REJECTED" ("EventKind::Rejected")

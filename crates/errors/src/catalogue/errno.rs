@@ -61,7 +61,7 @@ super::table! {
         "There was no answer in time."
         [PEER_SILENT, NO_ROUTE];
     111 "ECONNREFUSED"
-        "The peer refused, or no program listens on the port."
+        "The peer rejected, or no program listens on the port."
         [NOBODY_LISTENS, NOBODY_THERE];
     113 "EHOSTUNREACH"
         "No machine answers ARP or neighbour discovery for the address."

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn ethernet_with_and_without_tags() {
+    fn ethernet_frames_are_read_with_and_without_vlan_tags() {
         let plain = [&[0; 12][..], &[8, 0]].concat();
         assert_eq!(packet_in(number::ETHERNET, &plain).unwrap(), IP);
         let tagged = [&[0; 12][..], &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0]].concat();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_or_a_family_before_ip() {
+    fn raw_ip_and_loopback_links_are_read() {
         for link in [number::RAW, number::IPV4, number::IPV6] {
             assert_eq!(packet_in(link, &[]).unwrap(), IP);
         }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn short_frames_and_strange_links() {
+    fn short_frames_and_unknown_links_contain_no_packet() {
         for link in [
             number::ETHERNET,
             number::NULL,

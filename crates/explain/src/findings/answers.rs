@@ -53,7 +53,9 @@ impl Stream {
                 let lost = self.mark_lost(position, context);
                 self.note_nak(Cause::Sequence { lost }, position, id, context);
             }
-            (_, Syndrome::Negative(code)) => self.take_refusal(code, position, found, id, context),
+            (_, Syndrome::Negative(code)) => {
+                self.take_rejection(code, position, found, id, context)
+            }
             (_, Syndrome::Reserved(_)) => {}
         }
     }
@@ -80,7 +82,7 @@ impl Stream {
             return Some(position);
         }
         // A NAK for the next position: the packet was lost before the capture point.
-        if packet.role == Role::Refuse && position == next {
+        if packet.role == Role::Reject && position == next {
             return Some(position);
         }
         self.unknown_answers.add(id);
@@ -140,7 +142,7 @@ impl Stream {
         }
     }
 
-    fn take_refusal(
+    fn take_rejection(
         &mut self,
         code: NakCode,
         position: StreamPosition,
@@ -152,12 +154,12 @@ impl Stream {
         let time = context.packets[id.index()].time;
         if let Some(found) = found {
             let message = &mut context.messages[found.id.index()];
-            message.outcome = Outcome::Refused(code);
+            message.outcome = Outcome::Rejected(code);
             message.answer = Some(id);
             message.answered = Some(time);
         }
         if !self.broken {
-            report::refusal(self, code, found.map(|found| found.id), id, context);
+            report::rejection(self, code, found.map(|found| found.id), id, context);
         }
         self.broken = true;
         self.resolve(position, id, context);

@@ -72,15 +72,15 @@ fn outcome(exchange: &Exchange) -> HandshakeOutcome {
     if !answered && (exchange.has("REQ") || exchange.has("SIDR_REQ")) {
         return HandshakeOutcome::Unanswered;
     }
-    let refusal = exchange
+    let rejection = exchange
         .said
         .iter()
         .rev()
-        .find_map(|said| said.refusal.clone());
-    if let Some(refusal) = refusal {
+        .find_map(|said| said.rejection.clone());
+    if let Some(rejection) = rejection {
         return HandshakeOutcome::Rejected {
-            reason: refusal.reason,
-            words: refusal.words,
+            reason: rejection.reason,
+            words: rejection.words,
         };
     }
     if exchange.has("SIDR_REP") {
@@ -103,16 +103,16 @@ fn report_outcome(
 ) {
     match &handshake.outcome {
         HandshakeOutcome::Rejected { reason, words } => {
-            let refusal = exchange
+            let rejection = exchange
                 .said
                 .iter()
                 .rev()
-                .find(|said| said.refusal.is_some());
-            let what = format!("refused {}: {words} (reason {reason})", request(exchange));
-            let Some(said) = refusal else {
+                .find(|said| said.rejection.is_some());
+            let what = format!("rejected {}: {words} (reason {reason})", request(exchange));
+            let Some(said) = rejection else {
                 return;
             };
-            let kind = match said.refusal {
+            let kind = match said.rejection {
                 Some(Rejection {
                     nobody_listens: true,
                     ..

@@ -12,7 +12,7 @@ use crate::packet::{Marks, Packet};
 use crate::words::{count, duration, psn_range, times};
 
 /// A request was rejected with a fatal NAK.
-pub(super) fn refusal(
+pub(super) fn rejection(
     stream: &Stream,
     code: NakCode,
     message: Option<MessageId>,
@@ -30,7 +30,7 @@ pub(super) fn refusal(
         }
     };
     let asker = context.name(stream.connection, stream.side);
-    let refuser = context.name(stream.connection, stream.side.other());
+    let rejecter = context.name(stream.connection, stream.side.other());
     let what = what(message, context);
     let packet = context.packets[id.index()];
     let target = target(message, context);
@@ -38,7 +38,7 @@ pub(super) fn refusal(
         kind,
         time: packet.time,
         sentence: format!(
-            "{refuser} refused {what} of {asker} at PSN {}{target} with NAK {:#04x} ({code}): {reason}. Both queue pairs are broken now.",
+            "{rejecter} rejected {what} of {asker} at PSN {}{target} with NAK {:#04x} ({code}): {reason}. Both queue pairs are broken now.",
             packet.psn,
             0x60 | code as u8
         ),
@@ -73,7 +73,7 @@ pub(super) fn overcome(stream: &Stream, recovery: &Recovery, time: u64, context:
         }
         Cause::NotReady { delay } => {
             let beginning = not_ready(stream, recovery, delay, context);
-            let end = format!("it went through {took} after the first refusal");
+            let end = format!("it went through {took} after the first rejection");
             (Kind::ReceiverNotReady, format!("{beginning}; {end}."))
         }
         Cause::DataLost { missing } => {

@@ -96,7 +96,7 @@ fn reply(reply: &ConnectReply) -> Vec<Field> {
 fn reject(reject: &Reject) -> Vec<Field> {
     let mut fields = ids(reject.local_id, reject.remote_id);
     let reason = format!("{} {}", reject.reason.code(), reject.reason);
-    fields.push(Field::new("Refused message", reject.message));
+    fields.push(Field::new("Rejected message", reject.message));
     fields.push(Field::new("Reason", reason));
     with_data(fields, reject.private_data.bytes())
 }

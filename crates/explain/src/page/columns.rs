@@ -165,7 +165,7 @@ fn outcome(outcome: Outcome) -> String {
         Outcome::Unanswered => "no answer in the capture".to_owned(),
         Outcome::Done => "done".to_owned(),
         Outcome::Unacknowledged => "sent; nobody acknowledges this service".to_owned(),
-        Outcome::Refused(code) => format!("refused: {code}"),
+        Outcome::Rejected(code) => format!("rejected: {code}"),
         Outcome::NotReady => "the receiver was not ready".to_owned(),
         Outcome::GivenUp => "given up".to_owned(),
         Outcome::Incomplete => "not all of it is in the capture".to_owned(),

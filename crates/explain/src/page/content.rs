@@ -136,7 +136,7 @@ const ROLES: [(&str, Role); 7] = [
     ("request", Role::Request),
     ("response", Role::Response),
     ("acknowledge", Role::Acknowledge),
-    ("refuse", Role::Refuse),
+    ("reject", Role::Reject),
     ("not-ready", Role::NotReady),
     ("manage", Role::Manage),
     ("congestion", Role::Congestion),

@@ -62,7 +62,7 @@ function classified() {
   byRole[ROLE.response] = byRole[ROLE.acknowledge] = KIND.answer;
   byRole[ROLE.manage] = KIND.manage;
   byRole[ROLE["not-ready"]] = byRole[ROLE.congestion] = KIND.odd;
-  byRole[ROLE.refuse] = KIND.bad;
+  byRole[ROLE.reject] = KIND.bad;
   const kinds = new Uint8Array(packets.count);
   for (let packet = 0; packet < kinds.length; packet++) {
     const marks = packets.marks[packet];
@@ -115,12 +115,12 @@ function gaps() {
 function titleOf(packet) {
   const managed = analysis.managed[packet];
   if (managed) return managed.title;
-  return isRefusal(packet) ? syndromeWords(headOf(packet)[12]) : opcodeOf(packet).title;
+  return isRejection(packet) ? syndromeWords(headOf(packet)[12]) : opcodeOf(packet).title;
 }
 
-function isRefusal(packet) {
+function isRejection(packet) {
   const role = packets.role[packet];
-  return role === ROLE.refuse || role === ROLE["not-ready"];
+  return role === ROLE.reject || role === ROLE["not-ready"];
 }
 
 // Numbers as text.

@@ -6,7 +6,7 @@ const CHOICES = [
   { key: "manage", label: "CM", test: (packet) => packets.role[packet] === ROLE.manage },
   { key: "repeated", label: "Repeated", test: (packet) => hasMark(packet, MARK.repeated) },
   { key: "lost", label: "Lost", test: (packet) => hasMark(packet, MARK.lost | MARK.damaged) },
-  { key: "refused", label: "NAK and RNR", test: isRefusal },
+  { key: "rejected", label: "NAK and RNR", test: isRejection },
 ];
 
 const filter = {
@@ -62,7 +62,7 @@ function textMatches(packet, matches) {
   const managed = analysis.managed[packet];
   if (managed && (matches(managed.title) || managed.fields.some(([, value]) => matches(value)))) return true;
   if (packet in analysis.comments && matches(analysis.comments[packet])) return true;
-  return isRefusal(packet) && matches(titleOf(packet));
+  return isRejection(packet) && matches(titleOf(packet));
 }
 
 function fieldTest(name, value) {

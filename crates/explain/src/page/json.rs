@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_ends_the_element() {
+    fn no_text_can_close_the_script_element() {
         let text = "a </script><!-- <script>b";
         let mut written = Vec::new();
         write(&[text], &mut written).expect("memory takes everything");

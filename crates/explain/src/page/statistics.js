@@ -1,14 +1,14 @@
 // Statistics of the shown packets.
 
 function countShown(rows) {
-  const counted = { packets: rows.length, bytes: 0, repeated: 0, lost: 0, refused: 0, notReady: 0, first: Infinity, last: 0 };
+  const counted = { packets: rows.length, bytes: 0, repeated: 0, lost: 0, rejected: 0, notReady: 0, first: Infinity, last: 0 };
   const opcodes = new Map();
   for (const packet of rows) {
     counted.bytes += packets.length[packet];
     const marks = packets.marks[packet];
     if (marks & MARK.repeated) counted.repeated++;
     if (marks & (MARK.lost | MARK.damaged)) counted.lost++;
-    if (packets.role[packet] === ROLE.refuse) counted.refused++;
+    if (packets.role[packet] === ROLE.reject) counted.rejected++;
     if (packets.role[packet] === ROLE["not-ready"]) counted.notReady++;
     counted.first = Math.min(counted.first, packets.time[packet]);
     counted.last = Math.max(counted.last, packets.time[packet]);
@@ -55,7 +55,7 @@ function countFields(counted) {
     ["Rate", duration ? scaledText((counted.bytes * 8e9) / duration, "bit/s") : "–"],
     ["Repeated", counts(counted.repeated)],
     ["Lost", counts(counted.lost)],
-    ["NAK", counts(counted.refused)],
+    ["NAK", counts(counted.rejected)],
     ["RNR NAK", counts(counted.notReady)],
   ];
 }

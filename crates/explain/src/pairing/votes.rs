@@ -105,7 +105,7 @@ impl Comparison {
     fn take(&mut self, lane: LaneId, (from, to): (EndpointId, EndpointId), packet: &Packet) {
         match packet.role {
             Role::Request => self.take_request(lane, (from, to), packet),
-            Role::Acknowledge | Role::Response | Role::NotReady | Role::Refuse => {
+            Role::Acknowledge | Role::Response | Role::NotReady | Role::Reject => {
                 self.take_answer(lane, (to, from), packet);
             }
             Role::Manage | Role::Congestion => {}
@@ -259,7 +259,7 @@ impl Requests {
     /// The distance from the first request to the one that a packet answers; none if there is none.
     fn place(&self, answer: &Packet) -> Option<i32> {
         // A NAK may name a lost request, which is the next one.
-        let last = i32::from(answer.role == Role::Refuse);
+        let last = i32::from(answer.role == Role::Reject);
         let place = answer.psn.since(self.first);
         (place >= 0 && answer.psn.since(self.next) < last).then_some(place)
     }
@@ -280,7 +280,7 @@ impl Candidate {
         if !fits && !is_more_data {
             self.tally.misfits += 1;
         }
-        let answers_it = !matches!(answer.role, Role::Refuse | Role::NotReady);
+        let answers_it = !matches!(answer.role, Role::Reject | Role::NotReady);
         if answers_it && (fits || is_more_data) && answer.psn.since(self.answered) >= 0 {
             self.answered = answer.psn + 1;
         }

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_one_and_of_several() {
+    fn the_longest_repeated_run_is_found() {
         assert_eq!(run("abc"), (1, 1));
         assert_eq!(run("aab"), (1, 1));
         assert_eq!(run("aaaab"), (1, 4));

@@ -210,7 +210,7 @@ impl Drawing<'_> {
             },
             Role::Congestion => "CNP".to_owned(),
             Role::Acknowledge => format!("ACK PSN {}", packet.psn),
-            Role::Refuse | Role::NotReady => match heads.syndrome(packet) {
+            Role::Reject | Role::NotReady => match heads.syndrome(packet) {
                 Some(syndrome) => format!("{syndrome} PSN {}", packet.psn),
                 None => format!("NAK PSN {}", packet.psn),
             },
@@ -260,7 +260,7 @@ fn dashes(number: usize) -> String {
 fn style(packet: &Packet) -> Option<Style> {
     match packet.role {
         _ if never_arrives(packet) => Some(BAD),
-        Role::Refuse => Some(BAD),
+        Role::Reject => Some(BAD),
         Role::NotReady => Some(WARNING),
         _ if packet
             .marks

@@ -131,7 +131,7 @@ fn outcome(handshake: &Handshake) -> (Style, String) {
         HandshakeOutcome::Established => (plain, format!("established{within}")),
         HandshakeOutcome::Closed => (plain, format!("established{within}, then closed")),
         HandshakeOutcome::Found => (plain, "found".to_owned()),
-        HandshakeOutcome::Rejected { words, .. } => (BAD, format!("refused: {words}")),
+        HandshakeOutcome::Rejected { words, .. } => (BAD, format!("rejected: {words}")),
     }
 }
 
@@ -208,7 +208,7 @@ fn fate(message: &Message) -> (Style, String) {
         Outcome::Incomplete => (WARNING, "incomplete".to_owned()),
         Outcome::NotReady => (BAD, "receiver never ready".to_owned()),
         Outcome::GivenUp => (BAD, "given up".to_owned()),
-        Outcome::Refused(code) => (BAD, format!("refused: {code}")),
+        Outcome::Rejected(code) => (BAD, format!("rejected: {code}")),
     };
     let style = if message.repeated > 0 && style == GOOD {
         WARNING

@@ -27,7 +27,7 @@ told! {
     a_message_that_is_too_long: "gold-toolong";
     a_receiver_that_is_never_ready: "gold-rnr";
     a_receiver_that_is_ready_late: "gold-rnrok";
-    a_refused_connection: "gold-reject";
+    a_rejected_connection: "gold-reject";
     nobody_listens: "nolistener";
     nobody_answers_a_request: "vm-to-host-req-noanswer";
     nobody_answers: "misc/noack-timeout14-retry2";
@@ -107,7 +107,7 @@ fn each_lost_request_is_recovered() {
     let naks = analysis
         .packets
         .iter()
-        .filter(|packet| packet.role == Role::Refuse)
+        .filter(|packet| packet.role == Role::Reject)
         .count();
     assert_eq!(kinds(Kind::SequenceError), naks);
     assert_eq!(kinds(Kind::NeverSeen) + kinds(Kind::RetriesExhausted), 0);

@@ -6,7 +6,7 @@ use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use wire::{Datagram, Flow, Fragmentation, ROCE_PORT};
 
-fn refused(bytes: &[u8]) -> String {
+fn rejected(bytes: &[u8]) -> String {
     Analysis::read(bytes).expect_err("no capture").to_string()
 }
 
@@ -17,9 +17,9 @@ fn file_that_is_no_capture_is_an_error() {
         Analysis::read(&b"hello, world"[..]),
         Err(ReadError::NotACapture)
     ));
-    assert!(refused(b"\x1f\x8b\x08\0\0\0").contains("gunzip"));
-    assert!(refused(b"\x0a\x0d\x0d\x0a\0\0").contains("cut off"));
-    assert!(refused(b"\xd4\xc3\xb2\xa1\x02").contains("cut off"));
+    assert!(rejected(b"\x1f\x8b\x08\0\0\0").contains("gunzip"));
+    assert!(rejected(b"\x0a\x0d\x0d\x0a\0\0").contains("cut off"));
+    assert!(rejected(b"\xd4\xc3\xb2\xa1\x02").contains("cut off"));
 }
 
 fn capture(datalink: DataLink, frame: &[u8]) -> Vec<u8> {

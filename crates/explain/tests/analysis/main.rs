@@ -9,6 +9,6 @@ mod files;
 mod formats;
 mod golden;
 mod limits;
-mod refused;
+mod rejected;
 mod same_start;
 mod size;

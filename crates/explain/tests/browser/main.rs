@@ -191,7 +191,7 @@ fn click_on_an_anomaly_selects_its_packet() {
         .anomalies
         .iter()
         .position(|anomaly| anomaly.kind == Kind::RemoteAccess);
-    let position = position.expect("the capture shows a refused key");
+    let position = position.expect("the capture shows a rejected key");
     let packet = analysis.anomalies[position]
         .packet
         .expect("a packet shows it");

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_process_id_replaces_its_mark() {
+    fn the_process_id_replaces_its_placeholder() {
         let name = |text: &str| expanded(Path::new(text), 42).display().to_string();
         assert_eq!(name("a-%p.pcapng"), "a-42.pcapng");
         assert_eq!(name("%p/%p"), "42/42");

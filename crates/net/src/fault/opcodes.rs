@@ -125,19 +125,19 @@ mod tests {
     }
 
     #[test]
-    fn without_service_every_service_is_meant() {
+    fn a_name_without_service_matches_every_service() {
         use Opcode::{RcSendOnly, UcSendOnly, UdSendOnly, XrcSendOnly};
         let expected = [RcSendOnly, UcSendOnly, UdSendOnly, XrcSendOnly];
         assert_eq!(opcodes("send_only"), expected);
     }
 
     #[test]
-    fn an_exact_name_is_no_beginning() {
+    fn an_exact_name_does_not_match_longer_names() {
         assert_eq!(opcodes("RC_SEND_ONLY"), [Opcode::RcSendOnly]);
     }
 
     #[test]
-    fn a_beginning_means_all_that_begin_so() {
+    fn a_prefix_matches_all_opcodes_that_start_with_it() {
         let responses = opcodes("RC_READ_RESPONSE");
         assert_eq!(responses.len(), 4);
         assert!(responses.iter().all(|opcode| opcode.is_response()));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn no_opcode_has_no_name() {
+    fn every_opcode_has_a_name() {
         for name in ["", "_", "WITH", "RC_SEND_ONY", "SENDS"] {
             assert_eq!(OpcodePattern::find(name), None, "{name}");
         }

@@ -391,7 +391,7 @@ fn rate(text: &str) -> Option<Rate> {
 }
 
 /// The maximum duration: a day is longer than any useful delay, and far from any overflow.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn duration(text: &str) -> Option<Duration> {
     let text = text.replace('µ', "u");
@@ -401,5 +401,5 @@ fn duration(text: &str) -> Option<Duration> {
         .into_iter()
         .find(|(_, known)| *known == name.trim_start())?;
     let nanoseconds = digits_only(number, 10)?.checked_mul(unit)?;
-    Some(Duration::from_nanos(nanoseconds)).filter(|&by| by <= LONGEST)
+    Some(Duration::from_nanos(nanoseconds)).filter(|&by| by <= MAX_DURATION)
 }

@@ -150,7 +150,7 @@ fn list_once(mut socket: &Socket, kind: u16, body: &[u8]) -> io::Result<List> {
             match i32::from(header.kind) {
                 libc::NLMSG_DONE if interrupted => return Ok(List::Interrupted(messages)),
                 libc::NLMSG_DONE => return Ok(List::Consistent(messages)),
-                libc::NLMSG_ERROR => return Err(refusal(body)),
+                libc::NLMSG_ERROR => return Err(rejection(body)),
                 _ => messages.push(body.to_vec()),
             }
         }
@@ -168,7 +168,7 @@ fn split(mut datagram: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
     })
 }
 
-fn refusal(body: &[u8]) -> io::Error {
+fn rejection(body: &[u8]) -> io::Error {
     let code = i32::read_from_prefix(body).map_or(libc::EPROTO, |(code, _)| -code);
     io::Error::from_raw_os_error(code)
 }

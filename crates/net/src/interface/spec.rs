@@ -123,12 +123,12 @@ mod tests {
         (wanted.name(), wanted.target.to_string())
     }
 
-    fn refused(spec: &str) -> String {
+    fn rejected(spec: &str) -> String {
         parse(spec).unwrap_err().to_string()
     }
 
     #[test]
-    fn names_are_given_or_follow() {
+    fn a_device_without_a_name_is_named_after_its_target() {
         let pair = |name: &str, target: &str| (name.to_owned(), target.to_owned());
         assert_eq!(wanted("eth0"), pair("roci_eth0", "eth0"));
         assert_eq!(wanted("eth0.100"), pair("roci_eth0.100", "eth0.100"));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_entry_is_pointed_at() {
+    fn an_error_points_at_the_invalid_entry() {
         let hint = "; write INTERFACE or ADDRESS+ADDRESS, and NAME= before it if you like";
         let expected = [
             (
@@ -161,14 +161,14 @@ mod tests {
             ),
         ];
         for (spec, problem) in expected {
-            assert_eq!(refused(spec), format!("{problem}{hint}"));
+            assert_eq!(rejected(spec), format!("{problem}{hint}"));
         }
     }
 
     #[test]
-    fn names_that_tools_trip_over_are_refused() {
+    fn names_that_break_tools_are_rejected() {
         for name in ["a/b", "a b", "a:1", "..", "", &"x".repeat(64)] {
-            let text = refused(&format!("{name}=lo"));
+            let text = rejected(&format!("{name}=lo"));
             assert!(text.contains("cannot be the name of a device"), "{text}");
         }
         assert!(check_name("mlx5_0").is_ok());

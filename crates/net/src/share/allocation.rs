@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_alone_has_room_and_a_thousand_share() {
+    fn blocks_are_smaller_the_more_members_there_are() {
         let mut table = Table::EMPTY;
         assert_eq!(join(&mut table).bits(), 18);
         for _ in 1..64 {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_1024_whoever_leaves_in_between() {
+    fn at_least_1024_members_fit_after_any_departures() {
         let mut table = Table::EMPTY;
         for _ in 0..1024 {
             join(&mut table);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_lately_is_given_away_last() {
+    fn recently_released_blocks_are_reused_last() {
         let mut table = Table::EMPTY;
         for _ in 0..2_000 {
             let block = join(&mut table);

@@ -124,14 +124,14 @@ impl Places {
         if let Some(path) = others.find(|path| is_private(path, user()).unwrap_or(false)) {
             return RuntimeDirectory::at(path);
         }
-        let mut refusal = None;
+        let mut rejection = None;
         for path in self.others {
             match RuntimeDirectory::at(path) {
                 Ok(directory) => return Ok(directory),
-                Err(error) => refusal = refusal.or(Some(error)),
+                Err(error) => rejection = rejection.or(Some(error)),
             }
         }
-        Err(refusal.unwrap_or_else(|| DirectoryError::Unusable {
+        Err(rejection.unwrap_or_else(|| DirectoryError::Unusable {
             path: "/dev/shm".into(),
             source: io::ErrorKind::NotFound.into(),
         }))
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_somebody_else_took_is_passed_over() {
+    fn a_place_of_another_user_is_skipped() {
         let base = Base::new("squatted");
         assert_eq!(base.chosen(None).unwrap(), Path::new("first"));
         fs::remove_dir(base.0.join("first")).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_passed_over() {
+    fn a_place_that_cannot_be_written_is_skipped() {
         let base = Base::new("unwritable");
         let places = Places {
             named: None,
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_that_the_user_names_is_taken_or_refused() {
+    fn a_place_named_by_the_user_is_used_or_rejected() {
         let base = Base::new("named");
         assert_eq!(base.chosen(Some("mine")).unwrap(), Path::new("mine"));
         base.squat("theirs");
@@ -267,24 +267,24 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_can_enter_is_refused() {
+    fn a_folder_that_others_can_enter_is_rejected() {
         let base = env::temp_dir().join(format!("roci-directory-test-{}", std::process::id()));
         let made = RuntimeDirectory::at(&base).unwrap();
         assert_eq!(made.path(), base);
         RuntimeDirectory::at(&base).unwrap();
         let link = base.join("link");
         symlink(&base, &link).unwrap();
-        let refused = RuntimeDirectory::at(&link).unwrap_err();
+        let rejected = RuntimeDirectory::at(&link).unwrap_err();
         assert!(
-            matches!(refused, DirectoryError::NotPrivate { .. }),
-            "{refused}"
+            matches!(rejected, DirectoryError::NotPrivate { .. }),
+            "{rejected}"
         );
         for mode in [0o755, 0o770, 0o740, 0o720, 0o710, 0o704, 0o702, 0o701] {
             fs::set_permissions(&base, fs::Permissions::from_mode(mode)).unwrap();
-            let refused = RuntimeDirectory::at(&base).unwrap_err();
+            let rejected = RuntimeDirectory::at(&base).unwrap_err();
             assert!(
-                matches!(refused, DirectoryError::NotPrivate { .. }),
-                "{mode:o}: {refused}"
+                matches!(rejected, DirectoryError::NotPrivate { .. }),
+                "{mode:o}: {rejected}"
             );
         }
         let nowhere = RuntimeDirectory::at(base.join("no/where")).unwrap_err();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_absolute_path_to_a_folder_of_the_user_suits() {
+    fn a_runtime_folder_must_be_absolute_and_owned_by_the_user() {
         let base = Base::new("suits");
         let folder = PathBuf::from(format!("/tmp/roci-suits-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();

@@ -102,7 +102,7 @@ impl Member {
         if self.turn.is_multiple_of(MAILBOX_POLL_INTERVAL) {
             taken += self.empty_mailbox(inbox, &mut take)?;
         }
-        self.look_around_if_urgent(now);
+        self.check_registry_after_strays(now);
         Ok(taken)
     }
 
@@ -370,18 +370,17 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// The maximum per second: one packet to the maximum number of members.
-    const MAX: usize = MAX_MEMBERS;
-    const PERIOD: Duration = Duration::from_secs(1);
+    /// One packet to the maximum number of members.
+    const MAX_PER_SECOND: usize = MAX_MEMBERS;
 
     /// How many of `wanted` copies may be made.
     fn take(&mut self, now: Instant, wanted: usize) -> usize {
-        let over = |since: Instant| now.saturating_duration_since(since) >= Self::PERIOD;
+        let over = |since: Instant| now.saturating_duration_since(since) >= Duration::from_secs(1);
         if self.since.is_none_or(over) {
             self.since = Some(now);
             self.made = 0;
         }
-        let granted = wanted.min(Self::MAX - self.made);
+        let granted = wanted.min(Self::MAX_PER_SECOND - self.made);
         self.made += granted;
         granted
     }
@@ -434,7 +433,7 @@ mod tests {
         let begin = Instant::now();
         let later = |milliseconds| begin + Duration::from_millis(milliseconds);
         assert_eq!(copies.take(later(0), 1500), 1500);
-        assert_eq!(copies.take(later(1), 1500), Copies::MAX - 1500);
+        assert_eq!(copies.take(later(1), 1500), Copies::MAX_PER_SECOND - 1500);
         assert_eq!(copies.take(later(999), 1), 0);
         assert_eq!(copies.take(later(1000), 7), 7);
     }

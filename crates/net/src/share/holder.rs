@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_all_addresses_holds_each() {
+    fn a_wildcard_socket_holds_every_address() {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         let port = socket.local_addr().unwrap().port();
         assert!(is_held(SocketAddr::new([127, 77, 1, 3].into(), port)));

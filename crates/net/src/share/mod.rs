@@ -43,7 +43,7 @@
 //! # Measured on Linux 6.18, as an ordinary user
 //! - Any member may replace the group's program, and the program outlives the process that installed it.
 //! - A place that no socket has makes the kernel choose by addresses and ports.
-//! - A socket of another user on the same address and port is refused with `EADDRINUSE`.
+//! - A socket of another user on the same address and port is rejected with `EADDRINUSE`.
 //! - A zombie has closed its sockets; a socket that a forked child still holds keeps its place.
 //! - A segmented send is steered whole by its first packet: one batch should have one destination.
 

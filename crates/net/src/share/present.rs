@@ -41,7 +41,7 @@ mod tests {
     use crate::share::Member;
 
     #[test]
-    fn who_is_at_an_address_and_listens_there_can_be_seen() {
+    fn present_lists_members_and_their_services() {
         let name = format!("roci-present-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let directory = RuntimeDirectory::at(&folder).unwrap();

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_parentheses_confuses_nobody() {
+    fn a_process_name_with_parentheses_is_parsed() {
         let text = b"42 (a) Z 7 (b) S 1 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 9876 0 0";
         let expected = Status {
             state: b'S',
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_are_dead_even_before_they_are_buried() {
+    fn a_zombie_or_a_reused_pid_is_not_alive() {
         let current = Identity::current();
         assert!(current.is_alive() && current.is_current());
         let reborn = Identity {

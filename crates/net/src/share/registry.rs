@@ -237,8 +237,8 @@ impl Locked {
 
     /// Removes members whose processes have ended from a table, and their files. Returns whether
     /// there were any.
-    pub(super) fn bury_dead(&self, table: &mut Table) -> bool {
-        let dead = table.bury_dead();
+    pub(super) fn remove_dead_members(&self, table: &mut Table) -> bool {
+        let dead = table.remove_dead_members();
         for block in &dead {
             let _ = fs::remove_file(self.registry.mailbox(*block));
         }
@@ -365,9 +365,12 @@ mod tests {
             });
         }
         let locked = registry.lock().unwrap();
-        assert!(locked.bury_dead(&mut table));
+        assert!(locked.remove_dead_members(&mut table));
         assert_eq!(mailboxes.map(|path| path.exists()), [true, false]);
-        assert!(!locked.bury_dead(&mut table), "nobody else has died");
+        assert!(
+            !locked.remove_dead_members(&mut table),
+            "nobody else has died"
+        );
         drop(locked);
         fs::remove_dir_all(directory.path()).unwrap();
     }

@@ -16,8 +16,9 @@ use crate::limits::{self, Limit};
 use crate::socket::Envelope;
 use crate::sys;
 
-/// How often a member checks that the processes of other members still run.
-const PERIOD: Duration = Duration::from_millis(250);
+/// Milliseconds between two checks whether the processes of other members still run. A packet for a dead member
+/// is lost until the check, and a requester retransmits for longer than this.
+const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How long a member waits for its probe at first. Doubled each time that no probe arrives, up to
 /// `MAX_PROBE_TIMEOUT`.
@@ -27,18 +28,19 @@ const MAX_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Additional probe timeout per member, because the probes arrive one after the other.
 const PROBE_TIMEOUT_PER_MEMBER: Duration = Duration::from_micros(200);
 
-/// The minimum time until strays cause another check of the registry: after a check, and after a
-/// check that started a round of probes.
-const CALM: Duration = Duration::from_millis(50);
-const CALM_AFTER_PROBES: Duration = Duration::from_millis(200);
+/// The minimum time between two registry checks that strays cause, and the same after a check that started a
+/// round of probes. A burst of strays causes one check; a round needs time to end before strays count again.
+const STRAY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+const STRAY_CHECK_INTERVAL_AFTER_PROBES: Duration = Duration::from_millis(200);
 
-/// How soon queued messages are sent again after another member's mailbox was full.
-const OUTBOX_PERIOD: Duration = Duration::from_millis(1);
+/// How soon queued messages are sent again after another member's mailbox was full: a member that receives empties
+/// its mailbox in less.
+const OUTBOX_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How long a member collects the places of others before it installs the new program, and how soon
 /// a member tries again that could not record its own place.
 const PUBLISH_DELAY: Duration = Duration::from_millis(10);
-const RECORD_PERIOD: Duration = Duration::from_millis(5);
+const RECORD_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How many places a round probes when the group contains sockets of no member. A higher place
 /// would look like a queue pair number in a probe.
@@ -63,10 +65,11 @@ pub(super) struct Repair {
     installed: Option<Stamp>,
     probe_timeout: Duration,
     /// When the wait for a probe ends.
-    give_up: Option<Instant>,
+    probe_deadline: Option<Instant>,
     /// The owner of a packet that was steered to this member by mistake, or could not be forwarded.
     suspect: Option<NumberBlock>,
-    calm_until: Option<Instant>,
+    /// Strays cause no check of the registry before this time.
+    next_stray_check: Option<Instant>,
     /// When to check again whether the processes of other members run.
     due: Option<Instant>,
     /// How many such checks were made.
@@ -85,9 +88,9 @@ impl Repair {
             publish_at: None,
             installed: None,
             probe_timeout: PROBE_TIMEOUT,
-            give_up: None,
+            probe_deadline: None,
             suspect: None,
-            calm_until: None,
+            next_stray_check: None,
             due: None,
             checks: 0,
             withdrawn: false,
@@ -105,7 +108,7 @@ impl Repair {
         self.round = round;
         self.place = None;
         self.unrecorded = false;
-        self.give_up = None;
+        self.probe_deadline = None;
     }
 
     /// Records a probe of the current round. Returns whether its place is lower than the known one.
@@ -116,28 +119,30 @@ impl Repair {
         self.place = Some(place);
         self.unrecorded = true;
         self.probe_timeout = PROBE_TIMEOUT;
-        self.give_up = None;
+        self.probe_deadline = None;
         true
     }
 
     /// Whether the wait for a probe has timed out. The first call starts the clock.
-    fn waited_in_vain(&mut self, now: Instant, members: usize) -> bool {
+    fn probe_timed_out(&mut self, now: Instant, members: usize) -> bool {
         if self.place.is_some() {
             return false;
         }
         let all = PROBE_TIMEOUT_PER_MEMBER * members as u32;
-        let give_up = *self.give_up.get_or_insert(now + self.probe_timeout + all);
-        if now < give_up {
+        let probe_deadline = *self
+            .probe_deadline
+            .get_or_insert(now + self.probe_timeout + all);
+        if now < probe_deadline {
             return false;
         }
         self.probe_timeout = (self.probe_timeout * 2).min(MAX_PROBE_TIMEOUT);
-        self.give_up = Some(now + self.probe_timeout + all);
+        self.probe_deadline = Some(now + self.probe_timeout + all);
         true
     }
 
     /// When the next maintenance is due, unless strays cause it earlier.
     fn next_due(&self, now: Instant) -> Instant {
-        let times = [self.due.or(Some(now)), self.give_up, self.publish_at];
+        let times = [self.due.or(Some(now)), self.probe_deadline, self.publish_at];
         times.into_iter().flatten().min().unwrap_or(now)
     }
 }
@@ -149,11 +154,11 @@ impl Member {
         self.tell_time(now);
         if self.repair.withdrawn {
             self.empty_outbox();
-            return now + PERIOD;
+            return now + LIVENESS_CHECK_INTERVAL;
         }
-        self.look_around_if_urgent(now);
+        self.check_registry_after_strays(now);
         if now >= self.repair.next_due(now) {
-            self.repair.due = Some(now + PERIOD);
+            self.repair.due = Some(now + LIVENESS_CHECK_INTERVAL);
             // A failed inspection is repeated later. Packets are forwarded meanwhile.
             let _ = self.inspect(now);
             if let Some(shortcuts) = &mut self.shortcuts {
@@ -165,7 +170,7 @@ impl Member {
             return due;
         }
         self.empty_outbox();
-        due.min(now + OUTBOX_PERIOD)
+        due.min(now + OUTBOX_RETRY_INTERVAL)
     }
 
     pub(super) fn inspect(&mut self, now: Instant) -> Result<(), JoinError> {
@@ -184,7 +189,7 @@ impl Member {
             self.repair.publish_at = None;
             self.publish_if_needed()?;
         }
-        if self.repair.waited_in_vain(now, table.members.len()) {
+        if self.repair.probe_timed_out(now, table.members.len()) {
             self.probe_everywhere()?;
         }
         self.repair.checks = self.repair.checks.wrapping_add(1);
@@ -192,27 +197,27 @@ impl Member {
         let watched: Vec<_> = watched.collect();
         let view = self.view.get_mut();
         if watched.iter().any(|process| !view.is_alive(*process, now)) {
-            self.bury_dead()?;
+            self.remove_dead_members()?;
         }
         Ok(())
     }
 
-    /// Looks for the reason if packets of other members were steered to this one.
-    pub(super) fn look_around_if_urgent(&mut self, now: Instant) {
-        let calm = self.repair.calm_until.is_some_and(|until| now < until);
-        if calm {
+    /// Checks the registry if packets of other members were steered to this one.
+    pub(super) fn check_registry_after_strays(&mut self, now: Instant) {
+        let too_early = self.repair.next_stray_check.is_some_and(|at| now < at);
+        if too_early {
             return;
         }
         if let Some(owner) = self.repair.suspect.take() {
-            self.repair.calm_until = Some(now + CALM);
-            let _ = self.look_around(now, owner);
+            self.repair.next_stray_check = Some(now + STRAY_CHECK_INTERVAL);
+            let _ = self.check_registry(now, owner);
         }
     }
 
-    fn look_around(&mut self, now: Instant, owner: NumberBlock) -> Result<(), JoinError> {
+    fn check_registry(&mut self, now: Instant, owner: NumberBlock) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         let mut table = locked.read()?;
-        let someone_died = locked.bury_dead(&mut table);
+        let someone_died = locked.remove_dead_members(&mut table);
         // A member whose place was not recorded in this round still gets a probe, so its strays are
         // expected.
         let owner = table.member(owner);
@@ -223,7 +228,7 @@ impl Member {
             return self.steer(&table);
         }
         if someone_died || misplaced {
-            self.repair.calm_until = Some(now + CALM_AFTER_PROBES);
+            self.repair.next_stray_check = Some(now + STRAY_CHECK_INTERVAL_AFTER_PROBES);
             let reach = table.members.len() as u32;
             self.start_round(&locked, table, reach)?;
         }
@@ -291,7 +296,7 @@ impl Member {
         entry.withdrawn = true;
         table.listeners.retain(|it| it.block != self.block);
         if table.members.len() > 1 && locked.write(&table).is_ok() {
-            // If the kernel refuses the program, packets are steered as before.
+            // If the kernel rejects the program, packets are steered as before.
             let _ = self.steer(&table);
         }
     }
@@ -341,7 +346,7 @@ impl Member {
         }
         let now = Instant::now();
         if self.record(now).is_err() {
-            self.repair.due = Some(now + RECORD_PERIOD);
+            self.repair.due = Some(now + RECORD_RETRY_INTERVAL);
         }
     }
 
@@ -403,11 +408,11 @@ impl Member {
     }
 
     /// Removes dead members from the registry, and starts a round of probes for the others.
-    fn bury_dead(&mut self) -> Result<(), JoinError> {
+    fn remove_dead_members(&mut self) -> Result<(), JoinError> {
         let locked = self.registry.lock_briefly()?;
         let mut table = locked.read()?;
         // Another member may have removed them already.
-        if locked.bury_dead(&mut table) {
+        if locked.remove_dead_members(&mut table) {
             let reach = table.members.len() as u32;
             self.start_round(&locked, table, reach)?;
         }
@@ -450,7 +455,7 @@ impl Member {
         match attached {
             // A single member at the address gets every packet without a program.
             Err(error) if table.members.len() == 1 => {
-                limits::tell_if_forbidden(Limit::Steering, &error);
+                limits::report_if_forbidden(Limit::Steering, &error);
                 Ok(())
             }
             attached => attached.map_err(|source| no_steering(self.address, source)),
@@ -511,18 +516,18 @@ mod tests {
         let mut repair = Repair::new();
         let begin = Instant::now();
         let mut now = begin;
-        assert!(!repair.waited_in_vain(now, 0));
+        assert!(!repair.probe_timed_out(now, 0));
         for wait in [PROBE_TIMEOUT, PROBE_TIMEOUT * 2, PROBE_TIMEOUT * 4] {
-            assert!(!repair.waited_in_vain(now + wait - Duration::from_nanos(1), 0));
+            assert!(!repair.probe_timed_out(now + wait - Duration::from_nanos(1), 0));
             now += wait;
-            assert!(repair.waited_in_vain(now, 0), "{wait:?}");
+            assert!(repair.probe_timed_out(now, 0), "{wait:?}");
         }
         for _ in 0..20 {
             now += MAX_PROBE_TIMEOUT;
-            assert!(repair.waited_in_vain(now, 0));
+            assert!(repair.probe_timed_out(now, 0));
         }
         repair.note(0);
-        assert!(!repair.waited_in_vain(now + MAX_PROBE_TIMEOUT, 0));
+        assert!(!repair.probe_timed_out(now + MAX_PROBE_TIMEOUT, 0));
     }
 
     /// Two members at an address of this test, and their runtime directory.
@@ -550,23 +555,23 @@ mod tests {
     }
 
     #[test]
-    fn strays_make_a_member_look_around_only_now_and_then() {
+    fn strays_cause_a_registry_check_at_most_once_per_interval() {
         let (folder, [mut member, other]) = members(11);
         let now = Instant::now();
         member.repair.suspect(other.block);
-        member.look_around_if_urgent(now);
+        member.check_registry_after_strays(now);
         assert_eq!(member.repair.suspect, None);
         member.repair.suspect(other.block);
-        member.look_around_if_urgent(now + CALM / 2);
+        member.check_registry_after_strays(now + STRAY_CHECK_INTERVAL / 2);
         assert_eq!(member.repair.suspect, Some(other.block));
-        member.look_around_if_urgent(now + CALM_AFTER_PROBES);
+        member.check_registry_after_strays(now + STRAY_CHECK_INTERVAL_AFTER_PROBES);
         assert_eq!(member.repair.suspect, None);
         drop((member, other));
         std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
-    fn services_of_a_member_that_withdraws_are_free() {
+    fn a_member_that_withdraws_releases_its_services() {
         let (folder, [mut member, other]) = members(12);
         member.listeners().claim(7).unwrap();
         other.listeners().claim(7).unwrap_err();

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_numbers_and_requests_go_to_anybody() {
+    fn shared_numbers_and_requests_go_to_any_member() {
         let program = program(&members(62));
         for number in [0, 0x7ff, 0xff_f800, 0xff_ffff] {
             assert_eq!(run(&program, &packet(number)).0, ANY, "{number:x}");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_gets_nothing_more() {
+    fn a_leaving_member_gets_no_more_packets() {
         let mut table = members(3);
         let leaving = table.members[1];
         table.members[1].withdrawn = true;

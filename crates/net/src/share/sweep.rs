@@ -17,18 +17,18 @@ use super::registry::{Registry, visible_ending};
 use super::short_path::with_short_path;
 
 /// The minimum time between two sweeps of a folder.
-const PERIOD: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long a registry of another namespace must be unchanged before it is removed, because its
-/// processes can't be checked.
-const LONG_AGO: Duration = Duration::from_secs(60 * 60);
+/// How long an unchanged registry of another process namespace is kept. Its processes can't be checked, so it is
+/// kept far longer than a process needs to start.
+const FOREIGN_REGISTRY_LIFETIME: Duration = Duration::from_secs(60 * 60);
 
 /// The file whose modification time says when the folder was last swept.
 const STAMP: &str = ".swept";
 
 pub(super) fn sweep(directory: &RuntimeDirectory) {
     let stamp = directory.path().join(STAMP);
-    if is_older_than(&stamp, PERIOD) && File::create(&stamp).is_ok() {
+    if is_older_than(&stamp, SWEEP_INTERVAL) && File::create(&stamp).is_ok() {
         sweep_now(directory);
     }
 }
@@ -80,7 +80,7 @@ fn remove_if_deserted(registry: &Arc<Registry>, mailboxes: &[PathBuf]) {
     let Ok(mut table) = locked.read() else {
         return;
     };
-    table.bury_dead();
+    table.remove_dead_members();
     if table.members.is_empty() {
         remove_files(mailboxes);
         locked.remove();
@@ -107,7 +107,7 @@ fn is_silent(registry: &Path, mailboxes: &[PathBuf]) -> bool {
         let asked = socket.and_then(|socket| with_short_path(path, |path| socket.connect(path)));
         asked.is_ok()
     };
-    is_older_than(registry, LONG_AGO) && !mailboxes.iter().any(listens)
+    is_older_than(registry, FOREIGN_REGISTRY_LIFETIME) && !mailboxes.iter().any(listens)
 }
 
 /// Whether a file is unchanged for this long. A missing file counts as old.
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn registries_without_members_go_and_those_with_members_stay() {
+    fn only_registries_without_members_are_removed() {
         let directory = scratch("members");
         let here: IpAddr = "127.58.7.1".parse().unwrap();
         let gone: IpAddr = "127.58.7.2".parse().unwrap();
@@ -173,7 +173,7 @@ mod tests {
             "once a minute"
         );
 
-        let long_ago = SystemTime::now() - 2 * LONG_AGO;
+        let long_ago = SystemTime::now() - 2 * FOREIGN_REGISTRY_LIFETIME;
         let table = File::open(elsewhere.with_extension("")).unwrap();
         table.set_modified(long_ago).unwrap();
         sweep_now(&directory);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_that_is_swept_while_somebody_waits_for_its_lock_is_made_anew() {
+    fn a_registry_swept_while_a_process_waits_for_its_lock_is_created_again() {
         let directory = scratch("lock");
         let address: IpAddr = "127.58.7.4".parse().unwrap();
         let registry = Arc::new(Registry::new(&directory, address));
@@ -204,7 +204,8 @@ mod tests {
         let mailbox = directory.path().join("127.58.7.5@1.1.640000-6");
         let listening = UnixDatagram::bind(&mailbox).unwrap();
         let file = File::create(&table).unwrap();
-        file.set_modified(SystemTime::now() - 2 * LONG_AGO).unwrap();
+        file.set_modified(SystemTime::now() - 2 * FOREIGN_REGISTRY_LIFETIME)
+            .unwrap();
         sweep_now(&directory);
         assert!(table.exists() && mailbox.exists());
         drop(listening);

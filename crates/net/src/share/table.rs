@@ -8,11 +8,11 @@ use wire::Qpn;
 use super::block::NumberBlock;
 use super::process::Identity;
 
-/// The first word of the file, with the version of the format.
-const HEADER_LENGTH: &str = "roci-registry-2";
+/// The first word of a registry file: what it is, and the version of its format.
+const FILE_SIGNATURE: &str = "roci-registry-2";
 
 /// How many released blocks are kept from reuse, so that late packets do not reach a new member.
-const RETIRED: usize = 64;
+const MAX_RETIRED_BLOCKS: usize = 64;
 
 /// One context. A process has one member for each device that it has open at the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl Table {
     fn remove_all(&mut self, blocks: &HashSet<NumberBlock>) {
         let given_back = self.members.iter().map(|entry| entry.block);
         (self.retired).extend(given_back.filter(|block| blocks.contains(block)));
-        let too_many = self.retired.len().saturating_sub(RETIRED);
+        let too_many = self.retired.len().saturating_sub(MAX_RETIRED_BLOCKS);
         self.retired.drain(..too_many);
         self.members.retain(|entry| !blocks.contains(&entry.block));
         (self.listeners).retain(|listener| !blocks.contains(&listener.block));
@@ -154,7 +154,7 @@ impl Table {
     }
 
     /// Removes members whose processes have ended. Returns their blocks.
-    pub(super) fn bury_dead(&mut self) -> HashSet<NumberBlock> {
+    pub(super) fn remove_dead_members(&mut self) -> HashSet<NumberBlock> {
         let mut alive = HashMap::new();
         let mut is_alive = |it: Identity| *alive.entry(it).or_insert_with(|| it.is_alive());
         let dead = self.members.iter();
@@ -233,7 +233,7 @@ impl Table {
     }
 
     fn print_lines(&self, boot: &str, text: &mut String) -> fmt::Result {
-        writeln!(text, "{HEADER_LENGTH} {boot}")?;
+        writeln!(text, "{FILE_SIGNATURE} {boot}")?;
         writeln!(text, "round {:016x}", self.round)?;
         for block in &self.retired {
             writeln!(text, "retired {block}")?;
@@ -256,7 +256,7 @@ impl Table {
     /// The round in the first lines of a table that the same version wrote after the same boot.
     pub(super) fn parse_round(text: &str, boot: &str) -> Option<u64> {
         let mut lines = text.lines();
-        let writer = lines.next()?.strip_prefix(HEADER_LENGTH)?;
+        let writer = lines.next()?.strip_prefix(FILE_SIGNATURE)?;
         let round = lines.next()?.strip_prefix("round ")?;
         let round = u64::from_str_radix(round, 16).ok()?;
         (writer.trim() == boot).then_some(round)
@@ -270,7 +270,7 @@ impl Table {
         let Some(heading) = lines.next() else {
             return Some(table);
         };
-        let writer = heading.strip_prefix(HEADER_LENGTH)?;
+        let writer = heading.strip_prefix(FILE_SIGNATURE)?;
         if writer.trim() == boot {
             lines.for_each(|line| _ = table.parse_line(line));
         }
@@ -310,7 +310,7 @@ impl Table {
                 service: u64::from_str_radix(words.next()?, 16).ok()?,
                 block: words.nth(1)?.parse().ok()?,
             }),
-            "retired" if self.retired.len() < RETIRED => {
+            "retired" if self.retired.len() < MAX_RETIRED_BLOCKS => {
                 self.retired.push(words.next()?.parse().ok()?);
             }
             // These lines come after the members, which are sorted.
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_can_be_read() {
+    fn a_printed_table_parses_to_the_same_table() {
         let mut table = table(&[entry(62, None), entry(3, Some(1)), entry(4, None)]);
         table.members[0].withdrawn = true;
         table.retired.push(block(9));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn any_damage_is_survived() {
+    fn a_damaged_table_causes_no_panic() {
         let text = table(&[entry(1, Some(0)), entry(2, Some(1))]).print("b");
         for end in 0..text.len() {
             let _ = Table::parse(&text[..end], "b");
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_seen_in_the_latest_round_contradicts() {
+    fn only_a_place_of_the_latest_round_can_be_beyond_the_last() {
         let mut table = table(&[entry(9, Some(5)), entry(4, Some(0))]);
         assert!(!table.may_fill_all_places());
         table.members[1].round = 4;
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_moves_into_the_place_of_whoever_leaves() {
+    fn the_last_member_moves_into_the_place_of_a_leaving_one() {
         let entries = [entry(1, Some(2)), entry(2, Some(0)), entry(3, Some(1))];
         let mut settled = table(&entries);
         assert_eq!(
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_alone_checks_nobody() {
+    fn a_single_process_checks_no_other() {
         let table = table(&[entry(4, None)]);
         let ours = &table.members[0];
         assert_eq!(table.watched(ours.block, ours.process, 7).count(), 0);
@@ -494,16 +494,22 @@ mod tests {
     #[test]
     fn only_the_latest_retired_blocks_are_remembered() {
         let mut table = table(&[]);
-        for number in 1..=RETIRED as u32 + 9 {
+        for number in 1..=MAX_RETIRED_BLOCKS as u32 + 9 {
             table.add(entry(number, None));
             table.remove(block(number));
         }
-        assert_eq!(table.retired.len(), RETIRED);
-        assert_eq!(table.retired.last(), Some(&block(RETIRED as u32 + 9)));
+        assert_eq!(table.retired.len(), MAX_RETIRED_BLOCKS);
+        assert_eq!(
+            table.retired.last(),
+            Some(&block(MAX_RETIRED_BLOCKS as u32 + 9))
+        );
         let text = table.print("b");
         let lines = (100..200).map(|number| format!("retired {}\n", block(number)));
         let longer = text + &lines.collect::<String>();
-        assert_eq!(Table::parse(&longer, "b").unwrap().retired.len(), RETIRED);
+        assert_eq!(
+            Table::parse(&longer, "b").unwrap().retired.len(),
+            MAX_RETIRED_BLOCKS
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::registry::{Registry, RegistryError, Stamp};
 use super::table::Table;
 
 /// How long the result of a check whether a process runs is reused.
-const LIVENESS_PERIOD: Duration = Duration::from_millis(20);
+const LIVENESS_CACHE_LIFETIME: Duration = Duration::from_millis(20);
 
 /// The maximum number of processes whose state is cached. There are fewer members.
 const MAX_PROCESSES: usize = 4096;
@@ -49,10 +49,12 @@ impl View {
         Ok(Arc::clone(&self.table))
     }
 
-    /// Whether a process runs, or ran at the last check within `LIVENESS_PERIOD`.
+    /// Whether a process runs, or ran at the last check within `LIVENESS_CACHE_LIFETIME`.
     pub(super) fn is_alive(&mut self, process: Identity, now: Instant) -> bool {
         match self.living.get(&process) {
-            Some((at, alive)) if now.saturating_duration_since(*at) < LIVENESS_PERIOD => *alive,
+            Some((at, alive)) if now.saturating_duration_since(*at) < LIVENESS_CACHE_LIFETIME => {
+                *alive
+            }
             _ => {
                 if self.living.len() >= MAX_PROCESSES {
                     self.living.clear();
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_looked_at_once_in_a_while() {
+    fn a_process_is_checked_again_after_the_cache_lifetime() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let process = Identity::of(child.id()).unwrap();
         let mut view = View::new();
@@ -108,8 +110,8 @@ mod tests {
         assert!(view.is_alive(process, now));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(view.is_alive(process, now + LIVENESS_PERIOD / 2));
-        assert!(!view.is_alive(process, now + LIVENESS_PERIOD));
+        assert!(view.is_alive(process, now + LIVENESS_CACHE_LIFETIME / 2));
+        assert!(!view.is_alive(process, now + LIVENESS_CACHE_LIFETIME));
     }
 
     #[test]

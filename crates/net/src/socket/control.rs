@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_pushed_can_be_read() {
+    fn control_messages_are_read_as_they_were_pushed() {
         let mut out = Outgoing::new();
         out.push((17, 103), &1500_u16.to_ne_bytes());
         out.push((0, 1), &0x20_i32.to_ne_bytes());

@@ -11,7 +11,7 @@
 //!   identifications 0, 1, 2…; with `sendmmsg` each gets 0 again.
 //! - A segmented send is delivered whole or not at all, and arrives at a `UDP_GRO` socket of the same
 //!   machine in one piece, with the segment size beside it.
-//! - A packet over the interface's MTU is refused with `EMSGSIZE`, segmented or not; the refusal is
+//! - A packet over the interface's MTU is rejected with `EMSGSIZE`, segmented or not; the rejection is
 //!   no reason to stop segmenting.
 //! - `SO_RCVBUF` is granted up to `net.core.rmem_max` and reported doubled.
 
@@ -71,9 +71,9 @@ pub fn reseal(flow: &Flow, packet: &mut [u8]) {
 pub enum SocketError {
     /// Another socket has the port.
     #[error(
-        "UDP port {port} of {address} is taken by somebody who does not share it with us: another \
-         user, the kernel's rdma_rxe, or a process in another container or with another \
-         XDG_RUNTIME_DIR; `ss -ulnp sport = :{port}` shows who"
+        "UDP port {port} of {address} is taken by a process that does not share it: of another user, in \
+         another container or with another XDG_RUNTIME_DIR, or by the kernel's rdma_rxe; `ss -ulnp \
+         sport = :{port}` shows which"
     )]
     PortTaken {
         /// The requested address.
@@ -85,7 +85,7 @@ pub enum SocketError {
     #[error("no interface of this machine has the address {0}: choose one that `ip address` shows")]
     NotLocal(IpAddr),
     /// Any other error.
-    #[error("the kernel refuses a UDP socket on {address}: {source}")]
+    #[error("the kernel rejects a UDP socket on {address}: {source}")]
     Refused {
         /// The requested address.
         address: IpAddr,

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_can_be_parsed() {
+    fn a_printed_place_parses_to_the_same_place() {
         for address in ["10.1.2.3", "2001:db8::7", "fe80::1"] {
             let address: IpAddr = address.parse().unwrap();
             let name = print(address, 4791, 3);

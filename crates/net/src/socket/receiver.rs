@@ -87,7 +87,7 @@ impl Receiver {
             // Never SO_REUSEADDR for steered packets: another user could receive them. If sharing
             // is forbidden, the first process has the port alone.
             Sharing::Steered => match socket.set_reuse_port(true) {
-                Err(error) if is_forbidden(&error) => limits::tell(Limit::SharedPorts),
+                Err(error) if is_forbidden(&error) => limits::report(Limit::SharedPorts),
                 result => result?,
             },
             Sharing::Copied => socket.set_reuse_address(true)?,
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_steered_packets_by_reusing_the_address() {
+    fn a_socket_that_reuses_the_address_gets_no_steered_packets() {
         let receiver = steered();
         let thief = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
         thief.set_reuse_address(true).unwrap();

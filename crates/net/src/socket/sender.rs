@@ -116,7 +116,7 @@ impl Sender {
         self.segmentation.load(Ordering::Relaxed)
     }
 
-    /// Turns segmentation by the kernel on or off. The next refusal turns it off again.
+    /// Turns segmentation by the kernel on or off. The next rejection turns it off again.
     pub fn set_segmentation(&self, on: bool) {
         self.segmentation.store(on, Ordering::Relaxed);
     }
@@ -145,22 +145,22 @@ impl Sender {
             let sent = send(self.socket.as_fd(), &to, headers(envelope).bytes(), bytes);
             return sent.map_err(|error| failure(error, envelope, bytes.len(), 0));
         }
-        let mut refused = false;
+        let mut rejected = false;
         if self.segmentation() {
             match self.send_segmented(&to, envelope, segment_size, bytes) {
                 Ok(()) => return Ok(()),
-                Err(error) if suggests_no_segmentation(&error) => refused = true,
+                Err(error) if suggests_no_segmentation(&error) => rejected = true,
                 Err(error) => return Err(failure(error, envelope, segment_size, 0)),
             }
         }
         let sent = self.send_singly(&to, envelope, segment_size, bytes);
-        if refused
+        if rejected
             && !matches!(
                 sent,
                 Err(SendError::TooLong { .. } | SendError::Refused { .. })
             )
         {
-            // The packets were sent alone, so the kernel had refused the segmentation.
+            // The packets were sent alone, so the kernel had rejected the segmentation.
             self.set_segmentation(false);
         }
         sent
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_queue_is_told_from_a_refusal() {
+    fn a_full_queue_and_a_rejected_send_are_different_errors() {
         let address = Ipv4Addr::LOCALHOST.into();
         let flow = Sender::bind(address).unwrap().flow_to(address);
         let envelope = Envelope::new(flow);

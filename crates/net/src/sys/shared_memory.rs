@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_writes_the_other_reads() {
+    fn a_write_through_one_mapping_is_read_through_another() {
         let (ours, file) = SharedMemory::create(8192).unwrap();
         let theirs = SharedMemory::open(&file, 8192).unwrap();
         ours.write(4090, b"across");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_could_vanish_is_refused() {
+    fn memory_that_could_shrink_is_rejected() {
         let (_ours, file) = SharedMemory::create(4096).unwrap();
         assert!(file.set_len(100).is_err(), "it is sealed");
         assert!(SharedMemory::open(&file, 8192).is_err(), "another length");
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     #[should_panic]
-    fn nobody_writes_behind_its_end() {
+    fn a_write_beyond_the_end_panics() {
         let (ours, _file) = SharedMemory::create(4096).unwrap();
         ours.write(4090, b"too long");
     }

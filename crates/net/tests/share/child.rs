@@ -148,7 +148,7 @@ fn member() {
             say(&format!("joined {}", member.block()));
             serve(member);
         }
-        Err(error) => say(&format!("refused: {error}")),
+        Err(error) => say(&format!("rejected: {error}")),
     }
 }
 

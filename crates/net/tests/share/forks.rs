@@ -32,7 +32,7 @@ fn kill(pid: &str) {
 }
 
 #[test]
-fn a_socket_of_nobody_does_not_harm_the_members() {
+fn a_socket_of_no_member_does_not_harm_the_members() {
     let site = Site::new(20);
     let peer = Peer::new(site.address);
     let mut members: Vec<_> = (0..4).map(|_| Process::join(site.address)).collect();

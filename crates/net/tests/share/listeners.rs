@@ -20,10 +20,10 @@ fn a_service_has_one_owner_until_it_dies() {
     let service = TCP_SPACE + 7471;
     assert_eq!(other.ask(&format!("claim {service}")), "claimed");
     assert_eq!(ours.listeners().owner(service).unwrap(), Some(other.block));
-    let refused = ours.listeners().claim(service).unwrap_err();
-    println!("{refused}");
+    let rejected = ours.listeners().claim(service).unwrap_err();
+    println!("{rejected}");
     let pid = other.pid();
-    assert!(matches!(refused, ServiceError::InUse { pid: it, .. } if it == pid));
+    assert!(matches!(rejected, ServiceError::InUse { pid: it, .. } if it == pid));
     assert!(other.ask(&format!("claim {service}")).contains("taken"));
 
     assert_eq!(other.ask(&format!("release {service}")), "released");
@@ -45,7 +45,7 @@ fn a_service_has_one_owner_until_it_dies() {
 }
 
 #[test]
-fn whoever_leaves_frees_its_services() {
+fn a_leaving_member_releases_its_services() {
     let site = Site::new(42);
     let address = site.address;
     let members = [(); 2].map(|()| Member::join(address).unwrap());
@@ -57,7 +57,7 @@ fn whoever_leaves_frees_its_services() {
 }
 
 #[test]
-fn answers_reach_whoever_chose_the_id_in_them() {
+fn answers_reach_the_member_that_chose_their_id() {
     let site = Site::new(43);
     let address = site.address;
     let mut members = [(); 3].map(|()| Member::join(address).unwrap());

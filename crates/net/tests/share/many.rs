@@ -263,7 +263,7 @@ fn places_are_found_again_after_half_of_a_thousand_died() {
 }
 
 #[test]
-fn a_full_table_of_files_is_no_taken_port() {
+fn a_limit_of_open_files_is_not_reported_as_a_taken_port() {
     let mut child = start("files", "", 64);
     let mut lines = lines(&mut child);
     let said = heard(&mut lines);
@@ -282,15 +282,15 @@ fn files() {
     }
     let site = Site::new(67);
     let mut members = Vec::new();
-    let refused = loop {
+    let rejected = loop {
         match Member::join(site.address) {
             Ok(member) => members.push(member),
             Err(error) => break error,
         }
     };
-    println!("> {refused}");
-    assert!(matches!(refused, JoinError::TooManyFiles { limit: 64 }));
-    assert_eq!(refused.errno(), 24, "EMFILE");
+    println!("> {rejected}");
+    assert!(matches!(rejected, JoinError::TooManyFiles { limit: 64 }));
+    assert_eq!(rejected.errno(), 24, "EMFILE");
     // Three descriptors each, and those that every process has.
     assert!(members.len() >= 15, "{}", members.len());
 }

@@ -106,7 +106,7 @@ fn a_forwarded_packet_does_not_overtake_what_was_sent_before_it() {
 }
 
 #[test]
-fn what_is_forwarded_to_a_busy_member_waits_and_to_nobody_is_lost() {
+fn packets_for_a_busy_member_wait_and_for_no_member_are_lost() {
     let site = Site::new(65);
     let address = site.address;
     let members = [(); 2].map(|()| Member::join(address).unwrap());
@@ -136,7 +136,7 @@ fn what_is_forwarded_to_a_busy_member_waits_and_to_nobody_is_lost() {
 }
 
 #[test]
-fn what_is_forwarded_to_the_wrong_member_goes_no_further() {
+fn a_packet_is_forwarded_at_most_once() {
     let site = Site::new(70);
     let members = [(); 3].map(|()| Member::join(site.address).unwrap());
     let [mut first, mut second, mut third] = members;
@@ -149,7 +149,7 @@ fn what_is_forwarded_to_the_wrong_member_goes_no_further() {
 }
 
 #[test]
-fn what_is_for_nobody_or_not_intact_costs_little() {
+fn packets_that_are_corrupted_or_of_no_member_cost_little() {
     const STRAYS: u32 = 2000;
     let site = Site::new(71);
     let mut members = [(); 2].map(|()| Member::join(site.address).unwrap());
@@ -238,7 +238,7 @@ fn copies_for_all_others_are_limited_in_each_second() {
 }
 
 #[test]
-fn what_exceeds_the_room_for_a_busy_member_is_counted_as_lost() {
+fn packets_beyond_the_outbox_of_a_busy_member_are_counted_as_lost() {
     let site = Site::new(76);
     let [mut first, second] = [(); 2].map(|()| Member::join(site.address).unwrap());
     let envelope = Peer::new(site.address).envelope;
@@ -302,12 +302,12 @@ fn a_removed_registry_is_written_again() {
             fs::remove_file(file.path()).unwrap();
         }
     }
-    let refused = Member::join_in(&directory, address).unwrap_err();
+    let rejected = Member::join_in(&directory, address).unwrap_err();
     let taken_port = JoinError::Socket(SocketError::PortTaken {
         address,
         port: 4791,
     });
-    assert_eq!(refused.to_string(), taken_port.to_string());
+    assert_eq!(rejected.to_string(), taken_port.to_string());
     sleep(Duration::from_millis(260));
     members.iter_mut().for_each(|it| _ = taken(it));
     let newcomer = Member::join_in(&directory, address).unwrap();
@@ -327,10 +327,10 @@ fn a_registry_of_another_version_is_replaced_when_nobody_uses_it() {
         .find(|it| fs::read_to_string(it).is_ok_and(|text| text.contains("member")))
         .unwrap();
     fs::write(&registry, "roci-registry-1 of another time\n").unwrap();
-    let refused = Member::join_in(&directory, site.address).unwrap_err();
+    let rejected = Member::join_in(&directory, site.address).unwrap_err();
     assert!(
-        refused.to_string().contains("of another version"),
-        "{refused}"
+        rejected.to_string().contains("of another version"),
+        "{rejected}"
     );
     drop(member);
     Member::join_in(&directory, site.address).unwrap();
@@ -353,15 +353,15 @@ fn a_port_that_is_held_a_moment_longer_is_waited_for() {
 }
 
 #[test]
-fn an_address_of_nobody_is_refused() {
-    let refused = Member::join("192.0.2.7".parse().unwrap()).unwrap_err();
-    println!("{refused}");
+fn an_address_of_no_interface_is_rejected() {
+    let rejected = Member::join("192.0.2.7".parse().unwrap()).unwrap_err();
+    println!("{rejected}");
     assert!(matches!(
-        refused,
+        rejected,
         JoinError::Socket(SocketError::NotLocal(_))
     ));
     for address in ["0.0.0.0", "239.1.2.3", "::", "ff02::1"] {
-        let refused = Member::join(address.parse().unwrap()).unwrap_err();
-        assert!(matches!(refused, JoinError::NotUnicast(_)), "{refused}");
+        let rejected = Member::join(address.parse().unwrap()).unwrap_err();
+        assert!(matches!(rejected, JoinError::NotUnicast(_)), "{rejected}");
     }
 }

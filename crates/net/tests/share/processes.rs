@@ -172,7 +172,7 @@ fn the_time_to_repair() {
 }
 
 #[test]
-fn whoever_leaves_disturbs_nobody() {
+fn a_leaving_member_does_not_disturb_the_others() {
     let site = Site::new(3);
     let address = site.address;
     let peer = Peer::new(address);
@@ -260,7 +260,7 @@ fn signal(name: &str, pid: u32) {
 }
 
 #[test]
-fn another_user_is_told_why() {
+fn another_user_gets_an_error_with_the_reason() {
     let site = Site::new(5);
     let address = site.address;
     let _first = Process::join(address);

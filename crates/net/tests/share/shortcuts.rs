@@ -104,7 +104,7 @@ fn a_packet_through_memory_has_the_envelope_that_the_socket_gives_it() {
 }
 
 #[test]
-fn what_is_too_long_for_a_packet_is_refused_through_memory_as_well() {
+fn a_packet_over_the_mtu_is_rejected_through_memory_too() {
     let sites = [Site::new(79), Site::new(91)];
     let [mut one, mut other] = sites.each_ref().map(join);
     let target = Target::new(&one, &other);
@@ -122,7 +122,7 @@ fn what_is_too_long_for_a_packet_is_refused_through_memory_as_well() {
 }
 
 #[test]
-fn whoever_is_woken_looks_into_the_mailbox_at_once() {
+fn a_woken_member_reads_its_mailbox_at_once() {
     let site = Site::new(92);
     let [mut one, mut other] = [(); 2].map(|()| join(&site));
     let target = Target::new(&one, &other);
@@ -140,7 +140,7 @@ fn whoever_is_woken_looks_into_the_mailbox_at_once() {
 }
 
 #[test]
-fn what_came_over_the_socket_before_comes_first() {
+fn packets_sent_earlier_over_the_socket_arrive_first() {
     let sites = [Site::new(82), Site::new(83)];
     let [mut one, mut other] = sites.each_ref().map(join);
     let target = Target::new(&one, &other);
@@ -158,7 +158,7 @@ fn what_came_over_the_socket_before_comes_first() {
 }
 
 #[test]
-fn who_did_not_ask_for_it_gets_packets_over_the_socket() {
+fn a_member_without_shortcuts_gets_packets_over_the_socket() {
     let sites = [Site::new(84), Site::new(85)];
     let mut one = join(&sites[0]);
     let mut other = Member::join(sites[1].address).unwrap();
@@ -171,7 +171,7 @@ fn who_did_not_ask_for_it_gets_packets_over_the_socket() {
 }
 
 #[test]
-fn who_sends_to_himself_takes_the_long_way() {
+fn packets_to_the_same_process_use_the_socket() {
     let site = Site::new(86);
     let mut one = join(&site);
     let target = Target::new(&one, &one);
@@ -183,7 +183,7 @@ fn who_sends_to_himself_takes_the_long_way() {
 }
 
 #[test]
-fn who_left_gets_nothing_and_who_comes_later_everything() {
+fn packets_go_to_the_current_owner_of_a_number() {
     let sites = [Site::new(87), Site::new(88)];
     let [mut one, mut other] = sites.each_ref().map(join);
     let target = Target::new(&one, &other);
@@ -202,7 +202,7 @@ fn who_left_gets_nothing_and_who_comes_later_everything() {
 }
 
 #[test]
-fn who_sleeps_is_woken() {
+fn a_sleeping_member_is_woken_by_a_packet() {
     const ROUNDS: u32 = 500;
     let sites = [Site::new(89), Site::new(90)];
     let [mut one, mut other] = sites.each_ref().map(join);

@@ -250,13 +250,13 @@ impl Cluster {
 
     fn check_not_ready(&self, end: usize) -> Result<(), CheckError> {
         let End { stream, limits, .. } = self.ends[end];
-        let refusals = self.world.tap.stream(stream).most_not_ready();
-        let enough = limits.rnr_retry < 7 && refusals > u32::from(limits.rnr_retry);
+        let rejections = self.world.tap.stream(stream).most_not_ready();
+        let enough = limits.rnr_retry < 7 && rejections > u32::from(limits.rnr_retry);
         if enough {
             return Ok(());
         }
         let text = format!(
-            "gave up after {refusals} receiver-not-ready NAKs with a retry count of {}",
+            "gave up after {rejections} receiver-not-ready NAKs with a retry count of {}",
             limits.rnr_retry
         );
         Err(self.error_at(end, &text))
@@ -268,11 +268,11 @@ impl Cluster {
             return Ok(());
         }
         for (index, end) in self.ends.iter().enumerate() {
-            let refusals = self.world.tap.stream(end.stream).most_not_ready();
+            let rejections = self.world.tap.stream(end.stream).most_not_ready();
             let most = u32::from(end.limits.rnr_retry) + 1;
-            if end.limits.rnr_retry < 7 && refusals > most {
+            if end.limits.rnr_retry < 7 && rejections > most {
                 let text =
-                    format!("tried a receiver {refusals} times that was not ready, not {most}");
+                    format!("tried a receiver {rejections} times that was not ready, not {most}");
                 return Err(self.error_at(index, &text));
             }
         }
@@ -304,7 +304,7 @@ impl Cluster {
     }
 
     /// An end reported an asynchronous error caused by a request of its peer.
-    pub(crate) fn peer_refused(&mut self, end: usize, fault: Fault) -> Result<(), CheckError> {
+    pub(crate) fn peer_rejected(&mut self, end: usize, fault: Fault) -> Result<(), CheckError> {
         let sender = &self.ends[self.ends[end].peer];
         let outstanding = sender.outstanding.iter().any(
             |posted| matches!(posted.expected, Expected::Failure(_, Some(other)) if other == fault),
@@ -318,7 +318,7 @@ impl Cluster {
         if self.ends[end].raised.replace(fault).is_some() {
             return Err(self.error_at(end, "reported two errors about its peer"));
         }
-        self.fail_end(end, Cause::RefusedPeer);
+        self.fail_end(end, Cause::RejectedPeer);
         Ok(())
     }
 

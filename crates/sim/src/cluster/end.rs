@@ -112,7 +112,7 @@ pub(crate) struct View {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// It rejected a request of its peer.
-    RefusedPeer,
+    RejectedPeer,
     /// A request of its own failed.
     OwnRequest(Status),
     /// A receive of its own failed.

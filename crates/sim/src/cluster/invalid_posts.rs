@@ -1,4 +1,4 @@
-//! Requests that the post must refuse.
+//! Requests that the post must reject.
 
 use engine::{Address, Destination, PostError, QueuePairType, Remote, Segment, SendRequest, Work};
 use wire::{Gid, Key, QueueKey};
@@ -7,7 +7,7 @@ use super::Cluster;
 use crate::CheckError;
 
 impl Cluster {
-    /// Posts an invalid request: it must be refused without an effect.
+    /// Posts an invalid request: it must be rejected without an effect.
     pub(super) fn post_invalid(&mut self, end: usize) -> Result<(), CheckError> {
         let (mut request, expected) = match self.rng.below(5) {
             0 => self.unaligned_atomic(end),

@@ -174,13 +174,13 @@ impl Cluster {
     fn handle_event(&mut self, host: usize, event: AsyncEvent) -> Result<(), CheckError> {
         match event {
             AsyncEvent::AccessError(number) => {
-                self.peer_refused(self.find_end(host, number)?, Fault::Access)
+                self.peer_rejected(self.find_end(host, number)?, Fault::Access)
             }
             AsyncEvent::RequestError(number) => {
-                self.peer_refused(self.find_end(host, number)?, Fault::Request)
+                self.peer_rejected(self.find_end(host, number)?, Fault::Request)
             }
             AsyncEvent::QueuePairFatal(number) => {
-                self.peer_refused(self.find_end(host, number)?, Fault::Fatal)
+                self.peer_rejected(self.find_end(host, number)?, Fault::Fatal)
             }
             AsyncEvent::SendQueueDrained(number) => self.drained(self.find_end(host, number)?),
             AsyncEvent::LastReceiveReached(number) => {

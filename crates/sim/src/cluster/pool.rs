@@ -150,7 +150,7 @@ impl Cluster {
             Owner::End(end) => device.post_receive(self.ends[end].number, request),
             Owner::Shared(queue) => device.post_shared_receive(queue, request),
         };
-        posted.map_err(|error| CheckError::new(format!("a receive was refused: {error}")))?;
+        posted.map_err(|error| CheckError::new(format!("a receive was rejected: {error}")))?;
         self.pools[pool].posted.push_back(Receive {
             id,
             block,

@@ -41,7 +41,7 @@ pub(crate) struct Profile {
     pub(crate) poisoned_receives: u32,
     /// Requests that must fail, in per mille.
     pub(crate) violations: u32,
-    /// Requests that are accompanied by a post that must be refused, in per mille.
+    /// Requests that are accompanied by a post that must be rejected, in per mille.
     pub(crate) bad_posts: u32,
     /// Whether queue pairs may grant only some rights.
     pub(crate) limits_access: bool,
@@ -61,8 +61,8 @@ pub(crate) struct Profile {
 impl Profile {
     /// Whether an unreliable service may lose messages: in the network, or because they are rejected.
     pub(crate) fn is_lossy(&self) -> bool {
-        let refuses = self.late_receives || self.violations > 0;
-        self.service == Service::Unreliable && (refuses || !self.faults.are_none())
+        let rejects = self.late_receives || self.violations > 0;
+        self.service == Service::Unreliable && (rejects || !self.faults.are_none())
     }
 
     /// Whether the run has no faults and no errors, so that nothing may be retransmitted.

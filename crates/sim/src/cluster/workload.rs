@@ -107,7 +107,7 @@ impl Cluster {
             None => Ok(()),
         };
         self.ends[end].quota -= 1;
-        posted.map_err(|error| self.error_at(end, &format!("{work:?} was refused: {error}")))
+        posted.map_err(|error| self.error_at(end, &format!("{work:?} was rejected: {error}")))
     }
 
     /// Every XRC request names a shared receive queue, even if it uses none.

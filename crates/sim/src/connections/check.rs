@@ -121,9 +121,9 @@ impl Case<'_> {
     /// The network never loses everything for minutes.
     fn is_reachable(&self) -> Verdict {
         let (_, client) = self.client;
-        let refused = self.servers.iter().any(|(_, server)| server.gave_up);
+        let rejected = self.servers.iter().any(|(_, server)| server.gave_up);
         demand(
-            refused || !client.has(Step::Unreachable),
+            rejected || !client.has(Step::Unreachable),
             "a client reported a running server as unreachable",
         )
     }

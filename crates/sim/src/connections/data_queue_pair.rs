@@ -140,7 +140,7 @@ impl DataQueuePair {
 
     pub(super) fn post_receive(&self, device: &mut Device, slot: usize) -> Result<(), CheckError> {
         let request = ReceiveRequest::new(slot as u64, [self.segment(slot, SLOT)]);
-        device.post_receive(self.number, request).map_err(refused)
+        device.post_receive(self.number, request).map_err(rejected)
     }
 
     /// The bytes of a receive.
@@ -163,7 +163,7 @@ impl DataQueuePair {
         let mut request =
             SendRequest::new(index as u64, Work::Send).with([self.segment(slot, message.len())]);
         request.destination = to;
-        device.post_send(self.number, request).map_err(refused)
+        device.post_send(self.number, request).map_err(rejected)
     }
 
     /// Whether it can receive.
@@ -216,6 +216,6 @@ fn to(state: State) -> Attributes {
     }
 }
 
-fn refused(error: engine::PostError) -> CheckError {
-    CheckError::new(format!("a post was refused: {error}"))
+fn rejected(error: engine::PostError) -> CheckError {
+    CheckError::new(format!("a post was rejected: {error}"))
 }

@@ -14,7 +14,7 @@ use crate::CheckError;
 use crate::machine::Machine;
 
 /// How long after a death its peers must have an event. The slowest datagram takes much less.
-const NOTICE_TIME: Duration = Duration::from_secs(1);
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The source port of exit notices. Any will do.
 const SOURCE_PORT: u16 = 0xc000;
@@ -80,7 +80,7 @@ impl Connections {
         self.world.kill(host);
         self.send_exit_notices(host, &process)?;
         for (key, expected) in expected_ends {
-            self.plan(NOTICE_TIME, Plan::CheckEndReported { key, expected });
+            self.plan(NOTICE_TIMEOUT, Plan::CheckEndReported { key, expected });
         }
         Ok(())
     }

@@ -182,7 +182,7 @@ impl Victim {
                 },
             },
         );
-        // Refused if the queue is full, failed if the window is bound: both are correct.
+        // Rejected if the queue is full, failed if the window is bound: both are correct.
         let _ = self.device.post_send(self.queue_pairs[0].number, request);
     }
 

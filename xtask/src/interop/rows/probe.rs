@@ -1,4 +1,4 @@
-//! Scenes of `probe.c`: each opcode, each size, each refusal, compared with two kernels.
+//! Scenes of `probe.c`: each opcode, each size, each rejection, compared with two kernels.
 
 use super::super::network::Family;
 use super::super::release::Release;

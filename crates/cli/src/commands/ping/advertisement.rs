@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_what_rping_puts_on_the_wire() {
+    fn the_advertisement_equals_that_of_rping() {
         let wire = *b"\0\0\x55\x56\x1e\x30\x25\xd0\0\0\x10\xc3\0\0\0\x40";
         let advertisement = Advertisement {
             remote: Remote {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_said_with_its_place() {
+    fn a_mismatch_is_reported_with_its_offset() {
         let sent = data(3, 64);
         let mut came = sent.clone();
         assert!(compare(3, &sent, &came).is_ok());

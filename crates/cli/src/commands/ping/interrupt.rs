@@ -1,4 +1,4 @@
-//! Ctrl-C: a conversation ends with a farewell, everything else at once.
+//! Ctrl-C: a connection is disconnected first; without one the program exits at once.
 
 use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
@@ -13,14 +13,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
 
-/// How long farewells may take.
-const GRACE: Duration = Duration::from_secs(2);
+/// How long disconnecting may take after a signal. Then the program exits anyway.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The signal that came; 0 if none did.
+/// The signal that was received; 0 if none was.
 static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
 /// Whether a signal ends the program at once, because there is no connection to end.
-static ON_THE_SPOT: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(true.into()));
+static EXIT_AT_ONCE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(true.into()));
 
 /// Listens for signals from now on.
 pub(super) fn watch() -> anyhow::Result<()> {
@@ -30,16 +30,16 @@ pub(super) fn watch() -> anyhow::Result<()> {
 fn try_watch() -> io::Result<()> {
     let (mut came, tell) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM] {
-        // In this order, so that a second one does not wait for farewells.
-        flag::register_conditional_shutdown(signal, code_of(signal), Arc::clone(&ON_THE_SPOT))?;
-        flag::register(signal, Arc::clone(&ON_THE_SPOT))?;
+        // In this order, so that a second signal ends the program at once.
+        flag::register_conditional_shutdown(signal, code_of(signal), Arc::clone(&EXIT_AT_ONCE))?;
+        flag::register(signal, Arc::clone(&EXIT_AT_ONCE))?;
         flag::register_usize(signal, Arc::clone(&SIGNAL), signal as usize)?;
         pipe::register(signal, tell.try_clone()?)?;
     }
     thread::Builder::new().spawn(move || {
         // A thread may block on a peer or on its output, and then does not check for signals.
         if came.read_exact(&mut [0]).is_ok() {
-            thread::sleep(GRACE);
+            thread::sleep(EXIT_TIMEOUT);
             std::process::exit(code_of(SIGNAL.load(Ordering::Acquire) as i32));
         }
     })?;
@@ -48,7 +48,7 @@ fn try_watch() -> io::Result<()> {
 
 /// From now on a thread checks [`is_asked`] often, and ends the connection.
 pub(super) fn expect_farewell() {
-    ON_THE_SPOT.store(false, Ordering::Release);
+    EXIT_AT_ONCE.store(false, Ordering::Release);
 }
 
 /// Whether the program was interrupted.

@@ -26,7 +26,7 @@ pub(super) fn explain(error: ConnectError) -> anyhow::Error {
             reason: RejectReason::Consumer,
             ..
         } => anyhow!(
-            "{peer} refused the connection: it may be busy with another client, or about to end; \
+            "{peer} rejected the connection: it may be busy with another client, or about to end; \
              a server with -P takes several"
         ),
         other => other.into(),

@@ -11,8 +11,8 @@ use super::session::{Resources, Session, Side, Stop, debug};
 use super::{LARGEST, Options, interrupt, reason};
 use crate::output::{complain, print_line};
 
-/// How often to look for Ctrl-C while no client comes.
-const GLANCE: Duration = Duration::from_millis(50);
+/// How often to check for Ctrl-C while no client connects.
+const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Serves one client, or all that come.
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
@@ -55,7 +55,7 @@ fn serve_all(listener: &Listener, options: &Options) {
 /// The next client; `None` after an interrupt.
 fn next_client(listener: &Listener) -> Option<ConnectionRequest> {
     while !interrupt::is_asked() {
-        let request = listener.wait_for(GLANCE);
+        let request = listener.wait_for(INTERRUPT_CHECK_INTERVAL);
         if request.is_some() {
             return request;
         }

@@ -13,16 +13,16 @@ use super::advertisement::Advertisement;
 use super::interrupt;
 use crate::output::print_line;
 
-/// How long to wait for a completion before looking whether the peer has left. Each time twice as long: a
+/// How long to wait for a completion before checking whether the peer has disconnected. Doubled each time: a
 /// peer disconnects soon after the last ping, and waits for our answer.
-const FIRST_GLANCE: Duration = Duration::from_millis(1);
-const LONGEST_GLANCE: Duration = Duration::from_millis(64);
+const MIN_PEER_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+const MAX_PEER_CHECK_INTERVAL: Duration = Duration::from_millis(64);
 
-/// After so long without a completion, see whether the peer is still there.
-const SILENCE: Duration = Duration::from_secs(1);
+/// After this time without a completion, a probe checks whether the peer is still there.
+const PROBE_DELAY: Duration = Duration::from_secs(1);
 
-/// How long the peer may take to agree to the end.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long to wait for the peer's answer to the disconnection.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The numbers of work requests.
 const MESSAGE: u64 = 0;
@@ -200,7 +200,7 @@ impl Session {
         let has_left = matches!(outcome, Err(Stop::Left(_)));
         // A connection that has broken can't be ended any more: then there is nothing to do.
         let _ = self.connection.disconnect();
-        let over = has_left || self.connection.wait_disconnected(FAREWELL);
+        let over = has_left || self.connection.wait_disconnected(DISCONNECT_TIMEOUT);
         match outcome {
             Ok(()) if over => self.note_end(),
             Ok(()) | Err(Stop::Interrupted) => {}
@@ -220,23 +220,23 @@ impl Session {
     }
 
     fn next(&self, awaited: &'static str) -> Result<Completion, Stop> {
-        let (mut glance, mut silence) = (FIRST_GLANCE, Duration::ZERO);
+        let (mut interval, mut silence) = (MIN_PEER_CHECK_INTERVAL, Duration::ZERO);
         loop {
             if interrupt::is_asked() {
                 return Err(Stop::Interrupted);
             }
-            if let Some(completion) = self.resources.completions.wait_for(glance) {
+            if let Some(completion) = self.resources.completions.wait_for(interval) {
                 return Ok(completion);
             }
             if self.has_left() {
                 return Err(Stop::Left(awaited));
             }
-            silence += glance;
-            if silence >= SILENCE {
+            silence += interval;
+            if silence >= PROBE_DELAY {
                 self.probe()?;
                 silence = Duration::ZERO;
             }
-            glance = LONGEST_GLANCE.min(2 * glance);
+            interval = MAX_PEER_CHECK_INTERVAL.min(2 * interval);
         }
     }
 

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_taken_out_wherever_it_stands() {
+    fn an_entry_is_removed_at_any_position() {
         let ours = ["/ours".into(), "/ours/too".into()];
         let rest = |list: &str| without(OsStr::new(list), &ours, b": ");
         for list in [

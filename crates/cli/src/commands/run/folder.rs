@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_make_one_folder() {
+    fn concurrent_callers_create_one_folder() {
         let base = std::env::temp_dir().join(format!("roci-folder-test-{}", std::process::id()));
         fs::create_dir_all(&base).expect("a folder");
         let path = base.join("published");

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loader_takes_no_separators() {
+    fn paths_with_separators_of_the_loader_do_not_suit() {
         assert!(suits_loader(Path::new("/run/user/1000/roci/lib-1")));
         for path in ["/my programs/lib", "/a:b", "/a;b", "/$ORIGIN"] {
             assert!(!suits_loader(Path::new(path)), "{path}");

@@ -41,7 +41,7 @@ pub(super) enum ProgramError {
     )]
     OtherLibc { path: PathBuf },
     #[error("{} can't be run: {source}", path.display())]
-    Refused { path: PathBuf, source: io::Error },
+    Rejected { path: PathBuf, source: io::Error },
 }
 
 /// A program that exists.
@@ -62,7 +62,7 @@ impl Program {
         let mut found = candidates.map(Self::at).filter(|found| !is_missing(found));
         let first = found.next();
         match first {
-            Some(Err(refused)) => found.find(Result::is_ok).unwrap_or(Err(refused)),
+            Some(Err(rejected)) => found.find(Result::is_ok).unwrap_or(Err(rejected)),
             Some(found) => found,
             None => Err(not_found(name)),
         }

@@ -29,7 +29,7 @@ pub(super) fn answer(words: &[&str], format: Format) -> anyhow::Result<Answer> {
     };
     match meant(command, &["show", "list", "set", "help"]) {
         Some("show" | "list") => show(rest, format),
-        Some("set") => Ok(Answer::Refused(
+        Some("set") => Ok(Answer::Rejected(
             "rdma: devices can't be changed while programs run; `roci link` and `roci run \
              --devices` give them names"
                 .to_owned(),

@@ -81,17 +81,17 @@ fn record(number: usize, device: &Device, format: Format) -> Record {
 /// Most devices exist without being added. Another one is added as `roci link` does.
 fn add(words: &[&str]) -> anyhow::Result<Answer> {
     let (name, kind, interface) = match words {
-        [] => return Ok(refused("Please provide a link name to add.")),
+        [] => return Ok(rejected("Please provide a link name to add.")),
         [name, "type", kind, "netdev", interface] => (*name, *kind, *interface),
-        [_, "type"] => return Ok(refused("Please provide a link type name.")),
-        _ => return Ok(refused(USAGE.trim_end())),
+        [_, "type"] => return Ok(rejected("Please provide a link type name.")),
+        _ => return Ok(rejected(USAGE.trim_end())),
     };
     if kind != OUR_TYPE {
         let sentence = format!(
             "rdma: devices here are of the type {OUR_TYPE}; for one of the type {kind}, call the \
              system's rdma by its path"
         );
-        return Ok(Answer::Refused(sentence));
+        return Ok(Answer::Rejected(sentence));
     }
     if is_there(name)? {
         return Ok(Answer::Note(format!(
@@ -99,7 +99,7 @@ fn add(words: &[&str]) -> anyhow::Result<Answer> {
         )));
     }
     if are_given() {
-        return Ok(Answer::Refused(format!(
+        return Ok(Answer::Rejected(format!(
             "rdma: programs here have the devices of ROCI_DEVICES and no others; name this one there, \
              by `roci run --devices {name}={interface}`"
         )));
@@ -112,17 +112,17 @@ fn add(words: &[&str]) -> anyhow::Result<Answer> {
             "rdma: {name} is a device now, until `rdma link delete {name}` (see `roci link`); its \
              files in /sys are there from the next `roci run` on"
         )),
-        Err(error) => Answer::Refused(format!("rdma: {error}")),
+        Err(error) => Answer::Rejected(format!("rdma: {error}")),
     })
 }
 
 /// What is not added is not deleted.
 fn delete(words: &[&str]) -> anyhow::Result<Answer> {
     let Some(name) = words.first() else {
-        return Ok(refused("Please provide device name."));
+        return Ok(rejected("Please provide device name."));
     };
     if !is_there(name)? {
-        return Ok(Answer::Refused(format!("Wrong device name - {name}")));
+        return Ok(Answer::Rejected(format!("Wrong device name - {name}")));
     }
     if !are_given()
         && let Some(links) = Links::of_user()
@@ -144,6 +144,6 @@ fn are_given() -> bool {
     interface::listed_by_env().is_some()
 }
 
-fn refused(sentence: &str) -> Answer {
-    Answer::Refused(sentence.to_owned())
+fn rejected(sentence: &str) -> Answer {
+    Answer::Rejected(sentence.to_owned())
 }

@@ -58,7 +58,7 @@ pub(super) fn answer(words: &[&str]) -> anyhow::Result<Answer> {
         [word, ..] => {
             let sentence =
                 format!("rdma: only `dev` and `link` choose what is shown, not `{word}`");
-            return Ok(Answer::Refused(sentence));
+            return Ok(Answer::Rejected(sentence));
         }
     };
     let is_wanted = |device: &Device| match wanted {
@@ -86,7 +86,7 @@ pub(super) fn answer(words: &[&str]) -> anyhow::Result<Answer> {
 }
 
 fn unknown_objects() -> Answer {
-    Answer::Refused(
+    Answer::Rejected(
         "rdma: only the process that has them knows its queue pairs, completion queues and memory; \
          `rdma resource show ctx` and `rdma resource show cm_id` list contexts and listeners"
             .to_owned(),

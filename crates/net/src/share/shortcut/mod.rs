@@ -51,7 +51,7 @@ const MAX_SOURCES: usize = 256;
 const MAX_ROUTES: usize = 4096;
 
 /// How often the registries are checked for new owners of numbers.
-const CHECK_PERIOD: Duration = Duration::from_millis(1);
+const REGISTRY_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A queue pair number at an address.
 type Destination = (IpAddr, Qpn);
@@ -174,7 +174,9 @@ impl Shortcuts {
     /// Numbers get a new owner only with a new table. A ring to the previous owner must then not be used.
     fn drop_outdated_routes_if_due(&mut self) {
         let checked_lately = match (self.now, self.checked) {
-            (Some(now), Some(checked)) => now.saturating_duration_since(checked) < CHECK_PERIOD,
+            (Some(now), Some(checked)) => {
+                now.saturating_duration_since(checked) < REGISTRY_CHECK_INTERVAL
+            }
             (None, _) => true,
             (_, None) => false,
         };
@@ -330,7 +332,7 @@ fn offer(us: Identity, owner: &Entry, registry: &Registry, mailbox: &Mailbox) ->
         return None;
     }
     let writer = Writer::create()
-        .inspect_err(|error| limits::tell_if_forbidden(Limit::MemoryFiles, error))
+        .inspect_err(|error| limits::report_if_forbidden(Limit::MemoryFiles, error))
         .ok()?;
     let offer = RingOffer {
         from: us,
@@ -425,8 +427,8 @@ mod tests {
         let from = nobody();
         open(&RingOffer { from, ..offer }).unwrap_err();
         let other = SharedMemory::create_named(c"another", ring::LENGTH).unwrap();
-        let refused = open(&offer_of(&other)).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        let rejected = open(&offer_of(&other)).unwrap_err();
+        assert_eq!(rejected.kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]

@@ -20,10 +20,10 @@ const PORT: &str = "ROCI_TEST_WATCHER_PORT";
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// How long to wait for notices: a loaded machine takes longer than the promised 100 ms.
-const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(5);
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long to wait to be sure that nothing arrives: longer than the watcher repeats.
-const SILENCE: Duration = Duration::from_millis(400);
+const NO_NOTICE_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The watched process, and the socket that receives its notices.
 struct Owner {
@@ -44,7 +44,7 @@ impl Owner {
     /// Starts it, in a process group of its own.
     fn without_watcher() -> Self {
         let peer = UdpSocket::bind((HOST, 0)).unwrap();
-        peer.set_read_timeout(Some(ANNOUNCEMENT_TIMEOUT)).unwrap();
+        peer.set_read_timeout(Some(NOTICE_TIMEOUT)).unwrap();
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["sys::watcher::tests::owner", "--exact", "--ignored"])
             .args(["--nocapture", "--quiet"])
@@ -112,7 +112,7 @@ impl Owner {
     }
 
     fn expect_silence(&self) {
-        self.peer.set_read_timeout(Some(SILENCE)).unwrap();
+        self.peer.set_read_timeout(Some(NO_NOTICE_TIMEOUT)).unwrap();
         assert_eq!(self.receive(), None);
     }
 
@@ -172,7 +172,7 @@ fn until(owner: &Owner, count: usize) -> Vec<u32> {
         if watchers.len() == count {
             return watchers;
         }
-        assert!(begin.elapsed() < ANNOUNCEMENT_TIMEOUT, "{watchers:?}");
+        assert!(begin.elapsed() < NOTICE_TIMEOUT, "{watchers:?}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -342,7 +342,7 @@ fn the_watcher_holds_nothing_of_its_owner() {
     let begin = Instant::now();
     let folder = format!("/proc/{watcher}/fd");
     while fs::read_dir(&folder).unwrap().count() != 4 {
-        assert!(begin.elapsed() < ANNOUNCEMENT_TIMEOUT);
+        assert!(begin.elapsed() < NOTICE_TIMEOUT);
         std::thread::yield_now();
     }
     assert_eq!(

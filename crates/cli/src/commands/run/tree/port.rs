@@ -78,7 +78,7 @@ fn add_counters(contents: &mut Contents, folder: &str) {
 }
 
 /// The kernel has files for every index. Those of the empty ones are one file each: it takes no
-/// room, and reading an empty attribute is refused by the preloaded library.
+/// room, and reading an empty attribute is rejected by the preloaded library.
 fn add_gids(contents: &mut Contents, folder: &str, device: &Device) {
     for entry in &device.gids {
         add_gid(contents, folder, entry);

@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 /// The number of the first process namespace of every machine.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-/// How long a tree must not have been asked for: its program may be about to start.
-const LONG_AGO: Duration = Duration::from_secs(10 * 60);
+/// How long a tree is kept after it was last requested: the program that needs it may be about to start.
+const UNUSED_TREE_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
 /// Fewer are not worth a look at all processes.
 const FEW: usize = 8;
@@ -21,7 +21,7 @@ const FEW: usize = 8;
 pub(super) fn remove_beside(tree: &Path, kind: &str) {
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     if namespace == Path::new(FIRST_NAMESPACE) {
-        remove_old(tree, kind, LONG_AGO);
+        remove_old(tree, kind, UNUSED_TREE_LIFETIME);
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unused_trees_go_and_used_ones_stay() {
+    fn only_unused_trees_are_removed() {
         let base = std::env::temp_dir().join(format!("roci-unused-{}", std::process::id()));
         let tree = |number: usize| base.join(format!("tree-{number}"));
         for number in 0..10 {
@@ -91,7 +91,7 @@ mod tests {
         while fs::read(&environment).expect("it runs").is_empty() {
             std::thread::yield_now();
         }
-        remove_old(&tree(0), "tree", LONG_AGO);
+        remove_old(&tree(0), "tree", UNUSED_TREE_LIFETIME);
         assert!(tree(2).exists(), "it is new");
         remove_old(&tree(0), "tree", Duration::ZERO);
         let left: Vec<_> = (0..10).filter(|it| tree(*it).exists()).collect();

@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
-#include "meeting.h"
+#include "connection.h"
 
 /* 0.1 s are promised; a loaded machine gets more. */
 #define ALLOWED_IN_SECONDS 5
@@ -60,7 +60,7 @@ static void start(void (*live)(void), void (*die)(void))
 	setrlimit(RLIMIT_CORE, &none);
 	/* Some test runners ignore it. */
 	signal(SIGINT, SIG_DFL);
-	alarm(PATIENCE_IN_SECONDS / 2);
+	alarm(CASE_TIMEOUT_SECONDS / 2);
 	live();
 	give_sign();
 	die();
@@ -181,7 +181,7 @@ static void a_server_that_is_killed_before_it_accepts(void)
 }
 
 /* The program's own children are all that it waits for. */
-static void nobody_to_wait_for(void)
+static void no_child_process_is_left(void)
 {
 	open_connection();
 	errno = 0;
@@ -204,7 +204,7 @@ int main(int words, char **word)
 		CASE(a_client_that_leaves_a_child_behind),
 		CASE(a_client_that_is_killed_before_it_is_accepted),
 		CASE(a_server_that_is_killed_before_it_accepts),
-		CASE(nobody_to_wait_for),
+		CASE(no_child_process_is_left),
 	};
 	return RUN(cases, words, word);
 }

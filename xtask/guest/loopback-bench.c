@@ -1,6 +1,6 @@
 /* How fast a library and its device are when both ends are in one machine.
  *
- *   race rdma ADDRESS        race tcp ADDRESS
+ *   loopback-bench rdma ADDRESS        loopback-bench tcp ADDRESS
  *
  * One thread plays both ends, so that on a single processor nothing is measured but the work itself.
  * Each line is a measurement: its name and a number, in MB/s, microseconds or connections a second.

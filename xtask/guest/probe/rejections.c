@@ -1,4 +1,4 @@
-/* Scenes in which something is refused, late or gone. */
+/* Scenes in which something is rejected, late or gone. */
 #include "probe.h"
 
 #include <poll.h>
@@ -17,8 +17,8 @@ static void tell_async_event(void)
     ibv_ack_async_event(&event);
 }
 
-/* A request that is refused, and one behind it that is flushed. */
-void refused(enum ibv_wr_opcode opcode, uint32_t length, uint64_t remote, uint32_t key)
+/* A request that is rejected, and one behind it that is flushed. */
+void rejected(enum ibv_wr_opcode opcode, uint32_t length, uint64_t remote, uint32_t key)
 {
     if (!is_client()) {
         struct ibv_wc completion;

@@ -72,17 +72,17 @@ static void a_buffer_can_be_registered(void)
 
 static void a_region_stays_inside_its_buffer(void)
 {
-	REFUSES_POINTER(ibv_reg_buf_mr(left.pd, buffer, start, SIZE + 1, 0), EINVAL);
-	REFUSES_POINTER(ibv_reg_buf_mr(left.pd, buffer, start + 1, SIZE, 0), EINVAL);
-	REFUSES_POINTER(ibv_reg_buf_mr(left.pd, buffer, start - 1, 2, 0), EINVAL);
-	REFUSES_POINTER(ibv_reg_buf_mr(left.pd, buffer, start + 1, SIZE_MAX, 0), EINVAL);
+	RETURNS_NULL(ibv_reg_buf_mr(left.pd, buffer, start, SIZE + 1, 0), EINVAL);
+	RETURNS_NULL(ibv_reg_buf_mr(left.pd, buffer, start + 1, SIZE, 0), EINVAL);
+	RETURNS_NULL(ibv_reg_buf_mr(left.pd, buffer, start - 1, 2, 0), EINVAL);
+	RETURNS_NULL(ibv_reg_buf_mr(left.pd, buffer, start + 1, SIZE_MAX, 0), EINVAL);
 }
 
 static void a_buffer_belongs_to_its_domain(void)
 {
 	struct ibv_pd *other = ibv_alloc_pd(left.context);
 	CHECK(other != NULL);
-	REFUSES_POINTER(ibv_reg_buf_mr(other, buffer, start, SIZE, 0), EINVAL);
+	RETURNS_NULL(ibv_reg_buf_mr(other, buffer, start, SIZE, 0), EINVAL);
 	CHECK(ibv_dealloc_pd(other) == 0);
 }
 
@@ -91,11 +91,11 @@ static void no_dma_buf_is_behind_a_buffer(void)
 	CHECK(ibv_export_buf_dmabuf_fd(buffer) == -1 && errno == ENODATA);
 }
 
-static void nothing_is_no_buffer(void)
+static void a_null_buffer_is_rejected(void)
 {
 	struct ibv_buf *none;
-	REFUSES_POINTER(ibv_alloc_buf(left.pd, 0, &none), EINVAL);
-	REFUSES_POINTER(ibv_alloc_buf(left.pd, SIZE, NULL), EINVAL);
+	RETURNS_NULL(ibv_alloc_buf(left.pd, 0, &none), EINVAL);
+	RETURNS_NULL(ibv_alloc_buf(left.pd, SIZE, NULL), EINVAL);
 }
 
 static void the_extended_registration_knows_buffers(void)
@@ -111,17 +111,17 @@ static void the_extended_registration_knows_buffers(void)
 	CHECK(mr != NULL);
 	CHECK(ibv_dereg_mr(mr) == 0);
 	request.comp_mask |= DESCRIPTOR;
-	REFUSES_POINTER(ibv_reg_mr_ex(left.pd, &request), EINVAL);
+	RETURNS_NULL(ibv_reg_mr_ex(left.pd, &request), EINVAL);
 	request.comp_mask = BUFFER;
-	REFUSES_POINTER(ibv_reg_mr_ex(left.pd, &request), EINVAL);
+	RETURNS_NULL(ibv_reg_mr_ex(left.pd, &request), EINVAL);
 	request.comp_mask = ADDRESS | BUFFER;
 	request.length = SIZE + 1;
-	REFUSES_POINTER(ibv_reg_mr_ex(left.pd, &request), EINVAL);
+	RETURNS_NULL(ibv_reg_mr_ex(left.pd, &request), EINVAL);
 	request.comp_mask = ADDRESS | UNKNOWN;
-	REFUSES_POINTER(ibv_reg_mr_ex(left.pd, &request), EOPNOTSUPP);
+	RETURNS_NULL(ibv_reg_mr_ex(left.pd, &request), EOPNOTSUPP);
 }
 
-static void hints_are_taken_and_kept_while_used(void)
+static void hints_in_use_cannot_be_destroyed(void)
 {
 	struct hints hints = { .comp_mask = 7, .cpu_id = 0, .ph = 1 };
 	struct ibv_dmah *handle = ibv_alloc_dmah(left.context, &hints);
@@ -130,23 +130,23 @@ static void hints_are_taken_and_kept_while_used(void)
 					  .comp_mask = ADDRESS | HINTS };
 	struct ibv_mr *mr = ibv_reg_mr_ex(left.pd, &request);
 	CHECK(mr != NULL);
-	REFUSES(ibv_dealloc_dmah(handle), EBUSY);
+	RETURNS_ERROR(ibv_dealloc_dmah(handle), EBUSY);
 	CHECK(ibv_dereg_mr(mr) == 0);
 	CHECK(ibv_dealloc_dmah(handle) == 0);
-	REFUSES(ibv_dealloc_dmah(handle), EINVAL);
-	REFUSES_POINTER(ibv_reg_mr_ex(left.pd, &request), EINVAL);
+	RETURNS_ERROR(ibv_dealloc_dmah(handle), EINVAL);
+	RETURNS_NULL(ibv_reg_mr_ex(left.pd, &request), EINVAL);
 	hints.comp_mask = 8;
-	REFUSES_POINTER(ibv_alloc_dmah(left.context, &hints), EINVAL);
+	RETURNS_NULL(ibv_alloc_dmah(left.context, &hints), EINVAL);
 }
 
-static void hints_that_do_not_exist_are_refused(void)
+static void hints_that_do_not_exist_are_rejected(void)
 {
 	struct hints processor = { .comp_mask = 1, .cpu_id = 1000000 };
 	struct hints hint = { .comp_mask = 2, .ph = 4 };
 	struct hints type = { .comp_mask = 4, .tph_mem_type = 2 };
-	REFUSES_POINTER(ibv_alloc_dmah(left.context, &processor), EINVAL);
-	REFUSES_POINTER(ibv_alloc_dmah(left.context, &hint), EINVAL);
-	REFUSES_POINTER(ibv_alloc_dmah(left.context, &type), EINVAL);
+	RETURNS_NULL(ibv_alloc_dmah(left.context, &processor), EINVAL);
+	RETURNS_NULL(ibv_alloc_dmah(left.context, &hint), EINVAL);
+	RETURNS_NULL(ibv_alloc_dmah(left.context, &type), EINVAL);
 }
 
 static void hints_are_not_for_memory_on_demand(void)
@@ -157,7 +157,7 @@ static void hints_are_not_for_memory_on_demand(void)
 					  .dmah = ibv_alloc_dmah(left.context, &none),
 					  .comp_mask = ADDRESS | HINTS };
 	CHECK(request.dmah != NULL);
-	REFUSES_POINTER(ibv_reg_mr_ex(left.pd, &request), EOPNOTSUPP);
+	RETURNS_NULL(ibv_reg_mr_ex(left.pd, &request), EOPNOTSUPP);
 	CHECK(ibv_dealloc_dmah(request.dmah) == 0);
 }
 
@@ -183,10 +183,10 @@ static const struct test_case CASES[] = {
 	WITH_BUFFER(a_region_stays_inside_its_buffer),
 	WITH_BUFFER(a_buffer_belongs_to_its_domain),
 	WITH_BUFFER(no_dma_buf_is_behind_a_buffer),
-	WITH_BUFFER(nothing_is_no_buffer),
+	WITH_BUFFER(a_null_buffer_is_rejected),
 	WITH_BUFFER(the_extended_registration_knows_buffers),
-	WITH_BUFFER(hints_are_taken_and_kept_while_used),
-	WITH_BUFFER(hints_that_do_not_exist_are_refused),
+	WITH_BUFFER(hints_in_use_cannot_be_destroyed),
+	WITH_BUFFER(hints_that_do_not_exist_are_rejected),
 	WITH_BUFFER(hints_are_not_for_memory_on_demand),
 	WITH_BUFFER(each_service_pages_what_it_has),
 };

@@ -132,7 +132,7 @@ static void hear_everything(void)
 	CHECK(errno == EAGAIN);
 }
 
-static void data_is_told_until_it_is_read(void)
+static void level_triggered_data_is_reported_until_read(void)
 {
 	add(guest, EPOLLIN);
 	tells_nothing();
@@ -143,7 +143,7 @@ static void data_is_told_until_it_is_read(void)
 	tells_nothing();
 }
 
-static void room_to_write_is_told(void)
+static void a_writable_socket_is_reported(void)
 {
 	add(client, EPOLLOUT);
 	tells(client, EPOLLOUT);
@@ -151,7 +151,7 @@ static void room_to_write_is_told(void)
 	tells_nothing();
 }
 
-static void changes_are_told_once(void)
+static void edge_triggered_changes_are_reported_once(void)
 {
 	add(guest, EPOLLIN | EPOLLOUT | EPOLLET);
 	tells(guest, EPOLLOUT);
@@ -169,7 +169,7 @@ static void changes_are_told_once(void)
 	hear_everything();
 }
 
-static void one_time_is_one_time(void)
+static void one_shot_members_report_once(void)
 {
 	add(guest, EPOLLIN | EPOLLONESHOT);
 	say("word");
@@ -201,7 +201,7 @@ static void ordinary_descriptors_are_members_too(void)
 	close(counter);
 }
 
-static void no_member_is_left_out(void)
+static void every_ready_member_is_reported(void)
 {
 	struct epoll_event event;
 	int told[2] = { 0, 0 };
@@ -214,7 +214,7 @@ static void no_member_is_left_out(void)
 	CHECK(told[0] == 2 && told[1] == 2);
 }
 
-static void the_end_is_told(void)
+static void the_end_of_a_stream_is_reported(void)
 {
 	struct epoll_event event;
 	add(guest, EPOLLIN | EPOLLRDHUP);
@@ -223,7 +223,7 @@ static void the_end_is_told(void)
 	CHECK(event.events & (EPOLLIN | EPOLLHUP | EPOLLRDHUP));
 }
 
-static void a_client_is_told(void)
+static void a_connecting_client_is_reported(void)
 {
 	struct sockaddr_in address;
 	pthread_t server;
@@ -251,7 +251,7 @@ static void *add_later(void *unused)
 	return unused;
 }
 
-static void a_member_may_come_while_another_thread_waits(void)
+static void a_member_can_be_added_while_a_thread_waits(void)
 {
 	pthread_t other;
 	CHECK(pthread_create(&other, NULL, add_later, NULL) == 0);
@@ -268,7 +268,7 @@ static void a_closed_socket_is_no_member(void)
 	FAILS_WITH(repoll_ctl(set, EPOLL_CTL_MOD, client, &event), EBADF);
 }
 
-static void mistakes_are_refused(void)
+static void invalid_arguments_are_rejected(void)
 {
 	struct epoll_event event = { .events = EPOLLIN };
 	add(guest, EPOLLIN);
@@ -284,7 +284,7 @@ static void mistakes_are_refused(void)
 	CHECK(repoll_ctl(set, EPOLL_CTL_DEL, guest, NULL) == 0);
 }
 
-static void a_closed_set_is_none(void)
+static void a_closed_set_is_ebadf(void)
 {
 	struct epoll_event event;
 	int other = repoll_create(0);
@@ -298,18 +298,18 @@ static void a_closed_set_is_none(void)
 #define WITH_SET(function) { #function, function, open_set, close_set }
 
 static const struct test_case CASES[] = {
-	WITH_STREAM(data_is_told_until_it_is_read),
-	WITH_STREAM(room_to_write_is_told),
-	WITH_STREAM(changes_are_told_once),
-	WITH_STREAM(one_time_is_one_time),
+	WITH_STREAM(level_triggered_data_is_reported_until_read),
+	WITH_STREAM(a_writable_socket_is_reported),
+	WITH_STREAM(edge_triggered_changes_are_reported_once),
+	WITH_STREAM(one_shot_members_report_once),
 	WITH_STREAM(ordinary_descriptors_are_members_too),
-	WITH_STREAM(no_member_is_left_out),
-	WITH_STREAM(the_end_is_told),
-	WITH_SET(a_client_is_told),
-	WITH_STREAM(a_member_may_come_while_another_thread_waits),
+	WITH_STREAM(every_ready_member_is_reported),
+	WITH_STREAM(the_end_of_a_stream_is_reported),
+	WITH_SET(a_connecting_client_is_reported),
+	WITH_STREAM(a_member_can_be_added_while_a_thread_waits),
 	WITH_STREAM(a_closed_socket_is_no_member),
-	WITH_STREAM(mistakes_are_refused),
-	WITH_SET(a_closed_set_is_none),
+	WITH_STREAM(invalid_arguments_are_rejected),
+	WITH_SET(a_closed_set_is_ebadf),
 };
 
 int main(int words, char **word)

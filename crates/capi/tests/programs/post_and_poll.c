@@ -42,7 +42,7 @@ static void receive_in_two(uint64_t id)
 	CHECK(ibv_post_recv(right.qp, &wr, &bad) == 0);
 }
 
-static void the_old_way_posts_inline_data(void)
+static void post_send_sends_inline_data(void)
 {
 	receive_in_two(1);
 	char text[] = "inline";
@@ -62,7 +62,7 @@ static void the_old_way_posts_inline_data(void)
 }
 
 /* In contrast to a datagram. */
-static void a_message_comes_without_its_route(void)
+static void an_rc_completion_has_no_grh(void)
 {
 	receive_in_two(3);
 	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL);
@@ -71,7 +71,7 @@ static void a_message_comes_without_its_route(void)
 }
 
 /* Some programs have segments in packed structures. */
-static void segments_may_lie_at_odd_addresses(void)
+static void segments_may_be_unaligned(void)
 {
 	struct ibv_sge sge = part(&right, 0, 64);
 	_Alignas(8) char odd[1 + sizeof(sge)];
@@ -82,7 +82,7 @@ static void segments_may_lie_at_odd_addresses(void)
 	SAME(wait_for(right.cq).wr_id, 2);
 }
 
-static void a_read_fetches_what_a_write_has_put(void)
+static void a_read_returns_what_a_write_stored(void)
 {
 	memcpy(left.memory, "twelve bytes", 12);
 	struct ibv_sge from = part(&left, 0, 12), to = part(&left, 128, 12);
@@ -97,7 +97,7 @@ static void a_read_fetches_what_a_write_has_put(void)
 	CHECK(memcmp(left.memory + 128, "twelve bytes", 12) == 0);
 }
 
-static void atomics_return_what_was_there(void)
+static void atomics_return_the_previous_value(void)
 {
 	uint64_t *word = (uint64_t *)right.memory, *old = (uint64_t *)left.memory;
 	*word = 40;
@@ -113,33 +113,33 @@ static void atomics_return_what_was_there(void)
 	CHECK(*old == 42 && *word == 7);
 }
 
-static void an_atomic_at_an_odd_address_is_refused(void)
+static void an_unaligned_atomic_is_rejected(void)
 {
 	struct ibv_sge sge = part(&left, 0, 8);
 	struct ibv_send_wr add = request(IBV_WR_ATOMIC_FETCH_AND_ADD, &sge), *bad = NULL;
 	add.wr.atomic.remote_addr += 4;
-	REFUSES(ibv_post_send(left.qp, &add, &bad), EINVAL);
+	RETURNS_ERROR(ibv_post_send(left.qp, &add, &bad), EINVAL);
 	CHECK(bad == &add);
 }
 
-static void more_inline_data_than_agreed_is_refused(void)
+static void more_inline_data_than_agreed_is_rejected(void)
 {
 	char much[8192] = { 0 };
 	struct ibv_sge sge = { .addr = (uintptr_t)much, .length = sizeof(much) };
 	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge), *bad = NULL;
 	wr.send_flags |= IBV_SEND_INLINE;
-	REFUSES(ibv_post_send(left.qp, &wr, &bad), EINVAL);
+	RETURNS_ERROR(ibv_post_send(left.qp, &wr, &bad), EINVAL);
 	CHECK(bad == &wr);
 }
 
-static void more_segments_than_agreed_are_refused(void)
+static void more_segments_than_agreed_are_rejected(void)
 {
 	struct ibv_sge sge[32];
 	for (int i = 0; i < 32; i++)
 		sge[i] = part(&left, i, 1);
 	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, sge), *bad = NULL;
 	wr.num_sge = 32;
-	REFUSES(ibv_post_send(left.qp, &wr, &bad), EINVAL);
+	RETURNS_ERROR(ibv_post_send(left.qp, &wr, &bad), EINVAL);
 	CHECK(bad == &wr);
 }
 
@@ -153,12 +153,12 @@ static void a_wrong_local_key_breaks_the_queue_pair(void)
 	SAME(fate_of(&left, &next), IBV_WC_WR_FLUSH_ERR);
 }
 
-static void an_ordinary_queue_pair_has_no_new_way(void)
+static void a_queue_pair_without_send_ops_flags_has_no_ibv_wr_calls(void)
 {
 	CHECK(ibv_qp_to_qp_ex(left.qp) == NULL);
 }
 
-static void the_new_way_sends(void)
+static void ibv_wr_sends(void)
 {
 	struct ibv_qp_ex *qp = open_extended();
 	receive_in_two(2);
@@ -176,7 +176,7 @@ static void the_new_way_sends(void)
 	CHECK(memcmp(right.memory, "neww", 4) == 0);
 }
 
-static void the_new_way_sends_inline_data(void)
+static void ibv_wr_sends_inline_data(void)
 {
 	struct ibv_qp_ex *qp = open_extended();
 	struct ibv_data_buf parts[2] = { { .addr = "new", .length = 3 },
@@ -198,7 +198,7 @@ static void the_new_way_sends_inline_data(void)
 	CHECK(memcmp(right.memory, "in o", 4) == 0);
 }
 
-static void the_new_way_posts_several_at_once(void)
+static void ibv_wr_complete_posts_several_requests(void)
 {
 	struct ibv_qp_ex *qp = open_extended();
 	uint64_t *word = (uint64_t *)(right.memory + 512);
@@ -224,8 +224,8 @@ static void the_new_way_posts_several_at_once(void)
 	CHECK(memcmp(left.memory + 128, "twelve bytes", 12) == 0);
 }
 
-/* The second is refused, so the first is not done. */
-static void the_new_way_posts_all_or_nothing(void)
+/* The second is rejected, so the first is not done. */
+static void ibv_wr_complete_posts_all_or_nothing(void)
 {
 	struct ibv_qp_ex *qp = open_extended();
 	char much[8192] = { 0 };
@@ -240,17 +240,17 @@ static void the_new_way_posts_all_or_nothing(void)
 	CHECK(right.memory[0] == 0);
 }
 
-static void the_new_way_says_what_is_wrong(void)
+static void ibv_wr_complete_returns_the_error(void)
 {
 	struct ibv_qp_ex *qp = open_extended();
 	char much[8192] = { 0 };
 	ibv_wr_start(qp);
 	ibv_wr_rdma_write(qp, right.mr->rkey, (uintptr_t)right.memory);
 	ibv_wr_set_inline_data(qp, much, sizeof(much));
-	REFUSES(ibv_wr_complete(qp), ENOSPC);
+	RETURNS_ERROR(ibv_wr_complete(qp), ENOSPC);
 }
 
-static void what_is_aborted_is_not_done(void)
+static void ibv_wr_abort_posts_nothing(void)
 {
 	struct ibv_qp_ex *qp = open_extended();
 	ibv_wr_start(qp);
@@ -279,7 +279,7 @@ static void start_polling(struct ibv_cq_ex *cq)
 	SAME(result, 0);
 }
 
-static void an_empty_queue_has_nothing_to_poll(void)
+static void start_poll_of_an_empty_queue_returns_enoent(void)
 {
 	struct ibv_cq_ex *cq = make_extended_cq(IBV_WC_STANDARD_FLAGS);
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -301,7 +301,7 @@ static struct ibv_qp *poll_a_write(struct ibv_cq_ex *cq)
 	return from;
 }
 
-static void the_new_way_polls(void)
+static void start_poll_returns_completions(void)
 {
 	struct ibv_cq_ex *cq = make_extended_cq(IBV_WC_STANDARD_FLAGS);
 	struct ibv_qp *from = poll_a_write(cq);
@@ -313,7 +313,7 @@ static void the_new_way_polls(void)
 	CHECK(ibv_destroy_qp(from) == 0 && ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
 }
 
-static void completions_have_a_time(void)
+static void completions_have_a_timestamp(void)
 {
 	struct ibv_cq_ex *cq = make_extended_cq(IBV_WC_STANDARD_FLAGS |
 						IBV_WC_EX_WITH_COMPLETION_TIMESTAMP);
@@ -328,7 +328,7 @@ typedef void flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t address,
 		   size_t length, uint8_t type, uint8_t level);
 enum { FLUSH_AT = 352, WITH_FLUSH = 1 << 11, MAY_FLUSH = 1 << 8, VISIBLE = 1 };
 
-static void a_flush_comes_behind_its_write(void)
+static void a_flush_completes_after_its_write(void)
 {
 	left.qp = make_extended_qp(&left, left.cq, WITH_FLUSH | IBV_QP_EX_WITH_RDMA_WRITE);
 	right.qp = make_qp(&right, IBV_QPT_RC);
@@ -357,26 +357,26 @@ static void a_flush_comes_behind_its_write(void)
 }
 
 static const struct test_case CASES[] = {
-	WITH_JOINED(the_old_way_posts_inline_data),
-	WITH_JOINED(a_message_comes_without_its_route),
-	WITH_JOINED(segments_may_lie_at_odd_addresses),
-	WITH_JOINED(a_read_fetches_what_a_write_has_put),
-	WITH_JOINED(atomics_return_what_was_there),
-	WITH_JOINED(an_atomic_at_an_odd_address_is_refused),
-	WITH_JOINED(more_inline_data_than_agreed_is_refused),
-	WITH_JOINED(more_segments_than_agreed_are_refused),
+	WITH_JOINED(post_send_sends_inline_data),
+	WITH_JOINED(an_rc_completion_has_no_grh),
+	WITH_JOINED(segments_may_be_unaligned),
+	WITH_JOINED(a_read_returns_what_a_write_stored),
+	WITH_JOINED(atomics_return_the_previous_value),
+	WITH_JOINED(an_unaligned_atomic_is_rejected),
+	WITH_JOINED(more_inline_data_than_agreed_is_rejected),
+	WITH_JOINED(more_segments_than_agreed_are_rejected),
 	WITH_JOINED(a_wrong_local_key_breaks_the_queue_pair),
-	WITH_JOINED(an_ordinary_queue_pair_has_no_new_way),
-	WITH_BOTH(the_new_way_sends),
-	WITH_BOTH(the_new_way_sends_inline_data),
-	WITH_BOTH(the_new_way_posts_several_at_once),
-	WITH_BOTH(the_new_way_posts_all_or_nothing),
-	WITH_BOTH(the_new_way_says_what_is_wrong),
-	WITH_BOTH(what_is_aborted_is_not_done),
-	WITH_LEFT(an_empty_queue_has_nothing_to_poll),
-	WITH_BOTH(the_new_way_polls),
-	WITH_BOTH(completions_have_a_time),
-	WITH_BOTH(a_flush_comes_behind_its_write),
+	WITH_JOINED(a_queue_pair_without_send_ops_flags_has_no_ibv_wr_calls),
+	WITH_BOTH(ibv_wr_sends),
+	WITH_BOTH(ibv_wr_sends_inline_data),
+	WITH_BOTH(ibv_wr_complete_posts_several_requests),
+	WITH_BOTH(ibv_wr_complete_posts_all_or_nothing),
+	WITH_BOTH(ibv_wr_complete_returns_the_error),
+	WITH_BOTH(ibv_wr_abort_posts_nothing),
+	WITH_LEFT(start_poll_of_an_empty_queue_returns_enoent),
+	WITH_BOTH(start_poll_returns_completions),
+	WITH_BOTH(completions_have_a_timestamp),
+	WITH_BOTH(a_flush_completes_after_its_write),
 };
 
 int main(int words, char **word)

@@ -142,7 +142,7 @@ static void a_child_opens_its_own_devices(void)
 	in_child(use_own_devices);
 }
 
-static void the_parents_devices_are_as_they_were(void)
+static void a_child_does_not_change_the_parents_devices(void)
 {
 	in_child(use_own_devices);
 	write_nothing();
@@ -161,7 +161,7 @@ static const struct test_case CASES[] = {
 	WITH_JOINED(a_child_sends_nothing),
 	WITH_JOINED(a_child_modifies_no_queue_pair),
 	WITH_JOINED(a_child_opens_its_own_devices),
-	WITH_JOINED(the_parents_devices_are_as_they_were),
+	WITH_JOINED(a_child_does_not_change_the_parents_devices),
 };
 
 int main(int words, char **word)

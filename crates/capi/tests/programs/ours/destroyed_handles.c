@@ -10,24 +10,24 @@
 	do {                                                                                       \
 		uint32_t own_ = (object)->handle;                                                  \
 		(object)->handle = NOBODY;                                                         \
-		REFUSES(destroy(object), ENOENT);                                                  \
+		RETURNS_ERROR(destroy(object), ENOENT);                                                  \
 		(object)->handle = own_;                                                           \
-		REFUSES(destroy(object), 0);                                                       \
-		REFUSES(destroy(object), EINVAL);                                                  \
+		RETURNS_ERROR(destroy(object), 0);                                                       \
+		RETURNS_ERROR(destroy(object), EINVAL);                                                  \
 	} while (0)
 
 /* The same for what has no number that a program sees. */
 #define TWICE(object, destroy)                                                                     \
 	do {                                                                                       \
-		REFUSES(destroy(object), 0);                                                       \
-		REFUSES(destroy(object), EINVAL);                                                  \
+		RETURNS_ERROR(destroy(object), 0);                                                       \
+		RETURNS_ERROR(destroy(object), EINVAL);                                                  \
 	} while (0)
 
 static void a_domain(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(left.context);
 	DESTROYED_ONCE(pd, ibv_dealloc_pd);
-	REFUSES_POINTER(ibv_reg_mr(pd, left.memory, 16, 0), EINVAL);
+	RETURNS_NULL(ibv_reg_mr(pd, left.memory, 16, 0), EINVAL);
 }
 
 static void a_region(void)
@@ -52,11 +52,11 @@ static void a_completion_queue(void)
 	struct ibv_cq *cq = ibv_create_cq(left.context, 4, NULL, NULL, 0);
 	struct ibv_wc wc;
 	cq->handle++;
-	REFUSES(ibv_resize_cq(cq, 8), ENOENT);
+	RETURNS_ERROR(ibv_resize_cq(cq, 8), ENOENT);
 	cq->handle--;
 	DESTROYED_ONCE(cq, ibv_destroy_cq);
 	CHECK(ibv_poll_cq(cq, 1, &wc) < 0);
-	REFUSES(ibv_req_notify_cq(cq, 0), EINVAL);
+	RETURNS_ERROR(ibv_req_notify_cq(cq, 0), EINVAL);
 }
 
 static void a_queue_pair(void)
@@ -67,14 +67,14 @@ static void a_queue_pair(void)
 	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL), *bad;
 	struct ibv_recv_wr receive = { 0 }, *bad_receive;
 	qp->handle++;
-	REFUSES(ibv_modify_qp(qp, &attr, IBV_QP_STATE), ENOENT);
-	REFUSES(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), ENOENT);
+	RETURNS_ERROR(ibv_modify_qp(qp, &attr, IBV_QP_STATE), ENOENT);
+	RETURNS_ERROR(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), ENOENT);
 	qp->handle--;
 	DESTROYED_ONCE(qp, ibv_destroy_qp);
-	REFUSES(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
-	REFUSES(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), EINVAL);
-	REFUSES(ibv_post_send(qp, &wr, &bad), EINVAL);
-	REFUSES(ibv_post_recv(qp, &receive, &bad_receive), EINVAL);
+	RETURNS_ERROR(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+	RETURNS_ERROR(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), EINVAL);
+	RETURNS_ERROR(ibv_post_send(qp, &wr, &bad), EINVAL);
+	RETURNS_ERROR(ibv_post_recv(qp, &receive, &bad_receive), EINVAL);
 }
 
 static struct ibv_srq *make_srq(void)
@@ -90,11 +90,11 @@ static void a_shared_receive_queue(void)
 	struct ibv_srq *srq = make_srq();
 	struct ibv_srq_attr attr = { .max_wr = 8 };
 	srq->handle++;
-	REFUSES(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR), ENOENT);
-	REFUSES(ibv_query_srq(srq, &attr), ENOENT);
+	RETURNS_ERROR(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR), ENOENT);
+	RETURNS_ERROR(ibv_query_srq(srq, &attr), ENOENT);
 	srq->handle--;
 	DESTROYED_ONCE(srq, ibv_destroy_srq);
-	REFUSES(ibv_query_srq(srq, &attr), EINVAL);
+	RETURNS_ERROR(ibv_query_srq(srq, &attr), EINVAL);
 }
 
 static struct ibv_ah *make_ah(void)
@@ -122,7 +122,7 @@ static void a_datagram_to_a_destroyed_address(void)
 	CHECK(ibv_destroy_ah(ah) == 0);
 	struct ibv_send_wr wr = request(IBV_WR_SEND, NULL), *bad;
 	wr.wr.ud.ah = ah;
-	REFUSES(ibv_post_send(qp, &wr, &bad), EINVAL);
+	RETURNS_ERROR(ibv_post_send(qp, &wr, &bad), EINVAL);
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
@@ -164,8 +164,8 @@ static void a_device(void)
 	struct ibv_context *context = open_by_name("left");
 	struct ibv_pd *pd = ibv_alloc_pd(context);
 	TWICE(context, ibv_close_device);
-	REFUSES_POINTER(ibv_alloc_pd(context), EINVAL);
-	REFUSES_POINTER(ibv_create_cq(context, 1, NULL, NULL, 0), EINVAL);
+	RETURNS_NULL(ibv_alloc_pd(context), EINVAL);
+	RETURNS_NULL(ibv_create_cq(context, 1, NULL, NULL, 0), EINVAL);
 	CHECK(ibv_dealloc_pd(pd) == 0);
 }
 
@@ -183,7 +183,7 @@ static void an_id_and_its_channel(void)
 }
 
 /* What others stand on stays, as long as they do. */
-static void what_is_in_use_is_busy(void)
+static void an_object_in_use_cannot_be_destroyed(void)
 {
 	struct ibv_pd *pd = left.pd;
 	struct ibv_srq *srq = make_srq();
@@ -194,25 +194,25 @@ static void what_is_in_use_is_busy(void)
 					 .qp_type = IBV_QPT_RC };
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 	CHECK(qp != NULL);
-	REFUSES(ibv_destroy_cq(left.cq), EBUSY);
-	REFUSES(ibv_destroy_srq(srq), EBUSY);
-	REFUSES(ibv_destroy_comp_channel(left.channel), EBUSY);
+	RETURNS_ERROR(ibv_destroy_cq(left.cq), EBUSY);
+	RETURNS_ERROR(ibv_destroy_srq(srq), EBUSY);
+	RETURNS_ERROR(ibv_destroy_comp_channel(left.channel), EBUSY);
 	CHECK(ibv_dereg_mr(left.mr) == 0);
-	REFUSES(ibv_dealloc_pd(pd), EBUSY);
+	RETURNS_ERROR(ibv_dealloc_pd(pd), EBUSY);
 	CHECK(ibv_destroy_qp(qp) == 0);
-	REFUSES(ibv_dealloc_pd(pd), EBUSY);
+	RETURNS_ERROR(ibv_dealloc_pd(pd), EBUSY);
 	CHECK(ibv_destroy_srq(srq) == 0);
 	struct ibv_ah *ah = make_ah();
-	REFUSES(ibv_dealloc_pd(pd), EBUSY);
+	RETURNS_ERROR(ibv_dealloc_pd(pd), EBUSY);
 	CHECK(ibv_destroy_ah(ah) == 0);
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
-	REFUSES(ibv_dealloc_pd(pd), EBUSY);
+	RETURNS_ERROR(ibv_dealloc_pd(pd), EBUSY);
 	CHECK(ibv_dealloc_mw(mw) == 0);
 	left.mr = ibv_reg_mr(pd, left.memory, 16, 0);
 	CHECK(left.mr != NULL);
 }
 
-static void an_xrc_domain_in_use_is_busy(void)
+static void an_xrc_domain_in_use_cannot_be_closed(void)
 {
 	struct ibv_xrcd *xrcd = open_xrcd();
 	struct ibv_srq_init_attr_ex init = { .attr = { .max_wr = 4, .max_sge = 1 },
@@ -226,13 +226,13 @@ static void an_xrc_domain_in_use_is_busy(void)
 					     .cq = left.cq };
 	struct ibv_srq *srq = ibv_create_srq_ex(left.context, &init);
 	CHECK(srq != NULL);
-	REFUSES(ibv_close_xrcd(xrcd), EBUSY);
+	RETURNS_ERROR(ibv_close_xrcd(xrcd), EBUSY);
 	CHECK(ibv_destroy_srq(srq) == 0);
 	CHECK(ibv_close_xrcd(xrcd) == 0);
 }
 
 /* A domain that was not imported is not ended by that. */
-static void only_what_was_imported_is_given_back(void)
+static void only_imported_objects_can_be_unimported(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(left.context);
 	ibv_unimport_pd(pd);
@@ -253,9 +253,9 @@ static const struct test_case CASES[] = {
 	CASE(a_device),
 	CASE(an_id_and_its_channel),
 	WITH_LEFT(a_datagram_to_a_destroyed_address),
-	WITH_LEFT(what_is_in_use_is_busy),
-	WITH_LEFT(an_xrc_domain_in_use_is_busy),
-	WITH_LEFT(only_what_was_imported_is_given_back),
+	WITH_LEFT(an_object_in_use_cannot_be_destroyed),
+	WITH_LEFT(an_xrc_domain_in_use_cannot_be_closed),
+	WITH_LEFT(only_imported_objects_can_be_unimported),
 };
 
 int main(int words, char **word)

@@ -4,7 +4,7 @@
 #include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
 #include <sys/resource.h>
-#include "../meeting.h"
+#include "../connection.h"
 
 /* Values that are too small, too large, or have every bit. */
 static const int NUMBERS[] = { 0, 1, -1, 2, 16, 17, 1 << 20, (1 << 20) + 1, (1 << 22) + 1, INT_MAX, INT_MIN };
@@ -55,7 +55,7 @@ static void sizes_of_completion_queues(void)
 			CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(extended)) == 0);
 		int resized = TRY(ibv_resize_cq(left.cq, size));
 		CHECK((resized == 0) == (size > 0 && size <= 1 << 22));
-		REFUSES_POINTER(ibv_create_cq(left.context, 1, NULL, NULL, size ? size : -1), EINVAL);
+		RETURNS_NULL(ibv_create_cq(left.context, 1, NULL, NULL, size ? size : -1), EINVAL);
 	}
 }
 
@@ -141,7 +141,7 @@ static void sizes_of_shared_queues(void)
 			TRY(ibv_modify_srq(srq, &attr, mask));
 		}
 		struct ibv_srq_attr huge = { .max_wr = (1 << 20) + 1 };
-		REFUSES(ibv_modify_srq(srq, &huge, IBV_SRQ_MAX_WR), EINVAL);
+		RETURNS_ERROR(ibv_modify_srq(srq, &huge, IBV_SRQ_MAX_WR), EINVAL);
 		uint32_t number;
 		TRY(ibv_get_srq_num(srq, &number));
 		CHECK(ibv_destroy_srq(srq) == 0);
@@ -153,11 +153,11 @@ static void odd_requests(void)
 	struct ibv_sge sge = part(&left, 0, 8), many[64];
 	for (int i = 0; i < 64; i++)
 		many[i] = sge;
-	struct ibv_send_wr long_list = request(IBV_WR_RDMA_WRITE, many), *refused = NULL;
+	struct ibv_send_wr long_list = request(IBV_WR_RDMA_WRITE, many), *rejected = NULL;
 	long_list.num_sge = 5;
-	REFUSES(ibv_post_send(left.qp, &long_list, &refused), EINVAL);
+	RETURNS_ERROR(ibv_post_send(left.qp, &long_list, &rejected), EINVAL);
 	long_list.num_sge = 64;
-	REFUSES(ibv_post_send(left.qp, &long_list, &refused), EINVAL);
+	RETURNS_ERROR(ibv_post_send(left.qp, &long_list, &rejected), EINVAL);
 	FOR_EACH_NUMBER(count) for (int opcode = -2; opcode < 20; opcode++) {
 		int flags[] = { 0, -1, IBV_SEND_INLINE, IBV_SEND_FENCE };
 		for (int i = 0; i < 4; i++) {
@@ -172,7 +172,7 @@ static void odd_requests(void)
 		}
 		struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge), *bad = NULL;
 		wr.opcode = opcode + 1000;
-		REFUSES(ibv_post_send(left.qp, &wr, &bad), EINVAL);
+		RETURNS_ERROR(ibv_post_send(left.qp, &wr, &bad), EINVAL);
 	}
 	FOR_EACH_NUMBER(count) {
 		struct ibv_recv_wr wr = { .num_sge = count }, *bad = NULL;
@@ -183,8 +183,8 @@ static void odd_requests(void)
 	CHECK(pages != MAP_FAILED && mprotect(pages + 4096, 4096, PROT_NONE) == 0);
 	long_list.sg_list = memcpy(pages + 4096 - sizeof(sge), &sge, sizeof(sge));
 	long_list.num_sge = INT_MAX;
-	REFUSES(ibv_post_send(left.qp, &long_list, &refused), EINVAL);
-	SAME(ibv_post_send(left.qp, NULL, &refused), 0);
+	RETURNS_ERROR(ibv_post_send(left.qp, &long_list, &rejected), EINVAL);
+	SAME(ibv_post_send(left.qp, NULL, &rejected), 0);
 	SAME(ibv_post_recv(left.qp, NULL, NULL), 0);
 }
 
@@ -244,8 +244,8 @@ static void odd_groups(void)
 			SAME(TRY(ibv_detach_mcast(qp, &gid, lid)) == 0, attached == 0);
 		}
 	}
-	REFUSES(ibv_attach_mcast(qp, NULL, 0), EINVAL);
-	REFUSES(ibv_detach_mcast(qp, NULL, 0), EINVAL);
+	RETURNS_ERROR(ibv_attach_mcast(qp, NULL, 0), EINVAL);
+	RETURNS_ERROR(ibv_detach_mcast(qp, NULL, 0), EINVAL);
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
@@ -259,8 +259,8 @@ static void a_group_without_a_descriptor(void)
 	CHECK(getrlimit(RLIMIT_NOFILE, &former) == 0);
 	none = (struct rlimit){ .rlim_cur = 3, .rlim_max = former.rlim_max };
 	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
-	REFUSES(ibv_attach_mcast(qp, &gid, 0), EMFILE);
-	REFUSES(ibv_detach_mcast(qp, &gid, 0), EINVAL);
+	RETURNS_ERROR(ibv_attach_mcast(qp, &gid, 0), EMFILE);
+	RETURNS_ERROR(ibv_detach_mcast(qp, &gid, 0), EINVAL);
 	CHECK(setrlimit(RLIMIT_NOFILE, &former) == 0);
 	CHECK(ibv_attach_mcast(qp, &gid, 0) == 0 && ibv_detach_mcast(qp, &gid, 0) == 0);
 	CHECK(ibv_destroy_qp(qp) == 0);
@@ -279,12 +279,12 @@ static void odd_memory(void)
 			CHECK(ibv_dereg_mr(mr) == 0);
 		}
 	}
-	REFUSES_POINTER(ibv_reg_mr(left.pd, left.memory, SIZE_MAX, 0), EINVAL);
-	REFUSES_POINTER(ibv_reg_mr(left.pd, NULL, 8, 0), EFAULT);
+	RETURNS_NULL(ibv_reg_mr(left.pd, left.memory, SIZE_MAX, 0), EINVAL);
+	RETURNS_NULL(ibv_reg_mr(left.pd, NULL, 8, 0), EFAULT);
 	struct ibv_sge sge = part(&left, 0, 8);
 	FOR_EACH_NUMBER(advice)
 		TRY(ibv_advise_mr(left.pd, advice, advice, &sge, 1));
-	REFUSES(ibv_advise_mr(left.pd, 0, 0, NULL, 1), EINVAL);
+	RETURNS_ERROR(ibv_advise_mr(left.pd, 0, 0, NULL, 1), EINVAL);
 }
 
 static void odd_windows(void)
@@ -338,7 +338,7 @@ static void odd_domains(void)
 		CHECK(!TRY_POINTER(ibv_import_device(-1)));
 	}
 	struct ibv_parent_domain_init_attr nothing = { 0 };
-	REFUSES_POINTER(ibv_alloc_parent_domain(left.context, &nothing), EINVAL);
+	RETURNS_NULL(ibv_alloc_parent_domain(left.context, &nothing), EINVAL);
 }
 
 static void odd_device_memory(void)
@@ -349,12 +349,12 @@ static void odd_device_memory(void)
 	char bytes[64];
 	SAME(ibv_memcpy_to_dm(dm, 0, NULL, 0), 0);
 	SAME(ibv_memcpy_from_dm(NULL, dm, 64, 0), 0);
-	REFUSES(ibv_memcpy_to_dm(dm, 0, NULL, 4), EINVAL);
-	REFUSES(ibv_memcpy_from_dm(NULL, dm, 0, 4), EINVAL);
-	REFUSES(ibv_memcpy_to_dm(dm, UINT64_MAX & ~3, bytes, 8), EINVAL);
-	REFUSES(ibv_memcpy_from_dm(bytes, dm, 64, 4), EINVAL);
-	REFUSES(ibv_memcpy_to_dm(dm, 0, bytes, SIZE_MAX), EINVAL);
-	REFUSES_POINTER(ibv_reg_dm_mr(left.pd, dm, UINT64_MAX, 64, IBV_ACCESS_ZERO_BASED), EINVAL);
+	RETURNS_ERROR(ibv_memcpy_to_dm(dm, 0, NULL, 4), EINVAL);
+	RETURNS_ERROR(ibv_memcpy_from_dm(NULL, dm, 0, 4), EINVAL);
+	RETURNS_ERROR(ibv_memcpy_to_dm(dm, UINT64_MAX & ~3, bytes, 8), EINVAL);
+	RETURNS_ERROR(ibv_memcpy_from_dm(bytes, dm, 64, 4), EINVAL);
+	RETURNS_ERROR(ibv_memcpy_to_dm(dm, 0, bytes, SIZE_MAX), EINVAL);
+	RETURNS_NULL(ibv_reg_dm_mr(left.pd, dm, UINT64_MAX, 64, IBV_ACCESS_ZERO_BASED), EINVAL);
 	CHECK(ibv_free_dm(dm) == 0);
 }
 
@@ -378,8 +378,8 @@ static void odd_questions(void)
 		rates += ibv_rate_to_mult(number) + ibv_rate_to_mbps(number) +
 			 mult_to_ibv_rate(number) + mbps_to_ibv_rate(number);
 	}
-	REFUSES(_ibv_query_gid_table(left.context, entries, 16, 0, 0), -EINVAL);
-	REFUSES(_ibv_query_gid_table(left.context, entries, SIZE_MAX, 0, sizeof(entries)), -EINVAL);
+	RETURNS_ERROR(_ibv_query_gid_table(left.context, entries, 16, 0, 0), -EINVAL);
+	RETURNS_ERROR(_ibv_query_gid_table(left.context, entries, SIZE_MAX, 0, sizeof(entries)), -EINVAL);
 	struct ibv_ah_attr attr;
 	struct ibv_wc wc = { .wc_flags = IBV_WC_GRH };
 	struct ibv_grh header;
@@ -406,11 +406,11 @@ static void parts_without_a_request(void)
 	TRY(ibv_wr_complete(extended));
 	ibv_wr_start(extended);
 	ibv_wr_set_sge(extended, 1, 2, 3);
-	REFUSES(ibv_wr_complete(extended), EINVAL);
+	RETURNS_ERROR(ibv_wr_complete(extended), EINVAL);
 	ibv_wr_start(extended);
 	ibv_wr_send(extended);
 	ibv_wr_set_sge_list(extended, SIZE_MAX, NULL);
-	REFUSES(ibv_wr_complete(extended), EINVAL);
+	RETURNS_ERROR(ibv_wr_complete(extended), EINVAL);
 	ibv_wr_start(extended);
 	ibv_wr_set_ud_addr(extended, NULL, 1, 1);
 	ibv_wr_abort(extended);
@@ -497,7 +497,7 @@ static void an_event_acknowledged_twice(void)
 	FAILS(rdma_ack_cm_event(NULL), EINVAL);
 }
 
-/* What is refused leaves nothing behind. */
+/* What is rejected leaves nothing behind. */
 static void sizes_of_an_ids_queues(void)
 {
 	int before = count_descriptors();
@@ -617,10 +617,10 @@ static void odd_options(void)
 	CHECK(rclose(stream) == 0);
 }
 
-static void refuse_to_post(struct ibv_qp *qp, struct ibv_send_wr *wr)
+static void reject_to_post(struct ibv_qp *qp, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad = NULL;
-	REFUSES(ibv_post_send(qp, wr, &bad), EINVAL);
+	RETURNS_ERROR(ibv_post_send(qp, wr, &bad), EINVAL);
 	CHECK(bad == wr);
 	CHECK(qp->state == IBV_QPS_RTS);
 }
@@ -646,7 +646,7 @@ static void datagrams_are_not_one_sided(void)
 					  .num_sge = 1,
 					  .opcode = opcodes[i],
 					  .wr.ud = { .ah = ah, .remote_qpn = left.qp->qp_num } };
-		refuse_to_post(left.qp, &wr);
+		reject_to_post(left.qp, &wr);
 	}
 	CHECK(ibv_destroy_ah(ah) == 0);
 }
@@ -656,7 +656,7 @@ static void an_atomic_needs_an_aligned_address(void)
 	struct ibv_sge sge = part(&left, 0, 8);
 	struct ibv_send_wr wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, &sge);
 	wr.wr.atomic.remote_addr += 4;
-	refuse_to_post(left.qp, &wr);
+	reject_to_post(left.qp, &wr);
 	wr.wr.atomic.remote_addr += 4;
 	SAME(fate_of(&left, &wr), IBV_WC_SUCCESS);
 }

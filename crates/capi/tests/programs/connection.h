@@ -1,6 +1,6 @@
 /* A client that meets a listener: ids, their events and their queue pairs. */
-#ifndef MEETING_H
-#define MEETING_H
+#ifndef CONNECTION_H
+#define CONNECTION_H
 
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>

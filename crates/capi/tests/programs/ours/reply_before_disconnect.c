@@ -5,7 +5,7 @@
  * libraries don't promise this. The order holds as long as no process joins or leaves the address: then
  * packets can take a longer way for a moment, and later ones overtake them. */
 #include <time.h>
-#include "../meeting.h"
+#include "../connection.h"
 
 #define ROUNDS 200
 
@@ -125,7 +125,7 @@ static pid_t start(void (*live)(void))
 	pid_t child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
-		alarm(PATIENCE_IN_SECONDS / 2);
+		alarm(CASE_TIMEOUT_SECONDS / 2);
 		live();
 	}
 	return child;
@@ -137,7 +137,7 @@ static void await_port(void)
 		sched_yield();
 }
 
-static void the_end_is_told_after_the_reply(void)
+static void the_reply_arrives_before_the_disconnect_event(void)
 {
 	pid_t server = start(serve);
 	await_port();
@@ -185,7 +185,7 @@ static void a_delayed_message_is_sent_at_exit(void)
 }
 
 static const struct test_case CASES[] = {
-	CASE(the_end_is_told_after_the_reply),
+	CASE(the_reply_arrives_before_the_disconnect_event),
 	CASE(a_delayed_message_is_sent_at_exit),
 };
 

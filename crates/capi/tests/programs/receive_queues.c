@@ -44,7 +44,7 @@ static void open_for_datagrams(void)
 	receive_datagram();
 }
 
-static void a_datagram_arrives_with_its_route(void)
+static void a_datagram_arrives_with_its_grh(void)
 {
 	send_datagram(QUEUE_KEY, "twelve bytes");
 	struct ibv_wc wc = wait_for(right.cq);
@@ -73,14 +73,14 @@ static void a_datagram_can_be_answered(void)
 	CHECK(ibv_destroy_ah(back) == 0);
 }
 
-static void a_domain_with_an_address_stays(void)
+static void a_domain_with_an_address_handle_cannot_be_freed(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(left.context), *usual = left.pd;
 	CHECK(pd != NULL);
 	left.pd = pd;
 	struct ibv_ah *ah = path(&left, &right);
 	left.pd = usual;
-	REFUSES(ibv_dealloc_pd(pd), EBUSY);
+	RETURNS_ERROR(ibv_dealloc_pd(pd), EBUSY);
 	CHECK(ibv_destroy_ah(ah) == 0 && ibv_dealloc_pd(pd) == 0);
 }
 
@@ -92,21 +92,21 @@ static struct ibv_srq *shared_receives(void)
 	return srq;
 }
 
-static void shared_receives_can_grow(void)
+static void a_shared_receive_queue_can_grow(void)
 {
 	struct ibv_srq *srq = shared_receives();
 	struct ibv_srq_attr attr = { .max_wr = 16, .srq_limit = 1 };
-	REFUSES(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT), 0);
+	RETURNS_ERROR(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT), 0);
 	CHECK(ibv_query_srq(srq, &attr) == 0);
 	CHECK(attr.max_wr >= 16 && attr.srq_limit == 1);
 	CHECK(ibv_destroy_srq(srq) == 0);
 }
 
-static void only_extended_shared_receives_have_a_number(void)
+static void only_extended_shared_receive_queues_have_a_number(void)
 {
 	struct ibv_srq *srq = shared_receives();
 	uint32_t number;
-	REFUSES(ibv_get_srq_num(srq, &number), EOPNOTSUPP);
+	RETURNS_ERROR(ibv_get_srq_num(srq, &number), EOPNOTSUPP);
 	CHECK(ibv_destroy_srq(srq) == 0);
 }
 
@@ -149,11 +149,11 @@ static void a_queue_pair_takes_shared_receives(void)
 	leave(srq);
 }
 
-static void shared_receives_in_use_stay(void)
+static void a_shared_receive_queue_in_use_cannot_be_destroyed(void)
 {
 	struct ibv_srq *srq = shared_receives();
 	join_with(srq);
-	REFUSES(ibv_destroy_srq(srq), EBUSY);
+	RETURNS_ERROR(ibv_destroy_srq(srq), EBUSY);
 	leave(srq);
 }
 
@@ -166,7 +166,7 @@ static void let_them_be_few(struct ibv_srq *srq)
 	SAME(fate_of(&left, &wr), IBV_WC_SUCCESS);
 }
 
-static void shared_receives_tell_when_they_are_few(void)
+static void a_shared_receive_queue_below_its_limit_is_an_event(void)
 {
 	struct ibv_srq *srq = shared_receives();
 	join_with(srq);
@@ -183,7 +183,7 @@ static void shared_receives_tell_when_they_are_few(void)
 #define WITH_DATAGRAMS(function) { #function, function, open_for_datagrams, close_both }
 
 /* The descriptor says so too. */
-static void shared_receives_that_are_gone_have_no_events(void)
+static void a_destroyed_shared_receive_queue_has_no_events(void)
 {
 	struct ibv_srq *srq = shared_receives();
 	join_with(srq);
@@ -194,16 +194,16 @@ static void shared_receives_that_are_gone_have_no_events(void)
 }
 
 static const struct test_case CASES[] = {
-	WITH_DATAGRAMS(a_datagram_arrives_with_its_route),
+	WITH_DATAGRAMS(a_datagram_arrives_with_its_grh),
 	WITH_DATAGRAMS(a_datagram_with_a_wrong_key_is_dropped),
 	WITH_DATAGRAMS(a_datagram_can_be_answered),
-	WITH_BOTH(a_domain_with_an_address_stays),
-	WITH_BOTH(shared_receives_can_grow),
-	WITH_BOTH(only_extended_shared_receives_have_a_number),
+	WITH_BOTH(a_domain_with_an_address_handle_cannot_be_freed),
+	WITH_BOTH(a_shared_receive_queue_can_grow),
+	WITH_BOTH(only_extended_shared_receive_queues_have_a_number),
 	WITH_BOTH(a_queue_pair_takes_shared_receives),
-	WITH_BOTH(shared_receives_in_use_stay),
-	WITH_BOTH(shared_receives_tell_when_they_are_few),
-	WITH_BOTH(shared_receives_that_are_gone_have_no_events),
+	WITH_BOTH(a_shared_receive_queue_in_use_cannot_be_destroyed),
+	WITH_BOTH(a_shared_receive_queue_below_its_limit_is_an_event),
+	WITH_BOTH(a_destroyed_shared_receive_queue_has_no_events),
 };
 
 int main(int words, char **word)

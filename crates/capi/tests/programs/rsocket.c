@@ -120,7 +120,7 @@ static void *send_long(void *unused)
 }
 
 /* By turns: no more is under way than fits into any buffer. */
-static void what_is_sent_comes_back(void)
+static void a_stream_echoes_what_was_sent(void)
 {
 	static unsigned char out[4000], back[4000];
 	pthread_t server;
@@ -137,13 +137,13 @@ static void what_is_sent_comes_back(void)
 	CHECK(pthread_join(server, NULL) == 0);
 }
 
-static void small_buffers_are_enough(void)
+static void a_stream_with_small_buffers_echoes(void)
 {
-	what_is_sent_comes_back();
+	a_stream_echoes_what_was_sent();
 }
 
 /* One thread sends and shuts down while another receives. */
-static void a_long_stream_comes_back(void)
+static void a_long_stream_echoes(void)
 {
 	leave_out_with_others();
 	pthread_t server, sender;
@@ -158,12 +158,12 @@ static void a_long_stream_comes_back(void)
 	CHECK(pthread_join(sender, NULL) == 0 && pthread_join(server, NULL) == 0);
 }
 
-static void a_long_stream_comes_back_through_small_buffers(void)
+static void a_long_stream_with_small_buffers_echoes(void)
 {
-	a_long_stream_comes_back();
+	a_long_stream_echoes();
 }
 
-static void a_peer_has_a_name(void)
+static void getpeername_returns_the_peer(void)
 {
 	struct sockaddr_in peer;
 	socklen_t length = sizeof(peer);
@@ -187,7 +187,7 @@ static void peeking_leaves_the_data(void)
 	CHECK(rrecv(guest, &got, 1, 0) == 1 && got == 'x');
 }
 
-static void several_parts_are_one_stream(void)
+static void writev_sends_one_stream(void)
 {
 	struct iovec parts[2] = { { "two", 3 }, { "parts", 6 } };
 	char got[9];
@@ -196,7 +196,7 @@ static void several_parts_are_one_stream(void)
 	CHECK(memcmp(got, "twoparts", 9) == 0);
 }
 
-static void one_message_fills_several_parts(void)
+static void readv_fills_all_parts(void)
 {
 	char first[3], second[6];
 	struct iovec parts[2] = { { first, 3 }, { second, 6 } };
@@ -205,7 +205,7 @@ static void one_message_fills_several_parts(void)
 	CHECK(memcmp(first, "two", 3) == 0 && memcmp(second, "parts", 6) == 0);
 }
 
-static void who_has_shut_down_still_receives(void)
+static void after_shutdown_a_socket_still_receives(void)
 {
 	char got = 0;
 	CHECK(rshutdown(client, SHUT_WR) == 0);
@@ -214,21 +214,21 @@ static void who_has_shut_down_still_receives(void)
 	CHECK(rrecv(client, &got, 1, 0) == 1 && got == 'y');
 }
 
-static void who_has_shut_down_sends_nothing(void)
+static void after_shutdown_a_send_fails(void)
 {
 	CHECK(rshutdown(client, SHUT_WR) == 0);
 	CHECK(rsend(client, "more", 4, 0) == -1);
 }
 
-static void a_closed_socket_is_none(void)
+static void a_closed_socket_is_ebadf(void)
 {
 	int socket = rsocket(AF_INET, SOCK_STREAM, 0);
 	CHECK(rclose(socket) == 0);
 	FAILS(rclose(socket), EBADF);
 }
 
-/* Somebody must be at the address to refuse. */
-static void nobody_listens(void)
+/* Somebody must be at the address to reject. */
+static void connecting_without_a_listener_fails(void)
 {
 	int beside = bound_socket(SOCK_STREAM), asking = rsocket(AF_INET, SOCK_STREAM, 0);
 	FAILS(connect_to(asking, 7999), ECONNREFUSED);
@@ -248,7 +248,7 @@ static void options_can_be_read_back(void)
 	CHECK(rclose(socket) == 0);
 }
 
-static void nobody_is_there_to_accept(void)
+static void accept_without_a_client_would_block(void)
 {
 	int socket = bound_socket(SOCK_STREAM);
 	CHECK(rlisten(socket, 4) == 0);
@@ -257,7 +257,7 @@ static void nobody_is_there_to_accept(void)
 	CHECK(rclose(socket) == 0);
 }
 
-static void connecting_need_not_block(void)
+static void connect_can_be_non_blocking(void)
 {
 	open_sockets();
 	CHECK(rfcntl(listener, F_SETFL, O_NONBLOCK) == 0);
@@ -279,7 +279,7 @@ static void connecting_need_not_block(void)
 	close_stream();
 }
 
-static void data_can_be_selected_for(void)
+static void select_reports_data(void)
 {
 	fd_set readable;
 	FD_ZERO(&readable);
@@ -290,7 +290,7 @@ static void data_can_be_selected_for(void)
 	CHECK(rread(guest, &got, 1) == 1 && got == 'x');
 }
 
-static void the_end_can_be_polled_for(void)
+static void poll_reports_the_end_of_a_stream(void)
 {
 	struct pollfd quiet = { .fd = guest, .events = POLLIN };
 	CHECK(rpoll(&quiet, 1, 20) == 0);
@@ -330,7 +330,7 @@ static void a_peer_writes_into_mapped_memory(void)
 	CHECK(riounmap(guest, mapped, sizeof(mapped)) == 0);
 }
 
-static void nothing_is_written_where_nothing_is_mapped(void)
+static void a_write_outside_of_a_mapping_fails(void)
 {
 	map_at_guest();
 	SAME(riowrite(client, "nowhere", 8, 99999, 0), 0);
@@ -349,7 +349,7 @@ static void close_datagrams(void)
 	CHECK(rclose(client) == 0 && rclose(guest) == 0);
 }
 
-static void datagrams_go_there_and_back(void)
+static void datagrams_are_echoed(void)
 {
 	for (int i = 0; i < 20; i++) {
 		char out[64], in[64];
@@ -373,7 +373,7 @@ static void without_datagrams_a_receive_would_block(void)
 	CHECK(rclose(socket) == 0);
 }
 
-static void a_datagram_may_be_too_long(void)
+static void a_datagram_that_is_too_long_fails(void)
 {
 	static char data[4096];
 	FAILS(rsend(client, data, sizeof(data), 0), EMSGSIZE);
@@ -385,29 +385,29 @@ static void a_datagram_may_be_too_long(void)
 #define WITH_DATAGRAMS(function) { #function, function, open_datagrams, close_datagrams }
 
 static const struct test_case CASES[] = {
-	WITH_STREAM(what_is_sent_comes_back),
-	WITH_SMALL_STREAM(small_buffers_are_enough),
-	WITH_STREAM(a_long_stream_comes_back),
-	WITH_SMALL_STREAM(a_long_stream_comes_back_through_small_buffers),
-	WITH_STREAM(a_peer_has_a_name),
+	WITH_STREAM(a_stream_echoes_what_was_sent),
+	WITH_SMALL_STREAM(a_stream_with_small_buffers_echoes),
+	WITH_STREAM(a_long_stream_echoes),
+	WITH_SMALL_STREAM(a_long_stream_with_small_buffers_echoes),
+	WITH_STREAM(getpeername_returns_the_peer),
 	WITH_STREAM(without_data_a_receive_would_block),
 	WITH_STREAM(peeking_leaves_the_data),
-	WITH_STREAM(several_parts_are_one_stream),
-	WITH_STREAM(one_message_fills_several_parts),
-	WITH_STREAM(who_has_shut_down_still_receives),
-	WITH_STREAM(who_has_shut_down_sends_nothing),
-	CASE(a_closed_socket_is_none),
-	CASE(nobody_listens),
+	WITH_STREAM(writev_sends_one_stream),
+	WITH_STREAM(readv_fills_all_parts),
+	WITH_STREAM(after_shutdown_a_socket_still_receives),
+	WITH_STREAM(after_shutdown_a_send_fails),
+	CASE(a_closed_socket_is_ebadf),
+	CASE(connecting_without_a_listener_fails),
 	CASE(options_can_be_read_back),
-	CASE(nobody_is_there_to_accept),
-	CASE(connecting_need_not_block),
-	WITH_STREAM(data_can_be_selected_for),
-	WITH_STREAM(the_end_can_be_polled_for),
+	CASE(accept_without_a_client_would_block),
+	CASE(connect_can_be_non_blocking),
+	WITH_STREAM(select_reports_data),
+	WITH_STREAM(poll_reports_the_end_of_a_stream),
 	WITH_MAPS(a_peer_writes_into_mapped_memory),
-	WITH_MAPS(nothing_is_written_where_nothing_is_mapped),
-	WITH_DATAGRAMS(datagrams_go_there_and_back),
+	WITH_MAPS(a_write_outside_of_a_mapping_fails),
+	WITH_DATAGRAMS(datagrams_are_echoed),
 	CASE(without_datagrams_a_receive_would_block),
-	WITH_DATAGRAMS(a_datagram_may_be_too_long),
+	WITH_DATAGRAMS(a_datagram_that_is_too_long_fails),
 };
 
 int main(int words, char **word)

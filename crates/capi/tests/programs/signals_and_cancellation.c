@@ -152,7 +152,7 @@ static void cancel_everywhere(void)
 	close_left();
 }
 
-static void who_is_cancelled_leaves_nothing_open(void)
+static void a_cancelled_thread_leaks_no_descriptor(void)
 {
 	/* What the first one leaves open is shared by all that follow. */
 	cancel_everywhere();
@@ -170,7 +170,7 @@ static const struct test_case CASES[] = {
 	WITH_LEFT(waiting_for_events_is_interrupted),
 	WITH_CONNECTIONS(waiting_for_connections_is_cancelled),
 	WITH_CONNECTIONS(waiting_for_connections_is_interrupted),
-	CASE(who_is_cancelled_leaves_nothing_open),
+	CASE(a_cancelled_thread_leaks_no_descriptor),
 };
 
 int main(int words, char **word)

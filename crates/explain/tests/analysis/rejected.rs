@@ -1,4 +1,4 @@
-//! The causes of a refused request fit its operation.
+//! The causes of a rejected request fit its operation.
 
 use explain::Analysis;
 use pcap_file::DataLink;
@@ -16,14 +16,14 @@ fn with_invalid_request(name: &str) -> Analysis {
     let mut writer = PcapWriter::with_header(Vec::new(), header).expect("memory");
     for frame in frames(name) {
         let mut bytes = frame.ip().to_vec();
-        refuse_as_invalid(&mut bytes);
+        reject_as_invalid(&mut bytes);
         let packet = PcapPacket::new(frame.time, bytes.len() as u32, &bytes);
         writer.write_packet(&packet).expect("memory");
     }
     analysed(&writer.into_writer())
 }
 
-fn refuse_as_invalid(frame: &mut [u8]) {
+fn reject_as_invalid(frame: &mut [u8]) {
     const BTH_LENGTH: usize = 12;
     const INVALID_REQUEST: u8 = 0x61;
     let datagram = Datagram::parse_ip(frame).expect("UDP");
@@ -40,8 +40,8 @@ fn refuse_as_invalid(frame: &mut [u8]) {
     frame[end..end + ICRC_LENGTH].copy_from_slice(&checksum);
 }
 
-/// The operation that was refused, and all causes.
-fn refusal(analysis: &Analysis) -> (&'static str, String) {
+/// The operation that was rejected, and all causes.
+fn rejection(analysis: &Analysis) -> (&'static str, String) {
     let mut anomalies = analysis.anomalies.iter();
     let anomaly = anomalies
         .find(|anomaly| anomaly.kind.explanation().name == "invalid-request")
@@ -53,7 +53,7 @@ fn refusal(analysis: &Analysis) -> (&'static str, String) {
 
 #[test]
 fn causes_of_an_invalid_write_are_those_of_writes() {
-    let (name, causes) = refusal(&with_invalid_request("gold-badrkey"));
+    let (name, causes) = rejection(&with_invalid_request("gold-badrkey"));
     assert_eq!(name, "RDMA WRITE");
     assert!(causes.contains("IBV_ACCESS_REMOTE_WRITE"), "{causes}");
     assert!(!causes.contains("receive"), "{causes}");
@@ -61,7 +61,7 @@ fn causes_of_an_invalid_write_are_those_of_writes() {
 
 #[test]
 fn causes_of_an_invalid_send_are_those_of_sends() {
-    let (name, causes) = refusal(&with_invalid_request("gold-toolong"));
+    let (name, causes) = rejection(&with_invalid_request("gold-toolong"));
     assert_eq!(name, "SEND");
     assert!(causes.contains("longer than the receive"), "{causes}");
     assert!(!causes.contains("ACCESS"), "{causes}");

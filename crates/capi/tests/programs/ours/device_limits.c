@@ -1,4 +1,4 @@
-/* The limits that a device announces: what is as large works, and what is larger by one is refused.
+/* The limits that a device announces: what is as large works, and what is larger by one is rejected.
  * How many objects there may be is walked in the engine's tests, with smaller numbers. */
 #include "../check.h"
 
@@ -14,9 +14,9 @@ static void completion_queues_of_max_cqe(void)
 	int most = announced().max_cqe;
 	struct ibv_cq *cq = ibv_create_cq(left.context, most, NULL, NULL, 0);
 	CHECK(cq != NULL && cq->cqe >= most);
-	REFUSES(ibv_resize_cq(cq, most + 1), EINVAL);
+	RETURNS_ERROR(ibv_resize_cq(cq, most + 1), EINVAL);
 	CHECK(ibv_destroy_cq(cq) == 0);
-	REFUSES_POINTER(ibv_create_cq(left.context, most + 1, NULL, NULL, 0), EINVAL);
+	RETURNS_NULL(ibv_create_cq(left.context, most + 1, NULL, NULL, 0), EINVAL);
 }
 
 static struct ibv_qp *with(struct ibv_qp_cap cap)
@@ -38,16 +38,16 @@ static void queue_pairs_of_max_qp_wr_and_max_sge(void)
 	CHECK(qp != NULL && ibv_destroy_qp(qp) == 0);
 	struct ibv_qp_cap cap = most;
 	cap.max_send_wr++;
-	REFUSES_POINTER(with(cap), EINVAL);
+	RETURNS_NULL(with(cap), EINVAL);
 	cap = most;
 	cap.max_recv_wr++;
-	REFUSES_POINTER(with(cap), EINVAL);
+	RETURNS_NULL(with(cap), EINVAL);
 	cap = most;
 	cap.max_send_sge++;
-	REFUSES_POINTER(with(cap), EINVAL);
+	RETURNS_NULL(with(cap), EINVAL);
 	cap = most;
 	cap.max_recv_sge++;
-	REFUSES_POINTER(with(cap), EINVAL);
+	RETURNS_NULL(with(cap), EINVAL);
 }
 
 static struct ibv_srq *shared(uint32_t requests, uint32_t segments)
@@ -62,10 +62,10 @@ static void shared_queues_of_max_srq_wr_and_max_srq_sge(void)
 	struct ibv_srq *srq = shared(attr.max_srq_wr, attr.max_srq_sge);
 	CHECK(srq != NULL);
 	struct ibv_srq_attr larger = { .max_wr = attr.max_srq_wr + 1 };
-	REFUSES(ibv_modify_srq(srq, &larger, IBV_SRQ_MAX_WR), EINVAL);
+	RETURNS_ERROR(ibv_modify_srq(srq, &larger, IBV_SRQ_MAX_WR), EINVAL);
 	CHECK(ibv_destroy_srq(srq) == 0);
-	REFUSES_POINTER(shared(attr.max_srq_wr + 1, attr.max_srq_sge), EINVAL);
-	REFUSES_POINTER(shared(attr.max_srq_wr, attr.max_srq_sge + 1), EINVAL);
+	RETURNS_NULL(shared(attr.max_srq_wr + 1, attr.max_srq_sge), EINVAL);
+	RETURNS_NULL(shared(attr.max_srq_wr, attr.max_srq_sge + 1), EINVAL);
 }
 
 static int prepare_for_reads(struct ibv_qp *qp, uint8_t reads)
@@ -103,10 +103,10 @@ static void reads_up_to_max_qp_rd_atom(void)
 	struct ibv_device_attr attr = announced();
 	left.qp = make_qp(&left, IBV_QPT_RC);
 	to_init(left.qp);
-	REFUSES(prepare_for_reads(left.qp, attr.max_qp_rd_atom + 1), EINVAL);
-	REFUSES(prepare_for_reads(left.qp, attr.max_qp_rd_atom), 0);
-	REFUSES(allow_reads(left.qp, attr.max_qp_init_rd_atom + 1), EINVAL);
-	REFUSES(allow_reads(left.qp, attr.max_qp_init_rd_atom), 0);
+	RETURNS_ERROR(prepare_for_reads(left.qp, attr.max_qp_rd_atom + 1), EINVAL);
+	RETURNS_ERROR(prepare_for_reads(left.qp, attr.max_qp_rd_atom), 0);
+	RETURNS_ERROR(allow_reads(left.qp, attr.max_qp_init_rd_atom + 1), EINVAL);
+	RETURNS_ERROR(allow_reads(left.qp, attr.max_qp_init_rd_atom), 0);
 	CHECK(attr.max_res_rd_atom / attr.max_qp >= attr.max_qp_rd_atom);
 }
 
@@ -118,7 +118,7 @@ static void device_memory_of_max_dm_size(void)
 	struct ibv_dm *dm = ibv_alloc_dm(left.context, &size);
 	CHECK(dm != NULL && ibv_free_dm(dm) == 0);
 	size.length++;
-	REFUSES_POINTER(ibv_alloc_dm(left.context, &size), ENOMEM);
+	RETURNS_NULL(ibv_alloc_dm(left.context, &size), ENOMEM);
 }
 
 /* An address handle is the program's own memory; the device only counts it. */
@@ -134,7 +134,7 @@ static void max_ah_address_handles(void)
 		handles[i] = ibv_create_ah(left.pd, &attr);
 		CHECK(handles[i] != NULL);
 	}
-	REFUSES_POINTER(ibv_create_ah(left.pd, &attr), ENOMEM);
+	RETURNS_NULL(ibv_create_ah(left.pd, &attr), ENOMEM);
 	CHECK(ibv_destroy_ah(handles[0]) == 0);
 	handles[0] = ibv_create_ah(left.pd, &attr);
 	CHECK(handles[0] != NULL);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # What `rdma` of iproute2 says about a device, and how it exits. Run on the kernel's device and on ours, the
 # same must come out.
-#   rdma-words.sh DEVICE
+#   rdma-output.sh DEVICE
 # Names and numbers that belong to one machine are replaced by words: NETDEV, NUMBER, GUID. What the
 # firmware and the capabilities are, each device says for itself.
 device=$1

@@ -111,7 +111,7 @@ static void walk(int (*work)(void))
 		pid_t child = fork();
 		CHECK(child >= 0);
 		if (child == 0) {
-			alarm(PATIENCE_IN_SECONDS / 2);
+			alarm(CASE_TIMEOUT_SECONDS / 2);
 			set_limit(limit);
 			int all = work();
 			/* Some are kept for the next time; a second time takes no more. */

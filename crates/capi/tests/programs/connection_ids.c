@@ -1,6 +1,6 @@
-/* Ids before they are connected: devices, addresses, options, and what is refused. */
+/* Ids before they are connected: devices, addresses, options, and what is rejected. */
 #include <pthread.h>
-#include "meeting.h"
+#include "connection.h"
 
 static void the_list_has_two_devices_and_an_end(void)
 {
@@ -10,7 +10,7 @@ static void the_list_has_two_devices_and_an_end(void)
 	rdma_free_devices(devices);
 }
 
-static void everything_has_a_name(void)
+static void every_constant_has_a_name(void)
 {
 	for (int i = 0; i <= RDMA_CM_EVENT_TIMEWAIT_EXIT; i++)
 		tell("  event %d: %s\n", i, rdma_event_str(i));
@@ -41,7 +41,7 @@ static void a_listener_has_its_devices_context(void)
 	CHECK((listener->verbs == NULL) == is_loopback(&own));
 }
 
-static void an_unknown_port_space_is_refused(void)
+static void an_unknown_port_space_is_rejected(void)
 {
 	struct rdma_cm_id *id;
 	FAILS(rdma_create_id(channel, &id, NULL, 99), EINVAL);
@@ -53,27 +53,27 @@ static void a_route_needs_an_address(void)
 	FAILS(rdma_resolve_route(client, 10), EINVAL);
 }
 
-static void only_what_is_connected_disconnects(void)
+static void only_a_connected_id_can_disconnect(void)
 {
 	client = new_id(RDMA_PS_TCP);
 	FAILS(rdma_disconnect(client), EINVAL);
 }
 
-static void an_unknown_family_is_refused(void)
+static void an_unknown_family_is_rejected(void)
 {
 	client = new_id(RDMA_PS_TCP);
 	struct sockaddr strange = { .sa_family = 99 };
 	FAILS(rdma_bind_addr(client, &strange), EINVAL);
 }
 
-static void addresses_are_those_of_the_internet(void)
+static void only_ip_addresses_are_accepted(void)
 {
 	client = new_id(RDMA_PS_TCP);
 	struct sockaddr_storage infiniband = { .ss_family = AF_IB };
 	FAILS(rdma_bind_addr(client, (struct sockaddr *)&infiniband), EINVAL);
 }
 
-static void an_address_of_others_is_refused(void)
+static void an_address_of_another_host_is_rejected(void)
 {
 	client = new_id(RDMA_PS_TCP);
 	FAILS(bind_to(client, at("192.0.2.77", 0)), EADDRNOTAVAIL);
@@ -86,7 +86,7 @@ static void an_id_is_bound_once(void)
 	FAILS(bind_to(client, at(own_address(), 0)), EINVAL);
 }
 
-static void a_port_belongs_to_one(void)
+static void a_port_can_be_bound_once(void)
 {
 	client = new_id(RDMA_PS_TCP);
 	guest = new_id(RDMA_PS_TCP);
@@ -101,14 +101,14 @@ static void a_type_of_service_can_be_set(void)
 	CHECK(rdma_set_option(client, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof(tos)) == 0);
 }
 
-static void an_option_of_another_size_is_refused(void)
+static void an_option_of_another_size_is_rejected(void)
 {
 	uint8_t tos[4] = { 32 };
 	client = new_id(RDMA_PS_TCP);
 	FAILS(rdma_set_option(client, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, tos, 4), EINVAL);
 }
 
-static void an_unknown_option_is_refused(void)
+static void an_unknown_option_is_rejected(void)
 {
 	uint8_t value = 0;
 	client = new_id(RDMA_PS_TCP);
@@ -158,7 +158,7 @@ static void *wait_for_ever(void *own)
 }
 
 /* cmtime ends like that. */
-static void a_channel_may_go_while_a_thread_waits(void)
+static void a_channel_can_be_destroyed_while_a_thread_waits(void)
 {
 	struct rdma_event_channel *own = rdma_create_event_channel();
 	pthread_t thread;
@@ -174,26 +174,26 @@ static void a_channel_may_go_while_a_thread_waits(void)
 
 static const struct test_case CASES[] = {
 	CASE(the_list_has_two_devices_and_an_end),
-	CASE(everything_has_a_name),
+	CASE(every_constant_has_a_name),
 	WITH_CHANNEL(a_channel_without_events_would_block),
 	WITH_LISTENER(a_listener_gets_a_port),
 	WITH_LISTENER(a_listener_has_its_devices_context),
-	WITH_CHANNEL(an_unknown_port_space_is_refused),
+	WITH_CHANNEL(an_unknown_port_space_is_rejected),
 	WITH_CHANNEL(a_route_needs_an_address),
-	WITH_CHANNEL(only_what_is_connected_disconnects),
-	WITH_CHANNEL(an_unknown_family_is_refused),
-	WITH_CHANNEL(addresses_are_those_of_the_internet),
-	WITH_CHANNEL(an_address_of_others_is_refused),
+	WITH_CHANNEL(only_a_connected_id_can_disconnect),
+	WITH_CHANNEL(an_unknown_family_is_rejected),
+	WITH_CHANNEL(only_ip_addresses_are_accepted),
+	WITH_CHANNEL(an_address_of_another_host_is_rejected),
 	WITH_CHANNEL(an_id_is_bound_once),
-	WITH_CHANNEL(a_port_belongs_to_one),
+	WITH_CHANNEL(a_port_can_be_bound_once),
 	WITH_CHANNEL(a_type_of_service_can_be_set),
-	WITH_CHANNEL(an_option_of_another_size_is_refused),
-	WITH_CHANNEL(an_unknown_option_is_refused),
+	WITH_CHANNEL(an_option_of_another_size_is_rejected),
+	WITH_CHANNEL(an_unknown_option_is_rejected),
 	CASE(no_event_to_acknowledge),
 	WITH_CHANNEL(no_address_to_bind_to),
 	WITH_CHANNEL(no_id_to_migrate),
 	WITH_CHANNEL(destroying_an_id_waits_for_acknowledgements),
-	CASE(a_channel_may_go_while_a_thread_waits),
+	CASE(a_channel_can_be_destroyed_while_a_thread_waits),
 };
 
 int main(int words, char **word)

@@ -15,17 +15,17 @@ static char *lonely_page(void)
 	return page;
 }
 
-/* It is refused before somebody looks at it: there is no such memory. */
+/* It is rejected before somebody looks at it: there is no such memory. */
 static void long_inline_data_is_not_read(void)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)lonely_page(), .length = UINT32_MAX };
 	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge), *bad = NULL;
 	wr.send_flags |= IBV_SEND_INLINE;
-	REFUSES(ibv_post_send(left.qp, &wr, &bad), EINVAL);
+	RETURNS_ERROR(ibv_post_send(left.qp, &wr, &bad), EINVAL);
 	CHECK(bad == &wr);
 }
 
-static void inline_data_that_is_long_together_is_not_read(void)
+static void segments_with_too_much_inline_data_are_not_read(void)
 {
 	struct ibv_sge sges[3] = { { .addr = (uintptr_t)lonely_page(), .length = 60 },
 				   { .addr = (uintptr_t)lonely_page() + PAGE, .length = 60 },
@@ -33,7 +33,7 @@ static void inline_data_that_is_long_together_is_not_read(void)
 	struct ibv_send_wr wr = request(IBV_WR_SEND, sges), *bad = NULL;
 	wr.num_sge = 3;
 	wr.send_flags |= IBV_SEND_INLINE;
-	REFUSES(ibv_post_send(left.qp, &wr, &bad), EINVAL);
+	RETURNS_ERROR(ibv_post_send(left.qp, &wr, &bad), EINVAL);
 }
 
 static struct ibv_qp_ex *extended(void)
@@ -55,19 +55,19 @@ static struct ibv_qp_ex *extended(void)
 	return ibv_qp_to_qp_ex(qp);
 }
 
-static void long_inline_data_is_not_read_in_the_new_way(void)
+static void long_inline_data_of_ibv_wr_is_not_read(void)
 {
 	struct ibv_qp_ex *qp = extended();
 	ibv_wr_start(qp);
 	ibv_wr_send(qp);
 	ibv_wr_set_inline_data(qp, lonely_page(), SIZE_MAX);
-	REFUSES(ibv_wr_complete(qp), ENOSPC);
+	RETURNS_ERROR(ibv_wr_complete(qp), ENOSPC);
 	struct ibv_data_buf parts[2] = { { .addr = lonely_page(), .length = 65 },
 					 { .addr = lonely_page() + PAGE, .length = SIZE_MAX } };
 	ibv_wr_start(qp);
 	ibv_wr_send(qp);
 	ibv_wr_set_inline_data_list(qp, SIZE_MAX, parts);
-	REFUSES(ibv_wr_complete(qp), ENOSPC);
+	RETURNS_ERROR(ibv_wr_complete(qp), ENOSPC);
 	CHECK(ibv_destroy_qp(&qp->qp_base) == 0);
 }
 
@@ -83,18 +83,18 @@ static void inline_data_up_to_the_limit_is_sent(void)
 	CHECK(memcmp(right.memory, data, 64) == 0);
 }
 
-/* More requests than the queue ever holds are refused, however many follow. */
-static void a_draft_without_end(void)
+/* More requests than the queue ever holds are rejected, however many follow. */
+static void a_batch_of_ibv_wr_requests_without_end(void)
 {
 	struct ibv_qp_ex *qp = extended();
 	ibv_wr_start(qp);
 	for (int i = 0; i < 100000; i++)
 		ibv_wr_send(qp);
-	REFUSES(ibv_wr_complete(qp), ENOMEM);
+	RETURNS_ERROR(ibv_wr_complete(qp), ENOMEM);
 	ibv_wr_start(qp);
 	for (int i = 0; i < 5; i++)
 		ibv_wr_send(qp);
-	REFUSES(ibv_wr_complete(qp), ENOMEM);
+	RETURNS_ERROR(ibv_wr_complete(qp), ENOMEM);
 	CHECK(ibv_destroy_qp(&qp->qp_base) == 0);
 }
 
@@ -104,26 +104,26 @@ static void post_circles(void)
 	struct ibv_sge sge = part(&left, 0, 8);
 	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge), *bad = NULL;
 	wr.next = &wr;
-	REFUSES(ibv_post_send(left.qp, &wr, &bad), ENOMEM);
+	RETURNS_ERROR(ibv_post_send(left.qp, &wr, &bad), ENOMEM);
 	CHECK(bad == &wr);
 	struct ibv_recv_wr receive = { .sg_list = &sge, .num_sge = 1 }, *bad_receive = NULL;
 	receive.next = &receive;
-	REFUSES(ibv_post_recv(left.qp, &receive, &bad_receive), ENOMEM);
+	RETURNS_ERROR(ibv_post_recv(left.qp, &receive, &bad_receive), ENOMEM);
 	CHECK(bad_receive == &receive);
 }
 
-static void a_list_without_end(void)
+static void a_circular_list_of_requests(void)
 {
 	post_circles();
 }
 
-static void a_list_without_end_on_a_broken_queue_pair(void)
+static void a_circular_list_on_a_queue_pair_in_error(void)
 {
 	to_error(left.qp);
 	post_circles();
 }
 
-static void a_list_without_end_on_a_shared_queue(void)
+static void a_circular_list_on_a_shared_receive_queue(void)
 {
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = 4, .max_sge = 1 } };
 	struct ibv_srq *srq = ibv_create_srq(left.pd, &init);
@@ -131,7 +131,7 @@ static void a_list_without_end_on_a_shared_queue(void)
 	struct ibv_sge sge = part(&left, 0, 8);
 	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad = NULL;
 	wr.next = &wr;
-	REFUSES(ibv_post_srq_recv(srq, &wr, &bad), ENOMEM);
+	RETURNS_ERROR(ibv_post_srq_recv(srq, &wr, &bad), ENOMEM);
 	CHECK(ibv_destroy_srq(srq) == 0);
 }
 
@@ -141,7 +141,7 @@ static void large_objects_without_memory(void)
 	struct rlimit little = { .rlim_cur = 1 << 20, .rlim_max = RLIM_INFINITY };
 	CHECK(setrlimit(RLIMIT_AS, &little) == 0);
 	struct ibv_alloc_dm_attr attr = { .length = 1 << 26 };
-	REFUSES_POINTER(ibv_alloc_dm(left.context, &attr), ENOMEM);
+	RETURNS_NULL(ibv_alloc_dm(left.context, &attr), ENOMEM);
 	little.rlim_cur = RLIM_INFINITY;
 	CHECK(setrlimit(RLIMIT_AS, &little) == 0);
 	struct ibv_dm *dm = ibv_alloc_dm(left.context, &attr);
@@ -208,7 +208,7 @@ static void many_shared_receives_without_memory(void)
 	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1, .next = NULL }, *bad = NULL;
 	wr.next = &wr;
 	limit_memory(LITTLE);
-	REFUSES(ibv_post_srq_recv(srq, &wr, &bad), ENOMEM);
+	RETURNS_ERROR(ibv_post_srq_recv(srq, &wr, &bad), ENOMEM);
 	unlimit_memory();
 	wr.next = NULL;
 	CHECK(ibv_post_srq_recv(srq, &wr, &bad) == 0);
@@ -279,13 +279,13 @@ static void long_receives_without_memory(void)
 
 static const struct test_case CASES[] = {
 	WITH_JOINED(long_inline_data_is_not_read),
-	WITH_JOINED(inline_data_that_is_long_together_is_not_read),
-	WITH_LEFT(long_inline_data_is_not_read_in_the_new_way),
+	WITH_JOINED(segments_with_too_much_inline_data_are_not_read),
+	WITH_LEFT(long_inline_data_of_ibv_wr_is_not_read),
 	WITH_JOINED(inline_data_up_to_the_limit_is_sent),
-	WITH_LEFT(a_draft_without_end),
-	WITH_JOINED(a_list_without_end),
-	WITH_JOINED(a_list_without_end_on_a_broken_queue_pair),
-	WITH_LEFT(a_list_without_end_on_a_shared_queue),
+	WITH_LEFT(a_batch_of_ibv_wr_requests_without_end),
+	WITH_JOINED(a_circular_list_of_requests),
+	WITH_JOINED(a_circular_list_on_a_queue_pair_in_error),
+	WITH_LEFT(a_circular_list_on_a_shared_receive_queue),
 	WITH_LEFT(large_objects_without_memory),
 	WITH_BOTH(many_receives_without_memory),
 	WITH_LEFT(many_shared_receives_without_memory),
