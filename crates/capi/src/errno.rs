@@ -7,6 +7,8 @@ use std::io;
 use driver::OpenError;
 use engine::{AddressError, MemoryError, ModifyError, MulticastError, ObjectError, PostError};
 use net::interface::DeviceError;
+use net::share::{DirectoryError, JoinError};
+use net::socket::SocketError;
 
 /// An error number of `<errno.h>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,13 +119,33 @@ impl Errno {
     pub(crate) fn from_open_error(error: &OpenError) -> Self {
         eprintln!("rocinante: {error}");
         let otherwise = match error {
-            OpenError::Join(error) => return Self(error.errno()),
+            OpenError::Join(error) => Self::from_join_error(error),
             OpenError::System(_) => Self(libc::EIO),
             OpenError::Unknown { .. } | OpenError::Device(_) => Self::NO_DEVICE,
             // A capture or a fault that cannot be used.
             _ => Self::INVALID,
         };
         Self::from_system(error).unwrap_or(otherwise)
+    }
+
+    /// The number for an address that can't be joined, unless the system's own error says more.
+    fn from_join_error(error: &JoinError) -> Self {
+        Self(match error {
+            JoinError::TooManyFiles { .. } => libc::EMFILE,
+            JoinError::SystemOutOfFiles => libc::ENFILE,
+            JoinError::Socket(SocketError::NotLocal(_)) | JoinError::NotUnicast(_) => {
+                libc::EADDRNOTAVAIL
+            }
+            JoinError::Socket(SocketError::PortTaken { .. })
+            | JoinError::Full { .. }
+            | JoinError::BlockTaken => libc::EADDRINUSE,
+            JoinError::Directory(DirectoryError::NotPrivate { .. }) => libc::EACCES,
+            JoinError::Registry(_) => libc::EBUSY,
+            JoinError::Directory(DirectoryError::Unusable { .. })
+            | JoinError::Socket(SocketError::Refused { .. })
+            | JoinError::Steering { .. }
+            | JoinError::Mailbox(_) => libc::EIO,
+        })
     }
 
     /// The number for a failed list of devices.
@@ -147,6 +169,8 @@ impl Errno {
 
 #[cfg(test)]
 mod tests {
+    use net::share::RegistryError;
+
     use super::*;
 
     #[test]
@@ -155,10 +179,44 @@ mod tests {
         let errors = [
             OpenError::System(full()),
             OpenError::Device(DeviceError::Unknown { error: full() }),
-            OpenError::Join(net::share::JoinError::TooManyFiles { limit: 64 }),
+            OpenError::Join(JoinError::TooManyFiles { limit: 64 }),
         ];
         for error in errors {
             assert_eq!(Errno::from_open_error(&error), Errno(libc::EMFILE));
+        }
+    }
+    #[test]
+    fn an_address_that_cant_be_joined_has_its_own_number() {
+        let address = std::net::IpAddr::from([192, 0, 2, 1]);
+        let port = wire::ROCE_PORT;
+        let path = || std::path::PathBuf::from("registry");
+        let cases = [
+            (JoinError::SystemOutOfFiles, libc::ENFILE),
+            (SocketError::NotLocal(address).into(), libc::EADDRNOTAVAIL),
+            (JoinError::NotUnicast(address), libc::EADDRNOTAVAIL),
+            (
+                SocketError::PortTaken { address, port }.into(),
+                libc::EADDRINUSE,
+            ),
+            (JoinError::BlockTaken, libc::EADDRINUSE),
+            (
+                DirectoryError::NotPrivate {
+                    path: path(),
+                    user: 0,
+                }
+                .into(),
+                libc::EACCES,
+            ),
+            (RegistryError::Locked(path()).into(), libc::EBUSY),
+            (JoinError::Mailbox(io::Error::other("no number")), libc::EIO),
+            (
+                JoinError::Mailbox(io::Error::from_raw_os_error(libc::EROFS)),
+                libc::EROFS,
+            ),
+        ];
+        for (error, number) in cases {
+            let error = OpenError::Join(error);
+            assert_eq!(Errno::from_open_error(&error), Errno(number), "{error}");
         }
     }
 }

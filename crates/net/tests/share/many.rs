@@ -290,7 +290,6 @@ fn files() {
     };
     println!("> {rejected}");
     assert!(matches!(rejected, JoinError::TooManyFiles { limit: 64 }));
-    assert_eq!(rejected.errno(), 24, "EMFILE");
     // Three descriptors each, and those that every process has.
     assert!(members.len() >= 15, "{}", members.len());
 }
