@@ -1,12 +1,10 @@
 //! The device: its objects, and how packets enter and leave it.
 
-mod limits;
 mod multicast;
 mod objects;
 mod queue_pairs;
 mod timers;
 
-pub use limits::{Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 pub use multicast::MulticastError;
 pub use objects::ObjectError;
 
@@ -20,15 +18,15 @@ use crate::completion::{Completion, CompletionQueue, Notify};
 use crate::counters::Counters;
 use crate::event::Event;
 use crate::incident::{Incident, Incidents};
+use crate::limits::Limits;
 use crate::memory::{Memory, ProtectionDomain};
 use crate::numbers::NumberSpace;
-use crate::queue_pair::{
-    Attributes, ModifyError, QueuePair, Settings, State, WindowLimits, network_header,
-};
+use crate::queue_pair::{QueuePair, Settings, WindowLimits, network_header};
 use crate::random::Random;
 use crate::receive::{PostError, ReceiveNumbers, SharedReceiveQueue, XrcDomain};
 use crate::sabotage::{Bug, Sabotage};
 use crate::shared::Shared;
+use crate::state::{Attributes, ModifyError, State};
 use crate::table::{Id, Table};
 use crate::transmit::{Batch, BatchLimits, OwnDelivery, Transmit, packets};
 use crate::work::{ReceiveRequest, SendRequest};

@@ -9,10 +9,12 @@ use std::net::IpAddr;
 use wire::{AckTimeout, Key, NakCode, Operation, Psn, Qpn, QueueKey};
 
 use crate::completion::{CompletedWork, Status};
-use crate::memory::{Access, AccessError, BindError, MemoryError, Segment};
-use crate::queue_pair::{Attribute, Attributes, ModifyError, QueuePairType, State};
+use crate::memory::{Access, AccessError, BindError, MemoryError};
 use crate::receive::PostError;
+use crate::state::{Attribute, Attributes, ModifyError, QueuePairType, State};
 use crate::work::Work;
+
+pub use crate::memory::{KeyRange, SegmentFault};
 
 /// A failure of a call, a work request or a peer's packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -182,28 +184,6 @@ pub enum PeerResponses {
         /// The first PSN that this side sent.
         started: Psn,
     },
-}
-
-/// A segment that cannot be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SegmentFault {
-    /// The segment.
-    pub segment: Segment,
-    /// Why it cannot be used.
-    pub error: AccessError,
-    /// The memory of its key, if the key is valid.
-    pub key_range: Option<KeyRange>,
-}
-
-/// The memory that a key grants access to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyRange {
-    /// The address of the first byte.
-    pub address: u64,
-    /// The length in bytes.
-    pub length: u64,
-    /// The access rights.
-    pub access: Access,
 }
 
 /// A rejected request of a peer.

@@ -13,6 +13,7 @@ mod counters;
 mod device;
 mod event;
 pub mod incident;
+mod limits;
 mod memory;
 mod numbers;
 mod queue_pair;
@@ -21,6 +22,7 @@ mod receive;
 #[cfg_attr(not(feature = "sabotage"), allow(dead_code, unreachable_pub))]
 mod sabotage;
 mod shared;
+mod state;
 mod table;
 mod work;
 
@@ -29,23 +31,20 @@ pub use completion::{
     CompletedWork, Completion, CompletionQueue, Notify, Source, Status, WorkError,
 };
 pub use counters::Counters;
-pub use device::{
-    Config, Device, Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS, MulticastError, ObjectError,
-};
+pub use device::{Config, Device, MulticastError, ObjectError};
 pub use event::{AsyncEvent, Event};
 pub use incident::Incident;
+pub use limits::{Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 pub use memory::{
     Access, AccessError, BindError, Binding, Buffer, Extent, ForeignAccess, MemoryError,
     OwnedMemory, ProtectionDomain, RawMemory, Registration, Segment, Segments, WindowKind,
 };
 pub use numbers::NumberSpace;
-pub use queue_pair::{
-    Attribute, Attributes, ModifyError, QueuePair, QueuePairInit, QueuePairType, State,
-    WindowLimits,
-};
+pub use queue_pair::{QueuePair, QueuePairInit, WindowLimits};
 pub use receive::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Bug;
+pub use state::{Attribute, Attributes, ModifyError, QueuePairType, State};
 pub use table::Id;
 pub use transmit::{BatchLimits, Transmit};
 pub use work::{

@@ -20,6 +20,7 @@ mod window;
 
 pub use access::{Access, AccessError};
 pub use buffer::{Buffer, OwnedMemory, RawMemory};
+pub use diagnosis::{KeyRange, SegmentFault};
 pub use error::{BindError, MemoryError};
 pub use extent::{Extent, ForeignAccess};
 pub use region::Registration;
@@ -27,7 +28,7 @@ pub use window::{Binding, WindowKind};
 
 pub(crate) use access::{Requirement, View};
 
-use crate::device::Limits;
+use crate::limits::Limits;
 use crate::random::Random;
 use crate::table::Id;
 use keys::Keys;

@@ -10,12 +10,10 @@
 //! [`segmentation`]. The transition to the error state is in [`error`], and [`diagnosis`] finds out
 //! why something failed.
 
-mod attributes;
 mod datagram;
 mod diagnosis;
 mod error;
 mod init;
-mod kind;
 mod local_work;
 mod modification;
 mod posting;
@@ -23,17 +21,13 @@ mod requester;
 mod responder;
 mod segmentation;
 mod send_queue;
-mod state;
 mod unreliable;
 
 pub(crate) use datagram::network_header;
 pub(crate) use init::Settings;
 
-pub use attributes::{Attribute, Attributes};
 pub use init::QueuePairInit;
-pub use kind::QueuePairType;
 pub use requester::WindowLimits;
-pub use state::{ModifyError, State};
 
 use std::time::Instant;
 
@@ -45,6 +39,7 @@ use crate::counters::Counters;
 use crate::memory::{Access, Accessor};
 use crate::receive::ReceiveQueue;
 use crate::shared::Shared;
+use crate::state::{Attributes, QueuePairType, State};
 use crate::table::Id;
 use crate::transmit::Batch;
 use requester::Requester;

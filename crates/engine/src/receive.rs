@@ -8,8 +8,10 @@ use std::collections::VecDeque;
 
 use wire::Qpn;
 
+use crate::address::AddressError;
 use crate::completion::CompletionQueue;
 use crate::memory::ProtectionDomain;
+use crate::state::State;
 use crate::table::Id;
 use crate::work::{MAX_MESSAGE, ReceiveRequest};
 
@@ -39,7 +41,7 @@ pub enum PostError {
     },
     /// The state of the queue pair does not allow it.
     #[error("the queue pair is in state {0:?}, which does not accept this request")]
-    WrongState(crate::State),
+    WrongState(State),
     /// The queue pair type does not support the work.
     #[error("this queue pair type does not support the work")]
     Unsupported,
@@ -50,7 +52,7 @@ pub enum PostError {
     Destination,
     /// The destination of a datagram cannot be used.
     #[error("the destination cannot be used: {0}")]
-    Address(#[from] crate::AddressError),
+    Address(#[from] AddressError),
     /// An atomic needs eight aligned bytes of the peer and eight bytes of local memory.
     #[error("an atomic needs an 8-byte aligned remote address and 8 bytes of local memory")]
     AtomicShape,

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use wire::{Gid, Qpn};
 
-use super::{Device, Limits};
-use crate::queue_pair::QueuePairType;
+use super::Device;
+use crate::limits::Limits;
+use crate::state::QueuePairType;
 
 /// Why a queue pair could not join or leave a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

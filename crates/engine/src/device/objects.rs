@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use wire::{Key, Qpn};
 
-use super::{Device, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
+use super::Device;
 use crate::completion::CompletionQueue;
 use crate::incident::Incident;
+use crate::limits::{MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 use crate::memory::{
     Access, Buffer, Extent, MemoryError, ProtectionDomain, Registration, WindowKind,
 };
-use crate::queue_pair::{QueuePair, QueuePairInit, QueuePairType};
+use crate::queue_pair::{QueuePair, QueuePairInit};
 use crate::receive::{SharedReceiveInit, SharedReceiveQueue, XrcDomain};
+use crate::state::QueuePairType;
 use crate::table::Id;
 use crate::work::MAX_SEGMENTS;
 

@@ -1,9 +1,30 @@
 //! Finds out why memory could not be used, after a failure and only for incidents.
 
-use super::{KeyedMemory, Memory, ProtectionDomain, Requirement, Segment};
-use crate::incident::{KeyRange, SegmentFault};
+use super::{Access, AccessError, KeyedMemory, Memory, ProtectionDomain, Requirement, Segment};
 use crate::table::Id;
 use wire::Key;
+
+/// A segment that cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentFault {
+    /// The segment.
+    pub segment: Segment,
+    /// Why it cannot be used.
+    pub error: AccessError,
+    /// The memory of its key, if the key is valid.
+    pub key_range: Option<KeyRange>,
+}
+
+/// The memory that a key grants access to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The address of the first byte.
+    pub address: u64,
+    /// The length in bytes.
+    pub length: u64,
+    /// The access rights.
+    pub access: Access,
+}
 
 impl Memory {
     /// The first segment of a message that cannot be used.

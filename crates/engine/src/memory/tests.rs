@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::device::Limits;
+use crate::limits::Limits;
 use crate::table::Table;
 
 const ADDRESS: u64 = 0x1000;

@@ -2,16 +2,17 @@
 
 use wire::{Deth, Immediate, Modifier, Opcode, Operation, Packet, PacketHead, Position, grh};
 
+use super::QueuePair;
 use super::diagnosis::peer;
 use super::responder::Receiving;
 use super::segmentation::Piece;
-use super::{QueuePair, State};
 use crate::address::{Arrival, GidTable, Route};
 use crate::completion::{CompletedWork, Completion, Source, Status};
 use crate::event::AsyncEvent;
 use crate::incident::{Incident, Peer};
 use crate::memory::AccessError;
 use crate::shared::Shared;
+use crate::state::State;
 use crate::transmit::Batch;
 use crate::work::{Destination, SendFlags, Work};
 

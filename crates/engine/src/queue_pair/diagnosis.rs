@@ -2,7 +2,7 @@
 
 use wire::{Packet, Psn, Qpn};
 
-use super::{QueuePair, state};
+use super::QueuePair;
 use crate::address::Arrival;
 use crate::completion::{CompletedWork, Status};
 use crate::incident::{
@@ -10,9 +10,9 @@ use crate::incident::{
     SendFault,
 };
 use crate::memory::{ProtectionDomain, Requirement};
-use crate::queue_pair::{Attributes, ModifyError};
 use crate::receive::PostError;
 use crate::shared::Shared;
+use crate::state::{self, Attributes, ModifyError};
 use crate::table::Id;
 use crate::work::{Payload, ReceiveRequest, Work};
 

@@ -1,9 +1,10 @@
 //! The transition to the error state: all outstanding requests are flushed in order.
 
-use super::{QueuePair, QueuePairType, State};
+use super::QueuePair;
 use crate::completion::{CompletedWork, Completion, CompletionQueue, Status};
 use crate::event::AsyncEvent;
 use crate::shared::Shared;
+use crate::state::{QueuePairType, State};
 use crate::table::Id;
 
 impl QueuePair {

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use wire::PathMtu;
 
-use super::{QueuePairType, WindowLimits};
+use super::WindowLimits;
 use crate::completion::CompletionQueue;
 use crate::memory::ProtectionDomain;
 use crate::receive::{SharedReceiveQueue, XrcDomain};
+use crate::state::QueuePairType;
 use crate::table::Id;
 
 /// The values that an application creates a queue pair with.

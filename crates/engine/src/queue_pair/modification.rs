@@ -1,9 +1,10 @@
 //! Modification of a queue pair: all attributes are checked, then it enters the new state.
 
-use super::{Attribute, Attributes, Link, ModifyError, QueuePair, State, state};
+use super::{Link, QueuePair};
 use crate::address::GidTable;
 use crate::event::AsyncEvent;
 use crate::shared::Shared;
+use crate::state::{self, Attribute, Attributes, ModifyError, State};
 
 impl QueuePair {
     pub(crate) fn modify(

@@ -1,10 +1,11 @@
 //! Posting of work requests: each is accepted as a whole or rejected with a reason.
 
-use super::{QueuePair, QueuePairType, State};
+use super::QueuePair;
 use crate::address::GidTable;
 use crate::completion::CompletedWork;
 use crate::receive::PostError;
 use crate::shared::Shared;
+use crate::state::{QueuePairType, State};
 use crate::work::{ReceiveRequest, SendRequest};
 
 impl QueuePair {

@@ -23,13 +23,13 @@ use std::time::Instant;
 
 use wire::Psn;
 
-use super::attributes::Attributes;
 use super::segmentation::Piece;
 use super::send_queue::{Outstanding, Progress, SendQueue};
-use super::{Link, QueuePair, State};
+use super::{Link, QueuePair};
 use crate::completion::Status;
 use crate::sabotage::{Bug, Sabotage};
 use crate::shared::Shared;
+use crate::state::{Attributes, State};
 use crate::transmit::Batch;
 use crate::work::{SendFlags, Work};
 use coalescing::Coalescing;

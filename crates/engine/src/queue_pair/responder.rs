@@ -14,13 +14,14 @@ use std::collections::VecDeque;
 
 use wire::{Key, NakCode, Packet, Psn, Syndrome};
 
-use super::{QueuePair, QueuePairType, State};
+use super::QueuePair;
 use crate::completion::{CompletionQueue, Status};
 use crate::event::AsyncEvent;
 use crate::memory::ProtectionDomain;
 use crate::receive::SharedReceiveQueue;
 use crate::sabotage::{Bug, Sabotage};
 use crate::shared::Shared;
+use crate::state::{QueuePairType, State};
 use crate::table::Id;
 use crate::work::ReceiveRequest;
 pub(super) use admit::Rejection;

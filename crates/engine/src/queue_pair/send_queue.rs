@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 
 use wire::{PathMtu, Psn};
 
-use super::{QueuePair, QueuePairInit, QueuePairType};
+use super::{QueuePair, QueuePairInit};
 use crate::address::GidTable;
 use crate::completion::{CompletedWork, Completion, Status};
 use crate::receive::PostError;
 use crate::shared::Shared;
+use crate::state::QueuePairType;
 use crate::work::{MAX_MESSAGE, Payload, SendFlags, SendRequest, Work};
 
 /// A send request that has not completed.

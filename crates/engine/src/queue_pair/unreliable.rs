@@ -10,6 +10,7 @@ use crate::completion::Status;
 use crate::event::AsyncEvent;
 use crate::memory::Access;
 use crate::shared::Shared;
+use crate::state::State;
 use crate::transmit::Batch;
 
 impl QueuePair {
@@ -48,7 +49,7 @@ impl QueuePair {
     }
 
     fn may_start_message(&self) -> bool {
-        self.state == super::State::ReadyToSend
+        self.state == State::ReadyToSend
     }
 
     fn number_message(&mut self) -> wire::Psn {

@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use wire::{Aeth, NakCode, Operation, Packet, Psn, RnrTimer, Syndrome};
 
+use super::super::QueuePair;
 use super::super::send_queue::{Outstanding, Progress};
-use super::super::{QueuePair, State};
 use crate::completion::Status;
 use crate::sabotage::Bug;
 use crate::shared::Shared;
+use crate::state::State;
 use crate::work::{Payload, Work};
 
 /// A response is missing: a later one arrived first.

@@ -2,12 +2,13 @@
 
 use wire::{FlushPlacement, FlushRange, NakCode, Operation, Packet, Position};
 
-use super::super::{QueuePair, QueuePairType};
+use super::super::QueuePair;
 use super::Message;
 use crate::completion::Status;
 use crate::memory::{Access, Requirement};
 use crate::sabotage::Bug;
 use crate::shared::Shared;
+use crate::state::QueuePairType;
 use crate::work::MAX_MESSAGE;
 
 /// Why a request is not executed.

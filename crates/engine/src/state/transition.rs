@@ -1,56 +1,11 @@
-//! The states of a queue pair, and the table of attributes that each transition takes.
+//! The legal transitions, and the attributes that each of them takes.
 
-use super::QueuePairType;
-use super::attributes::{Attribute, Attributes};
+use super::{Attribute, Attributes, QueuePairType, State};
+use crate::address::AddressError;
 use QueuePairType::{Management, Rc, Uc, Ud, XrcInitiator, XrcTarget};
 use State::{
     Error, Initialized, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, SendQueueError,
 };
-
-/// The state of a queue pair.
-///
-/// The values are those of `enum ibv_qp_state`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum State {
-    /// RESET: the state after creation. It accepts no requests and no packets.
-    Reset = 0,
-    /// INIT: it accepts receives, but no packets.
-    Initialized = 1,
-    /// RTR: it executes requests of its peer.
-    ReadyToReceive = 2,
-    /// RTS: it also sends.
-    ReadyToSend = 3,
-    /// SQD: it finishes requests that are under way and begins no others.
-    SendQueueDrain = 4,
-    /// SQE: a send of an unreliable service failed. Receiving continues.
-    SendQueueError = 5,
-    /// ERR: all requests are flushed, and packets are ignored.
-    Error = 6,
-}
-
-impl State {
-    /// Whether packets of a peer are accepted.
-    #[must_use]
-    pub const fn receives(self) -> bool {
-        matches!(
-            self,
-            ReadyToReceive | ReadyToSend | SendQueueDrain | SendQueueError
-        )
-    }
-
-    /// Whether the send queue accepts requests. In the error state they are flushed.
-    #[must_use]
-    pub const fn takes_sends(self) -> bool {
-        matches!(self, ReadyToSend | SendQueueDrain | SendQueueError | Error)
-    }
-
-    /// Whether requests are sent and their responses accepted.
-    #[must_use]
-    pub const fn transmits(self) -> bool {
-        matches!(self, ReadyToSend | SendQueueDrain)
-    }
-}
 
 /// Why a queue pair could not be modified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -96,7 +51,7 @@ pub enum ModifyError {
     },
     /// The path cannot be used.
     #[error("the path cannot be used: {0}")]
-    Path(#[from] crate::AddressError),
+    Path(#[from] AddressError),
     /// A value is out of range.
     #[error("{attribute:?} is out of range")]
     OutOfRange {
@@ -215,7 +170,7 @@ fn transition_attributes(
 
 /// All attributes that a transition needs and `attributes` lacks, and all of `attributes` that it
 /// does not allow.
-pub(super) fn missing_and_surplus(
+pub(crate) fn missing_and_surplus(
     kind: QueuePairType,
     from: State,
     attributes: &Attributes,
@@ -232,7 +187,7 @@ pub(super) fn missing_and_surplus(
 }
 
 /// Checks `attributes` against the table. Returns the state that they lead to.
-pub(super) fn check(
+pub(crate) fn check(
     kind: QueuePairType,
     from: State,
     attributes: &Attributes,

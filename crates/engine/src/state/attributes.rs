@@ -71,7 +71,7 @@ macro_rules! attributes {
             }
 
             /// These values, replaced by those of `changes` that are set.
-            pub(super) fn updated_by(&self, changes: &Self) -> Self {
+            pub(crate) fn updated_by(&self, changes: &Self) -> Self {
                 Self { $($name: changes.$name.or(self.$name),)* }
             }
         }

@@ -20,7 +20,7 @@ pub enum QueuePairType {
 }
 
 impl QueuePairType {
-    pub(super) const fn transport(self) -> Transport {
+    pub(crate) const fn transport(self) -> Transport {
         match self {
             QueuePairType::Rc => Transport::Rc,
             QueuePairType::Uc => Transport::Uc,
@@ -29,11 +29,11 @@ impl QueuePairType {
         }
     }
 
-    pub(super) const fn is_datagram(self) -> bool {
+    pub(crate) const fn is_datagram(self) -> bool {
         matches!(self, QueuePairType::Ud | QueuePairType::Management)
     }
 
-    pub(super) const fn is_reliable(self) -> bool {
+    pub(crate) const fn is_reliable(self) -> bool {
         matches!(
             self,
             QueuePairType::Rc | QueuePairType::XrcInitiator | QueuePairType::XrcTarget

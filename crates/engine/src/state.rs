@@ -1,0 +1,59 @@
+//! The states, types and attributes of queue pairs, and the table of transitions.
+
+mod attributes;
+mod kind;
+mod transition;
+
+pub use attributes::{Attribute, Attributes};
+pub use kind::QueuePairType;
+pub use transition::ModifyError;
+
+pub(crate) use transition::{check, missing_and_surplus};
+
+/// The state of a queue pair.
+///
+/// The values are those of `enum ibv_qp_state`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum State {
+    /// RESET: the state after creation. It accepts no requests and no packets.
+    Reset = 0,
+    /// INIT: it accepts receives, but no packets.
+    Initialized = 1,
+    /// RTR: it executes requests of its peer.
+    ReadyToReceive = 2,
+    /// RTS: it also sends.
+    ReadyToSend = 3,
+    /// SQD: it finishes requests that are under way and begins no others.
+    SendQueueDrain = 4,
+    /// SQE: a send of an unreliable service failed. Receiving continues.
+    SendQueueError = 5,
+    /// ERR: all requests are flushed, and packets are ignored.
+    Error = 6,
+}
+
+impl State {
+    /// Whether packets of a peer are accepted.
+    #[must_use]
+    pub const fn receives(self) -> bool {
+        matches!(
+            self,
+            Self::ReadyToReceive | Self::ReadyToSend | Self::SendQueueDrain | Self::SendQueueError
+        )
+    }
+
+    /// Whether the send queue accepts requests. In the error state they are flushed.
+    #[must_use]
+    pub const fn takes_sends(self) -> bool {
+        matches!(
+            self,
+            Self::ReadyToSend | Self::SendQueueDrain | Self::SendQueueError | Self::Error
+        )
+    }
+
+    /// Whether requests are sent and their responses accepted.
+    #[must_use]
+    pub const fn transmits(self) -> bool {
+        matches!(self, Self::ReadyToSend | Self::SendQueueDrain)
+    }
+}
