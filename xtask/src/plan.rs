@@ -70,7 +70,7 @@ fn source_steps(root: &Path, pace: Pace) -> Vec<Step> {
     vec![
         Step::new(
             "style",
-            "files are short, and unsafe code is only in the modules that may have it",
+            "source files are short",
             Work::Check(style::check),
         ),
         Step::new(

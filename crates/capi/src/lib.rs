@@ -40,6 +40,8 @@
 //! LD_LIBRARY_PATH=folder ibv_devinfo
 //! ```
 
+#![allow(unsafe_code, reason = "C programs pass pointers")]
+
 pub mod symbols;
 
 mod abi;

@@ -97,6 +97,8 @@
 //!   its source is not the peer's address. A peer's GUID is valid only together with its address.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
+// Nothing in this crate may be excepted from the bans in clippy.toml.
+#![forbid(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod attributes;
 mod config;

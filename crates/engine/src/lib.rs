@@ -4,6 +4,8 @@
 //! datagrams and the time, and polls for packets to send and for the next deadline. So the same
 //! code runs over real UDP and in a simulator where one seed decides everything.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Nothing in this crate may be excepted from the bans in clippy.toml.
+#![forbid(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod transmit;
 
@@ -14,6 +16,7 @@ mod device;
 mod event;
 pub mod incident;
 mod limits;
+#[allow(unsafe_code, reason = "registered memory belongs to the application")]
 mod memory;
 mod numbers;
 mod queue_pair;

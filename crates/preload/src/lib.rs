@@ -15,6 +15,8 @@
 //! programs that call the kernel directly. A path that can't be read crashes here, where the kernel
 //! would have said `EFAULT`; only addresses in the first page are passed on unread.
 
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
+
 #[cfg_attr(test, expect(dead_code, reason = "its callers are left out of tests"))]
 mod detour;
 // Unit tests must not put these before the functions that the tests themselves use.

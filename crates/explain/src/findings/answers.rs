@@ -54,7 +54,7 @@ impl Stream {
                 self.note_nak(Cause::Sequence { lost }, position, id, context);
             }
             (_, Syndrome::Negative(code)) => {
-                self.take_rejection(code, position, found, id, context)
+                self.take_rejection(code, position, found, id, context);
             }
             (_, Syndrome::Reserved(_)) => {}
         }
