@@ -90,6 +90,15 @@ fn quoted(word: &str) -> String {
     }
 }
 
+/// A command as one would type it.
+pub(crate) fn shown(command: &Command) -> String {
+    let words = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -44,16 +44,18 @@ pub(crate) fn install(packages: &[Package]) -> Result<(), String> {
     apt_get(&install)
 }
 
-fn apt_get(words: &[&str]) -> Result<(), String> {
+/// Runs `apt-get`, after any other one that is running.
+pub(crate) fn apt_get(words: &[&str]) -> Result<(), String> {
     println!("$ apt-get {}", words.join(" "));
     let status = Command::new("apt-get")
+        .args(["-q", "-o", "DPkg::Lock::Timeout=300"])
         .args(words)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .stdout(Stdio::null())
         .status();
     match status {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(format!("apt-get {} failed", words.join(" "))),
+        Ok(_) => Err(format!("`apt-get {}` failed", words.join(" "))),
         Err(error) => Err(format!("apt-get can't be started: {error}")),
     }
 }

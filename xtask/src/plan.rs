@@ -68,11 +68,7 @@ pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
 /// The source code and its own tests.
 fn source_steps(root: &Path, pace: Pace) -> Vec<Step> {
     vec![
-        Step::new(
-            "style",
-            "source files are short",
-            Work::Check(style::check),
-        ),
+        Step::new("style", "source files are short", Work::Check(style::check)),
         Step::new(
             "format",
             "the code is formatted",

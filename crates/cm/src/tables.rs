@@ -31,12 +31,32 @@ pub(crate) enum PeerRequest {
     Service(IpAddr, CommunicationId),
 }
 
+/// The keys of a table in the order in which they expire.
+#[derive(Debug)]
+struct Expiry<K>(BTreeSet<(Instant, K)>);
+
+impl<K> Default for Expiry<K> {
+    fn default() -> Self {
+        Self(BTreeSet::new())
+    }
+}
+
+impl<K: Ord> Expiry<K> {
+    fn deadline(&self) -> Option<Instant> {
+        self.0.first().map(|(until, _)| *until)
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.deadline().is_some_and(|until| until <= now)
+    }
+}
+
 /// The final answers of the last minutes, for peers that retransmit their request. Without this
 /// table, a rejected request would be delivered to the application a second time.
 #[derive(Debug, Default)]
 pub(crate) struct FinalAnswers {
     answers: BTreeMap<PeerRequest, (Instant, Box<[u8; mad::LENGTH]>)>,
-    by_expiry: BTreeSet<(Instant, PeerRequest)>,
+    expiry: Expiry<PeerRequest>,
 }
 
 impl FinalAnswers {
@@ -54,9 +74,9 @@ impl FinalAnswers {
         let until = now + timing::ANSWER_LIFETIME;
         let before = self.answers.insert(request, (until, Box::new(datagram)));
         if let Some((until, _)) = before {
-            self.by_expiry.remove(&(until, request));
+            self.expiry.0.remove(&(until, request));
         }
-        self.by_expiry.insert((until, request));
+        self.expiry.0.insert((until, request));
     }
 
     pub(crate) fn to(&self, request: &PeerRequest) -> Option<&[u8; mad::LENGTH]> {
@@ -66,11 +86,11 @@ impl FinalAnswers {
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.by_expiry.first().map(|&(until, _)| until)
+        self.expiry.deadline()
     }
 
     pub(crate) fn expire(&mut self, now: Instant) {
-        while self.deadline().is_some_and(|until| until <= now) {
+        while self.expiry.is_due(now) {
             self.remove_first();
         }
     }
@@ -80,7 +100,7 @@ impl FinalAnswers {
     }
 
     fn remove_first(&mut self) {
-        if let Some((_, request)) = self.by_expiry.pop_first() {
+        if let Some((_, request)) = self.expiry.0.pop_first() {
             self.answers.remove(&request);
         }
     }
@@ -99,7 +119,7 @@ pub(crate) struct TimeWait {
 pub(crate) struct TimeWaitTable {
     entries: BTreeMap<CommunicationId, TimeWait>,
     by_remote: BTreeMap<RemoteConnection, CommunicationId>,
-    by_expiry: BTreeSet<(Instant, CommunicationId)>,
+    expiry: Expiry<CommunicationId>,
 }
 
 impl TimeWaitTable {
@@ -108,7 +128,7 @@ impl TimeWaitTable {
             self.remove_first();
         }
         self.by_remote.insert(entry.remote, id);
-        self.by_expiry.insert((entry.until, id));
+        self.expiry.0.insert((entry.until, id));
         self.entries.insert(id, entry);
     }
 
@@ -125,11 +145,11 @@ impl TimeWaitTable {
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.by_expiry.first().map(|&(until, _)| until)
+        self.expiry.deadline()
     }
 
     pub(crate) fn expire(&mut self, now: Instant) {
-        while self.deadline().is_some_and(|until| until <= now) {
+        while self.expiry.is_due(now) {
             self.remove_first();
         }
     }
@@ -139,7 +159,7 @@ impl TimeWaitTable {
     }
 
     fn remove_first(&mut self) {
-        let Some((_, id)) = self.by_expiry.pop_first() else {
+        let Some((_, id)) = self.expiry.0.pop_first() else {
             return;
         };
         let entry = self

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::huge_pages::HugePages;
 use super::newest::Newest;
+use crate::command::shown;
 use crate::programs::network::{CABLE, Host, TestNetworks};
 use crate::programs::{Scratch, build, program_beside_us};
 
@@ -107,14 +108,6 @@ fn run_into(command: &mut Command, log: &Path) -> Result<Result<(), String>, Str
     } else {
         Err(format!("the suite itself ended with {status}"))
     })
-}
-
-fn shown(command: &Command) -> String {
-    let words = [command.get_program()]
-        .into_iter()
-        .chain(command.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-    words.join(" ")
 }
 
 /// Images for containers leave out what is below /usr/share/doc.

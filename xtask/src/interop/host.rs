@@ -2,7 +2,6 @@
 
 use std::env;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use super::backend::Backend;
 use super::namespace;
@@ -73,17 +72,17 @@ pub(crate) fn install(backend: Backend) -> Result<(), String> {
     }
     let words = ["install", "-y", "--no-install-recommends"];
     let words = [&words, packages.as_slice()].concat();
-    if apt_get(&words).is_ok() {
+    if debian::apt_get(&words).is_ok() {
         return Ok(());
     }
     // A new machine may not know the packages yet.
     update_lists()?;
-    apt_get(&words)
+    debian::apt_get(&words)
 }
 
 /// Lets apt learn what there is.
 pub(crate) fn update_lists() -> Result<(), String> {
-    apt_get(&["update"])
+    debian::apt_get(&["update"])
 }
 
 /// Whether packages can be installed.
@@ -113,18 +112,4 @@ fn is_installed(program: &str) -> bool {
     let path = search_path();
     let mut folders = path.split(':').map(Path::new);
     folders.any(|folder| folder.join(program).is_file())
-}
-
-fn apt_get(words: &[&str]) -> Result<(), String> {
-    let status = Command::new("apt-get")
-        .args(["-q", "-o", "DPkg::Lock::Timeout=300"])
-        .args(words)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdout(Stdio::null())
-        .status();
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(format!("`apt-get {}` failed", words.join(" "))),
-        Err(error) => Err(format!("apt-get can't be started: {error}")),
-    }
 }

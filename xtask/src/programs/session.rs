@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::list::{Ready, Row, Server};
 use super::network::{Family, Host, Network};
+use crate::command::shown;
 
 /// Longer than any of them needs on a machine that is busy with other things.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(180);
@@ -182,15 +183,6 @@ impl Session<'_> {
     fn registry(&self) -> PathBuf {
         self.tools.scratch.join("roci")
     }
-}
-
-/// As one would type it.
-fn shown(command: &Command) -> String {
-    let words = [command.get_program()]
-        .into_iter()
-        .chain(command.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-    words.join(" ")
 }
 
 /// A process that does not outlive this.

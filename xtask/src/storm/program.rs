@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::command::shown;
+
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a debugger may look at a process that hangs.
@@ -184,14 +186,6 @@ pub(super) fn shown_status(status: ExitStatus) -> String {
         Some(signal) => format!("ended by signal {signal}"),
         None => format!("ended with {}", status.code().unwrap_or_default()),
     }
-}
-
-fn shown(command: &Command) -> String {
-    let words = [command.get_program()]
-        .into_iter()
-        .chain(command.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-    words.join(" ")
 }
 
 /// Whether a line of `/proc/PID/stat` is that of a zombie with this parent. The name is in parentheses, and

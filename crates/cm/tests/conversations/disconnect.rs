@@ -1,6 +1,6 @@
 //! Disconnection and destruction.
 
-use cm::{CallError, EventKind, Instruction, Phase, State, TableSizes};
+use cm::{CallError, EventKind, Id, Instruction, Phase, State, TableSizes};
 use wire::Qpn;
 use wire::cm::{CommunicationId, PortSpace, Reject, RejectReason};
 
@@ -11,14 +11,17 @@ use crate::conversation::{
 
 const ENDED: EventKind = EventKind::Disconnected { timed_out: false };
 
+/// The application disconnects.
+fn disconnect(conversation: &mut Conversation, millis: u64, id: Id) {
+    let disconnected = conversation.manager.disconnect(at(millis), id);
+    disconnected.expect("connected");
+}
+
 #[test]
 fn disconnect_sends_dreq_and_enters_time_wait_after_drep() {
     let mut conversation = Conversation::new();
     let (id, reply) = conversation.connected();
-    conversation
-        .manager
-        .disconnect(at(1000), id)
-        .expect("connected");
+    disconnect(&mut conversation, 1000, id);
     let qpn = OUR_QPN;
     assert_eq!(
         conversation.instructions(),
@@ -46,10 +49,7 @@ fn disconnect_sends_dreq_and_enters_time_wait_after_drep() {
 fn unanswered_dreq_is_retransmitted() {
     let mut conversation = Conversation::new();
     let (id, reply) = conversation.connected();
-    conversation
-        .manager
-        .disconnect(at(0), id)
-        .expect("connected");
+    disconnect(&mut conversation, 0, id);
     let sent = as_dreq(conversation.hears_one(0));
     assert_eq!(as_dreq(conversation.hears_one(REQUEST_INTERVAL)), sent);
     conversation.says(REQUEST_INTERVAL + 5, drep(PEER_ID, reply.remote_id));
@@ -60,10 +60,7 @@ fn unanswered_dreq_is_retransmitted() {
 fn disconnect_times_out_without_an_answer() {
     let mut conversation = Conversation::new();
     let (id, _) = conversation.accepted();
-    conversation
-        .manager
-        .disconnect(at(0), id)
-        .expect("connected");
+    disconnect(&mut conversation, 0, id);
     conversation.hears(0);
     for repetition in 1..=15 {
         conversation.hears_one(repetition * REPLY_INTERVAL);
@@ -122,10 +119,7 @@ fn dreq_before_the_rtu_ends_the_connection() {
 fn crossed_dreqs_are_both_answered() {
     let mut conversation = Conversation::new();
     let (id, reply) = conversation.connected();
-    conversation
-        .manager
-        .disconnect(at(0), id)
-        .expect("connected");
+    disconnect(&mut conversation, 0, id);
     conversation.hears_one(0);
     conversation.says(5, dreq(PEER_ID, reply.remote_id));
     assert_eq!(conversation.hears_one(5).name(), "DREP");
@@ -194,10 +188,7 @@ fn destroying_a_connection_sends_dreq_once() {
 fn destroying_after_dreq_sends_nothing() {
     let mut conversation = Conversation::new();
     let (id, _) = conversation.connected();
-    conversation
-        .manager
-        .disconnect(at(0), id)
-        .expect("connected");
+    disconnect(&mut conversation, 0, id);
     conversation.hears_one(0);
     conversation.manager.destroy(at(10), id).expect("an id");
     conversation.hears_nothing(100_000);

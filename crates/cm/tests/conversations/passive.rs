@@ -2,9 +2,9 @@
 
 use cm::{EventKind, Parameters, Phase, QueuePairType, Request, Unreachable};
 use wire::cm::{
-    AcknowledgedMessage, AlternatePathStatus, CommunicationId, LoadAlternatePath, Message,
-    PortSpace, PrivateData, ReceiptAcknowledge, Reject, RejectReason, RejectedMessage, Service,
-    ServiceId,
+    AcknowledgedMessage, AlternatePathStatus, CommunicationId, ConnectRequest, LoadAlternatePath,
+    Message, PortSpace, PrivateData, ReceiptAcknowledge, Reject, RejectReason, RejectedMessage,
+    Service, ServiceId,
 };
 use wire::{Gid, Psn, Qpn};
 
@@ -267,17 +267,25 @@ fn request_of_the_wrong_kind_is_rejected() {
     conversation.no_events();
 }
 
-#[test]
-fn unreliable_connection_has_no_reliable_attributes() {
-    let mut conversation = Conversation::new();
+/// Listens in the port space of InfiniBand. Returns a request for the listener.
+fn listens_in_infiniband_space(
+    conversation: &mut Conversation,
+    kind: QueuePairType,
+) -> ConnectRequest {
     let manager = &mut conversation.manager;
-    let id = manager
-        .create(PortSpace::Infiniband, QueuePairType::UnreliableConnection)
-        .expect("an id");
+    let id = manager.create(PortSpace::Infiniband, kind).expect("an id");
     manager.bind(id, (US, PORT).into()).expect("a free port");
     manager.listen(id, 0).expect("a bound id");
     let mut request = request();
     request.service_id = ServiceId::of_port(PortSpace::Infiniband, PORT);
+    request
+}
+
+#[test]
+fn unreliable_connection_has_no_reliable_attributes() {
+    let mut conversation = Conversation::new();
+    let mut request =
+        listens_in_infiniband_space(&mut conversation, QueuePairType::UnreliableConnection);
     request.service = Service::UnreliableConnection;
     conversation.says(0, request);
     let child = conversation.child_id();
@@ -296,14 +304,8 @@ fn unreliable_connection_has_no_reliable_attributes() {
 #[test]
 fn xrc_target_number_is_in_the_eecn_field() {
     let mut conversation = Conversation::new();
-    let manager = &mut conversation.manager;
-    let id = manager
-        .create(PortSpace::Infiniband, QueuePairType::ExtendedConnection)
-        .expect("an id");
-    manager.bind(id, (US, PORT).into()).expect("a free port");
-    manager.listen(id, 0).expect("a bound id");
-    let mut request = request();
-    request.service_id = ServiceId::of_port(PortSpace::Infiniband, PORT);
+    let mut request =
+        listens_in_infiniband_space(&mut conversation, QueuePairType::ExtendedConnection);
     request.service = Service::Extended;
     request.extended_transport = 1;
     conversation.says(0, request);
