@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::mem;
 use std::sync::Arc;
 
-use crate::entry::{MinusOne, guard_wait};
+use crate::conversion::{MinusOne, guard_wait};
 use crate::errno::Errno;
 use crate::interruption;
 

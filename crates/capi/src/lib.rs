@@ -9,8 +9,8 @@
 //! - [`symbols`]: the table of all symbols, their versions and how each is implemented. The linker's input
 //!   and `MATRIX.md` are made from it.
 //! - `entry`: the C entry points. Each is a function in an `entry!` block, which stops panics, converts
-//!   pointers to references, and reports a failure in the way of the return type. Blocking calls (`blocking`)
-//!   return to it at intervals, so that the thread can be cancelled.
+//!   pointers to references, and reports a failure in the way of the return type (`conversion`). Blocking calls
+//!   (`blocking`) check at intervals whether the thread is cancelled.
 //! - `abi`: the structures of the C headers, checked against a C compiler.
 //! - `object`: an object is the structure that C sees, followed by our own fields; a handle is a pointer to
 //!   it.
@@ -48,6 +48,7 @@ mod abi;
 mod blocking;
 mod call_sequence;
 mod clock;
+mod conversion;
 mod entry;
 mod errno;
 mod exit_report;
