@@ -1,6 +1,6 @@
 //! Compiles the watcher, a program without any library, which the library carries as bytes.
 //!
-//! Where that is impossible the library carries none: everything works, but peers are not told when a
+//! Where it can't be compiled, the library has no watcher: everything works, but peers get no notice when a
 //! process dies.
 
 use std::env;

@@ -1,4 +1,4 @@
-//! What a fuzzer does with captures: whatever is in a file, its analysis can be told.
+//! Fuzz targets for captures: any file can be analysed, and the analysis printed.
 //!
 //! The same functions run on a stable compiler, in `crates/explain/tests/analysis/damage.rs`.
 

@@ -15,7 +15,7 @@ static void fail(const char *what, long at, double found, double wanted)
 	MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* Rank 0 hears from everybody. */
+/* Rank 0 receives from all ranks. */
 static void hello(void)
 {
 	char text[64];

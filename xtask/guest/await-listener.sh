@@ -1,7 +1,7 @@
 #!/bin/dash
-# await-listener PIDFILE: until that process listens, with rdma_cm or with a socket.
+# await-listener PIDFILE: waits until that process listens, with rdma_cm or with a socket.
 
-# Where commands come in is no listener of theirs: ports 7001 to 7003.
+# Ports 7001 to 7003 belong to the command loops, not to the process.
 sockets() {
     grep -h ' 0A ' /proc/net/tcp /proc/net/tcp6 | grep -vq ':1B5[9AB] '
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Lists the files that a device has in /sys and /dev, one in each line: kind, mode, path, and what is in
-# it. Run on the kernel's device and on ours, the same must come out.
+# Lists the files of a device in /sys and /dev, one per line: kind, mode, path and content. The kernel's device
+# and ours must give the same output.
 #   device-files.sh DEVICE
 # A table has hundreds of places: only the first and an empty one are listed. `*` stands for what belongs
 # to this machine alone. Power management, which depends on how the kernel was built, is left out.

@@ -1,6 +1,6 @@
 #!/bin/dash
-# The first process of the kernel peer: brings up the interface and rdma_rxe, then runs what it is
-# told. The kernel's command line names the addresses: peer.ipv4=A/N peer.ipv6=A/N peer.mtu=N.
+# The first process of the kernel peer: brings up the interface and rdma_rxe, then runs the commands it
+# receives. The kernel's command line names the addresses: peer.ipv4=A/N peer.ipv6=A/N peer.mtu=N.
 # This is not busybox's shell because that one prefers its own `ip` to the real one.
 
 /bin/busybox --install -s /usr/bin

@@ -22,13 +22,13 @@
 #include <unistd.h>
 
 #define PORT 7471
-#define LONGEST (1u << 20)
-/* So much is under way at once: 16 of 64 KiB, 4 of 1 MiB. */
-#define UNDER_WAY(size) ((size) > 65536 ? 4 : 16)
+#define MAX_LENGTH (1u << 20)
+/* How many messages are outstanding at once: 16 of up to 64 KiB, otherwise 4. */
+#define OUTSTANDING(size) ((size) > 65536 ? 4 : 16)
 #define SECONDS 0.4
-#define PINGS_BETWEEN_LOOKS 16
+#define PINGS_PER_CLOCK_READ 16
 #define CONNECTIONS 100
-#define PATIENCE_MS 20000
+#define EVENT_TIMEOUT_MS 20000
 
 struct end {
     struct rdma_cm_id *id;
@@ -65,7 +65,7 @@ static struct rdma_cm_id *expect(enum rdma_cm_event_type wanted)
 {
     struct pollfd waiting = {channel->fd, POLLIN, 0};
     struct rdma_cm_event *event;
-    must(poll(&waiting, 1, PATIENCE_MS) > 0, "waiting for an event");
+    must(poll(&waiting, 1, EVENT_TIMEOUT_MS) > 0, "waiting for an event");
     must(!rdma_get_cm_event(channel, &event), "rdma_get_cm_event");
     if (event->event != wanted)
         fprintf(stderr, "event %s instead of %s\n", rdma_event_str(event->event), rdma_event_str(wanted));
@@ -80,7 +80,7 @@ static void equip(struct end *end)
     if (!domain) {
         must((domain = ibv_alloc_pd(end->id->verbs)) != NULL, "ibv_alloc_pd");
         int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-        must((region = ibv_reg_mr(domain, bytes, 2 * LONGEST, rights)) != NULL, "ibv_reg_mr");
+        must((region = ibv_reg_mr(domain, bytes, 2 * MAX_LENGTH, rights)) != NULL, "ibv_reg_mr");
     }
     must((end->queue = ibv_create_cq(end->id->verbs, 128, NULL, NULL, 0)) != NULL, "ibv_create_cq");
     struct ibv_qp_init_attr attributes = {
@@ -129,7 +129,7 @@ static void part(struct end *client, struct end *server)
 
 static void receive(struct end *end, uint32_t length)
 {
-    struct ibv_sge piece = {(uintptr_t)bytes + LONGEST, length, region->lkey};
+    struct ibv_sge piece = {(uintptr_t)bytes + MAX_LENGTH, length, region->lkey};
     struct ibv_recv_wr work = {.sg_list = &piece, .num_sge = 1}, *bad;
     must(!ibv_post_recv(end->id->qp, &work, &bad), "ibv_post_recv");
 }
@@ -139,7 +139,7 @@ static void post(struct end *end, enum ibv_wr_opcode opcode, uint32_t length)
     struct ibv_sge piece = {(uintptr_t)bytes, length, region->lkey};
     struct ibv_send_wr work = {
         .opcode = opcode, .sg_list = &piece, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED}, *bad;
-    work.wr.rdma.remote_addr = (uintptr_t)bytes + LONGEST;
+    work.wr.rdma.remote_addr = (uintptr_t)bytes + MAX_LENGTH;
     work.wr.rdma.rkey = region->rkey;
     must(!ibv_post_send(end->id->qp, &work, &bad), "ibv_post_send");
 }
@@ -166,7 +166,7 @@ static void look(struct end *end, struct count *count)
 static void bandwidth(struct end *client, struct end *server, const char *name, enum ibv_wr_opcode opcode, uint32_t size)
 {
     struct count here = {0}, there = {0};
-    unsigned posted = 0, offered = 0, many = UNDER_WAY(size);
+    unsigned posted = 0, offered = 0, many = OUTSTANDING(size);
     int is_send = opcode == IBV_WR_SEND, over = 0;
     double start = now(), took = 0;
     while (!over || here.sent < posted || (is_send && there.received < posted)) {
@@ -189,7 +189,7 @@ static void latency(struct end *client, struct end *server)
     unsigned rounds = 0;
     double start = now(), took = 0;
     while (took < SECONDS)
-        for (int i = 0; i < PINGS_BETWEEN_LOOKS; i++, rounds++, took = now() - start) {
+        for (int i = 0; i < PINGS_PER_CLOCK_READ; i++, rounds++, took = now() - start) {
             receive(server, 8), receive(client, 8);
             post(client, IBV_WR_SEND, 8);
             while (there.received <= rounds)
@@ -210,7 +210,7 @@ static void rdma(void)
     must(!rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP), "rdma_create_id");
     must(!rdma_bind_addr(listener, (struct sockaddr *)&address), "rdma_bind_addr");
     must(!rdma_listen(listener, 8), "rdma_listen");
-    for (uint32_t size = 65536; size <= LONGEST; size *= 16)
+    for (uint32_t size = 65536; size <= MAX_LENGTH; size *= 16)
         for (int i = 0; i < 3; i++) {
             join(&client, &server);
             bandwidth(&client, &server, kinds[i].name, kinds[i].opcode, size);
@@ -244,7 +244,7 @@ static void tcp_bandwidth(int client, int server, uint32_t size)
     while (took < SECONDS) {
         send(client, bytes, size, MSG_DONTWAIT);
         ssize_t got;
-        while ((got = recv(server, bytes + LONGEST, size, MSG_DONTWAIT)) > 0)
+        while ((got = recv(server, bytes + MAX_LENGTH, size, MSG_DONTWAIT)) > 0)
             received += got;
         took = now() - start;
     }
@@ -269,7 +269,7 @@ static void tcp(void)
     must(!setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one), "setsockopt");
     must(!bind(listening, (struct sockaddr *)&address, sizeof address), "bind");
     must(!listen(listening, 8), "listen");
-    for (uint32_t size = 65536; size <= LONGEST; size *= 16) {
+    for (uint32_t size = 65536; size <= MAX_LENGTH; size *= 16) {
         tcp_join(listening, &client, &server);
         tcp_bandwidth(client, server, size);
         close(client), close(server);
@@ -289,8 +289,8 @@ int main(int count, char **words)
         return 2;
     address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(PORT)};
     must(inet_pton(AF_INET, words[2], &address.sin_addr) == 1, "reading the address");
-    must((bytes = aligned_alloc(4096, 2 * LONGEST)) != NULL, "aligned_alloc");
-    memset(bytes, 1, 2 * LONGEST);
+    must((bytes = aligned_alloc(4096, 2 * MAX_LENGTH)) != NULL, "aligned_alloc");
+    memset(bytes, 1, 2 * MAX_LENGTH);
     if (!strcmp(words[1], "tcp"))
         tcp();
     else

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What `rdma` of iproute2 says about a device, and how it exits. Run on the kernel's device and on ours, the
-# same must come out.
+# Prints the output and exit codes of iproute2's `rdma` for a device. The kernel's device and ours must give the
+# same output.
 #   rdma-output.sh DEVICE
 # Names and numbers that belong to one machine are replaced by words: NETDEV, NUMBER, GUID. What the
 # firmware and the capabilities are, each device says for itself.

@@ -1,8 +1,7 @@
-//! Proof that the bans in `clippy.toml` bite.
+//! Checks that the bans in `clippy.toml` have an effect.
 //!
-//! Clippy has only a warning for a ban whose path it cannot resolve, so a typing error or a name
-//! that moved could leave a hole. Here clippy reads a crate that breaks every ban once, and must
-//! object to each.
+//! Clippy only warns of a ban whose path it can't resolve, so a typing error or a renamed function would
+//! disable it. Here clippy checks a crate that violates each ban once, and must report each violation.
 
 use std::env;
 use std::fs;
@@ -25,16 +24,16 @@ edition = \"2024\"
 [workspace]
 ";
 
-/// Fails when a sealed crate lacks the bans or when a ban has no effect.
+/// Fails if a crate without clock and I/O lacks the bans, or if a ban has no effect.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let bans = shared_bans(root)?;
     let paths = banned_paths(&bans);
     if paths.is_empty() {
         return Err("clippy.toml bans nothing".into());
     }
-    let told = what_clippy_tells(root, &bans).map_err(|error| error.to_string())?;
-    let toothless = unmentioned(&paths, &told);
-    if toothless.is_empty() {
+    let printed = clippy_output(root, &bans).map_err(|error| error.to_string())?;
+    let ineffective = unmentioned(&paths, &printed);
+    if ineffective.is_empty() {
         println!(
             "{} bans, each violated once, each reported by clippy",
             paths.len()
@@ -42,8 +41,8 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{told}\nno effect, or no offence in xtask/src/bans/offences.rs: {}",
-        toothless.join(", ")
+        "{printed}\nno effect, or no offence in xtask/src/bans/offences.rs: {}",
+        ineffective.join(", ")
     ))
 }
 
@@ -77,21 +76,21 @@ fn banned_paths(bans: &str) -> Vec<&str> {
 
 /// The bans that clippy did not object to. The path alone is not enough to look for: clippy also quotes it in
 /// the warning that it is unknown.
-fn unmentioned<'a>(paths: &[&'a str], told: &str) -> Vec<&'a str> {
-    let is_told = |path: &str| {
+fn unmentioned<'a>(paths: &[&'a str], printed: &str) -> Vec<&'a str> {
+    let is_reported = |path: &str| {
         ["method", "type"]
             .iter()
-            .any(|kind| told.contains(&format!("use of a disallowed {kind} `{path}`")))
+            .any(|kind| printed.contains(&format!("use of a disallowed {kind} `{path}`")))
     };
     paths
         .iter()
         .copied()
-        .filter(|path| !is_told(path))
+        .filter(|path| !is_reported(path))
         .collect()
 }
 
 /// The output of clippy for the crate of offences.
-fn what_clippy_tells(root: &Path, bans: &str) -> io::Result<String> {
+fn clippy_output(root: &Path, bans: &str) -> io::Result<String> {
     let scratch = scratch_folder()?;
     fs::create_dir_all(scratch.join("src"))?;
     fs::write(scratch.join("Cargo.toml"), MANIFEST)?;
@@ -100,13 +99,13 @@ fn what_clippy_tells(root: &Path, bans: &str) -> io::Result<String> {
     let clippy = CommandLine::cargo("clippy --quiet --offline --target-dir target -- -D warnings")
         .directory(&scratch);
     let output = clippy.capture(root)?;
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.success() {
         return Err(io::Error::other(format!(
-            "clippy let everything pass\n{told}"
+            "clippy let everything pass\n{printed}"
         )));
     }
-    Ok(told)
+    Ok(printed)
 }
 
 /// Next to this program, hence in the target folder wherever that is.
@@ -134,10 +133,10 @@ mod tests {
 
     #[test]
     fn a_ban_that_clippy_does_not_mention_is_noticed() {
-        let told = "error: use of a disallowed method `std::time::Instant::now`\n\
+        let printed = "error: use of a disallowed method `std::time::Instant::now`\n\
                     warning: `std::thread::spawn` does not refer to a reachable function";
         assert_eq!(
-            unmentioned(&banned_paths(BANS), told),
+            unmentioned(&banned_paths(BANS), printed),
             ["std::thread::spawn"]
         );
     }

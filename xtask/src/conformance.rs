@@ -16,7 +16,7 @@ use newest::Newest;
 use scoreboard::{Page, Scoreboard};
 use suite::{Outcome, Results};
 
-/// The scoreboard: what passes in it must go on passing.
+/// The scoreboard: a test that passes in it must not fail later.
 const DOCUMENT: &str = "docs/conformance.md";
 
 const PACKAGES: [Package; 2] = [

@@ -34,7 +34,7 @@ pub(crate) fn install(root: &Path, prefix: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds everything, and tells in which folder it is then.
+/// Builds everything. Returns the folder with the result.
 pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
     let build = CommandLine::cargo(BUILD);
     println!("$ {build}");

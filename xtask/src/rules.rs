@@ -39,7 +39,7 @@ struct Rule {
 /// Rules in the order of the specification.
 type Rules = BTreeMap<Vec<String>, Rule>;
 
-/// Writes the page anew.
+/// Writes the page.
 pub(crate) fn write(root: &Path) -> Result<(), String> {
     let text = page(root).map_err(|error| error.to_string())?;
     fs::write(root.join(PAGE), text).map_err(|error| format!("{PAGE}: {error}"))

@@ -12,7 +12,7 @@ use crate::programs::network::Host;
 pub(super) struct Service {
     pub(super) kind: Kind,
     pub(super) port: u16,
-    /// Whether it is killed now and then, and started anew.
+    /// Whether it is killed at random, and started again.
     pub(super) is_mortal: bool,
 }
 

@@ -308,7 +308,7 @@ impl<'a> Population<'a> {
         programs.find(|program| program.number == number)
     }
 
-    /// A program is stopped for so long, and its peers hear nothing of it.
+    /// How long a program is stopped. Its peers are not notified.
     pub(super) fn disturb_by_stop(&mut self, number: Number, duration: Duration) {
         let of = |role| match role {
             Role::Server(service) => Some(service),

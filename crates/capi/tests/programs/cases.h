@@ -1,5 +1,5 @@
-/* A program is a table of cases. Each is a function that shows one thing, and runs in a process of its
- * own, so that one that fails, hangs or crashes leaves the others alone:
+/* A program is a table of cases. Each is a function that checks one behaviour. It runs in a process of its
+ * own, so that a case that fails, hangs or crashes does not affect the others:
  *
  *     PROGRAM         runs all and prints a line for each; ends with 0 if all hold
  *     PROGRAM CASE    runs one in the process itself, for a debugger
@@ -18,22 +18,22 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-/* What a case may take on a machine that is emulated, or busy with other things. */
+/* How long a case may take. An emulated or busy machine is slow. */
 #define CASE_TIMEOUT_SECONDS 60
 
 struct test_case {
 	const char *name;
 	void (*run)(void);
-	/* What is around it; may be NULL. */
+	/* What runs before and after it; may be NULL. */
 	void (*open)(void);
 	void (*close)(void);
 };
 
 #define CASE(function) { #function, function, NULL, NULL }
 
-/* What a case has to say. All processes of the program share it. */
+/* The result of a case, in memory that all processes of the program share. */
 struct report {
-	/* Nobody else prints it then. */
+	/* The case runs in the process itself, so no parent prints the result. */
 	int runs_alone;
 	atomic_int complaints;
 	atomic_int is_written;
@@ -68,7 +68,7 @@ static inline void complain(const char *file, int line, const char *format, ...)
 	_exit(1);
 }
 
-/* Tells what is to be the same everywhere. It is printed below the case's line. */
+/* Prints a fact below the line of the case. It must be the same with every library. */
 __attribute__((format(printf, 1, 2)))
 static inline void tell(const char *format, ...)
 {
@@ -89,7 +89,7 @@ static inline void tell(const char *format, ...)
 			COMPLAIN("%s (errno %d)", #what, errno);               \
 	} while (0)
 
-/* Two numbers. The names end with _ so that no argument is taken for one of them. */
+/* Checks that two numbers are equal. The names end with _ so that no argument is taken for one of them. */
 #define SAME(is, should)                                                       \
 	do {                                                                   \
 		long long is_ = (is), should_ = (should);                      \
@@ -97,16 +97,16 @@ static inline void tell(const char *format, ...)
 			COMPLAIN("%s is %lld, not %s", #is, is_, #should);     \
 	} while (0)
 
-/* A verb that returns an int fails with a positive errno. */
-#define RETURNS_ERROR(call, error)                                                   \
+/* Checks that a verb returns a positive errno. */
+#define RETURNS_ERROR(call, error)                                             \
 	do {                                                                   \
 		int result_ = (call);                                          \
 		if (result_ != (error))                                        \
 			COMPLAIN("%s gives %d, not %s", #call, result_, #error); \
 	} while (0)
 
-/* One that returns a pointer, with NULL and errno. */
-#define RETURNS_NULL(call, error)                                           \
+/* Checks that a verb returns NULL and sets errno. */
+#define RETURNS_NULL(call, error)                                              \
 	do {                                                                   \
 		errno = 0;                                                     \
 		void *result_ = (call);                                        \
@@ -116,7 +116,7 @@ static inline void tell(const char *format, ...)
 			COMPLAIN("%s gives errno %d, not %s", #call, errno, #error); \
 	} while (0)
 
-/* One of librdmacm, with -1 and errno. */
+/* Checks that a function of librdmacm returns -1 and sets errno. */
 #define FAILS(call, error)                                                     \
 	do {                                                                   \
 		errno = 0;                                                     \
@@ -127,7 +127,7 @@ static inline void tell(const char *format, ...)
 			COMPLAIN("%s gives errno %d, not %s", #call, errno, #error); \
 	} while (0)
 
-/* Memory that was given back gets another owner, so that who still uses it fails. */
+/* Allocates freed memory again and overwrites it, so that a use after free fails. */
 static inline void reuse_freed_memory(void)
 {
 	static void *volatile memory;

@@ -14,10 +14,10 @@
 	 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |                   \
 	 IBV_ACCESS_MW_BIND)
 
-/* Datagrams between our queue pairs have it. */
+/* The Q_Key of datagrams between the two queue pairs. */
 #define QUEUE_KEY 0x1111
 
-/* What queue pairs here can hold. */
+/* The depth of each send and receive queue. */
 #define QUEUE_LENGTH 16
 
 /* The address of the device `left`; on another library's device it is another one. */
@@ -27,7 +27,7 @@ static inline const char *own_address(void)
 	return given ? given : "127.0.0.31";
 }
 
-/* More than any program here opens. */
+/* More descriptors than any program here opens. */
 #define MAX_DESCRIPTORS 256
 
 static inline int open_descriptors(void)
@@ -38,7 +38,7 @@ static inline int open_descriptors(void)
 	return count;
 }
 
-/* Descriptors that stay open: a thread of the library may have a file open for a moment. */
+/* The lowest count of several: a thread of the library may have a file open briefly. */
 static inline int count_descriptors(void)
 {
 	int fewest = open_descriptors();
@@ -50,7 +50,7 @@ static inline int count_descriptors(void)
 	return fewest;
 }
 
-/* For what another library hangs in now and then: no case then, but a line that says so. */
+/* Skips a case in which another library sometimes hangs, and prints that it is skipped. */
 static inline void leave_out_with_others(void)
 {
 	if (getenv("OTHER_LIBRARY"))
@@ -68,7 +68,7 @@ struct end {
 	char memory[8192] __attribute__((aligned(8)));
 };
 
-/* A case has a process of its own, and so these are its own. */
+/* Each case has its own process, and so its own pair. */
 static struct end left, right;
 
 static inline struct ibv_context *open_by_name(const char *name)

@@ -88,7 +88,7 @@ static inline void make_qp_of(struct rdma_cm_id *id)
 	CHECK(init.send_cq == id->send_cq && init.recv_cq == id->recv_cq);
 }
 
-/* A client that has asked to be connected; returns what the listener hears of it. */
+/* A client requests a connection. Returns the listener's event. */
 static inline struct rdma_cm_event *ask(void)
 {
 	make_qp_of(client);

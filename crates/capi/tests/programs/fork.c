@@ -74,7 +74,7 @@ static void a_child_is_not_notified(void)
 	in_child(ask_for_notification);
 }
 
-/* Without an event a kernel's channel says EAGAIN, or has it wait for ever. */
+/* Without an event, a channel of the kernel returns EAGAIN or blocks. */
 static void wait_for_completion(void)
 {
 	struct ibv_cq *cq;

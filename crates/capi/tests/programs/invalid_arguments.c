@@ -191,7 +191,7 @@ static struct ibv_ah_attr path_to_itself(void)
 				     .grh = { .dgid = left.gid, .hop_limit = 64 } };
 }
 
-/* No packet can tell so much; the kernel takes it all the same. */
+/* No packet has room for such numbers; the kernel accepts them anyway. */
 static void numbers_that_are_too_large_for_packets(void)
 {
 	struct ibv_qp *qp = make_qp(&left, IBV_QPT_RC);

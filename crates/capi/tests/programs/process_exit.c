@@ -66,7 +66,7 @@ static void start(void (*live)(void), void (*die)(void))
 	die();
 }
 
-/* How long after its death the peer hears of it. */
+/* How soon the peer gets an event after the process ends. */
 static void expect_soon(int sent_signal, enum rdma_cm_event_type type)
 {
 	double begin = seconds();

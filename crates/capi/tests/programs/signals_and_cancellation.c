@@ -70,7 +70,7 @@ static void send_signals(pthread_t thread)
 	}
 }
 
-/* A call that is to be begun again goes on waiting; one that is cancelled ends its thread. */
+/* A call with SA_RESTART continues to wait; a cancelled one ends its thread. */
 static void cancel(void *(*waiting)(void *))
 {
 	pthread_t thread;

@@ -88,7 +88,7 @@ unsafe impl OwnedMemory for RawMemory {
 ///
 /// All access is by copy, because a remote peer can write at any time. Concurrent copies by two
 /// threads are allowed: each aligned 8-byte word then has the value of one of them. Bytes that were
-/// written by an earlier copy are seen by whoever sees a word of a later one. To see the words of
+/// written by an earlier copy are visible to any thread that sees a word of a later one. To see the words of
 /// one copy together, the threads must synchronise by other means, such as a completion or a lock.
 pub struct Buffer {
     start: NonNull<u8>,

@@ -302,7 +302,7 @@ impl Member {
     }
 
     /// Removes this member from the registry and closes its socket. If all places are known, the
-    /// last member moves into its place and is told so. Otherwise a round of probes starts.
+    /// last member moves into its place and gets a probe. Otherwise a round of probes starts.
     pub(super) fn leave(&mut self) {
         let Ok(locked) = self.registry.lock() else {
             return;

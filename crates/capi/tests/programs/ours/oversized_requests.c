@@ -15,7 +15,7 @@ static char *lonely_page(void)
 	return page;
 }
 
-/* It is rejected before somebody looks at it: there is no such memory. */
+/* It is rejected before it is read: there is no memory at that address. */
 static void long_inline_data_is_not_read(void)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)lonely_page(), .length = UINT32_MAX };

@@ -191,7 +191,7 @@ static void ordinary_descriptors_are_members_too(void)
 	CHECK(write(counter, &one, sizeof(one)) == sizeof(one));
 	tells(counter, EPOLLIN);
 	say("word");
-	/* Which one is told first is open. */
+	/* The order is not defined. */
 	while (repoll_wait(set, events, 2, LONG_ENOUGH) != 2)
 		;
 	CHECK(events[0].data.u64 != events[1].data.u64);

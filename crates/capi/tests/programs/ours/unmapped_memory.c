@@ -56,7 +56,7 @@ static struct ibv_sge all_of(struct ibv_mr *mr)
 	return (struct ibv_sge){ .addr = (uintptr_t)mr->addr, .length = PAGE, .lkey = mr->lkey };
 }
 
-/* The peer hears of it, and the owner gets an event. */
+/* The peer's request fails, and the owner gets an event. */
 static void expect_remote_error(struct ibv_send_wr *wr)
 {
 	SAME(fate_of(&left, wr), IBV_WC_REM_ACCESS_ERR);
@@ -84,7 +84,7 @@ static void one_sided(enum ibv_wr_opcode opcode, uint32_t length, way *vanish)
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-/* The receiver's memory is gone: its receive fails, and the sender hears of it. */
+/* The receiver's memory is unmapped: its receive fails, and so does the send. */
 static void sent_into(way *vanish)
 {
 	struct ibv_mr *mr = register_page(&right);

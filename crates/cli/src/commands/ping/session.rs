@@ -36,7 +36,7 @@ pub(super) enum Side {
     Server,
 }
 
-/// Why a conversation does not go on.
+/// Why a ping session ended.
 pub(super) enum Stop {
     /// The peer has ended the connection while this was awaited.
     Left(&'static str),
