@@ -152,7 +152,9 @@ pub enum Failure {
     TimedOut,
     /// The Q_Key differs from the one that the id already has.
     QueueKeyMismatch,
-    /// The operating system's error number.
+    /// No device has the local address or leads to the peer.
+    NoDevice,
+    /// An error of the operating system, by its number. The manager only passes it on.
     Os(i32),
 }
 
@@ -163,39 +165,6 @@ pub enum Unreachable {
     TimedOut,
     /// The peer answered that it does not offer the service, or rejected the request.
     Rejected(ServiceStatus),
-}
-
-const TIMED_OUT: i32 = -110;
-const INVALID: i32 = -22;
-
-impl Failure {
-    /// The status that `rdma_cm` reports: a negative Linux error number.
-    pub const fn status(self) -> i32 {
-        match self {
-            Failure::TimedOut => TIMED_OUT,
-            Failure::QueueKeyMismatch => INVALID,
-            Failure::Os(number) => -number.saturating_abs(),
-        }
-    }
-}
-
-impl EventKind {
-    /// The status that `rdma_cm` reports with this event: 0, a negative Linux error number, or the
-    /// peer's reason code.
-    pub const fn status(&self) -> i32 {
-        match self {
-            EventKind::AddressError(failure)
-            | EventKind::RouteError(failure)
-            | EventKind::ConnectError(failure)
-            | EventKind::MulticastError { failure, .. } => failure.status(),
-            EventKind::Unreachable(Unreachable::TimedOut) => TIMED_OUT,
-            EventKind::Unreachable(Unreachable::Rejected(status)) => status.code() as i32,
-            EventKind::Rejected { reason, .. } => reason.code() as i32,
-            EventKind::Disconnected { timed_out: true } => TIMED_OUT,
-            EventKind::Application { status, .. } => *status,
-            _ => 0,
-        }
-    }
 }
 
 /// A task for the driver. Each variant names the method that takes the result.

@@ -182,7 +182,7 @@ impl Connections {
             }
             Instruction::JoinMulticast { id, group, .. } => {
                 let joined = ports.join(Gid::from(group));
-                let result = joined.map_err(|_| Failure::Os(NO_DEVICE));
+                let result = joined.map_err(|_| Failure::NoDevice);
                 manager.multicast_joined(id, group, result);
             }
             Instruction::LeaveMulticast { group, .. } => ports.leave(Gid::from(group)),
@@ -245,9 +245,6 @@ impl Connections {
         }
     }
 }
-
-/// `ENODEV`: no local interface can join the group.
-const NO_DEVICE: i32 = 19;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,8 @@
 //! How errors of the connection manager map to error numbers.
 
-use driver::rdma_cm::{BindError, CallError, ConnectionError};
+use std::ffi::c_int;
+
+use driver::rdma_cm::{BindError, CallError, ConnectionError, EventKind, Failure, Unreachable};
 
 use crate::errno::Errno;
 
@@ -40,6 +42,64 @@ impl From<BindError> for Errno {
             BindError::AddressInUse(_) => Self(libc::EADDRINUSE),
             BindError::AddressNotAvailable(_) | BindError::NoPortLeft => Self(libc::EADDRNOTAVAIL),
             BindError::UnknownId | BindError::WrongState(_) => Self::INVALID,
+        }
+    }
+}
+
+impl From<Failure> for Errno {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::TimedOut => Self(libc::ETIMEDOUT),
+            Failure::QueueKeyMismatch => Self::INVALID,
+            Failure::NoDevice => Self::NO_DEVICE,
+            Failure::Os(number) => Self(number.saturating_abs()),
+        }
+    }
+}
+
+/// The `status` of an event: 0, a negative error number, or the peer's reason code.
+pub(super) fn status(kind: &EventKind) -> c_int {
+    match kind {
+        EventKind::AddressError(failure)
+        | EventKind::RouteError(failure)
+        | EventKind::ConnectError(failure)
+        | EventKind::MulticastError { failure, .. } => -Errno::from(*failure).0,
+        EventKind::Unreachable(Unreachable::TimedOut)
+        | EventKind::Disconnected { timed_out: true } => -libc::ETIMEDOUT,
+        EventKind::Unreachable(Unreachable::Rejected(status)) => status.code().into(),
+        EventKind::Rejected { reason, .. } => reason.code().into(),
+        EventKind::Application { status, .. } => *status,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::cm::{RejectReason, ServiceStatus};
+
+    use super::*;
+
+    #[test]
+    fn event_status_is_a_negative_errno_or_a_reason_code() {
+        let rejected = EventKind::Rejected {
+            reason: RejectReason::Consumer,
+            private_data: Vec::new(),
+        };
+        let not_supported = Unreachable::Rejected(ServiceStatus::NotSupported);
+        let cases = [
+            (EventKind::AddressError(Failure::NoDevice), -19),
+            (EventKind::AddressError(Failure::QueueKeyMismatch), -22),
+            (EventKind::RouteError(Failure::TimedOut), -110),
+            (EventKind::ConnectError(Failure::Os(12)), -12),
+            (EventKind::Unreachable(Unreachable::TimedOut), -110),
+            (EventKind::Unreachable(not_supported), 1),
+            (rejected, 28),
+            (EventKind::Disconnected { timed_out: true }, -110),
+            (EventKind::Disconnected { timed_out: false }, 0),
+            (EventKind::Established, 0),
+        ];
+        for (kind, expected) in cases {
+            assert_eq!(status(&kind), expected, "{kind:?}");
         }
     }
 }

@@ -14,7 +14,7 @@ use wire::Qpn;
 use super::event::{Event, EventContents};
 use super::event_channel::{self, Channel};
 use super::id::{self, Id};
-use super::{create_id, migrate, queue_pair_state};
+use super::{create_id, errno, migrate, queue_pair_state};
 use crate::abi;
 use crate::entry::{MinusOne, Output, entry};
 use crate::errno::Errno;
@@ -189,7 +189,7 @@ impl Draft {
     /// Does the library's part of an event; `None` if the program need not know of it.
     fn of(id: &Id, kind: EventKind) -> Option<Self> {
         let mut draft = Self::new(number_of(&kind), id);
-        draft.c_part.status = kind.status();
+        draft.c_part.status = errno::status(&kind);
         match kind {
             EventKind::AddressResolved => {
                 draft.fail_if(id.refresh(), abi::RDMA_CM_EVENT_ADDR_ERROR);

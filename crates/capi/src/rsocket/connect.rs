@@ -1,7 +1,7 @@
 //! Connection establishment of streams.
 
 use driver::rdma_cm::{
-    Event, EventChannel, EventKind, Failure, Parameters, PeerParameters, Request, Unreachable,
+    Event, EventChannel, EventKind, Parameters, PeerParameters, Request, Unreachable,
 };
 
 use super::connection::Connection;
@@ -50,7 +50,7 @@ impl Inner {
             EventKind::Unreachable(Unreachable::TimedOut) => Err(Errno(libc::ETIMEDOUT)),
             EventKind::AddressError(failure)
             | EventKind::RouteError(failure)
-            | EventKind::ConnectError(failure) => Err(errno_of(failure)),
+            | EventKind::ConnectError(failure) => Err(failure.into()),
             _ => Ok(()),
         };
         if let Err(errno) = opened {
@@ -87,13 +87,5 @@ impl Inner {
             connection.open.connected = true;
             self.phase = Phase::Connected;
         }
-    }
-}
-
-fn errno_of(failure: Failure) -> Errno {
-    match failure {
-        Failure::TimedOut => Errno(libc::ETIMEDOUT),
-        Failure::QueueKeyMismatch => Errno::INVALID,
-        Failure::Os(number) => Errno(number.saturating_abs()),
     }
 }

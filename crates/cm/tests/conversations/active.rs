@@ -12,7 +12,7 @@ use wire::{AckTimeout, Psn, Qpn};
 
 use crate::conversation::{
     Conversation, OUR_QPN, PEER, PEER_GUID, PEER_ID, PEER_QPN, REQUEST_INTERVAL, TIMEWAIT,
-    as_reject, as_request, at, reply_to, timeout,
+    as_reject, as_request, at, rejection, reply_to, timeout,
 };
 
 fn reject(request: &ConnectRequest, reason: RejectReason) -> Reject {
@@ -183,7 +183,6 @@ fn unanswered_request_is_sent_sixteen_times() {
     conversation.hears_nothing(16 * REQUEST_INTERVAL);
     let event = conversation.one_event();
     assert_eq!(event, EventKind::Unreachable(Unreachable::TimedOut));
-    assert_eq!(event.status(), -110);
     assert_eq!(conversation.manager.state(id), Some(State::Connect));
     assert_eq!(conversation.manager.phase(id), None);
     assert_eq!(conversation.manager.poll_timeout(), None);
@@ -278,7 +277,8 @@ fn reject_reports_its_reason() {
         let (id, request) = conversation.connecting();
         conversation.says(10, reject(&request, reason));
         let event = conversation.one_event();
-        assert_eq!(event.status(), code);
+        assert_eq!(rejection(&event), Some(reason));
+        assert_eq!(reason.code(), code);
         let EventKind::Rejected { private_data, .. } = event else {
             panic!("{event:?}");
         };
@@ -353,7 +353,8 @@ fn request_that_is_stale_twice_enters_time_wait() {
     conversation.says(0, reject(&request, RejectReason::StaleConnection));
     let again = as_request(conversation.hears_one(STALE_RETRY_DELAY));
     conversation.says(110, reject(&again, RejectReason::StaleConnection));
-    assert_eq!(conversation.one_event().status(), 10);
+    let stale = Some(RejectReason::StaleConnection);
+    assert_eq!(rejection(&conversation.one_event()), stale);
     assert_eq!(conversation.manager.phase(id), Some(Phase::TimeWait));
     conversation.hears_nothing(110 + TIMEWAIT);
     assert_eq!(conversation.manager.phase(id), None);
@@ -448,7 +449,8 @@ fn connect_failed_sends_reject_and_reports_connect_error() {
     conversation.events();
     let failed = conversation.manager.connect_failed(id, Failure::Os(12));
     failed.expect("a response");
-    assert_eq!(conversation.one_event().status(), -12);
+    let failed = EventKind::ConnectError(Failure::Os(12));
+    assert_eq!(conversation.one_event(), failed);
     assert_eq!(
         as_reject(conversation.hears_one(10)).reason,
         RejectReason::Consumer
@@ -471,7 +473,8 @@ fn reject_after_the_reply_is_reported() {
             ..Reject::default()
         },
     );
-    assert_eq!(conversation.one_event().status(), 28);
+    let rejected = Some(RejectReason::Consumer);
+    assert_eq!(rejection(&conversation.one_event()), rejected);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use cm::{Arrival, Config, EventKind, Id, Instruction, Manager, Parameters, Queue
 use wire::cm::{
     AddressHeader, CommunicationId, ConnectReply, ConnectRequest, DisconnectReply,
     DisconnectRequest, Message, Path, PortSpace, PrivateData, ReadyToUse, ReceiptAcknowledge,
-    Reject, Service, ServiceId, Timeout,
+    Reject, RejectReason, Service, ServiceId, Timeout,
 };
 use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn};
 
@@ -297,4 +297,12 @@ unwrap_message! {
     as_receipt: ReceiptAcknowledge,
     as_dreq: DisconnectRequest,
     as_drep: DisconnectReply,
+}
+
+/// Why the peer rejected the connection, if the event says that it did.
+pub(crate) fn rejection(event: &EventKind) -> Option<RejectReason> {
+    match event {
+        EventKind::Rejected { reason, .. } => Some(*reason),
+        _ => None,
+    }
 }

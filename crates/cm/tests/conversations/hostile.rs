@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cm::{Arrival, Config, EventKind, Manager, Parameters, Phase, QueuePairType, TableSizes};
+use cm::{
+    Arrival, Config, EventKind, Manager, Parameters, Phase, QueuePairType, TableSizes, Unreachable,
+};
 use proptest::prelude::*;
 use wire::cm::{
     AcknowledgedMessage, AddressHeader, CommunicationId, ConnectRequest, Message, PortSpace,
@@ -14,6 +16,8 @@ use crate::conversation::{
     Conversation, OUR_QPN, PEER, PEER_ID, PORT, REPLY_INTERVAL, US, as_reject, as_reply, at, dreq,
     ready_for, request, timeout,
 };
+
+const TIMED_OUT: EventKind = EventKind::Unreachable(Unreachable::TimedOut);
 
 fn other_address(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0b00_0000 + number).into()
@@ -203,7 +207,7 @@ fn response_timeout_of_the_peer_is_bounded() {
     }
     conversation.no_events();
     conversation.hears_nothing(MAX_HALF_OPEN_TIME);
-    assert_eq!(conversation.one_event().status(), -110);
+    assert_eq!(conversation.one_event(), TIMED_OUT);
     assert_eq!(conversation.manager.table_sizes().half_open, 0);
 }
 
@@ -227,7 +231,7 @@ fn delay_of_an_mra_is_bounded() {
     conversation.hears_nothing(65_536 + 2048 + 15 * REPLY_INTERVAL - 1);
     conversation.no_events();
     conversation.hears_nothing(65_536 + 2048 + 15 * REPLY_INTERVAL);
-    assert_eq!(conversation.one_event().status(), -110);
+    assert_eq!(conversation.one_event(), TIMED_OUT);
 }
 
 #[test]
@@ -257,7 +261,7 @@ fn mra_does_not_extend_the_half_open_time() {
     conversation.hears_nothing(MAX_HALF_OPEN_TIME - 1);
     conversation.no_events();
     conversation.hears_nothing(MAX_HALF_OPEN_TIME);
-    assert_eq!(conversation.one_event().status(), -110);
+    assert_eq!(conversation.one_event(), TIMED_OUT);
 }
 
 #[test]

@@ -203,7 +203,8 @@ fn driver_resolves_addresses_and_routes() {
     conversation
         .manager
         .address_resolved(id, Err(Failure::Os(113)));
-    assert_eq!(conversation.one_event().status(), -113);
+    let failed = EventKind::AddressError(Failure::Os(113));
+    assert_eq!(conversation.one_event(), failed);
     assert_eq!(conversation.manager.state(id), Some(State::AddressBound));
     let again = conversation
         .manager
@@ -222,7 +223,8 @@ fn driver_resolves_addresses_and_routes() {
     conversation
         .manager
         .route_resolved(id, Err(Failure::Os(101)));
-    assert_eq!(conversation.one_event().status(), -101);
+    let failed = EventKind::RouteError(Failure::Os(101));
+    assert_eq!(conversation.one_event(), failed);
     assert_eq!(conversation.manager.state(id), Some(State::AddressResolved));
 }
 

@@ -10,7 +10,7 @@ use wire::{Gid, Psn, Qpn};
 
 use crate::conversation::{
     Conversation, OUR_QPN, PEER, PEER_GUID, PEER_ID, PEER_QPN, PORT, REPLY_INTERVAL, TIMEWAIT, US,
-    as_receipt, as_reject, as_reply, at, ready_for, request, timeout,
+    as_receipt, as_reject, as_reply, at, ready_for, rejection, request, timeout,
 };
 
 #[test]
@@ -474,7 +474,8 @@ fn restarted_client_ends_its_own_half_open_request() {
         conversation.says(100, again);
         let reject = as_reject(conversation.hears_one(100));
         assert_eq!(reject.reason, RejectReason::StaleConnection);
-        assert_eq!(conversation.one_event().status(), 10);
+        let stale = Some(RejectReason::StaleConnection);
+        assert_eq!(rejection(&conversation.one_event()), stale);
         assert_eq!(conversation.manager.table_sizes().half_open, 0);
         again.local_id = CommunicationId::new(0x7778);
         conversation.says(200, again);
@@ -536,7 +537,8 @@ fn reject_timeout_names_the_peers_device() {
         ..Reject::default()
     };
     conversation.says(100, given_up);
-    assert_eq!(conversation.one_event().status(), 4);
+    let timed_out = Some(RejectReason::Timeout);
+    assert_eq!(rejection(&conversation.one_event()), timed_out);
     assert_eq!(conversation.manager.phase(id), None);
     let late = conversation
         .manager

@@ -410,7 +410,10 @@ fn listener_reports_the_timeout_reject_of_linux() {
     );
     let request = event(&mut manager).kind;
     assert!(matches!(request, EventKind::ConnectRequest { .. }));
-    assert_eq!(event(&mut manager).kind.status(), 4);
+    let EventKind::Rejected { reason, .. } = event(&mut manager).kind else {
+        panic!("a rejection");
+    };
+    assert_eq!(reason, RejectReason::Timeout);
     assert_eq!(manager.poll_event(), None);
 }
 

@@ -33,7 +33,6 @@ impl ConnectionFailure {
 }
 
 pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<Diagnostic> {
-    let status = failure.kind.status();
     let (number, wrong, cause) = match &failure.kind {
         EventKind::AddressError(failure) => (1, reason(*failure), &cause::NO_ROUTE),
         EventKind::RouteError(failure) => (3, reason(*failure), &cause::NO_ROUTE),
@@ -57,7 +56,6 @@ pub(super) fn describe(device: &Device, failure: &ConnectionFailure) -> Option<D
         }
         _ => return None,
     };
-    let wrong = format!("{wrong} (status {status})");
     Some(diagnostic(device, failure, &wrong, cause).code(Topic::Connection, number))
 }
 
@@ -88,6 +86,7 @@ fn reason(failure: Failure) -> String {
     match failure {
         Failure::TimedOut => "it timed out.".to_owned(),
         Failure::QueueKeyMismatch => "its Q_Key differs.".to_owned(),
+        Failure::NoDevice => "no device leads there.".to_owned(),
         Failure::Os(number) => {
             let error = std::io::Error::from_raw_os_error(number);
             format!("{error}.")
@@ -99,7 +98,6 @@ fn reason(failure: Failure) -> String {
 pub(crate) fn report_unresolved(
     source: Option<SocketAddr>,
     peer: SocketAddr,
-    status: i32,
     error: &ConnectionError,
 ) {
     if !is_enabled() {
@@ -115,7 +113,7 @@ pub(crate) fn report_unresolved(
     };
     let from = source.map_or(String::new(), |source| format!(" from {}", source.ip()));
     let about = format!("The address {peer}");
-    let what = format!("{about} can't be resolved{from} (status {status}): {wrong}.");
+    let what = format!("{about} can't be resolved{from}: {wrong}.");
     let diagnostic = Diagnostic::new(about, what, cause).code(Topic::Connection, 1);
     once::report(None, &diagnostic);
 }

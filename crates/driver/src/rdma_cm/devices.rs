@@ -1,9 +1,9 @@
 //! Finds the device for an address or a peer, and keeps each device open only once.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use cm::Failure;
 use net::interface::Device;
 
 use super::ConnectionError;
@@ -153,14 +153,13 @@ fn lock() -> MutexGuard<'static, Vec<Weak<Driver>>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The operating system's error number, for the event that reports it.
-pub(super) fn number(error: &ConnectionError) -> i32 {
-    const NO_DEVICE: i32 = 19;
-    let io_number = |error: &io::Error| error.raw_os_error().unwrap_or(NO_DEVICE);
-    match error {
-        ConnectionError::NoRoute { source, .. } => io_number(source),
-        _ => NO_DEVICE,
-    }
+/// The failure that an event reports for this error.
+pub(super) fn failure(error: &ConnectionError) -> Failure {
+    let number = match error {
+        ConnectionError::NoRoute { source, .. } => source.raw_os_error(),
+        _ => None,
+    };
+    number.map_or(Failure::NoDevice, Failure::Os)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod connector;
 mod listener;
 
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::time::Duration;
@@ -18,7 +19,7 @@ pub use listener::{ConnectionRequest, Listener, PreparedAccept};
 
 use crate::context::Context;
 use crate::queue_pair::{Prepared, QueuePair, QueuePairBuilder, SetupError};
-use driver::rdma_cm::{ConnectionError, Event, EventChannel, EventKind, Identifier};
+use driver::rdma_cm::{ConnectionError, Event, EventChannel, EventKind, Failure, Identifier};
 
 /// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +34,7 @@ pub enum ConnectError {
         /// The name.
         name: String,
         /// The resolver's error.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The queue pair could not be set up.
     #[error(transparent)]
@@ -185,7 +186,12 @@ fn failure(peer: SocketAddr, kind: EventKind) -> Option<ConnectError> {
             Some(ConnectError::Gone)
         }
         EventKind::AddressError(failure) | EventKind::RouteError(failure) => {
-            let source = std::io::Error::from_raw_os_error(-failure.status());
+            let source = match failure {
+                Failure::TimedOut => ErrorKind::TimedOut.into(),
+                Failure::QueueKeyMismatch => ErrorKind::InvalidInput.into(),
+                Failure::NoDevice => ErrorKind::AddrNotAvailable.into(),
+                Failure::Os(number) => io::Error::from_raw_os_error(number),
+            };
             let peer = peer.ip();
             Some(ConnectionError::NoRoute { peer, source }.into())
         }

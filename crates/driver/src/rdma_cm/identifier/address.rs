@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cm::{EventKind, Failure};
+use cm::EventKind;
 
 use super::bind_state::BindState;
 use super::{Identifier, Inner};
@@ -161,9 +161,8 @@ impl Identifier {
         peer: SocketAddr,
         error: &ConnectionError,
     ) {
-        let failure = Failure::Os(devices::number(error));
-        diagnostics::report_unresolved(source, peer, failure.status(), error);
-        self.push_event(inner, EventKind::AddressError(failure));
+        diagnostics::report_unresolved(source, peer, error);
+        self.push_event(inner, EventKind::AddressError(devices::failure(error)));
     }
 }
 
