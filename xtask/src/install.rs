@@ -24,11 +24,27 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d/roci.fish"),
 ];
 
+/// The folders of what was built.
+pub(crate) struct Built {
+    pub(crate) command: PathBuf,
+    pub(crate) libraries: PathBuf,
+}
+
+impl Built {
+    /// All of it in one folder, as cargo leaves it.
+    pub(crate) fn in_folder(folder: &Path) -> Self {
+        Self {
+            command: folder.to_owned(),
+            libraries: folder.to_owned(),
+        }
+    }
+}
+
 /// Builds everything and puts it below the prefix.
 pub(crate) fn install(root: &Path, prefix: &Path) -> Result<(), String> {
     let built = build(root)?;
     let prefix = std::path::absolute(prefix).map_err(|error| error.to_string())?;
-    copy_everything(&built, &prefix)
+    copy_everything(&Built::in_folder(&built), &prefix)
         .map_err(|error| format!("nothing can be put into {}: {error}", prefix.display()))?;
     println!("installed below {}", prefix.display());
     Ok(())
@@ -46,11 +62,11 @@ pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
 }
 
 /// Puts what was built below the prefix.
-pub(crate) fn copy_everything(built: &Path, prefix: &Path) -> io::Result<()> {
+pub(crate) fn copy_everything(built: &Built, prefix: &Path) -> io::Result<()> {
     let libraries = prefix.join("lib/rocinante");
     let command = prefix.join("bin/roci");
     install_file(
-        &built.join("librocinante_c.so"),
+        &built.libraries.join("librocinante_c.so"),
         &libraries.join(LIBRARY),
         0o644,
     )?;
@@ -58,8 +74,8 @@ pub(crate) fn copy_everything(built: &Path, prefix: &Path) -> io::Result<()> {
         link(LIBRARY, &libraries.join(name))?;
     }
     let shim = "librocinante_preload.so";
-    install_file(&built.join(shim), &libraries.join(shim), 0o644)?;
-    install_file(&built.join("roci"), &command, 0o755)?;
+    install_file(&built.libraries.join(shim), &libraries.join(shim), 0o644)?;
+    install_file(&built.command.join("roci"), &command, 0o755)?;
     for (shell, path) in COMPLETIONS {
         let script = Command::new(&command)
             .args(["completions", shell])
@@ -135,7 +151,7 @@ mod tests {
                 fs::write(built.join(name), round).expect("written");
             }
             fs::write(built.join("roci"), script).expect("written");
-            copy_everything(&built, &prefix).expect("installed");
+            copy_everything(&Built::in_folder(&built), &prefix).expect("installed");
             let read = |path: &str| fs::read_to_string(prefix.join(path)).expect("a file");
             assert_eq!(read("lib/rocinante/libibverbs.so.1"), round);
             assert_eq!(read("lib/rocinante/librdmacm.so.1"), round);

@@ -87,9 +87,9 @@ enum Task {
         #[arg(long, value_name = "DIR")]
         prefix: PathBuf,
     },
-    /// Build a Debian package of the command, its libraries, completions and manual
+    /// Build a Debian package of the command, its libraries, completions and manual; or an archive
     #[command(
-        after_help = "The package replaces no file of the distribution. It is built by dpkg-deb."
+        after_help = "The package replaces no file of the distribution."
     )]
     Package(package::Options),
     /// Run programs against the Soft-RoCE of a Linux kernel, in both directions, and print a table

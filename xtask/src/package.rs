@@ -1,9 +1,10 @@
-//! `cargo xtask package`: what `install` puts in place, as a Debian package.
+//! `cargo xtask package`: what `install` puts in place, as a Debian package or as an archive.
 //!
 //! The libraries stay in a folder of their own, where only `roci run` looks: the distribution's
 //! libibverbs is neither replaced nor shadowed.
 
 mod suite;
+mod tarball;
 
 use std::fs;
 use std::io;
@@ -12,8 +13,9 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 
-use crate::install;
+use crate::install::{self, Built};
 pub(crate) use suite::Suite;
+pub(crate) use tarball::{build_static, make as make_tarball, missing as no_tarball};
 
 /// Below the folder of all builds.
 const FOLDER: &str = "debian";
@@ -38,10 +40,16 @@ pub(crate) struct Options {
     /// The release of Debian that the package is for; without it, any release with the needed libraries
     #[arg(long, value_enum)]
     suite: Option<Suite>,
+    /// Make an archive for every distribution instead: the command is static, the libraries need glibc
+    #[arg(long, conflicts_with = "suite")]
+    tarball: bool,
 }
 
 /// Builds everything for release, and the package of it.
 pub(crate) fn package(root: &Path, options: &Options) -> Result<(), String> {
+    if options.tarball {
+        return tarball::build_and_make(root);
+    }
     let built = install::build(root)?;
     let folder = built.with_file_name(FOLDER);
     let package = make(root, &built, &folder, "xz", options.suite)?;
@@ -60,13 +68,13 @@ pub(crate) fn make(
     let tree = folder.join("tree");
     fill(root, built, &tree, suite)
         .map_err(|error| format!("{} can't be filled: {error}", tree.display()))?;
-    strip(&tree)?;
+    strip(&tree.join("usr"))?;
     let architecture = call(Command::new("dpkg").arg("--print-architecture"))?;
     let control = control(&tree, architecture.trim(), suite)?;
-    let folder = tree.join("DEBIAN");
-    fs::create_dir_all(&folder)
-        .and_then(|()| fs::write(folder.join("control"), control))
-        .map_err(|error| format!("{} can't be written: {error}", folder.display()))?;
+    let meta = tree.join("DEBIAN");
+    fs::create_dir_all(&meta)
+        .and_then(|()| fs::write(meta.join("control"), control))
+        .map_err(|error| format!("{} can't be written: {error}", meta.display()))?;
     let version = version(suite);
     let package = folder.join(format!("rocinante_{version}_{}.deb", architecture.trim()));
     call(
@@ -93,11 +101,8 @@ fn version(suite: Option<Suite>) -> String {
 }
 
 fn fill(root: &Path, built: &Path, tree: &Path, suite: Option<Suite>) -> io::Result<()> {
-    match fs::remove_dir_all(tree) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    install::copy_everything(built, &tree.join("usr"))?;
+    remove(tree)?;
+    install::copy_everything(&Built::in_folder(built), &tree.join("usr"))?;
     let documents = tree.join("usr/share/doc/rocinante");
     fs::create_dir_all(&documents)?;
     fs::write(documents.join("copyright"), copyright(root)?)?;
@@ -115,6 +120,14 @@ fn fill(root: &Path, built: &Path, tree: &Path, suite: Option<Suite>) -> io::Res
         compress(&page?.path())?;
     }
     Ok(())
+}
+
+/// Leaves nothing of an earlier run.
+fn remove(tree: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(tree) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Debian has the text of the Apache licence in a file of its own.
@@ -171,16 +184,16 @@ fn compress(file: &Path) -> io::Result<()> {
 }
 
 /// Takes away what only debuggers read.
-fn strip(tree: &Path) -> Result<(), String> {
+fn strip(prefix: &Path) -> Result<(), String> {
     let mut command = Command::new("strip");
-    command.arg("--strip-unneeded").args(objects(tree));
+    command.arg("--strip-unneeded").args(objects(prefix));
     call(&mut command).map(drop)
 }
 
-fn objects(tree: &Path) -> [PathBuf; 3] {
-    let libraries = tree.join("usr/lib/rocinante");
+fn objects(prefix: &Path) -> [PathBuf; 3] {
+    let libraries = prefix.join("lib/rocinante");
     [
-        tree.join("usr/bin/roci"),
+        prefix.join("bin/roci"),
         libraries.join("libibverbs.so.1"),
         libraries.join("librocinante_preload.so"),
     ]
@@ -190,7 +203,7 @@ fn control(tree: &Path, architecture: &str, suite: Option<Suite>) -> Result<Stri
     let mut minor = 0;
     let mut size = 0;
     let mut packages = Vec::new();
-    for object in objects(tree) {
+    for object in objects(&tree.join("usr")) {
         let bytes = fs::read(&object).map_err(|error| error.to_string())?;
         size += bytes.len().div_ceil(1024);
         minor = minor.max(newest_glibc(&bytes));
@@ -289,11 +302,16 @@ mod tests {
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let folder = built.join("lintian");
-        let package = make(&root, built, &folder, "gzip", None).expect("a package can be made");
+        let suites = [None, Some(Suite::Bookworm), Some(Suite::Trixie)];
+        let packages = suites.map(|suite| {
+            let package = make(&root, built, &folder, "gzip", suite).expect("a package");
+            assert_eq!(package.parent(), Some(&*folder), "not in what is packed");
+            package
+        });
         call(
             Command::new("lintian")
                 .args(["--fail-on", "error"])
-                .arg(package),
+                .args(packages),
         )
         .expect("lintian finds no errors");
     }

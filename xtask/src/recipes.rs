@@ -14,9 +14,13 @@ use std::time::Instant;
 use clap::Args;
 
 use crate::debian::{self, Package};
+use crate::install::Built;
 use crate::package;
 use crate::programs::{Scratch, build, program_beside_us};
 use document::Document;
+
+/// The recipe that takes the archive instead of the package.
+const IMAGE: &str = "image";
 
 const DOCUMENT: &str = "docs/ci.md";
 const ACTION: &str = "action.yml";
@@ -31,6 +35,22 @@ const REPLACES_NOTHING: &str = include_str!("recipes/replaces-nothing.sh");
 
 /// What a user of a fresh installation tries first.
 const FIRST_STEPS: &str = "roci demo\nroci run -- ibv_devices\n";
+
+/// The programs of the test, which an image with nothing else lacks.
+const PROGRAMS: &str = "\
+apt-get update && apt-get install --yes --no-install-recommends ibverbs-utils rdmacm-utils
+";
+
+/// What `docker run IMAGE` is given.
+const IN_IMAGE: &str = "CMD [\"sh\", \"rdma-test.sh\"]\n";
+
+/// The archive works wherever it is unpacked, even where the loader can't take the path.
+const ANYWHERE: &str = "\
+mkdir 'any place'
+tar --extract --file rocinante-*.tar.gz --directory 'any place'
+'any place/rocinante/bin/roci' demo
+'any place/rocinante/bin/roci' run -- ibv_devinfo
+";
 
 /// Where to run them.
 #[derive(Args)]
@@ -72,8 +92,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let page = Page::read(root)?;
     build(root)?;
     let scratch = Scratch::new("recipes")?;
-    let job = prepare(root, &scratch.0, &page.test)?;
+    let no_archive = package::no_tarball();
+    let job = prepare(root, &scratch.0, &page.test, no_archive.is_none())?;
     for recipe in &page.recipes {
+        if let (IMAGE, Some(missing)) = (recipe.name, &no_archive) {
+            println!("left out: {IMAGE}, because there is {missing}");
+            continue;
+        }
         let started = Instant::now();
         fresh_system::run(root, &options.system, &scratch.0, &job, recipe)?;
         let seconds = started.elapsed().as_secs_f32();
@@ -95,20 +120,25 @@ impl Page {
                 .map_err(|error| format!("{name} can't be read: {error}"))
         };
         let (page, action) = (Document::new(text(DOCUMENT)?), text(ACTION)?);
-        let mut container = container::recipe(page.block("A plain container", "dockerfile")?)?;
+        let file = page.block("A plain container", "dockerfile")?;
+        let mut container = container::recipe("container", file)?;
         container.as_root += REPLACES_NOTHING;
         container.as_user.insert_str(0, FIRST_STEPS);
+        let file = page.block("An image in three lines", "dockerfile")?;
+        let mut image = container::recipe(IMAGE, &(file.to_owned() + IN_IMAGE))?;
+        image.as_root += PROGRAMS;
+        image.as_user += ANYWHERE;
         let github = github::recipe(page.block("GitHub", "yaml")?, &action)?;
         let gitlab = gitlab::recipe(page.block("GitLab", "yaml")?)?;
         Ok(Self {
             test: page.block("The test", "sh")?.to_owned(),
-            recipes: vec![container, github, gitlab],
+            recipes: vec![container, image, github, gitlab],
         })
     }
 }
 
-/// A folder with what a job finds: the package and the test.
-fn prepare(root: &Path, scratch: &Path, test: &str) -> Result<PathBuf, String> {
+/// A folder with what a job finds: the package, the archive and the test.
+fn prepare(root: &Path, scratch: &Path, test: &str, archive: bool) -> Result<PathBuf, String> {
     let failed = |error: io::Error| format!("no job can be prepared: {error}");
     let job = scratch.join("job");
     fs::create_dir(&job).map_err(failed)?;
@@ -116,8 +146,17 @@ fn prepare(root: &Path, scratch: &Path, test: &str) -> Result<PathBuf, String> {
     let roci = program_beside_us("roci")?;
     let built = roci.parent().ok_or("a program is in a folder")?;
     let package = package::make(root, built, scratch, "gzip", None)?;
-    let name = package.file_name().ok_or("a package has a name")?;
-    fs::rename(&package, job.join(name)).map_err(failed)?;
+    let mut files = vec![package];
+    if archive {
+        let command = package::build_static(root, built, "")?;
+        let libraries = built.to_owned();
+        let built = Built { command, libraries };
+        files.push(package::make_tarball(root, &built, scratch)?);
+    }
+    for file in files {
+        let name = file.file_name().ok_or("a file has a name")?;
+        fs::rename(&file, job.join(name)).map_err(failed)?;
+    }
     Ok(job)
 }
 
@@ -133,7 +172,7 @@ mod tests {
             .filter(|recipe| recipe.as_user.contains(TEST))
             .map(|recipe| recipe.name)
             .collect();
-        assert_eq!(names, ["container", "GitHub", "GitLab"]);
+        assert_eq!(names, ["container", IMAGE, "GitHub", "GitLab"]);
         assert!(page.test.contains("rping"));
     }
 }

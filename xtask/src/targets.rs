@@ -37,6 +37,19 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Installs its standard library if that is not there; says how if that is impossible.
+pub(crate) fn provide(target: &str) -> Result<(), String> {
+    if !is_installed(target) {
+        // What could not be installed is seen below.
+        let _ = install(target);
+    }
+    if is_installed(target) {
+        Ok(())
+    } else {
+        Err(how_to_install(&[target]))
+    }
+}
+
 fn install(target: &str) -> std::io::Result<ExitStatus> {
     println!("$ rustup target add {target}");
     Command::new("rustup")
