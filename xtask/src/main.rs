@@ -13,6 +13,7 @@ mod fuzz;
 mod install;
 mod interop;
 mod library_overhead;
+mod linkers;
 mod package;
 mod plan;
 mod programs;

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::command::CommandLine;
 use crate::steps::{Step, Work};
 use crate::{
-    bans, browser, conformance, ecosystem, fuzz, interop, programs, recipes, registry, storm,
-    style, targets, tutorial,
+    bans, browser, conformance, ecosystem, fuzz, interop, linkers, programs, recipes, registry,
+    storm, style, targets, tutorial,
 };
 
 /// How much time the run may take.
@@ -54,7 +54,7 @@ const FUZZ_RESULT: &str = "arbitrary bytes cause no panic";
 
 /// The steps themselves; the error says what of the project could not be read.
 pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
-    let mut steps = source_steps(root, pace);
+    let mut steps = source_steps(pace);
     steps.extend(program_steps(pace));
     steps.push(Step::new("fuzz", FUZZ_RESULT, short_fuzzing(root, pace)?));
     steps.push(Step::new(
@@ -66,7 +66,7 @@ pub(crate) fn steps(root: &Path, pace: Pace) -> Result<Vec<Step>, String> {
 }
 
 /// The source code and its own tests.
-fn source_steps(root: &Path, pace: Pace) -> Vec<Step> {
+fn source_steps(pace: Pace) -> Vec<Step> {
     vec![
         Step::new("style", "source files are short", Work::Check(style::check)),
         Step::new(
@@ -91,8 +91,8 @@ fn source_steps(root: &Path, pace: Pace) -> Vec<Step> {
         ),
         Step::new(
             "linkers",
-            "the C libraries also link with GNU ld, and pass their tests",
-            linkers(root, pace),
+            "the C libraries link with GNU ld and with lld, and pass the same tests",
+            unless_quick(pace, || None, linkers::check),
         ),
         Step::new(
             "targets",
@@ -191,21 +191,6 @@ fn simulator(pace: Pace) -> Work {
         Pace::Quick => "run -p sim -- --seeds 300",
         Pace::Full => "run --release -p sim -- --seeds 10000",
     })
-}
-
-/// Where a compiler comes without lld, GNU ld links: the same tests on what it makes.
-fn linkers(root: &Path, pace: Pace) -> Work {
-    if pace == Pace::Quick {
-        return Work::LeftOut(TOO_SLOW.into());
-    }
-    let folder = root.join("target/gnu-ld");
-    let library = folder.join("debug/librocinante_c.so");
-    Work::Commands(vec![
-        CommandLine::cargo("rustc -p capi --lib --crate-type cdylib --target-dir target/gnu-ld")
-            .arguments(&["--".into(), "-Clink-arg=-fuse-ld=bfd".into()]),
-        CommandLine::cargo(programs::C_TESTS)
-            .env("ROCI_TEST_LIBRARY", library.display().to_string()),
-    ])
 }
 
 /// A check that takes long, where nothing that it needs is missing.

@@ -120,7 +120,11 @@ pub(crate) fn build(root: &Path) -> Result<(), String> {
 }
 
 pub(crate) fn cargo(root: &Path, words: &str) -> Result<(), String> {
-    let command = CommandLine::cargo(words);
+    run_cargo(root, &CommandLine::cargo(words))
+}
+
+/// Shows a command and runs it.
+pub(crate) fn run_cargo(root: &Path, command: &CommandLine) -> Result<(), String> {
     println!("$ {command}");
     match command.run(root) {
         Ok(true) => Ok(()),

@@ -1,0 +1,97 @@
+//! The C libraries link with GNU ld and with lld, and pass the same tests. Compilers since Rust 1.90 bring lld along
+//! and use it for x86-64; older ones, and those for other targets, use the system's linker, which mostly is GNU ld.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::command::CommandLine;
+use crate::programs::{C_TESTS, program_beside_us, run_cargo};
+
+/// A linker that the compiler driver can be told to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Linker {
+    GnuLd,
+    Lld,
+}
+
+impl Linker {
+    /// What `-fuse-ld=` calls it; its program has this name, too.
+    fn name(self) -> &'static str {
+        match self {
+            Linker::GnuLd => "bfd",
+            Linker::Lld => "lld",
+        }
+    }
+}
+
+/// Links with each of them and runs the tests of the C libraries on what they make.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    link_and_test(root, Linker::GnuLd)?;
+    // The step `tests` has run the same tests on this one.
+    let usual = program_beside_us("deps/librocinante_c.so")?;
+    if usual.is_file() && linker_of(&usual)? == Linker::Lld {
+        println!("the usual build is linked with lld");
+        return Ok(());
+    }
+    if !is_installed("ld.lld") {
+        println!("left out: lld is not installed (`apt-get install lld`)");
+        return Ok(());
+    }
+    link_and_test(root, Linker::Lld)
+}
+
+fn link_and_test(root: &Path, linker: Linker) -> Result<(), String> {
+    let name = linker.name();
+    let folder = format!("target/linkers/{name}");
+    run_cargo(
+        root,
+        &CommandLine::cargo("rustc -p capi --lib --crate-type cdylib --target-dir").arguments(&[
+            folder.clone(),
+            "--".into(),
+            format!("-Clink-arg=-fuse-ld={name}"),
+        ]),
+    )?;
+    let library = root.join(folder).join("debug/librocinante_c.so");
+    must_be_of(&library, linker)?;
+    run_cargo(
+        root,
+        &CommandLine::cargo(C_TESTS).env("ROCI_TEST_LIBRARY", library.display().to_string()),
+    )
+}
+
+/// Fails if another linker has made this file.
+pub(crate) fn must_be_of(file: &Path, linker: Linker) -> Result<(), String> {
+    match linker_of(file)? {
+        found if found == linker => Ok(()),
+        found => Err(format!(
+            "{} was linked with {found:?} instead of {linker:?}",
+            file.display()
+        )),
+    }
+}
+
+/// lld writes its name into the section for comments, GNU ld does not.
+fn linker_of(file: &Path) -> Result<Linker, String> {
+    let output = Command::new("readelf")
+        .arg("--string-dump=.comment")
+        .arg(file)
+        .output()
+        .map_err(|error| format!("readelf can't be started: {error}"))?;
+    let comments = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() || !comments.contains("rustc version") {
+        return Err(format!("{} has no comments", file.display()));
+    }
+    Ok(if comments.contains("Linker: LLD") {
+        Linker::Lld
+    } else {
+        Linker::GnuLd
+    })
+}
+
+fn is_installed(program: &str) -> bool {
+    let asked = Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status();
+    asked.is_ok_and(|status| status.success())
+}
