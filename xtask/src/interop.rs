@@ -5,21 +5,22 @@
 //! of the matrix runs with us as the client and as the server.
 
 mod apt;
+mod architecture;
 mod backend;
 mod bench;
-mod build_folder;
+pub(crate) mod build_folder;
 mod checks;
 mod command_channel;
 mod device_files;
 mod evidence;
-mod guest;
+pub(crate) mod guest;
 mod host;
-mod image;
+pub(crate) mod image;
 mod library_tests;
 mod machine;
 mod namespace;
 mod network;
-mod packages;
+pub(crate) mod packages;
 mod pair_runner;
 mod program;
 mod qemu;

@@ -127,6 +127,9 @@ enum Task {
         #[arg(default_value = "")]
         name: String,
     },
+    /// Compile for other architectures and for musl; with --full, also run on aarch64
+    #[command(after_help = "Standard libraries come from rustup, the aarch64 machine from Debian.")]
+    Targets(targets::Options),
     /// Kill, stop and disconnect real programs at random, and check that nothing hangs or is lost
     #[command(after_help = "Needs root, for network namespaces and a full disk.")]
     Storm(storm::Options),
@@ -157,6 +160,7 @@ fn main() -> ExitCode {
         Task::Ecosystem(options) => return done(ecosystem::write(workspace_root(), &options)),
         Task::Recipes(options) => return done(recipes::run(workspace_root(), &options)),
         Task::Rules => return done(rules::write(workspace_root())),
+        Task::Targets(options) => return done(targets::run(workspace_root(), &options)),
         Task::Storm(options) => return done(storm::run(workspace_root(), &options)),
         Task::Programs { name } => return done(programs::write(workspace_root(), &name)),
     };

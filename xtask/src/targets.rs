@@ -1,7 +1,12 @@
-//! Other architectures and another C library: the code compiles for them.
+//! Other architectures and another C library: the code compiles for them, and runs on one.
+
+mod aarch64;
+mod console;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+
+use clap::Args;
 
 use crate::programs::cargo;
 
@@ -14,6 +19,23 @@ const TARGETS: [&str; 3] = [
     "riscv64gc-unknown-linux-gnu",
     "x86_64-unknown-linux-musl",
 ];
+
+/// How much to do.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Also run programs and tests on aarch64, in an emulated machine with Debian's kernel; this takes long
+    #[arg(long)]
+    full: bool,
+}
+
+/// What `cargo xtask targets` does.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
+    check(root)?;
+    if options.full {
+        aarch64::check(root)?;
+    }
+    Ok(())
+}
 
 /// Says what is left out because no standard library is there and none can be installed; nothing if one is.
 pub(crate) fn missing() -> Option<String> {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use super::architecture::Architecture;
 use super::build_folder::BuildFolder;
 use super::host;
 use super::release::Release;
@@ -31,28 +32,40 @@ impl Apt {
     /// The machine's own lists if they have this release; else others, from the same mirror.
     pub(crate) fn of(release: Release, build_folder: &BuildFolder) -> Result<Self, String> {
         let archives = machines_archives()?;
-        let suite = release.suite();
-        if archives.iter().any(|it| it.codename == suite) {
+        let (suite, architecture) = (release.suite(), build_folder.architecture);
+        let is_ours = architecture == Architecture::Amd64;
+        if is_ours && archives.iter().any(|it| it.codename == suite) {
             return Ok(Self {
                 options: Vec::new(),
             });
         }
-        Self::beside(&archives, suite, &build_folder.file("apt"))
+        let folder = build_folder.file("apt");
+        Self::beside(&archives, suite, architecture, &folder)
     }
 
     /// Lists of a suite in this folder, from the machine's mirror, as if nothing were installed.
     pub(crate) fn of_suite(suite: &str, folder: &Path) -> Result<Self, String> {
-        Self::beside(&machines_archives()?, suite, folder)
+        Self::beside(&machines_archives()?, suite, Architecture::Amd64, folder)
     }
 
-    fn beside(archives: &[Archive], suite: &str, folder: &Path) -> Result<Self, String> {
+    fn beside(
+        archives: &[Archive],
+        suite: &str,
+        architecture: Architecture,
+        folder: &Path,
+    ) -> Result<Self, String> {
         let mirror = archives.iter().find(|it| it.is_release());
         let mirror =
             mirror.ok_or_else(|| format!("apt knows no mirror that has Debian's {suite}"))?;
-        Self::with_lists(&mirror.address, suite, folder)
+        Self::with_lists(&mirror.address, suite, architecture, folder)
     }
 
-    fn with_lists(address: &str, suite: &str, folder: &Path) -> Result<Self, String> {
+    fn with_lists(
+        address: &str,
+        suite: &str,
+        architecture: Architecture,
+        folder: &Path,
+    ) -> Result<Self, String> {
         let unusable = |error: std::io::Error| format!("{}: {error}", folder.display());
         for name in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(folder.join(name)).map_err(unusable)?;
@@ -61,13 +74,16 @@ impl Apt {
         let line = format!("deb [{}target=Packages] {address} {suite} main\n", signed());
         fs::write(&sources, line).map_err(unusable)?;
         let folder = folder.display();
+        let architecture = architecture.name();
         let apt = Self {
             options: vec![
+                format!("APT::Architecture={architecture}"),
+                format!("APT::Architectures={architecture}"),
                 format!("Dir::Etc::sourcelist={}", sources.display()),
                 "Dir::Etc::sourceparts=-".into(),
                 format!("Dir::State::lists={folder}/lists"),
                 format!("Dir::Cache={folder}/cache"),
-                // What this machine has installed is of another release.
+                // What this machine has installed is of another release or architecture.
                 "Dir::State::status=/dev/null".into(),
             ],
         };

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::{env, fs};
 
+use super::architecture::Architecture;
 use super::release::Release;
 
 /// The build folder: it contains this program and what it needs.
@@ -11,27 +12,44 @@ pub(crate) struct BuildFolder {
     folder: PathBuf,
     /// The Debian release of the packages.
     pub(crate) debian: Release,
+    /// Of the packages, too.
+    pub(crate) architecture: Architecture,
 }
 
 impl BuildFolder {
     /// Finds it, and creates the folder for this release.
     pub(crate) fn find(debian: Release) -> Result<Self, String> {
+        Self::create(debian, Architecture::Amd64, debian.folder())
+    }
+
+    /// The folder for packages of arm64.
+    pub(crate) fn find_arm64() -> Result<Self, String> {
+        Self::create(Release::Bookworm, Architecture::Arm64, "arm64")
+    }
+
+    fn create(debian: Release, architecture: Architecture, name: &str) -> Result<Self, String> {
         let program = env::current_exe()
             .map_err(|error| format!("the path of this program is unknown: {error}"))?;
         let built = program.parent().ok_or("a program is in a folder")?;
         let target = built.parent().ok_or("the build folder has a parent")?;
-        let folder = target.join("interop").join(debian.folder());
+        let folder = target.join("interop").join(name);
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(Self {
             built: built.to_owned(),
             folder,
             debian,
+            architecture,
         })
     }
 
     /// The `roci` that was built with us.
     pub(crate) fn roci(&self) -> PathBuf {
         self.built.join("roci")
+    }
+
+    /// What cargo has built for another target.
+    pub(crate) fn built_for(&self, target: &str) -> PathBuf {
+        self.built.with_file_name(target).join("debug")
     }
 
     /// The folder of the release build.

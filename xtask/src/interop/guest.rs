@@ -111,7 +111,7 @@ fn compile(
 }
 
 /// Files of a folder in the order of their names; with this ending, if one is given.
-fn listed(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn listed(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(folder).map_err(said("a folder of programs"))?;
     let paths = entries.flatten().map(|entry| entry.path());
     let mut paths: Vec<_> = paths
@@ -121,7 +121,7 @@ fn listed(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-fn put(from: &Path, to: &Path) -> Result<(), String> {
+pub(crate) fn put(from: &Path, to: &Path) -> Result<(), String> {
     let folder = to.parent().expect("a file is in a folder");
     fs::create_dir_all(folder).map_err(said("a folder"))?;
     fs::copy(from, to).map_err(|error| format!("{}: {error}", from.display()))?;

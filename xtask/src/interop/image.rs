@@ -107,7 +107,7 @@ impl Image {
         let headers = build_folder.file("headers");
         fresh_folder(&headers)?;
         packages.unpack_headers(&headers)?;
-        self.lay_out_root()?;
+        lay_out_root(&self.root)?;
         for name in &packages.programs {
             packages.unpack(name, &self.root)?;
         }
@@ -122,17 +122,6 @@ impl Image {
     fn replace_perftest(&self) -> Result<(), String> {
         let ours = Packages::fetch(&BuildFolder::find(Release::OURS)?)?;
         ours.unpack("perftest", &self.root)
-    }
-
-    fn lay_out_root(&self) -> Result<(), String> {
-        fresh_folder(&self.root)?;
-        for name in ["proc", "sys", "dev", "tmp", "run", "etc", "root"] {
-            fs::create_dir(self.root.join(name)).map_err(said(name))?;
-        }
-        merge(&self.root)?;
-        let user = "root:x:0:0:root:/root:/bin/sh\n";
-        fs::write(self.root.join("etc/passwd"), user).map_err(said("passwd"))?;
-        fs::write(self.root.join("etc/hosts"), "127.0.0.1 localhost\n").map_err(said("hosts"))
     }
 
     fn add_modules(&self, kernel: &Path) -> Result<(), String> {
@@ -167,8 +156,20 @@ impl Image {
     }
 }
 
+/// The folders and files that every machine has.
+pub(crate) fn lay_out_root(root: &Path) -> Result<(), String> {
+    fresh_folder(root)?;
+    for name in ["proc", "sys", "dev", "tmp", "run", "etc", "root"] {
+        fs::create_dir(root.join(name)).map_err(said(name))?;
+    }
+    merge(root)?;
+    let user = "root:x:0:0:root:/root:/bin/sh\n";
+    fs::write(root.join("etc/passwd"), user).map_err(said("passwd"))?;
+    fs::write(root.join("etc/hosts"), "127.0.0.1 localhost\n").map_err(said("hosts"))
+}
+
 /// A kernel's modules are in `/lib` with Debian 12 and in `/usr/lib` with Debian 13.
-fn merge(folder: &Path) -> Result<(), String> {
+pub(crate) fn merge(folder: &Path) -> Result<(), String> {
     for name in MERGED {
         let target = Path::new("usr").join(name);
         fs::create_dir_all(folder.join(&target)).map_err(said(name))?;
@@ -197,7 +198,7 @@ fn tool(name: &str) -> Command {
     command
 }
 
-fn pack(folder: &Path, archive: &Path) -> Result<(), String> {
+pub(crate) fn pack(folder: &Path, archive: &Path) -> Result<(), String> {
     let unfinished = archive.with_extension("unfinished");
     let file = fs::File::create(&unfinished).map_err(said("the archive"))?;
     run(Command::new("sh")
@@ -208,7 +209,7 @@ fn pack(folder: &Path, archive: &Path) -> Result<(), String> {
 }
 
 /// The kernel takes archives that follow each other.
-fn concatenate(parts: &[&Path], whole: &Path) -> Result<(), String> {
+pub(crate) fn concatenate(parts: &[&Path], whole: &Path) -> Result<(), String> {
     let mut bytes = Vec::new();
     for part in parts {
         bytes.extend(fs::read(part).map_err(said("an archive"))?);

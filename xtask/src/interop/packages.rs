@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::apt::Apt;
+use super::architecture::Architecture;
 use super::build_folder::BuildFolder;
 use super::host;
 
@@ -23,9 +24,6 @@ const PROGRAMS: [&str; 7] = [
 /// What a C program needs to be compiled for it.
 const HEADERS: [&str; 2] = ["libibverbs-dev", "librdmacm-dev"];
 
-/// Names the newest kernel of the release.
-const NEWEST_KERNEL: &str = "linux-image-amd64";
-
 /// Packages on this disk.
 pub(crate) struct Packages {
     folder: PathBuf,
@@ -41,12 +39,14 @@ impl Packages {
         if let Ok(known) = fs::read_to_string(&list) {
             return Ok(Self::from_list(folder, &known));
         }
+        let architecture = build_folder.architecture;
         println!(
-            "fetching Debian's kernel {} and programs",
-            build_folder.debian.kernel()
+            "fetching Debian's kernel {} and programs for {}",
+            build_folder.debian.kernel(),
+            architecture.name()
         );
         let apt = Apt::of(build_folder.debian, build_folder)?;
-        let kernel = newest_kernel(&apt)?;
+        let kernel = newest_kernel(&apt, architecture)?;
         let mut wanted = vec![kernel];
         wanted.extend(with_libraries(&apt));
         wanted.extend(HEADERS.map(str::to_owned));
@@ -158,16 +158,17 @@ fn source_of(kernel: &str) -> Option<String> {
     Some(format!("linux-source-{major}.{minor}"))
 }
 
-fn newest_kernel(apt: &Apt) -> Result<String, String> {
+fn newest_kernel(apt: &Apt, architecture: Architecture) -> Result<String, String> {
+    let newest = architecture.newest_kernel();
     let found = |names: Vec<String>| names.into_iter().find(|it| it.starts_with("linux-image-"));
-    if let Some(kernel) = found(apt.depends(&[NEWEST_KERNEL.to_owned()])) {
+    if let Some(kernel) = found(apt.depends(&[newest.to_owned()])) {
         return Ok(kernel);
     }
     if host::may_install() {
         host::update_lists()?;
     }
-    found(apt.depends(&[NEWEST_KERNEL.to_owned()]))
-        .ok_or_else(|| format!("apt knows no {NEWEST_KERNEL}: run `apt-get update`"))
+    found(apt.depends(&[newest.to_owned()]))
+        .ok_or_else(|| format!("apt knows no {newest}: run `apt-get update`"))
 }
 
 /// The programs and every library below them.
