@@ -89,9 +89,7 @@ enum Task {
         prefix: PathBuf,
     },
     /// Build a Debian package of the command, its libraries, completions and manual; or an archive
-    #[command(
-        after_help = "The package replaces no file of the distribution."
-    )]
+    #[command(after_help = "The package replaces no file of the distribution.")]
     Package(package::Options),
     /// Run programs against the Soft-RoCE of a Linux kernel, in both directions, and print a table
     #[command(

@@ -127,8 +127,10 @@ fn packets_to_the_own_device_pass_through_loopback_while_somebody_captures() {
 
 #[test]
 fn without_the_option_packets_to_the_own_device_are_sent() {
-    let mut options = Options::default();
-    options.in_memory = false;
+    let options = Options {
+        in_memory: false,
+        ..Options::default()
+    };
     let end = End::at("127.55.2.4", &options);
     let queues = [(); 2].map(|()| end.context.completion_queue(16).expect("room"));
     let pairs = pairs(&end, [&queues[0], &queues[1]]);

@@ -34,18 +34,18 @@ const CLEAR: &str = "rdma link delete left; rdma link delete right; ip link dele
 const LEFT_ADDRESS: &str = "10.214.0.1";
 
 const PROGRAMS: [&str; 12] = [
-    "invalid_arguments",
+    "connection_ids",
     "connections",
     "devices",
-    "process_exit",
     "events",
     "fork",
-    "connection_ids",
-    "signals_and_cancellation",
+    "invalid_arguments",
     "memory",
     "post_and_poll",
+    "process_exit",
     "receive_queues",
     "rsocket",
+    "signals_and_cancellation",
 ];
 
 /// How a program went on either library.

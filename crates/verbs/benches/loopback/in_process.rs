@@ -24,8 +24,10 @@ struct Loop {
 
 impl Loop {
     fn open(address: &str, in_memory: bool) -> Self {
-        let mut options = Options::default();
-        options.in_memory = in_memory;
+        let options = Options {
+            in_memory,
+            ..Options::default()
+        };
         let context = Context::open_with(address, &options).expect("a loopback address");
         let domain = context.protection_domain().expect("room");
         let completions = context.completion_queue(16).expect("room");
