@@ -46,7 +46,7 @@ impl QueuePairBuilder {
         self
     }
 
-    /// Sets how many sends and receives may be outstanding.
+    /// Sets how many sends and receives may be outstanding. The default is 128 each.
     #[must_use]
     pub fn depth(mut self, sends: u32, receives: u32) -> Self {
         self.init.max_sends = sends;
@@ -54,7 +54,7 @@ impl QueuePairBuilder {
         self
     }
 
-    /// Sets how many segments a request may have.
+    /// Sets how many segments a request may have. The default is 4.
     #[must_use]
     pub fn segments(mut self, max: u32) -> Self {
         self.init.max_send_segments = max;
@@ -62,7 +62,7 @@ impl QueuePairBuilder {
         self
     }
 
-    /// Sets how many bytes a request may carry inline.
+    /// Sets how many bytes a request may carry inline. The default is 256.
     #[must_use]
     pub fn inline(mut self, max: u32) -> Self {
         self.init.max_inline = max;
