@@ -22,7 +22,7 @@
 //! client.resolve_route(Duration::from_secs(1))?;
 //! assert_eq!(channel.wait().kind, EventKind::RouteResolved);
 //! let context = Context::of(&client).expect("its address is resolved");
-//! assert_eq!(context.name(), "lo");
+//! assert!(context.device().gid_of(address.ip()).is_some());
 //! # Ok(())
 //! # }
 //! ```
