@@ -1,7 +1,7 @@
 //! The structures of `infiniband/verbs.h` and `rdma/rdma_cma.h`, as C lays them out.
 //!
 //! Hand-written, with integers instead of enums: C may put any number there. Sizes are asserted at
-//! compile time; `tests/layout.rs` compares every offset with the distribution's headers.
+//! compile time; `tests/capi/layout.rs` compares every offset with the distribution's headers.
 
 mod attributes;
 mod cma;

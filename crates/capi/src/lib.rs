@@ -18,7 +18,7 @@
 //!   requests of the engine and post them under one lock.
 //! - `rdmacm` and `rsocket`: librdmacm.
 //!
-//! Each `ibv_context` is a `Arc<Driver>` of its own. Objects keep it open, so that a program
+//! Each `ibv_context` has an `Arc<Driver>` of its own. Objects keep it open, so that a program
 //! may close the device first. Errors are errno values here and nowhere else in the workspace
 //! (`errno`).
 //!

@@ -7,7 +7,7 @@
 //!
 //! There is one lock. It is held while the engine handles packets, never while a thread sleeps.
 //!
-//! The safe API (`rocinante`) and the C libraries stand side by side on this crate. A [`Driver`] is one open
+//! The safe API (`rocinante`) and the C libraries are both built on this crate, independently of each other. A [`Driver`] is one open
 //! device. It gives access to the engine by number, without handles: a caller that destroys an object which
 //! another one uses gets errors, not undefined behaviour. [`rdma_cm`] has the ids and event channels of the
 //! connection manager.

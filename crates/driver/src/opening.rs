@@ -23,7 +23,7 @@ pub struct Options {
     /// do not show these packets.
     pub shortcut: bool,
     /// Whether packets from a device to its own queue pairs are handed over in memory, without the kernel, while
-    /// nobody captures or shapes packets on the loopback interface.
+    /// no program captures or shapes packets on the loopback interface.
     pub in_memory: bool,
     /// Whether to explain failures on stderr: what happened, why, and what to do. See
     /// [`explain`](crate::explain()) for all devices of a process.

@@ -1,6 +1,6 @@
 //! When packets of a device to its own queue pairs are handed over in memory instead of being sent.
 //!
-//! They would pass through the loopback interface. While somebody captures or shapes packets there, they do.
+//! They would pass through the loopback interface. While a program captures or shapes packets there, they do.
 
 use std::time::{Duration, Instant};
 

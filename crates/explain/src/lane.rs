@@ -1,4 +1,4 @@
-//! Lanes: one direction between two queue pairs, before the two lanes of a connection are paired.
+//! Lanes: all packets from one address to one queue pair, before two lanes are paired to a connection.
 
 use std::collections::HashMap;
 

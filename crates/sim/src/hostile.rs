@@ -1,7 +1,7 @@
 //! A device under attack: an entry point for fuzzing.
 //!
 //! The input is read as a sequence of steps: raw datagrams, packets with a valid ICRC and plausible
-//! PSNs that extent deep states, work requests of the victim, and time. The invariants are asserted
+//! PSNs that reach deep states, work requests of the victim, and time. The invariants are asserted
 //! after every step.
 
 mod craft;
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// Steps that are mostly crafted packets and posts: they extent deeper states than random bytes.
+    /// Steps that are mostly crafted packets and posts: they reach deeper states than random bytes.
     #[test]
     fn plausible_packets_reach_deep_states_and_break_no_invariant() {
         let mut rng = Rng::new(2);

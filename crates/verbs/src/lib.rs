@@ -1,7 +1,7 @@
 //! RDMA for any Linux machine: the safe API of a RoCEv2 device in user space.
 //!
 //! No RDMA hardware, no kernel module, no root, no daemon. Every network interface is a device, and
-//! on the wire it speaks the same bytes as the kernel's Soft-RoCE and as hardware NICs.
+//! its packets have the same format as those of the kernel's Soft-RoCE and of hardware NICs.
 //!
 //! ```toml
 //! [dependencies]
@@ -144,7 +144,7 @@
 //!
 //! # Ownership
 //!
-//! The handles own what they stand on and can be dropped in any order. What must not be done has no
+//! Handles keep the objects that they use alive and can be dropped in any order. An operation that is not allowed has no
 //! method: a queue pair without a peer can't send, and registered memory can't be borrowed as a
 //! slice, because a peer may write it at any time:
 //!

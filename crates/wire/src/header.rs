@@ -4,11 +4,11 @@
 //! before the payload.
 //!
 //! | header | carries |
+//! |---|---|
 //! | [`Reth`], [`AtomicEth`], [`Ieth`] | the remote memory of the request |
 //! | [`Feth`] | the range and the placement of a flush |
 //! | [`Deth`], [`Xrceth`], [`Immediate`] | the sender, the shared receive queue, immediate data |
 //! | [`Aeth`], [`AtomicAckEth`] | the result of a request |
-//! | [`Aeth`], [`AtomicAckEth`] | what became of a request |
 
 mod access;
 mod bth;

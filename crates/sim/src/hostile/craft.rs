@@ -1,4 +1,4 @@
-//! Packets that are valid enough to extent deep states.
+//! Packets that are valid enough to reach deep states.
 
 use engine::QueuePairType;
 use wire::{
