@@ -29,7 +29,7 @@ impl<R: BufRead + Send, W: Write> Exchange<R, W> {
         self.writer
             .write_all(line.as_bytes())
             .and_then(|()| self.writer.flush())
-            .context("the other process went away; look there for the reason")
+            .context("the other process closed the connection; its output says why")
     }
 
     /// Waits for what the other one says.
@@ -64,9 +64,11 @@ fn hear<T: DeserializeOwned>(reader: &mut impl BufRead) -> anyhow::Result<T> {
     let mut line = String::new();
     let read = std::io::Read::take(reader, LONGEST).read_line(&mut line);
     match read {
-        Ok(0) | Err(_) => anyhow::bail!("the other process went away; look there for the reason"),
+        Ok(0) | Err(_) => {
+            anyhow::bail!("the other process closed the connection; its output says why")
+        }
         Ok(_) => serde_json::from_str(&line)
-            .context("the other process is no `roci`, or one of another version"),
+            .context("the other process is not `roci`, or has another version"),
     }
 }
 

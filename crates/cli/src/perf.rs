@@ -56,7 +56,7 @@ impl Drop for LocalServer {
 }
 
 fn start_server(options: &Options) -> anyhow::Result<(LocalServer, SocketAddr)> {
-    let program = std::env::current_exe().context("this program can't find itself")?;
+    let program = std::env::current_exe().context("the path of the roci executable is unknown")?;
     let mut child = Command::new(program)
         .args(["perf", &options.test.name(), "--announce"])
         // When this process ends, however it does, the server sees the end of this pipe.

@@ -41,15 +41,13 @@ impl Limit {
     #[must_use]
     pub fn consequence(self) -> &'static str {
         match self {
-            Self::Ipv6 => {
-                "IPv6 sockets are forbidden here: devices have their IPv4 addresses alone"
-            }
+            Self::Ipv6 => "IPv6 sockets are forbidden here: devices have only IPv4 addresses",
             Self::SharedPorts | Self::Steering => {
                 "sharing a port is forbidden here: one context at a time can have an address"
             }
             Self::MemoryFiles => {
                 "files in memory are forbidden here: peers are not told when a process dies, and \
-                 packets take no shortcut through memory"
+                 packets do not go through shared memory"
             }
         }
     }

@@ -307,7 +307,7 @@ impl Demo {
 }
 
 fn spawn() -> anyhow::Result<(Process, Exchange<BufReader<ChildStdout>, ChildStdin>)> {
-    let program = std::env::current_exe().context("this program can't find itself")?;
+    let program = std::env::current_exe().context("the path of the roci executable is unknown")?;
     let mut child = Command::new(program)
         .arg("demo-peer")
         .stdin(Stdio::piped())

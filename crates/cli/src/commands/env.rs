@@ -64,7 +64,7 @@ fn export(script: &mut String, name: &str, value: &OsStr) -> anyhow::Result<()> 
 fn line(script: &mut String, name: &str, value: &OsStr) -> anyhow::Result<()> {
     let value = text(name, value)?;
     if value.contains('\n') {
-        bail!("{name} would have two lines; choose paths of one");
+        bail!("the value of {name} contains a line break; use paths without one");
     }
     Ok(writeln!(script, "{name}={value}")?)
 }
@@ -72,7 +72,7 @@ fn line(script: &mut String, name: &str, value: &OsStr) -> anyhow::Result<()> {
 fn text<'a>(name: &str, value: &'a OsStr) -> anyhow::Result<&'a str> {
     value
         .to_str()
-        .with_context(|| format!("{name} would be no text; choose paths that are"))
+        .with_context(|| format!("the value of {name} is not valid UTF-8; use other paths"))
 }
 
 /// In quotes that leave nothing for the shell to do.

@@ -70,8 +70,9 @@ pub(super) fn listen(address: Option<IpAddr>, port: u16) -> anyhow::Result<TcpLi
         Some(address) => TcpListener::bind((address, port)),
         None => everywhere(),
     };
-    listener
-        .map_err(|error| anyhow!("TCP port {port} can't be had: {error}; choose another with -p"))
+    listener.map_err(|error| {
+        anyhow!("TCP port {port} is not available: {error}; choose another with -p")
+    })
 }
 
 /// Goes to a server; the addresses of both ends.
@@ -82,7 +83,9 @@ pub(super) fn connect(
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
     let addresses = (server.trim_matches(['[', ']']), port)
         .to_socket_addrs()
-        .map_err(|_| anyhow!("`{server}` is no address and no known name; check the spelling"))?;
+        .map_err(|_| {
+            anyhow!("`{server}` is neither an address nor a known host name; check the spelling")
+        })?;
     let mut rejection = None;
     for address in addresses {
         match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {

@@ -28,7 +28,7 @@ fn serve_one(
 ) -> anyhow::Result<()> {
     let (stream, _) = listener
         .accept()
-        .context("no client could come in; try again")?;
+        .context("accepting a client failed; try again")?;
     let (control, local, _) = over(stream)?;
     let local_device = match ready {
         Some(local_device) => local_device,

@@ -191,12 +191,12 @@ impl Call {
             Some("resource") => resource::answer(rest),
             Some("system") => Ok(system(rest)),
             Some("statistic") => Ok(Answer::Rejected(
-                "rdma: every process counts for itself here, so there are no statistics of a \
-                 device; run it under `roci run --explain`, or keep its packets with --pcap"
+                "rdma: each process has its own counters, so there are no statistics of a device; \
+                 run the program under `roci run --explain`, or capture its packets with --pcap"
                     .to_owned(),
             )),
             Some("monitor") => Ok(Answer::Rejected(
-                "rdma: nobody announces changes of these devices; `rdma link` shows how they are now"
+                "rdma: `rdma monitor` is not supported for these devices; `rdma link` shows their state"
                     .to_owned(),
             )),
             Some(_) => Ok(Answer::Text(USAGE.to_owned())),
@@ -209,7 +209,9 @@ fn system(words: &[&str]) -> Answer {
     match words {
         [] => Answer::Text(SYSTEM.to_owned()),
         [word] if meant(word, &["show"]).is_some() => Answer::Text(SYSTEM.to_owned()),
-        _ => Answer::Rejected("rdma: how devices are shared can't be set here".to_owned()),
+        _ => Answer::Rejected(
+            "rdma: `rdma system set` is not supported for these devices".to_owned(),
+        ),
     }
 }
 

@@ -267,7 +267,7 @@ fn a_peer_that_stops_answering_is_reported() {
     client.line();
     drop(server);
     let complaint = client.end().complaint();
-    let expected = format!("roci: {there}:7174 does not answer any more");
+    let expected = format!("roci: {there}:7174 no longer answers");
     assert!(complaint.starts_with(&expected), "{complaint}");
 }
 

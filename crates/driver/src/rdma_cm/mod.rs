@@ -43,7 +43,7 @@ pub enum ConnectionError {
     )]
     NoDevice(IpAddr),
     /// The kernel has no route to the peer.
-    #[error("there is no way to {peer}: {source}")]
+    #[error("there is no route to {peer}: {source}")]
     NoRoute {
         /// The peer.
         peer: IpAddr,
@@ -63,7 +63,7 @@ pub enum ConnectionError {
     #[error("the id is already bound")]
     AlreadyBound,
     /// The id has no device yet.
-    #[error("the id is at no device yet: bind it or resolve an address first")]
+    #[error("the id has no device yet: bind it or resolve an address first")]
     NotBound,
     /// The manager refuses the operation.
     #[error(transparent)]

@@ -98,7 +98,7 @@ pub enum JoinError {
         processes: usize,
     },
     /// Another member owns the requested block or a part of it.
-    #[error("another context has the part of the queue pair numbers that was wanted")]
+    #[error("another context owns some of the requested queue pair numbers")]
     BlockTaken,
 }
 

@@ -72,7 +72,7 @@ pub enum ConnectError {
         timeout: Duration,
     },
     /// The peer disconnected before the connection was established.
-    #[error("the peer went away before the connection was there")]
+    #[error("the peer disconnected before the connection was established")]
     Gone,
 }
 

@@ -46,7 +46,7 @@ pub(super) fn no_way(
     };
     let Ok(source) = source else {
         return anyhow!(
-            "there is no route to {server}: check the address; `ip route` shows where ways lead"
+            "there is no route to {server}: check the address; `ip route` lists the routes"
         );
     };
     if source.is_ipv4() != server.is_ipv4() {

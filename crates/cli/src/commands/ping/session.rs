@@ -142,7 +142,7 @@ impl Session {
         let length = completion.length;
         if length as usize != Advertisement::LENGTH {
             return Err(Stop::Failed(anyhow!(
-                "{} sends messages of {length} bytes, which is not rping's way: what runs there?",
+                "{} sends messages of {length} bytes, which rping does not do: is it another program?",
                 self.peer()
             )));
         }
@@ -177,7 +177,7 @@ impl Session {
             }
             if completion.work != CompletedWork::Send {
                 return Err(Stop::Failed(anyhow!(
-                    "{} sends messages out of turn: is it rping that runs there?",
+                    "{} sends messages in the wrong order: is it another program than rping?",
                     self.peer()
                 )));
             }
@@ -261,7 +261,7 @@ impl Session {
         let peer = self.peer();
         Stop::Failed(match completion.status {
             Status::RetriesExhausted => anyhow!(
-                "{peer} does not answer any more: has its program ended, or the network been cut?"
+                "{peer} no longer answers: its program may have ended, or the network is down"
             ),
             status => anyhow!("the RDMA {} failed: {status}", name(completion.work)),
         })

@@ -40,7 +40,7 @@ pub(super) struct Libraries {
 impl Libraries {
     /// Those that belong to this program: built beside it, or installed with it.
     pub(super) fn find() -> anyhow::Result<Self> {
-        let program = env::current_exe().context("where roci itself is, the system won't tell")?;
+        let program = env::current_exe().context("the path of the roci executable is unknown")?;
         let here = program.parent().context("a program is in a folder")?;
         let libraries = match (built(here, BUILT), built(here, SHIM)) {
             (Some(library), Some(shim)) => linked(&library, &shim)?,

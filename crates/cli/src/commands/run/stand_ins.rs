@@ -11,7 +11,7 @@ use crate::stand_in::NAMES;
 
 /// The folder, made if it is not there yet.
 pub(super) fn folder() -> anyhow::Result<PathBuf> {
-    let program = env::current_exe().context("where roci itself is, the system won't tell")?;
+    let program = env::current_exe().context("the path of the roci executable is unknown")?;
     let mut contents = Contents::default();
     for name in NAMES {
         contents.link(name, &program);
