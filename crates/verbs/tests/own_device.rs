@@ -2,19 +2,20 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rocinante::{CompletionQueue, ConnectOptions, Options, QueuePair, Request, Status};
+use rocinante::{AckTimeout, CompletionQueue, ConnectOptions, Options, QueuePair, Request, Status};
 use socket2::SockFilter;
 use support::End;
 
 /// Two connected queue pairs of one device, each with a completion queue of its own.
 fn pairs(end: &End, queues: [&CompletionQueue; 2]) -> [QueuePair; 2] {
+    pairs_with(end, queues, ConnectOptions::default())
+}
+
+fn pairs_with(end: &End, queues: [&CompletionQueue; 2], options: ConnectOptions) -> [QueuePair; 2] {
     let prepare = |queue| {
-        let builder = end
-            .domain
-            .queue_pair(queue)
-            .connect_options(ConnectOptions::default());
+        let builder = end.domain.queue_pair(queue).connect_options(options);
         builder.reliable().expect("room")
     };
     let [left, right] = queues.map(prepare);
@@ -152,4 +153,30 @@ fn a_long_message_to_the_own_device_arrives() {
     left.post(request).expect("room");
     assert_eq!(queues[0].wait().status, Status::Success);
     assert!(end.memory.to_vec(LENGTH..2 * LENGTH) == pattern);
+}
+
+/// One call delivers only a part of it. The device's thread delivers the rest, although the program does not poll. The
+/// ACK timeout is off; the few other timers that wake the thread would take longer than the test may.
+#[test]
+fn the_rest_of_a_long_message_to_the_own_device_needs_no_poll() {
+    const LENGTH: usize = 128 << 20;
+    let end = End::at("127.55.2.5", &Options::default());
+    let queues = [(); 2].map(|()| end.context.completion_queue(16).expect("room"));
+    let options = ConnectOptions {
+        ack_timeout: AckTimeout::new(0).expect("a five-bit code"),
+        ..ConnectOptions::default()
+    };
+    let pairs = pairs_with(&end, [&queues[0], &queues[1]], options);
+    // The first packets go through a socket.
+    send_one(&end, &queues, &pairs);
+    let register = || end.domain.register(LENGTH, support::ALL).expect("room");
+    let (source, target) = (register(), register());
+    source.write(LENGTH - 4, b"last");
+    let request = Request::write(target.remote(0)).data(source.all());
+    pairs[0].post(request).expect("room");
+    let start = Instant::now();
+    while target.to_vec(LENGTH - 4..) != b"last" {
+        assert!(start.elapsed() < support::TIMEOUT, "nobody delivers it");
+        std::thread::yield_now();
+    }
 }

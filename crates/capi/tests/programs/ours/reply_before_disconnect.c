@@ -40,7 +40,8 @@ static void expect_message(struct rdma_cm_id *id)
 	CHECK(ibv_post_recv(id->qp, &wr, &bad) == 0);
 }
 
-static void serve_one(void)
+/* Accepts the next client and receives its message. */
+static void accept_and_receive(void)
 {
 	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
 	guest = event->id;
@@ -50,6 +51,11 @@ static void serve_one(void)
 	CHECK(rdma_accept(guest, &wishes) == 0);
 	pass(RDMA_CM_EVENT_ESTABLISHED);
 	SAME(wait_for(guest->recv_cq).status, IBV_WC_SUCCESS);
+}
+
+static void serve_one(void)
+{
+	accept_and_receive();
 	atomic_store(&meeting->replied_at, nanoseconds());
 	post_message(guest);
 	CHECK(rdma_disconnect(guest) == 0);
@@ -172,14 +178,7 @@ static void a_delayed_message_is_sent_at_exit(void)
 	start(send_and_exit);
 	open_listener();
 	atomic_store(&meeting->port, ntohs(rdma_get_src_port(listener)));
-	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
-	guest = event->id;
-	CHECK(rdma_ack_cm_event(event) == 0);
-	make_qp_of(guest);
-	expect_message(guest);
-	CHECK(rdma_accept(guest, &wishes) == 0);
-	pass(RDMA_CM_EVENT_ESTABLISHED);
-	SAME(wait_for(guest->recv_cq).status, IBV_WC_SUCCESS);
+	accept_and_receive();
 	pass(RDMA_CM_EVENT_DISCONNECTED);
 	close_all();
 }
