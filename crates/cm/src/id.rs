@@ -42,7 +42,7 @@ pub enum State {
 
 /// What the driver knows about the path to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Route {
+pub struct ResolvedRoute {
     /// The largest payload of a packet.
     pub mtu: PathMtu,
     /// Hop limit of packets; 64 is usual.
@@ -53,10 +53,10 @@ pub struct Route {
     pub service_level: u8,
 }
 
-impl Route {
+impl ResolvedRoute {
     /// A path with this MTU and default values for the rest.
-    pub const fn new(mtu: PathMtu) -> Route {
-        Route {
+    pub const fn new(mtu: PathMtu) -> ResolvedRoute {
+        ResolvedRoute {
             mtu,
             hop_limit: 64,
             packet_rate: 0,
@@ -101,7 +101,7 @@ pub(crate) struct Endpoint {
     pub(crate) destination: Option<SocketAddr>,
     /// This id reserved the port. A child id uses the port of its listener.
     pub(crate) owns_port: bool,
-    pub(crate) route: Option<Route>,
+    pub(crate) route: Option<ResolvedRoute>,
     /// The first PSN that the peer sends.
     pub(crate) first_psn: Psn,
     pub(crate) qpn: Qpn,

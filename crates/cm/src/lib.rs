@@ -7,7 +7,7 @@
 //!
 //! ```
 //! # use std::time::{Duration, Instant};
-//! use cm::{Arrival, Config, EventKind, QueuePairType, Manager, Parameters, Route};
+//! use cm::{Addresses, Config, EventKind, QueuePairType, Manager, Parameters, ResolvedRoute};
 //! use wire::cm::PortSpace;
 //! use wire::{PathMtu, Qpn};
 //!
@@ -23,8 +23,8 @@
 //! // Two managers share nothing but datagrams and time.
 //! fn exchange(now: Instant, from: &mut Manager, to: &mut Manager) {
 //!     while let Some(sent) = from.poll_transmit() {
-//!         let arrival = Arrival { source: sent.source, destination: sent.destination };
-//!         to.handle_datagram(now, arrival, &*sent.datagram);
+//!         let addresses = Addresses { source: sent.source, destination: sent.destination };
+//!         to.handle_datagram(now, addresses, &*sent.datagram);
 //!     }
 //! }
 //!
@@ -38,7 +38,7 @@
 //! client.resolve_address(now, id, None, "10.0.0.2:7174".parse()?, second)?;
 //! client.address_resolved(id, Ok(client_ip));
 //! client.resolve_route(now, id, second)?;
-//! client.route_resolved(id, Ok(Route::new(PathMtu::Mtu1024)));
+//! client.route_resolved(id, Ok(ResolvedRoute::new(PathMtu::Mtu1024)));
 //! client.connect(now, id, &Parameters { private_data: b"hello", ..Parameters::new(Qpn::new(17)) })?;
 //!
 //! exchange(now, &mut client, &mut server); // REQ
@@ -133,8 +133,8 @@ pub use event::{
     Unreachable,
 };
 pub use exit::ExitNotice;
-pub use id::{Id, Route, State};
-pub use manager::{Arrival, Manager, TableSizes};
+pub use id::{Id, ResolvedRoute, State};
+pub use manager::{Addresses, Manager, TableSizes};
 pub use parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
 pub use phase::Phase;
 pub use queue_pair_type::QueuePairType;

@@ -37,14 +37,14 @@ use crate::transmit::Transmit;
 
 /// The addresses of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrival {
+pub struct Addresses {
     /// The sender's address.
     pub source: IpAddr,
     /// Our address.
     pub destination: IpAddr,
 }
 
-impl Arrival {
+impl Addresses {
     fn device(self, guid: u64) -> RemoteDevice {
         RemoteDevice {
             address: self.source,

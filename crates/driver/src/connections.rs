@@ -178,7 +178,7 @@ impl Connections {
                 manager.address_resolved(id, Ok(source.ip()));
             }
             Instruction::ResolveRoute { id, .. } => {
-                manager.route_resolved(id, Ok(cm::Route::new(self.mtu)));
+                manager.route_resolved(id, Ok(cm::ResolvedRoute::new(self.mtu)));
             }
             Instruction::JoinMulticast { id, group, .. } => {
                 let joined = ports.join(Gid::from(group));

@@ -21,10 +21,11 @@ use wire::{Gid, Qpn};
 use crate::alarms::AlarmKey;
 use crate::clock::now;
 use crate::connections::Subscriber;
-use crate::core::Core;
+use crate::device_state::DeviceState;
+use crate::devices::device;
 use crate::diagnostics::{Misuse, Problem, Reporter};
 use crate::notifier::Notifier;
-use crate::opening::{OpenError, Options, device};
+use crate::options::{OpenError, Options};
 use crate::packet_wakeups::AtReadable;
 use crate::port::Ports;
 use crate::shared::{Awaited, CLOSED_PAUSE, Shared};
@@ -77,10 +78,10 @@ impl Driver {
     fn share(device: &net::interface::Device, options: &Options) -> Result<Arc<Shared>, OpenError> {
         let ports = Ports::open(device, options.shortcut)?;
         let poll_sources = ports.poll_sources().map_err(OpenError::System)?;
-        let core = Core::new(device, ports, options)?;
+        let state = DeviceState::new(device, ports, options)?;
         Ok(Arc::new(Shared {
             reporter: options.explain.then(|| Reporter::new(device)),
-            core: Mutex::new(core),
+            state: Mutex::new(state),
             poll_sources: Mutex::new(Arc::new(poll_sources)),
             generation: net::fork::generation(),
             in_child: OnceLock::new(),
@@ -122,23 +123,23 @@ impl Driver {
             return work(&mut self.shared.lock_in_child());
         }
         let now = now();
-        let mut core = self.shared.lock();
+        let mut state = self.shared.lock();
         // Other calls wait for the packets that they sent to this device.
-        core.stop_delivery_to_self();
-        let result = work(core.device_mut());
-        core.transmit(now);
-        if core.has_sent_to_self() {
-            core = self.shared.deliver_to_self(core, now);
+        state.stop_delivery_to_self();
+        let result = work(state.device_mut());
+        state.transmit(now);
+        if state.has_sent_to_self() {
+            state = self.shared.deliver_to_self(state, now);
         }
-        let next = core.next_deadline();
-        drop(core);
+        let next = state.next_deadline();
+        drop(state);
         self.shared.wake_thread_before(next);
         result
     }
 
     /// Calls the engine to modify or destroy a queue pair. Deferred acknowledgements are sent first, because
     /// the queue pair may not send them any more.
-    pub fn change<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
+    pub fn call_after_flush<R>(&self, work: impl FnOnce(&mut Device) -> R) -> R {
         if !self.is_inherited() {
             self.shared.lock().send_waiting(now());
         }
@@ -147,9 +148,9 @@ impl Driver {
 
     /// Sends deferred responses and the packets that a fault holds back. For a process that exits without
     /// closing the device.
-    pub fn send_everything(&self) {
+    pub fn flush_before_exit(&self) {
         if !self.is_inherited() {
-            self.shared.lock().send_everything(now());
+            self.shared.lock().flush_before_exit(now());
         }
     }
 
@@ -160,9 +161,9 @@ impl Driver {
         if self.is_inherited() {
             return work(&mut self.shared.lock_in_child());
         }
-        let mut core = self.shared.lock();
-        let result = work(core.device_mut());
-        core.dispatch_events();
+        let mut state = self.shared.lock();
+        let result = work(state.device_mut());
+        state.dispatch_events();
         result
     }
 
@@ -189,10 +190,10 @@ impl Driver {
         if self.is_inherited() {
             return;
         }
-        let mut core = self.shared.lock();
-        let outside = core.arm(queue, notify);
-        core.dispatch_events();
-        drop(core);
+        let mut state = self.shared.lock();
+        let outside = state.arm(queue, notify);
+        state.dispatch_events();
+        drop(state);
         if outside {
             self.shared.end_standby(now());
         }
@@ -200,19 +201,19 @@ impl Driver {
 
     /// Calls the connection manager and transmits the resulting packets on this thread. Returns `None` in a
     /// forked child.
-    pub fn manage<R>(&self, work: impl FnOnce(&mut Manager, Instant) -> R) -> Option<R> {
+    pub fn call_manager<R>(&self, work: impl FnOnce(&mut Manager, Instant) -> R) -> Option<R> {
         if self.is_inherited() {
             return None;
         }
         let now = now();
-        let mut core = self.shared.lock();
-        let result = work(core.manager(), now);
-        core.transmit(now);
-        if core.poll_sources_changed() {
-            self.update_poll_sources(&mut core);
+        let mut state = self.shared.lock();
+        let result = work(state.manager(), now);
+        state.transmit(now);
+        if state.poll_sources_changed() {
+            self.update_poll_sources(&mut state);
         }
-        let next = core.next_deadline();
-        drop(core);
+        let next = state.next_deadline();
+        drop(state);
         self.shared.wake_thread_before(next);
         Some(result)
     }
@@ -230,12 +231,12 @@ impl Driver {
         }
         // Clone and drop wakers without the lock: they run code of the executor, which may need it.
         let task = task.clone();
-        let mut core = self.shared.lock();
-        let alarms = core.alarms();
+        let mut state = self.shared.lock();
+        let alarms = state.alarms();
         let key = key.unwrap_or_else(|| alarms.new_key(deadline));
         let former = alarms.set(key, task);
-        let next = core.next_deadline();
-        drop(core);
+        let next = state.next_deadline();
+        drop(state);
         drop(former);
         self.shared.wake_thread_before(next);
         Some(key)
@@ -245,9 +246,9 @@ impl Driver {
     #[cfg(feature = "async")]
     pub(crate) fn cancel_alarm(&self, key: AlarmKey) {
         if !self.is_inherited() {
-            let mut core = self.shared.lock();
-            let former = core.alarms().cancel(key);
-            drop(core);
+            let mut state = self.shared.lock();
+            let former = state.alarms().cancel(key);
+            drop(state);
             drop(former);
         }
     }
@@ -276,7 +277,7 @@ impl Driver {
     }
 
     /// Runs `work` while the device does not access memory.
-    pub fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub fn with_device_locked<R>(&self, work: impl FnOnce() -> R) -> R {
         if self.is_inherited() {
             // No device of this process accesses it.
             return work();
@@ -300,18 +301,18 @@ impl Driver {
         if self.is_inherited() {
             return None;
         }
-        let Some(mut core) = self.shared.try_lock() else {
+        let Some(mut state) = self.shared.try_lock() else {
             // Another thread makes progress. Do not return `None` while there is a completion: a program
             // that arms, polls and then sleeps would miss it.
-            let mut core = self.shared.lock();
-            core.note_polled(queue);
-            return core.poll_completion(queue);
+            let mut state = self.shared.lock();
+            state.note_polled(queue);
+            return state.poll_completion(queue);
         };
-        core.note_polled(queue);
-        if let Some(completion) = core.poll_completion(queue) {
+        state.note_polled(queue);
+        if let Some(completion) = state.poll_completion(queue) {
             return Some(completion);
         }
-        self.shared.progress_for(&mut core, queue)
+        self.shared.progress_for(&mut state, queue)
     }
 
     /// Passes at most `limit` completions to `take` and returns how many. If there is none, receives packets
@@ -325,32 +326,32 @@ impl Driver {
         if self.is_inherited() || limit == 0 {
             return 0;
         }
-        let mut core = self.shared.lock();
-        core.note_polled(queue);
-        let known = core.poll_completion(queue);
-        let first = known.or_else(|| self.shared.progress_for(&mut core, queue));
+        let mut state = self.shared.lock();
+        state.note_polled(queue);
+        let known = state.poll_completion(queue);
+        let first = known.or_else(|| self.shared.progress_for(&mut state, queue));
         let Some(first) = first else {
-            drop(core);
+            drop(state);
             self.shared.yielding.note_empty_poll();
             return 0;
         };
         take(first);
-        let more = std::iter::from_fn(|| core.poll_completion(queue));
+        let more = std::iter::from_fn(|| state.poll_completion(queue));
         1 + more.take(limit - 1).map(take).count()
     }
 
     /// The oldest completion, without making progress. For tasks, the device's thread does that.
     #[cfg(feature = "async")]
-    pub fn take(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+    pub fn pop_completion(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
         let completion = self.call(|device| device.poll_completion(queue));
         #[cfg(feature = "tracing")]
         completion.iter().for_each(crate::trace::completion);
         completion
     }
 
-    /// As [`take`](Self::take). If there is none, the next one wakes the tasks.
+    /// As [`pop_completion`](Self::pop_completion). If there is none, the next one wakes the tasks.
     #[cfg(feature = "async")]
-    pub fn take_or_watch(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
+    pub fn pop_completion_or_watch(&self, queue: Id<CompletionQueue>) -> Option<Completion> {
         let completion = self.call(|device| {
             let completion = device.poll_completion(queue);
             if completion.is_none() {
@@ -464,10 +465,10 @@ impl Driver {
         }
         let now = now();
         let oldest = notifier.take_after(|| {
-            let mut core = self.shared.lock();
-            core.progress_outside(now, &Awaited::Notification(notifier));
+            let mut state = self.shared.lock();
+            state.progress_outside(now, &Awaited::Notification(notifier));
             self.shared.note_poll(now);
-            self.shared.schedule_unsent(&core, now);
+            self.shared.schedule_unsent(&state, now);
         });
         if oldest.is_none() {
             self.shared.lock().packet_wakeups.note_empty_poll(notifier);
@@ -477,10 +478,10 @@ impl Driver {
 
     /// Joins a multicast group, for one more queue pair.
     pub fn join(&self, group: Gid) -> Result<(), SocketError> {
-        let mut core = self.shared.lock();
-        core.join(group)?;
-        if core.poll_sources_changed() {
-            self.update_poll_sources(&mut core);
+        let mut state = self.shared.lock();
+        state.join(group)?;
+        if state.poll_sources_changed() {
+            self.update_poll_sources(&mut state);
         }
         Ok(())
     }
@@ -488,19 +489,19 @@ impl Driver {
     /// Leaves a multicast group, for one queue pair.
     pub fn leave(&self, group: Gid) {
         if !self.is_inherited() {
-            let mut core = self.shared.lock();
-            core.leave(group);
-            if core.poll_sources_changed() {
-                self.update_poll_sources(&mut core);
+            let mut state = self.shared.lock();
+            state.leave(group);
+            if state.poll_sources_changed() {
+                self.update_poll_sources(&mut state);
             }
         }
     }
 
     /// Replaces the poll sources and wakes the device's thread. Threads that sleep now use the old ones.
-    fn update_poll_sources(&self, core: &mut Core) {
-        core.renew_packet_wakeups();
+    fn update_poll_sources(&self, state: &mut DeviceState) {
+        state.renew_packet_wakeups();
         // If this fails, a new group is only polled together with other sockets.
-        if let Ok(poll_sources) = core.poll_sources() {
+        if let Ok(poll_sources) = state.poll_sources() {
             let mut current = self
                 .shared
                 .poll_sources
@@ -518,12 +519,12 @@ impl Driver {
             return None;
         }
         let now = now();
-        let mut core = self.shared.lock();
-        core.progress(now);
-        self.shared.schedule_unsent(&core, now);
-        let event = core.poll_event();
+        let mut state = self.shared.lock();
+        state.progress(now);
+        self.shared.schedule_unsent(&state, now);
+        let event = state.poll_event();
         if event.is_some() {
-            core.event_notifier().take();
+            state.event_notifier().take();
         }
         event
     }

@@ -15,32 +15,34 @@
 #![forbid(unsafe_code)]
 
 mod alarms;
+mod capture_and_faults;
 pub mod clock;
 mod connections;
-mod core;
 mod deferred;
+mod device_state;
+mod devices;
 mod diagnostics;
 mod driver;
-mod exit;
+mod exit_notices;
 mod notifier;
-mod opening;
+mod options;
 mod own_delivery;
-mod pace;
+mod pacing;
 mod packet_wakeups;
 mod port;
 pub mod rdma_cm;
 mod shared;
-mod tap;
 mod thread;
 #[cfg(feature = "tracing")]
 mod trace;
 mod wait_set;
 mod yielding;
 
+pub use devices::{device, device_at, devices};
 pub use diagnostics::{Misuse, explain};
 pub use driver::Driver;
 pub use notifier::Notifier;
-pub use opening::{OpenError, Options, device, device_at, devices};
+pub use options::{OpenError, Options};
 pub use shared::Awaited;
 pub use wait_set::WaitSet;
 

@@ -7,15 +7,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use cm::Recipient;
-use engine::{Arrival, NumberSpace, Transmit};
+use engine::{NumberSpace, Transmit};
 use host::{Message, Owner};
 use net::fork::Guard;
 use net::poll::{Interest, PollSet, wait};
-use net::share::{Arrived, Member, ServiceError, join_all};
-use net::socket::{Envelope, Inbox, Receiver, SendError, Sender, SocketError};
+use net::share::{Member, ReceivedPacket, ServiceError, join_all};
+use net::socket::{Inbox, Receiver, SendError, Sender, SocketError};
 use wire::{Gid, Qpn, ROCE_PORT};
 
-use crate::opening::OpenError;
+use crate::options::OpenError;
 
 /// Which sockets to poll. Polling a socket is a system call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -228,18 +228,13 @@ impl Ports {
         mut bytes: &mut [u8],
     ) -> Result<(), SendError> {
         let route = &transmit.route;
-        let envelope = Envelope {
-            flow: route.flow,
-            traffic_class: route.traffic_class,
-            hop_limit: route.hop_limit,
-        };
         let source = route.flow.source;
         let mut members = self.members.iter_mut();
         let Some(member) = members.find(|member| member.address() == source) else {
             return Ok(());
         };
         loop {
-            match member.send(&envelope, transmit.segment_size, bytes) {
+            match member.send(route, transmit.segment_size, bytes) {
                 Err(SendError::Full { sent }) => {
                     bytes = &mut bytes[sent..];
                     let _ = wait(&[Interest::writable(member.sender().as_fd())], None);
@@ -255,7 +250,7 @@ impl Ports {
         now: Instant,
         scope: PollScope,
         inbox: &mut Inbox,
-        mut take: impl FnMut(Arrived<'_>),
+        mut take: impl FnMut(ReceivedPacket<'_>),
     ) -> usize {
         self.polls = self.polls.wrapping_add(1);
         if scope == PollScope::LastActive && !self.polls.is_multiple_of(ALL_SOCKETS_INTERVAL) {
@@ -279,8 +274,8 @@ impl Ports {
             };
             for batch in batches {
                 for packet in batch.packets() {
-                    take(Arrived {
-                        envelope: batch.envelope,
+                    take(ReceivedPacket {
+                        route: batch.route,
                         packet,
                         forwarded: false,
                     });
@@ -327,8 +322,8 @@ impl Ports {
 
     /// Forwards a message to the process that owns it.
     pub(crate) fn forward(&mut self, message: &Message) -> Owner {
-        let envelope = envelope(&message.arrival);
-        let address = envelope.flow.destination;
+        let route = &message.route;
+        let address = route.flow.destination;
         let Some(member) = self.members.iter_mut().find(|it| it.address() == address) else {
             return Owner::Here;
         };
@@ -346,11 +341,11 @@ impl Ports {
                 }
             }
             Recipient::Everyone => {
-                member.forward_to_others(Instant::now(), &envelope, &message.packet);
+                member.forward_to_others(Instant::now(), route, &message.packet);
                 return Owner::Here;
             }
         };
-        member.forward_to(owner, &envelope, &message.packet);
+        member.forward_to(owner, route, &message.packet);
         Owner::Elsewhere
     }
 
@@ -408,14 +403,6 @@ fn is_at(member: &Member, address: Option<IpAddr>) -> bool {
     address.is_none_or(|address| member.address() == address)
 }
 
-fn envelope(arrival: &Arrival) -> Envelope {
-    Envelope {
-        flow: arrival.flow,
-        traffic_class: arrival.traffic_class,
-        hop_limit: arrival.hop_limit,
-    }
-}
-
 /// The destination queue pair of a packet: three bytes of its BTH.
 fn destination_queue_pair(packet: &[u8]) -> Option<Qpn> {
     let number = packet.get(5..8)?;
@@ -427,7 +414,7 @@ fn destination_queue_pair(packet: &[u8]) -> Option<Qpn> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::opening::device;
+    use crate::devices::device;
 
     fn ports(address: &str) -> Ports {
         let device = device(address).expect("a loopback address");

@@ -11,8 +11,8 @@ use net::interface::Monitor;
 use net::poll::{Ready, Waker, wait};
 
 use crate::clock::now;
-use crate::core::Core;
 use crate::deferred::Deferral;
+use crate::device_state::DeviceState;
 use crate::diagnostics::Reporter;
 use crate::notifier::Notifier;
 use crate::port::PollSources;
@@ -35,11 +35,11 @@ const OWN_DELIVERY_YIELDS: usize = 32;
 
 /// The lock, and the state that is read without it.
 pub(crate) struct Shared {
-    /// The sockets to sleep on without the core's lock. Declared before the core, which owns them.
+    /// The sockets to sleep on without the device's lock. Declared before the state, which owns them.
     pub(crate) poll_sources: Mutex<Arc<PollSources>>,
     /// The fork generation in which the device was opened.
     pub(crate) generation: u32,
-    pub(crate) core: Mutex<Core>,
+    pub(crate) state: Mutex<DeviceState>,
     /// Reports problems to the user, if explanations are enabled.
     pub(crate) reporter: Option<Reporter>,
     /// The device of a forked child. The copy of the parent's lock may be held forever.
@@ -89,20 +89,20 @@ impl Shared {
 
     pub(crate) fn lock(&self) -> Locked<'_> {
         // A panic in the engine is a bug. Other threads still continue with the state it left.
-        self.locked(self.core.lock().unwrap_or_else(PoisonError::into_inner))
+        self.locked(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
-        match self.core.try_lock() {
-            Ok(core) => Some(self.locked(core)),
+        match self.state.try_lock() {
+            Ok(state) => Some(self.locked(state)),
             Err(TryLockError::Poisoned(poisoned)) => Some(self.locked(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    fn locked<'s>(&'s self, core: MutexGuard<'s, Core>) -> Locked<'s> {
+    fn locked<'s>(&'s self, state: MutexGuard<'s, DeviceState>) -> Locked<'s> {
         Locked {
-            core: Some(core),
+            state: Some(state),
             reporter: self.reporter.as_ref(),
             _deferral: Deferral::begin(),
         }
@@ -119,48 +119,48 @@ impl Shared {
     /// Makes progress for an application thread that polls.
     pub(crate) fn progress_for(
         &self,
-        core: &mut Core,
+        state: &mut DeviceState,
         queue: Id<CompletionQueue>,
     ) -> Option<Completion> {
         let now = now();
         self.note_poll(now);
-        let completion = core
+        let completion = state
             .progress_for(now, queue)
-            .or_else(|| core.poll_before_sleep(now, queue));
+            .or_else(|| state.poll_before_sleep(now, queue));
         if completion.is_some() {
             self.yielding.note_found();
         }
-        self.schedule_unsent(core, now);
+        self.schedule_unsent(state, now);
         completion
     }
 
     /// Sets a deadline for the device's thread if responses wait for the application's next call or a
     /// disconnection waits for a poll. The thread may still sleep on the sockets, which are empty.
-    pub(crate) fn schedule_unsent(&self, core: &Core, now: Instant) {
-        if core.has_unsent() {
+    pub(crate) fn schedule_unsent(&self, state: &DeviceState, now: Instant) {
+        if state.has_unsent() {
             self.wake_thread_before(Some(now + POLLED_RECENTLY));
         }
-        self.wake_thread_before(core.next_release());
+        self.wake_thread_before(state.next_release());
     }
 
     /// Receives packets that the device sent to itself. Usually the kernel has delivered them when the send
     /// returns. On a busy machine it takes longer; the lock is free meanwhile.
-    pub(crate) fn deliver_to_self<'s>(&'s self, mut core: Locked<'s>, now: Instant) -> Locked<'s> {
+    pub(crate) fn deliver_to_self<'s>(&'s self, mut state: Locked<'s>, now: Instant) -> Locked<'s> {
         for _ in 0..OWN_DELIVERY_YIELDS {
-            if core.deliver_to_self(now) {
-                return core;
+            if state.deliver_to_self(now) {
+                return state;
             }
-            let before = core.arrivals();
-            drop(core);
+            let before = state.arrivals();
+            drop(state);
             std::thread::yield_now();
-            core = self.lock();
-            if core.arrivals() != before {
+            state = self.lock();
+            if state.arrivals() != before {
                 break;
             }
         }
-        core.deliver_to_self(now);
-        core.stop_delivery_to_self();
-        core
+        state.deliver_to_self(now);
+        state.stop_delivery_to_self();
+        state
     }
 
     /// Ends the thread's back-off because a program starts to wait outside of the library.
@@ -208,20 +208,20 @@ impl Shared {
             // Enter the wait set before the check, so that no wake-up is lost between them.
             let sleeper = awaited.waiting().enter();
             let asleep = now();
-            let mut core = self.lock();
-            if awaited.is_ready_or_watched(&mut core) {
+            let mut state = self.lock();
+            if awaited.is_ready_or_watched(&mut state) {
                 return Ok(false);
             }
-            let due = earliest(until, core.before_sleep(asleep));
-            drop(core);
+            let due = earliest(until, state.before_sleep(asleep));
+            drop(state);
             let interrupted = self.wait_with(&sleeper, asleep, due)?;
             let woken = sleeper.was_woken();
             // This thread is awake, so it needs no wake-up through the descriptor.
             drop(sleeper);
             let now = now();
-            let mut core = self.lock();
-            core.progress_until(now, awaited);
-            self.schedule_unsent(&core, now);
+            let mut state = self.lock();
+            state.progress_until(now, awaited);
+            self.schedule_unsent(&state, now);
             if interrupted || woken {
                 return Ok(interrupted);
             }
@@ -232,22 +232,22 @@ impl Shared {
     /// Spins on the shared-memory rings for a short time, because a reply through a ring often arrives before
     /// a thread is asleep. Returns whether the awaited object is ready.
     fn poll_shortcuts(&self, awaited: &Awaited<'_>) -> bool {
-        let mut core = self.lock();
+        let mut state = self.lock();
         let until = now() + SHORTCUT_SPIN_TIME;
-        while core.has_shortcuts() {
+        while state.has_shortcuts() {
             let now = now();
-            if core.poll_shortcuts(now, awaited) {
-                self.schedule_unsent(&core, now);
+            if state.poll_shortcuts(now, awaited) {
+                self.schedule_unsent(&state, now);
                 return true;
             }
             if now >= until {
                 break;
             }
-            drop(core);
+            drop(state);
             std::hint::spin_loop();
-            core = self.lock();
+            state = self.lock();
         }
-        awaited.is_ready(&mut core)
+        awaited.is_ready(&mut state)
     }
 
     /// Waits for packets, a wake-up or the deadline. Returns whether a signal interrupted it.
@@ -288,23 +288,23 @@ impl<'a> Awaited<'a> {
         }
     }
 
-    pub(crate) fn is_ready(&self, core: &mut Core) -> bool {
+    pub(crate) fn is_ready(&self, state: &mut DeviceState) -> bool {
         match self {
             Self::Notification(notifier) => notifier.has_notification(),
             Self::Completion(id, _) => {
-                let queue = core.device_mut().completion_queue(*id);
+                let queue = state.device_mut().completion_queue(*id);
                 queue.is_some_and(|queue| !queue.is_empty())
             }
         }
     }
 
     /// As [`is_ready`](Self::is_ready). If it is not ready, the next completion wakes the wait set.
-    fn is_ready_or_watched(&self, core: &mut Core) -> bool {
-        let ready = self.is_ready(core);
+    fn is_ready_or_watched(&self, state: &mut DeviceState) -> bool {
+        let ready = self.is_ready(state);
         if let Self::Completion(id, _) = self
             && !ready
         {
-            core.device_mut().watch_completions(*id);
+            state.device_mut().watch_completions(*id);
         }
         ready
     }
@@ -312,34 +312,38 @@ impl<'a> Awaited<'a> {
 
 /// The held lock. Problems are reported after it is released, because writing to stderr takes long.
 pub(crate) struct Locked<'s> {
-    core: Option<MutexGuard<'s, Core>>,
+    state: Option<MutexGuard<'s, DeviceState>>,
     reporter: Option<&'s Reporter>,
     /// Dropped after the lock: waiters are woken then.
     _deferral: Deferral,
 }
 
 impl Deref for Locked<'_> {
-    type Target = Core;
+    type Target = DeviceState;
 
-    fn deref(&self) -> &Core {
-        self.core.as_ref().expect("the lock is held until the drop")
+    fn deref(&self) -> &DeviceState {
+        self.state
+            .as_ref()
+            .expect("the lock is held until the drop")
     }
 }
 
 impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Core {
-        self.core.as_mut().expect("the lock is held until the drop")
+    fn deref_mut(&mut self) -> &mut DeviceState {
+        self.state
+            .as_mut()
+            .expect("the lock is held until the drop")
     }
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         if let Some(reporter) = self.reporter
-            && let Some(mut core) = self.core.take()
-            && core.has_problems()
+            && let Some(mut state) = self.state.take()
+            && state.has_problems()
         {
-            let problems = core.take_problems();
-            drop(core);
+            let problems = state.take_problems();
+            drop(state);
             reporter.report(problems);
         }
     }

@@ -60,8 +60,8 @@ fn serve(shared: &Shared) {
             Duty::Standby(_) if matches!(before, Duty::Standby(_)) => backoff.lengthen(),
             Duty::Standby(_) => {}
             Duty::Everything | Duty::Timers => match backoff.lock(shared, now) {
-                Some(core) => {
-                    progress = make_progress(shared, core, duty, now);
+                Some(state) => {
+                    progress = make_progress(shared, state, duty, now);
                     backoff.learn(woken.by_packets, progress.arrived);
                 }
                 None => duty = Duty::Standby(now + backoff.time),
@@ -114,19 +114,19 @@ impl PollBackoff {
     /// Takes the lock, unless an application that polls holds it.
     fn lock<'s>(&mut self, shared: &'s Shared, now: Instant) -> Option<Locked<'s>> {
         let others = is_polled(shared, now) && !shared.awaits_outside(now);
-        let core = if self.waits_for_lock(others) {
+        let state = if self.waits_for_lock(others) {
             Some(shared.lock())
         } else {
             shared.try_lock()
         };
-        match core {
+        match state {
             Some(_) => self.lock_misses = 0,
             None => {
                 self.lock_misses += 1;
                 self.lengthen();
             }
         }
-        core
+        state
     }
 
     /// Whether to wait for the lock. A waiter costs an application that polls a system call at each unlock,
@@ -186,9 +186,9 @@ fn check_interfaces(shared: &Shared) {
     if shared.monitor.as_ref().is_some_and(Monitor::has_changed)
         && let Ok(interfaces) = net::interface::interfaces()
     {
-        let mut core = shared.lock();
-        core.update_interfaces(&interfaces);
-        core.transmit(now());
+        let mut state = shared.lock();
+        state.update_interfaces(&interfaces);
+        state.transmit(now());
     }
 }
 
@@ -202,18 +202,18 @@ struct Progress {
 }
 
 /// Receives packets and runs timers, as far as the duty requires it.
-fn make_progress(shared: &Shared, mut core: Locked<'_>, duty: Duty, now: Instant) -> Progress {
-    let due = core.next_deadline().is_some_and(|at| at <= now);
-    let arrived = if duty == Duty::Everything || due || core.has_unsent() {
-        core.progress(now)
+fn make_progress(shared: &Shared, mut state: Locked<'_>, duty: Duty, now: Instant) -> Progress {
+    let due = state.next_deadline().is_some_and(|at| at <= now);
+    let arrived = if duty == Duty::Everything || due || state.has_unsent() {
+        state.progress(now)
     } else {
         0
     };
     let next = match duty {
-        Duty::Everything => core.sleep_deadline(now),
-        Duty::Timers | Duty::Standby(_) => core.next_deadline(),
+        Duty::Everything => state.sleep_deadline(now),
+        Duty::Timers | Duty::Standby(_) => state.next_deadline(),
     };
-    let unsent_until = core.has_unsent().then(|| now + POLLED_RECENTLY);
+    let unsent_until = state.has_unsent().then(|| now + POLLED_RECENTLY);
     let next = earliest(next, unsent_until);
     // Under the lock: a thread that adds an earlier deadline later sees this one, and wakes the thread.
     shared.set_thread_deadline(next);
@@ -295,7 +295,7 @@ fn pause() -> Ready {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::opening::Options;
+    use crate::options::Options;
 
     /// A thread that leaves the wake-up there would never sleep again.
     #[test]

@@ -6,9 +6,9 @@
 use std::net::IpAddr;
 
 use engine::transmit::packets;
-use engine::{Arrival, AsyncEvent, Completion, Counters, Status, Transmit};
+use engine::{AsyncEvent, Completion, Counters, Status, Transmit};
 use tracing::Level;
-use wire::{Opcode, Packet};
+use wire::{Opcode, Packet, Route};
 
 use crate::deferred::{self, Wake};
 
@@ -103,9 +103,9 @@ pub(crate) fn sent(transmit: &Transmit, buffer: &[u8]) {
 }
 
 /// A packet that has arrived.
-pub(crate) fn received(arrival: &Arrival, packet: &[u8]) {
+pub(crate) fn received(route: &Route, packet: &[u8]) {
     if tracing::enabled!(target: PACKET, Level::TRACE) {
-        defer(PacketRecord::of(packet, arrival.flow.source).map(Record::Received));
+        defer(PacketRecord::of(packet, route.flow.source).map(Record::Received));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use wire::{Flow, Gid, Qpn, ROCE_PORT};
+use wire::{Flow, Gid, Qpn, ROCE_PORT, Route};
 
 /// The address of a peer and how packets reach it: the content of an address handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,40 +60,6 @@ pub enum AddressError {
         /// The peer's GID.
         destination: Gid,
     },
-}
-
-/// The addresses and IP fields of packets to one peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Route {
-    /// The addresses and ports. The ICRC covers them.
-    pub flow: Flow,
-    /// The IP traffic class (IPv4 ToS).
-    pub traffic_class: u8,
-    /// The IP hop limit (IPv4 TTL).
-    pub hop_limit: u8,
-}
-
-/// The addresses and IP fields of a received datagram, as the socket reports them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrival {
-    /// The addresses and ports. The source is the peer.
-    pub flow: Flow,
-    /// The IP traffic class (IPv4 ToS), or 0 if unknown.
-    pub traffic_class: u8,
-    /// The IP hop limit (IPv4 TTL), or 64 if unknown.
-    pub hop_limit: u8,
-}
-
-impl Arrival {
-    /// A datagram of this flow, with default values for the other fields.
-    #[must_use]
-    pub const fn new(flow: Flow) -> Self {
-        Self {
-            flow,
-            traffic_class: 0,
-            hop_limit: 64,
-        }
-    }
 }
 
 /// How the UDP source port of packets is chosen.

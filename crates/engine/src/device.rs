@@ -11,9 +11,11 @@ pub use objects::ObjectError;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use wire::{Fragmentation, Gid, IcrcChecker, IcrcGenerator, Packet, PathMtu, Qpn, Transport};
+use wire::{
+    Fragmentation, Gid, IcrcChecker, IcrcGenerator, Packet, PathMtu, Qpn, Route, Transport,
+};
 
-use crate::address::{Address, AddressError, Arrival, GidTable, Route, SourcePort};
+use crate::address::{Address, AddressError, GidTable, SourcePort};
 use crate::completion::{Completion, CompletionQueue, Notify};
 use crate::counters::Counters;
 use crate::event::Event;
@@ -362,7 +364,7 @@ impl Device {
     /// Handles a datagram that arrived at the RoCEv2 port: a UDP payload with its ICRC.
     ///
     /// Invalid datagrams are counted. They are answered where the protocol requires it.
-    pub fn handle_datagram(&mut self, now: Instant, arrival: &Arrival, datagram: &[u8]) {
+    pub fn handle_datagram(&mut self, now: Instant, route: &Route, datagram: &[u8]) {
         let packet = match Packet::parse(datagram) {
             Ok(packet) => packet,
             Err(_) => {
@@ -370,7 +372,7 @@ impl Device {
                 return;
             }
         };
-        let fragmentation = match self.checker.check(&arrival.flow, datagram) {
+        let fragmentation = match self.checker.check(&route.flow, datagram) {
             Ok(fragmentation) => fragmentation,
             Err(_) if self.shared.sabotage.has(Bug::IcrcUnchecked) => Fragmentation::NONE,
             Err(_) => {
@@ -381,68 +383,59 @@ impl Device {
         match packet.opcode.transport() {
             Transport::Cnp => self.shared.counters.congestion_notifications += 1,
             Transport::Ud => {
-                let header = network_header(arrival, fragmentation, datagram);
-                self.deliver_datagram(&packet, arrival, &header);
+                let header = network_header(route, fragmentation, datagram);
+                self.deliver_datagram(&packet, route, &header);
             }
-            _ => self.deliver_packet(now, &packet, arrival),
+            _ => self.deliver_packet(now, &packet, route),
         }
     }
 
     /// Handles packets of this device to its own queue pairs. They have no ICRC, because they never left.
     fn deliver_to_self(&mut self, now: Instant, transmit: &Transmit, buffer: &[u8]) {
-        let Route {
-            flow,
-            traffic_class,
-            hop_limit,
-        } = transmit.route;
-        let arrival = Arrival {
-            flow,
-            traffic_class,
-            hop_limit,
-        };
+        let route = &transmit.route;
         for datagram in packets(transmit, buffer) {
             self.shared.counters.delivered_to_self += 1;
             let packet = Packet::parse(datagram).expect("the device builds valid packets");
             if packet.opcode.transport() == Transport::Ud {
-                let header = network_header(&arrival, Fragmentation::NONE, datagram);
-                self.deliver_datagram(&packet, &arrival, &header);
+                let header = network_header(route, Fragmentation::NONE, datagram);
+                self.deliver_datagram(&packet, route, &header);
             } else {
-                self.deliver_packet(now, &packet, &arrival);
+                self.deliver_packet(now, &packet, route);
             }
         }
     }
 
-    fn deliver_packet(&mut self, now: Instant, packet: &Packet<'_>, arrival: &Arrival) {
+    fn deliver_packet(&mut self, now: Instant, packet: &Packet<'_>, route: &Route) {
         let Some(queue_pair) = self.queue_pairs.get_mut(packet.destination) else {
-            self.count_unknown(packet, arrival);
+            self.count_unknown(packet, route);
             return;
         };
-        queue_pair.handle_packet(now, packet, arrival, &mut self.shared);
+        queue_pair.handle_packet(now, packet, route, &mut self.shared);
         self.reschedule(packet.destination);
     }
 
     #[cold]
-    fn count_unknown(&mut self, packet: &Packet<'_>, arrival: &Arrival) {
+    fn count_unknown(&mut self, packet: &Packet<'_>, route: &Route) {
         self.shared.counters.unknown_queue_pair += 1;
         let number = packet.destination;
         if packet.opcode.is_request() && !self.queue_pairs.was_used(number) {
             self.shared.incidents.note(|| Incident::UnknownQueuePair {
                 number,
-                from: arrival.flow.source,
+                from: route.flow.source,
             });
         }
     }
 
-    fn deliver_datagram(&mut self, packet: &Packet<'_>, arrival: &Arrival, header: &[u8; 40]) {
+    fn deliver_datagram(&mut self, packet: &Packet<'_>, route: &Route, header: &[u8; 40]) {
         if packet.destination != Qpn::MULTICAST {
-            return self.deliver_datagram_to(packet.destination, packet, arrival, header);
+            return self.deliver_datagram_to(packet.destination, packet, route, header);
         }
-        let members = self.groups.members(arrival.flow.destination.into());
+        let members = self.groups.members(route.flow.destination.into());
         if members.is_empty() {
             self.shared.counters.unknown_group += 1;
         }
         for member in members {
-            self.deliver_datagram_to(member, packet, arrival, header);
+            self.deliver_datagram_to(member, packet, route, header);
         }
     }
 
@@ -450,19 +443,19 @@ impl Device {
         &mut self,
         number: Qpn,
         packet: &Packet<'_>,
-        arrival: &Arrival,
+        route: &Route,
         header: &[u8; 40],
     ) {
         let Some(queue_pair) = self.queue_pairs.get_mut(number) else {
-            self.count_unknown(packet, arrival);
+            self.count_unknown(packet, route);
             return;
         };
-        if let Err(count) = queue_pair.check_packet(packet, arrival) {
+        if let Err(count) = queue_pair.check_packet(packet, route) {
             *count(&mut self.shared.counters) += 1;
             return;
         }
         self.shared.counters.packets_received += 1;
-        queue_pair.handle_datagram(packet, arrival, header, &mut self.shared);
+        queue_pair.handle_datagram(packet, route, header, &mut self.shared);
         self.reschedule(number);
     }
 

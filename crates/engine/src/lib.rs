@@ -29,7 +29,7 @@ mod state;
 mod table;
 mod work;
 
-pub use address::{Address, AddressError, Arrival, Route, SourcePort};
+pub use address::{Address, AddressError, SourcePort};
 pub use completion::{
     CompletedWork, Completion, CompletionQueue, Notify, Source, Status, WorkError,
 };

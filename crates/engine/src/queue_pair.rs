@@ -31,9 +31,9 @@ pub use requester::WindowLimits;
 
 use std::time::Instant;
 
-use wire::{Packet, PartitionKey, PathMtu, Psn, Qpn, QueueKey};
+use wire::{Packet, PartitionKey, PathMtu, Psn, Qpn, QueueKey, Route};
 
-use crate::address::{Arrival, GidTable, Route};
+use crate::address::GidTable;
 use crate::completion::{CompletedWork, CompletionQueue};
 use crate::counters::Counters;
 use crate::memory::{Access, Accessor};
@@ -155,12 +155,12 @@ impl QueuePair {
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
-        arrival: &Arrival,
+        route: &Route,
         shared: &mut Shared,
     ) {
-        if let Err(count) = self.check_packet(packet, arrival) {
+        if let Err(count) = self.check_packet(packet, route) {
             *count(&mut shared.counters) += 1;
-            self.note_wrong_source(packet, arrival, shared);
+            self.note_wrong_source(packet, route, shared);
             return;
         }
         shared.counters.packets_received += 1;
@@ -184,7 +184,7 @@ impl QueuePair {
     pub(crate) fn check_packet(
         &self,
         packet: &Packet<'_>,
-        arrival: &Arrival,
+        route: &Route,
     ) -> Result<(), fn(&mut Counters) -> &mut u64> {
         if packet.opcode.transport() != self.init.kind.transport() {
             return Err(|counters| &mut counters.wrong_service);
@@ -197,7 +197,7 @@ impl QueuePair {
         }
         let from_peer = |link: &Link| {
             let flow = &link.route.flow;
-            flow.destination == arrival.flow.source && flow.source == arrival.flow.destination
+            flow.destination == route.flow.source && flow.source == route.flow.destination
         };
         if !self.init.kind.is_datagram() && !self.link.as_ref().is_some_and(from_peer) {
             return Err(|counters| &mut counters.wrong_path);

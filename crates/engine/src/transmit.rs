@@ -1,8 +1,8 @@
 //! Packets to send: several in one buffer, for one segmented send.
 
-use wire::{ICRC_LENGTH, IcrcGenerator, PacketHead, Qpn};
+use wire::{ICRC_LENGTH, IcrcGenerator, PacketHead, Qpn, Route};
 
-use crate::address::{GidTable, Route};
+use crate::address::GidTable;
 use crate::numbers::NumberSpace;
 
 /// The limits of one send.

@@ -4,11 +4,11 @@ mod conversation;
 
 use conversation::*;
 use engine::{
-    Address, Arrival, AsyncEvent, CompletedWork, Config, Destination, MulticastError, Notify,
-    PostError, QueuePairType, ReceiveRequest, SendFlags, SendRequest, Source, State, Status, Work,
+    Address, AsyncEvent, CompletedWork, Config, Destination, MulticastError, Notify, PostError,
+    QueuePairType, ReceiveRequest, SendFlags, SendRequest, Source, State, Status, Work,
 };
 use std::net::IpAddr;
-use wire::{Flow, Gid, PathMtu, Qpn, QueueKey, grh};
+use wire::{Flow, Gid, PathMtu, Qpn, QueueKey, Route, grh};
 
 const QUEUE_KEY: u32 = 0x1111_1111;
 
@@ -212,12 +212,12 @@ fn receive_starts_with_the_ipv4_header_in_the_grh_area() {
     let (mut peer, inbox) = with_inbox();
     let sent = datagram(PSN, QUEUE_KEY, Qpn::new(0xabc), b"hello");
     let bytes = sent.sealed(peer.number, &flow());
-    let arrival = Arrival {
+    let route = Route {
         flow: flow(),
         traffic_class: 0x20,
         hop_limit: 63,
     };
-    peer.device.handle_datagram(at(1), &arrival, &bytes);
+    peer.device.handle_datagram(at(1), &route, &bytes);
     let completion = peer.completion();
     assert_eq!(completion.work, CompletedWork::Receive);
     assert_eq!(completion.length, 45);
@@ -232,7 +232,7 @@ fn receive_starts_with_the_ipv4_header_in_the_grh_area() {
     assert_eq!(area[20..22], [0x45, 0x20]);
     // 20 IP + 8 UDP + 12 BTH + 8 DETH + 8 data and pad + 4 ICRC.
     assert_eq!(area[22..24], 60_u16.to_be_bytes());
-    let route = grh::route(&area).expect("an IPv4 header");
+    let route = grh::parse(&area).expect("an IPv4 header");
     assert_eq!(route.source, gid(PEER_ADDRESS));
     assert_eq!(route.destination, gid(DEVICE_ADDRESS));
     assert_eq!((route.traffic_class, route.hop_limit), (0x20, 63));
@@ -268,7 +268,7 @@ fn receive_starts_with_the_ipv6_header_in_the_grh_area() {
     assert_eq!(area[0] >> 4, 6);
     // 8 UDP + 12 BTH + 8 DETH + 8 data and pad + 4 ICRC.
     assert_eq!(area[4..6], 40_u16.to_be_bytes());
-    let route = grh::route(&area).expect("an IPv6 header");
+    let route = grh::parse(&area).expect("an IPv6 header");
     assert_eq!(route.source, Gid::from(flow.source));
     assert_eq!(route.destination, Gid::from(flow.destination));
     assert_eq!(inbox.bytes()[40..45], *b"hello");
@@ -432,7 +432,7 @@ fn multicast_datagram_is_delivered_to_every_member() {
         .collect();
     assert_eq!(receivers, [(1, number), (2, second)]);
     let area: [u8; 40] = inbox.first(40).try_into().expect("forty bytes");
-    let route = grh::route(&area).expect("an IPv4 header");
+    let route = grh::parse(&area).expect("an IPv4 header");
     assert_eq!(route.destination, group);
 
     peer.receives(4, &inbox);

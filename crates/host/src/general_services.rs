@@ -27,7 +27,7 @@ pub(crate) struct GeneralServices {
 
 /// A management datagram that queue pair 1 received.
 pub(crate) struct Received {
-    pub(crate) arrival: cm::Arrival,
+    pub(crate) addresses: cm::Addresses,
     pub(crate) datagram: Vec<u8>,
 }
 
@@ -106,12 +106,15 @@ impl GeneralServices {
         let mut datagram = vec![0; length];
         self.buffer.read(slot, &mut header);
         self.buffer.read(slot + grh::LENGTH, &mut datagram);
-        let route = grh::route(&header)?;
-        let arrival = cm::Arrival {
+        let route = grh::parse(&header)?;
+        let addresses = cm::Addresses {
             source: route.source.ip()?,
             destination: route.destination.ip()?,
         };
-        Some(Received { arrival, datagram })
+        Some(Received {
+            addresses,
+            datagram,
+        })
     }
 
     /// Posts the receive of a slot. If the queue pair rejects it, the slot stays unused.

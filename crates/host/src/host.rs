@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use cm::{Instruction, Manager, Recipient};
-use engine::{Arrival, AsyncEvent, Device, Event, ObjectError, Transmit};
-use wire::IcrcChecker;
+use engine::{AsyncEvent, Device, Event, ObjectError, Transmit};
+use wire::{IcrcChecker, Route};
 
 use crate::general_services::{GeneralServices, SENDS};
 use crate::pending::{Message, Pending};
@@ -77,7 +77,7 @@ impl Host {
     ///
     /// A message that another process forwarded (`forwarded`) was looked up there. Only a request
     /// is looked up again: the process that reserved its service may not listen yet.
-    pub fn hold_for_lookup(&mut self, arrival: &Arrival, packet: &[u8], forwarded: bool) -> bool {
+    pub fn hold_for_lookup(&mut self, route: &Route, packet: &[u8], forwarded: bool) -> bool {
         let recipient = match routing::recipient(packet) {
             Some(recipient) if !self.is_ours(recipient) => recipient,
             _ => return false,
@@ -85,10 +85,10 @@ impl Host {
         if forwarded && !matches!(recipient, Recipient::Listener(_)) {
             return false;
         }
-        if self.checker.check(&arrival.flow, packet).is_err() {
+        if self.checker.check(&route.flow, packet).is_err() {
             return false;
         }
-        self.pending.add(Message::new(*arrival, packet, recipient));
+        self.pending.add(Message::new(*route, packet, recipient));
         true
     }
 
@@ -130,8 +130,8 @@ impl Host {
     }
 
     /// Handles a packet that is for this process.
-    pub fn handle_datagram(&mut self, now: Instant, arrival: &Arrival, packet: &[u8]) {
-        self.device.handle_datagram(now, arrival, packet);
+    pub fn handle_datagram(&mut self, now: Instant, route: &Route, packet: &[u8]) {
+        self.device.handle_datagram(now, route, packet);
         if is_management(packet) {
             self.read_messages(now);
         }
@@ -209,7 +209,7 @@ impl Host {
     fn read_messages(&mut self, now: Instant) {
         while let Some(received) = self.general_services.receive(&mut self.device) {
             self.manager
-                .handle_datagram(now, received.arrival, &received.datagram);
+                .handle_datagram(now, received.addresses, &received.datagram);
         }
     }
 

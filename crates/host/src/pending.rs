@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use cm::Recipient;
-use engine::Arrival;
+use wire::Route;
 
 /// How long a request waits for a listener before it is rejected.
 const LISTENER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ const MAX_PENDING: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Message {
     /// The addresses and IP fields of the packet.
-    pub arrival: Arrival,
+    pub route: Route,
     /// The packet, from the BTH to the ICRC.
     pub packet: Vec<u8>,
     /// Which process the message is for.
@@ -37,9 +37,9 @@ pub struct Message {
 }
 
 impl Message {
-    pub(crate) fn new(arrival: Arrival, packet: &[u8], recipient: Recipient) -> Self {
+    pub(crate) fn new(route: Route, packet: &[u8], recipient: Recipient) -> Self {
         Self {
-            arrival,
+            route,
             packet: packet.to_vec(),
             recipient,
             deadline: None,
@@ -118,7 +118,7 @@ mod tests {
             source_port: 1,
             destination_port: wire::ROCE_PORT,
         };
-        Message::new(Arrival::new(flow), b"REQ", Recipient::Everyone)
+        Message::new(Route::new(flow), b"REQ", Recipient::Everyone)
     }
 
     #[test]

@@ -6,10 +6,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use net::Envelope;
 use net::share::Member;
 use net::socket::{Inbox, Receiver, Sender};
-use wire::{IcrcChecker, Opcode, PacketHead, Psn, Qpn, ROCE_PORT, icrc};
+use wire::{IcrcChecker, Opcode, PacketHead, Psn, Qpn, ROCE_PORT, Route, icrc};
 
 const TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -48,7 +47,7 @@ fn main() {
 
 struct Row<'s> {
     sender: &'s Sender,
-    envelope: Envelope,
+    route: Route,
     payload: usize,
     packets: usize,
     destination: u32,
@@ -60,7 +59,7 @@ impl<'s> Row<'s> {
     fn new(sender: &'s Sender, address: IpAddr, payload: usize, packets: usize) -> Self {
         Self {
             sender,
-            envelope: Envelope::new(sender.flow_to(address)),
+            route: Route::new(sender.flow_to(address)),
             payload,
             packets,
             destination: 0x11,
@@ -77,7 +76,7 @@ impl<'s> Row<'s> {
             let head = PacketHead::new(Opcode::UcSendOnly, destination, Psn::ZERO);
             bytes.extend_from_slice(head.bytes());
             bytes.resize(bytes.len() + self.payload, 0);
-            let seal = icrc::checksum(&self.envelope.flow, number, &bytes[start..]);
+            let seal = icrc::checksum(&self.route.flow, number, &bytes[start..]);
             bytes.extend(seal);
         }
         (bytes.len() / self.packets, bytes)
@@ -88,7 +87,7 @@ impl<'s> Row<'s> {
         let begin = Instant::now();
         let mut received = 0;
         while begin.elapsed() < TIMEOUT {
-            let sent = self.sender.send(&self.envelope, size, &mut bytes);
+            let sent = self.sender.send(&self.route, size, &mut bytes);
             sent.expect("the loopback interface takes everything");
             let mut missing = self.packets;
             while missing > 0 {
@@ -102,12 +101,12 @@ impl<'s> Row<'s> {
     fn receive(&mut self, receiver: &Receiver) -> usize {
         let batches = receiver.receive(&mut self.inbox).expect("a working socket");
         let packets = batches.flat_map(|batch| {
-            let envelope = batch.envelope;
-            batch.packets().map(move |packet| (envelope, packet))
+            let route = batch.route;
+            batch.packets().map(move |packet| (route, packet))
         });
         packets
-            .inspect(|(envelope, packet)| {
-                let checked = self.checker.check(&envelope.flow, packet);
+            .inspect(|(route, packet)| {
+                let checked = self.checker.check(&route.flow, packet);
                 checked.expect("an intact packet");
             })
             .count()
@@ -117,14 +116,14 @@ impl<'s> Row<'s> {
 /// What it costs to hand a packet to another member.
 fn forwarding(address: IpAddr) {
     let [mut first, mut second] = [(); 2].map(|()| Member::join(address).expect("a member"));
-    let envelope = Envelope::new(first.sender().flow_to(address));
+    let route = Route::new(first.sender().flow_to(address));
     let packet = [0; 64];
     let mut inbox = Inbox::new(1);
     let begin = Instant::now();
     let mut taken = 0_u32;
     while begin.elapsed() < TIMEOUT {
         for _ in 0..8 {
-            first.forward_to(second.block(), &envelope, &packet);
+            first.forward_to(second.block(), &route, &packet);
         }
         for _ in 0..16 {
             let count = second.receive(begin, &mut inbox, |_| {});

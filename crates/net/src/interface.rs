@@ -25,9 +25,9 @@ mod device;
 mod error;
 mod gid;
 mod link;
+mod loopback_use;
 mod monitor;
 mod netlink;
-mod observer;
 mod select;
 mod spec;
 
@@ -42,8 +42,8 @@ use crate::sys;
 pub use device::{Device, GidEntry, InterfaceId, LinkState};
 pub use error::DeviceError;
 pub use link::{Link, Links};
+pub use loopback_use::{LoopbackUse, loopback_use};
 pub use monitor::Monitor;
-pub use observer::{LoopbackUse, loopback_use};
 pub use select::{select, select_reachable};
 
 /// The environment variable that lists the devices.

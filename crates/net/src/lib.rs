@@ -28,7 +28,6 @@ pub mod watcher;
 mod sys;
 
 pub use direction::Direction;
-pub use socket::Envelope;
 
 /// Compiles and runs the example of the front page in the registry.
 #[cfg(doctest)]

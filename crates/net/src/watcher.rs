@@ -19,10 +19,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use socket2::{Domain, Socket, Type};
+use wire::Route;
 
 use crate::fork::Guard;
 use crate::limits::{self, Limit};
-use crate::socket::{Envelope, Sender};
+use crate::socket::Sender;
 use crate::sys::watcher::layout::{
     CONTROL_LENGTH, NAME_LENGTH, OWNER, PAYLOAD_LENGTH, PLACES, SLOT_LENGTH, TABLE,
 };
@@ -189,8 +190,8 @@ impl Notice {
     ///
     /// # Panics
     /// If the packet is longer than a management datagram needs.
-    pub fn set(&mut self, sender: &Sender, envelope: &Envelope, packet: &[u8]) -> io::Result<()> {
-        let (name, control) = sender.addressing(envelope);
+    pub fn set(&mut self, sender: &Sender, route: &Route, packet: &[u8]) -> io::Result<()> {
+        let (name, control) = sender.addressing(route);
         let mut slot = [0; SLOT_LENGTH];
         let lengths = [
             packet.len(),
@@ -302,8 +303,8 @@ mod tests {
         let sender = Sender::bind(HOST).unwrap();
         let source = watcher.source(&sender).unwrap();
         let mut notice = source.notice();
-        let envelope = Envelope::new(sender.flow_to(HOST));
-        notice.set(&sender, &envelope, b"gone").unwrap();
+        let route = Route::new(sender.flow_to(HOST));
+        notice.set(&sender, &route, b"gone").unwrap();
         let length = |slot: u32| {
             let mut length = EMPTY;
             let offset = u64::from(slot) * SLOT_LENGTH as u64;

@@ -5,10 +5,9 @@ use std::os::fd::AsFd;
 use std::process;
 use std::time::Duration;
 
-use net::Envelope;
 use net::poll::{Interest, wait};
 use net::socket::{Inbox, Receiver, SendError, Sender, SocketError};
-use wire::{Flow, IcrcChecker, Opcode, PacketHead, Psn, Qpn, ROCE_PORT, icrc};
+use wire::{Flow, IcrcChecker, Opcode, PacketHead, Psn, Qpn, ROCE_PORT, Route, icrc};
 
 /// Packets as the engine makes them: packet *i* is sealed for the identification *i*.
 fn batch(flow: &Flow, packets: u16, payload: usize) -> (usize, Vec<u8>) {
@@ -25,8 +24,8 @@ fn batch(flow: &Flow, packets: u16, payload: usize) -> (usize, Vec<u8>) {
     (bytes.len() / usize::from(packets), bytes)
 }
 
-/// Everything that arrives within a moment: envelope and bytes of each packet, and how many batches.
-fn arrivals(receiver: &Receiver, inbox: &mut Inbox) -> (Vec<(Envelope, Vec<u8>)>, usize) {
+/// Everything that arrives within a moment: route and bytes of each packet, and how many batches.
+fn arrivals(receiver: &Receiver, inbox: &mut Inbox) -> (Vec<(Route, Vec<u8>)>, usize) {
     let mut packets = Vec::new();
     let mut batches = 0;
     let interest = [Interest::readable(receiver.as_fd())];
@@ -36,22 +35,18 @@ fn arrivals(receiver: &Receiver, inbox: &mut Inbox) -> (Vec<(Envelope, Vec<u8>)>
     {
         for batch in receiver.receive(inbox).unwrap() {
             batches += 1;
-            packets.extend(
-                batch
-                    .packets()
-                    .map(|packet| (batch.envelope, packet.to_vec())),
-            );
+            packets.extend(batch.packets().map(|packet| (batch.route, packet.to_vec())));
         }
     }
     (packets, batches)
 }
 
 /// The identification that each packet had in its IPv4 header, after its ICRC was verified.
-fn identifications(packets: &[(Envelope, Vec<u8>)]) -> Vec<u16> {
+fn identifications(packets: &[(Route, Vec<u8>)]) -> Vec<u16> {
     let mut checker = IcrcChecker::new();
-    let check = |(envelope, packet): &(Envelope, Vec<u8>)| {
+    let check = |(route, packet): &(Route, Vec<u8>)| {
         let fragmentation = checker
-            .check(&envelope.flow, packet)
+            .check(&route.flow, packet)
             .expect("an intact packet");
         assert!(fragmentation.dont_fragment);
         fragmentation.identification
@@ -65,42 +60,42 @@ fn address(test: u8) -> IpAddr {
     IpAddr::from([127, 128 | high & 63, low, test])
 }
 
-/// A sender and a receiver on one address, and the envelope of what goes between them.
-fn pair(address: IpAddr) -> (Sender, Receiver, Envelope) {
+/// A sender and a receiver on one address, and the route of what goes between them.
+fn pair(address: IpAddr) -> (Sender, Receiver, Route) {
     let receiver = Receiver::bind(SocketAddr::new(address, 0)).unwrap();
     let sender = Sender::bind(address).unwrap();
-    let mut envelope = Envelope::new(sender.flow_to(address));
-    envelope.flow.destination_port = receiver.local().port();
-    (sender, receiver, envelope)
+    let mut route = Route::new(sender.flow_to(address));
+    route.flow.destination_port = receiver.local().port();
+    (sender, receiver, route)
 }
 
 #[test]
 fn a_segmented_batch_arrives_in_one_piece_with_counting_identifications() {
-    let (sender, receiver, envelope) = pair(address(1));
+    let (sender, receiver, route) = pair(address(1));
     assert!(sender.segmentation());
-    let (size, mut bytes) = batch(&envelope.flow, 60, 1024);
+    let (size, mut bytes) = batch(&route.flow, 60, 1024);
     // The last may be shorter.
     let short = bytes.len() - size;
-    let (_, last) = batch(&envelope.flow, 1, 4);
+    let (_, last) = batch(&route.flow, 1, 4);
     bytes.truncate(short);
     bytes.extend(last);
     for _ in 0..3 {
-        sender.send(&envelope, size, &mut bytes).unwrap();
+        sender.send(&route, size, &mut bytes).unwrap();
     }
     let (packets, batches) = arrivals(&receiver, &mut Inbox::default());
     assert_eq!((packets.len(), batches), (180, 3));
     let mut expected: Vec<u16> = (0..59).collect();
     expected.push(0);
     assert_eq!(identifications(&packets), expected.repeat(3));
-    assert!(packets.iter().all(|(arrived, _)| *arrived == envelope));
+    assert!(packets.iter().all(|(arrived, _)| *arrived == route));
 }
 
 #[test]
 fn without_segmentation_every_packet_is_resealed_for_identification_zero() {
-    let (sender, receiver, envelope) = pair(address(2));
+    let (sender, receiver, route) = pair(address(2));
     sender.set_segmentation(false);
-    let (size, mut bytes) = batch(&envelope.flow, 100, 512);
-    sender.send(&envelope, size, &mut bytes).unwrap();
+    let (size, mut bytes) = batch(&route.flow, 100, 512);
+    sender.send(&route, size, &mut bytes).unwrap();
     let (packets, batches) = arrivals(&receiver, &mut Inbox::new(16));
     println!("{} packets in {batches} batches", packets.len());
     assert_eq!(identifications(&packets), [0; 100]);
@@ -108,49 +103,45 @@ fn without_segmentation_every_packet_is_resealed_for_identification_zero() {
 
 #[test]
 fn a_batch_that_the_kernel_rejects_is_sent_packet_by_packet() {
-    let (sender, receiver, envelope) = pair(address(3));
+    let (sender, receiver, route) = pair(address(3));
     // No kernel takes that many in one send.
-    let (size, mut bytes) = batch(&envelope.flow, 300, 64);
-    sender.send(&envelope, size, &mut bytes).unwrap();
+    let (size, mut bytes) = batch(&route.flow, 300, 64);
+    sender.send(&route, size, &mut bytes).unwrap();
     assert!(!sender.segmentation());
     let (packets, _) = arrivals(&receiver, &mut Inbox::default());
     assert_eq!(identifications(&packets), [0; 300]);
     // Again, as packets of one batch each: the driver has learned.
-    let (size, mut bytes) = batch(&envelope.flow, 1, 64);
-    sender.send(&envelope, size, &mut bytes).unwrap();
+    let (size, mut bytes) = batch(&route.flow, 1, 64);
+    sender.send(&route, size, &mut bytes).unwrap();
     assert_eq!(arrivals(&receiver, &mut Inbox::default()).0.len(), 1);
 }
 
 #[test]
 fn ipv6_batches_have_no_identifications() {
-    let (sender, receiver, mut envelope) = pair("::1".parse().unwrap());
-    let (size, mut bytes) = batch(&envelope.flow, 40, 1024);
-    sender.send(&envelope, size, &mut bytes).unwrap();
-    (envelope.traffic_class, envelope.hop_limit) = (0xb8, 3);
-    sender.send(&envelope, size, &mut bytes).unwrap();
+    let (sender, receiver, mut route) = pair("::1".parse().unwrap());
+    let (size, mut bytes) = batch(&route.flow, 40, 1024);
+    sender.send(&route, size, &mut bytes).unwrap();
+    (route.traffic_class, route.hop_limit) = (0xb8, 3);
+    sender.send(&route, size, &mut bytes).unwrap();
     sender.set_segmentation(false);
-    sender.send(&envelope, size, &mut bytes).unwrap();
+    sender.send(&route, size, &mut bytes).unwrap();
     let (packets, _) = arrivals(&receiver, &mut Inbox::default());
     assert_eq!(identifications(&packets), [0; 120]);
-    assert!(
-        packets[40..]
-            .iter()
-            .all(|(arrived, _)| *arrived == envelope)
-    );
-    assert_eq!(packets[0].0.hop_limit, Envelope::DEFAULT_HOP_LIMIT);
+    assert!(packets[40..].iter().all(|(arrived, _)| *arrived == route));
+    assert_eq!(packets[0].0.hop_limit, Route::DEFAULT_HOP_LIMIT);
 }
 
 #[test]
 fn traffic_class_and_hop_limit_are_as_asked() {
-    let (sender, receiver, mut envelope) = pair(address(4));
-    let (size, mut many) = batch(&envelope.flow, 4, 256);
-    let (_, mut one) = batch(&envelope.flow, 1, 256);
+    let (sender, receiver, mut route) = pair(address(4));
+    let (size, mut many) = batch(&route.flow, 4, 256);
+    let (_, mut one) = batch(&route.flow, 1, 256);
     for (traffic_class, hop_limit, arriving) in
         [(0x68, 1, 1), (0, 255, 255), (3, 0, 64), (0, 64, 64)]
     {
-        (envelope.traffic_class, envelope.hop_limit) = (traffic_class, hop_limit);
-        sender.send(&envelope, size, &mut many).unwrap();
-        sender.send(&envelope, size, &mut one).unwrap();
+        (route.traffic_class, route.hop_limit) = (traffic_class, hop_limit);
+        sender.send(&route, size, &mut many).unwrap();
+        sender.send(&route, size, &mut one).unwrap();
         let (packets, batches) = arrivals(&receiver, &mut Inbox::default());
         assert_eq!((packets.len(), batches), (5, 2));
         for (arrived, _) in packets {
@@ -171,7 +162,7 @@ fn an_unspecified_address_learns_each_packet_s_destination() {
         let mut flow = sender.flow_to(one);
         flow.destination_port = receiver.local().port();
         let (size, mut bytes) = batch(&flow, 2, 128);
-        sender.send(&Envelope::new(flow), size, &mut bytes).unwrap();
+        sender.send(&Route::new(flow), size, &mut bytes).unwrap();
         let (packets, _) = arrivals(&receiver, &mut Inbox::default());
         assert_eq!(packets.len(), 2);
         assert_eq!(packets[0].0.flow, flow);
@@ -180,9 +171,9 @@ fn an_unspecified_address_learns_each_packet_s_destination() {
 
 #[test]
 fn a_packet_over_the_mtu_is_rejected_and_segmentation_stays() {
-    let (sender, _receiver, envelope) = pair(address(6));
+    let (sender, _receiver, route) = pair(address(6));
     let mut bytes = vec![0; 140_000];
-    let sent = sender.send(&envelope, 70_000, &mut bytes);
+    let sent = sender.send(&route, 70_000, &mut bytes);
     assert!(
         matches!(sent, Err(SendError::TooLong { length: 70_000, .. })),
         "{sent:?}"
@@ -198,9 +189,9 @@ fn every_receiver_of_a_group_gets_every_packet() {
     let group = IpAddr::from([239, 41, high, low]);
     let receivers = [(); 2].map(|()| Receiver::join_group(group, ROCE_PORT, interface).unwrap());
     let sender = Sender::bind(interface).unwrap();
-    let envelope = Envelope::new(sender.flow_to(group));
-    let (size, mut bytes) = batch(&envelope.flow, 8, 256);
-    sender.send(&envelope, size, &mut bytes).unwrap();
+    let route = Route::new(sender.flow_to(group));
+    let (size, mut bytes) = batch(&route.flow, 8, 256);
+    sender.send(&route, size, &mut bytes).unwrap();
     for receiver in receivers {
         let (packets, batches) = arrivals(&receiver, &mut Inbox::default());
         println!("{batches} batches; {}", packets[0].0.flow);
@@ -220,15 +211,15 @@ fn errors_say_what_is_wrong() {
 
 #[test]
 fn the_receive_buffer_is_reported_and_its_drops_are_counted() {
-    let (sender, receiver, envelope) = pair(address(9));
-    let (size, mut bytes) = batch(&envelope.flow, 15, 4096);
+    let (sender, receiver, route) = pair(address(9));
+    let (size, mut bytes) = batch(&route.flow, 15, 4096);
     println!(
         "buffer {} bytes; {:?}",
         receiver.buffer(),
         receiver.shortage().map(|it| it.to_string())
     );
     for _ in 0..1000 {
-        sender.send(&envelope, size, &mut bytes).unwrap();
+        sender.send(&route, size, &mut bytes).unwrap();
     }
     let dropped = receiver.dropped().unwrap();
     let (packets, _) = arrivals(&receiver, &mut Inbox::default());

@@ -9,10 +9,8 @@ mod victim;
 
 use std::time::Duration;
 
-use engine::{
-    Arrival, Destination, QueuePairType, Remote, Segment, SendRequest, State, Work, transmit,
-};
-use wire::{NakCode, Packet, Syndrome};
+use engine::{Destination, QueuePairType, Remote, Segment, SendRequest, State, Work, transmit};
+use wire::{NakCode, Packet, Route, Syndrome};
 
 use crate::input::Input;
 use craft::Knowledge;
@@ -94,10 +92,10 @@ impl Attack {
     fn raw(&mut self, input: &mut Input<'_>) {
         let length = usize::from(input.byte()) * 2;
         let datagram = input.take(length);
-        let arrival = Arrival::new(self.victim.flow(THEIRS));
+        let route = Route::new(self.victim.flow(THEIRS));
         let now = self.victim.now;
         self.packets += 1;
-        self.victim.device.handle_datagram(now, &arrival, datagram);
+        self.victim.device.handle_datagram(now, &route, datagram);
     }
 
     fn crafted(&mut self, index: usize, input: &mut Input<'_>) {
@@ -112,10 +110,10 @@ impl Attack {
         } else {
             THEIRS
         };
-        let arrival = Arrival::new(self.victim.flow(from));
+        let route = Route::new(self.victim.flow(from));
         let now = self.victim.now;
         self.packets += 1;
-        self.victim.device.handle_datagram(now, &arrival, &datagram);
+        self.victim.device.handle_datagram(now, &route, &datagram);
     }
 
     fn post_send(&mut self, index: usize, input: &mut Input<'_>) {

@@ -7,14 +7,15 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use engine::{Arrival, State, transmit};
+use engine::{State, transmit};
 use host::{Config, Host, Owner};
 use wire::cm::{
     AddressHeader, CommunicationId, ConnectRequest, Message, Path, PortSpace, PrivateData,
     RejectReason, ServiceId, Timeout,
 };
 use wire::{
-    Deth, Flow, Gid, Immediate, Opcode, Packet, PacketHead, PathMtu, Psn, Qpn, QueueKey, icrc, mad,
+    Deth, Flow, Gid, Immediate, Opcode, Packet, PacketHead, PathMtu, Psn, Qpn, QueueKey, Route,
+    icrc, mad,
 };
 
 use crate::input::Input;
@@ -201,9 +202,9 @@ impl Attack {
 
     fn receive(&mut self, packet: &[u8], forwarded: bool) {
         self.packets += 1;
-        let arrival = Arrival::new(flow());
-        if !self.host.hold_for_lookup(&arrival, packet, forwarded) {
-            self.host.handle_datagram(self.now, &arrival, packet);
+        let route = Route::new(flow());
+        if !self.host.hold_for_lookup(&route, packet, forwarded) {
+            self.host.handle_datagram(self.now, &route, packet);
         }
     }
 
@@ -217,7 +218,7 @@ impl Attack {
         while let Some(message) = self.host.poll_lookup(self.now) {
             if let Some(ours) = self.host.finish_lookup(self.now, message, self.owner) {
                 self.host
-                    .handle_datagram(self.now, &ours.arrival, &ours.packet);
+                    .handle_datagram(self.now, &ours.route, &ours.packet);
             }
         }
         while self.host.poll_event().is_some() {}
@@ -377,7 +378,7 @@ mod tests {
         let ours = ours.expect("it must be handled here");
         attack
             .host
-            .handle_datagram(attack.now, &ours.arrival, &ours.packet);
+            .handle_datagram(attack.now, &ours.route, &ours.packet);
         let event = attack.host.poll_connection_event().expect("an event");
         assert!(matches!(event.kind, cm::EventKind::ConnectRequest { .. }));
     }

@@ -12,7 +12,7 @@ mod victim;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use cm::{Arrival, TableSizes};
+use cm::{Addresses, TableSizes};
 use wire::mad;
 
 use crate::input::Input;
@@ -69,7 +69,7 @@ fn step(victim: &mut Victim, input: &mut Input<'_>) {
 
 /// Raw bytes: too short, too long, or with the header of a management datagram.
 fn raw(victim: &mut Victim, input: &mut Input<'_>) {
-    let arrival = draw_arrival(input);
+    let addresses = draw_addresses(input);
     let length = usize::from(input.byte());
     let mut datagram = input.take(length).to_vec();
     if input.byte() < 128 {
@@ -77,7 +77,7 @@ fn raw(victim: &mut Victim, input: &mut Input<'_>) {
         let header = [1, mad::COMMUNICATION_MANAGEMENT, 2, mad::SEND];
         datagram[..4].copy_from_slice(&header);
     }
-    victim.receive(arrival, &datagram);
+    victim.receive(addresses, &datagram);
 }
 
 /// Requests from many addresses, each with its own communication id and queue pair.
@@ -86,18 +86,18 @@ fn flood(victim: &mut Victim, input: &mut Input<'_>) {
     let service = victim.draw_service(input);
     for number in 0..count {
         let [_, _, high, low] = number.to_be_bytes();
-        let arrival = Arrival {
+        let addresses = Addresses {
             source: Ipv4Addr::new(10, 1, high, low).into(),
             destination: OURS,
         };
-        let request = messages::request(arrival, service, 1000 + number, 0x100 + number);
-        victim.receive(arrival, &request.emit(number.into()));
+        let request = messages::request(addresses, service, 1000 + number, 0x100 + number);
+        victim.receive(addresses, &request.emit(number.into()));
     }
 }
 
 /// One of a few peers, so that ids and addresses repeat.
-fn draw_arrival(input: &mut Input<'_>) -> Arrival {
-    Arrival {
+fn draw_addresses(input: &mut Input<'_>) -> Addresses {
+    Addresses {
         source: Ipv4Addr::new(10, 0, 0, 2 + input.byte() % 4).into(),
         destination: OURS,
     }

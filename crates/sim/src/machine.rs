@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use engine::{Arrival, Config, Device, Transmit};
+use engine::{Config, Device, Transmit};
 use host::Host;
+use wire::Route;
 
 /// What a host runs.
 // Devices alone are the common case, and there are few machines, so the size does not matter.
@@ -53,12 +54,12 @@ impl Machine {
         }
     }
 
-    pub(crate) fn handle_datagram(&mut self, now: Instant, arrival: &Arrival, packet: &[u8]) {
+    pub(crate) fn handle_datagram(&mut self, now: Instant, route: &Route, packet: &[u8]) {
         match self {
-            Machine::Bare(device) => device.handle_datagram(now, arrival, packet),
+            Machine::Bare(device) => device.handle_datagram(now, route, packet),
             Machine::Managed(host) => {
-                if !host.hold_for_lookup(arrival, packet, false) {
-                    host.handle_datagram(now, arrival, packet);
+                if !host.hold_for_lookup(route, packet, false) {
+                    host.handle_datagram(now, route, packet);
                 }
             }
         }

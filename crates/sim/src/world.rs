@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use engine::{Arrival, Counters, Device, Transmit, transmit};
-use wire::{Flow, ICRC_LENGTH, Packet, Qpn, icrc};
+use engine::{Counters, Device, Transmit, transmit};
+use wire::{Flow, ICRC_LENGTH, Packet, Qpn, Route, icrc};
 
 use crate::CheckError;
 use crate::digest::Digest;
@@ -40,7 +40,7 @@ pub struct Host {
 /// An event of the simulation.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    Arrival { host: usize, datagram: Datagram },
+    Receive { host: usize, datagram: Datagram },
     Timeout { host: usize },
     Transmit { host: usize },
     Call { number: u64 },
@@ -249,7 +249,7 @@ impl World {
         self.digest.number(at.as_nanos() as u64);
         let host = match event {
             Event::Call { number } => return Ok(Some(Step::Call(number))),
-            Event::Arrival { host, datagram } => {
+            Event::Receive { host, datagram } => {
                 self.arrive(host, &datagram);
                 host
             }
@@ -291,7 +291,7 @@ impl World {
         let Some(machine) = &mut self.hosts[host].machine else {
             return;
         };
-        machine.handle_datagram(instant, &Arrival::new(datagram.flow), &datagram.bytes);
+        machine.handle_datagram(instant, &Route::new(datagram.flow), &datagram.bytes);
         if self.rng.percent(3) {
             // An early or repeated call must be harmless.
             machine.handle_timeout(instant);
@@ -428,7 +428,7 @@ impl World {
                 bytes: delivery.bytes,
                 intact: fate != Fate::Corrupted,
             };
-            self.schedule(delivery.at, Event::Arrival { host, datagram });
+            self.schedule(delivery.at, Event::Receive { host, datagram });
         }
         let queue_pair = packet.destination;
         self.tap

@@ -29,12 +29,12 @@ impl Future for Next<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {
         let (queue, driver) = (self.queue, self.queue.driver());
-        if let Some(completion) = driver.take(queue.id()) {
+        if let Some(completion) = driver.pop_completion(queue.id()) {
             return Poll::Ready(completion);
         }
         // Register the waker before the second check, so that no completion is missed between them.
         queue.waiting().add_task(context.waker());
-        match driver.take_or_watch(queue.id()) {
+        match driver.pop_completion_or_watch(queue.id()) {
             Some(completion) => Poll::Ready(completion),
             None => Poll::Pending,
         }

@@ -12,7 +12,7 @@ use wire::{Gid, PathMtu};
 use crate::channel::CompletionChannel;
 use crate::completion::CompletionQueue;
 use crate::domain::ProtectionDomain;
-use driver::rdma_cm::Identifier;
+use driver::rdma_cm::CmId;
 use driver::{Driver, OpenError, Options};
 
 /// An open device. Cheap to clone. It closes when the last clone and all objects created from it are
@@ -51,7 +51,7 @@ impl Context {
 
     /// The device of an id of the connection manager, once it is known.
     #[must_use]
-    pub fn of(id: &Identifier) -> Option<Self> {
+    pub fn of(id: &CmId) -> Option<Self> {
         id.driver().map(Self)
     }
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use rocinante::rdma_cm::{EventChannel, EventKind, Identifier, Parameters, PortSpace};
+use rocinante::rdma_cm::{CmId, EventChannel, EventKind, Parameters, PortSpace};
 use rocinante::{ConnectError, Connector, Listener, Qpn, Request, Status};
 use support::Couple;
 
@@ -107,7 +107,7 @@ fn both_sides_of_a_connection_can_be_awaited() {
 }
 
 /// A client that hears the reply and never confirms it.
-fn silent_client(address: SocketAddr) -> (EventChannel, Identifier) {
+fn silent_client(address: SocketAddr) -> (EventChannel, CmId) {
     let wait = Duration::from_secs(10);
     let source = "127.54.1.6:0".parse().expect("an address");
     let channel = EventChannel::new().expect("a channel");

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use rocinante::rdma_cm::{
-    DEFAULT_QUEUE_KEY, Event, EventChannel, EventKind, Identifier, Parameters, PortSpace, Request,
+    CmId, DEFAULT_QUEUE_KEY, Event, EventChannel, EventKind, Parameters, PortSpace, Request,
     ServiceStatus, Unreachable,
 };
 use rocinante::{
@@ -21,7 +21,7 @@ struct Mailbox {
 }
 
 impl Mailbox {
-    fn of(id: &Identifier) -> Self {
+    fn of(id: &CmId) -> Self {
         let context = rocinante::Context::of(id).expect("an id at a device");
         let domain = context.protection_domain().unwrap();
         let completions = context.completion_queue(16).unwrap();
@@ -65,7 +65,7 @@ fn next(channel: &EventChannel) -> Event {
 }
 
 /// An id that knows the way.
-fn resolved(channel: &EventChannel, peer: SocketAddr) -> Identifier {
+fn resolved(channel: &EventChannel, peer: SocketAddr) -> CmId {
     let id = channel.create(PortSpace::Udp);
     id.resolve_address(None, peer, TIMEOUT).unwrap();
     assert_eq!(next(channel).kind, EventKind::AddressResolved);
@@ -74,7 +74,7 @@ fn resolved(channel: &EventChannel, peer: SocketAddr) -> Identifier {
     id
 }
 
-fn listening(channel: &EventChannel, address: &str) -> (Identifier, SocketAddr) {
+fn listening(channel: &EventChannel, address: &str) -> (CmId, SocketAddr) {
     let id = channel.create(PortSpace::Udp);
     let bound = id.bind(address.parse().unwrap()).unwrap();
     id.listen(8).unwrap();

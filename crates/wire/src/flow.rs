@@ -1,4 +1,4 @@
-//! The addresses and ports of a datagram, and its IPv4 fragmentation fields.
+//! The addresses, ports and IP fields of a datagram.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -28,6 +28,33 @@ impl fmt::Display for Flow {
             "{}.{} > {}.{}",
             self.source, self.source_port, self.destination, self.destination_port
         )
+    }
+}
+
+/// The addresses, UDP ports and IP fields of a sent or received datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Route {
+    /// The addresses and UDP ports. The ICRC covers them.
+    pub flow: Flow,
+    /// The IP traffic class (IPv4 ToS); 0 if a received datagram's is unknown.
+    pub traffic_class: u8,
+    /// The IP hop limit (IPv4 TTL). To send, 0 stands for
+    /// [`DEFAULT_HOP_LIMIT`](Self::DEFAULT_HOP_LIMIT), because a packet with 0 could not arrive.
+    pub hop_limit: u8,
+}
+
+impl Route {
+    /// The hop limit of packets that set no other.
+    pub const DEFAULT_HOP_LIMIT: u8 = 64;
+
+    /// A datagram of this flow, with the default values of the other fields.
+    #[must_use]
+    pub const fn new(flow: Flow) -> Self {
+        Self {
+            flow,
+            traffic_class: 0,
+            hop_limit: Self::DEFAULT_HOP_LIMIT,
+        }
     }
 }
 

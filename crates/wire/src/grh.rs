@@ -49,7 +49,7 @@ pub fn area(
 
 /// The fields of the area that a reply to the sender needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Route {
+pub struct Fields {
     /// The sender's address.
     pub source: Gid,
     /// The local address or multicast group that received the datagram.
@@ -63,21 +63,21 @@ pub struct Route {
 }
 
 /// Reads an area. Returns `None` if it holds neither an IPv4 nor an IPv6 header.
-pub fn route(area: &[u8; LENGTH]) -> Option<Route> {
+pub fn parse(area: &[u8; LENGTH]) -> Option<Fields> {
     let ipv6 = Ipv6Header::ref_from_bytes(area).expect("the area is one IPv6 header long");
     let ipv4 = Ipv4Header::ref_from_bytes(&area[IPV4_OFFSET..])
         .expect("the area ends with 20 bytes, one IPv4 header");
     // The 20 bytes before an IPv4 header are undefined and may look like an IPv6 header, and an
     // IPv6 address may look like the start of an IPv4 header. The IPv4 checksum tells them apart.
     if ipv4.has_no_options() && (ipv4.is_intact() || !ipv6.is_version_6()) {
-        return Some(route_of_ipv4(ipv4));
+        return Some(fields_of_ipv4(ipv4));
     }
-    ipv6.is_version_6().then(|| route_of_ipv6(ipv6))
+    ipv6.is_version_6().then(|| fields_of_ipv6(ipv6))
 }
 
-fn route_of_ipv4(header: &Ipv4Header) -> Route {
+fn fields_of_ipv4(header: &Ipv4Header) -> Fields {
     let (source, destination) = header.addresses();
-    Route {
+    Fields {
         source: source.into(),
         destination: destination.into(),
         traffic_class: header.type_of_service(),
@@ -86,9 +86,9 @@ fn route_of_ipv4(header: &Ipv4Header) -> Route {
     }
 }
 
-fn route_of_ipv6(header: &Ipv6Header) -> Route {
+fn fields_of_ipv6(header: &Ipv6Header) -> Fields {
     let (source, destination) = header.addresses();
-    Route {
+    Fields {
         source: source.into(),
         destination: destination.into(),
         traffic_class: header.traffic_class(),
@@ -134,7 +134,7 @@ mod tests {
             Fragmentation::NONE,
             100,
         );
-        let route = route(&area).expect("an IPv4 header");
+        let route = parse(&area).expect("an IPv4 header");
         assert_eq!(route.source, "10.0.0.1".parse().unwrap());
         assert_eq!(route.destination, "10.0.0.2".parse().unwrap());
         assert_eq!((route.traffic_class, route.hop_limit), (0x20, 63));
@@ -150,7 +150,7 @@ mod tests {
             100,
         );
         assert_eq!(area[0] >> 4, 6);
-        let route = route(&area).expect("an IPv6 header");
+        let route = parse(&area).expect("an IPv6 header");
         assert_eq!(route.source, "fe80::1".parse().unwrap());
         assert!(route.destination.is_multicast());
         assert_eq!((route.traffic_class, route.hop_limit), (0x20, 63));
@@ -166,7 +166,7 @@ mod tests {
             100,
         );
         area[0] = 0x60;
-        let route = route(&area).expect("an IPv4 header");
+        let route = parse(&area).expect("an IPv4 header");
         assert_eq!(route.source, "10.0.0.1".parse().unwrap());
     }
 
@@ -180,12 +180,12 @@ mod tests {
             100,
         );
         assert_eq!(area[IPV4_OFFSET], 0x45);
-        let route = route(&area).expect("an IPv6 header");
+        let route = parse(&area).expect("an IPv6 header");
         assert_eq!(route.source, "fe80::4500:1".parse().unwrap());
     }
 
     #[test]
     fn empty_area_has_no_route() {
-        assert_eq!(route(&[0; LENGTH]), None);
+        assert_eq!(parse(&[0; LENGTH]), None);
     }
 }

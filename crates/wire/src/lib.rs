@@ -55,7 +55,7 @@ pub mod number;
 pub mod opcode;
 pub mod packet;
 
-pub use flow::{Flow, Fragmentation, ROCE_PORT};
+pub use flow::{Flow, Fragmentation, ROCE_PORT, Route};
 pub use header::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extension, ExtensionHeader, Feth, FlushPlacement,
     FlushRange, Ieth, Immediate, NakCode, Reth, Syndrome, Xrceth,

@@ -135,7 +135,7 @@ fn routing_area_equals_the_captured_ip_header() {
         let (class, hops) = (datagram.traffic_class, datagram.hop_limit);
         let area = grh::area(&flow, class, hops, fragmentation, udp_length);
         assert_eq!(area[20..], frame[ETHERNET..][..20]);
-        let route = grh::route(&area).expect("an IPv4 header");
+        let route = grh::parse(&area).expect("an IPv4 header");
         assert_eq!(route.source.ip(), Some(flow.source));
         assert_eq!(route.destination.ip(), Some(flow.destination));
     }

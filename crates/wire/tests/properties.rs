@@ -149,7 +149,7 @@ proptest! {
     #[test]
     fn reading_an_arbitrary_routing_area_does_not_panic(area in any::<[u8; 20]>(), more in any::<[u8; 20]>()) {
         let area: [u8; grh::LENGTH] = [area, more].concat().try_into().expect("40 bytes");
-        _ = grh::route(&area);
+        _ = grh::parse(&area);
     }
 
     #[test]

@@ -32,15 +32,15 @@ entry! {
             initiator_depth: wanted(|it| it.initiator_depth),
         };
         let private_data = private_data(id, given.as_ref())?;
-        let identifier = id.identifier()?;
-        identifier.connect(&parameters_of(id, given.as_ref(), depths, &private_data))?;
+        let cm_id = id.cm_id()?;
+        cm_id.connect(&parameters_of(id, given.as_ref(), depths, &private_data))?;
         id.state().preamble.clear();
         complete(id)?;
         Ok(MinusOne::DONE)
     }
 
     export fn rdma_listen(id: &Id, backlog: c_int) -> MinusOne {
-        id.identifier()?.listen(usize::try_from(backlog).unwrap_or(0))?;
+        id.cm_id()?.listen(usize::try_from(backlog).unwrap_or(0))?;
         id.refresh()?;
         Ok(MinusOne::DONE)
     }
@@ -49,12 +49,12 @@ entry! {
         let given = given(id, parameters.0)?;
         let depths = agreed(id, given.as_ref());
         let private_data = private_data(id, given.as_ref())?;
-        let identifier = id.identifier()?;
-        let datagram = identifier.kind() == QueuePairType::Datagram;
+        let cm_id = id.cm_id()?;
+        let datagram = cm_id.kind() == QueuePairType::Datagram;
         if !datagram {
             queue_pair_state::connect_queue_pair(id, Some(depths))?;
         }
-        let accepted = identifier.accept(&parameters_of(id, given.as_ref(), depths, &private_data));
+        let accepted = cm_id.accept(&parameters_of(id, given.as_ref(), depths, &private_data));
         accepted.inspect_err(|_| queue_pair_state::set_error_state(id))?;
         if !datagram {
             complete(id)?;
@@ -66,13 +66,13 @@ entry! {
 
     export fn rdma_reject(id: &Id, data: Pointer<c_void>, length: u8) -> MinusOne {
         let data = bytes_at(data.0, length.into());
-        id.identifier()?.reject(RejectReason::Consumer, &data)?;
+        id.cm_id()?.reject(RejectReason::Consumer, &data)?;
         Ok(MinusOne::DONE)
     }
 
     export fn rdma_reject_ece(id: &Id, data: Pointer<c_void>, length: u8) -> MinusOne {
         let data = bytes_at(data.0, length.into());
-        id.identifier()?.reject(RejectReason::VendorOptionNotSupported, &data)?;
+        id.cm_id()?.reject(RejectReason::VendorOptionNotSupported, &data)?;
         Ok(MinusOne::DONE)
     }
 
@@ -82,7 +82,7 @@ entry! {
         if !id.read().qp.is_null() {
             return Err(Errno::INVALID);
         }
-        id.identifier()?.establish()?;
+        id.cm_id()?.establish()?;
         Ok(MinusOne::DONE)
     }
 
@@ -91,7 +91,7 @@ entry! {
             return Err(Errno::INVALID);
         }
         let queue_pair: &Qp = object_at(id.read().qp)?;
-        if id.identifier()?.notify_established(queue_pair.number)? {
+        if id.cm_id()?.notify_established(queue_pair.number)? {
             Ok(MinusOne::DONE)
         } else {
             Err(Errno(libc::EISCONN))
@@ -103,7 +103,7 @@ entry! {
             return Err(Errno::INVALID);
         }
         queue_pair_state::set_error_state(id);
-        id.identifier()?.disconnect()?;
+        id.cm_id()?.disconnect()?;
         complete(id)?;
         Ok(MinusOne::DONE)
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, Once};
 
-use driver::rdma_cm::{Identifier, PortSpace, QueuePairType};
+use driver::rdma_cm::{CmId, PortSpace, QueuePairType};
 
 use super::event;
 use super::event_channel::{self, Channel};
@@ -55,7 +55,7 @@ pub(super) fn create<'a>(
         PortSpace::Udp => QueuePairType::Datagram,
         PortSpace::Infiniband => kind_of(queue_pair)?,
     };
-    let identifier = channel.events.create_for(port_space, kind);
+    let cm_id = channel.events.create_for(port_space, kind);
     let c_part = abi::rdma_cm_id {
         channel: channel.c(),
         context,
@@ -67,11 +67,11 @@ pub(super) fn create<'a>(
         sync,
         ..State::default()
     };
-    Ok(new_handle(c_part, identifier, state))
+    Ok(new_handle(c_part, cm_id, state))
 }
 
 /// The child id of a request, with the attributes of its listener.
-pub(super) fn of_request<'a>(listener: &Id, identifier: Identifier) -> &'a Id {
+pub(super) fn of_request<'a>(listener: &Id, cm_id: CmId) -> &'a Id {
     let of_listener = listener.read();
     let c_part = abi::rdma_cm_id {
         channel: of_listener.channel,
@@ -80,21 +80,21 @@ pub(super) fn of_request<'a>(listener: &Id, identifier: Identifier) -> &'a Id {
         qp_type: of_listener.qp_type,
         ..Default::default()
     };
-    new_handle(c_part, identifier, State::default())
+    new_handle(c_part, cm_id, State::default())
 }
 
-fn new_handle<'a>(c_part: abi::rdma_cm_id, identifier: Identifier, state: State) -> &'a Id {
+fn new_handle<'a>(c_part: abi::rdma_cm_id, cm_id: CmId, state: State) -> &'a Id {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
         // SAFETY: the library is never unloaded, so the function exists until the process ends.
         unsafe { libc::atexit(disconnect_all) };
     });
-    let token = identifier.token();
+    let token = cm_id.token();
     let id = Id::make(
         c_part,
         Inner {
             token,
-            identifier: Mutex::new(Some(Arc::new(identifier))),
+            cm_id: Mutex::new(Some(Arc::new(cm_id))),
             unacknowledged: Arc::default(),
             state: Mutex::new(state),
         },
@@ -107,8 +107,8 @@ fn new_handle<'a>(c_part: abi::rdma_cm_id, identifier: Identifier, state: State)
 /// Destroys an id, after all its events are acknowledged.
 pub(super) fn destroy(id: &Id) {
     ids().get_or_insert_default().remove(&id.token);
-    let identifier = lock(&id.identifier).take();
-    drop(identifier);
+    let cm_id = lock(&id.cm_id).take();
+    drop(cm_id);
     event::acknowledge_last(id);
     id.unacknowledged.wait();
     if id.state().sync
@@ -129,7 +129,7 @@ extern "C" fn disconnect_all() {
             .collect();
         for pointer_value in left {
             let pointer = std::ptr::with_exposed_provenance_mut(pointer_value);
-            drop(lock(&object_at::<&Id, _>(pointer)?.identifier).take());
+            drop(lock(&object_at::<&Id, _>(pointer)?.cm_id).take());
         }
         Ok(())
     });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use driver::Driver;
 use driver::rdma_cm::{
-    self, EventKind, Failure, Group, Identifier, PeerParameters, Request, ServiceFound, Token,
+    self, CmId, EventKind, Failure, Group, PeerParameters, Request, ServiceFound, Token,
 };
 use engine::Address;
 use wire::Qpn;
@@ -47,7 +47,7 @@ entry! {
         if event != abi::RDMA_CM_EVENT_USER && event != abi::RDMA_CM_EVENT_INTERNAL {
             return Err(Errno::INVALID);
         }
-        id.identifier()?.write_event(event, status, argument);
+        id.cm_id()?.write_event(event, status, argument);
         Ok(MinusOne::DONE)
     }
 }
@@ -113,8 +113,8 @@ fn poll_or_sleep(
 /// The event for C; `None` if its id is gone, or if the program need not know of it.
 fn tell(happened: rdma_cm::Event) -> Option<*mut abi::rdma_cm_event> {
     match (happened.kind, happened.listener, happened.request) {
-        (EventKind::ConnectRequest { request, .. }, Some(listener), Some(identifier)) => {
-            connect_request_event(listener, identifier, request)
+        (EventKind::ConnectRequest { request, .. }, Some(listener), Some(cm_id)) => {
+            connect_request_event(listener, cm_id, request)
         }
         (kind, ..) => id_event(happened.id, kind),
     }
@@ -122,11 +122,11 @@ fn tell(happened: rdma_cm::Event) -> Option<*mut abi::rdma_cm_event> {
 
 fn connect_request_event(
     listener: Token,
-    identifier: Identifier,
+    cm_id: CmId,
     request: Request,
 ) -> Option<*mut abi::rdma_cm_event> {
     let listener = id::tell(listener)?;
-    let id = create_id::of_request(listener, identifier);
+    let id = create_id::of_request(listener, cm_id);
     let mut draft = Draft::new(abi::RDMA_CM_EVENT_CONNECT_REQUEST, id);
     draft.c_part.listen_id = listener.c();
     // The listener must not be destroyed before the request is acknowledged.
@@ -342,20 +342,19 @@ fn respond(id: &Id) -> Option<u32> {
     if id.read().qp.is_null() {
         return Some(abi::RDMA_CM_EVENT_CONNECT_RESPONSE);
     }
-    let identifier = id.identifier().ok()?;
-    let made =
-        queue_pair_state::connect_queue_pair(id, None).and_then(|()| Ok(identifier.establish()?));
+    let cm_id = id.cm_id().ok()?;
+    let made = queue_pair_state::connect_queue_pair(id, None).and_then(|()| Ok(cm_id.establish()?));
     let Err(errno) = made else {
         return Some(abi::RDMA_CM_EVENT_ESTABLISHED);
     };
     queue_pair_state::set_error_state(id);
     // The connection manager reports it in a separate event.
-    let _ = identifier.connect_failed(Failure::Os(errno.0));
+    let _ = cm_id.connect_failed(Failure::Os(errno.0));
     None
 }
 
 fn address_attributes(id: &Id, address: impl FnOnce(&Arc<Driver>) -> Address) -> abi::ibv_ah_attr {
-    let context = id.identifier().ok().and_then(|it| it.driver());
+    let context = id.cm_id().ok().and_then(|it| it.driver());
     context.map_or_else(Default::default, |context| {
         attributes_of(&address(&context))
     })

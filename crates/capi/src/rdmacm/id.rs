@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use driver::Driver;
-use driver::rdma_cm::{Identifier, Token};
+use driver::rdma_cm::{CmId, Token};
 use wire::Gid;
 
 use super::address;
@@ -27,7 +27,7 @@ from_pointer!(abi::rdma_cm_id => Id);
 pub(crate) struct Inner {
     pub(super) token: Token,
     /// `None` after the program has destroyed the id.
-    pub(super) identifier: Mutex<Option<Arc<Identifier>>>,
+    pub(super) cm_id: Mutex<Option<Arc<CmId>>>,
     /// Events about it that are not acknowledged.
     pub(super) unacknowledged: Arc<UnacknowledgedEvents>,
     pub(super) state: Mutex<State>,
@@ -91,8 +91,8 @@ pub(super) fn tell<'a>(token: Token) -> Option<&'a Id> {
 }
 
 impl Inner {
-    pub(super) fn identifier(&self) -> Result<Arc<Identifier>, Errno> {
-        lock(&self.identifier).clone().ok_or(Errno::INVALID)
+    pub(super) fn cm_id(&self) -> Result<Arc<CmId>, Errno> {
+        lock(&self.cm_id).clone().ok_or(Errno::INVALID)
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -108,21 +108,21 @@ impl Inner {
 impl Id {
     /// Copies addresses and device to the structure that C sees.
     pub(super) fn refresh(&self) -> Result<(), Errno> {
-        let identifier = self.identifier()?;
-        if let Some(local) = identifier.local_address() {
+        let cm_id = self.cm_id()?;
+        if let Some(local) = cm_id.local_address() {
             self.change(|c| {
                 c.route.addr.src_storage = address::stored(local);
                 c.route.addr.addr.sgid = gid(local);
             });
         }
-        if let Some(peer) = identifier.peer_address() {
+        if let Some(peer) = cm_id.peer_address() {
             self.change(|c| {
                 c.route.addr.dst_storage = address::stored(peer);
                 c.route.addr.addr.dgid = gid(peer);
             });
         }
-        match identifier.driver() {
-            Some(context) if !is_unresolved_loopback(&identifier) => self.attach_device(&context),
+        match cm_id.driver() {
+            Some(context) if !is_unresolved_loopback(&cm_id) => self.attach_device(&context),
             _ => Ok(()),
         }
     }
@@ -163,7 +163,7 @@ impl Id {
         const LIFE_TIME: u8 = 16;
         const TEN_GIGABITS: u8 = 3;
         let known = self.read().route.addr;
-        let context = self.identifier().ok()?.driver()?;
+        let context = self.cm_id().ok()?.driver()?;
         Some(abi::ibv_sa_path_rec {
             dgid: known.addr.dgid,
             sgid: known.addr.sgid,
@@ -184,9 +184,9 @@ impl Id {
 
 /// Whether it is bound to a loopback address and has no peer. Linux treats such an address like the
 /// unspecified one, and programs that look for devices this way expect none.
-fn is_unresolved_loopback(identifier: &Identifier) -> bool {
+fn is_unresolved_loopback(cm_id: &CmId) -> bool {
     let is_loopback = |address: SocketAddr| address.ip().is_loopback();
-    identifier.local_address().is_some_and(is_loopback) && identifier.peer_address().is_none()
+    cm_id.local_address().is_some_and(is_loopback) && cm_id.peer_address().is_none()
 }
 
 /// The same in both byte orders.

@@ -25,7 +25,7 @@ pub(super) fn migrate(id: &Id, channel: Option<&Channel>) -> Result<(), Errno> {
         Some(channel) => channel,
         None => event_channel::create()?,
     };
-    id.identifier()?.migrate(&channel.events);
+    id.cm_id()?.migrate(&channel.events);
     let left = id.read().channel;
     if had_own_channel {
         event::acknowledge_last(id);

@@ -53,7 +53,7 @@ entry! {
             // SAFETY: the id's own queue pair, and a GID that lives during the call.
             unsafe { ibv_detach_mcast(queue_pair, &raw mut name, 0) };
         }
-        id.identifier()?.leave(group)?;
+        id.cm_id()?.leave(group)?;
         membership.unacknowledged.wait();
         Ok(MinusOne::DONE)
     }
@@ -66,7 +66,7 @@ fn join(
     context: *mut c_void,
 ) -> Result<(), Errno> {
     let group = address::ip_of(group)?;
-    let identifier = id.identifier()?;
+    let cm_id = id.cm_id()?;
     id.state().memberships.push(Membership {
         group,
         context,
@@ -74,7 +74,7 @@ fn join(
         attached: None,
         unacknowledged: Arc::default(),
     });
-    let joined = identifier.join(group, send_only);
+    let joined = cm_id.join(group, send_only);
     joined.inspect_err(|_| drop(id.state().memberships.pop()))?;
     complete(id)
 }

@@ -26,18 +26,18 @@ entry! {
         value: Pointer<c_void>,
         length: usize,
     ) -> MinusOne {
-        let identifier = id.identifier()?;
+        let cm_id = id.cm_id()?;
         match (level, name) {
-            (LEVEL_ID, TYPE_OF_SERVICE) => identifier.set_traffic_class(byte(value.0, length)?)?,
-            (LEVEL_ID, REUSE_ADDRESS) => identifier.set_reuse_address(flag(value.0, length)?)?,
-            (LEVEL_ID, FAMILY_ONLY) => identifier.set_family_only(flag(value.0, length)?)?,
+            (LEVEL_ID, TYPE_OF_SERVICE) => cm_id.set_traffic_class(byte(value.0, length)?)?,
+            (LEVEL_ID, REUSE_ADDRESS) => cm_id.set_reuse_address(flag(value.0, length)?)?,
+            (LEVEL_ID, FAMILY_ONLY) => cm_id.set_family_only(flag(value.0, length)?)?,
             (LEVEL_ID, ACK_TIMEOUT) => {
                 let timeout = AckTimeout::new(byte(value.0, length)?).ok_or(Errno::INVALID)?;
-                identifier.set_ack_timeout(timeout)?;
+                cm_id.set_ack_timeout(timeout)?;
             }
             (LEVEL_ID, RNR_TIMER) => {
                 let timer = RnrTimer::new(byte(value.0, length)?).ok_or(Errno::INVALID)?;
-                identifier.set_rnr_timer(timer)?;
+                cm_id.set_rnr_timer(timer)?;
             }
             // Ethernet has no subnet manager's paths.
             (LEVEL_IB, IB_PATH) => return Err(Errno::INVALID),

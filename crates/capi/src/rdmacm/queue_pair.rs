@@ -99,11 +99,11 @@ entry! {
         mask: Output<c_int>,
     ) -> MinusOne {
         let (mut attributes, mut mask) = (attributes, mask);
-        let identifier = id.identifier()?;
+        let cm_id = id.cm_id()?;
         let needed = match state_of(attributes.get().qp_state)? {
-            State::Initialized => identifier.init_attributes()?,
-            State::ReadyToReceive => identifier.receive_attributes()?,
-            State::ReadyToSend => identifier.send_attributes()?,
+            State::Initialized => cm_id.init_attributes()?,
+            State::ReadyToReceive => cm_id.receive_attributes()?,
+            State::ReadyToSend => cm_id.send_attributes()?,
             _ => return Err(Errno::INVALID),
         };
         attributes.put(qp_attr_of(&needed, 0));

@@ -18,11 +18,11 @@ pub(super) struct Depths {
 /// Initializes a new queue pair, so that receives can be posted. A UD queue pair becomes ready to send at
 /// once.
 pub(super) fn initialize(id: &Id, queue_pair: &Qp) -> Result<(), Errno> {
-    let identifier = id.identifier()?;
-    queue_pair_attributes::apply(queue_pair, &identifier.init_attributes()?)?;
+    let cm_id = id.cm_id()?;
+    queue_pair_attributes::apply(queue_pair, &cm_id.init_attributes()?)?;
     if queue_pair.kind == QueuePairType::Ud {
-        queue_pair_attributes::apply(queue_pair, &identifier.receive_attributes()?)?;
-        queue_pair_attributes::apply(queue_pair, &identifier.send_attributes()?)?;
+        queue_pair_attributes::apply(queue_pair, &cm_id.receive_attributes()?)?;
+        queue_pair_attributes::apply(queue_pair, &cm_id.send_attributes()?)?;
     }
     Ok(())
 }
@@ -32,11 +32,11 @@ pub(super) fn connect_queue_pair(id: &Id, depths: Option<Depths>) -> Result<(), 
     let Ok(queue_pair) = object_at::<&Qp, _>(id.read().qp) else {
         return Ok(());
     };
-    let identifier = id.identifier()?;
+    let cm_id = id.cm_id()?;
     // The access rights of the peer are known only now.
-    queue_pair_attributes::apply(queue_pair, &identifier.init_attributes()?)?;
-    let mut receive = identifier.receive_attributes()?;
-    let mut send = identifier.send_attributes()?;
+    queue_pair_attributes::apply(queue_pair, &cm_id.init_attributes()?)?;
+    let mut receive = cm_id.receive_attributes()?;
+    let mut send = cm_id.send_attributes()?;
     if let Some(depths) = depths {
         receive.responder_resources = receive
             .responder_resources

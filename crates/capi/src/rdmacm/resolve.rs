@@ -55,7 +55,7 @@ entry! {
             }
             Err(errno) => (abi::RDMA_CM_EVENT_ADDRINFO_ERROR, -errno.0),
         };
-        id.identifier()?.write_event(event, status, 0);
+        id.cm_id()?.write_event(event, status, 0);
         complete(id)?;
         Ok(MinusOne::DONE)
     }
@@ -72,7 +72,7 @@ pub(super) fn bind(id: &Id, local: *const sockaddr) -> Result<(), Errno> {
     if local.ip().is_unspecified() {
         device::open_all()?;
     }
-    let bound = id.identifier()?.bind(local);
+    let bound = id.cm_id()?.bind(local);
     bound.map_err(|error| match error {
         // An address without a device is not an address of this host.
         ConnectionError::NoDevice(_) => Errno(libc::EADDRNOTAVAIL),
@@ -89,14 +89,14 @@ pub(super) fn resolve_address(
 ) -> Result<(), Errno> {
     let peer = address::given(destination)?;
     let source = address::optional(source)?;
-    id.identifier()?
+    id.cm_id()?
         .resolve_address(source, peer, timeout(timeout_ms))?;
     id.change(|c| c.route.addr.dst_storage = address::stored(peer));
     complete(id)
 }
 
 pub(super) fn resolve_route(id: &Id, timeout_ms: c_int) -> Result<(), Errno> {
-    id.identifier()?.resolve_route(timeout(timeout_ms))?;
+    id.cm_id()?.resolve_route(timeout(timeout_ms))?;
     complete(id)
 }
 

@@ -24,12 +24,11 @@ impl Inner {
                 request: Request::Connection(offer),
                 ..
             } => {
-                self.requests
-                    .extend(request.map(|identifier| (identifier, offer)));
+                self.requests.extend(request.map(|cm_id| (cm_id, offer)));
                 Ok(())
             }
             EventKind::AddressResolved => self
-                .identifier
+                .cm_id
                 .resolve_route(RESOLVE_TIMEOUT)
                 .map_err(Errno::from),
             EventKind::RouteResolved => self.send_request(),
@@ -61,9 +60,9 @@ impl Inner {
     }
 
     fn send_request(&mut self) -> Result<(), Errno> {
-        let connection = Connection::make(&self.identifier, self.sizes)?;
+        let connection = Connection::make(&self.cm_id, self.sizes)?;
         let connection_data = connection.connection_data().emit();
-        self.identifier.connect(&Parameters {
+        self.cm_id.connect(&Parameters {
             private_data: &connection_data,
             responder_resources: 0,
             initiator_depth: 0,
@@ -76,8 +75,8 @@ impl Inner {
     fn handle_response(&mut self, offer: &PeerParameters) -> Result<(), Errno> {
         let peer = ConnectionData::parse(&offer.private_data).ok_or(Errno(libc::EPROTO))?;
         let connection = self.connection.as_mut().ok_or(Errno::INVALID)?;
-        connection.set_peer(peer, &self.identifier)?;
-        self.identifier.establish()?;
+        connection.set_peer(peer, &self.cm_id)?;
+        self.cm_id.establish()?;
         self.open();
         Ok(())
     }

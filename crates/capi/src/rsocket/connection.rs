@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use driver::Driver;
 use driver::Notifier;
-use driver::rdma_cm::Identifier;
+use driver::rdma_cm::CmId;
 use engine::{
     Attributes, Completion, CompletionQueue, Id, Notify, ProtectionDomain, ReceiveRequest, Remote,
     SendRequest, Status, Work,
@@ -90,8 +90,8 @@ const SENT_MAPPING: u64 = 2 << 32;
 
 impl Connection {
     /// Creates everything that does not depend on the peer's answer.
-    pub(super) fn make(identifier: &Identifier, sizes: Sizes) -> Result<Self, Errno> {
-        let driver = identifier.driver().ok_or(Errno::INVALID)?;
+    pub(super) fn make(cm_id: &CmId, sizes: Sizes) -> Result<Self, Errno> {
+        let driver = cm_id.driver().ok_or(Errno::INVALID)?;
         let notifier = Arc::new(Notifier::new()?);
         let made = driver.call_without_transmit(|device| Resources::make(device, &sizes))?;
         driver.set_notifier(made.completions, &notifier, 0);
@@ -133,7 +133,7 @@ impl Connection {
                 error: None,
             },
         };
-        connection.modify(&identifier.init_attributes()?)?;
+        connection.modify(&cm_id.init_attributes()?)?;
         connection.post_receives(usize::from(sizes.receive_queue))?;
         Ok(connection)
     }
@@ -154,17 +154,13 @@ impl Connection {
     }
 
     /// Stores the peer's connection data and makes the queue pair ready to send.
-    pub(super) fn set_peer(
-        &mut self,
-        peer: ConnectionData,
-        identifier: &Identifier,
-    ) -> Result<(), Errno> {
+    pub(super) fn set_peer(&mut self, peer: ConnectionData, cm_id: &CmId) -> Result<(), Errno> {
         self.peer = peer;
         self.send.allowed = peer.credits;
         self.send.targets[0] = peer.buffer;
-        self.modify(&identifier.init_attributes()?)?;
-        self.modify(&identifier.receive_attributes()?)?;
-        self.modify(&identifier.send_attributes()?)
+        self.modify(&cm_id.init_attributes()?)?;
+        self.modify(&cm_id.receive_attributes()?)?;
+        self.modify(&cm_id.send_attributes()?)
     }
 
     /// Handles completions, posts receives again and sends credits.
@@ -240,7 +236,7 @@ impl Connection {
     /// Moves the queue pair to the error state and wakes waiting threads.
     pub(super) fn stop_queue_pair(&self) {
         let driver = &self.driver;
-        let _ = driver.change(|device| device.move_to_error(self.number));
+        let _ = driver.call_after_flush(|device| device.move_to_error(self.number));
         self.notifier.notify(0);
     }
 
@@ -322,7 +318,7 @@ impl Connection {
         let number = self.number;
         Ok(self
             .driver
-            .change(|device| device.modify(number, changes))?)
+            .call_after_flush(|device| device.modify(number, changes))?)
     }
 }
 

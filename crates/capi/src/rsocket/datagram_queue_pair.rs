@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use driver::Driver;
 use driver::Notifier;
-use driver::rdma_cm::{EventChannel, Identifier, PortSpace};
+use driver::rdma_cm::{CmId, EventChannel, PortSpace};
 use engine::{
     Access, Buffer, CompletionQueue, Destination, Device, Id, Notify, PostError, ProtectionDomain,
     QueuePairInit, QueuePairType, ReceiveRequest, Registration, Segment, SendRequest, Status, Work,
@@ -26,7 +26,7 @@ const SLOT_SIZE: usize = grh::LENGTH + MAX_MESSAGE;
 pub(super) struct DatagramQueuePair {
     driver: Arc<Driver>,
     /// Keeps the device open at this address.
-    _identifier: Identifier,
+    _cm_id: CmId,
     notifier: Arc<Notifier>,
     domain: Id<ProtectionDomain>,
     completions: Id<CompletionQueue>,
@@ -38,22 +38,22 @@ pub(super) struct DatagramQueuePair {
 impl DatagramQueuePair {
     pub(super) fn make(address: IpAddr) -> Result<Self, Errno> {
         let channel = EventChannel::new()?;
-        let identifier = channel.create(PortSpace::Udp);
-        identifier.bind(SocketAddr::new(address, 0))?;
-        let driver = identifier.driver().ok_or(Errno::NO_DEVICE)?;
+        let cm_id = channel.create(PortSpace::Udp);
+        cm_id.bind(SocketAddr::new(address, 0))?;
+        let driver = cm_id.driver().ok_or(Errno::NO_DEVICE)?;
         let notifier = Arc::new(Notifier::new()?);
         let buffer = Buffer::try_zeroed(RECEIVES as usize * SLOT_SIZE).ok_or(Errno::NO_MEMORY)?;
         let made = driver.call_without_transmit(|device| make(device, &buffer))?;
         let (domain, completions, number, registration) = made;
         driver.set_notifier(completions, &notifier, 0);
         let steps = [
-            identifier.init_attributes()?,
-            identifier.receive_attributes()?,
-            identifier.send_attributes()?,
+            cm_id.init_attributes()?,
+            cm_id.receive_attributes()?,
+            cm_id.send_attributes()?,
         ];
         let queue_pair = Self {
             driver,
-            _identifier: identifier,
+            _cm_id: cm_id,
             notifier,
             domain,
             completions,

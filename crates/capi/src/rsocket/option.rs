@@ -22,7 +22,7 @@ impl Stream {
         let on = value != 0;
         match (level, name) {
             (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
-                inner.identifier.set_reuse_address(on)?;
+                inner.cm_id.set_reuse_address(on)?;
                 inner.options.reuse_address = on;
             }
             (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
@@ -38,7 +38,7 @@ impl Stream {
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if value > 0 => inner.options.idle = value,
             (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL | libc::TCP_MAXSEG) => {}
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {
-                inner.identifier.set_family_only(on)?;
+                inner.cm_id.set_family_only(on)?;
                 inner.options.family_only = on;
             }
             (SOL_RDMA, RDMA_SEND_QUEUE) => inner.sizes.send_queue = Sizes::queue(value),

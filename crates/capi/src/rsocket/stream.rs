@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use driver::Awaited;
-use driver::rdma_cm::{EventChannel, Identifier, Parameters, PeerParameters, PortSpace};
+use driver::rdma_cm::{CmId, EventChannel, Parameters, PeerParameters, PortSpace};
 use wire::{Key, RnrTimer};
 
 use super::connection::Connection;
@@ -35,14 +35,14 @@ pub(super) struct Stream {
 }
 
 pub(super) struct Inner {
-    pub(super) identifier: Identifier,
+    pub(super) cm_id: CmId,
     pub(super) phase: Phase,
     pub(super) connection: Option<Connection>,
     pub(super) sizes: Sizes,
     pub(super) options: Options,
     /// The error of the connection, until it is read.
     pub(super) error: Option<Errno>,
-    pub(super) requests: VecDeque<(Identifier, PeerParameters)>,
+    pub(super) requests: VecDeque<(CmId, PeerParameters)>,
     /// Whether a thread sleeps on the connection for all threads.
     has_sleeper: bool,
     /// How many calls returned EAGAIN.
@@ -84,20 +84,14 @@ pub(super) enum Phase {
 impl Stream {
     pub(super) fn new() -> Result<Self, Errno> {
         let channel = EventChannel::new()?;
-        let identifier = channel.create(PortSpace::Tcp);
-        identifier.set_rnr_timer(rnr_timer())?;
-        Ok(Self::of(
-            channel,
-            identifier,
-            Phase::New,
-            None,
-            Sizes::default(),
-        ))
+        let cm_id = channel.create(PortSpace::Tcp);
+        cm_id.set_rnr_timer(rnr_timer())?;
+        Ok(Self::of(channel, cm_id, Phase::New, None, Sizes::default()))
     }
 
     fn of(
         channel: EventChannel,
-        identifier: Identifier,
+        cm_id: CmId,
         phase: Phase,
         connection: Option<Connection>,
         sizes: Sizes,
@@ -105,7 +99,7 @@ impl Stream {
         Self {
             channel,
             inner: Mutex::new(Inner {
-                identifier,
+                cm_id,
                 phase,
                 connection,
                 sizes,
@@ -129,7 +123,7 @@ impl Stream {
         if inner.phase != Phase::New {
             return Err(Errno::INVALID);
         }
-        inner.identifier.bind(address)?;
+        inner.cm_id.bind(address)?;
         Ok(())
     }
 
@@ -140,9 +134,7 @@ impl Stream {
             Phase::New => {}
             _ => return Err(Errno::INVALID),
         }
-        inner
-            .identifier
-            .listen(usize::try_from(backlog).unwrap_or(0))?;
+        inner.cm_id.listen(usize::try_from(backlog).unwrap_or(0))?;
         inner.phase = Phase::Listening;
         Ok(())
     }
@@ -155,11 +147,11 @@ impl Stream {
                 return Err(Errno(libc::EBADF));
             }
             inner.handle_events(&self.channel);
-            if let Some((identifier, offer)) = inner.requests.pop_front() {
+            if let Some((cm_id, offer)) = inner.requests.pop_front() {
                 let (sizes, options) = (inner.sizes, inner.options);
                 drop(inner);
                 // A peer that is not an rsocket is rejected, and the next one is tried.
-                match Self::accept_request(identifier, &offer, sizes, options) {
+                match Self::accept_request(cm_id, &offer, sizes, options) {
                     Ok(accepted) => return Ok(accepted),
                     Err(_) => continue,
                 }
@@ -173,31 +165,25 @@ impl Stream {
     }
 
     fn accept_request(
-        identifier: Identifier,
+        cm_id: CmId,
         offer: &PeerParameters,
         sizes: Sizes,
         options: Options,
     ) -> Result<Self, Errno> {
         let peer = ConnectionData::parse(&offer.private_data).ok_or(Errno::INVALID)?;
         let channel = EventChannel::new()?;
-        identifier.migrate(&channel);
-        identifier.set_rnr_timer(rnr_timer())?;
-        let mut connection = Connection::make(&identifier, sizes)?;
-        connection.set_peer(peer, &identifier)?;
+        cm_id.migrate(&channel);
+        cm_id.set_rnr_timer(rnr_timer())?;
+        let mut connection = Connection::make(&cm_id, sizes)?;
+        connection.set_peer(peer, &cm_id)?;
         let connection_data = connection.connection_data().emit();
-        identifier.accept(&Parameters {
+        cm_id.accept(&Parameters {
             private_data: &connection_data,
             responder_resources: 0,
             initiator_depth: 0,
             ..Parameters::new(connection.number())
         })?;
-        let stream = Self::of(
-            channel,
-            identifier,
-            Phase::Accepting,
-            Some(connection),
-            sizes,
-        );
+        let stream = Self::of(channel, cm_id, Phase::Accepting, Some(connection), sizes);
         if !options.nonblocking {
             let inner = stream.lock();
             drop(stream.wait_until_open(inner)?);
@@ -209,9 +195,7 @@ impl Stream {
         let mut inner = self.lock();
         match inner.phase {
             Phase::New => {
-                inner
-                    .identifier
-                    .resolve_address(None, peer, RESOLVE_TIMEOUT)?;
+                inner.cm_id.resolve_address(None, peer, RESOLVE_TIMEOUT)?;
                 inner.phase = Phase::Opening;
             }
             Phase::Opening => {}
@@ -469,11 +453,11 @@ impl Stream {
     }
 
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
-        self.lock().identifier.local_address()
+        self.lock().cm_id.local_address()
     }
 
     pub(super) fn peer_address(&self) -> Option<SocketAddr> {
-        self.lock().identifier.peer_address()
+        self.lock().cm_id.peer_address()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {

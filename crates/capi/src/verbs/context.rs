@@ -99,7 +99,7 @@ extern "C" fn flush_all() {
         if let Ok(opened) = OPEN.try_lock() {
             for open in opened.iter().filter_map(Weak::upgrade) {
                 open.flush();
-                open.driver.send_everything();
+                open.driver.flush_before_exit();
                 // Not dropped, so that the exit does not wait for the device's thread.
                 std::mem::forget(open);
             }

@@ -286,7 +286,7 @@ fn end(queue_pair: &Qp) -> Result<(), Errno> {
     let number = queue_pair.number;
     open.flush();
     open.driver
-        .change(|device| device.destroy_queue_pair(number))?;
+        .call_after_flush(|device| device.destroy_queue_pair(number))?;
     open.forget_queue_pair(number);
     super::multicast::leave_all(queue_pair);
     if let Some(target_resources) = &queue_pair.target_resources {

@@ -97,7 +97,7 @@ entry! {
         }
         // SAFETY: not null, and the program says that `length` bytes can be read there.
         let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) };
-        memory.open.driver.exclusively(|| memory.buffer.write(offset as usize, from));
+        memory.open.driver.with_device_locked(|| memory.buffer.write(offset as usize, from));
         Ok(0)
     }
 
@@ -108,7 +108,7 @@ entry! {
         }
         // SAFETY: not null, and the program says that `length` bytes can be written there, for this call.
         let into = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), length) };
-        memory.open.driver.exclusively(|| memory.buffer.read(offset as usize, into));
+        memory.open.driver.with_device_locked(|| memory.buffer.read(offset as usize, into));
         Ok(0)
     }
 }

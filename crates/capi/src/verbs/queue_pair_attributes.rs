@@ -34,7 +34,7 @@ entry! {
         queue_pair
             .open
             .driver
-            .change(|device| device.modify(queue_pair.number, &changes))?;
+            .call_after_flush(|device| device.modify(queue_pair.number, &changes))?;
         if let Some(state) = changes.state {
             queue_pair.change(|c| c.qp_base.state = state as u32);
         }
@@ -84,7 +84,7 @@ entry! {
 /// Changes attributes, and sets the state that C sees.
 pub(crate) fn apply(queue_pair: &Qp, changes: &Attributes) -> Result<(), Errno> {
     let driver = &queue_pair.open.driver;
-    driver.change(|device| device.modify(queue_pair.number, changes))?;
+    driver.call_after_flush(|device| device.modify(queue_pair.number, changes))?;
     if let Some(state) = changes.state {
         queue_pair.change(|c| c.qp_base.state = state as u32);
     }
@@ -94,7 +94,7 @@ pub(crate) fn apply(queue_pair: &Qp, changes: &Attributes) -> Result<(), Errno> 
 /// Moves it to the error state, and sets the state that C sees.
 pub(crate) fn set_error_state(queue_pair: &Qp) {
     let number = queue_pair.number;
-    let state = queue_pair.open.driver.change(|device| {
+    let state = queue_pair.open.driver.call_after_flush(|device| {
         // It fails if this process does not own the queue pair.
         let _ = device.move_to_error(number);
         device.queue_pair(number).map(QueuePair::state)

@@ -12,8 +12,8 @@ use crate::config::Config;
 use crate::error::CallError;
 use crate::event::{EventKind, Failure, Instruction, PeerParameters};
 use crate::exchange::{self, Exchange, Peer};
-use crate::id::{Endpoint, Id, Route, State};
-use crate::manager::{Arrival, Manager};
+use crate::id::{Endpoint, Id, ResolvedRoute, State};
+use crate::manager::{Addresses, Manager};
 use crate::parameters::{Parameters, private_data};
 use crate::phase::Phase;
 use crate::queue_pair_type::QueuePairType;
@@ -89,11 +89,11 @@ impl Manager {
     pub(super) fn handle_rep(
         &mut self,
         now: Instant,
-        arrival: Arrival,
+        addresses: Addresses,
         transaction: u64,
         reply: &ConnectReply,
     ) {
-        let Some(id) = self.find_by_local_id(arrival, reply.remote_id) else {
+        let Some(id) = self.find_by_local_id(addresses, reply.remote_id) else {
             return;
         };
         let exchange = self.exchange(id);
@@ -101,13 +101,16 @@ impl Manager {
             self.handle_duplicate_rep(id, reply);
             return;
         }
-        let remote = arrival.remote_connection(reply.local_guid, reply.local_id);
+        let remote = addresses.remote_connection(reply.local_guid, reply.local_id);
         if self.by_remote_connection.contains_key(&remote) {
             self.counters.unmatched += 1;
             return;
         }
         let kind = self.known(id).kind;
-        let remote_qpn = (arrival.device(reply.local_guid), replying_qpn(kind, reply));
+        let remote_qpn = (
+            addresses.device(reply.local_guid),
+            replying_qpn(kind, reply),
+        );
         if let Some(&stale) = self.by_remote_qpn.get(&remote_qpn) {
             let reject = Reject {
                 local_id: reply.remote_id,
@@ -116,7 +119,7 @@ impl Manager {
                 reason: RejectReason::StaleConnection,
                 ..Reject::default()
             };
-            self.reject_stale(now, arrival, transaction, stale, reject);
+            self.reject_stale(now, addresses, transaction, stale, reject);
             // The peer gives this connection up, so a second copy of its REP must not be accepted.
             if !self.retry_stale(now, id) {
                 self.enter_timewait(now, id);
@@ -195,13 +198,13 @@ impl Manager {
     pub(super) fn reject_stale(
         &mut self,
         now: Instant,
-        arrival: Arrival,
+        addresses: Addresses,
         transaction: u64,
         stale: Id,
         reject: Reject,
     ) {
         self.counters.stale += 1;
-        let peer = self.answer_to(arrival);
+        let peer = self.answer_to(addresses);
         self.send_to(peer, transaction, reject);
         match self.exchange(stale).phase {
             Phase::Established => {
@@ -255,7 +258,7 @@ impl Exchange {
 pub(super) struct Target {
     pub(super) service: ServiceId,
     pub(super) peer: Peer,
-    route: Route,
+    route: ResolvedRoute,
     header: AddressHeader,
     flow_label: u32,
     /// The code of the packet lifetime.

@@ -13,8 +13,8 @@ use crate::event::{EventKind, Failure, Request, ServiceFound, Unreachable};
 use crate::exchange::Exchange;
 use crate::id::{Endpoint, Id, State};
 use crate::manager::active::Target;
-use crate::manager::passive::{addresses, are_addresses_of};
-use crate::manager::{Arrival, Manager};
+use crate::manager::passive::{address_header, are_addresses_of};
+use crate::manager::{Addresses, Manager};
 use crate::parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
 use crate::phase::Phase;
 use crate::queue_pair_type::QueuePairType;
@@ -86,12 +86,12 @@ impl Manager {
 
     pub(super) fn handle_sidr_req(
         &mut self,
-        arrival: Arrival,
+        addresses: Addresses,
         transaction: u64,
         request: &ServiceRequest,
     ) {
-        let waiting = (arrival.source, request.request_id);
-        let peer = self.answer_to(arrival);
+        let waiting = (addresses.source, request.request_id);
+        let peer = self.answer_to(addresses);
         if self.services.contains_key(&waiting) {
             self.counters.duplicates.count(&(*request).into());
             return;
@@ -103,7 +103,7 @@ impl Manager {
             self.enqueue(peer, &answer);
             return;
         }
-        let Some(listener) = self.service_listener(arrival, request) else {
+        let Some(listener) = self.service_listener(addresses, request) else {
             self.counters.no_listener += 1;
             let reply = ServiceReply {
                 request_id: request.request_id,
@@ -114,16 +114,16 @@ impl Manager {
             self.send_to(peer, transaction, reply);
             return;
         };
-        match addresses(request.private_data.bytes()) {
-            Some(header) if are_addresses_of(&header, arrival) => {
-                self.deliver_service_request(arrival, transaction, request, listener, &header);
+        match address_header(request.private_data.bytes()) {
+            Some(header) if are_addresses_of(&header, addresses) => {
+                self.deliver_service_request(addresses, transaction, request, listener, &header);
             }
             _ => self.counters.malformed += 1,
         }
     }
 
-    pub(super) fn handle_sidr_rep(&mut self, arrival: Arrival, reply: &ServiceReply) {
-        let Some(id) = self.find_by_local_id(arrival, reply.request_id) else {
+    pub(super) fn handle_sidr_rep(&mut self, addresses: Addresses, reply: &ServiceReply) {
+        let Some(id) = self.find_by_local_id(addresses, reply.request_id) else {
             return;
         };
         if self.exchange(id).phase != Phase::ServiceRequestSent {
@@ -150,15 +150,15 @@ impl Manager {
         self.emit(id, kind);
     }
 
-    fn service_listener(&self, arrival: Arrival, request: &ServiceRequest) -> Option<Id> {
-        let listener = self.listener(request.service_id, arrival.destination)?;
+    fn service_listener(&self, addresses: Addresses, request: &ServiceRequest) -> Option<Id> {
+        let listener = self.listener(request.service_id, addresses.destination)?;
         let kind = self.endpoints.get(listener)?.kind;
         (kind == QueuePairType::Datagram).then_some(listener)
     }
 
     fn deliver_service_request(
         &mut self,
-        arrival: Arrival,
+        addresses: Addresses,
         transaction: u64,
         request: &ServiceRequest,
         listener: Id,
@@ -167,7 +167,7 @@ impl Manager {
         let Some(id) = self.new_child(listener, request.service_id, header) else {
             return;
         };
-        let peer = self.answer_to(arrival);
+        let peer = self.answer_to(addresses);
         // A SIDR_REP is never answered, so the exchange needs no communication id of ours.
         let no_id = CommunicationId::default();
         let mut exchange = Exchange::new(Phase::ServiceRequestReceived, peer, no_id);
@@ -176,7 +176,7 @@ impl Manager {
         exchange.transaction = transaction;
         self.known(id).exchange = Some(Box::new(exchange));
         self.services
-            .insert((arrival.source, request.request_id), id);
+            .insert((addresses.source, request.request_id), id);
         let private_data = request.private_data.bytes()[AddressHeader::LENGTH..].to_vec();
         let request = Request::Service { private_data };
         self.emit(id, EventKind::ConnectRequest { listener, request });

@@ -8,7 +8,7 @@ use crate::error::CallError;
 use crate::event::Instruction;
 use crate::exchange;
 use crate::id::{Id, State};
-use crate::manager::{Arrival, Manager};
+use crate::manager::{Addresses, Manager};
 use crate::phase::Phase;
 use crate::sabotage::Bug;
 
@@ -69,16 +69,16 @@ impl Manager {
     pub(super) fn handle_dreq(
         &mut self,
         now: Instant,
-        arrival: Arrival,
+        addresses: Addresses,
         transaction: u64,
         dreq: &DisconnectRequest,
     ) {
         let id = self.by_local_id.get(&dreq.remote_id).copied();
         let Some(id) = id.filter(|&id| self.exchange(id).remote_id == dreq.local_id) else {
-            self.answer_unknown_dreq(arrival, transaction, dreq);
+            self.answer_unknown_dreq(addresses, transaction, dreq);
             return;
         };
-        let same_source = self.exchange(id).peer.destination == arrival.source;
+        let same_source = self.exchange(id).peer.destination == addresses.source;
         let exchange = self.exchange(id);
         if !same_source || exchange.local_qpn != dreq.remote_qpn {
             self.counters.unmatched += 1;
@@ -122,8 +122,13 @@ impl Manager {
         }
     }
 
-    pub(super) fn handle_drep(&mut self, now: Instant, arrival: Arrival, drep: &DisconnectReply) {
-        let id = self.find_by_both_ids(arrival, drep.remote_id, drep.local_id);
+    pub(super) fn handle_drep(
+        &mut self,
+        now: Instant,
+        addresses: Addresses,
+        drep: &DisconnectReply,
+    ) {
+        let id = self.find_by_both_ids(addresses, drep.remote_id, drep.local_id);
         let Some(id) = id else { return };
         match self.exchange(id).phase {
             Phase::DisconnectSent | Phase::DisconnectReceived => {
@@ -144,7 +149,7 @@ impl Manager {
     /// IBA 12.9.8.2: a DREQ for an unknown connection is answered, so that the peer does not wait for a timeout.
     fn answer_unknown_dreq(
         &mut self,
-        arrival: Arrival,
+        addresses: Addresses,
         transaction: u64,
         dreq: &DisconnectRequest,
     ) {
@@ -154,7 +159,7 @@ impl Manager {
             remote_id: dreq.local_id,
             ..DisconnectReply::default()
         };
-        let peer = self.answer_to(arrival);
+        let peer = self.answer_to(addresses);
         self.send_to(peer, transaction, drep);
     }
 

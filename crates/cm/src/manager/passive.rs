@@ -13,7 +13,7 @@ use crate::error::CallError;
 use crate::event::{EventKind, PeerParameters, Request};
 use crate::exchange::{self, Exchange};
 use crate::id::{Id, State};
-use crate::manager::{Arrival, Manager};
+use crate::manager::{Addresses, Manager};
 use crate::parameters::{Parameters, private_data};
 use crate::phase::Phase;
 use crate::queue_pair_type::QueuePairType;
@@ -122,8 +122,8 @@ impl Manager {
         self.establish_passive(id)
     }
 
-    pub(super) fn handle_rtu(&mut self, arrival: Arrival, ready: &ReadyToUse) {
-        let Some(id) = self.find_by_both_ids(arrival, ready.remote_id, ready.local_id) else {
+    pub(super) fn handle_rtu(&mut self, addresses: Addresses, ready: &ReadyToUse) {
+        let Some(id) = self.find_by_both_ids(addresses, ready.remote_id, ready.local_id) else {
             return;
         };
         if !self.establish_passive(id) {
@@ -134,13 +134,15 @@ impl Manager {
     pub(super) fn handle_req(
         &mut self,
         now: Instant,
-        arrival: Arrival,
+        addresses: Addresses,
         transaction: u64,
         request: &ConnectRequest,
     ) {
-        match self.admit_request(arrival, request) {
-            Ok(admitted) => self.deliver_request(arrival, transaction, request, &admitted),
-            Err(rejected) => self.answer_not_admitted(now, arrival, transaction, request, rejected),
+        match self.admit_request(addresses, request) {
+            Ok(admitted) => self.deliver_request(addresses, transaction, request, &admitted),
+            Err(rejected) => {
+                self.answer_not_admitted(now, addresses, transaction, request, rejected)
+            }
         }
     }
 
@@ -197,15 +199,15 @@ impl Manager {
     /// The checks in the order of Linux, except for the last. No check changes state.
     fn admit_request(
         &self,
-        arrival: Arrival,
+        addresses: Addresses,
         request: &ConnectRequest,
     ) -> Result<Admitted, NotAdmitted> {
-        self.check_is_new(arrival, request)?;
+        self.check_is_new(addresses, request)?;
         let listener = self
-            .listener(request.service_id, arrival.destination)
+            .listener(request.service_id, addresses.destination)
             .ok_or(NotAdmitted::Reject(RejectReason::InvalidServiceId))?;
-        let header = addresses(request.private_data.bytes()).ok_or(NotAdmitted::Drop)?;
-        if !matches_packet(request, &header, arrival) {
+        let header = address_header(request.private_data.bytes()).ok_or(NotAdmitted::Drop)?;
+        if !matches_packet(request, &header, addresses) {
             return Err(NotAdmitted::Reject(RejectReason::PrimaryGidRejected));
         }
         let asked_for = QueuePairType::asked_for(request.service, request.extended_transport);
@@ -218,7 +220,7 @@ impl Manager {
             .ok_or(NotAdmitted::Reject(RejectReason::InvalidPathMtu))?;
         // Last, because it ends a connection: a sender that guesses queue pair numbers must not end
         // one with a request that would be rejected anyway.
-        let remote_qpn = (arrival.device(request.local_guid), request.local_qpn);
+        let remote_qpn = (addresses.device(request.local_guid), request.local_qpn);
         if let Some(&stale) = self.by_remote_qpn.get(&remote_qpn) {
             return Err(NotAdmitted::Stale(stale));
         }
@@ -229,8 +231,12 @@ impl Manager {
         })
     }
 
-    fn check_is_new(&self, arrival: Arrival, request: &ConnectRequest) -> Result<(), NotAdmitted> {
-        let remote = arrival.remote_connection(request.local_guid, request.local_id);
+    fn check_is_new(
+        &self,
+        addresses: Addresses,
+        request: &ConnectRequest,
+    ) -> Result<(), NotAdmitted> {
+        let remote = addresses.remote_connection(request.local_guid, request.local_id);
         if let Some(&id) = self.by_remote_connection.get(&remote) {
             return Err(NotAdmitted::Duplicate(id));
         }
@@ -246,13 +252,13 @@ impl Manager {
     fn answer_not_admitted(
         &mut self,
         now: Instant,
-        arrival: Arrival,
+        addresses: Addresses,
         transaction: u64,
         request: &ConnectRequest,
         reason: NotAdmitted,
     ) {
         let reject = |reason| reject_of(request, reason);
-        let peer = self.answer_to(arrival);
+        let peer = self.answer_to(addresses);
         match reason {
             NotAdmitted::Duplicate(id) => self.handle_duplicate_req(id, request),
             NotAdmitted::Answered(answer) => {
@@ -264,11 +270,11 @@ impl Manager {
                 let reject = reject(RejectReason::StaleConnection);
                 // The peer sends a new request with another communication id. A late copy of this
                 // request must not be delivered to the application as well.
-                let remote = arrival.remote_connection(request.local_guid, request.local_id);
+                let remote = addresses.remote_connection(request.local_guid, request.local_id);
                 let datagram = Message::from(reject).emit(transaction);
                 self.answers
                     .remember(now, PeerRequest::Connection(remote), datagram);
-                self.reject_stale(now, arrival, transaction, stale, reject);
+                self.reject_stale(now, addresses, transaction, stale, reject);
             }
             NotAdmitted::Reject(reason) => {
                 let unserved = reason == RejectReason::InvalidServiceId;
@@ -305,7 +311,7 @@ impl Manager {
     /// request is dropped without an answer, as on Linux: the peer retransmits it.
     fn deliver_request(
         &mut self,
-        arrival: Arrival,
+        addresses: Addresses,
         transaction: u64,
         request: &ConnectRequest,
         admitted: &Admitted,
@@ -315,7 +321,7 @@ impl Manager {
             return;
         };
         let communication_id = self.new_communication_id(id);
-        let peer = self.answer_to(arrival);
+        let peer = self.answer_to(addresses);
         let mut exchange = Exchange::new(Phase::RequestReceived, peer, communication_id);
         exchange.peer.traffic_class = request.primary.traffic_class;
         exchange.transaction = transaction;
@@ -396,20 +402,20 @@ impl Exchange {
 
 /// Whether the path and the address header of a request match its packet. Otherwise we would send
 /// answers and data to a host that did not request them.
-fn matches_packet(request: &ConnectRequest, header: &AddressHeader, arrival: Arrival) -> bool {
+fn matches_packet(request: &ConnectRequest, header: &AddressHeader, addresses: Addresses) -> bool {
     let path = &request.primary;
-    path.local_gid == Gid::from(arrival.source)
-        && path.remote_gid == Gid::from(arrival.destination)
-        && are_addresses_of(header, arrival)
+    path.local_gid == Gid::from(addresses.source)
+        && path.remote_gid == Gid::from(addresses.destination)
+        && are_addresses_of(header, addresses)
 }
 
 /// Whether the address header of a request matches its packet.
-pub(super) fn are_addresses_of(header: &AddressHeader, arrival: Arrival) -> bool {
-    header.source == arrival.source && header.destination == arrival.destination
+pub(super) fn are_addresses_of(header: &AddressHeader, addresses: Addresses) -> bool {
+    header.source == addresses.source && header.destination == addresses.destination
 }
 
 /// The address header in front of the application's private data.
-pub(super) fn addresses(data: &[u8]) -> Option<AddressHeader> {
+pub(super) fn address_header(data: &[u8]) -> Option<AddressHeader> {
     AddressHeader::parse(data.first_chunk()?).ok()
 }
 

@@ -11,21 +11,21 @@ use wire::mad;
 use crate::event::EventKind;
 use crate::exchange::Peer;
 use crate::id::{Id, State};
-use crate::manager::{Arrival, Manager};
+use crate::manager::{Addresses, Manager};
 use crate::phase::Phase;
 use crate::timing;
 
 impl Manager {
     /// Handles a datagram that queue pair 1 received. A datagram that is no message is counted and
     /// dropped.
-    pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival, datagram: &[u8]) {
+    pub fn handle_datagram(&mut self, now: Instant, addresses: Addresses, datagram: &[u8]) {
         let Ok(datagram) = <&[u8; mad::LENGTH]>::try_from(datagram) else {
             self.counters.malformed += 1;
             return;
         };
         match Message::parse(datagram) {
             Ok((header, message)) => {
-                self.handle_message(now, arrival, header.transaction(), &message);
+                self.handle_message(now, addresses, header.transaction(), &message);
             }
             Err(CmParseError::UnknownAttribute(_)) => self.counters.unknown_attribute += 1,
             Err(_) => self.counters.malformed += 1,
@@ -36,22 +36,22 @@ impl Manager {
     pub fn handle_message(
         &mut self,
         now: Instant,
-        arrival: Arrival,
+        addresses: Addresses,
         transaction: u64,
         message: &Message,
     ) {
         self.counters.received.count(message);
         match message {
-            Message::ConnectRequest(m) => self.handle_req(now, arrival, transaction, m),
-            Message::ReceiptAcknowledge(m) => self.handle_mra(now, arrival, m),
-            Message::Reject(m) => self.handle_rej(now, arrival, m),
-            Message::ConnectReply(m) => self.handle_rep(now, arrival, transaction, m),
-            Message::ReadyToUse(m) => self.handle_rtu(arrival, m),
-            Message::DisconnectRequest(m) => self.handle_dreq(now, arrival, transaction, m),
-            Message::DisconnectReply(m) => self.handle_drep(now, arrival, m),
-            Message::ServiceRequest(m) => self.handle_sidr_req(arrival, transaction, m),
-            Message::ServiceReply(m) => self.handle_sidr_rep(arrival, m),
-            Message::LoadAlternatePath(m) => self.handle_lap(arrival, transaction, m),
+            Message::ConnectRequest(m) => self.handle_req(now, addresses, transaction, m),
+            Message::ReceiptAcknowledge(m) => self.handle_mra(now, addresses, m),
+            Message::Reject(m) => self.handle_rej(now, addresses, m),
+            Message::ConnectReply(m) => self.handle_rep(now, addresses, transaction, m),
+            Message::ReadyToUse(m) => self.handle_rtu(addresses, m),
+            Message::DisconnectRequest(m) => self.handle_dreq(now, addresses, transaction, m),
+            Message::DisconnectReply(m) => self.handle_drep(now, addresses, m),
+            Message::ServiceRequest(m) => self.handle_sidr_req(addresses, transaction, m),
+            Message::ServiceReply(m) => self.handle_sidr_rep(addresses, m),
+            Message::LoadAlternatePath(m) => self.handle_lap(addresses, transaction, m),
             Message::AlternatePathResponse(_) => self.counters.unmatched += 1,
         }
     }
@@ -59,24 +59,24 @@ impl Manager {
     /// The id with this communication id of ours, if the message comes from its peer.
     pub(super) fn find_by_local_id(
         &mut self,
-        arrival: Arrival,
+        addresses: Addresses,
         local: CommunicationId,
     ) -> Option<Id> {
         let Some(&id) = self.by_local_id.get(&local) else {
             self.counters.unmatched += 1;
             return None;
         };
-        self.is_from_peer(arrival, id).then_some(id)
+        self.is_from_peer(addresses, id).then_some(id)
     }
 
     /// The id with both communication ids, if the message comes from its peer.
     pub(super) fn find_by_both_ids(
         &mut self,
-        arrival: Arrival,
+        addresses: Addresses,
         local: CommunicationId,
         remote: CommunicationId,
     ) -> Option<Id> {
-        let id = self.find_by_local_id(arrival, local)?;
+        let id = self.find_by_local_id(addresses, local)?;
         if self.exchange(id).remote_id != remote {
             self.counters.unmatched += 1;
             return None;
@@ -85,24 +85,24 @@ impl Manager {
     }
 
     /// The reverse path of a received message, for an answer outside an exchange.
-    pub(super) fn answer_to(&self, arrival: Arrival) -> Peer {
+    pub(super) fn answer_to(&self, addresses: Addresses) -> Peer {
         Peer {
-            source: arrival.destination,
-            destination: arrival.source,
+            source: addresses.destination,
+            destination: addresses.source,
             traffic_class: 0,
             hop_limit: self.config.hop_limit,
         }
     }
 
-    fn is_from_peer(&mut self, arrival: Arrival, id: Id) -> bool {
-        let is_peer = self.exchange(id).peer.destination == arrival.source;
+    fn is_from_peer(&mut self, addresses: Addresses, id: Id) -> bool {
+        let is_peer = self.exchange(id).peer.destination == addresses.source;
         self.counters.wrong_source += u64::from(!is_peer);
         is_peer
     }
 
     /// MRA: the peer has our message and asks for more time.
-    fn handle_mra(&mut self, now: Instant, arrival: Arrival, receipt: &ReceiptAcknowledge) {
-        let Some(id) = self.find_by_local_id(arrival, receipt.remote_id) else {
+    fn handle_mra(&mut self, now: Instant, addresses: Addresses, receipt: &ReceiptAcknowledge) {
+        let Some(id) = self.find_by_local_id(addresses, receipt.remote_id) else {
             return;
         };
         let exchange = self.exchange(id);
@@ -141,8 +141,8 @@ impl Manager {
     }
 
     /// REJ: the peer rejects, or timed out.
-    fn handle_rej(&mut self, now: Instant, arrival: Arrival, reject: &Reject) {
-        let Some(id) = self.find_rejected(arrival, reject) else {
+    fn handle_rej(&mut self, now: Instant, addresses: Addresses, reject: &Reject) {
+        let Some(id) = self.find_rejected(addresses, reject) else {
             return;
         };
         let stale = reject.reason == RejectReason::StaleConnection;
@@ -189,10 +189,10 @@ impl Manager {
 
     /// The id that a REJ is for. A peer that rejects a request may have no communication id of its own.
     /// A peer that timed out may not know ours, and names its device instead.
-    fn find_rejected(&mut self, arrival: Arrival, reject: &Reject) -> Option<Id> {
+    fn find_rejected(&mut self, addresses: Addresses, reject: &Reject) -> Option<Id> {
         if reject.reason == RejectReason::Timeout {
             let guid = reject.information.bytes().first_chunk()?;
-            let remote = arrival.remote_connection(u64::from_be_bytes(*guid), reject.local_id);
+            let remote = addresses.remote_connection(u64::from_be_bytes(*guid), reject.local_id);
             let Some(&id) = self.by_remote_connection.get(&remote) else {
                 self.counters.unmatched += 1;
                 return None;
@@ -200,16 +200,16 @@ impl Manager {
             return Some(id);
         }
         if reject.message != RejectedMessage::Request {
-            return self.find_by_both_ids(arrival, reject.remote_id, reject.local_id);
+            return self.find_by_both_ids(addresses, reject.remote_id, reject.local_id);
         }
         let unknown = CommunicationId::default();
-        self.find_by_both_ids(arrival, reject.remote_id, unknown)
+        self.find_by_both_ids(addresses, reject.remote_id, unknown)
     }
 
     /// RoCE has no alternate paths. Linux does not answer a LAP. The specification requires an answer,
     /// which saves the peer a timeout.
-    fn handle_lap(&mut self, arrival: Arrival, transaction: u64, load: &LoadAlternatePath) {
-        let id = self.find_by_both_ids(arrival, load.remote_id, load.local_id);
+    fn handle_lap(&mut self, addresses: Addresses, transaction: u64, load: &LoadAlternatePath) {
+        let id = self.find_by_both_ids(addresses, load.remote_id, load.local_id);
         let status = match id {
             Some(_) => AlternatePathStatus::NotSupported,
             None => AlternatePathStatus::InvalidCommunicationId,
@@ -220,7 +220,7 @@ impl Manager {
             status,
             ..AlternatePathResponse::default()
         };
-        let peer = self.answer_to(arrival);
+        let peer = self.answer_to(addresses);
         self.send_to(peer, transaction, response);
     }
 }

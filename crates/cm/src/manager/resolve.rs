@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::CallError;
 use crate::event::{EventKind, Failure, Instruction};
-use crate::id::{Id, Route, State};
+use crate::id::{Id, ResolvedRoute, State};
 use crate::manager::Manager;
 
 /// The longest resolution timeout, so that adding it to the current time can't overflow.
@@ -94,7 +94,7 @@ impl Manager {
     }
 
     /// The driver's result: the route. A late call is ignored.
-    pub fn route_resolved(&mut self, id: Id, result: Result<Route, Failure>) {
+    pub fn route_resolved(&mut self, id: Id, result: Result<ResolvedRoute, Failure>) {
         if self.state(id) != Some(State::RouteQuery) {
             return;
         }

@@ -4,7 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use cm::{Arrival, Config, EventKind, Id, Instruction, Manager, Parameters, QueuePairType, Route};
+use cm::{
+    Addresses, Config, EventKind, Id, Instruction, Manager, Parameters, QueuePairType,
+    ResolvedRoute,
+};
 use wire::cm::{
     AddressHeader, CommunicationId, ConnectReply, ConnectRequest, DisconnectReply,
     DisconnectRequest, Message, Path, PortSpace, PrivateData, ReadyToUse, ReceiptAcknowledge,
@@ -65,13 +68,14 @@ impl Conversation {
     }
 
     pub(crate) fn says_from(&mut self, who: IpAddr, millis: u64, message: impl Into<Message>) {
-        let arrival = Arrival {
+        let addresses = Addresses {
             source: who,
             destination: US,
         };
         let datagram = message.into().emit(TRANSACTION);
         self.manager.handle_timeout(at(millis));
-        self.manager.handle_datagram(at(millis), arrival, &datagram);
+        self.manager
+            .handle_datagram(at(millis), addresses, &datagram);
     }
 
     /// All messages that the manager sends up to this time.
@@ -132,7 +136,7 @@ impl Conversation {
         manager.address_resolved(id, Ok(US));
         let asked = manager.resolve_route(at(0), id, second);
         asked.expect("a resolved address");
-        manager.route_resolved(id, Ok(Route::new(PathMtu::Mtu1024)));
+        manager.route_resolved(id, Ok(ResolvedRoute::new(PathMtu::Mtu1024)));
         let resolved = [EventKind::AddressResolved, EventKind::RouteResolved];
         assert_eq!(self.events(), resolved);
         self.instructions();

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cm::{
-    Arrival, Config, EventKind, Manager, Parameters, Phase, QueuePairType, TableSizes, Unreachable,
+    Addresses, Config, EventKind, Manager, Parameters, Phase, QueuePairType, TableSizes,
+    Unreachable,
 };
 use proptest::prelude::*;
 use wire::cm::{
@@ -24,24 +25,24 @@ fn other_address(number: u32) -> IpAddr {
 }
 
 fn request_of(source: IpAddr, number: u32) -> ConnectRequest {
-    let arrival = Arrival {
+    let addresses = Addresses {
         source,
         destination: US,
     };
-    request_to(arrival, number)
+    request_to(addresses, number)
 }
 
-fn request_to(arrival: Arrival, number: u32) -> ConnectRequest {
+fn request_to(addresses: Addresses, number: u32) -> ConnectRequest {
     let header = AddressHeader {
         source_port: 1,
-        source: arrival.source,
-        destination: arrival.destination,
+        source: addresses.source,
+        destination: addresses.destination,
     };
     let mut request = request();
     request.local_id = CommunicationId::new(number);
     request.local_qpn = Qpn::new(number);
-    request.primary.local_gid = Gid::from(arrival.source);
-    request.primary.remote_gid = Gid::from(arrival.destination);
+    request.primary.local_gid = Gid::from(addresses.source);
+    request.primary.remote_gid = Gid::from(addresses.destination);
     request.private_data = PrivateData::new(&header.emit()).expect("room");
     request
 }
@@ -116,15 +117,15 @@ fn flood_from_one_ipv6_network_does_not_exclude_another() {
         .listen(listener, 0)
         .expect("a bound id");
     let mut ask = |network, host| {
-        let arrival = Arrival {
+        let addresses = Addresses {
             source: address(network, host),
             destination: ours,
         };
-        let request = Message::from(request_to(arrival, host.into()));
+        let request = Message::from(request_to(addresses, host.into()));
         let datagram = request.emit(1);
         conversation
             .manager
-            .handle_datagram(at(0), arrival, &datagram);
+            .handle_datagram(at(0), addresses, &datagram);
         conversation.manager.table_sizes().half_open
     };
     for host in 1..100 {
@@ -414,21 +415,21 @@ fn outbox_is_bounded() {
 #[test]
 fn invalid_datagrams_are_counted() {
     let mut conversation = Conversation::new();
-    let arrival = Arrival {
+    let addresses = Addresses {
         source: PEER,
         destination: US,
     };
     let datagram = Message::from(request()).emit(1);
     let manager = &mut conversation.manager;
-    manager.handle_datagram(at(0), arrival, &datagram[..255]);
-    manager.handle_datagram(at(0), arrival, &[]);
+    manager.handle_datagram(at(0), addresses, &datagram[..255]);
+    manager.handle_datagram(at(0), addresses, &[]);
     let mut other_class = datagram;
     other_class[1] = 3;
-    manager.handle_datagram(at(0), arrival, &other_class);
+    manager.handle_datagram(at(0), addresses, &other_class);
     assert_eq!(manager.counters().malformed, 3);
     let mut unknown = datagram;
     unknown[17] = 0x55;
-    manager.handle_datagram(at(0), arrival, &unknown);
+    manager.handle_datagram(at(0), addresses, &unknown);
     assert_eq!(manager.counters().unknown_attribute, 1);
     conversation.hears_nothing(0);
     assert_eq!(conversation.manager.table_sizes(), TableSizes::default());
@@ -489,10 +490,10 @@ proptest! {
         length in 0_usize..300,
     ) {
         let mut manager = Manager::new(Config::new(1, [1; 32]));
-        let arrival = Arrival { source: PEER, destination: US };
+        let addresses = Addresses { source: PEER, destination: US };
         for datagram in datagrams {
             let bytes: Vec<u8> = datagram.into_iter().cycle().take(length).collect();
-            manager.handle_datagram(at(0), arrival, &bytes);
+            manager.handle_datagram(at(0), addresses, &bytes);
         }
         prop_assert_eq!(manager.table_sizes(), TableSizes::default());
     }
@@ -504,11 +505,11 @@ proptest! {
         steps in proptest::collection::vec(0_u64..10_000, 1..60),
     ) {
         let mut manager = busy();
-        let arrival = Arrival { source: PEER, destination: US };
+        let addresses = Addresses { source: PEER, destination: US };
         let mut now = 0;
         for (datagram, step) in datagrams.iter().zip(steps.iter().cycle()) {
             now += step;
-            manager.handle_datagram(at(now), arrival, datagram);
+            manager.handle_datagram(at(now), addresses, datagram);
             manager.handle_timeout(at(now));
             while manager.poll_transmit().is_some() {}
             while manager.poll_event().is_some() {}

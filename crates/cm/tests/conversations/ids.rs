@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cm::{
     BindError, CallError, EventKind, Failure, Instruction, Parameters, QueuePairType, Recipient,
-    Route, Slice, State, TooManyIds, owner_of, private_data,
+    ResolvedRoute, Slice, State, TooManyIds, owner_of, private_data,
 };
 use wire::cm::{Message, PortSpace, RejectReason};
 use wire::{PathMtu, Qpn};
@@ -252,7 +252,7 @@ fn resolution_times_out_without_a_result() {
     conversation.hears_nothing(2000);
     let late = EventKind::RouteError(Failure::TimedOut);
     assert_eq!(conversation.events(), [EventKind::AddressResolved, late]);
-    let route = Ok(Route::new(PathMtu::Mtu256));
+    let route = Ok(ResolvedRoute::new(PathMtu::Mtu256));
     conversation.manager.route_resolved(id, route);
     conversation.no_events();
 }

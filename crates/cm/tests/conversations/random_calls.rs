@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use cm::{
-    Arrival, Config, Failure, Id, Manager, Parameters, QueuePairType, Route, TableSizes, Transmit,
+    Addresses, Config, Failure, Id, Manager, Parameters, QueuePairType, ResolvedRoute, TableSizes,
+    Transmit,
 };
 use proptest::prelude::*;
 use wire::cm::{PortSpace, RejectReason};
@@ -90,13 +91,13 @@ impl RandomCalls {
         if !keep {
             self.in_flight.swap_remove(index);
         }
-        let arrival = Arrival {
+        let addresses = Addresses {
             source: transmit.source,
             destination: transmit.destination,
         };
         let side = usize::from(transmit.destination == PEER);
         let manager = &mut self.sides[side].manager;
-        manager.handle_datagram(at(self.now), arrival, &*transmit.datagram);
+        manager.handle_datagram(at(self.now), addresses, &*transmit.datagram);
     }
 
     /// Destroys all ids and lets all timers expire: the tables must be empty.
@@ -180,7 +181,7 @@ impl Side {
                 manager.resolve_route(now, id, second)
             }
             24..27 => {
-                manager.route_resolved(id, Ok(Route::new(PathMtu::Mtu1024)));
+                manager.route_resolved(id, Ok(ResolvedRoute::new(PathMtu::Mtu1024)));
                 manager.connect(now, id, &parameters)
             }
             27..31 => manager.accept(now, id, &parameters),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cm::Arrival;
+use cm::Addresses;
 use pcap_file::pcap::PcapReader;
 use wire::cm::{
     AddressHeader, ConnectReply, ConnectRequest, DisconnectReply, DisconnectRequest, Message,
@@ -43,7 +43,7 @@ const OTHERS: [(&str, &[u8]); 4] = captures![
 #[derive(Clone, Copy)]
 pub(crate) struct Said {
     pub(crate) after: Duration,
-    pub(crate) arrival: Arrival,
+    pub(crate) addresses: Addresses,
     pub(crate) transaction: u64,
     pub(crate) message: Message,
 }
@@ -74,7 +74,7 @@ pub(crate) fn messages(capture: &[u8]) -> Vec<Said> {
         let (header, message) = Message::parse(bytes).expect("a message");
         Some(Said {
             after,
-            arrival: Arrival {
+            addresses: Addresses {
                 source: datagram.flow.source,
                 destination: datagram.flow.destination,
             },

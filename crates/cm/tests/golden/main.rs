@@ -20,7 +20,7 @@ use capture::{
     CONNECTIONS, Conversation, Said, conversations, datagrams, each_conversation, header_of,
     messages, other,
 };
-use cm::{Config, EventKind, Id, Manager, Parameters, QueuePairType, Route};
+use cm::{Config, EventKind, Id, Manager, Parameters, QueuePairType, ResolvedRoute};
 use wire::cm::{
     AddressHeader, CommunicationId, ConnectReply, ConnectRequest, DisconnectReply,
     DisconnectRequest, Message, PortSpace, ReadyToUse, Reject, RejectReason, ServiceReply,
@@ -44,7 +44,7 @@ fn start() -> Instant {
 
 fn receive(manager: &mut Manager, said: &Said, message: impl Into<Message>) {
     let datagram = message.into().emit(said.transaction);
-    manager.handle_datagram(at(said.after), said.arrival, &datagram);
+    manager.handle_datagram(at(said.after), said.addresses, &datagram);
 }
 
 fn sent(manager: &mut Manager) -> (u64, Message) {
@@ -78,7 +78,7 @@ fn listening(guid: u64, address: IpAddr, space: PortSpace, port: u16) -> Manager
 fn starting_psn_is_the_first_psn_of_the_peer() {
     let (_, capture) = CONNECTIONS[0];
     let conversation = &conversations(&messages(capture))[0];
-    let client = conversation.request.arrival.source;
+    let client = conversation.request.addresses.source;
     let packets = datagrams(capture, |_, datagram| {
         let packet = Packet::parse(datagram.payload).expect("a packet");
         // Acknowledgements carry the PSN of their request, so only requests count.
@@ -98,7 +98,7 @@ fn starting_psn_is_the_first_psn_of_the_peer() {
 fn listener_answers_like_linux() {
     each_conversation(|name, conversation| {
         let (asked, agreed) = (&conversation.asked, &conversation.agreed);
-        let us = conversation.request.arrival.destination;
+        let us = conversation.request.addresses.destination;
         let (space, port) = asked.service_id.port().expect("a port");
         let mut manager = listening(agreed.local_guid, us, space, port);
         receive(&mut manager, &conversation.request, *asked);
@@ -244,8 +244,8 @@ fn connecting_like(asked: &ConnectRequest) -> (Manager, Id) {
     (manager, id)
 }
 
-fn route_of(asked: &ConnectRequest) -> Route {
-    Route {
+fn route_of(asked: &ConnectRequest) -> ResolvedRoute {
+    ResolvedRoute {
         mtu: asked.path_mtu.expect("an MTU"),
         hop_limit: asked.primary.hop_limit,
         packet_rate: asked.primary.packet_rate,
@@ -258,7 +258,7 @@ fn resolved(
     space: PortSpace,
     header: &AddressHeader,
     port: u16,
-    route: &Route,
+    route: &ResolvedRoute,
 ) -> Manager {
     let mut manager = manager(guid, header.source);
     let id = manager
@@ -284,7 +284,7 @@ fn application_rejects_like_linux() {
         panic!("a REQ and a REJ");
     };
     let (space, port) = asked.service_id.port().expect("a port");
-    let mut manager = listening(1, all[0].arrival.destination, space, port);
+    let mut manager = listening(1, all[0].addresses.destination, space, port);
     receive(&mut manager, &all[0], asked);
     let id = event(&mut manager).id;
     let reason = RejectReason::Consumer;
@@ -302,7 +302,7 @@ fn application_rejects_like_linux() {
 #[test]
 fn request_without_a_listener_is_rejected_like_linux() {
     let all = other("nolistener");
-    let mut manager = manager(1, all[0].arrival.destination);
+    let mut manager = manager(1, all[0].addresses.destination);
     receive(&mut manager, &all[0], all[0].message);
     let (transaction, ours) = sent(&mut manager);
     // The REJ has no random values, so the datagrams are equal.
@@ -319,7 +319,7 @@ fn service_answers_like_linux() {
         panic!("a SIDR_REQ and a SIDR_REP");
     };
     let (space, port) = asked.service_id.port().expect("a port");
-    let mut manager = listening(1, all[0].arrival.destination, space, port);
+    let mut manager = listening(1, all[0].addresses.destination, space, port);
     receive(&mut manager, &all[0], asked);
     let id = event(&mut manager).id;
     let parameters = Parameters::new(told.qpn);
@@ -339,7 +339,7 @@ fn service_request_equals_that_of_linux() {
     };
     let header = header_of(asked.private_data.bytes());
     let (space, port) = asked.service_id.port().expect("a port");
-    let route = Route::new(wire::PathMtu::Mtu1024);
+    let route = ResolvedRoute::new(wire::PathMtu::Mtu1024);
     let mut manager = resolved(1, space, &header, port, &route);
     let id = event(&mut manager).id;
     event(&mut manager);
@@ -396,7 +396,7 @@ fn listener_reports_the_timeout_reject_of_linux() {
         panic!("a request");
     };
     let (space, port) = asked.service_id.port().expect("a port");
-    let mut manager = listening(1, all[0].arrival.destination, space, port);
+    let mut manager = listening(1, all[0].addresses.destination, space, port);
     let mut answers = Vec::new();
     for said in &all {
         receive(&mut manager, said, said.message);

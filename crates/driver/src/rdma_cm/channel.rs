@@ -9,7 +9,7 @@ use cm::{EventKind, QueuePairType};
 use net::poll::{Ready, wait};
 use wire::cm::PortSpace;
 
-use super::identifier::Identifier;
+use super::cm_id::CmId;
 use super::queue::{EventQueue, QueuedEvent};
 use crate::Driver;
 #[cfg(feature = "async")]
@@ -39,7 +39,7 @@ pub struct Event {
     /// For a request: the listener.
     pub listener: Option<Token>,
     /// For a request: the new id. Dropping it rejects the request.
-    pub request: Option<Identifier>,
+    pub request: Option<CmId>,
     /// The kind of event.
     pub kind: EventKind,
 }
@@ -78,14 +78,14 @@ impl EventChannel {
 
     /// A new id, for the queue pair type of the port space.
     #[must_use]
-    pub fn create(&self, space: PortSpace) -> Identifier {
+    pub fn create(&self, space: PortSpace) -> CmId {
         self.create_for(space, QueuePairType::of(space))
     }
 
     /// A new id for a queue pair type.
     #[must_use]
-    pub fn create_for(&self, space: PortSpace, kind: QueuePairType) -> Identifier {
-        Identifier::new(self, space, kind)
+    pub fn create_for(&self, space: PortSpace, kind: QueuePairType) -> CmId {
+        CmId::new(self, space, kind)
     }
 
     /// The next event, if there is one.
@@ -199,7 +199,7 @@ impl EventChannel {
 
     fn event(&self, queued: QueuedEvent) -> Option<Event> {
         let request = match queued.listener {
-            Some(_) => Some(Identifier::of_request(self, &queued)?),
+            Some(_) => Some(CmId::of_request(self, &queued)?),
             None => None,
         };
         Some(Event {

@@ -51,7 +51,7 @@ impl DeviceId {
         options: &IdOptions,
     ) -> Result<Self, ConnectionError> {
         driver.announce_exit();
-        let created = driver.manage(|manager, _| manager.create(space, kind));
+        let created = driver.call_manager(|manager, _| manager.create(space, kind));
         let id = created.ok_or(ConnectionError::Inherited)??;
         let device_id = Self::new(driver, id);
         device_id.subscribe(channel, token);
@@ -80,7 +80,7 @@ impl DeviceId {
     }
 
     pub(super) fn set_options(&self, options: &IdOptions) -> Result<(), ConnectionError> {
-        self.manage(|manager, _, id| {
+        self.call_manager(|manager, _, id| {
             if let Some(class) = options.traffic_class {
                 manager.set_traffic_class(id, class)?;
             }
@@ -107,7 +107,7 @@ impl DeviceId {
         space: PortSpace,
         address: SocketAddr,
     ) -> Result<SocketAddr, ConnectionError> {
-        let bound = self.manage(|manager, _, id| Ok(manager.bind(id, address)?))?;
+        let bound = self.call_manager(|manager, _, id| Ok(manager.bind(id, address)?))?;
         let at = Some(bound.ip()).filter(|ip| !ip.is_unspecified());
         let service = ServiceId::of_port(space, bound.port()).value();
         self.driver.claim(at, service)?;
@@ -116,13 +116,13 @@ impl DeviceId {
     }
 
     /// Calls the manager with this id.
-    pub(super) fn manage<R>(
+    pub(super) fn call_manager<R>(
         &self,
         work: impl FnOnce(&mut Manager, Instant, cm::Id) -> Result<R, ConnectionError>,
     ) -> Result<R, ConnectionError> {
         let done = self
             .driver
-            .manage(|manager, now| work(manager, now, self.id));
+            .call_manager(|manager, now| work(manager, now, self.id));
         done.ok_or(ConnectionError::Inherited)?
     }
 }
@@ -131,7 +131,7 @@ impl Drop for DeviceId {
     fn drop(&mut self) {
         let driver = &self.driver;
         driver.subscribe(self.id, None);
-        driver.manage(|manager, now| manager.destroy(now, self.id));
+        driver.call_manager(|manager, now| manager.destroy(now, self.id));
         if let Some((at, service)) = self.claim.take() {
             driver.release(at, service);
         }

@@ -8,7 +8,7 @@ use net::interface::Device;
 
 use super::ConnectionError;
 use crate::Driver;
-use crate::opening::{OpenError, Options};
+use crate::options::{OpenError, Options};
 
 /// The devices of this process's ids. A device closes when it is not used any more.
 static OPEN: Mutex<Vec<Weak<Driver>>> = Mutex::new(Vec::new());
@@ -38,7 +38,7 @@ pub(super) fn at(address: IpAddr) -> Result<Arc<Driver>, ConnectionError> {
     if let Some(driver) = open_one(|device| device.gid_of(address).is_some()) {
         return Ok(driver);
     }
-    let device = match crate::opening::device_at(address)? {
+    let device = match crate::devices::device_at(address)? {
         Some(device) => device,
         None => unlisted(address).ok_or(ConnectionError::NoDevice(address))?,
     };

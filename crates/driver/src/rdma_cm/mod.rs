@@ -1,15 +1,15 @@
 //! Connections with the interface of `rdma_cm`: ids, event channels, and an event for every step.
 //!
-//! An [`EventChannel`] creates ids. An [`Identifier`] binds to an address, listens, resolves and connects; each
+//! An [`EventChannel`] creates ids. An [`CmId`] binds to an address, listens, resolves and connects; each
 //! result is an [`Event`] of its channel. The connection manager of the id's device exchanges the messages.
 
 pub(crate) mod queue;
 
 mod attributes;
 mod channel;
+mod cm_id;
 mod device_id;
 mod devices;
-mod identifier;
 
 use std::io;
 use std::net::IpAddr;
@@ -25,11 +25,11 @@ pub use cm::{
     PeerParameters, QueuePairType, Request, ServiceFound, State, TooManyIds, Unreachable,
     private_data,
 };
-pub use identifier::Identifier;
+pub use cm_id::CmId;
 pub use wire::cm::{PortSpace, RejectReason, ServiceStatus};
 
 use crate::Driver;
-use crate::opening::OpenError;
+use crate::options::OpenError;
 use engine::Address;
 
 /// Why an operation on an id failed.

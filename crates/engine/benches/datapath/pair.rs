@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use engine::transmit::packets;
 use engine::{
-    Access, Address, Arrival, Attributes, BatchLimits, Buffer, CompletionQueue, Config, Device, Id,
+    Access, Address, Attributes, BatchLimits, Buffer, CompletionQueue, Config, Device, Id,
     QueuePairInit, QueuePairType, Registration, Remote, Segment, SendRequest, State, Status, Work,
 };
-use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, RnrTimer};
+use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, RnrTimer, Route};
 
 /// One device and the objects that its queue pairs share.
 pub(crate) struct End {
@@ -194,9 +194,9 @@ fn transfer(
             return count;
         };
         let emitted = Instant::now();
-        let arrival = Arrival::new(transmit.route.flow);
+        let route = Route::new(transmit.route.flow);
         for packet in packets(&transmit, wire) {
-            to.device.handle_datagram(now, &arrival, packet);
+            to.device.handle_datagram(now, &route, packet);
             count += 1;
         }
         time_spent.sending += emitted - start;

@@ -1,12 +1,14 @@
 //! Unreliable datagrams: single packets to any queue pair whose Q_Key the sender knows.
 
-use wire::{Deth, Immediate, Modifier, Opcode, Operation, Packet, PacketHead, Position, grh};
+use wire::{
+    Deth, Immediate, Modifier, Opcode, Operation, Packet, PacketHead, Position, Route, grh,
+};
 
 use super::QueuePair;
 use super::diagnosis::peer;
 use super::responder::Receiving;
 use super::segmentation::Piece;
-use crate::address::{Arrival, GidTable, Route};
+use crate::address::GidTable;
 use crate::completion::{CompletedWork, Completion, Source, Status};
 use crate::event::AsyncEvent;
 use crate::incident::{Incident, Peer};
@@ -101,7 +103,7 @@ impl QueuePair {
     pub(crate) fn handle_datagram(
         &mut self,
         packet: &Packet<'_>,
-        arrival: &Arrival,
+        route: &Route,
         network_header: &[u8; GRH_LENGTH],
         shared: &mut Shared,
     ) {
@@ -110,14 +112,14 @@ impl QueuePair {
             shared.counters.bad_queue_key += 1;
             shared.incidents.note(|| Incident::WrongQueueKey {
                 queue_pair: self.number,
-                sender: peer(arrival.flow.source, deth.source()),
+                sender: peer(route.flow.source, deth.source()),
                 given: deth.queue_key(),
                 wanted: self.queue_key(),
             });
             return;
         }
         let length = GRH_LENGTH + packet.payload.len();
-        let sender = peer(arrival.flow.source, deth.source());
+        let sender = peer(route.flow.source, deth.source());
         if self
             .receive
             .front()
@@ -145,7 +147,7 @@ impl QueuePair {
             invalidated: None,
             source: Some(Source {
                 queue_pair: deth.source(),
-                gid: arrival.flow.source.into(),
+                gid: route.flow.source.into(),
             }),
         };
         shared.complete(receiving.completions, completion, packet.solicited);
@@ -231,14 +233,14 @@ fn datagram_piece(work: &Work, length: u32) -> Piece {
 
 /// The GRH area at the start of a datagram's receive buffer.
 pub(crate) fn network_header(
-    arrival: &Arrival,
+    route: &Route,
     fragmentation: wire::Fragmentation,
     datagram: &[u8],
 ) -> [u8; GRH_LENGTH] {
     grh::area(
-        &arrival.flow,
-        arrival.traffic_class,
-        arrival.hop_limit,
+        &route.flow,
+        route.traffic_class,
+        route.hop_limit,
         fragmentation,
         datagram.len() as u16 + UDP_HEADER,
     )

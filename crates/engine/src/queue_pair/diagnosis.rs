@@ -1,9 +1,8 @@
 //! Finds out why something failed, after the failure and only for incidents.
 
-use wire::{Packet, Psn, Qpn};
+use wire::{Packet, Psn, Qpn, Route};
 
 use super::QueuePair;
-use crate::address::Arrival;
 use crate::completion::{CompletedWork, Status};
 use crate::incident::{
     FailedSend, Incident, Peer, PeerResponses, ReceiveFault, RejectedModify, SegmentFault,
@@ -60,10 +59,10 @@ impl QueuePair {
     pub(super) fn note_wrong_source(
         &self,
         packet: &Packet<'_>,
-        arrival: &Arrival,
+        route: &Route,
         shared: &mut Shared,
     ) {
-        let from = arrival.flow.source;
+        let from = route.flow.source;
         if let Some(peer) = self.peer()
             && peer.address != from
             && packet.opcode.is_request()

@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use engine::Route;
 use wire::{
-    AtomicAckEth, Extension, NakCode, Operation, Packet, Position, Reth, Syndrome, Transport,
+    AtomicAckEth, Extension, NakCode, Operation, Packet, Position, Reth, Route, Syndrome, Transport,
 };
 
 use super::PSN;

@@ -24,10 +24,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use engine::{
-    Arrival, AsyncEvent, Attributes, Completion, CompletionQueue, Counters, Device, Event, Id,
-    Notify, ProtectionDomain, ReceiveRequest, SendRequest, State, Status, transmit,
+    AsyncEvent, Attributes, Completion, CompletionQueue, Counters, Device, Event, Id, Notify,
+    ProtectionDomain, ReceiveRequest, SendRequest, State, Status, transmit,
 };
-use wire::{Flow, Psn, Qpn, ROCE_PORT, icrc};
+use wire::{Flow, Psn, Qpn, ROCE_PORT, Route, icrc};
 
 /// The first PSN of both directions. It makes every test cross the wrap of PSNs.
 pub(crate) const PSN: Psn = Psn::new(0xff_fffe);
@@ -111,7 +111,7 @@ impl Conversation {
     pub(crate) fn delivers(&mut self, now: Instant, flow: &Flow, datagram: &[u8]) {
         self.wait_until(now);
         self.device
-            .handle_datagram(now, &Arrival::new(*flow), datagram);
+            .handle_datagram(now, &Route::new(*flow), datagram);
     }
 
     /// Asserts that the device has sent exactly these packets until now.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{
-    Access, Address, Arrival, Attributes, Buffer, Config, Device, NumberSpace, QueuePairInit,
-    QueuePairType, ReceiveRequest, Registration, Segment, State, transmit,
+    Access, Address, Attributes, Buffer, Config, Device, NumberSpace, QueuePairInit, QueuePairType,
+    ReceiveRequest, Registration, Segment, State, transmit,
 };
-use wire::{AckTimeout, Flow, PathMtu, Psn, Qpn, RnrTimer, icrc};
+use wire::{AckTimeout, Flow, PathMtu, Psn, Qpn, RnrTimer, Route, icrc};
 
 use crate::capture::{Capture, Frame};
 use crate::conversation::at;
@@ -126,8 +126,8 @@ impl Host {
     }
 
     pub(crate) fn handle(&mut self, frame: &Frame, bytes: &[u8]) {
-        let arrival = Arrival::new(frame.flow);
-        self.device.handle_datagram(now(), &arrival, bytes);
+        let route = Route::new(frame.flow);
+        self.device.handle_datagram(now(), &route, bytes);
     }
 
     /// All packets that the device sends now.

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::short_path::long_paths_work;
-use super::sweep;
+use super::stale_files;
 use crate::sys::process::user;
 
 /// The longest path, in bytes, that leaves room for the name of a Unix socket in its address.
@@ -55,7 +55,7 @@ impl RuntimeDirectory {
     /// first, or that can't be written, is skipped, so that no user can block another.
     pub fn of_user() -> Result<Self, DirectoryError> {
         let directory = Places::of_user().choose()?;
-        sweep::sweep(&directory);
+        stale_files::remove_if_due(&directory);
         Ok(directory)
     }
 

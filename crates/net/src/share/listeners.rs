@@ -65,12 +65,12 @@ impl<'m> Listeners<'m> {
 
     /// The block of the member that listens for a service. The member may have died a moment ago.
     pub fn owner(&self, service: u64) -> Result<Option<NumberBlock>, RegistryError> {
-        let mut view = self.member.view.borrow_mut();
-        let table = view.current(&self.member.registry)?;
+        let mut cached_table = self.member.cached_table.borrow_mut();
+        let table = cached_table.current(&self.member.registry)?;
         let found = table.listeners.iter().find(|it| it.service == service);
         let owner = found.and_then(|it| table.member(it.block));
         let owner = owner.filter(|it| !it.withdrawn);
-        let living = owner.filter(|it| view.is_alive(it.process, Instant::now()));
+        let living = owner.filter(|it| cached_table.is_alive(it.process, Instant::now()));
         Ok(living.map(|it| it.block))
     }
 

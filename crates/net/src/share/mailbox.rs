@@ -1,6 +1,6 @@
 //! Mailboxes: Unix sockets at which members receive forwarded packets.
 //!
-//! Each message carries a batch of packets after a header of 44 bytes with its envelope. The kernel queues
+//! Each message carries a batch of packets after a header of 44 bytes with its route. The kernel queues
 //! only about ten datagrams for a receiver (`net.unix.max_dgram_qlen`), so a message carries a whole batch.
 //! There are three other messages: the offer of a ring, a single byte that reports a change of the registry,
 //! and an empty one that wakes the receiver.
@@ -12,11 +12,11 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use wire::Flow;
+use wire::{Flow, Route};
 
 use super::process::Identity;
 use super::short_path::with_short_path;
-use crate::socket::{Batch, Envelope};
+use crate::socket::Batch;
 use crate::sys;
 
 /// The length of the header in bytes.
@@ -155,9 +155,9 @@ impl Drop for Mailbox {
 /// Decodes the batch of a message.
 pub(super) fn decode(message: &[u8]) -> Option<Batch<'_>> {
     let (header, bytes) = message.split_first_chunk::<HEADER_LENGTH>()?;
-    let (envelope, segment_size) = parse(header);
+    let (route, segment_size) = parse(header);
     Some(Batch {
-        envelope,
+        route,
         segment_size,
         bytes,
     })
@@ -166,18 +166,18 @@ pub(super) fn decode(message: &[u8]) -> Option<Batch<'_>> {
 /// Encodes a batch as a message.
 pub(super) fn encode(batch: &Batch<'_>) -> Vec<u8> {
     let mut message = Vec::with_capacity(HEADER_LENGTH + batch.bytes.len());
-    message.extend(encode_header(&batch.envelope, batch.segment_size));
+    message.extend(encode_header(&batch.route, batch.segment_size));
     message.extend(batch.bytes);
     message
 }
 
 /// Encodes the header of a batch.
-pub(super) fn encode_header(envelope: &Envelope, segment_size: usize) -> [u8; HEADER_LENGTH] {
-    let flow = &envelope.flow;
+pub(super) fn encode_header(route: &Route, segment_size: usize) -> [u8; HEADER_LENGTH] {
+    let flow = &route.flow;
     let mut header = [0; HEADER_LENGTH];
     header[0] = if flow.source.is_ipv4() { 4 } else { 6 };
-    header[1] = envelope.traffic_class;
-    header[2] = envelope.hop_limit;
+    header[1] = route.traffic_class;
+    header[2] = route.hop_limit;
     header[4..6].copy_from_slice(&flow.source_port.to_be_bytes());
     header[6..8].copy_from_slice(&flow.destination_port.to_be_bytes());
     header[8..24].copy_from_slice(&wide(flow.source).octets());
@@ -187,7 +187,7 @@ pub(super) fn encode_header(envelope: &Envelope, segment_size: usize) -> [u8; HE
     header
 }
 
-fn parse(header: &[u8; HEADER_LENGTH]) -> (Envelope, usize) {
+fn parse(header: &[u8; HEADER_LENGTH]) -> (Route, usize) {
     let [
         family,
         traffic_class,
@@ -204,7 +204,7 @@ fn parse(header: &[u8; HEADER_LENGTH]) -> (Envelope, usize) {
         narrow(wide, *family)
     });
     let size = rest.last_chunk::<4>().expect("four more bytes");
-    let envelope = Envelope {
+    let route = Route {
         flow: Flow {
             source,
             destination,
@@ -214,7 +214,7 @@ fn parse(header: &[u8; HEADER_LENGTH]) -> (Envelope, usize) {
         traffic_class: *traffic_class,
         hop_limit: *hop_limit,
     };
-    (envelope, (u32::from_be_bytes(*size) as usize).max(1))
+    (route, (u32::from_be_bytes(*size) as usize).max(1))
 }
 
 fn wide(address: IpAddr) -> Ipv6Addr {
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_header_is_decoded_as_it_was_encoded() {
         for (source, destination) in [("10.0.0.1", "10.0.0.2"), ("fe80::1", "::ffff:1.2.3.4")] {
-            let envelope = Envelope {
+            let route = Route {
                 flow: Flow {
                     source: source.parse().unwrap(),
                     destination: destination.parse().unwrap(),
@@ -248,7 +248,7 @@ mod tests {
                 traffic_class: 0x68,
                 hop_limit: 3,
             };
-            assert_eq!(parse(&encode_header(&envelope, 4096)), (envelope, 4096));
+            assert_eq!(parse(&encode_header(&route, 4096)), (route, 4096));
         }
     }
 
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(RingOffer::parse(&offer.encode()), Some(offer));
         assert_eq!(RingOffer::parse(&offer.encode()[..16]), None);
         let packets = Batch {
-            envelope: Envelope::new(Flow {
+            route: Route::new(Flow {
                 source: [127, 0, 0, 1].into(),
                 destination: [127, 0, 0, 2].into(),
                 source_port: 1,
@@ -311,13 +311,13 @@ mod tests {
 
     #[test]
     fn a_header_without_a_length_has_packets_of_one_byte() {
-        let envelope = Envelope::new(Flow {
+        let route = Route::new(Flow {
             source: [127, 0, 0, 1].into(),
             destination: [127, 0, 0, 2].into(),
             source_port: 1,
             destination_port: 2,
         });
-        assert_eq!(parse(&encode_header(&envelope, 0)), (envelope, 1));
+        assert_eq!(parse(&encode_header(&route, 0)), (route, 1));
     }
 
     #[test]

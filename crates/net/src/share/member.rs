@@ -13,19 +13,19 @@ use wire::{IcrcChecker, Qpn, ROCE_PORT};
 
 use super::allocation::free_block;
 use super::block::{NumberBlock, communication_number};
+use super::cached_table::CachedTable;
 use super::directory::{DirectoryError, RuntimeDirectory};
-use super::exchange::Copies;
-use super::holder::is_held;
 use super::listeners::Listeners;
 use super::mailbox::Mailbox;
 use super::outbox::Outbox;
+use super::port_in_use::is_in_use;
 use super::process::Identity;
 use super::registry::{Locked, Registry, RegistryError};
 use super::repair::Repair;
+use super::send_receive::Copies;
 use super::shortcut::Shortcuts;
 use super::steering::MAX_MEMBERS;
 use super::table::Table;
-use super::view::View;
 use crate::socket::receiver::Sharing;
 use crate::socket::{Receiver, Sender, SocketError};
 use crate::sys;
@@ -180,7 +180,7 @@ pub struct Member {
     pub(super) shortcuts: Option<Box<Shortcuts>>,
     /// How many times packets were polled for.
     pub(super) turn: u32,
-    pub(super) view: RefCell<View>,
+    pub(super) cached_table: RefCell<CachedTable>,
     pub(super) checker: IcrcChecker,
     pub(super) copies: Copies,
 }
@@ -231,7 +231,7 @@ impl Member {
             counters: Counters::default(),
             shortcuts: None,
             turn: 0,
-            view: RefCell::new(View::new()),
+            cached_table: RefCell::new(CachedTable::new()),
             checker: IcrcChecker::new(),
             copies: Copies::default(),
         };
@@ -265,13 +265,17 @@ impl Member {
 
     /// The block of the member that owns a queue pair number.
     pub(super) fn owner_of(&self, number: Qpn) -> Option<NumberBlock> {
-        let table = self.view.borrow_mut().current(&self.registry).ok()?;
+        let table = self
+            .cached_table
+            .borrow_mut()
+            .current(&self.registry)
+            .ok()?;
         table.owner(number).map(|entry| entry.block)
     }
 
     /// How many times the table of members was read, for measurements.
     pub fn registry_reads(&self) -> u64 {
-        self.view.borrow().reads()
+        self.cached_table.borrow().reads()
     }
 
     /// The socket that sends packets.
@@ -302,12 +306,12 @@ impl Member {
 
     /// The blocks of the other members whose processes run.
     pub fn others(&self) -> Result<Vec<NumberBlock>, RegistryError> {
-        let mut view = self.view.borrow_mut();
-        let table = view.current(&self.registry)?;
+        let mut cached_table = self.cached_table.borrow_mut();
+        let table = cached_table.current(&self.registry)?;
         let now = Instant::now();
         let others = table.members.iter();
         let others = others.filter(|it| it.block != self.block && !it.withdrawn);
-        let living = others.filter(|it| view.is_alive(it.process, now));
+        let living = others.filter(|it| cached_table.is_alive(it.process, now));
         Ok(living.map(|it| it.block).collect())
     }
 
@@ -388,11 +392,11 @@ fn meet(
         let locked = registry.lock()?;
         let mut table = match locked.read() {
             // A table of another version that no process uses.
-            Err(RegistryError::OtherVersion(_)) if !is_held(local) => Table::EMPTY,
+            Err(RegistryError::OtherVersion(_)) if !is_in_use(local) => Table::EMPTY,
             read => read?,
         };
         let someone_died = locked.remove_dead_members(&mut table);
-        if !table.members.is_empty() || !is_held(local) {
+        if !table.members.is_empty() || !is_in_use(local) {
             return Ok((locked, table, someone_died));
         }
         // A process that is no member holds the port, and sharing with it would lose packets. On a busy
@@ -421,12 +425,12 @@ impl Drop for Member {
 
 #[cfg(test)]
 mod tests {
-    use wire::{Opcode, PacketHead, Psn, icrc};
+    use wire::{Opcode, PacketHead, Psn, Route, icrc};
 
     use super::*;
     use crate::limits::{self, Limit};
     use crate::share::table::Entry;
-    use crate::socket::{Envelope, Inbox};
+    use crate::socket::Inbox;
     use crate::sys::process::{end, fork};
     use crate::sys::seccomp::{Forbidden, forbid};
 
@@ -437,13 +441,13 @@ mod tests {
 
     /// Sends one packet to the lowest number of a block.
     fn send(from: &mut Member, to: &Member) {
-        let envelope = Envelope::new(from.sender().flow_to(to.address()));
+        let route = Route::new(from.sender().flow_to(to.address()));
         let qpn = Qpn::new(to.block().first());
         let head = PacketHead::new(Opcode::UcSendOnly, qpn, Psn::ZERO);
         let mut packet = [head.bytes(), b"four"].concat();
-        packet.extend(icrc::checksum(&envelope.flow, 0, &packet));
+        packet.extend(icrc::checksum(&route.flow, 0, &packet));
         let size = packet.len();
-        from.send(&envelope, size, &mut packet).unwrap();
+        from.send(&route, size, &mut packet).unwrap();
     }
 
     fn received(member: &mut Member) -> usize {

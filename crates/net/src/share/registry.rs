@@ -183,7 +183,7 @@ impl Registry {
                     let registry = Arc::clone(self);
                     return Ok(Locked { registry, file });
                 }
-                // The file was swept meanwhile: another process may lock a new one.
+                // The file was removed meanwhile: another process may lock a new one.
                 Ok(()) => file = self.open_lock()?,
                 Err(TryLockError::WouldBlock) => sleep(LOCK_RETRY_INTERVAL),
                 Err(TryLockError::Error(source)) => return Err(self.unusable(source)),

@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use wire::Route;
 
 use super::block::NumberBlock;
 use super::mailbox::INSPECT;
@@ -13,7 +14,6 @@ use super::registry::{Locked, Stamp};
 use super::steering::program;
 use super::table::{Entry, Moved, Seen, Table};
 use crate::limits::{self, Limit};
-use crate::socket::Envelope;
 use crate::sys;
 
 /// Milliseconds between two checks whether the processes of other members still run. A packet for a dead member
@@ -174,7 +174,7 @@ impl Member {
     }
 
     pub(super) fn inspect(&mut self, now: Instant) -> Result<(), JoinError> {
-        let table = self.view.get_mut().current(&self.registry)?;
+        let table = self.cached_table.get_mut().current(&self.registry)?;
         let Some(entry) = table.member(self.block) else {
             return self.enter_again();
         };
@@ -195,8 +195,11 @@ impl Member {
         self.repair.checks = self.repair.checks.wrapping_add(1);
         let watched = table.watched(self.block, self.process, self.repair.checks);
         let watched: Vec<_> = watched.collect();
-        let view = self.view.get_mut();
-        if watched.iter().any(|process| !view.is_alive(*process, now)) {
+        let cached_table = self.cached_table.get_mut();
+        if watched
+            .iter()
+            .any(|process| !cached_table.is_alive(*process, now))
+        {
             self.remove_dead_members()?;
         }
         Ok(())
@@ -464,10 +467,10 @@ impl Member {
 
     fn send_probe(&self, place: u32) {
         let round = self.repair.round;
-        let envelope = Envelope::new(self.sender.flow_to(self.address));
+        let route = Route::new(self.sender.flow_to(self.address));
         // If a probe is lost, its receiver times out and starts another round.
         let mut bytes = Probe { place, round }.bytes();
-        let _ = self.sender.send(&envelope, probe::LENGTH, &mut bytes);
+        let _ = self.sender.send(&route, probe::LENGTH, &mut bytes);
     }
 }
 

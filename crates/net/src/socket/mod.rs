@@ -16,9 +16,9 @@
 //! - `SO_RCVBUF` is granted up to `net.core.rmem_max` and reported doubled.
 
 mod control;
-mod place;
 pub(crate) mod receiver;
 mod sender;
+mod socket_address;
 
 use std::io;
 use std::net::IpAddr;
@@ -27,33 +27,6 @@ use wire::{Flow, ICRC_LENGTH, icrc};
 
 pub use receiver::{Batch, Batches, Inbox, Receiver, Shortage};
 pub use sender::{SendError, Sender};
-
-/// The addresses and IP fields of a sent or received datagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Envelope {
-    /// The addresses and UDP ports.
-    pub flow: Flow,
-    /// The IP traffic class (ToS).
-    pub traffic_class: u8,
-    /// The IP TTL or hop limit. When sending, 0 stands for
-    /// [`DEFAULT_HOP_LIMIT`](Self::DEFAULT_HOP_LIMIT), because a packet with 0 could not arrive.
-    pub hop_limit: u8,
-}
-
-impl Envelope {
-    /// The hop limit of packets that set no other.
-    pub const DEFAULT_HOP_LIMIT: u8 = 64;
-
-    /// A datagram of this flow, with the default values of the other fields.
-    #[must_use]
-    pub const fn new(flow: Flow) -> Self {
-        Self {
-            flow,
-            traffic_class: 0,
-            hop_limit: Self::DEFAULT_HOP_LIMIT,
-        }
-    }
-}
 
 /// Gives a packet the ICRC that it needs when it is sent alone, with the IPv4 identification 0.
 ///

@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
-use wire::Flow;
+use wire::{Flow, Route};
 
+use super::SocketError;
 use super::control::{Incoming, integer};
-use super::place::{interface_of, open, parse, place};
-use super::{Envelope, SocketError};
+use super::socket_address::{interface_of, open, parse, socket_address};
 use crate::limits::{self, Limit};
 use crate::sys::is_forbidden;
 use crate::sys::option::{self, UDP_GRO, UDP_NO_CHECK6_RX};
@@ -45,7 +45,7 @@ pub(crate) enum Sharing {
 
 impl Receiver {
     /// A receiver that has its address and port alone. The address may be unspecified: then each
-    /// packet's envelope contains its destination.
+    /// packet's route contains its destination.
     pub fn bind(local: SocketAddr) -> Result<Self, SocketError> {
         Self::bind_with(local, Sharing::Alone)
     }
@@ -100,7 +100,11 @@ impl Receiver {
         let _ = option::set(socket.as_fd(), UDP_GRO, 1);
         enlarge(&socket)?;
         let buffer = socket.recv_buffer_size()?;
-        socket.bind(&place(local.ip(), local.port(), interface_of(interface)))?;
+        socket.bind(&socket_address(
+            local.ip(),
+            local.port(),
+            interface_of(interface),
+        ))?;
         Ok(Self {
             local: socket.local_addr()?.as_socket().unwrap_or(local),
             socket,
@@ -256,8 +260,8 @@ impl<'i> Iterator for Batches<'i> {
 /// Packets of one flow that arrived together.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch<'i> {
-    /// The envelope of all its packets.
-    pub envelope: Envelope,
+    /// The route of all its packets.
+    pub route: Route,
     /// The length of every packet, except perhaps the last.
     pub segment_size: usize,
     /// The packets, one after the other.
@@ -274,7 +278,7 @@ impl<'i> Batch<'i> {
         let (source, source_port) = parse(slot.name())?;
         let bytes = slot.data();
         let mut batch = Self {
-            envelope: Envelope::new(Flow {
+            route: Route::new(Flow {
                 source,
                 destination: local.ip(),
                 source_port,
@@ -297,20 +301,20 @@ impl<'i> Batch<'i> {
                 self.segment_size = size.max(1);
             }
             (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                self.envelope.traffic_class = integer(data)? as u8;
+                self.route.traffic_class = integer(data)? as u8;
             }
             (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
-                self.envelope.hop_limit = integer(data)? as u8;
+                self.route.hop_limit = integer(data)? as u8;
             }
             // struct in_pktinfo: interface, local address, destination in the header.
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 let destination = data.get(8..)?.first_chunk::<4>()?;
-                self.envelope.flow.destination = Ipv4Addr::from(*destination).into();
+                self.route.flow.destination = Ipv4Addr::from(*destination).into();
             }
             // struct in6_pktinfo: destination, interface.
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 let destination = data.first_chunk::<16>()?;
-                self.envelope.flow.destination = Ipv6Addr::from(*destination).into();
+                self.route.flow.destination = Ipv6Addr::from(*destination).into();
             }
             _ => {}
         }

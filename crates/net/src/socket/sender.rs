@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{SockAddr, Socket};
-use wire::Flow;
+use wire::{Flow, Route};
 
 use super::control::Outgoing;
-use super::place::{interface_of, open, place, print};
-use super::{Envelope, SocketError, reseal};
+use super::socket_address::{interface_of, open, print, socket_address};
+use super::{SocketError, reseal};
 use crate::sys::option::{self, UDP_SEGMENT};
 use crate::sys::send::{send, send_each};
 
@@ -77,7 +77,7 @@ impl Sender {
         }
         // As much as the system allows; the window stays within the granted size.
         socket.set_send_buffer_size(BUFFER)?;
-        socket.bind(&place(address, 0, scope))?;
+        socket.bind(&socket_address(address, 0, scope))?;
         let local = socket.local_addr()?.as_socket();
         Ok(Self {
             port: local.expect("a UDP socket has an IP address").port(),
@@ -131,29 +131,26 @@ impl Sender {
     /// If `segment_size` is 0.
     pub fn send(
         &self,
-        envelope: &Envelope,
+        route: &Route,
         segment_size: usize,
         bytes: &mut [u8],
     ) -> Result<(), SendError> {
-        debug_assert_eq!(
-            envelope.flow.source_port, self.port,
-            "sealed for another port"
-        );
-        let flow = &envelope.flow;
-        let to = place(flow.destination, flow.destination_port, self.scope);
+        debug_assert_eq!(route.flow.source_port, self.port, "sealed for another port");
+        let flow = &route.flow;
+        let to = socket_address(flow.destination, flow.destination_port, self.scope);
         if bytes.len() <= segment_size {
-            let sent = send(self.socket.as_fd(), &to, headers(envelope).bytes(), bytes);
-            return sent.map_err(|error| failure(error, envelope, bytes.len(), 0));
+            let sent = send(self.socket.as_fd(), &to, headers(route).bytes(), bytes);
+            return sent.map_err(|error| failure(error, route, bytes.len(), 0));
         }
         let mut rejected = false;
         if self.segmentation() {
-            match self.send_segmented(&to, envelope, segment_size, bytes) {
+            match self.send_segmented(&to, route, segment_size, bytes) {
                 Ok(()) => return Ok(()),
                 Err(error) if suggests_no_segmentation(&error) => rejected = true,
-                Err(error) => return Err(failure(error, envelope, segment_size, 0)),
+                Err(error) => return Err(failure(error, route, segment_size, 0)),
             }
         }
-        let sent = self.send_singly(&to, envelope, segment_size, bytes);
+        let sent = self.send_singly(&to, route, segment_size, bytes);
         if rejected
             && !matches!(
                 sent,
@@ -168,22 +165,22 @@ impl Sender {
 
     /// What the kernel needs to send one packet from this socket: the destination, as [`print()`]
     /// writes it, and the control messages.
-    pub(crate) fn addressing(&self, envelope: &Envelope) -> ([u8; 28], Outgoing) {
-        let flow = &envelope.flow;
+    pub(crate) fn addressing(&self, route: &Route) -> ([u8; 28], Outgoing) {
+        let flow = &route.flow;
         let to = print(flow.destination, flow.destination_port, self.scope);
-        (to, headers(envelope))
+        (to, headers(route))
     }
 
     fn send_segmented(
         &self,
         to: &SockAddr,
-        envelope: &Envelope,
+        route: &Route,
         segment_size: usize,
         bytes: &[u8],
     ) -> io::Result<()> {
         // A size that does not fit into the kernel's field is too long for any packet, too.
         let size = u16::try_from(segment_size).map_err(|_| too_long())?;
-        let mut control = headers(envelope);
+        let mut control = headers(route);
         control.push(UDP_SEGMENT, &size.to_ne_bytes());
         send(self.socket.as_fd(), to, control.bytes(), bytes)
     }
@@ -192,21 +189,21 @@ impl Sender {
     fn send_singly(
         &self,
         to: &SockAddr,
-        envelope: &Envelope,
+        route: &Route,
         segment_size: usize,
         bytes: &mut [u8],
     ) -> Result<(), SendError> {
-        if envelope.flow.source.is_ipv4() {
+        if route.flow.source.is_ipv4() {
             for packet in bytes.chunks_mut(segment_size) {
-                reseal(&envelope.flow, packet);
+                reseal(&route.flow, packet);
             }
         }
-        let control = headers(envelope);
+        let control = headers(route);
         let mut sent = 0;
         while sent < bytes.len() {
             let packets = bytes[sent..].chunks(segment_size);
             let count = send_each(self.socket.as_fd(), to, control.bytes(), packets)
-                .map_err(|error| failure(error, envelope, segment_size.min(bytes.len()), sent))?;
+                .map_err(|error| failure(error, route, segment_size.min(bytes.len()), sent))?;
             sent += count * segment_size;
         }
         Ok(())
@@ -220,7 +217,7 @@ impl AsFd for Sender {
 }
 
 fn prepare_v4(socket: &Socket, address: Ipv4Addr) -> io::Result<()> {
-    let hops = u32::from(Envelope::DEFAULT_HOP_LIMIT);
+    let hops = u32::from(Route::DEFAULT_HOP_LIMIT);
     let discovery = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER);
     // Packets are sealed for identification 0 and no fragments.
     option::set(socket.as_fd(), discovery, libc::IP_PMTUDISC_PROBE)?;
@@ -230,7 +227,7 @@ fn prepare_v4(socket: &Socket, address: Ipv4Addr) -> io::Result<()> {
 }
 
 fn prepare_v6(socket: &Socket, interface: u32) -> io::Result<()> {
-    let hops = u32::from(Envelope::DEFAULT_HOP_LIMIT);
+    let hops = u32::from(Route::DEFAULT_HOP_LIMIT);
     let discovery = (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER);
     option::set(socket.as_fd(), discovery, libc::IPV6_PMTUDISC_PROBE)?;
     socket.set_unicast_hops_v6(hops)?;
@@ -244,8 +241,8 @@ fn can_segment(socket: &Socket) -> bool {
 }
 
 /// The control messages for header fields that differ from their defaults.
-fn headers(envelope: &Envelope) -> Outgoing {
-    let (traffic_class, hop_limit) = match envelope.flow.destination {
+fn headers(route: &Route) -> Outgoing {
+    let (traffic_class, hop_limit) = match route.flow.destination {
         IpAddr::V4(_) => (
             (libc::IPPROTO_IP, libc::IP_TOS),
             (libc::IPPROTO_IP, libc::IP_TTL),
@@ -256,14 +253,11 @@ fn headers(envelope: &Envelope) -> Outgoing {
         ),
     };
     let mut control = Outgoing::new();
-    if envelope.traffic_class != 0 {
-        control.push(
-            traffic_class,
-            &i32::from(envelope.traffic_class).to_ne_bytes(),
-        );
+    if route.traffic_class != 0 {
+        control.push(traffic_class, &i32::from(route.traffic_class).to_ne_bytes());
     }
-    if !matches!(envelope.hop_limit, 0 | Envelope::DEFAULT_HOP_LIMIT) {
-        control.push(hop_limit, &i32::from(envelope.hop_limit).to_ne_bytes());
+    if !matches!(route.hop_limit, 0 | Route::DEFAULT_HOP_LIMIT) {
+        control.push(hop_limit, &i32::from(route.hop_limit).to_ne_bytes());
     }
     control
 }
@@ -281,8 +275,8 @@ fn too_long() -> io::Error {
     io::Error::from_raw_os_error(libc::EMSGSIZE)
 }
 
-fn failure(error: io::Error, envelope: &Envelope, length: usize, sent: usize) -> SendError {
-    let destination = envelope.flow.destination;
+fn failure(error: io::Error, route: &Route, length: usize, sent: usize) -> SendError {
+    let destination = route.flow.destination;
     match error.raw_os_error() {
         // ENOBUFS: the network card's queue, which comes after the socket's buffer, was full.
         Some(libc::EAGAIN | libc::ENOBUFS) => SendError::Full { sent },
@@ -307,8 +301,8 @@ mod tests {
     fn a_full_queue_and_a_rejected_send_are_different_errors() {
         let address = Ipv4Addr::LOCALHOST.into();
         let flow = Sender::bind(address).unwrap().flow_to(address);
-        let envelope = Envelope::new(flow);
-        let told = |errno| failure(io::Error::from_raw_os_error(errno), &envelope, 100, 7);
+        let route = Route::new(flow);
+        let told = |errno| failure(io::Error::from_raw_os_error(errno), &route, 100, 7);
         for errno in [libc::EAGAIN, libc::ENOBUFS] {
             assert!(matches!(told(errno), SendError::Full { sent: 7 }));
         }

@@ -187,7 +187,7 @@ fn serve(mut member: Member) {
             let question = questions.try_recv();
             for _ in 0..16 {
                 let taken = member.receive(Instant::now(), &mut inbox, |it| {
-                    checker.check(&it.envelope.flow, it.packet).unwrap();
+                    checker.check(&it.route.flow, it.packet).unwrap();
                     match Packet::parse(it.packet).unwrap().destination {
                         Qpn::GSI => report.general += 1,
                         _ => report.own += 1,

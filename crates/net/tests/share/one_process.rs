@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-use net::share::{Arrived, JoinError, Member, NumberBlock, RuntimeDirectory};
+use net::share::{JoinError, Member, NumberBlock, ReceivedPacket, RuntimeDirectory};
 use net::socket::{Inbox, SocketError};
 
 use crate::traffic::{Peer, Site, packet};
@@ -17,7 +17,7 @@ pub(crate) fn taken(member: &mut Member) -> Vec<Vec<u8>> {
     let mut inbox = Inbox::new(2);
     for _ in 0..16 {
         let now = Instant::now();
-        let take = |it: Arrived<'_>| packets.push(it.packet.to_vec());
+        let take = |it: ReceivedPacket<'_>| packets.push(it.packet.to_vec());
         member.receive(now, &mut inbox, take).unwrap();
         member.maintain(now);
     }
@@ -51,7 +51,7 @@ fn packets_in_a_batch_for_another_member_are_handed_over() {
     let to_second = second.qpn_range().end - 1;
     // Steered by its first packet, but the second and the fourth are for somebody else.
     peer.send(&[to_first, to_second, to_first, to_second]);
-    let flow = &peer.envelope.flow;
+    let flow = &peer.route.flow;
     let expected = |numbers: [u16; 2], to| numbers.map(|number| packet(flow, number, to));
     assert_eq!(taken(&mut first), expected([0, 2], to_first));
     assert_eq!(taken(&mut second), expected([1, 3], to_second));
@@ -62,22 +62,22 @@ fn packets_in_a_batch_for_another_member_are_handed_over() {
 }
 
 #[test]
-fn a_forwarded_packet_keeps_its_envelope() {
+fn a_forwarded_packet_keeps_its_route() {
     let site = Site::new(61);
     let address = site.address;
     let members = [(); 2].map(|()| Member::join(address).unwrap());
     let [mut first, mut second] = members;
-    let envelope = Peer::new(address).envelope;
-    let message = packet(&envelope.flow, 0, 1);
-    first.forward_to(second.block(), &envelope, &message);
+    let route = Peer::new(address).route;
+    let message = packet(&route.flow, 0, 1);
+    first.forward_to(second.block(), &route, &message);
     let mut seen = Vec::new();
     for _ in 0..16 {
-        let take = |it: Arrived<'_>| seen.push((it.envelope, it.packet.to_vec(), it.forwarded));
+        let take = |it: ReceivedPacket<'_>| seen.push((it.route, it.packet.to_vec(), it.forwarded));
         second
             .receive(Instant::now(), &mut Inbox::new(1), take)
             .unwrap();
     }
-    assert_eq!(seen, [(envelope, message.clone(), true)]);
+    assert_eq!(seen, [(route, message.clone(), true)]);
     assert_eq!(first.others().unwrap(), [second.block()]);
 }
 
@@ -94,12 +94,12 @@ fn a_forwarded_packet_does_not_overtake_what_was_sent_before_it() {
     for _ in 0..SENT_BEFORE {
         peer.send(&[second.qpn_range().start]);
     }
-    let message = packet(&peer.envelope.flow, 0, 1);
-    first.forward_to(second.block(), &peer.envelope, &message);
+    let message = packet(&peer.route.flow, 0, 1);
+    first.forward_to(second.block(), &peer.route, &message);
     let mut forwarded = Vec::new();
     let mut inbox = Inbox::new(1);
     while forwarded.len() <= SENT_BEFORE {
-        let take = |it: Arrived<'_>| forwarded.push(it.forwarded);
+        let take = |it: ReceivedPacket<'_>| forwarded.push(it.forwarded);
         second.receive(Instant::now(), &mut inbox, take).unwrap();
     }
     assert_eq!(forwarded.iter().position(|&it| it), Some(SENT_BEFORE));
@@ -111,11 +111,11 @@ fn packets_for_a_busy_member_wait_and_for_no_member_are_lost() {
     let address = site.address;
     let members = [(); 2].map(|()| Member::join(address).unwrap());
     let [mut first, mut second] = members;
-    let envelope = Peer::new(address).envelope;
-    let message = packet(&envelope.flow, 0, 1);
+    let route = Peer::new(address).route;
+    let message = packet(&route.flow, 0, 1);
     // Far more than a mailbox holds.
     for _ in 0..100 {
-        first.forward_to(second.block(), &envelope, &message);
+        first.forward_to(second.block(), &route, &message);
     }
     assert!(first.counters().strays_forwarded < 100);
     let mut arrived = 0;
@@ -131,7 +131,7 @@ fn packets_for_a_busy_member_wait_and_for_no_member_are_lost() {
             .iter()
             .any(|its| its.qpn_range().contains(&it.first()))
     });
-    first.forward_to(nobody.unwrap(), &envelope, &message);
+    first.forward_to(nobody.unwrap(), &route, &message);
     assert_eq!(first.counters().strays_lost, 1);
 }
 
@@ -140,9 +140,9 @@ fn a_packet_is_forwarded_at_most_once() {
     let site = Site::new(70);
     let members = [(); 3].map(|()| Member::join(site.address).unwrap());
     let [mut first, mut second, mut third] = members;
-    let envelope = Peer::new(site.address).envelope;
-    let message = packet(&envelope.flow, 0, third.qpn_range().start);
-    first.forward_to(second.block(), &envelope, &message);
+    let route = Peer::new(site.address).route;
+    let message = packet(&route.flow, 0, third.qpn_range().start);
+    first.forward_to(second.block(), &route, &message);
     assert_eq!(taken(&mut second), [[0; 0]; 0]);
     assert_eq!(second.counters().forwarded_to_us, 1);
     assert_eq!(taken(&mut third), [[0; 0]; 0]);
@@ -177,13 +177,13 @@ fn packets_that_are_corrupted_or_of_no_member_cost_little() {
     let mut batch: Vec<u8> = [first.qpn_range().start, second.qpn_range().start]
         .into_iter()
         .zip(0..)
-        .flat_map(|(to, number)| packet(&peer.envelope.flow, number, to))
+        .flat_map(|(to, number)| packet(&peer.route.flow, number, to))
         .collect();
     *batch.last_mut().unwrap() ^= 1;
     let size = batch.len() / 2;
     let sender = net::socket::Sender::bind("127.0.0.1".parse().unwrap()).unwrap();
-    let envelope = net::Envelope::new(sender.flow_to(site.address));
-    sender.send(&envelope, size, &mut batch).unwrap();
+    let route = wire::Route::new(sender.flow_to(site.address));
+    sender.send(&route, size, &mut batch).unwrap();
     taken(first);
     assert_eq!(taken(second), [[0; 0]; 0]);
     assert_eq!(first.counters().strays_forwarded, 0);
@@ -198,15 +198,15 @@ fn a_batch_is_handed_over_piece_by_piece_to_the_owner_of_each_packet() {
     let owners = [&first, &second, &third, &second, &second];
     let numbers = owners.map(|it| it.qpn_range().start);
     let sender = net::socket::Sender::bind("127.0.0.1".parse().unwrap()).unwrap();
-    let envelope = net::Envelope::new(sender.flow_to(site.address));
+    let route = wire::Route::new(sender.flow_to(site.address));
     let mut packets: Vec<_> = (0..)
         .zip(numbers)
-        .map(|(number, to)| packet(&envelope.flow, number, to))
+        .map(|(number, to)| packet(&route.flow, number, to))
         .collect();
     // Damaged, behind an intact one for the same owner.
     *packets[4].last_mut().unwrap() ^= 1;
     let size = packets[0].len();
-    sender.send(&envelope, size, &mut packets.concat()).unwrap();
+    sender.send(&route, size, &mut packets.concat()).unwrap();
     assert_eq!(taken(first), [packets[0].clone()]);
     assert_eq!(taken(second), [packets[1].clone(), packets[3].clone()]);
     assert_eq!(taken(third), [packets[2].clone()]);
@@ -220,11 +220,11 @@ fn copies_for_all_others_are_limited_in_each_second() {
     const MOST: usize = 2000;
     let site = Site::new(75);
     let [mut first, mut second] = [(); 2].map(|()| Member::join(site.address).unwrap());
-    let envelope = Peer::new(site.address).envelope;
-    let message = packet(&envelope.flow, 0, 1);
+    let route = Peer::new(site.address).route;
+    let message = packet(&route.flow, 0, 1);
     let now = Instant::now();
     for _ in 0..MOST + 100 {
-        first.forward_to_others(now, &envelope, &message);
+        first.forward_to_others(now, &route, &message);
     }
     let mut arrived = 0;
     while first.counters().strays_forwarded < MOST as u64 {
@@ -241,10 +241,10 @@ fn copies_for_all_others_are_limited_in_each_second() {
 fn packets_beyond_the_outbox_of_a_busy_member_are_counted_as_lost() {
     let site = Site::new(76);
     let [mut first, second] = [(); 2].map(|()| Member::join(site.address).unwrap());
-    let envelope = Peer::new(site.address).envelope;
+    let route = Peer::new(site.address).route;
     let message = vec![0; 60_000];
     for _ in 0..100 {
-        first.forward_to(second.block(), &envelope, &message);
+        first.forward_to(second.block(), &route, &message);
     }
     let lost = first.counters().strays_lost;
     // A megabyte waits, and the kernel holds a few for the other.
@@ -277,8 +277,8 @@ fn over_ipv6_members_share_as_well() {
     {
         let mut packet = packet(&flow, 0, block.qpn_range().start);
         let length = packet.len();
-        let envelope = net::Envelope::new(flow);
-        members[0].send(&envelope, length, &mut packet).unwrap();
+        let route = wire::Route::new(flow);
+        members[0].send(&route, length, &mut packet).unwrap();
         for (other, member) in members.iter_mut().enumerate() {
             assert_eq!(taken(member).len(), usize::from(other == number));
         }

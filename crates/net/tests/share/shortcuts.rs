@@ -4,10 +4,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use net::Envelope;
 use net::poll::{Interest, wait};
-use net::share::{Arrived, Member};
+use net::share::{Member, ReceivedPacket};
 use net::socket::Inbox;
+use wire::Route;
 
 use crate::one_process::taken;
 use crate::traffic::{Site, packet};
@@ -20,42 +20,40 @@ fn join(site: &Site) -> Member {
 
 /// The first queue pair of one member, as another sees it.
 struct Target {
-    envelope: Envelope,
+    route: Route,
     number: u32,
 }
 
 impl Target {
     fn new(from: &Member, to: &Member) -> Self {
         Self {
-            envelope: Envelope::new(from.sender().flow_to(to.address())),
+            route: Route::new(from.sender().flow_to(to.address())),
             number: to.qpn_range().start,
         }
     }
 
     fn packet(&self, number: u32) -> Vec<u8> {
-        packet(&self.envelope.flow, 0, self.number + number)
+        packet(&self.route.flow, 0, self.number + number)
     }
 
     fn send(&self, from: &mut Member, number: u32) {
         let mut packet = self.packet(number);
         let size = packet.len();
-        from.send(&self.envelope, size, &mut packet).unwrap();
+        from.send(&self.route, size, &mut packet).unwrap();
     }
 
     /// The packet takes the long way, whatever else there is.
     fn send_by_socket(&self, from: &Member, number: u32) {
         let mut packet = self.packet(number);
         let size = packet.len();
-        from.sender()
-            .send(&self.envelope, size, &mut packet)
-            .unwrap();
+        from.sender().send(&self.route, size, &mut packet).unwrap();
     }
 }
 
 /// A queue pair at the same address that nobody has.
 fn stray(target: &Target) -> Target {
     Target {
-        envelope: target.envelope,
+        route: target.route,
         // The lowest and the highest block are not both the target's.
         number: if target.number < 0x1000 {
             0xff_f000
@@ -86,21 +84,21 @@ fn packets_go_through_memory_once_both_ends_know() {
 }
 
 #[test]
-fn a_packet_through_memory_has_the_envelope_that_the_socket_gives_it() {
+fn a_packet_through_memory_has_the_route_that_the_socket_gives_it() {
     let sites = [Site::new(77), Site::new(78)];
     let [mut one, mut other] = sites.each_ref().map(join);
     let mut target = Target::new(&one, &other);
     // The usual hop limit of a socket.
-    target.envelope.hop_limit = 0;
+    target.route.hop_limit = 0;
     make_acquaintance(&target, &mut one, &mut other);
     target.send(&mut one, 1);
     assert_eq!(one.counters().by_shortcut, 1);
     let mut limits = Vec::new();
-    let take = |it: Arrived<'_>| limits.push(it.envelope.hop_limit);
+    let take = |it: ReceivedPacket<'_>| limits.push(it.route.hop_limit);
     other
         .poll_last_active(Instant::now(), &mut Inbox::new(1), take)
         .unwrap();
-    assert_eq!(limits, [Envelope::DEFAULT_HOP_LIMIT]);
+    assert_eq!(limits, [Route::DEFAULT_HOP_LIMIT]);
 }
 
 #[test]
@@ -112,7 +110,7 @@ fn a_packet_over_the_mtu_is_rejected_through_memory_too() {
     let mut long = target.packet(1);
     long.resize((1 << 16) + 1, 0);
     let size = long.len();
-    let sent = one.send(&target.envelope, size, &mut long);
+    let sent = one.send(&target.route, size, &mut long);
     assert!(sent.is_err(), "{sent:?}");
     assert_eq!(one.counters().by_shortcut, 0);
     // The way is still open for the next.
@@ -128,11 +126,11 @@ fn a_woken_member_reads_its_mailbox_at_once() {
     let target = Target::new(&one, &other);
     make_acquaintance(&target, &mut one, &mut other);
     assert!(!other.prepare_sleep());
-    one.forward_to(other.block(), &target.envelope, &target.packet(1));
+    one.forward_to(other.block(), &target.route, &target.packet(1));
     target.send(&mut one, 2);
     assert_eq!(one.counters().by_shortcut, 1);
     let mut packets = Vec::new();
-    let take = |it: Arrived<'_>| packets.push(it.packet.to_vec());
+    let take = |it: ReceivedPacket<'_>| packets.push(it.packet.to_vec());
     other
         .poll_last_active(Instant::now(), &mut Inbox::new(1), take)
         .unwrap();
@@ -151,7 +149,7 @@ fn packets_sent_earlier_over_the_socket_arrive_first() {
     target.send(&mut one, 2);
     assert_eq!(one.counters().by_shortcut, 1);
     let mut packets = Vec::new();
-    let take = |it: Arrived<'_>| packets.push(it.packet.to_vec());
+    let take = |it: ReceivedPacket<'_>| packets.push(it.packet.to_vec());
     let polled = other.poll_last_active(Instant::now(), &mut Inbox::new(1), take);
     assert_eq!(polled.unwrap(), 2);
     assert_eq!(packets, [1, 2].map(|it| target.packet(it)));
@@ -215,7 +213,7 @@ fn a_sleeping_member_is_woken_by_a_packet() {
             let mut left = ROUNDS;
             while left > 0 {
                 sleep_until_packets(&mut other);
-                let take = |_: Arrived<'_>| {
+                let take = |_: ReceivedPacket<'_>| {
                     left -= 1;
                     say.send(()).unwrap();
                 };

@@ -4,12 +4,11 @@ use std::fs;
 use std::net::IpAddr;
 use std::process;
 
-use net::Envelope;
 use net::share::RuntimeDirectory;
 use net::socket::Sender;
 use wire::cm::Message;
 use wire::header::Deth;
-use wire::{Flow, Opcode, PacketHead, Psn, Qpn, QueueKey, icrc};
+use wire::{Flow, Opcode, PacketHead, Psn, Qpn, QueueKey, Route, icrc};
 
 /// An address for one test of this run: another run at the same time has others.
 pub(crate) struct Site {
@@ -49,14 +48,14 @@ pub(crate) fn packet(flow: &Flow, identification: u16, destination: u32) -> Vec<
 /// Someone who sends to the members of an address.
 pub(crate) struct Peer {
     sender: Sender,
-    pub(crate) envelope: Envelope,
+    pub(crate) route: Route,
 }
 
 impl Peer {
     pub(crate) fn new(address: IpAddr) -> Self {
         let sender = Sender::bind("127.0.0.1".parse().unwrap()).unwrap();
-        let envelope = Envelope::new(sender.flow_to(address));
-        Self { sender, envelope }
+        let route = Route::new(sender.flow_to(address));
+        Self { sender, route }
     }
 
     /// A message of the connection manager, to queue pair 1.
@@ -64,19 +63,17 @@ impl Peer {
         let head = PacketHead::new(Opcode::UdSendOnly, Qpn::GSI, Psn::ZERO)
             .push(&Deth::new(QueueKey::GSI, Qpn::GSI));
         let mut packet = [head.bytes(), &message.emit(1)[..]].concat();
-        packet.extend(icrc::checksum(&self.envelope.flow, 0, &packet));
+        packet.extend(icrc::checksum(&self.route.flow, 0, &packet));
         let length = packet.len();
-        self.sender
-            .send(&self.envelope, length, &mut packet)
-            .unwrap();
+        self.sender.send(&self.route, length, &mut packet).unwrap();
     }
 
     /// One packet for each queue pair, all in one segmented send.
     pub(crate) fn send(&self, destinations: &[u32]) {
         let packets = destinations.iter().zip(0..);
-        let packets = packets.map(|(to, number)| packet(&self.envelope.flow, number, *to));
+        let packets = packets.map(|(to, number)| packet(&self.route.flow, number, *to));
         let mut bytes: Vec<u8> = packets.flatten().collect();
         let size = bytes.len() / destinations.len();
-        self.sender.send(&self.envelope, size, &mut bytes).unwrap();
+        self.sender.send(&self.route, size, &mut bytes).unwrap();
     }
 }

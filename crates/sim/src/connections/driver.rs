@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use cm::{Failure, Instruction, Recipient, Route};
+use cm::{Failure, Instruction, Recipient, ResolvedRoute};
 use engine::{AsyncEvent, Completion, Event};
 use host::{Host, Message, Owner};
 use wire::{PathMtu, Qpn};
@@ -82,8 +82,8 @@ impl Connections {
         for &owner in &forward {
             self.event_counts.note("message forwarded");
             let it = self.host(owner);
-            if !it.hold_for_lookup(&message.arrival, &message.packet, true) {
-                it.handle_datagram(now, &message.arrival, &message.packet);
+            if !it.hold_for_lookup(&message.route, &message.packet, true) {
+                it.handle_datagram(now, &message.route, &message.packet);
             }
             busy.insert(owner);
         }
@@ -97,7 +97,7 @@ impl Connections {
         }
         let it = self.host(host);
         if let Some(ours) = it.finish_lookup(now, message, owner) {
-            it.handle_datagram(now, &ours.arrival, &ours.packet);
+            it.handle_datagram(now, &ours.route, &ours.packet);
         }
     }
 
@@ -155,7 +155,7 @@ impl Connections {
                 manager.route_resolved(id, Err(Failure::Os(113)));
             }
             Instruction::ResolveRoute { id, .. } => {
-                manager.route_resolved(id, Ok(Route::new(mtu)));
+                manager.route_resolved(id, Ok(ResolvedRoute::new(mtu)));
             }
             Instruction::JoinMulticast { .. }
             | Instruction::LeaveMulticast { .. }

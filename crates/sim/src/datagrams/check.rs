@@ -139,7 +139,7 @@ impl Datagrams {
                 && sent.immediate == completion.immediate
                 && source
                     .is_some_and(|source| (source.queue_pair, source.gid) == (sender.number, gid))
-                && grh::route(header).is_some_and(|route| route.source == gid)
+                && grh::parse(header).is_some_and(|route| route.source == gid)
         };
         let newest = |sent: &Sent| self.members[member].newest.get(&sent.from).copied();
         let index = self.sent.iter().enumerate().position(|(index, sent)| {

@@ -1,6 +1,6 @@
 //! Messages whose ids and addresses are mostly valid.
 
-use cm::Arrival;
+use cm::Addresses;
 use wire::cm::{
     AcknowledgedMessage, AddressHeader, AlternatePathResponse, CommunicationId, ConnectReply,
     ConnectRequest, DisconnectReply, DisconnectRequest, LoadAlternatePath, Message, Path,
@@ -9,16 +9,16 @@ use wire::cm::{
 };
 use wire::{AckTimeout, Gid, PathMtu, Qpn, QueueKey};
 
-use super::draw_arrival;
+use super::draw_addresses;
 use super::victim::{GUID, Known, THEIR_GUID, Victim};
 use crate::input::Input;
 
 /// A valid request for a given service.
-pub(super) fn request(arrival: Arrival, service: ServiceId, name: u32, qpn: u32) -> Message {
-    valid_request(arrival, service, name, qpn).into()
+pub(super) fn request(addresses: Addresses, service: ServiceId, name: u32, qpn: u32) -> Message {
+    valid_request(addresses, service, name, qpn).into()
 }
 
-fn valid_request(arrival: Arrival, service: ServiceId, name: u32, qpn: u32) -> ConnectRequest {
+fn valid_request(addresses: Addresses, service: ServiceId, name: u32, qpn: u32) -> ConnectRequest {
     ConnectRequest {
         local_id: CommunicationId::new(name),
         service_id: service,
@@ -28,21 +28,21 @@ fn valid_request(arrival: Arrival, service: ServiceId, name: u32, qpn: u32) -> C
         local_response_timeout: Timeout::new(20).expect("a code has five bits"),
         max_cm_retries: 3,
         primary: Path {
-            local_gid: Gid::from(arrival.source),
-            remote_gid: Gid::from(arrival.destination),
+            local_gid: Gid::from(addresses.source),
+            remote_gid: Gid::from(addresses.destination),
             hop_limit: 64,
             ..Path::default()
         },
-        private_data: PrivateData::new(&header(arrival)).expect("a header fits"),
+        private_data: PrivateData::new(&header(addresses)).expect("a header fits"),
         ..ConnectRequest::default()
     }
 }
 
-fn header(arrival: Arrival) -> [u8; AddressHeader::LENGTH] {
+fn header(addresses: Addresses) -> [u8; AddressHeader::LENGTH] {
     let header = AddressHeader {
         source_port: 40_000,
-        source: arrival.source,
-        destination: arrival.destination,
+        source: addresses.source,
+        destination: addresses.destination,
     };
     header.emit()
 }
@@ -51,30 +51,30 @@ impl Victim {
     /// A message of any kind: valid, damaged or truncated.
     pub(super) fn receive_drawn_message(&mut self, input: &mut Input<'_>) {
         let known = self.draw_known(input);
-        let arrival = match input.byte() {
-            0..220 => known.arrival,
-            _ => draw_arrival(input),
+        let addresses = match input.byte() {
+            0..220 => known.addresses,
+            _ => draw_addresses(input),
         };
-        let message = self.draw_message(arrival, known, input);
+        let message = self.draw_message(addresses, known, input);
         let transaction = u64::from(input.byte());
         let mut datagram = message.emit(transaction);
         match input.byte() {
-            0..200 => return self.receive_message(arrival, transaction, &message),
+            0..200 => return self.receive_message(addresses, transaction, &message),
             200..240 => {
                 let index = usize::from(input.byte());
                 datagram[index] = input.byte();
             }
             _ => {
                 let length = usize::from(input.byte());
-                return self.receive(arrival, &datagram[..length]);
+                return self.receive(addresses, &datagram[..length]);
             }
         }
-        self.receive(arrival, &datagram);
+        self.receive(addresses, &datagram);
     }
 
     fn draw_known(&mut self, input: &mut Input<'_>) -> Known {
         let unknown = Known {
-            arrival: draw_arrival(input),
+            addresses: draw_addresses(input),
             ours: CommunicationId::new(input.byte().into()),
             theirs: CommunicationId::new(1 + u32::from(input.byte() % 8)),
             our_qpn: Qpn::new(1 + u32::from(input.byte() % 8)),
@@ -85,14 +85,19 @@ impl Victim {
         index.map_or(unknown, |index| self.known[index])
     }
 
-    fn draw_message(&mut self, arrival: Arrival, known: Known, input: &mut Input<'_>) -> Message {
+    fn draw_message(
+        &mut self,
+        addresses: Addresses,
+        known: Known,
+        input: &mut Input<'_>,
+    ) -> Message {
         let (local_id, remote_id) = (known.theirs, known.ours);
         let kind = match input.byte() {
             free @ 0..96 => free % 16,
             other => fitting(known.heard).unwrap_or(other % 16),
         };
         match kind {
-            0..4 => self.draw_request(arrival, input).into(),
+            0..4 => self.draw_request(addresses, input).into(),
             4 | 5 => self.draw_reply(known, input).into(),
             6 | 7 => ReadyToUse {
                 local_id,
@@ -122,7 +127,7 @@ impl Victim {
                 ..ReceiptAcknowledge::default()
             }
             .into(),
-            12 => self.draw_service_request(arrival, input).into(),
+            12 => self.draw_service_request(addresses, input).into(),
             13 => ServiceReply {
                 request_id: remote_id,
                 status: ServiceStatus::from_code(input.byte() % 2),
@@ -147,11 +152,11 @@ impl Victim {
     }
 
     /// A request that is valid, or wrong in one field.
-    fn draw_request(&mut self, arrival: Arrival, input: &mut Input<'_>) -> ConnectRequest {
+    fn draw_request(&mut self, addresses: Addresses, input: &mut Input<'_>) -> ConnectRequest {
         let service = self.draw_service(input);
         let name = 1 + u32::from(input.byte() % 16);
         let qpn = u32::from(input.byte() % 16);
-        let mut request = valid_request(arrival, service, name, qpn);
+        let mut request = valid_request(addresses, service, name, qpn);
         match input.byte() {
             0..140 => {}
             140..150 => request.path_mtu = None,
@@ -184,9 +189,13 @@ impl Victim {
         }
     }
 
-    fn draw_service_request(&mut self, arrival: Arrival, input: &mut Input<'_>) -> ServiceRequest {
+    fn draw_service_request(
+        &mut self,
+        addresses: Addresses,
+        input: &mut Input<'_>,
+    ) -> ServiceRequest {
         let private_data = match input.byte() {
-            0..230 => PrivateData::new(&header(arrival)).expect("a header fits"),
+            0..230 => PrivateData::new(&header(addresses)).expect("a header fits"),
             _ => PrivateData::default(),
         };
         ServiceRequest {

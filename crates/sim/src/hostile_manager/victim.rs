@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use cm::{Arrival, Config, EventKind, Id, Instruction, Manager, Route, Slice, Transmit};
+use cm::{Addresses, Config, EventKind, Id, Instruction, Manager, ResolvedRoute, Slice, Transmit};
 use wire::cm::{CommunicationId, Message, PortSpace, ServiceId};
 use wire::{PathMtu, Qpn};
 
@@ -29,7 +29,7 @@ const MAX_WAITING_OF_ID: usize = 16;
 /// An exchange, as the peer knows it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
-    pub(super) arrival: Arrival,
+    pub(super) addresses: Addresses,
     pub(super) ours: CommunicationId,
     pub(super) theirs: CommunicationId,
     pub(super) our_qpn: Qpn,
@@ -112,15 +112,15 @@ impl Victim {
     }
 
     /// Receives an arbitrary datagram.
-    pub(super) fn receive(&mut self, arrival: Arrival, datagram: &[u8]) {
+    pub(super) fn receive(&mut self, addresses: Addresses, datagram: &[u8]) {
         let whole = datagram.first_chunk().filter(|_| datagram.len() == 256);
         if let Some(Ok((header, message))) = whole.map(Message::parse) {
-            return self.receive_message(arrival, header.transaction(), &message);
+            return self.receive_message(addresses, header.transaction(), &message);
         }
         self.pump();
         self.datagrams += 1;
         let before = self.manager.table_sizes().waiting;
-        self.manager.handle_datagram(self.now, arrival, datagram);
+        self.manager.handle_datagram(self.now, addresses, datagram);
         let after = self.manager.table_sizes().waiting;
         assert_eq!(before, after, "an invalid message has no effect");
     }
@@ -128,18 +128,18 @@ impl Victim {
     /// Receives a message. Its answer must follow the specification.
     pub(super) fn receive_message(
         &mut self,
-        arrival: Arrival,
+        addresses: Addresses,
         transaction: u64,
         message: &Message,
     ) {
         self.pump();
         self.datagrams += 1;
         let is_new =
-            remote_id_of(message).is_none_or(|name| self.used.insert((arrival.source, name)));
+            remote_id_of(message).is_none_or(|name| self.used.insert((addresses.source, name)));
         let is_listened = service_of(message).is_some_and(|s| self.services.contains(&s));
-        self.allowed.insert(arrival.source);
+        self.allowed.insert(addresses.source);
         let manager = &mut self.manager;
-        manager.handle_datagram(self.now, arrival, &message.emit(transaction));
+        manager.handle_datagram(self.now, addresses, &message.emit(transaction));
         if self.late_for > 0 {
             return;
         }
@@ -202,7 +202,7 @@ impl Victim {
         match instruction {
             Instruction::ResolveAddress { id, .. } => self.manager.address_resolved(id, Ok(OURS)),
             Instruction::ResolveRoute { id, .. } => {
-                let route = Route::new(PathMtu::Mtu1024);
+                let route = ResolvedRoute::new(PathMtu::Mtu1024);
                 self.manager.route_resolved(id, Ok(route));
             }
             Instruction::JoinMulticast { id, group, .. } => {
@@ -273,12 +273,12 @@ impl Victim {
             0 => self.qpn_of(ours),
             _ => our_qpn,
         };
-        let arrival = Arrival {
+        let addresses = Addresses {
             source: sent.destination,
             destination: sent.source,
         };
         self.known.push(Known {
-            arrival,
+            addresses,
             ours,
             theirs,
             our_qpn,

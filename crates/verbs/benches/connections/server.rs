@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use rocinante::rdma_cm::{Event, EventChannel, EventKind, Identifier, PortSpace, Token};
+use rocinante::rdma_cm::{CmId, Event, EventChannel, EventKind, PortSpace, Token};
 use rocinante::{CompletionQueue, ProtectionDomain, QueuePair};
 
 const ADDRESS: &str = "127.62.0.2";
@@ -99,11 +99,11 @@ fn welcome(listener: &TcpListener) -> TcpStream {
 struct Clients {
     domain: ProtectionDomain,
     completions: CompletionQueue,
-    connected: HashMap<Token, (Identifier, QueuePair)>,
+    connected: HashMap<Token, (CmId, QueuePair)>,
 }
 
 impl Clients {
-    fn new(listener: &Identifier) -> Self {
+    fn new(listener: &CmId) -> Self {
         let context = rocinante::Context::of(listener).expect("a bound id is at a device");
         Self {
             domain: context.protection_domain().expect("room"),
@@ -128,7 +128,7 @@ impl Clients {
         }
     }
 
-    fn accept(&mut self, id: Identifier) {
+    fn accept(&mut self, id: CmId) {
         let builder = self.domain.queue_pair(&self.completions).depth(4, 4);
         let prepared = builder.reliable().expect("room");
         let parameters = prepared.parameters(b"");

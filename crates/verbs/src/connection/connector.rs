@@ -10,7 +10,7 @@ use super::{ConnectError, Connection, failure, prepare};
 use crate::context::Context;
 use crate::queue_pair::{Prepared, QueuePairBuilder};
 use driver::clock::now;
-use driver::rdma_cm::{Event, EventChannel, EventKind, Identifier, PeerParameters};
+use driver::rdma_cm::{CmId, Event, EventChannel, EventKind, PeerParameters};
 
 /// How long resolving an address or a route may take. The kernel answers at once.
 const RESOLVE: Duration = Duration::from_secs(2);
@@ -21,7 +21,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A resolved route to a server.
 #[derive(Debug)]
 pub struct Connector {
-    id: Identifier,
+    id: CmId,
     channel: EventChannel,
     context: Context,
     peer: SocketAddr,
@@ -53,7 +53,7 @@ impl Connector {
     fn resolve_id(
         peer: SocketAddr,
         source: Option<SocketAddr>,
-        choose: impl FnOnce(&Identifier),
+        choose: impl FnOnce(&CmId),
     ) -> Result<Self, ConnectError> {
         let channel = EventChannel::private();
         let id = channel.create(PortSpace::Tcp);

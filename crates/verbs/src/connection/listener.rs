@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::queue_pair::{Prepared, QueuePair, QueuePairBuilder};
 use driver::clock::now;
 use driver::rdma_cm::{
-    ConnectionError, Event, EventChannel, EventKind, Identifier, PeerParameters, Request,
+    CmId, ConnectionError, Event, EventChannel, EventKind, PeerParameters, Request,
 };
 
 /// How many requests may wait until the application accepts them.
@@ -25,7 +25,7 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Accepts connection requests of clients.
 #[derive(Debug)]
 pub struct Listener {
-    id: Identifier,
+    id: CmId,
     channel: EventChannel,
     local: SocketAddr,
 }
@@ -41,10 +41,7 @@ impl Listener {
         Self::bind_id(address, |id| id.choose(context))
     }
 
-    fn bind_id(
-        address: SocketAddr,
-        choose: impl FnOnce(&Identifier),
-    ) -> Result<Self, ConnectError> {
+    fn bind_id(address: SocketAddr, choose: impl FnOnce(&CmId)) -> Result<Self, ConnectError> {
         let channel = EventChannel::private();
         let id = channel.create(PortSpace::Tcp);
         choose(&id);
@@ -104,7 +101,7 @@ impl Listener {
 
     /// The id behind it.
     #[must_use]
-    pub fn id(&self) -> &Identifier {
+    pub fn id(&self) -> &CmId {
         &self.id
     }
 }
@@ -112,7 +109,7 @@ impl Listener {
 /// A client's request for a connection. Dropping it rejects the request.
 #[derive(Debug)]
 pub struct ConnectionRequest {
-    id: Identifier,
+    id: CmId,
     channel: EventChannel,
     context: Context,
     peer: SocketAddr,

@@ -19,7 +19,7 @@ pub use listener::{ConnectionRequest, Listener, PreparedAccept};
 
 use crate::context::Context;
 use crate::queue_pair::{Prepared, QueuePair, QueuePairBuilder, SetupError};
-use driver::rdma_cm::{ConnectionError, Event, EventChannel, EventKind, Failure, Identifier};
+use driver::rdma_cm::{CmId, ConnectionError, Event, EventChannel, EventKind, Failure};
 
 /// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +83,7 @@ pub enum ConnectError {
 #[derive(Debug)]
 pub struct Connection {
     // Dropped first: the peer gets the disconnect before the queue pair stops responding.
-    id: Identifier,
+    id: CmId,
     queue_pair: QueuePair,
     channel: EventChannel,
     private_data: Vec<u8>,

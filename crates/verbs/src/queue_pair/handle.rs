@@ -46,7 +46,7 @@ impl Handle {
         let number = self.number;
         self.domain
             .driver()
-            .change(|device| device.modify(number, attributes))?;
+            .call_after_flush(|device| device.modify(number, attributes))?;
         #[cfg(feature = "tracing")]
         if let Some(state) = attributes.state {
             let queue_pair = number.value();
@@ -139,6 +139,6 @@ impl Drop for Handle {
         let _ = self
             .domain
             .driver()
-            .change(|device| device.destroy_queue_pair(number));
+            .call_after_flush(|device| device.destroy_queue_pair(number));
     }
 }

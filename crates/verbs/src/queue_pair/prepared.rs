@@ -5,7 +5,7 @@ use engine::{Address, Attributes, ModifyError, PostError, QueuePairType, Segment
 use super::{ConnectOptions, Endpoint, Handle, QueuePair, SetupError};
 use crate::connection::ConnectError;
 use crate::context::Context;
-use driver::rdma_cm::{Identifier, Parameters};
+use driver::rdma_cm::{CmId, Parameters};
 
 /// A queue pair that has a number and takes receives, but is not connected yet.
 ///
@@ -62,7 +62,7 @@ impl Prepared {
     }
 
     /// Connects it to the peer of an id: before a request is accepted, or after the response to one.
-    pub fn connect_by(self, id: &Identifier) -> Result<QueuePair, ConnectError> {
+    pub fn connect_by(self, id: &CmId) -> Result<QueuePair, ConnectError> {
         let receive = Attributes {
             rnr_timer: Some(self.options.rnr_timer),
             ..id.receive_attributes()?

@@ -90,7 +90,7 @@ fn initialized(address: &str) -> (Context, Qpn) {
     let (context, number) = fresh(address);
     let modified = context
         .driver()
-        .change(|device| device.modify(number, &init()));
+        .call_after_flush(|device| device.modify(number, &init()));
     modified.expect("all that it needs");
     (context, number)
 }
@@ -122,6 +122,6 @@ fn towards(peer: &str, source_index: u8) -> Attributes {
 fn refused(context: &Context, number: Qpn, attributes: &Attributes) {
     let modified = context
         .driver()
-        .change(|device| device.modify(number, attributes));
+        .call_after_flush(|device| device.modify(number, attributes));
     assert!(modified.is_err());
 }

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use net::interface::LoopbackUse;
 use net::poll::{Interest, wait};
-use net::socket::{Envelope, Inbox, Receiver, Sender};
+use net::socket::{Inbox, Receiver, Sender};
 use rocinante::{Access, Options, Request, Status};
 use std::os::fd::AsFd;
+use wire::Route;
 
 use super::Finding;
 use crate::loopback;
@@ -67,7 +68,7 @@ fn largest_batch() -> anyhow::Result<usize> {
     let (sender, receiver) = (Sender::bind(LOOPBACK)?, receiver()?);
     let mut flow = sender.flow_to(LOOPBACK);
     flow.destination_port = receiver.local().port();
-    sender.send(&Envelope::new(flow), PACKET, &mut [0; BATCH * PACKET])?;
+    sender.send(&Route::new(flow), PACKET, &mut [0; BATCH * PACKET])?;
     let ready = wait(&[Interest::readable(receiver.as_fd())], Some(PROBE_TIMEOUT))?;
     ensure!(
         !ready.is_empty(),

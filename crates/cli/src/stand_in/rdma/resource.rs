@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
-use net::share::{self, Present};
+use net::share::{self, ListedMember};
 use rocinante::Device;
 use wire::cm::{PortSpace, ServiceId};
 
@@ -94,10 +94,10 @@ fn unknown_objects() -> Answer {
 }
 
 /// The processes at each address of a device.
-fn present(device: &Device) -> anyhow::Result<Vec<(IpAddr, Present)>> {
+fn members(device: &Device) -> anyhow::Result<Vec<(IpAddr, ListedMember)>> {
     let mut found = Vec::new();
     for entry in &device.gids {
-        let here = share::present(entry.address)?.into_iter();
+        let here = share::list_members(entry.address)?.into_iter();
         found.extend(here.map(|it| (entry.address, it)));
     }
     Ok(found)
@@ -105,7 +105,7 @@ fn present(device: &Device) -> anyhow::Result<Vec<(IpAddr, Present)>> {
 
 /// A process that is at several addresses of a device has it open once.
 fn contexts(number: usize, device: &Device) -> anyhow::Result<Vec<Record>> {
-    let processes: BTreeSet<u32> = present(device)?.iter().map(|(_, it)| it.pid).collect();
+    let processes: BTreeSet<u32> = members(device)?.iter().map(|(_, it)| it.pid).collect();
     let record = |(context, pid): (usize, u32)| {
         let record = Record::new(format!("dev {} ", device.name))
             .json("ifindex", number as u64)
@@ -118,7 +118,7 @@ fn contexts(number: usize, device: &Device) -> anyhow::Result<Vec<Record>> {
 
 fn listeners(number: usize, device: &Device) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
-    for (address, process) in present(device)? {
+    for (address, process) in members(device)? {
         let services = process.services.into_iter().map(ServiceId::new);
         for (space, port) in services.filter_map(ServiceId::port) {
             let record = Record::new(format!("link {}/- ", device.name))

@@ -10,9 +10,9 @@ use std::process::{Child, Command, Stdio, abort, exit};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wire::{Flow, IcrcChecker};
+use wire::{Flow, IcrcChecker, Route};
 
-use crate::socket::{Envelope, Sender, reseal};
+use crate::socket::{Sender, reseal};
 use crate::sys::process::fork;
 use crate::watcher::{Notice, Source, Watcher, WatcherError};
 
@@ -258,8 +258,8 @@ impl Owned {
         let mut packet = *b"\x64............gone....";
         let packet = &mut packet[1..];
         reseal(&flow, packet);
-        let envelope = Envelope::new(flow);
-        notice.set(&sender, &envelope, packet).unwrap();
+        let route = Route::new(flow);
+        notice.set(&sender, &route, packet).unwrap();
         Ok(Self {
             notice,
             _source: source,

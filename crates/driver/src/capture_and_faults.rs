@@ -4,32 +4,32 @@ use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
 use engine::transmit::packets;
-use engine::{Arrival, Device, Route, Transmit};
+use engine::{Device, Transmit};
 use host::Host;
 use net::Direction;
 use net::capture::{Capture, Record};
 use net::fault::{DelayLine, Faults, Verdict};
 use net::socket::SendError;
-use wire::{Fragmentation, IcrcChecker, Packet, Qpn};
+use wire::{Fragmentation, IcrcChecker, Packet, Qpn, Route};
 
-use crate::opening::{OpenError, Options};
+use crate::options::{OpenError, Options};
 use crate::port::Ports;
 
 /// A packet that a fault delays.
 enum Delayed {
     Outgoing(Transmit, Vec<u8>),
-    Incoming(Arrival, Vec<u8>),
+    Incoming(Route, Vec<u8>),
 }
 
-/// Records and disturbs packets.
-pub(crate) struct Tap {
+/// Records packets and applies the faults to them.
+pub(crate) struct CaptureAndFaults {
     capture: Option<Capture>,
     faults: Option<Faults>,
     delayed: DelayLine<Delayed>,
     checker: IcrcChecker,
 }
 
-impl Tap {
+impl CaptureAndFaults {
     /// `None` without captures and faults.
     pub(crate) fn new(options: &Options) -> Result<Option<Self>, OpenError> {
         let capture = options.capture.as_ref().map(Capture::create).transpose()?;
@@ -107,13 +107,7 @@ impl Tap {
         Ok(())
     }
 
-    pub(crate) fn receive(
-        &mut self,
-        now: Instant,
-        arrival: &Arrival,
-        packet: &[u8],
-        host: &mut Host,
-    ) {
+    pub(crate) fn receive(&mut self, now: Instant, route: &Route, packet: &[u8], host: &mut Host) {
         let verdict = match &mut self.faults {
             Some(faults) => faults.apply(now, Direction::Receive, packet),
             None => Verdict::PASS,
@@ -123,8 +117,8 @@ impl Tap {
             match verdict.hold_until {
                 Some(due) => self
                     .delayed
-                    .push(due, Delayed::Incoming(*arrival, bytes.to_vec())),
-                None => self.hand_over(now, arrival, bytes, host),
+                    .push(due, Delayed::Incoming(*route, bytes.to_vec())),
+                None => self.hand_over(now, route, bytes, host),
             }
         }
     }
@@ -134,7 +128,7 @@ impl Tap {
         while let Some(delayed) = self.delayed.poll_due(now) {
             match delayed {
                 Delayed::Outgoing(transmit, mut bytes) => drop(ports.send(&transmit, &mut bytes)),
-                Delayed::Incoming(arrival, bytes) => self.hand_over(now, &arrival, &bytes, host),
+                Delayed::Incoming(route, bytes) => self.hand_over(now, &route, &bytes, host),
             }
         }
     }
@@ -151,14 +145,9 @@ impl Tap {
         }
     }
 
-    fn hand_over(&mut self, now: Instant, arrival: &Arrival, bytes: &[u8], host: &mut Host) {
-        let route = Route {
-            flow: arrival.flow,
-            traffic_class: arrival.traffic_class,
-            hop_limit: arrival.hop_limit,
-        };
+    fn hand_over(&mut self, now: Instant, route: &Route, bytes: &[u8], host: &mut Host) {
         if self.capture.is_some() {
-            let checked = self.checker.check(&arrival.flow, bytes);
+            let checked = self.checker.check(&route.flow, bytes);
             let fragmentation = checked.unwrap_or(Fragmentation::NONE);
             let number = Packet::parse(bytes).map(|packet| packet.destination);
             let comment = number
@@ -166,13 +155,13 @@ impl Tap {
                 .and_then(|number| comment(host.device(), number, Direction::Receive, bytes));
             self.record(
                 Direction::Receive,
-                &route,
+                route,
                 fragmentation,
                 bytes,
                 comment.as_deref(),
             );
         }
-        host.handle_datagram(now, arrival, bytes);
+        host.handle_datagram(now, route, bytes);
     }
 
     fn record(

@@ -9,7 +9,7 @@ use super::registry::Registry;
 
 /// A context at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Present {
+pub struct ListedMember {
     /// Its process id.
     pub pid: u32,
     /// The services that it listens for, or has reserved.
@@ -17,17 +17,20 @@ pub struct Present {
 }
 
 /// The contexts of running processes of this user at an address. This does not affect the members.
-pub fn present(address: IpAddr) -> Result<Vec<Present>, JoinError> {
-    present_in(&RuntimeDirectory::of_user()?, address)
+pub fn list_members(address: IpAddr) -> Result<Vec<ListedMember>, JoinError> {
+    list_members_in(&RuntimeDirectory::of_user()?, address)
 }
 
-fn present_in(directory: &RuntimeDirectory, address: IpAddr) -> Result<Vec<Present>, JoinError> {
+fn list_members_in(
+    directory: &RuntimeDirectory,
+    address: IpAddr,
+) -> Result<Vec<ListedMember>, JoinError> {
     let table = Arc::new(Registry::new(directory, address)).read()?;
     let living = (table.members.iter()).filter(|it| !it.withdrawn && it.process.is_alive());
     let present = living.map(|member| {
         let services = table.listeners.iter();
         let services = services.filter(|it| it.block == member.block);
-        Present {
+        ListedMember {
             pid: member.process.pid,
             services: services.map(|it| it.service).collect(),
         }
@@ -41,25 +44,25 @@ mod tests {
     use crate::share::Member;
 
     #[test]
-    fn present_lists_members_and_their_services() {
+    fn lists_members_and_their_services() {
         let name = format!("roci-present-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let directory = RuntimeDirectory::at(&folder).unwrap();
         let address = IpAddr::from([127, 91, 3, 7]);
-        assert_eq!(present_in(&directory, address).unwrap(), []);
+        assert_eq!(list_members_in(&directory, address).unwrap(), []);
         let member = Member::join_in(&directory, address).unwrap();
         member.listeners().claim(0x0106_1c06).unwrap();
-        let expected = Present {
+        let expected = ListedMember {
             pid: std::process::id(),
             services: vec![0x0106_1c06],
         };
-        assert_eq!(present_in(&directory, address).unwrap(), [expected]);
+        assert_eq!(list_members_in(&directory, address).unwrap(), [expected]);
         let mut leaving = Member::join_in(&directory, address).unwrap();
-        assert_eq!(present_in(&directory, address).unwrap().len(), 2);
+        assert_eq!(list_members_in(&directory, address).unwrap().len(), 2);
         leaving.withdraw();
-        assert_eq!(present_in(&directory, address).unwrap().len(), 1);
+        assert_eq!(list_members_in(&directory, address).unwrap().len(), 1);
         drop((leaving, member));
-        assert_eq!(present_in(&directory, address).unwrap(), []);
+        assert_eq!(list_members_in(&directory, address).unwrap(), []);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

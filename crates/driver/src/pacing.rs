@@ -15,14 +15,14 @@ use crate::clock::now;
 const PICOSECONDS_PER_BYTE: u64 = 800;
 
 /// The simulated link.
-pub(crate) struct Pace {
+pub(crate) struct Pacer {
     /// When the link has transmitted everything that was sent.
     idle_at: Instant,
     /// How far `idle_at` may be in the future: the length of a burst.
     slack: Duration,
 }
 
-impl Pace {
+impl Pacer {
     /// `burst` bytes may be sent at once.
     pub(crate) fn new(burst: u32) -> Self {
         Self {
@@ -68,23 +68,23 @@ mod tests {
 
     #[test]
     fn after_a_burst_packets_leave_at_link_speed() {
-        let mut pace = Pace::new(100_000);
-        let start = pace.idle_at;
-        pace.enter(start, 100_000);
-        assert!(!pace.is_full(start), "a burst goes at once");
-        pace.enter(start, 125_000);
-        assert!(pace.is_full(start));
-        assert!(pace.is_full(start + Duration::from_micros(99)));
-        assert!(!pace.is_full(start + Duration::from_micros(100)));
+        let mut pacer = Pacer::new(100_000);
+        let start = pacer.idle_at;
+        pacer.enter(start, 100_000);
+        assert!(!pacer.is_full(start), "a burst goes at once");
+        pacer.enter(start, 125_000);
+        assert!(pacer.is_full(start));
+        assert!(pacer.is_full(start + Duration::from_micros(99)));
+        assert!(!pacer.is_full(start + Duration::from_micros(100)));
     }
 
     #[test]
     fn a_sender_waits_while_the_link_transmits_what_it_sent_before() {
         let one_millisecond = vec![Opcode::UdSendOnly.byte(); 1_250_000];
-        let mut pace = Pace::new(0);
+        let mut pacer = Pacer::new(0);
         let start = now();
-        pace.wait_for(&one_millisecond);
-        pace.wait_for(&one_millisecond);
+        pacer.wait_for(&one_millisecond);
+        pacer.wait_for(&one_millisecond);
         assert!(now() - start >= Duration::from_millis(1));
     }
 

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 const READINGS: usize = 4;
 
 /// Whether any UDP socket of this network namespace is bound to the address, or to all addresses.
-pub(super) fn is_held(local: SocketAddr) -> bool {
+pub(super) fn is_in_use(local: SocketAddr) -> bool {
     (0..READINGS).any(|_| is_listed(local))
 }
 
@@ -52,21 +52,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_port_is_held_and_a_free_one_is_not() {
+    fn a_bound_port_is_in_use_and_a_free_one_is_not() {
         for address in ["127.77.1.2", "::1"] {
             let address: IpAddr = address.parse().unwrap();
             let socket = UdpSocket::bind((address, 0)).unwrap();
             let local = socket.local_addr().unwrap();
-            assert!(is_held(local), "{local}");
+            assert!(is_in_use(local), "{local}");
             drop(socket);
-            assert!(!is_held(local), "{local}");
+            assert!(!is_in_use(local), "{local}");
         }
     }
 
     #[test]
-    fn a_wildcard_socket_holds_every_address() {
+    fn a_wildcard_socket_uses_the_port_of_every_address() {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         let port = socket.local_addr().unwrap().port();
-        assert!(is_held(SocketAddr::new([127, 77, 1, 3].into(), port)));
+        assert!(is_in_use(SocketAddr::new([127, 77, 1, 3].into(), port)));
     }
 }

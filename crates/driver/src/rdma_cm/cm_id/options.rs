@@ -2,11 +2,11 @@
 
 use wire::{AckTimeout, RnrTimer};
 
-use super::Identifier;
+use super::CmId;
 use crate::rdma_cm::ConnectionError;
 use crate::rdma_cm::device_id::IdOptions;
 
-impl Identifier {
+impl CmId {
     /// Sets the traffic class (ToS) of everything that it sends.
     pub fn set_traffic_class(&self, class: u8) -> Result<(), ConnectionError> {
         self.set_option(|options| options.traffic_class = Some(class))

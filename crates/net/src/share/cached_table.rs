@@ -1,6 +1,6 @@
 //! A member's cached copy of the table.
 //!
-//! Packets to numbers without an owner make members look into the table. A look costs one query of
+//! A member looks up the owner of each packet to a number that is not its own. The lookup costs one query of
 //! the file's metadata; the table is read again only if it has changed.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ const MAX_PROCESSES: usize = 4096;
 
 /// A member's cached copy of the registry.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct CachedTable {
     stamp: Option<Stamp>,
     table: Arc<Table>,
     living: HashMap<Identity, (Instant, bool)>,
@@ -27,7 +27,7 @@ pub(super) struct View {
     reads: u64,
 }
 
-impl View {
+impl CachedTable {
     pub(super) fn new() -> Self {
         Self {
             stamp: None,
@@ -81,46 +81,46 @@ mod tests {
 
     #[test]
     fn the_table_is_read_again_only_when_it_has_changed() {
-        let path = std::env::temp_dir().join(format!("roci-view-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("roci-cached-table-{}", std::process::id()));
         let directory = RuntimeDirectory::at(&path).unwrap();
         let registry = Arc::new(Registry::new(&directory, [127, 0, 0, 1].into()));
         let mut table = Table::EMPTY;
-        let mut view = View::new();
+        let mut cached_table = CachedTable::new();
         for round in 1..200 {
-            // Two changes between two looks: the file may have its old inode number again.
+            // Two changes between two lookups: the file may have its old inode number again.
             for change in [round + 1000, round] {
                 table.round = change;
                 registry.lock().unwrap().write(&table).unwrap();
             }
             for _ in 0..3 {
-                assert_eq!(view.current(&registry).unwrap().round, round);
+                assert_eq!(cached_table.current(&registry).unwrap().round, round);
             }
         }
-        assert_eq!(view.reads(), 199);
+        assert_eq!(cached_table.reads(), 199);
         std::fs::remove_dir_all(path).unwrap();
-        assert_eq!(*view.current(&registry).unwrap(), Table::EMPTY);
+        assert_eq!(*cached_table.current(&registry).unwrap(), Table::EMPTY);
     }
 
     #[test]
     fn a_process_is_checked_again_after_the_cache_lifetime() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let process = Identity::of(child.id()).unwrap();
-        let mut view = View::new();
+        let mut cached_table = CachedTable::new();
         let now = Instant::now();
-        assert!(view.is_alive(process, now));
+        assert!(cached_table.is_alive(process, now));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(view.is_alive(process, now + LIVENESS_CACHE_LIFETIME / 2));
-        assert!(!view.is_alive(process, now + LIVENESS_CACHE_LIFETIME));
+        assert!(cached_table.is_alive(process, now + LIVENESS_CACHE_LIFETIME / 2));
+        assert!(!cached_table.is_alive(process, now + LIVENESS_CACHE_LIFETIME));
     }
 
     #[test]
     fn a_bounded_number_of_processes_is_remembered() {
-        let mut view = View::new();
+        let mut cached_table = CachedTable::new();
         let now = Instant::now();
         for start in 0..=MAX_PROCESSES as u64 {
             // No process has this id.
-            view.is_alive(
+            cached_table.is_alive(
                 Identity {
                     pid: u32::MAX,
                     start,
@@ -128,6 +128,6 @@ mod tests {
                 now,
             );
         }
-        assert!(view.living.len() <= MAX_PROCESSES);
+        assert!(cached_table.living.len() <= MAX_PROCESSES);
     }
 }

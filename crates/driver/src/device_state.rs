@@ -12,43 +12,42 @@ use std::time::Instant;
 
 use cm::Manager;
 use engine::{
-    Arrival, AsyncEvent, BatchLimits, Completion, CompletionQueue, Config, Device, Event, Id,
-    Notify, SourcePort, Transmit, WindowLimits,
+    AsyncEvent, BatchLimits, Completion, CompletionQueue, Config, Device, Event, Id, Notify,
+    SourcePort, Transmit, WindowLimits,
 };
 use host::{Host, Owner, is_management};
-use net::Envelope;
 use net::interface::Interface;
 use net::share::ServiceError;
 use net::socket::{Inbox, SocketError};
 use net::watcher::Watcher;
-use wire::Gid;
+use wire::{Gid, Route};
 
 use crate::alarms::Alarms;
+use crate::capture_and_faults::CaptureAndFaults;
 use crate::clock::now;
 use crate::connections::Connections;
 use crate::diagnostics::Problem;
-use crate::exit::ExitNotices;
+use crate::exit_notices::ExitNotices;
 use crate::notifier::Notifier;
-use crate::opening::{OpenError, Options};
+use crate::options::{OpenError, Options};
 use crate::own_delivery::OwnDelivery;
-use crate::pace::Pace;
+use crate::pacing::Pacer;
 use crate::packet_wakeups::{AtReadable, PacketWakeups};
 use crate::port::{PollScope, PollSources, Ports};
-use crate::tap::Tap;
 use crate::wait_set::WaitSet;
 
 /// A receive of more packets than this is probably followed by more. A message and an acknowledgement
 /// often arrive together, so two do not count.
 const MAX_SPARSE: usize = 2;
 
-pub(crate) struct Core {
+pub(crate) struct DeviceState {
     host: Host,
     connections: Connections,
     alarms: Alarms,
     exit_notices: ExitNotices,
-    pace: Pace,
+    pacer: Pacer,
     ports: Ports,
-    tap: Option<Tap>,
+    capture_and_faults: Option<CaptureAndFaults>,
     inbox: Inbox,
     /// For threads that poll continuously: the kernel polls once more for each slot that is left.
     small_inbox: Inbox,
@@ -85,19 +84,22 @@ pub(crate) struct Core {
     unsendable: Option<Vec<Problem>>,
 }
 
-impl Core {
+impl DeviceState {
     pub(crate) fn new(
         device: &net::interface::Device,
         ports: Ports,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let tap = Tap::new(options)?;
-        let has_tap = tap.is_some();
+        let capture_and_faults = CaptureAndFaults::new(options)?;
+        let intercepts = capture_and_faults.is_some();
         if !options.segmentation {
             ports.set_segmentation(false);
         }
         let segmentation = ports.segmentation();
-        let one_by_one = !segmentation || tap.as_ref().is_some_and(Tap::needs_single_packets);
+        let one_by_one = !segmentation
+            || capture_and_faults
+                .as_ref()
+                .is_some_and(CaptureAndFaults::needs_single_packets);
         let window = window_for(ports.receive_buffer());
         let device_config = Config {
             gids: ports.gids(),
@@ -134,9 +136,9 @@ impl Core {
             connections: Connections::new(device, options.explain),
             alarms: Alarms::default(),
             exit_notices: ExitNotices::default(),
-            pace: Pace::new(window.max),
+            pacer: Pacer::new(window.max),
             ports,
-            tap,
+            capture_and_faults,
             inbox: Inbox::default(),
             small_inbox: Inbox::new(1),
             dense: false,
@@ -144,7 +146,7 @@ impl Core {
             segmentation,
             unsent: false,
             may_wait_once: false,
-            own_delivery: OwnDelivery::new(options.in_memory && !has_tap),
+            own_delivery: OwnDelivery::new(options.in_memory && !intercepts),
             sent_to_self: false,
             deliver_more_at: None,
             arrivals: 0,
@@ -252,7 +254,7 @@ impl Core {
         let Self {
             host,
             ports,
-            tap,
+            capture_and_faults,
             inbox,
             small_inbox,
             dense,
@@ -263,17 +265,17 @@ impl Core {
             PollScope::LastActive | PollScope::AllSockets => inbox,
         };
         let arrived = ports.receive(now, scope, inbox, |it| {
-            let arrival = arrival(&it.envelope);
-            if is_management(it.packet) && host.hold_for_lookup(&arrival, it.packet, it.forwarded) {
+            if is_management(it.packet) && host.hold_for_lookup(&it.route, it.packet, it.forwarded)
+            {
                 return;
             }
-            take(now, host, tap.as_mut(), &arrival, it.packet);
+            take(now, host, capture_and_faults.as_mut(), &it.route, it.packet);
         });
         *dense = arrived > MAX_SPARSE;
         self.arrivals += arrived as u64;
         self.find_owners(now);
-        if let Some(tap) = &mut self.tap {
-            tap.release(now, &mut self.host, &mut self.ports);
+        if let Some(capture_and_faults) = &mut self.capture_and_faults {
+            capture_and_faults.release(now, &mut self.host, &mut self.ports);
         }
         self.ports.maintain(now);
         arrived
@@ -288,8 +290,14 @@ impl Core {
                 self.ports.forward(&message)
             };
             if let Some(ours) = self.host.finish_lookup(now, message, owner) {
-                let tap = self.tap.as_mut();
-                take(now, &mut self.host, tap, &ours.arrival, &ours.packet);
+                let capture_and_faults = self.capture_and_faults.as_mut();
+                take(
+                    now,
+                    &mut self.host,
+                    capture_and_faults,
+                    &ours.route,
+                    &ours.packet,
+                );
             }
         }
     }
@@ -307,8 +315,8 @@ impl Core {
                 .serve(now, &mut self.host, &mut self.ports, hold);
             self.transmit_messages(now);
         }
-        if let Some(tap) = &mut self.tap {
-            tap.flush();
+        if let Some(capture_and_faults) = &mut self.capture_and_faults {
+            capture_and_faults.flush();
         }
         #[cfg(feature = "tracing")]
         crate::trace::retransmissions(&mut self.traced, self.host.device().counters());
@@ -344,7 +352,7 @@ impl Core {
     fn send(&mut self, now: Instant, transmit: &Transmit) {
         #[cfg(feature = "tracing")]
         crate::trace::sent(transmit, &self.outbox);
-        self.pace.wait_for(&self.outbox);
+        self.pacer.wait_for(&self.outbox);
         if self
             .ports
             .is_own(transmit.route.flow.destination, &self.outbox)
@@ -353,8 +361,8 @@ impl Core {
             self.own_delivery.note_used();
         }
         // A packet that cannot be sent counts as lost: the protocol retransmits it.
-        let sent = match &mut self.tap {
-            Some(tap) => tap.transmit(
+        let sent = match &mut self.capture_and_faults {
+            Some(capture_and_faults) => capture_and_faults.transmit(
                 now,
                 transmit,
                 &mut self.outbox,
@@ -442,15 +450,17 @@ impl Core {
 
     /// Sends deferred responses and the packets that a fault holds back, because the device closes or the
     /// process exits.
-    pub(crate) fn send_everything(&mut self, now: Instant) {
+    pub(crate) fn flush_before_exit(&mut self, now: Instant) {
         self.send_waiting(now);
-        if let Some(tap) = &mut self.tap {
-            tap.send_delayed(&mut self.ports);
+        if let Some(capture_and_faults) = &mut self.capture_and_faults {
+            capture_and_faults.send_delayed(&mut self.ports);
         }
     }
 
     pub(crate) fn capture_path(&self) -> Option<PathBuf> {
-        self.tap.as_ref().and_then(Tap::capture_path)
+        self.capture_and_faults
+            .as_ref()
+            .and_then(CaptureAndFaults::capture_path)
     }
 
     pub(crate) fn event_notifier(&self) -> Arc<Notifier> {
@@ -471,10 +481,10 @@ impl Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for DeviceState {
     /// Sends what waits, and forwards requests for other processes that are still in the sockets.
     fn drop(&mut self) {
-        self.send_everything(now());
+        self.flush_before_exit(now());
         self.ports.withdraw();
         self.receive(now(), PollScope::AllSockets);
     }
@@ -492,20 +502,18 @@ fn random_seed() -> Result<[u8; 32], OpenError> {
 }
 
 /// Passes a packet to the host, through captures and faults.
-fn take(now: Instant, host: &mut Host, tap: Option<&mut Tap>, arrival: &Arrival, packet: &[u8]) {
+fn take(
+    now: Instant,
+    host: &mut Host,
+    capture_and_faults: Option<&mut CaptureAndFaults>,
+    route: &Route,
+    packet: &[u8],
+) {
     #[cfg(feature = "tracing")]
-    crate::trace::received(arrival, packet);
-    match tap {
-        None => host.handle_datagram(now, arrival, packet),
-        Some(tap) => tap.receive(now, arrival, packet, host),
-    }
-}
-
-fn arrival(envelope: &Envelope) -> Arrival {
-    Arrival {
-        flow: envelope.flow,
-        traffic_class: envelope.traffic_class,
-        hop_limit: envelope.hop_limit,
+    crate::trace::received(route, packet);
+    match capture_and_faults {
+        None => host.handle_datagram(now, route, packet),
+        Some(capture_and_faults) => capture_and_faults.receive(now, route, packet, host),
     }
 }
 

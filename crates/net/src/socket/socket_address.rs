@@ -23,7 +23,7 @@ pub(super) fn open(address: IpAddr) -> std::io::Result<Socket> {
 }
 
 /// An address and port for the kernel; `scope` is the interface of a link-local address.
-pub(super) fn place(address: IpAddr, port: u16, scope: u32) -> SockAddr {
+pub(super) fn socket_address(address: IpAddr, port: u16, scope: u32) -> SockAddr {
     match address {
         IpAddr::V6(address) if is_scoped(address) => {
             SockAddr::from(SocketAddrV6::new(address, port, 0, scope))
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_printed_place_parses_to_the_same_place() {
+    fn a_printed_address_parses_to_the_same_address() {
         for address in ["10.1.2.3", "2001:db8::7", "fe80::1"] {
             let address: IpAddr = address.parse().unwrap();
             let name = print(address, 4791, 3);

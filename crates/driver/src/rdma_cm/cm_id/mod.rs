@@ -1,12 +1,12 @@
 //! Ids: one end of a connection, or a listener.
 //!
-//! An [`Identifier`] has a [`bind_state`]: unbound at first, then at one device or at all, once it
-//! has an [`address`]. There it begins an [`exchange`] with a peer. Options that the application
+//! An [`CmId`] has a [`bind_state`]: unbound at first, then at one device or at all, once it
+//! has an [`address`]. There it begins an [`connection`] with a peer. Options that the application
 //! sets before ([`options`]) are applied at the device.
 
 mod address;
 mod bind_state;
-mod exchange;
+mod connection;
 mod options;
 
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::Driver;
 use bind_state::BindState;
 
 /// One end of a connection, or a listener, like `rdma_cm_id`. Dropping it ends the connection.
-pub struct Identifier {
+pub struct CmId {
     token: u64,
     space: PortSpace,
     kind: QueuePairType,
@@ -40,7 +40,7 @@ struct Inner {
     bind_state: BindState,
 }
 
-impl Identifier {
+impl CmId {
     pub(super) fn new(channel: &EventChannel, space: PortSpace, kind: QueuePairType) -> Self {
         Self {
             token: queue::next_token(),
@@ -60,7 +60,7 @@ impl Identifier {
         let driver = queued.driver.upgrade()?;
         let device_id = DeviceId::new(&driver, queued.id?);
         let (space, kind) = device_id
-            .manage(|manager, _, id| {
+            .call_manager(|manager, _, id| {
                 manager.request_taken(id)?;
                 Ok(manager.port_space_and_type(id)?)
             })
@@ -113,19 +113,19 @@ impl Identifier {
     /// Its local address, once it has one.
     #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.ask(Manager::local_address)
+        self.query_manager(Manager::local_address)
     }
 
     /// The peer's address, once there is one.
     #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.ask(Manager::peer_address)
+        self.query_manager(Manager::peer_address)
     }
 
     /// Its state; `None` before it is at a device.
     #[must_use]
     pub fn state(&self) -> Option<cm::State> {
-        self.ask(Manager::state)
+        self.query_manager(Manager::state)
     }
 
     /// Adds an event of the application to its channel.
@@ -162,20 +162,20 @@ impl Identifier {
     }
 
     /// Performs an operation that needs a device.
-    fn act<R>(
+    fn with_manager<R>(
         &self,
         work: impl FnOnce(&mut Manager, Instant, cm::Id) -> Result<R, ConnectionError>,
     ) -> Result<R, ConnectionError> {
         match &self.inner().bind_state {
-            BindState::OneDevice(device_id) => device_id.manage(work),
+            BindState::OneDevice(device_id) => device_id.call_manager(work),
             _ => Err(ConnectionError::NotBound),
         }
     }
 
-    fn ask<R>(&self, question: impl Fn(&Manager, cm::Id) -> Option<R>) -> Option<R> {
+    fn query_manager<R>(&self, question: impl Fn(&Manager, cm::Id) -> Option<R>) -> Option<R> {
         let inner = self.inner();
         let device_id = inner.bind_state.device_ids().first()?;
-        let asked = device_id.manage(|manager, _, id| Ok(question(manager, id)));
+        let asked = device_id.call_manager(|manager, _, id| Ok(question(manager, id)));
         asked.ok().flatten()
     }
 
@@ -184,7 +184,7 @@ impl Identifier {
     }
 }
 
-impl Drop for Identifier {
+impl Drop for CmId {
     fn drop(&mut self) {
         let inner = self.inner();
         // First the device_ids, so that there are no new events; then the events that were not
@@ -197,9 +197,9 @@ impl Drop for Identifier {
     }
 }
 
-impl fmt::Debug for Identifier {
+impl fmt::Debug for CmId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identifier")
+        f.debug_struct("CmId")
             .field("token", &self.token)
             .field("space", &self.space)
             .field("kind", &self.kind)

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use engine::{Completion, CompletionQueue, Id};
 
-use super::Core;
+use super::DeviceState;
+use crate::capture_and_faults::CaptureAndFaults;
 use crate::deferred::{self, Wake};
 use crate::port::PollScope;
 use crate::shared::{Awaited, earliest};
-use crate::tap::Tap;
 
 /// How often one call receives packets. More would keep other threads waiting for the lock.
 const MAX_RECEIVES: usize = 4;
@@ -19,7 +19,7 @@ const MAX_OWN_RECEIVES: usize = 16;
 /// A receive that returns this many packets has probably left some.
 const MANY: usize = 64;
 
-impl Core {
+impl DeviceState {
     /// Receives packets, runs timers and transmits the results. Returns how many packets arrived.
     pub(crate) fn progress(&mut self, now: Instant) -> usize {
         let mut all = 0;
@@ -219,7 +219,10 @@ impl Core {
 
     /// The next deadline of a timer.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let held_back = self.tap.as_ref().and_then(Tap::next_due);
+        let held_back = self
+            .capture_and_faults
+            .as_ref()
+            .and_then(CaptureAndFaults::next_due);
         let due = earliest(self.host.poll_timeout(), held_back);
         let due = earliest(due, self.deliver_more_at);
         let due = earliest(due, self.next_release());
@@ -306,7 +309,7 @@ mod tests {
             for step in &steps {
                 let modified = self
                     .driver
-                    .change(|device| device.modify(self.number, step));
+                    .call_after_flush(|device| device.modify(self.number, step));
                 modified.expect("a legal transition");
             }
         }
@@ -322,16 +325,16 @@ mod tests {
         let posted = |device: &mut engine::Device| device.post_receive(there.number, receive);
         there.driver.call_without_transmit(posted).expect("room");
 
-        let mut core = there.driver.shared.lock();
+        let mut state = there.driver.shared.lock();
         let send = SendRequest::new(2, Work::Send);
         let posted = |device: &mut engine::Device| device.post_send(here.number, send);
         here.driver.call(posted).expect("room");
         let id = there.completions;
-        while core.progress_for(now(), id).is_none() {}
-        assert!(core.has_unsent(), "the program may reply at once");
-        assert!(core.progress_for(now(), id).is_none());
-        assert!(core.has_unsent(), "or after one empty poll");
-        assert!(core.progress_for(now(), id).is_none());
-        assert!(!core.has_unsent(), "the second empty poll sends them");
+        while state.progress_for(now(), id).is_none() {}
+        assert!(state.has_unsent(), "the program may reply at once");
+        assert!(state.progress_for(now(), id).is_none());
+        assert!(state.has_unsent(), "or after one empty poll");
+        assert!(state.progress_for(now(), id).is_none());
+        assert!(!state.has_unsent(), "the second empty poll sends them");
     }
 }

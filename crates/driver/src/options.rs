@@ -1,12 +1,11 @@
-//! Devices of this machine, and the options to open one.
+//! The options to open a device, and why it cannot be opened.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use net::capture::CaptureError;
 use net::fault::FaultError;
-use net::interface::{Device, DeviceError};
+use net::interface::DeviceError;
 use net::share::JoinError;
 
 /// Options to open a device.
@@ -95,33 +94,4 @@ pub enum OpenError {
     /// A system call failed.
     #[error("the system does not provide a thread, a descriptor or random numbers: {0}")]
     System(#[source] io::Error),
-}
-
-/// The devices of this machine: those in `ROCI_DEVICES`, or else the user's links and every interface that
-/// is up and has an address. Loopback is included only if no other interface is connected; [`device`] always
-/// finds it by name.
-pub fn devices() -> Result<Vec<Device>, OpenError> {
-    Ok(net::interface::from_env()?)
-}
-
-/// The device that has this address.
-pub fn device_at(address: IpAddr) -> Result<Option<Device>, OpenError> {
-    let mut reachable = net::interface::reachable()?.into_iter();
-    Ok(reachable.find(|device| device.gid_of(address).is_some()))
-}
-
-/// The device with this name. The name of an interface or an address is also valid, even if it is not listed.
-pub fn device(name: &str) -> Result<Device, OpenError> {
-    let mut reachable = net::interface::reachable()?.into_iter();
-    if let Some(device) = reachable.find(|device| device.name == name) {
-        return Ok(device);
-    }
-    let known = devices()?.into_iter().map(|device| device.name).collect();
-    match net::interface::devices(Some(name)) {
-        Ok(mut made) if made.len() == 1 => Ok(made.remove(0)),
-        _ => Err(OpenError::Unknown {
-            name: name.to_owned(),
-            known,
-        }),
-    }
 }

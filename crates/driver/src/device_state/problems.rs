@@ -5,13 +5,13 @@ use engine::{Incident, Status, Transmit};
 use net::socket::SendError;
 use wire::Gid;
 
-use super::Core;
+use super::DeviceState;
 use crate::diagnostics::{PeerLookup, Problem};
 
 /// How many packets that the kernel refused are kept for one report. Many refusals have the same cause.
 const MAX_UNSENDABLE: usize = 64;
 
-impl Core {
+impl DeviceState {
     pub(super) fn note_unsent(&mut self, transmit: &Transmit, error: SendError) {
         if let Some(unsendable) = &mut self.unsendable
             && unsendable.len() < MAX_UNSENDABLE
@@ -72,12 +72,11 @@ impl Core {
 mod tests {
     use std::net::IpAddr;
 
-    use engine::Route;
-    use wire::{Flow, Qpn, ROCE_PORT};
+    use wire::{Flow, Qpn, ROCE_PORT, Route};
 
     use super::*;
     use crate::Driver;
-    use crate::opening::Options;
+    use crate::options::Options;
 
     #[test]
     fn refused_packets_are_kept_for_a_report_up_to_a_limit() {
@@ -101,10 +100,10 @@ mod tests {
             },
             segment_size: 256,
         };
-        let mut core = driver.shared.lock();
+        let mut state = driver.shared.lock();
         for _ in 0..=MAX_UNSENDABLE {
-            core.note_unsent(&transmit, SendError::Full { sent: 0 });
+            state.note_unsent(&transmit, SendError::Full { sent: 0 });
         }
-        assert_eq!(core.take_problems().len(), MAX_UNSENDABLE);
+        assert_eq!(state.take_problems().len(), MAX_UNSENDABLE);
     }
 }

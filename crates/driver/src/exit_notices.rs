@@ -6,10 +6,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use cm::Manager;
-use net::Envelope;
 use net::socket::{Sender, reseal};
 use net::watcher::{Notice, Source, Watcher};
-use wire::{Deth, Opcode, PacketHead, Psn, Qpn, QueueKey};
+use wire::{Deth, Opcode, PacketHead, Psn, Qpn, QueueKey, Route};
 
 use crate::port::Ports;
 
@@ -52,16 +51,16 @@ impl ExitNotices {
                 new.insert(source.notice())
             }
         };
-        let (envelope, packet) = datagram(message, sender);
+        let (route, packet) = datagram(message, sender);
         // If this fails the peer gets no exit notice, as without a watcher.
-        let _ = notice.set(sender, &envelope, &packet);
+        let _ = notice.set(sender, &route, &packet);
     }
 }
 
 /// The packet that queue pair 1 would send, with its ICRC.
-fn datagram(message: &cm::Transmit, sender: &Sender) -> (Envelope, Vec<u8>) {
+fn datagram(message: &cm::Transmit, sender: &Sender) -> (Route, Vec<u8>) {
     const NO_ICRC: [u8; wire::ICRC_LENGTH] = [0; _];
-    let envelope = Envelope {
+    let route = Route {
         flow: sender.flow_to(message.destination),
         traffic_class: message.traffic_class,
         hop_limit: message.hop_limit,
@@ -69,6 +68,6 @@ fn datagram(message: &cm::Transmit, sender: &Sender) -> (Envelope, Vec<u8>) {
     let head = PacketHead::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(0))
         .push(&Deth::new(QueueKey::GSI, Qpn::GSI));
     let mut packet = [head.bytes(), &message.datagram[..], &NO_ICRC].concat();
-    reseal(&envelope.flow, &mut packet);
-    (envelope, packet)
+    reseal(&route.flow, &mut packet);
+    (route, packet)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cm::EventKind;
 
 use super::bind_state::BindState;
-use super::{Identifier, Inner};
+use super::{CmId, Inner};
 use crate::Driver;
 use crate::diagnostics;
 use crate::rdma_cm::device_id::DeviceId;
@@ -16,7 +16,7 @@ use crate::rdma_cm::{ConnectionError, devices};
 /// How many ports are tried when the library chooses the port and another process has it.
 const ATTEMPTS: usize = 64;
 
-impl Identifier {
+impl CmId {
     /// Binds it to a local address and port. An unspecified address stands for all addresses; with
     /// port 0, a free port is chosen. Returns the address and port.
     pub fn bind(&self, address: SocketAddr) -> Result<SocketAddr, ConnectionError> {
@@ -40,7 +40,7 @@ impl Identifier {
         }
         let inner = self.inner();
         for device_id in inner.bind_state.device_ids() {
-            device_id.manage(|manager, _, id| Ok(manager.listen(id, backlog)?))?;
+            device_id.call_manager(|manager, _, id| Ok(manager.listen(id, backlog)?))?;
         }
         Ok(())
     }
@@ -70,8 +70,9 @@ impl Identifier {
         let BindState::OneDevice(device_id) = &inner.bind_state else {
             return Err(ConnectionError::NotBound);
         };
-        device_id
-            .manage(|manager, now, id| Ok(manager.resolve_address(now, id, None, peer, timeout)?))
+        device_id.call_manager(|manager, now, id| {
+            Ok(manager.resolve_address(now, id, None, peer, timeout)?)
+        })
     }
 
     /// Binds at each of the devices, with the same port everywhere.
@@ -143,7 +144,7 @@ impl Identifier {
         let mut device_id = self.device_id(&driver, inner)?;
         match port {
             // No peer connects to an id that only connects, so its port needs no claim.
-            0 => device_id.manage(|manager, _, id| {
+            0 => device_id.call_manager(|manager, _, id| {
                 manager.bind(id, SocketAddr::new(address, 0))?;
                 Ok(())
             })?,
@@ -168,7 +169,7 @@ impl Identifier {
 
 fn bound_port(device_ids: &[DeviceId]) -> Option<u16> {
     let device_id = device_ids.first()?;
-    let bound = device_id.manage(|manager, _, id| Ok(manager.local_address(id)));
+    let bound = device_id.call_manager(|manager, _, id| Ok(manager.local_address(id)));
     bound.ok().flatten().map(|address| address.port())
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use wire::Qpn;
+use wire::{Qpn, Route};
 
 use super::block::NumberBlock;
 use super::mailbox::{HEADER_LENGTH, MAX_MESSAGE, MailboxMessage, decode, encode, encode_header};
@@ -12,7 +12,7 @@ use super::outbox::QueuedMessage;
 use super::probe::Probe;
 use super::shortcut::Shortcuts;
 use super::steering::MAX_MEMBERS;
-use crate::socket::{Batch, Envelope, Inbox, SendError};
+use crate::socket::{Batch, Inbox, SendError};
 
 /// Every how many calls of [`Member::receive`] the mailbox is polled. It is nearly always empty, and polling
 /// is a system call.
@@ -26,9 +26,9 @@ const MAX_SOCKET_DATAGRAMS: usize = 1 << 14;
 
 /// A packet that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrived<'p> {
+pub struct ReceivedPacket<'p> {
     /// Addresses and IP fields of the packet.
-    pub envelope: Envelope,
+    pub route: Route,
     /// Its bytes, from the BTH on.
     pub packet: &'p [u8],
     /// Whether another member forwarded it.
@@ -45,18 +45,18 @@ impl Member {
     /// Sends packets of `segment_size` bytes each; see [`Sender::send`](crate::socket::Sender::send).
     pub fn send(
         &mut self,
-        envelope: &Envelope,
+        route: &Route,
         segment_size: usize,
         bytes: &mut [u8],
     ) -> Result<(), SendError> {
-        if self.sent_by_shortcut(envelope, segment_size, bytes) {
+        if self.sent_by_shortcut(route, segment_size, bytes) {
             Ok(())
         } else {
-            self.sender.send(envelope, segment_size, bytes)
+            self.sender.send(route, segment_size, bytes)
         }
     }
 
-    fn sent_by_shortcut(&mut self, envelope: &Envelope, segment_size: usize, bytes: &[u8]) -> bool {
+    fn sent_by_shortcut(&mut self, route: &Route, segment_size: usize, bytes: &[u8]) -> bool {
         let Some(shortcuts) = &mut self.shortcuts else {
             return false;
         };
@@ -64,14 +64,14 @@ impl Member {
         let Some(number) = number else {
             return false;
         };
-        let address = envelope.flow.destination;
+        let address = route.flow.destination;
         let to_us = address == self.address && self.block.contains(number);
         if to_us || HEADER_LENGTH + bytes.len() > MAX_MESSAGE {
             return false;
         }
-        let mut seen = *envelope;
+        let mut seen = *route;
         if seen.hop_limit == 0 {
-            seen.hop_limit = Envelope::DEFAULT_HOP_LIMIT;
+            seen.hop_limit = Route::DEFAULT_HOP_LIMIT;
         }
         let heading = encode_header(&seen, segment_size);
         let (registry, mailbox) = (&self.registry, &self.mailbox);
@@ -90,7 +90,7 @@ impl Member {
         &mut self,
         now: Instant,
         inbox: &mut Inbox,
-        mut take: impl FnMut(Arrived<'_>),
+        mut take: impl FnMut(ReceivedPacket<'_>),
     ) -> io::Result<usize> {
         self.tell_time(now);
         let mut taken = self.receive_from_socket(inbox, &mut take)?.packets;
@@ -117,7 +117,7 @@ impl Member {
         &mut self,
         now: Instant,
         inbox: &mut Inbox,
-        mut take: impl FnMut(Arrived<'_>),
+        mut take: impl FnMut(ReceivedPacket<'_>),
     ) -> io::Result<usize> {
         if self.has_shortcuts() {
             self.tell_time(now);
@@ -148,7 +148,7 @@ impl Member {
     fn receive_from_socket(
         &mut self,
         inbox: &mut Inbox,
-        take: &mut impl FnMut(Arrived<'_>),
+        take: &mut impl FnMut(ReceivedPacket<'_>),
     ) -> io::Result<Received> {
         let mut received = Received::default();
         for batch in self.receiver.receive(inbox)? {
@@ -162,7 +162,7 @@ impl Member {
     fn empty_socket(
         &mut self,
         inbox: &mut Inbox,
-        take: &mut impl FnMut(Arrived<'_>),
+        take: &mut impl FnMut(ReceivedPacket<'_>),
     ) -> io::Result<usize> {
         let mut taken = 0;
         // Bounded, so that a flood cannot keep this loop running.
@@ -179,7 +179,7 @@ impl Member {
     fn receive_by_shortcut(
         &mut self,
         inbox: &mut Inbox,
-        take: &mut impl FnMut(Arrived<'_>),
+        take: &mut impl FnMut(ReceivedPacket<'_>),
     ) -> io::Result<usize> {
         let Some(mut shortcuts) = self.shortcuts.take() else {
             return Ok(0);
@@ -206,9 +206,9 @@ impl Member {
     ///
     /// A packet that does not fit into the mailbox is queued. If the member has died, the packet is lost and
     /// counted.
-    pub fn forward_to(&mut self, owner: NumberBlock, envelope: &Envelope, packet: &[u8]) {
+    pub fn forward_to(&mut self, owner: NumberBlock, route: &Route, packet: &[u8]) {
         let batch = Batch {
-            envelope: *envelope,
+            route: *route,
             segment_size: packet.len(),
             bytes: packet,
         };
@@ -217,23 +217,23 @@ impl Member {
 
     /// Forwards a packet to all other members, up to a number of copies per second, because anyone can send
     /// such packets.
-    pub fn forward_to_others(&mut self, now: Instant, envelope: &Envelope, packet: &[u8]) {
+    pub fn forward_to_others(&mut self, now: Instant, route: &Route, packet: &[u8]) {
         let others = self.others().unwrap_or_default();
         let copies = self.copies.take(now, others.len());
         for owner in others.into_iter().take(copies) {
-            self.forward_to(owner, envelope, packet);
+            self.forward_to(owner, route, packet);
         }
     }
 
     /// Handles this member's packets of a batch, and forwards the rest.
-    fn sort_out(&mut self, batch: &Batch<'_>, take: &mut impl FnMut(Arrived<'_>)) -> usize {
+    fn sort_out(&mut self, batch: &Batch<'_>, take: &mut impl FnMut(ReceivedPacket<'_>)) -> usize {
         let mut taken = 0;
         let mut rest = *batch;
         while let Some(packet) = rest.packets().next() {
             let length = match classify(packet, self.block) {
                 PacketClass::Ours => {
-                    take(Arrived {
-                        envelope: batch.envelope,
+                    take(ReceivedPacket {
+                        route: batch.route,
                         packet,
                         forwarded: false,
                     });
@@ -263,7 +263,7 @@ impl Member {
     /// The owner of the first packet of a batch; `None` if its ICRC is wrong.
     fn owner_of_intact(&mut self, number: Qpn, batch: &Batch<'_>) -> Option<NumberBlock> {
         let packet = batch.packets().next()?;
-        let intact = self.checker.check(&batch.envelope.flow, packet).is_ok();
+        let intact = self.checker.check(&batch.route.flow, packet).is_ok();
         intact.then(|| self.owner_of(number)).flatten()
     }
 
@@ -272,7 +272,7 @@ impl Member {
         let (block, checker) = (self.block, &mut self.checker);
         let run = batch.packets().take_while(|packet| {
             matches!(classify(packet, block), PacketClass::Stray(it) if owner.contains(it))
-                && checker.check(&batch.envelope.flow, packet).is_ok()
+                && checker.check(&batch.route.flow, packet).is_ok()
         });
         let (packets, length) = run.fold((0, 0), |(count, bytes), packet| {
             (count + 1, bytes + packet.len())
@@ -311,18 +311,18 @@ impl Member {
     fn empty_mailbox(
         &mut self,
         inbox: &mut Inbox,
-        take: &mut impl FnMut(Arrived<'_>),
+        take: &mut impl FnMut(ReceivedPacket<'_>),
     ) -> io::Result<usize> {
         let mut taken = 0;
         for _ in 0..MAILBOX_BATCH {
             match self.mailbox.next()? {
                 Some(MailboxMessage::Packets(batch)) => {
-                    let (envelope, segment_size) = (batch.envelope, batch.segment_size);
+                    let (route, segment_size) = (batch.route, batch.segment_size);
                     let bytes = batch.bytes.to_vec();
                     // Packets that the same sender sent earlier are in the socket already.
                     taken += self.empty_socket(inbox, take).unwrap_or(0);
                     let batch = Batch {
-                        envelope,
+                        route,
                         segment_size,
                         bytes: &bytes,
                     };
@@ -345,13 +345,17 @@ impl Member {
     }
 
     /// A forwarded packet for another member was sent with a stale table. Forwarding it again could loop.
-    fn take_forwarded(&mut self, batch: &Batch<'_>, take: &mut impl FnMut(Arrived<'_>)) -> usize {
+    fn take_forwarded(
+        &mut self,
+        batch: &Batch<'_>,
+        take: &mut impl FnMut(ReceivedPacket<'_>),
+    ) -> usize {
         let mut taken = 0;
         for packet in batch.packets() {
             self.counters.forwarded_to_us += 1;
             if matches!(classify(packet, self.block), PacketClass::Ours) {
-                take(Arrived {
-                    envelope: batch.envelope,
+                take(ReceivedPacket {
+                    route: batch.route,
                     packet,
                     forwarded: true,
                 });

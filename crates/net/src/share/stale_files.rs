@@ -1,7 +1,7 @@
 //! Removes the files of processes that ended without leaving, and of namespaces that no longer
 //! exist.
 //!
-//! Each process that uses the folder sweeps it, at most once per minute. A registry is removed if
+//! Each process that uses the directory does this, at most once per minute. A registry is removed if
 //! none of its members runs. In another process namespace, process ids do not tell that: there a
 //! registry is removed if nothing listens at its mailboxes and it was not changed for an hour.
 
@@ -16,24 +16,24 @@ use super::directory::RuntimeDirectory;
 use super::registry::{Registry, visible_ending};
 use super::short_path::with_short_path;
 
-/// The minimum time between two sweeps of a folder.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+/// The minimum time between two removals in a directory.
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long an unchanged registry of another process namespace is kept. Its processes can't be checked, so it is
 /// kept far longer than a process needs to start.
 const FOREIGN_REGISTRY_LIFETIME: Duration = Duration::from_secs(60 * 60);
 
-/// The file whose modification time says when the folder was last swept.
+/// The file whose modification time says when stale files were last removed.
 const STAMP: &str = ".swept";
 
-pub(super) fn sweep(directory: &RuntimeDirectory) {
+pub(super) fn remove_if_due(directory: &RuntimeDirectory) {
     let stamp = directory.path().join(STAMP);
-    if is_older_than(&stamp, SWEEP_INTERVAL) && File::create(&stamp).is_ok() {
-        sweep_now(directory);
+    if is_older_than(&stamp, CLEANUP_INTERVAL) && File::create(&stamp).is_ok() {
+        remove_now(directory);
     }
 }
 
-fn sweep_now(directory: &RuntimeDirectory) {
+fn remove_now(directory: &RuntimeDirectory) {
     let visible = visible_ending();
     for (name, mailboxes) in registries(directory.path()) {
         let registry = Arc::new(Registry::named(directory, &name));
@@ -45,7 +45,7 @@ fn sweep_now(directory: &RuntimeDirectory) {
     }
 }
 
-/// The registries in a folder, by name, and the mailboxes of each.
+/// The registries in a directory, by name, and the mailboxes of each.
 fn registries(folder: &Path) -> HashMap<String, Vec<PathBuf>> {
     let mut found = HashMap::<String, Vec<PathBuf>>::new();
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     fn scratch(name: &str) -> RuntimeDirectory {
-        let name = format!("roci-sweep-{name}-{}", std::process::id());
+        let name = format!("roci-stale-files-{name}-{}", std::process::id());
         RuntimeDirectory::at(std::env::temp_dir().join(name)).unwrap()
     }
 
@@ -159,14 +159,14 @@ mod tests {
         File::create(elsewhere.with_extension("")).unwrap();
         assert!(names(&directory).iter().any(|it| it.contains("127.58.7.2")));
 
-        sweep(&directory);
+        remove_if_due(&directory);
         let left = names(&directory);
         assert!(!left.iter().any(|it| it.contains("127.58.7.2")), "{left:?}");
         assert!(left.iter().any(|it| it.contains("127.58.7.1")), "{left:?}");
         assert!(elsewhere.exists(), "it may be new");
         member.others().expect("the registry is there");
         drop(member);
-        sweep(&directory);
+        remove_if_due(&directory);
         let left = names(&directory);
         assert!(
             left.iter().any(|it| it.contains("127.58.7.1")),
@@ -176,13 +176,13 @@ mod tests {
         let long_ago = SystemTime::now() - 2 * FOREIGN_REGISTRY_LIFETIME;
         let table = File::open(elsewhere.with_extension("")).unwrap();
         table.set_modified(long_ago).unwrap();
-        sweep_now(&directory);
+        remove_now(&directory);
         assert_eq!(names(&directory), Vec::<String>::new());
         fs::remove_dir_all(directory.path()).unwrap();
     }
 
     #[test]
-    fn a_registry_swept_while_a_process_waits_for_its_lock_is_created_again() {
+    fn a_registry_removed_while_a_process_waits_for_its_lock_is_created_again() {
         let directory = scratch("lock");
         let address: IpAddr = "127.58.7.4".parse().unwrap();
         let registry = Arc::new(Registry::new(&directory, address));
@@ -206,10 +206,10 @@ mod tests {
         let file = File::create(&table).unwrap();
         file.set_modified(SystemTime::now() - 2 * FOREIGN_REGISTRY_LIFETIME)
             .unwrap();
-        sweep_now(&directory);
+        remove_now(&directory);
         assert!(table.exists() && mailbox.exists());
         drop(listening);
-        sweep_now(&directory);
+        remove_now(&directory);
         assert!(!table.exists() && !mailbox.exists());
         fs::remove_dir_all(directory.path()).unwrap();
     }
