@@ -3,17 +3,20 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::mem;
-use std::sync::Arc;
+use std::ffi::c_void;
+use std::mem::{self, ManuallyDrop};
+use std::ptr::{null, without_provenance};
+use std::sync::{Arc, OnceLock};
 
 use crate::conversion::{MinusOne, guard_wait};
 use crate::errno::Errno;
 use crate::interruption;
 
+type Objects = Vec<Arc<dyn Any + Send + Sync>>;
+
 thread_local! {
-    /// The objects that this thread waits for while it can be cancelled. The stack of a cancelled thread is
-    /// not unwound, but its thread-local variables are dropped.
-    static WAITED_ON: RefCell<Vec<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(Vec::new()) };
+    /// The objects that this thread waits for while it can be cancelled. `drop_objects` drops them if it is.
+    static WAITED_ON: ManuallyDrop<RefCell<Objects>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
 /// Waits for the object of `begin` until `step` returns something. Between two steps the thread may be
@@ -32,7 +35,7 @@ pub(crate) fn wait<T: Any + Send + Sync>(
             };
             let result = step(&object);
             if let Ok(None) = result {
-                WAITED_ON.with_borrow_mut(|objects| objects.push(object));
+                store(object);
             }
             result
         });
@@ -43,10 +46,52 @@ pub(crate) fn wait<T: Any + Send + Sync>(
     }
 }
 
+fn store(object: Arc<dyn Any + Send + Sync>) {
+    WAITED_ON.with(|objects| objects.borrow_mut().push(object));
+    drop_objects_at_thread_end(true);
+}
+
 fn resume<T: Any + Send + Sync>() -> Arc<T> {
-    let object = WAITED_ON.with_borrow_mut(Vec::pop);
+    let (object, others) = WAITED_ON.with(|objects| {
+        let mut objects = objects.take();
+        (objects.pop(), objects)
+    });
+    if others.is_empty() {
+        drop_objects_at_thread_end(false);
+    } else {
+        WAITED_ON.with(|objects| objects.replace(others));
+    }
     let object = object.and_then(|object| object.downcast().ok());
     object.expect("the step before stored it")
+}
+
+/// The stack of a cancelled thread is not unwound, but the destructors of its keys run. The destructor of a
+/// thread-local variable would run, too; but glibc ends a process that has no memory to register it, and a key needs
+/// none.
+fn drop_objects_at_thread_end(wanted: bool) {
+    /// `None` if the process has no key left: then a cancelled thread keeps the objects.
+    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+    let key = *KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: writes the key to a live variable; the function lives as long as this library.
+        let result = unsafe { libc::pthread_key_create(&raw mut key, Some(drop_objects)) };
+        (result == 0).then_some(key)
+    });
+    // The destructor of a key runs where the value is not null.
+    let value: *const c_void = if wanted {
+        without_provenance(1)
+    } else {
+        null()
+    };
+    if let Some(key) = key {
+        // SAFETY: a key that was created above, and a value that nobody dereferences. The library is not unloaded
+        // while a thread waits in it, and then the value is null.
+        unsafe { libc::pthread_setspecific(key, value) };
+    }
+}
+
+unsafe extern "C" fn drop_objects(_value: *mut c_void) {
+    drop(WAITED_ON.with(|objects| objects.take()));
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! the lock, before it sleeps or returns to the program.
 
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::task;
 
@@ -18,7 +19,9 @@ use crate::wait_set::WaitSet;
 thread_local! {
     /// How many such locks this thread holds.
     static HELD: Cell<u32> = const { Cell::new(0) };
-    static WAKEUPS: RefCell<Vec<Wake>> = const { RefCell::new(Vec::new()) };
+    /// It has no destructor, because glibc ends a process that has no memory to register one. No memory is lost: the
+    /// list is empty whenever this thread holds no such lock.
+    static WAKEUPS: ManuallyDrop<RefCell<Vec<Wake>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
 /// What is to be woken.
@@ -53,19 +56,16 @@ pub(crate) struct Deferral(());
 
 impl Deferral {
     pub(crate) fn begin() -> Self {
-        let _ = HELD.try_with(|held| held.set(held.get() + 1));
+        HELD.set(HELD.get() + 1);
         Self(())
     }
 }
 
 impl Drop for Deferral {
     fn drop(&mut self) {
-        let held = HELD.try_with(|held| {
-            held.set(held.get() - 1);
-            held.get()
-        });
-        if held == Ok(0) {
-            let wakeups = WAKEUPS.try_with(RefCell::take).unwrap_or_default();
+        HELD.set(HELD.get() - 1);
+        if HELD.get() == 0 {
+            let wakeups = WAKEUPS.with(|wakeups| wakeups.take());
             wakeups.into_iter().for_each(Wake::deliver);
         }
     }
@@ -73,12 +73,9 @@ impl Drop for Deferral {
 
 /// Wakes now, or when this thread holds no such lock any more.
 pub(crate) fn wake(wakeup: Wake) {
-    let mut wakeup = Some(wakeup);
-    if HELD.try_with(Cell::get).is_ok_and(|held| held > 0) {
-        // A thread that ends may have no list any more.
-        let _ = WAKEUPS.try_with(|wakeups| wakeups.borrow_mut().extend(wakeup.take()));
-    }
-    if let Some(wakeup) = wakeup {
+    if HELD.get() > 0 {
+        WAKEUPS.with(|wakeups| wakeups.borrow_mut().push(wakeup));
+    } else {
         wakeup.deliver();
     }
 }

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,17 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
+    /// Returns when the thread runs. A thread needs memory to start, and the C library ends a process that has none
+    /// for it; a program may limit its memory as soon as it has the device.
     pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Self> {
         let theirs = Arc::clone(&shared);
-        let handle = Builder::new()
-            .name("roci".to_owned())
-            .spawn(move || serve(&theirs))?;
+        let running = Arc::new(Barrier::new(2));
+        let reached = Arc::clone(&running);
+        let handle = Builder::new().name("roci".to_owned()).spawn(move || {
+            reached.wait();
+            serve(&theirs);
+        })?;
+        running.wait();
         Ok(Self {
             shared,
             handle: Some(handle),

@@ -1,6 +1,5 @@
 //! Threads and tasks that wait for the same object.
 
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task;
@@ -46,15 +45,18 @@ pub(crate) struct Sleeper<'s> {
     wakeup: Arc<Wakeup>,
 }
 
-thread_local! {
-    /// Kept for the thread's next sleep.
-    static WAKEUP: RefCell<Option<Arc<Wakeup>>> = const { RefCell::new(None) };
-}
+/// Wake-ups of threads that do not sleep any more, for the next sleep of any thread.
+///
+/// They are not thread-local: a thread-local variable would need a destructor to close the descriptor, and glibc ends
+/// a process that has no memory to register one.
+struct Spares(Mutex<[Option<Arc<Wakeup>>; Spares::LIMIT]>);
+
+static SPARES: Spares = Spares::new();
 
 impl WaitSet {
     /// Adds this thread. Wake-ups count from now on, so the thread must check once more before it sleeps.
     pub(crate) fn enter(&self) -> Sleeper<'_> {
-        let wakeup = Wakeup::of_this_thread();
+        let wakeup = Wakeup::obtain();
         self.lock().threads.push(Arc::clone(&wakeup));
         Sleeper { set: self, wakeup }
     }
@@ -94,17 +96,15 @@ impl WaitSet {
 }
 
 impl Wakeup {
-    fn of_this_thread() -> Arc<Self> {
+    fn obtain() -> Arc<Self> {
         let generation = net::fork::generation();
-        let kept = WAKEUP.try_with(RefCell::take).ok().flatten();
-        kept.filter(|it| it.generation == generation && it.waker.is_some())
-            .unwrap_or_else(|| {
-                Arc::new(Self {
-                    waker: Waker::new().ok(),
-                    woken: AtomicBool::new(false),
-                    generation,
-                })
+        SPARES.take(generation).unwrap_or_else(|| {
+            Arc::new(Self {
+                waker: Waker::new().ok(),
+                woken: AtomicBool::new(false),
+                generation,
             })
+        })
     }
 
     fn wake(&self) {
@@ -115,13 +115,46 @@ impl Wakeup {
         }
     }
 
-    /// Called only by its thread, when it is in no set.
+    /// Called only by the thread that slept, when this is in no set.
     fn reset(&self) {
         if self.woken.swap(false, Ordering::AcqRel)
             && let Some(waker) = &self.waker
         {
             waker.clear();
         }
+    }
+}
+
+impl Spares {
+    /// How many descriptors are kept open. More threads than this may sleep at once; then some of them create one for
+    /// each sleep.
+    const LIMIT: usize = 32;
+
+    const fn new() -> Self {
+        Self(Mutex::new([const { None }; Self::LIMIT]))
+    }
+
+    /// A wake-up of this fork generation, if there is one. Those of an ancestor are dropped.
+    fn take(&self, generation: u32) -> Option<Arc<Wakeup>> {
+        let mut spares = self.try_lock()?;
+        let mut found = spares.iter_mut().filter_map(Option::take);
+        found.find(|it| it.generation == generation)
+    }
+
+    fn keep(&self, wakeup: &Arc<Wakeup>) {
+        if wakeup.waker.is_none() {
+            return;
+        }
+        if let Some(mut spares) = self.try_lock()
+            && let Some(free) = spares.iter_mut().find(|it| it.is_none())
+        {
+            *free = Some(Arc::clone(wakeup));
+        }
+    }
+
+    /// Does not wait: in the child of a fork the lock may be held forever, by a thread that only the parent has.
+    fn try_lock(&self) -> Option<MutexGuard<'_, [Option<Arc<Wakeup>>; Self::LIMIT]>> {
+        self.0.try_lock().ok()
     }
 }
 
@@ -153,8 +186,7 @@ impl Drop for Sleeper<'_> {
             .retain(|other| !Arc::ptr_eq(other, &self.wakeup));
         drop(waiting);
         self.wakeup.reset();
-        let kept = Arc::clone(&self.wakeup);
-        let _ = WAKEUP.try_with(|slot| slot.replace(Some(kept)));
+        SPARES.keep(&self.wakeup);
     }
 }
 
@@ -184,10 +216,52 @@ mod tests {
         assert!(!late.was_woken() && !is_readable(&late));
     }
 
+    fn wakeup(generation: u32) -> Arc<Wakeup> {
+        Arc::new(Wakeup {
+            waker: Some(Waker::new().expect("a descriptor")),
+            woken: AtomicBool::new(false),
+            generation,
+        })
+    }
+
     #[test]
-    fn a_thread_reuses_its_descriptor() {
+    fn a_descriptor_is_reused_by_one_sleeper_at_a_time() {
+        let spares = Spares::new();
+        let first = wakeup(0);
+        assert!(spares.take(0).is_none());
+        spares.keep(&first);
+        let again = spares.take(0).expect("it was kept");
+        assert!(Arc::ptr_eq(&first, &again));
+        assert!(spares.take(0).is_none());
+    }
+
+    #[test]
+    fn a_descriptor_of_the_parent_is_not_reused_after_a_fork() {
+        let spares = Spares::new();
+        let old = wakeup(0);
+        spares.keep(&old);
+        assert!(spares.take(1).is_none());
+        assert_eq!(Arc::strong_count(&old), 1, "the copy of it is dropped");
+    }
+
+    #[test]
+    fn the_number_of_spare_descriptors_is_limited() {
+        let spares = Spares::new();
+        for _ in 0..=Spares::LIMIT {
+            spares.keep(&wakeup(0));
+        }
+        let taken = std::iter::from_fn(|| spares.take(0));
+        assert_eq!(taken.count(), Spares::LIMIT);
+    }
+
+    /// Other tests use the same list: one of them may hold its lock when a sleeper ends, but not each time.
+    #[test]
+    fn a_sleeper_leaves_its_descriptor_to_the_next() {
         let set = WaitSet::default();
-        let first = Arc::clone(&set.enter().wakeup);
-        assert!(Arc::ptr_eq(&first, &set.enter().wakeup));
+        let is_kept = |_| {
+            let wakeup = Arc::downgrade(&set.enter().wakeup);
+            wakeup.upgrade().is_some()
+        };
+        assert!((0..100).any(is_kept));
     }
 }

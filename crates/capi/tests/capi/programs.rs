@@ -29,7 +29,7 @@ programs! { PROGRAMS in "programs":
 
 programs! { OURS in "programs/ours":
     destroyed_handles device_limits extreme_values few_descriptors oversized_requests recent_calls repoll
-    reply_before_disconnect unmapped_memory
+    reply_before_disconnect thread_destructors unmapped_memory
 }
 
 /// What is explained to the user meanwhile; nothing if there are no headers.
