@@ -24,7 +24,7 @@ use clap::{Args, Parser, Subcommand};
 use examples::{DeviceOptions, completed, point_to_capture};
 use rocinante::{
     Access, CompletionQueue, Connection, Connector, Context, Key, Listener, MemoryRegion,
-    ProtectionDomain, Remote, Request, Status,
+    ProtectionDomain, RemoteMemory, Request, Status,
 };
 
 /// The layout of the board that each side has. The peer writes WRITTEN, LENGTH and TEXT. The owner
@@ -127,7 +127,7 @@ impl Local {
         })
     }
 
-    fn chat(self, connection: Connection, remote: Remote) -> Chat {
+    fn chat(self, connection: Connection, remote: RemoteMemory) -> Chat {
         Chat {
             local: self,
             connection,
@@ -142,7 +142,7 @@ impl Local {
 struct Chat {
     local: Local,
     connection: Connection,
-    remote: Remote,
+    remote: RemoteMemory,
     /// Number of lines written to the remote board.
     written: u64,
     /// Number of lines seen on the local board.
@@ -218,7 +218,7 @@ impl Chat {
 
     /// Writes a part of the draft to the same offset of the remote board.
     fn write(&self, part: Range<usize>) -> anyhow::Result<bool> {
-        let destination = Remote {
+        let destination = RemoteMemory {
             address: self.remote.address + part.start as u64,
             ..self.remote
         };
@@ -266,16 +266,16 @@ fn read_keyboard() -> Receiver<String> {
 }
 
 /// Private data: the address and the key of a board, in network byte order.
-fn to_bytes(remote: Remote) -> Vec<u8> {
+fn to_bytes(remote: RemoteMemory) -> Vec<u8> {
     let key = remote.key.value();
     [&remote.address.to_be_bytes()[..], &key.to_be_bytes()].concat()
 }
 
-fn from_bytes(bytes: &[u8]) -> anyhow::Result<Remote> {
+fn from_bytes(bytes: &[u8]) -> anyhow::Result<RemoteMemory> {
     let short = "the peer's private data is too short";
     let (address, rest) = bytes.split_first_chunk().context(short)?;
     let key = rest.first_chunk().context(short)?;
-    Ok(Remote {
+    Ok(RemoteMemory {
         address: u64::from_be_bytes(*address),
         key: Key::new(u32::from_be_bytes(*key)),
     })

@@ -22,7 +22,7 @@ use examples::{DeviceOptions, TIMEOUT, point_to_capture};
 use rocinante::rdma_cm::{Event, EventChannel, EventKind, PeerParameters, PortSpace};
 use rocinante::{
     Access, Completion, CompletionChannel, CompletionQueue, Context, Key, MemoryRegion, Notify,
-    Prepared, ProtectionDomain, Remote, Request, Status,
+    PreparedQueuePair, ProtectionDomain, RemoteMemory, Request, Status,
 };
 
 /// The layout of the buffer: two numbers and their sum.
@@ -181,7 +181,7 @@ impl Resources {
         })
     }
 
-    fn prepare(&self) -> anyhow::Result<Prepared> {
+    fn prepare(&self) -> anyhow::Result<PreparedQueuePair> {
         Ok(self.domain.queue_pair(&self.completions).reliable()?)
     }
 
@@ -260,16 +260,16 @@ fn name(kind: &EventKind) -> &'static str {
 }
 
 /// Private data: the address and the key, in network byte order.
-fn to_bytes(remote: Remote) -> Vec<u8> {
+fn to_bytes(remote: RemoteMemory) -> Vec<u8> {
     let key = remote.key.value();
     [&remote.address.to_be_bytes()[..], &key.to_be_bytes()].concat()
 }
 
-fn from_bytes(bytes: &[u8]) -> anyhow::Result<Remote> {
+fn from_bytes(bytes: &[u8]) -> anyhow::Result<RemoteMemory> {
     let short = "the server's private data is too short";
     let (address, rest) = bytes.split_first_chunk().context(short)?;
     let key = rest.first_chunk().context(short)?;
-    Ok(Remote {
+    Ok(RemoteMemory {
         address: u64::from_be_bytes(*address),
         key: Key::new(u32::from_be_bytes(*key)),
     })

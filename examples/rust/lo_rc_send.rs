@@ -12,8 +12,8 @@
 use clap::Parser;
 use examples::{DeviceOptions, describe_gid, gid_index, point_to_capture, succeeded};
 use rocinante::{
-    Access, CompletionQueue, ConnectOptions, Context, MemoryRegion, Prepared, ProtectionDomain,
-    QueuePair, Request,
+    Access, CompletionQueue, ConnectOptions, Context, MemoryRegion, PreparedQueuePair,
+    ProtectionDomain, QueuePair, Request,
 };
 
 const MESSAGE: &[u8] = b"hello, queue pair";
@@ -58,11 +58,11 @@ struct Side<Pair> {
     completions: CompletionQueue,
     /// Memory that the device may access. It has an address and keys.
     memory: MemoryRegion,
-    /// A send queue and a receive queue. `Prepared` can't send yet, `QueuePair` can.
+    /// A send queue and a receive queue. `PreparedQueuePair` can't send yet, `QueuePair` can.
     pair: Pair,
 }
 
-impl Side<Prepared> {
+impl Side<PreparedQueuePair> {
     fn new(
         name: &'static str,
         context: &Context,
@@ -107,8 +107,8 @@ impl Side<Prepared> {
 
 /// Connects the two queue pairs. Both are in this process, so no parameters go over the network.
 fn connect(
-    left: Side<Prepared>,
-    right: Side<Prepared>,
+    left: Side<PreparedQueuePair>,
+    right: Side<PreparedQueuePair>,
 ) -> anyhow::Result<(Side<QueuePair>, Side<QueuePair>)> {
     // Post the receive before the send. A message without a posted receive is rejected (RNR).
     right.pair.post_receive(2, [right.memory.all()])?;

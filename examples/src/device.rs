@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
 
 use clap::Args;
-use rocinante::{Context, Options};
+use rocinante::{Context, OpenOptions};
 
 /// The UDP port of RoCEv2.
 const ROCE_PORT: u16 = 4791;
 
-/// Options about the device, the same in every program.
+/// OpenOptions about the device, the same in every program.
 #[derive(Args, Debug, Clone)]
 pub struct DeviceOptions {
     /// The device: its name, its interface, or one of its addresses [default: one with a route to the
@@ -30,10 +30,10 @@ impl DeviceOptions {
             None => device_for(peer)?,
         };
         // Explain errors on stderr; ROCI_EXPLAIN=0 disables it.
-        rocinante::explain();
-        let options = Options {
+        rocinante::enable_explanations();
+        let options = OpenOptions {
             capture: Some(self.pcap.clone().unwrap_or_else(|| capture.into())),
-            ..Options::from_env()
+            ..OpenOptions::from_env()
         };
         Ok(Context::open_with(&name, &options)?)
     }

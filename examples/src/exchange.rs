@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use rocinante::{Endpoint, Key, Psn, Qpn, Remote};
+use rocinante::{Endpoint, Key, Psn, Qpn, RemoteMemory};
 
 /// The connection parameters of one side. They are sent as one line of text, the same in all languages.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +20,7 @@ pub struct PeerInfo {
     /// The queue pair.
     pub endpoint: Endpoint,
     /// Memory that the peer may access: its address and its rkey.
-    pub memory: Remote,
+    pub memory: RemoteMemory,
     /// The length of this memory in bytes.
     pub length: usize,
 }
@@ -62,8 +62,8 @@ impl FromStr for PeerInfo {
 }
 
 /// Parses the peer's memory: address, key and length.
-pub fn parse_memory(line: &str) -> anyhow::Result<(Remote, usize)> {
-    let memory = Remote {
+pub fn parse_memory(line: &str) -> anyhow::Result<(RemoteMemory, usize)> {
+    let memory = RemoteMemory {
         address: number(line, "address")?,
         key: Key::new(number(line, "rkey")? as u32),
     };

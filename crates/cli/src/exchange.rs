@@ -6,7 +6,7 @@ use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
-use rocinante::{Key, Remote};
+use rocinante::{Key, RemoteMemory};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -74,13 +74,13 @@ fn hear<T: DeserializeOwned>(reader: &mut impl BufRead) -> anyhow::Result<T> {
 
 /// Memory of a process, as it describes it to the other one.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct RemoteMemory {
+pub(crate) struct MemoryDescription {
     address: u64,
     key: u32,
 }
 
-impl From<Remote> for RemoteMemory {
-    fn from(remote: Remote) -> Self {
+impl From<RemoteMemory> for MemoryDescription {
+    fn from(remote: RemoteMemory) -> Self {
         Self {
             address: remote.address,
             key: remote.key.value(),
@@ -88,10 +88,10 @@ impl From<Remote> for RemoteMemory {
     }
 }
 
-impl RemoteMemory {
+impl MemoryDescription {
     /// From `offset` on.
-    pub(crate) fn at(self, offset: u64) -> Remote {
-        Remote {
+    pub(crate) fn at(self, offset: u64) -> RemoteMemory {
+        RemoteMemory {
             address: self.address.wrapping_add(offset),
             key: Key::new(self.key),
         }

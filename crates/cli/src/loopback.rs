@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use rocinante::{Context, OpenError, Options};
+use rocinante::{Context, OpenError, OpenOptions};
 
 /// Opens the first address of 127.0.0.0/8 that can be had, but not `taken`.
 ///
@@ -10,7 +10,7 @@ use rocinante::{Context, OpenError, Options};
 /// process holds the port on some of them.
 pub(crate) fn open(
     taken: Option<IpAddr>,
-    options: &Options,
+    options: &OpenOptions,
 ) -> Result<(IpAddr, Context), OpenError> {
     let addresses = (1..=32).map(|host| IpAddr::from(Ipv4Addr::new(127, 0, 0, host)));
     let mut rejection = None;

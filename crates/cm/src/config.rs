@@ -11,7 +11,7 @@ pub struct Config {
     /// share it.
     pub guid: u64,
     /// The communication ids of this process.
-    pub slice: Slice,
+    pub id_range: IdRange,
     /// The seed of PSNs, communication ids and ports. It must be secret, and different for each
     /// manager.
     pub seed: [u8; 32],
@@ -40,7 +40,7 @@ pub struct Config {
 
 impl Config {
     /// The upper limit of [`Config::max_ids`]. Even with as many connections in time-wait, about half
-    /// of the smallest [`Slice`] is free, so a random choice soon finds a free communication id.
+    /// of the smallest [`IdRange`] is free, so a random choice soon finds a free communication id.
     pub const MAX_IDS: usize = 1 << 17;
 
     /// The values of Linux, for the device with this GUID. `seed` comes from the operating system's
@@ -48,7 +48,7 @@ impl Config {
     pub fn new(guid: u64, seed: [u8; 32]) -> Self {
         Config {
             guid,
-            slice: Slice::WHOLE,
+            id_range: IdRange::ALL,
             seed,
             ephemeral_ports: 32768..=60999,
             ack_delay: Timeout::new(15).expect("a code has five bits"),
@@ -63,30 +63,30 @@ impl Config {
 }
 
 /// A part of the communication ids: those whose highest bits have one value. Each process that shares
-/// an address has its own slice, so a communication id names the process that it belongs to.
+/// an address has its own range, so a communication id names the process that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slice {
+pub struct IdRange {
     bits: u32,
     value: u32,
 }
 
-impl Slice {
-    /// The most bits that a slice can fix. Every slice has at least 2^19 communication ids.
+impl IdRange {
+    /// The most bits that a id_range can fix. Every range has at least 2^19 communication ids.
     pub const MAX_BITS: u32 = 13;
 
     /// All communication ids.
-    pub const WHOLE: Slice = Slice { bits: 0, value: 0 };
+    pub const ALL: IdRange = IdRange { bits: 0, value: 0 };
 
     /// The communication ids whose `bits` highest bits are `value`. None if `bits` is more than
     /// [`MAX_BITS`](Self::MAX_BITS) or `value` does not fit.
-    pub const fn new(bits: u32, value: u32) -> Option<Slice> {
+    pub const fn new(bits: u32, value: u32) -> Option<IdRange> {
         if bits > Self::MAX_BITS || value >> bits != 0 {
             return None;
         }
-        Some(Slice { bits, value })
+        Some(IdRange { bits, value })
     }
 
-    /// Whether the slice contains a communication id.
+    /// Whether the range contains a communication id.
     pub const fn contains(self, id: CommunicationId) -> bool {
         match id.value().checked_shr(u32::BITS - self.bits) {
             Some(top) => top == self.value,
@@ -108,28 +108,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_contains_the_ids_it_forms() {
-        let slice = Slice::new(6, 0x2a).expect("a slice");
+    fn a_range_contains_the_ids_it_forms() {
+        let id_range = IdRange::new(6, 0x2a).expect("a range");
         for low in [0, 1, u32::MAX] {
-            let id = slice.communication_id(low);
-            assert!(slice.contains(id));
+            let id = id_range.communication_id(low);
+            assert!(id_range.contains(id));
             assert_eq!(id.value() >> 26, 0x2a);
         }
-        assert!(!slice.contains(CommunicationId::new(0)));
-        assert_eq!(slice.communication_id(u32::MAX).value(), 0xabff_ffff);
+        assert!(!id_range.contains(CommunicationId::new(0)));
+        assert_eq!(id_range.communication_id(u32::MAX).value(), 0xabff_ffff);
     }
 
     #[test]
-    fn the_whole_slice_contains_every_id() {
-        assert!(Slice::WHOLE.contains(CommunicationId::new(u32::MAX)));
-        assert_eq!(Slice::WHOLE.communication_id(7).value(), 7);
+    fn the_whole_range_contains_every_id() {
+        assert!(IdRange::ALL.contains(CommunicationId::new(u32::MAX)));
+        assert_eq!(IdRange::ALL.communication_id(7).value(), 7);
     }
 
     #[test]
-    fn a_slice_value_must_fit_its_bits() {
-        assert_eq!(Slice::new(2, 4), None);
-        assert!(Slice::new(13, 0x1fff).is_some());
-        assert_eq!(Slice::new(14, 0), None);
-        assert_eq!(Slice::new(0, 0), Some(Slice::WHOLE));
+    fn a_range_value_must_fit_its_bits() {
+        assert_eq!(IdRange::new(2, 4), None);
+        assert!(IdRange::new(13, 0x1fff).is_some());
+        assert_eq!(IdRange::new(14, 0), None);
+        assert_eq!(IdRange::new(0, 0), Some(IdRange::ALL));
     }
 }

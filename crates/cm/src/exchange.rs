@@ -12,7 +12,7 @@ use wire::{PartitionKey, PathMtu, Psn, Qpn, mad};
 use crate::attributes::PathAttributes;
 use crate::parameters::Parameters;
 use crate::phase::Phase;
-use crate::queue_pair_type::QueuePairType;
+use crate::service_type::ServiceType;
 use crate::tables::{RemoteConnection, RemoteDevice};
 use crate::timing;
 
@@ -129,7 +129,7 @@ impl Exchange {
 
     pub(crate) fn reply(
         &self,
-        kind: QueuePairType,
+        kind: ServiceType,
         parameters: &Parameters<'_>,
         guid: u64,
     ) -> ConnectReply {
@@ -149,7 +149,7 @@ impl Exchange {
         match kind {
             // An XRC target sends nothing and receives into a shared queue. Its number is in the EECN
             // field.
-            QueuePairType::ExtendedConnection => ConnectReply {
+            ServiceType::ExtendedConnection => ConnectReply {
                 local_qpn: Qpn::default(),
                 local_eecn: parameters.qpn,
                 initiator_depth: 0,

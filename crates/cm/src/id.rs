@@ -8,7 +8,7 @@ use wire::{AckTimeout, PathMtu, Psn, Qpn, QueueKey, RnrTimer};
 
 use crate::exchange::Exchange;
 use crate::phase::Phase;
-use crate::queue_pair_type::QueuePairType;
+use crate::service_type::ServiceType;
 use crate::tables::Source;
 
 /// Names one end of a connection, or a listener, like `rdma_cm_id`. A value is never reused.
@@ -67,7 +67,7 @@ impl ResolvedRoute {
 
 /// The options that an application sets before it connects.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Options {
+pub(crate) struct IdOptions {
     pub(crate) traffic_class: u8,
     pub(crate) ack_timeout: Option<AckTimeout>,
     pub(crate) min_rnr_timer: Option<RnrTimer>,
@@ -94,9 +94,9 @@ pub(crate) struct Membership {
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) space: PortSpace,
-    pub(crate) kind: QueuePairType,
+    pub(crate) kind: ServiceType,
     pub(crate) state: State,
-    pub(crate) options: Options,
+    pub(crate) options: IdOptions,
     pub(crate) source: Option<SocketAddr>,
     pub(crate) destination: Option<SocketAddr>,
     /// This id reserved the port. A child id uses the port of its listener.
@@ -120,12 +120,12 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn new(space: PortSpace, kind: QueuePairType, first_psn: Psn) -> Self {
+    pub(crate) fn new(space: PortSpace, kind: ServiceType, first_psn: Psn) -> Self {
         Endpoint {
             space,
             kind,
             state: State::Idle,
-            options: Options::default(),
+            options: IdOptions::default(),
             source: None,
             destination: None,
             owns_port: false,

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! # use std::time::{Duration, Instant};
-//! use cm::{Addresses, Config, EventKind, QueuePairType, Manager, Parameters, ResolvedRoute};
+//! use cm::{Addresses, Config, EventKind, ServiceType, Manager, Parameters, ResolvedRoute};
 //! use wire::cm::PortSpace;
 //! use wire::{PathMtu, Qpn};
 //!
@@ -28,12 +28,12 @@
 //!     }
 //! }
 //!
-//! let listener = server.create(PortSpace::Tcp, QueuePairType::ReliableConnection)?;
+//! let listener = server.create(PortSpace::Tcp, ServiceType::ReliableConnection)?;
 //! server.bind(listener, "0.0.0.0:7174".parse()?)?;
 //! server.listen(listener, 8)?;
 //!
 //! // A driver looks these results up when it gets an instruction. Here they are constants.
-//! let id = client.create(PortSpace::Tcp, QueuePairType::ReliableConnection)?;
+//! let id = client.create(PortSpace::Tcp, ServiceType::ReliableConnection)?;
 //! let second = Duration::from_secs(1);
 //! client.resolve_address(now, id, None, "10.0.0.2:7174".parse()?, second)?;
 //! client.address_resolved(id, Ok(client_ip));
@@ -77,7 +77,7 @@
 //! - If it sets [`Config::exit_notices`], it stores what [`Manager::poll_exit_notice`] returns outside
 //!   the process. The notices are sent if the process dies without destroying its ids.
 //!
-//! Where several processes share an address, each takes a [`Slice`] of the communication ids, and
+//! Where several processes share an address, each takes an [`IdRange`] of the communication ids, and
 //! [`owner_of`] returns the process that a message is for.
 //!
 //! # Where it differs from Linux
@@ -112,11 +112,11 @@ mod id;
 mod manager;
 mod parameters;
 mod phase;
-mod queue_pair_type;
 mod random;
 mod routing;
 #[cfg_attr(not(feature = "sabotage"), allow(dead_code, unreachable_pub))]
 mod sabotage;
+mod service_type;
 mod tables;
 mod timing;
 mod transmit;
@@ -125,7 +125,7 @@ pub use attributes::{
     Access, InitAttributes, PathAttributes, ReceiveAttributes, ReliableReceive, ReliableSend,
     SendAttributes,
 };
-pub use config::{Config, Slice};
+pub use config::{Config, IdRange};
 pub use counters::{Counters, PerMessage};
 pub use error::{BindError, CallError, TooManyIds};
 pub use event::{
@@ -137,10 +137,10 @@ pub use id::{Id, ResolvedRoute, State};
 pub use manager::{Addresses, Manager, TableSizes};
 pub use parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
 pub use phase::Phase;
-pub use queue_pair_type::QueuePairType;
 pub use routing::{Recipient, owner_of};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Bug;
+pub use service_type::ServiceType;
 
 /// Compiles and runs the example of the front page in the registry.
 #[cfg(doctest)]

@@ -27,9 +27,9 @@ use crate::exchange::{Exchange, InFlight, Peer};
 use crate::exit::ExitNotice;
 use crate::id::{Endpoint, Id, State};
 use crate::phase::Phase;
-use crate::queue_pair_type::QueuePairType;
 use crate::random::Random;
 use crate::sabotage::{Bug, Sabotage};
+use crate::service_type::ServiceType;
 use crate::tables::{
     FinalAnswers, HalfOpen, RecentIds, RemoteConnection, RemoteDevice, TimeWaitTable,
 };
@@ -159,8 +159,8 @@ impl Manager {
         self.sabotage.enable(bug);
     }
 
-    /// Creates an id, like `rdma_create_id`. [`QueuePairType::of`] returns the default kind of a port space.
-    pub fn create(&mut self, space: PortSpace, kind: QueuePairType) -> Result<Id, TooManyIds> {
+    /// Creates an id, like `rdma_create_id`. [`ServiceType::of`] returns the default kind of a port space.
+    pub fn create(&mut self, space: PortSpace, kind: ServiceType) -> Result<Id, TooManyIds> {
         if self.endpoints.len() >= self.config.max_ids {
             return Err(TooManyIds(self.endpoints.len()));
         }
@@ -178,7 +178,7 @@ impl Manager {
     }
 
     /// The port space and queue pair type of an id.
-    pub fn port_space_and_type(&self, id: Id) -> Result<(PortSpace, QueuePairType), CallError> {
+    pub fn port_space_and_type(&self, id: Id) -> Result<(PortSpace, ServiceType), CallError> {
         let endpoint = self.endpoint(id)?;
         Ok((endpoint.space, endpoint.kind))
     }
@@ -280,7 +280,7 @@ impl Manager {
         }
     }
 
-    fn create_unchecked(&mut self, space: PortSpace, kind: QueuePairType) -> Id {
+    fn create_unchecked(&mut self, space: PortSpace, kind: ServiceType) -> Id {
         let id = Id(self.ids_given);
         self.ids_given += 1;
         let first_psn = Psn::new(self.random.next());
@@ -377,7 +377,7 @@ impl Manager {
     /// A random communication id, so that others can't guess it. Zero means "none" on the wire.
     fn new_communication_id(&mut self, id: Id) -> CommunicationId {
         loop {
-            let communication_id = self.config.slice.communication_id(self.random.next());
+            let communication_id = self.config.id_range.communication_id(self.random.next());
             let taken = communication_id.value() == 0
                 || self.by_local_id.contains_key(&communication_id)
                 || self.recent.contains(communication_id)

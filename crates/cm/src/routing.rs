@@ -5,8 +5,8 @@ use wire::cm::{CommunicationId, Message, RejectReason, ServiceId};
 /// The process that a message is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recipient {
-    /// The process whose slice contains this communication id: see
-    /// [`Slice::contains`](crate::Slice::contains).
+    /// The process whose range contains this communication id: see
+    /// [`IdRange::contains`](crate::IdRange::contains).
     CommunicationId(CommunicationId),
     /// The process that listens on this service.
     Listener(ServiceId),

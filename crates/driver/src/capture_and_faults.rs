@@ -12,7 +12,7 @@ use net::fault::{DelayLine, Faults, Verdict};
 use net::socket::SendError;
 use wire::{Fragmentation, IcrcChecker, Packet, Qpn, Route};
 
-use crate::options::{OpenError, Options};
+use crate::options::{OpenError, OpenOptions};
 use crate::port::Ports;
 
 /// A packet that a fault delays.
@@ -31,7 +31,7 @@ pub(crate) struct CaptureAndFaults {
 
 impl CaptureAndFaults {
     /// `None` without captures and faults.
-    pub(crate) fn new(options: &Options) -> Result<Option<Self>, OpenError> {
+    pub(crate) fn new(options: &OpenOptions) -> Result<Option<Self>, OpenError> {
         let capture = options.capture.as_ref().map(Capture::create).transpose()?;
         let faults = options.faults.as_deref().map(Faults::parse).transpose()?;
         if capture.is_none() && faults.is_none() {

@@ -272,7 +272,7 @@ mod tests {
     }
 
     fn another(connections: &mut Connections, manager: &mut Manager) -> (cm::Id, Arc<EventQueue>) {
-        let kind = cm::QueuePairType::of(PortSpace::Tcp);
+        let kind = cm::ServiceType::of(PortSpace::Tcp);
         let id = manager.create(PortSpace::Tcp, kind).expect("room");
         let queue = Arc::new(EventQueue::new(Notifier::without_descriptor(), false));
         let subscriber = Subscriber {

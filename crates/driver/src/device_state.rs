@@ -29,7 +29,7 @@ use crate::connections::Connections;
 use crate::diagnostics::Problem;
 use crate::exit_notices::ExitNotices;
 use crate::notifier::Notifier;
-use crate::options::{OpenError, Options};
+use crate::options::{OpenError, OpenOptions};
 use crate::own_delivery::OwnDelivery;
 use crate::pacing::Pacer;
 use crate::packet_wakeups::{AtReadable, PacketWakeups};
@@ -88,7 +88,7 @@ impl DeviceState {
     pub(crate) fn new(
         device: &net::interface::Device,
         ports: Ports,
-        options: &Options,
+        options: &OpenOptions,
     ) -> Result<Self, OpenError> {
         let capture_and_faults = CaptureAndFaults::new(options)?;
         let intercepts = capture_and_faults.is_some();
@@ -118,14 +118,14 @@ impl DeviceState {
         };
         let mut manager = cm::Config::new(device.guid, random_seed()?);
         manager.exit_notices = options.watcher;
-        let slice = ports.slice();
-        if let Some(slice) = slice {
-            manager.slice = slice;
+        let id_range = ports.id_range();
+        if let Some(id_range) = id_range {
+            manager.id_range = id_range;
         }
         let mut host = Host::new(host::Config {
             device: device_config,
             manager,
-            shares_addresses: slice.is_some(),
+            shares_addresses: id_range.is_some(),
         })
         .expect("a new device has room for a queue pair");
         for entry in &device.gids {

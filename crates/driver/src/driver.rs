@@ -25,7 +25,7 @@ use crate::device_state::DeviceState;
 use crate::devices::device;
 use crate::diagnostics::{Misuse, Problem, Reporter};
 use crate::notifier::Notifier;
-use crate::options::{OpenError, Options};
+use crate::options::{OpenError, OpenOptions};
 use crate::packet_wakeups::AtReadable;
 use crate::port::Ports;
 use crate::shared::{Awaited, CLOSED_PAUSE, Shared};
@@ -54,14 +54,14 @@ impl fmt::Debug for Driver {
 
 impl Driver {
     /// Opens a device by its name, by the name of its interface, or by one of its addresses.
-    pub fn open(name: &str, options: &Options) -> Result<Arc<Self>, OpenError> {
+    pub fn open(name: &str, options: &OpenOptions) -> Result<Arc<Self>, OpenError> {
         Self::open_device(device(name)?, options)
     }
 
     /// Opens a device.
     pub fn open_device(
         device: net::interface::Device,
-        options: &Options,
+        options: &OpenOptions,
     ) -> Result<Arc<Self>, OpenError> {
         let shared = Self::share(&device, options)?;
         let thread = Thread::start(Arc::clone(&shared)).map_err(OpenError::System)?;
@@ -75,7 +75,10 @@ impl Driver {
         }))
     }
 
-    fn share(device: &net::interface::Device, options: &Options) -> Result<Arc<Shared>, OpenError> {
+    fn share(
+        device: &net::interface::Device,
+        options: &OpenOptions,
+    ) -> Result<Arc<Shared>, OpenError> {
         let ports = Ports::open(device, options.shortcut)?;
         let poll_sources = ports.poll_sources().map_err(OpenError::System)?;
         let state = DeviceState::new(device, ports, options)?;
@@ -582,7 +585,7 @@ impl Driver {
     }
 
     /// Reports why a call fails, if explanations are enabled.
-    pub fn explain(&self, queue_pair: Option<Qpn>, misuse: Misuse) {
+    pub fn report_misuse(&self, queue_pair: Option<Qpn>, misuse: Misuse) {
         if let Some(reporter) = &self.shared.reporter
             && !self.is_inherited()
         {

@@ -39,10 +39,10 @@ mod wait_set;
 mod yielding;
 
 pub use devices::{device, device_at, devices};
-pub use diagnostics::{Misuse, explain};
+pub use diagnostics::{Misuse, enable_explanations};
 pub use driver::Driver;
 pub use notifier::Notifier;
-pub use options::{OpenError, Options};
+pub use options::{OpenError, OpenOptions};
 pub use shared::Awaited;
 pub use wait_set::WaitSet;
 

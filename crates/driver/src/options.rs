@@ -8,9 +8,9 @@ use net::fault::FaultError;
 use net::interface::DeviceError;
 use net::share::JoinError;
 
-/// Options to open a device.
+/// OpenOptions to open a device.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct OpenOptions {
     /// The capture file for all packets.
     pub capture: Option<PathBuf>,
     /// Faults to inject, in the format of `ROCI_FAULT`.
@@ -25,14 +25,14 @@ pub struct Options {
     /// no program captures or shapes packets on the loopback interface.
     pub in_memory: bool,
     /// Whether to explain failures on stderr: what happened, why, and what to do. See
-    /// [`explain`](crate::explain()) for all devices of a process.
+    /// [`enable_explanations`](crate::enable_explanations()) for all devices of a process.
     pub explain: bool,
     /// Whether peers get an exit notice when this process dies without closing its connections. This
     /// needs a second, very small process, which starts with the first connection.
     pub watcher: bool,
 }
 
-impl Default for Options {
+impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             capture: None,
@@ -46,9 +46,9 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    /// Options from the environment: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT` (0 or 1),
-    /// `ROCI_WATCHER=0`, and `ROCI_EXPLAIN=1` (or the program, with [`explain`](crate::explain())).
+impl OpenOptions {
+    /// OpenOptions from the environment: `ROCI_PCAP`, `ROCI_FAULT`, `ROCI_GSO=0`, `ROCI_SHORTCUT` (0 or 1),
+    /// `ROCI_WATCHER=0`, and `ROCI_EXPLAIN=1` (or the program, with [`enable_explanations`](crate::enable_explanations())).
     #[must_use]
     pub fn from_env() -> Self {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use cm::Recipient;
-use engine::{NumberSpace, Transmit};
+use engine::{QpnRange, Transmit};
 use host::{Message, Owner};
 use net::fork::Guard;
 use net::poll::{Interest, PollSet, wait};
@@ -163,9 +163,9 @@ impl Ports {
     }
 
     /// The queue pair numbers of this device: the same at every address.
-    pub(crate) fn numbers(&self) -> NumberSpace {
+    pub(crate) fn numbers(&self) -> QpnRange {
         let block = self.members.first().map(Member::block);
-        block.map_or_else(NumberSpace::default, |block| NumberSpace {
+        block.map_or_else(QpnRange::default, |block| QpnRange {
             first: block.first(),
             count: 1 << block.bits(),
         })
@@ -184,11 +184,11 @@ impl Ports {
             && destination_queue_pair(packet).is_some_and(|number| self.owns(number))
     }
 
-    /// This device's slice of the communication ids: the same at every address. None on a device without
+    /// This device's range of the communication ids: the same at every address. None on a device without
     /// addresses.
-    pub(crate) fn slice(&self) -> Option<cm::Slice> {
+    pub(crate) fn id_range(&self) -> Option<cm::IdRange> {
         let (bits, value) = self.members.first()?.block().prefix();
-        cm::Slice::new(bits, value)
+        cm::IdRange::new(bits, value)
     }
 
     /// The sending socket of each address.

@@ -301,12 +301,12 @@ fn pause() -> Ready {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Options;
+    use crate::options::OpenOptions;
 
     /// A thread that leaves the wake-up there would never sleep again.
     #[test]
     fn a_wake_up_is_taken() {
-        let driver = crate::Driver::open("127.58.93.1", &Options::default());
+        let driver = crate::Driver::open("127.58.93.1", &OpenOptions::default());
         let driver = driver.expect("a loopback address");
         driver.shared.waker.wake();
         let is_raised = || {

@@ -22,10 +22,10 @@ use crate::event::Event;
 use crate::incident::{Incident, Incidents};
 use crate::limits::Limits;
 use crate::memory::{Memory, ProtectionDomain};
-use crate::numbers::NumberSpace;
+use crate::qpn_range::QpnRange;
 use crate::queue_pair::{QueuePair, Settings, WindowLimits, network_header};
 use crate::random::Random;
-use crate::receive::{PostError, ReceiveNumbers, SharedReceiveQueue, XrcDomain};
+use crate::receive::{PostError, SharedReceiveQueue, SrqNumbers, XrcDomain};
 use crate::sabotage::{Bug, Sabotage};
 use crate::shared::Shared;
 use crate::state::{Attributes, ModifyError, State};
@@ -44,7 +44,7 @@ pub struct Config {
     /// The largest path MTU that the network supports.
     pub active_mtu: PathMtu,
     /// The range of queue pair numbers.
-    pub numbers: NumberSpace,
+    pub numbers: QpnRange,
     /// How the UDP source port of packets is chosen.
     pub source_port: SourcePort,
     /// How many packets may go into one send.
@@ -70,7 +70,7 @@ impl Default for Config {
         Self {
             gids: Vec::new(),
             active_mtu: PathMtu::Mtu1024,
-            numbers: NumberSpace::default(),
+            numbers: QpnRange::default(),
             source_port: SourcePort::OfFlow,
             batch: BatchLimits::default(),
             window: WindowLimits::default(),
@@ -141,7 +141,7 @@ impl Device {
             groups: Groups::new(limits),
             address_handles: 0,
             shared: Shared {
-                receive_numbers: ReceiveNumbers::new(random.fork()),
+                srq_numbers: SrqNumbers::new(random.fork()),
                 memory: Memory::new(random, limits),
                 completion_queues: Table::with_capacity(limits.completion_queues),
                 receive_queues: Table::with_capacity(limits.shared_receive_queues),

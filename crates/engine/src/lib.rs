@@ -18,7 +18,7 @@ pub mod incident;
 mod limits;
 #[allow(unsafe_code, reason = "registered memory belongs to the application")]
 mod memory;
-mod numbers;
+mod qpn_range;
 mod queue_pair;
 mod random;
 mod receive;
@@ -39,10 +39,10 @@ pub use event::{AsyncEvent, Event};
 pub use incident::Incident;
 pub use limits::{Limits, MAX_COMPLETIONS, MAX_INLINE, MAX_REQUESTS};
 pub use memory::{
-    Access, AccessError, BindError, Binding, Buffer, Extent, ForeignAccess, MemoryError,
-    OwnedMemory, ProtectionDomain, RawMemory, Registration, Segment, Segments, WindowKind,
+    Access, AccessError, BindError, Binding, Buffer, Extent, MemoryError, OwnedMemory,
+    ProgramMemoryAccess, ProtectionDomain, RawMemory, Registration, Segment, Segments, WindowKind,
 };
-pub use numbers::NumberSpace;
+pub use qpn_range::QpnRange;
 pub use queue_pair::{QueuePair, QueuePairInit, WindowLimits};
 pub use receive::{PostError, SharedReceiveInit, SharedReceiveQueue, XrcDomain};
 #[cfg(feature = "sabotage")]
@@ -51,8 +51,8 @@ pub use state::{Attribute, Attributes, ModifyError, QueuePairType, State};
 pub use table::Id;
 pub use transmit::{BatchLimits, Transmit};
 pub use work::{
-    Destination, MAX_MESSAGE, MAX_SEGMENTS, Payload, ReceiveRequest, Remote, RemoteParseError,
-    SendFlags, SendRequest, Work,
+    Destination, MAX_MESSAGE, MAX_SEGMENTS, Payload, ReceiveRequest, RemoteMemory,
+    RemoteMemoryParseError, SendFlags, SendRequest, Work,
 };
 
 /// Compiles and runs the example of the front page in the registry.

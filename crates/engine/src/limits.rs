@@ -10,7 +10,7 @@ pub const MAX_REQUESTS: u32 = 1 << 20;
 pub const MAX_INLINE: u32 = 1 << 16;
 
 /// How many objects of each kind a device may have at a time. The device reports these limits to
-/// applications. The limit on queue pairs follows from their [numbers](crate::NumberSpace).
+/// applications. The limit on queue pairs follows from their [numbers](crate::QpnRange).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Protection domains.

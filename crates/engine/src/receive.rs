@@ -1,12 +1,12 @@
 //! Receive queues: of one queue pair, or shared by several.
 
-mod numbers;
+mod srq_numbers;
 
-pub(crate) use numbers::ReceiveNumbers;
+pub(crate) use srq_numbers::SrqNumbers;
 
 use std::collections::VecDeque;
 
-use wire::Qpn;
+use wire::Srqn;
 
 use crate::address::AddressError;
 use crate::completion::CompletionQueue;
@@ -135,7 +135,7 @@ pub struct SharedReceiveInit {
     /// The maximum number of segments in a request.
     pub max_segments: u32,
     /// For XRC: its XRC domain, and the completion queue of its receives.
-    pub extended: Option<(Id<XrcDomain>, Id<CompletionQueue>)>,
+    pub xrc: Option<(Id<XrcDomain>, Id<CompletionQueue>)>,
 }
 
 /// An XRC domain, in which processes share XRC target queue pairs.
@@ -151,11 +151,11 @@ pub struct SharedReceiveQueue {
     pub(crate) queue: ReceiveQueue,
     limit: u32,
     pub(crate) users: u32,
-    number: Option<Qpn>,
+    number: Option<Srqn>,
 }
 
 impl SharedReceiveQueue {
-    pub(crate) fn new(init: SharedReceiveInit, number: Option<Qpn>) -> Self {
+    pub(crate) fn new(init: SharedReceiveInit, number: Option<Srqn>) -> Self {
         Self {
             init,
             number,
@@ -167,7 +167,7 @@ impl SharedReceiveQueue {
 
     /// The number by which XRC requests name it. Other shared receive queues have none.
     #[must_use]
-    pub fn number(&self) -> Option<Qpn> {
+    pub fn number(&self) -> Option<Srqn> {
         self.number
     }
 

@@ -7,7 +7,7 @@ use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
 use crate::incident::{Incident, Incidents};
 use crate::memory::Memory;
-use crate::receive::{ReceiveNumbers, SharedReceiveQueue};
+use crate::receive::{SharedReceiveQueue, SrqNumbers};
 use crate::sabotage::{Bug, Sabotage};
 use crate::table::{Id, Table};
 
@@ -15,7 +15,7 @@ pub(crate) struct Shared {
     pub(crate) memory: Memory,
     pub(crate) completion_queues: Table<CompletionQueue>,
     pub(crate) receive_queues: Table<SharedReceiveQueue>,
-    pub(crate) receive_numbers: ReceiveNumbers,
+    pub(crate) srq_numbers: SrqNumbers,
     pub(crate) events: VecDeque<Event>,
     pub(crate) incidents: Incidents,
     pub(crate) counters: Counters,

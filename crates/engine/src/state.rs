@@ -1,11 +1,11 @@
 //! The states, types and attributes of queue pairs, and the table of transitions.
 
 mod attributes;
-mod kind;
+mod queue_pair_type;
 mod transition;
 
 pub use attributes::{Attribute, Attributes};
-pub use kind::QueuePairType;
+pub use queue_pair_type::QueuePairType;
 pub use transition::ModifyError;
 
 pub(crate) use transition::{check, missing_and_surplus};

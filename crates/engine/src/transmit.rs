@@ -3,7 +3,7 @@
 use wire::{ICRC_LENGTH, IcrcGenerator, PacketHead, Qpn, Route};
 
 use crate::address::GidTable;
-use crate::numbers::NumberSpace;
+use crate::qpn_range::QpnRange;
 
 /// The limits of one send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct Transmit {
 #[derive(Clone, Copy)]
 pub(crate) struct OwnDelivery<'d> {
     pub(crate) gids: &'d GidTable,
-    pub(crate) numbers: NumberSpace,
+    pub(crate) numbers: QpnRange,
 }
 
 impl OwnDelivery<'_> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use smallvec::SmallVec;
-use wire::{FlushPlacement, FlushRange, Key, Qpn, QueueKey};
+use wire::{FlushPlacement, FlushRange, Key, Qpn, QueueKey, Srqn};
 
 use crate::address::Address;
 use crate::completion::CompletedWork;
@@ -18,14 +18,14 @@ pub const MAX_SEGMENTS: u32 = 32;
 
 /// An address in the peer's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Remote {
+pub struct RemoteMemory {
     /// The address, in the address space of the peer's region.
     pub address: u64,
     /// The R_Key of the peer.
     pub key: Key,
 }
 
-impl Remote {
+impl RemoteMemory {
     /// The length of [`to_bytes`](Self::to_bytes).
     pub const LENGTH: usize = 12;
 
@@ -49,7 +49,7 @@ impl Remote {
     }
 }
 
-impl fmt::Display for Remote {
+impl fmt::Display for RemoteMemory {
     /// Without spaces. [`FromStr`] parses it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}/{:#x}", self.address, self.key.value())
@@ -59,10 +59,10 @@ impl fmt::Display for Remote {
 /// A text is not an address and a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` does not name remote memory: write 0xADDRESS/0xKEY")]
-pub struct RemoteParseError(String);
+pub struct RemoteMemoryParseError(String);
 
-impl FromStr for Remote {
-    type Err = RemoteParseError;
+impl FromStr for RemoteMemory {
+    type Err = RemoteMemoryParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parse = || {
@@ -73,7 +73,7 @@ impl FromStr for Remote {
                 key: Key::new(u32::try_from(digits(key)?).ok()?),
             })
         };
-        parse().ok_or_else(|| RemoteParseError(text.to_owned()))
+        parse().ok_or_else(|| RemoteMemoryParseError(text.to_owned()))
     }
 }
 
@@ -87,16 +87,16 @@ pub enum Work {
     /// SEND with invalidate: also invalidates this key of the peer.
     SendInvalidate(Key),
     /// RDMA WRITE to the peer's memory.
-    Write(Remote),
+    Write(RemoteMemory),
     /// RDMA WRITE with immediate data: also consumes a receive, whose completion reports the data.
-    WriteImmediate(Remote, [u8; 4]),
+    WriteImmediate(RemoteMemory, [u8; 4]),
     /// RDMA READ from the peer's memory.
-    Read(Remote),
+    Read(RemoteMemory),
     /// Atomic compare-and-swap: if the peer's eight bytes equal `compare`, replaces them with
     /// `swap`. Returns the previous value.
     CompareSwap {
         /// The address of the eight bytes.
-        remote: Remote,
+        remote: RemoteMemory,
         /// The value to compare with.
         compare: u64,
         /// The new value.
@@ -105,16 +105,16 @@ pub enum Work {
     /// Atomic fetch-and-add to the peer's eight bytes. Returns the previous value.
     FetchAdd {
         /// The address of the eight bytes.
-        remote: Remote,
+        remote: RemoteMemory,
         /// The value to add, with wrapping.
         add: u64,
     },
     /// Atomic write of eight bytes: no reader sees a part of them.
-    AtomicWrite(Remote),
+    AtomicWrite(RemoteMemory),
     /// Makes earlier writes visible or persistent at the peer.
     Flush {
         /// The address of the first byte.
-        remote: Remote,
+        remote: RemoteMemory,
         /// The length in bytes. Ignored if the range is the whole region.
         length: u32,
         /// Global visibility, persistence, or both.
@@ -254,7 +254,7 @@ pub struct SendRequest {
     /// The destination of a datagram.
     pub destination: Option<Destination>,
     /// For XRC: the number of the peer's shared receive queue.
-    pub shared_receive: Option<Qpn>,
+    pub remote_srqn: Option<Srqn>,
 }
 
 impl SendRequest {
@@ -267,7 +267,7 @@ impl SendRequest {
             payload: Payload::empty(),
             flags: SendFlags::SIGNALED,
             destination: None,
-            shared_receive: None,
+            remote_srqn: None,
         }
     }
 
@@ -334,12 +334,12 @@ mod tests {
 
     #[test]
     fn remote_memory_round_trips_through_text_and_bytes() {
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: 0x7f12_3456_789a,
             key: Key::new(0xfedc_ba98),
         };
         assert_eq!(remote.to_string().parse(), Ok(remote));
-        assert_eq!(Remote::from_bytes(remote.to_bytes()), remote);
+        assert_eq!(RemoteMemory::from_bytes(remote.to_bytes()), remote);
         assert_eq!(remote.to_bytes()[6..], [0x78, 0x9a, 0xfe, 0xdc, 0xba, 0x98]);
     }
 
@@ -353,8 +353,8 @@ mod tests {
             "0x10/0x100000000",
             "0x10/0x1/0x1",
         ] {
-            let error = text.parse::<Remote>().expect_err(text);
-            assert_eq!(error, RemoteParseError(text.to_owned()));
+            let error = text.parse::<RemoteMemory>().expect_err(text);
+            assert_eq!(error, RemoteMemoryParseError(text.to_owned()));
         }
     }
 }

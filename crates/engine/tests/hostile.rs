@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use wire::{
     Aeth, AtomicAckEth, AtomicEth, Deth, Extension, Feth, FlushPlacement, FlushRange, Ieth,
-    Immediate, Key, Opcode, Psn, Qpn, QueueKey, Reth, Syndrome, Xrceth,
+    Immediate, Key, Opcode, Psn, QueueKey, Reth, Srqn, Syndrome, Xrceth,
 };
 
 /// The region is in the middle of its buffer, between two guard areas of this length.
@@ -245,7 +245,7 @@ impl Attack {
             Extension::AtomicAckEth => sent.push(&AtomicAckEth::new(word)),
             Extension::Immediate => sent.push(&Immediate::new(*b"evil")),
             Extension::Ieth => sent.push(&Ieth::new(key)),
-            Extension::Xrceth => sent.push(&Xrceth::new(Qpn::new(word as u32))),
+            Extension::Xrceth => sent.push(&Xrceth::new(Srqn::new(word as u32))),
             Extension::Deth => {
                 let queue_key = QueueKey::new(if self.ackreq { 0x1111_1111 } else { 1 });
                 sent.push(&Deth::new(queue_key, PEER))

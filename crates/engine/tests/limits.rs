@@ -6,7 +6,7 @@ use conversation::*;
 use engine::{
     Access, Address, AddressError, Attribute, Attributes, Buffer, Config, Device, Limits,
     MAX_COMPLETIONS, MAX_INLINE, MAX_MESSAGE, MAX_REQUESTS, MAX_SEGMENTS, MemoryError, ModifyError,
-    MulticastError, NumberSpace, ObjectError, PostError, ProtectionDomain, QueuePairInit,
+    MulticastError, ObjectError, PostError, ProtectionDomain, QpnRange, QueuePairInit,
     QueuePairType, ReceiveRequest, Segment, SendRequest, SharedReceiveInit, State, WindowKind,
     Work,
 };
@@ -29,7 +29,7 @@ const LIMITS: Limits = Limits {
 fn small() -> (Device, engine::Id<ProtectionDomain>) {
     let mut device = Device::new(Config {
         gids: vec![gid(PEER_ADDRESS)],
-        numbers: NumberSpace {
+        numbers: QpnRange {
             first: 0x100,
             count: 32,
         },
@@ -91,7 +91,7 @@ fn object_counts_are_limited() {
         domain,
         capacity: 1,
         max_segments: 1,
-        extended: None,
+        xrc: None,
     };
     check_limit(
         device,
@@ -244,7 +244,7 @@ fn queue_sizes_are_limited_to_the_announced_maximum() {
         domain,
         capacity: MAX_REQUESTS,
         max_segments: MAX_SEGMENTS,
-        extended: None,
+        xrc: None,
     };
     let shared = device.create_shared_receive_queue(largest);
     let shared = shared.expect("the announced sizes are possible");

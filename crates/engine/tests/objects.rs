@@ -7,7 +7,7 @@ use std::sync::Arc;
 use conversation::*;
 use engine::{
     Access, AsyncEvent, Attribute, Attributes, Buffer, Config, Device, Event, Extent, MemoryError,
-    ModifyError, Notify, NumberSpace, ObjectError, QueuePairInit, QueuePairType, ReceiveRequest,
+    ModifyError, Notify, ObjectError, QpnRange, QueuePairInit, QueuePairType, ReceiveRequest,
     SendRequest, State, Status, WindowKind, Work,
 };
 use wire::{Key, PathMtu, Qpn, Reth};
@@ -113,7 +113,7 @@ fn sizes_are_limited() {
 
 fn with_numbers(first: u32, count: u32, seed: u8) -> (Device, QueuePairInit) {
     let mut device = Device::new(Config {
-        numbers: NumberSpace { first, count },
+        numbers: QpnRange { first, count },
         seed: [seed; 32],
         ..Config::default()
     });

@@ -70,7 +70,7 @@ fn connected(length: usize) -> (Conversation, Region, Region) {
 }
 
 fn write(source: &Region, target: &Region) -> SendRequest {
-    let remote = engine::Remote {
+    let remote = engine::RemoteMemory {
         address: target.address(0),
         key: target.key(),
     };

@@ -7,7 +7,7 @@ use engine::{
     AsyncEvent, CompletionQueue, Event, Id, ObjectError, PostError, QueuePairType, ReceiveRequest,
     SendRequest, SharedReceiveInit, SharedReceiveQueue, State, Status, Work, XrcDomain,
 };
-use wire::{AtomicEth, Immediate, Opcode, Qpn, Reth, Xrceth};
+use wire::{AtomicEth, Immediate, Opcode, Qpn, Reth, Srqn, Xrceth};
 
 /// Two queue pairs on one shared receive queue.
 struct Sharing {
@@ -37,13 +37,13 @@ fn sharing() -> Sharing {
 
 fn create(
     peer: &mut Conversation,
-    extended: Option<(Id<XrcDomain>, Id<CompletionQueue>)>,
+    xrc: Option<(Id<XrcDomain>, Id<CompletionQueue>)>,
 ) -> Id<SharedReceiveQueue> {
     let init = SharedReceiveInit {
         domain: peer.domain,
         capacity: 16,
         max_segments: 2,
-        extended,
+        xrc,
     };
     peer.device
         .create_shared_receive_queue(init)
@@ -298,16 +298,16 @@ fn datagram_longer_than_a_shared_receive_fails_only_that_receive() {
 }
 
 /// An XRC target, and a shared receive queue with another completion queue.
-struct Extended {
+struct XrcPair {
     peer: Conversation,
     inbox: Region,
     queue: Id<SharedReceiveQueue>,
     completions: Id<CompletionQueue>,
     target: Qpn,
-    number: Qpn,
+    number: Srqn,
 }
 
-fn number_of(peer: &Conversation, queue: Id<SharedReceiveQueue>) -> Qpn {
+fn number_of(peer: &Conversation, queue: Id<SharedReceiveQueue>) -> Srqn {
     let queue = peer
         .device
         .shared_receive_queue(queue)
@@ -315,7 +315,7 @@ fn number_of(peer: &Conversation, queue: Id<SharedReceiveQueue>) -> Qpn {
     queue.number().expect("an XRC queue has a number")
 }
 
-fn extended() -> Extended {
+fn xrc_pair() -> XrcPair {
     let mut peer = Conversation::new();
     let inbox = peer.registers(0x1000, &[0; 4096]);
     let domain = peer.device.open_xrc_domain().expect("an XRC domain");
@@ -332,7 +332,7 @@ fn extended() -> Extended {
     init.xrc_domain = Some(domain);
     let target = peer.adds(init);
     let number = number_of(&peer, queue);
-    Extended {
+    XrcPair {
         peer,
         inbox,
         queue,
@@ -344,7 +344,7 @@ fn extended() -> Extended {
 
 #[test]
 fn xrc_target_fills_the_named_queue_and_completes_there() {
-    let mut all = extended();
+    let mut all = xrc_pair();
     let sent = xrc_send_only(PSN, all.number, b"extended").ackreq();
     all.peer.says_to(all.target, at(1), sent);
     let received = all.peer.listens(at(1));
@@ -362,13 +362,13 @@ fn xrc_target_fills_the_named_queue_and_completes_there() {
 fn xrc_request_for_a_queue_of_another_domain_is_rejected() {
     // An unknown number, a queue without XRC, and a queue of another XRC domain.
     for which in 0..3 {
-        let mut all = extended();
+        let mut all = xrc_pair();
         let number = match which {
-            0 => Qpn::new(0x1234),
+            0 => Srqn::new(0x1234),
             1 => {
                 // The index of the queue is not its number.
                 let plain = create(&mut all.peer, None);
-                Qpn::new(plain.index() + 1)
+                Srqn::new(plain.index() + 1)
             }
             _ => {
                 let other = all.peer.device.open_xrc_domain().expect("a domain");
@@ -387,7 +387,7 @@ fn xrc_request_for_a_queue_of_another_domain_is_rejected() {
 
 #[test]
 fn xrc_target_without_a_receive_sends_an_rnr_nak() {
-    let mut all = extended();
+    let mut all = xrc_pair();
     let sent = xrc_send_only(PSN, all.number, b"one").ackreq();
     all.peer.says_to(all.target, at(1), sent);
     let sent = xrc_send_only(PSN + 1, all.number, b"two").ackreq();
@@ -397,7 +397,7 @@ fn xrc_target_without_a_receive_sends_an_rnr_nak() {
 
 #[test]
 fn xrc_target_answers_writes_reads_and_atomics() {
-    let mut all = extended();
+    let mut all = xrc_pair();
     let queue = Xrceth::new(all.number);
     let (address, key) = (all.inbox.address(0), all.inbox.key());
     let reth = Reth::new(address, key, 8);
@@ -420,7 +420,7 @@ fn xrc_target_answers_writes_reads_and_atomics() {
 
 #[test]
 fn xrc_write_with_immediate_consumes_a_receive_of_the_named_queue() {
-    let mut all = extended();
+    let mut all = xrc_pair();
     let reth = Reth::new(all.inbox.address(0), all.inbox.key(), 4);
     let sent = PeerPacket::new(Opcode::XrcWriteOnlyImmediate, PSN, b"data")
         .push(&Xrceth::new(all.number))
@@ -438,7 +438,7 @@ fn xrc_write_with_immediate_consumes_a_receive_of_the_named_queue() {
 
 #[test]
 fn xrc_target_in_error_keeps_the_shared_receives() {
-    let mut all = extended();
+    let mut all = xrc_pair();
     let attributes = engine::Attributes {
         state: Some(State::Error),
         ..engine::Attributes::default()
@@ -457,7 +457,7 @@ fn xrc_target_in_error_keeps_the_shared_receives() {
 
 #[test]
 fn xrc_target_rejects_sends_and_receives() {
-    let mut all = extended();
+    let mut all = xrc_pair();
     let send = SendRequest::new(1, Work::Send).inline(b"hello");
     let rejected = all.peer.device.post_send(all.target, send);
     assert_eq!(rejected, Err(PostError::Unsupported));
@@ -475,7 +475,7 @@ fn every_packet_of_an_xrc_initiator_names_the_shared_receive_queue() {
     let memory = peer.registers(0x1000, &pattern(4096));
     let to_queue = |work, length| {
         let mut request = SendRequest::new(1, work).with([memory.segment(0, length)]);
-        request.shared_receive = Some(Qpn::new(5));
+        request.remote_srqn = Some(Srqn::new(5));
         request
     };
     peer.posts(to_queue(Work::Send, 1500));
@@ -512,7 +512,7 @@ fn only_an_xrc_initiator_names_a_shared_receive_queue() {
     assert_eq!(rejected, Err(PostError::Destination));
     let mut peer = Conversation::new();
     let mut request = hello();
-    request.shared_receive = Some(Qpn::new(5));
+    request.remote_srqn = Some(Srqn::new(5));
     let rejected = peer.device.post_send(peer.number, request);
     assert_eq!(rejected, Err(PostError::Destination));
 }

@@ -28,13 +28,13 @@ pub struct Host {
     pending: Pending,
     checker: IcrcChecker,
     /// The communication IDs of this process, if other processes may share the addresses.
-    slice: Option<cm::Slice>,
+    id_range: Option<cm::IdRange>,
 }
 
 impl Host {
     /// Creates the device and the manager, and moves queue pair 1 to Ready to Send.
     pub fn new(config: Config) -> Result<Self, ObjectError> {
-        let slice = config.shares_addresses.then_some(config.manager.slice);
+        let id_range = config.shares_addresses.then_some(config.manager.id_range);
         let mut device = Device::new(config.device);
         let general_services = GeneralServices::open(&mut device)?;
         Ok(Self {
@@ -43,7 +43,7 @@ impl Host {
             general_services,
             pending: Pending::default(),
             checker: IcrcChecker::new(),
-            slice,
+            id_range,
         })
     }
 
@@ -119,11 +119,11 @@ impl Host {
     /// Whether this process must handle a message.
     #[must_use]
     pub fn is_ours(&self, recipient: Recipient) -> bool {
-        let Some(slice) = self.slice else {
+        let Some(id_range) = self.id_range else {
             return true;
         };
         match recipient {
-            Recipient::CommunicationId(id) => slice.contains(id),
+            Recipient::CommunicationId(id) => id_range.contains(id),
             Recipient::Listener(service) => self.manager.is_listening(service),
             Recipient::Everyone => false,
         }

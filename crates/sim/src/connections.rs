@@ -155,7 +155,7 @@ impl Connections {
             ..crate::cluster::draw_config(&mut self.rng, config.address())
         };
         let mut manager = cm::Config::new(config.guid(), seed_of(self.rng.word()));
-        manager.slice = config.slice();
+        manager.id_range = config.id_range();
         manager.exit_notices = self.watched;
         let mut host = Host::new(host::Config {
             device,

@@ -9,7 +9,9 @@ mod victim;
 
 use std::time::Duration;
 
-use engine::{Destination, QueuePairType, Remote, Segment, SendRequest, State, Work, transmit};
+use engine::{
+    Destination, QueuePairType, RemoteMemory, Segment, SendRequest, State, Work, transmit,
+};
 use wire::{NakCode, Packet, Route, Syndrome};
 
 use crate::input::Input;
@@ -118,7 +120,7 @@ impl Attack {
 
     fn post_send(&mut self, index: usize, input: &mut Input<'_>) {
         let pair = self.victim.queue_pairs[index];
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: u64::from(input.number()),
             key: wire::Key::new(1),
         };
@@ -128,7 +130,7 @@ impl Attack {
             2 => Work::Write(remote),
             3 => Work::Read(remote),
             4 => Work::FetchAdd {
-                remote: Remote {
+                remote: RemoteMemory {
                     address: remote.address & !7,
                     ..remote
                 },

@@ -75,7 +75,7 @@ struct Attack {
 impl Attack {
     fn new() -> Self {
         let mut manager = cm::Config::new(1, [7; 32]);
-        manager.slice = cm::Slice::new(6, 3).expect("six bits");
+        manager.id_range = cm::IdRange::new(6, 3).expect("six bits");
         let mut host = Host::new(Config {
             device: engine::Config {
                 gids: vec![Gid::from(OURS)],
@@ -88,7 +88,7 @@ impl Attack {
         let manager = host.manager();
         manager.add_address(OURS);
         let id = manager
-            .create(PortSpace::Tcp, cm::QueuePairType::ReliableConnection)
+            .create(PortSpace::Tcp, cm::ServiceType::ReliableConnection)
             .expect("a first id");
         manager.bind(id, (OURS, 7174).into()).expect("a free port");
         manager.listen(id, 4).expect("a bound id");
@@ -367,7 +367,7 @@ mod tests {
         attack.wait(Duration::from_millis(100));
         let manager = attack.host.manager();
         let id = manager
-            .create(PortSpace::Tcp, cm::QueuePairType::ReliableConnection)
+            .create(PortSpace::Tcp, cm::ServiceType::ReliableConnection)
             .expect("an id");
         manager.bind(id, (OURS, 9).into()).expect("a free port");
         manager.listen(id, 4).expect("a bound id");
@@ -463,7 +463,7 @@ mod tests {
         assert_eq!(state.map(engine::QueuePair::state), Some(State::Error));
     }
 
-    /// For an id outside of this process's slice.
+    /// For an id outside of this process's range.
     fn disconnect_request() -> Vec<u8> {
         let request = DisconnectRequest {
             local_id: CommunicationId::new(5),

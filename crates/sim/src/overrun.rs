@@ -2,7 +2,7 @@
 
 use engine::{
     Access, AsyncEvent, Bug, CompletedWork, CompletionQueue, Config, Event, Id, QueuePairInit,
-    QueuePairType, Remote, SendRequest, State, Status, Work,
+    QueuePairType, RemoteMemory, SendRequest, State, Status, Work,
 };
 use std::time::Duration;
 use wire::{Gid, PathMtu, Psn, Qpn};
@@ -25,7 +25,7 @@ pub(crate) struct Overrun {
     capacity: usize,
     requests: usize,
     requester: Requester,
-    target: Remote,
+    target: RemoteMemory,
 }
 
 /// The side whose completion queue overruns.
@@ -69,7 +69,7 @@ impl Overrun {
         })
     }
 
-    fn add_responder(world: &mut World) -> Result<(Remote, [Qpn; QUEUE_PAIRS]), CheckError> {
+    fn add_responder(world: &mut World) -> Result<(RemoteMemory, [Qpn; QUEUE_PAIRS]), CheckError> {
         let device = world.device_mut(1).ok_or_else(dead)?;
         let domain = device.allocate_domain()?;
         let queue = device.create_completion_queue(100)?;
@@ -81,7 +81,7 @@ impl Overrun {
             *number =
                 device.create_queue_pair(QueuePairInit::new(QueuePairType::Rc, domain, queue))?;
         }
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: region.address,
             key: region.remote_key,
         };

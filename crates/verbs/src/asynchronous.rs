@@ -12,19 +12,19 @@ use crate::completion::CompletionQueue;
 
 impl CompletionQueue {
     /// Waits for the oldest completion.
-    pub fn next(&self) -> Next<'_> {
-        Next { queue: self }
+    pub fn next(&self) -> NextCompletion<'_> {
+        NextCompletion { queue: self }
     }
 }
 
 /// A future of the next completion.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct Next<'q> {
+pub struct NextCompletion<'q> {
     queue: &'q CompletionQueue,
 }
 
-impl Future for Next<'_> {
+impl Future for NextCompletion<'_> {
     type Output = Completion;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {

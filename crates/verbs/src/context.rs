@@ -13,7 +13,7 @@ use crate::channel::CompletionChannel;
 use crate::completion::CompletionQueue;
 use crate::domain::ProtectionDomain;
 use driver::rdma_cm::CmId;
-use driver::{Driver, OpenError, Options};
+use driver::{Driver, OpenError, OpenOptions};
 
 /// An open device. Cheap to clone. It closes when the last clone and all objects created from it are
 /// dropped.
@@ -41,11 +41,11 @@ impl From<&Context> for Arc<Driver> {
 impl Context {
     /// Opens a device by its name, by the name of its interface, or by one of its addresses.
     pub fn open(name: &str) -> Result<Self, OpenError> {
-        Self::open_with(name, &Options::from_env())
+        Self::open_with(name, &OpenOptions::from_env())
     }
 
     /// As [`open`](Self::open), with options.
-    pub fn open_with(name: &str, options: &Options) -> Result<Self, OpenError> {
+    pub fn open_with(name: &str, options: &OpenOptions) -> Result<Self, OpenError> {
         Driver::open(name, options).map(Self)
     }
 

@@ -113,14 +113,14 @@
 //! # Tests
 //!
 //! Every address of 127.0.0.0/8 is a device of its own, so one test can have several hosts, and tests that use
-//! different addresses run side by side. [`Options::faults`] loses, delays and reorders packets, and
-//! [`Options::capture`] writes a capture for Wireshark or `roci explain`:
+//! different addresses run side by side. [`OpenOptions::faults`] loses, delays and reorders packets, and
+//! [`OpenOptions::capture`] writes a capture for Wireshark or `roci explain`:
 //!
 //! ```
-//! use rocinante::{Context, Options};
+//! use rocinante::{Context, OpenOptions};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut lossy = Options::default();
+//! let mut lossy = OpenOptions::default();
 //! lossy.faults = Some("loss=10%,seed=7".to_owned());
 //! let client = Context::open_with("127.8.0.1", &lossy)?;
 //! let server = Context::open("127.8.0.2")?;
@@ -169,15 +169,15 @@ mod connection;
 mod context;
 mod datagram;
 mod domain;
-mod extended;
 mod memory;
 mod queue_pair;
 pub mod rdma_cm;
 mod request;
 mod shared_receive;
+mod xrc;
 
 #[cfg(feature = "async")]
-pub use asynchronous::Next;
+pub use asynchronous::NextCompletion;
 pub use channel::{CompletionChannel, QueueToken};
 pub use completion::CompletionQueue;
 pub use connection::{
@@ -187,21 +187,23 @@ pub use connection::{
 pub use context::Context;
 pub use datagram::{AddressHandle, DatagramQueuePair, JoinGroupError};
 pub use domain::ProtectionDomain;
-pub use extended::{
-    PreparedInitiator, PreparedTarget, XrcDomain, XrcInitiator, XrcReceiveQueue, XrcTarget,
-};
 pub use memory::{MemoryRegion, MemoryWindow, OwnedRegion, RegisterError};
 pub use queue_pair::{
-    ConnectOptions, Endpoint, EndpointParseError, Prepared, QueuePair, QueuePairBuilder, SetupError,
+    ConnectOptions, Endpoint, EndpointParseError, PreparedQueuePair, QueuePair, QueuePairBuilder,
+    SetupError,
 };
 pub use request::Request;
 pub use shared_receive::SharedReceiveQueue;
+pub use xrc::{
+    PreparedInitiator, PreparedTarget, XrcDomain, XrcInitiator, XrcReceiveQueue, XrcTarget,
+};
 
-pub use driver::{Driver, OpenError, Options, device, device_at, devices, explain};
+pub use driver::{Driver, OpenError, OpenOptions, device, device_at, devices, enable_explanations};
 pub use engine::{
     Access, Address, AddressError, AsyncEvent, Attribute, Attributes, CompletedWork, Completion,
     Counters, MemoryError, ModifyError, MulticastError, Notify, ObjectError, OwnedMemory,
-    PostError, RawMemory, Remote, RemoteParseError, Segment, State, Status, WindowKind, WorkError,
+    PostError, RawMemory, RemoteMemory, RemoteMemoryParseError, Segment, State, Status, WindowKind,
+    WorkError,
 };
 pub use net::interface::{Device, GidEntry, InterfaceId, LinkState};
 pub use wire::{

@@ -10,7 +10,8 @@ use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use engine::{
-    Access, Binding, Buffer, Extent, MemoryError, Registration, Remote, Segment, WindowKind, Work,
+    Access, Binding, Buffer, Extent, MemoryError, Registration, RemoteMemory, Segment, WindowKind,
+    Work,
 };
 use wire::Key;
 
@@ -105,8 +106,8 @@ impl MemoryRegion {
 
     /// Address and key of the region from `offset` on, for the peer.
     #[must_use]
-    pub fn remote(&self, offset: usize) -> Remote {
-        Remote {
+    pub fn remote(&self, offset: usize) -> RemoteMemory {
+        RemoteMemory {
             address: self.registration.address + offset as u64,
             key: self.registration.remote_key,
         }

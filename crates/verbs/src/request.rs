@@ -1,7 +1,7 @@
 //! Builders of work requests.
 
-use engine::{Destination, Payload, Remote, Segment, SendFlags, SendRequest, Work};
-use wire::{FlushPlacement, FlushRange, Key, Qpn};
+use engine::{Destination, Payload, RemoteMemory, Segment, SendFlags, SendRequest, Work};
+use wire::{FlushPlacement, FlushRange, Key, Srqn};
 
 /// A send request.
 ///
@@ -34,25 +34,25 @@ impl Request {
 
     /// RDMA WRITE: writes data to the peer's memory.
     #[must_use]
-    pub fn write(remote: Remote) -> Self {
+    pub fn write(remote: RemoteMemory) -> Self {
         Self::of(Work::Write(remote))
     }
 
     /// RDMA WRITE with immediate: also consumes a receive, whose completion has four bytes of immediate data.
     #[must_use]
-    pub fn write_with_immediate(remote: Remote, immediate: [u8; 4]) -> Self {
+    pub fn write_with_immediate(remote: RemoteMemory, immediate: [u8; 4]) -> Self {
         Self::of(Work::WriteImmediate(remote, immediate))
     }
 
     /// RDMA READ: reads data from the peer's memory.
     #[must_use]
-    pub fn read(remote: Remote) -> Self {
+    pub fn read(remote: RemoteMemory) -> Self {
         Self::of(Work::Read(remote))
     }
 
     /// Compare-and-swap of eight bytes at the peer. Returns the previous value.
     #[must_use]
-    pub fn compare_swap(remote: Remote, compare: u64, swap: u64) -> Self {
+    pub fn compare_swap(remote: RemoteMemory, compare: u64, swap: u64) -> Self {
         Self::of(Work::CompareSwap {
             remote,
             compare,
@@ -62,20 +62,20 @@ impl Request {
 
     /// Fetch-and-add to eight bytes at the peer. Returns the previous value.
     #[must_use]
-    pub fn fetch_add(remote: Remote, add: u64) -> Self {
+    pub fn fetch_add(remote: RemoteMemory, add: u64) -> Self {
         Self::of(Work::FetchAdd { remote, add })
     }
 
     /// Atomic write of eight bytes at the peer.
     #[must_use]
-    pub fn atomic_write(remote: Remote) -> Self {
+    pub fn atomic_write(remote: RemoteMemory) -> Self {
         Self::of(Work::AtomicWrite(remote))
     }
 
     /// Flush: makes earlier writes visible or persistent at the peer.
     #[must_use]
     pub fn flush(
-        remote: Remote,
+        remote: RemoteMemory,
         length: u32,
         placement: FlushPlacement,
         range: FlushRange,
@@ -149,8 +149,8 @@ impl Request {
         self
     }
 
-    pub(crate) fn naming_receive_queue(mut self, queue: Qpn) -> Self {
-        self.0.shared_receive = Some(queue);
+    pub(crate) fn naming_receive_queue(mut self, queue: Srqn) -> Self {
+        self.0.remote_srqn = Some(queue);
         self
     }
 

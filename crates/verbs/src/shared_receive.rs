@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::{Id, ObjectError, PostError, ReceiveRequest, Segment, SharedReceiveInit};
 
-use wire::Qpn;
+use wire::Srqn;
 
 use crate::domain::ProtectionDomain;
 
@@ -29,7 +29,7 @@ impl ProtectionDomain {
             domain: self.id(),
             capacity,
             max_segments,
-            extended: None,
+            xrc: None,
         };
         SharedReceiveQueue::create(self, init)
     }
@@ -50,7 +50,7 @@ impl SharedReceiveQueue {
     }
 
     /// Its number for peers, if it is for XRC.
-    pub(crate) fn number(&self) -> Option<Qpn> {
+    pub(crate) fn number(&self) -> Option<Srqn> {
         let id = self.0.id;
         let driver = self.0.domain.driver();
         driver.call_without_transmit(|device| device.shared_receive_queue(id)?.number())

@@ -5,7 +5,7 @@ mod support;
 use std::panic::catch_unwind;
 
 use rocinante::{
-    AddressError, AddressHandle, ConnectOptions, Context, Gid, Options, Qpn, QueueKey, Request,
+    AddressError, AddressHandle, ConnectOptions, Context, Gid, OpenOptions, Qpn, QueueKey, Request,
     Status, WindowKind,
 };
 use support::{ALL, End};
@@ -26,7 +26,7 @@ fn counts(context: &Context) -> [usize; 6] {
 
 #[test]
 fn every_handle_ends_its_object() {
-    let context = Context::open_with("127.51.31.1", &Options::default()).expect("an address");
+    let context = Context::open_with("127.51.31.1", &OpenOptions::default()).expect("an address");
     let nothing = counts(&context);
     let plus = |more: [usize; 6]| {
         let mut all = nothing;
@@ -64,7 +64,7 @@ fn every_handle_ends_its_object() {
 
 #[test]
 fn a_queue_pair_ends_with_its_handle_whatever_it_is_connected_to() {
-    let end = End::at("127.51.31.2", &Options::default());
+    let end = End::at("127.51.31.2", &OpenOptions::default());
     let before = counts(&end.context);
     let (one, other) = (
         end.prepare(ConnectOptions::default()),
@@ -81,7 +81,7 @@ fn a_queue_pair_ends_with_its_handle_whatever_it_is_connected_to() {
 
 #[test]
 fn a_piece_of_a_region_lies_inside() {
-    let end = End::at("127.51.31.3", &Options::default());
+    let end = End::at("127.51.31.3", &OpenOptions::default());
     let length = end.memory.len();
     assert_eq!(end.memory.slice(0..length).length as usize, length);
     let memory = std::panic::AssertUnwindSafe(&end.memory);
@@ -91,7 +91,7 @@ fn a_piece_of_a_region_lies_inside() {
 
 #[test]
 fn a_part_of_a_region_is_any_kind_of_range() {
-    let end = End::at("127.51.31.5", &Options::default());
+    let end = End::at("127.51.31.5", &OpenOptions::default());
     let memory = &end.memory;
     let length = memory.len();
     assert_eq!(memory.slice(..8), memory.slice(0..8));
@@ -108,7 +108,7 @@ fn a_part_of_a_region_is_any_kind_of_range() {
 
 #[test]
 fn a_failed_completion_is_an_error_that_says_why() {
-    let end = End::at("127.51.31.6", &Options::default());
+    let end = End::at("127.51.31.6", &OpenOptions::default());
     let (one, other) = (
         end.prepare(ConnectOptions::default()),
         end.prepare(ConnectOptions::default()),
@@ -132,7 +132,7 @@ fn a_failed_completion_is_an_error_that_says_why() {
 
 #[test]
 fn an_address_handle_is_checked_when_it_is_made() {
-    let context = Context::open_with("127.51.31.4", &Options::default()).expect("an address");
+    let context = Context::open_with("127.51.31.4", &OpenOptions::default()).expect("an address");
     let make = |gid, index| {
         AddressHandle::new(&context, gid, index, Qpn::new(2), QueueKey::new(1)).map(drop)
     };

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rocinante::{
-    Access, AckTimeout, AddressHandle, CompletedWork, ConnectOptions, Notify, Options, QueueKey,
-    Request, State, Status, WindowKind,
+    Access, AckTimeout, AddressHandle, CompletedWork, ConnectOptions, Notify, OpenOptions,
+    QueueKey, Request, State, Status, WindowKind,
 };
 use support::{ALL, Couple, End, TIMEOUT};
 
@@ -59,7 +59,7 @@ fn an_acknowledgement_that_waits_is_sent_before_its_queue_pair_is_destroyed() {
         ..ConnectOptions::default()
     };
     let [left, right] =
-        ["127.51.19.1", "127.51.19.2"].map(|address| End::at(address, &Options::default()));
+        ["127.51.19.1", "127.51.19.2"].map(|address| End::at(address, &OpenOptions::default()));
     for round in 0..20 {
         let (here, there) = (
             left.prepare(connect_options),
@@ -112,7 +112,7 @@ fn acknowledgements_do_not_wait_for_an_owner_who_does_nothing_more() {
     let couple = Couple::with(
         "127.51.13.1",
         "127.51.13.2",
-        &Options::default(),
+        &OpenOptions::default(),
         connect_options,
     );
     let is_late = |_: &i32| {
@@ -177,7 +177,7 @@ fn nobody_answers_is_status_12() {
         ack_timeout: AckTimeout::new(10).expect("a code"),
         ..ConnectOptions::default()
     };
-    let options = Options::default();
+    let options = OpenOptions::default();
     let couple = Couple::with("127.51.6.1", "127.51.6.2", &options, connect_options);
     let Couple {
         left,
@@ -244,7 +244,7 @@ fn a_channel_wakes_who_waits_and_loses_nothing() {
 
 #[test]
 fn datagrams_find_their_way() {
-    let options = Options::default();
+    let options = OpenOptions::default();
     let (left, right) = (
         End::at("127.51.8.1", &options),
         End::at("127.51.8.2", &options),
@@ -273,7 +273,7 @@ fn datagrams_find_their_way() {
 
 #[test]
 fn a_multicast_reaches_every_member_and_nobody_else() {
-    let options = Options::default();
+    let options = OpenOptions::default();
     let (left, right) = (
         End::at("127.51.10.1", &options),
         End::at("127.51.10.2", &options),
@@ -326,7 +326,7 @@ fn is_received(group: [u8; 4]) -> bool {
 
 #[test]
 fn the_kernel_receives_a_group_until_its_last_member_leaves_or_is_dropped() {
-    let end = End::at("127.51.11.1", &Options::default());
+    let end = End::at("127.51.11.1", &OpenOptions::default());
     let [.., high, low] = std::process::id().to_be_bytes();
     let address = [239, 52, high, low];
     let group = rocinante::Gid::from(std::net::IpAddr::from(address));
@@ -351,7 +351,7 @@ fn a_window_opens_a_part_of_a_region() {
     let bind = window.bind(&couple.right.memory, 100..200, Access::REMOTE_WRITE);
     couple.from_right.post(bind).expect("room");
     assert_eq!(couple.right.success().work, CompletedWork::BindWindow);
-    let remote = rocinante::Remote {
+    let remote = rocinante::RemoteMemory {
         key: window.remote_key(),
         ..couple.right.memory.remote(100)
     };
@@ -373,7 +373,7 @@ fn dropping_a_region_closes_the_windows_bound_to_it() {
     let bind = window.bind(&region, 0..4096, Access::REMOTE_WRITE);
     couple.from_right.post(bind).expect("room");
     right.success();
-    let remote = rocinante::Remote {
+    let remote = rocinante::RemoteMemory {
         key: window.remote_key(),
         ..region.remote(0)
     };
@@ -386,7 +386,7 @@ fn dropping_a_region_closes_the_windows_bound_to_it() {
 
 #[test]
 fn registering_more_memory_than_there_is_fails() {
-    let options = Options::default();
+    let options = OpenOptions::default();
     let end = End::at("127.51.12.1", &options);
     let refused = end.domain.register(1 << 46, Access::LOCAL_WRITE);
     assert!(refused.is_err());
@@ -394,7 +394,7 @@ fn registering_more_memory_than_there_is_fails() {
 
 #[test]
 fn one_extended_connection_fills_two_receive_queues() {
-    let options = Options::default();
+    let options = OpenOptions::default();
     let (left, right) = (
         End::at("127.51.11.1", &options),
         End::at("127.51.11.2", &options),
@@ -431,7 +431,7 @@ fn one_extended_connection_fills_two_receive_queues() {
 
 #[test]
 fn ipv6_works_as_well() {
-    let options = Options::default();
+    let options = OpenOptions::default();
     let left = End::at("::1", &options);
     let (one, two) = (
         left.prepare(ConnectOptions::default()),

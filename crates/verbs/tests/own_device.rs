@@ -4,7 +4,9 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use rocinante::{AckTimeout, CompletionQueue, ConnectOptions, Options, QueuePair, Request, Status};
+use rocinante::{
+    AckTimeout, CompletionQueue, ConnectOptions, OpenOptions, QueuePair, Request, Status,
+};
 use socket2::SockFilter;
 use support::End;
 
@@ -28,7 +30,7 @@ fn pairs_with(end: &End, queues: [&CompletionQueue; 2], options: ConnectOptions)
 
 #[test]
 fn a_post_to_the_own_device_is_complete_when_it_returns() {
-    let end = End::at("127.55.2.1", &Options::default());
+    let end = End::at("127.55.2.1", &OpenOptions::default());
     let queues = [(); 2].map(|()| end.context.completion_queue(16).expect("room"));
     let [left, right] = pairs(&end, [&queues[0], &queues[1]]);
     let mut missed = 0;
@@ -100,7 +102,7 @@ const NOTICED: Duration = Duration::from_millis(100);
 fn packets_to_the_own_device_pass_through_loopback_while_somebody_captures() {
     const MESSAGES: usize = 10;
     let address = [127, 55, 2, 3];
-    let end = End::at("127.55.2.3", &Options::default());
+    let end = End::at("127.55.2.3", &OpenOptions::default());
     let queues = [(); 2].map(|()| end.context.completion_queue(16).expect("room"));
     let pairs = pairs(&end, [&queues[0], &queues[1]]);
     let in_memory = || end.context.counters().delivered_to_self;
@@ -128,9 +130,9 @@ fn packets_to_the_own_device_pass_through_loopback_while_somebody_captures() {
 
 #[test]
 fn without_the_option_packets_to_the_own_device_are_sent() {
-    let options = Options {
+    let options = OpenOptions {
         in_memory: false,
-        ..Options::default()
+        ..OpenOptions::default()
     };
     let end = End::at("127.55.2.4", &options);
     let queues = [(); 2].map(|()| end.context.completion_queue(16).expect("room"));
@@ -144,7 +146,7 @@ fn without_the_option_packets_to_the_own_device_are_sent() {
 #[test]
 fn a_long_message_to_the_own_device_arrives() {
     const LENGTH: usize = 500_000;
-    let end = End::at("127.55.2.2", &Options::default());
+    let end = End::at("127.55.2.2", &OpenOptions::default());
     let queues = [(); 2].map(|()| end.context.completion_queue(16).expect("room"));
     let [left, _right] = pairs(&end, [&queues[0], &queues[1]]);
     let pattern: Vec<u8> = (0..LENGTH).map(|index| (index % 251) as u8).collect();
@@ -160,7 +162,7 @@ fn a_long_message_to_the_own_device_arrives() {
 #[test]
 fn the_rest_of_a_long_message_to_the_own_device_needs_no_poll() {
     const LENGTH: usize = 128 << 20;
-    let end = End::at("127.55.2.5", &Options::default());
+    let end = End::at("127.55.2.5", &OpenOptions::default());
     let queues = [(); 2].map(|()| end.context.completion_queue(16).expect("room"));
     let options = ConnectOptions {
         ack_timeout: AckTimeout::new(0).expect("a five-bit code"),

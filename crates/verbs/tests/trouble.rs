@@ -5,7 +5,7 @@ mod support;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rocinante::{AckTimeout, ConnectOptions, Options, Request};
+use rocinante::{AckTimeout, ConnectOptions, OpenOptions, Request};
 use support::Couple;
 
 fn patient() -> ConnectOptions {
@@ -17,11 +17,11 @@ fn patient() -> ConnectOptions {
 
 #[test]
 fn everything_arrives_although_packets_are_lost_doubled_damaged_and_late() {
-    let options = Options {
+    let options = OpenOptions {
         faults: Some(
             "loss=3%,dup=2%,reorder=2%,corrupt=1%,seed=7; rx:loss=3%,dup=2%,reorder=2%".into(),
         ),
-        ..Options::default()
+        ..OpenOptions::default()
     };
     let couple = Couple::with("127.52.1.1", "127.52.1.2", &options, patient());
     for length in [10, 5000, 65_536, 300_000] {
@@ -33,7 +33,7 @@ fn everything_arrives_although_packets_are_lost_doubled_damaged_and_late() {
 
 #[test]
 fn a_message_is_acknowledged_although_its_receiver_ends_at_once() {
-    let quiet = Options::default();
+    let quiet = OpenOptions::default();
     let couple = Couple::with("127.52.5.1", "127.52.5.2", &quiet, patient());
     let room = couple.right.memory.slice(0..64);
     couple.from_right.post_receive(1, [room]).expect("room");
@@ -46,9 +46,9 @@ fn a_message_is_acknowledged_although_its_receiver_ends_at_once() {
 
 #[test]
 fn delayed_packets_are_sent_in_order_when_the_device_closes() {
-    let slow = Options {
+    let slow = OpenOptions {
         faults: Some("delay:opcode=RC_SEND,by=1000s".into()),
-        ..Options::default()
+        ..OpenOptions::default()
     };
     let without_retries = ConnectOptions {
         ack_timeout: AckTimeout::new(0).expect("a code"),
@@ -74,9 +74,9 @@ fn delayed_packets_are_sent_in_order_when_the_device_closes() {
 
 #[test]
 fn without_segmentation_everything_works_as_well() {
-    let options = Options {
+    let options = OpenOptions {
         segmentation: false,
-        ..Options::default()
+        ..OpenOptions::default()
     };
     let couple = Couple::with(
         "127.52.2.1",
@@ -89,9 +89,9 @@ fn without_segmentation_everything_works_as_well() {
 
 #[test]
 fn a_bad_fault_is_refused_at_the_start() {
-    let options = Options {
+    let options = OpenOptions {
         faults: Some("loss=lots".into()),
-        ..Options::default()
+        ..OpenOptions::default()
     };
     let error = rocinante::Context::open_with("127.52.3.1", &options).err();
     let text = error.expect("lots is no rate").to_string();
@@ -101,9 +101,9 @@ fn a_bad_fault_is_refused_at_the_start() {
 #[test]
 fn a_capture_has_every_packet_with_its_work_request() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("write.pcapng");
-    let options = Options {
+    let options = OpenOptions {
         capture: Some(path.clone()),
-        ..Options::default()
+        ..OpenOptions::default()
     };
     let couple = Couple::with(
         "127.52.4.1",

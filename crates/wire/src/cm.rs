@@ -10,7 +10,7 @@ mod alternate;
 mod code;
 mod connect;
 mod disconnect;
-mod identifier;
+mod ids;
 mod reject;
 mod service;
 
@@ -23,7 +23,7 @@ pub use code::{
 pub use connect::{ConnectReply, ConnectRequest, Path, ReadyToUse};
 pub use disconnect::{DisconnectReply, DisconnectRequest};
 pub use field::{PrivateData, PrivateDataTooLong};
-pub use identifier::{CommunicationId, PortSpace, ServiceId, Timeout};
+pub use ids::{CommunicationId, PortSpace, ServiceId, Timeout};
 pub use reject::{ReceiptAcknowledge, Reject};
 pub use service::{ServiceReply, ServiceRequest};
 

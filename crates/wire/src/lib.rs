@@ -63,7 +63,7 @@ pub use header::{
 pub use icrc::{ICRC_LENGTH, IcrcChecker, IcrcError, IcrcGenerator};
 pub use ip::{Datagram, DatagramError};
 pub use number::{
-    AckTimeout, Gid, GidParseError, Key, PartitionKey, PathMtu, Psn, Qpn, QueueKey, RnrTimer,
+    AckTimeout, Gid, GidParseError, Key, PartitionKey, PathMtu, Psn, Qpn, QueueKey, RnrTimer, Srqn,
 };
 pub use opcode::{Modifier, Opcode, Operation, Position, Transport};
 pub use packet::{Layer, Packet, PacketHead, ParseError};

@@ -111,6 +111,30 @@ impl fmt::Display for Qpn {
     }
 }
 
+/// The number of a shared receive queue, by which XRC requests name it: 24 bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Srqn(u32);
+
+impl Srqn {
+    /// Keeps the low 24 bits of `value`.
+    #[inline]
+    pub const fn new(value: u32) -> Self {
+        Srqn(value & LOW_24_BITS)
+    }
+
+    /// The number, below 2^24.
+    #[inline]
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Srqn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#08x}", self.0)
+    }
+}
+
 /// A memory key, local or remote.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Key(u32);

@@ -11,7 +11,7 @@ use crate::header::{
     Reth, Xrceth,
 };
 use crate::icrc::ICRC_LENGTH;
-use crate::number::{Key, PartitionKey, Psn, Qpn};
+use crate::number::{Key, PartitionKey, Psn, Qpn, Srqn};
 use crate::opcode::Opcode;
 
 pub use head::PacketHead;
@@ -175,7 +175,7 @@ impl<'a> Packet<'a> {
 
     /// The shared receive queue of an XRC request.
     #[inline]
-    pub fn xrc_srq(&self) -> Option<Qpn> {
+    pub fn xrc_srq(&self) -> Option<Srqn> {
         self.extension().map(Xrceth::shared_receive_queue)
     }
 

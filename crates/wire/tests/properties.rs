@@ -6,7 +6,7 @@ use proptest::sample::select;
 use wire::cm::Message;
 use wire::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, FlushPlacement, FlushRange, Ieth};
 use wire::{Datagram, Extension, Flow, ICRC_LENGTH, IcrcChecker, Immediate, Key, Opcode, Packet};
-use wire::{PacketHead, PartitionKey, Psn, Qpn, QueueKey, Reth, Syndrome, Xrceth, grh, mad};
+use wire::{PacketHead, PartitionKey, Psn, Qpn, QueueKey, Reth, Srqn, Syndrome, Xrceth, grh, mad};
 
 /// The values for the extension headers of any opcode.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ fn push(head: PacketHead, extension: Extension, values: Values) -> PacketHead {
     let [first, second, third] = values.long;
     let (key, number) = (Key::new(values.word), Qpn::new(values.small));
     match extension {
-        Extension::Xrceth => head.push(&Xrceth::new(number)),
+        Extension::Xrceth => head.push(&Xrceth::new(Srqn::new(values.small))),
         Extension::Deth => head.push(&Deth::new(QueueKey::new(values.word), number)),
         Extension::Reth => head.push(&Reth::new(first, key, values.small)),
         Extension::AtomicEth => head.push(&AtomicEth::new(first, key, second, third)),
@@ -54,7 +54,7 @@ fn expect_extension(packet: &Packet<'_>, extension: Extension, values: Values) {
     let [first, second, third] = values.long;
     let (key, number) = (Key::new(values.word), Qpn::new(values.small));
     match extension {
-        Extension::Xrceth => assert_eq!(packet.xrc_srq(), Some(number)),
+        Extension::Xrceth => assert_eq!(packet.xrc_srq(), Some(Srqn::new(values.small))),
         Extension::Deth => {
             let deth = packet.deth().expect("a DETH");
             assert_eq!(deth.queue_key(), QueueKey::new(values.word));

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use anyhow::ensure;
 use examples::{Exchange, PeerInfo, succeeded, text_of};
 use rocinante::{
-    Access, CompletionQueue, ConnectOptions, Context, Key, MemoryRegion, QueuePair, Remote, Request,
+    Access, CompletionQueue, ConnectOptions, Context, Key, MemoryRegion, QueuePair, RemoteMemory,
+    Request,
 };
 
 use crate::layout::{BOARD, COUNTER, FLAG, GREETING, LOCK, TEXT, TICKETS};
@@ -18,7 +19,7 @@ pub(crate) struct Client {
     memory: MemoryRegion,
     queue_pair: QueuePair,
     /// The server's device memory.
-    device_memory: Remote,
+    device_memory: RemoteMemory,
 }
 
 impl Client {
@@ -42,7 +43,7 @@ impl Client {
         exchange.send(PeerInfo {
             endpoint: prepared.endpoint(),
             // The server does not access memory of the client.
-            memory: Remote {
+            memory: RemoteMemory {
                 address: 0,
                 key: Key::new(0),
             },
@@ -134,8 +135,8 @@ impl Client {
         self.carry_out("RDMA WRITE", request.inline(&value.to_ne_bytes()))
     }
 
-    fn at(&self, offset: usize) -> Remote {
-        Remote {
+    fn at(&self, offset: usize) -> RemoteMemory {
+        RemoteMemory {
             address: self.device_memory.address + offset as u64,
             ..self.device_memory
         }

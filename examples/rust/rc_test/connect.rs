@@ -9,7 +9,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anyhow::ensure;
 use examples::{Exchange, PeerInfo, TIMEOUT, listen, parse_memory, text_of};
 use rocinante::{
-    Connection, Connector, Context, Key, Listener, QueuePair, QueuePairBuilder, Remote, Segment,
+    Connection, Connector, Context, Key, Listener, QueuePair, QueuePairBuilder, RemoteMemory,
+    Segment,
 };
 
 use crate::Mode;
@@ -39,7 +40,7 @@ impl Plan {
 }
 
 /// Memory that the peer may access, and its length.
-type Memory = (Remote, usize);
+type Memory = (RemoteMemory, usize);
 
 /// What a server offers to its client.
 pub(crate) struct Offer {
@@ -108,7 +109,7 @@ impl Link {
         let client = PeerInfo {
             endpoint: prepared.endpoint(),
             // The server does not access memory of the client.
-            memory: Remote {
+            memory: RemoteMemory {
                 address: 0,
                 key: Key::new(0),
             },
@@ -197,7 +198,7 @@ impl Link {
 }
 
 /// Private data, as text that every language can read.
-fn to_text((Remote { address, key }, length): Memory) -> String {
+fn to_text((RemoteMemory { address, key }, length): Memory) -> String {
     format!(
         "rkey={:#x} address={address:#x} length={length}",
         key.value()

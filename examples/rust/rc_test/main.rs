@@ -20,7 +20,7 @@ use clap::{Parser, ValueEnum};
 use examples::{DeviceOptions, completed, describe_gid, gid_index, point_to_capture, text_of};
 use rocinante::{
     Access, AsyncEvent, Completion, CompletionQueue, ConnectOptions, Context, Key, MemoryRegion,
-    QueuePairBuilder, Remote, Request, Status,
+    QueuePairBuilder, RemoteMemory, Request, Status,
 };
 
 use connect::{Link, Offer, Plan};
@@ -235,16 +235,16 @@ fn run_client(options: &Options, server: IpAddr) -> anyhow::Result<()> {
 }
 
 /// The address and key of the server's buffer, wrong if the options ask for it.
-fn target(link: &Link, fault: Option<Fault>) -> Remote {
+fn target(link: &Link, fault: Option<Fault>) -> RemoteMemory {
     let (buffer, length) = link.memory();
     match fault {
         // The mistake: a key that the server did not send.
-        Some(Fault::Rkey) => Remote {
+        Some(Fault::Rkey) => RemoteMemory {
             key: Key::new(buffer.key.value() ^ 0x5a5a_5a5a),
             ..buffer
         },
         // The mistake: the text begins inside the buffer and ends outside.
-        Some(Fault::Addr) => Remote {
+        Some(Fault::Addr) => RemoteMemory {
             address: buffer.address + length as u64 - 8,
             ..buffer
         },

@@ -4,7 +4,7 @@ use anyhow::ensure;
 use examples::gid_index;
 use rocinante::{
     Access, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Context, MemoryRegion,
-    Prepared, QueuePair, Request, Status,
+    PreparedQueuePair, QueuePair, Request, Status,
 };
 
 /// The size of a message.
@@ -80,7 +80,7 @@ struct Unconnected {
     channel: CompletionChannel,
     completions: CompletionQueue,
     memory: MemoryRegion,
-    prepared: Prepared,
+    prepared: PreparedQueuePair,
 }
 
 impl Unconnected {

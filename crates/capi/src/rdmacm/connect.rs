@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use driver::rdma_cm::{Parameters, QueuePairType, RejectReason};
+use driver::rdma_cm::{Parameters, RejectReason, ServiceType};
 use wire::Qpn;
 
 use super::address::bytes_at;
@@ -50,7 +50,7 @@ entry! {
         let depths = agreed(id, given.as_ref());
         let private_data = private_data(id, given.as_ref())?;
         let cm_id = id.cm_id()?;
-        let datagram = cm_id.kind() == QueuePairType::Datagram;
+        let datagram = cm_id.service_type() == ServiceType::Datagram;
         if !datagram {
             queue_pair_state::connect_queue_pair(id, Some(depths))?;
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, Once};
 
-use driver::rdma_cm::{CmId, PortSpace, QueuePairType};
+use driver::rdma_cm::{CmId, PortSpace, ServiceType};
 
 use super::event;
 use super::event_channel::{self, Channel};
@@ -50,12 +50,12 @@ pub(super) fn create<'a>(
         None => event_channel::create()?,
     };
     channel.check_not_inherited()?;
-    let kind = match port_space {
-        PortSpace::Tcp => QueuePairType::ReliableConnection,
-        PortSpace::Udp => QueuePairType::Datagram,
-        PortSpace::Infiniband => kind_of(queue_pair)?,
+    let service_type = match port_space {
+        PortSpace::Tcp => ServiceType::ReliableConnection,
+        PortSpace::Udp => ServiceType::Datagram,
+        PortSpace::Infiniband => service_type_of(queue_pair)?,
     };
-    let cm_id = channel.events.create_for(port_space, kind);
+    let cm_id = channel.events.create_for(port_space, service_type);
     let c_part = abi::rdma_cm_id {
         channel: channel.c(),
         context,
@@ -147,12 +147,12 @@ fn space_of(number: u32) -> Result<PortSpace, Errno> {
     })
 }
 
-fn kind_of(queue_pair: u32) -> Result<QueuePairType, Errno> {
+fn service_type_of(queue_pair: u32) -> Result<ServiceType, Errno> {
     match queue_pair {
-        abi::IBV_QPT_RC => Ok(QueuePairType::ReliableConnection),
-        abi::IBV_QPT_XRC_SEND | abi::IBV_QPT_XRC_RECV => Ok(QueuePairType::ExtendedConnection),
-        abi::IBV_QPT_UC => Ok(QueuePairType::UnreliableConnection),
-        abi::IBV_QPT_UD => Ok(QueuePairType::Datagram),
+        abi::IBV_QPT_RC => Ok(ServiceType::ReliableConnection),
+        abi::IBV_QPT_XRC_SEND | abi::IBV_QPT_XRC_RECV => Ok(ServiceType::ExtendedConnection),
+        abi::IBV_QPT_UC => Ok(ServiceType::UnreliableConnection),
+        abi::IBV_QPT_UD => Ok(ServiceType::Datagram),
         _ => Err(Errno::INVALID),
     }
 }

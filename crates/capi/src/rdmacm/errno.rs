@@ -2,23 +2,21 @@
 
 use std::ffi::c_int;
 
-use driver::rdma_cm::{BindError, CallError, ConnectionError, EventKind, Failure, Unreachable};
+use driver::rdma_cm::{BindError, CallError, CmError, EventKind, Failure, Unreachable};
 
 use crate::errno::Errno;
 
-impl From<ConnectionError> for Errno {
-    fn from(error: ConnectionError) -> Self {
+impl From<CmError> for Errno {
+    fn from(error: CmError) -> Self {
         match error {
-            ConnectionError::NoDevice(_) => Self::NO_DEVICE,
-            ConnectionError::NoRoute { source, .. } => Self::from(source),
-            ConnectionError::Open(error) => Self::from_open_error(&error),
-            ConnectionError::Service(error) => {
-                Self::from_system(&error).unwrap_or(Self(libc::EADDRINUSE))
-            }
-            ConnectionError::Bind(error) => Self::from(error),
-            ConnectionError::Call(error) => Self::from(error),
-            ConnectionError::TooManyIds(_) => Self::NO_MEMORY,
-            ConnectionError::Inherited => Self::INHERITED,
+            CmError::NoDevice(_) => Self::NO_DEVICE,
+            CmError::NoRoute { source, .. } => Self::from(source),
+            CmError::Open(error) => Self::from_open_error(&error),
+            CmError::Service(error) => Self::from_system(&error).unwrap_or(Self(libc::EADDRINUSE)),
+            CmError::Bind(error) => Self::from(error),
+            CmError::Call(error) => Self::from(error),
+            CmError::TooManyIds(_) => Self::NO_MEMORY,
+            CmError::Inherited => Self::INHERITED,
             // The id is already bound, or not bound yet.
             _ => Self::INVALID,
         }

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use driver::rdma_cm::ConnectionError;
+use driver::rdma_cm::CmError;
 use libc::sockaddr;
 
 use super::id::Id;
@@ -75,7 +75,7 @@ pub(super) fn bind(id: &Id, local: *const sockaddr) -> Result<(), Errno> {
     let bound = id.cm_id()?.bind(local);
     bound.map_err(|error| match error {
         // An address without a device is not an address of this host.
-        ConnectionError::NoDevice(_) => Errno(libc::EADDRNOTAVAIL),
+        CmError::NoDevice(_) => Errno(libc::EADDRNOTAVAIL),
         error => error.into(),
     })?;
     id.refresh()

@@ -7,8 +7,8 @@ use driver::Driver;
 use driver::Notifier;
 use driver::rdma_cm::CmId;
 use engine::{
-    Attributes, Completion, CompletionQueue, Id, Notify, ProtectionDomain, ReceiveRequest, Remote,
-    SendRequest, Status, Work,
+    Attributes, Completion, CompletionQueue, Id, Notify, ProtectionDomain, ReceiveRequest,
+    RemoteMemory, SendRequest, Status, Work,
 };
 use wire::{Key, Qpn};
 
@@ -205,7 +205,7 @@ impl Connection {
     /// Sends a control message. [`can_say`](Self::can_say) must be true.
     pub(super) fn send_control(&mut self, message: Message) -> Result<(), Errno> {
         self.controls.0 += 1;
-        let nowhere = Remote {
+        let nowhere = RemoteMemory {
             address: 0,
             key: Key::new(0),
         };
@@ -217,7 +217,7 @@ impl Connection {
     pub(super) fn send_mapping(&mut self, entry: u16, mapping: Mapping) -> Result<(), Errno> {
         let targets = self.peer.targets;
         let map_offset = u64::from(targets.length) * Target::SIZE as u64;
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: targets.address + map_offset + u64::from(entry) * Mapping::SIZE as u64,
             key: Key::new(targets.key),
         };

@@ -1,6 +1,6 @@
 //! The receiving side of a stream: what the peer wrote, and what it may write next.
 
-use engine::{Remote, SendRequest, Work};
+use engine::{RemoteMemory, SendRequest, Work};
 use wire::Key;
 
 use super::connection::{Connection, SENT_CONTROL};
@@ -71,7 +71,7 @@ impl Connection {
     fn grant_buffer(&mut self, message: Message, half: u32) -> Result<(), Errno> {
         let target = self.receive.region.target(self.receive.free_at, half);
         let targets = self.peer.targets;
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: targets.address + u64::from(self.receive.target_slot) * Target::SIZE as u64,
             key: Key::new(targets.key),
         };

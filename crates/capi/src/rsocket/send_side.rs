@@ -1,6 +1,6 @@
 //! The sending side of a stream: writes pieces of data into the peer's buffers.
 
-use engine::{Remote, SendRequest, Work};
+use engine::{RemoteMemory, SendRequest, Work};
 use wire::Key;
 
 use super::connection::{Connection, SENT_DATA};
@@ -31,7 +31,7 @@ impl Connection {
         let target = self.send.targets[index];
         let length = data.len().min(limit).min(self.send.free as usize);
         let length = length.min(target.length as usize);
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: target.address,
             key: Key::new(target.key),
         };
@@ -64,7 +64,7 @@ impl Connection {
         let left = u64::from(mapping.target.length) - within;
         let length = data.len().min(limit).min(self.send.free as usize);
         let length = length.min(usize::try_from(left).unwrap_or(usize::MAX));
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: mapping.target.address + within,
             key: Key::new(mapping.target.key),
         };

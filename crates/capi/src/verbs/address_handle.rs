@@ -63,7 +63,7 @@ entry! {
 }
 
 fn create(domain: &Pd, attributes: &abi::ibv_ah_attr) -> Result<*mut abi::ibv_ah, Errno> {
-    let explain = |misuse| domain.open.driver.explain(None, misuse);
+    let explain = |misuse| domain.open.driver.report_misuse(None, misuse);
     let address = address_of(attributes).map_err(|misuse| {
         explain(misuse);
         Errno::INVALID

@@ -50,7 +50,7 @@ entry! {
 }
 
 fn open<'a>(device: &Device) -> Result<&'a Context, Errno> {
-    let options = driver::Options::from_env();
+    let options = driver::OpenOptions::from_env();
     let driver = Driver::open(&device.description.name, &options);
     let driver = driver.map_err(|error| Errno::from_open_error(&error))?;
     let device = &raw const *device;

@@ -1,6 +1,6 @@
 //! The signal handler for faults in copies of registered memory.
 //!
-//! It handles faults in our own copy instructions ([`foreign`]) and passes on all others unchanged: to the
+//! It handles faults in our own copy instructions ([`program_memory`]) and passes on all others unchanged: to the
 //! handler that the program had before, with the same mask, flags and context, or to the default action, with
 //! the same core dump and exit status. A program that sets a handler later replaces it, and loses the
 //! protection.
@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::{Once, OnceLock};
 
-use super::foreign;
+use super::program_memory;
 
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
@@ -58,7 +58,7 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
     // SAFETY: the kernel passes a live structure to handlers with SA_SIGINFO.
     let by_the_kernel = unsafe { (*info).si_code } > 0;
     // SAFETY: the context that the kernel passed to this handler.
-    if by_the_kernel && unsafe { foreign::recover(context) } {
+    if by_the_kernel && unsafe { program_memory::recover(context) } {
         return;
     }
     let position = SIGNALS.iter().position(|known| *known == signal);

@@ -9,7 +9,7 @@ use engine::{Access, Extent, Registration};
 use super::buffer::{Buffer, DmaHandle};
 use super::open_device::OpenDevice;
 use super::protection_domain::Pd;
-use super::{fault_handler, foreign, pages};
+use super::{fault_handler, pages, program_memory};
 use crate::abi;
 use crate::entry::{Output, Pointer, entry};
 use crate::errno::Errno;
@@ -269,12 +269,15 @@ pub(crate) fn extent(
     }
     fault_handler::install();
     let access = if on_demand {
-        &foreign::ON_DEMAND
+        &program_memory::ON_DEMAND
     } else {
-        &foreign::PINNED
+        &program_memory::PINNED
     };
     // SAFETY: those functions detect unmapped memory. It is memory of C: there are no Rust references to it.
-    Ok((unsafe { Extent::foreign(start, length, access) }, iova))
+    Ok((
+        unsafe { Extent::program_memory(start, length, access) },
+        iova,
+    ))
 }
 
 /// Whether the arguments of a reregistration are valid.

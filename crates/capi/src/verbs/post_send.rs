@@ -2,9 +2,9 @@
 
 use std::ffi::c_int;
 
-use engine::{Destination, Payload, QueuePairType, Remote, SendFlags, SendRequest, Work};
+use engine::{Destination, Payload, QueuePairType, RemoteMemory, SendFlags, SendRequest, Work};
 use smallvec::SmallVec;
-use wire::{Key, Qpn, QueueKey};
+use wire::{Key, Qpn, QueueKey, Srqn};
 
 use super::address_handle::Ah;
 use super::memory_window::{Mw, binding_of};
@@ -66,8 +66,8 @@ fn request_of(wanted: &abi::ibv_send_wr, queue_pair: &Qp) -> Result<SendRequest,
             QueuePairType::Ud => Some(destination_of(wanted)?),
             _ => None,
         },
-        shared_receive: (kind == QueuePairType::XrcInitiator && !work.is_local())
-            .then(|| Qpn::new(wanted.remote_srqn)),
+        remote_srqn: (kind == QueuePairType::XrcInitiator && !work.is_local())
+            .then(|| Srqn::new(wanted.remote_srqn)),
         work,
     })
 }
@@ -101,19 +101,19 @@ fn work_of(wanted: &abi::ibv_send_wr) -> Result<Work, Errno> {
     })
 }
 
-fn remote_of(wanted: &abi::ibv_send_wr) -> Remote {
+fn remote_of(wanted: &abi::ibv_send_wr) -> RemoteMemory {
     // SAFETY: all members of the union are plain numbers; the opcode selects this one.
     let target = unsafe { wanted.wr.rdma };
-    Remote {
+    RemoteMemory {
         address: target.remote_addr,
         key: Key::new(target.rkey),
     }
 }
 
-fn atomic_of(wanted: &abi::ibv_send_wr) -> (Remote, u64, u64) {
+fn atomic_of(wanted: &abi::ibv_send_wr) -> (RemoteMemory, u64, u64) {
     // SAFETY: as in `remote_of`.
     let target = unsafe { wanted.wr.atomic };
-    let remote = Remote {
+    let remote = RemoteMemory {
         address: target.remote_addr,
         key: Key::new(target.rkey),
     };

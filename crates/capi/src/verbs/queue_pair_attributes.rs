@@ -112,7 +112,7 @@ fn explain(queue_pair: &Qp, misuse: Misuse) -> Errno {
     } else {
         Errno::INVALID
     };
-    driver.explain(Some(queue_pair.number), misuse);
+    driver.report_misuse(Some(queue_pair.number), misuse);
     errno
 }
 

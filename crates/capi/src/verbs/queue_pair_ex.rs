@@ -2,8 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use engine::{Payload, PostError, Remote, Segment, Segments, SendFlags, SendRequest, Work};
-use wire::{FlushPlacement, FlushRange, Key, Qpn};
+use engine::{Payload, PostError, RemoteMemory, Segment, Segments, SendFlags, SendRequest, Work};
+use wire::{FlushPlacement, FlushRange, Key, Srqn};
 
 use super::post_receive::{list_of, segment_of};
 use super::post_send::{InlineData, bind_window, destination};
@@ -174,7 +174,7 @@ entry! {
     }
 
     op fn wr_set_xrc_srqn(queue_pair: Extended<'_>, number: u32) {
-        queue_pair.change(|request| request.shared_receive = Some(Qpn::new(number)))
+        queue_pair.change(|request| request.remote_srqn = Some(Srqn::new(number)))
     }
 
     op fn wr_set_inline_data(queue_pair: Extended<'_>, from: *mut c_void, length: usize) {
@@ -278,8 +278,8 @@ fn rejection(error: PostError) -> Errno {
     }
 }
 
-fn remote(key: u32, address: u64) -> Remote {
-    Remote {
+fn remote(key: u32, address: u64) -> RemoteMemory {
+    RemoteMemory {
         address,
         key: Key::new(key),
     }

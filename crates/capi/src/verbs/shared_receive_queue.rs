@@ -128,7 +128,7 @@ fn create<'a>(
         0 => abi::IBV_SRQT_BASIC,
         _ => init.srq_type,
     };
-    let extended = match kind {
+    let xrc = match kind {
         abi::IBV_SRQT_BASIC => None,
         abi::IBV_SRQT_XRC => Some(xrc_parts(init)?),
         // Tag matching needs a NIC.
@@ -139,7 +139,7 @@ fn create<'a>(
         domain: domain.id,
         capacity: init.attr.max_wr,
         max_segments: init.attr.max_sge.max(1),
-        extended,
+        xrc,
     };
     let id = context
         .driver
@@ -158,7 +158,7 @@ fn create<'a>(
             id,
             unacknowledged: Arc::default(),
             max_segments: engine_init.max_segments,
-            is_xrc: extended.is_some(),
+            is_xrc: xrc.is_some(),
         },
     );
     let subject = EventTarget::new(queue.c(), &queue.unacknowledged);

@@ -17,7 +17,7 @@ use rocinante::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::{Exchange, RemoteMemory};
+use crate::exchange::{Exchange, MemoryDescription};
 use crate::loopback;
 use crate::output::{FAINT, GOOD, STRONG, print_line, styled};
 
@@ -69,7 +69,7 @@ enum Ask {
 struct Introduction {
     address: IpAddr,
     endpoint: String,
-    memory: RemoteMemory,
+    memory: MemoryDescription,
 }
 
 /// Shows it.
@@ -104,9 +104,9 @@ fn open(capture: &Path) -> anyhow::Result<(IpAddr, Context, PathBuf)> {
     let mut paths = paths(capture).into_iter().peekable();
     loop {
         let path = paths.next().expect("the last path returns");
-        let options = rocinante::Options {
+        let options = rocinante::OpenOptions {
             capture: Some(path.clone()),
-            ..rocinante::Options::from_env()
+            ..rocinante::OpenOptions::from_env()
         };
         match loopback::open(None, &options) {
             Err(OpenError::Capture(_)) if paths.peek().is_some() => {}

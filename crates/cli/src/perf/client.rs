@@ -21,7 +21,7 @@ pub(super) fn run(options: &Options, server: &str, port: u16) -> anyhow::Result<
     let (control, local, peer) = connect(server, port)?;
     let local_device = match (&options.device, options.local) {
         (None, true) => local_device::on_loopback(
-            loopback::open(Some(peer.ip()), &rocinante::Options::from_env())?.1,
+            loopback::open(Some(peer.ip()), &rocinante::OpenOptions::from_env())?.1,
         ),
         (device, _) => local_device::open(device.as_deref(), options.gid_index, local.ip())?,
     };

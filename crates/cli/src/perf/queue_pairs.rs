@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use rocinante::{
     Access, AddressHandle, Completion, CompletionQueue, ConnectOptions, Context, DatagramQueuePair,
-    Endpoint, MemoryRegion, PathMtu, PostError, Prepared, QueueKey, QueuePair, QueuePairBuilder,
-    Remote, Request, Segment, SetupError, Status,
+    Endpoint, MemoryRegion, PathMtu, PostError, PreparedQueuePair, QueueKey, QueuePair,
+    QueuePairBuilder, RemoteMemory, Request, Segment, SetupError, Status,
 };
 use serde::{Deserialize, Serialize};
 
 use super::local_device::LocalDevice;
 use super::plan::{Plan, Service, Verb};
-use crate::exchange::RemoteMemory;
+use crate::exchange::MemoryDescription;
 
 /// The Q_Key of both sides.
 const QUEUE_KEY: u32 = 0x1111_1111;
@@ -28,7 +28,7 @@ const RECEIVE: u64 = 1 << 63;
 pub(super) struct Side {
     pub(super) mtu: usize,
     pub(super) endpoints: Vec<String>,
-    memory: RemoteMemory,
+    memory: MemoryDescription,
 }
 
 impl Side {
@@ -51,7 +51,7 @@ pub(super) struct Draft {
 }
 
 enum DraftLane {
-    Connected(Prepared),
+    Connected(PreparedQueuePair),
     Datagram(DatagramQueuePair),
 }
 
@@ -198,7 +198,7 @@ fn incoming(memory: &MemoryRegion, layout: Layout, lane: usize) -> Segment {
 /// One queue pair and where its messages go.
 struct Lane {
     ends: Ends,
-    remote: Remote,
+    remote: RemoteMemory,
 }
 
 enum Ends {

@@ -41,7 +41,7 @@ fn serve_one(
 fn prepare(options: &Options) -> anyhow::Result<(TcpListener, Option<LocalDevice>)> {
     if options.announce {
         std::thread::spawn(end_with_parent);
-        let (address, context) = loopback::open(None, &rocinante::Options::from_env())?;
+        let (address, context) = loopback::open(None, &rocinante::OpenOptions::from_env())?;
         let listener = listen(Some(address), 0)?;
         print_line(listener.local_addr()?)?;
         return Ok((listener, Some(local_device::on_loopback(context))));

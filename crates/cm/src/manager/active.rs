@@ -16,8 +16,8 @@ use crate::id::{Endpoint, Id, ResolvedRoute, State};
 use crate::manager::{Addresses, Manager};
 use crate::parameters::{Parameters, private_data};
 use crate::phase::Phase;
-use crate::queue_pair_type::QueuePairType;
 use crate::sabotage::Bug;
+use crate::service_type::ServiceType;
 use crate::timing;
 
 impl Manager {
@@ -35,7 +35,7 @@ impl Manager {
         let Some(target) = Target::of(endpoint) else {
             return Err(CallError::WrongState(endpoint.state));
         };
-        if endpoint.kind == QueuePairType::Datagram {
+        if endpoint.kind == ServiceType::Datagram {
             return self.request_service(now, id, &target, parameters);
         }
         let data = target.private_data::<92>(parameters.private_data, private_data::REQUEST)?;
@@ -225,7 +225,7 @@ impl Manager {
     pub(super) fn move_to_error(&mut self, id: Id) {
         let endpoint = self.known(id);
         let qpn = endpoint.qpn;
-        if endpoint.kind != QueuePairType::Datagram && qpn.value() != 0 {
+        if endpoint.kind != ServiceType::Datagram && qpn.value() != 0 {
             self.instructions
                 .push_back(Instruction::MoveToError { id, qpn });
         }
@@ -240,7 +240,7 @@ impl Exchange {
         self.retry_count = parameters.retry_count.min(7);
     }
 
-    fn set_reply(&mut self, kind: QueuePairType, reply: &ConnectReply) {
+    fn set_reply(&mut self, kind: ServiceType, reply: &ConnectReply) {
         self.phase = Phase::ReplyReceived;
         self.remote_id = reply.local_id;
         self.remote_guid = reply.local_guid;
@@ -352,7 +352,7 @@ impl Target {
 
 fn request(
     exchange: &Exchange,
-    kind: QueuePairType,
+    kind: ServiceType,
     parameters: &Parameters<'_>,
     private_data: PrivateData<92>,
 ) -> ConnectRequest {
@@ -380,7 +380,7 @@ fn request(
     };
     match kind {
         // An XRC initiator receives nothing, so the values for the peer's sending are zero.
-        QueuePairType::ExtendedConnection => ConnectRequest {
+        ServiceType::ExtendedConnection => ConnectRequest {
             responder_resources: 0,
             retry_count: 0,
             rnr_retry_count: 0,
@@ -392,15 +392,15 @@ fn request(
 }
 
 /// The queue pair number in a REP. The number of an XRC target is in the EECN field.
-fn replying_qpn(kind: QueuePairType, reply: &ConnectReply) -> Qpn {
+fn replying_qpn(kind: ServiceType, reply: &ConnectReply) -> Qpn {
     match kind {
-        QueuePairType::ExtendedConnection => reply.local_eecn,
+        ServiceType::ExtendedConnection => reply.local_eecn,
         _ => reply.local_qpn,
     }
 }
 
 /// The peer's parameters from our point of view: its initiator depth is our responder resources.
-fn parameters_in_reply(kind: QueuePairType, reply: &ConnectReply) -> PeerParameters {
+fn parameters_in_reply(kind: ServiceType, reply: &ConnectReply) -> PeerParameters {
     PeerParameters {
         remote_qpn: replying_qpn(kind, reply),
         shared_receive_queue: reply.shared_receive_queue,

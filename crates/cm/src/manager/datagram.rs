@@ -17,7 +17,7 @@ use crate::manager::passive::{address_header, are_addresses_of};
 use crate::manager::{Addresses, Manager};
 use crate::parameters::{DEFAULT_QUEUE_KEY, Parameters, private_data};
 use crate::phase::Phase;
-use crate::queue_pair_type::QueuePairType;
+use crate::service_type::ServiceType;
 use crate::tables::PeerRequest;
 
 impl Manager {
@@ -153,7 +153,7 @@ impl Manager {
     fn service_listener(&self, addresses: Addresses, request: &ServiceRequest) -> Option<Id> {
         let listener = self.listener(request.service_id, addresses.destination)?;
         let kind = self.endpoints.get(listener)?.kind;
-        (kind == QueuePairType::Datagram).then_some(listener)
+        (kind == ServiceType::Datagram).then_some(listener)
     }
 
     fn deliver_service_request(

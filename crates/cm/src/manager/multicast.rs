@@ -10,13 +10,13 @@ use crate::event::{EventKind, Failure, Group, Instruction};
 use crate::id::{Endpoint, Id, Membership, State};
 use crate::manager::Manager;
 use crate::manager::datagram::settle_queue_key;
-use crate::queue_pair_type::QueuePairType;
+use crate::service_type::ServiceType;
 
 impl Manager {
     /// Joins a multicast group, like `rdma_join_multicast`. Results in an event.
     pub fn join(&mut self, id: Id, group: IpAddr, send_only: bool) -> Result<(), CallError> {
         let endpoint = self.endpoint_mut(id)?;
-        if endpoint.kind != QueuePairType::Datagram {
+        if endpoint.kind != ServiceType::Datagram {
             return Err(CallError::NotDatagram);
         }
         let bound = matches!(endpoint.state, State::AddressBound | State::AddressResolved);

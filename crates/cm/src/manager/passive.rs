@@ -16,8 +16,8 @@ use crate::id::{Id, State};
 use crate::manager::{Addresses, Manager};
 use crate::parameters::{Parameters, private_data};
 use crate::phase::Phase;
-use crate::queue_pair_type::QueuePairType;
 use crate::sabotage::Bug;
+use crate::service_type::ServiceType;
 use crate::tables::{PeerRequest, Source};
 use crate::timing;
 
@@ -141,7 +141,7 @@ impl Manager {
         match self.admit_request(addresses, request) {
             Ok(admitted) => self.deliver_request(addresses, transaction, request, &admitted),
             Err(rejected) => {
-                self.answer_not_admitted(now, addresses, transaction, request, rejected)
+                self.answer_not_admitted(now, addresses, transaction, request, rejected);
             }
         }
     }
@@ -210,7 +210,7 @@ impl Manager {
         if !matches_packet(request, &header, addresses) {
             return Err(NotAdmitted::Reject(RejectReason::PrimaryGidRejected));
         }
-        let asked_for = QueuePairType::asked_for(request.service, request.extended_transport);
+        let asked_for = ServiceType::asked_for(request.service, request.extended_transport);
         if asked_for != self.endpoints.get(listener).map(|listener| listener.kind) {
             // Linux leaves this check to the consumer.
             return Err(NotAdmitted::Reject(RejectReason::Consumer));

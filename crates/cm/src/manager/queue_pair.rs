@@ -11,15 +11,15 @@ use crate::id::{Endpoint, Id};
 use crate::manager::Manager;
 use crate::manager::datagram::settle_queue_key;
 use crate::phase::Phase;
-use crate::queue_pair_type::QueuePairType;
 use crate::sabotage::Bug;
+use crate::service_type::ServiceType;
 
 impl Manager {
     /// For the transition to INIT. It is possible at any time, but the peer's access rights are empty
     /// before the exchange starts: librdmacm repeats the transition then.
     pub fn init_attributes(&mut self, id: Id) -> Result<InitAttributes, CallError> {
         let endpoint = self.endpoint_mut(id)?;
-        if endpoint.kind == QueuePairType::Datagram {
+        if endpoint.kind == ServiceType::Datagram {
             let queue_key = settle_queue_key(endpoint, None)?;
             return Ok(InitAttributes {
                 partition: PartitionKey::default(),
@@ -96,7 +96,7 @@ impl Manager {
 fn is_reliable(endpoint: &Endpoint) -> bool {
     matches!(
         endpoint.kind,
-        QueuePairType::ReliableConnection | QueuePairType::ExtendedConnection
+        ServiceType::ReliableConnection | ServiceType::ExtendedConnection
     )
 }
 

@@ -1,8 +1,7 @@
 //! The active side of a connection.
 
 use cm::{
-    CallError, EventKind, Failure, Instruction, Parameters, Phase, QueuePairType, State,
-    Unreachable,
+    CallError, EventKind, Failure, Instruction, Parameters, Phase, ServiceType, State, Unreachable,
 };
 use wire::cm::{
     AcknowledgedMessage, CommunicationId, ConnectRequest, Message, PortSpace, ReceiptAcknowledge,
@@ -27,7 +26,7 @@ fn reject(request: &ConnectRequest, reason: RejectReason) -> Reject {
 #[test]
 fn xrc_initiator_requests_an_xrc_connection() {
     let mut conversation = Conversation::new();
-    let id = conversation.resolved_for(PortSpace::Infiniband, QueuePairType::ExtendedConnection);
+    let id = conversation.resolved_for(PortSpace::Infiniband, ServiceType::ExtendedConnection);
     let parameters = Parameters {
         responder_resources: 3,
         initiator_depth: 2,

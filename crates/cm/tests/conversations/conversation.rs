@@ -5,8 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use cm::{
-    Addresses, Config, EventKind, Id, Instruction, Manager, Parameters, QueuePairType,
-    ResolvedRoute,
+    Addresses, Config, EventKind, Id, Instruction, Manager, Parameters, ResolvedRoute, ServiceType,
 };
 use wire::cm::{
     AddressHeader, CommunicationId, ConnectReply, ConnectRequest, DisconnectReply,
@@ -122,11 +121,11 @@ impl Conversation {
 
     /// An id that is ready to connect to the peer.
     pub(crate) fn resolved(&mut self, space: PortSpace) -> Id {
-        self.resolved_for(space, QueuePairType::of(space))
+        self.resolved_for(space, ServiceType::of(space))
     }
 
     /// The same for another kind.
-    pub(crate) fn resolved_for(&mut self, space: PortSpace, kind: QueuePairType) -> Id {
+    pub(crate) fn resolved_for(&mut self, space: PortSpace, kind: ServiceType) -> Id {
         let manager = &mut self.manager;
         let id = manager.create(space, kind).expect("an id");
         let second = Duration::from_secs(1);
@@ -165,7 +164,7 @@ impl Conversation {
     pub(crate) fn listening(&mut self, space: PortSpace, backlog: usize) -> Id {
         let manager = &mut self.manager;
         let id = manager
-            .create(space, QueuePairType::of(space))
+            .create(space, ServiceType::of(space))
             .expect("an id");
         manager.bind(id, (US, PORT).into()).expect("a free port");
         manager.listen(id, backlog).expect("a bound id");

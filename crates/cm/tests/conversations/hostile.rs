@@ -3,8 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cm::{
-    Addresses, Config, EventKind, Manager, Parameters, Phase, QueuePairType, TableSizes,
-    Unreachable,
+    Addresses, Config, EventKind, Manager, Parameters, Phase, ServiceType, TableSizes, Unreachable,
 };
 use proptest::prelude::*;
 use wire::cm::{
@@ -108,7 +107,7 @@ fn flood_from_one_ipv6_network_does_not_exclude_another() {
     conversation.manager.add_address(ours);
     let listener = conversation
         .manager
-        .create(PortSpace::Tcp, QueuePairType::ReliableConnection);
+        .create(PortSpace::Tcp, ServiceType::ReliableConnection);
     let listener = listener.expect("an id");
     let bound = conversation.manager.bind(listener, (ours, PORT).into());
     bound.expect("an address of ours");

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use cm::{
-    BindError, CallError, EventKind, Failure, Instruction, Parameters, QueuePairType, Recipient,
-    ResolvedRoute, Slice, State, TooManyIds, owner_of, private_data,
+    BindError, CallError, EventKind, Failure, IdRange, Instruction, Parameters, Recipient,
+    ResolvedRoute, ServiceType, State, TooManyIds, owner_of, private_data,
 };
 use wire::cm::{Message, PortSpace, RejectReason};
 use wire::{PathMtu, Qpn};
@@ -21,7 +21,7 @@ fn socket(text: &str) -> SocketAddr {
 fn tcp(conversation: &mut Conversation) -> cm::Id {
     let created = conversation
         .manager
-        .create(PortSpace::Tcp, QueuePairType::ReliableConnection);
+        .create(PortSpace::Tcp, ServiceType::ReliableConnection);
     created.expect("an id")
 }
 
@@ -318,7 +318,7 @@ fn max_ids_limits_ids() {
     let id = tcp(&mut conversation);
     let third = conversation
         .manager
-        .create(PortSpace::Tcp, QueuePairType::ReliableConnection);
+        .create(PortSpace::Tcp, ServiceType::ReliableConnection);
     assert_eq!(third, Err(TooManyIds(2)));
     conversation.says(0, request());
     conversation.hears_nothing(0);
@@ -331,12 +331,12 @@ fn max_ids_limits_ids() {
 
 #[test]
 fn communication_ids_belong_to_the_slice() {
-    let slice = Slice::new(8, 0x5a).expect("a slice");
-    let mut conversation = Conversation::with(|config| config.slice = slice);
+    let id_range = IdRange::new(8, 0x5a).expect("a range");
+    let mut conversation = Conversation::with(|config| config.id_range = id_range);
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..50 {
         let (_, request) = conversation.connecting();
-        assert!(slice.contains(request.local_id));
+        assert!(id_range.contains(request.local_id));
         assert!(seen.insert(request.local_id), "each only once");
         let reply = Message::from(crate::conversation::reply_to(&request));
         let owner = Recipient::CommunicationId(request.local_id);
@@ -346,12 +346,12 @@ fn communication_ids_belong_to_the_slice() {
 
 #[test]
 fn smallest_slice_does_not_reuse_communication_ids_soon() {
-    let slice = Slice::new(Slice::MAX_BITS, 0x1234).expect("a slice");
-    let mut conversation = Conversation::with(|config| config.slice = slice);
+    let id_range = IdRange::new(IdRange::MAX_BITS, 0x1234).expect("a range");
+    let mut conversation = Conversation::with(|config| config.id_range = id_range);
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..2000 {
         let (id, request) = conversation.connecting();
-        assert!(slice.contains(request.local_id));
+        assert!(id_range.contains(request.local_id));
         assert!(seen.insert(request.local_id), "none was used recently");
         conversation.manager.destroy(at(0), id).expect("an id");
         conversation.hears(0);

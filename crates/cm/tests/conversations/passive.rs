@@ -1,6 +1,6 @@
 //! The passive side of a connection.
 
-use cm::{EventKind, Parameters, Phase, QueuePairType, Request, Unreachable};
+use cm::{EventKind, Parameters, Phase, Request, ServiceType, Unreachable};
 use wire::cm::{
     AcknowledgedMessage, AlternatePathStatus, CommunicationId, ConnectRequest, LoadAlternatePath,
     Message, PortSpace, PrivateData, ReceiptAcknowledge, Reject, RejectReason, RejectedMessage,
@@ -270,7 +270,7 @@ fn request_of_the_wrong_kind_is_rejected() {
 /// Listens in the port space of InfiniBand. Returns a request for the listener.
 fn listens_in_infiniband_space(
     conversation: &mut Conversation,
-    kind: QueuePairType,
+    kind: ServiceType,
 ) -> ConnectRequest {
     let manager = &mut conversation.manager;
     let id = manager.create(PortSpace::Infiniband, kind).expect("an id");
@@ -285,7 +285,7 @@ fn listens_in_infiniband_space(
 fn unreliable_connection_has_no_reliable_attributes() {
     let mut conversation = Conversation::new();
     let mut request =
-        listens_in_infiniband_space(&mut conversation, QueuePairType::UnreliableConnection);
+        listens_in_infiniband_space(&mut conversation, ServiceType::UnreliableConnection);
     request.service = Service::UnreliableConnection;
     conversation.says(0, request);
     let child = conversation.child_id();
@@ -305,7 +305,7 @@ fn unreliable_connection_has_no_reliable_attributes() {
 fn xrc_target_number_is_in_the_eecn_field() {
     let mut conversation = Conversation::new();
     let mut request =
-        listens_in_infiniband_space(&mut conversation, QueuePairType::ExtendedConnection);
+        listens_in_infiniband_space(&mut conversation, ServiceType::ExtendedConnection);
     request.service = Service::Extended;
     request.extended_transport = 1;
     conversation.says(0, request);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use cm::{
-    Addresses, Config, Failure, Id, Manager, Parameters, QueuePairType, ResolvedRoute, TableSizes,
+    Addresses, Config, Failure, Id, Manager, Parameters, ResolvedRoute, ServiceType, TableSizes,
     Transmit,
 };
 use proptest::prelude::*;
@@ -121,7 +121,7 @@ impl Side {
     fn listen(&mut self, space: PortSpace) {
         let manager = &mut self.manager;
         let id = manager
-            .create(space, QueuePairType::of(space))
+            .create(space, ServiceType::of(space))
             .expect("an id");
         let address = (self.address, PORT).into();
         manager.bind(id, address).expect("a free port");
@@ -133,8 +133,8 @@ impl Side {
     fn create(&mut self, millis: u64, which: usize) {
         let space = [PortSpace::Tcp, PortSpace::Udp, PortSpace::Infiniband][which % 3];
         let kind = match which % 7 {
-            6 => QueuePairType::UnreliableConnection,
-            _ => QueuePairType::of(space),
+            6 => ServiceType::UnreliableConnection,
+            _ => ServiceType::of(space),
         };
         let Ok(id) = self.manager.create(space, kind) else {
             return;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use cm::{
-    CallError, DEFAULT_QUEUE_KEY, EventKind, Failure, Instruction, Parameters, QueuePairType,
-    Request, TableSizes, Unreachable,
+    CallError, DEFAULT_QUEUE_KEY, EventKind, Failure, Instruction, Parameters, Request,
+    ServiceType, TableSizes, Unreachable,
 };
 use wire::cm::{
     AddressHeader, CommunicationId, Message, PortSpace, PrivateData, RejectReason, ServiceId,
@@ -240,7 +240,7 @@ fn group_is_joined_and_left() {
     let group: IpAddr = "239.1.2.3".parse().expect("an address");
     let manager = &mut conversation.manager;
     let id = manager
-        .create(PortSpace::Udp, QueuePairType::Datagram)
+        .create(PortSpace::Udp, ServiceType::Datagram)
         .expect("an id");
     let early = manager.join(id, group, false);
     assert_eq!(early, Err(CallError::WrongState(cm::State::Idle)));
@@ -276,7 +276,7 @@ fn failed_join_is_reported() {
     let group: IpAddr = "239.1.2.3".parse().expect("an address");
     let manager = &mut conversation.manager;
     let id = manager
-        .create(PortSpace::Udp, QueuePairType::Datagram)
+        .create(PortSpace::Udp, ServiceType::Datagram)
         .expect("an id");
     manager.bind(id, (US, 0).into()).expect("a port");
     let other_family = "ff0e::1".parse().expect("an address");

@@ -20,7 +20,7 @@ use capture::{
     CONNECTIONS, Conversation, Said, conversations, datagrams, each_conversation, header_of,
     messages, other,
 };
-use cm::{Config, EventKind, Id, Manager, Parameters, QueuePairType, ResolvedRoute};
+use cm::{Config, EventKind, Id, Manager, Parameters, ResolvedRoute, ServiceType};
 use wire::cm::{
     AddressHeader, CommunicationId, ConnectReply, ConnectRequest, DisconnectReply,
     DisconnectRequest, Message, PortSpace, ReadyToUse, Reject, RejectReason, ServiceReply,
@@ -67,7 +67,7 @@ fn manager(guid: u64, address: IpAddr) -> Manager {
 fn listening(guid: u64, address: IpAddr, space: PortSpace, port: u16) -> Manager {
     let mut manager = manager(guid, address);
     let id = manager
-        .create(space, QueuePairType::of(space))
+        .create(space, ServiceType::of(space))
         .expect("an id");
     manager.bind(id, (address, port).into()).expect("free");
     manager.listen(id, 0).expect("bound");
@@ -262,7 +262,7 @@ fn resolved(
 ) -> Manager {
     let mut manager = manager(guid, header.source);
     let id = manager
-        .create(space, QueuePairType::of(space))
+        .create(space, ServiceType::of(space))
         .expect("an id");
     let source = Some((header.source, header.source_port).into());
     let peer = (header.destination, port).into();

@@ -76,13 +76,13 @@ mod tests {
 
     use super::*;
     use crate::Driver;
-    use crate::options::Options;
+    use crate::options::OpenOptions;
 
     #[test]
     fn refused_packets_are_kept_for_a_report_up_to_a_limit() {
-        let options = Options {
+        let options = OpenOptions {
             explain: true,
-            ..Options::default()
+            ..OpenOptions::default()
         };
         let driver = Driver::open("127.58.94.1", &options).expect("a loopback address");
         let address = IpAddr::from([127, 58, 94, 1]);

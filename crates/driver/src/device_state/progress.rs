@@ -247,7 +247,7 @@ mod tests {
     use wire::{Gid, Psn, Qpn};
 
     use crate::clock::now;
-    use crate::{Driver, Options};
+    use crate::{Driver, OpenOptions};
 
     /// An open device with a queue pair.
     struct End {
@@ -258,7 +258,8 @@ mod tests {
 
     impl End {
         fn open(address: &str) -> Self {
-            let driver = Driver::open(address, &Options::default()).expect("a loopback address");
+            let driver =
+                Driver::open(address, &OpenOptions::default()).expect("a loopback address");
             let (completions, number) = driver.call(|device| {
                 let domain = device.allocate_domain().expect("room");
                 let completions = device.create_completion_queue(8).expect("room");

@@ -7,7 +7,7 @@ use errors::{Cause, Topic, cause};
 use net::interface::Device;
 
 use super::{Diagnostic, is_enabled, once};
-use crate::rdma_cm::ConnectionError;
+use crate::rdma_cm::CmError;
 
 /// An event that reports a failure, and the addresses of the connection.
 #[derive(Debug)]
@@ -95,20 +95,16 @@ fn reason(failure: Failure) -> String {
 }
 
 /// Reports that no device leads to a peer. No device's reporter can do that.
-pub(crate) fn report_unresolved(
-    source: Option<SocketAddr>,
-    peer: SocketAddr,
-    error: &ConnectionError,
-) {
+pub(crate) fn report_unresolved(source: Option<SocketAddr>, peer: SocketAddr, error: &CmError) {
     if !is_enabled() {
         return;
     }
     let (wrong, cause) = match error {
-        ConnectionError::NoDevice(address) => (
+        CmError::NoDevice(address) => (
             format!("no RDMA device of this program has the local address {address}"),
             &cause::NO_DEVICE,
         ),
-        ConnectionError::NoRoute { .. } => (error.to_string(), &cause::NO_ROUTE),
+        CmError::NoRoute { .. } => (error.to_string(), &cause::NO_ROUTE),
         _ => (error.to_string(), &cause::CANNOT_OPEN),
     };
     let from = source.map_or(String::new(), |source| format!(" from {}", source.ip()));

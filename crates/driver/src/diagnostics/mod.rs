@@ -37,7 +37,7 @@ static ENABLED: AtomicBool = AtomicBool::new(false);
 /// There is one short paragraph for each kind of failure, and nothing without a failure.
 /// `ROCI_EXPLAIN=1` in the environment does the same without a change to the program;
 /// `ROCI_EXPLAIN=0` disables it.
-pub fn explain() {
+pub fn enable_explanations() {
     ENABLED.store(true, Ordering::Relaxed);
 }
 

@@ -1,7 +1,7 @@
 //! Names of things in diagnostics.
 
 use engine::incident::Peer;
-use engine::{Access, Attribute, CompletedWork, QueuePairType, Remote, State, Work};
+use engine::{Access, Attribute, CompletedWork, QueuePairType, RemoteMemory, State, Work};
 use wire::{Operation, Qpn};
 
 pub(super) fn queue_pair(number: Qpn) -> String {
@@ -120,7 +120,7 @@ pub(super) const fn operation(operation: Operation) -> &'static str {
 }
 
 /// The peer's memory that a work request names.
-pub(super) const fn remote(work: &Work) -> Option<Remote> {
+pub(super) const fn remote(work: &Work) -> Option<RemoteMemory> {
     match work {
         Work::Write(remote)
         | Work::WriteImmediate(remote, _)

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use cm::{EventKind, QueuePairType};
+use cm::{EventKind, ServiceType};
 use net::poll::{Ready, wait};
 use wire::cm::PortSpace;
 
@@ -79,13 +79,13 @@ impl EventChannel {
     /// A new id, for the queue pair type of the port space.
     #[must_use]
     pub fn create(&self, space: PortSpace) -> CmId {
-        self.create_for(space, QueuePairType::of(space))
+        self.create_for(space, ServiceType::of(space))
     }
 
     /// A new id for a queue pair type.
     #[must_use]
-    pub fn create_for(&self, space: PortSpace, kind: QueuePairType) -> CmId {
-        CmId::new(self, space, kind)
+    pub fn create_for(&self, space: PortSpace, service_type: ServiceType) -> CmId {
+        CmId::new(self, space, service_type)
     }
 
     /// The next event, if there is one.

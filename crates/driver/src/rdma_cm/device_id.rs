@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use cm::{Manager, QueuePairType};
+use cm::{Manager, ServiceType};
 use wire::cm::{PortSpace, ServiceId};
 use wire::{AckTimeout, RnrTimer};
 
-use super::ConnectionError;
+use super::CmError;
 use super::channel::EventChannel;
 use crate::Driver;
 use crate::connections::Subscriber;
@@ -47,12 +47,12 @@ impl DeviceId {
         driver: &Arc<Driver>,
         channel: &EventChannel,
         token: u64,
-        (space, kind): (PortSpace, QueuePairType),
+        (space, kind): (PortSpace, ServiceType),
         options: &IdOptions,
-    ) -> Result<Self, ConnectionError> {
+    ) -> Result<Self, CmError> {
         driver.announce_exit();
         let created = driver.call_manager(|manager, _| manager.create(space, kind));
-        let id = created.ok_or(ConnectionError::Inherited)??;
+        let id = created.ok_or(CmError::Inherited)??;
         let device_id = Self::new(driver, id);
         device_id.subscribe(channel, token);
         device_id.set_options(options)?;
@@ -79,7 +79,7 @@ impl DeviceId {
         self.driver.subscribe(self.id, Some(subscriber));
     }
 
-    pub(super) fn set_options(&self, options: &IdOptions) -> Result<(), ConnectionError> {
+    pub(super) fn set_options(&self, options: &IdOptions) -> Result<(), CmError> {
         self.call_manager(|manager, _, id| {
             if let Some(class) = options.traffic_class {
                 manager.set_traffic_class(id, class)?;
@@ -106,7 +106,7 @@ impl DeviceId {
         &mut self,
         space: PortSpace,
         address: SocketAddr,
-    ) -> Result<SocketAddr, ConnectionError> {
+    ) -> Result<SocketAddr, CmError> {
         let bound = self.call_manager(|manager, _, id| Ok(manager.bind(id, address)?))?;
         let at = Some(bound.ip()).filter(|ip| !ip.is_unspecified());
         let service = ServiceId::of_port(space, bound.port()).value();
@@ -118,12 +118,12 @@ impl DeviceId {
     /// Calls the manager with this id.
     pub(super) fn call_manager<R>(
         &self,
-        work: impl FnOnce(&mut Manager, Instant, cm::Id) -> Result<R, ConnectionError>,
-    ) -> Result<R, ConnectionError> {
+        work: impl FnOnce(&mut Manager, Instant, cm::Id) -> Result<R, CmError>,
+    ) -> Result<R, CmError> {
         let done = self
             .driver
             .call_manager(|manager, now| work(manager, now, self.id));
-        done.ok_or(ConnectionError::Inherited)?
+        done.ok_or(CmError::Inherited)?
     }
 }
 

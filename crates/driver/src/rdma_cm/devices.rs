@@ -6,23 +6,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cm::Failure;
 use net::interface::Device;
 
-use super::ConnectionError;
+use super::CmError;
 use crate::Driver;
-use crate::options::{OpenError, Options};
+use crate::options::{OpenError, OpenOptions};
 
 /// The devices of this process's ids. A device closes when it is not used any more.
 static OPEN: Mutex<Vec<Weak<Driver>>> = Mutex::new(Vec::new());
 
 /// The devices that have an address to bind to, and the address to bind to there.
-pub(super) fn having(
-    address: SocketAddr,
-) -> Result<(Vec<Arc<Driver>>, SocketAddr), ConnectionError> {
+pub(super) fn having(address: SocketAddr) -> Result<(Vec<Arc<Driver>>, SocketAddr), CmError> {
     if address.ip().is_unspecified() {
         return Ok((all()?, address));
     }
     match at(address.ip()) {
         // Linux accepts a loopback address for any address.
-        Err(ConnectionError::NoDevice(ip)) if ip.is_loopback() => {
+        Err(CmError::NoDevice(ip)) if ip.is_loopback() => {
             let any = match ip {
                 IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
                 IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -34,13 +32,13 @@ pub(super) fn having(
 }
 
 /// The device that has an address of this machine.
-pub(super) fn at(address: IpAddr) -> Result<Arc<Driver>, ConnectionError> {
+pub(super) fn at(address: IpAddr) -> Result<Arc<Driver>, CmError> {
     if let Some(driver) = open_one(|device| device.gid_of(address).is_some()) {
         return Ok(driver);
     }
     let device = match crate::devices::device_at(address)? {
         Some(device) => device,
-        None => unlisted(address).ok_or(ConnectionError::NoDevice(address))?,
+        None => unlisted(address).ok_or(CmError::NoDevice(address))?,
     };
     open(device)
 }
@@ -55,17 +53,17 @@ fn unlisted(address: IpAddr) -> Option<Device> {
 }
 
 /// All devices that peers can reach, including loopback, which peers on this machine use.
-pub(super) fn all() -> Result<Vec<Arc<Driver>>, ConnectionError> {
+pub(super) fn all() -> Result<Vec<Arc<Driver>>, CmError> {
     open_each(net::interface::reachable().map_err(OpenError::from)?)
 }
 
 /// All devices that programs choose from.
-pub(super) fn listed() -> Result<Vec<Arc<Driver>>, ConnectionError> {
+pub(super) fn listed() -> Result<Vec<Arc<Driver>>, CmError> {
     open_each(net::interface::from_env().map_err(OpenError::from)?)
 }
 
 /// Opens each device. One that can't be opened is left out, unless that leaves none.
-fn open_each(devices: Vec<Device>) -> Result<Vec<Arc<Driver>>, ConnectionError> {
+fn open_each(devices: Vec<Device>) -> Result<Vec<Arc<Driver>>, CmError> {
     let (mut drivers, mut refused) = (Vec::new(), None);
     for device in devices {
         match at_device(device) {
@@ -80,17 +78,17 @@ fn open_each(devices: Vec<Device>) -> Result<Vec<Arc<Driver>>, ConnectionError> 
 }
 
 /// The device and the local address from which a peer can be reached.
-pub(super) fn towards(peer: SocketAddr) -> Result<(Arc<Driver>, IpAddr), ConnectionError> {
+pub(super) fn towards(peer: SocketAddr) -> Result<(Arc<Driver>, IpAddr), CmError> {
     let source = net::interface::source_towards(peer).map_err(|source| {
         let peer = peer.ip();
-        ConnectionError::NoRoute { peer, source }
+        CmError::NoRoute { peer, source }
     })?;
     match at(source) {
         Ok(driver) => Ok((driver, source)),
         // The route may start at an address that no device has. A local address can be reached from
         // itself, and a loopback address from every other loopback address.
-        Err(ConnectionError::NoDevice(_)) => match (at(peer.ip()), other_loopback(peer.ip())) {
-            (Err(ConnectionError::NoDevice(_)), Some((device, address))) => {
+        Err(CmError::NoDevice(_)) => match (at(peer.ip()), other_loopback(peer.ip())) {
+            (Err(CmError::NoDevice(_)), Some((device, address))) => {
                 Ok((at_device(device)?, address))
             }
             (driver, _) => Ok((driver?, peer.ip())),
@@ -113,7 +111,7 @@ fn loopback_of(devices: Vec<Device>, peer: IpAddr) -> Option<(Device, IpAddr)> {
     found.filter(|_| peer.is_loopback())
 }
 
-fn at_device(device: Device) -> Result<Arc<Driver>, ConnectionError> {
+fn at_device(device: Device) -> Result<Arc<Driver>, CmError> {
     open_one(|it| it.name == device.name).map_or_else(|| open(device), Ok)
 }
 
@@ -130,8 +128,8 @@ pub(super) fn or_loopback(peer: SocketAddr) -> SocketAddr {
     }
 }
 
-fn open(device: Device) -> Result<Arc<Driver>, ConnectionError> {
-    let driver = Driver::open_device(device, &Options::from_env())?;
+fn open(device: Device) -> Result<Arc<Driver>, CmError> {
+    let driver = Driver::open_device(device, &OpenOptions::from_env())?;
     lock().push(Arc::downgrade(&driver));
     Ok(driver)
 }
@@ -154,9 +152,9 @@ fn lock() -> MutexGuard<'static, Vec<Weak<Driver>>> {
 }
 
 /// The failure that an event reports for this error.
-pub(super) fn failure(error: &ConnectionError) -> Failure {
+pub(super) fn failure(error: &CmError) -> Failure {
     let number = match error {
-        ConnectionError::NoRoute { source, .. } => source.raw_os_error(),
+        CmError::NoRoute { source, .. } => source.raw_os_error(),
         _ => None,
     };
     number.map_or(Failure::NoDevice, Failure::Os)

@@ -22,7 +22,7 @@ pub use channel::{Event, EventChannel, Token};
 pub use channel::{EventUntil, NextEvent};
 pub use cm::{
     BindError, CallError, DEFAULT_QUEUE_KEY, EventKind, Failure, Group, Parameters, PathAttributes,
-    PeerParameters, QueuePairType, Request, ServiceFound, State, TooManyIds, Unreachable,
+    PeerParameters, Request, ServiceFound, ServiceType, State, TooManyIds, Unreachable,
     private_data,
 };
 pub use cm_id::CmId;
@@ -35,7 +35,7 @@ use engine::Address;
 /// Why an operation on an id failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConnectionError {
+pub enum CmError {
     /// No device has this address.
     #[error(
         "no RDMA device has the address {0}: `roci gids` shows those there are, and ROCI_DEVICES \
@@ -77,13 +77,13 @@ pub enum ConnectionError {
 }
 
 /// The devices that programs choose from. Each is opened once.
-pub fn listed_devices() -> Result<Vec<Arc<Driver>>, ConnectionError> {
+pub fn listed_devices() -> Result<Vec<Arc<Driver>>, CmError> {
     devices::listed()
 }
 
 /// The devices that ids of this process can use. Each is opened once: [those](listed_devices) that
 /// programs choose from, and loopback.
-pub fn reachable_devices() -> Result<Vec<Arc<Driver>>, ConnectionError> {
+pub fn reachable_devices() -> Result<Vec<Arc<Driver>>, CmError> {
     devices::all()
 }
 

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use engine::transmit::packets;
 use engine::{
     Access, Address, Attributes, BatchLimits, Buffer, CompletionQueue, Config, Device, Id,
-    QueuePairInit, QueuePairType, Registration, Remote, Segment, SendRequest, State, Status, Work,
+    QueuePairInit, QueuePairType, Registration, RemoteMemory, Segment, SendRequest, State, Status,
+    Work,
 };
 use wire::{AckTimeout, Gid, PathMtu, Psn, Qpn, RnrTimer, Route};
 
@@ -140,7 +141,7 @@ impl Pair {
     pub(crate) fn post_write(&mut self, index: usize, length: u32) {
         let (_, local) = &self.client.regions[index];
         let (_, remote) = &self.server.regions[index];
-        let work = Work::Write(Remote {
+        let work = Work::Write(RemoteMemory {
             address: remote.address,
             key: remote.remote_key,
         });

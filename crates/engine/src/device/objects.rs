@@ -241,13 +241,13 @@ impl Device {
         in_range("the number of receives", init.capacity, MAX_REQUESTS)?;
         in_range("the number of segments", init.max_segments, MAX_SEGMENTS)?;
         self.domains.get(init.domain).ok_or(ObjectError::Unknown)?;
-        if let Some((domain, queue)) = init.extended {
+        if let Some((domain, queue)) = init.xrc {
             self.xrc_domains.get(domain).ok_or(ObjectError::Unknown)?;
             let queues = &self.shared.completion_queues;
             queues.get(queue).ok_or(ObjectError::Unknown)?;
         }
-        let numbers = &mut self.shared.receive_numbers;
-        let number = init.extended.map(|_| numbers.draw());
+        let numbers = &mut self.shared.srq_numbers;
+        let number = init.xrc.map(|_| numbers.draw());
         let queue = SharedReceiveQueue::new(init, number);
         let id = self
             .shared
@@ -255,7 +255,7 @@ impl Device {
             .insert(queue)
             .ok_or(ObjectError::Exhausted)?;
         if let Some(number) = number {
-            self.shared.receive_numbers.assign(number, id);
+            self.shared.srq_numbers.assign(number, id);
         }
         self.count_shared_receive(&init, 1);
         Ok(id)
@@ -322,7 +322,7 @@ impl Device {
         unused(queue.users)?;
         let init = queue.init;
         if let Some(number) = queue.number() {
-            self.shared.receive_numbers.release(number);
+            self.shared.srq_numbers.release(number);
         }
         self.shared.receive_queues.remove(id);
         self.count_shared_receive(&init, -1);
@@ -465,7 +465,7 @@ impl Device {
 
     fn count_shared_receive(&mut self, init: &SharedReceiveInit, change: i32) {
         self.count_in_domain(init.domain, change);
-        if let Some((domain, queue)) = init.extended {
+        if let Some((domain, queue)) = init.xrc {
             self.count_xrc(domain, change);
             self.count_completions(queue, change);
         }
@@ -515,7 +515,7 @@ mod tests {
             domain,
             capacity: 1,
             max_segments: 1,
-            extended: Some((device.open_xrc_domain().expect("a domain"), completions)),
+            xrc: Some((device.open_xrc_domain().expect("a domain"), completions)),
         };
         for _ in 0..5000 {
             let queue = device
@@ -525,6 +525,6 @@ mod tests {
                 .destroy_shared_receive_queue(queue)
                 .expect("nothing uses the queue");
         }
-        assert!(device.shared.receive_numbers.len() <= 4096);
+        assert!(device.shared.srq_numbers.len() <= 4096);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use wire::Qpn;
 
-use crate::numbers::{NumberSpace, RESERVED};
+use crate::qpn_range::{QpnRange, RESERVED};
 use crate::queue_pair::QueuePair;
 use crate::random::Random;
 
@@ -22,7 +22,7 @@ const FIRST_SLOT: u32 = 3;
 
 /// All queue pairs of a device. A look-up by number takes constant time.
 pub(super) struct QueuePairs {
-    space: NumberSpace,
+    space: QpnRange,
     /// The state of each number of the range.
     number_states: Vec<u32>,
     // Boxed, so that a queue pair does not move when the vector grows.
@@ -38,15 +38,15 @@ pub(super) struct QueuePairs {
 impl QueuePairs {
     /// The numbers of this device.
     #[inline]
-    pub(super) fn space(&self) -> NumberSpace {
+    pub(super) fn space(&self) -> QpnRange {
         self.space
     }
 
-    pub(super) fn new(space: NumberSpace, random: Random) -> Self {
-        let NumberSpace { first, count } = space;
+    pub(super) fn new(space: QpnRange, random: Random) -> Self {
+        let QpnRange { first, count } = space;
         assert!(
             count.is_power_of_two() && first + count <= 1 << 24,
-            "a number space is a power of two of 24-bit numbers"
+            "the range of numbers is a power of two of 24-bit numbers"
         );
         Self {
             space,

@@ -12,22 +12,22 @@ use super::buffer::Buffer;
 
 /// Access functions for memory that its program may unmap or protect at any time.
 ///
-/// Each function reports whether the foreign memory was accessible. A copy that fails may have
+/// Each function reports whether the program memory was accessible. A copy that fails may have
 /// copied a part.
-pub struct ForeignAccess {
-    /// Copies foreign bytes (`from`) to local bytes (`to`). Returns false if they are not readable.
+pub struct ProgramMemoryAccess {
+    /// Copies program bytes (`from`) to local bytes (`to`). Returns false if they are not readable.
     pub load: unsafe fn(to: *mut u8, from: *const u8, length: usize) -> bool,
-    /// Copies local bytes (`from`) to foreign bytes (`to`). Returns false if they are not writable.
+    /// Copies local bytes (`from`) to program bytes (`to`). Returns false if they are not writable.
     pub store: unsafe fn(to: *mut u8, from: *const u8, length: usize) -> bool,
-    /// Atomic compare-and-swap of an aligned foreign word. Returns the previous value.
+    /// Atomic compare-and-swap of an aligned program word. Returns the previous value.
     pub compare_swap: unsafe fn(word: *mut u64, expected: u64, new: u64) -> Option<u64>,
 }
 
-/// Foreign memory is not mapped, or not accessible in this way.
+/// The memory is not mapped, or not accessible in this way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotAccessible;
 
-/// The memory of a region: a [`Buffer`] or foreign memory.
+/// The memory of a region: a [`Buffer`] or program memory.
 #[derive(Clone)]
 pub struct Extent {
     backing: Backing,
@@ -39,14 +39,14 @@ enum Backing {
     /// A buffer, starting at this offset. The region keeps it alive.
     Buffer(Arc<Buffer>, usize),
     /// Memory that may be unmapped, and how to access it.
-    Foreign(NonNull<u8>, &'static ForeignAccess),
+    Program(NonNull<u8>, &'static ProgramMemoryAccess),
     /// Memory that does not exist: writes are discarded and reads return zeros.
     Nothing,
     /// Memory that its owner uses itself for the moment: every access fails.
     Detached,
 }
 
-// SAFETY: an extent is an address range. A buffer is `Send`; foreign bytes are accessed only by
+// SAFETY: an extent is an address range. A buffer is `Send`; program bytes are accessed only by
 // functions that are sound for any address, on any thread.
 unsafe impl Send for Extent {}
 
@@ -69,9 +69,13 @@ impl Extent {
     /// The functions of `access` must be sound for any address in the range, mapped or not. No Rust
     /// reference to the bytes may exist while the device may write them.
     #[must_use]
-    pub unsafe fn foreign(start: NonNull<u8>, length: u64, access: &'static ForeignAccess) -> Self {
+    pub unsafe fn program_memory(
+        start: NonNull<u8>,
+        length: u64,
+        access: &'static ProgramMemoryAccess,
+    ) -> Self {
         Self {
-            backing: Backing::Foreign(start, access),
+            backing: Backing::Program(start, access),
             length,
         }
     }
@@ -105,7 +109,7 @@ impl Extent {
                 Backing::Buffer(Arc::clone(buffer), start + offset as usize)
             }
             // Cannot overflow or be zero: the part is inside existing memory.
-            Backing::Foreign(start, access) => Backing::Foreign(
+            Backing::Program(start, access) => Backing::Program(
                 start.map_addr(|start| start.saturating_add(offset as usize)),
                 access,
             ),
@@ -134,10 +138,10 @@ impl Extent {
             Backing::Buffer(buffer, start) => {
                 buffer.append_to(out, start + offset as usize, length);
             }
-            Backing::Foreign(start, access) => {
+            Backing::Program(start, access) => {
                 let from = byte_at(*start, offset);
                 // SAFETY: `from` is inside the extent by the assertion.
-                unsafe { append_foreign(access, from, out, length) }?;
+                unsafe { append_program_memory(access, from, out, length) }?;
             }
             Backing::Nothing => out.resize(out.len() + length, 0),
             Backing::Detached => return Err(NotAccessible),
@@ -151,9 +155,9 @@ impl Extent {
         assert!(within(offset, bytes.len(), self.length));
         match &self.backing {
             Backing::Buffer(buffer, start) => buffer.write(start + offset as usize, bytes),
-            Backing::Foreign(start, access) => {
+            Backing::Program(start, access) => {
                 let to = byte_at(*start, offset);
-                // SAFETY: `to` is inside the extent by the assertion, so the contract of `foreign`
+                // SAFETY: `to` is inside the extent by the assertion, so the contract of `program_memory`
                 // allows the call; `bytes` is alive and does not overlap registered memory.
                 if !unsafe { (access.store)(to, bytes.as_ptr(), bytes.len()) } {
                     return Err(NotAccessible);
@@ -183,10 +187,10 @@ impl Extent {
                     changed.expect("the closure always returns a value")
                 }))
             }
-            Backing::Foreign(start, access) => {
+            Backing::Program(start, access) => {
                 let word = byte_at(*start, offset).cast::<u64>();
                 if word.is_aligned() {
-                    update_foreign(access, word, change).map(Some)
+                    update_program_memory(access, word, change).map(Some)
                 } else {
                     Ok(None)
                 }
@@ -197,19 +201,19 @@ impl Extent {
     }
 }
 
-/// The address of `offset` in foreign memory. The caller has checked that it is inside.
+/// The address of `offset` in program memory. The caller has checked that it is inside.
 fn byte_at(start: NonNull<u8>, offset: u64) -> *mut u8 {
     // Wrapping arithmetic: computing an address is always sound.
     start.as_ptr().wrapping_add(offset as usize)
 }
 
-/// Appends `length` foreign bytes to `out`.
+/// Appends `length` program bytes to `out`.
 ///
 /// # Safety
 /// The bytes at `from` must be inside an extent that was created with `access`.
 #[inline]
-unsafe fn append_foreign(
-    access: &ForeignAccess,
+unsafe fn append_program_memory(
+    access: &ProgramMemoryAccess,
     from: *const u8,
     out: &mut Vec<u8>,
     length: usize,
@@ -218,7 +222,7 @@ unsafe fn append_foreign(
     let end = out.len();
     let room = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
     // SAFETY: `reserve` made room for `length` bytes after `end`, where `room` begins. A `Vec` that
-    // is borrowed mutably here is not registered memory. The contract of `foreign` allows the call
+    // is borrowed mutably here is not registered memory. The contract of `program_memory` allows the call
     // for `from`.
     if !unsafe { (access.load)(room, from, length) } {
         return Err(NotAccessible);
@@ -228,16 +232,16 @@ unsafe fn append_foreign(
     Ok(())
 }
 
-/// Changes an aligned word of foreign memory atomically.
-fn update_foreign(
-    access: &ForeignAccess,
+/// Changes an aligned word of program memory atomically.
+fn update_program_memory(
+    access: &ProgramMemoryAccess,
     word: *mut u64,
     change: impl Fn(u64) -> u64,
 ) -> Result<u64, NotAccessible> {
     // An assumed value. The first exchange returns the real one.
     let mut expected = 0;
     loop {
-        // SAFETY: `word` is inside a foreign extent and aligned: `update_word` checked both.
+        // SAFETY: `word` is inside a program extent and aligned: `update_word` checked both.
         let found = unsafe { (access.compare_swap)(word, expected, change(expected)) };
         match found.ok_or(NotAccessible)? {
             found if found == expected => return Ok(found),
@@ -306,7 +310,7 @@ mod tests {
     }
 
     /// Foreign memory of which at most 4 bytes are accessible at once.
-    static FOUR_BYTES: ForeignAccess = ForeignAccess {
+    static FOUR_BYTES: ProgramMemoryAccess = ProgramMemoryAccess {
         load: copy_four,
         store: copy_four,
         compare_swap: |_, _, _| None,
@@ -324,11 +328,11 @@ mod tests {
     struct Aligned([u8; 16]);
 
     #[test]
-    fn access_to_unmapped_foreign_memory_fails() {
+    fn access_to_unmapped_program_memory_fails() {
         let mut memory = Aligned(*b"0123456789abcdef");
         let start = NonNull::from(&mut memory.0).cast();
         // SAFETY: the memory outlives the extent, and no reference to it is used meanwhile.
-        let extent = unsafe { Extent::foreign(start, 16, &FOUR_BYTES) };
+        let extent = unsafe { Extent::program_memory(start, 16, &FOUR_BYTES) };
         let mut out = Vec::new();
         assert_eq!(extent.append_to(&mut out, 2, 4), Ok(()));
         assert_eq!(extent.append_to(&mut out, 2, 5), Err(NotAccessible));

@@ -242,7 +242,7 @@ impl QueuePair {
         let queue = shared.receive_queues.get_mut(id)?;
         let (request, below_limit) = queue.take()?;
         let domain = queue.init.domain;
-        let completions = match (self.init.kind, queue.init.extended) {
+        let completions = match (self.init.kind, queue.init.xrc) {
             (QueuePairType::XrcTarget, Some((_, completions))) => completions,
             _ => self.init.receive_completions,
         };
@@ -276,8 +276,8 @@ impl QueuePair {
         shared: &Shared,
     ) -> Option<Id<SharedReceiveQueue>> {
         let number = packet.xrc_srq()?;
-        let id = shared.receive_numbers.find(number)?;
-        let (domain, _) = shared.receive_queues.get(id)?.init.extended?;
+        let id = shared.srq_numbers.find(number)?;
+        let (domain, _) = shared.receive_queues.get(id)?.init.xrc?;
         (Some(domain) == self.init.xrc_domain).then_some(id)
     }
 }

@@ -9,7 +9,7 @@ use super::send_queue::Outstanding;
 use crate::memory::{AccessError, Memory, ProtectionDomain};
 use crate::sabotage::{Bug, Sabotage};
 use crate::table::Id;
-use crate::work::{Payload, Remote, SendFlags, Work};
+use crate::work::{Payload, RemoteMemory, SendFlags, Work};
 
 /// One packet of a send request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Outstanding {
         let solicited = ends && self.request.flags.contains(SendFlags::SOLICITED);
         let mut head = PacketHead::new(piece.opcode, peer, psn)
             .solicited(solicited && self.work().takes_receive());
-        if let Some(queue) = self.request.shared_receive {
+        if let Some(queue) = self.request.remote_srqn {
             head = head.push(&Xrceth::new(queue));
         }
         let starts = piece.opcode.position().starts();
@@ -147,7 +147,7 @@ impl Outstanding {
     }
 }
 
-fn read_reth(remote: Remote, piece: &Piece, sabotage: Sabotage) -> Reth {
+fn read_reth(remote: RemoteMemory, piece: &Piece, sabotage: Sabotage) -> Reth {
     let progress = if sabotage.has(Bug::PartialReadRestartsWrongly) {
         0
     } else {

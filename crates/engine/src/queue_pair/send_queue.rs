@@ -246,7 +246,7 @@ fn check_service(
         gids.resolve(&destination.address)?;
     }
     let names_queue = kind == QueuePairType::XrcInitiator && !request.work.is_local();
-    if request.shared_receive.is_some() != names_queue {
+    if request.remote_srqn.is_some() != names_queue {
         return Err(PostError::Destination);
     }
     Ok(())

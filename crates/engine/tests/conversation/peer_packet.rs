@@ -3,7 +3,7 @@
 use wire::{
     Aeth, AtomicAckEth, AtomicEth, Deth, ExtensionHeader, Feth, Flow, FlushPlacement, FlushRange,
     Ieth, Immediate, Key, NakCode, Opcode, PacketHead, PartitionKey, Psn, Qpn, QueueKey, Reth,
-    RnrTimer, Syndrome, Xrceth, icrc,
+    RnrTimer, Srqn, Syndrome, Xrceth, icrc,
 };
 
 /// A packet to the device. Its destination and ICRC are added when it is sent.
@@ -220,6 +220,6 @@ pub(crate) fn datagram(psn: Psn, queue_key: u32, source: Qpn, payload: &[u8]) ->
         .push(&Deth::new(QueueKey::new(queue_key), source))
 }
 
-pub(crate) fn xrc_send_only(psn: Psn, queue: Qpn, payload: &[u8]) -> PeerPacket {
+pub(crate) fn xrc_send_only(psn: Psn, queue: Srqn, payload: &[u8]) -> PeerPacket {
     PeerPacket::new(Opcode::XrcSendOnly, psn, payload).push(&Xrceth::new(queue))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::{
     Access, Address, Attributes, Buffer, Config, Device, QueuePairInit, QueuePairType,
-    Registration, Remote, Segment, State,
+    Registration, RemoteMemory, Segment, State,
 };
 use wire::{AckTimeout, Gid, Key, PathMtu, Qpn, QueueKey, RnrTimer};
 
@@ -128,8 +128,8 @@ impl Region {
 }
 
 /// An address in the peer's memory, for requests of the device.
-pub(crate) fn remote(address: u64) -> Remote {
-    Remote {
+pub(crate) fn remote(address: u64) -> RemoteMemory {
+    RemoteMemory {
         address,
         key: Key::new(0xabcd),
     }

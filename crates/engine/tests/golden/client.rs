@@ -1,6 +1,6 @@
 //! Our device in the place of the kernel's client.
 
-use engine::{Remote, Segment, SendRequest, Status, Work};
+use engine::{RemoteMemory, Segment, SendRequest, Status, Work};
 use wire::{Operation, Packet, PathMtu};
 
 use crate::capture::{Capture, Frame};
@@ -49,7 +49,7 @@ fn request_of(capture: &Capture, sent: u32) -> (SendRequest, u32) {
     let last = capture.requests().last().expect("a request");
     let immediate = last.packet().immediate().map(wire::Immediate::bytes);
     let (address, length, key) = first.memory().unwrap_or_default();
-    let remote = Remote { address, key };
+    let remote = RemoteMemory { address, key };
     let packet = first.packet();
     let operands = packet.atomic();
     let work = match (packet.opcode.operation(), immediate, packet.invalidate()) {

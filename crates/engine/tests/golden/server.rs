@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{
-    Access, Address, Attributes, Buffer, Config, Device, NumberSpace, QueuePairInit, QueuePairType,
+    Access, Address, Attributes, Buffer, Config, Device, QpnRange, QueuePairInit, QueuePairType,
     ReceiveRequest, Registration, Segment, State, transmit,
 };
 use wire::{AckTimeout, Flow, PathMtu, Psn, Qpn, RnrTimer, Route, icrc};
@@ -41,7 +41,7 @@ impl Host {
             gids: vec![ends.flow.source.into()],
             active_mtu: PathMtu::Mtu4096,
             // A space of one number forces the captured number.
-            numbers: NumberSpace {
+            numbers: QpnRange {
                 first: ends.local.value(),
                 count: 1,
             },

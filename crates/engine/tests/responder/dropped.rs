@@ -1,7 +1,7 @@
 //! Packets that are not for this queue pair, and invalid packets: counted, never answered.
 
 use engine::{Counters, State, Status};
-use wire::{Opcode, Qpn};
+use wire::{Opcode, Qpn, Srqn};
 
 use crate::conversation::*;
 
@@ -66,7 +66,7 @@ fn packet_of_another_transport_is_dropped() {
         let mut peer = ready();
         let sent = match opcode {
             Opcode::UdSendOnly => datagram(PSN, 0x1111_1111, PEER, b"datagram"),
-            Opcode::XrcSendOnly => xrc_send_only(PSN, Qpn::new(1), b"xrc"),
+            Opcode::XrcSendOnly => xrc_send_only(PSN, Srqn::new(1), b"xrc"),
             _ => PeerPacket::new(opcode, PSN, b"uc"),
         };
         peer.says(at(1), sent.ackreq());

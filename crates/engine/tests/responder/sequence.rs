@@ -133,7 +133,7 @@ fn shared_receives_are_not_reported_as_credits() {
             domain: peer.domain,
             capacity: 8,
             max_segments: 1,
-            extended: None,
+            xrc: None,
         })
         .expect("a shared receive queue");
     let mut init = peer.init();

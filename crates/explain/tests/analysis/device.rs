@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use explain::{Analysis, Kind, Marks, Outcome, Role};
 use rocinante::{
-    Access, AckTimeout, CompletionQueue, ConnectOptions, Context, MemoryRegion, Options, PathMtu,
-    Prepared, ProtectionDomain, QueuePair, Request, Status,
+    Access, AckTimeout, CompletionQueue, ConnectOptions, Context, MemoryRegion, OpenOptions,
+    PathMtu, PreparedQueuePair, ProtectionDomain, QueuePair, Request, Status,
 };
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -37,17 +37,17 @@ impl Setup {
     fn set(address: &str, faults: Option<&str>) -> Self {
         let name = format!("explain-{address}.pcapng");
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let options = Options {
+        let options = OpenOptions {
             capture: Some(path.clone()),
             faults: faults.map(str::to_owned),
-            ..Options::default()
+            ..OpenOptions::default()
         };
         let context = Context::open_with(address, &options).expect("a loopback address");
         let domain = context.protection_domain().expect("room");
         let completions = context.completion_queue(64).expect("room");
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let memory = domain.register(2 * LENGTH, rights).expect("room");
-        let prepare = || -> Prepared {
+        let prepare = || -> PreparedQueuePair {
             let builder = domain
                 .queue_pair(&completions)
                 .connect_options(connect_options());

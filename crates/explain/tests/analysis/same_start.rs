@@ -10,7 +10,8 @@ use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::{Block, PcapNgReader, PcapNgWriter};
 use rocinante::{
-    Access, CompletionQueue, Context, Endpoint, MemoryRegion, Options, QueuePair, Request, Status,
+    Access, CompletionQueue, Context, Endpoint, MemoryRegion, OpenOptions, QueuePair, Request,
+    Status,
 };
 use wire::{Datagram, ICRC_LENGTH, Packet, Psn, Qpn, icrc};
 
@@ -66,12 +67,12 @@ impl Ends {
     }
 }
 
-fn open(address: &str) -> (Host, Vec<rocinante::Prepared>) {
+fn open(address: &str) -> (Host, Vec<rocinante::PreparedQueuePair>) {
     let name = format!("same-start-{address}.pcapng");
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let options = Options {
+    let options = OpenOptions {
         capture: Some(path.clone()),
-        ..Options::default()
+        ..OpenOptions::default()
     };
     let context = Context::open_with(address, &options).expect("a loopback address");
     let domain = context.protection_domain().expect("room");
@@ -89,7 +90,7 @@ fn open(address: &str) -> (Host, Vec<rocinante::Prepared>) {
     (host, prepared)
 }
 
-fn connect(host: &mut Host, prepared: Vec<rocinante::Prepared>, peers: &[Endpoint]) {
+fn connect(host: &mut Host, prepared: Vec<rocinante::PreparedQueuePair>, peers: &[Endpoint]) {
     let pairs = prepared.into_iter().zip(peers);
     let pairs = pairs.map(|(ours, &theirs)| ours.connect(theirs).expect("a peer"));
     host.queue_pairs = pairs.collect();
@@ -121,8 +122,11 @@ fn post(from: &Host, to: &Host) {
 fn captures(left: &str, right: &str) -> (Ends, [Vec<u8>; 2]) {
     let (mut one, left) = open(left);
     let (mut other, right) = open(right);
-    let endpoints = |prepared: &[rocinante::Prepared]| -> Vec<Endpoint> {
-        prepared.iter().map(rocinante::Prepared::endpoint).collect()
+    let endpoints = |prepared: &[rocinante::PreparedQueuePair]| -> Vec<Endpoint> {
+        prepared
+            .iter()
+            .map(rocinante::PreparedQueuePair::endpoint)
+            .collect()
     };
     let (ours, theirs) = (endpoints(&left), endpoints(&right));
     let ends = Ends::of(&ours, &theirs);

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use engine::{
-    Access, BatchLimits, Bug, CompletionQueue, Config, Device, Id, NumberSpace, ProtectionDomain,
+    Access, BatchLimits, Bug, CompletionQueue, Config, Device, Id, ProtectionDomain, QpnRange,
     SharedReceiveInit, SharedReceiveQueue, SourcePort, WindowLimits, XrcDomain,
 };
 use wire::{Gid, Key, PathMtu};
@@ -86,12 +86,12 @@ impl Cluster {
     }
 
     fn add_objects_of(&mut self, host: usize) -> Result<HostObjects, CheckError> {
-        let extended = self.profile.service == Service::Extended;
+        let xrc = self.profile.service == Service::Extended;
         let count = self.rng.between(1, 3);
         let device = self.device(host)?;
         let domain = device.allocate_domain()?;
         let other_domain = device.allocate_domain()?;
-        let xrc_domain = if extended {
+        let xrc_domain = if xrc {
             Some(device.open_xrc_domain()?)
         } else {
             None
@@ -113,7 +113,7 @@ impl Cluster {
             queues,
             shared: Vec::new(),
         };
-        if extended || self.profile.shares_receives {
+        if xrc || self.profile.shares_receives {
             for _ in 0..self.rng.between(1, 2) {
                 let pool = self.add_shared_pool(&objects)?;
                 objects.shared.push(pool);
@@ -173,19 +173,19 @@ impl Cluster {
         let max_segments = self.rng.between(1, 8) as u32;
         let completions = *self.rng.pick(&objects.queues);
         let domain = objects.domain;
-        let extended = objects.xrc_domain.map(|domain| (domain, completions));
+        let xrc = objects.xrc_domain.map(|domain| (domain, completions));
         let device = self.device(objects.host)?;
         let queue = device.create_shared_receive_queue(SharedReceiveInit {
             domain,
             capacity: 128,
             max_segments,
-            extended,
+            xrc,
         })?;
         let made = device.shared_receive_queue(queue);
         let number = made.and_then(SharedReceiveQueue::number);
         let pool = self.add_pool(objects, Owner::Shared(queue), max_segments as usize)?;
         self.pools[pool].number = number;
-        self.pools[pool].completions = extended.map(|(_, completions)| completions);
+        self.pools[pool].completions = xrc.map(|(_, completions)| completions);
         Ok(pool)
     }
 
@@ -252,9 +252,9 @@ pub(crate) fn draw_config(rng: &mut Rng, address: IpAddr) -> Config {
     Config {
         gids: vec![address.into()],
         active_mtu: PathMtu::Mtu4096,
-        numbers: NumberSpace {
+        numbers: QpnRange {
             first: 16 + rng.below(1 << 20) as u32,
-            ..NumberSpace::default()
+            ..QpnRange::default()
         },
         source_port: if rng.percent(50) {
             SourcePort::OfFlow

@@ -1,6 +1,6 @@
 //! Errors, drains, deregistrations, host failures and reconnections, and the end of a run.
 
-use engine::{Attributes, Remote, State};
+use engine::{Attributes, RemoteMemory, State};
 
 use super::end::{Cause, Drain, Posted};
 use super::pool::Owner;
@@ -48,7 +48,7 @@ impl Cluster {
         let Some(target) = self.ends[end].targets.pop() else {
             return Ok(());
         };
-        let stale = Remote {
+        let stale = RemoteMemory {
             address: self.memories[target.memory].base,
             key: target.key,
         };

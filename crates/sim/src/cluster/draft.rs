@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use engine::{Access, CompletedWork, Remote, SendFlags, SendRequest, Work};
+use engine::{Access, CompletedWork, RemoteMemory, SendFlags, SendRequest, Work};
 use wire::{FlushPlacement, FlushRange, Key};
 
 use super::Cluster;
@@ -90,7 +90,7 @@ impl Draft {
 pub(crate) struct RemoteRange {
     pub(crate) memory: usize,
     pub(crate) range: Range<usize>,
-    pub(crate) remote: Remote,
+    pub(crate) remote: RemoteMemory,
 }
 
 /// Data to send: bytes, and their block unless they are inline.
@@ -221,7 +221,7 @@ impl Cluster {
         RemoteRange {
             memory: target.memory,
             range: offset..offset + length,
-            remote: Remote {
+            remote: RemoteMemory {
                 address: memory.address(offset),
                 key: target.key,
             },
@@ -418,7 +418,7 @@ impl Cluster {
 
     /// C9-88: the key of a zero-length request is not checked.
     pub(super) fn draft_nothing(&mut self, end: usize) -> Draft {
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: self.rng.word(),
             key: Key::new(self.rng.word() as u32),
         };

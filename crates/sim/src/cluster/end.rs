@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use engine::{Access, CompletedWork, CompletionQueue, Id, QueuePairType, Remote, Status};
+use engine::{Access, CompletedWork, CompletionQueue, Id, QueuePairType, RemoteMemory, Status};
 use wire::{Key, PathMtu, Qpn};
 
 use crate::model_memory::Block;
@@ -26,7 +26,7 @@ pub(crate) struct End {
     /// The access rights that the queue pair grants.
     pub(crate) access: Access,
     /// Keys that were valid for the peer, or are valid for others.
-    pub(crate) stale: Vec<Remote>,
+    pub(crate) stale: Vec<RemoteMemory>,
     /// The completion queues of its sends and receives.
     pub(crate) completions: Option<[Id<CompletionQueue>; 2]>,
     /// The pools that receive messages to it.
@@ -96,7 +96,7 @@ pub(crate) enum Opening {
     Posted(View),
     Open(View),
     /// The invalidation is posted and has no completion. Until then this key may still be valid.
-    Closing(Remote),
+    Closing(RemoteMemory),
 }
 
 /// The range and rights of a bound window.

@@ -1,6 +1,8 @@
 //! Requests that the post must reject.
 
-use engine::{Address, Destination, PostError, QueuePairType, Remote, Segment, SendRequest, Work};
+use engine::{
+    Address, Destination, PostError, QueuePairType, RemoteMemory, Segment, SendRequest, Work,
+};
 use wire::{Gid, Key, QueueKey};
 
 use super::Cluster;
@@ -18,7 +20,7 @@ impl Cluster {
         };
         let (host, number) = (self.ends[end].host, self.ends[end].number);
         if self.ends[end].kind == QueuePairType::XrcInitiator {
-            request.shared_receive = Some(number);
+            request.remote_srqn = Some(wire::Srqn::new(number.value()));
         }
         let Some(device) = self.world.device_mut(host) else {
             return Ok(());
@@ -34,7 +36,7 @@ impl Cluster {
 
     fn unaligned_atomic(&mut self, end: usize) -> (SendRequest, PostError) {
         let (memory, key) = self.ends[end].local;
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: (self.rng.word() & !7) + self.rng.between(1, 7) as u64,
             key: Key::new(0),
         };
@@ -70,7 +72,7 @@ impl Cluster {
 
     /// A read sends no data, so it can't be inline.
     fn inline_read(&mut self) -> (SendRequest, PostError) {
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: self.rng.word(),
             key: Key::new(0),
         };

@@ -6,7 +6,7 @@ use engine::{
     CompletedWork, Completion, CompletionQueue, Id, ReceiveRequest, Segment, SharedReceiveQueue,
     Status,
 };
-use wire::{Key, Qpn};
+use wire::{Key, Srqn};
 
 use super::Cluster;
 use super::end::{Cause, Message};
@@ -23,7 +23,7 @@ pub(crate) struct Pool {
     /// The completion queue of its receives, if it is not that of the queue pair.
     pub(crate) completions: Option<Id<CompletionQueue>>,
     /// Its number in XRC requests.
-    pub(crate) number: Option<Qpn>,
+    pub(crate) number: Option<Srqn>,
     /// The smallest and the largest capacity of a receive.
     pub(crate) min_capacity: usize,
     pub(crate) max_capacity: usize,

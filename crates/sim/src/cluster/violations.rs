@@ -1,6 +1,6 @@
 //! Requests that must fail, and their expected status.
 
-use engine::{Access, Remote, Status, Work};
+use engine::{Access, RemoteMemory, Status, Work};
 use wire::Key;
 
 use super::Cluster;
@@ -161,8 +161,8 @@ impl Cluster {
     /// A request with a key and address that were valid before.
     fn draft_stale_key(&mut self, end: usize) -> Option<Draft> {
         let peer = &self.ends[self.ends[end].peer];
-        let closed = |stale: &&Remote| !self.live_keys.contains(&(peer.host, stale.key));
-        let stale: Vec<Remote> = peer.stale.iter().filter(closed).copied().collect();
+        let closed = |stale: &&RemoteMemory| !self.live_keys.contains(&(peer.host, stale.key));
+        let stale: Vec<RemoteMemory> = peer.stale.iter().filter(closed).copied().collect();
         if stale.is_empty() {
             return None;
         }
@@ -186,7 +186,7 @@ impl Cluster {
         } else {
             0u64.wrapping_sub((align * steps) as u64)
         };
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: memory.base.wrapping_add(offset),
             key: target.key,
         };
@@ -215,7 +215,7 @@ impl Cluster {
         let target_range = RemoteRange {
             memory: target.memory,
             range: offset..offset + length,
-            remote: Remote {
+            remote: RemoteMemory {
                 address: memory.address(offset),
                 key: target.key,
             },
@@ -308,7 +308,10 @@ impl Cluster {
     }
 
     /// Memory that was deregistered, and memory of another protection domain.
-    pub(super) fn draw_stale(&mut self, objects: &HostObjects) -> Result<Vec<Remote>, CheckError> {
+    pub(super) fn draw_stale(
+        &mut self,
+        objects: &HostObjects,
+    ) -> Result<Vec<RemoteMemory>, CheckError> {
         if self.profile.violations == 0 {
             return Ok(Vec::new());
         }
@@ -319,7 +322,7 @@ impl Cluster {
             // A valid key of another protection domain.
             self.live_keys.retain(|live| *live != (objects.host, key));
             let address = self.memories[memory].base;
-            stale.push(Remote { address, key });
+            stale.push(RemoteMemory { address, key });
         }
         self.device(objects.host)?.deregister(stale[1].key)?;
         Ok(stale)

@@ -1,6 +1,6 @@
 //! Memory windows, bound and invalidated while requests use them.
 
-use engine::{Access, Binding, Remote, SendFlags, WindowKind, Work};
+use engine::{Access, Binding, RemoteMemory, SendFlags, WindowKind, Work};
 use wire::Key;
 
 use super::Cluster;
@@ -13,13 +13,13 @@ use crate::simple_connect::ALL_RIGHTS;
 
 impl View {
     /// The remote address and key of the byte at `offset` of the window.
-    pub(super) fn remote(&self, memory: &ModelMemory, offset: usize) -> Remote {
+    pub(super) fn remote(&self, memory: &ModelMemory, offset: usize) -> RemoteMemory {
         let address = if self.access.contains(Access::ZERO_BASED) {
             offset as u64
         } else {
             memory.address(self.range.start + offset)
         };
-        Remote {
+        RemoteMemory {
             address,
             key: self.key,
         }
@@ -252,7 +252,7 @@ impl Cluster {
 
     /// A window is about to be invalidated: no request uses it from now on. Returns its key, which is
     /// stale when the invalidation is complete.
-    fn close(&mut self, end: usize, index: usize) -> Option<Remote> {
+    fn close(&mut self, end: usize, index: usize) -> Option<RemoteMemory> {
         let window = &mut self.ends[end].windows[index];
         let Opening::Open(view) = &window.opening else {
             return None;

@@ -118,7 +118,7 @@ impl Cluster {
         let peer = &self.ends[self.ends[end].peer];
         let message = draft.message.as_ref();
         let pool = message.map_or(peer.pools[0], |message| message.pool);
-        draft.request.shared_receive = self.pools[pool].number;
+        draft.request.remote_srqn = self.pools[pool].number;
     }
 
     fn note_posted(&mut self, end: usize, draft: &Draft) {

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-use cm::Slice;
-use engine::NumberSpace;
+use cm::IdRange;
+use engine::QpnRange;
 use wire::cm::PortSpace;
 
 /// The service that a client requests.
@@ -27,11 +27,11 @@ impl Service {
         }
     }
 
-    pub(super) fn kind(self) -> cm::QueuePairType {
+    pub(super) fn kind(self) -> cm::ServiceType {
         match self {
-            Service::Reliable => cm::QueuePairType::ReliableConnection,
-            Service::Unreliable => cm::QueuePairType::UnreliableConnection,
-            Service::Datagram => cm::QueuePairType::Datagram,
+            Service::Reliable => cm::ServiceType::ReliableConnection,
+            Service::Unreliable => cm::ServiceType::UnreliableConnection,
+            Service::Datagram => cm::ServiceType::Datagram,
         }
     }
 
@@ -45,7 +45,7 @@ impl Service {
 }
 
 /// The configuration of one process. The last process may share the address of the first: then it has
-/// its own slice of the communication ids, other ports and other queue pair numbers.
+/// its own range of the communication ids, other ports and other queue pair numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessConfig {
     pub(super) number: usize,
@@ -74,8 +74,8 @@ impl ProcessConfig {
         }
     }
 
-    pub(super) fn slice(self) -> Slice {
-        Slice::new(4, u32::from(self.shares_first)).expect("one bit fits into four")
+    pub(super) fn id_range(self) -> IdRange {
+        IdRange::new(4, u32::from(self.shares_first)).expect("one bit fits into four")
     }
 
     pub(super) fn port(self) -> u16 {
@@ -83,17 +83,17 @@ impl ProcessConfig {
     }
 
     /// The same on every host, so that a queue pair number alone is ambiguous.
-    pub(super) fn numbers(self) -> NumberSpace {
+    pub(super) fn numbers(self) -> QpnRange {
         // With few numbers, they are soon reused.
         let count = self.numbers;
-        NumberSpace {
+        QpnRange {
             first: 16 + u32::from(self.shares_first) * count,
             count,
         }
     }
 
     pub(super) fn number_range(self) -> Range<u32> {
-        let NumberSpace { first, count } = self.numbers();
+        let QpnRange { first, count } = self.numbers();
         first..first + count
     }
 }

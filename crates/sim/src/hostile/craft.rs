@@ -134,7 +134,7 @@ impl Victim {
                 let (_, key) = self.draw_memory(input);
                 head.push(&Ieth::new(key))
             }
-            Extension::Xrceth => head.push(&Xrceth::new(wire::Qpn::new(input.byte().into()))),
+            Extension::Xrceth => head.push(&Xrceth::new(wire::Srqn::new(input.byte().into()))),
             Extension::Feth => {
                 let choices = [FlushPlacement::GLOBAL, FlushPlacement::PERSISTENT];
                 let placement = input.pick(&choices);

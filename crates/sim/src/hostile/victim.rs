@@ -89,7 +89,7 @@ impl Victim {
             domain,
             capacity: 16,
             max_segments: 4,
-            extended: None,
+            xrc: None,
         });
         let window = device.allocate_window(domain, WindowKind::Two);
         let all = ALL_RIGHTS | Access::LOCAL_WRITE;

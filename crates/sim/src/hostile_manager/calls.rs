@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use cm::{Failure, Id, Parameters, Phase, QueuePairType, State};
+use cm::{Failure, Id, Parameters, Phase, ServiceType, State};
 use wire::Qpn;
 use wire::cm::{PortSpace, RejectReason};
 
@@ -36,9 +36,9 @@ impl Victim {
         let space =
             [PortSpace::Tcp, PortSpace::Udp, PortSpace::Infiniband][usize::from(choice % 3)];
         let kind = match space {
-            PortSpace::Udp => QueuePairType::Datagram,
-            PortSpace::Tcp => QueuePairType::ReliableConnection,
-            PortSpace::Infiniband => QueuePairType::UnreliableConnection,
+            PortSpace::Udp => ServiceType::Datagram,
+            PortSpace::Tcp => ServiceType::ReliableConnection,
+            PortSpace::Infiniband => ServiceType::UnreliableConnection,
         };
         let Ok(id) = self.manager.create(space, kind) else {
             return;
@@ -55,7 +55,7 @@ impl Victim {
 
     fn resolve(&mut self, input: &mut Input<'_>) {
         let space = input.pick(&[PortSpace::Tcp, PortSpace::Tcp, PortSpace::Udp]);
-        let Ok(id) = self.manager.create(space, QueuePairType::of(space)) else {
+        let Ok(id) = self.manager.create(space, ServiceType::of(space)) else {
             return;
         };
         self.ids.push(id);

@@ -1,6 +1,6 @@
 //! The answer that the specification requires, as far as it follows from the message alone.
 
-use cm::Slice;
+use cm::IdRange;
 use wire::cm::{AlternatePathStatus, Message, RejectReason, ServiceStatus};
 
 /// The required immediate answer.
@@ -15,26 +15,28 @@ pub(super) enum Expected {
     Anything,
 }
 
-/// The required answer to a message. Communication ids outside of `slice` belong to no exchange.
+/// The required answer to a message. Communication ids outside of `id_range` belong to no exchange.
 /// `is_listened` tells whether the service ever had a listener, `is_new` whether the peer uses this
 /// communication id for the first time.
 pub(super) fn expected(
     message: &Message,
-    slice: Slice,
+    id_range: IdRange,
     is_listened: bool,
     is_new: bool,
 ) -> Expected {
     match message {
-        Message::DisconnectRequest(m) if !slice.contains(m.remote_id) => Expected::One(is_drep_to),
-        Message::LoadAlternatePath(m) if !slice.contains(m.remote_id) => {
+        Message::DisconnectRequest(m) if !id_range.contains(m.remote_id) => {
+            Expected::One(is_drep_to)
+        }
+        Message::LoadAlternatePath(m) if !id_range.contains(m.remote_id) => {
             Expected::One(is_invalid_id_apr_to)
         }
         Message::ConnectRequest(_) if is_new && !is_listened => Expected::First(is_reject_of),
         Message::ServiceRequest(_) if is_new && !is_listened => {
             Expected::One(is_not_supported_sidr_to)
         }
-        Message::ConnectReply(m) => silence_unless(slice.contains(m.remote_id)),
-        Message::ReadyToUse(m) => silence_unless(slice.contains(m.remote_id)),
+        Message::ConnectReply(m) => silence_unless(id_range.contains(m.remote_id)),
+        Message::ReadyToUse(m) => silence_unless(id_range.contains(m.remote_id)),
         Message::DisconnectReply(_)
         | Message::ServiceReply(_)
         | Message::ReceiptAcknowledge(_)

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use cm::{Addresses, Config, EventKind, Id, Instruction, Manager, ResolvedRoute, Slice, Transmit};
+use cm::{
+    Addresses, Config, EventKind, Id, IdRange, Instruction, Manager, ResolvedRoute, Transmit,
+};
 use wire::cm::{CommunicationId, Message, PortSpace, ServiceId};
 use wire::{PathMtu, Qpn};
 
@@ -41,7 +43,7 @@ pub(super) struct Known {
 pub(super) struct Victim {
     pub(super) manager: Manager,
     pub(super) now: Instant,
-    pub(super) slice: Slice,
+    pub(super) id_range: IdRange,
     pub(super) ids: Vec<Id>,
     /// Exchanges that the attackers know, oldest first.
     pub(super) known: Vec<Known>,
@@ -71,9 +73,9 @@ pub(super) struct Victim {
 
 impl Victim {
     pub(super) fn new() -> Self {
-        let slice = Slice::new(4, 3).expect("a slice");
+        let id_range = IdRange::new(4, 3).expect("a range");
         let mut config = Config::new(GUID, [7; 32]);
-        config.slice = slice;
+        config.id_range = id_range;
         config.max_ids = MAX_IDS;
         let mut manager = Manager::new(config);
         manager.add_address(OURS);
@@ -81,7 +83,7 @@ impl Victim {
             manager,
             // All times are relative to it.
             now: Instant::now(),
-            slice,
+            id_range,
             ids: Vec::new(),
             known: Vec::new(),
             late_for: 0,
@@ -145,7 +147,7 @@ impl Victim {
         }
         let answers: Vec<Transmit> = std::iter::from_fn(|| self.manager.poll_transmit()).collect();
         let messages: Vec<Message> = answers.iter().map(|sent| self.learn(sent)).collect();
-        match expected(message, self.slice, is_listened, is_new) {
+        match expected(message, self.id_range, is_listened, is_new) {
             Expected::Silence => {
                 assert!(messages.is_empty(), "{message} is answered: {messages:?}");
             }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use rocinante::{Access, Context, MemoryRegion, Options, QueuePair, Request, Status};
+use rocinante::{Access, Context, MemoryRegion, OpenOptions, QueuePair, Request, Status};
 
 use crate::spread::{Spread, in_turn};
 
@@ -24,9 +24,9 @@ struct Loop {
 
 impl Loop {
     fn open(address: &str, in_memory: bool) -> Self {
-        let options = Options {
+        let options = OpenOptions {
             in_memory,
-            ..Options::default()
+            ..OpenOptions::default()
         };
         let context = Context::open_with(address, &options).expect("a loopback address");
         let domain = context.protection_domain().expect("room");

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 
 use driver::Notifier;
 use rocinante::{
-    Access, CompletionChannel, CompletionQueue, Context, Endpoint, MemoryRegion, Notify, Options,
-    QueuePair, Remote, Request, Status,
+    Access, CompletionChannel, CompletionQueue, Context, Endpoint, MemoryRegion, Notify,
+    OpenOptions, QueuePair, RemoteMemory, Request, Status,
 };
 
 pub(crate) const ADDRESS: &str = "127.61.0.1";
@@ -42,14 +42,14 @@ pub(crate) struct End {
     pub(crate) channel: CompletionChannel,
     pub(crate) completions: CompletionQueue,
     pub(crate) memory: MemoryRegion,
-    prepared: Option<rocinante::Prepared>,
+    prepared: Option<rocinante::PreparedQueuePair>,
     pub(crate) queue_pair: Option<QueuePair>,
     /// A channel as C programs have it.
     events: OnceLock<Arc<Notifier>>,
 }
 
 impl End {
-    pub(crate) fn open(address: &str, options: &Options) -> Self {
+    pub(crate) fn open(address: &str, options: &OpenOptions) -> Self {
         let context = Context::open_with(address, options).expect("a loopback address");
         let domain = context.protection_domain().expect("room");
         let channel = context.completion_channel().expect("room");
@@ -194,7 +194,7 @@ pub(crate) struct Peer {
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
     pub(crate) end: End,
-    pub(crate) remote: Remote,
+    pub(crate) remote: RemoteMemory,
     pub(crate) tcp: TcpStream,
     pub(crate) udp: UdpSocket,
 }
@@ -222,9 +222,9 @@ impl Peer {
             .expect("a child");
         let mut orders = child.stdin.take().expect("piped");
         let mut answers = BufReader::new(child.stdout.take().expect("piped"));
-        let options = Options {
+        let options = OpenOptions {
             shortcut,
-            ..Options::default()
+            ..OpenOptions::default()
         };
         let mut end = End::open(ADDRESS, &options);
         let udp = UdpSocket::bind((ADDRESS, 0)).expect("a port");
@@ -239,7 +239,7 @@ impl Peer {
         udp.connect(theirs).expect("an address");
         let tcp = TcpStream::connect(tcp).expect("it listens");
         tcp.set_nodelay(true).expect("TCP");
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: at.parse().expect("an address"),
             key: rocinante::Key::new(key.parse().expect("a key")),
         };
@@ -270,7 +270,7 @@ fn next_line(answers: &mut BufReader<ChildStdout>) -> String {
 /// The peer itself.
 pub(crate) fn run() {
     let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
-    let mut end = End::open(PEER_ADDRESS, &Options::from_env());
+    let mut end = End::open(PEER_ADDRESS, &OpenOptions::from_env());
     let listener = TcpListener::bind((PEER_ADDRESS, 0)).expect("a port");
     let udp = UdpSocket::bind((PEER_ADDRESS, 0)).expect("a port");
     let first = lines.next().expect("an endpoint and an address");

@@ -7,8 +7,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use rocinante::{
-    Access, Completion, CompletionQueue, Connection, Connector, Key, MemoryRegion, Remote, Request,
-    Status,
+    Access, Completion, CompletionQueue, Connection, Connector, Key, MemoryRegion, RemoteMemory,
+    Request, Status,
 };
 
 use crate::{Failure, RECEIVES, block, record};
@@ -51,7 +51,7 @@ struct Client {
     completions: CompletionQueue,
     memory: MemoryRegion,
     /// Where the server's blocks are.
-    blocks: Remote,
+    blocks: RemoteMemory,
     acknowledged: File,
     /// Work requests that have not completed.
     outstanding: u64,
@@ -83,7 +83,7 @@ impl Client {
         let place = NUMBERS + offset / block::LENGTH * NUMBER;
         self.memory.write(offset, &block::content(self.id, number));
         self.memory.write(place, &number.to_be_bytes());
-        let theirs = Remote {
+        let theirs = RemoteMemory {
             address: self.blocks.address + offset as u64,
             key: self.blocks.key,
         };
@@ -132,10 +132,10 @@ impl Client {
 }
 
 /// The address and the key, in network order.
-fn remote(bytes: &[u8]) -> Option<Remote> {
+fn remote(bytes: &[u8]) -> Option<RemoteMemory> {
     let (address, rest) = bytes.split_first_chunk()?;
     let key = rest.first_chunk()?;
-    Some(Remote {
+    Some(RemoteMemory {
         address: u64::from_be_bytes(*address),
         key: Key::new(u32::from_be_bytes(*key)),
     })

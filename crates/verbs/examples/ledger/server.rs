@@ -116,7 +116,7 @@ impl Session<'_> {
 
     /// What came before the end of the connection was acknowledged, and counts.
     fn drain(&mut self) -> Result<(), Failure> {
-        let _ = self.connection.break_off();
+        let _ = self.connection.move_to_error();
         while self.posted > 0 {
             let completion = self.completions.wait_for(FLUSH_TIMEOUT);
             let completion = completion.ok_or("LOST: receives were not flushed")?;

@@ -8,7 +8,7 @@ use wire::cm::PortSpace;
 
 use super::{ConnectError, Connection, failure, prepare};
 use crate::context::Context;
-use crate::queue_pair::{Prepared, QueuePairBuilder};
+use crate::queue_pair::{PreparedQueuePair, QueuePairBuilder};
 use driver::clock::now;
 use driver::rdma_cm::{CmId, Event, EventChannel, EventKind, PeerParameters};
 
@@ -98,7 +98,7 @@ impl Connector {
 #[derive(Debug)]
 pub struct PreparedConnect {
     connector: Connector,
-    prepared: Prepared,
+    prepared: PreparedQueuePair,
 }
 
 impl PreparedConnect {

@@ -9,11 +9,9 @@ use wire::cm::{PortSpace, RejectReason};
 use super::connector::resolve;
 use super::{ConnectError, Connection, failure, prepare};
 use crate::context::Context;
-use crate::queue_pair::{Prepared, QueuePair, QueuePairBuilder};
+use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder};
 use driver::clock::now;
-use driver::rdma_cm::{
-    CmId, ConnectionError, Event, EventChannel, EventKind, PeerParameters, Request,
-};
+use driver::rdma_cm::{CmError, CmId, Event, EventChannel, EventKind, PeerParameters, Request};
 
 /// How many requests may wait until the application accepts them.
 const BACKLOG: usize = 1024;
@@ -156,7 +154,7 @@ impl ConnectionRequest {
     }
 
     /// Rejects the request, with private data for the client.
-    pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectionError> {
+    pub fn reject(self, private_data: &[u8]) -> Result<(), CmError> {
         self.id.reject(RejectReason::Consumer, private_data)
     }
 
@@ -175,7 +173,7 @@ impl ConnectionRequest {
 #[derive(Debug)]
 pub struct PreparedAccept {
     request: ConnectionRequest,
-    prepared: Prepared,
+    prepared: PreparedQueuePair,
     timeout: Duration,
 }
 

@@ -18,8 +18,8 @@ pub use connector::{Connector, PreparedConnect};
 pub use listener::{ConnectionRequest, Listener, PreparedAccept};
 
 use crate::context::Context;
-use crate::queue_pair::{Prepared, QueuePair, QueuePairBuilder, SetupError};
-use driver::rdma_cm::{CmId, ConnectionError, Event, EventChannel, EventKind, Failure};
+use crate::queue_pair::{PreparedQueuePair, QueuePair, QueuePairBuilder, SetupError};
+use driver::rdma_cm::{CmError, CmId, Event, EventChannel, EventKind, Failure};
 
 /// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ use driver::rdma_cm::{CmId, ConnectionError, Event, EventChannel, EventKind, Fai
 pub enum ConnectError {
     /// A step of the connection manager failed.
     #[error(transparent)]
-    Connection(#[from] ConnectionError),
+    Cm(#[from] CmError),
     /// The peer's name cannot be resolved.
     #[error("`{name}` can't be resolved: {source}")]
     Name {
@@ -109,7 +109,7 @@ impl Connection {
     }
 
     /// Disconnects. Outstanding requests are flushed.
-    pub fn disconnect(&self) -> Result<(), ConnectionError> {
+    pub fn disconnect(&self) -> Result<(), CmError> {
         self.id.disconnect()
     }
 
@@ -147,7 +147,10 @@ fn is_end(event: &Event) -> bool {
 }
 
 /// Prepares a queue pair for a connection over this device.
-fn prepare(context: &Context, queue_pair: QueuePairBuilder) -> Result<Prepared, ConnectError> {
+fn prepare(
+    context: &Context,
+    queue_pair: QueuePairBuilder,
+) -> Result<PreparedQueuePair, ConnectError> {
     let prepared = queue_pair.reliable()?;
     if prepared.is_at(context) {
         Ok(prepared)
@@ -193,7 +196,7 @@ fn failure(peer: SocketAddr, kind: EventKind) -> Option<ConnectError> {
                 Failure::Os(number) => io::Error::from_raw_os_error(number),
             };
             let peer = peer.ip();
-            Some(ConnectionError::NoRoute { peer, source }.into())
+            Some(CmError::NoRoute { peer, source }.into())
         }
         _ => None,
     }

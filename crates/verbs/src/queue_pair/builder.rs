@@ -2,7 +2,7 @@
 
 use engine::{Attributes, Id, ObjectError, QueuePairInit, QueuePairType, State};
 
-use super::{ConnectOptions, Handle, Prepared, SetupError};
+use super::{ConnectOptions, Handle, PreparedQueuePair, SetupError};
 use crate::completion::CompletionQueue;
 use crate::domain::ProtectionDomain;
 use crate::shared_receive::SharedReceiveQueue;
@@ -77,16 +77,16 @@ impl QueuePairBuilder {
     }
 
     /// Creates a queue pair for a reliable connection: every message arrives once and in order.
-    pub fn reliable(self) -> Result<Prepared, SetupError> {
+    pub fn reliable(self) -> Result<PreparedQueuePair, SetupError> {
         self.prepare(QueuePairType::Rc)
     }
 
     /// Creates a queue pair for an unreliable connection: messages may be lost.
-    pub fn unreliable(self) -> Result<Prepared, SetupError> {
+    pub fn unreliable(self) -> Result<PreparedQueuePair, SetupError> {
         self.prepare(QueuePairType::Uc)
     }
 
-    pub(crate) fn prepare(mut self, kind: QueuePairType) -> Result<Prepared, SetupError> {
+    pub(crate) fn prepare(mut self, kind: QueuePairType) -> Result<PreparedQueuePair, SetupError> {
         self.init.kind = kind;
         let (handle, options) = self.create()?;
         let endpoint = handle.endpoint(options.gid_index)?;
@@ -97,7 +97,7 @@ impl QueuePairBuilder {
             access: Some(options.access),
             ..Attributes::default()
         })?;
-        Ok(Prepared {
+        Ok(PreparedQueuePair {
             handle,
             kind,
             options,

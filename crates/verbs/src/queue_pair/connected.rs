@@ -60,7 +60,7 @@ impl QueuePair {
     }
 
     /// Moves it to the error state. Outstanding requests are flushed.
-    pub fn break_off(&self) -> Result<(), ModifyError> {
+    pub fn move_to_error(&self) -> Result<(), ModifyError> {
         self.handle.modify(&Attributes {
             state: Some(State::Error),
             ..Attributes::default()

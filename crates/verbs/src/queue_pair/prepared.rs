@@ -11,19 +11,19 @@ use driver::rdma_cm::{CmId, Parameters};
 ///
 /// It cannot send, so it has no method for it:
 /// ```compile_fail
-/// # fn demo(prepared: rocinante::Prepared) {
+/// # fn demo(prepared: rocinante::PreparedQueuePair) {
 /// prepared.post(rocinante::Request::send());
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedQueuePair {
     pub(super) handle: Handle,
     pub(super) kind: QueuePairType,
     pub(super) options: ConnectOptions,
     pub(super) endpoint: Endpoint,
 }
 
-impl Prepared {
+impl PreparedQueuePair {
     /// The endpoint for the peer.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {

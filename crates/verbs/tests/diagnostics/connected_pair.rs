@@ -1,8 +1,8 @@
 //! Two connected queue pairs on devices with explanations.
 
 use rocinante::{
-    Access, Completion, ConnectOptions, Endpoint, MemoryRegion, Options, Prepared, QueuePair,
-    Request, Status,
+    Access, Completion, ConnectOptions, Endpoint, MemoryRegion, OpenOptions, PreparedQueuePair,
+    QueuePair, Request, Status,
 };
 
 use crate::support::{End, TIMEOUT};
@@ -12,7 +12,7 @@ pub(crate) type Scenario = (&'static str, fn());
 
 /// A device at a loopback address, with the options of the environment.
 pub(crate) fn end(address: &str) -> End {
-    End::at(address, &Options::from_env())
+    End::at(address, &OpenOptions::from_env())
 }
 
 /// For peers that respond. An RNR NAK is retried once.
@@ -75,7 +75,7 @@ impl ConnectedPair {
 }
 
 /// Connects to `peer` and sends; no response arrives.
-pub(crate) fn send_times_out(end: &End, prepared: Prepared, peer: Endpoint) {
+pub(crate) fn send_times_out(end: &End, prepared: PreparedQueuePair, peer: Endpoint) {
     let queue_pair = prepared.connect(peer).expect("an address");
     let request = Request::send().data(end.memory.slice(0..64)).id(7);
     queue_pair.post(request).expect("room");

@@ -1,6 +1,6 @@
 //! Scenarios with invalid keys, ranges and access rights.
 
-use rocinante::{Access, ConnectOptions, Key, Remote, Request, Segment, Status};
+use rocinante::{Access, ConnectOptions, Key, RemoteMemory, Request, Segment, Status};
 
 use crate::connected_pair::{ConnectedPair, Scenario, connect_options, end};
 
@@ -42,7 +42,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     }),
     ("unknown rkey", || {
         let pair = ConnectedPair::new("127.57.1.11", "127.57.1.12");
-        let remote = Remote {
+        let remote = RemoteMemory {
             key: INVENTED,
             ..pair.right.memory.remote(0)
         };

@@ -2,7 +2,7 @@
 
 use engine::{QueuePairInit, QueuePairType, SendRequest, Work};
 use rocinante::{
-    Access, Address, Attributes, Context, Gid, Options, PathMtu, PostError, Psn, Qpn, QueueKey,
+    Access, Address, Attributes, Context, Gid, OpenOptions, PathMtu, PostError, Psn, Qpn, QueueKey,
     Request, RnrTimer, State,
 };
 
@@ -67,7 +67,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         }
     }),
     ("wanted by the program", || {
-        rocinante::explain();
+        rocinante::enable_explanations();
         let context = Context::open("127.57.26.1").expect("a loopback address");
         let domain = context.protection_domain().expect("room");
         assert!(domain.register(64, Access::REMOTE_WRITE).is_err());
@@ -76,7 +76,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 /// A queue pair as it was created.
 fn fresh(address: &str) -> (Context, Qpn) {
-    let context = Context::open_with(address, &Options::from_env()).expect("a loopback address");
+    let context =
+        Context::open_with(address, &OpenOptions::from_env()).expect("a loopback address");
     let number = context.driver().call(|device| {
         let domain = device.allocate_domain().expect("room");
         let completions = device.create_completion_queue(16).expect("room");

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rocinante::{
-    Access, Completion, CompletionQueue, Context, Endpoint, Key, MemoryRegion, Prepared,
-    ProtectionDomain, QueuePair, Remote, Request, Status,
+    Access, Completion, CompletionQueue, Context, Endpoint, Key, MemoryRegion, PreparedQueuePair,
+    ProtectionDomain, QueuePair, RemoteMemory, Request, Status,
 };
 
 /// Where the parent finds the address in the environment.
@@ -18,7 +18,7 @@ const PEERS: usize = 64;
 
 struct Peer {
     queue_pair: QueuePair,
-    remote: Remote,
+    remote: RemoteMemory,
     /// How many additions have completed.
     counted: u64,
 }
@@ -28,7 +28,7 @@ struct Child {
     completions: CompletionQueue,
     /// First the counters that peers add to, then where the results of our own additions go.
     memory: MemoryRegion,
-    prepared: BTreeMap<usize, Prepared>,
+    prepared: BTreeMap<usize, PreparedQueuePair>,
     peers: BTreeMap<usize, Peer>,
     stopping: bool,
 }
@@ -103,7 +103,7 @@ impl Child {
         let prepared = self.prepared.remove(&peer).expect("it was prepared");
         let endpoint: Endpoint = endpoint.parse().expect("an endpoint");
         let queue_pair = prepared.connect(endpoint).expect("a peer");
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: at.parse().expect("an address"),
             key: Key::new(key.parse().expect("a key")),
         };

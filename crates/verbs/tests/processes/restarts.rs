@@ -5,8 +5,8 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use rocinante::{
-    Access, CompletionQueue, Connection, Connector, Context, Key, Listener, MemoryRegion, Options,
-    Remote, Request, Status,
+    Access, CompletionQueue, Connection, Connector, Context, Key, Listener, MemoryRegion,
+    OpenOptions, RemoteMemory, Request, Status,
 };
 
 use crate::exits::{Peer, at, here, queue_pair};
@@ -77,7 +77,7 @@ struct Line {
     connection: Connection,
     completions: CompletionQueue,
     memory: MemoryRegion,
-    remote: Remote,
+    remote: RemoteMemory,
 }
 
 impl Line {
@@ -89,7 +89,7 @@ impl Line {
         let prepared = connector.prepare(builder).expect("room");
         let connection = prepared.connect(b"").expect("the target listens");
         let told = connection.private_data();
-        let remote = Remote {
+        let remote = RemoteMemory {
             address: u64::from_be_bytes(told[..8].try_into().expect("8 bytes")),
             key: Key::new(u32::from_be_bytes(told[8..12].try_into().expect("4 bytes"))),
         };
@@ -115,9 +115,9 @@ impl Line {
 
 /// The dead ones had no watcher, and their sender goes on trying to reach them.
 fn the_ring_of_a_dead_reader_delays_nobody() {
-    let options = Options {
+    let options = OpenOptions {
         shortcut: true,
-        ..Options::default()
+        ..OpenOptions::default()
     };
     let context = Context::open_with(SENDER, &options).expect("an address of this machine");
     let settings = [("ROCI_WATCHER", "0"), ("ROCI_SHORTCUT", "1")];

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use rocinante::{
-    Access, Completion, CompletionQueue, ConnectOptions, Context, MemoryRegion, Options, Prepared,
-    ProtectionDomain, QueuePair, Request, Status,
+    Access, Completion, CompletionQueue, ConnectOptions, Context, MemoryRegion, OpenOptions,
+    PreparedQueuePair, ProtectionDomain, QueuePair, Request, Status,
 };
 
 pub const TIMEOUT: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ pub struct End {
 }
 
 impl End {
-    pub fn at(address: &str, options: &Options) -> Self {
+    pub fn at(address: &str, options: &OpenOptions) -> Self {
         let context = Context::open_with(address, options).expect("a loopback address");
         let domain = context.protection_domain().expect("room");
         let completions = context.completion_queue(1024).expect("room");
@@ -39,7 +39,7 @@ impl End {
         }
     }
 
-    pub fn prepare(&self, connect_options: ConnectOptions) -> Prepared {
+    pub fn prepare(&self, connect_options: ConnectOptions) -> PreparedQueuePair {
         let builder = self.domain.queue_pair(&self.completions);
         builder
             .depth(256, 256)
@@ -66,16 +66,24 @@ pub struct Couple {
 
 impl Couple {
     pub fn connected(left: &str, right: &str) -> Self {
-        Self::with(left, right, &Options::default(), ConnectOptions::default())
+        Self::with(
+            left,
+            right,
+            &OpenOptions::default(),
+            ConnectOptions::default(),
+        )
     }
 
     pub fn with(
         left: &str,
         right: &str,
-        options: &Options,
+        options: &OpenOptions,
         connect_options: ConnectOptions,
     ) -> Self {
-        let (left, right) = (End::at(left, options), End::at(right, &Options::default()));
+        let (left, right) = (
+            End::at(left, options),
+            End::at(right, &OpenOptions::default()),
+        );
         let (here, there) = (
             left.prepare(connect_options),
             right.prepare(connect_options),

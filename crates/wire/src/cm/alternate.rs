@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::code::AlternatePathStatus;
 use super::connect::Path;
 use super::field::{PrivateData, at, bytes};
-use super::identifier::{CommunicationId, Timeout};
+use super::ids::{CommunicationId, Timeout};
 use crate::number::Qpn;
 
 layout! {

@@ -2,7 +2,7 @@
 
 use super::code::{Failover, Service};
 use super::field::{PrivateData, at, bits, bytes};
-use super::identifier::{CommunicationId, ServiceId, Timeout};
+use super::ids::{CommunicationId, ServiceId, Timeout};
 use crate::number::{AckTimeout, Gid, PartitionKey, PathMtu, Psn, Qpn, QueueKey};
 
 layout! {

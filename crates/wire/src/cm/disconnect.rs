@@ -1,7 +1,7 @@
 //! The two messages that end a connection: DREQ and DREP.
 
 use super::field::{PrivateData, at, bytes};
-use super::identifier::CommunicationId;
+use super::ids::CommunicationId;
 use crate::number::Qpn;
 
 layout! {

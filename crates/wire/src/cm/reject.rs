@@ -2,7 +2,7 @@
 
 use super::code::{AcknowledgedMessage, RejectReason, RejectedMessage};
 use super::field::{PrivateData, at, bytes};
-use super::identifier::{CommunicationId, Timeout};
+use super::ids::{CommunicationId, Timeout};
 
 layout! {
     /// MRA: confirms receipt of a message whose answer takes longer.

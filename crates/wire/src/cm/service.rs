@@ -2,7 +2,7 @@
 
 use super::code::ServiceStatus;
 use super::field::{PrivateData, at, bytes};
-use super::identifier::{CommunicationId, ServiceId};
+use super::ids::{CommunicationId, ServiceId};
 use crate::number::{PartitionKey, Qpn, QueueKey};
 
 layout! {

@@ -3,7 +3,7 @@
 use zerocopy::byteorder::big_endian::U32;
 
 use super::layout::header;
-use crate::number::{Qpn, QueueKey};
+use crate::number::{Qpn, QueueKey, Srqn};
 
 header! {
     /// Datagram extended transport header (DETH): the sending queue pair and the Q_Key.
@@ -41,7 +41,7 @@ header! {
 impl Xrceth {
     /// `shared_receive_queue` is a number of the receiver.
     #[inline]
-    pub fn new(shared_receive_queue: Qpn) -> Self {
+    pub fn new(shared_receive_queue: Srqn) -> Self {
         Xrceth {
             shared_receive_queue: shared_receive_queue.value().into(),
         }
@@ -49,8 +49,8 @@ impl Xrceth {
 
     /// The receiver's shared receive queue.
     #[inline]
-    pub fn shared_receive_queue(&self) -> Qpn {
-        Qpn::new(self.shared_receive_queue.get())
+    pub fn shared_receive_queue(&self) -> Srqn {
+        Srqn::new(self.shared_receive_queue.get())
     }
 }
 

@@ -46,10 +46,10 @@ impl Peer {
         taken: IpAddr,
         exchange: &mut Exchange<BufReader<Stdin>, Stdout>,
     ) -> anyhow::Result<Self> {
-        let options = rocinante::Options {
+        let options = rocinante::OpenOptions {
             // The asking side has every packet in its file already.
             capture: None,
-            ..rocinante::Options::from_env()
+            ..rocinante::OpenOptions::from_env()
         };
         let (address, context) = loopback::open(Some(taken), &options)?;
         let domain = context.protection_domain()?;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use net::interface::LoopbackUse;
 use net::poll::{Interest, wait};
 use net::socket::{Inbox, Receiver, Sender};
-use rocinante::{Access, Options, Request, Status};
+use rocinante::{Access, OpenOptions, Request, Status};
 use std::os::fd::AsFd;
 use wire::Route;
 
@@ -96,7 +96,7 @@ pub(super) fn ping() -> Finding {
 }
 
 fn round_trip() -> anyhow::Result<(IpAddr, Duration)> {
-    let (address, context) = loopback::open(None, &Options::from_env())?;
+    let (address, context) = loopback::open(None, &OpenOptions::from_env())?;
     let domain = context.protection_domain()?;
     let completions = context.completion_queue(16)?;
     let memory = domain.register(128, Access::LOCAL_WRITE)?;
@@ -133,7 +133,7 @@ pub(super) fn own_delivery() -> Finding {
         let text = format!("a device's packets to itself go through sockets, because {reason}");
         Finding::ok("own packets", text)
     };
-    if !Options::from_env().in_memory {
+    if !OpenOptions::from_env().in_memory {
         return sent("ROCI_SHORTCUT is 0");
     }
     match net::interface::loopback_use() {

@@ -9,7 +9,7 @@ use net::limits::Limit;
 use net::share::RuntimeDirectory;
 use net::socket::{Receiver, SocketError};
 use net::watcher::Watcher;
-use rocinante::{Context, Options};
+use rocinante::{Context, OpenOptions};
 use wire::ROCE_PORT;
 
 use super::Finding;
@@ -149,7 +149,7 @@ pub(super) fn limits() -> Vec<Finding> {
 /// Whether peers are notified when a process dies.
 pub(super) fn watcher() -> Finding {
     let check = "end of process";
-    if !Options::from_env().watcher {
+    if !OpenOptions::from_env().watcher {
         let text = "peers are not notified when a process dies: ROCI_WATCHER is 0";
         return Finding::ok(check, text);
     }

@@ -1,11 +1,11 @@
 //! The message of rping: a buffer that the peer may use.
 
-use rocinante::{Key, MemoryRegion, Remote};
+use rocinante::{Key, MemoryRegion, RemoteMemory};
 
 /// Address, key and size of a buffer, in network byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Advertisement {
-    pub(super) remote: Remote,
+    pub(super) remote: RemoteMemory,
     pub(super) length: u32,
 }
 
@@ -38,7 +38,7 @@ impl Advertisement {
             u64::from_be_bytes(eight)
         });
         Self {
-            remote: Remote {
+            remote: RemoteMemory {
                 address,
                 key: Key::new((rest >> 32) as u32),
             },
@@ -55,7 +55,7 @@ mod tests {
     fn the_advertisement_equals_that_of_rping() {
         let wire = *b"\0\0\x55\x56\x1e\x30\x25\xd0\0\0\x10\xc3\0\0\0\x40";
         let advertisement = Advertisement {
-            remote: Remote {
+            remote: RemoteMemory {
                 address: 0x5556_1e30_25d0,
                 key: Key::new(0x10c3),
             },

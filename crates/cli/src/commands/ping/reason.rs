@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::anyhow;
 use net::interface::source_towards;
 use net::share::ServiceError;
-use rocinante::rdma_cm::{ConnectionError, RejectReason};
+use rocinante::rdma_cm::{CmError, RejectReason};
 use rocinante::{ConnectError, Context};
 
 use crate::device;
@@ -13,10 +13,7 @@ use crate::device;
 /// What to say about an error.
 pub(super) fn explain(error: ConnectError) -> anyhow::Error {
     match error {
-        ConnectError::Connection(ConnectionError::Service(ServiceError::InUse {
-            service,
-            pid,
-        })) => {
+        ConnectError::Cm(CmError::Service(ServiceError::InUse { service, pid })) => {
             // The port is the low half of the service id's last word.
             let port = service as u16;
             anyhow!("port {port} is taken by process {pid}: choose another with -p, or end it")
@@ -61,7 +58,7 @@ pub(super) fn no_way(
 /// Whether the device with this address of ours can be opened.
 fn open(source: IpAddr) -> anyhow::Result<()> {
     device::all()?;
-    let found = device::having(source).map_err(|_| ConnectionError::NoDevice(source));
+    let found = device::having(source).map_err(|_| CmError::NoDevice(source));
     let (name, _) = found?;
     Context::open(&name)?;
     Ok(())

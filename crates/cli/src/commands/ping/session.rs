@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::anyhow;
 use rocinante::{
     Access, CompletedWork, Completion, CompletionQueue, ConnectOptions, Connection, Context, Key,
-    MemoryRegion, PostError, ProtectionDomain, QueuePairBuilder, Remote, Request, Segment, Status,
+    MemoryRegion, PostError, ProtectionDomain, QueuePairBuilder, RemoteMemory, Request, Segment,
+    Status,
 };
 
 use super::advertisement::Advertisement;
@@ -123,7 +124,7 @@ impl Session {
     pub(super) fn advertise(&self, memory: &MemoryRegion) -> Result<(), Stop> {
         let told = Advertisement::of(memory);
         self.debug(|| {
-            let Remote { address, key } = told.remote;
+            let RemoteMemory { address, key } = told.remote;
             let (key, length) = (key.value(), told.length);
             format!("RDMA addr {address:x} rkey {key:x} len {length}")
         })?;
@@ -246,7 +247,7 @@ impl Session {
 
     /// Writes nothing (C9-88: that needs no key). Its completion fails if the peer is gone.
     fn probe(&self) -> Result<(), Stop> {
-        let nowhere = Remote {
+        let nowhere = RemoteMemory {
             address: 0,
             key: Key::new(0),
         };

@@ -11,7 +11,7 @@ use super::{CmId, Inner};
 use crate::Driver;
 use crate::diagnostics;
 use crate::rdma_cm::device_id::DeviceId;
-use crate::rdma_cm::{ConnectionError, devices};
+use crate::rdma_cm::{CmError, devices};
 
 /// How many ports are tried when the library chooses the port and another process has it.
 const ATTEMPTS: usize = 64;
@@ -19,10 +19,10 @@ const ATTEMPTS: usize = 64;
 impl CmId {
     /// Binds it to a local address and port. An unspecified address stands for all addresses; with
     /// port 0, a free port is chosen. Returns the address and port.
-    pub fn bind(&self, address: SocketAddr) -> Result<SocketAddr, ConnectionError> {
+    pub fn bind(&self, address: SocketAddr) -> Result<SocketAddr, CmError> {
         let mut inner = self.inner();
         if !matches!(inner.bind_state, BindState::Unbound) {
-            return Err(ConnectionError::AlreadyBound);
+            return Err(CmError::AlreadyBound);
         }
         let (drivers, address) = match &inner.chosen {
             Some(driver) => (vec![Arc::clone(driver)], address),
@@ -34,7 +34,7 @@ impl CmId {
     }
 
     /// Starts to listen; `backlog` requests may wait for the application.
-    pub fn listen(&self, backlog: usize) -> Result<(), ConnectionError> {
+    pub fn listen(&self, backlog: usize) -> Result<(), CmError> {
         if matches!(self.inner().bind_state, BindState::Unbound) {
             self.bind(SocketAddr::from(([0, 0, 0, 0], 0)))?;
         }
@@ -52,23 +52,19 @@ impl CmId {
         source: Option<SocketAddr>,
         peer: SocketAddr,
         timeout: Duration,
-    ) -> Result<(), ConnectionError> {
+    ) -> Result<(), CmError> {
         let peer = devices::or_loopback(peer);
         let mut inner = self.inner();
         match self.go_towards(&mut inner, source, peer) {
             Ok(()) => {}
-            Err(
-                error @ (ConnectionError::NoRoute { .. }
-                | ConnectionError::NoDevice(_)
-                | ConnectionError::Open(_)),
-            ) => {
+            Err(error @ (CmError::NoRoute { .. } | CmError::NoDevice(_) | CmError::Open(_))) => {
                 self.report_unresolved(&inner, source, peer, &error);
                 return Ok(());
             }
             Err(error) => return Err(error),
         }
         let BindState::OneDevice(device_id) = &inner.bind_state else {
-            return Err(ConnectionError::NotBound);
+            return Err(CmError::NotBound);
         };
         device_id.call_manager(|manager, now, id| {
             Ok(manager.resolve_address(now, id, None, peer, timeout)?)
@@ -81,12 +77,12 @@ impl CmId {
         drivers: &[Arc<Driver>],
         inner: &Inner,
         address: SocketAddr,
-    ) -> Result<(Vec<DeviceId>, SocketAddr), ConnectionError> {
+    ) -> Result<(Vec<DeviceId>, SocketAddr), CmError> {
         let attempts = if address.port() == 0 { ATTEMPTS } else { 1 };
-        let mut refused = ConnectionError::NoDevice(address.ip());
+        let mut refused = CmError::NoDevice(address.ip());
         for _ in 0..attempts {
             match self.bind_once(drivers, inner, address) {
-                Err(error @ (ConnectionError::Service(_) | ConnectionError::Bind(_))) => {
+                Err(error @ (CmError::Service(_) | CmError::Bind(_))) => {
                     refused = error;
                 }
                 outcome => return outcome,
@@ -100,7 +96,7 @@ impl CmId {
         drivers: &[Arc<Driver>],
         inner: &Inner,
         mut address: SocketAddr,
-    ) -> Result<(Vec<DeviceId>, SocketAddr), ConnectionError> {
+    ) -> Result<(Vec<DeviceId>, SocketAddr), CmError> {
         let mut device_ids = Vec::with_capacity(drivers.len());
         for driver in drivers {
             let mut device_id = self.device_id(driver, inner)?;
@@ -108,14 +104,14 @@ impl CmId {
             device_ids.push(device_id);
         }
         if device_ids.is_empty() {
-            Err(ConnectionError::NoDevice(address.ip()))
+            Err(CmError::NoDevice(address.ip()))
         } else {
             Ok((device_ids, address))
         }
     }
 
-    fn device_id(&self, driver: &Arc<Driver>, inner: &Inner) -> Result<DeviceId, ConnectionError> {
-        let made_for = (self.space, self.kind);
+    fn device_id(&self, driver: &Arc<Driver>, inner: &Inner) -> Result<DeviceId, CmError> {
+        let made_for = (self.space, self.service_type);
         DeviceId::create(driver, &inner.channel, self.token, made_for, &inner.options)
     }
 
@@ -125,7 +121,7 @@ impl CmId {
         inner: &mut Inner,
         source: Option<SocketAddr>,
         peer: SocketAddr,
-    ) -> Result<(), ConnectionError> {
+    ) -> Result<(), CmError> {
         let source = source.filter(|it| !it.ip().is_unspecified() || it.port() != 0);
         let port = match &inner.bind_state {
             BindState::OneDevice(_) => return Ok(()),
@@ -160,7 +156,7 @@ impl CmId {
         inner: &Inner,
         source: Option<SocketAddr>,
         peer: SocketAddr,
-        error: &ConnectionError,
+        error: &CmError,
     ) {
         diagnostics::report_unresolved(source, peer, error);
         self.push_event(inner, EventKind::AddressError(devices::failure(error)));
@@ -174,7 +170,7 @@ fn bound_port(device_ids: &[DeviceId]) -> Option<u16> {
 }
 
 /// The address of a chosen device from which a peer can be reached.
-fn own_address(driver: &Driver, peer: SocketAddr) -> Result<IpAddr, ConnectionError> {
+fn own_address(driver: &Driver, peer: SocketAddr) -> Result<IpAddr, CmError> {
     let entries = &driver.device().gids;
     let own: Vec<IpAddr> = entries.iter().map(|entry| entry.address).collect();
     let usual = net::interface::source_towards(peer).ok();
@@ -183,5 +179,5 @@ fn own_address(driver: &Driver, peer: SocketAddr) -> Result<IpAddr, ConnectionEr
         .iter()
         .find(|it| Some(**it) == usual)
         .or_else(same_family);
-    found.copied().ok_or(ConnectionError::NoDevice(peer.ip()))
+    found.copied().ok_or(CmError::NoDevice(peer.ip()))
 }

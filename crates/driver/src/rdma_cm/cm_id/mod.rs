@@ -14,10 +14,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use cm::{EventKind, Manager, QueuePairType};
+use cm::{EventKind, Manager, ServiceType};
 use wire::cm::PortSpace;
 
-use super::ConnectionError;
+use super::CmError;
 use super::channel::{EventChannel, Token};
 use super::device_id::{DeviceId, IdOptions};
 use super::queue::{self, QueuedEvent};
@@ -28,7 +28,7 @@ use bind_state::BindState;
 pub struct CmId {
     token: u64,
     space: PortSpace,
-    kind: QueuePairType,
+    service_type: ServiceType,
     inner: Mutex<Inner>,
 }
 
@@ -41,11 +41,11 @@ struct Inner {
 }
 
 impl CmId {
-    pub(super) fn new(channel: &EventChannel, space: PortSpace, kind: QueuePairType) -> Self {
+    pub(super) fn new(channel: &EventChannel, space: PortSpace, service_type: ServiceType) -> Self {
         Self {
             token: queue::next_token(),
             space,
-            kind,
+            service_type,
             inner: Mutex::new(Inner {
                 channel: channel.clone(),
                 options: IdOptions::default(),
@@ -59,7 +59,7 @@ impl CmId {
     pub(super) fn of_request(channel: &EventChannel, queued: &QueuedEvent) -> Option<Self> {
         let driver = queued.driver.upgrade()?;
         let device_id = DeviceId::new(&driver, queued.id?);
-        let (space, kind) = device_id
+        let (space, service_type) = device_id
             .call_manager(|manager, _, id| {
                 manager.request_taken(id)?;
                 Ok(manager.port_space_and_type(id)?)
@@ -68,7 +68,7 @@ impl CmId {
         Some(Self {
             token: queued.token,
             space,
-            kind,
+            service_type,
             inner: Mutex::new(Inner {
                 channel: channel.clone(),
                 options: IdOptions::default(),
@@ -92,8 +92,8 @@ impl CmId {
 
     /// Its queue pair type.
     #[must_use]
-    pub fn kind(&self) -> QueuePairType {
-        self.kind
+    pub fn service_type(&self) -> ServiceType {
+        self.service_type
     }
 
     /// Its device, once that is known.
@@ -164,11 +164,11 @@ impl CmId {
     /// Performs an operation that needs a device.
     fn with_manager<R>(
         &self,
-        work: impl FnOnce(&mut Manager, Instant, cm::Id) -> Result<R, ConnectionError>,
-    ) -> Result<R, ConnectionError> {
+        work: impl FnOnce(&mut Manager, Instant, cm::Id) -> Result<R, CmError>,
+    ) -> Result<R, CmError> {
         match &self.inner().bind_state {
             BindState::OneDevice(device_id) => device_id.call_manager(work),
-            _ => Err(ConnectionError::NotBound),
+            _ => Err(CmError::NotBound),
         }
     }
 
@@ -202,7 +202,7 @@ impl fmt::Debug for CmId {
         f.debug_struct("CmId")
             .field("token", &self.token)
             .field("space", &self.space)
-            .field("kind", &self.kind)
+            .field("service_type", &self.service_type)
             .finish_non_exhaustive()
     }
 }

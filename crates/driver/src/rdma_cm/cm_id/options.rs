@@ -3,36 +3,36 @@
 use wire::{AckTimeout, RnrTimer};
 
 use super::CmId;
-use crate::rdma_cm::ConnectionError;
+use crate::rdma_cm::CmError;
 use crate::rdma_cm::device_id::IdOptions;
 
 impl CmId {
     /// Sets the traffic class (ToS) of everything that it sends.
-    pub fn set_traffic_class(&self, class: u8) -> Result<(), ConnectionError> {
+    pub fn set_traffic_class(&self, class: u8) -> Result<(), CmError> {
         self.set_option(|options| options.traffic_class = Some(class))
     }
 
     /// Sets the acknowledge timeout of its queue pair.
-    pub fn set_ack_timeout(&self, timeout: AckTimeout) -> Result<(), ConnectionError> {
+    pub fn set_ack_timeout(&self, timeout: AckTimeout) -> Result<(), CmError> {
         self.set_option(|options| options.ack_timeout = Some(timeout))
     }
 
     /// Sets how long the peer waits if no receive is posted.
-    pub fn set_rnr_timer(&self, timer: RnrTimer) -> Result<(), ConnectionError> {
+    pub fn set_rnr_timer(&self, timer: RnrTimer) -> Result<(), CmError> {
         self.set_option(|options| options.rnr_timer = Some(timer))
     }
 
     /// Lets several ids share a port while none of them listens.
-    pub fn set_reuse_address(&self, reuse: bool) -> Result<(), ConnectionError> {
+    pub fn set_reuse_address(&self, reuse: bool) -> Result<(), CmError> {
         self.set_option(|options| options.reuse_address = Some(reuse))
     }
 
     /// Sets whether a listener on all addresses accepts only its own address family.
-    pub fn set_family_only(&self, only: bool) -> Result<(), ConnectionError> {
+    pub fn set_family_only(&self, only: bool) -> Result<(), CmError> {
         self.set_option(|options| options.family_only = Some(only))
     }
 
-    fn set_option(&self, set: impl FnOnce(&mut IdOptions)) -> Result<(), ConnectionError> {
+    fn set_option(&self, set: impl FnOnce(&mut IdOptions)) -> Result<(), CmError> {
         let mut inner = self.inner();
         let mut new = IdOptions::default();
         set(&mut new);

@@ -7,7 +7,7 @@ const EXTENDED_RELIABLE: u8 = 1;
 
 /// The type of queue pair that an id connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueuePairType {
+pub enum ServiceType {
     /// A reliable connection.
     ReliableConnection,
     /// An unreliable connection.
@@ -18,42 +18,37 @@ pub enum QueuePairType {
     Datagram,
 }
 
-impl QueuePairType {
+impl ServiceType {
     /// The default kind of a port space. In the InfiniBand port space the application may choose another.
-    pub const fn of(space: PortSpace) -> QueuePairType {
+    pub const fn of(space: PortSpace) -> ServiceType {
         match space {
-            PortSpace::Udp => QueuePairType::Datagram,
-            PortSpace::Tcp | PortSpace::Infiniband => QueuePairType::ReliableConnection,
+            PortSpace::Udp => ServiceType::Datagram,
+            PortSpace::Tcp | PortSpace::Infiniband => ServiceType::ReliableConnection,
         }
     }
 
     pub(crate) const fn service(self) -> Service {
         match self {
-            QueuePairType::UnreliableConnection => Service::UnreliableConnection,
-            QueuePairType::ExtendedConnection => Service::Extended,
-            QueuePairType::ReliableConnection | QueuePairType::Datagram => {
-                Service::ReliableConnection
-            }
+            ServiceType::UnreliableConnection => Service::UnreliableConnection,
+            ServiceType::ExtendedConnection => Service::Extended,
+            ServiceType::ReliableConnection | ServiceType::Datagram => Service::ReliableConnection,
         }
     }
 
     /// The extended transport type that accompanies [`Service::Extended`].
     pub(crate) const fn extended_transport(self) -> u8 {
         match self {
-            QueuePairType::ExtendedConnection => EXTENDED_RELIABLE,
+            ServiceType::ExtendedConnection => EXTENDED_RELIABLE,
             _ => 0,
         }
     }
 
     /// The kind that a peer requests; none if we do not support it.
-    pub(crate) const fn asked_for(
-        service: Service,
-        extended_transport: u8,
-    ) -> Option<QueuePairType> {
+    pub(crate) const fn asked_for(service: Service, extended_transport: u8) -> Option<ServiceType> {
         match (service, extended_transport) {
-            (Service::ReliableConnection, _) => Some(QueuePairType::ReliableConnection),
-            (Service::UnreliableConnection, _) => Some(QueuePairType::UnreliableConnection),
-            (Service::Extended, EXTENDED_RELIABLE) => Some(QueuePairType::ExtendedConnection),
+            (Service::ReliableConnection, _) => Some(ServiceType::ReliableConnection),
+            (Service::UnreliableConnection, _) => Some(ServiceType::UnreliableConnection),
+            (Service::Extended, EXTENDED_RELIABLE) => Some(ServiceType::ExtendedConnection),
             _ => None,
         }
     }

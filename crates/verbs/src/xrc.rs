@@ -7,12 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use engine::{Id, ModifyError, ObjectError, PostError, QueuePairType, Segment, SharedReceiveInit};
-use wire::Qpn;
+use wire::Srqn;
 
 use crate::completion::CompletionQueue;
 use crate::context::Context;
 use crate::domain::ProtectionDomain;
-use crate::queue_pair::{Endpoint, Handle, Prepared, QueuePairBuilder, SetupError};
+use crate::queue_pair::{Endpoint, Handle, PreparedQueuePair, QueuePairBuilder, SetupError};
 use crate::request::Request;
 use crate::shared_receive::SharedReceiveQueue;
 
@@ -59,7 +59,7 @@ impl Drop for OpenDomain {
 pub struct XrcReceiveQueue {
     // Dropped before the objects that it uses.
     queue: SharedReceiveQueue,
-    number: Qpn,
+    number: Srqn,
     _xrc_domain: XrcDomain,
     _completions: CompletionQueue,
 }
@@ -77,7 +77,7 @@ impl ProtectionDomain {
             domain: self.id(),
             capacity,
             max_segments,
-            extended: Some((xrc_domain.0.id, completions.id())),
+            xrc: Some((xrc_domain.0.id, completions.id())),
         };
         let queue = SharedReceiveQueue::create(self, init)?;
         let number = queue.number().ok_or(ObjectError::Unknown)?;
@@ -93,7 +93,7 @@ impl ProtectionDomain {
 impl XrcReceiveQueue {
     /// Its number, for peers.
     #[must_use]
-    pub fn number(&self) -> Qpn {
+    pub fn number(&self) -> Srqn {
         self.number
     }
 
@@ -109,7 +109,7 @@ impl XrcReceiveQueue {
 
 /// An initiator that is not connected yet.
 #[derive(Debug)]
-pub struct PreparedInitiator(Prepared);
+pub struct PreparedInitiator(PreparedQueuePair);
 
 /// A connected initiator, which sends.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ pub struct XrcInitiator(Handle);
 /// A target that is not connected yet.
 #[derive(Debug)]
 pub struct PreparedTarget {
-    prepared: Prepared,
+    prepared: PreparedQueuePair,
     domain: XrcDomain,
 }
 
@@ -163,7 +163,7 @@ impl PreparedInitiator {
 
 impl XrcInitiator {
     /// Posts a request for the peer's shared receive queue `to`.
-    pub fn post(&self, to: Qpn, request: Request) -> Result<(), PostError> {
+    pub fn post(&self, to: Srqn, request: Request) -> Result<(), PostError> {
         self.0.post_send(request.naming_receive_queue(to))
     }
 }

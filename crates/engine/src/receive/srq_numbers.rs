@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use wire::Qpn;
+use wire::Srqn;
 
 use super::SharedReceiveQueue;
 use crate::random::Random;
@@ -17,15 +17,15 @@ const NUMBER_BITS: u32 = 24;
 const MAX_QUARANTINED: usize = 4096;
 
 /// Shared receive queues by number.
-pub(crate) struct ReceiveNumbers {
+pub(crate) struct SrqNumbers {
     /// `None` while the number is quarantined.
-    queues: HashMap<Qpn, Option<Id<SharedReceiveQueue>>>,
+    queues: HashMap<Srqn, Option<Id<SharedReceiveQueue>>>,
     /// Quarantined numbers, oldest first.
-    quarantined: VecDeque<Qpn>,
+    quarantined: VecDeque<Srqn>,
     random: Random,
 }
 
-impl ReceiveNumbers {
+impl SrqNumbers {
     pub(crate) fn new(random: Random) -> Self {
         Self {
             queues: HashMap::new(),
@@ -35,9 +35,9 @@ impl ReceiveNumbers {
     }
 
     /// Draws a free number. There are at most about a million queues, so few draws find one.
-    pub(crate) fn draw(&mut self) -> Qpn {
+    pub(crate) fn draw(&mut self) -> Srqn {
         loop {
-            let number = Qpn::new(self.random.bits(NUMBER_BITS));
+            let number = Srqn::new(self.random.bits(NUMBER_BITS));
             // Programs use 0 for "no number".
             if number.value() != 0 && !self.queues.contains_key(&number) {
                 return number;
@@ -45,12 +45,12 @@ impl ReceiveNumbers {
         }
     }
 
-    pub(crate) fn assign(&mut self, number: Qpn, queue: Id<SharedReceiveQueue>) {
+    pub(crate) fn assign(&mut self, number: Srqn, queue: Id<SharedReceiveQueue>) {
         self.queues.insert(number, Some(queue));
     }
 
     #[inline]
-    pub(crate) fn find(&self, number: Qpn) -> Option<Id<SharedReceiveQueue>> {
+    pub(crate) fn find(&self, number: Srqn) -> Option<Id<SharedReceiveQueue>> {
         *self.queues.get(&number)?
     }
 
@@ -60,7 +60,7 @@ impl ReceiveNumbers {
         self.queues.len()
     }
 
-    pub(crate) fn release(&mut self, number: Qpn) {
+    pub(crate) fn release(&mut self, number: Srqn) {
         self.queues.insert(number, None);
         self.quarantined.push_back(number);
         if self.quarantined.len() > MAX_QUARANTINED
@@ -78,15 +78,15 @@ mod tests {
 
     #[test]
     fn released_number_is_quarantined_before_it_is_used_again() {
-        let mut numbers = ReceiveNumbers::new(Random::new([3; 32]));
-        let released: Vec<Qpn> = (0..=MAX_QUARANTINED)
+        let mut numbers = SrqNumbers::new(Random::new([3; 32]));
+        let released: Vec<Srqn> = (0..=MAX_QUARANTINED)
             .map(|_| {
                 let number = numbers.draw();
                 numbers.release(number);
                 number
             })
             .collect();
-        let distinct: HashSet<&Qpn> = released.iter().collect();
+        let distinct: HashSet<&Srqn> = released.iter().collect();
         assert_eq!(distinct.len(), MAX_QUARANTINED + 1);
         assert_eq!(numbers.find(released[MAX_QUARANTINED]), None);
         assert!(
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn all_bits_of_numbers_vary() {
-        let mut numbers = ReceiveNumbers::new(Random::new([3; 32]));
+        let mut numbers = SrqNumbers::new(Random::new([3; 32]));
         let all: Vec<u32> = (0..64).map(|_| numbers.draw().value()).collect();
         assert_eq!(all.iter().fold(0, |seen, number| seen | number), 0xff_ffff);
         assert_eq!(all.iter().fold(u32::MAX, |seen, number| seen & number), 0);

@@ -10,14 +10,14 @@ use wire::Qpn;
 /// at a time. Numbers are drawn at random, and a released number is quarantined before it is used
 /// again, so that late packets of an old connection reach no queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NumberSpace {
+pub struct QpnRange {
     /// The lowest number.
     pub first: u32,
     /// How many numbers: a power of two, at most 2^24.
     pub count: u32,
 }
 
-impl Default for NumberSpace {
+impl Default for QpnRange {
     /// 2^18 numbers, about a quarter of a million.
     fn default() -> Self {
         Self {
@@ -27,7 +27,7 @@ impl Default for NumberSpace {
     }
 }
 
-impl NumberSpace {
+impl QpnRange {
     /// The maximum number of queue pairs at a time.
     #[must_use]
     pub fn capacity(&self) -> u32 {

@@ -1,14 +1,14 @@
-    .pushsection .text.roci_foreign,"ax",@progbits
+    .pushsection .text.roci_program_memory,"ax",@progbits
     .p2align 4
-    .globl roci_foreign_begin
-    .hidden roci_foreign_begin
-roci_foreign_begin:
+    .globl roci_program_memory_begin
+    .hidden roci_program_memory_begin
+roci_program_memory_begin:
 
-// int roci_foreign_copy(to: x0, from: x1, length: x2)
-    .globl roci_foreign_copy
-    .hidden roci_foreign_copy
-    .type roci_foreign_copy, %function
-roci_foreign_copy:
+// int roci_program_memory_copy(to: x0, from: x1, length: x2)
+    .globl roci_program_memory_copy
+    .hidden roci_program_memory_copy
+    .type roci_program_memory_copy, %function
+roci_program_memory_copy:
     .cfi_startproc
     ands    x3, x2, #-64
     b.eq    3f
@@ -50,13 +50,13 @@ roci_foreign_copy:
     mov     w0, #1
     ret
     .cfi_endproc
-    .size roci_foreign_copy, . - roci_foreign_copy
+    .size roci_program_memory_copy, . - roci_program_memory_copy
 
-// int roci_foreign_compare_swap(word: x0, expected: x1, new: x2, found: x3)
-    .globl roci_foreign_compare_swap
-    .hidden roci_foreign_compare_swap
-    .type roci_foreign_compare_swap, %function
-roci_foreign_compare_swap:
+// int roci_program_memory_compare_swap(word: x0, expected: x1, new: x2, found: x3)
+    .globl roci_program_memory_compare_swap
+    .hidden roci_program_memory_compare_swap
+    .type roci_program_memory_compare_swap, %function
+roci_program_memory_compare_swap:
     .cfi_startproc
 2:
     ldaxr   x4, [x0]
@@ -72,19 +72,19 @@ roci_foreign_compare_swap:
     mov     w0, #1
     ret
     .cfi_endproc
-    .size roci_foreign_compare_swap, . - roci_foreign_compare_swap
+    .size roci_program_memory_compare_swap, . - roci_program_memory_compare_swap
 
-    .globl roci_foreign_end
-    .hidden roci_foreign_end
-roci_foreign_end:
+    .globl roci_program_memory_end
+    .hidden roci_program_memory_end
+roci_program_memory_end:
 
-    .globl roci_foreign_absent
-    .hidden roci_foreign_absent
-    .type roci_foreign_absent, %function
-roci_foreign_absent:
+    .globl roci_program_memory_absent
+    .hidden roci_program_memory_absent
+    .type roci_program_memory_absent, %function
+roci_program_memory_absent:
     .cfi_startproc
     mov     w0, #0
     ret
     .cfi_endproc
-    .size roci_foreign_absent, . - roci_foreign_absent
+    .size roci_program_memory_absent, . - roci_program_memory_absent
     .popsection

@@ -5,12 +5,12 @@
 //! [`fault_handler`](super::fault_handler) turns a fault in them into an error. Copies go upwards, so a
 //! program that polls the last byte sees it change last.
 
-use engine::ForeignAccess;
+use engine::ProgramMemoryAccess;
 
 use super::pages;
 
 /// Memory that the program promised to keep mapped.
-pub(super) static PINNED: ForeignAccess = ForeignAccess {
+pub(super) static PINNED: ProgramMemoryAccess = ProgramMemoryAccess {
     load: copy::load,
     store: copy::store,
     compare_swap: copy::compare_swap,
@@ -18,7 +18,7 @@ pub(super) static PINNED: ForeignAccess = ForeignAccess {
 
 /// On-demand memory, which may have unmapped pages at registration. Pages are checked before each access,
 /// which also works in programs and threads in which the handler is not called.
-pub(super) static ON_DEMAND: ForeignAccess = ForeignAccess {
+pub(super) static ON_DEMAND: ProgramMemoryAccess = ProgramMemoryAccess {
     load: load_if_present,
     store: store_if_present,
     compare_swap: compare_swap_if_present,
@@ -42,47 +42,48 @@ unsafe fn compare_swap_if_present(word: *mut u64, expected: u64, new: u64) -> Op
     unsafe { copy::compare_swap(word, expected, new) }
 }
 
-/// Our own copy instructions. `roci_foreign_begin` and `roci_foreign_end` enclose all that may fault; they
-/// use no stack, so that `roci_foreign_absent` can return for them.
+/// Our own copy instructions. `roci_program_memory_begin` and `roci_program_memory_end` enclose all that may fault; they
+/// use no stack, so that `roci_program_memory_absent` can return for them.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod copy {
     use std::ffi::{c_int, c_void};
 
     #[cfg(target_arch = "x86_64")]
-    std::arch::global_asm!(include_str!("foreign/x86_64.s"));
+    std::arch::global_asm!(include_str!("program_memory/x86_64.s"));
     #[cfg(target_arch = "aarch64")]
-    std::arch::global_asm!(include_str!("foreign/aarch64.s"));
+    std::arch::global_asm!(include_str!("program_memory/aarch64.s"));
 
     unsafe extern "C" {
-        fn roci_foreign_copy(to: *mut u8, from: *const u8, length: usize) -> c_int;
-        fn roci_foreign_compare_swap(
+        fn roci_program_memory_copy(to: *mut u8, from: *const u8, length: usize) -> c_int;
+        fn roci_program_memory_compare_swap(
             word: *mut u64,
             expected: u64,
             new: u64,
             found: *mut u64,
         ) -> c_int;
-        fn roci_foreign_begin();
-        fn roci_foreign_end();
-        fn roci_foreign_absent();
+        fn roci_program_memory_begin();
+        fn roci_program_memory_end();
+        fn roci_program_memory_absent();
     }
 
     pub(super) unsafe fn load(to: *mut u8, from: *const u8, length: usize) -> bool {
         // SAFETY: it writes `length` bytes at `to`, which the caller owns, and returns 0 if `from` can't be
         // read.
-        unsafe { roci_foreign_copy(to, from, length) != 0 }
+        unsafe { roci_program_memory_copy(to, from, length) != 0 }
     }
 
     pub(super) unsafe fn store(to: *mut u8, from: *const u8, length: usize) -> bool {
         // SAFETY: it reads `length` bytes at `from`, which the caller owns; `to` belongs to the program,
         // which registered it. It returns 0 if `to` can't be written.
-        unsafe { roci_foreign_copy(to, from, length) != 0 }
+        unsafe { roci_program_memory_copy(to, from, length) != 0 }
     }
 
     pub(super) unsafe fn compare_swap(word: *mut u64, expected: u64, new: u64) -> Option<u64> {
         let mut found = 0;
         // SAFETY: `word` is aligned and belongs to the program, which registered it; the result goes to a
         // live variable.
-        let there = unsafe { roci_foreign_compare_swap(word, expected, new, &raw mut found) } != 0;
+        let there =
+            unsafe { roci_program_memory_compare_swap(word, expected, new, &raw mut found) } != 0;
         there.then_some(found)
     }
 
@@ -94,15 +95,15 @@ mod copy {
     pub(in crate::verbs) unsafe fn recover(context: *mut c_void) -> bool {
         // SAFETY: the kernel passes a `ucontext_t` of the interrupted thread to handlers.
         let instruction = unsafe { instruction_of(context.cast()) };
-        let begin = (roci_foreign_begin as *const ()).addr() as u64;
-        let end = (roci_foreign_end as *const ()).addr() as u64;
+        let begin = (roci_program_memory_begin as *const ()).addr() as u64;
+        let end = (roci_program_memory_end as *const ()).addr() as u64;
         // SAFETY: the pointer is into that context.
         let current = unsafe { *instruction };
         let ours = (begin..end).contains(&current);
         if ours {
             // SAFETY: as above. The instructions have no stack frame, so the code at `absent` returns to
             // their caller.
-            unsafe { *instruction = (roci_foreign_absent as *const ()).addr() as u64 };
+            unsafe { *instruction = (roci_program_memory_absent as *const ()).addr() as u64 };
         }
         ours
     }
