@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod device;
-mod exchange;
+mod tcp_exchange;
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use rocinante::{Completion, CompletionQueue, Status};
 
 pub use device::{DeviceOptions, describe_gid, gid_index, point_to_capture};
-pub use exchange::{Exchange, PeerInfo, listen, parse_memory};
+pub use tcp_exchange::{Exchange, PeerInfo, listen, parse_memory};
 
 /// How long to wait for a completion or an event. Longer than any operation takes on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(30);

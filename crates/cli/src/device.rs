@@ -10,12 +10,12 @@ pub(crate) fn all() -> anyhow::Result<Vec<Device>> {
     Ok(rocinante::devices()?)
 }
 
-/// The device of this name; an interface or an address is a device too, without being listed.
+/// The device with this name. The name of an interface or an address is also valid, even if it is not listed.
 pub(crate) fn named(name: &str) -> anyhow::Result<Device> {
     Ok(rocinante::device(name)?)
 }
 
-/// What to open so as to use this address: a device that has it, or the address by itself.
+/// The device to open for this address: one that has it, or the address alone.
 pub(crate) fn having(address: IpAddr) -> anyhow::Result<(String, Device)> {
     if let Some(device) = rocinante::device_at(address)? {
         return Ok((device.name.clone(), device));
@@ -25,10 +25,10 @@ pub(crate) fn having(address: IpAddr) -> anyhow::Result<(String, Device)> {
     Ok((name, device))
 }
 
-/// Why a GID is the one to use.
+/// Why a GID is recommended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// Every peer with RoCE v2 has such a GID.
+    /// It has an IPv4 address. Every RoCEv2 peer has such a GID.
     V4,
     /// There is no IPv4 address.
     V6,
@@ -37,7 +37,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// The sentence for people.
+    /// The reason as a sentence.
     pub(crate) fn sentence(self) -> &'static str {
         match self {
             Self::V4 => "it is the IPv4 address, to which peers usually have a route",
@@ -49,13 +49,13 @@ impl Reason {
     }
 }
 
-/// The GID to use unless there are reasons for another one.
+/// The recommended GID.
 pub(crate) fn recommended(device: &Device) -> Option<(&GidEntry, Reason)> {
     let ranked = device
         .gids
         .iter()
         .map(|entry| (entry, reason(entry.address)));
-    // The first of the best type.
+    // The first GID of the best type.
     ranked.min_by_key(|(_, reason)| *reason as u8)
 }
 

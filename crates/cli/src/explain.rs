@@ -15,7 +15,7 @@ use wire::Qpn;
 
 use crate::output;
 
-/// What to explain, and how.
+/// The options of `roci explain`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -58,7 +58,7 @@ pub(crate) struct Options {
     to: Option<u64>,
 }
 
-/// Explains it.
+/// Runs `roci explain`.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let word = options.subject.to_string_lossy();
     let is_capture = |path: &Path| path.is_file();
@@ -111,7 +111,7 @@ fn read(path: &Path) -> anyhow::Result<Analysis> {
     analysis.with_context(|| format!("{name} can't be explained"))
 }
 
-/// A bar for files that take a while, seen on terminals only.
+/// A progress bar for large files, on terminals only.
 fn progress(length: u64) -> ProgressBar {
     const LARGE: u64 = 32 << 20;
     if length < LARGE {
@@ -139,13 +139,13 @@ fn write_page(analysis: &Analysis, capture: &Path, page: &Path) -> anyhow::Resul
 fn print_json(analysis: &Analysis) -> anyhow::Result<()> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     match analysis.write_json(&mut out).and_then(|()| out.flush()) {
-        // Who reads has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("the output can't be written"),
     }
 }
 
-/// The width of the terminal, or what is good to read in a file.
+/// The width of the terminal, or a readable width for a file.
 fn width() -> usize {
     let stdout = std::io::stdout();
     let size = if stdout.is_terminal() {
@@ -167,7 +167,7 @@ fn queue_pair_number(text: &str) -> Result<Qpn, String> {
     }
 }
 
-/// Seconds as nanoseconds.
+/// Converts seconds to nanoseconds.
 fn seconds(text: &str) -> Result<u64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..1e10).contains(&seconds) => Ok((seconds * 1e9) as u64),

@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use rocinante::{Context, OpenError, OpenOptions};
 
-/// Opens the first address of 127.0.0.0/8 that can be had, but not `taken`.
+/// Opens the first free address of 127.0.0.0/8 other than `taken`.
 ///
-/// All of these addresses are there on every machine, so one machine can play two hosts even if another
-/// process holds the port on some of them.
+/// Every machine has all of these addresses, so one machine can act as two hosts even if other processes
+/// use the port of some addresses.
 pub(crate) fn open(
     taken: Option<IpAddr>,
     options: &OpenOptions,
@@ -17,7 +17,7 @@ pub(crate) fn open(
     for address in addresses.filter(|address| Some(*address) != taken) {
         match Context::open_with(&address.to_string(), options) {
             Ok(context) => return Ok((address, context)),
-            // Another address would not help.
+            // The next address would fail, too.
             Err(error @ (OpenError::Capture(_) | OpenError::Fault(_))) => return Err(error),
             Err(error) => rejection = rejection.or(Some(error)),
         }

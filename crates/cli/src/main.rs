@@ -1,11 +1,11 @@
-//! `roci`: look at RDMA devices, try them, measure them.
+//! `roci`: shows, tests and measures RDMA devices.
 
 #![forbid(unsafe_code)]
 
 mod commands;
 mod device;
-mod exchange;
 mod explain;
+mod json_channel;
 mod loopback;
 mod output;
 mod perf;
@@ -74,7 +74,7 @@ Examples:
         /// The folder; it must exist
         folder: PathBuf,
     },
-    /// The other process of `roci demo`
+    /// The second process of `roci demo`
     #[command(hide = true)]
     DemoPeer,
 }

@@ -1,4 +1,4 @@
-//! What people and scripts read: columns, colours, JSON.
+//! Output for people and for scripts: columns, colours, JSON.
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, ErrorKind, Write as _};
@@ -6,15 +6,15 @@ use std::io::{self, ErrorKind, Write as _};
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
-/// What matters in a line.
+/// The style of the most important part of a line.
 pub(crate) const STRONG: Style = Style::new().bold();
-/// What explains.
+/// The style of explanations.
 pub(crate) const FAINT: Style = Style::new().dimmed();
-/// All is well.
+/// The style of a success.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
-/// It works, but.
+/// The style of a warning.
 pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();
-/// It does not work.
+/// The style of an error.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// A text in a style. [`print()`] removes the style if the output is not a terminal.
@@ -38,16 +38,16 @@ pub(crate) fn print_line(text: impl Display) -> anyhow::Result<()> {
     print(format_args!("{text}\n"))
 }
 
-/// Writes a value for a script.
+/// Prints a value as JSON, for scripts.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     print_line(serde_json::to_string_pretty(value)?)
 }
 
-/// Says what went wrong, in one line on the standard error.
+/// Prints an error on stderr, in one line.
 pub(crate) fn complain(error: &anyhow::Error) {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
-        // Many errors quote their cause already.
+        // Many errors contain the text of their cause.
         if !text.contains(&cause) {
             let _ = write!(text, ": {cause}");
         }
@@ -59,7 +59,7 @@ pub(crate) fn complain(error: &anyhow::Error) {
     );
 }
 
-/// Says what is good to know, in one line on the standard error.
+/// Prints a note on stderr, in one line.
 pub(crate) fn remark(text: impl Display) {
     let _ = writeln!(
         io::LineWriter::new(anstream::stderr()),
@@ -68,7 +68,7 @@ pub(crate) fn remark(text: impl Display) {
     );
 }
 
-/// Rows in columns as wide as they need to be.
+/// A table whose columns are as wide as their contents.
 pub(crate) struct Table {
     titles: Vec<&'static str>,
     rows: Vec<Vec<String>>,
@@ -117,7 +117,7 @@ impl Display for Table {
     }
 }
 
-/// `1 address`, `2 addresses`: a number with the right word.
+/// A number and its noun, singular or plural: `1 address`, `2 addresses`.
 pub(crate) fn count(number: usize, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }

@@ -1,17 +1,16 @@
-//! `roci perf`: bandwidth and latency, in the words and tables of perftest.
+//! `roci perf`: measures bandwidth and latency, with the options and tables of perftest.
 //!
 //! The server needs no options: it follows the client's [plan](plan::Plan), which comes over a
 //! TCP connection together with everything else that RDMA needs to begin.
 //!
 //! From the bottom up: the [`options`] make a [`plan`]. [`local_device`] opens the device, and
 //! [`queue_pairs`] has the verbs objects of one side. [`bandwidth`] and [`latency`] measure with them,
-//! [`tcp`] without. [`client`] and [`server`] exchange orders ([`exchange`]); the client prints the
+//! [`tcp`] without. [`client`] and [`server`] exchange orders ([`control_connection`]); the client prints the
 //! [`report`].
 
 mod bandwidth;
 mod client;
-mod exchange;
-mod flow;
+mod control_connection;
 mod latency;
 mod local_device;
 mod options;
@@ -22,6 +21,7 @@ mod report;
 mod server;
 mod stall_timer;
 mod tcp;
+mod throughput;
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ pub(crate) use options::Options;
 /// Runs the client or the server.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.local {
-        // Checks the options before a server is started.
+        // Check the options before a server is started.
         options.plan()?;
         let (_server, address) = start_server(options)?;
         return client::run(options, &address.ip().to_string(), address.port());
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-/// The server of `--local`; it ends with this handle.
+/// The server process of `--local`. Dropping this ends it.
 struct LocalServer(Child);
 
 impl Drop for LocalServer {
@@ -59,7 +59,7 @@ fn start_server(options: &Options) -> anyhow::Result<(LocalServer, SocketAddr)> 
     let program = std::env::current_exe().context("the path of the roci executable is unknown")?;
     let mut child = Command::new(program)
         .args(["perf", &options.test.name(), "--announce"])
-        // When this process ends, however it does, the server sees the end of this pipe.
+        // When this process ends in any way, the server reads the end of this pipe.
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

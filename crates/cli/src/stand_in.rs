@@ -1,4 +1,4 @@
-//! Tools that programs and test-suites call, answered for our devices.
+//! Stand-ins: tools that programs and test suites call, with answers about our devices.
 //!
 //! `roci run` puts a folder in front of `PATH` in which these names are links to `roci`. The originals
 //! ask the kernel, which does not know our devices.
@@ -11,13 +11,13 @@ use std::env;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What `roci` can be called instead of itself.
+/// The names under which `roci` acts as another tool.
 pub(crate) const NAMES: [&str; 2] = [RDMA, SHOW_GIDS];
 
 const RDMA: &str = "rdma";
 const SHOW_GIDS: &str = "show_gids";
 
-/// Answers as the tool under whose name `roci` was called; nothing if it was its own name.
+/// Acts as the tool under whose name `roci` was called. Returns `None` if that is its own name.
 pub(crate) fn run() -> Option<anyhow::Result<ExitCode>> {
     let mut words = env::args_os();
     let called = words.next()?;

@@ -2,9 +2,9 @@
 //!
 //! A damaged or truncated file is read as far as possible, with a sentence about the rest.
 
-mod classic;
 mod link;
-mod next_generation;
+mod pcap;
+mod pcapng;
 
 use std::io::{self, Cursor, ErrorKind, Read};
 
@@ -82,11 +82,11 @@ pub(crate) fn read(
     match *magic.as_slice() {
         [] => Err(ReadError::Empty),
         [0x1f, 0x8b, ..] => Err(ReadError::Compressed),
-        [0x0a, 0x0d, 0x0d, 0x0a] => next_generation::read(whole, take),
+        [0x0a, 0x0d, 0x0d, 0x0a] => pcapng::read(whole, take),
         [0xa1, 0xb2, 0xc3, 0xd4]
         | [0xd4, 0xc3, 0xb2, 0xa1]
         | [0xa1, 0xb2, 0x3c, 0x4d]
-        | [0x4d, 0x3c, 0xb2, 0xa1] => classic::read(whole, take),
+        | [0x4d, 0x3c, 0xb2, 0xa1] => pcap::read(whole, take),
         _ => Err(ReadError::NotACapture),
     }
 }

@@ -13,14 +13,14 @@ use wire::{
 
 use crate::capture::{self, Direction, Frame, LinkError, ReadError, network};
 use crate::capture_summary::CaptureSummary;
+use crate::cm_exchanges::Exchanges;
 use crate::connection::Endpoint;
-use crate::exchange::Exchanges;
-use crate::head::Heads;
 use crate::id::{ConnectionId, EndpointId, PacketId};
 use crate::lane::{LaneKey, Lanes};
 use crate::packet::{Marks, Packet, Role};
+use crate::packet_headers::Heads;
 use crate::recent_packets::{CapturePoint, RecentPackets, Recurrence};
-use crate::segment::Divider;
+use crate::segmentation_offload::Divider;
 use crate::side::Side;
 
 /// Longer than any IP packet with its link header.

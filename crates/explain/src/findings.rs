@@ -13,13 +13,13 @@ use wire::Transport;
 use crate::anomaly::{Anomaly, Kind};
 use crate::collect::{Collection, Malformed};
 use crate::connection::{Connection, Endpoint, QueuePair};
-use crate::head::Heads;
 use crate::id::{ConnectionId, PacketId};
 use crate::message::Message;
 use crate::packet::{Marks, Packet, Role};
+use crate::packet_headers::Heads;
 use crate::pairing::Paired;
 use crate::side::Side;
-use crate::words::{Names, count};
+use crate::text_format::{Names, count};
 
 use stream::Stream;
 

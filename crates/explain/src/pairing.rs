@@ -10,9 +10,9 @@ use std::collections::HashMap;
 
 use wire::{PathMtu, Qpn, Transport};
 
+use crate::cm_exchanges::Exchange;
 use crate::collect::Collection;
 use crate::connection::{Connection, End, Pairing, QueuePair};
-use crate::exchange::Exchange;
 use crate::id::{ConnectionId, EndpointId, PacketId, QueuePairId};
 use crate::lane::{Lane, LaneId, LaneKey, Sender};
 use crate::side::Side;

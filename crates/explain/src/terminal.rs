@@ -1,10 +1,10 @@
 //! The analysis as text for a terminal.
 
 mod anomalies;
+mod colours;
 mod fold;
 mod ladder;
 mod lists;
-mod paint;
 mod table;
 
 use std::fmt::Write as _;
@@ -16,10 +16,10 @@ use crate::anomaly::Severity;
 use crate::connection::Connection;
 use crate::id::ConnectionId;
 use crate::packet::Marks;
-pub use crate::words::grouped;
-use crate::words::{bytes, count, duration};
+pub use crate::text_format::grouped;
+use crate::text_format::{bytes, count, duration};
 
-use paint::{BAD, GOOD, STRONG, WARNING, paint};
+use colours::{BAD, GOOD, STRONG, WARNING, paint};
 
 /// What to show, and the width.
 #[derive(Clone, Debug)]

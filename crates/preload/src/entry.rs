@@ -5,18 +5,18 @@ use std::mem::transmute;
 
 use libc::{mode_t, size_t, ssize_t};
 
-use crate::detour;
-use crate::real::{Real, missing};
-use crate::result::{outside, rejecting_empty};
+use crate::corrected_results::{outside, rejecting_empty};
+use crate::original_functions::{Real, missing};
+use crate::path_redirects;
 
-/// Makes a function of each row. A row is the C declaration, with `=>` before the path, and at the
-/// end what is to be done with the result if the path is a shown one.
+/// Defines one function for each row. A row is the C declaration, with `=>` before the path, and at the
+/// end the function that corrects the result for a redirected path.
 macro_rules! interposed {
     ($(fn $name:ident(
         $($before:ident: $before_type:ty,)* => $path:ident $(, $after:ident: $after_type:ty)*
     ) -> $result:ty $(=> $finish:ident)?;)+) => {$(
         /// # Safety
-        /// What the function of this name in the C library asks for.
+        /// The requirements of the function of this name in the C library.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             $($before: $before_type,)* $path: *const c_char $(, $after: $after_type)*
@@ -34,9 +34,9 @@ macro_rules! interposed {
             // SAFETY: the caller's promises, with whatever path.
             let call = |$path| unsafe { real($($before,)* $path $(, $after)*) };
             // SAFETY: a text, or something for which the caller expects an error.
-            if unsafe { detour::is_shown($path) } {
+            if unsafe { path_redirects::is_shown($path) } {
                 // SAFETY: it begins like a path of ours, so it is a text.
-                let result = unsafe { detour::take($path, call) };
+                let result = unsafe { path_redirects::take($path, call) };
                 $(
                     // SAFETY: the path is a text, and the result what the function returned.
                     let result = unsafe { $finish(result, $path) };
@@ -55,11 +55,11 @@ const fn name(text: &'static str) -> &'static CStr {
     }
 }
 
-// Structures are passed on and never read, so any pointer type will do.
+// Structures are passed on and never read, so any pointer type is correct.
 //
-// The mode is optional in C. On the 64-bit systems of Linux an optional number travels in the same register
-// as one that is not; if the caller left it out, what happens to be there is handed on, and it is not read.
-// Names with underscores are what compilers make of the plain ones: for checked sizes, and in programs that
+// The mode is optional in C. On 64-bit Linux a variadic number is passed in the same register as a fixed one. If the
+// caller left it out, an arbitrary value is passed on, and the C library does not read it.
+// Compilers call the names with underscores instead of the plain ones: for checked sizes, and in programs that
 // were linked before version 2.33 of the C library.
 interposed! {
     fn open(=> path, flags: c_int, mode: mode_t) -> c_int => rejecting_empty;

@@ -1,32 +1,32 @@
 //! Shows programs the device files of a device that lives in user space.
 //!
-//! Some programs look for RDMA devices in `/dev/infiniband` and `/sys/class/infiniband*` instead of asking
-//! the library. `roci run` writes what they want to see there into a folder, names the folder in `ROCI_TREE`,
-//! and preloads this library. It replaces the functions of the C library that take a path, and looks for the
-//! path in the folder if it is one of those; every other call it passes on as it is. Without the variable it
+//! Some programs look for RDMA devices in `/dev/infiniband` and `/sys/class/infiniband*` instead of calling
+//! libibverbs. `roci run` writes these files into a directory (the tree), names it in `ROCI_TREE`,
+//! and preloads this library. The library replaces the functions of the C library that take a path. It redirects
+//! such paths to the tree, and passes on every other call unchanged. Without the variable it
 //! does nothing.
 //!
-//! Programs that set `LD_PRELOAD` for what they start keep this library there, too.
+//! When a program sets `LD_PRELOAD` for programs that it starts, this library stays in the list.
 //!
-//! A program that runs under this library must not notice it: nothing here locks, prints or panics,
-//! and all that an ordinary call costs is a look at the first letters of its path.
+//! A program must not notice this library: nothing here locks, prints or panics, and an ordinary call costs only a
+//! comparison of the first bytes of its path.
 //!
-//! What is not covered: calls that the C library makes inside of itself (such as `glob`, `nftw`), and
+//! Not covered are calls that the C library makes internally (such as `glob`, `nftw`), and
 //! programs that call the kernel directly. A path that can't be read crashes here, where the kernel
-//! would have said `EFAULT`; only addresses in the first page are passed on unread.
+//! would return `EFAULT`; only addresses in the first page are passed on unread.
 
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 #[cfg_attr(test, expect(dead_code, reason = "its callers are left out of tests"))]
-mod detour;
-// Unit tests must not put these before the functions that the tests themselves use.
+mod path_redirects;
+// In unit tests, these must not replace the functions that the tests use.
+#[cfg(not(test))]
+mod corrected_results;
 #[cfg(not(test))]
 mod entry;
-mod keep;
 #[cfg(not(test))]
-mod real;
+mod exec_and_environment;
+mod ld_preload;
 #[cfg(not(test))]
-mod result;
-#[cfg(not(test))]
-mod start;
-mod walk;
+mod original_functions;
+mod path_resolution;

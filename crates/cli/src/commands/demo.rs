@@ -17,13 +17,13 @@ use rocinante::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::{Exchange, MemoryDescription};
+use crate::json_channel::{JsonChannel, MemoryDescription};
 use crate::loopback;
 use crate::output::{FAINT, GOOD, STRONG, print_line, styled};
 
 pub(crate) use peer::run as run_peer;
 
-/// How to show it.
+/// The options of `roci demo`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -36,35 +36,35 @@ pub(crate) struct Options {
     capture: PathBuf,
 }
 
-/// How much is written and read.
+/// The number of bytes to write and read.
 const BULK: usize = 64 * 1024;
 /// The offset of the counter for compare-and-swap, after the bulk data.
 const COUNTER: usize = BULK;
-/// All of the device memory.
+/// The size of the device memory: the data and the counter.
 const DEVICE_MEMORY: usize = BULK + 8;
-/// What the counter begins with.
+/// The initial value of the counter.
 const BEFORE: u64 = 42;
-/// What it is to become.
+/// The new value of the counter.
 const AFTER: u64 = 1337;
-/// Longer than anything here takes, even where packets are lost on purpose.
+/// The timeout of each step. Longer than any step takes, even with injected losses.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// What the demo says to its other process.
+/// The messages to the second process.
 #[derive(Serialize, Deserialize)]
 enum Ask {
-    /// Come to life on another address than this one.
+    /// Open an address other than this one.
     Start(IpAddr),
     /// Connect to this endpoint.
     Connect(String),
-    /// Which text did you receive?
+    /// Send back the received text.
     Received,
-    /// Is this pattern in your memory?
+    /// Check that the memory has this pattern.
     Pattern(u32),
-    /// What is the counter now?
+    /// Send back the counter.
     Counter,
 }
 
-/// Who the other process is.
+/// The first message of the second process.
 #[derive(Serialize, Deserialize)]
 struct Introduction {
     address: IpAddr,
@@ -72,7 +72,7 @@ struct Introduction {
     memory: MemoryDescription,
 }
 
-/// Shows it.
+/// Runs the demo.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let (address, context, capture) = open(&options.capture)?;
     let mut demo = Demo::start(address, &context)?;
@@ -99,7 +99,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     print_line(format_args!("  wireshark {capture}"))
 }
 
-/// This process's device, with a capture where it was asked for, or where one may write.
+/// Opens this process's device, with a capture in the requested file or in a writable directory.
 fn open(capture: &Path) -> anyhow::Result<(IpAddr, Context, PathBuf)> {
     let mut paths = paths(capture).into_iter().peekable();
     loop {
@@ -118,8 +118,8 @@ fn open(capture: &Path) -> anyhow::Result<(IpAddr, Context, PathBuf)> {
     }
 }
 
-/// Where a capture goes: this folder, or one for everybody, where another user's may lie, or one of
-/// this user alone.
+/// The possible capture files: in the current directory, in the shared temporary directory (where a file of another
+/// user may have the name), and in a directory of this user.
 fn paths(capture: &Path) -> Vec<PathBuf> {
     let mut paths = vec![capture.to_owned()];
     if capture.is_relative() {
@@ -130,7 +130,7 @@ fn paths(capture: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The other process; it ends with this handle.
+/// The second process. Dropping this ends it.
 struct Process(Child);
 
 impl Drop for Process {
@@ -145,7 +145,7 @@ struct Demo {
     address: IpAddr,
     other: Introduction,
     process: Process,
-    exchange: Exchange<BufReader<ChildStdout>, ChildStdin>,
+    channel: JsonChannel<BufReader<ChildStdout>, ChildStdin>,
     completions: CompletionQueue,
     memory: MemoryRegion,
     queue_pair: QueuePair,
@@ -153,21 +153,21 @@ struct Demo {
 
 impl Demo {
     fn start(address: IpAddr, context: &Context) -> anyhow::Result<Self> {
-        let (process, mut exchange) = spawn()?;
-        exchange.say(&Ask::Start(address))?;
+        let (process, mut channel) = spawn()?;
+        channel.say(&Ask::Start(address))?;
         let domain = context.protection_domain()?;
         let completions = context.completion_queue(16)?;
         let memory = domain.register(2 * BULK + 8, Access::LOCAL_WRITE)?;
         let prepared = domain.queue_pair(&completions).reliable()?;
-        let other: Introduction = exchange.hear()?;
-        exchange.say(&Ask::Connect(prepared.endpoint().to_string()))?;
+        let other: Introduction = channel.hear()?;
+        channel.say(&Ask::Connect(prepared.endpoint().to_string()))?;
         let queue_pair = prepared.connect(other.endpoint.parse::<Endpoint>()?)?;
-        exchange.hear::<()>()?;
+        channel.hear::<()>()?;
         Ok(Self {
             address,
             other,
             process,
-            exchange,
+            channel,
             completions,
             memory,
             queue_pair,
@@ -191,7 +191,7 @@ impl Demo {
         print_line("")
     }
 
-    /// Both sides take part.
+    /// SEND: both sides take part.
     fn send(&mut self) -> anyhow::Result<()> {
         let text = format!("hello from process {}", std::process::id());
         let took = self.carry_out("SEND", Request::send().inline(text.as_bytes()))?;
@@ -207,7 +207,7 @@ impl Demo {
         )
     }
 
-    /// The other side does nothing.
+    /// One-sided operations: the other side does nothing.
     fn write(&mut self) -> anyhow::Result<()> {
         let seed = std::process::id();
         self.memory.write(0, &pattern(seed));
@@ -258,7 +258,7 @@ impl Demo {
         )
     }
 
-    /// Carries out one compare-and-swap: what it found, and how long it took.
+    /// Executes one compare-and-swap. Returns the previous value and the time.
     fn compare_swap(&mut self, compare: u64, swap: u64) -> anyhow::Result<(u64, Duration)> {
         let found = 2 * BULK..2 * BULK + 8;
         let remote = self.other.memory.at(COUNTER as u64);
@@ -289,13 +289,13 @@ impl Demo {
     }
 
     fn ask<T: serde::de::DeserializeOwned>(&mut self, question: &Ask) -> anyhow::Result<T> {
-        self.exchange.say(question)?;
-        self.exchange.hear()
+        self.channel.say(question)?;
+        self.channel.hear()
     }
 
-    /// The other process ends when the connection closes.
+    /// Ends the second process, by closing the channel to it.
     fn end(self) -> anyhow::Result<()> {
-        drop(self.exchange);
+        drop(self.channel);
         let mut process = self.process;
         let ended = process.0.wait()?;
         ensure!(
@@ -306,7 +306,7 @@ impl Demo {
     }
 }
 
-fn spawn() -> anyhow::Result<(Process, Exchange<BufReader<ChildStdout>, ChildStdin>)> {
+fn spawn() -> anyhow::Result<(Process, JsonChannel<BufReader<ChildStdout>, ChildStdin>)> {
     let program = std::env::current_exe().context("the path of the roci executable is unknown")?;
     let mut child = Command::new(program)
         .arg("demo-peer")
@@ -316,8 +316,8 @@ fn spawn() -> anyhow::Result<(Process, Exchange<BufReader<ChildStdout>, ChildStd
         .context("a second process can't be started")?;
     let output = child.stdout.take().expect("its output is a pipe");
     let input = child.stdin.take().expect("its input is a pipe");
-    let exchange = Exchange::new(BufReader::new(output), input);
-    Ok((Process(child), exchange))
+    let channel = JsonChannel::new(BufReader::new(output), input);
+    Ok((Process(child), channel))
 }
 
 fn report(name: &str, took: Duration, sentence: &str) -> anyhow::Result<()> {
@@ -336,7 +336,7 @@ fn report(name: &str, took: Duration, sentence: &str) -> anyhow::Result<()> {
 fn pattern(seed: u32) -> Vec<u8> {
     let mut state = seed | 1;
     let step = |_| {
-        // Xorshift, by Marsaglia.
+        // Marsaglia's xorshift.
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;
@@ -345,7 +345,7 @@ fn pattern(seed: u32) -> Vec<u8> {
     (0..BULK).map(step).collect()
 }
 
-/// Where the bytes first differ from the pattern.
+/// The offset of the first byte that differs from the pattern.
 fn difference(bytes: &[u8], seed: u32) -> Option<usize> {
     let expected = pattern(seed);
     let mut pairs = bytes.iter().zip(&expected);

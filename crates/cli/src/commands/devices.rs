@@ -1,4 +1,4 @@
-//! `roci devices`: what there is.
+//! `roci devices`: lists the devices.
 
 use clap::Args;
 use rocinante::{Device, LinkState};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::device;
 use crate::output::{Table, print, print_json};
 
-/// How to list devices.
+/// The options of `roci devices`.
 #[derive(Args)]
 #[command(after_help = "\
 Each interface that is up and has an address is a device. Loopback is listed only if no other
@@ -77,13 +77,13 @@ fn row(device: &Device) -> Row {
     }
 }
 
-/// A GUID as the tools of the trade write it.
+/// A GUID in the format of the rdma-core tools.
 pub(crate) fn guid(guid: u64) -> String {
     let part = |shift: u32| format!("{:04x}", guid >> shift & 0xffff);
     [48, 32, 16, 0].map(part).join(":")
 }
 
-/// A GID in eight groups, without any of the abbreviations of IPv6.
+/// A GID in eight groups, without the abbreviations of IPv6.
 pub(crate) fn gid_in_full(bytes: [u8; 16]) -> String {
     let groups = bytes
         .chunks(2)

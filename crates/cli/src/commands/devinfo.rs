@@ -1,4 +1,4 @@
-//! `roci devinfo`: a device as `ibv_devinfo` shows it.
+//! `roci devinfo`: describes devices in the format of `ibv_devinfo`.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::devices::guid;
 use crate::device;
 use crate::output::{print, print_json};
 
-/// Which devices to describe, and how.
+/// The options of `roci devinfo`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -88,7 +88,7 @@ fn info(device: &Device) -> Info {
     }
 }
 
-/// The name and the number that the verbs give it.
+/// The name and the number of a value in verbs.h.
 fn state(device: &Device) -> (&'static str, u8) {
     match device.state {
         LinkState::Active => ("PORT_ACTIVE", 4),
@@ -96,7 +96,7 @@ fn state(device: &Device) -> (&'static str, u8) {
     }
 }
 
-/// Tabs and all, so that what reads `ibv_devinfo` reads this too.
+/// The text, with the tabs of `ibv_devinfo`, so that scripts can parse both.
 fn text(device: &Device, verbose: bool) -> String {
     let info = info(device);
     let port = &info.ports[0];

@@ -1,4 +1,4 @@
-//! `roci doctor`: is everything in order, and what to do where it is not.
+//! `roci doctor`: checks this machine, and says what to do about each problem.
 
 mod network;
 mod system;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::output::{BAD, FAINT, GOOD, STRONG, WARNING, count, print_json, print_line, styled};
 
-/// How to report.
+/// The options of `roci doctor`.
 #[derive(Args)]
 #[command(after_help = "\
 The exit code is 1 if a check fails, and 0 otherwise. Warnings are not failures.
@@ -25,7 +25,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// How well it is.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
@@ -34,14 +34,14 @@ enum Verdict {
     Fail,
 }
 
-/// What was found out about one thing.
+/// One check and its result.
 #[derive(Debug, Serialize)]
 struct Finding {
     check: &'static str,
     verdict: Verdict,
-    /// What is.
+    /// What was found.
     finding: String,
-    /// What to do about it.
+    /// What to do, if there is a problem.
     advice: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl Finding {
     }
 }
 
-/// Checks everything.
+/// Runs all checks.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let mut findings = system::devices();
     findings.extend(system::ports());

@@ -1,4 +1,4 @@
-//! `roci env`: the environment of `roci run`, for a shell.
+//! `roci env`: prints the environment of `roci run` for a shell.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, bail};
 use clap::Args;
 
+use super::run::device_files::Reader;
 use super::run::environment::{Environment, Settings, without_ours};
-use super::run::tree::Reader;
 use crate::output::print;
 
-/// What to set.
+/// The options of `roci env`.
 #[derive(Args)]
 #[command(after_help = "\
 After that, every program that the shell starts runs as under `roci run`.
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     lines: bool,
 }
 
-/// Prints commands for a shell.
+/// Prints the commands.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut script = String::new();
     if options.unset {
@@ -75,7 +75,7 @@ fn text<'a>(name: &str, value: &'a OsStr) -> anyhow::Result<&'a str> {
         .with_context(|| format!("the value of {name} is not valid UTF-8; use other paths"))
 }
 
-/// In quotes that leave nothing for the shell to do.
+/// Quotes a value for a shell.
 fn quoted(value: &str) -> String {
     format!("'{}'", value.replace('\'', r"'\''"))
 }

@@ -1,4 +1,4 @@
-//! `roci gids`: the GID tables, and which entry to use.
+//! `roci gids`: lists the GID tables and marks the entry to use.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::device::{self, recommended};
 use crate::output::{FAINT, Table, print, print_json, styled};
 
-/// Which GIDs to list, and how.
+/// The options of `roci gids`.
 #[derive(Args)]
 #[command(after_help = "\
 A GID is an address of a device. Programs select it by its index (perftest: -x, ibv_rc_pingpong: -g).

@@ -1,4 +1,4 @@
-//! `roci link`: devices with names of the user's own, kept for good.
+//! `roci link`: adds, deletes and shows links: named devices that stay until they are deleted.
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::output::{Table, print, print_json, print_line};
 
-/// What to do with links.
+/// The options of `roci link`.
 #[derive(Args)]
 #[command(after_help = "\
 A link is a device with a name of your own, as with `rdma link add`. It is stored in
@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-/// What follows `netdev`. The words `type rxe` may be before it, as in `rdma link add`.
+/// The argument after `netdev`. The words `type rxe` may precede it, as in `rdma link add`.
 fn target(words: &[String]) -> anyhow::Result<&str> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {

@@ -1,4 +1,4 @@
-//! `roci manual`: the manual pages, from the same words as `--help`.
+//! `roci manual`: writes the manual pages, with the texts of `--help`.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use clap::builder::Resettable;
 use clap_mangen::Man;
 use roff::{Roff, roman};
 
-/// Writes a page for the command and for each of those below it.
+/// Writes a page for the command and each of its subcommands.
 pub(crate) fn write(command: Command, folder: &Path) -> io::Result<()> {
     let mut command = command.disable_help_subcommand(true);
     command.build();

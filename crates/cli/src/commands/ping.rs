@@ -1,13 +1,13 @@
-//! `roci ping`: what rping does, with the same words on the wire and at the prompt.
+//! `roci ping`: pings like rping, with the same messages and options.
 //!
-//! For each ping the client advertises a buffer, the server fetches it by RDMA READ and says "go
-//! ahead"; then the client advertises a second buffer, the server puts the data there by RDMA WRITE
-//! and says "go ahead" again. So one ping tries SEND, READ and WRITE.
+//! For each ping the client advertises a buffer. The server reads it by RDMA READ and sends a "go ahead". Then the
+//! client advertises a second buffer. The server writes the data there by RDMA WRITE and sends another "go ahead".
+//! So one ping uses SEND, READ and WRITE.
 
 mod advertisement;
 mod client;
+mod connect_errors;
 mod interrupt;
-mod reason;
 mod server;
 mod session;
 
@@ -17,13 +17,13 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{ArgGroup, Args};
 
-/// How large a ping may be.
+/// The maximum size of a ping.
 const LARGEST: usize = 64 * 1024;
 
-/// How small: the number of the ping must fit in.
+/// The minimum size: the number of the ping must fit.
 const SMALLEST: usize = 26;
 
-/// Whom to ping, and how.
+/// The options of `roci ping`.
 #[derive(Args)]
 #[command(args_override_self = true)]
 #[command(group = ArgGroup::new("side").required(true).args(["server", "client"]))]
@@ -75,7 +75,7 @@ pub(crate) struct Options {
     own_queue_pair: bool,
 }
 
-/// Pings, or waits for pings.
+/// Runs the client or the server.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     interrupt::watch()?;
     if options.server {
@@ -97,7 +97,7 @@ impl Options {
         }
     }
 
-    /// The address to ping from, if one was named.
+    /// The local address, if given.
     fn source_address(&self) -> anyhow::Result<Option<SocketAddr>> {
         let source = self.source.as_deref();
         source.map(|name| resolve(name, 0, None)).transpose()

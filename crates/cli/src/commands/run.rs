@@ -1,12 +1,12 @@
-//! `roci run`: an RDMA program that knows nothing of us, on our devices.
+//! `roci run`: runs an unmodified RDMA program on our devices.
 
+mod content_directory;
+pub(crate) mod device_files;
 mod elf;
 pub(crate) mod environment;
-mod folder;
 mod libraries;
 mod program;
 mod stand_ins;
-pub(crate) mod tree;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -17,16 +17,16 @@ use std::process::{Command, ExitCode};
 use clap::Args;
 
 use crate::output::{complain, remark};
+use device_files::Reader;
 use environment::{Environment, Settings};
 use program::{Program, ProgramError};
-use tree::Reader;
 
-/// What `env`, `nohup` and `timeout` end with when they themselves fail.
+/// The exit codes of `env`, `nohup` and `timeout` when they fail themselves.
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// Which program to run, and how.
+/// The options of `roci run`.
 #[derive(Args)]
 #[command(after_help = "\
 The program, and everything that it starts, loads Rocinante's libibverbs and librdmacm instead of the
@@ -56,7 +56,7 @@ pub(crate) struct Options {
     program: Vec<OsString>,
 }
 
-/// Becomes the program; returns only if that is impossible.
+/// Replaces this process by the program. Returns only if that fails.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match start(options) {
         Ok(never) => match never {},
@@ -94,7 +94,7 @@ fn start(options: &Options) -> anyhow::Result<Infallible> {
     Err(rejected(&program, failed).into())
 }
 
-/// What the system has against a program in which we found nothing wrong.
+/// The reason why the system rejects a program that passed our checks.
 fn rejected(program: &Program, source: io::Error) -> ProgramError {
     let path = program.path().to_owned();
     ProgramError::Rejected { path, source }

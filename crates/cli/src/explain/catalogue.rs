@@ -1,4 +1,4 @@
-//! `roci explain wc 12`: a code, in words.
+//! `roci explain wc 12`: explains a code.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use errors::{Entry, Topic, entries, find};
 
 use crate::output;
 
-/// Whether `word` asks for a code and is not the name of a capture.
+/// Whether `word` is a type of code and not the name of a capture.
 pub(crate) fn is_topic(word: &str) -> bool {
     word.parse::<Topic>().is_ok()
 }
@@ -42,7 +42,7 @@ pub(crate) fn of_any_kind(word: &str) -> anyhow::Result<Option<String>> {
     Ok((!texts.is_empty()).then(|| texts.join("\n")))
 }
 
-/// Every code of a type, a line each.
+/// All codes of a type, one per line.
 fn list(topic: Topic) -> String {
     let mut text = format!("{}:\n", topic.title());
     let widest = |length: fn(&Entry) -> usize| entries(topic).map(length).max().unwrap_or(0);
@@ -57,14 +57,14 @@ fn list(topic: Topic) -> String {
     text
 }
 
-/// An entry in lines that fit a terminal.
+/// An entry, wrapped for a terminal.
 fn wrapped(entry: &Entry) -> String {
     let lines = entry.to_string();
     let lines: Vec<String> = lines.lines().map(wrap).collect();
     lines.join("\n")
 }
 
-/// Breaks a line at the last space before it gets too long; what follows is indented as it is.
+/// Wraps a line at the last space that fits; the rest has the same indentation.
 fn wrap(line: &str) -> String {
     const WIDTH: usize = 96;
     let indent = if line.starts_with("- ") || line.starts_with("  ") {

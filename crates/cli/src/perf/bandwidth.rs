@@ -1,15 +1,15 @@
-//! Bandwidth: as many messages as possible, and how long they took.
+//! Measures bandwidth: sends as many messages as possible and measures the time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::flow::{Flow, rate};
 use super::plan::Amount;
 use super::progress::Progress;
 use super::queue_pairs::{Done, QueuePairs};
 use super::stall_timer::StallTimer;
+use super::throughput::{Flow, rate};
 
-/// Sends an amount of messages; receives whatever comes meanwhile.
+/// Sends `amount` messages, and receives those of the peer meanwhile.
 pub(super) fn send(
     queue_pairs: &QueuePairs,
     size: usize,
@@ -30,7 +30,7 @@ pub(super) fn send(
     Ok(pump.flow())
 }
 
-/// Receives until `stop` is set; also sends `amount`, if there is one.
+/// Receives until `stop` is set, and also sends `amount`, if given.
 pub(super) fn serve(
     queue_pairs: &QueuePairs,
     size: usize,
@@ -41,7 +41,7 @@ pub(super) fn serve(
     loop {
         pump.fill()?;
         let idle = !pump.drain()?;
-        // What had arrived before the word to stop counts.
+        // Messages that arrived before the stop message count, too.
         if idle && !pump.has_work() && stop.load(Ordering::Acquire) {
             return Ok(pump.flow());
         }
@@ -52,16 +52,16 @@ pub(super) fn serve(
 struct Pump<'s> {
     queue_pairs: &'s QueuePairs,
     size: usize,
-    /// Nothing is posted after this.
+    /// When posting ends.
     end: Option<Instant>,
-    /// Every so many messages one completes visibly.
+    /// One message of this many has a completion.
     signal_every: u32,
     lanes: Vec<Load>,
     meter: Meter,
     arrivals: Meter,
 }
 
-/// What one lane has to do.
+/// The remaining work of one queue pair.
 #[derive(Clone, Copy)]
 struct Load {
     left: u64,
@@ -104,7 +104,7 @@ impl<'s> Pump<'s> {
             .any(|load| load.left > 0 || load.under_way > 0)
     }
 
-    /// Posts as much as fits.
+    /// Fills the send queue.
     fn fill(&mut self) -> anyhow::Result<()> {
         let late = self.is_late();
         for lane in 0..self.lanes.len() {
@@ -121,7 +121,7 @@ impl<'s> Pump<'s> {
         Ok(())
     }
 
-    /// Time has run out. Behind requests that complete invisibly one more makes them visible.
+    /// Ends a measurement by time. If the last requests have no completions, posts one more that has one.
     fn finish(&mut self, lane: usize) {
         let load = &mut self.lanes[lane];
         load.left = u64::from(load.unsignaled > 0);
@@ -140,7 +140,7 @@ impl<'s> Pump<'s> {
         Ok(())
     }
 
-    /// Takes what completed; whether there was anything.
+    /// Polls completions. Returns whether there were any.
     fn drain(&mut self) -> anyhow::Result<bool> {
         const TURN: usize = 32;
         for turn in 0..TURN {
@@ -171,22 +171,22 @@ impl<'s> Pump<'s> {
     }
 }
 
-/// Counts messages against time.
+/// Measures the rate of messages.
 struct Meter {
     messages: u64,
     begin: Option<Instant>,
     end: Option<Instant>,
-    /// The part that is being measured: how many messages it has, and when it began.
+    /// The current part: its messages so far, and its start.
     part: (u64, Option<Instant>),
     part_size: u64,
     best: f64,
 }
 
 impl Meter {
-    /// No part is longer than this.
+    /// The maximum duration of a part.
     const MAX_PART_DURATION: Duration = Duration::from_millis(100);
 
-    /// The peak is looked for in parts of so many messages.
+    /// The number of messages in a part. The fastest part is the peak.
     fn new(part_size: u64) -> Self {
         Self {
             messages: 0,
@@ -225,7 +225,7 @@ impl Meter {
         }
     }
 
-    /// Never below the average: a part may have been too short to count.
+    /// The peak rate; at least the average, because a part may have been too short to count.
     fn peak(&self) -> f64 {
         self.best.max(rate(self.messages, self.seconds()))
     }

@@ -1,21 +1,21 @@
-//! The side that asks, measures and reports.
+//! The client: orders the measurements, takes part in them and reports the results.
 
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::bail;
 
-use super::exchange::{Control, Hello, Order, Tally, Through, VERSION, Welcome, connect};
-use super::flow::{Flow, Seen};
+use super::control_connection::{Control, Hello, Order, Tally, Through, VERSION, Welcome, connect};
 use super::local_device::{self, LocalDevice};
 use super::options::Options;
 use super::plan::Plan;
 use super::progress::Progress;
 use super::queue_pairs::{Draft, QueuePairs, common_mtu};
 use super::report::{Report, Row};
+use super::throughput::{Flow, Seen};
 use super::{bandwidth, latency, tcp};
 use crate::loopback;
 
-/// Measures with the server at this address.
+/// Runs the measurements with the server at this address.
 pub(super) fn run(options: &Options, server: &str, port: u16) -> anyhow::Result<()> {
     let plan = options.plan()?;
     let (control, local, peer) = connect(server, port)?;
@@ -82,7 +82,7 @@ impl Client {
         report.end(self.queue_pairs.context.counters().retransmitted)
     }
 
-    /// All rounds of one size, RDMA and TCP in turn.
+    /// Runs all rounds of one message size, RDMA and TCP in turn.
     fn bandwidth(&mut self, size: usize, progress: &Progress) -> anyhow::Result<Row> {
         let mut rounds = Vec::new();
         let mut total: Option<Seen> = None;
@@ -110,7 +110,7 @@ impl Client {
         let plan = &self.queue_pairs.plan;
         let sent = bandwidth::send(&self.queue_pairs, size, plan.amount, progress)?;
         self.control.say(&Through)?;
-        // The other side may still be sending.
+        // The server may still be sending.
         let (tally, received) = self
             .control
             .hear_during(|heard| bandwidth::serve(&self.queue_pairs, size, None, heard))?;
@@ -149,7 +149,7 @@ impl Client {
         Ok(Row::latency(size, &all, &rounds))
     }
 
-    /// The rate or the time that TCP reaches.
+    /// The rate or latency of TCP.
     fn tcp_round(&mut self, size: usize) -> anyhow::Result<f64> {
         self.control.say(&Order::Tcp { size })?;
         let server = SocketAddr::new(self.server, self.control.hear::<u16>()?);

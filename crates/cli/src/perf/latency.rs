@@ -1,4 +1,4 @@
-//! Latency: one message at a time, and how long each took.
+//! Measures latency: one message at a time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use super::progress::Progress;
 use super::queue_pairs::{Done, QueuePairs};
 use super::stall_timer::StallTimer;
 
-/// Round trips before the first that counts.
+/// Round trips before the measurement begins.
 const WARM_UP: u64 = 20;
 
-/// Times in nanoseconds, with three digits each.
+/// A histogram of times in nanoseconds, with three significant digits.
 pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds make sense")
 }
 
-/// Carries out an amount of operations, one at a time.
+/// Executes `amount` operations, one at a time.
 pub(super) fn ask(
     queue_pairs: &QueuePairs,
     size: usize,
@@ -47,7 +47,7 @@ pub(super) fn ask(
     Ok(times)
 }
 
-/// One operation: half of the way there and back, or all of a read or an atomic.
+/// The latency of one operation: half a round trip, or a whole READ or atomic.
 fn operation(queue_pairs: &QueuePairs, size: usize, turn: u64) -> anyhow::Result<Duration> {
     let verb = queue_pairs.plan.test.verb();
     if verb == Verb::Write {
@@ -107,7 +107,7 @@ fn answer_writes(queue_pairs: &QueuePairs, size: usize, stop: &AtomicBool) -> an
     }
 }
 
-/// The last byte of a written message: another one each turn, and never 0.
+/// The last byte of a written message: different in each turn, and never 0.
 fn mark(turn: u64) -> u8 {
     (turn % 255 + 1) as u8
 }

@@ -1,11 +1,11 @@
-//! What is asked for on the command line.
+//! The command line options of `roci perf`.
 
 use anyhow::{bail, ensure};
 use clap::Args;
 
 use super::plan::{Amount, LONGEST, Plan, Service, Test, Verb};
 
-/// What to measure, and how.
+/// The options of `roci perf`.
 #[derive(Args)]
 #[command(after_help = "\
 Without SERVER, this is the server: it waits for one client, which chooses the test.
@@ -85,7 +85,7 @@ pub(crate) struct Options {
     /// Print JSON, for scripts
     #[arg(long)]
     pub(super) json: bool,
-    /// Be the server of `--local`: take a free loopback address and say which
+    /// Be the server of `--local`: listen on a free loopback address and print it
     #[arg(long, hide = true, conflicts_with_all = ["server", "local"])]
     pub(super) announce: bool,
 }

@@ -1,4 +1,4 @@
-//! The plan that both sides follow: what is measured, over which service, and how much of it.
+//! The plan that both sides follow: the test, the transport service and the amount.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use clap::ValueEnum;
 use rocinante::PathMtu;
 use serde::{Deserialize, Serialize};
 
-/// Messages of all queue pairs together, in one direction.
+/// The maximum memory for the messages of all queue pairs together in one direction, in bytes.
 const MAX_MEMORY: usize = 1 << 30;
-/// Requests of all queue pairs together, in one direction.
+/// The maximum number of outstanding requests of all queue pairs together, in one direction.
 const MAX_ENTRIES: u64 = 1 << 20;
-/// Seconds that a measurement may take.
+/// The allowed durations of a measurement, in seconds.
 pub(super) const LONGEST: RangeInclusive<f64> = 0.01..=86400.0;
 
-/// What the client wants; the server follows.
+/// The measurements that the client orders; the server follows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) test: Test,
@@ -32,7 +32,7 @@ pub(super) struct Plan {
     pub(super) rounds: u32,
 }
 
-/// What is measured.
+/// The test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Test {
@@ -54,7 +54,7 @@ pub(crate) enum Test {
     AtomicLat,
 }
 
-/// What a message is.
+/// The operation of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Send,
@@ -64,7 +64,7 @@ pub(super) enum Verb {
 }
 
 impl Test {
-    /// Its messages.
+    /// The operation of its messages.
     pub(super) fn verb(self) -> Verb {
         match self {
             Self::SendBw | Self::SendLat => Verb::Send,
@@ -74,7 +74,7 @@ impl Test {
         }
     }
 
-    /// Whether it is about time and not about amount.
+    /// Whether it measures latency.
     pub(super) fn is_latency(self) -> bool {
         matches!(
             self,
@@ -115,7 +115,7 @@ impl Service {
     }
 }
 
-/// How much is measured.
+/// How many messages, or how long.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Amount {
@@ -124,7 +124,7 @@ pub(super) enum Amount {
 }
 
 impl Amount {
-    /// How long it lasts, if that is known.
+    /// Its duration, if given.
     pub(super) fn duration(self) -> Option<Duration> {
         match self {
             Self::Messages(_) => None,
@@ -134,17 +134,17 @@ impl Amount {
 }
 
 impl Plan {
-    /// The largest message.
+    /// The largest message size.
     pub(super) fn largest(&self) -> usize {
         self.sizes.iter().copied().max().unwrap_or(0)
     }
 
-    /// Whether the figure is what arrives: what is sent may be lost.
+    /// Whether received messages are counted instead of sent ones, because messages may be lost.
     pub(super) fn counts_arrivals(&self) -> bool {
         self.service != Service::Rc && self.test.verb() == Verb::Send && !self.test.is_latency()
     }
 
-    /// A datagram is one packet: larger sizes are left out of a series, and rejected alone.
+    /// Limits the sizes for UD, where a message is one packet: larger sizes are left out of `--all`, and rejected alone.
     pub(super) fn fit(&mut self, mtu: PathMtu) -> anyhow::Result<()> {
         if self.service == Service::Ud {
             let smallest = self.sizes[0];
@@ -157,7 +157,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Rejects plans that would harm the server.
+    /// Rejects plans that exceed the limits of the server.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let counts = [self.depth, self.receive_depth, self.queue_pairs];
         let seconds = match self.amount {

@@ -1,4 +1,4 @@
-//! How far a measurement is, for the impatient.
+//! The progress bar of a measurement.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::plan::{Amount, Plan};
 
-/// A bar on the terminal, if there is one and the run is long.
+/// A progress bar, on a terminal and in long runs only.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     amount: Amount,
@@ -24,11 +24,11 @@ impl Progress {
         }
     }
 
-    /// So many messages are through.
+    /// Shows that this many messages are complete.
     pub(super) fn at(&self, messages: u64) {
-        /// A shorter run shows no bar: it would flash and vanish.
+        /// A shorter run shows no bar, because it would vanish at once.
         const MIN_RUN_WITH_BAR: Duration = Duration::from_millis(700);
-        /// Drawing takes time from what is measured.
+        /// The time between two updates: drawing slows the measurement down.
         const DRAWS_PER_SECOND: u8 = 4;
         let Some(bar) = &self.bar else { return };
         let elapsed = self.begin.elapsed();

@@ -1,4 +1,4 @@
-//! One side of a measurement: its device, its memory, its queue pairs.
+//! The verbs objects of one side: its memory and its queue pairs.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -14,16 +14,16 @@ use serde::{Deserialize, Serialize};
 
 use super::local_device::LocalDevice;
 use super::plan::{Plan, Service, Verb};
-use crate::exchange::MemoryDescription;
+use crate::json_channel::MemoryDescription;
 
 /// The Q_Key of both sides.
 const QUEUE_KEY: u32 = 0x1111_1111;
 /// The length of the network header before every received datagram.
 const NETWORK_HEADER: usize = 40;
-/// Marks the completions of receives; the other bits are the lane.
+/// Set in the ids of receives; the other bits are the index of the queue pair.
 const RECEIVE: u64 = 1 << 63;
 
-/// What the other side must know.
+/// The parameters that the other side needs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Side {
     pub(super) mtu: usize,
@@ -32,14 +32,14 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// The address that its packets come from.
+    /// The source address of its packets.
     pub(super) fn address(&self) -> Option<IpAddr> {
         let endpoint: Endpoint = self.endpoints.first()?.parse().ok()?;
         endpoint.gid.ip()
     }
 }
 
-/// A side that does not know its peer yet.
+/// A side before its queue pairs are connected.
 pub(super) struct Draft {
     local_device: LocalDevice,
     completions: CompletionQueue,
@@ -67,7 +67,7 @@ impl DraftLane {
     }
 }
 
-/// The layout of the memory. Each lane has a part to send from, then a part to receive into.
+/// The layout of the memory. Each queue pair has a part to send from, and then a part to receive into.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
     room: usize,
@@ -75,7 +75,7 @@ struct Layout {
 
 impl Layout {
     fn new(plan: &Plan) -> Self {
-        // Atomics need eight bytes, and alignment is good for all.
+        // Atomics need eight aligned bytes.
         let room = (plan.largest() + NETWORK_HEADER).next_multiple_of(64);
         Self { room }
     }
@@ -94,7 +94,7 @@ impl Layout {
 }
 
 impl Draft {
-    /// Makes everything that a plan needs, with receives set out.
+    /// Creates the objects that a plan needs, and posts receives.
     pub(super) fn new(
         local_device: LocalDevice,
         plan: &Plan,
@@ -163,7 +163,7 @@ impl Draft {
         }
     }
 
-    /// Connects every lane to its counterpart.
+    /// Connects every queue pair to its peer.
     pub(super) fn connect(self, peer: &Side) -> anyhow::Result<QueuePairs> {
         ensure!(
             peer.endpoints.len() == self.lanes.len(),
@@ -195,7 +195,7 @@ fn incoming(memory: &MemoryRegion, layout: Layout, lane: usize) -> Segment {
     memory.slice(begin..begin + layout.room)
 }
 
-/// One queue pair and where its messages go.
+/// One queue pair and the destination of its messages.
 struct Lane {
     ends: Ends,
     remote: RemoteMemory,
@@ -238,29 +238,29 @@ impl Ends {
     }
 }
 
-/// A side that is ready.
+/// A connected side.
 pub(super) struct QueuePairs {
     completions: CompletionQueue,
     memory: MemoryRegion,
     layout: Layout,
     lanes: Vec<Lane>,
-    /// How many polls found nothing, since one found something or the processor was let go.
+    /// Empty polls since the last completion or yield.
     idle: Cell<u32>,
     pub(super) mtu: PathMtu,
     pub(super) plan: Plan,
     pub(super) context: Context,
 }
 
-/// Something that completed.
+/// A completion.
 pub(super) enum Done {
-    /// So many messages of a lane's own.
+    /// This many messages of a queue pair were sent.
     Sent { lane: usize, messages: u32 },
-    /// A message of the peer's; its receive is set out again.
+    /// A message was received. Its receive is posted again.
     Received,
 }
 
 impl QueuePairs {
-    /// How many queue pairs there are.
+    /// The number of queue pairs.
     pub(super) fn lanes(&self) -> usize {
         self.lanes.len()
     }
@@ -289,7 +289,7 @@ impl QueuePairs {
         Ok(ends.post(request)?)
     }
 
-    /// What completed, if anything has; sleeps a while for it if the plan says so.
+    /// The next completion, if there is one. Sleeps for it if the plan says so.
     pub(super) fn next(&self) -> anyhow::Result<Option<Done>> {
         let completion = if self.plan.events {
             self.completions.wait_for(Duration::from_millis(50))
@@ -301,8 +301,7 @@ impl QueuePairs {
             .transpose()
     }
 
-    /// Polls, but lets others run when nothing comes for long: on a busy machine the other side may
-    /// be waiting for this very processor.
+    /// Polls, and yields the CPU after many empty polls: on a busy machine the other side may wait for the same core.
     fn poll(&self) -> Option<Completion> {
         const LONG: u32 = 32;
         let completion = self.completions.poll();
@@ -332,7 +331,7 @@ impl QueuePairs {
         Ok(Done::Received)
     }
 
-    /// The last byte that the peer writes with messages of this size.
+    /// The byte where the peer writes the last byte of messages of this size.
     pub(super) fn last_byte(&self, size: usize) -> u8 {
         let mut byte = [0];
         self.memory
@@ -340,19 +339,19 @@ impl QueuePairs {
         byte[0]
     }
 
-    /// Forgets what the peer wrote there.
+    /// Clears this byte.
     pub(super) fn clear_last_byte(&self, size: usize) {
         self.memory.write(self.layout.incoming(0) + size - 1, &[0]);
     }
 
-    /// What the last byte of the next messages of this size will be.
+    /// Sets the last byte of the next messages of this size.
     pub(super) fn set_last_byte(&self, size: usize, byte: u8) {
         self.memory
             .write(self.layout.outgoing(0) + size - 1, &[byte]);
     }
 }
 
-/// What a failed request means, and what to do.
+/// The explanation of a failed request: what it means, and what to do.
 fn explain(status: Status) -> String {
     match status {
         Status::RetriesExhausted => {
@@ -368,7 +367,7 @@ fn explain(status: Status) -> String {
     }
 }
 
-/// The path MTU to use: the smallest of what is wanted and what both sides have.
+/// The path MTU: the smallest of the requested one and those of both sides.
 pub(super) fn common_mtu(
     wanted: Option<usize>,
     here: usize,

@@ -1,19 +1,19 @@
-//! Tables as perftest prints them, and the same as JSON.
+//! The results: as tables like perftest's, or as JSON.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::flow::Seen;
 use super::plan::Plan;
+use super::throughput::Seen;
 use crate::output::{FAINT, STRONG, count, print_json, print_line, styled};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Everything that was measured.
+/// All results.
 #[derive(Serialize)]
 pub(super) struct Report {
     server: String,
-    /// With the path MTU that was agreed, whatever was asked for.
+    /// The plan, with the path MTU that both sides use.
     #[serde(flatten)]
     plan: Plan,
     results: Vec<Row>,
@@ -22,7 +22,7 @@ pub(super) struct Report {
     json: bool,
 }
 
-/// What was measured with one size of message.
+/// The results for one message size.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum Row {
@@ -58,19 +58,19 @@ pub(super) struct LatencyRow {
     tcp: Option<Comparison>,
 }
 
-/// RDMA beside TCP.
+/// RDMA compared with TCP.
 #[derive(Serialize)]
 pub(super) struct Comparison {
-    /// MiB a second or microseconds, the median of all rounds.
+    /// MiB per second or microseconds: the median of all rounds.
     tcp: f64,
-    /// RDMA divided by TCP, the median of all rounds.
+    /// RDMA divided by TCP: the median of all rounds.
     ratio: f64,
     ratio_min: f64,
     ratio_max: f64,
 }
 
 impl Comparison {
-    /// Of pairs of RDMA and TCP, one for each round.
+    /// From pairs of RDMA and TCP results, one for each round.
     pub(super) fn of(rounds: &[(f64, f64)]) -> Option<Self> {
         let sorted = |value: fn(&(f64, f64)) -> f64| {
             let mut values: Vec<f64> = rounds.iter().map(value).collect();
@@ -101,7 +101,7 @@ fn median(sorted: &[f64]) -> Option<f64> {
 }
 
 impl Row {
-    /// From what both sides saw, and the rounds of RDMA and TCP in messages a second.
+    /// From the counts of both sides, and the rounds of RDMA and TCP in messages per second.
     pub(super) fn bandwidth(size: usize, seen: &Seen, rounds: &[(f64, f64)]) -> Self {
         let mib = |messages: f64| messages * size as f64 / MIB;
         let in_mib: Vec<_> = rounds
@@ -183,7 +183,7 @@ fn latency_line(row: &LatencyRow) -> String {
 }
 
 impl Report {
-    /// Begins it: people see the head of the table.
+    /// Prints the header of the table.
     pub(super) fn begin(server: &str, mtu: usize, plan: &Plan, json: bool) -> anyhow::Result<Self> {
         let report = Self {
             server: server.to_owned(),
@@ -246,7 +246,7 @@ impl Report {
         head
     }
 
-    /// Adds what was measured with one size.
+    /// Adds the results for one size.
     pub(super) fn push(&mut self, row: Row) -> anyhow::Result<()> {
         if !self.json {
             print_line(row.line())?;
@@ -255,7 +255,7 @@ impl Report {
         Ok(())
     }
 
-    /// Ends it: scripts get all of it.
+    /// Ends the report. With `--json`, prints all of it.
     pub(super) fn end(mut self, packets_sent_again: u64) -> anyhow::Result<()> {
         self.packets_sent_again = packets_sent_again;
         if self.json {

@@ -1,10 +1,12 @@
-//! The side that is asked.
+//! The server: takes part in the measurements that a client orders.
 
 use std::net::{IpAddr, TcpListener};
 
 use anyhow::{Context as _, ensure};
 
-use super::exchange::{Control, Hello, Order, Tally, Through, VERSION, Welcome, listen, over};
+use super::control_connection::{
+    Control, Hello, Order, Tally, Through, VERSION, Welcome, listen, over,
+};
 use super::local_device::{self, LocalDevice};
 use super::options::Options;
 use super::queue_pairs::{Draft, QueuePairs, Side, common_mtu};
@@ -17,7 +19,7 @@ use crate::output::print_line;
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let (listener, ready) = prepare(options)?;
     let served = serve_one(&listener, ready, options);
-    // Who started a server of its own sees from its side what went wrong, and says so.
+    // With `--local`, the client reports the error.
     if options.announce { Ok(()) } else { served }
 }
 
@@ -37,7 +39,7 @@ fn serve_one(
     Server::meet(control, local_device, local.ip(), options.announce)?.serve()
 }
 
-/// What is known before a client comes: where to wait, and the device if one was named.
+/// The listener, and the device if one was named.
 fn prepare(options: &Options) -> anyhow::Result<(TcpListener, Option<LocalDevice>)> {
     if options.announce {
         std::thread::spawn(end_with_parent);
@@ -67,7 +69,7 @@ fn prepare(options: &Options) -> anyhow::Result<(TcpListener, Option<LocalDevice
     Ok((listener, ready))
 }
 
-/// The process that started this one holds the other end of its input.
+/// Ends this process when the one that started it ends: it holds the other end of stdin.
 fn end_with_parent() {
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     std::process::exit(0);
@@ -112,7 +114,7 @@ impl Server {
         })
     }
 
-    /// Does what the client orders, until it has enough.
+    /// Executes the client's orders until there are no more.
     fn serve(&mut self) -> anyhow::Result<()> {
         loop {
             match self.control.hear()? {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-/// Longer than all retries of a queue pair together.
+/// After this time without a completion a measurement fails. Longer than all retries of a queue pair together.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Fails when there is no completion for [`STALL_TIMEOUT`]. It reads the clock only at every 64th empty poll.
@@ -21,12 +21,12 @@ impl StallTimer {
         }
     }
 
-    /// There was a completion.
+    /// Notes a completion.
     pub(super) fn reset(&mut self) {
         self.empty_polls = 0;
     }
 
-    /// There was none.
+    /// Notes an empty poll.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
         self.empty_polls += 1;
         if self.empty_polls == 1 {

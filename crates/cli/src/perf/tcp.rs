@@ -1,4 +1,4 @@
-//! The same over TCP: what a program would do without RDMA.
+//! The same measurements over TCP.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,10 +8,10 @@ use anyhow::Context as _;
 
 use super::plan::{Amount, Plan, Verb};
 
-/// What a read operation asks with.
+/// The request of a READ, in bytes.
 const REQUEST: usize = 16;
 
-/// The server's part, once.
+/// The server's part of one measurement.
 pub(super) fn serve(listener: &TcpListener, plan: &Plan, size: usize) -> anyhow::Result<()> {
     let (mut stream, _) = listener
         .accept()
@@ -22,7 +22,7 @@ pub(super) fn serve(listener: &TcpListener, plan: &Plan, size: usize) -> anyhow:
         (false, _) => swallow(&mut stream, size),
     };
     match served {
-        // The client has enough: that is how it ends.
+        // The client has closed the connection: the measurement ends.
         Err(error) if is_end(error.kind()) => Ok(()),
         served => served.context("TCP broke off"),
     }
@@ -33,7 +33,7 @@ fn is_end(kind: ErrorKind) -> bool {
     matches!(kind, BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// The lengths of a question and of its answer.
+/// The lengths of a request and of its response.
 fn lengths(verb: Verb, size: usize) -> (usize, usize) {
     match verb {
         Verb::Read | Verb::Atomic => (REQUEST, size),
@@ -63,12 +63,12 @@ fn swallow(stream: &mut TcpStream, size: usize) -> std::io::Result<()> {
     stream.write_all(&[0])
 }
 
-/// As much as a careful program would read at once.
+/// The size of the receive buffer.
 fn room(size: usize) -> Vec<u8> {
     vec![0; size.clamp(64 << 10, 1 << 20)]
 }
 
-/// Messages a second.
+/// The rate, in messages per second.
 pub(super) fn bandwidth(server: SocketAddr, plan: &Plan, size: usize) -> anyhow::Result<f64> {
     let mut stream = TcpStream::connect(server).context("TCP: the server can't be reached")?;
     let measured = match plan.test.verb() {
@@ -78,7 +78,7 @@ pub(super) fn bandwidth(server: SocketAddr, plan: &Plan, size: usize) -> anyhow:
     measured.context("TCP broke off")
 }
 
-/// Counts messages until there are enough.
+/// Counts messages until the amount is reached.
 struct Counter {
     amount: Amount,
     begin: Instant,
@@ -114,7 +114,7 @@ fn push(stream: &mut TcpStream, amount: Amount, size: usize) -> std::io::Result<
         counter.messages += 1;
     }
     stream.shutdown(Shutdown::Write)?;
-    // It is there when the other side says so.
+    // The other side's answer confirms that everything arrived.
     stream.read_exact(&mut [0])?;
     Ok(counter.rate())
 }
@@ -130,7 +130,7 @@ fn fetch(stream: &mut TcpStream, amount: Amount, size: usize) -> std::io::Result
     Ok(counter.rate())
 }
 
-/// The typical time of an operation in nanoseconds, reckoned as [`super::latency`] does.
+/// The typical latency of an operation in nanoseconds, computed as in [`super::latency`].
 pub(super) fn latency(server: SocketAddr, plan: &Plan, size: usize) -> anyhow::Result<f64> {
     let mut stream = TcpStream::connect(server).context("TCP: the server can't be reached")?;
     ping(&mut stream, plan, lengths(plan.test.verb(), size)).context("TCP broke off")
@@ -155,7 +155,7 @@ fn ping(stream: &mut TcpStream, plan: &Plan, lengths: (usize, usize)) -> std::io
     Ok(times.value_at_quantile(0.5) as f64 / ways)
 }
 
-/// As fair as can be: without delay, and polling if the other side of the comparison polls.
+/// Makes the comparison fair: without Nagle's delay, and polling if RDMA polls.
 fn prepare(stream: &TcpStream, plan: &Plan) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_nonblocking(!plan.events)

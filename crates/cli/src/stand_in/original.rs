@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 /// A tool of the same name that comes later in `PATH`.
 pub(super) struct Original {
     path: PathBuf,
-    /// The folders behind it. It gets no others, so that two tools that hand over don't call each other.
+    /// The directories after it in `PATH`. Its own `PATH` has only these, so that two stand-ins never call each other in a loop.
     rest: OsString,
 }
 
@@ -38,7 +38,7 @@ impl Original {
         status.is_ok_and(|status| status.success())
     }
 
-    /// Becomes it; returns only if that is impossible.
+    /// Replaces this process by the tool. Returns only if that fails.
     pub(super) fn take_over(&self, arguments: &[String]) -> io::Error {
         self.command().args(arguments).exec()
     }

@@ -1,8 +1,8 @@
-//! `rdma`, the tool of iproute2, as far as our devices have answers.
+//! `rdma`, the tool of iproute2: the commands that have an answer for our devices.
 //!
-//! Text and JSON are those of iproute2 6.1, to the byte; `crates/cli/tests/roci/rxe-rdma.txt` has what
-//! that says about the kernel's Soft-RoCE. What only the kernel could know is rejected in a sentence. A call
-//! about a device of the kernel is left to the tool of the distribution.
+//! Text and JSON are equal to those of iproute2 6.1 byte by byte; `crates/cli/tests/roci/rxe-rdma.txt` has its
+//! output for the kernel's Soft-RoCE. A command that only the kernel can answer fails with a message. A call
+//! about a device of the kernel is passed to the tool of the distribution.
 
 mod device;
 mod link;
@@ -26,10 +26,11 @@ where  OBJECT := { dev | link | resource | system | help }
 
 const VERSION: &str = concat!("rdma utility, rocinante-", env!("CARGO_PKG_VERSION"), "\n");
 
-/// Our devices are where their interface is, and memory of a child is its own.
+/// The output of `rdma system`: our devices are in the network namespace of their interface, and a forked child
+/// gets its own copy of memory.
 const SYSTEM: &str = "netns exclusive copy-on-fork on\n";
 
-/// How to print.
+/// The output format.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
 struct Format {
     json: bool,
@@ -37,19 +38,19 @@ struct Format {
     details: bool,
 }
 
-/// What a call comes to.
+/// The result of a call.
 enum Answer {
     Records(Vec<Record>),
     Text(String),
-    /// A sentence on stderr, and success.
+    /// Success, with a message on stderr.
     Note(String),
-    /// A sentence on stderr about what is wrong.
+    /// A failure, with a message on stderr.
     Rejected(String),
-    /// The same, with an empty list where JSON was asked for.
+    /// A failure that also prints an empty list with `-j`.
     NoRecords(String),
 }
 
-/// Answers, and returns the exit code.
+/// Runs the command and returns the exit code.
 pub(super) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     let call = match Call::parse(arguments) {
         Ok(call) => call,
@@ -83,11 +84,11 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Options, which may be anywhere, and words.
+/// The options, which may be anywhere, and the other arguments.
 #[derive(Default, Debug, PartialEq)]
 struct Call {
     format: Format,
-    /// Ask for the version or for help instead.
+    /// `-V` or `-h`.
     instead: Option<&'static str>,
     words: Vec<String>,
 }
@@ -103,7 +104,7 @@ const OPTIONS: [(char, &str); 7] = [
     ('f', "force"),
 ];
 
-/// What a call can be about.
+/// The objects of `rdma`.
 const OBJECTS: [&str; 7] = [
     "help",
     "dev",
@@ -158,7 +159,7 @@ impl Call {
         Ok(original.filter(|it| it.accepts(&["dev", "show", name])))
     }
 
-    /// The device that the words name. One that is to be added is not there yet.
+    /// The device that the arguments name; `None` for one that is being added.
     fn device(&self) -> Option<&str> {
         let mut words = self.words.iter().map(String::as_str);
         let object = meant(words.next()?, &OBJECTS)?;
@@ -227,7 +228,7 @@ fn unknown_option() -> String {
     format!("Unknown option.\n{}", USAGE.trim_end())
 }
 
-/// The first of the names that this is a beginning of.
+/// The first name with this prefix.
 fn meant<'n>(word: &str, names: &[&'n str]) -> Option<&'n str> {
     names.iter().copied().find(|name| name.starts_with(word))
 }

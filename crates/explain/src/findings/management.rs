@@ -2,13 +2,13 @@
 
 use super::Context;
 use crate::anomaly::{Anomaly, Kind};
-use crate::exchange::{Exchange, ExchangeMessage, Exchanges, Rejection};
+use crate::cm_exchanges::{Exchange, ExchangeMessage, Exchanges, Rejection};
 use crate::handshake::{Handshake, HandshakeOutcome, Step};
 use crate::id::{ConnectionId, PacketId};
 use crate::lane::Sender;
 use crate::packet::Marks;
 use crate::side::Side;
-use crate::words::{count, duration, times};
+use crate::text_format::{count, duration, times};
 
 /// Adds the handshake to every connection.
 pub(super) fn tell(

@@ -9,7 +9,7 @@ use crate::anomaly::{Anomaly, Kind};
 use crate::id::{MessageId, PacketId};
 use crate::message::{Outcome, describe};
 use crate::packet::{Marks, Packet};
-use crate::words::{count, duration, psn_range, times};
+use crate::text_format::{count, duration, psn_range, times};
 
 /// A request was rejected with a fatal NAK.
 pub(super) fn rejection(

@@ -9,7 +9,7 @@ use crate::anomaly::{Anomaly, Kind};
 use crate::id::{MessageId, PacketId};
 use crate::message::{Message, Outcome};
 use crate::packet::{Marks, Packet, Role};
-use crate::words::psn_range;
+use crate::text_format::psn_range;
 
 impl Stream {
     /// Handles a request packet of a connected service.

@@ -10,10 +10,10 @@ use super::lifeline::{Lifeline, Lifelines};
 use crate::analysis::Analysis;
 use crate::anomaly::{Anomaly, Kind, Severity};
 use crate::connection::{Connection, End, State};
-use crate::head::{Field, Layer};
 use crate::id::PacketId;
 use crate::message::describe;
 use crate::packet::{Marks, Role};
+use crate::packet_headers::{Field, Layer};
 use crate::side::Side;
 
 /// All data.

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use anstyle::Style;
 
 use super::View;
-use super::paint::{BAD, FAINT, STRONG, WARNING, paint};
+use super::colours::{BAD, FAINT, STRONG, WARNING, paint};
 use super::table::paragraph;
 use crate::analysis::Analysis;
 use crate::anomaly::{Anomaly, Kind, Severity};
-use crate::words::{count, moment};
+use crate::text_format::{count, moment};
 
 /// The most anomalies of one kind to list.
 const SHOWN: usize = 8;

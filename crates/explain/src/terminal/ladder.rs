@@ -6,9 +6,9 @@ use anstyle::Style;
 use wire::Opcode;
 
 use super::View;
+use super::colours::{BAD, FAINT, MANAGE, STRONG, WARNING, paint};
 use super::fold::run_at;
 use super::lists::end;
-use super::paint::{BAD, FAINT, MANAGE, STRONG, WARNING, paint};
 use super::table::cut;
 use crate::analysis::Analysis;
 use crate::handshake::Step;
@@ -16,7 +16,7 @@ use crate::id::{ConnectionId, PacketId};
 use crate::message::describe;
 use crate::packet::{Marks, Packet, Role};
 use crate::side::Side;
-use crate::words::{count, moment, psn_range};
+use crate::text_format::{count, moment, psn_range};
 
 /// More ladders than this are shown only on request.
 const SHOWN: usize = 4;

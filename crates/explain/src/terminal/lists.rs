@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 use anstyle::Style;
 
 use super::View;
-use super::paint::{BAD, FAINT, GOOD, STRONG, WARNING, paint};
+use super::colours::{BAD, FAINT, GOOD, STRONG, WARNING, paint};
 use super::table::{Cell, Edge, Table, cut, paragraph};
 use crate::analysis::Analysis;
 use crate::connection::{Connection, Pairing};
 use crate::handshake::{Handshake, HandshakeOutcome};
-use crate::head::described;
 use crate::id::{ConnectionId, MessageId};
 use crate::message::{Message, Outcome};
+use crate::packet_headers::described;
 use crate::side::Side;
-use crate::words::{bytes, count, duration, grouped, moment};
+use crate::text_format::{bytes, count, duration, grouped, moment};
 
 /// The connections and their handshakes.
 pub(super) fn connections(analysis: &Analysis, view: &View, ids: &[ConnectionId]) -> String {

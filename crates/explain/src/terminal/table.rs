@@ -2,7 +2,7 @@
 
 use anstyle::Style;
 
-use super::paint::{STRONG, paint};
+use super::colours::{STRONG, paint};
 
 /// One cell: text and style.
 pub(super) struct Cell {

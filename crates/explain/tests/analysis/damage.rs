@@ -9,8 +9,8 @@ use crate::captures::{explain, seal, tell};
 use crate::files::bytes;
 
 /// A pcapng file, which has more fields than pcap.
-fn next_generation() -> Vec<u8> {
-    crate::formats::next_generation(&crate::files::frames("gold-rnrok"), 9, &[(0, 2), (0, 1)])
+fn pcapng() -> Vec<u8> {
+    crate::formats::pcapng(&crate::files::frames("gold-rnrok"), 9, &[(0, 2), (0, 1)])
 }
 
 fn captures() -> impl Strategy<Value = Vec<u8>> {
@@ -20,7 +20,7 @@ fn captures() -> impl Strategy<Value = Vec<u8>> {
         Just(bytes("rping")),
         Just(bytes("udaddy")),
         Just(bytes("loss5-acks-send")),
-        Just(next_generation()),
+        Just(pcapng()),
     ]
 }
 

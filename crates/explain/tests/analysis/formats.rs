@@ -18,7 +18,7 @@ use crate::files::{Frame, analysed, analysis, frames};
 const CAPTURES: [&str; 3] = ["gold-rnrok", "gold-batch", "ipv6/rc-pingpong-gid0"];
 
 /// A classic file with each frame rewritten.
-fn classic(frames: &[Frame], header: PcapHeader, rewrite: impl Fn(&Frame) -> Vec<u8>) -> Vec<u8> {
+fn pcap(frames: &[Frame], header: PcapHeader, rewrite: impl Fn(&Frame) -> Vec<u8>) -> Vec<u8> {
     let mut writer = PcapWriter::with_header(Vec::new(), header).expect("memory");
     for frame in frames {
         let data = rewrite(frame);
@@ -52,7 +52,7 @@ fn every_link_type_gives_the_same_text() {
         let frames = frames(name);
         let expected = text_without_file(&analysis(name));
         let with = |datalink, before: &dyn Fn(&Frame) -> Vec<u8>| {
-            let file = classic(&frames, link(datalink), |frame| {
+            let file = pcap(&frames, link(datalink), |frame| {
                 [&before(frame), frame.ip()].concat()
             });
             assert_eq!(
@@ -90,7 +90,7 @@ fn byte_order_and_time_resolution_give_the_same_text() {
                     ts_resolution,
                     ..link(DataLink::ETHERNET)
                 };
-                let file = classic(&frames(name), header, |frame| frame.ethernet.clone());
+                let file = pcap(&frames(name), header, |frame| frame.ethernet.clone());
                 assert_eq!(
                     text_without_file(&analysed(&file)),
                     expected,
@@ -102,7 +102,7 @@ fn byte_order_and_time_resolution_give_the_same_text() {
 }
 
 /// A pcapng file. `points` are the interfaces and directions at which each frame is captured.
-pub(crate) fn next_generation(frames: &[Frame], resolution: u8, points: &[(u32, u32)]) -> Vec<u8> {
+pub(crate) fn pcapng(frames: &[Frame], resolution: u8, points: &[(u32, u32)]) -> Vec<u8> {
     let mut writer = PcapNgWriter::new(Vec::new()).expect("memory");
     for _ in 0..2 {
         let interface = InterfaceDescriptionBlock {
@@ -143,7 +143,7 @@ const OUTBOUND: u32 = 2;
 fn pcapng_gives_the_same_text_and_keeps_comments() {
     for name in CAPTURES {
         for resolution in [6, 9] {
-            let file = next_generation(&frames(name), resolution, &[(0, 0)]);
+            let file = pcapng(&frames(name), resolution, &[(0, 0)]);
             let analysis = analysed(&file);
             assert_eq!(
                 text_without_file(&analysis),
@@ -164,7 +164,7 @@ fn packet_captured_at_both_ends_is_one_packet() {
         &[(0, OUTBOUND), (1, OUTBOUND), (0, INBOUND), (1, INBOUND)],
     ] {
         for name in CAPTURES {
-            let analysis = analysed(&next_generation(&frames(name), 9, points));
+            let analysis = analysed(&pcapng(&frames(name), 9, points));
             let expected = crate::files::analysis(name);
             assert_eq!(
                 text_without_file(&analysis),
@@ -186,12 +186,12 @@ fn packet_captured_at_both_ends_is_one_packet() {
 #[test]
 fn packet_captured_only_at_its_sender_is_lost() {
     let mut frames = frames("gold-batch");
-    let both = next_generation(&frames, 9, &[(0, OUTBOUND), (0, INBOUND)]);
+    let both = pcapng(&frames, 9, &[(0, OUTBOUND), (0, INBOUND)]);
     assert_eq!(analysed(&both).statistics.lost, 0);
     // The last frame is captured only at its sender.
     let last = frames.pop().expect("frames");
-    let mut file = next_generation(&frames, 9, &[(0, OUTBOUND), (0, INBOUND)]);
-    let alone = next_generation(&[last], 9, &[(0, OUTBOUND)]);
+    let mut file = pcapng(&frames, 9, &[(0, OUTBOUND), (0, INBOUND)]);
+    let alone = pcapng(&[last], 9, &[(0, OUTBOUND)]);
     // A second section has its own interfaces.
     file.extend(alone);
     let analysis = analysed(&file);
@@ -220,7 +220,7 @@ fn at_the_server(more: &[(usize, u32)]) -> Analysis {
     let captured: Vec<_> = captured.chain(more).collect();
     let sections = captured.into_iter().map(|(frame, flags)| {
         let (time, ethernet) = (frame.time, frame.ethernet.clone());
-        next_generation(&[Frame { time, ethernet }], 9, &[(0, flags)])
+        pcapng(&[Frame { time, ethernet }], 9, &[(0, flags)])
     });
     analysed(&sections.flatten().collect::<Vec<u8>>())
 }

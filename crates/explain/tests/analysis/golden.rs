@@ -158,8 +158,8 @@ fn opcode_counts_equal_those_of_tshark() {
 #[test]
 fn truncated_file_is_read_up_to_the_last_complete_record() {
     let frames = crate::files::frames("rping");
-    let next_generation = crate::formats::next_generation(&frames, 9, &[(0, 0)]);
-    for whole in [bytes("rping"), next_generation] {
+    let pcapng = crate::formats::pcapng(&frames, 9, &[(0, 0)]);
+    for whole in [bytes("rping"), pcapng] {
         let all = Analysis::read(whole.as_slice()).expect("a capture");
         let mut cut_off = 0;
         for cut in 1..=400 {

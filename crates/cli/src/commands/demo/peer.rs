@@ -1,4 +1,4 @@
-//! The process at the other end of the demo: it sets memory out and answers questions about it.
+//! The second process of the demo: it registers memory and reports what it contains.
 
 use std::io::{BufReader, Stdin, Stdout};
 use std::net::IpAddr;
@@ -9,23 +9,23 @@ use rocinante::{Access, CompletionQueue, Endpoint, MemoryRegion, QueuePair, Stat
 use super::{
     Ask, BEFORE, BULK, COMPLETION_TIMEOUT, COUNTER, DEVICE_MEMORY, Introduction, difference,
 };
-use crate::exchange::Exchange;
+use crate::json_channel::JsonChannel;
 use crate::loopback;
 
-/// Runs until the connection closes.
+/// Runs until the channel closes.
 pub(crate) fn run() -> anyhow::Result<()> {
     let streams = (BufReader::new(std::io::stdin()), std::io::stdout());
-    let mut exchange = Exchange::new(streams.0, streams.1);
-    let Ask::Start(taken) = exchange.hear()? else {
+    let mut channel = JsonChannel::new(streams.0, streams.1);
+    let Ask::Start(taken) = channel.hear()? else {
         bail!("this is a part of `roci demo`; run that instead");
     };
-    let peer = Peer::start(taken, &mut exchange)?;
-    exchange.say(&())?;
-    while let Ok(question) = exchange.hear::<Ask>() {
+    let peer = Peer::start(taken, &mut channel)?;
+    channel.say(&())?;
+    while let Ok(question) = channel.hear::<Ask>() {
         match question {
-            Ask::Received => exchange.say(&peer.received()?)?,
-            Ask::Pattern(seed) => exchange.say(&peer.wrong_byte(seed))?,
-            Ask::Counter => exchange.say(&peer.counter())?,
+            Ask::Received => channel.say(&peer.received()?)?,
+            Ask::Pattern(seed) => channel.say(&peer.wrong_byte(seed))?,
+            Ask::Counter => channel.say(&peer.counter())?,
             Ask::Start(_) | Ask::Connect(_) => bail!("the demo asks for the wrong thing"),
         }
     }
@@ -34,9 +34,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
 struct Peer {
     completions: CompletionQueue,
-    /// Where messages go.
+    /// The receive buffer.
     inbox: MemoryRegion,
-    /// What the other side writes, reads and swaps.
+    /// The memory that the first process writes, reads and swaps.
     memory: MemoryRegion,
     _queue_pair: QueuePair,
 }
@@ -44,10 +44,10 @@ struct Peer {
 impl Peer {
     fn start(
         taken: IpAddr,
-        exchange: &mut Exchange<BufReader<Stdin>, Stdout>,
+        channel: &mut JsonChannel<BufReader<Stdin>, Stdout>,
     ) -> anyhow::Result<Self> {
         let options = rocinante::OpenOptions {
-            // The asking side has every packet in its file already.
+            // The capture of the first process has all packets.
             capture: None,
             ..rocinante::OpenOptions::from_env()
         };
@@ -60,12 +60,12 @@ impl Peer {
         memory.write(COUNTER, &BEFORE.to_ne_bytes());
         let prepared = domain.queue_pair(&completions).reliable()?;
         prepared.post_receive(0, [inbox.all()])?;
-        exchange.say(&Introduction {
+        channel.say(&Introduction {
             address,
             endpoint: prepared.endpoint().to_string(),
             memory: memory.remote(0).into(),
         })?;
-        let Ask::Connect(endpoint) = exchange.hear()? else {
+        let Ask::Connect(endpoint) = channel.hear()? else {
             bail!("the demo asks for the wrong thing");
         };
         Ok(Self {

@@ -1,4 +1,4 @@
-//! What the network does, tried out on loopback.
+//! Checks of the network stack, on loopback.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -21,14 +21,14 @@ fn receiver() -> anyhow::Result<Receiver> {
     Ok(Receiver::bind(SocketAddr::new(LOOPBACK, 0))?)
 }
 
-/// Room for packets that arrive faster than they are looked at.
+/// The recommended receive buffer, for packets that arrive faster than they are handled.
 pub(super) fn receive_buffer() -> Finding {
     let check = "receive buffer";
     let receiver = match receiver() {
         Ok(receiver) => receiver,
         Err(error) => return Finding::fail(check, error.to_string(), "bring loopback up first"),
     };
-    // The kernel reports the double of what it was asked for.
+    // The kernel reports twice the requested size.
     let granted = receiver.buffer() / 2 / 1024;
     match receiver.shortage() {
         None => Finding::ok(check, format!("{granted} KiB for each address")),
@@ -40,7 +40,7 @@ pub(super) fn receive_buffer() -> Finding {
     }
 }
 
-/// Whether the kernel cuts and joins batches of packets.
+/// Whether the kernel segments and coalesces batches of packets (GSO, GRO).
 pub(super) fn segmentation() -> Finding {
     let check = "GSO and GRO";
     match largest_batch() {
@@ -80,7 +80,7 @@ fn largest_batch() -> anyhow::Result<usize> {
     longest.context("a UDP packet to 127.0.0.1 did not arrive")
 }
 
-/// A reliable connection, there and back, through everything.
+/// A message over a reliable connection, through the whole stack.
 pub(super) fn ping() -> Finding {
     match round_trip() {
         Ok((address, took)) => Finding::ok(

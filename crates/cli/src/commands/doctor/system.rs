@@ -1,4 +1,4 @@
-//! What the system has and permits.
+//! Checks of the system: interfaces, ports, permissions.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,7 @@ use super::Finding;
 use crate::device;
 use crate::output::count;
 
-/// Interfaces with addresses, and what fits through them.
+/// The devices and their MTUs.
 pub(super) fn devices() -> Vec<Finding> {
     match device::all() {
         Err(error) => vec![Finding::fail(
@@ -52,7 +52,7 @@ fn describe(device: &Device) -> Finding {
     Finding::ok("device", text)
 }
 
-/// The port on every address of every device.
+/// UDP port 4791 at every address of every device.
 pub(super) fn ports() -> Vec<Finding> {
     let devices = device::all().unwrap_or_default();
     let addresses: Vec<IpAddr> = devices
@@ -82,7 +82,7 @@ fn bind(address: IpAddr) -> Result<Receiver, SocketError> {
     Receiver::bind(SocketAddr::new(address, ROCE_PORT))
 }
 
-/// A port that is not free may still be shared, if it is ours.
+/// Whether a port that is in use can be shared.
 fn held_port(address: IpAddr, error: &SocketError) -> Finding {
     if Context::open(&address.to_string()).is_ok() {
         let text = format!("UDP {ROCE_PORT} on {address} is shared with other processes of yours");
@@ -93,7 +93,7 @@ fn held_port(address: IpAddr, error: &SocketError) -> Finding {
     Finding::fail("port", error.to_string(), advice)
 }
 
-/// The kernel's own Soft-RoCE takes the port of all addresses.
+/// The kernel's Soft-RoCE uses the port at all addresses.
 pub(super) fn kernel_module() -> Finding {
     if !Path::new("/sys/module/rdma_rxe").exists() {
         return Finding::ok(
@@ -106,7 +106,7 @@ pub(super) fn kernel_module() -> Finding {
     Finding::warn("rdma_rxe", text, advice)
 }
 
-/// Where processes on one address find each other.
+/// The runtime directory, where processes that share an address find each other.
 pub(super) fn runtime_directory() -> Finding {
     let check = "runtime folder";
     match RuntimeDirectory::of_user() {

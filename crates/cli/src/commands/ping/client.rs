@@ -1,13 +1,13 @@
-//! The side that pings.
+//! The client of `roci ping`.
 
 use anyhow::{anyhow, ensure};
 use rocinante::{Access, Connector, MemoryRegion};
 
 use super::session::{Resources, Session, Side, Stop, debug};
-use super::{Options, interrupt, reason};
+use super::{Options, connect_errors, interrupt};
 use crate::output::print_line;
 
-/// The letters that fill a ping.
+/// The first and last of the characters that fill a ping.
 const LETTERS: std::ops::RangeInclusive<u8> = b'A'..=b'z';
 
 /// Pings a server.
@@ -28,7 +28,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the server reads, and what it writes.
+/// The buffers that the server reads and writes.
 struct Buffers {
     start: MemoryRegion,
     sink: MemoryRegion,
@@ -40,7 +40,7 @@ fn connect(options: &Options) -> anyhow::Result<(Session, Buffers)> {
         Some(source) => Connector::resolve_from(source, server),
         None => Connector::resolve(server),
     };
-    let connector = found.map_err(|error| reason::no_way(source, server, error))?;
+    let connector = found.map_err(|error| connect_errors::no_way(source, server, error))?;
     debug(options.debug, || {
         "rdma_resolve_addr - rdma_resolve_route successful".to_owned()
     })?;
@@ -54,14 +54,14 @@ fn connect(options: &Options) -> anyhow::Result<(Session, Buffers)> {
     })?;
     let prepared = connector.prepare(resources.queue_pair())?;
     prepared.post_receive(0, resources.inbox())?;
-    let connection = prepared.connect(&[]).map_err(reason::explain)?;
+    let connection = prepared.connect(&[]).map_err(connect_errors::explain)?;
     debug(options.debug, || {
         "ESTABLISHED\nrdma_connect successful".to_owned()
     })?;
     Ok((Session::new(Side::Client, connection, resources), buffers))
 }
 
-/// Pings as often as it should, and counts.
+/// Sends the pings. Returns how many.
 fn ping(
     session: &Session,
     buffers: &Buffers,
@@ -97,7 +97,7 @@ fn compare(ping: u32, sent: &[u8], came: &[u8]) -> Result<(), Stop> {
     }
 }
 
-/// The number of the ping, then letters, each time from the next one on; a zero ends it.
+/// The data of a ping: its number, then characters, starting with the next one each time, and a zero byte.
 fn data(ping: u32, size: usize) -> Vec<u8> {
     let mut bytes = format!("rdma-ping-{ping}: ").into_bytes();
     let begin = ping as usize % LETTERS.len();
@@ -106,7 +106,7 @@ fn data(ping: u32, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// The text before the zero.
+/// The text before the zero byte.
 pub(super) fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     let until_zero = bytes.split(|&byte| byte == 0).next();
     String::from_utf8_lossy(until_zero.unwrap_or_default())

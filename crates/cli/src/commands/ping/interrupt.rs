@@ -56,7 +56,7 @@ pub(super) fn is_asked() -> bool {
     SIGNAL.load(Ordering::Acquire) != 0
 }
 
-/// What the program ends with: as shells do, 128 and the signal if one came.
+/// The exit code: after a signal 128 plus its number, as in shells.
 pub(super) fn exit_code() -> ExitCode {
     match SIGNAL.load(Ordering::Acquire) {
         0 => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! The side that is pinged.
+//! The server of `roci ping`.
 
 use std::thread;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use rocinante::{Access, CompletedWork, ConnectionRequest, Listener, MemoryRegion
 
 use super::client::text;
 use super::session::{Resources, Session, Side, Stop, debug};
-use super::{LARGEST, Options, interrupt, reason};
+use super::{LARGEST, Options, connect_errors, interrupt};
 use crate::output::{complain, print_line};
 
 /// How often to check for Ctrl-C while no client connects.
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Serves one client, or all that come.
+/// Serves one client, or several with `--persistent`.
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let address = options.server_address()?;
-    let listener = Listener::bind(address).map_err(reason::explain)?;
+    let listener = Listener::bind(address).map_err(connect_errors::explain)?;
     interrupt::expect_farewell();
     debug(options.debug, || {
         "rdma_bind_addr successful\nrdma_listen".to_owned()
@@ -34,12 +34,12 @@ fn serve_one(listener: Listener, options: &Options) -> anyhow::Result<()> {
     let Some(request) = next_client(&listener) else {
         return Ok(());
     };
-    // Others shall hear at once that they are not served, instead of waiting.
+    // Stop listening, so that other clients are rejected at once instead of waiting.
     drop(listener);
     serve(request, options)
 }
 
-/// A client that fails is complained about and changes nothing for the others.
+/// Serves a client. Its failure is reported and does not affect the others.
 fn serve_all(listener: &Listener, options: &Options) {
     thread::scope(|scope| {
         while let Some(request) = next_client(listener) {
@@ -74,14 +74,14 @@ fn accept(
     options: &Options,
 ) -> anyhow::Result<(Session, MemoryRegion)> {
     let resources = Resources::at(request.context(), options.debug)?;
-    // Whatever size the client has chosen.
+    // Large enough for every client.
     let buffer = resources.memory(LARGEST, Access::empty())?;
     debug(options.debug, || {
         "allocated & registered buffers...\naccepting client connection request".to_owned()
     })?;
     let prepared = request.prepare(resources.queue_pair())?;
     prepared.post_receive(0, resources.inbox())?;
-    let connection = prepared.accept(&[]).map_err(reason::explain)?;
+    let connection = prepared.accept(&[]).map_err(connect_errors::explain)?;
     debug(options.debug, || "ESTABLISHED".to_owned())?;
     Ok((Session::new(Side::Server, connection, resources), buffer))
 }
@@ -102,7 +102,7 @@ fn answer(session: &Session, buffer: &MemoryRegion, options: &Options) -> Result
     }
 }
 
-/// Reads the client's buffer; how much there was.
+/// Reads the client's buffer. Returns its length.
 fn fetch(session: &Session, buffer: &MemoryRegion) -> Result<usize, Stop> {
     let start = session.hear("RDMA_READ_ADV")?;
     session.debug(|| "server received sink adv".to_owned())?;

@@ -1,4 +1,4 @@
-//! A connection to the other side, and what has to be around it.
+//! The connection of a ping, with its memory and completion queue.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -41,9 +41,9 @@ pub(super) enum Side {
 pub(super) enum Stop {
     /// The peer has ended the connection while this was awaited.
     Left(&'static str),
-    /// The user has had enough.
+    /// The user has interrupted it.
     Interrupted,
-    /// Something is wrong.
+    /// An error.
     Failed(anyhow::Error),
 }
 
@@ -59,7 +59,7 @@ impl From<PostError> for Stop {
     }
 }
 
-/// What is needed before there is a connection.
+/// The objects that are created before the connection.
 pub(super) struct Resources {
     domain: ProtectionDomain,
     completions: CompletionQueue,
@@ -78,12 +78,12 @@ impl Resources {
         })
     }
 
-    /// Memory that the peer may use as far as `access` says.
+    /// Registers memory for the peer, with this access.
     pub(super) fn memory(&self, size: usize, access: Access) -> anyhow::Result<MemoryRegion> {
         Ok(self.domain.register(size, Access::LOCAL_WRITE | access)?)
     }
 
-    /// As rping has it: one read at a time.
+    /// The queue pair, as in rping: one READ at a time.
     pub(super) fn queue_pair(&self) -> QueuePairBuilder {
         let connect_options = ConnectOptions {
             reads: 1,
@@ -93,7 +93,7 @@ impl Resources {
         builder.depth(16, 2).connect_options(connect_options)
     }
 
-    /// Where the next message goes.
+    /// Posts the receive of the next message.
     pub(super) fn inbox(&self) -> [Segment; 1] {
         [self.inbox.all()]
     }
@@ -104,7 +104,7 @@ pub(super) fn debug(wanted: bool, step: impl FnOnce() -> String) -> anyhow::Resu
     if wanted { print_line(step()) } else { Ok(()) }
 }
 
-/// A conversation.
+/// A connected session.
 pub(super) struct Session {
     side: Side,
     connection: Connection,
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// Tells the peer about a buffer.
+    /// Advertises a buffer to the peer.
     pub(super) fn advertise(&self, memory: &MemoryRegion) -> Result<(), Stop> {
         let told = Advertisement::of(memory);
         self.debug(|| {
@@ -131,7 +131,7 @@ impl Session {
         self.say(told.to_bytes())
     }
 
-    /// Tells the peer to go ahead.
+    /// Sends a "go ahead".
     pub(super) fn go_ahead(&self) -> Result<(), Stop> {
         self.say(Advertisement::NOTHING)?;
         self.debug(|| "server posted go ahead".to_owned())
@@ -185,21 +185,21 @@ impl Session {
         }
     }
 
-    /// Says each step on request.
+    /// Prints a step, if debug output is on.
     pub(super) fn debug(&self, step: impl FnOnce() -> String) -> Result<(), Stop> {
         Ok(debug(self.resources.debug, step)?)
     }
 
-    /// Who is at the other end.
+    /// The peer's address.
     pub(super) fn peer(&self) -> String {
         let peer = self.connection.peer_address();
         peer.map_or_else(|| "the peer".to_owned(), |peer| peer.to_string())
     }
 
-    /// Ends the conversation, for whatever reason, with the words of rping.
+    /// Ends the session, and prints the messages of rping.
     pub(super) fn end(self, outcome: Result<(), Stop>) -> anyhow::Result<()> {
         let has_left = matches!(outcome, Err(Stop::Left(_)));
-        // A connection that has broken can't be ended any more: then there is nothing to do.
+        // If the connection is broken, there is nothing to end.
         let _ = self.connection.disconnect();
         let over = has_left || self.connection.wait_disconnected(DISCONNECT_TIMEOUT);
         match outcome {
@@ -207,7 +207,7 @@ impl Session {
             Ok(()) | Err(Stop::Interrupted) => {}
             Err(Stop::Left(awaited)) => {
                 self.note_end();
-                // The number of the state in which rping is after a disconnect.
+                // The number of rping's state after a disconnection.
                 note(&format!("wait for {awaited} state 10"));
             }
             Err(Stop::Failed(error)) => return Err(error),
@@ -255,7 +255,7 @@ impl Session {
     }
 
     fn failure(&self, completion: &Completion, awaited: &'static str) -> Stop {
-        // Who leaves does not answer: that is no failure.
+        // A peer that exits does not answer; that is not a failure.
         if self.has_left() {
             return Stop::Left(awaited);
         }
@@ -277,12 +277,12 @@ impl Session {
     }
 }
 
-/// Where rping says how a connection ended.
+/// The stream on which rping reports the end of a connection.
 fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// What rping calls a piece of work.
+/// Rping's name of an operation.
 fn name(work: CompletedWork) -> &'static str {
     match work {
         CompletedWork::Send => "send",

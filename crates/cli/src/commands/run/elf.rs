@@ -1,4 +1,4 @@
-//! As much of an executable as says whether it can load our libraries.
+//! Reads from an executable whether it can load our libraries.
 
 use std::fs::File;
 use std::io;
@@ -13,23 +13,23 @@ const PT_INTERP: u32 = 3;
 const HEADER_LENGTH: usize = 64;
 const PROGRAM_HEADER_LENGTH: usize = 56;
 
-/// More than any linker makes; a broken file may say anything.
+/// The maximum number of program headers: more than linkers create, because a damaged file may contain any number.
 const MAX_PROGRAM_HEADERS: u16 = 1024;
 const LONGEST_LOADER: u64 = 4096;
 
 /// The type of a file.
 #[derive(Debug, PartialEq)]
 pub(super) enum Executable {
-    /// For this type of processor.
+    /// An executable for this architecture.
     Native {
-        /// Who loads its libraries; none if it is linked statically.
+        /// The dynamic loader; `None` if it is linked statically.
         loader: Option<String>,
     },
-    /// For another processor or another word size.
+    /// An executable for another architecture or word size.
     Foreign,
-    /// A text that this program is to read.
+    /// A script for this interpreter.
     Script { interpreter: String },
-    /// The system will know.
+    /// Another type, which the system may know.
     Other,
 }
 

@@ -12,36 +12,36 @@ use clap::Args;
 use net::fault::{FAULT_VARIABLE, Faults};
 use net::interface::{self, DEVICES_VARIABLE, Device};
 
+use super::device_files::{self, Reader};
 use super::libraries::Libraries;
 use super::stand_ins;
-use super::tree::{self, Reader};
 use crate::output::remark;
 
 const PATH: &str = "PATH";
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const PRELOAD: &str = "LD_PRELOAD";
 const TREE: &str = "ROCI_TREE";
-/// What programs that set `LD_PRELOAD` themselves keep in it.
+/// The variable with the libraries that stay in `LD_PRELOAD` when a program sets it.
 const KEPT_PRELOAD: &str = "ROCI_PRELOAD";
-/// The process that the program is.
+/// The variable that identifies the program's process.
 const RUN: &str = "ROCI_RUN";
 const PCAP: &str = "ROCI_PCAP";
 const EXPLAIN: &str = "ROCI_EXPLAIN";
 const SHORTCUT: &str = "ROCI_SHORTCUT";
 
-/// What programs will see, and what to do.
+/// The note if there is no device.
 const NO_DEVICE: &str = "there is no device, because no interface is up and has an address; bring \
                          loopback up with `ip link set lo up`";
 
-/// What the loader takes for the end of a path.
+/// The characters that end a path in each variable.
 const PATH_SEPARATORS: &[u8] = b":;";
 const PRELOAD_SEPARATORS: &[u8] = b": ";
 const PROGRAM_SEPARATORS: &[u8] = b":";
 
-/// Where programs are looked for if `PATH` is not set.
+/// The search path if `PATH` is not set.
 pub(super) const USUAL_PROGRAMS: &str = "/usr/bin:/bin";
 
-/// What the devices are, and what happens to their packets.
+/// The options for devices and their packets.
 #[derive(Args)]
 pub(crate) struct Settings {
     /// Capture every packet to this file; `%p` in its name becomes the process id
@@ -63,7 +63,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The devices there will be.
+    /// The devices of the program.
     fn devices(&self) -> anyhow::Result<Vec<Device>> {
         let found = match &self.devices {
             Some(spec) => interface::devices(Some(spec)),
@@ -72,7 +72,7 @@ impl Settings {
         Ok(found?)
     }
 
-    /// Fails if the faults make no sense, wherever they come from.
+    /// Fails if the faults can't be parsed, from the option or from the environment.
     fn check_faults(&self) -> anyhow::Result<()> {
         let inherited = || env::var(FAULT_VARIABLE).ok();
         let spec = self.fault.clone().or_else(inherited).unwrap_or_default();
@@ -82,7 +82,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The file for packets, wherever the program goes.
+    /// The absolute path of the capture file, because the program may change its directory.
     fn capture(&self) -> anyhow::Result<Option<PathBuf>> {
         let Some(name) = &self.pcap else {
             return Ok(None);
@@ -98,11 +98,11 @@ impl Settings {
     }
 }
 
-/// Variables to set.
+/// The variables to set.
 pub(crate) struct Environment(Vec<(&'static str, OsString)>);
 
 impl Environment {
-    /// What makes programs use our libraries, with these settings.
+    /// The variables that make programs use our libraries, with these settings.
     pub(crate) fn new(settings: &Settings, reader: Reader) -> anyhow::Result<Self> {
         settings.check_faults()?;
         let capture = settings.capture()?;
@@ -110,7 +110,7 @@ impl Environment {
         if devices.is_empty() {
             remark(NO_DEVICE);
         }
-        let tree = tree::write(&devices, reader)?;
+        let tree = device_files::write(&devices, reader)?;
         let libraries = Libraries::find()?;
         let mut variables = vec![
             (
@@ -157,7 +157,7 @@ impl Environment {
     }
 }
 
-/// `PATH` with the folder of our stand-ins first; `None` if it can't be added.
+/// `PATH` with the directory of our stand-ins first; `None` if it can't be added.
 fn program_path() -> anyhow::Result<Option<OsString>> {
     let folder = stand_ins::folder()?;
     if folder.as_os_str().as_bytes().contains(&b':') {
@@ -171,14 +171,14 @@ fn program_path() -> anyhow::Result<Option<OsString>> {
     Ok(Some(path))
 }
 
-/// This process, and when: its number will be another one's.
+/// The id of this process and its start time, because the id will be reused.
 fn this_run() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.unwrap_or_default().as_nanos();
     format!("{}.{now}", std::process::id())
 }
 
-/// What takes our libraries away again: variables with what remains of them, if anything.
+/// The variables to change so that our libraries are no longer used: the rest of each value, or `None` to unset it.
 pub(crate) fn without_ours() -> anyhow::Result<Vec<(&'static str, Option<OsString>)>> {
     let libraries = Libraries::find()?;
     let rest = |name, entries: &[PathBuf], separators| {
@@ -205,7 +205,7 @@ pub(crate) fn without_ours() -> anyhow::Result<Vec<(&'static str, Option<OsStrin
     Ok(changes)
 }
 
-/// The list in a variable with these entries first, and nowhere else.
+/// The list of a variable with these entries first, and without duplicates of them.
 fn in_front(variable: &str, entries: &[PathBuf], separators: &[u8]) -> OsString {
     let rest = without(
         &env::var_os(variable).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Where the libraries are, and how the loader finds them under the names that programs ask for.
+//! Finds our libraries, and provides them under the names that programs load.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,13 +9,13 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 
-use super::folder::Contents;
+use super::content_directory::Contents;
 
-/// The shared object as cargo calls it.
+/// The name of the shared object that cargo builds.
 const BUILT: &str = "librocinante_c.so";
 
-/// What programs call it: both libraries are one object. The names without a number are those that
-/// some programs look for at run time.
+/// The names that programs load: both libraries are one object. Some programs load the names without a version at
+/// run time.
 const NAMES: [&str; 4] = [
     "libibverbs.so.1",
     "librdmacm.so.1",
@@ -25,20 +25,20 @@ const NAMES: [&str; 4] = [
 
 const SHIM: &str = "librocinante_preload.so";
 
-/// What the loader can't have in a path: its separators, and what it replaces.
+/// Characters that the loader does not allow in a path: separators and `$`.
 const SEPARATORS: &[u8] = b" \t\n:;$";
 
 /// The libraries, ready for the loader.
 pub(super) struct Libraries {
-    /// Has both libraries under their names.
+    /// The directory with both libraries under their names.
     pub(super) folder: PathBuf,
-    /// What is preloaded: the device files, and both libraries, so that they are found before a copy that a
-    /// program brings along under another name.
+    /// The preloaded libraries: the one for device files, and both C libraries, so that they are found before a copy
+    /// that a program has under another name.
     pub(super) preloaded: Vec<PathBuf>,
 }
 
 impl Libraries {
-    /// Those that belong to this program: built beside it, or installed with it.
+    /// The libraries of this `roci`: built next to it, or installed with it.
     pub(super) fn find() -> anyhow::Result<Self> {
         let program = env::current_exe().context("the path of the roci executable is unknown")?;
         let here = program.parent().context("a program is in a folder")?;
@@ -64,7 +64,7 @@ impl Libraries {
     }
 }
 
-/// The newer of two: `cargo build` leaves a library beside the program, `cargo test` below.
+/// The newer of two: `cargo build` puts a library next to the program, `cargo test` into `deps`.
 fn built(here: &Path, name: &str) -> Option<PathBuf> {
     let candidates = [here.join(name), here.join("deps").join(name)];
     candidates
@@ -99,7 +99,7 @@ fn installed(here: &Path) -> anyhow::Result<Libraries> {
     linked(&in_folder(NAMES[0]), &in_folder(SHIM))
 }
 
-/// A folder of links to them.
+/// A directory of links to them.
 fn linked(library: &Path, shim: &Path) -> anyhow::Result<Libraries> {
     let mut contents = Contents::default();
     for name in NAMES {

@@ -1,4 +1,4 @@
-//! The program to run: where it is, and whether our libraries reach it.
+//! Finds the program to run, and checks whether it can load our libraries.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::elf::Executable;
 use super::environment::USUAL_PROGRAMS;
 
-/// What the system itself allows.
+/// The maximum number of nested script interpreters, as in the kernel.
 const DEEPEST_SCRIPT: usize = 4;
 
 const SET_USER: u32 = 0o4000;
@@ -44,21 +44,21 @@ pub(super) enum ProgramError {
     Rejected { path: PathBuf, source: io::Error },
 }
 
-/// A program that exists.
+/// An existing program.
 #[derive(Debug)]
 pub(super) struct Program {
     path: PathBuf,
 }
 
 impl Program {
-    /// Looks for it as a shell does.
+    /// Finds it as a shell does.
     pub(super) fn find(name: &OsStr) -> Result<Self, ProgramError> {
         if name.as_bytes().contains(&b'/') || name.is_empty() {
             return Self::at(PathBuf::from(name));
         }
         let folders = env::var_os("PATH").unwrap_or_else(|| USUAL_PROGRAMS.into());
         let candidates = env::split_paths(&folders).map(|folder| folder.join(name));
-        // A file that can't be executed hides none that can.
+        // A file that is not executable does not hide a later one that is.
         let mut found = candidates.map(Self::at).filter(|found| !is_missing(found));
         let first = found.next();
         match first {
@@ -80,7 +80,7 @@ impl Program {
         &self.path
     }
 
-    /// Fails if our libraries can't reach it; says so if they only reach what it starts.
+    /// Fails if it can't load our libraries. Prints a note if only the programs that it starts can.
     pub(super) fn note(&self) -> Result<Option<String>, ProgramError> {
         let mut path = self.path.clone();
         for _ in 0..DEEPEST_SCRIPT {
@@ -117,7 +117,7 @@ fn look_at(path: &Path) -> Result<Executable, ProgramError> {
     Ok(executable)
 }
 
-/// Whether it would run with other rights than ours.
+/// Whether it would run with other privileges (setuid, setgid, capabilities).
 fn is_privileged(found: &Metadata) -> bool {
     let Ok(ours) = fs::metadata("/proc/self") else {
         return found.mode() & (SET_USER | SET_GROUP) != 0;

@@ -1,4 +1,4 @@
-//! The folder with the tools that answer for our devices, for the front of `PATH`.
+//! The directory of stand-in tools, which comes first in `PATH`.
 
 use std::env;
 use std::ffi::OsStr;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use super::folder::Contents;
+use super::content_directory::Contents;
 use crate::stand_in::NAMES;
 
-/// The folder, made if it is not there yet.
+/// The directory. Creates it if there is none yet.
 pub(super) fn folder() -> anyhow::Result<PathBuf> {
     let program = env::current_exe().context("the path of the roci executable is unknown")?;
     let mut contents = Contents::default();
@@ -19,7 +19,7 @@ pub(super) fn folder() -> anyhow::Result<PathBuf> {
     contents.publish("bin")
 }
 
-/// Where the tool with this name is, if it is one of ours.
+/// The path of the stand-in with this name, if there is one.
 pub(super) fn named(name: &OsStr) -> anyhow::Result<Option<PathBuf>> {
     if NAMES.iter().any(|ours| name == *ours) {
         Ok(Some(folder()?.join(name)))

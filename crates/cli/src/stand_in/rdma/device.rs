@@ -9,7 +9,7 @@ use crate::device;
 
 const USAGE: &str = "Usage: rdma dev show [DEV]\n";
 
-/// What the C library reports as `device_cap_flags`, in iproute2's names.
+/// The `device_cap_flags` that the C library reports, with iproute2's names.
 const CAPABILITIES: [&str; 10] = [
     "RESIZE_MAX_WR",
     "CURR_QP_STATE_MOD",

@@ -14,7 +14,7 @@ Usage: rdma link add NAME type TYPE netdev NETDEV
 Usage: rdma link delete NAME
 ";
 
-/// What Soft-RoCE is called.
+/// The link type of Soft-RoCE.
 const OUR_TYPE: &str = "rxe";
 
 const NO_PLACE: &str = "there is no place to keep links; set HOME or XDG_CONFIG_HOME to a folder";
@@ -50,7 +50,7 @@ fn show(words: &[&str], format: Format) -> anyhow::Result<Answer> {
     Ok(Answer::Records(records.collect()))
 }
 
-/// Whether this names the device, or its only port.
+/// Whether the text names the device or its only port.
 fn is_at(device: &Device, port: &str) -> bool {
     let rest = port.strip_prefix(&device.name);
     rest.is_some_and(|rest| ["", "/", "/1"].contains(&rest))
@@ -78,7 +78,7 @@ fn record(number: usize, device: &Device, format: Format) -> Record {
     }
 }
 
-/// Most devices exist without being added. Another one is added as `roci link` does.
+/// `rdma link add`. Most devices exist without it; other devices are added as with `roci link`.
 fn add(words: &[&str]) -> anyhow::Result<Answer> {
     let (name, kind, interface) = match words {
         [] => return Ok(rejected("Please provide a link name to add.")),
@@ -116,7 +116,7 @@ fn add(words: &[&str]) -> anyhow::Result<Answer> {
     })
 }
 
-/// What is not added is not deleted.
+/// `rdma link delete`. Only a device that was added can be deleted.
 fn delete(words: &[&str]) -> anyhow::Result<Answer> {
     let Some(name) = words.first() else {
         return Ok(rejected("Please provide device name."));
@@ -139,7 +139,7 @@ fn is_there(name: &str) -> anyhow::Result<bool> {
     Ok(device::all()?.iter().any(|device| device.name == name))
 }
 
-/// Whether the user says which devices there are. Then links are not read.
+/// Whether `ROCI_DEVICES` lists the devices. Then links are not read.
 fn are_given() -> bool {
     interface::listed_by_env().is_some()
 }

@@ -1,4 +1,4 @@
-//! What `rdma` prints about one thing: a line of text, or a JSON object.
+//! The output of `rdma` about one object: a line of text, or a JSON object.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -8,7 +8,7 @@ pub(super) enum Value {
     Number(u64),
     Text(String),
     Switch(bool),
-    /// A line of its own in the text.
+    /// In the text, a separate line.
     Names(Vec<&'static str>),
 }
 
@@ -36,9 +36,9 @@ struct Field {
     in_text: bool,
 }
 
-/// What is known of one thing.
+/// The output about one object.
 pub(super) struct Record {
-    /// What the line of text begins with.
+    /// The beginning of the line of text.
     head: String,
     fields: Vec<Field>,
 }
@@ -49,12 +49,12 @@ impl Record {
         Self { head, fields }
     }
 
-    /// A fact for people and programs.
+    /// Adds a value to the text and the JSON.
     pub(super) fn fact(self, name: &'static str, value: impl Into<Value>) -> Self {
         self.with(name, value.into(), true)
     }
 
-    /// A fact that the text has elsewhere, or only in detail.
+    /// Adds a value to the JSON; the text shows it elsewhere, or only with `-d`.
     pub(super) fn json(self, name: &'static str, value: impl Into<Value>) -> Self {
         self.with(name, value.into(), false)
     }
@@ -95,7 +95,7 @@ impl Record {
     }
 }
 
-/// As the text has it.
+/// The value as text.
 impl Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -127,7 +127,7 @@ fn list(items: &[String], pretty: bool) -> String {
     }
 }
 
-/// Everything that one call prints.
+/// The complete output of one call.
 pub(super) fn printed(records: &[Record], format: Format) -> String {
     if !format.json {
         let lines = records.iter().map(|record| record.line() + "\n");

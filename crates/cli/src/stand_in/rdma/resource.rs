@@ -1,7 +1,7 @@
-//! `rdma resource`: what processes have.
+//! `rdma resource`: the contexts and listeners of processes.
 //!
-//! The objects of a process are private. Other processes see only contexts and listeners, because that is in
-//! the registries of the addresses.
+//! The other objects of a process are private. Contexts and listeners are in the registries of the addresses, so
+//! other processes see them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,7 +25,7 @@ Usage: rdma resource
 const LISTENERS_ONLY: &str =
     "rdma: connected ids are known to their process alone; these listen, or have a port reserved";
 
-/// What is known outside of its process.
+/// The resource types that other processes can see.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Listener,
@@ -93,7 +93,7 @@ fn unknown_objects() -> Answer {
     )
 }
 
-/// The processes at each address of a device.
+/// The members at each address of a device.
 fn members(device: &Device) -> anyhow::Result<Vec<(IpAddr, ListedMember)>> {
     let mut found = Vec::new();
     for entry in &device.gids {
@@ -103,7 +103,7 @@ fn members(device: &Device) -> anyhow::Result<Vec<(IpAddr, ListedMember)>> {
     Ok(found)
 }
 
-/// A process that is at several addresses of a device has it open once.
+/// The contexts: a process at several addresses of a device has opened it once.
 fn contexts(number: usize, device: &Device) -> anyhow::Result<Vec<Record>> {
     let processes: BTreeSet<u32> = members(device)?.iter().map(|(_, it)| it.pid).collect();
     let record = |(context, pid): (usize, u32)| {

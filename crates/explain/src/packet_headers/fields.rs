@@ -2,14 +2,14 @@
 
 use wire::{Extension, Operation, Packet, Syndrome};
 
-use super::{Field, Layer, manager};
+use super::{Field, Layer, cm_messages};
 
 /// All headers of a packet.
 pub(super) fn layers(packet: &Packet<'_>) -> Vec<Layer> {
     let mut layers = vec![base(packet)];
     let extensions = packet.opcode.extensions().iter();
     layers.extend(extensions.filter_map(|&extension| layer_of(packet, extension)));
-    layers.extend(packet.message().map(|message| manager::layer(&message)));
+    layers.extend(packet.message().map(|message| cm_messages::layer(&message)));
     layers
 }
 

@@ -1,7 +1,7 @@
-//! Folders whose name follows from what is in them.
+//! Directories whose name is a hash of their contents.
 //!
-//! They lie in the user's runtime directory, are made once and never changed: two builds, or two lists of
-//! devices, have two of them, and a reader finds it complete or not at all.
+//! They are in the user's runtime directory, are created once and never changed. Two builds, or two lists of
+//! devices, have two directories. A reader finds a complete directory or none.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, Permissions};
@@ -14,17 +14,17 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use net::share::RuntimeDirectory;
 
-/// What is to be in a folder, each thing by its path from there.
+/// The contents of a directory, by relative path.
 #[derive(Default, Hash, Debug, PartialEq)]
 pub(super) struct Contents {
     folders: Vec<PathBuf>,
     files: Vec<(PathBuf, File)>,
     links: Vec<(PathBuf, PathBuf)>,
-    /// More names for files.
+    /// Hard links.
     names: Vec<(PathBuf, PathBuf)>,
 }
 
-/// What is in a file, and its mode.
+/// The content and mode of a file.
 #[derive(Hash, Debug, PartialEq)]
 struct File {
     text: String,
@@ -40,17 +40,17 @@ impl Contents {
         self.folders.push(path.into());
     }
 
-    /// A file with one line in it.
+    /// Adds a file with one line.
     pub(super) fn line(&mut self, path: impl Into<PathBuf>, line: impl std::fmt::Display) {
         self.file(path, format!("{line}\n"), READABLE);
     }
 
-    /// A file with one line in it that its owner may change.
+    /// Adds a file with one line that its owner may write.
     pub(super) fn changeable(&mut self, path: impl Into<PathBuf>, line: impl std::fmt::Display) {
         self.file(path, format!("{line}\n"), CHANGEABLE);
     }
 
-    /// A file with nothing in it.
+    /// Adds an empty file.
     pub(super) fn empty(&mut self, path: impl Into<PathBuf>) {
         self.file(path, String::new(), READABLE);
     }
@@ -63,12 +63,12 @@ impl Contents {
         self.links.push((path.into(), target.into()));
     }
 
-    /// A hard link to an existing file, which takes no space.
+    /// Adds a hard link to an existing file, which takes no space.
     pub(super) fn name(&mut self, path: impl Into<PathBuf>, file: impl Into<PathBuf>) {
         self.names.push((path.into(), file.into()));
     }
 
-    /// The folder with these contents; made if there is none yet.
+    /// The directory with these contents. Creates it if there is none yet.
     pub(super) fn publish(&self, kind: &str) -> anyhow::Result<PathBuf> {
         let directory = RuntimeDirectory::of_user()?;
         let name = format!("{kind}-{:016x}", self.fingerprint());
@@ -87,7 +87,7 @@ impl Contents {
     /// Writes everything under a unique name, and then renames it.
     fn publish_at(&self, path: &Path) -> io::Result<()> {
         if let Ok(found) = fs::File::open(path) {
-            // It is in use again; see `tree::unused`.
+            // It is in use again; see `device_files::unused`.
             let _ = found.set_modified(SystemTime::now());
             return Ok(());
         }
@@ -101,7 +101,7 @@ impl Contents {
             let _ = fs::remove_dir_all(&draft);
         }
         match published {
-            // Somebody else was faster.
+            // Another process has created it meanwhile.
             Err(_) if path.is_dir() => Ok(()),
             result => result,
         }
@@ -134,8 +134,7 @@ fn with_parent(base: &Path, path: &Path) -> io::Result<PathBuf> {
     Ok(base.join(path))
 }
 
-/// Makes a folder and those on the way to it, with the mode that they have in `/sys` whatever the
-/// user's mask is.
+/// Creates a directory and its parents, with the mode of directories in `/sys`, whatever the umask is.
 fn make_folders(base: &Path, path: &Path) -> io::Result<()> {
     let mut folder = base.to_owned();
     for name in path {

@@ -7,9 +7,9 @@ use wire::cm::{
 };
 use wire::{PathMtu, Psn, Qpn, Transport};
 
-use crate::head::{application_data, in_words_of_8};
 use crate::id::EndpointId;
 use crate::lane::{LaneId, LaneKey, Lanes, Sender};
+use crate::packet_headers::{application_data, in_words_of_8};
 
 /// The messages of two connection managers about one connection.
 #[derive(Clone, Debug)]

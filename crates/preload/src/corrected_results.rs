@@ -1,16 +1,16 @@
-//! What becomes of results that the tree alone would get wrong.
+//! Corrects results of redirected calls where the tree's files behave differently from the kernel's.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use crate::detour;
+use crate::path_redirects;
 
-/// Something that a file was opened as.
+/// An open file: a descriptor or a `FILE *`.
 pub(crate) trait Opened: Copy {
-    /// Its descriptor; none if opening it failed.
+    /// Its descriptor; `None` if the call failed.
     fn descriptor(self) -> Option<c_int>;
 
-    /// Closes it, and opens this descriptor instead.
+    /// Closes it, and returns this descriptor instead.
     ///
     /// # Safety
     /// It is open and not shared. The descriptor is open and belongs to the caller.
@@ -52,7 +52,8 @@ impl Opened for *mut c_void {
     }
 }
 
-/// Reading the attributes of an empty GID fails with `EINVAL`. In the tree those are empty files.
+/// In sysfs, reading the attributes of an empty GID fails with `EINVAL`. In the tree they are empty files, whose
+/// descriptor is replaced by one that fails in the same way.
 ///
 /// # Safety
 /// The path is a text with a zero at its end; the result is new.
@@ -65,7 +66,7 @@ pub(crate) unsafe fn rejecting_empty<T: Opened>(opened: T, path: *const c_char) 
     if !names_attribute(path.to_bytes()) || !is_empty_file(descriptor) {
         return opened;
     }
-    // This descriptor has no function for reading, for which the kernel says `EINVAL`. Another preloaded
+    // Reading from an epoll descriptor fails with `EINVAL`. The system call is made directly, because another preloaded
     // library may have replaced the C library's function.
     // SAFETY: it takes only a flag.
     let made = unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) };
@@ -90,7 +91,7 @@ fn is_empty_file(descriptor: c_int) -> bool {
     known && found.st_mode & libc::S_IFMT == libc::S_IFREG && found.st_size == 0
 }
 
-/// A resolved path as it would be without the tree before it.
+/// A resolved path without the tree's own path before it.
 ///
 /// # Safety
 /// The resolved path is null or a text that may be changed.
@@ -100,7 +101,7 @@ pub(crate) unsafe fn outside(resolved: *mut c_char, _path: *const c_char) -> *mu
     }
     // SAFETY: not null, so a text.
     let text = unsafe { CStr::from_ptr(resolved) }.to_bytes_with_nul();
-    if let Some(rest) = detour::behind_tree(text) {
+    if let Some(rest) = path_redirects::behind_tree(text) {
         // SAFETY: the end of the same text, with its zero, moved to its beginning.
         unsafe { ptr::copy(rest.as_ptr().cast(), resolved, rest.len()) };
     }

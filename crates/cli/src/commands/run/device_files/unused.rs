@@ -8,16 +8,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The number of the first process namespace of every machine.
+/// The inode of the initial PID namespace of every machine.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 /// How long a tree is kept after it was last requested: the program that needs it may be about to start.
 const UNUSED_TREE_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
-/// Fewer are not worth a look at all processes.
+/// With fewer trees, the processes are not searched.
 const FEW: usize = 8;
 
-/// Removes sibling folders that no process uses.
+/// Removes sibling directories that no process uses.
 pub(super) fn remove_beside(tree: &Path, kind: &str) {
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     if namespace == Path::new(FIRST_NAMESPACE) {
@@ -86,7 +86,7 @@ mod tests {
             .env("ROCI_TREE", tree(1))
             .spawn()
             .expect("a process");
-        // The environment of a new program can be read a moment after its start.
+        // The environment of a new program becomes readable shortly after its start.
         let environment = format!("/proc/{}/environ", user.id());
         while fs::read(&environment).expect("it runs").is_empty() {
             std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! The cards that our devices would be, on a bus of their own.
+//! Our devices as cards on a PCI bus.
 
 use std::fs;
 
@@ -6,19 +6,19 @@ use net::interface::Device;
 
 use super::Contents;
 
-/// The domain of the bus. No machine was seen with it, so that none of its own cards has our
-/// addresses. The preloaded library knows the folder, too.
+/// The PCI domain. No known machine has it, so no real card has the addresses of ours. The preloaded library knows
+/// the directory, too.
 const DOMAIN: &str = "5243";
 
-/// Vendor and device number of a card.
+/// The vendor and device ids of a card.
 const MAKER: &str = "0x5243";
 const MODEL: &str = "0x0001";
 
-/// A network controller.
+/// The PCI class of a network controller.
 const CLASS: &str = "0x020000";
 
-/// The address of a card. Only its bus differs: some programs take cards that differ in the rest
-/// for ports of one.
+/// The address of a card. Only its bus number differs: some programs take cards that differ in the rest for ports of
+/// one card.
 fn address(number: usize) -> String {
     format!("{DOMAIN}:{:02x}:00.0", number % 0x100)
 }
@@ -27,7 +27,7 @@ fn folder(number: usize) -> String {
     format!("sys/devices/pci{DOMAIN}:00/{}", address(number))
 }
 
-/// Adds a card: it knows its network interface, and is near no processor in particular.
+/// Adds a card, with its network interface and without a NUMA node.
 pub(super) fn add(contents: &mut Contents, number: usize, device: &Device) {
     let folder = folder(number);
     let facts = [
@@ -61,7 +61,7 @@ pub(super) fn add(contents: &mut Contents, number: usize, device: &Device) {
     }
 }
 
-/// All processors are as near as any.
+/// The list of all CPUs, because the card has no NUMA node.
 fn add_processors(contents: &mut Contents, folder: &str) {
     let online = fs::read_to_string("/sys/devices/system/cpu/online");
     let Some(list) = online.ok().filter(|list| mask(list).is_some()) else {
@@ -72,7 +72,7 @@ fn add_processors(contents: &mut Contents, folder: &str) {
     contents.line(format!("{folder}/local_cpus"), mask);
 }
 
-/// The processors of a list such as `0-3,6` as bits, the highest first, in groups of 32.
+/// The CPU mask of a list such as `0-3,6`, the highest first, in groups of 32 bits.
 fn mask(list: &str) -> Option<String> {
     let mut groups = Vec::<u32>::new();
     for range in list.trim().split(',') {
@@ -88,7 +88,7 @@ fn mask(list: &str) -> Option<String> {
     Some(groups.collect::<Vec<_>>().join(","))
 }
 
-/// Adds a class device to a card, and returns the folder for its files.
+/// Adds a class device to a card, and returns the directory for its files.
 pub(super) fn hang(contents: &mut Contents, number: usize, class: &str, name: &str) -> String {
     let address = address(number);
     let folder = format!("{}/{class}/{name}", folder(number));

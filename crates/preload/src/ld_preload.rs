@@ -1,20 +1,20 @@
 //! Keeps this library in `LD_PRELOAD` when a program sets the variable for other purposes.
 //!
-//! `roci run` says in `ROCI_PRELOAD` what is to be kept. A program that takes `LD_PRELOAD` away means
-//! what it does, and so does one that takes `ROCI_PRELOAD` away.
+//! `ROCI_PRELOAD`, which `roci run` sets, lists the libraries to keep. A program can still unset `LD_PRELOAD` or
+//! `ROCI_PRELOAD`.
 
 use std::ffi::{CStr, c_char};
 
 pub(crate) const VARIABLE: &CStr = c"LD_PRELOAD";
 pub(crate) const KEPT: &CStr = c"ROCI_PRELOAD";
 
-/// The longest list. Nothing is allocated: a child between `fork` and `exec` must not.
+/// The maximum length of a list. Nothing is allocated, because a child between `fork` and `exec` must not allocate.
 const LONGEST: usize = 8192;
 
-/// The most variables of an environment.
+/// The maximum number of variables in an environment.
 const MOST: usize = 2048;
 
-/// Room for a changed list.
+/// The buffer for a changed list.
 pub(crate) struct List([u8; LONGEST]);
 
 impl List {
@@ -22,8 +22,8 @@ impl List {
         Self([0; LONGEST])
     }
 
-    /// `theirs` with ours in front, after `name` and `=` if it is given. None if nothing is to be
-    /// changed: theirs is empty or has ours, or the result would get too long.
+    /// `theirs` with ours in front, after `name` and `=` if given. `None` if nothing changes: theirs is empty or has
+    /// ours, or the result would be too long.
     pub(crate) fn compose(&mut self, name: &[u8], ours: &[u8], theirs: &[u8]) -> Option<&CStr> {
         let shim = ours.split(|byte| *byte == b':').next()?;
         if theirs.is_empty() || shim.is_empty() || has(theirs, shim) {
@@ -45,7 +45,7 @@ fn has(list: &[u8], entry: &[u8]) -> bool {
     entries.any(|it| it == entry)
 }
 
-/// Calls with an environment in which ours is kept.
+/// Calls a function with an environment that keeps our libraries.
 ///
 /// # Safety
 /// The environment is null or an array of texts with a null pointer at its end.
@@ -72,7 +72,7 @@ pub(crate) unsafe fn with_ours<T>(
     call(environment)
 }
 
-/// Which variable to replace, and by what; none if all is well.
+/// The variable to replace and its new value; `None` if nothing changes.
 ///
 /// # Safety
 /// As for [`with_ours`].
@@ -88,7 +88,7 @@ unsafe fn change(
     Some((place, changed.as_ptr()))
 }
 
-/// Where a variable is, and its value.
+/// The index of a variable and its value.
 ///
 /// # Safety
 /// As for [`with_ours`].

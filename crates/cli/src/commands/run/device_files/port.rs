@@ -5,8 +5,7 @@ use net::interface::{Device, GidEntry, LinkState};
 use super::Contents;
 use crate::commands::devices::gid_in_full;
 
-/// The counters that `rdma_rxe` has. Ours are not shown here: a file has one content, and every
-/// process has its own counters.
+/// The counters of `rdma_rxe`, all zero: every process has its own counters, and a file has one content.
 const COUNTERS: [&str; 15] = [
     "ack_deferred",
     "completer_retry_err",
@@ -28,7 +27,7 @@ const COUNTERS: [&str; 15] = [
 /// For how many milliseconds the kernel keeps counters that it has read.
 const COUNTER_LIFESPAN: u32 = 12;
 
-/// What the kernel counts of the messages of its connection manager, and which messages.
+/// The counters of the kernel's connection manager, and the messages that it counts.
 const MESSAGE_COUNTERS: [&str; 4] = [
     "cm_rx_duplicates",
     "cm_rx_msgs",
@@ -48,7 +47,7 @@ pub(super) fn add(contents: &mut Contents, folder: &str, device: &Device) {
         ("state", state),
         ("phys_state", physical),
         ("link_layer", "Ethernet"),
-        // One lane of ten gigabits, as the library says: a device in software has no speed.
+        // One lane of ten gigabits, as the library reports: a device in software has no fixed speed.
         ("rate", "10 Gb/sec (1X QDR)"),
         ("lid", "0x0"),
         ("lid_mask_count", "0"),
@@ -77,8 +76,8 @@ fn add_counters(contents: &mut Contents, folder: &str) {
     }
 }
 
-/// The kernel has files for every index. Those of the empty ones are one file each: it takes no
-/// room, and reading an empty attribute is rejected by the preloaded library.
+/// The kernel has files for every index. Those of empty indexes are hard links to one file, which take no
+/// space; the preloaded library makes reading them fail.
 fn add_gids(contents: &mut Contents, folder: &str, device: &Device) {
     for entry in &device.gids {
         add_gid(contents, folder, entry);

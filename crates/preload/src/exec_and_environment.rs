@@ -1,4 +1,4 @@
-//! The functions that start programs, and those that change the environment: both keep us in
+//! The functions that start programs, and those that change the environment: both keep this library in
 //! `LD_PRELOAD`.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -6,8 +6,8 @@ use std::mem::transmute;
 
 use libc::pid_t;
 
-use crate::keep::{self, List, with_ours};
-use crate::real::{Real, missing};
+use crate::ld_preload::{self, List, with_ours};
+use crate::original_functions::{Real, missing};
 
 type Texts = *const *const c_char;
 
@@ -32,7 +32,7 @@ macro_rules! real {
 }
 
 /// # Safety
-/// What the function of this name in the C library asks for.
+/// The requirements of the function of this name in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execve(path: *const c_char, arguments: Texts, environment: Texts) -> c_int {
     let call =
@@ -42,7 +42,7 @@ unsafe extern "C" fn execve(path: *const c_char, arguments: Texts, environment: 
 }
 
 /// # Safety
-/// What the function of this name in the C library asks for.
+/// The requirements of the function of this name in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvpe(name: *const c_char, arguments: Texts, environment: Texts) -> c_int {
     let call = |environment| real!(c"execvpe": *const c_char, Texts, Texts => name, arguments, environment);
@@ -51,7 +51,7 @@ unsafe extern "C" fn execvpe(name: *const c_char, arguments: Texts, environment:
 }
 
 /// # Safety
-/// What the function of this name in the C library asks for.
+/// The requirements of the function of this name in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execv(path: *const c_char, arguments: Texts) -> c_int {
     // SAFETY: the caller's promises. As for every use of the environment, no other thread may be
@@ -60,7 +60,7 @@ unsafe extern "C" fn execv(path: *const c_char, arguments: Texts) -> c_int {
 }
 
 /// # Safety
-/// What the function of this name in the C library asks for.
+/// The requirements of the function of this name in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvp(name: *const c_char, arguments: Texts) -> c_int {
     // SAFETY: as above.
@@ -68,7 +68,7 @@ unsafe extern "C" fn execvp(name: *const c_char, arguments: Texts) -> c_int {
 }
 
 /// # Safety
-/// What the function of this name in the C library asks for.
+/// The requirements of the function of this name in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fexecve(file: c_int, arguments: Texts, environment: Texts) -> c_int {
     let call = |environment| real!(c"fexecve": c_int, Texts, Texts => file, arguments, environment);
@@ -76,11 +76,11 @@ unsafe extern "C" fn fexecve(file: c_int, arguments: Texts, environment: Texts) 
     unsafe { with_ours(environment, call) }
 }
 
-/// Makes the two functions that start a program beside this one; they differ in how they find it.
+/// Defines `posix_spawn` and `posix_spawnp`, which differ in how they find the program.
 macro_rules! spawning {
     ($($name:ident = $text:literal),+) => {$(
         /// # Safety
-        /// What the function of this name in the C library asks for.
+        /// The requirements of the function of this name in the C library.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             process: *mut pid_t,
@@ -103,7 +103,7 @@ macro_rules! spawning {
 spawning!(posix_spawn = c"posix_spawn", posix_spawnp = c"posix_spawnp");
 
 /// # Safety
-/// What the function of this name in the C library asks for.
+/// The requirements of the function of this name in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn setenv(name: *const c_char, value: *const c_char, replace: c_int) -> c_int {
     let call =
@@ -112,7 +112,7 @@ unsafe extern "C" fn setenv(name: *const c_char, value: *const c_char, replace: 
         return call(value);
     }
     // SAFETY: not null, so a text.
-    if unsafe { CStr::from_ptr(name) } != keep::VARIABLE {
+    if unsafe { CStr::from_ptr(name) } != ld_preload::VARIABLE {
         return call(value);
     }
     // SAFETY: not null, so a text.
@@ -122,7 +122,7 @@ unsafe extern "C" fn setenv(name: *const c_char, value: *const c_char, replace: 
 }
 
 /// # Safety
-/// What the function of this name in the C library asks for.
+/// The requirements of the function of this name in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn putenv(variable: *mut c_char) -> c_int {
     if !variable.is_null() {
@@ -131,7 +131,7 @@ unsafe extern "C" fn putenv(variable: *mut c_char) -> c_int {
         let value = text.to_bytes_with_nul().strip_prefix(b"LD_PRELOAD=");
         if let Some(Ok(value)) = value.map(CStr::from_bytes_with_nul) {
             // SAFETY: two texts. A copy of the second becomes part of the environment.
-            return unsafe { setenv(keep::VARIABLE.as_ptr(), value.as_ptr(), 1) };
+            return unsafe { setenv(ld_preload::VARIABLE.as_ptr(), value.as_ptr(), 1) };
         }
     }
     real!(c"putenv": *mut c_char => variable)
@@ -139,7 +139,7 @@ unsafe extern "C" fn putenv(variable: *mut c_char) -> c_int {
 
 fn kept<'l>(list: &'l mut List, theirs: &CStr) -> Option<&'l CStr> {
     // SAFETY: the name is a text; no other thread may be changing the environment meanwhile.
-    let ours = unsafe { libc::getenv(keep::KEPT.as_ptr()) };
+    let ours = unsafe { libc::getenv(ld_preload::KEPT.as_ptr()) };
     if ours.is_null() {
         return None;
     }

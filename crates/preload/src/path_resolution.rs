@@ -1,16 +1,16 @@
 //! Resolves a path as the kernel would if the tree were part of the file system.
 //!
-//! A path goes through the tree one component at a time, because `..` after a link means the folder that the
-//! link leads to. A path that leaves what is shown goes on in the real file system.
+//! A path is resolved one component at a time, because `..` after a link means the parent of the link's target. A
+//! path that leaves the redirected paths continues in the real file system.
 
 use std::ffi::CStr;
 
-use crate::detour::{LONGEST, SHOWN};
+use crate::path_redirects::{LONGEST, SHOWN};
 
-/// As many links as the kernel follows in one path.
+/// The maximum number of links in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// A path of limited length. Nothing is allocated: `open` may be called where that is forbidden.
+/// A path of limited length. Nothing is allocated, because `open` may be called where that is forbidden.
 struct Buffer {
     bytes: [u8; LONGEST],
     length: usize,
@@ -28,7 +28,7 @@ impl Buffer {
         &self.bytes[..self.length]
     }
 
-    /// Appends. There is always space left for a zero.
+    /// Appends bytes. There is always space for a zero byte at the end.
     fn push(&mut self, text: &[u8]) -> Option<()> {
         let end = self.length + text.len();
         if end >= LONGEST {
@@ -40,7 +40,7 @@ impl Buffer {
         Some(())
     }
 
-    /// Takes the last component away. The root is its own parent.
+    /// Removes the last component. The root is its own parent.
     fn pop(&mut self) {
         let last = self.text().iter().rposition(|byte| *byte == b'/');
         self.length = last.unwrap_or(0);
@@ -53,9 +53,9 @@ impl Buffer {
 
 /// The buffers for resolving a path.
 pub(crate) struct Walk {
-    /// What has been walked, without links and dots.
+    /// The resolved part, without links and dots.
     done: Buffer,
-    /// What is still to be walked.
+    /// The part that is not resolved yet.
     rest: Buffer,
     /// `rest` while it is replaced, and then the result.
     other: Buffer,
@@ -70,11 +70,11 @@ impl Walk {
         }
     }
 
-    /// Where a path leads: into the tree, or out of what is shown. None if it gets too long or
-    /// follows too many links.
+    /// Resolves a path, into the tree or out of the redirected paths. `None` if it becomes too long or
+    /// has too many links.
     ///
-    /// The last component is not followed if it is a relative link, so that a caller can ask about the link;
-    /// those stay within the tree. An absolute link refers to a real file and is always followed.
+    /// If the last component is a relative link, it is not followed, so that a caller can inspect the link; such links
+    /// stay within the tree. An absolute link refers to a real file and is always followed.
     pub(crate) fn resolve(&mut self, tree: &[u8], path: &[u8]) -> Option<&CStr> {
         self.done.clear();
         self.rest.clear();
@@ -104,7 +104,7 @@ impl Walk {
         self.finish(tree)
     }
 
-    /// Walks the next component; false if there is none.
+    /// Resolves the next component. Returns false if there is none.
     fn step(&mut self) -> Option<bool> {
         let rest = self.rest.text();
         let start = rest.iter().position(|byte| *byte != b'/');
@@ -127,7 +127,7 @@ impl Walk {
         Some(true)
     }
 
-    /// Where the walked path points to, if it is a link of the tree.
+    /// The target of the resolved part, if it is a link of the tree.
     fn link<'t>(&mut self, tree: &[u8], target: &'t mut [u8; LONGEST]) -> Option<&'t [u8]> {
         self.other.clear();
         self.other.push(tree)?;
@@ -146,7 +146,7 @@ impl Walk {
         target.get(..usize::try_from(length).ok()?)
     }
 
-    /// Replaces the component walked last by what it points to.
+    /// Replaces the last resolved component by its target.
     fn follow(&mut self, target: &[u8]) -> Option<()> {
         if target.starts_with(b"/") {
             self.done.clear();
@@ -178,7 +178,7 @@ fn is_shown(path: &[u8]) -> bool {
     SHOWN.iter().any(|beginning| path.starts_with(beginning))
 }
 
-/// Whether it is a folder on the way to what is shown, which is real and no link.
+/// Whether it is a parent directory of a redirected path. These are real and no links.
 fn is_above_shown(path: &[u8]) -> bool {
     let below = |shown: &[u8]| {
         let rest = shown.strip_prefix(path);

@@ -1,6 +1,7 @@
-//! Exchanges addresses, queue pair numbers and memory keys between two processes, before RDMA works.
+//! A channel of JSON messages between two processes. Before they can use RDMA, they exchange addresses, queue pair
+//! numbers and memory keys over it.
 //!
-//! One JSON text a line, over anything that carries bytes.
+//! Each message is one line, over any pair of byte streams.
 
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,19 +11,19 @@ use rocinante::{Key, RemoteMemory};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A way to the other process and back.
-pub(crate) struct Exchange<R, W> {
+/// A channel of JSON messages to the other process and back.
+pub(crate) struct JsonChannel<R, W> {
     reader: R,
     writer: W,
 }
 
-impl<R: BufRead + Send, W: Write> Exchange<R, W> {
-    /// Over this pair of streams.
+impl<R: BufRead + Send, W: Write> JsonChannel<R, W> {
+    /// A channel over this pair of streams.
     pub(crate) fn new(reader: R, writer: W) -> Self {
         Self { reader, writer }
     }
 
-    /// Tells the other one something.
+    /// Sends a message.
     pub(crate) fn say(&mut self, message: &impl Serialize) -> anyhow::Result<()> {
         let mut line = serde_json::to_string(message)?;
         line.push('\n');
@@ -32,13 +33,12 @@ impl<R: BufRead + Send, W: Write> Exchange<R, W> {
             .context("the other process closed the connection; its output says why")
     }
 
-    /// Waits for what the other one says.
+    /// Waits for a message.
     pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
         hear(&mut self.reader)
     }
 
-    /// Works until the other one says something; `work` must look at the flag and end soon
-    /// after it is set.
+    /// Runs `work` until a message is received. `work` must check the flag and return soon after it is set.
     pub(crate) fn hear_during<T: DeserializeOwned + Send, O>(
         &mut self,
         work: impl FnOnce(&AtomicBool) -> O,
@@ -59,7 +59,7 @@ impl<R: BufRead + Send, W: Write> Exchange<R, W> {
 }
 
 fn hear<T: DeserializeOwned>(reader: &mut impl BufRead) -> anyhow::Result<T> {
-    /// More than any message needs, and not more than a stranger should be able to fill.
+    /// In bytes: more than any message needs. It bounds the memory that a wrong peer can make us use.
     const LONGEST: u64 = 1 << 20;
     let mut line = String::new();
     let read = std::io::Read::take(reader, LONGEST).read_line(&mut line);
@@ -72,7 +72,7 @@ fn hear<T: DeserializeOwned>(reader: &mut impl BufRead) -> anyhow::Result<T> {
     }
 }
 
-/// Memory of a process, as it describes it to the other one.
+/// The address and key of memory, in a message to the other process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct MemoryDescription {
     address: u64,
@@ -89,7 +89,7 @@ impl From<RemoteMemory> for MemoryDescription {
 }
 
 impl MemoryDescription {
-    /// From `offset` on.
+    /// The remote memory from `offset` on.
     pub(crate) fn at(self, offset: u64) -> RemoteMemory {
         RemoteMemory {
             address: self.address.wrapping_add(offset),

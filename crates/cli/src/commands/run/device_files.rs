@@ -1,10 +1,10 @@
-//! What programs want to see in `/dev/infiniband` and `/sys/class/infiniband*`.
+//! Device files: the content of `/dev/infiniband` and `/sys/class/infiniband*` for our devices.
 //!
-//! It is written as files into a folder, in which the preloaded library looks for them. Names, modes
+//! They are written into a directory (the tree), where the preloaded library looks for them. Names, modes
 //! and contents are those of the kernel's `rdma_rxe`; the tests compare the two file by file. In
-//! addition each device hangs on a bus, as a card does: programs look there for what is near it.
+//! addition each device is on a PCI bus like a card, because programs look up its NUMA node and neighbours there.
 
-mod bus;
+mod pci_bus;
 mod port;
 mod unused;
 
@@ -12,13 +12,13 @@ use std::path::PathBuf;
 
 use net::interface::Device;
 
-use super::folder::Contents;
+use super::content_directory::Contents;
 use crate::commands::devices::guid;
 
-/// What the names of the folders begin with.
+/// The prefix of the directories' names.
 const KIND: &str = "tree";
 
-/// Who reads a tree.
+/// The reader of a tree.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reader {
     Program,
@@ -34,7 +34,7 @@ const DRIVER_VERSION: u32 = 2;
 /// The version of the interface of the kernel's connection manager.
 const CONNECTIONS_VERSION: u32 = 4;
 
-/// A file that is a character device, as programs insist.
+/// An existing character device, because programs check the file type.
 const CHARACTER_DEVICE: &str = "/dev/null";
 
 /// The numbers of the kernel's character devices.
@@ -42,8 +42,8 @@ const VERBS_MAJOR: u32 = 231;
 const VERBS_FIRST_MINOR: usize = 192;
 const CONNECTIONS_NUMBER: (u32, usize) = (10, 124);
 
-/// Writes the tree of these devices, and returns its path. One for a program goes when no process uses it any
-/// more; one for a shell stays, because a shell does not show what it has exported.
+/// Writes the tree of these devices, and returns its path. A tree for a program is removed when no process uses it any
+/// more; a tree for a shell stays, because the variables that a shell exports are not visible from outside.
 pub(super) fn write(devices: &[Device], reader: Reader) -> anyhow::Result<PathBuf> {
     let contents = contents(devices);
     let path = match reader {
@@ -54,7 +54,7 @@ pub(super) fn write(devices: &[Device], reader: Reader) -> anyhow::Result<PathBu
             path
         }
     };
-    // Paths that the C library resolves are compared with it.
+    // Resolved paths of the C library are compared with this path.
     Ok(path.canonicalize().unwrap_or(path))
 }
 
@@ -66,7 +66,7 @@ fn contents(devices: &[Device]) -> Contents {
     contents.line("sys/class/infiniband_verbs/abi_version", VERBS_VERSION);
     add_connection_manager(&mut contents);
     for (number, device) in devices.iter().enumerate() {
-        bus::add(&mut contents, number, device);
+        pci_bus::add(&mut contents, number, device);
         add_character_device(&mut contents, number, device);
         add_device(&mut contents, number, device);
     }
@@ -86,14 +86,14 @@ fn add_connection_manager(contents: &mut Contents) {
     contents.link(format!("dev/{name}"), CHARACTER_DEVICE);
 }
 
-/// The names follow the order of the devices, as in the library.
+/// The device names, numbered in the order of the devices, as in the library.
 fn character_device(number: usize) -> String {
     format!("uverbs{number}")
 }
 
 fn add_character_device(contents: &mut Contents, number: usize, device: &Device) {
     let name = character_device(number);
-    let folder = bus::hang(contents, number, "infiniband_verbs", &name);
+    let folder = pci_bus::hang(contents, number, "infiniband_verbs", &name);
     contents.line(format!("{folder}/ibdev"), &device.name);
     contents.line(format!("{folder}/abi_version"), DRIVER_VERSION);
     let node = format!("infiniband/{name}");
@@ -102,7 +102,7 @@ fn add_character_device(contents: &mut Contents, number: usize, device: &Device)
     contents.link(format!("dev/{node}"), CHARACTER_DEVICE);
 }
 
-/// What the kernel says about a character device.
+/// The `uevent` file of a character device.
 fn add_number(contents: &mut Contents, folder: &str, numbers: (u32, usize), name: &str) {
     let (major, minor) = numbers;
     contents.line(format!("{folder}/dev"), format_args!("{major}:{minor}"));
@@ -111,7 +111,7 @@ fn add_number(contents: &mut Contents, folder: &str, numbers: (u32, usize), name
 }
 
 fn add_device(contents: &mut Contents, number: usize, device: &Device) {
-    let folder = bus::hang(contents, number, "infiniband", &device.name);
+    let folder = pci_bus::hang(contents, number, "infiniband", &device.name);
     let guid = guid(device.guid);
     let parent = device.gids.first().map(|entry| &*entry.interface.name);
     let facts = [

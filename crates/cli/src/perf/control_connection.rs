@@ -1,4 +1,4 @@
-//! The messages of client and server over TCP, and the TCP connection.
+//! The TCP connection of client and server, and its messages.
 
 use std::io::BufReader;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -7,18 +7,18 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
-use super::flow::Flow;
 use super::plan::Plan;
 use super::queue_pairs::Side;
-use crate::exchange::Exchange;
+use super::throughput::Flow;
+use crate::json_channel::JsonChannel;
 
-/// A way to the other side.
-pub(super) type Control = Exchange<BufReader<TcpStream>, TcpStream>;
+/// The control connection to the other side.
+pub(super) type Control = JsonChannel<BufReader<TcpStream>, TcpStream>;
 
-/// Changes when the messages do.
+/// The version of the messages. It changes with them.
 pub(super) const VERSION: u32 = 1;
 
-/// The client's first word.
+/// The client's first message.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) version: u32,
@@ -33,37 +33,37 @@ pub(super) enum Welcome {
     Rejected(String),
 }
 
-/// What the client wants next.
+/// The client's next order.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Order {
-    /// Take part in a measurement with messages of this size.
+    /// Measure RDMA with messages of this size.
     Rdma { size: usize },
-    /// Take part in a measurement of TCP; answered with a port.
+    /// Measure TCP. The server answers with a port.
     Tcp { size: usize },
-    /// That was all.
+    /// No more orders.
     Finish,
 }
 
-/// The client is through with what it ordered.
+/// The client has finished its part of the order.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Through;
 
-/// What the server saw of a measurement.
+/// The server's result of a measurement.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Tally {
-    /// It counted messages.
+    /// The messages that it counted.
     Counted(Flow),
-    /// It had nothing to count.
+    /// There was nothing to count.
     Done,
-    /// It could not take part, for this reason.
+    /// It failed, for this reason.
     Failed(String),
 }
 
-/// Waits for clients at this address, or at all of them.
+/// Listens for clients at this address, or at all addresses.
 pub(super) fn listen(address: Option<IpAddr>, port: u16) -> anyhow::Result<TcpListener> {
     let everywhere = || {
         TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
-            // Without IPv6 in the kernel.
+            // The kernel has no IPv6.
             .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
     };
     let listener = match address {
@@ -75,7 +75,7 @@ pub(super) fn listen(address: Option<IpAddr>, port: u16) -> anyhow::Result<TcpLi
     })
 }
 
-/// Goes to a server; the addresses of both ends.
+/// Connects to a server. Also returns the addresses of both ends.
 pub(super) fn connect(
     server: &str,
     port: u16,
@@ -102,7 +102,7 @@ pub(super) fn connect(
     }
 }
 
-/// A way over a connection, with the addresses of both ends.
+/// The control connection over a TCP stream, and the addresses of both ends.
 pub(super) fn over(stream: TcpStream) -> anyhow::Result<(Control, SocketAddr, SocketAddr)> {
     let describe = || {
         stream.set_nodelay(true)?;
@@ -111,13 +111,13 @@ pub(super) fn over(stream: TcpStream) -> anyhow::Result<(Control, SocketAddr, So
     };
     let (reader, local, peer) = describe().context("the connection broke at once; try again")?;
     Ok((
-        Exchange::new(reader, stream),
+        JsonChannel::new(reader, stream),
         canonical(local),
         canonical(peer),
     ))
 }
 
-/// IPv4 peers of an IPv6 socket are IPv4 peers.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

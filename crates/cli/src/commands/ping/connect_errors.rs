@@ -10,7 +10,7 @@ use rocinante::{ConnectError, Context};
 
 use crate::device;
 
-/// What to say about an error.
+/// The message for an error.
 pub(super) fn explain(error: ConnectError) -> anyhow::Error {
     match error {
         ConnectError::Cm(CmError::Service(ServiceError::InUse { service, pid })) => {
@@ -30,7 +30,7 @@ pub(super) fn explain(error: ConnectError) -> anyhow::Error {
     }
 }
 
-/// What to say when no way to the server was found: looks again, step by step.
+/// The message when the address can't be resolved: repeats the steps to find the one that fails.
 pub(super) fn no_way(
     source: Option<SocketAddr>,
     server: SocketAddr,

@@ -1,14 +1,13 @@
-//! Which paths lead elsewhere, and where.
+//! Redirects paths of device files to the tree that `roci run` wrote.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::walk::Walk;
+use crate::path_resolution::Walk;
 
-/// Paths that begin like this are redirected to the tree. The second one includes all classes of RDMA
-/// devices, such as `infiniband_verbs`; the fourth is the bus on which our devices are, whose number no
-/// machine was seen to have.
+/// Paths with these prefixes are redirected to the tree. The second one includes all classes of RDMA
+/// devices, such as `infiniband_verbs`; the fourth is the PCI bus of our devices, which no known machine has.
 pub(crate) const SHOWN: [&[u8]; 5] = [
     b"/dev/infiniband",
     b"/sys/class/infiniband",
@@ -20,13 +19,13 @@ pub(crate) const SHOWN: [&[u8]; 5] = [
 /// The environment variable that names the tree.
 const VARIABLE: &CStr = c"ROCI_TREE";
 
-/// The longest path that the kernel takes, with its zero.
+/// The longest path that the kernel accepts, with its zero byte.
 pub(crate) const LONGEST: usize = libc::PATH_MAX as usize;
 
-/// Nothing is mapped below; programs that probe the kernel pass such pointers.
+/// Nothing is mapped below this address. Programs that probe the kernel pass such pointers.
 const FIRST_PAGE: usize = 4096;
 
-/// Whether a path is one of those that are shown elsewhere.
+/// Whether a path is redirected.
 ///
 /// # Safety
 /// The pointer is that of a text with a zero at its end, or lies in the first page.
@@ -41,7 +40,7 @@ pub(crate) unsafe fn is_shown(path: *const c_char) -> bool {
     })
 }
 
-/// Reads no further than to the first letter that differs.
+/// Whether a text begins with `prefix`. Reads up to the first byte that differs.
 ///
 /// # Safety
 /// The pointer is that of a text with a zero at its end.
@@ -57,8 +56,8 @@ unsafe fn begins_with(path: *const c_char, beginning: &[u8]) -> bool {
     })
 }
 
-/// Calls the function with the redirected path; with the path itself if there is no tree, or if it leads
-/// nowhere.
+/// Calls the function with the redirected path, or with the path itself if there is no tree or the path can't be
+/// resolved.
 ///
 /// # Safety
 /// The pointer is that of a text with a zero at its end.
@@ -74,13 +73,13 @@ pub(crate) unsafe fn take<T>(path: *const c_char, call: impl FnOnce(*const c_cha
     }
 }
 
-/// The rest of a path after that of the tree; `None` if it is not in the tree.
+/// The part of a path after the tree's own path; `None` if it is not in the tree.
 pub(crate) fn behind_tree(path: &[u8]) -> Option<&[u8]> {
     let rest = path.strip_prefix(tree()?.to_bytes())?;
     (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
 }
 
-/// The folder, as the environment named it when it was asked for first.
+/// The tree's directory, as the environment named it at the first use.
 fn tree() -> Option<&'static CStr> {
     /// Null before the first use.
     static TREE: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
@@ -94,8 +93,8 @@ fn tree() -> Option<&'static CStr> {
     tree.to_bytes().starts_with(b"/").then_some(tree)
 }
 
-/// A copy, because a program may change its environment; two threads at once leave one too many. An empty
-/// string means that there is no folder.
+/// A copy, because a program may change its environment. If two threads copy it at once, one copy leaks. An empty
+/// string means that there is no tree.
 fn named_by_environment() -> *mut c_char {
     const NONE: &CStr = c"";
     // SAFETY: the name is a text. As for every function that reads the environment, no other thread

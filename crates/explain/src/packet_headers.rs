@@ -1,14 +1,14 @@
 //! The headers of all packets, kept as bytes and parsed on demand.
 
+mod cm_messages;
 mod fields;
-mod manager;
 
 use std::fmt::Display;
 
 use serde::Serialize;
 use wire::{Bth, Extension, ICRC_LENGTH, Packet as WirePacket, Qpn, Syndrome, Transport};
 
-pub(crate) use manager::{application_data, described, in_words_of_8, readable};
+pub(crate) use cm_messages::{application_data, described, in_words_of_8, readable};
 
 use crate::packet::Packet;
 

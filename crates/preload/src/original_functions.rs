@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function of the C library, found when it is called for the first time.
+/// A function of the C library, looked up at its first call.
 pub(crate) struct Real {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -18,14 +18,14 @@ impl Real {
         }
     }
 
-    /// Where it is; null if this C library has no such function.
+    /// Its address; null if this C library has no such function.
     #[inline]
     pub(crate) fn address(&self) -> *mut c_void {
         let known = self.address.load(Ordering::Relaxed);
         if known.is_null() { self.find() } else { known }
     }
 
-    /// Two threads at once find the same.
+    /// If two threads look it up at once, both find the same address.
     #[cold]
     fn find(&self) -> *mut c_void {
         // SAFETY: the name is a string, and this library is before the C library in the search order.
@@ -35,7 +35,7 @@ impl Real {
     }
 }
 
-/// What a function returns when it fails.
+/// The return value of a function that fails.
 pub(crate) trait Failure {
     const FAILURE: Self;
 }
@@ -56,7 +56,7 @@ impl Failure for *mut c_char {
     const FAILURE: Self = ptr::null_mut();
 }
 
-/// The answer of a function that this C library doesn't have.
+/// The result of a function that this C library doesn't have: `ENOSYS`.
 #[cold]
 pub(crate) fn missing<T: Failure>() -> T {
     // SAFETY: the address of this thread's error number, which is always there.

@@ -1,34 +1,34 @@
-//! Messages that went through: what a measurement of bandwidth finds.
+//! Throughput: the messages of a bandwidth measurement, and their rate.
 
 use serde::{Deserialize, Serialize};
 
-/// What went through in one measurement.
+/// The messages of one measurement, as one side counted them.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Flow {
-    /// Own messages that completed.
+    /// Sent messages that completed.
     pub(super) messages: u64,
     /// From the first post to the last completion.
     pub(super) seconds: f64,
-    /// Messages a second in the best part.
+    /// The rate of the fastest part, in messages per second.
     pub(super) peak: f64,
-    /// Messages of the peer's that arrived.
+    /// Received messages.
     pub(super) received: u64,
-    /// From the first to the last of these.
+    /// From the first to the last received message.
     pub(super) receive_seconds: f64,
 }
 
 impl Flow {
-    /// Own messages a second.
+    /// The rate of sent messages per second.
     pub(super) fn rate(&self) -> f64 {
         rate(self.messages, self.seconds)
     }
 
-    /// Messages of the peer's a second.
+    /// The rate of received messages per second.
     pub(super) fn receive_rate(&self) -> f64 {
         rate(self.received, self.receive_seconds)
     }
 
-    /// Both measured as one.
+    /// The sum of two measurements.
     pub(super) fn join(self, other: Self) -> Self {
         Self {
             messages: self.messages + other.messages,
@@ -40,7 +40,7 @@ impl Flow {
     }
 }
 
-/// Messages a second.
+/// The rate, in messages per second.
 pub(super) fn rate(messages: u64, seconds: f64) -> f64 {
     if seconds > 0.0 {
         messages as f64 / seconds
@@ -49,17 +49,17 @@ pub(super) fn rate(messages: u64, seconds: f64) -> f64 {
     }
 }
 
-/// What both sides saw of a bandwidth measurement.
+/// The counts of both sides of a bandwidth measurement.
 pub(super) struct Seen {
     pub(super) client: Flow,
     pub(super) server: Flow,
-    /// Whether what arrives counts, and not what is sent: messages may be lost.
+    /// Whether received messages count instead of sent ones, because messages may be lost.
     pub(super) arrivals: bool,
     pub(super) bidirectional: bool,
 }
 
 impl Seen {
-    /// Messages a second, in both directions together.
+    /// The rate of both directions together, in messages per second.
     pub(super) fn rate(&self) -> f64 {
         match (self.arrivals, self.bidirectional) {
             (false, false) => self.client.rate(),
@@ -69,17 +69,17 @@ impl Seen {
         }
     }
 
-    /// The same in the best part.
+    /// The peak rate.
     pub(super) fn peak(&self) -> f64 {
         match (self.arrivals, self.bidirectional) {
-            // How fast something was sent says nothing if it was lost.
+            // The sending rate means nothing if messages are lost.
             (true, _) => self.rate(),
             (false, true) => self.client.peak + self.server.peak,
             (false, false) => self.client.peak,
         }
     }
 
-    /// The percentage that did not arrive, if that can happen.
+    /// The percentage of lost messages, if messages can be lost.
     pub(super) fn lost(&self) -> Option<f64> {
         if !self.arrivals {
             return None;
